@@ -1,0 +1,43 @@
+# Two commands matter: `make demo` (a whole ramp, no server needed) and `make test` (lint, types, tests).
+PYTHON ?= python3
+VENV   ?= .venv
+BIN     = $(VENV)/bin
+
+.PHONY: demo test lint types unit slow browser real bench clean
+
+demo: $(VENV)/.runtime
+	$(BIN)/loadramp demo
+
+test: lint types unit
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+
+types: $(VENV)/.dev
+	$(BIN)/mypy
+
+unit: $(VENV)/.dev
+	$(BIN)/python -m pytest
+
+slow: $(VENV)/.dev
+	$(BIN)/python -m pytest -m slow --timeout 1200
+
+browser: $(VENV)/.dev
+	$(BIN)/python -m pytest -m browser
+
+real: $(VENV)/.dev
+	$(BIN)/python -m pytest -m real --timeout 3600 -s
+
+clean:
+	rm -rf $(VENV) build dist
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.runtime: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install -q --disable-pip-version-check -e .
+	touch $@
+
+$(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[dev]'
+	touch $@ $(VENV)/.runtime

@@ -1,0 +1,3 @@
+"""loadramp: ramp load testing for LLM serving."""
+
+__version__ = "0.1.0"

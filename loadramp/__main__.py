@@ -1,0 +1,5 @@
+"""``python -m loadramp``."""
+
+from loadramp.cli import main
+
+main()

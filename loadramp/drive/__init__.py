@@ -1,0 +1,1 @@
+"""Sends the plan and times what comes back."""

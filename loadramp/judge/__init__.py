@@ -1,0 +1,1 @@
+"""What the records mean. Pure: records in, numbers with their uncertainty out."""

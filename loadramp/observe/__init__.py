@@ -1,0 +1,1 @@
+"""What the server says of itself: its metrics page, in canonical names."""

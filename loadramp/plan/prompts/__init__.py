@@ -1,0 +1,6 @@
+"""Prompt sources."""
+
+from collections.abc import Callable
+from typing import Any
+
+PROMPTS: dict[str, Callable[..., Any]] = {}

@@ -1,0 +1,216 @@
+"""TOML text to a Scenario. Pure: the caller reads the file. Every error names file, table, key and what is allowed."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
+
+from loadramp.plan.arrivals import ARRIVALS
+from loadramp.plan.prompts import PROMPTS
+from loadramp.plan.ramps import RAMPS
+from loadramp.registry import Choice, ScenarioError, bind, bind_options, convert, options_of
+
+Positive = Annotated[float, Meta(gt=0)]
+NotNegative = Annotated[float, Meta(ge=0)]
+Count = Annotated[int, Meta(ge=1)]
+Ratio = Annotated[float, Meta(ge=0, le=1)]
+Quantile = Annotated[float, Meta(ge=0.5, lt=1)]
+
+
+@dataclass(slots=True, frozen=True)
+class Target:
+    """``[target]``: the endpoint and how to talk to it. Times in seconds."""
+
+    base_url: str = ""
+    """With or without ``/v1``; empty: ``OPENAI_BASE_URL``."""
+    model: str = ""
+    """Empty: the only model the server lists."""
+    api: Literal["chat", "completions", "responses"] = "chat"
+    via: Literal["direct", "httpx", "openai"] = "direct"
+    api_key_env: str = "OPENAI_API_KEY"
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: Mapping[str, Any] = field(default_factory=dict)
+    """Extra request fields, sent as they are."""
+    force_length: bool = True
+    """Ask for the exact output length (``ignore_eos``, ``min_tokens``) where the server takes these fields."""
+    stream: bool = True
+    connect_timeout_s: Positive = 10.0
+    first_timeout_s: Positive = 120.0
+    """Longest wait for the first output event; comments do not reset it."""
+    idle_timeout_s: Positive = 60.0
+    """Longest silence between two output events; comments do not reset it."""
+    timeout_s: Positive = 600.0
+    grace_s: NotNegative = 5.0
+    """How long a stream may stay open after its finish reason before it is closed as done."""
+    ready_timeout_s: NotNegative = 60.0
+    max_rps: Positive | None = None
+    """A guard (asyncio-throttle), never a pacer: what it holds back shows as lag."""
+    ca_file: str = ""
+    insecure: bool = False
+    proxy: str = ""
+
+
+@dataclass(slots=True, frozen=True)
+class Slo:
+    """``[slo]``: what a good answer is. A request is good when it succeeds within every limit that is set."""
+
+    ttft_s: Positive | None = None
+    itl_s: Positive | None = None
+    tpot_s: Positive | None = None
+    e2e_s: Positive | None = None
+    quantile: Quantile = 0.99
+    """The quantile of each latency that must be within its limit."""
+    error_ratio: Ratio = 0.01
+    good_ratio: Ratio | None = None
+    """Also ask that this share of all requests is good."""
+
+    @property
+    def limits(self) -> dict[str, float]:
+        """The latency limits that are set: metric (``ttft``, ``itl``, ``tpot``, ``e2e``) to seconds."""
+        named = {"ttft": self.ttft_s, "itl": self.itl_s, "tpot": self.tpot_s, "e2e": self.e2e_s}
+        return {metric: limit_s for metric, limit_s in named.items() if limit_s is not None}
+
+
+@dataclass(slots=True, frozen=True)
+class Pace:
+    """The keys of ``[ramp]`` that every kind takes: how long a step lasts and what ends a ramp early."""
+
+    warmup_s: NotNegative | None = None
+    """Start of each step that is not measured; None: from the fill-up time of the requests seen so far."""
+    measure_s: Positive | None = None
+    """Measured part of each step; None: at least 60 s and enough requests, at most 300 s."""
+    min_requests: Count = 300
+    """Requests that a step of unset length waits for."""
+    settle_s: NotNegative = 30.0
+    """Discarded load at the first rate, before the first step."""
+    settle_requests: Annotated[int, Meta(ge=0)] = 50
+    tail_s: NotNegative | None = None
+    """Load offered after the last step while its requests finish; None: their p99 end-to-end time, at most 60 s."""
+    max_requests: Count | None = None
+    max_minutes: Positive | None = None
+    max_in_flight: Count = 20_000
+    max_error_ratio: Ratio = 0.01
+    """A step above it ends the ramp."""
+
+
+@dataclass(slots=True, frozen=True)
+class Metrics:
+    """``[metrics]``: where the server's own metrics are. Empty ``url``: ``/metrics`` of the target, if it answers."""
+
+    url: str = ""
+    urls: Sequence[str] = ()
+    enabled: bool = True
+    period_s: Positive = 1.0
+
+
+@dataclass(slots=True, frozen=True)
+class Fleet:
+    """``[fleet]``: how many processes send. ``inline`` sends from the conducting process itself."""
+
+    kind: Literal["local", "inline"] = "local"
+    workers: Count | Literal["auto"] = "auto"
+
+
+@dataclass(slots=True, frozen=True)
+class Scenario:
+    """How to ramp. ``source`` is the text that was read, byte for byte; ``overrides`` what ``--set`` changed."""
+
+    name: str
+    seed: int
+    target: Target
+    slo: Slo
+    prompts: Choice
+    arrivals: Choice
+    ramp: Choice
+    pace: Pace
+    knee: Choice
+    metrics: Metrics
+    fleet: Fleet
+    source: str = ""
+    overrides: tuple[str, ...] = ()
+
+
+_TABLES = {"target": Target, "slo": Slo, "metrics": Metrics, "fleet": Fleet}
+_CHOICES = ("prompts", "arrivals", "ramp", "knee")
+
+
+def load(
+    text: str,
+    name: str = "scenario.toml",
+    overrides: Sequence[str] = (),
+    knees: Mapping[str, Callable[..., Any]] = MappingProxyType({}),
+) -> Scenario:
+    """Read a scenario.
+
+    Args:
+        text: the TOML text.
+        name: how errors call it.
+        overrides: ``table.key=value`` in TOML's value syntax (a bare word is a string); they win over the text.
+
+        knees: the knee detectors by kind; the caller hands them over, because this room knows no other.
+
+    Raises:
+        ScenarioError: anything is misspelt, of the wrong type or out of range.
+    """
+    try:
+        raw = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ScenarioError(f"{name}: not TOML: {error}") from None
+    for override in overrides:
+        _apply(raw, override)
+    allowed = {"name", "seed", *_TABLES, *_CHOICES}
+    for key, value in raw.items():
+        if key not in allowed:
+            raise ScenarioError(f"{name}: {key}: no such key or table; there are {', '.join(sorted(allowed))}")
+        if key not in {"name", "seed"} and not isinstance(value, dict):
+            raise ScenarioError(f"{name}: {key}: expected a table [{key}]; got {value!r}")
+    tables: dict[str, Any] = {
+        key: kind(**bind_options(raw.get(key, {}), kind, f"{name}: [{key}]")) for key, kind in _TABLES.items()
+    }
+    ramp, pace = _ramp(raw.get("ramp", {}), f"{name}: [ramp]")
+    return Scenario(
+        name=convert(raw.get("name", name.rsplit("/", 1)[-1].removesuffix(".toml")), str, f"{name}: name"),
+        seed=convert(raw.get("seed", 0), Annotated[int, Meta(ge=0)], f"{name}: seed"),
+        prompts=bind(raw.get("prompts", {}), PROMPTS, f"{name}: [prompts]", "lognormal"),
+        arrivals=bind(raw.get("arrivals", {}), ARRIVALS, f"{name}: [arrivals]", "poisson"),
+        ramp=ramp,
+        pace=pace,
+        knee=bind(raw.get("knee", {}), knees, f"{name}: [knee]", "ceiling"),
+        source=text,
+        overrides=tuple(overrides),
+        **tables,
+    )
+
+
+def _apply(raw: dict[str, Any], override: str) -> None:
+    path, equals, value = override.partition("=")
+    keys = path.strip().split(".")
+    if not equals or not all(keys):
+        raise ScenarioError(f"--set {override}: expected table.key=value")
+    try:
+        parsed = tomllib.loads(f"v = {value}")["v"]
+    except tomllib.TOMLDecodeError:
+        parsed = value.strip()
+    table = raw
+    for key in keys[:-1]:
+        table = table.setdefault(key, {})
+        if not isinstance(table, dict):
+            raise ScenarioError(f"--set {override}: {key} is not a table")
+    table[keys[-1]] = parsed
+
+
+def _ramp(table: Mapping[str, Any], where: str) -> tuple[Choice, Pace]:
+    """``[ramp]`` carries the kind's own options and those of Pace; an unknown key is reported against both."""
+    shared = options_of(Pace)
+    own = {key: value for key, value in table.items() if key not in shared}
+    try:
+        choice = bind(own, RAMPS, where, "ceiling")
+    except ScenarioError as error:
+        every = f"; and for every kind: {', '.join(sorted(shared))}" if "allowed: " in str(error) else ""
+        raise ScenarioError(f"{error}{every}") from None
+    return choice, Pace(**bind_options({k: v for k, v in table.items() if k in shared}, Pace, where))

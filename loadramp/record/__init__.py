@@ -1,0 +1,1 @@
+"""What happened: the types every room shares, their JSON lines, and the run directory."""

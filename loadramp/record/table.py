@@ -1,0 +1,254 @@
+"""Records as columns: what the judge reads. Pure.
+
+A ramp of a million tokens is 8 MB here and 32 MB as lists of floats, and every statistic is a numpy expression.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadramp.record.types import Check, ClientSample, Estimate, Record, Row, Sample, Step
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+Strings = NDArray[np.object_]
+
+_REQUEST_FLOATS = (
+    "sent_s",
+    "first_byte_s",
+    "answer_s",
+    "stream_end_s",
+    "asked_input_tokens",
+    "asked_output_tokens",
+    "prompt_tokens",
+    "cached_tokens",
+    "output_tokens",
+    "http_status",
+)
+
+
+@dataclass(slots=True, frozen=True)
+class Gaps:
+    """Differences between successive output events of one choice of one request. All arrays have one entry a gap."""
+
+    request: Ints
+    """Row of the table that the gap belongs to."""
+    end_s: Floats
+    gap_s: Floats
+    tokens: Ints
+    """Tokens that the event at the gap's end brought."""
+
+    def within(self, begin_s: float, end_s: float) -> Gaps:
+        """Gaps that end in ``[begin_s, end_s)``: a gap counts in the window in which it arrived."""
+        keep = (self.end_s >= begin_s) & (self.end_s < end_s)
+        return Gaps(self.request[keep], self.end_s[keep], self.gap_s[keep], self.tokens[keep])
+
+    def itl(self) -> tuple[Floats, Floats]:
+        """Inter-token latencies and the instants they end at: an event of k tokens after gap g is k entries of g/k.
+
+        An event of no token of its own (pro rata rounding) gives no entry; its gap goes to no token.
+        """
+        k = np.maximum(self.tokens, 0)
+        per_token_s = np.divide(self.gap_s, k, out=np.zeros_like(self.gap_s), where=k > 0)
+        return np.repeat(per_token_s, k), np.repeat(self.end_s, k)
+
+
+@dataclass(slots=True, frozen=True)
+class Table:
+    """n requests and their m output events as columns. Absent numbers are NaN, absent words are ``""``.
+
+    ``begin[i]:begin[i + 1]`` are the events of request i. Rows keep the order they were given in.
+    """
+
+    seq: Ints
+    step: Ints
+    worker: Ints
+    due_s: Floats
+    sent_s: Floats
+    first_byte_s: Floats
+    answer_s: Floats
+    stream_end_s: Floats
+    asked_input_tokens: Floats
+    asked_output_tokens: Floats
+    prompt_tokens: Floats
+    cached_tokens: Floats
+    output_tokens: Floats
+    http_status: Floats
+    status: Strings
+    error: Strings
+    token_source: Strings
+    label: Strings
+    model: Strings
+    kernel_stamps: Bools
+    begin: Ints
+    event_s: Floats
+    event_tokens: Ints
+    event_choice: Ints
+
+    def __len__(self) -> int:
+        return len(self.due_s)
+
+    @staticmethod
+    def of(records: Sequence[Record]) -> Table:
+        """Columns of ``records``, in their order."""
+        counts = [len(record.event_s) for record in records]
+        begin = np.concatenate(([0], np.cumsum(counts, dtype=np.int64))).astype(np.int64)
+
+        def floats(name: str) -> Floats:
+            return np.array([np.nan if (v := getattr(r, name)) is None else v for r in records], dtype=np.float64)
+
+        def ints(name: str) -> Ints:
+            return np.array([getattr(r, name) for r in records], dtype=np.int64)
+
+        def words(name: str) -> Strings:
+            return np.array([getattr(r, name) or "" for r in records], dtype=object)
+
+        def events(name: str, default: int) -> Ints:
+            lists = [getattr(r, name) or [default] * n for r, n in zip(records, counts, strict=True)]
+            return np.fromiter((v for one in lists for v in one), dtype=np.int64, count=int(begin[-1]))
+
+        columns: dict[str, Any] = {name: ints(name) for name in ("seq", "step", "worker")}
+        columns |= {name: floats(name) for name in ("due_s", *_REQUEST_FLOATS)}
+        columns |= {name: words(name) for name in ("status", "error", "token_source", "label", "model")}
+        return Table(
+            **columns,
+            kernel_stamps=np.array([r.stamps == "kernel" for r in records], dtype=np.bool_),
+            begin=begin,
+            event_s=np.fromiter((t for r in records for t in r.event_s), dtype=np.float64, count=int(begin[-1])),
+            event_tokens=events("event_tokens", 1),
+            event_choice=events("event_choice", 0),
+        )
+
+    @staticmethod
+    def concat(tables: Iterable[Table]) -> Table:
+        """One table of all rows of ``tables``, in that order."""
+        parts = list(tables) or [Table.of([])]
+        joined = {f.name: np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(Table)}
+        sizes = np.concatenate([np.diff(part.begin) for part in parts])
+        joined["begin"] = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
+        return Table(**joined)
+
+    def select(self, keep: Bools) -> Table:
+        """The rows where ``keep`` (shape n) holds."""
+        sizes = np.diff(self.begin)
+        of_events = np.repeat(keep, sizes)
+        chosen = {f.name: getattr(self, f.name) for f in fields(Table)}
+        for name, column in chosen.items():
+            chosen[name] = (
+                column[of_events] if name.startswith("event_") else column[keep] if name != "begin" else column
+            )
+        chosen["begin"] = np.concatenate(([0], np.cumsum(sizes[keep]))).astype(np.int64)
+        return Table(**chosen)
+
+    @property
+    def ok(self) -> Bools:
+        return np.asarray(self.status == "ok", dtype=np.bool_)
+
+    @property
+    def in_flight(self) -> Bools:
+        return np.asarray(self.status == "in_flight", dtype=np.bool_)
+
+    @property
+    def failed(self) -> Bools:
+        return ~self.ok & ~self.in_flight
+
+    @property
+    def events(self) -> Ints:
+        """Output events of each request, shape n."""
+        return np.diff(self.begin)
+
+    @property
+    def first_s(self) -> Floats:
+        """First output event, NaN where there was none."""
+        return self._event_at(self.begin[:-1])
+
+    @property
+    def last_s(self) -> Floats:
+        """Last output event, NaN where there was none."""
+        return self._event_at(self.begin[1:] - 1)
+
+    @property
+    def first_tokens(self) -> Floats:
+        """Tokens in the first output event, NaN where there was none."""
+        has = self.events > 0
+        out = np.full(len(self), np.nan)
+        out[has] = self.event_tokens[self.begin[:-1][has]]
+        return out
+
+    @property
+    def ttft_s(self) -> Floats:
+        """First output event minus ``due_s``."""
+        return self.first_s - self.due_s
+
+    @property
+    def sent_ttft_s(self) -> Floats:
+        """First output event minus ``sent_s``."""
+        return self.first_s - self.sent_s
+
+    @property
+    def e2e_s(self) -> Floats:
+        """Last output event minus ``due_s``."""
+        return self.last_s - self.due_s
+
+    @property
+    def lag_s(self) -> Floats:
+        """``sent_s - due_s``."""
+        return self.sent_s - self.due_s
+
+    @property
+    def tpot_s(self) -> Floats:
+        """(last output - first output) / (output_tokens - tokens in the first event); NaN under two tokens."""
+        after_first = self.output_tokens - self.first_tokens
+        usable = (self.output_tokens >= 2) & (after_first >= 1) & (self.events >= 2)
+        out = np.full(len(self), np.nan)
+        np.divide(self.last_s - self.first_s, after_first, out=out, where=usable)
+        return out
+
+    @property
+    def done_s(self) -> Floats:
+        """When the request stopped being in flight; +inf where it still is."""
+        return np.where(self.in_flight, np.inf, np.where(np.isnan(self.stream_end_s), self.due_s, self.stream_end_s))
+
+    def gaps(self) -> Gaps:
+        """All gaps of all requests, failed ones included up to where they broke; first events have none."""
+        request = np.repeat(np.arange(len(self)), self.events)
+        at = np.arange(len(self.event_s))
+        if self.event_choice.any():  # interleaved choices: a gap is between events of the same choice
+            at = np.lexsort((at, self.event_choice, request))
+        same = (request[at][1:] == request[at][:-1]) & (self.event_choice[at][1:] == self.event_choice[at][:-1])
+        later, earlier = at[1:][same], at[:-1][same]
+        return Gaps(
+            request=request[later],
+            end_s=self.event_s[later],
+            gap_s=self.event_s[later] - self.event_s[earlier],
+            tokens=self.event_tokens[later],
+        )
+
+    def _event_at(self, index: Ints) -> Floats:
+        out = np.full(len(self), np.nan)
+        has = self.events > 0
+        out[has] = self.event_s[index[has]]
+        return out
+
+
+@dataclass(slots=True)
+class Run:
+    """All of a run as plain data: what a run directory holds, and all that a report sees."""
+
+    info: dict[str, Any]
+    scenario_text: str
+    steps: list[Step]
+    table: Table
+    samples: list[Sample] = field(default_factory=list)
+    client: list[ClientSample] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
+    estimates: dict[str, Estimate] = field(default_factory=dict)
+    """Keys ``ceiling``, ``p99_itl_knee``, ``slo_capacity``."""
+    checks: list[Check] = field(default_factory=list)
+    path: str = ""

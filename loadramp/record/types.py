@@ -1,0 +1,254 @@
+"""The nouns every room shares. Plain data: nothing here reads a clock, a file or a socket.
+
+Units: float seconds since the run began (``_s``), requests a second (``_rps``), shares 0..1 (``_ratio``).
+Instants say what happened (``due_s``, ``sent_s``); durations are nouns (``ttft_s``, ``lag_s``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Role = Literal["settle", "step", "soak", "drain", "down", "tail"]
+"""What a step is for. ``settle`` (discarded warm-up before the first step), ``drain`` and ``tail`` are load
+that is offered and recorded but never measured; the others become rows of the curve."""
+
+RecordStatus = Literal["ok", "empty", "incomplete", "error", "in_flight"]
+"""``in_flight`` only in snapshots taken while the run goes on, never on disk."""
+
+ErrorKind = Literal[
+    "connect", "tls", "timeout_first", "timeout_idle", "timeout_total", "http_4xx", "http_429", "http_5xx",
+    "in_band", "truncated", "empty", "reset", "client",
+]  # fmt: skip
+
+TokenSource = Literal["continuous", "usage", "pro_rata", "events"]
+"""Where the token count of each event comes from: running usage in every event, final usage equal to the number of
+events, final usage spread over the events in proportion to their text, or (no usage at all) one token an event."""
+
+EstimateStatus = Literal["found", "not_found_up_to", "below_range", "inconclusive", "not_measurable"]
+CheckLevel = Literal["note", "warn", "void"]
+
+MEASURED_ROLES: frozenset[Role] = frozenset({"step", "soak", "down"})
+
+Row = dict[str, Any]
+"""One row of the curve: column name to number, None (with a reason) or a small mapping; docs/format.md lists them."""
+
+
+@dataclass(slots=True, frozen=True)
+class Step:
+    """One level of load. Exactly one of ``rate_rps`` (open loop) and ``users`` (closed loop) is set.
+
+    The measured window is ``[begin_s + warmup_s, end_s)``. A ramp leaves the times as None where the conductor is
+    to choose them from what was measured so far.
+    """
+
+    index: int
+    role: Role = "step"
+    rate_rps: float | None = None
+    users: int | None = None
+    begin_s: float = 0.0
+    warmup_s: float | None = None
+    measure_s: float | None = None
+
+    @property
+    def window_s(self) -> tuple[float, float]:
+        """The measured window (begin, end), seconds since the run began."""
+        begin_s = self.begin_s + (self.warmup_s or 0.0)
+        return begin_s, begin_s + (self.measure_s or 0.0)
+
+    @property
+    def end_s(self) -> float:
+        """The instant at which the step's arrivals end."""
+        return self.window_s[1]
+
+    @property
+    def measured(self) -> bool:
+        return self.role in MEASURED_ROLES
+
+
+@dataclass(slots=True, frozen=True)
+class Stop:
+    """What a ramp returns instead of the next step.
+
+    ``complete`` is False when it ended before its question was answered.
+    """
+
+    reason: str
+    complete: bool = True
+
+
+@dataclass(slots=True, frozen=True)
+class Prompt:
+    """What one request asks. Text is either given or built from segments when it is needed.
+
+    ``segments`` is a tuple of (seed, tokens): the same seed gives the same words in every process, so equal leading
+    segments are a shared prefix and a segment with a fresh seed is unique text. Lengths are in tokens.
+    """
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    segments: tuple[tuple[int, int], ...] = ()
+    text: str | None = None
+    messages: tuple[Mapping[str, Any], ...] | None = None
+    body: Mapping[str, Any] | None = None
+    """Extra request fields of this prompt alone (tools, images, response format)."""
+    model: str | None = None
+    label: str = ""
+    """The class of traffic, for per-class rows."""
+    session: int | None = None
+    turn: int = 0
+    think_s: float = 0.0
+
+
+@dataclass(slots=True, frozen=True)
+class Arrival:
+    """One request as planned. ``seq`` counts arrivals of the whole run, over all workers, in order of ``due_s``."""
+
+    seq: int
+    step: int
+    due_s: float
+    prompt: Prompt
+
+
+@dataclass(slots=True)
+class Record:
+    """One request as it happened. Filled while its answer streams, then never changed.
+
+    ``event_s`` are the instants at which output events arrived, ascending within a choice; ``event_tokens`` how many
+    tokens each brought (empty: one each); ``event_choice`` the choice index of each (empty: all 0).
+    """
+
+    seq: int
+    step: int
+    due_s: float
+    worker: int = 0
+    sent_s: float | None = None
+    """Just before the bytes were written; None when nothing was ever written."""
+    first_byte_s: float | None = None
+    event_s: list[float] = field(default_factory=list)
+    event_tokens: list[int] = field(default_factory=list)
+    event_choice: list[int] = field(default_factory=list)
+    answer_s: float | None = None
+    """First output event that is not reasoning."""
+    stream_end_s: float | None = None
+    status: RecordStatus = "in_flight"
+    error: ErrorKind | None = None
+    error_detail: str | None = None
+    http_status: int | None = None
+    retry_after_s: float | None = None
+    asked_input_tokens: int | None = None
+    asked_output_tokens: int | None = None
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    output_tokens: int | None = None
+    reasoning_tokens: int | None = None
+    token_source: TokenSource | None = None
+    finish_reason: str | None = None
+    done_marker: bool = False
+    keepalives: int = 0
+    malformed_events: int = 0
+    stamps: Literal["kernel", "user"] = "user"
+    warnings: list[str] = field(default_factory=list)
+    label: str = ""
+    model: str | None = None
+    session: int | None = None
+    turn: int = 0
+    text: str | None = None
+    """The answer, kept only when asked for (``--save-text``, ``--show-text``)."""
+
+    @property
+    def ok(self) -> bool:
+        return self.status == "ok"
+
+    @property
+    def lag_s(self) -> float | None:
+        """How late the client was: ``sent_s - due_s``."""
+        return None if self.sent_s is None else self.sent_s - self.due_s
+
+    @property
+    def ttft_s(self) -> float | None:
+        """First output event minus ``due_s``: what a caller waits."""
+        return self.event_s[0] - self.due_s if self.event_s else None
+
+    @property
+    def sent_ttft_s(self) -> float | None:
+        """First output event minus ``sent_s``: what other tools print."""
+        return self.event_s[0] - self.sent_s if self.event_s and self.sent_s is not None else None
+
+    @property
+    def e2e_s(self) -> float | None:
+        """Last output event minus ``due_s``."""
+        return self.event_s[-1] - self.due_s if self.event_s else None
+
+    @property
+    def done_s(self) -> float | None:
+        """The instant after which the request no longer counts as in flight."""
+        return None if self.status == "in_flight" else self.stream_end_s
+
+
+@dataclass(slots=True, frozen=True)
+class Sample:
+    """One scrape of one server, in canonical names. Absent is None, never zero.
+
+    ``values`` holds gauges as read and counters as totals; keys are those of ``observe.dialects.CANONICAL``.
+    """
+
+    t_s: float
+    url: str = ""
+    values: Mapping[str, float] = field(default_factory=dict)
+    cost_s: float = 0.0
+    """How long the scrape took."""
+    error: str | None = None
+
+
+@dataclass(slots=True, frozen=True)
+class Estimate:
+    """One of the three numbers: a rate with its interval, or why there is none."""
+
+    status: EstimateStatus
+    rate_rps: float | None = None
+    low_rps: float | None = None
+    high_rps: float | None = None
+    detector: str = ""
+    reason: str = ""
+    sustained_rps: float | None = None
+    """Ceiling only: the rate that a soak has shown to hold."""
+    cause: str | None = None
+    """p99 ITL knee only: ``capacity`` or ``prefill_mixing``."""
+    limit: str | None = None
+    """SLO capacity only: the limit that binds."""
+
+
+@dataclass(slots=True, frozen=True)
+class Check:
+    """A finding about the measurement itself: what happened and what to do.
+
+    ``void`` takes the step out of every verdict.
+    """
+
+    code: str
+    level: CheckLevel
+    message: str
+    advice: str = ""
+    step: int | None = None
+
+
+@dataclass(slots=True)
+class ClientSample:
+    """How one worker fared in one second: its loop's lag, its CPU share, its pauses. All in seconds or shares."""
+
+    t_s: float
+    worker: int = 0
+    loop_lag_s: float = 0.0
+    """Largest lateness of the 20 ms ticker within the second."""
+    cpu_ratio: float = 0.0
+    gc_pause_s: float = 0.0
+    in_flight: int = 0
+    waiting: int = 0
+    """In flight without an output event yet."""
+    sent: int = 0
+    finished: int = 0
+    tokens: int = 0
+    held: int = 0
+    """Requests that ``max_rps`` or ``max_in_flight`` kept back."""

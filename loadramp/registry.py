@@ -1,0 +1,110 @@
+"""The one extension mechanism: a table's ``kind`` picks a function, its other keys are that function's arguments.
+
+Knows nobody. ``kind = "package.module:function"`` reaches a function outside the repository.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, get_type_hints
+
+import msgspec
+
+
+class ScenarioError(ValueError):
+    """The scenario, an option or a command line is wrong: names the place and what is allowed. Exit code 2."""
+
+
+@dataclass(slots=True, frozen=True)
+class Choice:
+    """A function picked by kind, with its options bound: what a ``kind`` table becomes."""
+
+    kind: str
+    function: Callable[..., Any]
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(*args, **kwargs, **self.options)
+
+
+def options_of(function: Callable[..., Any]) -> dict[str, tuple[Any, Any]]:
+    """The keys a table may carry for ``function``: keyword-only parameters, or all fields of a dataclass.
+
+    Returns name -> (annotation, default); the default is ``inspect.Parameter.empty`` where the key must be given.
+    """
+    hints = get_type_hints(function.__init__ if inspect.isclass(function) else function, include_extras=True)
+    fields_of_class = inspect.isclass(function)
+    return {
+        name: (hints.get(name, Any), parameter.default)
+        for name, parameter in inspect.signature(function).parameters.items()
+        if parameter.kind is parameter.KEYWORD_ONLY or (fields_of_class and name != "self")
+    }
+
+
+def find(kind: str, registry: Mapping[str, Callable[..., Any]], where: str) -> Callable[..., Any]:
+    """The function called ``kind``: from the registry, or imported when written ``package.module:function``."""
+    if kind in registry:
+        return registry[kind]
+    if ":" not in kind:
+        raise ScenarioError(f"{where} kind: no {kind!r}{_hint(kind, registry)}; there are {_names(registry)}")
+    module_name, _, name = kind.partition(":")
+    try:
+        found = getattr(importlib.import_module(module_name), name)
+    except (ImportError, AttributeError) as error:
+        raise ScenarioError(f"{where} kind: cannot reach {kind!r}: {error}") from None
+    if not callable(found):
+        raise ScenarioError(f"{where} kind: {kind!r} is not a function")
+    result: Callable[..., Any] = found
+    return result
+
+
+def bind_options(table: Mapping[str, Any], function: Callable[..., Any], where: str) -> dict[str, Any]:
+    """Check the keys of ``table`` against ``function`` and convert each value to the type the function declares."""
+    allowed = options_of(function)
+    bound: dict[str, Any] = {}
+    for key, value in table.items():
+        if key not in allowed:
+            raise ScenarioError(f"{where} {key}: unknown key{_hint(key, allowed)}; allowed: {_names(allowed)}")
+        bound[key] = convert(value, allowed[key][0], f"{where} {key}")
+    missing = [
+        name for name, (_, default) in allowed.items() if default is inspect.Parameter.empty and name not in bound
+    ]
+    if missing:
+        raise ScenarioError(f"{where} {missing[0]}: missing; this table needs {_names(missing)}")
+    return bound
+
+
+def bind(table: Mapping[str, Any], registry: Mapping[str, Callable[..., Any]], where: str, default_kind: str) -> Choice:
+    """Turn a ``kind`` table into a Choice.
+
+    Args:
+        table: the TOML table, with or without ``kind``.
+        registry: kind -> function.
+        where: how errors name the table, e.g. ``chat.toml: [arrivals]``.
+        default_kind: used when the table has no ``kind``.
+    """
+    options = dict(table)
+    kind = convert(options.pop("kind", default_kind), str, f"{where} kind")
+    function = find(kind, registry, where)
+    return Choice(kind, function, bind_options(options, function, where))
+
+
+def convert(value: Any, annotation: Any, where: str) -> Any:
+    """``value`` as ``annotation``, or a ScenarioError that says what was expected."""
+    try:
+        return msgspec.convert(value, annotation)
+    except msgspec.ValidationError as error:
+        raise ScenarioError(f"{where}: {str(error).replace('`', '')}; got {value!r}") from None
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names))
+
+
+def _hint(name: str, names: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, list(names), n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""

@@ -1,0 +1,1 @@
+"""Shows a run: a Run in, text out."""

@@ -1,0 +1,1 @@
+"""A vLLM-shaped server to practise on."""
