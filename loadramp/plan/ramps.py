@@ -1,8 +1,128 @@
-"""Ramps: the rows so far to the next step, or why to stop. Pure."""
+"""Ramps: the rows so far to the next step, or why to stop. Pure.
+
+A ramp is a function ``f(rows, *, options) -> Step | Stop``. It reads the rows of the measured steps, in order (columns
+``saturated``, ``deficit``, ``void`` and ``overloaded``: more errors than ``max_error_ratio``), and leaves the times of
+the step it proposes to the conductor unless it has a reason to set them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
 
-RAMPS: dict[str, Callable[..., Any]] = {}
+from msgspec import Meta
+
+from loadramp.record.types import Row, Step, Stop
+
+Rate = Annotated[float, Meta(gt=0)]
+Factor = Annotated[float, Meta(gt=1)]
+Count = Annotated[int, Meta(ge=1)]
+NotNegative = Annotated[float, Meta(ge=0)]
+
+_TOO_MANY_ERRORS = Stop("more errors than max_error_ratio allows", complete=False)
+_NO_ESTIMATE = Stop("saturated, but the ceiling cannot be estimated", complete=False)
+
+
+def ladder(rows: Sequence[Row], *, rates: Annotated[list[Rate], Meta(min_length=1)]) -> Step | Stop:
+    """The given rates, one after the other, in the given order."""
+    if rows and rows[-1]["overloaded"]:
+        return _TOO_MANY_ERRORS
+    if len(rows) == len(rates):
+        return Stop(f"all {len(rates)} rates were offered")
+    return Step(len(rows), rate_rps=rates[len(rows)])
+
+
+def geometric(
+    rows: Sequence[Row], *, start_rps: Rate = 1.0, factor: Factor = 2.0, max_rps: Rate = 64.0, overload_steps: Count = 2
+) -> Step | Stop:
+    """``start_rps`` times powers of ``factor`` to ``max_rps``; ``overload_steps`` saturated steps in a row end it."""
+    if rows and rows[-1]["overloaded"]:
+        return _TOO_MANY_ERRORS
+    if len(rows) >= overload_steps and all(row["saturated"] for row in rows[-overload_steps:]):
+        return Stop(f"the last {overload_steps} steps were saturated")
+    rate_rps = _level(start_rps, factor, len(rows))
+    if rate_rps > max_rps * (1 + 1e-9):
+        return Stop(f"reached max_rps = {max_rps:g}")
+    return Step(len(rows), rate_rps=rate_rps)
+
+
+def users(
+    rows: Sequence[Row],
+    *,
+    users: Annotated[list[Count], Meta(min_length=1)] = [1, 8, 32, 64, 128],  # noqa: B006 (read only)
+) -> Step | Stop:
+    """Closed loop: so many users, each sending its next request when the last one is answered."""
+    if rows and rows[-1]["overloaded"]:
+        return _TOO_MANY_ERRORS
+    if len(rows) == len(users):
+        return Stop(f"all {len(users)} numbers of users were offered")
+    return Step(len(rows), users=users[len(rows)])
+
+
+def ceiling(
+    rows: Sequence[Row],
+    *,
+    start_rps: Rate = 1.0,
+    factor: Factor = 2.0,
+    max_rps: Rate = 1024.0,
+    soak_s: NotNegative = 300.0,
+    soak_ratio: Annotated[float, Meta(gt=0, lt=1)] = 0.85,
+    retry_ratio: Annotated[float, Meta(gt=0, lt=1)] = 0.7,
+) -> Step | Stop:
+    """Climb until the endpoint is saturated, then show with a soak what it sustains (docs/method.md, "The ramp").
+
+    The climb ends at the first step that is saturated and in deficit, or fails too often. A saturated step without
+    deficit counts only if the next one is saturated too; then at most two more steps look for a deficit. A lone alarm
+    is noise: recorded, passed over. Then ``soak_s`` seconds at ``soak_ratio`` of the estimate and, if that is not
+    quiet, at ``retry_ratio`` of it.
+    """
+    soaks = [row for row in rows if row["role"] == "soak"]
+    climb = [row for row in rows if row["role"] == "step"]
+    if soaks:
+        return _after_soak(rows, soaks, soak_s, retry_ratio)
+    if climb and climb[-1]["void"]:
+        return Stop("the client could not deliver the last step", complete=False)
+    if climb and not _climb_goes_on(climb):
+        estimate_rps = rows[-1].get("ceiling_rps")
+        if estimate_rps is None:
+            return _TOO_MANY_ERRORS if climb[-1]["overloaded"] else _NO_ESTIMATE
+        if soak_s == 0:
+            return Stop("the ceiling was reached; no soak was asked for")
+        return Step(len(rows), role="soak", rate_rps=soak_ratio * estimate_rps, measure_s=soak_s)
+    rate_rps = _level(start_rps, factor, len(climb))
+    if rate_rps > max_rps * (1 + 1e-9):
+        return Stop(f"reached max_rps = {max_rps:g} without finding the ceiling")
+    return Step(len(rows), rate_rps=rate_rps)
+
+
+def _climb_goes_on(climb: Sequence[Row]) -> bool:
+    if climb[-1]["overloaded"] or (climb[-1]["saturated"] and climb[-1]["deficit"]):
+        return False
+    run = 0  # saturated steps in a row up to now
+    for row in reversed(climb):
+        if not row["saturated"]:
+            break
+        run += 1
+    return run < 4
+
+
+def _after_soak(rows: Sequence[Row], soaks: Sequence[Row], soak_s: float, retry_ratio: float) -> Step | Stop:
+    last = soaks[-1]
+    if not (last["saturated"] or last["deficit"] or last["void"] or last["overloaded"]):
+        return Stop(f"{last['rate_rps']:.3g} req/s held for {soak_s:g} s")
+    estimate_rps = soaks[0].get("ceiling_rps") or rows[-1].get("ceiling_rps")
+    if len(soaks) == 1 and estimate_rps is not None:
+        return Step(len(rows), role="soak", rate_rps=retry_ratio * estimate_rps, measure_s=soak_s)
+    return Stop("the soak was not quiet", complete=False)
+
+
+def _level(start_rps: float, factor: float, k: int) -> float:
+    return start_rps * factor**k
+
+
+RAMPS: dict[str, Callable[..., Any]] = {
+    "ceiling": ceiling,
+    "geometric": geometric,
+    "ladder": ladder,
+    "users": users,
+}
