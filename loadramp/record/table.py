@@ -136,14 +136,17 @@ class Table:
 
     def select(self, keep: Bools) -> Table:
         """The rows where ``keep`` (shape n) holds."""
-        sizes = np.diff(self.begin)
-        of_events = np.repeat(keep, sizes)
+        return self.select_rows(np.flatnonzero(keep))
+
+    def select_rows(self, order: Ints) -> Table:
+        """The rows at ``order``, in that order."""
+        sizes = np.diff(self.begin)[order]
+        starts = self.begin[:-1][order]
+        begin = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
+        events = np.arange(begin[-1]) + np.repeat(starts - begin[:-1], sizes)
         chosen = {f.name: getattr(self, f.name) for f in fields(Table)}
         for name, column in chosen.items():
-            chosen[name] = (
-                column[of_events] if name.startswith("event_") else column[keep] if name != "begin" else column
-            )
-        chosen["begin"] = np.concatenate(([0], np.cumsum(sizes[keep]))).astype(np.int64)
+            chosen[name] = column[events] if name.startswith("event_") else column[order] if name != "begin" else begin
         return Table(**chosen)
 
     @property

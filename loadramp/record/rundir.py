@@ -1,0 +1,196 @@
+"""A run directory: created exclusively, appended to as things happen, valid after every step and after a kill.
+
+The only module that writes a run's files. Raw files are append-only; derived ones are replaced whole.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from loadramp.record.codec import decode_lines
+from loadramp.record.table import Run, Table
+from loadramp.record.types import Check, ClientSample, Estimate, Record, Sample, Step
+
+SCHEMA = 1
+
+
+class RunDirError(ValueError):
+    """The directory is not a run, or is of a schema this version does not read."""
+
+
+@dataclass(slots=True)
+class RunDir:
+    """Where a run is written. ``path`` exists."""
+
+    path: Path
+
+    @staticmethod
+    def create(parent: Path, name: str, scenario_text: str, began_at: datetime) -> RunDir:
+        """A fresh directory ``<parent>/<time>-<safe name>``; never one that exists.
+
+        Raises:
+            OSError: the directory cannot be made.
+        """
+        base = f"{began_at:%Y%m%d-%H%M%S}-{safe_name(name)}"
+        parent.mkdir(parents=True, exist_ok=True)
+        for attempt in range(1, 1000):
+            path = parent / (base if attempt == 1 else f"{base}-{attempt}")
+            try:
+                path.mkdir()
+            except FileExistsError:
+                continue
+            (path / "scenario.toml").write_bytes(scenario_text.encode())
+            return RunDir(path)
+        raise FileExistsError(f"{parent}: a thousand runs called {base}")
+
+    def records_path(self, worker: int) -> Path:
+        return self.path / f"records-{worker}.jsonl"
+
+    @property
+    def server_path(self) -> Path:
+        return self.path / "server.jsonl"
+
+    @property
+    def client_path(self) -> Path:
+        return self.path / "client.jsonl"
+
+    def append_client(self, samples: list[ClientSample]) -> None:
+        """Add one line a sample."""
+        with self.client_path.open("ab") as file:
+            file.writelines(msgspec.json.encode(sample) + b"\n" for sample in samples)
+
+    def write(self, name: str, text: str) -> Path:
+        """Replace a derived file whole: a reader sees the old one or the new one, never half."""
+        path = self.path / name
+        partial = self.path / f".{name}.partial"
+        partial.write_bytes(text.encode())
+        partial.replace(path)
+        return path
+
+    def save_info(self, info: dict[str, Any]) -> None:
+        """Replace ``run.json``. Strict JSON: NaN is a bug here, not a value."""
+        self.write("run.json", json.dumps({"schema": SCHEMA, **info}, indent=1, allow_nan=False) + "\n")
+
+
+@dataclass(slots=True)
+class RecordTail:
+    """Reads what the workers have appended to their files since the last look; half a line waits for its rest."""
+
+    rundir: RunDir
+    _offsets: dict[Path, int] = field(default_factory=dict)
+
+    def read(self) -> list[Record]:
+        """New records of all workers, in no particular order."""
+        records: list[Record] = []
+        for path in sorted(self.rundir.path.glob("records-*.jsonl")):
+            with path.open("rb") as file:
+                file.seek(self._offsets.get(path, 0))
+                data = file.read()
+            whole = data.rfind(b"\n") + 1
+            self._offsets[path] = self._offsets.get(path, 0) + whole
+            records += decode_lines(data[:whole].split(b"\n")).records
+        return records
+
+
+def read(path: Path) -> tuple[Run, int]:
+    """A run from its directory, without anything derived, and how many torn lines were skipped.
+
+    Raises:
+        RunDirError: it is no run directory.
+        OSError: a file cannot be read.
+    """
+    if not (path / "run.json").is_file():
+        raise RunDirError(f"{path}: no run.json here; expected a run directory such as reports/20260101-120000-chat")
+    try:
+        info = json.loads((path / "run.json").read_bytes())
+        schema = info.pop("schema", None)
+        steps = [msgspec.convert(step, Step) for step in info.get("steps", [])]
+        estimates = {key: msgspec.convert(value, Estimate) for key, value in info.get("estimates", {}).items()}
+        checks = [msgspec.convert(check, Check) for check in info.get("checks", [])]
+    except (ValueError, AttributeError, msgspec.ValidationError) as error:
+        raise RunDirError(f"{path / 'run.json'}: not a run: {error}") from None
+    if schema != SCHEMA:
+        raise RunDirError(f"{path / 'run.json'}: schema {schema!r}; this version reads {SCHEMA}")
+    skipped = 0
+    tables = []
+    for file in sorted(path.glob("records-*.jsonl")):
+        with file.open("rb") as lines:
+            decoded = decode_lines(lines)
+        tables.append(Table.of(decoded.records))
+        skipped += decoded.skipped
+    samples, torn_samples = _lines(path / "server.jsonl", Sample)
+    client, torn_client = _lines(path / "client.jsonl", ClientSample)
+    table = Table.concat(tables)
+    run = Run(
+        info=info,
+        scenario_text=(path / "scenario.toml").read_bytes().decode(),
+        steps=steps,
+        table=table.select_rows(table.due_s.argsort(kind="stable")),
+        samples=samples,
+        client=client,
+        estimates=estimates,
+        checks=checks,
+        path=str(path),
+    )
+    return run, skipped + torn_samples + torn_client
+
+
+def _lines(path: Path, kind: Any) -> tuple[list[Any], int]:
+    decoder = msgspec.json.Decoder(kind)
+    found: list[Any] = []
+    skipped = 0
+    for line in _open_lines(path):
+        try:
+            found.append(decoder.decode(line))
+        except msgspec.DecodeError:
+            skipped += 1
+    return found, skipped
+
+
+def _open_lines(path: Path) -> Iterator[bytes]:
+    if path.is_file():
+        with path.open("rb") as file:
+            yield from (line for line in file if line.strip())
+
+
+def safe_name(name: str) -> str:
+    """``name`` as part of a file name: letters, digits, dot, dash; at most 60 characters; never empty or hidden."""
+    kept = re.sub(r"[^A-Za-z0-9.-]+", "-", name).strip(".-")[:60]
+    return kept or "run"
+
+
+def plain(value: Any) -> Any:
+    """Dataclasses, tuples and numpy numbers as what JSON can hold; NaN and infinities become None."""
+    if hasattr(value, "__dataclass_fields__"):
+        return plain(asdict(value))
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(item) for item in value]
+    if hasattr(value, "item") and not isinstance(value, str | bytes):
+        value = value.item()
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):  # noqa: PLR0124 (NaN)
+        return None
+    return value
+
+
+def host() -> dict[str, Any]:
+    """What machine this is, as far as it can bend a measurement."""
+    model = ""
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.is_file():
+        names = [line.partition(":")[2].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line]
+        model = names[0] if names else ""
+    uname = os.uname()
+    cores = len(os.sched_getaffinity(0))
+    return {"system": f"{uname.sysname} {uname.release}", "machine": uname.machine, "cpu": model, "cores": cores,
+            "load_1m": round(os.getloadavg()[0], 2)}  # fmt: skip
