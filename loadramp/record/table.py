@@ -21,6 +21,7 @@ Strings = NDArray[np.object_]
 
 _REQUEST_FLOATS = (
     "sent_s",
+    "connect_s",
     "first_byte_s",
     "answer_s",
     "stream_end_s",
@@ -71,6 +72,7 @@ class Table:
     worker: Ints
     due_s: Floats
     sent_s: Floats
+    connect_s: Floats
     first_byte_s: Floats
     answer_s: Floats
     stream_end_s: Floats

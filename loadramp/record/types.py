@@ -125,6 +125,8 @@ class Record:
     worker: int = 0
     sent_s: float | None = None
     """Just before the bytes were written; None when nothing was ever written."""
+    connect_s: float | None = None
+    """The part of ``lag_s`` spent on opening a connection for this request; None when one was ready."""
     first_byte_s: float | None = None
     event_s: list[float] = field(default_factory=list)
     event_tokens: list[int] = field(default_factory=list)
@@ -252,3 +254,5 @@ class ClientSample:
     tokens: int = 0
     held: int = 0
     """Requests that ``max_rps`` or ``max_in_flight`` kept back."""
+    late_reads: int = 0
+    """Reads that the loop came to more than 5 ms after the kernel had the data."""
