@@ -1,0 +1,271 @@
+"""Records of one step to one row of the curve (columns: docs/format.md). Rule: a null has its reason beside it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from loadramp.judge import latency, signals, steady
+from loadramp.judge.latency import Columns, Seen
+from loadramp.judge.quantiles import NOT_STATIONARY, Values, estimate, quantile, words
+from loadramp.judge.validity import void_reasons
+from loadramp.record.table import Floats, Table
+from loadramp.record.types import ClientSample, Row, Sample, Step
+
+THROUGHPUT_BLOCKS = 10
+
+
+def fold(
+    step: Step,
+    table: Table,
+    *,
+    samples: Sequence[Sample] = (),
+    client: Sequence[ClientSample] = (),
+    limits: Mapping[str, float] | None = None,
+    quantile: float = 0.99,
+    base_ttft_p50_s: float | None = None,
+    output_tokens_mean: float | None = None,
+    now_s: float | None = None,
+) -> Row:
+    """One row of the curve.
+
+    Args:
+        step: the step; its window is cut at ``now_s`` when it was ended early.
+        table: all records of the run so far, unfinished requests included (status ``in_flight``, events so far).
+        samples, client: the server's and the client's own health, of the whole run or of this step.
+        limits: SLO metric (``ttft``, ``itl``, ``tpot``, ``e2e``) to seconds; each gets a ``slo_{metric}_s`` column.
+        quantile: the quantile of each latency that must be within its limit.
+        base_ttft_p50_s: median TTFT of the first step, which the queue signal scales with; None: of this step.
+        output_tokens_mean: mean output tokens of a request of the corpus, if it is known.
+        now_s: the instant up to which the data reaches; None: the end of the data.
+    """
+    begin_s, end_s = step.window_s
+    window_s = (begin_s, end_s if now_s is None else max(min(end_s, now_s), begin_s))
+    seen = latency.look(table, window_s, now_s)
+    row: Row = {
+        "step": step.index,
+        "role": step.role,
+        "rate_rps": step.rate_rps,
+        "users": step.users,
+        "begin_s": step.begin_s,
+        "window_begin_s": window_s[0],
+        "window_end_s": window_s[1],
+        "p99_itl_elasticity": None,
+        "p99_itl_elasticity_se": None,
+    }
+    reasons: dict[str, str] = {}
+    row |= _counts(seen)
+    row |= _throughput(step, seen, table, output_tokens_mean)
+    row |= _server(samples, window_s)
+    row |= _load(step, seen, table, samples, row, base_ttft_p50_s)
+    pooled = latency.families(seen)
+    stationary = bool(row["stationary"])
+    for name, data in pooled.items():
+        _merge(row, reasons, latency.columns(name, data, stationary))
+    _merge(row, reasons, latency.everyone(seen, stationary))
+    _merge(row, reasons, latency.stalls(seen, stationary))
+    row["prefill_share"] = prefill_share(seen, pooled["gap"])
+    _merge(row, reasons, _slo(seen, pooled, limits or {}, quantile, stationary))
+    void = void_reasons(step, seen.due, client, ttft_p50_s=_median(seen.due.ttft_s), itl_p50_s=row["itl_p50_s"] or 0.0)
+    if not stationary:
+        reasons["stationary"] = f"{NOT_STATIONARY} ({', '.join(row['signals'])})"
+    row["void"] = bool(void)
+    if void:
+        reasons["void"] = "; ".join(void)
+    row["reasons"] = reasons
+    return row
+
+
+def prefill_share(seen: Seen, gaps: Values) -> float | None:
+    """Share of the p99 excess (time above the median in gaps of at least p99) that prefills explain.
+
+    A gap counts when another request's first token arrives within max(1.5 ms, 0.3 medians) of its end, or when a
+    prompt of 1024 tokens or more was between sending and first token at its middle. None under 100 gaps.
+    """
+    if len(gaps) < 100:
+        return None
+    median_s, p99_s = quantile(gaps.ordered, 0.5), quantile(gaps.ordered, 0.99)
+    top = seen.gaps.gap_s >= p99_s
+    end_s, gap_s = seen.gaps.end_s[top], seen.gaps.gap_s[top]
+    excess_s = gap_s - median_s
+    total_s = float(excess_s.sum())
+    if total_s <= 0.0:
+        return 0.0
+    first_s = seen.near.first_s
+    known = np.sort(first_s[~np.isnan(first_s)])
+    reach_s = max(0.0015, 0.3 * median_s)
+    close = np.searchsorted(known, end_s + reach_s, "right") > np.searchsorted(known, end_s - reach_s, "left")
+    tokens = np.where(np.isnan(seen.near.prompt_tokens), seen.near.asked_input_tokens, seen.near.prompt_tokens)
+    big = (tokens >= 1024) & ~np.isnan(seen.near.sent_s)
+    middle_s = end_s - gap_s / 2.0
+    sent = np.searchsorted(np.sort(seen.near.sent_s[big]), middle_s)
+    begun = np.searchsorted(np.sort(np.nan_to_num(first_s[big], nan=np.inf)), middle_s)
+    return float(excess_s[close | (sent > begun)].sum()) / total_s
+
+
+def mean_output_tokens(table: Table, begin_s: float, until_s: float) -> tuple[float | None, float, int]:
+    """Mean output tokens of the requests due in ``[begin_s, until_s)``, their standard deviation and number.
+
+    The mean of what was asked, times received / asked of all that finished: taking the finished alone would favour
+    short answers. Where the asked length is not known, the mean of all that finished so far.
+    """
+    received = _received(table)
+    done = (table.due_s < until_s) & table.ok & (received > 0)
+    if not done.any():
+        return None, 0.0, 0
+    asked = table.asked_output_tokens
+    due = (table.due_s >= begin_s) & (table.due_s < until_s)
+    if not due.any() or np.isnan(asked[due | done]).any() or asked[done].sum() <= 0.0:
+        return float(received[done].mean()), _sd(received[done]), int(np.count_nonzero(done))
+    kept = float(received[done].sum() / asked[done].sum())
+    return float(asked[due].mean()) * kept, _sd(asked[due]) * kept, int(np.count_nonzero(due))
+
+
+def _received(table: Table) -> Floats:
+    """Tokens that arrived in each request's events."""
+    total = np.concatenate(([0], np.cumsum(table.event_tokens)))
+    return np.asarray(total[table.begin[1:]] - total[table.begin[:-1]], dtype=np.float64)
+
+
+def _counts(seen: Seen) -> Columns:
+    due = seen.due
+    failed = due.failed
+    kinds = [error or status for error, status in zip(due.error[failed], due.status[failed], strict=True)]
+    pending = int(np.count_nonzero(due.in_flight))
+    ended = len(due) - pending
+    lag_s = np.sort(due.lag_s[~np.isnan(due.lag_s)])
+    sources = Counter(str(source) for source in due.token_source[due.ok] if source)
+    return {
+        "requests": len(due),
+        "ok": int(np.count_nonzero(due.ok)),
+        "pending": pending,
+        "errors": dict(Counter(map(str, kinds))),
+        "error_ratio": int(np.count_nonzero(failed)) / ended if ended else None,
+        "lag_p50_s": quantile(lag_s, 0.5) if len(lag_s) else None,
+        "lag_p99_s": quantile(lag_s, 0.99) if len(lag_s) else None,
+        "token_source": sources.most_common(1)[0][0] if sources else None,
+    }
+
+
+def _throughput(step: Step, seen: Seen, table: Table, output_tokens_mean: float | None) -> Columns:
+    begin_s, end_s = seen.window_s
+    length_s = seen.length_s
+    sent = (table.sent_s >= begin_s) & (table.sent_s < end_s)
+    finished = table.ok & (table.stream_end_s >= begin_s) & (table.stream_end_s < end_s)
+    prompt = np.where(np.isnan(seen.due.prompt_tokens), seen.due.asked_input_tokens, seen.due.prompt_tokens)
+    mean, sd, n = mean_output_tokens(table, step.begin_s, end_s)
+    if output_tokens_mean is not None:  # the corpus is known: no error from estimating it
+        mean, sd = output_tokens_mean, 0.0
+    at = np.clip((seen.token_s - begin_s) * (THROUGHPUT_BLOCKS / length_s), 0, THROUGHPUT_BLOCKS - 1).astype(np.int64)
+    blocks = np.bincount(at, weights=seen.tokens, minlength=THROUGHPUT_BLOCKS)
+    per_block = length_s / THROUGHPUT_BLOCKS * mean if mean else None
+    return {
+        "arrival_rps": len(seen.due) / length_s,
+        "sent_rps": int(np.count_nonzero(sent)) / length_s,
+        "done_rps": int(np.count_nonzero(finished)) / length_s,
+        "throughput_rps": float(blocks.sum()) / length_s / mean if mean else 0.0,
+        "throughput_blocks": [float(b) / per_block for b in blocks] if per_block else [0.0] * THROUGHPUT_BLOCKS,
+        "output_tokens_mean": mean,
+        "output_tokens_sd": sd,
+        "output_tokens_n": n,
+        "input_tokens_per_s": float(np.nansum(prompt)) / length_s,
+        **latency.per_second(seen),
+    }
+
+
+def _load(
+    step: Step, seen: Seen, table: Table, samples: Sequence[Sample], row: Row, base_ttft_p50_s: float | None
+) -> Columns:
+    """Occupancy, the signals of saturation, and whether the window had settled."""
+    window_s = seen.window_s
+    load = signals.occupancy(table, window_s)
+    rate_rps, arrivals = float(row["arrival_rps"]), int(row["requests"])
+    base_s = _median(seen.due.ttft_s) if base_ttft_p50_s is None else base_ttft_p50_s
+    closed = step.users is not None
+    fired = {
+        "queue": signals.queue(load, rate_rps, base_s),
+        "backlog": not closed and signals.backlog(load, rate_rps, arrivals),
+        "ttft_trend": signals.ttft_trend(table, window_s),
+        "server_queue": bool(signals.server_queue(samples, window_s)),
+    }
+    names = [name for name, on in fired.items() if on]
+    edge = signals.in_flight_at(table, np.array(window_s))
+    begun = steady.began_with_backlog(table, step.begin_s)
+    settled = steady.settled(load, seen.due.e2e_s[seen.due.ok], window_s[0] - step.begin_s)
+    return {
+        "in_flight_begin": float(edge[0]),
+        "in_flight_end": float(edge[1]),
+        "in_flight_mean": float(load.in_flight.mean()),
+        "in_flight_max": float(max(load.in_flight.max(), *edge)),
+        "queue_first_third": load.third(0),
+        "queue_last_third": load.third(2),
+        "saturated": bool(names),
+        "deficit": arrivals > 0 and float(row["throughput_rps"]) < signals.DEFICIT_RATIO * rate_rps,
+        "signals": names,
+        "began_with_backlog": begun,
+        "settled": settled,
+        "stationary": not names,
+    }
+
+
+def _slo(
+    seen: Seen, pooled: Mapping[str, Values], limits: Mapping[str, float], q: float, stationary: bool
+) -> tuple[Columns, dict[str, str]]:
+    fine, decided = latency.good(seen, limits, q)
+    out: Columns = {
+        "good_ratio": fine / decided if decided else None,
+        "good_rps": fine / seen.length_s,
+        "good_n": decided,
+    }
+    reasons: dict[str, str] = {} if decided else {"good_ratio": "no request of this window has ended"}
+    for metric, limit_s in limits.items():
+        data = pooled[metric]
+        figure = estimate(data, q, stationary)
+        stem = f"slo_{metric}"
+        out |= {f"{stem}_s": figure.value, f"{stem}_low_s": figure.low, f"{stem}_high_s": figure.high}
+        out[f"{stem}_over_ratio"] = float(np.mean(data.values > limit_s)) if len(data) else None
+        if figure.value is None:
+            reasons[f"{stem}_s"] = f"{words(q)}: {figure.reason}"
+    return out, reasons
+
+
+def _server(samples: Sequence[Sample], window_s: tuple[float, float]) -> Columns:
+    """Largest queue and KV use, preemptions counted, and whether a server restarted (a counter went down)."""
+    names: dict[str, Any] = dict.fromkeys(("waiting_max", "kv_used_ratio_max", "preemptions", "server_restarted"))
+    inside = [s for s in samples if window_s[0] <= s.t_s <= window_s[1] and s.values]
+    if not inside:
+        return names
+    names["server_restarted"] = False
+    waiting = signals.totals(samples, window_s)
+    names["waiting_max"] = float(waiting[:, 1].max()) if len(waiting) else None
+    used = [s.values["kv_used_ratio"] for s in inside if "kv_used_ratio" in s.values]
+    names["kv_used_ratio_max"] = max(used, default=None)
+    for url in {s.url for s in inside}:
+        counts = [s.values["preemptions"] for s in inside if s.url == url and "preemptions" in s.values]
+        if len(counts) < 2:
+            continue
+        if any(later < earlier for earlier, later in pairwise(counts)):
+            names["server_restarted"] = True
+        else:
+            names["preemptions"] = (names["preemptions"] or 0.0) + counts[-1] - counts[0]
+    if names["server_restarted"]:
+        names["preemptions"] = None
+    return names
+
+
+def _merge(row: Row, reasons: dict[str, str], part: tuple[Columns, dict[str, str]]) -> None:
+    row |= part[0]
+    reasons |= part[1]
+
+
+def _sd(values: Floats) -> float:
+    return float(values.std(ddof=1)) if len(values) > 1 else 0.0
+
+
+def _median(values: Floats) -> float:
+    known = values[~np.isnan(values)]
+    return float(np.median(known)) if len(known) else 0.0

@@ -1,0 +1,219 @@
+"""Quantiles with their uncertainty. Rule: what a sample cannot carry is None with a reason, never a number.
+
+Gaps that end in the same engine step share their length, so neither tokens nor requests are independent; stretches of
+time nearly are. All intervals come from time blocks (Woodruff 1952; Korn and Graubard 1998; docs/method.md).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, log
+from typing import Literal
+
+import numpy as np
+from scipy.special import betaincinv, stdtrit
+
+from loadramp.record.table import Bools, Floats, Ints
+
+BLOCK_S = 5.0
+MIN_BLOCKS = 6
+NOT_STATIONARY = "not stationary: no interval"
+Unit = Literal["requests", "tokens", "gaps"]
+
+
+@dataclass(slots=True, frozen=True)
+class Figure:
+    """A statistic of one window: ``value`` with its 95 % interval; None where the sample cannot carry it.
+
+    ``reason`` says why the value is None, ``interval_reason`` why a limit is.
+    """
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    reason: str = ""
+    interval_reason: str = ""
+    log_se: float | None = None
+    """Standard error of the logarithm, from the interval: ln(high / low) / 3.92; also where no interval is shown."""
+
+
+@dataclass(slots=True, frozen=True)
+class Values:
+    """n values of one kind in one window, with the time block of each.
+
+    ``ordered`` is ``values`` sorted; ``censored`` marks values that are only known to be longer than this (a request
+    that has not finished: its age), None when there are none. ``requests`` is how many requests they come from.
+    """
+
+    values: Floats
+    ordered: Floats
+    block: Ints
+    blocks: int
+    unit: Unit
+    requests: int
+    censored: Bools | None = None
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+def pool(
+    values: Floats,
+    at_s: Floats,
+    window_s: tuple[float, float],
+    unit: Unit,
+    requests: int | None = None,
+    censored: Bools | None = None,
+) -> Values:
+    """Put ``values`` (shape n, NaN-free) into the time blocks of ``window_s`` by their instants ``at_s`` (shape n)."""
+    block, blocks = blocks_of(at_s, window_s)
+    cut = censored if censored is not None and bool(censored.any()) else None
+    return Values(values, np.sort(values), block, blocks, unit, len(values) if requests is None else requests, cut)
+
+
+def blocks_of(at_s: Floats, window_s: tuple[float, float], length_s: float = BLOCK_S) -> tuple[Ints, int]:
+    """Block of each instant and how many blocks there are: equal, about ``length_s`` long, at least 6."""
+    begin_s, end_s = window_s
+    count = max(MIN_BLOCKS, int((end_s - begin_s) / length_s + 1e-9))
+    scale = count / max(end_s - begin_s, 1e-9)
+    return np.clip((at_s - begin_s) * scale, 0, count - 1).astype(np.int64), count
+
+
+def quantile(ordered: Floats, q: float) -> float:
+    """Type-7 quantile (linear between order statistics) of an ascending array; never above its maximum."""
+    at = q * (len(ordered) - 1)
+    below = int(at)
+    above = min(below + 1, len(ordered) - 1)
+    low, high = float(ordered[below]), float(ordered[above])
+    if low == high or above == below:  # also keeps inf - inf out
+        return low
+    return high if np.isinf(high) and at > below else low + (high - low) * (at - below)
+
+
+def needed(q: float, miss: float = 0.025) -> int:
+    """Independent values that a quantile with an interval of both sides needs: q**n <= 0.025 (p99: 368, p95: 72)."""
+    return ceil(log(miss) / log(max(q, 1.0 - q)))
+
+
+def words(q: float) -> str:
+    """``p99`` for 0.99, ``p99.9`` for 0.999."""
+    return f"p{100 * q:.6g}"
+
+
+def estimate(data: Values, q: float, stationary: bool = True) -> Figure:
+    """The q-quantile with its 95 % interval.
+
+    Requests: refused when even one side has no limit (n < 299 for p99). Tokens and gaps: refused when they are worth
+    fewer than 1 / (1 - q) independent ones. The upper limit is refused under ``needed(q)`` independent values. A
+    window that is not stationary gets the value of what was seen and no interval.
+    """
+    n = len(data)
+    if n == 0:
+        return Figure(None, reason="nothing to measure in this window")
+    if n < needed(q, 0.05):
+        more = needed(q) - n
+        return Figure(None, reason=f"{n} {data.unit} cannot carry a {words(q)}: needs about {more} more")
+    value = _value(data, q)
+    if value is None:
+        return Figure(None, reason=f"{words(q)} is longer than the longest wait seen so far ({data.ordered[-1]:.3g} s)")
+    n_eff = independent(data, value, q)
+    low, high, log_se = _limits(data, q, n_eff, value)
+    if not stationary:
+        return Figure(value, interval_reason=NOT_STATIONARY, log_se=log_se)
+    if n_eff < 1.0 / (1.0 - q):
+        worth = f"worth about {n_eff:.0f} independent ones"
+        more = ceil(data.requests * (needed(q) / max(n_eff, 1.0) - 1.0))
+        reason = f"{n} {data.unit} are {worth}: a {words(q)} needs about {more} more requests"
+        if data.unit == "requests":
+            return Figure(value, interval_reason=reason, log_se=log_se)
+        return Figure(None, reason=reason)
+    if high is None:
+        more = ceil(data.requests * (needed(q) / n_eff - 1.0))
+        words_ = f"no upper limit: needs about {more} more requests"
+        return Figure(value, low, None, interval_reason=words_, log_se=log_se)
+    return Figure(value, low, high, log_se=log_se)
+
+
+def mean(data: Values, stationary: bool = True) -> Figure:
+    """The mean with its 95 % interval from block sums (ratio estimator, Student's t with J - 1 degrees)."""
+    if len(data) == 0:
+        return Figure(None, reason="nothing to measure in this window")
+    value = float(data.values.mean())
+    counts = np.bincount(data.block, minlength=data.blocks)
+    sums = np.bincount(data.block, weights=data.values, minlength=data.blocks)
+    if np.count_nonzero(counts) < 3:
+        return Figure(value, interval_reason="fewer than 3 time blocks hold any")
+    used = counts > 0
+    half = t_limit(int(used.sum())) * float(np.sqrt(_ratio_variance(sums[used], counts[used], value)))
+    if not stationary:
+        return Figure(value, interval_reason=NOT_STATIONARY)
+    return Figure(value, max(value - half, 0.0), value + half)
+
+
+def independent(data: Values, value: float, q: float) -> float:
+    """How many independent values the sample is worth for its q-quantile ``value`` (Korn and Graubard's n_eff).
+
+    ``n_eff = p (1 - p) / V`` with V the block variance of the share p above ``value``, at most n, times
+    ``(1.96 / t)**2`` for the few blocks it rests on.
+    """
+    above = data.values > value
+    counted = data.block
+    if data.censored is not None:  # whose side of the quantile is unknown says nothing
+        known = ~data.censored | above
+        counted, above = counted[known], above[known]
+    counts = np.bincount(counted, minlength=data.blocks)
+    over = np.bincount(counted[above], minlength=data.blocks)
+    used = counts > 0
+    blocks, n = int(used.sum()), int(counts.sum())
+    if blocks < 3:
+        return 0.0
+    p = float(over.sum()) / n
+    variance = _ratio_variance(over[used], counts[used], p)
+    raw = n if variance <= 0.0 else min(float(n), max(p, 1e-12) * (1.0 - p) / variance)
+    return float(raw * (1.96 / t_limit(blocks)) ** 2)
+
+
+def t_limit(blocks: int) -> float:
+    """97.5 % point of Student's t with ``blocks - 1`` degrees of freedom."""
+    return float(stdtrit(max(blocks - 1, 1), 0.975))
+
+
+def kaplan_meier(values: Floats, censored: Bools, q: float) -> float | None:
+    """q-quantile when some values are only known to be longer (Kaplan and Meier 1958).
+
+    Smallest value at which the survival estimate is at most ``1 - q``; None when it never gets there.
+    """
+    order = np.lexsort((censored, values))  # of equal values those that ended come first
+    ended = ~censored[order]
+    at_risk = len(values) - np.arange(len(values))
+    survival = np.cumprod(1.0 - ended / at_risk)
+    reached = np.flatnonzero(survival <= 1.0 - q + 1e-12)
+    return float(values[order][reached[0]]) if len(reached) else None
+
+
+def _value(data: Values, q: float) -> float | None:
+    if data.censored is None:
+        return quantile(data.ordered, q)
+    return kaplan_meier(data.values, data.censored, q)
+
+
+def _limits(data: Values, q: float, n_eff: float, value: float) -> tuple[float | None, float | None, float | None]:
+    """Lower and upper limit and the log standard error: the sample's quantiles at the Clopper-Pearson limits of q."""
+    if n_eff < 2.0:
+        return None, None, None
+    k = n_eff * q
+    p_low = float(betaincinv(k, n_eff - k + 1.0, 0.025))
+    p_high = float(betaincinv(k + 1.0, max(n_eff - k, 1e-9), 0.975))
+    low, high = _value(data, p_low), _value(data, p_high)
+    log_se = None
+    if low is not None and high is not None and low > 0.0 and np.isfinite(high):
+        log_se = log(high / low) / 3.92
+    has_upper = high is not None and bool(np.isfinite(high)) and q**n_eff <= 0.025
+    return low, high if has_upper else None, log_se
+
+
+def _ratio_variance(tops: Floats | Ints, counts: Ints, ratio: float) -> float:
+    """Variance of sum(tops) / sum(counts) from J blocks: J / (J - 1) sum((top - ratio count)^2) / (sum count)^2."""
+    blocks = len(counts)
+    squares = float(np.square(tops - ratio * counts).sum())
+    return blocks / (blocks - 1.0) * squares / float(counts.sum()) ** 2

@@ -1,0 +1,153 @@
+"""Is the endpoint falling behind? Client-side signs of saturation, and the server's queue where it can be read.
+
+All of it is known the instant the window ends. Formulas: docs/method.md, "Signals". Thresholds were tuned on simulated
+engines, not on one server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import comb, factorial
+
+import numpy as np
+from scipy.special import stdtr
+
+from loadramp.record.table import Floats, Table
+from loadramp.record.types import Sample
+
+BLOCKS = 10
+SIGNIFICANT = 0.01
+DEFICIT_RATIO = 0.85
+
+
+@dataclass(slots=True, frozen=True)
+class Occupancy:
+    """In flight (scheduled, not finished) and queued (scheduled, no first token yet) at the instants ``t_s``."""
+
+    t_s: Floats
+    in_flight: Floats
+    queued: Floats
+
+    def third(self, which: int) -> float:
+        """Mean queue of the first (0) or last (2) third of the window."""
+        part = np.array_split(self.queued, 3)[which]
+        return float(part.mean()) if len(part) else 0.0
+
+
+def occupancy(table: Table, window_s: tuple[float, float], period_s: float = 1.0) -> Occupancy:
+    """Sample N(t) and q(t) over a window: once a second, at least 30 times."""
+    begin_s, end_s = window_s
+    count = max(30, round((end_s - begin_s) / period_s))
+    t_s = begin_s + (np.arange(count, dtype=np.float64) + 0.5) * ((end_s - begin_s) / count)
+    return Occupancy(t_s, in_flight_at(table, t_s), queued_at(table, t_s))
+
+
+def in_flight_at(table: Table, t_s: Floats) -> Floats:
+    """N(t): requests due at or before t and not finished at t."""
+    return _present(table.due_s, table.done_s, t_s)
+
+
+def queued_at(table: Table, t_s: Floats) -> Floats:
+    """q(t): requests due at or before t that have neither a first token nor an end at t."""
+    done_s = table.done_s
+    first_s = np.where(np.isnan(table.first_s), done_s, np.minimum(table.first_s, done_s))
+    return _present(table.due_s, first_s, t_s)
+
+
+def queue(seen: Occupancy, rate_rps: float, base_ttft_p50_s: float) -> bool:
+    """S1: the queue of the last third is above max(5, 0.1 running, 4 r TTFT50 of the first step) and has grown."""
+    running = float(np.mean(seen.in_flight - seen.queued))
+    last = seen.third(2)
+    return last > max(5.0, 0.1 * running, 4.0 * rate_rps * base_ttft_p50_s) and last > seen.third(0)
+
+
+def backlog(seen: Occupancy, rate_rps: float, arrivals: int) -> bool:
+    """S2: requests in flight climb.
+
+    Slope of 10 block means of N: one-sided t test (8 degrees) p < 0.01, above 0.05 r, and the last two blocks exceed
+    the first two by max(0.05 A, 3 sqrt(mean N)).
+    """
+    parts = np.array_split(np.arange(len(seen.t_s)), BLOCKS)
+    means = np.array([seen.in_flight[part].mean() for part in parts])
+    at_s = np.array([seen.t_s[part].mean() for part in parts])
+    slope, p = trend(at_s, means)
+    rise = float(means[-2:].mean() - means[:2].mean())
+    material = max(0.05 * arrivals, 3.0 * float(np.sqrt(seen.in_flight.mean())))
+    return p < SIGNIFICANT and slope > 0.05 * rate_rps and rise > material
+
+
+def ttft_trend(table: Table, window_s: tuple[float, float]) -> bool:
+    """S3: waits for the first token climb, by the instant of the first token (by arrival, overload would be unseen).
+
+    10 block medians: Kendall's tau one-sided p < 0.01, and the last three have more than twice the median of the
+    first three. Needs 30 first tokens.
+    """
+    first_s = table.first_s
+    inside = (first_s >= window_s[0]) & (first_s < window_s[1])
+    if np.count_nonzero(inside) < 3 * BLOCKS:
+        return False
+    ttft_s = table.ttft_s[inside][np.argsort(first_s[inside], kind="stable")]
+    medians = np.array([np.median(part) for part in np.array_split(ttft_s, BLOCKS)])
+    return rising(medians) < SIGNIFICANT and float(np.median(medians[-3:])) > 2.0 * float(np.median(medians[:3]))
+
+
+def server_queue(samples: Sequence[Sample], window_s: tuple[float, float]) -> bool | None:
+    """The server's own waiting queue in the last third is above max(5, 0.1 running); None without its metrics."""
+    rows = totals(samples, window_s)
+    if len(rows) < 3:
+        return None
+    t_s, waiting, running = rows[:, 0], rows[:, 1], rows[:, 2]
+    late = t_s >= window_s[0] + (window_s[1] - window_s[0]) * 2.0 / 3.0
+    if not late.any():
+        return None
+    return float(waiting[late].mean()) > max(5.0, 0.1 * float(running.mean()))
+
+
+def totals(samples: Sequence[Sample], window_s: tuple[float, float]) -> Floats:
+    """(instant, waiting, running) of all servers together, one row for each sample of the first url seen, shape (k, 3).
+
+    Every other url contributes its latest sample within the window; nothing is counted before each url was seen once.
+    """
+    inside = [s for s in samples if window_s[0] <= s.t_s < window_s[1] and "waiting" in s.values]
+    urls = list(dict.fromkeys(s.url for s in inside))
+    latest: dict[str, tuple[float, float]] = {}
+    out: list[tuple[float, float, float]] = []
+    for s in sorted(inside, key=lambda one: one.t_s):
+        latest[s.url] = (s.values["waiting"], s.values.get("running", 0.0))
+        if len(latest) == len(urls) and s.url == urls[0]:
+            out.append((s.t_s, sum(w for w, _ in latest.values()), sum(r for _, r in latest.values())))
+    return np.array(out, dtype=np.float64).reshape(-1, 3)
+
+
+def trend(x: Floats, y: Floats) -> tuple[float, float]:
+    """Least-squares slope and the one-sided p value of its being above zero (Student's t, n - 2 degrees)."""
+    centred = x - x.mean()
+    spread = float(np.square(centred).sum())
+    slope = float((centred * y).sum()) / spread
+    rest = y - y.mean() - slope * centred
+    degrees = len(x) - 2
+    error = float(np.sqrt(np.square(rest).sum() / degrees / spread))
+    if error <= 1e-12 * max(1.0, abs(slope)):
+        return slope, 0.0 if slope > 0.0 else 1.0
+    return slope, 1.0 - float(stdtr(degrees, slope / error))
+
+
+def rising(values: Floats) -> float:
+    """One-sided p value of Kendall's tau against order: P(at least so many pairs in rising order by chance).
+
+    Exact for distinct values; ties count as not rising, which errs on the side of no alarm.
+    """
+    n = len(values)
+    pairs = int(sum(np.count_nonzero(values[i + 1 :] > values[i]) for i in range(n)))
+    ways = [1]  # ways[k]: permutations of m elements with k pairs in order (Mahonian numbers)
+    for m in range(2, n + 1):
+        padded = np.concatenate((np.zeros(m - 1), ways, np.zeros(m - 1)))
+        ways = [int(padded[k : k + m].sum()) for k in range(comb(m, 2) + 1)]
+    return sum(ways[pairs:]) / factorial(n)
+
+
+def _present(from_s: Floats, to_s: Floats, t_s: Floats) -> Floats:
+    begun = np.searchsorted(np.sort(from_s), t_s, side="right")
+    ended = np.searchsorted(np.sort(to_s), t_s, side="right")
+    return np.asarray(begun - ended, dtype=np.float64)

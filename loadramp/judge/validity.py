@@ -1,0 +1,195 @@
+"""Could the client deliver this step? Each rule that fails makes the step void: what it shows is the client.
+
+Formulas: docs/method.md, "Client-limited". Every reason names what happened and what to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from loadramp.judge.quantiles import quantile
+from loadramp.record.table import Floats, Table
+from loadramp.record.types import ClientSample, Step
+
+LAG_S = 0.010
+LOOP_LAG_S = 0.005
+CPU_RATIO = 0.7
+SENT_RATIO = 0.98
+TICKS = 50
+"""Ticks of the loop-lag ticker in one client sample (20 ms)."""
+
+
+def void_reasons(
+    step: Step,
+    table: Table,
+    client: Sequence[ClientSample],
+    *,
+    ttft_p50_s: float | None = None,
+    itl_p50_s: float | None = None,
+    arrivals: str | None = None,
+) -> list[str]:
+    """Why the client, not the server, shaped this step; empty when it did not.
+
+    Args:
+        step: which window.
+        table: records of the run so far.
+        client: one sample a worker and second.
+        ttft_p50_s, itl_p50_s: medians that the allowances scale with; None: from the records of the window.
+        arrivals: kind of the arrival process; randomness is tested for ``poisson`` (None: when the plan looks it).
+    """
+    begin_s, end_s = step.window_s
+    due = table.select((table.due_s >= begin_s) & (table.due_s < end_s))
+    inside = [s for s in client if begin_s <= s.t_s <= end_s + 1.0]
+    ttft_p50_s = _median(due.ttft_s) if ttft_p50_s is None else ttft_p50_s
+    if itl_p50_s is None:
+        itl_p50_s = _median(due.gaps().gap_s)
+    found = [
+        _late(due, ttft_p50_s),
+        _not_sent(due, end_s),
+        _loop_lag(inside, itl_p50_s),
+        _cpu(inside),
+        _held(inside),
+        _late_reads(inside, due),
+        _dead(inside, begin_s, end_s),
+        _not_random(due) if arrivals in {None, "poisson"} and step.users is None else "",
+    ]
+    return [reason for reason in found if reason]
+
+
+def pacing_lag_s(due: Table) -> Floats:
+    """How late each request was, without the time spent on connecting, which is the server's and the network's."""
+    lag_s = due.lag_s - np.nan_to_num(due.connect_s)
+    return np.asarray(lag_s[~np.isnan(lag_s)])
+
+
+def loop_lag_p99_s(samples: Sequence[ClientSample]) -> float:
+    """p99 of the loop's lag over ticks, from the largest of each second: the largest of 50 ticks stays below the
+    p99 of one tick with probability 0.99 ** 50 = 0.605."""
+    worst = [
+        quantile(np.sort([s.loop_lag_s for s in samples if s.worker == worker]), 0.99**TICKS)
+        for worker in {s.worker for s in samples}
+    ]
+    return max(worst, default=0.0)
+
+
+def cpu_ratio(samples: Sequence[ClientSample]) -> float:
+    """Mean CPU share of the busiest worker."""
+    workers = {s.worker for s in samples}
+    return max((float(np.mean([s.cpu_ratio for s in samples if s.worker == w])) for w in workers), default=0.0)
+
+
+def anderson_darling(gaps_s: Floats) -> float:
+    """Anderson-Darling statistic for exponential gaps of unknown mean, corrected for n (Stephens 1974).
+
+    1.341 is exceeded by 5 %, 2.98 by 0.1 % of Poisson samples.
+    """
+    n = len(gaps_s)
+    u = -np.expm1(-np.sort(gaps_s) / gaps_s.mean())
+    u = np.clip(u, 1e-12, 1.0 - 1e-12)
+    weight = 2.0 * np.arange(1, n + 1) - 1.0
+    a2 = -n - float(np.sum(weight * (np.log(u) + np.log1p(-u[::-1])))) / n
+    return a2 * (1.0 + 0.6 / n)
+
+
+def _late(due: Table, ttft_p50_s: float) -> str:
+    lag_s = np.sort(pacing_lag_s(due))
+    if len(lag_s) == 0:
+        return ""
+    p99_s, allowed_s = quantile(lag_s, 0.99), max(LAG_S, 0.1 * ttft_p50_s)
+    if p99_s <= allowed_s:
+        return ""
+    return (
+        f"requests left late: p99 of the lag {_ms(p99_s)} (allowed {_ms(allowed_s)}); the client is too slow for this "
+        "rate: more workers (--set fleet.workers=N), a quieter machine, or max_rps held requests back"
+    )
+
+
+def _not_sent(due: Table, end_s: float) -> str:
+    refused = np.isin(due.error.astype(str), ("connect", "tls"))
+    connecting = np.isnan(due.sent_s) & ~np.isnan(due.connect_s)
+    in_time = (due.sent_s <= end_s + 0.1) | refused | connecting
+    missing = len(due) - int(np.count_nonzero(in_time))
+    if missing < 2 or missing <= (1.0 - SENT_RATIO) * len(due):
+        return ""
+    return (
+        f"{missing} of {len(due)} planned requests were not sent within the step (allowed {1 - SENT_RATIO:.0%}); "
+        "the client is too slow for this rate: more workers, a quieter machine"
+    )
+
+
+def _loop_lag(samples: Sequence[ClientSample], itl_p50_s: float) -> str:
+    lag_s, allowed_s = loop_lag_p99_s(samples), max(LOOP_LAG_S, 0.25 * itl_p50_s)
+    if lag_s <= allowed_s:
+        return ""
+    return (
+        f"the client's event loop lagged: p99 {_ms(lag_s)} (allowed {_ms(allowed_s)}), so latencies include it; "
+        "more workers, a quieter machine"
+    )
+
+
+def _cpu(samples: Sequence[ClientSample]) -> str:
+    ratio = cpu_ratio(samples)
+    if ratio <= CPU_RATIO:
+        return ""
+    return f"a client process used {ratio:.0%} of a core (allowed {CPU_RATIO:.0%}); more workers or more cores"
+
+
+def _held(samples: Sequence[ClientSample]) -> str:
+    held = sum(s.held for s in samples)
+    if not held:
+        return ""
+    return f"{held} requests were held back by max_rps or max_in_flight; raise the cap or end the ramp earlier"
+
+
+def _late_reads(samples: Sequence[ClientSample], due: Table) -> str:
+    late, tokens = sum(s.late_reads for s in samples), sum(s.tokens for s in samples)
+    if late < 10 or late <= 0.01 * max(tokens, 1):
+        return ""
+    return (
+        f"{late} reads came more than 5 ms after the data, so gaps were merged before they were stamped; "
+        "more workers, a quieter machine"
+    )
+
+
+def _dead(samples: Sequence[ClientSample], begin_s: float, end_s: float) -> str:
+    latest = {s.worker: 0.0 for s in samples}
+    for s in samples:
+        latest[s.worker] = max(latest[s.worker], s.t_s)
+    if not latest:
+        return ""
+    alive_s = min(max(latest.values()), end_s)
+    dead = sorted(worker for worker, t_s in latest.items() if t_s < alive_s - 3.0)
+    if not dead:
+        return ""
+    return f"worker {', '.join(map(str, dead))} fell silent in this step; see its log, start the run again"
+
+
+def _not_random(due: Table) -> str:
+    """The plan's gaps look exponential and those sent do not, and by more than a trifle."""
+    sent_s = np.sort(due.sent_s[~np.isnan(due.sent_s)])
+    due_s = np.sort(due.due_s)
+    if len(sent_s) < 100 or len(due_s) < 100:
+        return ""
+    sent, planned = np.diff(sent_s), np.diff(due_s)
+    if planned.mean() <= 0 or sent.mean() <= 0 or anderson_darling(planned) > 1.341 or anderson_darling(sent) < 2.98:
+        return ""
+    grid = np.concatenate((sent, planned))
+    apart = np.searchsorted(np.sort(sent), grid, "right") / len(sent)
+    apart = np.abs(apart - np.searchsorted(np.sort(planned), grid, "right") / len(planned)).max()
+    if apart < 0.05:
+        return ""
+    return (
+        "requests left in bunches, not at random as planned (Anderson-Darling p < 0.001); the client is too slow for "
+        "this rate: more workers, a quieter machine"
+    )
+
+
+def _median(values: Floats) -> float:
+    known = values[~np.isnan(values)]
+    return float(np.median(known)) if len(known) else 0.0
+
+
+def _ms(seconds: float) -> str:
+    return f"{1000 * seconds:.3g} ms"
