@@ -1,0 +1,135 @@
+"""A metrics page to canonical values. Pure: text in, numbers out; absent is absent, never zero.
+
+Of a quantity's names the first one on the page counts, so an old and a new name together are never doubled. Series of
+several engines, ranks and GPUs become one number as the quantity says; NaN and infinity are no number.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
+
+from loadramp.observe.dialects import (
+    CANONICAL,
+    COMMON,
+    COPIES,
+    DIALECTS,
+    Across,
+    Series,
+    Source,
+    detect,
+    names_of,
+    wanted,
+)
+from loadramp.observe.gpu import points_of_query
+from loadramp.observe.text import Point, names, parse
+
+_Readable = tuple[str, Source, tuple[tuple[str, ...], ...]]
+_FOLDS: dict[Across, Callable[[Sequence[float]], float]] = {
+    "sum": math.fsum,
+    "max": max,
+    "min": min,
+    "mean": lambda numbers: math.fsum(numbers) / len(numbers),
+}
+_ByName = Mapping[str, Sequence[tuple[dict[str, str], float]]]
+
+
+def read(page: str, dialect: str | None = None) -> tuple[str | None, dict[str, float]]:
+    """The canonical values of a metrics page, and whose page it is.
+
+    Args:
+        page: Prometheus or OpenMetrics text, the JSON answer of a Prometheus query, or anything at all.
+        dialect: a key of DIALECTS when it is known; None looks for itself.
+
+    Returns:
+        (dialect, values); (None, {}) when the page is no known engine's.
+    """
+    points = points_of_query(page)
+    if points is None:
+        found = dialect or detect(names(page))
+        return (found, values_of(parse(page, _wanted(found)).points, found)) if found else (None, {})
+    found = dialect or detect({point.name for point in points})
+    return (found, values_of(points, found)) if found else (None, {})
+
+
+def values_of(points: Iterable[Point], dialect: str) -> dict[str, float]:
+    """Canonical values of points in ``dialect``; the same series twice counts once, with its last value."""
+    series: dict[tuple[str, tuple[tuple[str, str], ...]], Point] = {
+        (point.name, tuple(sorted(point.labels.items()))): point for point in points
+    }
+    by_name: dict[str, list[tuple[dict[str, str], float]]] = {}
+    for point in series.values():
+        by_name.setdefault(point.name, []).append((point.labels, point.value))
+    values: dict[str, float] = {}
+    for canonical, source, alternatives in _readable(dialect):
+        if canonical not in values:
+            parts = [_first(by_name, spelt, canonical, source, COPIES.get(dialect, ())) for spelt in alternatives]
+            present = [part for part in parts if part is not None]
+            if len(present) == len(parts):
+                values[canonical] = sum(present)
+    return values
+
+
+def why_not(page: str) -> str:
+    """In words, for a page of which nothing could be read."""
+    start = page.lstrip()[:1]
+    if not start:
+        return "empty page"
+    if start == "<":
+        return "HTML, not metrics"
+    if start in "[{":
+        return "JSON, not metrics"
+    return "no known engine's metrics"
+
+
+def fold(numbers: Sequence[float], across: Across) -> float:
+    """One number of several (at least one), as the quantity says."""
+    return _FOLDS[across](numbers)
+
+
+@lru_cache(maxsize=32)
+def _wanted(dialect: str) -> frozenset[str]:
+    return wanted(dialect)
+
+
+@lru_cache(maxsize=32)
+def _readable(dialect: str) -> tuple[_Readable, ...]:
+    """(canonical, source, spellings of each name it needs), in the order in which they are tried."""
+    return tuple(
+        (canonical, source, names_of(source, canonical))
+        for canonical, sources in {**DIALECTS[dialect], **COMMON}.items()
+        for source in sources
+    )
+
+
+def _first(
+    by_name: _ByName, spelt: Sequence[str], canonical: str, source: Source, copies: Sequence[str]
+) -> float | None:
+    """The value under the first of the spellings that shows a number."""
+    for name in spelt:
+        numbers: dict[tuple[tuple[str, str], ...], float] = {}
+        for labels, value in by_name.get(name, ()):
+            number = _number(labels, value, source)
+            if number is not None:
+                key = tuple(sorted((k, v) for k, v in labels.items() if k not in copies))
+                numbers[key] = max(number, numbers.get(key, number))
+        if numbers:
+            return fold(list(numbers.values()), CANONICAL[canonical].across)
+    return None
+
+
+def _number(labels: Mapping[str, str], value: float, source: Source) -> float | None:
+    """The number of one series, None where its labels or the number rule it out."""
+    if isinstance(source, Series):
+        if any(labels.get(label) not in allowed for label, allowed in source.only.items()):
+            return None
+        if any(labels.get(label) in ruled_out for label, ruled_out in source.skip.items()):
+            return None
+        if source.label:
+            try:
+                value = float(labels.get(source.label, ""))
+            except ValueError:
+                return None
+        value *= source.scale
+    return value if math.isfinite(value) else None
