@@ -5,7 +5,8 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parent.parent / "loadramp"
 PURE = ("plan", "judge", "advise", "report", "record.types", "record.table", "record.codec", "registry",
-        "observe.dialects", "observe.text", "sim.engine", "sim.profiles", "drive.sse", "drive.wire")  # fmt: skip
+        "observe.dialects", "observe.text", "observe.canonical", "observe.gpu", "sim.engine", "sim.profiles",
+        "drive.sse", "drive.wire")  # fmt: skip
 FORBIDDEN = {"asyncio", "socket", "time", "random", "os", "click", "httpx", "openai", "subprocess", "multiprocessing"}
 SHARED = ("record.types", "record.table", "registry")
 MAY_KNOW = {

@@ -111,7 +111,7 @@ def _first(
         numbers: dict[tuple[tuple[str, str], ...], float] = {}
         for labels, value in by_name.get(name, ()):
             number = _number(labels, value, source)
-            if number is not None:
+            if number is not None and (number >= 0.0 or CANONICAL[canonical].unit != "ratio"):  # V0: -1 is "off"
                 key = tuple(sorted((k, v) for k, v in labels.items() if k not in copies))
                 numbers[key] = max(number, numbers.get(key, number))
         if numbers:

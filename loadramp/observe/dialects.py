@@ -175,7 +175,6 @@ DIALECTS: dict[str, Dialect] = {
         "max_num_seqs": ("trtllm:max_num_active_requests",),
         "kv_blocks": ("trtllm:kv_cache_max_blocks",),
         "block_size": ("trtllm:kv_cache_tokens_per_block",),
-        "gpu_memory_used_bytes": ("trtllm:gpu_memory_usage_bytes",),
     },
     "nim": {
         "running": ("num_requests_running",),
