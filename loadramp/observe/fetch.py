@@ -74,23 +74,25 @@ class Fetcher:
         left_s = max(end_s - time.monotonic(), 0.001)
         if self._connection is None:
             self._connection = self._connect(left_s)
-        cut = threading.Timer(left_s, _cut, [self._connection])  # the socket's own time-out is for one read only
+        late = threading.Event()
+        cut = threading.Timer(left_s, _cut, [self._connection, late])  # a socket's own time-out is for one read only
         cut.daemon = True
         cut.start()
         try:
-            return self._exchange(self._connection)
-        except FetchFailed:
+            body = self._exchange(self._connection)
+        except (FetchFailed, OSError, http.client.HTTPException, ValueError, zlib.error) as error:
             self.close()
-            raise
-        except (OSError, http.client.HTTPException, ValueError, zlib.error) as error:
-            self.close()
-            if time.monotonic() >= end_s or isinstance(error, TimeoutError):
+            if late.is_set() or isinstance(error, TimeoutError):
                 raise FetchFailed("timeout") from None
-            if isinstance(error, (http.client.RemoteDisconnected, ConnectionError)):
+            if isinstance(error, (FetchFailed, http.client.RemoteDisconnected, ConnectionError)):
                 raise
             raise FetchFailed(_words(error)) from None
         finally:
             cut.cancel()
+        if late.is_set():  # cut off in its headers, an answer looks like one without a body
+            self.close()
+            raise FetchFailed("timeout")
+        return body
 
     def _connect(self, timeout_s: float) -> http.client.HTTPConnection:
         host, port = self._parts.hostname or "", self._parts.port
@@ -151,7 +153,8 @@ def _body(response: http.client.HTTPResponse) -> str:
     return raw.decode("utf-8", "replace")
 
 
-def _cut(connection: http.client.HTTPConnection) -> None:
+def _cut(connection: http.client.HTTPConnection, late: threading.Event) -> None:
+    late.set()
     if connection.sock is not None:
         with contextlib.suppress(OSError):
             socket.socket.shutdown(connection.sock, socket.SHUT_RDWR)  # not the TLS layer's: it is in use

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import signal
 import sys
 import threading
 import time
@@ -174,6 +175,7 @@ def main() -> int:
             return 2
         line += part
     orders = json.loads(line)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when this ends
     os.nice(5)  # the client that measures comes first
     return obey(orders, orders["parent"])
 
