@@ -25,7 +25,7 @@ from metrics_pages import page
 
 from loadramp.observe.fetch import PAGE_CAP_BYTES, Fetcher, FetchFailed, tls_context
 from loadramp.observe.process import next_due_s, sibling, timeout_s
-from loadramp.observe.scrape import Scraper, decode_samples, find_metrics, labels_of, scrape_inline
+from loadramp.observe.scrape import Scraper, decode_samples, find_metrics, full_url, labels_of, scrape_inline
 from loadramp.record.types import Sample
 from loadramp.sim import clock
 
@@ -267,6 +267,12 @@ def test_samples_never_carry_user_password_or_query() -> None:
         "http://h:8/metrics#2",
         "https://[::1]:9/m",
     ]
+
+
+def test_a_host_alone_means_its_metrics_page() -> None:
+    assert full_url("http://h:8000") == full_url("http://h:8000/") == "http://h:8000/metrics"
+    assert full_url("http://h:9400/gpu/metrics") == "http://h:9400/gpu/metrics"
+    assert full_url("http://prom:9090/api/v1/query").startswith("http://prom:9090/api/v1/query?query=")
 
 
 def test_tensorrt_keeps_its_page_beside_its_json() -> None:

@@ -53,7 +53,7 @@ class Scraper:
         """Nothing happens before start().
 
         Args:
-            urls: metrics pages, DCGM exporters, Prometheus query addresses.
+            urls: metrics pages, DCGM exporters, Prometheus query addresses; see full_url.
             out_path: samples are appended to it.
             t0_s: CLOCK_MONOTONIC at which the run began.
             period_s: seconds between two scrapes of one address.
@@ -70,12 +70,12 @@ class Scraper:
             Fetcher(url)
         pages = [
             {
-                "url": query_url(url),
+                "url": full_url(url),
                 "label": label,
                 "headers": dict(headers or {}) if headers_host in {None, urlsplit(url).hostname} else {},
                 "dialect": (dialects or {}).get(url),
             }
-            for url, label in zip(urls, labels_of(urls), strict=True)
+            for url, label in zip(urls, labels_of([full_url(url) for url in urls]), strict=True)
         ]
         self._orders = {
             "pages": pages,
@@ -155,6 +155,12 @@ def decode_samples(lines: Sequence[bytes]) -> list[Sample]:
         with contextlib.suppress(msgspec.DecodeError):
             samples.append(_decoder.decode(line))
     return samples
+
+
+def full_url(url: str) -> str:
+    """The address that is scraped: ``/metrics`` where only a host was given, the GPU query where none was."""
+    parts = urlsplit(url)
+    return query_url(urlunsplit(parts._replace(path="/metrics")) if parts.path in {"", "/"} else url)
 
 
 def labels_of(urls: Sequence[str]) -> list[str]:
