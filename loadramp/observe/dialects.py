@@ -104,6 +104,8 @@ def _histogram(name: str, *families: str) -> dict[str, tuple[Source, ...]]:
     return {f"{name}_{part}": tuple(f"{family}_{part}" for family in families) for part in ("sum", "count")}
 
 
+_LLAMACPP_PROMPT = Series("llamacpp:prompt_tokens", plus="llamacpp:prompt_tokens_cached")  # usage has both
+
 DIALECTS: dict[str, Dialect] = {
     "vllm": {
         "running": ("vllm:num_requests_running",),
@@ -229,13 +231,9 @@ DIALECTS: dict[str, Dialect] = {
         "running": ("llamacpp:requests_processing",),
         "waiting": ("llamacpp:requests_deferred",),
         "kv_used_ratio": ("llamacpp:kv_cache_usage_ratio",),
-        # its prompt counter leaves cached tokens out; usage in an answer does not
-        "prompt_tokens": (
-            Series("llamacpp:prompt_tokens", plus="llamacpp:prompt_tokens_cached"),
-            "llamacpp:prompt_tokens",
-        ),
+        "prompt_tokens": (_LLAMACPP_PROMPT, "llamacpp:prompt_tokens"),
         "output_tokens": ("llamacpp:tokens_predicted",),
-        "prefix_queries": (Series("llamacpp:prompt_tokens", plus="llamacpp:prompt_tokens_cached"),),
+        "prefix_queries": (_LLAMACPP_PROMPT,),
         "prefix_hits": ("llamacpp:prompt_tokens_cached",),
         "prefill_s_sum": ("llamacpp:prompt_seconds",),
         "decode_s_sum": ("llamacpp:tokens_predicted_seconds",),
@@ -294,8 +292,7 @@ def detect(names: Collection[str]) -> str | None:
     A name that carries its engine's prefix is enough; of unprefixed names (NIM, the first TensorRT-LLM) two are
     asked for, because another program may use one of them.
     """
-    best, best_hits = None, 0
-    common = {name for sources in COMMON.values() for name in sources}
+    best, best_hits, common = None, 0, {name for sources in COMMON.values() for name in sources}
     for dialect in DIALECTS:
         found = (wanted(dialect) - common).intersection(names)
         prefixed = any(name.lower().removeprefix("ray_").startswith(dialect) for name in found)
