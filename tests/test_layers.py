@@ -12,7 +12,7 @@ SHARED = ("record.types", "record.table", "registry")
 MAY_KNOW = {
     "record.types": (),
     "registry": (),
-    "record": SHARED,
+    "record": ("record", *SHARED),
     "plan": ("plan", *SHARED),
     "judge": ("judge", *SHARED),
     "advise": ("advise", *SHARED),

@@ -1,0 +1,193 @@
+"""One process's share of the load: starts each arrival at its instant, never waits for an earlier one.
+
+Open loop: an absolute schedule, planned before the step; lateness is recorded, never carried over to the next request.
+Closed loop: so many users, each sending its next request when the last one is answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from asyncio_throttle.throttler import Throttler
+
+from loadramp.drive.timer import Timer
+from loadramp.plan.prompts.words import Calibration, render
+from loadramp.plan.scenario import Scenario
+from loadramp.plan.schedule import Prompts, plan_step
+from loadramp.record.types import Arrival, Prompt, Record, Step
+
+HOLD_S = 30.0
+"""How far past its end a step is planned: load for the moment until the next step is decided."""
+GIVE_UP_S = 1.0
+"""An arrival later than this is recorded as failed and not sent: no storm of overdue requests after a stall."""
+
+
+@dataclass(slots=True)
+class _Ends:
+    """When the arrivals of one step end: at the begin of the next one, once that is known."""
+
+    until_s: float = float("inf")
+
+
+@dataclass(slots=True)
+class Share:
+    """Worker ``index`` of ``of``. ``write`` is called with every record as it finishes."""
+
+    scenario: Scenario
+    client: Any
+    """A client of drive.client or drive.others: ``prepare``, ``send``, ``snapshot``, ``counts``, ``close``."""
+    clock: Callable[[], float]
+    t0_s: float
+    write: Callable[[Record], None]
+    index: int = 0
+    of: int = 1
+    salt: int = 0
+    calibration: Calibration = field(default_factory=Calibration)
+    precise: bool = True
+    held: int = 0
+    """Requests that ``max_rps`` or ``max_in_flight`` kept back, or that came too late to be sent."""
+    _ends: _Ends = field(default_factory=_Ends)
+    _users: int = 0
+    _user_tasks: int = 0
+    _numbers: Iterator[int] = field(default_factory=lambda: iter(()))
+    _closed: Prompts | None = None
+    _sending: set[asyncio.Task[None]] = field(default_factory=set)
+    _pacers: set[asyncio.Task[None]] = field(default_factory=set)
+    _throttle: Throttler | None = None
+
+    def begin(self, step: Step, first_seq: int) -> None:
+        """Start ``step`` at its ``begin_s`` and end the one before at the same instant. Times must be filled in."""
+        self._ends.until_s = step.begin_s
+        self._ends = _Ends()
+        if self.scenario.target.max_rps is not None and self._throttle is None:
+            # asyncio-throttle fires in bursts, so it guards and never paces; a window of 100 ms keeps the bursts small
+            limit = max(1, round(self.scenario.target.max_rps / self.of * 0.1))
+            self._throttle = Throttler(limit, period=limit / (self.scenario.target.max_rps / self.of))
+        run = self._closed_loop if step.users is not None else self._open_loop
+        self._keep(self._pacers, run(step, first_seq))
+
+    async def finish(self, deadline_s: float) -> None:
+        """Start nothing more; wait for what is in flight until ``deadline_s`` of the run's time, then cut the rest."""
+        self._stop_arrivals()
+        if self._sending:
+            timeout_s = max(0.0, deadline_s - self._now_s())
+            _, late = await asyncio.wait(self._sending, timeout=timeout_s)
+            for task in late:
+                task.cancel()
+            if late:
+                await asyncio.wait(late)
+
+    async def close(self) -> None:
+        """Cut everything and let go of the client."""
+        await self.finish(0.0)
+        await self.client.close()
+
+    def _stop_arrivals(self) -> None:
+        self._ends.until_s = float("-inf")
+        self._users = 0
+        for task in tuple(self._pacers):
+            task.cancel()
+
+    async def _open_loop(self, step: Step, first_seq: int) -> None:
+        ends = self._ends
+        plan = plan_step(self.scenario, step, first_seq, self.salt, HOLD_S)[self.index :: self.of]
+        timer = Timer(self.clock, self.precise)
+        try:
+            await timer.until(self.t0_s + step.begin_s)
+            self._users = 0
+            for arrival in plan:
+                request = self._prepare(arrival)  # before it is due, so that building it is not lag
+                await timer.until(self.t0_s + arrival.due_s)
+                if arrival.due_s >= ends.until_s:
+                    break
+                self._launch(arrival, request)
+        finally:
+            timer.close()
+
+    async def _closed_loop(self, step: Step, first_seq: int) -> None:
+        assert step.users is not None
+        timer = Timer(self.clock, self.precise)
+        try:
+            await timer.until(self.t0_s + step.begin_s)
+        finally:
+            timer.close()
+        self._closed = Prompts(self.scenario, step.index, first_seq, self.salt)
+        self._numbers = iter(range(self.index, 1 << 40, self.of))
+        self._users = len(range(self.index, step.users, self.of))
+        while self._user_tasks < self._users:
+            self._keep(self._sending, self._user(self._user_tasks))
+            self._user_tasks += 1
+
+    async def _user(self, number: int) -> None:
+        """One user: send, wait for the answer, think, again; leaves when a later step has fewer users."""
+        try:
+            while number < self._users and self._closed is not None:
+                prompts = self._closed
+                k = next(self._numbers)
+                planned = Arrival(prompts.first_seq + k, prompts.step, 0.0, prompts[k])
+                request = self._prepare(planned)
+                await self._send(Arrival(planned.seq, planned.step, self._now_s(), planned.prompt), request)
+                if planned.prompt.think_s:
+                    await asyncio.sleep(planned.prompt.think_s)
+        finally:
+            self._user_tasks -= 1
+
+    def _launch(self, arrival: Arrival, request: bytes) -> None:
+        late_s = self._now_s() - arrival.due_s
+        limit = -(-self.scenario.pace.max_in_flight // self.of)
+        if late_s > GIVE_UP_S:
+            self._drop(arrival, f"not sent: the client was {late_s:.1f} s late")
+        elif len(self._sending) >= limit:
+            self._drop(arrival, f"not sent: {self.scenario.pace.max_in_flight} requests in flight (max_in_flight)")
+        else:
+            self._keep(self._sending, self._send(arrival, request))
+
+    async def _send(self, arrival: Arrival, request: bytes) -> None:
+        if self._throttle is not None:
+            before_s = self.clock()
+            async with self._throttle:
+                self.held += self.clock() - before_s > 0.005
+        self.write(await self.client.send(arrival, request))
+
+    def _drop(self, arrival: Arrival, why: str) -> None:
+        self.held += 1
+        prompt = arrival.prompt
+        self.write(
+            Record(
+                arrival.seq,
+                arrival.step,
+                arrival.due_s,
+                self.index,
+                stream_end_s=self._now_s(),
+                status="error",
+                error="client",
+                error_detail=why,
+                asked_input_tokens=prompt.input_tokens,
+                asked_output_tokens=prompt.output_tokens,
+                label=prompt.label,
+            )
+        )
+
+    def _prepare(self, arrival: Arrival) -> bytes:
+        request: bytes = self.client.prepare(arrival, content_of(arrival.prompt, self.calibration))
+        return request
+
+    def _keep(self, tasks: set[asyncio.Task[None]], coroutine: Any) -> None:
+        task = asyncio.get_running_loop().create_task(coroutine)
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+
+    def _now_s(self) -> float:
+        return self.clock() - self.t0_s
+
+
+def content_of(prompt: Prompt, calibration: Calibration) -> str | list[Any]:
+    """What the request says: given messages, given text, or text built from the prompt's segments."""
+    if prompt.messages is not None:
+        return list(prompt.messages)
+    if prompt.text is not None:
+        return prompt.text
+    return render(prompt.segments, calibration)

@@ -1,0 +1,94 @@
+"""How the client itself fares: loop lag, CPU share, pauses of the garbage collector. The instrument watches itself."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import resource
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from loadramp.record.types import ClientSample
+
+TICK_S = 0.020
+
+
+@dataclass(slots=True)
+class Vitals:
+    """Ticks every 20 ms on an absolute schedule; how late a tick is, is how late any other event of the loop was.
+
+    ``worker`` names the process in the samples; ``clock`` is that of the run.
+    """
+
+    clock: Callable[[], float]
+    t0_s: float
+    worker: int = 0
+    _lag_s: float = 0.0
+    _gc_s: float = 0.0
+    _gc_began_s: float = 0.0
+    _cpu_s: float = 0.0
+    _at_s: float = 0.0
+    _before: tuple[int, int, int] = (0, 0, 0)
+    _task: asyncio.Task[None] | None = field(default=None)
+
+    def start(self) -> None:
+        self._cpu_s, self._at_s = _cpu_seconds(), self.clock()
+        gc.callbacks.append(self._collected)
+        self._task = asyncio.get_running_loop().create_task(self._tick())
+
+    def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            gc.callbacks.remove(self._collected)
+            self._task = None
+
+    def sample(self, counts: Any, held: int) -> ClientSample:
+        """What happened since the last sample.
+
+        Args:
+            counts: the client's counts: ``sent finished tokens in_flight waiting``.
+            held: requests kept back so far.
+        """
+        now_s, cpu_s = self.clock(), _cpu_seconds()
+        wall_s = max(now_s - self._at_s, 1e-9)
+        sent, finished, tokens = counts.sent, counts.finished, counts.tokens
+        taken = ClientSample(
+            t_s=now_s - self.t0_s,
+            worker=self.worker,
+            loop_lag_s=self._lag_s,
+            cpu_ratio=(cpu_s - self._cpu_s) / wall_s,
+            gc_pause_s=self._gc_s,
+            in_flight=counts.in_flight,
+            waiting=counts.waiting,
+            sent=sent - self._before[0],
+            finished=finished - self._before[1],
+            tokens=tokens - self._before[2],
+            held=held,
+        )
+        self._lag_s, self._gc_s, self._cpu_s, self._at_s = 0.0, 0.0, cpu_s, now_s
+        self._before = (sent, finished, tokens)
+        return taken
+
+    async def _tick(self) -> None:
+        due_s = self.clock()
+        while True:
+            due_s += TICK_S
+            await asyncio.sleep(due_s - self.clock())
+            late_s = self.clock() - due_s
+            self._lag_s = max(self._lag_s, late_s)
+            if late_s > 1.0:
+                due_s = self.clock()  # after a long stall tick on from now: one stall, one lag
+
+    def _collected(self, phase: str, _: dict[str, int]) -> None:
+        now_s = time.perf_counter()
+        if phase == "start":
+            self._gc_began_s = now_s
+        else:
+            self._gc_s = max(self._gc_s, now_s - self._gc_began_s)
+
+
+def _cpu_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
