@@ -440,7 +440,7 @@ def test_histograms_hold_the_identities_of_n_requests_with_m_tokens() -> None:
     assert stats.itl_s.count == 7 * 8
     assert stats.request_output_tokens.sum == 7 * 9
     assert stats.prompt_tokens == 7 * 11
-    assert stats.done_length == 7
+    assert stats.done == {"length": 7, "stop": 0}
     assert stats.itl_s.sum == pytest.approx(stats.decode_s.sum)
     assert stats.e2e_s.sum == pytest.approx(stats.queue_s.sum + stats.prefill_s.sum + stats.decode_s.sum)
 

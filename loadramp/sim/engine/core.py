@@ -14,7 +14,7 @@ import numpy as np
 from loadramp.sim.engine.blocks import KvPool
 from loadramp.sim.engine.lanes import Drafting, Lane, Lockstep
 from loadramp.sim.engine.pace import Pace
-from loadramp.sim.engine.request import RefusalReason, RefusedError, Request, StepOutcome
+from loadramp.sim.engine.request import FinishReason, RefusalReason, RefusedError, Request, StepOutcome
 from loadramp.sim.engine.stats import Stats
 from loadramp.sim.profiles import Profile
 
@@ -63,6 +63,7 @@ class Engine:
         output_tokens: int,
         blocks: Sequence[Hashable] = (),
         adapter: str | None = None,
+        finish: FinishReason = "length",
     ) -> Request:
         """Put a request into the queue.
 
@@ -73,6 +74,7 @@ class Engine:
             output_tokens: at least 1; it ends with exactly that many.
             blocks: see Request.blocks.
             adapter: LoRA adapter it needs.
+            finish: why it will end there, for the counters.
 
         Raises:
             RefusedError: queue full, cap reached, or longer than the model or the pool can hold.
@@ -90,7 +92,8 @@ class Engine:
         if reason:
             self.stats.rejected += reason != "too_long"
             raise RefusedError(reason)
-        request = Request(request_id, t_s, prompt_tokens, output_tokens, blocks if p.prefix_cache else (), adapter)
+        known = blocks if p.prefix_cache else ()
+        request = Request(request_id, t_s, prompt_tokens, output_tokens, known, adapter, finish)
         self._requests[request_id] = request
         self.waiting.append(request)
         return request
@@ -326,7 +329,7 @@ class Engine:
         stats, first_s, scheduled_s = self.stats, request.first_s, request.scheduled_s
         assert first_s is not None
         assert scheduled_s is not None
-        stats.done_length += 1
+        stats.done[request.finish] += 1
         stats.e2e_s.observe(end_s - request.arrival_s)
         stats.inference_s.observe(end_s - scheduled_s)
         stats.prefill_s.observe(first_s - scheduled_s)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 RefusalReason = Literal["queue", "in_flight", "too_long"]
+FinishReason = Literal["length", "stop"]
 
 
 class RefusedError(ValueError):
@@ -33,6 +34,8 @@ class Request:
     """Content hash of each full block, first those of the prompt, then (if known) those of prompt and answer: equal
     leading hashes are a shared prefix. Empty: nobody else's."""
     adapter: str | None = None
+    finish: FinishReason = "length"
+    """Why it will end after ``output_tokens``: the limit asked for, or the model's own stop."""
     computed: int = 0
     emitted: int = 0
     held: list[Hashable] = field(default_factory=list)

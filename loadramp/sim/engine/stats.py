@@ -6,6 +6,8 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from loadramp.sim.engine.request import FinishReason
+
 
 class Histogram:
     """Observations counted in buckets with upper bounds ``bounds`` and one for all above."""
@@ -51,8 +53,7 @@ class Stats:
     output_tokens: int = 0
     prefix_queries: int = 0
     prefix_hits: int = 0
-    done_length: int = 0
-    done_stop: int = 0
+    done: dict[FinishReason, int] = field(default_factory=lambda: {"length": 0, "stop": 0})
     aborted: int = 0
     rejected: int = 0
     drafts: int = 0
@@ -85,7 +86,7 @@ class Stats:
             "output_tokens": self.output_tokens,
             "prefix_queries": self.prefix_queries,
             "prefix_hits": self.prefix_hits,
-            "requests_done": self.done_length + self.done_stop,
+            "requests_done": sum(self.done.values()),
             "requests_aborted": 0,  # as vLLM: a client that leaves is not counted, only its tokens are
             "requests_failed": 0,
             "requests_rejected": self.rejected,
