@@ -1,0 +1,139 @@
+"""Latency over the rate: four panels with intervals, the three numbers and the service level. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from markupsafe import Markup
+
+from loadramp.record.table import Run
+from loadramp.record.types import Row
+from loadramp.report import charts as c
+from loadramp.report import rows as r
+from loadramp.report.charts import Figure, Json, Key, term
+from loadramp.report.numbers import count, finite, latency
+from loadramp.report.words import quantile_words
+
+P50 = Key("p50: half wait longer", "--p50", symbol="circle")
+P95 = Key("p95: 1 in 20 waits longer", "--p95", dash="dash", symbol="square")
+P99 = Key("p99: 1 in 100 waits longer", "--p99", dash="dot", symbol="diamond")
+QUANTILES = (("p50", P50), ("p95", P95), ("p99", P99))
+HOLLOW = Key("hollow: overloaded or not settled", "--quiet", "dot", symbol="circle", hollow=True)
+VOID = Key("cross: void, not used", "--quiet", "dot", symbol="x-thin")
+SOAK = Key("star: soak", "--quiet", "dot", symbol="star")
+DOWN = Key("triangle: on the way down", "--quiet", "dot", symbol="triangle-down")
+FLOOR_S = 1e-5
+
+METRIC_WORDS = {
+    "ttft": "From when a request was due until its first token: what a caller waits before anything happens.",
+    "itl": "Between one token and the next, over all tokens: what a reader sees as speed and stutter.",
+    "tpot": "Average time per token of each request after its first: the reading speed of one answer.",
+    "e2e": "From due until the last token: the whole wait for an answer. Depends on the length of the answers.",
+}
+
+
+def latency_section(run: Run) -> str | None:
+    """p50, p95, p99 of the four latencies against the rate, with intervals, the three numbers and the SLO."""
+    steps = r.rising(run)
+    if not steps:
+        return None
+    shapes, band_keys, at = c.bands(run)
+    limits = r.limits(run)
+    panels = [panel for metric in r.METRICS if (panel := _latency_panel(run, metric, shapes, at, limits.get(metric)))]
+    if not panels:
+        return c.section("latency", "Latency against load", words="No step has a latency to show.")
+    key = [key for _, key in QUANTILES]
+    key += [HOLLOW] if any(r.hollow(row) and not row.get("void") for row in steps) else []
+    key += [VOID] if any(row.get("void") for row in steps) else []
+    key += [SOAK] if r.of_role(run, "soak") else []
+    key += [DOWN] if r.of_role(run, "down") else []
+    quantile = quantile_words(finite(r.slo_of(run).get("quantile")) or 0.99)
+    key += [Key(f"SLO limit on {quantile}", "--slo", dash="dash")] if limits else []
+    words = Markup(
+        "Each point is one step of load. Whiskers on the dotted line are the 95 % {} of p99: the truth is expected "
+        "between them. Upright bands are the three numbers with their intervals."
+    ).format(term("interval", "interval"))
+    return c.section("latency", "Latency against load", c.figures(*panels, key=[*key, *band_keys]), words=words)
+
+
+def _latency_panel(run: Run, metric: str, shapes: list[Json], at: list[float], limit_s: float | None) -> Figure | None:
+    short, long = r.METRICS[metric]
+    steps = r.rising(run)
+    extra = [*r.of_role(run, "soak"), *r.of_role(run, "down")]
+    if all(r.number(row, f"{metric}_{q}_s") is None for row in (*steps, *extra) for q, _ in QUANTILES):
+        return None
+    data: list[Json] = []
+    for q, key in QUANTILES:
+        data += _quantile_traces(steps, metric, q, key)
+        for role, symbol in (("soak", "star"), ("down", "triangle-down")):
+            data += _marks(r.of_role(run, role), metric, q, key, symbol)
+    columns = [f"{metric}_{c_}_s" for c_ in ("p50", "p95", "p99", "p99_low", "p99_high")]
+    shown = [r.number(row, column) for row in (*steps, *extra) for column in columns]
+    marks = [c.level_line(limit_s, "var(--slo)")] if limit_s else []
+    return Figure(
+        title=f"{short}: {long}",
+        data=data,
+        layout={
+            "xaxis": c.load_axis(steps, [*at, *(r.load(row) for row in extra)]),
+            "yaxis": c.value_axis([*floored(shown), limit_s]),
+            "shapes": [*shapes, *marks],
+        },
+        words=Markup("{} {}").format(METRIC_WORDS[metric], _growth(run, metric, short)),
+    )
+
+
+def _quantile_traces(steps: Sequence[Row], metric: str, q: str, key: Key) -> list[Json]:
+    used, void = [row for row in steps if not row.get("void")], [row for row in steps if row.get("void")]
+    column = f"{metric}_{q}_s"
+    y = floored(r.number(row, column) for row in used)
+    trace = c.series(
+        key, [r.load(row) for row in used], y, text=[hover(row, metric, q) for row in used], connectgaps=True
+    )
+    c.hollow_markers(trace, [r.hollow(row) for row in used])
+    if q == "p99":
+        low = [r.number(row, f"{metric}_p99_low_s") for row in used]
+        high = [r.number(row, f"{metric}_p99_high_s") for row in used]
+        trace["error_y"] = c.whiskers(y, low, high, key.colour)
+    return [trace, *_marks(void, metric, q, key, "x-thin")]
+
+
+def _marks(rows: Sequence[Row], metric: str, q: str, key: Key, symbol: str) -> list[Json]:
+    """Points that are not part of the line: void, soak, down."""
+    rows = [row for row in rows if r.number(row, f"{metric}_{q}_s") is not None]
+    if not rows:
+        return []
+    look = Key(key.name, key.colour, "dot", symbol=symbol)
+    y = floored(r.number(row, f"{metric}_{q}_s") for row in rows)
+    trace = c.series(look, [r.load(row) for row in rows], y, text=[hover(row, metric, q) for row in rows])
+    trace["marker"] |= {"size": 10}
+    return [trace]
+
+
+def hover(row: Row, metric: str, q: str) -> str:
+    low, high = r.number(row, f"{metric}_{q}_low_s"), r.number(row, f"{metric}_{q}_high_s")
+    between = f" ({latency(low)} to {latency(high) or 'unknown'})" if low is not None else ""
+    n = r.number(row, f"{metric}_n")
+    return (
+        f"{r.label(row)}, {r.state_words(row)}<br>{q} {r.METRICS[metric][0]} "
+        f"{latency(r.number(row, f'{metric}_{q}_s'))}{between}" + (f"<br>from {count(n)} values" if n else "")
+    )
+
+
+def _growth(run: Run, metric: str, short: str) -> str:
+    """One sentence with the panel's own numbers."""
+    steps = [row for row in r.kept_up(run) if r.number(row, f"{metric}_p99_s") is not None]
+    if not steps:
+        return f"No step that kept up has enough requests for a p99 of {short}."
+    first, last = steps[0], steps[-1]
+    begin, end = (latency(r.number(row, f"{metric}_p99_s")) for row in (first, last))
+    if first is last:
+        return f"p99 {short} is {begin} at {r.label(first)}."
+    over = r.broke(run)
+    worst = latency(r.number(over, f"{metric}_p99_s")) if over else ""
+    tail = f", and {worst} at {r.label(over)} (overloaded)" if over and worst else ""
+    return f"p99 {short} goes from {begin} at {r.label(first)} to {end} at {r.label(last)}{tail}."
+
+
+def floored(values: Iterable[float | None]) -> list[float | None]:
+    """A zero (two tokens in one read) cannot stand on a log axis; it is drawn at 10 µs."""
+    return [None if v is None else max(v, FLOOR_S) for v in values]

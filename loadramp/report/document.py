@@ -1,0 +1,84 @@
+"""What programs read: the verdict as strict JSON data and the curve as CSV. Pure; no NaN, no infinity, ever."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import asdict
+from typing import Any
+
+from loadramp.record.table import Run
+from loadramp.record.types import Estimate, Row
+from loadramp.report.numbers import strict
+from loadramp.report.words import verdict, verdict_sentence
+
+ESTIMATE_KEYS = ("status", "rate_rps", "low_rps", "high_rps", "sustained_rps", "detector", "reason")
+EXTRA_KEYS = {"ceiling": (), "p99_itl_knee": ("cause",), "slo_capacity": ("limit",)}
+FIRST_COLUMNS = (
+    "step", "role", "rate_rps", "users", "begin_s", "window_begin_s", "window_end_s", "requests", "ok", "pending",
+    "errors", "error_ratio", "sent_rps", "done_rps", "throughput_rps", "lag_p50_s", "lag_p99_s",
+)  # fmt: skip
+
+
+def verdict_document(run: Run) -> dict[str, Any]:
+    """The document of ``run --json`` and ``verdict.json``: plain data that ``json.dumps(allow_nan=False)`` takes."""
+    document: dict[str, Any] = {
+        "run_dir": run.path,
+        "state": "complete" if run.info.get("state", "complete") == "complete" else "stopped",
+        "verdict": verdict(run),
+        "sentence": verdict_sentence(run),
+    }
+    for name, extra in EXTRA_KEYS.items():
+        told = asdict(run.estimates.get(name) or Estimate("not_measurable", reason="no estimate was made"))
+        document[name] = {key: told[key] for key in (*ESTIMATE_KEYS, *extra)}
+    document["steps"] = [plain_row(row) for row in run.rows]
+    document["checks"] = [
+        {"code": check.code, "level": check.level, "message": check.message, "advice": check.advice, "step": check.step}
+        for check in run.checks
+    ]
+    checked: dict[str, Any] = strict(document)
+    return checked
+
+
+def plain_row(row: Row) -> dict[str, Any]:
+    """A row as JSON data; a number that is none gets a reason when it has no better one."""
+    plain: dict[str, Any] = strict(row)
+    reasons = plain.get("reasons")
+    if not isinstance(reasons, dict):
+        reasons = {"void": reasons} if reasons else {}
+    for name, value in row.items():
+        if value is not None and plain[name] is None and name not in reasons:
+            reasons[name] = "not a finite number"
+    plain["reasons"] = reasons
+    return plain
+
+
+def curve_csv(run: Run) -> str:
+    """One line a row of the curve, in the order of docs/format.md; null is empty, what is nested is JSON.
+
+    Text that a spreadsheet would run as a formula is quoted with an apostrophe.
+    """
+    rows = [plain_row(row) for row in run.rows]
+    found = dict.fromkeys(name for row in rows for name in row)
+    names = [name for name in FIRST_COLUMNS if name in found or not found]
+    names += [name for name in found if name not in names and name != "reasons"]
+    names += ["reasons"]
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(names)
+    for row in rows:
+        writer.writerow([_csv_cell(row.get(name)) for name in names])
+    return out.getvalue()
+
+
+def _csv_cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, dict | list):
+        return json.dumps(value, allow_nan=False, ensure_ascii=False)
+    if isinstance(value, str):
+        return f"'{value}" if value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
+    return repr(value)

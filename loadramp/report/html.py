@@ -1,0 +1,46 @@
+"""The whole report as one HTML file that needs no network: a policy forbids it any. Pure."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from importlib import resources
+
+from markupsafe import Markup
+
+from loadramp.record.table import Run
+from loadramp.report import charts as c
+from loadramp.report.sections import SECTIONS, name_of
+from loadramp.report.words import verdict_sentence
+
+MOST_BYTES = 6_000_000
+
+
+def build_html(run: Run) -> str:
+    """The report: below ``MOST_BYTES`` whatever the run holds, as every series is thinned to what a screen shows."""
+    plotly = resources.files("plotly").joinpath("package_data/plotly.min.js").read_text("utf-8")
+    script, style = (
+        resources.files("loadramp.report").joinpath(name).read_text("utf-8") for name in ("page.js", "page.css")
+    )
+    made = [text for make in SECTIONS if (text := make(run))]
+    return str(
+        c.render(
+            "page.html.j2",
+            title=f"loadramp: {name_of(run) or 'report'}",
+            description=verdict_sentence(run),
+            policy=policy(plotly, script),
+            style=Markup(style),  # noqa: S704  # our own file
+            plotly=Markup(plotly),  # noqa: S704  # plotly's own file; a test asserts that it closes no script
+            script=Markup(script),  # noqa: S704  # our own file
+            sections=[Markup(text) for text in made],  # noqa: S704  # made by templates that escape
+        )
+    )
+
+
+def policy(*scripts: str) -> str:
+    """A content security policy that runs exactly ``scripts`` and reaches nothing."""
+    hashes = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'" for s in scripts)
+    return (
+        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; "
+        "connect-src 'none'; base-uri 'none'; form-action 'none'"
+    )

@@ -1,0 +1,79 @@
+"""summary.md: the report for a pull request or a chat. Pure; text from outside cannot become a table, link or tag."""
+
+from __future__ import annotations
+
+import re
+
+from loadramp.record.table import Run
+from loadramp.record.types import Estimate
+from loadramp.report import rows as r
+from loadramp.report import steptable
+from loadramp.report.numbers import NOTHING, sig
+from loadramp.report.redact import redact
+from loadramp.report.sections import CARDS, checks_by_code, flat, subtitle
+from loadramp.report.words import headline, verdict
+
+_SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#~])")
+MOST_ROWS = 60
+
+
+def summary_markdown(run: Run) -> str:
+    """Sentence, three numbers, checks, steps and conditions in GitHub's Markdown."""
+    parts = ["# loadramp", *_opening(run), *_numbers(run), *_checks(run), *_steps(run), *_conditions(run)]
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def plain(text: str) -> str:
+    """``text`` so that it means nothing to Markdown, on one line."""
+    return _SPECIAL.sub(r"\\\1", " ".join(text.split()))
+
+
+def _opening(run: Run) -> list[str]:
+    bold = [f"**{plain(p.text)}**" if p.tone != "plain" else plain(p.text) for p in headline(run)]
+    facts = " · ".join(plain(fact) for fact in subtitle(run))
+    return ["", " ".join(bold), "", f"Verdict: **{verdict(run)}**" + (f" · {facts}" if facts else "")]
+
+
+def _numbers(run: Run) -> list[str]:
+    lines = ["", "| | req/s | 95 % interval | status | why |", "|---|---|---|---|---|"]
+    for name, title, _ in CARDS:
+        estimate = run.estimates.get(name) or Estimate("not_measurable", reason="no estimate was made")
+        low, high = sig(estimate.low_rps), sig(estimate.high_rps)
+        between = f"{low or '?'} to {high or '?'}" if low or high else NOTHING
+        rate = sig(estimate.rate_rps) or NOTHING
+        if estimate.sustained_rps is not None:
+            rate += f" (sustained {sig(estimate.sustained_rps)})"
+        status = estimate.status.replace("_", " ")
+        lines.append(f"| {title} | {rate} | {between} | {status} | {plain(estimate.reason)} |")
+    return lines
+
+
+def _checks(run: Run) -> list[str]:
+    groups = [group for group in checks_by_code(run) if group["level"] != "note"]
+    if not groups:
+        return []
+    lines = ["", "## Checks", ""]
+    for group in groups[:MOST_ROWS]:
+        said = " ".join(plain(s["message"]) + (f" ({plain(s['steps'])})" if s["steps"] else "") for s in group["said"])
+        lines.append(f"- **{group['level']}** `{group['code']}` {said} {plain(group['advice'])}".rstrip())
+    return lines
+
+
+def _steps(run: Run) -> list[str]:
+    if not run.rows:
+        return []
+    shown = steptable.sheet(run.rows[:MOST_ROWS], steptable.columns_of(run.rows, good=bool(r.limits(run))))
+    lines = ["", "## Steps", "", "| " + " | ".join(column.label for column in shown.columns) + " |"]
+    lines.append("|" + "---|" * len(shown.columns))
+    for _, cells in shown.lines:
+        texts = [plain(cell.text) + (f" ({cell.note})" if cell.note else "") for cell in cells]
+        lines.append("| " + " | ".join(texts) + " |")
+    notes = [f"({i}) {plain(note)}" for i, note in enumerate(shown.notes, start=1)]
+    return [*lines, *(["", "; ".join(notes)] if notes else [])]
+
+
+def _conditions(run: Run) -> list[str]:
+    wanted = ("seed", "argv", "versions", "host")
+    told = {key: run.info[key] for key in wanted if run.info.get(key)}
+    lines = [f"- {plain(key)}: {plain(redact(text))}" for key, text in flat("", told)]
+    return ["", "## Conditions", "", *lines] if lines else []

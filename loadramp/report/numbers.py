@@ -1,0 +1,139 @@
+"""Numbers to words for people: three significant digits, milliseconds or seconds as fits. Pure.
+
+Nothing here prints a number that is not there: None, NaN and infinity give an empty string or None.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+NOTHING = "–"
+
+
+def finite(value: Any) -> float | None:
+    """``value`` as a float, or None where it is absent, not a number or infinite."""
+    if value is None or isinstance(value, bool | str):
+        return None
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def sig(value: float | None, digits: int = 3, *, trim: bool = True) -> str:
+    """``digits`` significant digits, no exponent, thousands separated; ``""`` for no number.
+
+    ``trim`` drops zeros after the decimal point (48.0 is 48); tables keep them so that columns line up.
+    """
+    number = finite(value)
+    if number is None:
+        return ""
+    if number == 0:
+        return "0"
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(number))))
+    rounded = round(number, digits - 1 - math.floor(math.log10(abs(number))))
+    if rounded != 0:  # 9.996 becomes 10.0, not 10.00
+        decimals = max(0, digits - 1 - math.floor(math.log10(abs(rounded))))
+    text = f"{rounded:,.{decimals}f}"
+    return text.rstrip("0").rstrip(".") if trim and "." in text else text
+
+
+def latency(value_s: float | None, *, trim: bool = True) -> str:
+    """A latency given in seconds: ``48.4 ms`` below one second, ``1.23 s`` below ten minutes, else minutes."""
+    number = finite(value_s)
+    if number is None:
+        return ""
+    if 0 < abs(number) < 9.995e-5:
+        return f"{sig(number * 1e6, trim=trim)} µs"
+    if abs(number) < 0.9995:
+        return f"{sig(number * 1e3, trim=trim)} ms"
+    return f"{sig(number, trim=trim)} s" if abs(number) < 600 else span(number)
+
+
+def latency_span(low_s: float | None, high_s: float | None) -> str:
+    """An interval of latencies, ``29 to 31 ms``; an upper limit that is not known is said so."""
+    low, high = latency(low_s), latency(high_s)
+    if not low or not high:
+        return f"at least {low}" if low else f"at most {high}" if high else ""
+    return f"{low.partition(' ')[0] if low.partition(' ')[2] == high.partition(' ')[2] else low} to {high}"
+
+
+def span(value_s: float | None) -> str:
+    """How long something took, for people: ``45 s``, ``5 min``, ``1 h 5 min``."""
+    number = finite(value_s)
+    if number is None:
+        return ""
+    if number < 90:
+        return f"{sig(number, 2)} s"
+    minutes = number / 60
+    if minutes < 10 and abs(minutes - round(minutes)) > 0.05:
+        return f"{sig(minutes, 2)} min"
+    whole = round(minutes)
+    if whole < 90:
+        return f"{whole} min"
+    return f"{whole // 60} h" + (f" {whole % 60} min" if whole % 60 else "")
+
+
+def percent(ratio: float | None, digits: int = 3) -> str:
+    """A share 0..1 as percent."""
+    number = finite(ratio)
+    return "" if number is None else f"{sig(number * 100, digits)} %"
+
+
+def count(value: float | None) -> str:
+    """A whole number with thousands separated."""
+    number = finite(value)
+    return "" if number is None else f"{round(number):,}"
+
+
+def plural(value: int, noun: str) -> str:
+    """``1 request``, ``1,200 requests``."""
+    return f"{value:,} {noun}" + ("" if value == 1 else "s")
+
+
+def span_of(low: float | None, high: float | None) -> str:
+    """An interval of rates, ``15.2-16.7``; one side may be unknown."""
+    low_text, high_text = sig(low), sig(high)
+    if low_text and high_text:
+        return f"{low_text}-{high_text}"
+    return f"at least {low_text}" if low_text else f"at most {high_text}" if high_text else ""
+
+
+def rounded(values: Iterable[float | None] | np.ndarray[Any, Any], digits: int = 4) -> list[float | None]:
+    """``values`` to ``digits`` significant digits for a chart; what is not finite becomes None."""
+    array = np.array([np.nan if v is None else v for v in values], dtype=np.float64)
+    usable = np.isfinite(array)
+    magnitude = np.zeros_like(array)
+    nonzero = usable & (array != 0)
+    magnitude[nonzero] = np.floor(np.log10(np.abs(array[nonzero])))
+    scale = 10.0 ** (digits - 1 - magnitude)
+    short = np.round(np.where(usable, array, 0.0) * scale) / scale
+    return [_shortest(v, digits) if ok else None for v, ok in zip(short.tolist(), usable.tolist(), strict=True)]
+
+
+def _shortest(value: float, digits: int) -> float:
+    """The float whose JSON text is short (division leaves 0.30000000000000004)."""
+    exact = float(f"{value:.{digits}g}")
+    return int(exact) if exact.is_integer() and abs(exact) < 2**53 else exact
+
+
+def strict(value: Any) -> Any:
+    """``value`` as plain JSON data: numpy unwrapped, NaN and infinity None, unknown objects as text."""
+    if isinstance(value, Mapping):
+        return {str(key): strict(item) for key, item in value.items()}
+    if isinstance(value, str) or value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, np.generic):
+        return strict(value.item())
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, np.ndarray):
+        return strict(value.tolist())
+    if isinstance(value, set | frozenset):
+        return [strict(item) for item in sorted(value, key=str)]
+    return [strict(item) for item in value] if isinstance(value, Iterable) else str(value)

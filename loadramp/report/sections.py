@@ -1,0 +1,276 @@
+"""The sections of the report in reading order. Each is f(run) -> HTML or None; what has no data says so in a line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from markupsafe import Markup
+
+from loadramp.record.table import Run
+from loadramp.record.types import Check, Estimate, Row
+from loadramp.report import charts as c
+from loadramp.report import rows as r
+from loadramp.report import steptable, words
+from loadramp.report.client import client_section
+from loadramp.report.curves import latency_section
+from loadramp.report.glossary import GLOSSARY
+from loadramp.report.numbers import NOTHING, count, percent, plural, sig, span, strict
+from loadramp.report.redact import redact
+from loadramp.report.tails import tails_section, waterfall_section
+from loadramp.report.throughput import errors_section, throughput_section
+from loadramp.report.timeline import timeline_section
+
+MOST_CHECKS = 60
+MOST_SCENARIO_CHARS = 40_000
+MOST_FULL_ROWS = 40
+LEVELS = ("void", "warn", "note")
+CARDS = (
+    ("ceiling", "Ceiling", "The rate above which the queue grows without end."),
+    ("p99_itl_knee", "p99 ITL knee", "The rate from which the slowest 1 % of token gaps grow faster than the load."),
+    ("slo_capacity", "SLO capacity", "The highest rate at which your service level holds."),
+)
+ANCHORS = {"ceiling": "ceiling", "p99_itl_knee": "knee", "slo_capacity": "slo"}
+
+
+def opening(run: Run) -> str:
+    """What was measured, and the sentence."""
+    return str(
+        c.render("opening.html.j2", subtitle=subtitle(run), phrases=words.headline(run), verdict=words.verdict(run))
+    )
+
+
+def subtitle(run: Run) -> list[str]:
+    """Scenario, model, host, date, size: one short fact each."""
+    target = run.info.get("target")
+    told = target if isinstance(target, Mapping) else {}
+    server = told.get("base_url") or run.info.get("base_url") or (target if isinstance(target, str) else "")
+    facts = [name_of(run), run.info.get("model") or told.get("model"), server, run.info.get("started_at")]
+    n = len(run.table)
+    facts.append(f"{plural(n, 'request')}, {count(float(run.table.event_tokens.sum()))} tokens" if n else "")
+    if run.steps:
+        facts.append(span(max(step.end_s for step in run.steps)))
+    return [redact(str(fact)) for fact in facts if fact]
+
+
+def name_of(run: Run) -> str:
+    """The scenario's name."""
+    scenario = run.info.get("scenario")
+    told = scenario.get("name") if isinstance(scenario, Mapping) else scenario
+    return str(run.info.get("name") or told or "")
+
+
+def numbers_section(run: Run) -> str:
+    """The three numbers as cards: rate, interval, reason."""
+    cards = [_card(run, *card) for card in CARDS]
+    return c.section("numbers", "The three numbers", c.render("cards.html.j2", cards=cards))
+
+
+def _card(run: Run, name: str, title: str, meaning: str) -> dict[str, Any]:
+    estimate = run.estimates.get(name) or Estimate("not_measurable", reason="no estimate was made")
+    rate = sig(estimate.rate_rps)
+    low, high = sig(estimate.low_rps), sig(estimate.high_rps)
+    big, status = {
+        "found": (rate, "found"),
+        "not_found_up_to": (f"> {rate}" if rate else NOTHING, "not reached"),
+        "below_range": (f"< {_lowest(run) or rate}", "below the lowest step"),
+        "inconclusive": (NOTHING, "inconclusive"),
+        "not_measurable": (NOTHING, "not measured"),
+    }[estimate.status]
+    facts = []
+    if low and high and estimate.status in ("found", "inconclusive"):
+        facts.append(
+            f"95 % interval: {low} to {high} req/s" if estimate.status == "found" else f"between {low} and {high} req/s"
+        )
+    if estimate.sustained_rps is not None:
+        facts.append(f"sustained: {sig(estimate.sustained_rps)} req/s{words.soak_words(run, estimate.sustained_rps)}")
+    if estimate.cause:
+        facts.append("cause: " + estimate.cause.replace("_", " "))
+    if estimate.limit:
+        facts.append(f"gives way first: {words.limit_words(estimate.limit)}")
+    if name == "slo_capacity" and (wanted := words.slo_words(run)):
+        facts.append(f"service level: {wanted}")
+    return {
+        "title": title, "anchor": ANCHORS[name], "meaning": meaning, "big": big,
+        "unit": "" if big == NOTHING else "req/s", "status": status, "facts": facts,
+        "reason": _sentence(estimate.reason), "detector": estimate.detector,
+        "found": estimate.status == "found",
+    }  # fmt: skip
+
+
+def _lowest(run: Run) -> str:
+    steps = [row for row in r.rising(run) if not row.get("void")]
+    return sig(r.load(steps[0])) if steps else ""
+
+
+def _sentence(text: str) -> str:
+    """A capital at the front (but for names such as p99), a full stop at the end."""
+    text = text.strip()
+    named = len(text) > 1 and text[1].isdigit()
+    return text and (text[0] if named else text[0].upper()) + text[1:] + ("" if text[-1] in ".!?" else ".")
+
+
+def checks_section(run: Run) -> str:
+    """What to believe: void first, then warnings, each with advice; notes folded away."""
+    groups = checks_by_code(run)
+    loud, notes = [g for g in groups if g["level"] != "note"], [g for g in groups if g["level"] == "note"]
+    body = c.render(
+        "checks.html.j2", loud=loud[:MOST_CHECKS], more=max(0, len(loud) - MOST_CHECKS), notes=notes[:MOST_CHECKS]
+    )
+    return c.section("checks", "Can it be believed?", body)
+
+
+def checks_by_code(run: Run) -> list[dict[str, Any]]:
+    """Checks of one code and level together, void first; each message once, with the steps it concerns."""
+    labels = {row.get("step"): r.label(row) for row in run.rows}
+    groups: dict[tuple[str, str], dict[str, Any]] = {}
+    for check in sorted(run.checks, key=_rank):
+        found = groups.setdefault(
+            (check.level, check.code), {"level": check.level, "code": check.code, "said": {}, "advice": check.advice}
+        )
+        steps = found["said"].setdefault(check.message, [])
+        if check.step is not None:
+            steps.append(labels.get(check.step) or f"step {check.step}")
+    for group in groups.values():
+        group["said"] = [
+            {"message": redact(_sentence(m)), "steps": ", ".join(s)} for m, s in list(group["said"].items())[:8]
+        ]
+    return list(groups.values())
+
+
+def _rank(check: Check) -> tuple[int, int]:
+    return LEVELS.index(check.level), -1 if check.step is None else check.step
+
+
+def evidence_section(run: Run) -> str | None:
+    """Which signals fired where."""
+    if not run.rows:
+        return None
+    names = list(r.SIGNAL_WORDS)
+    extra = sorted({name for row in run.rows for name in r.signals(row)} - set(names))
+    names += extra
+    lines = [_evidence_line(row, names) for row in run.rows]
+    heads = [
+        "Load",
+        *(r.SIGNAL_WORDS.get(name, name) for name in names),
+        "Delivered of due",
+        "Elasticity of p99 ITL",
+        "Verdict",
+    ]
+    text = Markup(
+        "A step is {} when a signal fires and less than 85 % of what was due is delivered. {} tells how fast p99 ITL "
+        "grows from this step to the next; above 1 is faster than the load."
+    ).format(c.term("saturated", "overloaded"), c.term("elasticity", "Elasticity"))
+    return c.section("evidence", "Evidence", c.render("grid.html.j2", heads=heads, lines=lines), words=text)
+
+
+def _evidence_line(row: Row, names: list[str]) -> list[dict[str, str]]:
+    fired = r.signals(row)
+    known = row.get("signals") is not None
+    cells = [{"text": r.label(row), "tone": "", "small": ""}]
+    cells += [{"text": "● fired" if name in fired else "no" if known else NOTHING,
+               "tone": "hot" if name in fired else "dim", "small": _figures(row, name)} for name in names]  # fmt: skip
+    due, delivered = r.number(row, "arrival_rps") or r.number(row, "rate_rps"), r.number(row, "throughput_rps")
+    share = percent(delivered / due) if due and delivered is not None else NOTHING
+    cells.append({"text": share, "tone": "hot" if row.get("deficit") else "", "small": ""})
+    slope, se = r.number(row, "p99_itl_elasticity"), r.number(row, "p99_itl_elasticity_se")
+    slope_text = NOTHING if slope is None else sig(slope, 2) + ("" if se is None else f" ± {sig(1.96 * se, 2)}")
+    cells.append({"text": slope_text, "tone": "" if slope is None or slope <= 1 else "hot", "small": ""})
+    return [*cells, {"text": r.state_words(row), "tone": "hot" if r.hollow(row) else "", "small": ""}]
+
+
+def _figures(row: Row, name: str) -> str:
+    """What a signal looked at, where the row tells."""
+    told = row.get("evidence")
+    found = told.get(name) if isinstance(told, Mapping) else None
+    if not isinstance(found, Mapping):
+        return ""
+    figures = {key: sig(value, 2) for key, value in found.items() if key != "p"}
+    if {"first", "last", "limit"} <= figures.keys():
+        return f"{figures['first']} to {figures['last']}, limit {figures['limit']}"
+    if {"last", "limit"} <= figures.keys():
+        return f"{figures['last']}, limit {figures['limit']}"
+    if {"rise", "limit"} <= figures.keys():
+        return f"rise {figures['rise']}, limit {figures['limit']}"
+    return f"times {figures['ratio']}" if "ratio" in figures else ""
+
+
+def steps_section(run: Run) -> str:
+    """The table of steps, and all columns behind a fold."""
+    if not run.rows:
+        return c.section("steps", "Steps", words="No step was finished.")
+    shown = steptable.sheet(run.rows, steptable.columns_of(run.rows, good=bool(r.limits(run))))
+    body = c.render("steps.html.j2", sheet=shown, tone=_row_tone)
+    if len(run.rows) <= MOST_FULL_ROWS:
+        return c.section("steps", "Steps", body, _all_columns(run))
+    return c.section("steps", "Steps", body, words="All columns of the curve are in curve.csv.")
+
+
+def _row_tone(row: Row) -> str:
+    return "void" if row.get("void") else "over" if row.get("saturated") else ""
+
+
+def _all_columns(run: Run) -> Markup:
+    names = list(dict.fromkeys(name for row in run.rows for name in row if name != "reasons"))
+    lines = [
+        [{"text": name, "tone": "name"}, *({"text": _raw(row, name), "tone": ""} for row in run.rows)] for name in names
+    ]
+    heads = ["Column", *(r.label(row) for row in run.rows)]
+    return c.render("fold.html.j2", title="Every column of the curve, in seconds and shares (docs/format.md)",
+                    body=c.render("wide.html.j2", heads=heads, lines=lines))  # fmt: skip
+
+
+def _raw(row: Row, name: str) -> str:
+    value = strict(row.get(name))
+    if value is None:
+        return f"– {r.reason(row, name)}"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int | float):
+        return sig(value, 4)
+    if isinstance(value, Mapping):
+        return ", ".join(f"{k} {v}" for k, v in value.items()) or "none"
+    if isinstance(value, list):
+        return ", ".join(sig(v, 4) if isinstance(v, int | float) else str(v) for v in value) or "none"
+    return str(value)
+
+
+def conditions_section(run: Run) -> str:
+    """Under what conditions: everything the run says about itself, and the scenario as it was read."""
+    skip = {"steps", "rows", "estimates", "knee", "checks", "schema"}
+    facts = [(key, redact(text)) for key, text in flat("", {k: v for k, v in run.info.items() if k not in skip})]
+    scenario = redact(run.scenario_text[:MOST_SCENARIO_CHARS])
+    cut = len(run.scenario_text) > MOST_SCENARIO_CHARS
+    body = c.render("conditions.html.j2", facts=facts, scenario=scenario, cut=cut, path=run.path)
+    return c.section("conditions", "Run conditions", body)
+
+
+def flat(prefix: str, value: Any) -> list[tuple[str, str]]:
+    """Nested mappings as ``a.b`` keys; lists as one line."""
+    if isinstance(value, Mapping):
+        return [pair for key, item in value.items() for pair in flat(f"{prefix}.{key}" if prefix else str(key), item)]
+    if isinstance(value, list | tuple):
+        return [(prefix, " ".join(str(item) for item in value)[:2000])]
+    return [(prefix, NOTHING if value is None else str(value)[:2000])]
+
+
+def glossary_section(run: Run) -> str:
+    return c.section("glossary", "Glossary", c.render("glossary.html.j2", glossary=GLOSSARY))
+
+
+SECTIONS: list[Callable[[Run], str | None]] = [
+    opening,
+    numbers_section,
+    checks_section,
+    latency_section,
+    throughput_section,
+    errors_section,
+    timeline_section,
+    client_section,
+    tails_section,
+    waterfall_section,
+    evidence_section,
+    steps_section,
+    conditions_section,
+    glossary_section,
+]

@@ -1,0 +1,122 @@
+"""The table of steps as cells of text, for HTML, Markdown and the terminal. A null is a dash and a note on why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from loadramp.record.types import Row
+from loadramp.report import rows as r
+from loadramp.report.numbers import NOTHING, count, latency, latency_span, percent, sig
+
+
+@dataclass(slots=True, frozen=True)
+class Column:
+    """``key`` is the row's column whose reason explains an empty text; ``group`` stands above several heads."""
+
+    head: str
+    key: str
+    text: Callable[[Row], str]
+    group: str = ""
+    small: Callable[[Row], str] | None = None
+
+    @property
+    def label(self) -> str:
+        return f"{self.group} {self.head}".strip()
+
+
+@dataclass(slots=True, frozen=True)
+class Cell:
+    text: str
+    small: str = ""
+    note: int | None = None
+    """Number of the note (from 1) that says why there is no number."""
+
+
+@dataclass(slots=True)
+class Sheet:
+    """Cells by row and column; ``notes[n - 1]`` is note n."""
+
+    columns: list[Column]
+    lines: list[tuple[Row, list[Cell]]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def groups(self) -> list[tuple[str, int]]:
+        """Runs of neighbouring columns under one group: (group, how many)."""
+        out: list[tuple[str, int]] = []
+        for column in self.columns:
+            if out and column.group and out[-1][0] == column.group:
+                out[-1] = (column.group, out[-1][1] + 1)
+            else:
+                out.append((column.group, 1))
+        return out
+
+
+def sheet(rows: Sequence[Row], columns: Sequence[Column]) -> Sheet:
+    """Every row's cells; equal reasons share one note."""
+    out = Sheet(list(columns))
+    for row in rows:
+        out.lines.append((row, [_cell(row, column, out.notes) for column in columns]))
+    return out
+
+
+def _cell(row: Row, column: Column, notes: list[str]) -> Cell:
+    text = column.text(row)
+    if text:
+        return Cell(text, column.small(row) if column.small else "")
+    why = r.reason(row, column.key)
+    if why not in notes:
+        notes.append(why)
+    return Cell(NOTHING, note=notes.index(why) + 1)
+
+
+def columns_of(rows: Sequence[Row], *, good: bool, metrics: Sequence[str] = tuple(r.METRICS)) -> list[Column]:
+    """The columns of the step table; ``good`` where a service level was set."""
+    closed = r.closed_loop(list(rows))
+    out = [
+        Column("Users" if closed else "Asked req/s", "users" if closed else "rate_rps", _asked),
+        Column("Requests", "requests", lambda row: count(r.number(row, "requests"))),
+        Column("Failed", "errors", _failed),
+        Column("Delivered req/s", "throughput_rps", lambda row: sig(r.number(row, "throughput_rps"), trim=False)),
+        Column("Output tokens/s", "output_tokens_per_s", lambda row: sig(r.number(row, "output_tokens_per_s"))),
+    ]
+    for metric in metrics:
+        quantiles = ("p50", "p95", "p99") if metric in ("ttft", "itl") else ("p50", "p99")
+        out += [_latency_column(metric, q) for q in quantiles]
+    if good:
+        out.append(Column("Good", "good_ratio", lambda row: percent(r.number(row, "good_ratio"))))
+    return [*out, Column("Verdict", "saturated", r.state_words)]
+
+
+def short_columns(rows: Sequence[Row]) -> list[Column]:
+    """What fits in 80 characters."""
+    wanted = {"Asked req/s": "req/s", "Users": "Users", "Requests": "Due", "Failed": "Failed",
+              "Delivered req/s": "Served", "Verdict": "Verdict"}  # fmt: skip
+    wanted |= dict.fromkeys(("TTFT p50", "TTFT p99", "ITL p50", "ITL p99", "E2E p99"), "")
+    chosen = [column for column in columns_of(rows, good=False) if column.label in wanted]
+    return [replace(column, head=wanted[column.label] or column.head) for column in chosen]
+
+
+def _latency_column(metric: str, q: str) -> Column:
+    name = f"{metric}_{q}"
+
+    def between(row: Row) -> str:
+        low, high = r.number(row, f"{name}_low_s"), r.number(row, f"{name}_high_s")
+        if low is None:
+            return ""
+        return latency_span(low, high)
+
+    return Column(q, f"{name}_s", lambda row: latency(r.number(row, f"{name}_s"), trim=False), r.METRICS[metric][0],
+                  between if q == "p99" else None)  # fmt: skip
+
+
+def _asked(row: Row) -> str:
+    asked = sig(r.load(row))
+    role = row.get("role") or "step"
+    return f"{asked} {role}" if asked and role != "step" else asked
+
+
+def _failed(row: Row) -> str:
+    if "errors" not in row:
+        return ""
+    return count(sum(r.errors(row).values()))

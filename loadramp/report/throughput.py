@@ -1,0 +1,198 @@
+"""Throughput over the rate: what it costs in latency, what was delivered of what was asked, what was good, what failed.
+
+Pure: a run in, HTML out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from markupsafe import Markup
+
+from loadramp.record.table import Run
+from loadramp.record.types import Row
+from loadramp.report import charts as c
+from loadramp.report import rows as r
+from loadramp.report.charts import Figure, Json, Key, term
+from loadramp.report.curves import FLOOR_S, P50, P99, floored, hover
+from loadramp.report.numbers import percent, plural, rounded, sig
+
+KINDS = ("--p99", "--p50", "--p95", "--slo", "--knee", "--sky", "--ceiling")
+
+
+def throughput_section(run: Run) -> str | None:
+    """Latency against throughput, achieved against asked, goodput."""
+    steps = [row for row in r.rising(run) if not row.get("void")]
+    if not steps:
+        return None
+    panels = [p for metric in ("ttft", "itl") if (p := _tradeoff(steps, metric))]
+    panels += [p for p in (_achieved(run, steps), _good(run, steps)) if p]
+    missing = "" if any(r.number(row, "good_ratio") is not None for row in steps) and r.limits(run) else (
+        "No service level was set, so there is no goodput to show."
+    )  # fmt: skip
+    return c.section("throughput", "Throughput and goodput", c.figures(*panels), words=missing)
+
+
+def _tradeoff(steps: Sequence[Row], metric: str) -> Figure | None:
+    """The latency-throughput curve: past the ceiling it turns back or straight up."""
+    have = [
+        row for row in steps if r.number(row, "output_tokens_per_s") and r.number(row, f"{metric}_p50_s") is not None
+    ]
+    if not have:
+        return None
+    x = [r.number(row, "output_tokens_per_s") for row in have]
+    data = []
+    for q, key in (("p50", P50), ("p99", P99)):
+        y = floored(r.number(row, f"{metric}_{q}_s") for row in have)
+        trace = c.series(key, x, y, text=[hover(row, metric, q) for row in have], connectgaps=True)
+        data.append(c.hollow_markers(trace, [r.hollow(row) for row in have]))
+    top = [r.number(row, f"{metric}_p99_s") or r.number(row, f"{metric}_p50_s") for row in have]
+    labels = _free_labels(x, top)
+    data.append(
+        {"type": "scatter", "mode": "markers+text", "x": rounded(x), "y": rounded(floored(top)),
+         "hoverinfo": "skip", "cliponaxis": False, "marker": {"size": 13, "opacity": 0},
+         "text": [sig(r.load(row)) if free else "" for row, free in zip(have, labels, strict=True)],
+         "textposition": "top center", "textfont": {"size": 11, "color": "var(--quiet)"}}
+    )  # fmt: skip
+    short = r.METRICS[metric][0]
+    values = [r.number(row, f"{metric}_{q}_s") for row in have for q in ("p50", "p99")]
+    axis = c.value_axis(floored(values))
+    axis["range"] = [axis["range"][0], axis["range"][1] + (0.12 if axis.get("type") else axis["range"][1] * 0.08)]
+    return Figure(
+        title=f"{short} against throughput",
+        data=data,
+        layout={"xaxis": c.value_axis(x, sig, log=False, title="output tokens/s"), "yaxis": axis},
+        words=f"Each point is a step, labelled with its {r.load_unit(list(steps))}. Flat to the right is good; where "
+        "the line turns straight up or back, more load buys waiting instead of tokens.",
+        key=(P50, P99),
+    )
+
+
+def _free_labels(x: Sequence[float | None], y: Sequence[float | None]) -> list[bool]:
+    """Which points have room for a label: not within 7 % of the width and 9 % of the (log) height of one before."""
+    span_x = max((v or 0.0 for v in x), default=1.0) or 1.0
+    logs = [math.log10(max(v or FLOOR_S, FLOOR_S)) for v in y]
+    span_y = max(max(logs) - min(logs), 0.5)
+    taken: list[tuple[float, float]] = []
+    free = []
+    for xi, yi in zip(x, logs, strict=True):
+        at = ((xi or 0.0) / span_x, (yi - min(logs)) / span_y)
+        room = all(abs(at[0] - other[0]) > 0.07 or abs(at[1] - other[1]) > 0.09 for other in taken)
+        free.append(room)
+        taken += [at] if room else []
+    return free
+
+
+def _achieved(run: Run, steps: Sequence[Row]) -> Figure | None:
+    """What came out against what was asked."""
+    delivered = Key("delivered (output tokens)", "--p50", symbol="circle")
+    finished = Key("finished", "--sky", dash="dash", symbol="square")
+    good = Key("good (within the SLO)", "--slo", dash="dot", symbol="diamond")
+    sent = Key("sent by the client", "--quiet", "dot", symbol="cross-thin")
+    columns = (("throughput_rps", delivered), ("done_rps", finished), ("good_rps", good), ("sent_rps", sent))
+    x = [r.load(row) for row in steps]
+    data, key = [], []
+    for column, look in columns:
+        y = [r.number(row, column) for row in steps]
+        if all(v is None for v in y) or (column == "good_rps" and not r.limits(run)):
+            continue
+        text = [f"{r.label(row)}<br>{look.name} {sig(v)} req/s" for row, v in zip(steps, y, strict=True)]
+        data.append(c.series(look, x, y, text=text, connectgaps=True))
+        key.append(look)
+    if not data:
+        return None
+    top = max((v or 0.0) for v in x)
+    values = [r.number(row, column) for row in steps for column, _ in columns]
+    shapes, _, at = c.bands(run)
+    axis = c.load_axis(steps, at, log=False)
+    if not r.closed_loop(list(steps)):
+        asked = Key("all that was asked", "--quiet", dash="dash")
+        ends = [min(v for v in x if v), top]
+        data.insert(0, c.series(asked, ends, ends, hoverinfo="skip"))
+        key.append(asked)
+        values += ends
+    return Figure(
+        title="Asked and achieved",
+        data=data,
+        layout={"xaxis": axis, "yaxis": c.value_axis(values, sig, log=False, title="req/s"),
+                "shapes": shapes},
+        words=Markup("As long as the server keeps up, {} lies on the dashed line; past the {} it stays behind, and the "
+                     "difference waits in the queue.").format(term("delivered", "what is delivered"),
+                                                              term("ceiling", "ceiling")),
+        key=key,
+    )  # fmt: skip
+
+
+def _good(run: Run, steps: Sequence[Row]) -> Figure | None:
+    """The share of requests that were good, or that succeeded at all."""
+    looks = (
+        ("good_ratio", Key("good: within every SLO limit", "--slo", symbol="circle")),
+        ("ok", Key("succeeded", "--p50", dash="dash", symbol="square")),
+    )
+    data, key = [], []
+    for column, look in looks:
+        if column == "good_ratio" and not r.limits(run):
+            continue
+        y = [_share(row) if column == "ok" else r.number(row, column) for row in steps]
+        if all(v is None for v in y):
+            continue
+        text = [f"{r.label(row)}<br>{look.name} {percent(v)}" for row, v in zip(steps, y, strict=True)]
+        data.append(c.series(look, [r.load(row) for row in steps], y, text=text, connectgaps=True))
+        key.append(look)
+    if not data:
+        return None
+    shapes, _, at = c.bands(run)
+    ticks = [0.0, 0.25, 0.5, 0.75, 1.0]
+    return Figure(
+        title="Share of good answers" if key[0].colour == "--slo" else "Share of requests that succeeded",
+        data=data,
+        layout={"xaxis": c.load_axis(steps, at), "shapes": shapes,
+                "yaxis": {"range": [-0.03, 1.06], "tickvals": ticks, "ticktext": [percent(t) for t in ticks]}},
+        words=Markup("Of all requests due in the step, failed ones included. A request is {} when it succeeds within "
+                     "every limit of the service level.").format(term("good", "good")),
+        key=key,
+    )  # fmt: skip
+
+
+def _share(row: Row) -> float | None:
+    ok, requests = r.number(row, "ok"), r.number(row, "requests")
+    ended = (requests or 0.0) - (r.number(row, "pending") or 0.0)
+    return ok / ended if ok is not None and ended > 0 else None
+
+
+def errors_section(run: Run) -> str | None:
+    """Failed requests by kind and step."""
+    if not run.rows:
+        return None
+    by_row = [(row, r.errors(row)) for row in run.rows]
+    kinds = sorted({kind for _, found in by_row for kind in found}, key=lambda k: -sum(f.get(k, 0) for _, f in by_row))
+    if not kinds:
+        total = sum(int(r.number(row, "requests") or 0) for row in run.rows)
+        return c.section(
+            "errors", "Errors", words=f"No request failed ({plural(total, 'request')} in the measured windows)."
+        )
+    names = [f"{r.label(row)} ({row.get('step')})" for row, _ in by_row]
+    data: list[Json] = []
+    key = []
+    for i, kind in enumerate(kinds):
+        look = Key(r.ERROR_WORDS.get(kind, kind), KINDS[i % len(KINDS)], "band")
+        y = [found.get(kind, 0) for _, found in by_row]
+        text = [f"{name}<br>{look.name}: {plural(n, 'request')}" for name, n in zip(names, y, strict=True)]
+        pattern = {"shape": ("", "/", "x", "-", "|", "+", ".")[i % 7], "size": 6, "solidity": 0.35}
+        data.append({"type": "bar", "name": look.name, "x": names, "y": y, "text": text, "textposition": "none",
+                     "hoverinfo": "text", "marker": {"color": f"var({look.colour})", "pattern": pattern}})  # fmt: skip
+        key.append(look)
+    worst = max(by_row, key=lambda item: sum(item[1].values()))
+    n, of = sum(worst[1].values()), int(r.number(worst[0], "requests") or 0)
+    figure = Figure(
+        title="Failed requests by kind",
+        data=data,
+        layout={"barmode": "stack", "xaxis": {"type": "category", "ticktext": [sig(r.load(row)) for row, _ in by_row],
+                                              "tickvals": names, "title": {"text": f"step, {r.load_unit(run.rows)}"}},
+                "yaxis": {"title": {"text": "requests"}, "rangemode": "tozero"}},
+        words=f"Most failed at {r.label(worst[0])}: {n:,} of {of:,}. Latencies elsewhere in this report are those of "
+        "successful requests, so a step with many failures looks faster than it is.",
+        key=key,
+    )  # fmt: skip
+    return c.section("errors", "Errors", c.figures(figure, columns=1))

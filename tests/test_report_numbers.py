@@ -1,0 +1,80 @@
+"""Numbers to words."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loadramp.report.numbers import latency, latency_span, percent, plural, rounded, sig, span, span_of, strict
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0"), (48.4, "48.4"), (48.0, "48"), (9.996, "10"), (999.6, "1,000"), (12345.0, "12,300"), (0.012345, "0.0123"),
+     (-3.456, "-3.46"), (None, ""), (math.nan, ""), (math.inf, ""), (np.float64(2.5), "2.5"), (True, "")],
+)  # fmt: skip
+def test_three_significant_digits_without_exponent(value: float | None, text: str) -> None:
+    assert sig(value) == text
+
+
+def test_tables_keep_the_zeros_that_sentences_drop() -> None:
+    assert sig(48.0, trim=False) == "48.0"
+    assert sig(9.996, trim=False) == "10.0"
+
+
+@pytest.mark.parametrize(
+    ("value_s", "text"),
+    [(0.0484, "48.4 ms"), (0.9996, "1 s"), (1.234, "1.23 s"), (0.000099, "99 µs"), (0.0, "0 ms"), (0.0005, "0.5 ms"),
+     (300.0, "300 s"), (900.0, "15 min"), (None, "")],
+)  # fmt: skip
+def test_latencies_choose_their_unit(value_s: float | None, text: str) -> None:
+    assert latency(value_s) == text
+
+
+def test_an_interval_names_its_unit_once_and_says_when_a_side_is_unknown() -> None:
+    assert latency_span(0.029, 0.031) == "29 to 31 ms"
+    assert latency_span(0.9, 1.1) == "900 ms to 1.1 s"
+    assert latency_span(0.402, None) == "at least 402 ms"
+    assert latency_span(None, None) == ""
+    assert span_of(15.2, 16.7) == "15.2-16.7"
+    assert span_of(None, 16.7) == "at most 16.7"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(45, "45 s"), (90, "1.5 min"), (300, "5 min"), (3600, "60 min"), (7500, "2 h 5 min"), (7200, "2 h")],
+)
+def test_spans_of_time_read_as_people_say_them(seconds: float, text: str) -> None:
+    assert span(seconds) == text
+
+
+def test_shares_and_counts() -> None:
+    assert percent(0.99) == "99 %"
+    assert percent(0.00123) == "0.123 %"
+    assert plural(1, "request") == "1 request"
+    assert plural(1200, "request") == "1,200 requests"
+
+
+def test_chart_numbers_have_four_digits_and_no_infinity() -> None:
+    assert rounded([0.123456, 12345.6, 0.0, None, math.nan, math.inf]) == [0.1235, 12350, 0, None, None, None]
+
+
+@given(st.floats(1e-9, 1e12))
+def test_rounding_to_four_digits_is_off_by_at_most_half_a_unit(value: float) -> None:
+    (short,) = rounded([value])
+    assert short is not None
+    assert abs(short - value) <= 0.5001e-3 * value
+
+
+def test_strict_data_holds_only_what_json_can() -> None:
+    odd = {
+        "a": np.float64(1.5),
+        "b": np.nan,
+        "c": [math.inf, np.int64(3)],
+        "d": np.array([1.0, np.nan]),
+        "e": {"x": {1}},
+    }
+    assert strict(odd) == {"a": 1.5, "b": None, "c": [None, 3], "d": [1.0, None], "e": {"x": [1]}}
+    assert strict(np.bool_(True)) is True
