@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
-from loadramp.judge import latency, signals, steady
+from loadramp.judge import latency, server, signals, steady
 from loadramp.judge.latency import Columns, Seen
 from loadramp.judge.quantiles import NOT_STATIONARY, Values, estimate, quantile, words
 from loadramp.judge.validity import void_reasons
@@ -17,6 +15,7 @@ from loadramp.record.table import Floats, Table
 from loadramp.record.types import ClientSample, Row, Sample, Step
 
 THROUGHPUT_BLOCKS = 10
+SERVER_COLUMNS = ("waiting_max", "kv_used_ratio_max", "preemptions", "prefix_hit_ratio", "server_restarted")
 
 
 def fold(
@@ -169,12 +168,24 @@ def _throughput(step: Step, seen: Seen, table: Table, output_tokens_mean: float 
         "done_rps": int(np.count_nonzero(finished)) / length_s,
         "throughput_rps": float(blocks.sum()) / length_s / mean if mean else 0.0,
         "throughput_blocks": [float(b) / per_block for b in blocks] if per_block else [0.0] * THROUGHPUT_BLOCKS,
+        "first_token_blocks": _first_token_blocks(seen, prompt),
         "output_tokens_mean": mean,
         "output_tokens_sd": sd,
         "output_tokens_n": n,
         "input_tokens_per_s": float(np.nansum(prompt)) / length_s,
         **latency.per_second(seen),
     }
+
+
+def _first_token_blocks(seen: Seen, prompt: Floats) -> list[float]:
+    """Prompts worked off in each tenth of the window, in requests a second: first tokens weighted by prompt length."""
+    tokens = np.where(np.isnan(seen.near.prompt_tokens), seen.near.asked_input_tokens, seen.near.prompt_tokens)
+    mean = float(np.nanmean(prompt)) if len(prompt) and not np.isnan(prompt).all() else 0.0
+    weights = np.nan_to_num(tokens) / mean if mean > 0.0 else np.ones(len(tokens))
+    at = (seen.near.first_s - seen.window_s[0]) * (THROUGHPUT_BLOCKS / seen.length_s)
+    inside = (at >= 0.0) & (at < THROUGHPUT_BLOCKS)
+    counts = np.bincount(at[inside].astype(np.int64), weights=weights[inside], minlength=THROUGHPUT_BLOCKS)
+    return [float(count) * THROUGHPUT_BLOCKS / seen.length_s for count in counts]
 
 
 def _load(
@@ -185,14 +196,15 @@ def _load(
     load = signals.occupancy(table, window_s)
     rate_rps, arrivals = float(row["arrival_rps"]), int(row["requests"])
     base_s = _median(seen.due.ttft_s) if base_ttft_p50_s is None else base_ttft_p50_s
-    closed = step.users is not None
-    fired = {
-        "queue": signals.queue(load, rate_rps, base_s),
-        "backlog": not closed and signals.backlog(load, rate_rps, arrivals),
-        "ttft_trend": signals.ttft_trend(table, window_s),
-        "server_queue": bool(signals.server_queue(samples, window_s)),
-    }
-    names = [name for name, on in fired.items() if on]
+    signs = [
+        signals.queue(load, rate_rps, base_s),
+        signals.backlog(load, rate_rps, arrivals),
+        signals.ttft_trend(table, window_s),
+        signals.server_queue(samples, window_s),
+    ]
+    if step.users is not None:  # closed loop: the number in flight is set, not suffered
+        signs = [sign for sign in signs if sign.name != "backlog"]
+    names = [sign.name for sign in signs if sign.fired]
     edge = signals.in_flight_at(table, np.array(window_s))
     begun = steady.began_with_backlog(table, step.begin_s)
     settled = steady.settled(load, seen.due.e2e_s[seen.due.ok], window_s[0] - step.begin_s)
@@ -204,8 +216,9 @@ def _load(
         "queue_first_third": load.third(0),
         "queue_last_third": load.third(2),
         "saturated": bool(names),
-        "deficit": arrivals > 0 and float(row["throughput_rps"]) < signals.DEFICIT_RATIO * rate_rps,
+        "deficit": signals.deficit(float(row["throughput_rps"]), rate_rps, seen.length_s),
         "signals": names,
+        "evidence": {sign.name: dict(sign.figures) for sign in signs},
         "began_with_backlog": begun,
         "settled": settled,
         "stationary": not names,
@@ -234,27 +247,20 @@ def _slo(
 
 
 def _server(samples: Sequence[Sample], window_s: tuple[float, float]) -> Columns:
-    """Largest queue and KV use, preemptions counted, and whether a server restarted (a counter went down)."""
-    names: dict[str, Any] = dict.fromkeys(("waiting_max", "kv_used_ratio_max", "preemptions", "server_restarted"))
-    inside = [s for s in samples if window_s[0] <= s.t_s <= window_s[1] and s.values]
-    if not inside:
-        return names
-    names["server_restarted"] = False
-    waiting = signals.totals(samples, window_s)
-    names["waiting_max"] = float(waiting[:, 1].max()) if len(waiting) else None
-    used = [s.values["kv_used_ratio"] for s in inside if "kv_used_ratio" in s.values]
-    names["kv_used_ratio_max"] = max(used, default=None)
-    for url in {s.url for s in inside}:
-        counts = [s.values["preemptions"] for s in inside if s.url == url and "preemptions" in s.values]
-        if len(counts) < 2:
-            continue
-        if any(later < earlier for earlier, later in pairwise(counts)):
-            names["server_restarted"] = True
-        else:
-            names["preemptions"] = (names["preemptions"] or 0.0) + counts[-1] - counts[0]
-    if names["server_restarted"]:
-        names["preemptions"] = None
-    return names
+    """Largest queue and KV use, preemptions counted, and whether a server restarted."""
+    out: Columns = dict.fromkeys(SERVER_COLUMNS)
+    begin_s, end_s = window_s
+    if not any(begin_s <= s.t_s < end_s and s.values for s in samples):
+        return out
+    near = [s for s in samples if begin_s - 60.0 <= s.t_s <= end_s + 60.0]
+    seen = server.gauges(near, begin_s, end_s)
+    counted = server.deltas(near, begin_s, end_s)
+    for column, name in (("waiting_max", "waiting"), ("kv_used_ratio_max", "kv_used_ratio")):
+        out[column] = seen[name].max if name in seen else None
+    out["preemptions"] = counted.get("preemptions")
+    out["prefix_hit_ratio"] = counted.ratio("prefix_hits", "prefix_queries")
+    out["server_restarted"] = counted.restarted
+    return out
 
 
 def _merge(row: Row, reasons: dict[str, str], part: tuple[Columns, dict[str, str]]) -> None:

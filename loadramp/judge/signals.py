@@ -6,7 +6,7 @@ engines, not on one server.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import comb, factorial
 
@@ -35,6 +35,15 @@ class Occupancy:
         return float(part.mean()) if len(part) else 0.0
 
 
+@dataclass(slots=True, frozen=True)
+class Sign:
+    """One signal: whether it fired, and the figures it was judged by (empty: there was nothing to judge)."""
+
+    name: str
+    fired: bool
+    figures: Mapping[str, float]
+
+
 def occupancy(table: Table, window_s: tuple[float, float], period_s: float = 1.0) -> Occupancy:
     """Sample N(t) and q(t) over a window: once a second, at least 30 times."""
     begin_s, end_s = window_s
@@ -55,14 +64,15 @@ def queued_at(table: Table, t_s: Floats) -> Floats:
     return _present(table.due_s, first_s, t_s)
 
 
-def queue(seen: Occupancy, rate_rps: float, base_ttft_p50_s: float) -> bool:
+def queue(seen: Occupancy, rate_rps: float, base_ttft_p50_s: float) -> Sign:
     """S1: the queue of the last third is above max(5, 0.1 running, 4 r TTFT50 of the first step) and has grown."""
     running = float(np.mean(seen.in_flight - seen.queued))
-    last = seen.third(2)
-    return last > max(5.0, 0.1 * running, 4.0 * rate_rps * base_ttft_p50_s) and last > seen.third(0)
+    first, last = seen.third(0), seen.third(2)
+    limit = max(5.0, 0.1 * running, 4.0 * rate_rps * base_ttft_p50_s)
+    return Sign("queue", last > limit and last > first, {"first": first, "last": last, "limit": limit})
 
 
-def backlog(seen: Occupancy, rate_rps: float, arrivals: int) -> bool:
+def backlog(seen: Occupancy, rate_rps: float, arrivals: int) -> Sign:
     """S2: requests in flight climb.
 
     Slope of 10 block means of N: one-sided t test (8 degrees) p < 0.01, above 0.05 r, and the last two blocks exceed
@@ -73,11 +83,12 @@ def backlog(seen: Occupancy, rate_rps: float, arrivals: int) -> bool:
     at_s = np.array([seen.t_s[part].mean() for part in parts])
     slope, p = trend(at_s, means)
     rise = float(means[-2:].mean() - means[:2].mean())
-    material = max(0.05 * arrivals, 3.0 * float(np.sqrt(seen.in_flight.mean())))
-    return p < SIGNIFICANT and slope > 0.05 * rate_rps and rise > material
+    limit = max(0.05 * arrivals, 3.0 * float(np.sqrt(seen.in_flight.mean())))
+    fired = p < SIGNIFICANT and slope > 0.05 * rate_rps and rise > limit
+    return Sign("backlog", fired, {"p": p, "slope_rps": slope, "rise": rise, "limit": limit})
 
 
-def ttft_trend(table: Table, window_s: tuple[float, float]) -> bool:
+def ttft_trend(table: Table, window_s: tuple[float, float]) -> Sign:
     """S3: waits for the first token climb, by the instant of the first token (by arrival, overload would be unseen).
 
     10 block medians: Kendall's tau one-sided p < 0.01, and the last three have more than twice the median of the
@@ -86,22 +97,27 @@ def ttft_trend(table: Table, window_s: tuple[float, float]) -> bool:
     first_s = table.first_s
     inside = (first_s >= window_s[0]) & (first_s < window_s[1])
     if np.count_nonzero(inside) < 3 * BLOCKS:
-        return False
+        return Sign("ttft_trend", False, {})
     ttft_s = table.ttft_s[inside][np.argsort(first_s[inside], kind="stable")]
     medians = np.array([np.median(part) for part in np.array_split(ttft_s, BLOCKS)])
-    return rising(medians) < SIGNIFICANT and float(np.median(medians[-3:])) > 2.0 * float(np.median(medians[:3]))
+    p, ratio = rising(medians), float(np.median(medians[-3:]) / max(np.median(medians[:3]), 1e-9))
+    return Sign("ttft_trend", p < SIGNIFICANT and ratio > 2.0, {"p": p, "ratio": ratio})
 
 
-def server_queue(samples: Sequence[Sample], window_s: tuple[float, float]) -> bool | None:
-    """The server's own waiting queue in the last third is above max(5, 0.1 running); None without its metrics."""
+def server_queue(samples: Sequence[Sample], window_s: tuple[float, float]) -> Sign:
+    """The server's own waiting queue in the last third is above max(5, 0.1 running)."""
     rows = totals(samples, window_s)
-    if len(rows) < 3:
-        return None
-    t_s, waiting, running = rows[:, 0], rows[:, 1], rows[:, 2]
-    late = t_s >= window_s[0] + (window_s[1] - window_s[0]) * 2.0 / 3.0
-    if not late.any():
-        return None
-    return float(waiting[late].mean()) > max(5.0, 0.1 * float(running.mean()))
+    late = rows[:, 0] >= window_s[0] + (window_s[1] - window_s[0]) * 2.0 / 3.0
+    if len(rows) < 3 or not late.any():
+        return Sign("server_queue", False, {})
+    last, limit = float(rows[late, 1].mean()), max(5.0, 0.1 * float(rows[:, 2].mean()))
+    return Sign("server_queue", last > limit, {"last": last, "limit": limit})
+
+
+def deficit(throughput_rps: float, rate_rps: float, length_s: float) -> bool:
+    """Throughput below 0.85 of the arrivals, and short by more than a burst explains: 2 sqrt(A) requests."""
+    short = (rate_rps - throughput_rps) * length_s
+    return throughput_rps < DEFICIT_RATIO * rate_rps and short > 2.0 * float(np.sqrt(rate_rps * length_s))
 
 
 def totals(samples: Sequence[Sample], window_s: tuple[float, float]) -> Floats:
