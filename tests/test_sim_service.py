@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,28 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from sim_wire import CHAT, Reply, Wire, chat, text_of
+from sim_wire import CHAT, QUICK, Reply, Wire, chat, on_simulator, text_of
 
 from loadramp.observe.canonical import read
-from loadramp.sim import clock
 from loadramp.sim.engine import simulate
 from loadramp.sim.profiles import PROFILES, Profile
-from loadramp.sim.service import Connect, Service, connect_in_memory
-
-QUICK = Profile(
-    name="quick", t0_s=0.010, decode_s=0.001, context_s=0.0, prefill_s=0.0001, noise_ratio=0.0,
-    max_num_seqs=4, token_budget=64, kv_blocks=64, max_model_len=512,
-)  # fmt: skip
-
-
-def on_simulator(talk: Callable[[Service, Connect], Awaitable[Any]], profile: Profile = QUICK, **options: Any) -> Any:
-    """The result of ``talk`` with a service in simulated time."""
-
-    async def main() -> Any:
-        service = Service(profile, **options)
-        return await talk(service, connect_in_memory(service))
-
-    return clock.run(main())
+from loadramp.sim.service import Connect, Service
 
 
 def one(
