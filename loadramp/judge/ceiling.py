@@ -185,13 +185,10 @@ def _overloaded(found: Climb, worst: Row, rows: Sequence[Row], deficit_ratio: fl
     arrivals = np.array([row["requests"] for row in used], dtype=np.float64)
     quiet = found.last_quiet
     low_words = f"quiet up to {quiet['rate_rps']:.3g} req/s" if quiet else "no quiet step below it"
-    behind = throughputs < deficit_ratio * rates
-    if not behind.any():  # errors without a lack of throughput: what succeeds is the best there is to say
-        served = float(worst["arrival_rps"]) * (1.0 - float(worst["error_ratio"] or 0.0))
-        low = float(quiet["rate_rps"]) if quiet else None
-        words = f"{_failed(worst)} at {worst['rate_rps']:.3g} req/s; {low_words}"
-        return Estimate("found", max(served, low or 0.0), low, float(worst["rate_rps"]), "ceiling", words,
-                        sustained_rps=sustained(rows))  # fmt: skip
+    lagging = np.array([row["saturated"] and row["deficit"] for row in used])
+    behind = (throughputs < deficit_ratio * rates) | lagging
+    if not behind.any():
+        return _only_errors(worst, quiet, sustained(rows))
     rate_rps = fit(rates, throughputs, arrivals)
     if rate_rps <= 0.0:
         return _estimate("not_measurable", f"{_failed(worst)} at {worst['rate_rps']:.3g} req/s; {low_words}")
@@ -209,6 +206,15 @@ def _overloaded(found: Climb, worst: Row, rows: Sequence[Row], deficit_ratio: fl
     )
     return Estimate(status, rate_rps, rate_rps * exp(-half), rate_rps * exp(half), "ceiling", words,
                     sustained_rps=sustained(rows))  # fmt: skip
+
+
+def _only_errors(worst: Row, quiet: Row | None, sustained_rps: float | None) -> Estimate:
+    """Errors without a lack of throughput: the rate at which requests succeeded is the best there is to say."""
+    succeeded = float(worst["arrival_rps"]) * (1.0 - float(worst["error_ratio"] or 0.0))
+    low, high = float(quiet["rate_rps"]) if quiet else None, float(worst["rate_rps"])
+    words = f"{_failed(worst)} at {high:.3g} req/s; " + (f"quiet up to {low:.3g} req/s" if low else "no quiet step")
+    rate_rps = min(max(succeeded, low or 0.0), high)
+    return Estimate("found", rate_rps, low, high, "ceiling", words, sustained_rps=sustained_rps)
 
 
 def _not_overloaded(found: Climb) -> Estimate:

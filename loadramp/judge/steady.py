@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import sqrt
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from loadramp.judge.quantiles import quantile
 from loadramp.judge.signals import Occupancy, in_flight_at, queued_at, trend
 from loadramp.record.table import Floats, Table
+from loadramp.record.types import Row
 
 SHORTEST_WARMUP_S = 10.0
 SHORTEST_MEASURE_S = 60.0
@@ -107,3 +109,17 @@ def geweke(values: Floats) -> float:
     first, last = values[: max(len(values) // 10, 2)], values[len(values) // 2 :]
     error = sqrt(float(first.var(ddof=1)) / len(first) + float(last.var(ddof=1)) / len(last))
     return float(first.mean() - last.mean()) / error if error > 0.0 else 0.0
+
+
+def hysteresis(rows: Sequence[Row], metric: str = "itl_p99_s") -> list[tuple[float, float]]:
+    """(rate, latency on the way down / on the way up) of every rate that was measured both ways.
+
+    Above 1.2 the endpoint does not come back by itself: metastable, or thrashing.
+    """
+    up = {row["rate_rps"]: row for row in rows if row["role"] == "step" and not row["void"]}
+    out = []
+    for row in rows:
+        before = up.get(row["rate_rps"]) if row["role"] == "down" and not row["void"] else None
+        if before and before[metric] and row[metric]:
+            out.append((float(row["rate_rps"]), float(row[metric]) / float(before[metric])))
+    return out

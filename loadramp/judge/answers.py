@@ -1,0 +1,139 @@
+"""Checks on the answers themselves: were they as long as asked, as cheap as they should be, and stamped one by one?"""
+
+from __future__ import annotations
+
+import tomllib
+from collections import Counter
+from collections.abc import Callable
+
+import numpy as np
+
+from loadramp.record.table import Bools, Floats, Run, Table
+from loadramp.record.types import Check
+
+UNIQUE_PROMPTS = frozenset({"fixed", "uniform", "lognormal"})
+"""Prompt sources that promise a text of its own for every request."""
+
+
+def delivery(run: Run) -> list[Check]:
+    """Events that came in bursts, or brought several tokens: gaps are then not the engine's."""
+    measured = _measured(run)
+    gap_s = measured.gaps().gap_s
+    out = []
+    if len(gap_s) >= 100:
+        share = float(np.mean(gap_s < 0.0002))
+        if share > 0.2:
+            message = (
+                f"{share:.0%} of the output events came together with the one before: something on the way buffers"
+            )
+            advice = "turn proxy buffering off (X-Accel-Buffering: no), or trust TTFT and end-to-end times only"
+            out.append(Check("burst_delivery", "warn", message, advice))
+    if len(measured.event_tokens):
+        tokens = float(measured.event_tokens.mean())
+        if tokens > 1.05:
+            message = (
+                f"{tokens:.3g} tokens an event on average: ITL is the gap divided by its tokens, the gap is longer"
+            )
+            out.append(Check("tokens_per_event", "note", message, "read the gap columns for what a reader sees"))
+    return out
+
+
+def output_length(run: Run) -> list[Check]:
+    """Answers shorter than asked."""
+    measured = _measured(run)
+    share = _ratio(measured, measured.output_tokens, measured.asked_output_tokens)
+    if share is None or share >= 0.95:
+        return []
+    message = f"answers had {share:.0%} of the output tokens asked for"
+    advice = "the server ignores ignore_eos and min_tokens: compare only with runs on the same prompts"
+    return [Check("output_length", "warn", message, advice)]
+
+
+def prompt_length(run: Run) -> list[Check]:
+    """Prompts whose tokens, as the server counts them, are not what was planned."""
+    measured = _measured(run)
+    share = _ratio(measured, measured.prompt_tokens, measured.asked_input_tokens)
+    if share is None or 0.9 <= share <= 1.1:
+        return []
+    message = f"prompts had {share:.0%} of the tokens planned, as the server counts them"
+    return [Check("prompt_length", "warn", message, "the tokenizer or the chat template differs: adjust input_tokens")]
+
+
+def token_source(run: Run) -> list[Check]:
+    """Token counts that are not the server's own."""
+    measured = _measured(run)
+    counts = Counter(str(source) for source in measured.token_source if source)
+    total = sum(counts.values())
+    words = {
+        "pro_rata": "tokens were spread over events by length of text, since only their sum is known",
+        "events": "the server sends no usage: every event counts as one token",
+    }
+    return [
+        Check("token_source", "warn", f"{counts[name] / total:.0%} of the answers: {what}",
+              "ITL and TPOT are approximate; gap, TTFT and end-to-end times are not")
+        for name, what in words.items()
+        if total and counts[name] > 0.01 * total
+    ]  # fmt: skip
+
+
+def prefix_hits(run: Run) -> list[Check]:
+    """Prompts that should be unique and were found in the prefix cache."""
+    if _prompt_kind(run) not in UNIQUE_PROMPTS:
+        return []
+    measured = _measured(run)
+    ratios = [row["prefix_hit_ratio"] for row in run.rows if row.get("prefix_hit_ratio") is not None]
+    known = ~np.isnan(measured.cached_tokens)
+    if known.any() and float(np.nansum(measured.prompt_tokens[known])) > 0.0:
+        ratios.append(float(measured.cached_tokens[known].sum() / np.nansum(measured.prompt_tokens[known])))
+    share = max(ratios, default=0.0)
+    if share < 0.01:
+        return []
+    message = f"{share:.1%} of the prompt tokens came from the prefix cache, though every prompt should be new"
+    advice = "a cache warmed by an earlier run with the same seed flatters TTFT: another seed, or restart the server"
+    return [Check("prefix_hits", "warn", message, advice)]
+
+
+def stamps(run: Run) -> list[Check]:
+    """Time stamps taken by the program because the kernel's were not to be had."""
+    measured = _measured(run)
+    if len(measured) == 0 or measured.kernel_stamps.all():
+        return []
+    share = 1.0 - float(measured.kernel_stamps.mean())
+    message = f"{share:.0%} of the answers were stamped when the program read them, not when they arrived"
+    return [Check("user_stamps", "note", message, "a busy client then shows in ITL; watch the loop lag")]
+
+
+ANSWER_CHECKS: dict[str, Callable[[Run], list[Check]]] = {
+    "delivery": delivery,
+    "output_length": output_length,
+    "prompt_length": prompt_length,
+    "token_source": token_source,
+    "prefix_hits": prefix_hits,
+    "stamps": stamps,
+}
+
+
+def _measured(run: Run) -> Table:
+    """Successes of the measured windows."""
+    keep: Bools = np.zeros(len(run.table), dtype=np.bool_)
+    for row in run.rows:
+        keep |= (run.table.due_s >= row["window_begin_s"]) & (run.table.due_s < row["window_end_s"])
+    return run.table.select(np.asarray(keep & run.table.ok))
+
+
+def _ratio(table: Table, got: Floats, asked: Floats) -> float | None:
+    known = ~np.isnan(got) & ~np.isnan(asked)
+    return float(got[known].sum() / asked[known].sum()) if len(table) and asked[known].sum() > 0 else None
+
+
+def _prompt_kind(run: Run) -> str:
+    try:
+        prompts = tomllib.loads(run.scenario_text).get("prompts", {})
+    except tomllib.TOMLDecodeError:
+        return ""
+    kind = prompts.get("kind", "lognormal") if isinstance(prompts, dict) else ""
+    for override in run.info.get("overrides") or ():
+        name, _, value = str(override).partition("=")
+        if name.strip() == "prompts.kind":
+            kind = value.strip().strip("\"'")
+    return str(kind)

@@ -1,0 +1,215 @@
+"""Findings about the measurement itself: may this run be believed? Rule: what happened, then what to do about it.
+
+A check is a function ``f(run) -> list[Check]`` in CHECKS. ``void`` takes a step out of every verdict, ``warn`` asks for
+care, ``note`` is good to know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from loadramp.judge.answers import ANSWER_CHECKS
+from loadramp.judge.ceiling import climb, failing
+from loadramp.judge.steady import hysteresis
+from loadramp.judge.validity import cpu_ratio, void_reasons
+from loadramp.record.table import Run
+from loadramp.record.types import Check, Row
+
+__all__ = ["CHECKS", "run_checks", "void_reasons"]
+
+_ORDER = {"void": 0, "warn": 1, "note": 2}
+
+
+def run_checks(run: Run) -> list[Check]:
+    """All findings, the gravest first."""
+    found = [check for function in CHECKS.values() for check in function(run)]
+    return sorted(found, key=lambda check: _ORDER[check.level])
+
+
+def client_limited(run: Run) -> list[Check]:
+    """Steps that the client could not deliver."""
+    out = []
+    for row in run.rows:
+        if row["void"]:
+            what, _, cure = row["reasons"].get("void", "the client could not deliver it").rpartition("; ")
+            message = f"{_at(row)} is void: {what or cure}"
+            out.append(Check("client_limited", "void", message, cure if what else "", row["step"]))
+    return out
+
+
+def client_busy(run: Run) -> list[Check]:
+    """Steps delivered by a client above half its capacity."""
+    out = []
+    for row in run.rows:
+        inside = [s for s in run.client if row["window_begin_s"] <= s.t_s <= row["window_end_s"]]
+        ratio = cpu_ratio(inside)
+        if not row["void"] and ratio > 0.5:
+            message = f"{_at(row)}: a client process used {ratio:.0%} of a core"
+            out.append(Check("client_busy", "warn", message, "more workers, before it is too much", row["step"]))
+    return out
+
+
+def all_failed(run: Run) -> list[Check]:
+    """Steps without a single success."""
+    advice = "see the error kinds, and try one request: loadramp probe"
+    return [
+        Check("all_failed", "warn", f"{_at(row)}: every request failed ({_kinds(row)})", advice, row["step"])
+        for row in run.rows
+        if row["errors"] and not row["ok"] and not row["pending"]
+    ]
+
+
+def errors(run: Run) -> list[Check]:
+    """Steps with more errors than allowed, and whether these flatter the latencies of the rest."""
+    out = []
+    for row in run.rows:
+        if not failing(row) or not row["ok"]:
+            continue
+        message = f"{_at(row)}: {row['error_ratio']:.1%} of the requests failed ({_kinds(row)})"
+        advice = "percentiles are of successes only; read the all_* columns beside them"
+        out.append(Check("errors", "warn", message, advice, row["step"]))
+        due = run.table.select((run.table.due_s >= row["window_begin_s"]) & (run.table.due_s < row["window_end_s"]))
+        failed_s = (due.done_s - due.due_s)[due.failed]
+        if len(failed_s) and row["e2e_p50_s"] and float(sorted(failed_s)[len(failed_s) // 2]) < 0.1 * row["e2e_p50_s"]:
+            message = f"{_at(row)}: failures came back at once, so they lighten the load that the others meet"
+            out.append(Check("fast_failures", "warn", message, "do not read this step as capacity", row["step"]))
+    return out
+
+
+def few_samples(run: Run) -> list[Check]:
+    """Percentiles that were refused because the step was too short for them."""
+    out = []
+    for name, label in (("ttft", "TTFT"), ("itl", "ITL"), ("e2e", "end-to-end")):
+        rows = [r for r in run.rows if not r["void"] and r["ok"] and r[f"{name}_p99_s"] is None]
+        if rows:
+            why = rows[-1]["reasons"].get(f"{name}_p99_s", "too few")
+            message = f"no p99 {label} at {_rates(rows)}: {why}"
+            advice = "longer steps (--set ramp.measure_s=300), or read p95 and p90"
+            out.append(Check("few_samples", "note", message, advice))
+    return out
+
+
+def backlog(run: Run) -> list[Check]:
+    """Steps that began while requests of before still queued."""
+    advice = "let the queue drain first, or read this step as the end of the one before"
+    return [
+        Check("began_with_backlog", "warn", f"{_at(row)} began with a queue left over", advice, row["step"])
+        for row in run.rows
+        if row["began_with_backlog"] and not row["void"]
+    ]
+
+
+def settled(run: Run) -> list[Check]:
+    """Steps measured before their load had filled up."""
+    advice = "a longer warm-up: --set ramp.warmup_s=N, about twice the time a request takes"
+    return [
+        Check("not_settled", "warn", f"{_at(row)} was measured while its load still filled up", advice, row["step"])
+        for row in run.rows
+        if not row["settled"] and not row["void"]
+    ]
+
+
+def alarms(run: Run) -> list[Check]:
+    """Alarms of saturation that a higher rate refuted, or that nothing confirmed."""
+    found = climb(run.rows)
+    lone = found.above if len(found.above) == 1 and found.overloaded is None else []
+    return [
+        Check("lone_alarm", "note", f"{_at(row)}: {', '.join(row['signals']) or 'a lack of throughput'}, not confirmed",
+              "a hiccup of server or machine, most likely; run that rate again if it matters", row["step"])
+        for row in [*found.hiccups, *lone]
+    ]  # fmt: skip
+
+
+def knee_at_edge(run: Run) -> list[Check]:
+    """A ceiling that lies outside what was measured well."""
+    ceiling, steps = run.estimates.get("ceiling"), climb(run.rows).rows
+    if ceiling is None or not steps:
+        return []
+    if ceiling.status == "below_range":
+        message = f"the lowest rate, {steps[0]['rate_rps']:.3g} req/s, was already too much"
+        return [Check("knee_at_first_step", "warn", message, "start lower: --set ramp.start_rps=...")]
+    quiet = climb(run.rows).quiet
+    if ceiling.status == "found" and quiet == 0 and len(steps) > 1:
+        message = f"only one step, {steps[0]['rate_rps']:.3g} req/s, was quiet"
+        return [Check("knee_at_first_step", "warn", message, "start lower for a curve to compare with")]
+    if ceiling.status == "not_found_up_to":
+        message = f"the ramp ended at {steps[-1]['rate_rps']:.3g} req/s without reaching the ceiling"
+        return [Check("knee_at_last_step", "note", message, "go higher: --set ramp.max_rps=...")]
+    return []
+
+
+def closed_loop(run: Run) -> list[Check]:
+    """Users that wait for their answers."""
+    if not any(row["users"] for row in run.rows):
+        return []
+    message = "closed loop: users wait for their answers, so overload slows the load down instead of showing in latency"
+    return [Check("closed_loop", "note", message, "an open-loop ramp (ramp.kind = 'ceiling') shows what callers meet")]
+
+
+def soak(run: Run) -> list[Check]:
+    """Soaks that did not hold."""
+    out = []
+    for row in run.rows:
+        if row["role"] == "soak" and not row["void"] and (row["saturated"] or row["deficit"] or failing(row)):
+            why = ", ".join(row["signals"]) or _kinds(row) or "a lack of throughput"
+            advice = "the next lower soak counts; without one no rate is known to last"
+            out.append(
+                Check("soak_failed", "warn", f"the soak at {row['rate_rps']:.3g} req/s: {why}", advice, row["step"])
+            )
+    return out
+
+
+def down(run: Run) -> list[Check]:
+    """An endpoint that is slower on the way down."""
+    return [
+        Check("hysteresis", "warn", f"at {rate:.3g} req/s p99 ITL is {ratio:.2g} times what it was on the way up",
+              "it does not recover by itself: shed load early")
+        for rate, ratio in hysteresis(run.rows)
+        if ratio > 1.2
+    ]  # fmt: skip
+
+
+def server(run: Run) -> list[Check]:
+    """No metrics, or a server that restarted."""
+    out = [
+        Check("server_restarted", "warn", f"{_at(row)}: a server restarted", "see its log; run again", row["step"])
+        for row in run.rows
+        if row["server_restarted"]
+    ]
+    if run.rows and not any(sample.values for sample in run.samples):
+        advice = "[metrics] url = ... adds its queue, KV use and preemptions"
+        out.append(Check("no_server_metrics", "note", "the server's metrics were not seen", advice))
+    return out
+
+
+CHECKS: dict[str, Callable[[Run], list[Check]]] = {
+    "client_limited": client_limited,
+    "client_busy": client_busy,
+    "all_failed": all_failed,
+    "errors": errors,
+    "few_samples": few_samples,
+    "began_with_backlog": backlog,
+    "settled": settled,
+    "alarms": alarms,
+    "knee_at_edge": knee_at_edge,
+    "closed_loop": closed_loop,
+    "soak": soak,
+    "hysteresis": down,
+    "server": server,
+    **ANSWER_CHECKS,
+}
+
+
+def _at(row: Row) -> str:
+    level = f"{row['users']} users" if row["users"] else f"{row['rate_rps']:.3g} req/s"
+    kind = {"step": "the step", "soak": "the soak", "down": "the downward step"}.get(row["role"], "the step")
+    return f"{kind} at {level}"
+
+
+def _kinds(row: Row) -> str:
+    return ", ".join(f"{count} {kind}" for kind, count in sorted(row["errors"].items(), key=lambda item: -item[1]))
+
+
+def _rates(rows: Sequence[Row]) -> str:
+    levels = [f"{row['users']} users" if row["users"] else f"{row['rate_rps']:.3g}" for row in rows]
+    return ", ".join(levels) + ("" if rows[-1]["users"] else " req/s")
