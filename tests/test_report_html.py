@@ -232,6 +232,12 @@ def test_equal_findings_of_many_steps_are_one_line() -> None:
     assert "2 req/s, 4 req/s, 8 req/s, 12 req/s" in text
 
 
+def test_a_step_that_the_message_names_is_not_named_again() -> None:
+    text = page(checks=[Check("late", "warn", "the step at 4 req/s was late", "more workers", 1)])
+    assert "<p>The step at 4 req/s was late.</p>" in text
+    assert "</strong> More workers.</p>" in text
+
+
 def test_the_evidence_table_says_which_signals_fired() -> None:
     rows = served_rows()
     rows[4] |= {"evidence": {"queue": {"first": 10.0, "last": 80.0, "limit": 12.0}}, "arrival_rps": 29.0}
@@ -271,6 +277,17 @@ def test_errors_show_their_kinds_or_one_line() -> None:
     assert [t["y"] for t in bars[0]["data"]] == [[0, 0, 0, 40, 0, 0], [0, 0, 0, 2, 0, 0]]
 
 
+def test_failures_are_counted_as_endless_waits_beside_the_successes() -> None:
+    rows = served_rows()
+    why = "10.00% of the requests failed"
+    rows[3] |= {"errors": {"reset": 40}, "ok": 360, "error_ratio": 0.1, "all_ttft_p99_s": None, "all_e2e_p99_s": 9.5}
+    rows[3]["reasons"] = {"all_ttft_p99_s": why}
+    text = page(rows=rows)
+    part = text[text.index('id="errors"') : text.index('id="timeline"')]
+    cells = re.findall(r'<td data-label="[^"]*" class="">([^<]*)</td>', part)
+    assert cells == ["12 req/s", "40", "10 %", "315 ms", why, "5.32 s", "9.5 s"]
+
+
 def test_the_waterfall_shows_the_stall() -> None:
     slow = next(f for f in figures(page()) if any(t.get("name") == "stall" for t in f["data"]))
     stall = next(t for t in slow["data"] if t["name"] == "stall")
@@ -297,6 +314,20 @@ def test_every_section_takes_a_run_of_nothing() -> None:
     empty = Run({}, "", [], Table.of([]))
     assert all(section(empty) is None or isinstance(section(empty), str) for section in SECTIONS)
     assert "nothing was measured" in build_html(empty)
+
+
+def test_without_scripts_the_page_says_where_the_numbers_are() -> None:
+    (said,) = re.findall(r"<noscript>(.*?)</noscript>", page(), re.DOTALL)
+    assert "Charts need JavaScript" in said
+    assert "all tables work without it" in said
+
+
+def test_stalls_stand_beside_itl_because_pooled_percentiles_hide_them() -> None:
+    rows = served_rows()
+    rows[3] |= {"stalled_ratio": 0.021, "longest_gap_p99_s": 0.41}
+    text = page(rows=rows)
+    assert '<td data-label="Stall share">2.1 %</td>' in text
+    assert '<td data-label="Stall p99 gap">410 ms</td>' in text
 
 
 def test_the_scenario_is_shown_and_a_huge_one_is_cut() -> None:

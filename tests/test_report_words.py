@@ -44,7 +44,15 @@ def test_a_kv_cache_that_is_full_is_named() -> None:
 def test_p99_itl_that_grows_is_told_with_its_numbers() -> None:
     rows = served_rows()
     rows[4] |= latencies(351, 833, 52.9, 216.6)
-    assert "p99 ITL grows from 48.4 ms to 217 ms there." in verdict_sentence(without_slo(rows=rows))
+    assert "p99 ITL grows from 40.6 ms to 217 ms on the way there." in verdict_sentence(without_slo(rows=rows))
+
+
+def test_p99_itl_that_grew_long_before_the_ceiling_has_not_stayed() -> None:
+    rows = served_rows()
+    rows[0] |= latencies(50, 60, 6.9, 8.0)
+    rows[3] |= latencies(69, 296, 10.1, 206)
+    rows[4] |= latencies(11200, 25100, 29.3, 297)
+    assert "p99 ITL grows from 8 ms to 297 ms on the way there." in verdict_sentence(without_slo(rows=rows))
 
 
 def test_a_knee_below_the_ceiling_is_told_with_its_cause() -> None:

@@ -49,13 +49,13 @@ GLOSSARY: tuple[tuple[str, str, str], ...] = (
         "interval",
         "A 95 % interval: measured again in the same way, about 19 of 20 such intervals would hold the true "
         "value. It comes from blocks of time, because tokens of one engine step are no independent "
-        "observations. No interval is given where the step had not settled.",
+        "observations. No interval is given where a signal of overload fired.",
     ),
     (
         "ceiling",
         "ceiling",
-        "The rate above which the queue grows without end. From the steps that showed it (queue, backlog, "
-        "rising TTFT) and a fit of the delivered throughput to min(asked, ceiling).",
+        "The rate above which the queue grows without end. Signals (queue, backlog, rising TTFT) show that a step "
+        "lies above it; what the server delivered while it was overloaded says where it is.",
     ),
     (
         "sustained",
@@ -96,7 +96,7 @@ GLOSSARY: tuple[tuple[str, str, str], ...] = (
     (
         "settled",
         "not settled",
-        "The step still drifted when it was measured; its numbers hold for that moment, so they carry no interval.",
+        "The step was measured while its load still filled up: its numbers hold for that moment, not for that rate.",
     ),
     (
         "elasticity",

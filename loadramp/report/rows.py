@@ -30,6 +30,7 @@ ERROR_WORDS: dict[str, str] = {
     "truncated": "stream cut short",
     "empty": "empty answer",
     "reset": "connection reset",
+    "incomplete": "answer not finished",
     "client": "given up by the client",
 }
 

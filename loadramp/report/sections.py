@@ -126,11 +126,13 @@ def checks_by_code(run: Run) -> list[dict[str, Any]]:
     groups: dict[tuple[str, str], dict[str, Any]] = {}
     for check in sorted(run.checks, key=_rank):
         found = groups.setdefault(
-            (check.level, check.code), {"level": check.level, "code": check.code, "said": {}, "advice": check.advice}
+            (check.level, check.code),
+            {"level": check.level, "code": check.code, "said": {}, "advice": _sentence(redact(check.advice))},
         )
         steps = found["said"].setdefault(check.message, [])
-        if check.step is not None:
-            steps.append(labels.get(check.step) or f"step {check.step}")
+        where = labels.get(check.step) or f"step {check.step}"
+        if check.step is not None and where not in check.message:
+            steps.append(where)
     for group in groups.values():
         group["said"] = [
             {"message": redact(_sentence(m)), "steps": ", ".join(s)} for m, s in list(group["said"].items())[:8]

@@ -78,11 +78,12 @@ def columns_of(rows: Sequence[Row], *, good: bool, metrics: Sequence[str] = tupl
         Column("Requests", "requests", lambda row: count(r.number(row, "requests"))),
         Column("Failed", "errors", _failed),
         Column("Delivered req/s", "throughput_rps", lambda row: sig(r.number(row, "throughput_rps"), trim=False)),
-        Column("Output tokens/s", "output_tokens_per_s", lambda row: sig(r.number(row, "output_tokens_per_s"))),
+        Column("Output tok/s", "output_tokens_per_s", lambda row: sig(r.number(row, "output_tokens_per_s"))),
     ]
     for metric in metrics:
         quantiles = ("p50", "p95", "p99") if metric in ("ttft", "itl") else ("p50", "p99")
         out += [_latency_column(metric, q) for q in quantiles]
+        out += _STALLS if metric == "itl" else []
     if good:
         out.append(Column("Good", "good_ratio", lambda row: percent(r.number(row, "good_ratio"))))
     return [*out, Column("Verdict", "saturated", r.state_words)]
@@ -97,6 +98,15 @@ def short_columns(rows: Sequence[Row]) -> list[Column]:
     return [replace(column, head=wanted[column.label] or column.head) for column in chosen]
 
 
+_STALLS = [
+    Column("share", "stalled_ratio", lambda row: percent(r.number(row, "stalled_ratio"), 2), "Stall"),
+    Column(
+        "p99 gap", "longest_gap_p99_s", lambda row: latency(r.number(row, "longest_gap_p99_s"), trim=False), "Stall"
+    ),
+]
+"""Beside ITL, because one stall of a request hardly shows among all its tokens."""
+
+
 def _latency_column(metric: str, q: str) -> Column:
     name = f"{metric}_{q}"
 
@@ -104,7 +114,7 @@ def _latency_column(metric: str, q: str) -> Column:
         low, high = r.number(row, f"{name}_low_s"), r.number(row, f"{name}_high_s")
         if low is None:
             return ""
-        return latency_span(low, high)
+        return latency_span(low, high) if high is not None else f"≥ {latency(low)}"
 
     return Column(q, f"{name}_s", lambda row: latency(r.number(row, f"{name}_s"), trim=False), r.METRICS[metric][0],
                   between if q == "p99" else None)  # fmt: skip

@@ -16,7 +16,7 @@ from loadramp.report import charts as c
 from loadramp.report import rows as r
 from loadramp.report.charts import Figure, Json, Key, term
 from loadramp.report.curves import FLOOR_S, P50, P99, floored, hover
-from loadramp.report.numbers import percent, plural, rounded, sig
+from loadramp.report.numbers import NOTHING, latency, percent, plural, rounded, sig
 
 KINDS = ("--p99", "--p50", "--p95", "--slo", "--knee", "--sky", "--ceiling")
 
@@ -195,4 +195,22 @@ def errors_section(run: Run) -> str | None:
         "successful requests, so a step with many failures looks faster than it is.",
         key=key,
     )  # fmt: skip
-    return c.section("errors", "Errors", c.figures(figure, columns=1))
+    return c.section("errors", "Errors", c.figures(figure, columns=1), _with_failures([row for row, f in by_row if f]))
+
+
+def _with_failures(rows: Sequence[Row]) -> Markup:
+    """p99 of the successes beside p99 with failures counted as endless waits."""
+    heads = ["Load", "Failed", "Share"]
+    heads += [
+        f"p99 {r.METRICS[m][0]} of {who}" for m in ("ttft", "e2e") for who in ("successes", "all, failures endless")
+    ]
+    lines = []
+    for row in rows:
+        failed = sum(r.errors(row).values())
+        texts = [r.label(row), f"{failed:,}", percent(r.number(row, "error_ratio")) or NOTHING]
+        for metric in ("ttft", "e2e"):
+            fine, everyone = r.number(row, f"{metric}_p99_s"), r.number(row, f"all_{metric}_p99_s")
+            texts.append(latency(fine) or r.reason(row, f"{metric}_p99_s"))
+            texts.append(latency(everyone) or r.reason(row, f"all_{metric}_p99_s"))
+        lines.append([{"text": text, "tone": "", "small": ""} for text in texts])
+    return c.render("grid.html.j2", heads=heads, lines=lines)

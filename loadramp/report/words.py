@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import log
 from typing import Literal
 
 from loadramp.record.table import Run
@@ -18,7 +19,9 @@ Tone = Literal["plain", "warn", "bad"]
 Verdict = Literal["pass", "fail", "inconclusive", "void"]
 
 FLAT = 1.5
-"""p99 ITL that grows by less than this factor into overload has stayed flat."""
+"""p99 ITL that grows by less than this factor into overload has stayed flat ..."""
+FLAT_ELASTICITY = 0.5
+"""... unless it grew faster than this power of the rate on the way there."""
 BAD_ERROR_RATIO = 0.01
 KV_FULL_RATIO = 0.95
 THRASH_RATIO = 0.02
@@ -27,10 +30,11 @@ THRASH_RATIO = 0.02
 
 @dataclass(slots=True, frozen=True)
 class Phrase:
-    """One sentence of the headline; ``bad`` is shown in red."""
+    """One sentence of the headline; ``bad`` is shown in red, ``minor`` smaller."""
 
     text: str
     tone: Tone = "plain"
+    minor: bool = False
 
 
 def verdict_sentence(run: Run) -> str:
@@ -106,12 +110,12 @@ def slo(run: Run) -> Phrase | None:
     binds = f"; {limit_words(estimate.limit)} gives way first" if estimate.limit else ""
     rate, band = sig(estimate.rate_rps), _band(estimate)
     if estimate.status == "found" and rate:
-        return Phrase(f"The service level ({wanted}) holds up to {rate} req/s{band}{binds}.")
+        return Phrase(f"The service level ({wanted}) holds up to {rate} req/s{band}{binds}.", minor=True)
     if estimate.status == "not_found_up_to" and rate:
-        return Phrase(f"The service level ({wanted}) held at every rate up to {rate} req/s.")
+        return Phrase(f"The service level ({wanted}) held at every rate up to {rate} req/s.", minor=True)
     if estimate.status == "below_range":
-        return Phrase(f"The service level ({wanted}) is missed already at the lowest rate{binds}.", "bad")
-    return Phrase(f"Whether the service level ({wanted}) holds is open{_because(estimate)}.", "warn")
+        return Phrase(f"The service level ({wanted}) is missed already at the lowest rate{binds}.", "bad", minor=True)
+    return Phrase(f"Whether the service level ({wanted}) holds is open{_because(estimate)}.", "warn", minor=True)
 
 
 def slo_words(run: Run) -> str:
@@ -136,7 +140,9 @@ def stopped(run: Run) -> Phrase | None:
         return None
     why = str(run.info.get("ending") or "").strip().rstrip(".")
     done = len([row for row in run.rows if not row.get("void")])
-    return Phrase(f"Stopped early{f' ({why})' if why else ''}: this rests on {plural(done, 'finished step')}.", "warn")
+    return Phrase(
+        f"Stopped early{f' ({why})' if why else ''}: this rests on {plural(done, 'finished step')}.", "warn", minor=True
+    )
 
 
 def _main(run: Run) -> Phrase:
@@ -234,12 +240,20 @@ def gives_way(run: Run) -> str:
         )
     if before_s is None or at_s is None:
         return starved
-    if at_s <= FLAT * before_s:
+    first_s = next((v for row in steps if (v := r.number(row, "itl_p99_s"))), before_s)
+    if at_s <= FLAT * before_s and not _grew(first_s, at_s, steps[0], over):
         stays = f"p99 ITL stays at {latency(before_s)}"
         if starved:
             return f"{stays} while {starved}: memory, not the GPU's step time, is what gives way"
         return f"{stays}, so the batch limit, not the GPU's step time, is what gives way"
-    return f"p99 ITL grows from {latency(before_s)} to {latency(at_s)} there" + (f", and {starved}" if starved else "")
+    grows = f"p99 ITL grows from {latency(first_s)} to {latency(at_s)} on the way there"
+    return grows + (f", and {starved}" if starved else "")
+
+
+def _grew(first_s: float, last_s: float, first: Row, last: Row) -> bool:
+    """Whether a latency grew by more than a small power of the rate between two steps."""
+    rates = (r.load(last) or 1.0) / (r.load(first) or 1.0)
+    return rates > 1 and log(last_s / first_s) / log(rates) > FLAT_ELASTICITY if min(first_s, last_s) > 0 else False
 
 
 def _kv_words(row: Row) -> str:
