@@ -1,0 +1,236 @@
+"""What the body of one answer adds up to: output events and their instants, tokens, how it ended. Pure.
+
+An instant is that of the bytes that complete an event. Nothing else here depends on how the bytes were cut.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Literal
+
+from loadramp.drive.events import Event, Usage, finishes, outputs, read_event, usage_of
+from loadramp.drive.faults import error_of
+from loadramp.drive.sse import SseEvent, SseParser
+from loadramp.drive.tokens import UNKNOWN, tokens_of
+from loadramp.record.types import Record
+
+BURST_GAP_S = 0.0002
+"""Events closer than this came together: no engine makes two steps in 0.2 ms."""
+
+_BOM = b"\xef\xbb\xbf"
+
+
+@dataclass(slots=True)
+class Answer:
+    """One answer as it comes in. Feed ``body``, then ``end`` at a clean end of the body; read the rest at any time."""
+
+    save_text: bool = False
+    event_s: list[float] = field(default_factory=list)
+    choices: list[int] = field(default_factory=list)
+    """Choice index of each output event."""
+    answer_s: float | None = None
+    last_s: float | None = None
+    """The latest event of any kind."""
+    finish_reason: str | None = None
+    finished_s: float | None = None
+    """When every choice seen so far had its finish reason; None while one goes on."""
+    done_s: float | None = None
+    """When ``[DONE]`` came, or the end of a JSON reply."""
+    error: str | None = None
+    """The error that the server reported inside the answer, in words."""
+    malformed: int = 0
+    whole: bool = False
+    """The reply was one JSON document, not a stream."""
+    _head: bytearray = field(default_factory=bytearray)  # the body until its kind is known; all of it when it is JSON
+    _kind: Literal["", "json", "sse"] = ""
+    _sse: SseParser = field(default_factory=SseParser)
+    _sizes: list[int] = field(default_factory=list)
+    _running: list[int] = field(default_factory=list)
+    _open: set[int] = field(default_factory=set)
+    _prompt: Usage | None = None
+    _counted: Usage | None = None
+    _per_choice: dict[int, int] = field(default_factory=dict)
+    _summed: bool = False
+    _text: dict[int, list[str]] = field(default_factory=dict)
+
+    @property
+    def ended(self) -> bool:
+        """Nothing more can come that matters: ``[DONE]``, an error, or a whole JSON reply."""
+        return self.done_s is not None or self.error is not None
+
+    @property
+    def keepalives(self) -> int:
+        return self._sse.comments
+
+    def body(self, data: bytes, t_s: float) -> None:
+        """More of the body (decompressed), which arrived at ``t_s``."""
+        if self._kind == "sse":
+            for event in self._sse.feed(data):
+                self._take(event, t_s)
+            return
+        self._head += data
+        self._kind = self._kind or _kind_of(self._head)
+        if self._kind == "json" and self._head.rstrip().endswith(b"}"):
+            self._reply(t_s)
+        elif self._kind == "sse":
+            held = bytes(self._head)
+            self._head.clear()
+            self.body(held, t_s)
+
+    def end(self, t_s: float) -> None:
+        """The body ended cleanly: take an event that lacked only its blank line."""
+        if self._kind == "json":
+            if not self.ended:
+                self.malformed += 1
+        else:
+            for event in self._sse.flush():
+                self._take(event, t_s)
+
+    def _reply(self, t_s: float) -> None:
+        """The body so far, if it is a whole document: some servers leave the connection open behind it."""
+        event = read_event(bytes(self._head).strip().removeprefix(_BOM))
+        if event is not None and not self.ended:
+            self.whole = True
+            self._event(event, b"", t_s)
+            self.done_s = t_s
+            self._head.clear()
+
+    def _take(self, event: SseEvent, t_s: float) -> None:
+        name, payload = event
+        if self.done_s is not None:
+            return
+        if not payload.startswith(b"{"):
+            payload = payload.strip()
+            if payload == b"[DONE]":
+                self.done_s = self.last_s = t_s
+                return
+            if not payload:
+                return
+        parsed = read_event(payload)
+        if parsed is not None:
+            self._event(parsed, name, t_s)
+            return
+        self.malformed += 1
+        if name == b"error" and self.error is None:
+            self.error = payload[:200].decode("utf-8", "replace")
+
+    def _event(self, event: Event, name: bytes, t_s: float) -> None:
+        self.last_s = t_s
+        usage = usage_of(event)
+        running = UNKNOWN
+        if usage is not None:
+            running = self._count(usage, event)
+        for choice, size, reasoning, text in outputs(event):
+            self.event_s.append(t_s)
+            self.choices.append(choice)
+            self._sizes.append(size)
+            self._running.append(running)
+            self._open.add(choice)
+            self.finished_s = None
+            if not reasoning and self.answer_s is None:
+                self.answer_s = t_s
+            if self.save_text and text:
+                self._text.setdefault(choice, []).append(text)
+        for choice, reason in finishes(event):
+            self.finish_reason = reason
+            self._open.discard(choice)
+            if not self._open:
+                self.finished_s = t_s
+        error = error_of(event, name)
+        if error is not None and self.error is None:
+            self.error = error
+
+    def _count(self, usage: Usage, event: Event) -> int:
+        """Keep the last usable figures; returns the completion tokens that this event says, ``UNKNOWN`` without."""
+        if usage.prompt is not None:
+            self._prompt = usage
+        output = usage.output
+        if output is None:
+            return UNKNOWN
+        if output or self._counted is None:
+            self._counted = usage
+            self._summed = not event.choices
+            for choice in event.choices or ():
+                if isinstance(choice.index, int):
+                    self._per_choice[choice.index] = output
+        return output
+
+    def fill(self, record: Record) -> None:
+        """Write everything but the verdict into ``record``."""
+        total = self._total()
+        tokens, source = tokens_of(self._sizes, self._running, self.choices, total)
+        if self.whole and len(tokens) == 1 and total:
+            source = "usage"  # a whole reply brings all its tokens at once: nothing was spread
+        record.event_s = list(self.event_s)
+        record.event_tokens = [] if all(count == 1 for count in tokens) else tokens
+        record.event_choice = list(self.choices) if any(self.choices) else []
+        record.answer_s = self.answer_s
+        record.output_tokens = total or (sum(tokens) or None)
+        record.token_source = source if tokens else None
+        record.finish_reason = self.finish_reason
+        record.done_marker = self.done_s is not None and not self.whole
+        record.keepalives = self.keepalives
+        record.malformed_events = self.malformed
+        record.reasoning_tokens = self._counted.reasoning if self._counted is not None else None
+        if self._prompt is not None:
+            record.prompt_tokens = self._prompt.prompt
+            record.cached_tokens = self._prompt.cached
+        if self.save_text:
+            record.text = "\n".join("".join(self._text[choice]) for choice in sorted(self._text))
+
+    def _total(self) -> int | None:
+        """Completion tokens of the request: the last figure given, unless that is the running count of one choice."""
+        of_one = len(self._per_choice) > 1 and not self._summed and UNKNOWN not in self._running
+        return None if self._counted is None or of_one else self._counted.output
+
+
+def _kind_of(head: bytearray) -> Literal["", "json", "sse"]:
+    """A JSON document starts with a brace, whatever the content type says; a stream never does. Empty: too early."""
+    if _BOM.startswith(head[:3]):
+        return ""
+    start = head.removeprefix(_BOM).lstrip()[:1]
+    return "" if not start else "json" if start in b"{[" else "sse"
+
+
+def warnings_of(record: Record, *, streamed: bool, exact_length: bool, done_expected: bool) -> list[str]:
+    """Codes of what is remarkable about a finished record.
+
+    Args:
+        record: filled.
+        streamed: a stream was asked for.
+        exact_length: the server was asked for exactly ``asked_output_tokens``.
+        done_expected: the API ends its streams with ``[DONE]``.
+    """
+    n, tokens, source = len(record.event_s), record.output_tokens, record.token_source
+    asked_in, asked_out = record.asked_input_tokens, record.asked_output_tokens
+    spread = source == "pro_rata"
+    found = {
+        "no_done": done_expected and record.ok and not record.done_marker,
+        "pro_rata": spread,
+        "no_usage": n > 0 and source == "events" and record.status != "error",
+        "burst_delivery": streamed and _burst(record),
+        # a final count beyond the events may be the end token alone, which has no text
+        "multi_token_events": streamed and n > 0 and ((tokens or n) - spread) / n > 1.05,
+        "short_output": record.ok and exact_length and bool(asked_out) and (tokens or n) < 0.95 * (asked_out or 0),
+        "prompt_length_mismatch": _mismatch(record.prompt_tokens, asked_in),
+        "malformed_events": record.malformed_events > 0,
+        "multiple_choices": len(set(record.event_choice)) > 1,
+    }
+    return [code for code, holds in found.items() if holds]
+
+
+def _burst(record: Record) -> bool:
+    """Most events came together with the one before: something between engine and client holds them back."""
+    choice_of = record.event_choice or [0] * len(record.event_s)
+    gaps = []
+    for choice in set(choice_of):
+        instants = [t for t, c in zip(record.event_s, choice_of, strict=True) if c == choice]
+        gaps += [b - a for a, b in pairwise(instants)]
+    close = sum(1 for gap in gaps if gap < BURST_GAP_S)
+    return len(gaps) >= (1 if "compressed" in record.warnings else 2) and close > len(gaps) / 2
+
+
+def _mismatch(counted: int | None, asked: int | None) -> bool:
+    """More than 10 % off, beyond the 24 tokens that a chat template may add."""
+    return bool(counted and asked) and not 0.9 * asked <= counted <= 1.1 * asked + 24  # type: ignore[operator]  # both set

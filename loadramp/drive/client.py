@@ -1,0 +1,190 @@
+"""The measuring client: one request, one Record, on pooled HTTP/1.1 connections.
+
+A failed request is a record, never an exception, and is never sent again; the one exception is a kept connection that
+turns out to be dead before the server can have seen the request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from loadramp.drive.dial import Dialer, dialer_of, proxy_of
+from loadramp.drive.endpoint import Endpoint
+from loadramp.drive.exchange import Exchange
+from loadramp.drive.flight import Counts, Flight, Line, Pool
+from loadramp.drive.pipes import Connect, ConnectFailed
+from loadramp.drive.wire import OPTIONAL_FIELDS, request_body
+from loadramp.plan.scenario import Target
+from loadramp.record.types import Arrival, Record
+
+CUT_OFF = "cut off by the client"
+
+
+class Client:
+    """Sends requests to one endpoint from one event loop.
+
+    Args:
+        target: the API, time-outs and options.
+        endpoint: where, with which headers.
+        model: what to ask for.
+        connect: opens a pipe; None: real sockets to ``endpoint``.
+        clock: absolute seconds; the clock of the stamps.
+        t0_s: the instant at which the run began, on that clock.
+        worker: number that the records carry.
+        save_text: keep the answers.
+        fields: the optional request fields that this server takes (``probe.preflight``).
+
+    Raises:
+        ScenarioError: a CA file that cannot be read, a proxy that is none.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        endpoint: Endpoint,
+        model: str,
+        *,
+        connect: Connect | None,
+        clock: Callable[[], float],
+        t0_s: float,
+        worker: int = 0,
+        save_text: bool = False,
+        fields: frozenset[str] = OPTIONAL_FIELDS,
+    ) -> None:
+        self._target = target
+        self._counts = Counts()
+        self._endpoint = endpoint
+        self._model = model
+        self._connect = connect or dialer_of(target, endpoint)
+        self._clock = clock
+        self._t0_s = t0_s
+        self._worker = worker
+        self._save_text = save_text
+        self._fields = fields
+        self._head = _head(target, endpoint, int(t0_s * 1e3))
+        self._flights: dict[Flight, None] = {}  # in the order of sending
+        self._pool = Pool(self.now_s)
+
+    @property
+    def counts(self) -> Counts:
+        """How the client fares, over its whole life; cheap to read."""
+        if isinstance(self._connect, Dialer):
+            self._counts.late_reads = self._connect.tally.late_reads
+        return self._counts
+
+    def now_s(self) -> float:
+        """Seconds since the run began."""
+        return self._clock() - self._t0_s
+
+    def prepare(self, arrival: Arrival, content: str | Sequence[Mapping[str, Any]]) -> bytes:
+        """The whole HTTP request. Raises ScenarioError for a body that cannot be measured."""
+        prompt = arrival.prompt
+        body = request_body(
+            self._target,
+            prompt.model or self._model,
+            content,
+            prompt.output_tokens,
+            force_length=self._target.force_length,
+            extra=prompt.body,
+            fields=self._fields,
+        )
+        return b"%s%d\r\nContent-Length: %d\r\n\r\n%s" % (self._head, arrival.seq, len(body), body)
+
+    async def send(self, arrival: Arrival, request: bytes) -> Record:
+        """Send ``request`` now and follow its answer. Never raises; a cancelled one is a record of what arrived."""
+        record = record_of(arrival, self._worker)
+        flight = Flight(self._target, self._exchange(record), record, self._counts, self._pool)
+        self._flights[flight] = None
+        try:
+            await self._fly(flight, request)
+        except ConnectFailed as failure:
+            flight.fail(failure.kind, failure.detail)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None:
+                task.uncancel()  # the record is the answer to it
+            flight.fail("client", CUT_OFF)
+        del self._flights[flight]
+        return flight.finish()
+
+    def snapshot(self) -> list[Record]:
+        """Copies of the records of all requests in flight, with what has arrived so far."""
+        return [flight.exchange.snapshot() for flight in self._flights]
+
+    async def close(self) -> None:
+        """Close idle connections and cut requests in flight (their ``send`` returns records)."""
+        for flight in tuple(self._flights):
+            flight.fail("client", CUT_OFF)
+        self._pool.close()
+        await asyncio.sleep(0)
+
+    async def _fly(self, flight: Flight, request: bytes) -> None:
+        begin_s, record = self.now_s(), flight.record
+        kept = self._pool.take()
+        if kept is not None:
+            await flight.ride(kept, request)
+            if not flight.stale:
+                return
+            record.warnings.append("stale_connection")
+        line = Line(self._t0_s)
+        record.connect_s = 0.0
+        try:
+            line.pipe = await self._connect(line.on_bytes, line.on_close)
+        finally:
+            record.connect_s = self.now_s() - begin_s
+        if flight.exchange.over:  # closed while connecting
+            line.drop()
+        elif line.dead:
+            raise ConnectFailed("connect", "the server closed the connection at once")
+        else:
+            await flight.ride(line, request)
+
+    def _exchange(self, record: Record) -> Exchange:
+        target = self._target
+        return Exchange(
+            record,
+            streamed=target.stream,
+            done_expected=target.stream and target.api != "responses",
+            exact_length=target.force_length,
+            save_text=self._save_text,
+            redact=self._endpoint.redact,
+        )
+
+
+def record_of(arrival: Arrival, worker: int) -> Record:
+    """The record of ``arrival`` before anything has happened to it."""
+    prompt = arrival.prompt
+    return Record(
+        arrival.seq,
+        arrival.step,
+        arrival.due_s,
+        worker,
+        asked_input_tokens=prompt.input_tokens,
+        asked_output_tokens=prompt.output_tokens,
+        label=prompt.label,
+        model=prompt.model,
+        session=prompt.session,
+        turn=prompt.turn,
+    )
+
+
+def _head(target: Target, endpoint: Endpoint, run: int) -> bytes:
+    """The request's head up to the number in its id. The same for every request; user's headers win."""
+    headers = {
+        "Host": endpoint.authority,
+        "User-Agent": "loadramp",
+        "Accept": "text/event-stream" if target.stream else "application/json",
+        "Accept-Encoding": "identity",
+        "Content-Type": "application/json",
+    }
+    own = {name.lower() for name in endpoint.headers}
+    proxy = None if endpoint.tls else proxy_of(target)
+    where = endpoint.path(target.api) if proxy is None else endpoint.address(target.api)
+    if proxy is not None and proxy.authorization:
+        headers["Proxy-Authorization"] = proxy.authorization
+    lines = [f"POST {where} HTTP/1.1"]
+    lines += [f"{name}: {value}" for name, value in headers.items() if name.lower() not in own]
+    lines += [f"{name}: {value}" for name, value in endpoint.headers.items()]
+    return ("\r\n".join(lines) + f"\r\nX-Request-Id: loadramp-{run:x}-").encode("latin-1")

@@ -1,0 +1,276 @@
+"""What the events of an answer say, in chat, completions and responses. Pure.
+
+Typed and quick where servers do what they document, tolerant where they do not: no shape of JSON raises.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+
+class Usage(msgspec.Struct, gc=False):
+    """Token counts as servers spell them; chat and completions on the left, responses on the right."""
+
+    prompt_tokens: Any = None
+    completion_tokens: Any = None
+    prompt_tokens_details: Any = None
+    completion_tokens_details: Any = None
+    input_tokens: Any = None
+    output_tokens: Any = None
+    input_tokens_details: Any = None
+    output_tokens_details: Any = None
+
+    @property
+    def prompt(self) -> int | None:
+        return _first_int(self.prompt_tokens, self.input_tokens)
+
+    @property
+    def output(self) -> int | None:
+        return _first_int(self.completion_tokens, self.output_tokens)
+
+    @property
+    def cached(self) -> int | None:
+        return _detail("cached_tokens", self.prompt_tokens_details, self.input_tokens_details)
+
+    @property
+    def reasoning(self) -> int | None:
+        return _detail("reasoning_tokens", self.completion_tokens_details, self.output_tokens_details)
+
+
+class Delta(msgspec.Struct, gc=False):
+    """What one event adds to one choice (``delta``), or a whole reply (``message``)."""
+
+    content: Any = None
+    reasoning: Any = None
+    reasoning_content: Any = None
+    reasoning_text: Any = None
+    reasoning_details: Any = None
+    thinking: Any = None
+    thinking_blocks: Any = None
+    refusal: Any = None
+    tool_calls: Any = None
+    function_call: Any = None
+
+
+class Choice(msgspec.Struct, gc=False):
+    index: Any = 0
+    delta: Delta | None = None
+    message: Delta | None = None
+    text: Any = None
+    finish_reason: Any = None
+    error: Any = None
+
+
+class Event(msgspec.Struct, gc=False):
+    """The data of one event, or a whole JSON reply, of any of the three APIs."""
+
+    choices: list[Choice] | None = None
+    usage: Usage | None = None
+    error: Any = None
+    detail: Any = None
+    message: Any = None
+    code: Any = None
+    object: Any = None
+    type: Any = None
+    delta: Any = None
+    item: Any = None
+    response: Any = None
+    output: Any = None
+    status: Any = None
+    incomplete_details: Any = None
+
+
+class Output(NamedTuple):
+    """What one event generated for one choice: ``size`` characters, of which ``text`` is the visible answer."""
+
+    choice: int
+    size: int
+    reasoning: bool
+    text: str
+
+
+_decoder = msgspec.json.Decoder(Event)
+
+
+def read_event(payload: bytes) -> Event | None:
+    """The event in ``payload``; None when it is not a JSON object.
+
+    What the typed decoder refuses (odd types, NaN, lone surrogates, broken UTF-8) is read once more with patience.
+    """
+    try:
+        return _decoder.decode(payload)
+    except msgspec.DecodeError:
+        pass
+    try:
+        raw = json.loads(payload.decode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        return None
+    return _loose(raw) if isinstance(raw, dict) else None
+
+
+def _loose(raw: Mapping[str, Any]) -> Event:
+    """An Event from any mapping: parts of the wrong type are left out."""
+    event = Event(**{name: raw.get(name) for name in Event.__struct_fields__ if name not in {"choices", "usage"}})
+    usage = raw.get("usage")
+    event.usage = msgspec.convert(usage, Usage) if isinstance(usage, dict) else None
+    choices = raw.get("choices")
+    if isinstance(choices, list):
+        event.choices = [_loose_choice(choice) for choice in choices if isinstance(choice, dict)]
+    return event
+
+
+def _loose_choice(raw: Mapping[str, Any]) -> Choice:
+    delta, message = (
+        msgspec.convert(part, Delta) if isinstance(part, dict) else None
+        for part in (raw.get("delta"), raw.get("message"))
+    )
+    return Choice(raw.get("index"), delta, message, raw.get("text"), raw.get("finish_reason"), raw.get("error"))
+
+
+def outputs(event: Event) -> list[Output]:
+    """What ``event`` generated, an entry for each choice; role-only, empty, usage-only and finish-only give none."""
+    if event.choices:
+        found = (_output_of(choice) for choice in event.choices)
+        return [output for output in found if output is not None]
+    if isinstance(event.output, list) and event.object == "response":
+        return _reply_items(event.output)
+    kind = event.type
+    if isinstance(kind, str) and kind.startswith("response."):
+        return _response_output(event, kind)
+    return []
+
+
+def _output_of(choice: Choice) -> Output | None:
+    index = choice.index if isinstance(choice.index, int) else 0
+    part = choice.delta or choice.message
+    if part is None:
+        text = text_of(choice.text)
+        return Output(index, len(text), False, text) if text else None
+    text = text_of(part.content, thoughts=False)
+    thought = len(_thought(part)) or len(text_of(part.content)) - len(text)
+    text += text_of(part.refusal)
+    calls = sum(map(_call_size, _listed(part.tool_calls))) + _call_size(part.function_call)
+    size = len(text) + calls + thought
+    return Output(index, size, not (text or calls), text) if size else None
+
+
+def _thought(part: Delta) -> str:
+    """Reasoning under whichever name it comes; servers that send it under two names send it once under each."""
+    for value in (
+        part.reasoning,
+        part.reasoning_content,
+        part.reasoning_text,
+        part.thinking,
+        part.reasoning_details,
+        part.thinking_blocks,
+    ):
+        if value and (text := text_of(value)):
+            return text
+    return ""
+
+
+def text_of(value: Any, *, thoughts: bool = True) -> str:
+    """Text given as a string, an object that holds it, or a list of these; without ``thoughts`` only the answer."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        return "".join(text_of(part, thoughts=thoughts) for part in value)
+    if isinstance(value, dict):
+        if not thoughts and value.get("type") in {"thinking", "reasoning", "reasoning_text"}:
+            return ""
+        for key in ("text", "content", "thinking", "summary", "refusal", "data"):
+            if value.get(key):
+                return text_of(value[key], thoughts=thoughts)
+    return ""
+
+
+def _call_size(call: Any) -> int:
+    """Characters of a tool call's name and arguments (text, or an object where a server does not stringify)."""
+    if not isinstance(call, dict):
+        return 0
+    inner = next((call[key] for key in ("function", "custom") if isinstance(call.get(key), dict)), call)
+    given = (inner.get("name"), inner.get("arguments"), inner.get("input"))
+    return sum(len(value if isinstance(value, str) else json.dumps(value)) for value in given if value)
+
+
+def _response_output(event: Event, kind: str) -> list[Output]:
+    if kind.endswith(".delta"):
+        text = text_of(event.delta)
+        if not text:
+            return []
+        visible = text if kind in {"response.output_text.delta", "response.refusal.delta"} else ""
+        return [Output(0, len(text), "reasoning" in kind, visible)]
+    if kind == "response.output_item.added" and isinstance(event.item, dict):
+        size = _call_size(event.item) if str(event.item.get("type")).endswith("_call") else 0
+        return [Output(0, size, False, "")] if size else []
+    return []
+
+
+def _reply_items(items: list[Any]) -> list[Output]:
+    """One Output of a whole reply of the responses API."""
+    parts = [item for item in items if isinstance(item, dict)]
+    text = "".join(text_of(p.get("content")) for p in parts if p.get("type") == "message")
+    thought = "".join(text_of(p.get("content") or p.get("summary")) for p in parts if p.get("type") == "reasoning")
+    calls = sum(_call_size(p) for p in parts if str(p.get("type")).endswith("_call"))
+    size = len(text) + len(thought) + calls
+    return [Output(0, size, not (text or calls), text)] if size else []
+
+
+def finishes(event: Event) -> list[tuple[int, str]]:
+    """(choice, reason) of every choice that ``event`` ends. Responses: ``stop``, ``length`` or the reason given."""
+    if event.choices:
+        return [
+            (choice.index if isinstance(choice.index, int) else 0, reason)
+            for choice in event.choices
+            if (reason := reason_of(choice.finish_reason))
+        ]
+    reply = final_response(event)
+    if reply is None or reply.status in {None, "failed", "in_progress", "queued"}:
+        return []
+    if reply.status != "incomplete":
+        return [(0, "stop" if reply.status == "completed" else str(reply.status))]
+    why = reply.incomplete_details.get("reason") if isinstance(reply.incomplete_details, dict) else None
+    return [(0, "length" if why in {None, "max_output_tokens", "max_tokens"} else str(why))]
+
+
+def reason_of(value: Any) -> str:
+    if isinstance(value, dict):  # engines' native form: {"type": "length", "length": 64}
+        value = value.get("type")
+    return value if isinstance(value, str) and value != "null" else ""
+
+
+def usage_of(event: Event) -> Usage | None:
+    """Token counts that ``event`` carries, wherever its API puts them."""
+    if event.usage is not None:
+        return event.usage
+    reply = final_response(event)
+    return None if reply is None else reply.usage
+
+
+def final_response(event: Event) -> Event | None:
+    """The response object of a closing event (or of a whole reply) of the responses API."""
+    if event.object == "response" and event.choices is None:
+        return event
+    closing = {"response.completed", "response.incomplete", "response.failed", "response.cancelled"}
+    if event.type in closing and isinstance(event.response, dict):
+        return _loose(event.response)
+    return None
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value] if value else []
+
+
+def _first_int(*values: Any) -> int | None:
+    for value in values:
+        if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
+            return int(value)
+    return None
+
+
+def _detail(key: str, *details: Any) -> int | None:
+    return _first_int(*(detail.get(key) for detail in details if isinstance(detail, dict)))

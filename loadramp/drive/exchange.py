@@ -1,0 +1,300 @@
+"""One HTTP/1.1 response on one pipe, without I/O: bytes and their instants in, a Record out.
+
+Bytes are kept with their stamp and parsed later, in lots, where nothing waits for them; what the record says never
+depends on how they were cut, apart from an event's instant being that of the read that completes it.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import httptools
+
+from loadramp.drive.answer import Answer, warnings_of
+from loadramp.drive.events import read_event
+from loadramp.drive.faults import error_words
+from loadramp.drive.replies import Inflate, http_kind, retry_after_s, status_words
+from loadramp.record.types import ErrorKind, Record, RecordStatus
+
+LOT_READS = 32
+"""Reads that pile up before they are parsed; nothing piles up before the first output event."""
+LOT_BYTES = 8192
+"""A read this large is parsed at once."""
+ERROR_BODY_BYTES = 16_384
+DETAIL_CHARS = 500
+
+
+class Exchange:
+    """Feed what the pipe brings, tell it of the pipe's end, ask for the Record.
+
+    Args:
+        record: who asked and when; it is filled by ``finish``.
+        streamed: a stream was asked for.
+        done_expected: the API ends streams with ``[DONE]``.
+        exact_length: exactly ``record.asked_output_tokens`` tokens were asked for.
+        save_text: keep the answer's text.
+        redact: takes secrets out of any text that reaches the record.
+    """
+
+    def __init__(
+        self,
+        record: Record,
+        *,
+        streamed: bool = True,
+        done_expected: bool = True,
+        exact_length: bool = False,
+        save_text: bool = False,
+        redact: Callable[[str], str] = str,
+    ) -> None:
+        self.answer = Answer(save_text=save_text)
+        self.over = False
+        """The HTTP response is complete, or broken beyond use."""
+        self.reusable = False
+        """The pipe may carry another request (only once ``over``)."""
+        self.began = False
+        """Some byte of the response has arrived."""
+        self._record = record
+        self._flags = {"streamed": streamed, "done_expected": done_expected, "exact_length": exact_length}
+        self._redact = redact
+        self._parser: Any = httptools.HttpResponseParser(self)
+        self._held: list[bytes] = []
+        self._held_s: list[float] = []
+        self._eager = True
+        self._now_s = 0.0
+        self._status: int | None = None
+        self._interim = False
+        self._headers: dict[bytes, bytes] = {}
+        self._error_body = bytearray()
+        self._body_bytes = 0
+        self._inflate: Any = None
+        self._head_s: float | None = None
+        self._body_s: float | None = None
+        self._end_s: float | None = None
+        self._refused_s: float | None = None
+        self._fault: tuple[ErrorKind, str] | None = None
+
+    # -- what the pipe brings
+
+    def feed(self, data: bytes, t_s: float) -> bool:
+        """Bytes that arrived at ``t_s``. True when they have been parsed: something may have changed.
+
+        Parsing waits while only whole lines of a running stream come in: nothing else can end a stream or be its
+        first output. A finish reason may sit in the lot; ``digest`` brings it out.
+        """
+        self._held.append(data)
+        self._held_s.append(t_s)
+        if (
+            self._eager
+            or len(self._held) >= LOT_READS
+            or not 16 <= len(data) <= LOT_BYTES
+            or not data.endswith(b"\n")
+            or data.endswith(b"\r\n\r\n")
+            or b"[DONE]" in data
+        ):
+            self.digest()
+            return True
+        return False
+
+    def digest(self) -> None:
+        """Parse everything that has arrived."""
+        if not self._held:
+            return
+        held, stamps = self._held, self._held_s
+        self._held, self._held_s = [], []
+        feed_data = None if self.over else self._parser.feed_data
+        if feed_data is None:
+            self.reusable = False  # bytes behind the end of the response: the two ends disagree
+            return
+        if not self.began:
+            self.began = True
+            self._head_s = stamps[0]
+        for data, t_s in zip(held, stamps, strict=True):
+            self._now_s = t_s
+            try:
+                feed_data(data)
+            except httptools.HttpParserError as error:
+                self._broken(data, error)
+                return
+        lines = held[-1].endswith(b"\n") and self._inflate is None and b"content-length" not in self._headers
+        self._eager = not (lines and self.answer.event_s)
+
+    def closed(self, kind: ErrorKind | None, detail: str, t_s: float) -> None:
+        """The pipe has ended: cleanly (``kind`` None) or not."""
+        self.digest()
+        if self.over:
+            self.reusable = False
+            return
+        self._now_s = t_s
+        if kind is not None:
+            self.fail(kind, detail, t_s)
+        elif self._status is None and not self.began:
+            self.fail("reset", "the connection was closed before any reply", t_s)
+        elif self._status is None or self._unfinished():
+            self.fail("truncated", "the connection was closed inside the reply", t_s)
+        else:
+            self._complete()
+        self.reusable = False
+
+    def fail(self, kind: ErrorKind, detail: str, t_s: float) -> None:
+        """The client gives up, or the pipe broke. A failure known before stays."""
+        self.digest()
+        if self._fault is None and not self.over:
+            self._fault = (kind, detail)
+            self._end_s = t_s
+            self.over = True
+            self.reusable = False
+
+    def _unfinished(self) -> bool:
+        """The headers promised an end that has not come; without such a promise the closing is the end."""
+        if b"transfer-encoding" in self._headers:
+            return True
+        return self._body_bytes < int(self._headers.get(b"content-length", 0))
+
+    # -- what comes out
+
+    @property
+    def ended_s(self) -> float | None:
+        """Since when nothing more can come that matters, though the response is not over; None while it can."""
+        return self.answer.last_s if self.answer.ended else self._refused_s
+
+    def finish(self) -> Record:
+        """The record with its verdict. Call once, when over or when what is left is not worth waiting for."""
+        self.digest()
+        self.over = True
+        self._parser = None  # the parser holds this object's methods: without the cycle no collector is needed
+        record = self._record
+        self._fill(record)
+        record.status, record.error, detail = self._verdict()
+        record.error_detail = self._redact(detail)[:DETAIL_CHARS] if detail else None
+        if self._inflate is not None:
+            record.warnings.append("compressed")
+        if self._flags["streamed"] and self.answer.whole and record.ok:
+            record.warnings.append("not_streamed")
+        record.warnings += warnings_of(record, **self._flags)
+        return record
+
+    def snapshot(self) -> Record:
+        """What has arrived so far; status ``in_flight``."""
+        self.digest()
+        record = replace(self._record, warnings=list(self._record.warnings))
+        self._fill(record)
+        record.stream_end_s = None
+        return record
+
+    def _fill(self, record: Record) -> None:
+        self.answer.fill(record)
+        record.http_status = self._status
+        record.first_byte_s = self._head_s if self._body_s is None else self._body_s
+        record.stream_end_s = self._end_s if self._end_s is not None else self.answer.last_s
+        record.retry_after_s = retry_after_s(self._headers) if self._status and self._status >= 300 else None
+
+    def _verdict(self) -> tuple[RecordStatus, ErrorKind | None, str | None]:
+        """ok: output, and a finish reason or ``[DONE]``. A failure after either changes nothing for the caller.
+
+        Output that no one can see (special tokens only) is ``empty`` even with a finish reason: there is no first
+        token to time.
+        """
+        answer, status = self.answer, self._status
+        if status is not None and not 200 <= status < 300:
+            said = error_words(bytes(self._error_body)) or self._location()
+            return "error", http_kind(status), status_words(status, said)
+        if answer.error is not None:
+            return "error", "in_band", answer.error
+        finished = answer.finished_s is not None or answer.done_s is not None
+        n = len(answer.event_s)
+        if n and finished:
+            return "ok", None, None
+        if self._fault is not None:
+            kind, detail = self._fault
+            return "error", kind, f"{detail}, after {n} output events" if n else detail
+        if n:
+            return (
+                "incomplete",
+                "truncated",
+                f"the stream ended without finish reason or [DONE] after {n} output events",
+            )
+        return "empty", "empty", self._why_empty()
+
+    def _why_empty(self) -> str:
+        answer = self.answer
+        if answer.malformed:
+            return f"{answer.malformed} events that are not JSON, and no output"
+        if answer.finish_reason is not None:
+            counted = self._record.output_tokens
+            tokens = f"; the server counted {counted} tokens" if counted else ""
+            return f"finished ({answer.finish_reason}) without any visible output{tokens}"
+        kind = self._headers.get(b"content-type", b"").decode("latin-1").split(";")[0]
+        return f"HTTP {self._status} ({kind or 'no content type'}) without any output"
+
+    def _location(self) -> str:
+        target = self._headers.get(b"location", b"").decode("latin-1")
+        return f"redirect to {target}: name that address instead" if target else ""
+
+    # -- what the parser calls
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._headers[name.lower()] = value
+
+    def on_headers_complete(self) -> None:
+        status = self._parser.get_status_code()
+        self._interim = 100 <= status < 200 and status != 101  # 100 Continue, 103 Early Hints: the reply is to come
+        if self._interim:
+            self._headers.clear()
+            return
+        self._status = status
+        coding = self._headers.get(b"content-encoding", b"identity").strip().lower()
+        if coding in {b"gzip", b"x-gzip", b"deflate"}:
+            self._inflate = Inflate()
+        elif coding not in {b"identity", b""}:
+            self.answer.error = f"content-encoding {coding.decode('latin-1')} although identity was asked"
+
+    def on_body(self, body: bytes) -> None:
+        if self.over:
+            return
+        if self._body_s is None:
+            self._body_s = self._now_s
+        self._body_bytes += len(body)
+        if self._inflate is not None:
+            try:
+                body = self._inflate.feed(body)
+            except zlib.error as error:
+                self._stop("truncated", f"the compressed body is broken: {error}")
+                return
+        if self._status is not None and self._status >= 300:
+            self._error_body += body[: ERROR_BODY_BYTES - len(self._error_body)]
+            if body.rstrip().endswith(b"}") and read_event(bytes(self._error_body)) is not None:
+                self._refused_s = self._now_s  # some servers leave the connection open behind it
+        elif body:
+            self.answer.body(body, self._now_s)
+
+    def on_message_complete(self) -> None:
+        if self.over:
+            self.reusable = False
+        elif self._interim:
+            self._interim = False
+        else:
+            self.reusable = self._parser.should_keep_alive()
+            self._complete()
+
+    def _complete(self) -> None:
+        self.over = True
+        self._end_s = self._now_s
+        self.answer.end(self._now_s)
+
+    def _stop(self, kind: ErrorKind, detail: str) -> None:
+        self.over, self.reusable = True, False
+        self._end_s = self._now_s
+        self._fault = (kind, detail)
+
+    def _broken(self, data: bytes, error: Exception) -> None:
+        if self.over:
+            self.reusable = False
+        elif self._status is not None:
+            self._stop("truncated", f"the reply breaks HTTP: {error}")
+        elif data.startswith(b"\x15\x03"):
+            self._stop("tls", "the server speaks TLS on this port: write https://")
+        else:
+            self._stop("connect", f"what answers on this port does not speak HTTP/1.1: {error}")

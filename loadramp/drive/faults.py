@@ -1,0 +1,70 @@
+"""Errors that servers report, in words. Pure: any shape of error object or body becomes one short line."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from loadramp.drive.events import Event, final_response, reason_of
+
+
+def error_of(event: Event, name: bytes = b"") -> str | None:
+    """The error that ``event`` reports, in words, or None.
+
+    Args:
+        event: the data.
+        name: the event's SSE name; an event called ``error`` is one whatever its data.
+    """
+    if event.error:
+        return words(event.error)
+    for choice in event.choices or ():
+        if choice.error:
+            return words(choice.error)
+        if reason_of(choice.finish_reason) in {"error", "abort"}:
+            return f"the server ended the answer with finish_reason {choice.finish_reason!r}"
+    if event.type == "response.failed" or (event.object == "response" and event.status == "failed"):
+        reply = final_response(event)
+        return words(reply.error if reply is not None and reply.error else "the response failed")
+    said = event.detail or event.message
+    marked = name == b"error" or "error" in {event.type, event.object}
+    if event.choices is None and (marked or event.detail or (event.message and (event.code or event.status))):
+        return words({"message": said, "type": event.type, "code": event.code} if said else "error without a message")
+    return None
+
+
+def words(error: Any, limit: int = 400) -> str:
+    """An error object in one line: message, then type and code. Of validation errors the place and message, not the
+    input they repeat, which may be the whole prompt."""
+    if isinstance(error, list):
+        return "; ".join(filter(None, (words(part, limit) for part in error)))[:limit]
+    if not isinstance(error, dict):
+        return " ".join(str(error).split())[:limit]
+    for key in ("message", "msg", "detail", "error", "title"):
+        if error.get(key):
+            said = words(error[key], limit)
+            break
+    else:
+        said = "error without a message"
+    place = error.get("loc")
+    if isinstance(place, list | tuple):
+        said = f"{'.'.join(map(str, place))}: {said}"
+    marks = [
+        str(error[key]) for key in ("type", "error_type", "code", "param") if isinstance(error.get(key), str | int)
+    ]
+    marks = [mark for mark in marks if mark and mark not in {"error", said}]
+    return (f"{said} ({', '.join(marks)})" if marks else said)[:limit]
+
+
+def error_words(body: bytes) -> str:
+    """What the body of an error reply says, in one line; JSON of any shape, an event, HTML or plain text."""
+    text = body.removeprefix(b"\xef\xbb\xbf").strip()
+    if text.startswith(b"data:"):
+        text = text[5:].split(b"\n")[0].strip()
+    try:
+        raw = json.loads(text.decode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        plain = " ".join(text[:2000].decode("utf-8", "replace").split())
+        return plain[:200]
+    if isinstance(raw, dict):
+        return words(raw.get("error") or raw.get("detail") or raw)
+    return words(raw)

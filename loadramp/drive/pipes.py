@@ -1,0 +1,269 @@
+"""The one seam between client and network (``Connect`` opens a ``Pipe``), and pipes on real sockets.
+
+The instant of a read is taken before anything else is done with it: by the kernel where it stamps segments, else here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import ssl
+import struct
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from loadramp.record.types import ErrorKind
+
+OnBytes = Callable[[bytes, float], None]
+"""Data and the instant it arrived, absolute seconds on the loop's clock (CLOCK_MONOTONIC)."""
+OnClose = Callable[[ErrorKind | None, str], None]
+"""Called once. None: clean end of file; ``reset``: connection reset, with words."""
+
+LATE_READ_S = 0.005
+"""A read this long after its segment arrived: the loop was late, and what came meanwhile shares one stamp."""
+
+_READ_BYTES = 65_536
+_CONTROL_BYTES = 64
+_STEP_S = 0.001  # wall minus monotonic clock moved by more than this since the last read: a stepped clock, or a pause
+_FORESIGHT_S = 0.00005  # between the two clock readings
+_unpack_timespec = struct.Struct("@ll").unpack_from
+
+
+class Pipe(Protocol):
+    """A connection as the client sees it."""
+
+    @property
+    def stamps(self) -> Literal["kernel", "user"]:
+        """Who took the instants of the latest reads."""
+
+    def write(self, data: bytes) -> None:
+        """Send all of ``data``, now or as soon as the other end takes it."""
+
+    def close(self) -> None:
+        """Let go of it; neither callback is called any more."""
+
+
+Connect = Callable[[OnBytes, OnClose], Awaitable[Pipe]]
+"""Opens a pipe. Raises ConnectFailed."""
+
+
+class ConnectFailed(Exception):  # noqa: N818  # said as the event it is, like the error kinds
+    """No pipe could be opened; ``detail`` says why in words a person understands."""
+
+    def __init__(self, kind: Literal["connect", "tls", "client"], detail: str) -> None:
+        super().__init__(detail)
+        self.kind: Literal["connect", "tls", "client"] = kind
+        self.detail = detail
+
+
+@dataclass(slots=True)
+class Tally:
+    """What the pipes of one dialer went through."""
+
+    reads: int = 0
+    late_reads: int = 0
+    opened: int = 0
+
+
+class SocketPipe:
+    """A connected, non-blocking TCP socket on the running loop."""
+
+    __slots__ = (
+        "_fd",
+        "_loop",
+        "_offset_s",
+        "_on_bytes",
+        "_on_close",
+        "_recvmsg",
+        "_sock",
+        "_tally",
+        "_unsent",
+        "late_reads",
+        "stamps",
+    )
+
+    def __init__(self, sock: socket.socket, on_bytes: OnBytes, on_close: OnClose, tally: Tally) -> None:
+        self.stamps: Literal["kernel", "user"] = "user"
+        self.late_reads = 0
+        self._loop = asyncio.get_running_loop()
+        self._sock = sock
+        self._fd = sock.fileno()
+        self._recvmsg = sock.recvmsg
+        self._on_bytes = on_bytes
+        self._on_close = on_close
+        self._tally = tally
+        self._unsent = bytearray()
+        self._offset_s = time.time() - time.monotonic()
+        self._loop.add_reader(self._fd, self._readable)
+
+    def write(self, data: bytes) -> None:
+        if self._fd < 0:
+            return
+        if not self._unsent:
+            try:
+                sent = self._sock.send(data)
+            except (BlockingIOError, InterruptedError):
+                sent = 0
+            except OSError as error:
+                self._ended("reset", error_words(error))
+                return
+            if sent == len(data):
+                return
+            self._loop.add_writer(self._fd, self._writable)
+            data = data[sent:]
+        self._unsent += data
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            self._loop.remove_reader(self._fd)
+            if self._unsent:
+                self._loop.remove_writer(self._fd)
+            self._fd = -1
+            self._sock.close()
+
+    def _readable(self) -> None:
+        if self._fd < 0:  # closed earlier in this turn of the loop
+            return
+        try:
+            data, control, _, _ = self._recvmsg(_READ_BYTES, _CONTROL_BYTES)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self._ended("reset", error_words(error))
+            return
+        wall_s = time.time()
+        now_s = time.monotonic()
+        if not data:
+            self._ended(None, "")
+            return
+        tally = self._tally
+        tally.reads += 1
+        offset_s = wall_s - now_s
+        stamp_s = now_s
+        if control and -_STEP_S < offset_s - self._offset_s < _STEP_S:
+            seconds, nanoseconds = _unpack_timespec(control[0][2])
+            age_s = wall_s - (seconds + nanoseconds * 1e-9)
+            if age_s > -_FORESIGHT_S:
+                self.stamps = "kernel"
+                if age_s > 0.0:
+                    stamp_s = now_s - age_s
+                if age_s > LATE_READ_S:
+                    self.late_reads += 1
+                    tally.late_reads += 1
+        self._offset_s = offset_s
+        self._on_bytes(data, stamp_s)
+
+    def _writable(self) -> None:
+        try:
+            sent = self._sock.send(self._unsent)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self._ended("reset", error_words(error))
+            return
+        del self._unsent[:sent]
+        if not self._unsent:
+            self._loop.remove_writer(self._fd)
+
+    def _ended(self, kind: ErrorKind | None, detail: str) -> None:
+        self.close()
+        self._on_close(kind, detail)
+
+
+class TlsPipe:
+    """TLS over a SocketPipe. Plain text carries the stamp of the segment that completed its record."""
+
+    __slots__ = ("_incoming", "_inner", "_on_bytes", "_on_close", "_outgoing", "_tls", "_waiter")
+
+    def __init__(self, context: ssl.SSLContext, name: str | None, on_bytes: OnBytes, on_close: OnClose) -> None:
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=name)
+        self._on_bytes, self._on_close = on_bytes, on_close
+        self._inner: SocketPipe | None = None
+        self._waiter: asyncio.Future[None] | None = None
+
+    @property
+    def stamps(self) -> Literal["kernel", "user"]:
+        return "user" if self._inner is None else self._inner.stamps
+
+    @property
+    def late_reads(self) -> int:
+        return 0 if self._inner is None else self._inner.late_reads
+
+    async def handshake(self, sock: socket.socket, tally: Tally) -> None:
+        """Raises ssl.SSLError, or OSError when the other end closes."""
+        self._inner = SocketPipe(sock, self._arrived, self._lost, tally)
+        while True:
+            try:
+                self._tls.do_handshake()
+            except ssl.SSLWantReadError:
+                self._flush()
+                self._waiter = asyncio.get_running_loop().create_future()
+                try:
+                    await self._waiter
+                finally:
+                    self._waiter = None
+            else:
+                self._flush()
+                return
+
+    def write(self, data: bytes) -> None:
+        self._tls.write(data)
+        self._flush()
+
+    def close(self) -> None:
+        if self._inner is not None:
+            self._inner.close()
+
+    def _arrived(self, data: bytes, t_s: float) -> None:
+        self._incoming.write(data)
+        if self._waiter is not None:
+            if not self._waiter.done():
+                self._waiter.set_result(None)
+            return
+        plain, ended, fault = [], False, ""
+        while not ended:
+            try:
+                piece = self._tls.read(_READ_BYTES)
+                plain.append(piece)
+                ended = not piece
+            except ssl.SSLWantReadError:
+                break
+            except ssl.SSLZeroReturnError:  # close_notify: a clean end
+                ended = True
+            except ssl.SSLError as error:
+                ended, fault = True, f"TLS: {tls_words(error)}"
+        self._flush()
+        if whole := b"".join(plain):
+            self._on_bytes(whole, t_s)
+        if ended and self._inner is not None:
+            self._inner.close()
+            self._on_close("tls" if fault else None, fault)
+
+    def _lost(self, kind: ErrorKind | None, detail: str) -> None:
+        if self._waiter is None:
+            self._on_close(kind, detail)
+        elif not self._waiter.done():
+            self._waiter.set_exception(ConnectionResetError(detail or "the server closed the connection"))
+
+    def _flush(self) -> None:
+        if self._outgoing.pending and self._inner is not None:
+            self._inner.write(self._outgoing.read())
+
+
+def error_words(error: OSError) -> str:
+    """``Connection reset by peer`` rather than ``[Errno 104] ...``."""
+    return os.strerror(error.errno) if error.errno and error.errno > 0 else (error.strerror or str(error))
+
+
+def tls_words(error: ssl.SSLError) -> str:
+    """Why TLS failed, with the name of the certificate error where it is one."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"certificate not trusted: {error.verify_message} (name a CA file, or use --insecure)"
+    reason = (error.reason or str(error)).replace("_", " ").lower()
+    if "wrong version number" in reason or "record layer failure" in reason or "packet length" in reason:
+        return f"the server does not speak TLS on this port: write http:// ({reason})"
+    return f"TLS handshake failed: {reason}"

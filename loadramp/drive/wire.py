@@ -1,0 +1,83 @@
+"""The body of a request to chat, completions or responses. Pure: what is asked, never how it is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from loadramp.drive.events import text_of
+from loadramp.plan.scenario import Target
+from loadramp.registry import ScenarioError
+
+OPTIONAL_FIELDS: frozenset[str] = frozenset({"include_usage", "continuous_usage_stats", "ignore_eos", "min_tokens"})
+"""Request fields that help to measure or to hold the length, and that a strict server may refuse (``preflight``)."""
+
+_encoder = msgspec.json.Encoder()
+
+
+def request_body(
+    target: Target,
+    model: str,
+    prompt: str | Sequence[Mapping[str, Any]],
+    output_tokens: int | None,
+    *,
+    force_length: bool = True,
+    extra: Mapping[str, Any] | None = None,
+    fields: frozenset[str] = OPTIONAL_FIELDS,
+) -> bytes:
+    """The JSON body of one request.
+
+    Args:
+        target: gives the API, whether to stream, and ``body``, whose keys win over what is built here.
+        prompt: text, or messages in the chat format.
+        output_tokens: how many tokens to ask for; None leaves the length to the server.
+        force_length: ask for exactly that many, not at most.
+        extra: further fields of this request alone; they win over ``target.body``.
+        fields: the optional fields this server takes; ``max_completion_tokens`` among them replaces ``max_tokens``.
+
+    Raises:
+        ScenarioError: ``n`` above 1 (one latency belongs to one answer), or ``stream`` given as a body field.
+    """
+    own = {**target.body, **(extra or {})}
+    _refuse(own)
+    body: dict[str, Any] = {"model": model, **_asked(target.api, prompt), "stream": target.stream}
+    limit = _limit_name(target.api, own, fields)
+    if output_tokens is not None:
+        body[limit] = output_tokens
+        if force_length and "ignore_eos" in fields:
+            body["ignore_eos"] = True
+        if force_length and "min_tokens" in fields:
+            body["min_tokens"] = min(output_tokens, own.get(limit, output_tokens))
+    if target.stream and target.api != "responses" and "include_usage" in fields:
+        options = {"include_usage": True}
+        if "continuous_usage_stats" in fields:
+            options["continuous_usage_stats"] = True
+        body["stream_options"] = options
+    return _encoder.encode(body | own)
+
+
+def _refuse(own: Mapping[str, Any]) -> None:
+    if isinstance(own.get("n"), int) and own["n"] > 1:
+        raise ScenarioError(
+            f"[target] body n: {own['n']} answers to one request are not measured; leave it out or ask for n = 1"
+        )
+    if "stream" in own:
+        raise ScenarioError("[target] body stream: not a body field here; set [target] stream = true or false")
+
+
+def _limit_name(api: str, own: Mapping[str, Any], fields: frozenset[str]) -> str:
+    if api == "responses":
+        return "max_output_tokens"
+    modern = "max_completion_tokens"
+    return modern if modern in fields or modern in own else "max_tokens"
+
+
+def _asked(api: str, prompt: str | Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    if api == "completions":
+        text = prompt if isinstance(prompt, str) else "\n".join(text_of(m.get("content")) for m in prompt)
+        return {"prompt": text}
+    if api == "responses":
+        return {"input": prompt if isinstance(prompt, str) else list(prompt)}
+    return {"messages": [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)}
