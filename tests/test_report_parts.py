@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from report_runs import row, served, served_rows
 
 from loadramp.record.types import Sample
-from loadramp.report import charts, rows, server
+from loadramp.report import charts, rows, server, throughput
 from loadramp.report.redact import redact
 
 
@@ -78,6 +78,17 @@ def test_ticks_of_many_steps_keep_their_distance_and_the_busiest_one() -> None:
     axis = charts.load_axis([row(i, 10.0 + i) for i in range(50)], log=False)
     assert axis["ticktext"][-1] == "59"
     assert len(axis["ticktext"]) <= 12
+
+
+def test_labels_give_way_to_points_and_to_each_other() -> None:
+    assert throughput._label_sides([(0.5, 0.5)], [(0.5, 0.5)]) == ["top center"]
+    assert throughput._label_sides([(0.5, 0.5)], [(0.5, 0.5), (0.5, 0.58)]) == ["bottom center"]
+    assert throughput._label_sides([(0.5, 0.5), (0.52, 0.5)], [(0.5, 0.5), (0.52, 0.5)]) == [
+        "top center",
+        "bottom center",
+    ]
+    crowd = [(0.5 + dx, 0.5 + dy) for dx in (-0.06, 0.0, 0.06) for dy in (-0.09, 0.0, 0.09)]
+    assert throughput._label_sides([(0.5, 0.5)], crowd) == [""]
 
 
 def test_columns_that_are_no_numbers_are_no_numbers() -> None:

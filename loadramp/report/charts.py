@@ -154,12 +154,12 @@ def load_axis(rows: Sequence[Row], also: Iterable[float | None] = (), *, log: bo
     if not ends:
         return {"title": {"text": title}}
     log = log and ends[-1] / ends[0] >= 4
-    place: Callable[[float], float] = math.log10 if log else float
-    low, high = place(ends[0]), place(ends[-1])
+    scaled: Callable[[float], float] = math.log10 if log else float
+    low, high = scaled(ends[0]), scaled(ends[-1])
     room = (high - low or (0.3 if log else ends[0])) * 0.06
     ticks: list[float] = []
     for v in reversed(asked):  # from the top: the busy end is the one that matters
-        if not ticks or (place(ticks[-1]) - place(v)) / ((high - low) or 1) >= 1 / AXIS_WIDTH:
+        if not ticks or (scaled(ticks[-1]) - scaled(v)) / ((high - low) or 1) >= 1 / AXIS_WIDTH:
             ticks.append(v)
     return {
         "type": "log" if log else "linear",
@@ -168,6 +168,14 @@ def load_axis(rows: Sequence[Row], also: Iterable[float | None] = (), *, log: bo
         "ticktext": [sig(v) for v in ticks[::-1]],
         "title": {"text": title + (" (log scale)" if log else "")},
     }
+
+
+def place(axis: Json, value: float | None) -> float:
+    """Where ``value`` stands on an axis that has a range, as a share of its length; -1 for no value."""
+    if value is None:
+        return -1.0
+    low, high = axis["range"]
+    return float(((math.log10(value) if axis.get("type") == "log" else value) - low) / (high - low))
 
 
 # -- the three numbers --------------------------------------------------------------------------------------------

@@ -87,7 +87,8 @@ def load_unit(rows: list[Row]) -> str:
 def label(row: Row) -> str:
     """``8 req/s``, ``13.6 req/s soak``, ``32 users``."""
     asked = load(row)
-    text = f"step {row.get('step', '?')}" if asked is None else f"{sig(asked)} {load_unit([row])}"
+    unit = "user" if asked == 1 and closed_loop([row]) else load_unit([row])
+    text = f"step {row.get('step', '?')}" if asked is None else f"{sig(asked)} {unit}"
     role = row.get("role") or "step"
     return text if role == "step" else f"{text} {role}"
 

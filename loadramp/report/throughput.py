@@ -5,7 +5,6 @@ Pure: a run in, HTML out.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from markupsafe import Markup
@@ -15,9 +14,10 @@ from loadramp.record.types import Row
 from loadramp.report import charts as c
 from loadramp.report import rows as r
 from loadramp.report.charts import Figure, Json, Key, term
-from loadramp.report.curves import FLOOR_S, P50, P99, floored, hover
+from loadramp.report.curves import P50, P99, floored, hover
 from loadramp.report.numbers import NOTHING, latency, percent, plural, rounded, sig
 
+Place = tuple[float, float]
 KINDS = ("--p99", "--p50", "--p95", "--slo", "--knee", "--sky", "--ceiling")
 
 
@@ -42,46 +42,60 @@ def _tradeoff(steps: Sequence[Row], metric: str) -> Figure | None:
     if not have:
         return None
     x = [r.number(row, "output_tokens_per_s") for row in have]
+    lines = {q: floored(r.number(row, f"{metric}_{q}_s") for row in have) for q in ("p50", "p99")}
     data = []
     for q, key in (("p50", P50), ("p99", P99)):
-        y = floored(r.number(row, f"{metric}_{q}_s") for row in have)
-        trace = c.series(key, x, y, text=[hover(row, metric, q) for row in have], connectgaps=True)
+        trace = c.series(key, x, lines[q], text=[hover(row, metric, q) for row in have], connectgaps=True)
         data.append(c.hollow_markers(trace, [r.hollow(row) for row in have]))
-    top = [r.number(row, f"{metric}_p99_s") or r.number(row, f"{metric}_p50_s") for row in have]
-    labels = _free_labels(x, top)
+    x_axis = c.value_axis(x, sig, log=False, title="output tokens/s")
+    axis = c.value_axis([*lines["p50"], *lines["p99"]])
+    axis["range"] = [axis["range"][0], axis["range"][1] + (0.12 if axis.get("type") else axis["range"][1] * 0.08)]
+    top = [high or low for low, high in zip(lines["p50"], lines["p99"], strict=True)]
+    points = [(c.place(x_axis, a), c.place(axis, b)) for line in lines.values() for a, b in zip(x, line, strict=True)]
+    sides = _label_sides([(c.place(x_axis, a), c.place(axis, b)) for a, b in zip(x, top, strict=True)], points)
     data.append(
-        {"type": "scatter", "mode": "markers+text", "x": rounded(x), "y": rounded(floored(top)),
+        {"type": "scatter", "mode": "markers+text", "x": rounded(x), "y": rounded(top),
          "hoverinfo": "skip", "cliponaxis": False, "marker": {"size": 13, "opacity": 0},
-         "text": [sig(r.load(row)) if free else "" for row, free in zip(have, labels, strict=True)],
-         "textposition": "top center", "textfont": {"size": 11, "color": "var(--quiet)"}}
+         "text": [sig(r.load(row)) if side else "" for row, side in zip(have, sides, strict=True)],
+         "textposition": [side or "top center" for side in sides],
+         "textfont": {"size": 11, "color": "var(--quiet)"}}
     )  # fmt: skip
     short = r.METRICS[metric][0]
-    values = [r.number(row, f"{metric}_{q}_s") for row in have for q in ("p50", "p99")]
-    axis = c.value_axis(floored(values))
-    axis["range"] = [axis["range"][0], axis["range"][1] + (0.12 if axis.get("type") else axis["range"][1] * 0.08)]
     return Figure(
         title=f"{short} against throughput",
         data=data,
-        layout={"xaxis": c.value_axis(x, sig, log=False, title="output tokens/s"), "yaxis": axis},
+        layout={"xaxis": x_axis, "yaxis": axis},
         words=f"Each point is a step, labelled with its {r.load_unit(list(steps))}. Flat to the right is good; where "
         "the line turns straight up or back, more load buys waiting instead of tokens.",
         key=(P50, P99),
     )
 
 
-def _free_labels(x: Sequence[float | None], y: Sequence[float | None]) -> list[bool]:
-    """Which points have room for a label: not within 7 % of the width and 9 % of the (log) height of one before."""
-    span_x = max((v or 0.0 for v in x), default=1.0) or 1.0
-    logs = [math.log10(max(v or FLOOR_S, FLOOR_S)) for v in y]
-    span_y = max(max(logs) - min(logs), 0.5)
-    taken: list[tuple[float, float]] = []
-    free = []
-    for xi, yi in zip(x, logs, strict=True):
-        at = ((xi or 0.0) / span_x, (yi - min(logs)) / span_y)
-        room = all(abs(at[0] - other[0]) > 0.07 or abs(at[1] - other[1]) > 0.09 for other in taken)
-        free.append(room)
-        taken += [at] if room else []
-    return free
+SIDES = (
+    ("top center", 0.0, 0.09),
+    ("bottom center", 0.0, -0.09),
+    ("middle left", -0.06, 0.0),
+    ("middle right", 0.06, 0.0),
+)
+"""Where a label may stand beside its point, in shares of the chart's width and height, the best place first."""
+
+
+def _label_sides(labels: Sequence[Place], points: Sequence[Place]) -> list[str]:
+    """The first side of each point where its label hits no other point or label; empty where there is none."""
+    taken: list[Place] = []
+    sides = []
+    for at in labels:
+        others = [p for p in points if p != at]
+        free = (
+            (side, (at[0] + dx, at[1] + dy))
+            for side, dx, dy in SIDES
+            if at[1] + dy > 0.04
+            and all(abs(at[0] + dx - p[0]) > 0.05 or abs(at[1] + dy - p[1]) > 0.065 for p in (*others, *taken))
+        )
+        side, spot = next(free, ("", at))
+        sides.append(side)
+        taken += [spot] if side else []
+    return sides
 
 
 def _achieved(run: Run, steps: Sequence[Row]) -> Figure | None:
@@ -106,7 +120,8 @@ def _achieved(run: Run, steps: Sequence[Row]) -> Figure | None:
     values = [r.number(row, column) for row in steps for column, _ in columns]
     shapes, _, at = c.bands(run)
     axis = c.load_axis(steps, at, log=False)
-    if not r.closed_loop(list(steps)):
+    closed = r.closed_loop(list(steps))
+    if not closed:
         asked = Key("all that was asked", "--quiet", dash="dash")
         ends = [min(v for v in x if v), top]
         data.insert(0, c.series(asked, ends, ends, hoverinfo="skip"))
@@ -117,9 +132,10 @@ def _achieved(run: Run, steps: Sequence[Row]) -> Figure | None:
         data=data,
         layout={"xaxis": axis, "yaxis": c.value_axis(values, sig, log=False, title="req/s"),
                 "shapes": shapes},
-        words=Markup("As long as the server keeps up, {} lies on the dashed line; past the {} it stays behind, and the "
-                     "difference waits in the queue.").format(term("delivered", "what is delivered"),
-                                                              term("ceiling", "ceiling")),
+        words="Where the line levels off, more users only wait longer." if closed else Markup(
+            "As long as the server keeps up, {} lies on the dashed line; past the {} it stays behind, and the "
+            "difference waits in the queue."
+        ).format(term("delivered", "what is delivered"), term("ceiling", "ceiling")),
         key=key,
     )  # fmt: skip
 
@@ -180,8 +196,8 @@ def errors_section(run: Run) -> str | None:
         y = [found.get(kind, 0) for _, found in by_row]
         text = [f"{name}<br>{look.name}: {plural(n, 'request')}" for name, n in zip(names, y, strict=True)]
         pattern = {"shape": ("", "/", "x", "-", "|", "+", ".")[i % 7], "size": 6, "solidity": 0.35}
-        data.append({"type": "bar", "name": look.name, "x": names, "y": y, "text": text, "textposition": "none",
-                     "hoverinfo": "text", "marker": {"color": f"var({look.colour})", "pattern": pattern}})  # fmt: skip
+        data.append({"type": "bar", "name": look.name, "x": names, "y": y, "text": text, "hoverinfo": "text",
+                     "textposition": "none", "width": 0.5, "marker": {"color": f"var({look.colour})", "pattern": pattern}})  # fmt: skip
         key.append(look)
     worst = max(by_row, key=lambda item: sum(item[1].values()))
     n, of = sum(worst[1].values()), int(r.number(worst[0], "requests") or 0)
