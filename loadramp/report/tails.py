@@ -156,31 +156,7 @@ def _waterfall(table: Table, step: Step, title: str) -> Figure | None:
     ranked = inside[np.argsort(-table.e2e_s[inside], kind="stable")]
     half = len(ranked) // 2
     lines = [*ranked[:SLOWEST], *ranked[half : half + MIDDLE]]
-    waits: tuple[list[float | None], list[float | None]] = ([], [])
-    stalls: tuple[list[float | None], list[float | None]] = ([], [])
-    marks: tuple[list[float], list[float]] = ([], [])
-    names = []
-    for place, i in enumerate(lines):
-        y = float(len(lines) - place)
-        at_s = table.event_s[table.begin[i] : table.begin[i + 1]] - table.due_s[i]
-        waits[0].extend((0.0, float(at_s[0]), None))
-        waits[1].extend((y, y, None))
-        for from_s, to_s in _stalls(at_s):
-            stalls[0].extend((from_s, to_s, None))
-            stalls[1].extend((y, y, None))
-        kept = _thin(at_s, float(table.e2e_s[ranked[0]]))
-        marks[0].extend(kept.tolist())
-        marks[1].extend([y] * len(kept))
-        names.append(f"#{int(table.seq[i])} · {count(_size(table, int(i)))} tok")
-    data: list[Json] = [
-        {"type": "scatter", "mode": "lines", "x": rounded(waits[0]), "y": waits[1],
-         "hoverinfo": "skip", "name": "waiting for the first token", "line": {"color": "var(--p95)", "width": 7}},
-        {"type": "scatter", "mode": "lines", "x": rounded(stalls[0]), "y": stalls[1],
-         "hoverinfo": "skip", "name": "stall", "line": {"color": "var(--p99)", "width": 3}},
-        {"type": "scatter", "mode": "markers", "x": rounded(marks[0]), "y": marks[1], "name": "token",
-         "hovertemplate": "%{x} s",
-         "marker": {"symbol": "line-ns", "size": 9, "line": {"width": 1, "color": "var(--p50)"}}},
-    ]  # fmt: skip
+    data, names = _traces(table, lines, float(table.e2e_s[ranked[0]]))
     slowest, ordinary = table.e2e_s[ranked[0]], table.e2e_s[ranked[half]]
     first = table.ttft_s[ranked[0]]
     ticks = [float(len(lines) - place) for place in range(len(lines))]
@@ -193,6 +169,36 @@ def _waterfall(table: Table, step: Step, title: str) -> Figure | None:
         f"first token; an ordinary one took {latency(float(ordinary))}.",
         height=70 + 26 * len(lines),
     )  # fmt: skip
+
+
+def _traces(table: Table, lines: Sequence[int], width_s: float) -> tuple[list[Json], list[str]]:
+    """Waits, stalls and tokens of the requests ``lines`` from the top down, and what to call each."""
+    waits: tuple[list[float | None], list[float | None]] = ([], [])
+    stalls: tuple[list[float | None], list[float | None]] = ([], [])
+    marks: tuple[list[float], list[float]] = ([], [])
+    names = []
+    for place, i in enumerate(lines):
+        y = float(len(lines) - place)
+        at_s = table.event_s[table.begin[i] : table.begin[i + 1]] - table.due_s[i]
+        waits[0].extend((0.0, float(at_s[0]), None))
+        waits[1].extend((y, y, None))
+        for from_s, to_s in _stalls(at_s):
+            stalls[0].extend((from_s, to_s, None))
+            stalls[1].extend((y, y, None))
+        kept = _thin(at_s, width_s)
+        marks[0].extend(kept.tolist())
+        marks[1].extend([y] * len(kept))
+        names.append(f"#{int(table.seq[i])} · {count(_size(table, int(i)))} tok")
+    data: list[Json] = [
+        {"type": "scatter", "mode": "lines", "x": rounded(waits[0]), "y": waits[1],
+         "hoverinfo": "skip", "name": "waiting for the first token", "line": {"color": "var(--p95)", "width": 7}},
+        {"type": "scatter", "mode": "lines", "x": rounded(stalls[0]), "y": stalls[1],
+         "hoverinfo": "skip", "name": "stall", "line": {"color": "var(--p99)", "width": 3}},
+        {"type": "scatter", "mode": "markers", "x": rounded(marks[0]), "y": marks[1], "name": "token",
+         "hovertemplate": "%{x} s",
+         "marker": {"symbol": "line-ns", "size": 9, "line": {"width": 1, "color": "var(--p50)"}}},
+    ]  # fmt: skip
+    return data, names
 
 
 def _size(table: Table, i: int) -> float:
@@ -210,5 +216,5 @@ def _stalls(at_s: Floats) -> list[tuple[float, float]]:
 
 def _thin(at_s: Floats, width_s: float) -> Floats:
     """The first token of each of MARKS equal stretches of the chart's width."""
-    _, first = np.unique((at_s * (MARKS / width_s)).astype(np.int64), return_index=True)
+    _, first = np.unique((at_s * (MARKS / max(width_s, 1e-6))).astype(np.int64), return_index=True)
     return at_s[first]

@@ -195,9 +195,10 @@ def errors_section(run: Run) -> str | None:
         look = Key(r.ERROR_WORDS.get(kind, kind), KINDS[i % len(KINDS)], "band")
         y = [found.get(kind, 0) for _, found in by_row]
         text = [f"{name}<br>{look.name}: {plural(n, 'request')}" for name, n in zip(names, y, strict=True)]
-        pattern = {"shape": ("", "/", "x", "-", "|", "+", ".")[i % 7], "size": 6, "solidity": 0.35}
+        marks = {"shape": ("", "/", "x", "-", "|", "+", ".")[i % 7], "size": 6, "solidity": 0.35}
         data.append({"type": "bar", "name": look.name, "x": names, "y": y, "text": text, "hoverinfo": "text",
-                     "textposition": "none", "width": 0.5, "marker": {"color": f"var({look.colour})", "pattern": pattern}})  # fmt: skip
+                     "textposition": "none", "width": 0.5,
+                     "marker": {"color": f"var({look.colour})", "pattern": marks}})  # fmt: skip
         key.append(look)
     worst = max(by_row, key=lambda item: sum(item[1].values()))
     n, of = sum(worst[1].values()), int(r.number(worst[0], "requests") or 0)
