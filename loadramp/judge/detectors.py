@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from msgspec import Meta
 
-from loadramp.judge.ceiling import Climb, climb, corpus_output_tokens, fit, read
+from loadramp.judge.ceiling import climb, corpus_output_tokens, fit, read
 from loadramp.record.table import Floats
 from loadramp.record.types import Estimate, Row
 
@@ -205,9 +205,9 @@ DETECTORS: dict[str, Callable[..., Any]] = {
 
 
 def _with(rows: Sequence[Row], metric: str) -> list[Row]:
-    found: Climb = climb(rows)
+    """Rows that have the metric, of rates measured more than once the last."""
     column = f"{metric}_rps" if metric in {"throughput", "done"} else f"{metric}_s"
-    return [row for row in found.rows if row[column] is not None]
+    return list({float(row["rate_rps"]): row for row in climb(rows).rows if row[column] is not None}.values())
 
 
 def _rates(steps: Sequence[Row]) -> Floats:

@@ -156,13 +156,15 @@ def independent(data: Values, value: float, q: float) -> float:
     ``n_eff = p (1 - p) / V`` with V the block variance of the share p above ``value``, at most n, times
     ``(1.96 / t)**2`` for the few blocks it rests on.
     """
-    above = data.values > value
-    counted = data.block
+    above, equal, block = data.values > value, data.values == value, data.block
     if data.censored is not None:  # whose side of the quantile is unknown says nothing
         known = ~data.censored | above
-        counted, above = counted[known], above[known]
-    counts = np.bincount(counted, minlength=data.blocks)
-    over = np.bincount(counted[above], minlength=data.blocks)
+        above, equal, block = above[known], equal[known], block[known]
+    counts = np.bincount(block, minlength=data.blocks)
+    over = np.bincount(block[above], minlength=data.blocks).astype(np.float64)
+    ties = np.bincount(block[equal], minlength=data.blocks)
+    if ties.sum() > 1:  # of those that equal the quantile count the share that makes 1 - q of all
+        over += ties * min(max((1.0 - q) * counts.sum() - over.sum(), 0.0) / ties.sum(), 1.0)
     used = counts > 0
     blocks, n = int(used.sum()), int(counts.sum())
     if blocks < 3:

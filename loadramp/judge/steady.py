@@ -60,14 +60,14 @@ def tail_s(e2e_s: Floats) -> float:
 def settled(load: Occupancy, e2e_s: Floats, waited_s: float) -> bool:
     """False when the window began before the requests in flight had filled up and they still rose within it.
 
-    Before t95, and the slope of 10 block means of N is positive with p < 0.01 (Student's t, 8 degrees).
+    Before t95, and 10 block means of N climb: p < 0.01 (Student's t, 8 degrees) and by more than a tenth.
     """
     if waited_s >= fill_up_s(e2e_s):
         return True
     parts = np.array_split(np.arange(len(load.t_s)), 10)
     means = np.array([load.in_flight[part].mean() for part in parts])
     _, p = trend(np.array([load.t_s[part].mean() for part in parts]), means)
-    return p >= 0.01
+    return bool(p >= 0.01 or means[-2:].mean() - means[:2].mean() <= 0.1 * means.mean())
 
 
 def began_with_backlog(table: Table, begin_s: float) -> bool:
