@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import json
 import selectors
+import socket
+import struct
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -189,7 +191,8 @@ class Scripted:
                         writer.write(what)
                         await writer.drain()
                     elif what == "reset":
-                        writer.transport.abort()
+                        linger = struct.pack("ii", 1, 0)  # close() then sends RST
+                        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
                         return
                     else:
                         return

@@ -6,7 +6,6 @@ An instant is that of the bytes that complete an event. Nothing else here depend
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Literal
 
 from loadramp.drive.events import Event, Usage, finishes, outputs, read_event, usage_of
@@ -14,9 +13,6 @@ from loadramp.drive.faults import error_of
 from loadramp.drive.sse import SseEvent, SseParser
 from loadramp.drive.tokens import UNKNOWN, tokens_of
 from loadramp.record.types import Record
-
-BURST_GAP_S = 0.0002
-"""Events closer than this came together: no engine makes two steps in 0.2 ms."""
 
 _BOM = b"\xef\xbb\xbf"
 
@@ -92,7 +88,7 @@ class Answer:
         event = read_event(bytes(self._head).strip().removeprefix(_BOM))
         if event is not None and not self.ended:
             self.whole = True
-            self._event(event, b"", t_s)
+            self.event(event, b"", t_s)
             self.done_s = t_s
             self._head.clear()
 
@@ -109,13 +105,14 @@ class Answer:
                 return
         parsed = read_event(payload)
         if parsed is not None:
-            self._event(parsed, name, t_s)
+            self.event(parsed, name, t_s)
             return
         self.malformed += 1
         if name == b"error" and self.error is None:
             self.error = payload[:200].decode("utf-8", "replace")
 
-    def _event(self, event: Event, name: bytes, t_s: float) -> None:
+    def event(self, event: Event, name: bytes, t_s: float) -> None:
+        """One event that has been read, with its SSE name."""
         self.last_s = t_s
         usage = usage_of(event)
         running = UNKNOWN
@@ -191,46 +188,3 @@ def _kind_of(head: bytearray) -> Literal["", "json", "sse"]:
         return ""
     start = head.removeprefix(_BOM).lstrip()[:1]
     return "" if not start else "json" if start in b"{[" else "sse"
-
-
-def warnings_of(record: Record, *, streamed: bool, exact_length: bool, done_expected: bool) -> list[str]:
-    """Codes of what is remarkable about a finished record.
-
-    Args:
-        record: filled.
-        streamed: a stream was asked for.
-        exact_length: the server was asked for exactly ``asked_output_tokens``.
-        done_expected: the API ends its streams with ``[DONE]``.
-    """
-    n, tokens, source = len(record.event_s), record.output_tokens, record.token_source
-    asked_in, asked_out = record.asked_input_tokens, record.asked_output_tokens
-    spread = source == "pro_rata"
-    found = {
-        "no_done": done_expected and record.ok and not record.done_marker,
-        "pro_rata": spread,
-        "no_usage": n > 0 and source == "events" and record.status != "error",
-        "burst_delivery": streamed and _burst(record),
-        # a final count beyond the events may be the end token alone, which has no text
-        "multi_token_events": streamed and n > 0 and ((tokens or n) - spread) / n > 1.05,
-        "short_output": record.ok and exact_length and bool(asked_out) and (tokens or n) < 0.95 * (asked_out or 0),
-        "prompt_length_mismatch": _mismatch(record.prompt_tokens, asked_in),
-        "malformed_events": record.malformed_events > 0,
-        "multiple_choices": len(set(record.event_choice)) > 1,
-    }
-    return [code for code, holds in found.items() if holds]
-
-
-def _burst(record: Record) -> bool:
-    """Most events came together with the one before: something between engine and client holds them back."""
-    choice_of = record.event_choice or [0] * len(record.event_s)
-    gaps = []
-    for choice in set(choice_of):
-        instants = [t for t, c in zip(record.event_s, choice_of, strict=True) if c == choice]
-        gaps += [b - a for a, b in pairwise(instants)]
-    close = sum(1 for gap in gaps if gap < BURST_GAP_S)
-    return len(gaps) >= (1 if "compressed" in record.warnings else 2) and close > len(gaps) / 2
-
-
-def _mismatch(counted: int | None, asked: int | None) -> bool:
-    """More than 10 % off, beyond the 24 tokens that a chat template may add."""
-    return bool(counted and asked) and not 0.9 * asked <= counted <= 1.1 * asked + 24  # type: ignore[operator]  # both set

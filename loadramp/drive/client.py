@@ -15,6 +15,7 @@ from loadramp.drive.endpoint import Endpoint
 from loadramp.drive.exchange import Exchange
 from loadramp.drive.flight import Counts, Flight, Line, Pool
 from loadramp.drive.pipes import Connect, ConnectFailed
+from loadramp.drive.verdict import asked_of
 from loadramp.drive.wire import OPTIONAL_FIELDS, request_body
 from loadramp.plan.scenario import Target
 from loadramp.record.types import Arrival, Record
@@ -55,13 +56,12 @@ class Client:
     ) -> None:
         self._target = target
         self._counts = Counts()
-        self._endpoint = endpoint
         self._model = model
         self._connect = connect or dialer_of(target, endpoint)
         self._clock = clock
         self._t0_s = t0_s
         self._worker = worker
-        self._save_text = save_text
+        self._asked = asked_of(target, save_text, endpoint.redact)
         self._fields = fields
         self._head = _head(target, endpoint, int(t0_s * 1e3))
         self._flights: dict[Flight, None] = {}  # in the order of sending
@@ -95,7 +95,7 @@ class Client:
     async def send(self, arrival: Arrival, request: bytes) -> Record:
         """Send ``request`` now and follow its answer. Never raises; a cancelled one is a record of what arrived."""
         record = record_of(arrival, self._worker)
-        flight = Flight(self._target, self._exchange(record), record, self._counts, self._pool)
+        flight = Flight(self._target, Exchange(record, self._asked), record, self._counts, self._pool)
         self._flights[flight] = None
         try:
             await self._fly(flight, request)
@@ -140,17 +140,6 @@ class Client:
             raise ConnectFailed("connect", "the server closed the connection at once")
         else:
             await flight.ride(line, request)
-
-    def _exchange(self, record: Record) -> Exchange:
-        target = self._target
-        return Exchange(
-            record,
-            streamed=target.stream,
-            done_expected=target.stream and target.api != "responses",
-            exact_length=target.force_length,
-            save_text=self._save_text,
-            redact=self._endpoint.redact,
-        )
 
 
 def record_of(arrival: Arrival, worker: int) -> Record:

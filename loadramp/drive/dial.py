@@ -191,10 +191,15 @@ def proxy_of(target: Target) -> Proxy | None:
     return Proxy(url.hostname, url.port or 8080, login)
 
 
-def dialer_of(target: Target, endpoint: Endpoint) -> Dialer:
-    """Real sockets to ``endpoint`` as ``target`` wants them. Raises ScenarioError when the CA file cannot be used."""
+def tls_context_of(target: Target, endpoint: Endpoint) -> ssl.SSLContext | None:
+    """None for plain HTTP. Raises ScenarioError when the CA file cannot be used."""
     try:
-        context = tls_context(target.ca_file, target.insecure) if endpoint.tls else None
+        return tls_context(target.ca_file, target.insecure) if endpoint.tls else None
     except OSError as error:
         raise ScenarioError(f"[target] ca_file: cannot use {target.ca_file!r}: {error.strerror or error}") from None
+
+
+def dialer_of(target: Target, endpoint: Endpoint) -> Dialer:
+    """Real sockets to ``endpoint`` as ``target`` wants them. Raises ScenarioError: CA file or proxy cannot be used."""
+    context = tls_context_of(target, endpoint)
     return Dialer(endpoint.host, endpoint.port, context, target.connect_timeout_s, proxy_of(target))

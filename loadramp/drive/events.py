@@ -131,6 +131,11 @@ def _loose_choice(raw: Mapping[str, Any]) -> Choice:
     return Choice(raw.get("index"), delta, message, raw.get("text"), raw.get("finish_reason"), raw.get("error"))
 
 
+def event_of_sdk(chunk: Any) -> Event:
+    """The event that the openai SDK made a pydantic model of."""
+    return _loose(chunk.model_dump(warnings=False))
+
+
 def outputs(event: Event) -> list[Output]:
     """What ``event`` generated, an entry for each choice; role-only, empty, usage-only and finish-only give none."""
     if event.choices:

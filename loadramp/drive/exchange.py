@@ -7,24 +7,23 @@ depends on how they were cut, apart from an event's instant being that of the re
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import httptools
 
-from loadramp.drive.answer import Answer, warnings_of
+from loadramp.drive.answer import Answer
 from loadramp.drive.events import read_event
 from loadramp.drive.faults import error_words
-from loadramp.drive.replies import Inflate, http_kind, retry_after_s, status_words
-from loadramp.record.types import ErrorKind, Record, RecordStatus
+from loadramp.drive.replies import Inflate, retry_after_s
+from loadramp.drive.verdict import Asked, Outcome, conclude
+from loadramp.record.types import ErrorKind, Record
 
 LOT_READS = 32
 """Reads that pile up before they are parsed; nothing piles up before the first output event."""
 LOT_BYTES = 8192
 """A read this large is parsed at once."""
 ERROR_BODY_BYTES = 16_384
-DETAIL_CHARS = 500
 
 
 class Exchange:
@@ -32,24 +31,15 @@ class Exchange:
 
     Args:
         record: who asked and when; it is filled by ``finish``.
-        streamed: a stream was asked for.
-        done_expected: the API ends streams with ``[DONE]``.
-        exact_length: exactly ``record.asked_output_tokens`` tokens were asked for.
-        save_text: keep the answer's text.
-        redact: takes secrets out of any text that reaches the record.
+        asked: what was asked of every answer.
     """
 
     def __init__(
         self,
         record: Record,
-        *,
-        streamed: bool = True,
-        done_expected: bool = True,
-        exact_length: bool = False,
-        save_text: bool = False,
-        redact: Callable[[str], str] = str,
+        asked: Asked,
     ) -> None:
-        self.answer = Answer(save_text=save_text)
+        self.answer = Answer(save_text=asked.save_text)
         self.over = False
         """The HTTP response is complete, or broken beyond use."""
         self.reusable = False
@@ -57,8 +47,7 @@ class Exchange:
         self.began = False
         """Some byte of the response has arrived."""
         self._record = record
-        self._flags = {"streamed": streamed, "done_expected": done_expected, "exact_length": exact_length}
-        self._redact = redact
+        self._asked = asked
         self._parser: Any = httptools.HttpResponseParser(self)
         self._held: list[bytes] = []
         self._held_s: list[float] = []
@@ -165,16 +154,16 @@ class Exchange:
         self.digest()
         self.over = True
         self._parser = None  # the parser holds this object's methods: without the cycle no collector is needed
-        record = self._record
-        self._fill(record)
-        record.status, record.error, detail = self._verdict()
-        record.error_detail = self._redact(detail)[:DETAIL_CHARS] if detail else None
-        if self._inflate is not None:
-            record.warnings.append("compressed")
-        if self._flags["streamed"] and self.answer.whole and record.ok:
-            record.warnings.append("not_streamed")
-        record.warnings += warnings_of(record, **self._flags)
-        return record
+        self._fill(self._record)
+        outcome = Outcome(
+            self._status,
+            self._fault,
+            error_words(bytes(self._error_body)) or self._location(),
+            self._headers.get(b"content-type", b"").decode("latin-1"),
+            self._inflate is not None,
+        )
+        conclude(self._record, self.answer, outcome, self._asked)
+        return self._record
 
     def snapshot(self) -> Record:
         """What has arrived so far; status ``in_flight``."""
@@ -184,54 +173,16 @@ class Exchange:
         record.stream_end_s = None
         return record
 
+    def _location(self) -> str:
+        target = self._headers.get(b"location", b"").decode("latin-1")
+        return f"redirect to {target}: name that address instead" if target else ""
+
     def _fill(self, record: Record) -> None:
         self.answer.fill(record)
         record.http_status = self._status
         record.first_byte_s = self._head_s if self._body_s is None else self._body_s
         record.stream_end_s = self._end_s if self._end_s is not None else self.answer.last_s
         record.retry_after_s = retry_after_s(self._headers) if self._status and self._status >= 300 else None
-
-    def _verdict(self) -> tuple[RecordStatus, ErrorKind | None, str | None]:
-        """ok: output, and a finish reason or ``[DONE]``. A failure after either changes nothing for the caller.
-
-        Output that no one can see (special tokens only) is ``empty`` even with a finish reason: there is no first
-        token to time.
-        """
-        answer, status = self.answer, self._status
-        if status is not None and not 200 <= status < 300:
-            said = error_words(bytes(self._error_body)) or self._location()
-            return "error", http_kind(status), status_words(status, said)
-        if answer.error is not None:
-            return "error", "in_band", answer.error
-        finished = answer.finished_s is not None or answer.done_s is not None
-        n = len(answer.event_s)
-        if n and finished:
-            return "ok", None, None
-        if self._fault is not None:
-            kind, detail = self._fault
-            return "error", kind, f"{detail}, after {n} output events" if n else detail
-        if n:
-            return (
-                "incomplete",
-                "truncated",
-                f"the stream ended without finish reason or [DONE] after {n} output events",
-            )
-        return "empty", "empty", self._why_empty()
-
-    def _why_empty(self) -> str:
-        answer = self.answer
-        if answer.malformed:
-            return f"{answer.malformed} events that are not JSON, and no output"
-        if answer.finish_reason is not None:
-            counted = self._record.output_tokens
-            tokens = f"; the server counted {counted} tokens" if counted else ""
-            return f"finished ({answer.finish_reason}) without any visible output{tokens}"
-        kind = self._headers.get(b"content-type", b"").decode("latin-1").split(";")[0]
-        return f"HTTP {self._status} ({kind or 'no content type'}) without any output"
-
-    def _location(self) -> str:
-        target = self._headers.get(b"location", b"").decode("latin-1")
-        return f"redirect to {target}: name that address instead" if target else ""
 
     # -- what the parser calls
 

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from loadramp.drive.answer import Answer
 from loadramp.drive.exchange import Exchange
 from loadramp.drive.pipes import Pipe
 from loadramp.plan.scenario import Target
@@ -244,7 +245,7 @@ class Flight:
         self.exchange.digest()
         self._count()
         now_s = self._now_s()
-        deadline_s, kind, detail = self._deadline()
+        deadline_s, kind, detail = deadline_of(self._target, self.exchange.answer, self._sent_s, self.exchange.ended_s)
         if self.exchange.over:
             self.land()
         elif now_s < deadline_s - _SLACK_S:
@@ -259,22 +260,25 @@ class Flight:
                 self.exchange.fail(kind, detail, now_s)
             self.land()
 
-    def _deadline(self) -> tuple[float, ErrorKind | None, str]:
-        """The next instant at which something must happen, and what: a time-out, or (None) an end left open.
 
-        Timers count output events: comments and empty events do not stop them.
-        """
-        target, answer, ended_s = self._target, self.exchange.answer, self.exchange.ended_s
-        total_s = self._sent_s + target.timeout_s
-        if ended_s is not None:
-            return min(total_s, ended_s + min(target.grace_s, END_GRACE_S)), None, ""
-        if answer.finished_s is not None and answer.last_s is not None:
-            return min(total_s, answer.last_s + target.grace_s), None, ""
-        if answer.event_s:
-            quiet_s = answer.event_s[-1] + target.idle_timeout_s
-            if quiet_s < total_s:
-                return quiet_s, "timeout_idle", f"no output for {target.idle_timeout_s:g} s"
-        elif target.stream and self._sent_s + target.first_timeout_s < total_s:
-            first_s = self._sent_s + target.first_timeout_s
-            return first_s, "timeout_first", f"no output within {target.first_timeout_s:g} s"
-        return total_s, "timeout_total", f"not finished within {target.timeout_s:g} s"
+def deadline_of(
+    target: Target, answer: Answer, sent_s: float, ended_s: float | None
+) -> tuple[float, ErrorKind | None, str]:
+    """The next instant at which something must happen to a request sent at ``sent_s``, and what: a time-out, or (None)
+    an end left open. ``ended_s``: since when nothing more can come that matters.
+
+    Timers count output events: comments and empty events do not stop them.
+    """
+    total_s = sent_s + target.timeout_s
+    if ended_s is not None:
+        return min(total_s, ended_s + min(target.grace_s, END_GRACE_S)), None, ""
+    if answer.finished_s is not None and answer.last_s is not None:
+        return min(total_s, answer.last_s + target.grace_s), None, ""
+    if answer.event_s:
+        quiet_s = answer.event_s[-1] + target.idle_timeout_s
+        if quiet_s < total_s:
+            return quiet_s, "timeout_idle", f"no output for {target.idle_timeout_s:g} s"
+    elif target.stream and sent_s + target.first_timeout_s < total_s:
+        first_s = sent_s + target.first_timeout_s
+        return first_s, "timeout_first", f"no output within {target.first_timeout_s:g} s"
+    return total_s, "timeout_total", f"not finished within {target.timeout_s:g} s"

@@ -1,0 +1,130 @@
+"""What became of a request: the verdict of its record and the codes of what is remarkable about it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+
+from loadramp.drive.answer import Answer
+from loadramp.drive.replies import http_kind, status_words
+from loadramp.plan.scenario import Target
+from loadramp.record.types import ErrorKind, Record, RecordStatus
+
+BURST_GAP_S = 0.0002
+"""Events closer than this came together: no engine makes two steps in 0.2 ms."""
+DETAIL_CHARS = 500
+
+
+@dataclass(slots=True, frozen=True)
+class Asked:
+    """What was asked of every answer."""
+
+    streamed: bool = True
+    done_expected: bool = True
+    """The API ends its streams with ``[DONE]``, and the client gets to see it."""
+    exact_length: bool = False
+    """Exactly ``asked_output_tokens``, not at most."""
+    save_text: bool = False
+    redact: Callable[[str], str] = str
+    """Takes secrets out of any text that reaches a record."""
+
+
+@dataclass(slots=True, frozen=True)
+class Outcome:
+    """What is known of a reply beside its answer."""
+
+    status: int | None = None
+    fault: tuple[ErrorKind, str] | None = None
+    """What broke it off, on the way or by the client's own clock."""
+    said: str = ""
+    """The words of a reply that refuses."""
+    content_type: str = ""
+    compressed: bool = False
+
+
+def asked_of(target: Target, save_text: bool, redact: Callable[[str], str], sees_done: bool = True) -> Asked:
+    """What requests to ``target`` ask for."""
+    done_expected = sees_done and target.stream and target.api != "responses"
+    return Asked(target.stream, done_expected, target.force_length, save_text, redact)
+
+
+def conclude(record: Record, answer: Answer, outcome: Outcome, asked: Asked) -> None:
+    """Write status, error and warnings into ``record``, which ``answer`` has filled."""
+    record.status, record.error, detail = _verdict(record, answer, outcome)
+    record.error_detail = asked.redact(detail)[:DETAIL_CHARS] if detail else None
+    if outcome.compressed:
+        record.warnings.append("compressed")
+    if asked.streamed and answer.whole and record.ok:
+        record.warnings.append("not_streamed")
+    record.warnings += warnings_of(record, asked)
+
+
+def _verdict(record: Record, answer: Answer, outcome: Outcome) -> tuple[RecordStatus, ErrorKind | None, str | None]:
+    """ok: output, and a finish reason or ``[DONE]``. What breaks after either changes nothing for the caller.
+
+    Output that no one can see (special tokens only) is ``empty`` even with a finish reason: there is no first token
+    to time.
+    """
+    if outcome.status is not None and not 200 <= outcome.status < 300:
+        return "error", http_kind(outcome.status), status_words(outcome.status, outcome.said)
+    if answer.error is not None:
+        return "error", "in_band", answer.error
+    n = len(answer.event_s)
+    if n and (answer.finished_s is not None or answer.done_s is not None):
+        return "ok", None, None
+    if outcome.fault is not None:
+        kind, detail = outcome.fault
+        return "error", kind, f"{detail}, after {n} output events" if n else detail
+    if n:
+        return "incomplete", "truncated", f"the stream ended without finish reason or [DONE] after {n} output events"
+    return "empty", "empty", _why_empty(record, answer, outcome)
+
+
+def _why_empty(record: Record, answer: Answer, outcome: Outcome) -> str:
+    if answer.malformed:
+        return f"{answer.malformed} events that are not JSON, and no output"
+    if answer.finish_reason is not None:
+        tokens = f"; the server counted {record.output_tokens} tokens" if record.output_tokens else ""
+        return f"finished ({answer.finish_reason}) without any visible output{tokens}"
+    kind = outcome.content_type.split(";")[0] or "no content type"
+    return f"HTTP {outcome.status} ({kind}) without any output"
+
+
+def warnings_of(record: Record, asked: Asked) -> list[str]:
+    """Codes of what is remarkable about a finished record."""
+    n, tokens, source = len(record.event_s), record.output_tokens, record.token_source
+    asked_in, asked_out = record.asked_input_tokens, record.asked_output_tokens
+    spread = source == "pro_rata"
+    found = {
+        "no_done": asked.done_expected and record.ok and not record.done_marker,
+        "pro_rata": spread,
+        "no_usage": n > 0 and source == "events" and record.status != "error",
+        "burst_delivery": asked.streamed and _burst(record),
+        # a final count beyond the events may be the end token alone, which has no text
+        "multi_token_events": asked.streamed and n > 0 and ((tokens or n) - spread) / n > 1.05,
+        "short_output": record.ok
+        and asked.exact_length
+        and bool(asked_out)
+        and (tokens or n) < 0.95 * (asked_out or 0),
+        "prompt_length_mismatch": _mismatch(record.prompt_tokens, asked_in),
+        "malformed_events": record.malformed_events > 0,
+        "multiple_choices": len(set(record.event_choice)) > 1,
+    }
+    return [code for code, holds in found.items() if holds]
+
+
+def _burst(record: Record) -> bool:
+    """Most events came together with the one before: something between engine and client holds them back."""
+    choice_of = record.event_choice or [0] * len(record.event_s)
+    gaps = []
+    for choice in set(choice_of):
+        instants = [t for t, c in zip(record.event_s, choice_of, strict=True) if c == choice]
+        gaps += [b - a for a, b in pairwise(instants)]
+    close = sum(1 for gap in gaps if gap < BURST_GAP_S)
+    return len(gaps) >= (1 if "compressed" in record.warnings else 2) and close > len(gaps) / 2
+
+
+def _mismatch(counted: int | None, asked: int | None) -> bool:
+    """More than 10 % off, beyond the 24 tokens that a chat template may add."""
+    return bool(counted and asked) and not 0.9 * asked <= counted <= 1.1 * asked + 24  # type: ignore[operator]  # both set
