@@ -25,8 +25,9 @@ Columns = dict[str, Any]
 class Seen:
     """What the records say about one window ``[begin_s, end_s)`` at the instant ``now_s``.
 
-    ``due``: rows due in the window. ``gaps``: those that end in it, of successes and of requests still in flight;
-    ``Gaps.request`` is the row of ``due_or_near``. ``token_s`` and ``tokens``: every output event in the window.
+    ``near``: rows that touch the window; ``due``: those of them due in it. ``gaps``: those that end in the window, of
+    successes and of requests still in flight (``Gaps.request`` is the row of ``near``). ``due_gaps``: all gaps of the
+    rows of ``due``. ``token_s`` and ``tokens``: every output event in the window.
     """
 
     window_s: Window
@@ -34,6 +35,7 @@ class Seen:
     due: Table
     near: Table
     gaps: Gaps
+    due_gaps: Gaps
     token_s: Floats
     tokens: Ints
 
@@ -54,12 +56,11 @@ def look(table: Table, window_s: Window, now_s: float | None = None) -> Seen:
     due = (table.due_s >= begin_s) & (table.due_s < end_s)
     last_s = table.last_s
     touching = due | ((table.due_s < end_s) & (last_s >= begin_s))
-    near = table.select(touching)
-    gaps = near.gaps()
-    counts = near.status != "ok"
-    if counts.any():
-        fine = np.asarray(near.ok | near.in_flight)
-        gaps = _where(gaps, fine[gaps.request])
+    near = _select(table, touching)
+    every = near.gaps()
+    fine = np.asarray(near.ok | near.in_flight)
+    gaps = every if fine.all() else _where(every, fine[every.request])
+    of_near = due[touching]
     inside = (near.event_s >= begin_s) & (near.event_s < end_s)
     if now_s is None:
         ends = np.concatenate((table.stream_end_s, table.event_s, [end_s]))
@@ -67,9 +68,10 @@ def look(table: Table, window_s: Window, now_s: float | None = None) -> Seen:
     return Seen(
         window_s=window_s,
         now_s=now_s,
-        due=near.select(due[touching]),
+        due=_select(near, of_near),
         near=near,
         gaps=gaps.within(begin_s, end_s),
+        due_gaps=_of_rows(every, of_near),
         token_s=near.event_s[inside],
         tokens=near.event_tokens[inside],
     )
@@ -166,7 +168,7 @@ def good(seen: Seen, limits: Mapping[str, float], q: float = 0.99) -> tuple[int,
     age_s = seen.now_s - due.due_s
     for metric, limit_s in limits.items():
         if metric == "itl":
-            fine &= _itl_within(due, limit_s, q)
+            fine &= _itl_within(seen, limit_s, q)
             continue
         fine &= ~(measured[metric] > limit_s)
         if metric == "e2e":
@@ -177,12 +179,11 @@ def good(seen: Seen, limits: Mapping[str, float], q: float = 0.99) -> tuple[int,
     return int(np.count_nonzero(fine)), int(np.count_nonzero(decided))
 
 
-def _itl_within(due: Table, limit_s: float, q: float) -> Bools:
-    gaps = due.gaps()
-    tokens = np.maximum(gaps.tokens, 0)
-    over = (gaps.gap_s > limit_s * tokens) & (tokens > 0)
-    total = np.bincount(gaps.request, weights=tokens, minlength=len(due))
-    beyond = np.bincount(gaps.request[over], weights=tokens[over], minlength=len(due))
+def _itl_within(seen: Seen, limit_s: float, q: float) -> Bools:
+    gaps, n = seen.due_gaps, len(seen.due)
+    over = (gaps.gap_s > limit_s * gaps.tokens) & (gaps.tokens > 0)
+    total = np.bincount(gaps.request, weights=gaps.tokens, minlength=n)
+    beyond = np.bincount(gaps.request[over], weights=gaps.tokens[over], minlength=n)
     return np.asarray(beyond <= (1.0 - q) * total + 1e-9)
 
 
@@ -205,12 +206,24 @@ def _requests(seen: Seen, name: str) -> Values:
 
 def _longest(seen: Seen) -> tuple[Floats, Floats]:
     """Longest gap of each request due in the window that has one (so far), and the request's ``due_s``."""
-    due = seen.due
-    gaps = due.gaps()
+    due, gaps = seen.due, seen.due_gaps
     longest = np.full(len(due), -1.0)
     np.maximum.at(longest, gaps.request, gaps.gap_s)
     keep = (longest >= 0.0) & (due.ok | due.in_flight)
     return longest[keep], due.due_s[keep]
+
+
+def _select(table: Table, keep: Bools) -> Table:
+    return table if keep.all() else table.select(keep)
+
+
+def _of_rows(gaps: Gaps, keep: Bools) -> Gaps:
+    """The gaps of the rows where ``keep`` holds, renumbered to these rows."""
+    if keep.all():
+        return gaps
+    chosen = _where(gaps, keep[gaps.request])
+    renumbered = (np.cumsum(keep) - 1)[chosen.request]
+    return Gaps(renumbered, chosen.end_s, chosen.gap_s, chosen.tokens)
 
 
 def _where(gaps: Gaps, keep: Bools) -> Gaps:

@@ -223,9 +223,13 @@ class Table:
     def gaps(self) -> Gaps:
         """All gaps of all requests, failed ones included up to where they broke; first events have none."""
         request = np.repeat(np.arange(len(self)), self.events)
-        at = np.arange(len(self.event_s))
-        if self.event_choice.any():  # interleaved choices: a gap is between events of the same choice
-            at = np.lexsort((at, self.event_choice, request))
+        if not self.event_choice.any():
+            keep = np.ones(len(self.event_s), dtype=np.bool_)
+            keep[self.begin[:-1][self.events > 0]] = False
+            gap_s = np.diff(self.event_s, prepend=0.0)
+            return Gaps(request[keep], self.event_s[keep], gap_s[keep], self.event_tokens[keep])
+        at = np.arange(len(self.event_s))  # interleaved choices: a gap is between events of the same choice
+        at = np.lexsort((at, self.event_choice, request))
         same = (request[at][1:] == request[at][:-1]) & (self.event_choice[at][1:] == self.event_choice[at][:-1])
         later, earlier = at[1:][same], at[:-1][same]
         return Gaps(
