@@ -8,6 +8,7 @@ import pytest
 from sim_wire import CHAT, Reply, Wire, chat, on_simulator
 
 from loadramp.observe.canonical import read
+from loadramp.registry import ScenarioError, bind_options
 from loadramp.sim.faults import Fate, Faults
 from loadramp.sim.service import Connect, Service
 
@@ -227,6 +228,14 @@ def test_without_a_stream_faults_break_the_response_too() -> None:
     assert only(9, Faults(reset_ratio=1.0), body=body).closed == "reset"
     torn = only(9, Faults(truncate_ratio=1.0), body=body)
     assert (torn.status, torn.complete, torn.closed) == (200, False, "end")
+
+
+def test_faults_can_be_bound_from_a_table_and_are_checked() -> None:
+    bound = bind_options({"error_ratio": 0.1, "speeds": [[5, 0.5]], "crash_kind": "process"}, Faults, "--fault")
+    assert Faults(**bound) == Faults(error_ratio=0.1, speeds=((5.0, 0.5),), crash_kind="process")
+    for table in ({"error_ratio": 2}, {"error_status": 200}, {"crash_kind": "soft"}, {"erorr_ratio": 0.1}):
+        with pytest.raises(ScenarioError, match="--fault"):
+            bind_options(table, Faults, "--fault")
 
 
 def test_a_healthy_server_draws_no_fault_and_the_earliest_break_wins() -> None:

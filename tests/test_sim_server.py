@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -108,6 +109,17 @@ def test_two_answers_come_over_one_kept_connection() -> None:
     replies = with_server(talk)
     assert [len(r.token_s) for r in replies] == [20, 20]
     assert all(r.token_s == sorted(r.token_s) for r in replies)
+
+
+def test_it_runs_on_uvloop_too() -> None:
+    async def main() -> list[Reply]:
+        server = await serve(FAST, faults=Faults(reset_ratio=0.5, reset_tokens=2))
+        wires = [await Wire.open(to(server)) for _ in range(20)]
+        seen = list(await asyncio.gather(*(wire.post(CHAT, chat(tokens=5)) for wire in wires)))
+        await server.close()
+        return seen
+
+    assert {(r.closed, len(r.token_s)) for r in uvloop.run(main()) if not r.complete} == {("reset", 2)}
 
 
 def test_many_streams_at_once_all_get_their_tokens() -> None:

@@ -8,6 +8,7 @@ import ssl
 import struct
 import time
 from collections.abc import Sequence
+from typing import cast
 
 from loadramp.sim.faults import Faults
 from loadramp.sim.http import Connection
@@ -113,9 +114,8 @@ class _Protocol(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        self._connection = Connection(self._service, transport.write, self._hang_up)
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one without being an instance of it
+        self._connection = Connection(self._service, self._transport.write, self._hang_up)
 
     def data_received(self, data: bytes) -> None:
         assert self._connection is not None
