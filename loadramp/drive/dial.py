@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from loadramp.drive.endpoint import Endpoint
+from loadramp.drive.faults import os_words, tls_words
 from loadramp.drive.pipes import (
     ConnectFailed,
     OnBytes,
@@ -22,8 +23,6 @@ from loadramp.drive.pipes import (
     SocketPipe,
     Tally,
     TlsPipe,
-    error_words,
-    tls_words,
 )
 from loadramp.plan.scenario import Target
 from loadramp.registry import ScenarioError
@@ -147,7 +146,7 @@ async def resolve(host: str, port: int) -> list[tuple[int, Any]]:
     try:
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError as error:
-        raise ConnectFailed("connect", f"cannot resolve the host name {host!r}: {error_words(error)}") from None
+        raise ConnectFailed("connect", f"cannot resolve the host name {host!r}: {os_words(error)}") from None
     return [(family, address) for family, _, _, _, address in found]
 
 
@@ -160,7 +159,7 @@ def connect_failed(error: OSError, host: str, port: int) -> ConnectFailed:
         return ConnectFailed("client", "too many open files: raise the limit (ulimit -n)")
     if error.errno == errno.EADDRNOTAVAIL:
         return ConnectFailed("client", f"no local port left for another connection to {where}")
-    return ConnectFailed("connect", f"cannot connect to {where}: {error_words(error)}")
+    return ConnectFailed("connect", f"cannot connect to {where}: {os_words(error)}")
 
 
 def tls_context(ca_file: str = "", insecure: bool = False) -> ssl.SSLContext:

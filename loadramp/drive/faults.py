@@ -1,11 +1,24 @@
-"""Errors that servers report, in words. Pure: any shape of error object or body becomes one short line."""
+"""Errors in words: any shape of error object, body or exception becomes one short line."""
 
 from __future__ import annotations
 
 import json
+import os
+import ssl
 from typing import Any
 
 from loadramp.drive.events import Event, final_response, reason_of
+from loadramp.record.types import ErrorKind
+
+_KINDS: dict[str, ErrorKind] = {
+    "ConnectError": "connect",
+    "ConnectTimeout": "connect",
+    "ProxyError": "connect",
+    "ReadError": "reset",
+    "WriteError": "reset",
+    "RemoteProtocolError": "truncated",
+    "DecodingError": "truncated",
+}
 
 
 def error_of(event: Event, name: bytes = b"") -> str | None:
@@ -68,3 +81,34 @@ def error_words(body: bytes) -> str:
     if isinstance(raw, dict):
         return words(raw.get("error") or raw.get("detail") or raw)
     return words(raw)
+
+
+def fault_of(error: BaseException) -> tuple[ErrorKind, str]:
+    """The kind and words of a library's transport error, from the first of its causes that says more than it."""
+    kind: ErrorKind = "client"
+    cause: BaseException | None = error
+    said = str(error)
+    while cause is not None:
+        if isinstance(cause, ssl.SSLError):
+            return "tls", tls_words(cause)
+        kind = _KINDS.get(type(cause).__name__, kind)
+        said = str(cause) or said
+        cause = cause.__cause__ or cause.__context__
+    if kind == "truncated" and "without sending a response" in said:
+        kind = "reset"
+    return kind, f"{type(error).__name__}: {said}"
+
+
+def os_words(error: OSError) -> str:
+    """``Connection reset by peer`` rather than ``[Errno 104] ...``."""
+    return os.strerror(error.errno) if error.errno and error.errno > 0 else (error.strerror or str(error))
+
+
+def tls_words(error: ssl.SSLError) -> str:
+    """Why TLS failed, with the name of the certificate error where it is one."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"certificate not trusted: {error.verify_message} (name a CA file, or use --insecure)"
+    reason = (error.reason or str(error)).replace("_", " ").lower()
+    if "wrong version number" in reason or "record layer failure" in reason or "packet length" in reason:
+        return f"the server does not speak TLS on this port: write http:// ({reason})"
+    return f"TLS handshake failed: {reason}"

@@ -6,7 +6,6 @@ Instants are those at which their iterators yield. No retries, no limit on conne
 from __future__ import annotations
 
 import importlib
-import ssl
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -15,22 +14,11 @@ import msgspec
 from loadramp.drive.dial import proxy_of, tls_context_of
 from loadramp.drive.endpoint import Endpoint
 from loadramp.drive.events import event_of_sdk
-from loadramp.drive.faults import error_words, words
+from loadramp.drive.faults import error_words, fault_of, words
 from loadramp.drive.flight import IDLE_S
 from loadramp.drive.foreign import Foreign, Sent
-from loadramp.drive.pipes import tls_words
 from loadramp.plan.scenario import Target
-from loadramp.record.types import Arrival, ErrorKind
-
-_KINDS: dict[str, ErrorKind] = {
-    "ConnectError": "connect",
-    "ConnectTimeout": "connect",
-    "ProxyError": "connect",
-    "ReadError": "reset",
-    "WriteError": "reset",
-    "RemoteProtocolError": "truncated",
-    "DecodingError": "truncated",
-}
+from loadramp.record.types import Arrival
 
 
 class HttpxClient(Foreign):
@@ -144,19 +132,3 @@ def _http_options(library: Any, target: Target, endpoint: Endpoint) -> dict[str,
         "proxy": target.proxy or None,
         "verify": True if context is None else context,
     }
-
-
-def fault_of(error: BaseException) -> tuple[ErrorKind, str]:
-    """The kind and words of a library's transport error, from the first of its causes that says more than it."""
-    kind: ErrorKind = "client"
-    cause: BaseException | None = error
-    said = str(error)
-    while cause is not None:
-        if isinstance(cause, ssl.SSLError):
-            return "tls", tls_words(cause)
-        kind = _KINDS.get(type(cause).__name__, kind)
-        said = str(cause) or said
-        cause = cause.__cause__ or cause.__context__
-    if kind == "truncated" and "without sending a response" in said:
-        kind = "reset"
-    return kind, f"{type(error).__name__}: {said}"

@@ -6,7 +6,6 @@ The instant of a read is taken before anything else is done with it: by the kern
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 import ssl
 import struct
@@ -15,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from loadramp.drive.faults import os_words, tls_words
 from loadramp.record.types import ErrorKind
 
 OnBytes = Callable[[bytes, float], None]
@@ -108,7 +108,7 @@ class SocketPipe:
             except (BlockingIOError, InterruptedError):
                 sent = 0
             except OSError as error:
-                self._ended("reset", error_words(error))
+                self._ended("reset", os_words(error))
                 return
             if sent == len(data):
                 return
@@ -132,7 +132,7 @@ class SocketPipe:
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
-            self._ended("reset", error_words(error))
+            self._ended("reset", os_words(error))
             return
         wall_s = time.time()
         now_s = time.monotonic()
@@ -162,7 +162,7 @@ class SocketPipe:
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
-            self._ended("reset", error_words(error))
+            self._ended("reset", os_words(error))
             return
         del self._unsent[:sent]
         if not self._unsent:
@@ -252,18 +252,3 @@ class TlsPipe:
     def _flush(self) -> None:
         if self._outgoing.pending and self._inner is not None:
             self._inner.write(self._outgoing.read())
-
-
-def error_words(error: OSError) -> str:
-    """``Connection reset by peer`` rather than ``[Errno 104] ...``."""
-    return os.strerror(error.errno) if error.errno and error.errno > 0 else (error.strerror or str(error))
-
-
-def tls_words(error: ssl.SSLError) -> str:
-    """Why TLS failed, with the name of the certificate error where it is one."""
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return f"certificate not trusted: {error.verify_message} (name a CA file, or use --insecure)"
-    reason = (error.reason or str(error)).replace("_", " ").lower()
-    if "wrong version number" in reason or "record layer failure" in reason or "packet length" in reason:
-        return f"the server does not speak TLS on this port: write http:// ({reason})"
-    return f"TLS handshake failed: {reason}"

@@ -1,0 +1,242 @@
+"""One request, looked at closely; and the requests before a run that find out what the server takes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from loadramp.drive.client import Client
+from loadramp.drive.endpoint import Endpoint, endpoint_of
+from loadramp.drive.others import HttpxClient, OpenaiClient
+from loadramp.drive.pipes import Connect
+from loadramp.drive.ready import Unreachable, choose_model, list_models
+from loadramp.drive.wire import OPTIONAL_FIELDS
+from loadramp.plan.scenario import Target
+from loadramp.record.types import Arrival, Prompt, Record
+
+PREFLIGHT_TOKENS = 16
+PREFLIGHT_PROMPT = "Tell me in a few plain words what a queue in front of a busy counter does to those who wait in it."
+MODERN_LIMIT = "max_completion_tokens"
+_CLIENTS: dict[str, Callable[..., Any]] = {"direct": Client, "httpx": HttpxClient, "openai": OpenaiClient}
+
+
+async def probe(
+    target: Target,
+    *,
+    prompt: str,
+    output_tokens: int | None,
+    clock: Callable[[], float],
+    connect: Connect | None = None,
+    save_text: bool = False,
+) -> Record:
+    """Send one request and return its record; instants count from just before it.
+
+    A server that refuses an optional field by name is asked once more without it (warning ``dropped_FIELD``): the
+    record is that of the request it took. Nothing else is sent twice.
+
+    Args:
+        target: the endpoint; an unnamed model is the only one listed, or ``default`` where none are listed.
+        prompt: the user's message.
+        output_tokens: how long the answer may be.
+        clock: absolute seconds.
+        connect: opens pipes in place of sockets; then the model is not looked up.
+        save_text: keep the answer.
+
+    Raises:
+        ScenarioError: the target cannot be understood, or several models are listed and none is named.
+    """
+    endpoint = endpoint_of(target)
+    model = target.model or await _only_model(target, endpoint, connect)
+    fields, dropped = OPTIONAL_FIELDS, []
+    while True:
+        record = await _ask(target, endpoint, model, prompt, output_tokens, fields, connect, clock, save_text)
+        refused = fields ^ without_refused(record, fields)
+        if not refused:
+            break
+        fields ^= refused
+        dropped += [f"dropped_{name}" for name in sorted(refused & OPTIONAL_FIELDS)]
+    record.warnings += dropped
+    if connect is None and target.via == "direct" and record.first_byte_s is not None and record.stamps == "user":
+        record.warnings.append("kernel_stamps_unavailable")
+    return record
+
+
+@dataclass(slots=True, frozen=True)
+class Preflight:
+    """What the requests before a run found out."""
+
+    fields: frozenset[str]
+    """The optional request fields that the server takes: hand them to every client of the run."""
+    warnings: tuple[str, ...]
+    """``dropped_FIELD`` and the codes of the last request (``no_usage``, ``short_output``, ...)."""
+    record: Record
+    """The last request; when it failed the run would fail as well, for the reason it gives."""
+
+    @property
+    def prompt_tokens(self) -> int | None:
+        """The server's count of the prompt that was sent, template included."""
+        return self.record.prompt_tokens
+
+
+async def preflight(
+    target: Target,
+    endpoint: Endpoint,
+    model: str,
+    *,
+    clock: Callable[[], float],
+    connect: Connect | None = None,
+    prompt: str = PREFLIGHT_PROMPT,
+    output_tokens: int = PREFLIGHT_TOKENS,
+    fields: frozenset[str] = OPTIONAL_FIELDS,
+) -> Preflight:
+    """Find the optional fields that the server takes, so that nothing is tried twice within a measurement.
+
+    All are asked for at once. Those that a 400 or 422 names are dropped; when it names none of them, all are dropped
+    and, if that helps, each is tried again by itself.
+    """
+
+    async def ask(asked: frozenset[str]) -> Record:
+        return await _ask(target, endpoint, model, prompt, output_tokens, asked, connect, clock, False)
+
+    record = await ask(fields)
+    while (left := without_refused(record, fields)) != fields:
+        fields = left
+        record = await ask(fields)
+    if record.http_status in {400, 422} and fields & OPTIONAL_FIELDS:
+        plain = await ask(fields - OPTIONAL_FIELDS)
+        if plain.ok:
+            fields, record = await _one_by_one(ask, fields, plain)
+    dropped = tuple(f"dropped_{name}" for name in sorted(OPTIONAL_FIELDS - fields))
+    return Preflight(fields, (*dropped, *record.warnings), record)
+
+
+async def _one_by_one(ask: Callable[[frozenset[str]], Any], fields: frozenset[str], plain: Record) -> Any:
+    """The largest set that passes when fields are added singly to none of them, and the record of its request."""
+    taken, record = fields - OPTIONAL_FIELDS, plain
+    for name in ("include_usage", "continuous_usage_stats", "ignore_eos", "min_tokens"):
+        if name in fields:
+            tried = await ask(taken | {name})
+            if tried.http_status not in {400, 422}:
+                taken, record = taken | {name}, tried
+    return taken, record
+
+
+def without_refused(record: Record, fields: frozenset[str]) -> frozenset[str]:
+    """``fields`` without those that a refusal names; all of them when it is none or names none.
+
+    Known forms: pydantic's ``extra_forbidden``, "Unexpected fields in the request: {'ignore_eos'}", "Unrecognized
+    request argument supplied: min_tokens", and max_tokens refused in favour of ``max_completion_tokens``.
+    """
+    said = record.error_detail or ""
+    refused = record.http_status in {400, 422} or (record.error == "in_band" and not record.event_s)
+    if not refused:
+        return fields
+    named = {name for name in fields if re.search(rf"\b{name}\b", said)}
+    if "stream_options" in said and not named & {"include_usage", "continuous_usage_stats"}:
+        named |= {"include_usage", "continuous_usage_stats"}
+    if "include_usage" in named:
+        named.add("continuous_usage_stats")
+    left = fields - named
+    if MODERN_LIMIT in said and re.search(r"\bmax_tokens\b", said):
+        left |= {MODERN_LIMIT}
+    return left
+
+
+async def _ask(
+    target: Target,
+    endpoint: Endpoint,
+    model: str,
+    prompt: str,
+    output_tokens: int | None,
+    fields: frozenset[str],
+    connect: Connect | None,
+    clock: Callable[[], float],
+    save_text: bool,
+) -> Record:
+    t0_s = clock()
+    client = _CLIENTS[target.via](
+        target,
+        endpoint,
+        model,
+        connect=connect,
+        clock=clock,
+        t0_s=t0_s,
+        save_text=save_text,
+        fields=fields,
+    )
+    request = client.prepare(Arrival(0, 0, 0.0, Prompt(output_tokens=output_tokens)), prompt)
+    due_s = clock() - t0_s
+    record: Record = await client.send(Arrival(0, 0, due_s, Prompt(output_tokens=output_tokens)), request)
+    await client.close()
+    return record
+
+
+async def _only_model(target: Target, endpoint: Endpoint, connect: Connect | None) -> str:
+    listed: tuple[str, ...] = ()
+    if connect is None:
+        with suppress(Unreachable):  # the request itself will say what is wrong
+            listed = await list_models(target, endpoint)
+    return choose_model(target, listed) if listed else "default"
+
+
+def probe_document(record: Record) -> dict[str, Any]:
+    """The JSON document of ``probe``. Durations count from the due time; null where there is nothing to measure.
+
+    ``gap_s`` and ``itl_s`` list choice 0 first, then choice 1, and so on. ``itl_s``: an event of k tokens after gap g
+    is k entries of g/k. ``tpot_s``: (last output - first output) / (output_tokens - tokens in the first event).
+    """
+    gaps = _gaps(record)
+    document: dict[str, Any] = {
+        "status": record.status,
+        "error": record.error,
+        "error_detail": record.error_detail,
+        "http_status": record.http_status,
+        "ttft_s": record.ttft_s,
+        "sent_ttft_s": record.sent_ttft_s,
+        "e2e_s": record.e2e_s,
+        "stream_end_s": _since_due(record, record.stream_end_s),
+        "time_to_first_byte_s": _since_due(record, record.first_byte_s),
+        "time_to_first_answer_s": _since_due(record, record.answer_s),
+        "gap_s": [gap_s for gap_s, _ in gaps],
+        "itl_s": [gap_s / tokens for gap_s, tokens in gaps for _ in range(tokens)],
+        "tpot_s": _tpot_s(record),
+        "output_tokens": record.output_tokens,
+        "prompt_tokens": record.prompt_tokens,
+        "token_source": record.token_source,
+        "finish_reason": record.finish_reason,
+        "done_marker": record.done_marker,
+        "keepalives": record.keepalives,
+        "malformed_events": record.malformed_events,
+        "warnings": list(dict.fromkeys(record.warnings)),
+    }
+    if record.text is not None:
+        document["text"] = record.text
+    return document
+
+
+def _since_due(record: Record, instant_s: float | None) -> float | None:
+    return None if instant_s is None else instant_s - record.due_s
+
+
+def _gaps(record: Record) -> list[tuple[float, int]]:
+    """(gap, tokens of the event at its end) within each choice, choice by choice."""
+    n = len(record.event_s)
+    choices = record.event_choice or [0] * n
+    tokens = record.event_tokens or [1] * n
+    found = []
+    for choice in sorted(set(choices)):
+        own = [i for i in range(n) if choices[i] == choice]
+        found += [(record.event_s[b] - record.event_s[a], tokens[b]) for a, b in pairwise(own)]
+    return found
+
+
+def _tpot_s(record: Record) -> float | None:
+    """Null under two tokens, and where all tokens came in one event."""
+    if len(record.event_s) < 2 or record.output_tokens is None:
+        return None
+    after_first = record.output_tokens - (record.event_tokens[0] if record.event_tokens else 1)
+    return (record.event_s[-1] - record.event_s[0]) / after_first if after_first >= 1 else None
