@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 from sim_wire import CHAT, QUICK, Reply, Wire, chat, on_simulator, text_of
 
@@ -198,6 +200,7 @@ def test_a_client_that_leaves_frees_its_seat_and_is_not_counted() -> None:
     ("path", "body", "status", "words"),
     [
         (CHAT, b'{"model": "sim", ', 400, "JSON decode error"),
+        (CHAT, b'{"model": "sim", "messages": [{"content": "\\ud800"}]}', 400, "JSON decode error"),
         (CHAT, {"model": "sim", "stream": True}, 400, "Field required"),
         (CHAT, {"model": "sim", "messages": "hi"}, 400, "valid list"),
         (CHAT, chat(model="nope"), 404, "The model `nope` does not exist. Valid aliases: sim."),
@@ -371,3 +374,25 @@ def test_a_scrape_in_mid_step_shows_only_tokens_that_exist() -> None:
         return seen
 
     assert on_simulator(talk) == [0, 1, 2]
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+    lambda part: st.lists(part, max_size=3) | st.dictionaries(st.sampled_from(["content", "text", "role"]), part),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(pieces=st.lists(st.binary(max_size=80), max_size=4), body=JSON)
+def test_whatever_bytes_come_the_server_answers_or_closes_and_lives_on(pieces: list[bytes], body: Any) -> None:
+    async def talk(service: Service, connect: Connect) -> tuple[int, int]:
+        wild = await connect(lambda *_: None, lambda *_: None)
+        for piece in pieces:
+            wild.write(piece)
+        odd = await (await Wire.open(connect)).post(CHAT, {"model": "sim", "messages": body, "max_tokens": 3})
+        return odd.status, (await (await Wire.open(connect)).post(CHAT, chat(tokens=2))).status
+
+    odd, fine = on_simulator(talk)
+    assert odd in {200, 400}
+    assert fine == 200

@@ -53,7 +53,7 @@ class Answer:
 
     def text(self, tokens: int, last: bool, continuous_usage: bool) -> bytes:
         """The chunk of the next ``tokens`` tokens."""
-        text = " ".join(self.words[self.sent : self.sent + tokens])
+        text = self.words[self.sent] if tokens == 1 else " ".join(self.words[self.sent : self.sent + tokens])
         text = text if self.sent == 0 else f" {text}"
         self.sent += tokens
         usage = f',"usage":{self._usage(details=False)}' if continuous_usage else ""

@@ -115,7 +115,10 @@ class Connection:
 
     def chunk(self, *events: bytes) -> None:
         """Each event as one chunk, in one write."""
-        self._write(b"".join(b"%x\r\n%b\r\n" % (len(event), event) for event in events if event))
+        if len(events) == 1:
+            self._write(b"%x\r\n%b\r\n" % (len(events[0]), events[0]))
+        else:
+            self._write(b"".join([b"%x\r\n%b\r\n" % (len(event), event) for event in events if event]))
 
     def end_stream(self, *events: bytes) -> None:
         """The last events and the end of the response."""

@@ -17,7 +17,7 @@ VOCABULARY = tuple(first + second for first in _SYLLABLES[::3] for second in _SY
 
 def answer_words(prompt: Sequence[str], tokens: int) -> list[str]:
     """The answer to ``prompt``: that many words."""
-    seed = zlib.crc32(" ".join(prompt[-64:]).encode())
+    seed = zlib.crc32(" ".join(prompt[-64:]).encode("utf-8", "surrogatepass"))
     stride = 2 * (seed // len(VOCABULARY) % 500) + 1
     return [VOCABULARY[(seed + i * stride) % len(VOCABULARY)] for i in range(tokens)]
 

@@ -176,11 +176,12 @@ def capacity_rps(profile: Profile, lengths: Lengths, rng: np.random.Generator, r
     """True capacity: the long-run completion rate while the queue never empties, requests a second.
 
     All requests wait from the start; the rate is taken from output tokens over their mean, from when a third of the
-    requests has entered the batch until the queue empties. Good to about 1 % at 6,000 requests of sigma 0.7.
+    requests has entered the batch until the queue empties. Good to about 1 % at 6,000 requests of sigma 0.7. Limits on
+    admission and changes of speed are left out.
     """
     n = max(requests, 6 * profile.max_num_seqs)
     prompt, output = lengths.draw(rng, n)
-    engine = Engine(replace(profile, max_queue=None, max_in_flight=None), rng)
+    engine = Engine(replace(profile, max_queue=None, max_in_flight=None, speeds=()), rng)
     for i, (p, o) in enumerate(zip(prompt.tolist(), output.tolist(), strict=True)):
         engine.submit(i, 0.0, p, o)
     now_s = begin_s = 0.0
