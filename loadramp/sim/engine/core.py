@@ -6,14 +6,15 @@ between the engine looks as it does to somebody who scrapes it in mid-step. Dete
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Hashable, Sequence
 
 import numpy as np
 
+from loadramp.sim.engine import holdings
 from loadramp.sim.engine.blocks import KvPool
 from loadramp.sim.engine.lanes import Drafting, Lane, Lockstep
-from loadramp.sim.engine.pace import Pace
+from loadramp.sim.engine.pace import Adapters, Pace
 from loadramp.sim.engine.request import FinishReason, RefusalReason, RefusedError, Request, StepOutcome
 from loadramp.sim.engine.stats import Stats
 from loadramp.sim.profiles import Profile
@@ -43,7 +44,7 @@ class Engine:
         """Admitted, prompt not computed yet, in order; behind all decodes in the running order."""
         self._requests: dict[Hashable, Request] = {}
         self._pace = Pace(profile, pace_rng, start_s)
-        self._adapters: OrderedDict[str, None] = OrderedDict()
+        self._adapters = Adapters(profile.max_adapters)
         self._aborts: list[Hashable] = []
         self._preempted: list[Hashable] = []
         self._in_step = False
@@ -205,7 +206,7 @@ class Engine:
         p = self.profile
         while self.waiting and budget > 0 and self.running < p.max_num_seqs:
             request = self.waiting[0]
-            shared, idle, own = self._hits(request)
+            shared, idle, own = holdings.found(self.pool, request, p.block_tokens) if p.prefix_cache else (0, 0, 0)
             cached = (shared + own) * p.block_tokens
             chunk = request.target - cached
             if chunk > budget:
@@ -227,30 +228,9 @@ class Engine:
         other out for ever."""
         return 0 if self.profile.chunked_prefill or not self.running else self.profile.kv_blocks // 100
 
-    def _hits(self, request: Request) -> tuple[int, int, int]:
-        """Leading blocks of a waiting request in the prefix cache: shareable ones, how many of these are idle, and
-        its own from before a preemption. One token at least is left to compute."""
-        if not self.profile.prefix_cache:
-            return 0, 0, 0
-        limit = (request.target - 1) // self.profile.block_tokens
-        shareable = self._shareable(request)
-        shared, idle = self.pool.match(request.blocks, min(limit, shareable)) if shareable else (0, 0)
-        own = 0
-        if request.preemptions and shared == shareable:
-            own = min(self.pool.resting(("own", request.id)), limit - shared)
-        return shared, idle, own
-
     def _seat(self, request: Request, now_s: float, shared: int, own: int) -> None:
         """Admit ``request`` with what the prefix cache has of it."""
-        for key in request.blocks[:shared]:
-            self.pool.hold(key)
-        request.held = list(request.blocks[:shared])
-        if own:
-            self.pool.reclaim(("own", request.id), own)
-        else:
-            self.pool.forget(("own", request.id))
-        request.own_blocks = own
-        request.computed = (shared + own) * self.profile.block_tokens
+        holdings.take(self.pool, request, shared, own, self.profile.block_tokens)
         if request.scheduled_s is None:
             request.scheduled_s = now_s
             request.cached_tokens = request.computed
@@ -258,29 +238,12 @@ class Engine:
             self.stats.prefix_hits += request.computed
             self.stats.queue_s.observe(max(0.0, now_s - request.arrival_s))
         if request.adapter is not None:
-            self._load(request.adapter)
-
-    def _load(self, adapter: str) -> None:
-        """Count a load when ``adapter`` is not held; the least recently used one makes room."""
-        if adapter not in self._adapters:
-            self._loads += 1
-            if len(self._adapters) >= self.profile.max_adapters:
-                self._adapters.popitem(last=False)
-        self._adapters[adapter] = None
-        self._adapters.move_to_end(adapter)
+            self._loads += self._adapters.use(request.adapter)
 
     def _compute(self, request: Request, chunk: int, blocks: int) -> None:
         """Prefill ``chunk`` tokens of ``request`` in this step, taking ``blocks`` for them."""
-        self.pool.grow(blocks)
-        request.own_blocks += blocks
-        full = request.computed // self.profile.block_tokens
-        request.computed += chunk
+        holdings.extend(self.pool, request, chunk, blocks, self.profile.block_tokens)
         self._prefill_tokens += chunk
-        now_full = min(request.computed // self.profile.block_tokens, self._shareable(request))
-        for key in request.blocks[full:now_full]:
-            if self.pool.share(key):
-                request.held.append(key)
-                request.own_blocks -= 1
 
     def _preempt(self, request: Request) -> None:
         """Push ``request`` back to the head of the queue; all it had computed is to be computed again."""
@@ -288,9 +251,7 @@ class Engine:
             self.lane.remove(request)
         else:
             self.prefilling.remove(request)
-        beyond = max(0, request.computed // self.profile.block_tokens - self._shareable(request))
-        self._release(request, beyond if self.profile.prefix_cache else 0)
-        request.computed = 0
+        holdings.put_aside(self.pool, request, self.profile.block_tokens, self.profile.prefix_cache)
         request.preemptions += 1
         self.stats.preemptions += 1
         self._preempted.append(request.id)
@@ -324,36 +285,9 @@ class Engine:
         self.prefilling = still
 
     def _done(self, request: Request, end_s: float) -> None:
-        self._remember_answer(request)
+        holdings.retire(self.pool, request, self.profile.block_tokens)
         del self._requests[request.id]
-        stats, first_s, scheduled_s = self.stats, request.first_s, request.scheduled_s
-        assert first_s is not None
-        assert scheduled_s is not None
-        stats.done[request.finish] += 1
-        stats.e2e_s.observe(end_s - request.arrival_s)
-        stats.inference_s.observe(end_s - scheduled_s)
-        stats.prefill_s.observe(first_s - scheduled_s)
-        stats.decode_s.observe(end_s - first_s)
-        stats.tpot_s.observe((end_s - first_s) / max(1, request.output_tokens - 1))
-        stats.request_prompt_tokens.observe(request.prompt_tokens)
-        stats.request_output_tokens.observe(request.output_tokens)
-        stats.request_preemptions.observe(request.preemptions)
-
-    def _remember_answer(self, request: Request) -> None:
-        """Give the blocks back; full ones whose content is known stay in the prefix cache, answers included."""
-        known = request.blocks[self._shareable(request) : request.computed // self.profile.block_tokens]
-        for key in reversed(known):
-            self.pool.rest(key, 1)
-        request.own_blocks -= len(known)
-        self._release(request, 0)
-
-    def _release(self, request: Request, keep: int) -> None:
-        """Give all blocks back, remembering the content of ``keep`` private ones for when the request comes back."""
-        self.pool.free(request.own_blocks - keep)
-        self.pool.rest(("own", request.id), keep)
-        self.pool.drop(request.held)
-        request.own_blocks = 0
-        request.held = []
+        self.stats.ended(request, end_s)
 
     def _abort(self, request: Request) -> None:
         if request.id in self.lane.requests:
@@ -362,14 +296,9 @@ class Engine:
             self.prefilling.remove(request)
         else:
             self.waiting.remove(request)
-        self._release(request, 0)
-        self.pool.forget(("own", request.id))
+        holdings.abandon(self.pool, request)
         del self._requests[request.id]
         self.stats.aborted += 1
 
     def _blocks_of(self, tokens: int) -> int:
         return -(-tokens // self.profile.block_tokens)
-
-    def _shareable(self, request: Request) -> int:
-        """Leading blocks that hold nothing but prompt and whose content is known."""
-        return min(len(request.blocks), request.prompt_tokens // self.profile.block_tokens)

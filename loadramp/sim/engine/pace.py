@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+
 import numpy as np
 
 from loadramp.sim.profiles import Profile, Stall
@@ -43,6 +45,23 @@ class Pace:
                 added_s += self._stall_rng.exponential(stall.duration_s) if stall.exponential else stall.duration_s
             self._stall_due_s[which] += stall.every_s * self._stall_rng.uniform(0.5, 1.5)
         return added_s
+
+
+class Adapters:
+    """The LoRA adapters an engine holds; the least recently used makes room."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._held: OrderedDict[str, None] = OrderedDict()
+
+    def use(self, adapter: str) -> bool:
+        """Whether ``adapter`` has to be loaded now."""
+        loaded = adapter not in self._held
+        if loaded and len(self._held) >= self._most:
+            self._held.popitem(last=False)
+        self._held[adapter] = None
+        self._held.move_to_end(adapter)
+        return loaded
 
 
 class _Noise:

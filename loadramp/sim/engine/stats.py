@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from loadramp.sim.engine.request import FinishReason
+from loadramp.sim.engine.request import FinishReason, Request
 
 
 class Histogram:
@@ -77,6 +77,21 @@ class Stats:
     def __post_init__(self) -> None:
         self.request_prompt_tokens = Histogram(_one_two_five(self.max_model_len))
         self.request_output_tokens = Histogram(_one_two_five(self.max_model_len))
+
+    def ended(self, request: Request, end_s: float) -> None:
+        """Count a request whose last token came at ``end_s``."""
+        first_s, scheduled_s = request.first_s, request.scheduled_s
+        assert first_s is not None
+        assert scheduled_s is not None
+        self.done[request.finish] += 1
+        self.e2e_s.observe(end_s - request.arrival_s)
+        self.inference_s.observe(end_s - scheduled_s)
+        self.prefill_s.observe(first_s - scheduled_s)
+        self.decode_s.observe(end_s - first_s)
+        self.tpot_s.observe((end_s - first_s) / max(1, request.output_tokens - 1))
+        self.request_prompt_tokens.observe(request.prompt_tokens)
+        self.request_output_tokens.observe(request.output_tokens)
+        self.request_preemptions.observe(request.preemptions)
 
     def canonical(self) -> dict[str, float]:
         """The counters in canonical names (observe.dialects): what a scrape of the metrics page would give."""
