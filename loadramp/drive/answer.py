@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from loadramp.drive.events import Event, Usage, finishes, outputs, read_event, usage_of
+from loadramp.drive.events import Event, Usage, clean, finishes, outputs, read_event, usage_of
 from loadramp.drive.faults import error_of
 from loadramp.drive.sse import SseEvent, SseParser
 from loadramp.drive.tokens import UNKNOWN, tokens_of
@@ -174,7 +174,7 @@ class Answer:
             record.prompt_tokens = self._prompt.prompt
             record.cached_tokens = self._prompt.cached
         if self.save_text:
-            record.text = "\n".join("".join(self._text[choice]) for choice in sorted(self._text))
+            record.text = clean("\n".join("".join(self._text[choice]) for choice in sorted(self._text)))
 
     def _total(self) -> int | None:
         """Completion tokens of the request: the last figure given, unless that is the running count of one choice."""
@@ -184,7 +184,7 @@ class Answer:
 
 def _kind_of(head: bytearray) -> Literal["", "json", "sse"]:
     """A JSON document starts with a brace, whatever the content type says; a stream never does. Empty: too early."""
-    if _BOM.startswith(head[:3]):
+    if len(head) < len(_BOM) and _BOM.startswith(head):
         return ""
     start = head.removeprefix(_BOM).lstrip()[:1]
     return "" if not start else "json" if start in b"{[" else "sse"

@@ -103,7 +103,7 @@ def read_event(payload: bytes) -> Event | None:
     """
     try:
         return _decoder.decode(payload)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, ValueError, RecursionError):
         pass
     try:
         raw = json.loads(payload.decode("utf-8", "replace"))
@@ -245,7 +245,7 @@ def finishes(event: Event) -> list[tuple[int, str]]:
 def reason_of(value: Any) -> str:
     if isinstance(value, dict):  # engines' native form: {"type": "length", "length": 64}
         value = value.get("type")
-    return value if isinstance(value, str) and value != "null" else ""
+    return clean(value)[:100] if isinstance(value, str) and value != "null" else ""
 
 
 def usage_of(event: Event) -> Usage | None:
@@ -264,6 +264,11 @@ def final_response(event: Event) -> Event | None:
     if event.type in closing and isinstance(event.response, dict):
         return _loose(event.response)
     return None
+
+
+def clean(text: str) -> str:
+    """``text`` as UTF-8 can carry it: servers cut characters in two and escape the halves."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def _listed(value: Any) -> list[Any]:

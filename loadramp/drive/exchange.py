@@ -181,7 +181,7 @@ class Exchange:
         self.answer.fill(record)
         record.http_status = self._status
         record.first_byte_s = self._head_s if self._body_s is None else self._body_s
-        record.stream_end_s = self._end_s if self._end_s is not None else self.answer.last_s
+        record.stream_end_s = next((t for t in (self._end_s, self.ended_s, self.answer.last_s) if t is not None), None)
         record.retry_after_s = retry_after_s(self._headers) if self._status and self._status >= 300 else None
 
     # -- what the parser calls
@@ -243,6 +243,8 @@ class Exchange:
     def _broken(self, data: bytes, error: Exception) -> None:
         if self.over:
             self.reusable = False
+        elif isinstance(error, httptools.HttpParserCallbackError):
+            self._stop("client", f"cannot read the reply: {error.__context__!r}")
         elif self._status is not None:
             self._stop("truncated", f"the reply breaks HTTP: {error}")
         elif data.startswith(b"\x15\x03"):

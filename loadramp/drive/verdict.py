@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from loadramp.drive.answer import Answer
+from loadramp.drive.events import clean
 from loadramp.drive.replies import http_kind, status_words
 from loadramp.plan.scenario import Target
 from loadramp.record.types import ErrorKind, Record, RecordStatus
@@ -52,12 +53,10 @@ def asked_of(target: Target, save_text: bool, redact: Callable[[str], str], sees
 def conclude(record: Record, answer: Answer, outcome: Outcome, asked: Asked) -> None:
     """Write status, error and warnings into ``record``, which ``answer`` has filled."""
     record.status, record.error, detail = _verdict(record, answer, outcome)
-    record.error_detail = asked.redact(detail)[:DETAIL_CHARS] if detail else None
+    record.error_detail = clean(asked.redact(detail))[:DETAIL_CHARS] if detail else None
     if outcome.compressed:
         record.warnings.append("compressed")
-    if asked.streamed and answer.whole and record.ok:
-        record.warnings.append("not_streamed")
-    record.warnings += warnings_of(record, asked)
+    record.warnings += warnings_of(record, asked, answer.whole)
 
 
 def _verdict(record: Record, answer: Answer, outcome: Outcome) -> tuple[RecordStatus, ErrorKind | None, str | None]:
@@ -91,18 +90,19 @@ def _why_empty(record: Record, answer: Answer, outcome: Outcome) -> str:
     return f"HTTP {outcome.status} ({kind}) without any output"
 
 
-def warnings_of(record: Record, asked: Asked) -> list[str]:
-    """Codes of what is remarkable about a finished record."""
+def warnings_of(record: Record, asked: Asked, whole: bool) -> list[str]:
+    """Codes of what is remarkable about a finished record; ``whole``: the reply was one document, not a stream."""
     n, tokens, source = len(record.event_s), record.output_tokens, record.token_source
     asked_in, asked_out = record.asked_input_tokens, record.asked_output_tokens
     spread = source == "pro_rata"
     found = {
-        "no_done": asked.done_expected and record.ok and not record.done_marker,
+        "not_streamed": asked.streamed and whole and record.ok,
+        "no_done": asked.done_expected and not whole and record.ok and not record.done_marker,
         "pro_rata": spread,
         "no_usage": n > 0 and source == "events" and record.status != "error",
         "burst_delivery": asked.streamed and _burst(record),
         # a final count beyond the events may be the end token alone, which has no text
-        "multi_token_events": asked.streamed and n > 0 and ((tokens or n) - spread) / n > 1.05,
+        "multi_token_events": not whole and n > 0 and ((tokens or n) - spread) / n > 1.05,
         "short_output": record.ok
         and asked.exact_length
         and bool(asked_out)
