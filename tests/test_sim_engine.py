@@ -1,6 +1,8 @@
 """The engine keeps its books: blocks, order, budget, tokens; and does what an engine of its limits is known to do."""
 
 import dataclasses
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -381,6 +383,21 @@ def test_one_seed_gives_the_same_bits_and_another_does_not() -> None:
     first, again, other = (simulate(profile, due_s, prompt, output, rng(seed))[0] for seed in (1, 1, 2))
     assert first.event_s.tobytes() == again.event_s.tobytes()
     assert first.event_s.tobytes() != other.event_s.tobytes()
+
+
+def test_another_process_with_another_hash_seed_gets_the_same_bits() -> None:
+    script = (
+        "import numpy as np, zlib\nfrom loadramp.sim.engine import simulate\nfrom loadramp.sim.profiles import PROFILES\n"
+        "t, _ = simulate(PROFILES['kv-limited'], np.arange(200) * 0.02, 500, 60, np.random.default_rng(3),"
+        " blocks=[['a', 'b', str(i)] for i in range(200)]); print(zlib.crc32(t.event_s.tobytes()))"
+    )
+    seen = {
+        subprocess.run(
+            [sys.executable, "-c", script], env={"PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(seen) == 1
 
 
 def test_running_in_pieces_gives_the_same_bits_as_running_in_one_go() -> None:

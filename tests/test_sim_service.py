@@ -363,6 +363,22 @@ def test_the_metrics_page_holds_the_identities_of_n_requests_with_m_tokens() -> 
     assert (values["requests_done"], values["output_tokens"], values["kv_blocks"]) == (n, n * m, 64)
 
 
+def test_the_page_read_back_is_what_the_engine_says_of_itself() -> None:
+    async def talk(service: Service, connect: Connect) -> tuple[dict[str, float], dict[str, float]]:
+        wires = [await Wire.open(connect) for _ in range(9)]
+        for wire in wires:
+            wire.send("POST", CHAT, chat("a b c d e " * 4, tokens=40))
+        await asyncio.sleep(0.3)
+        page = (await (await Wire.open(connect)).get("/metrics")).body.decode()
+        return read(page)[1], service.engine.gauges()
+
+    profile = replace(QUICK, draft_tokens=2, accept_ratio=0.5, token_budget=128)
+    read_back, said = on_simulator(talk, profile)
+    assert said["waiting"] > 0
+    assert said["spec_accepted_tokens"] > 0
+    assert {key: read_back.get(key) for key in said} == pytest.approx(said)
+
+
 def test_a_scrape_in_mid_step_shows_only_tokens_that_exist() -> None:
     async def talk(service: Service, connect: Connect) -> list[float]:
         wire, other = await Wire.open(connect), await Wire.open(connect)

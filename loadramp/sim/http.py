@@ -56,7 +56,7 @@ class Connection:
         self._open = True
         self._idle: asyncio.TimerHandle | None = None
         self._held: list[bytes] = []
-        service.connections.add(self)
+        service.connections[self] = None
 
     # -- from the client
 
@@ -198,7 +198,7 @@ class Connection:
     def _shut(self) -> None:
         """Nothing more is read, written or computed for this connection."""
         self._open = False
-        self.service.connections.discard(self)
+        self.service.connections.pop(self, None)
         if self._idle is not None:
             self._idle.cancel()
         if self.exchange is not None:

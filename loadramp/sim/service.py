@@ -69,7 +69,8 @@ class Service:
         self.api_key = api_key
         self.epoch_s = epoch_s
         self.state: Literal["up", "failing", "down"] = "up"
-        self.connections: set[Connection] = set()
+        self.connections: dict[Connection, None] = {}
+        """In the order in which they were opened."""
         self.on_down: list[Callable[[], None]] = []
         self.on_up: list[Callable[[], None]] = []
         self.late_s = 0.0

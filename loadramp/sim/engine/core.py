@@ -174,8 +174,6 @@ class Engine:
             **self.stats.canonical(),
         }
 
-    # -- filling a step
-
     def _reserve_decodes(self) -> None:
         """Blocks for one tick of all decodes; while the pool lacks them, the request admitted last is pushed out."""
         if not self.lane.requests:
@@ -256,8 +254,6 @@ class Engine:
         self.stats.preemptions += 1
         self._preempted.append(request.id)
         self.waiting.appendleft(request)
-
-    # -- ending a step
 
     def _finish_prefills(self, end_s: float, tokens: list[tuple[Hashable, int]], finished: list[Request]) -> None:
         """Those whose prompt is computed emit a token and join the decodes."""
