@@ -387,7 +387,8 @@ def test_one_seed_gives_the_same_bits_and_another_does_not() -> None:
 
 def test_another_process_with_another_hash_seed_gets_the_same_bits() -> None:
     script = (
-        "import numpy as np, zlib\nfrom loadramp.sim.engine import simulate\nfrom loadramp.sim.profiles import PROFILES\n"
+        "import zlib, numpy as np\n"
+        "from loadramp.sim.engine import simulate\nfrom loadramp.sim.profiles import PROFILES\n"
         "t, _ = simulate(PROFILES['kv-limited'], np.arange(200) * 0.02, 500, 60, np.random.default_rng(3),"
         " blocks=[['a', 'b', str(i)] for i in range(200)]); print(zlib.crc32(t.event_s.tobytes()))"
     )
