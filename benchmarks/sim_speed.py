@@ -37,7 +37,7 @@ def main() -> None:
     print(f"{platform.machine()}, Python {platform.python_version()}, {7 * STEP_S / 60:.0f} simulated minutes")
     print(f"{'scenario':22}{'ceiling':>9}{'requests':>10}{'tokens':>11}{'engine s':>10}{'table s':>9}")
     chat = Lengths(500, 0.6, 200, 0.6, prompt_max=2500, output_max=1200)
-    cases = [("compute", COMPUTE, chat)]
+    cases = [("compute", COMPUTE, Lengths(400, 0.6, 150, 0.6, prompt_max=2500, output_max=1200))]
     cases += [(name, PROFILES[name], chat) for name in PROFILES if name != "cpu-tiny"]
     cases.append(("with a draft of 3", replace(PROFILES["h100-8b"], draft_tokens=3), chat))
     cases += [(f"population {i}", *random_profile(np.random.default_rng(i))) for i in range(5)]
