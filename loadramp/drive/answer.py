@@ -139,19 +139,21 @@ class Answer:
             self.error = error
 
     def _count(self, usage: Usage, event: Event) -> int:
-        """Keep the last usable figures; returns the completion tokens that this event says, ``UNKNOWN`` without."""
+        """Keep the last usable figures; returns the completion tokens so far where this event says them of its one
+        choice, else ``UNKNOWN``."""
         if usage.prompt is not None:
             self._prompt = usage
         output = usage.output
         if output is None:
             return UNKNOWN
+        of_one = len(event.choices or ()) == 1 and not self.whole
         if output or self._counted is None:
             self._counted = usage
-            self._summed = not event.choices
+            self._summed = not of_one
             for choice in event.choices or ():
                 if isinstance(choice.index, int):
                     self._per_choice[choice.index] = output
-        return output
+        return output if of_one else UNKNOWN
 
     def fill(self, record: Record) -> None:
         """Write everything but the verdict into ``record``."""

@@ -95,7 +95,7 @@ class Exchange:
         self._held, self._held_s = [], []
         feed_data = None if self.over else self._parser.feed_data
         if feed_data is None:
-            self.reusable = False  # bytes behind the end of the response: the two ends disagree
+            self.reusable = False
             return
         if not self.began:
             self.began = True
@@ -186,10 +186,17 @@ class Exchange:
 
     # -- what the parser calls
 
+    def on_message_begin(self) -> None:
+        if self.over:
+            self.reusable = False  # bytes behind the end of the response: the two ends disagree
+
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._headers[name.lower()] = value
+        if not self.over:
+            self._headers[name.lower()] = value
 
     def on_headers_complete(self) -> None:
+        if self.over:
+            return
         status = self._parser.get_status_code()
         self._interim = 100 <= status < 200 and status != 101  # 100 Continue, 103 Early Hints: the reply is to come
         if self._interim:
@@ -223,8 +230,8 @@ class Exchange:
 
     def on_message_complete(self) -> None:
         if self.over:
-            self.reusable = False
-        elif self._interim:
+            return
+        if self._interim:
             self._interim = False
         else:
             self.reusable = self._parser.should_keep_alive()
