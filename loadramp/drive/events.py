@@ -185,7 +185,7 @@ def text_of(value: Any, *, thoughts: bool = True) -> str:
     if isinstance(value, list):
         return "".join(text_of(part, thoughts=thoughts) for part in value)
     if isinstance(value, dict):
-        if not thoughts and value.get("type") in {"thinking", "reasoning", "reasoning_text"}:
+        if not thoughts and value.get("type") in ("thinking", "reasoning", "reasoning_text"):
             return ""
         for key in ("text", "content", "thinking", "summary", "refusal", "data"):
             if value.get(key):
@@ -234,12 +234,12 @@ def finishes(event: Event) -> list[tuple[int, str]]:
             if (reason := reason_of(choice.finish_reason))
         ]
     reply = final_response(event)
-    if reply is None or reply.status in {None, "failed", "in_progress", "queued"}:
+    if reply is None or reply.status in (None, "failed", "in_progress", "queued"):
         return []
     if reply.status != "incomplete":
         return [(0, "stop" if reply.status == "completed" else str(reply.status))]
     why = reply.incomplete_details.get("reason") if isinstance(reply.incomplete_details, dict) else None
-    return [(0, "length" if why in {None, "max_output_tokens", "max_tokens"} else str(why))]
+    return [(0, "length" if why in (None, "max_output_tokens", "max_tokens") else str(why))]
 
 
 def reason_of(value: Any) -> str:
@@ -260,7 +260,7 @@ def final_response(event: Event) -> Event | None:
     """The response object of a closing event (or of a whole reply) of the responses API."""
     if event.object == "response" and event.choices is None:
         return event
-    closing = {"response.completed", "response.incomplete", "response.failed", "response.cancelled"}
+    closing = ("response.completed", "response.incomplete", "response.failed", "response.cancelled")
     if event.type in closing and isinstance(event.response, dict):
         return _loose(event.response)
     return None

@@ -93,10 +93,10 @@ class Exchange:
             return
         held, stamps = self._held, self._held_s
         self._held, self._held_s = [], []
-        feed_data = None if self.over else self._parser.feed_data
-        if feed_data is None:
+        if self.over:
             self.reusable = False
             return
+        feed_data = self._parser.feed_data
         if not self.began:
             self.began = True
             self._head_s = stamps[0]

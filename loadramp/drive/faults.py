@@ -10,6 +10,7 @@ from typing import Any
 from loadramp.drive.events import Event, final_response, reason_of
 from loadramp.record.types import ErrorKind
 
+_WORDLESS = "error without a message"
 _KINDS: dict[str, ErrorKind] = {
     "ConnectError": "connect",
     "ConnectTimeout": "connect",
@@ -28,6 +29,11 @@ def error_of(event: Event, name: bytes = b"") -> str | None:
         event: the data.
         name: the event's SSE name; an event called ``error`` is one whatever its data.
     """
+    said = _reported(event, name)
+    return _WORDLESS if said == "" else said
+
+
+def _reported(event: Event, name: bytes) -> str | None:
     if event.error:
         return words(event.error)
     for choice in event.choices or ():
@@ -39,9 +45,9 @@ def error_of(event: Event, name: bytes = b"") -> str | None:
         reply = final_response(event)
         return words(reply.error if reply is not None and reply.error else "the response failed")
     said = event.detail or event.message
-    marked = name == b"error" or "error" in {event.type, event.object}
+    marked = name == b"error" or "error" in (event.type, event.object)
     if event.choices is None and (marked or event.detail or (event.message and (event.code or event.status))):
-        return words({"message": said, "type": event.type, "code": event.code} if said else "error without a message")
+        return words({"message": said, "type": event.type, "code": event.code} if said else _WORDLESS)
     return None
 
 
@@ -57,7 +63,7 @@ def words(error: Any, limit: int = 400) -> str:
             said = words(error[key], limit)
             break
     else:
-        said = "error without a message"
+        said = _WORDLESS
     place = error.get("loc")
     if isinstance(place, list | tuple):
         said = f"{'.'.join(map(str, place))}: {said}"
