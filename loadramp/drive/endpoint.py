@@ -174,7 +174,7 @@ def _headers(target: Target, env: Mapping[str, str], user: str) -> tuple[dict[st
         headers[name] = value
         secret = _SECRET_NAME.search(name) or len(value) >= _LONG
         if secret and name.lower() not in _PLAIN_HEADERS:
-            secrets |= {value, value.rpartition(" ")[2]}
+            secrets |= {value, value.rpartition(" ")[2], *re.findall(r"=([^;,\s]{4,})", value)}
     for name, value in headers.items():
         if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name):
             raise ScenarioError(f"[target] headers: {name!r} is not a header name")
