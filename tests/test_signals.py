@@ -96,6 +96,9 @@ def test_a_deficit_is_more_than_a_burst_at_the_end() -> None:
     assert not deficit(9.0, 10.0, 60.0)
     assert not deficit(1.2, 1.45, 60.0)  # 15 of 87 requests: a burst explains it
     assert deficit(0.7, 1.45, 60.0)
+    assert not deficit(8.0, 10.0, 60.0, gap_cv=3.0)  # 120 of 600, and bursts of cv 3 make 147
+    assert signals.variation(np.arange(100.0)) == 0.0
+    assert signals.variation(np.arange(3.0)) == 1.0
 
 
 def test_slope_and_its_p_value_are_those_of_the_textbook() -> None:

@@ -114,10 +114,20 @@ def server_queue(samples: Sequence[Sample], window_s: tuple[float, float]) -> Si
     return Sign("server_queue", last > limit, {"last": last, "limit": limit})
 
 
-def deficit(throughput_rps: float, rate_rps: float, length_s: float) -> bool:
-    """Throughput below 0.85 of the arrivals, and short by more than a burst explains: 2 sqrt(A) requests."""
+def deficit(throughput_rps: float, rate_rps: float, length_s: float, gap_cv: float = 1.0) -> bool:
+    """Throughput below 0.85 of the arrivals, and short by more than a late burst explains.
+
+    That is 2 standard deviations of the number of arrivals A: 2 cv sqrt(A), cv that of the gaps between arrivals.
+    """
     short = (rate_rps - throughput_rps) * length_s
-    return throughput_rps < DEFICIT_RATIO * rate_rps and short > 2.0 * float(np.sqrt(rate_rps * length_s))
+    noise = 2.0 * max(gap_cv, 1.0) * float(np.sqrt(rate_rps * length_s))
+    return throughput_rps < DEFICIT_RATIO * rate_rps and short > noise
+
+
+def variation(due_s: Floats) -> float:
+    """Coefficient of variation of the gaps between arrivals (1: Poisson); 1 when there are too few to say."""
+    gaps_s = np.diff(np.sort(due_s))
+    return float(gaps_s.std() / gaps_s.mean()) if len(gaps_s) >= 20 and gaps_s.mean() > 0.0 else 1.0
 
 
 def totals(samples: Sequence[Sample], window_s: tuple[float, float]) -> Floats:

@@ -1,0 +1,149 @@
+"""Whole ramps on simulated engines of known capacity, driven by the product's own ramp: what knee.py counts."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadramp.judge import steady
+from loadramp.judge.ceiling import ceiling
+from loadramp.judge.curve import fold
+from loadramp.plan.arrivals import gamma, poisson
+from loadramp.plan.ramps import RAMPS
+from loadramp.record.types import Row, Step
+from loadramp.sim.engine.offline import Offline, capacity_rps
+from loadramp.sim.profiles import Lengths, Profile, Stall, random_profile
+
+CASES = {
+    "population": "random engines, limited by sequences, KV blocks or budget; Poisson arrivals",
+    "no chunked prefill": "prompts go whole and alone",
+    "1024 sequences": "limits and costs as of one H100",
+    "kv bound": "an eighth of the KV blocks",
+    "hiccups": "150 ms every 20 s",
+    "stalls": "3 s every 2 min",
+    "bursty": "gamma arrivals, cv 3",
+}
+SLOWEST_RPS, FASTEST_RPS = 2.0, 100.0
+"""Engines of another capacity are passed over: a ramp from 1 req/s has nothing to climb there, or takes too long."""
+
+
+@dataclass(slots=True)
+class Ramp:
+    """What one ramp found, and the truth beside it."""
+
+    case: str
+    seed: int
+    capacity_rps: float
+    rows: list[Row] = field(default_factory=list)
+    climb_s: float = 0.0
+    total_s: float = 0.0
+
+    @property
+    def steps(self) -> list[Row]:
+        return [row for row in self.rows if row["role"] == "step"]
+
+
+def engine_of(case: str, seed: int) -> tuple[Profile, Lengths]:
+    """The engine and workload of one seed."""
+    profile, lengths = random_profile(np.random.default_rng([seed, 0]))
+    if case == "no chunked prefill":
+        profile = replace(profile, chunked_prefill=False)
+    elif case == "1024 sequences":
+        profile = replace(Profile(), max_model_len=profile.max_model_len)
+    elif case == "kv bound":
+        profile = replace(profile, max_num_seqs=1024, kv_blocks=max(1100, profile.kv_blocks // 8))
+    elif case == "hiccups":
+        profile = replace(profile, stalls=(Stall(every_s=20.0, duration_s=0.15),))
+    elif case == "stalls":
+        profile = replace(profile, stalls=(Stall(every_s=120.0, duration_s=3.0),))
+    return profile, lengths
+
+
+@dataclass(slots=True)
+class Bench:
+    """An engine that is offered one step after the other, as a conductor would."""
+
+    profile: Profile
+    lengths: Lengths
+    seed: int
+    cv: float = 1.0
+    now_s: float = 0.0
+    chance: dict[str, np.random.Generator] = field(init=False)
+    engine: Offline = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.chance = {
+            name: np.random.default_rng([self.seed, k]) for k, name in enumerate(("", "arrivals", "lengths"))
+        }
+        self.engine = Offline(self.profile, np.random.default_rng([self.seed, 9]))
+
+    def offer(self, rate_rps: float, seconds: float, step: int) -> None:
+        rng = self.chance["arrivals"]
+        drawn = poisson(rate_rps, seconds, rng) if self.cv == 1.0 else gamma(rate_rps, seconds, rng, cv=self.cv)
+        prompt, output = self.lengths.draw(self.chance["lengths"], len(drawn))
+        self.engine.offer(self.now_s + drawn, prompt, output, step=step)
+        self.now_s += seconds
+        self.engine.run(self.now_s)
+
+    def drain(self, longest_s: float) -> None:
+        """No new load until all is answered."""
+        until_s = self.now_s + longest_s
+        while self.now_s < until_s and self.engine.table().in_flight.any():
+            self.now_s += 5.0
+            self.engine.run(self.now_s)
+
+    def latest_e2e_s(self) -> NDArray[np.float64]:
+        table = self.engine.table()
+        latest = np.argsort(table.stream_end_s[table.ok])[-500:]
+        return np.asarray(table.e2e_s[table.ok][latest], dtype=np.float64)
+
+    def measure(self, step: Step, before: Sequence[Row]) -> Row:
+        self.offer(step.rate_rps or 0.0, step.end_s - step.begin_s, step.index)
+        table = self.engine.table()
+        recent = table.select(table.done_s >= step.begin_s)
+        base_s = before[0]["ttft_p50_s"] if before else None
+        samples = [s for s in self.engine.samples if s.t_s >= step.begin_s]
+        row = fold(step, recent, samples=samples, base_ttft_p50_s=base_s, now_s=self.now_s)
+        row["overloaded"] = False
+        row["ceiling_rps"] = ceiling([*before, row]).rate_rps
+        return row
+
+
+def ramp(case: str, seed: int, measure_s: float, soak_s: float, share: float | None = None) -> Ramp | None:
+    """One ramp of the default kind; None when the engine's capacity is out of range.
+
+    Args:
+        case: a key of CASES.
+        seed: of engine, workload and all chance.
+        measure_s: measured part of each step.
+        soak_s: length of the confirmation soak; 0: none.
+        share: the ramp ends at this share of the capacity; None: when it has found the ceiling.
+    """
+    profile, lengths = engine_of(case, seed)
+    try:
+        capacity = capacity_rps(profile, lengths, np.random.default_rng([seed, 5]))
+    except (ValueError, AssertionError):
+        return None
+    if not SLOWEST_RPS <= capacity <= FASTEST_RPS:
+        return None
+    bench = Bench(profile, lengths, seed, 3.0 if case == "bursty" else 1.0)
+    top = 1024.0 if share is None else share * capacity
+    start = 1.0 if share is None else top / 2.0 ** np.floor(np.log2(top)) if top >= 1.0 else top
+    return _climb(Ramp(case, seed, capacity), bench, float(start), float(top), measure_s, soak_s)
+
+
+def _climb(out: Ramp, bench: Bench, start_rps: float, max_rps: float, measure_s: float, soak_s: float) -> Ramp:
+    bench.offer(start_rps, max(30.0, 50.0 / start_rps), -1)
+    while isinstance(
+        step := RAMPS["ceiling"](out.rows, start_rps=start_rps, max_rps=max_rps * 1.0001, soak_s=soak_s), Step
+    ):
+        if step.role == "soak" and out.rows[-1]["role"] == "step":
+            out.climb_s = bench.now_s
+            bench.drain(120.0)
+        seconds = step.measure_s or measure_s
+        warmup_s = steady.warmup_s(bench.latest_e2e_s(), seconds)
+        timed = replace(step, begin_s=bench.now_s, warmup_s=warmup_s, measure_s=seconds)
+        out.rows.append(bench.measure(timed, out.rows))
+    out.climb_s, out.total_s = out.climb_s or bench.now_s, bench.now_s
+    return out
