@@ -133,7 +133,7 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=2)
     args = parser.parse_args()
     print(
-        f"# python {platform.python_version()}, seeds from {args.seed}, steps of {args.measure:g} s, soak {args.soak:g} s"
+        f"# python {platform.python_version()}, seeds from {args.seed}, steps {args.measure:g} s, soak {args.soak:g} s"
     )
     jobs = [(case, args.seed + k, args.measure, args.soak, None) for case in CASES for k in range(args.ramps)]
     quiet = [
