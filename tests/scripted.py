@@ -10,6 +10,7 @@ import asyncio
 import json
 import selectors
 import socket
+import ssl
 import struct
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
@@ -174,10 +175,11 @@ class Scripted:
         self.requests.append(Request(now_s, head.decode("latin-1"), parsed, connection))
         return self.scripts[min(len(self.requests), len(self.scripts)) - 1]
 
-    async def serve(self) -> tuple[asyncio.Server, str]:
+    async def serve(self, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1") -> tuple[asyncio.Server, str]:
         """On a real socket. Returns the server and its base URL."""
-        server = await asyncio.start_server(self._serve_one, "127.0.0.1", 0)
-        return server, f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        server = await asyncio.start_server(self._serve_one, host, 0, ssl=tls)
+        port = server.sockets[0].getsockname()[1]
+        return server, f"{'http' if tls is None else 'https'}://{f'[{host}]' if ':' in host else host}:{port}"
 
     async def _serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

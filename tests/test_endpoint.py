@@ -143,7 +143,8 @@ def test_no_secret_survives_in_any_text() -> None:
         [
             KEY, "canary-user:canary%2Fpass", "canary/pass", "canary%2Fpass", "canary-query-1", "ab12",
             "canary-header-1", "canary-long-value-000", "canary-cookie", "canary-inner", "canary-proxypass",
-            endpoint.headers["Authorization"], "http://canary-user:canary%2Fpass@h:8000/v1", "socks://any:one@host", endpoint.address("chat"),
+            endpoint.headers["Authorization"], "http://canary-user:canary%2Fpass@h:8000/v1",
+            "socks://any:one@host", endpoint.address("chat"),
         ]
     )  # fmt: skip
     left = endpoint.redact(text)

@@ -73,6 +73,10 @@ class Endpoint:
         plain = f"{self.root}/{api}" if api in {"health", "metrics"} else self.base + _PATHS.get(api, f"/{api}")
         return f"{plain}?{self.query}" if self.query else plain
 
+    def shown(self, api: str) -> str:
+        """The URL of an API fit to print."""
+        return f"{'https' if self.tls else 'http'}://{self.authority}{self.path(api).partition('?')[0]}"
+
     def address(self, api: str) -> str:
         """The whole URL of an API, query included: for sending, not for printing."""
         return f"{'https' if self.tls else 'http'}://{self.authority}{self.path(api)}"

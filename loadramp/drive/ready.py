@@ -17,7 +17,7 @@ from loadramp.drive.endpoint import Endpoint
 from loadramp.drive.faults import error_words, fault_of
 from loadramp.drive.replies import status_words
 from loadramp.plan.scenario import Target
-from loadramp.registry import ScenarioError
+from loadramp.registry import CannotMeasure, ScenarioError
 
 CALL_TIMEOUT_S = 5.0
 POLL_S = 0.5
@@ -25,7 +25,7 @@ _NOT_YET = {408, 425, 429, 500, 502, 503, 504}
 _NOT_HERE = {404, 405, 501}
 
 
-class Unreachable(Exception):  # noqa: N818  # the name says what is the case
+class Unreachable(CannotMeasure):
     """The server cannot be used: its address, the last error and its class, secrets taken out. Exit code 1."""
 
 
@@ -105,11 +105,11 @@ async def list_models(target: Target, endpoint: Endpoint) -> tuple[str, ...]:
         try:
             reply = await http.get(endpoint.address("models"))
         except httpx.HTTPError as error:
-            raise Unreachable(endpoint.redact(f"{endpoint.url}/models: {fault_of(error)[1]}")) from None
+            raise Unreachable(endpoint.redact(f"{endpoint.shown('models')}: {fault_of(error)[1]}")) from None
     found = _ids(reply)
     if reply.status_code != 200 or found is None:
         said = _words(reply) if reply.status_code != 200 else "no list of models"
-        raise Unreachable(endpoint.redact(f"{endpoint.url}/models: {said}"))
+        raise Unreachable(endpoint.redact(f"{endpoint.shown('models')}: {said}"))
     return found
 
 
@@ -126,7 +126,7 @@ def choose_model(target: Target, listed: tuple[str, ...]) -> str:
 async def _look(http: httpx.AsyncClient, target: Target, endpoint: Endpoint, timeout_s: float) -> _Look:
     replies: dict[str, httpx.Response] = {}
     for api in ("health", "models"):
-        where = f"{endpoint.url}/models" if api == "models" else f"{endpoint.url} (health)"
+        where = endpoint.shown(api)
         try:
             reply = await http.get(endpoint.address(api), timeout=timeout_s)
         except httpx.HTTPError as error:
@@ -139,7 +139,7 @@ async def _look(http: httpx.AsyncClient, target: Target, endpoint: Endpoint, tim
 
 
 def _judge(target: Target, endpoint: Endpoint, health: int, models: httpx.Response) -> _Look:
-    status, where = models.status_code, f"{endpoint.url}/models"
+    status, where = models.status_code, endpoint.shown("models")
     notes = [] if 200 <= health < 300 else [f"no health check here (HTTP {health})"]
     listed = _ids(models)
     if status == 200 and listed is not None:
