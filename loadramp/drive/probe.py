@@ -118,7 +118,7 @@ async def _one_by_one(ask: Callable[[frozenset[str]], Any], fields: frozenset[st
     """The largest set that passes when fields are added singly to none of them, and the record of its request."""
     taken, record = fields - OPTIONAL_FIELDS, plain
     for name in ("include_usage", "continuous_usage_stats", "ignore_eos", "min_tokens"):
-        if name in fields:
+        if name in fields and (name != "continuous_usage_stats" or "include_usage" in taken):
             tried = await ask(taken | {name})
             if tried.http_status not in {400, 422}:
                 taken, record = taken | {name}, tried
