@@ -1,13 +1,281 @@
-"""The commands: parse, call, print. No logic lives here."""
+"""The commands: parse, call, print. No logic lives here, and heavy libraries are imported inside the commands."""
 
 from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import click
 
 from loadramp import __version__
+from loadramp.registry import CannotMeasure, ScenarioError
+
+COULD_NOT_MEASURE, USAGE, INTERRUPTED = 1, 2, 130
+
+EPILOG = (
+    "Exit codes: 0 pass, or measured and no gate was asked; 1 could not measure; 2 usage or scenario error; "
+    "3 inconclusive or void; 99 a threshold, SLO or comparison failed; 130/143 interrupted, partial results saved."
+)
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, package_name="loadramp")
-def main() -> None:
-    """Ramp load testing for LLM serving: how much it takes, what breaks first, and how sure."""
+def _scenario_argument() -> click.Parameter:
+    return click.Argument(["scenario"], type=click.Path(path_type=Path))
+
+
+def _target_options() -> list[click.Parameter]:
+    return [
+        click.Option(["--base-url"], help="Endpoint, with or without /v1. Default: OPENAI_BASE_URL."),
+        click.Option(["--model"], help="Model name. Default: the only one the server lists."),
+        click.Option(
+            ["--api-key-env"], metavar="NAME", help="Variable that holds the API key. Default: OPENAI_API_KEY."
+        ),
+        click.Option(["--header"], multiple=True, metavar="K=V", help="Extra request header; may be repeated."),
+        click.Option(["--ca-file"], help="Certificate authorities to trust."),
+        click.Option(["--insecure"], is_flag=True, help="Do not verify the server's certificate."),
+        click.Option(["--yes-i-may-load-test"], metavar="HOST", help="Needed for a public host: its name once more."),
+    ]
+
+
+def _scenario_options() -> list[click.Parameter]:
+    return [
+        click.Option(
+            ["--set", "overrides"], multiple=True, metavar="TABLE.KEY=VALUE", help="Override a key; may be repeated."
+        )
+    ]
+
+
+def _output_options() -> list[click.Parameter]:
+    return [
+        click.Option(["--json", "as_json"], is_flag=True, help="One JSON document on stdout; words go to stderr."),
+        click.Option(["--quiet"], is_flag=True, help="No progress."),
+    ]
+
+
+def _run_options() -> list[click.Parameter]:
+    return [
+        click.Option(["--out"], type=click.Path(path_type=Path), default=Path("reports"), help="Where runs are put."),
+        click.Option(["--save-text"], is_flag=True, help="Keep the answers' text in the records."),
+        click.Option(["--yes"], is_flag=True, help="Do not ask before a large run."),
+    ]
+
+
+def run(scenario: Path, *, as_json: bool, quiet: bool, yes: bool, **options: Any) -> int:
+    """Ramp an endpoint as SCENARIO says, find what it takes, write the report.
+
+    SCENARIO is a TOML file, or the name of one that ships (demo, chat, ...).
+    """
+    from loadramp import launch
+
+    chosen = launch.Options(**options)
+    read = launch.read_scenario(scenario, chosen.overrides)
+    if sys.stdin.isatty() and not yes and not as_json:
+        _ask(read, chosen)
+    return _ramp(read, chosen, as_json, quiet)
+
+
+def plan(scenario: Path, *, overrides: Sequence[str], as_json: bool, quiet: bool) -> int:
+    """Show what SCENARIO would send, without sending anything: steps, requests, tokens, minutes."""
+    from loadramp import launch
+    from loadramp.plan.preview import foresee
+    from loadramp.report.preview import preview_document, preview_table
+
+    read = launch.read_scenario(scenario, overrides)
+    steps = list(foresee(read))
+    click.echo(_strict(preview_document(read, steps)) if as_json else preview_table(read, steps))
+    return 0
+
+
+def probe(
+    *,
+    prompt: str,
+    max_tokens: int,
+    api: Any,
+    via: Any,
+    stream: bool,
+    idle_timeout: float | None,
+    first_timeout: float | None,
+    timeout: float | None,
+    show_text: bool,
+    as_json: bool,
+    quiet: bool,
+    **options: Any,
+) -> int:
+    """Send ONE request and print everything that was measured of it."""
+    import asyncio
+    import time
+
+    from loadramp import launch
+    from loadramp.drive.probe import probe as send
+    from loadramp.drive.probe import probe_document
+    from loadramp.plan.scenario import Target
+    from loadramp.report.probe import probe_words
+
+    limits: dict[str, Any] = {"idle_timeout_s": idle_timeout, "first_timeout_s": first_timeout, "timeout_s": timeout}
+    given = {key: seconds for key, seconds in limits.items() if seconds is not None}
+    target = launch.target_of(Target(api=api, via=via, stream=stream, **given), launch.Options(**options))
+    record = asyncio.run(
+        send(target, prompt=prompt, output_tokens=max_tokens, clock=time.monotonic, save_text=show_text)
+    )
+    document = probe_document(record)
+    click.echo(_strict(document) if as_json else probe_words(document))
+    return 0 if record.ok else COULD_NOT_MEASURE
+
+
+def report(run_dir: Path, *, as_json: bool, quiet: bool) -> int:
+    """Judge the run in RUN_DIR anew from its records and write its report again."""
+    from loadramp import launch
+
+    return _show(launch.write_report(run_dir), as_json)
+
+
+def simulate(*, host: str, port: int, profile: str, model: str, seed: int, fault: Any, api_key_env: str | None) -> int:
+    """Serve the built-in simulator of a vLLM server until interrupted."""
+    from loadramp import practise
+
+    if "list" in {profile, *fault}:
+        click.echo(practise.listing())
+        return 0
+    practise.simulate(host, port, profile, model, seed, fault, api_key_env, click.echo)
+    return 0
+
+
+def demo(*, out: Path, as_json: bool, quiet: bool) -> int:
+    """A whole ramp against the built-in simulator, in under three minutes: no server, no GPU."""
+    from loadramp import launch, practise
+
+    with practise.simulator() as base_url:
+        read = launch.read_scenario(Path("demo"))
+        return _ramp(read, launch.Options(base_url=base_url, out=out), as_json, quiet)
+
+
+def _ramp(scenario: Any, options: Any, as_json: bool, quiet: bool) -> int:
+    import asyncio
+
+    from loadramp import launch
+    from loadramp.screen import watching
+
+    with watching(quiet) as (say, watch):
+        finished = asyncio.run(launch.ramp(scenario, options, say, watch, argv=sys.argv[1:]))
+    return _show(finished, as_json)
+
+
+def _show(finished: Any, as_json: bool) -> int:
+    """The answer: JSON for programs; a table, the sentence and the report's path for people."""
+    from loadramp.report import terminal_table, verdict_document
+
+    run, code = finished.run, finished.exit_code
+    if as_json:
+        click.echo(_strict(verdict_document(run)))
+    else:
+        from rich.console import Console
+
+        Console(highlight=False).print(terminal_table(run))
+        click.echo(f"\nreport: {Path(run.path) / 'report.html'}")
+    return int(code)
+
+
+def _ask(scenario: Any, options: Any) -> None:
+    from loadramp import launch
+    from loadramp.drive.endpoint import endpoint_of
+    from loadramp.plan.preview import foresee
+    from loadramp.report.preview import preview_table
+
+    host = endpoint_of(launch.with_target(scenario, options).target).host
+    if host not in {"127.0.0.1", "localhost", "::1"}:
+        click.echo(preview_table(scenario, list(foresee(scenario))), err=True)
+        click.confirm(f"Load {host}?", default=True, abort=True, err=True)
+
+
+def _strict(document: Any) -> str:
+    import json
+
+    return json.dumps(document, indent=1, allow_nan=False)
+
+
+def _commands() -> list[click.Command]:
+    run_dir = click.Argument(["run_dir"], type=click.Path(path_type=Path))
+    out = click.Option(["--out"], type=click.Path(path_type=Path), default=Path("reports"), help="Where runs are put.")
+    return [
+        _command(
+            run, _scenario_argument(), *_target_options(), *_scenario_options(), *_run_options(), *_output_options()
+        ),
+        _command(plan, _scenario_argument(), *_scenario_options(), *_output_options()),
+        _command(probe, *_target_options(), *_probe_options(), *_output_options()),
+        _command(report, run_dir, *_output_options()),
+        _command(simulate, *_simulate_options()),
+        _command(demo, out, *_output_options()),
+    ]
+
+
+def _probe_options() -> list[click.Parameter]:
+    return [
+        click.Option(["--prompt"], default="Say hello.", show_default=True),
+        click.Option(["--max-tokens"], type=click.IntRange(1), default=64, show_default=True),
+        click.Option(["--api"], type=click.Choice(["chat", "completions", "responses"]), default="chat"),
+        click.Option(["--via"], type=click.Choice(["direct", "httpx", "openai"]), default="direct"),
+        click.Option(["--stream/--no-stream"], default=True),
+        click.Option(["--idle-timeout"], type=click.FloatRange(0, min_open=True), help="Seconds between two tokens."),
+        click.Option(["--first-timeout"], type=click.FloatRange(0, min_open=True), help="Seconds to the first token."),
+        click.Option(["--timeout"], type=click.FloatRange(0, min_open=True), help="Seconds for the whole answer."),
+        click.Option(["--show-text"], is_flag=True, help="Print the answer too."),
+    ]
+
+
+def _simulate_options() -> list[click.Parameter]:
+    return [
+        click.Option(["--host"], default="127.0.0.1", show_default=True),
+        click.Option(["--port"], type=click.IntRange(0, 65535), default=8000, show_default=True),
+        click.Option(["--profile"], default="small", show_default=True, help="Named cost model; 'list' shows them."),
+        click.Option(["--model"], default="sim", show_default=True),
+        click.Option(["--seed"], type=int, default=0, show_default=True),
+        click.Option(["--fault"], multiple=True, metavar="KEY=VALUE", help="Switch a fault on; 'list' shows them."),
+        click.Option(["--api-key-env"], metavar="NAME", help="Demand the key that this variable holds."),
+    ]
+
+
+def _command(function: Any, *params: click.Parameter) -> click.Command:
+    return click.Command(
+        function.__name__.replace("_", "-"),
+        callback=function,
+        params=list(params),
+        help=function.__doc__,
+        epilog=EPILOG,
+    )
+
+
+cli = click.Group(
+    "loadramp",
+    commands=_commands(),
+    help="Ramp load testing for LLM serving: how many requests a second, what breaks first, and how sure.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=EPILOG,
+)
+click.version_option(__version__, prog_name="loadramp")(cli)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The entry point: errors become one line on stderr and an exit code."""
+    try:
+        sys.exit(cli.main(arguments, prog_name="loadramp", standalone_mode=False))
+    except click.exceptions.Abort:
+        sys.exit(INTERRUPTED)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except click.exceptions.Exit as leaving:
+        sys.exit(leaving.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    except OSError as error:  # the disk, or a file
+        _complain(error, COULD_NOT_MEASURE)
+    except ScenarioError as error:
+        _complain(error, USAGE)
+    except CannotMeasure as error:
+        _complain(error, COULD_NOT_MEASURE)
+
+
+def _complain(error: Exception, code: int) -> None:
+    click.echo(f"loadramp: {error}", err=True)
+    sys.exit(code)

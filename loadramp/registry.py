@@ -19,6 +19,10 @@ class ScenarioError(ValueError):
     """The scenario, an option or a command line is wrong: names the place and what is allowed. Exit code 2."""
 
 
+class CannotMeasure(RuntimeError):  # noqa: N818 (says what is the case)
+    """The endpoint, the disk, a worker or a limit of this machine is in the way. Exit code 1."""
+
+
 @dataclass(slots=True, frozen=True)
 class Choice:
     """A function picked by kind, with its options bound: what a ``kind`` table becomes."""

@@ -49,6 +49,8 @@ class Share:
     precise: bool = True
     held: int = 0
     """Requests that ``max_rps`` or ``max_in_flight`` kept back, or that came too late to be sent."""
+    failure: str = ""
+    """What broke in here; empty while nothing did."""
     _ends: _Ends = field(default_factory=_Ends)
     _users: int = 0
     _user_tasks: int = 0
@@ -137,11 +139,11 @@ class Share:
 
     def _launch(self, arrival: Arrival, request: bytes) -> None:
         late_s = self._now_s() - arrival.due_s
-        limit = -(-self.scenario.pace.max_in_flight // self.of)
+        most = self.scenario.pace.max_in_flight
         if late_s > GIVE_UP_S:
             self._drop(arrival, f"not sent: the client was {late_s:.1f} s late")
-        elif len(self._sending) >= limit:
-            self._drop(arrival, f"not sent: {self.scenario.pace.max_in_flight} requests in flight (max_in_flight)")
+        elif most is not None and len(self._sending) >= -(-most // self.of):
+            self._drop(arrival, f"not sent: {most} requests in flight (max_in_flight)")
         else:
             self._keep(self._sending, self._send(arrival, request))
 
@@ -179,6 +181,13 @@ class Share:
         task = asyncio.get_running_loop().create_task(coroutine)
         tasks.add(task)
         task.add_done_callback(tasks.discard)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """A pacer or a user that broke must end the run: half the load under the whole one's name is a wrong number."""
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self.failure = self.failure or f"{type(error).__name__}: {error}"
 
     def _now_s(self) -> float:
         return self.clock() - self.t0_s

@@ -30,7 +30,7 @@ class Vitals:
     _gc_began_s: float = 0.0
     _cpu_s: float = 0.0
     _at_s: float = 0.0
-    _before: tuple[int, int, int] = (0, 0, 0)
+    _before: tuple[int, ...] = (0, 0, 0, 0, 0)
     _task: asyncio.Task[None] | None = field(default=None)
 
     def start(self) -> None:
@@ -48,12 +48,15 @@ class Vitals:
         """What happened since the last sample.
 
         Args:
-            counts: the client's counts: ``sent finished tokens in_flight waiting``.
+            counts: the client's: ``sent finished tokens in_flight waiting late_reads``, totals so far.
             held: requests kept back so far.
         """
         now_s, cpu_s = self.clock(), _cpu_seconds()
         wall_s = max(now_s - self._at_s, 1e-9)
-        sent, finished, tokens = counts.sent, counts.finished, counts.tokens
+        totals = (counts.sent, counts.finished, counts.tokens, held, counts.late_reads)
+        sent, finished, tokens, held, late_reads = (
+            now - before for now, before in zip(totals, self._before, strict=True)
+        )
         taken = ClientSample(
             t_s=now_s - self.t0_s,
             worker=self.worker,
@@ -62,13 +65,14 @@ class Vitals:
             gc_pause_s=self._gc_s,
             in_flight=counts.in_flight,
             waiting=counts.waiting,
-            sent=sent - self._before[0],
-            finished=finished - self._before[1],
-            tokens=tokens - self._before[2],
+            sent=sent,
+            finished=finished,
+            tokens=tokens,
             held=held,
+            late_reads=late_reads,
         )
         self._lag_s, self._gc_s, self._cpu_s, self._at_s = 0.0, 0.0, cpu_s, now_s
-        self._before = (sent, finished, tokens)
+        self._before = totals
         return taken
 
     async def _tick(self) -> None:

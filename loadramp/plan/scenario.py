@@ -93,7 +93,8 @@ class Pace:
     """Load offered after the last step while its requests finish; None: their p99 end-to-end time, at most 60 s."""
     max_requests: Count | None = None
     max_minutes: Positive | None = None
-    max_in_flight: Count = 20_000
+    max_in_flight: Count | None = None
+    """A request beyond it is recorded as failed, and the step is void. None: as many as files may be open."""
     max_error_ratio: Ratio = 0.01
     """A step above it ends the ramp."""
 

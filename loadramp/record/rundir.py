@@ -19,11 +19,12 @@ import msgspec
 from loadramp.record.codec import decode_lines
 from loadramp.record.table import Run, Table
 from loadramp.record.types import Check, ClientSample, Estimate, Record, Sample, Step
+from loadramp.registry import ScenarioError
 
 SCHEMA = 1
 
 
-class RunDirError(ValueError):
+class RunDirError(ScenarioError):
     """The directory is not a run, or is of a schema this version does not read."""
 
 

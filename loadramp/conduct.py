@@ -1,0 +1,285 @@
+"""The loop that owns a run: a ramp proposes the next step, a fleet sends it, records fold into a row of the curve.
+
+What is decided while the run goes on is decided here, from rows; all of it is decided again from the files by
+``assess`` when a report is made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+
+from loadramp.assess import mark_dead, row_of, three_numbers
+from loadramp.judge import steady
+from loadramp.plan.preview import settle_s
+from loadramp.plan.scenario import Scenario
+from loadramp.plan.schedule import plan_step
+from loadramp.record.rundir import RecordTail, RunDir, plain
+from loadramp.record.table import Table
+from loadramp.record.types import ClientSample, Record, Row, Sample, Step, Stop
+
+LEAD_S = 0.05
+"""A step is announced this long before it begins, so that every worker has heard of it."""
+EPSILON_S = 1e-6
+"""Less than this is no time: sums of floats do not meet exactly."""
+DRAIN_LIMIT_S = 120.0
+DEAD_AFTER_S = 5.0
+DEAD_REQUESTS = 20
+"""So many requests in a row without a success, over at least DEAD_AFTER_S: nobody is answering any more."""
+
+
+@dataclass(slots=True, frozen=True)
+class Progress:
+    """What a bystander sees once a second."""
+
+    t_s: float
+    step: Step
+    steps: int
+    sent: int
+    finished: int
+    failed: int
+    in_flight: int
+    waiting: int
+    tokens_per_s: float
+    rows: Sequence[Row]
+
+
+Watch = Callable[[Progress], None]
+
+
+@dataclass(slots=True)
+class Ramping:
+    """One run as it goes on. ``info`` becomes run.json; ``stop`` is set to end the run early."""
+
+    scenario: Scenario
+    rundir: RunDir
+    fleet: Any
+    clock: Callable[[], float]
+    t0_s: float
+    info: dict[str, Any]
+    samples: Callable[[], list[Sample]] = list
+    """New samples of the server's metrics since the last call."""
+    watch: Watch = lambda _: None
+    stop: asyncio.Event = field(default_factory=asyncio.Event)
+    salt: int = 0
+    steps: list[Step] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
+    _tail: RecordTail = field(init=False)
+    _tables: list[Table] = field(default_factory=list)
+    _server: list[Sample] = field(default_factory=list)
+    _client: list[ClientSample] = field(default_factory=list)
+    _deaths: list[dict[str, Any]] = field(default_factory=list)
+    _next_seq: int = 0
+    _finished: int = 0
+    _failed: int = 0
+    _fails_in_a_row: int = 0
+    _last_good_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._tail = RecordTail(self.rundir)
+
+    async def run(self) -> None:
+        """Ramp to the end. What was measured is on disk whatever ends this.
+
+        Raises:
+            FleetError: the load could not be sent any more.
+        """
+        self._save("running")
+        ending: Stop = Stop("interrupted", complete=False)
+        try:
+            ending = await self._climb()
+        finally:
+            self._save("stopped" if self.stop.is_set() or not ending.complete else "complete", ending)
+
+    async def _climb(self) -> Stop:
+        proposal = self.scenario.ramp(self.rows)
+        if isinstance(proposal, Step) and self.scenario.pace.settle_s + self.scenario.pace.settle_requests > 0:
+            await self._offer(self._timed(self._settle(proposal)))
+        while not self.stop.is_set():
+            proposal = self.scenario.ramp(self.rows)
+            ending = proposal if isinstance(proposal, Stop) else self._over_a_cap(proposal)
+            if ending is not None:
+                break
+            if proposal.role != "step" and self.steps[-1].role == "step":
+                await self._drain()
+            step = self._timed(proposal)
+            snapshot = await self._offer(step)
+            step = self.steps[-1]
+            self.rows.append(self._row(step, snapshot))
+            if self.rows[-1]["overloaded"] and self._nobody_answers():
+                ending = Stop("the endpoint stopped answering", complete=False)
+                break
+            self._save("running")
+        else:
+            ending = Stop("interrupted", complete=False)
+        await self._end()
+        return ending
+
+    async def _end(self) -> None:
+        """Keep offering the last rate while the last step's requests finish, then let go."""
+        now_s = self._now_s()
+        longest_s = self.scenario.target.timeout_s
+        if self.stop.is_set():
+            await self.fleet.finish(now_s + min(5.0, longest_s))
+        else:
+            last = self.steps[-1]
+            tail_s = self.scenario.pace.tail_s
+            if tail_s is None:
+                tail_s = steady.tail_s(self._e2e_s())
+            if tail_s > 0 and last.measured and not self._nobody_answers():
+                await self._offer(replace(last, index=len(self.steps), role="tail", begin_s=self._begin_s(),
+                                          warmup_s=0.0, measure_s=tail_s))  # fmt: skip
+            await self.fleet.finish(self._now_s() + min(DRAIN_LIMIT_S, longest_s))
+        self._collect()
+
+    async def _offer(self, step: Step) -> list[Record]:
+        """Send one step and wait for its end. Returns the requests then in flight; the step may have been cut short."""
+        self.steps.append(step)
+        first_seq = self._next_seq
+        if step.users is None:
+            self._next_seq += len(plan_step(self.scenario, step, hold_s=60.0))
+        else:
+            self._next_seq += 10_000_000  # a closed loop sends as many as it can
+        await self.fleet.begin(step, first_seq)
+        while (left_s := step.end_s - self._now_s()) > EPSILON_S and not self.stop.is_set():
+            await self._pause(min(1.0, left_s))
+            self._collect()
+            self._show(step)
+            if self._nobody_answers():
+                break
+        if self._now_s() < step.end_s - EPSILON_S:
+            begin_s, _ = step.window_s
+            step = replace(step, measure_s=max(0.0, self._now_s() - begin_s))
+            self.steps[-1] = step
+        snapshot: list[Record] = await self.fleet.snapshot()
+        self._collect()
+        return snapshot
+
+    async def _drain(self) -> None:
+        """Offer nothing until what the overload left behind is worked off, for at most DRAIN_LIMIT_S."""
+        step = Step(len(self.steps), role="drain", rate_rps=0.0, begin_s=self._begin_s(), warmup_s=0.0,
+                    measure_s=DRAIN_LIMIT_S)  # fmt: skip
+        self.steps.append(step)
+        await self.fleet.begin(step, self._next_seq)
+        while self._now_s() < step.end_s - EPSILON_S and not self.stop.is_set():
+            await self._pause(0.5)
+            if self._now_s() > step.begin_s and not await self.fleet.snapshot():
+                break
+            self._collect()
+            self._show(step)
+        self.steps[-1] = replace(step, measure_s=self._now_s() - step.begin_s)
+
+    async def _pause(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.stop.wait(), seconds)
+
+    def _settle(self, first: Step) -> Step:
+        return replace(first, role="settle", warmup_s=0.0, measure_s=settle_s(self.scenario, first.rate_rps))
+
+    def _timed(self, step: Step) -> Step:
+        """The step with its index and the times that the ramp left open."""
+        pace = self.scenario.pace
+        measure_s = step.measure_s or pace.measure_s
+        if measure_s is None:
+            measure_s = steady.measure_s(step.rate_rps, pace.min_requests) if step.rate_rps else 60.0
+        warmup_s = step.warmup_s if step.warmup_s is not None else pace.warmup_s
+        if warmup_s is None:
+            warmup_s = steady.warmup_s(self._e2e_s(), measure_s)
+        return replace(step, index=len(self.steps), begin_s=self._begin_s(), warmup_s=warmup_s, measure_s=measure_s)
+
+    def _begin_s(self) -> float:
+        earliest_s = self._now_s() + LEAD_S
+        return max(earliest_s, self.steps[-1].end_s) if self.steps and self.steps[-1].role != "drain" else earliest_s
+
+    def _over_a_cap(self, step: Step) -> Stop | None:
+        pace = self.scenario.pace
+        timed = self._timed(step)
+        if pace.max_minutes is not None and timed.end_s > pace.max_minutes * 60:
+            return Stop(f"the next step would end after max_minutes = {pace.max_minutes:g}", complete=False)
+        if pace.max_requests is not None and timed.rate_rps:
+            planned = self._next_seq + timed.rate_rps * (timed.end_s - timed.begin_s)
+            if planned > pace.max_requests:
+                return Stop(f"the next step would exceed max_requests = {pace.max_requests}", complete=False)
+        return None
+
+    def _row(self, step: Step, snapshot: Sequence[Record]) -> Row:
+        """The row of a step that has just ended, with what is known now."""
+        table = self._table(snapshot, since_s=step.begin_s)
+        row = row_of(self.scenario, step, table, self.rows, self._server, self._client, self._now_s())
+        mark_dead(row, self._deaths)
+        row["ceiling_rps"] = three_numbers(self.scenario, [*self.rows, row])["ceiling"].rate_rps
+        return row
+
+    def _table(self, snapshot: Sequence[Record] = (), since_s: float = 0.0) -> Table:
+        """Finished requests that were alive after ``since_s``, and the snapshot's."""
+        whole = Table.concat(self._tables)
+        self._tables = [whole]
+        recent = whole.select(whole.done_s >= since_s)
+        known = set(recent.seq.tolist())
+        return Table.concat([recent, Table.of([record for record in snapshot if record.seq not in known])])
+
+    def _collect(self) -> None:
+        """Take in what the workers and the scraper have written since the last look."""
+        records = self._tail.read()
+        if records:
+            self._tables.append(Table.of(records))
+        for record in records:
+            self._finished += 1
+            if record.ok:
+                self._fails_in_a_row, self._last_good_s = 0, record.stream_end_s or 0.0
+            else:
+                self._failed += 1
+                self._fails_in_a_row += 1
+        fresh = self.fleet.samples()
+        self._client += fresh
+        if fresh:
+            self.rundir.append_client(fresh)
+        self._server += self.samples()
+        for reason in self.fleet.dead[len(self._deaths) :]:
+            self._deaths.append({"t_s": self._now_s(), "reason": reason})
+
+    def _nobody_answers(self) -> bool:
+        return self._fails_in_a_row >= DEAD_REQUESTS and self._now_s() - self._last_good_s > DEAD_AFTER_S
+
+    def _e2e_s(self) -> np.ndarray[Any, np.dtype[np.float64]]:
+        """End-to-end times of the latest successes."""
+        table = Table.concat(self._tables[-50:]) if self._tables else Table.of([])
+        self._tables = [Table.concat(self._tables)] if self._tables else []
+        latest = table.e2e_s[table.ok]
+        return latest[-500:]
+
+    def _show(self, step: Step) -> None:
+        latest = {sample.worker: sample for sample in self._client[-64:]}.values()
+        self.watch(
+            Progress(
+                t_s=self._now_s(),
+                step=step,
+                steps=len(self.rows) + 1,
+                sent=sum(sample.sent for sample in self._client),
+                finished=self._finished,
+                failed=self._failed,
+                in_flight=sum(sample.in_flight for sample in latest),
+                waiting=sum(sample.waiting for sample in latest),
+                tokens_per_s=float(sum(sample.tokens for sample in latest)),
+                rows=self.rows,
+            )
+        )
+
+    def _save(self, state: str, ending: Stop | None = None) -> None:
+        self.info |= {
+            "state": state,
+            "ended_at": None if state == "running" else datetime.now(UTC).isoformat(timespec="seconds"),
+            "ending": ending.reason if ending else None,
+            "steps": self.steps,
+            "dead_workers": self._deaths,
+        }
+        self.rundir.save_info(plain(self.info))
+
+    def _now_s(self) -> float:
+        return self.clock() - self.t0_s

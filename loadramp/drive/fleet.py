@@ -1,0 +1,208 @@
+"""The fleet: the shares of a run's load, in this process or in processes of their own.
+
+Both kinds offer the same verbs (``start begin snapshot samples finish close``) and the
+list ``dead``. Finished records are found in the record files, not here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from loadramp.drive.client import Client
+from loadramp.drive.endpoint import Endpoint
+from loadramp.drive.share import Share
+from loadramp.drive.vitals import Vitals
+from loadramp.plan.prompts.words import Calibration
+from loadramp.plan.scenario import Scenario
+from loadramp.record.codec import encode
+from loadramp.record.types import ClientSample, Record, Step
+from loadramp.registry import CannotMeasure
+
+MOST_STREAMS = 20_000
+SPARE_FILES = 64
+"""Open files that are no sockets to the endpoint."""
+
+
+class FleetError(CannotMeasure):
+    """The load cannot be sent from here: too few file descriptors, a full disk, a worker that died. Exit code 1."""
+
+
+@dataclass(slots=True, frozen=True)
+class Orders:
+    """Everything a worker needs to rebuild its share of any step: plain data, sent to it once."""
+
+    scenario: Scenario
+    endpoint: Endpoint
+    model: str
+    fields: frozenset[str]
+    calibration: Calibration
+    salt: int
+    t0_s: float
+    save_text: bool = False
+
+
+@dataclass(slots=True)
+class Worker:
+    """One share with its client, its vitals and its record file, on the running loop."""
+
+    orders: Orders
+    path: Path
+    index: int
+    of: int
+    clock: Callable[[], float]
+    connect: Callable[..., Awaitable[Any]] | None = None
+    precise: bool = True
+    share: Share = field(init=False)
+    vitals: Vitals = field(init=False)
+    _disk: str = ""
+    _file: BinaryIO = field(init=False)
+
+    def __post_init__(self) -> None:
+        orders = self.orders
+        self._file = self.path.open("ab", buffering=0)
+        self.share = Share(
+            orders.scenario,
+            self._client(),
+            self.clock,
+            orders.t0_s,
+            self._write,
+            index=self.index,
+            of=self.of,
+            salt=orders.salt,
+            calibration=orders.calibration,
+            precise=self.precise,
+        )
+        self.vitals = Vitals(self.clock, orders.t0_s, self.index)
+
+    @property
+    def failure(self) -> str:
+        """Why the load can no longer be sent or recorded; empty while it can."""
+        return self._disk or self.share.failure
+
+    def sample(self) -> ClientSample:
+        return self.vitals.sample(self.share.client.counts, self.share.held)
+
+    async def close(self) -> None:
+        self.vitals.stop()
+        await self.share.close()
+        self._file.close()
+
+    def _client(self) -> Any:
+        orders = self.orders
+        return _client_kind(orders.scenario.target.via)(
+            orders.scenario.target,
+            orders.endpoint,
+            orders.model,
+            fields=orders.fields,
+            connect=self.connect,
+            clock=self.clock,
+            t0_s=orders.t0_s,
+            worker=self.index,
+            save_text=orders.save_text,
+        )
+
+    def _write(self, record: Record) -> None:
+        try:
+            self._file.write(encode(record))
+        except OSError as error:
+            self._disk = f"{self.path}: {error.strerror or error}"
+
+
+def _client_kind(via: str) -> Callable[..., Any]:
+    """The client class; the libraries for comparison are heavy and only loaded when they are asked for."""
+    if via == "direct":
+        return Client
+    from loadramp.drive.others import HttpxClient, OpenaiClient
+
+    kinds: dict[str, Callable[..., Any]] = {"httpx": HttpxClient, "openai": OpenaiClient}
+    return kinds[via]
+
+
+@dataclass(slots=True)
+class InlineFleet:
+    """All of the load from the conducting process's own loop: tests on a simulated clock, and quick looks."""
+
+    orders: Orders
+    paths: Callable[[int], Path]
+    clock: Callable[[], float]
+    connect: Callable[..., Awaitable[Any]] | None = None
+    precise: bool = True
+    dead: list[str] = field(default_factory=list)
+    workers: int = 1
+    _worker: Worker | None = None
+    _samples: list[ClientSample] = field(default_factory=list)
+    _task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        self._worker = Worker(self.orders, self.paths(0), 0, 1, self.clock, self.connect, self.precise)
+        self._worker.vitals.start()
+        self._task = asyncio.get_running_loop().create_task(self._sample())
+
+    async def begin(self, step: Step, first_seq: int) -> None:
+        self._running.share.begin(step, first_seq)
+
+    async def snapshot(self) -> list[Record]:
+        """The requests in flight, as they are now."""
+        self._check()
+        found: list[Record] = self._running.share.client.snapshot()
+        return found
+
+    def samples(self) -> list[ClientSample]:
+        """What the workers measured of themselves since the last call."""
+        self._check()
+        taken, self._samples = self._samples, []
+        return taken
+
+    async def finish(self, deadline_s: float) -> None:
+        await self._running.share.finish(deadline_s)
+        self._check()
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+        if self._worker is not None:
+            await self._worker.close()
+
+    async def _sample(self) -> None:
+        while True:
+            await asyncio.sleep(1.0)
+            self._samples.append(self._running.sample())  # its failure is found by _check of the next look
+
+    @property
+    def _running(self) -> Worker:
+        assert self._worker is not None, "start() comes first"
+        return self._worker
+
+    def _check(self) -> None:
+        if self._running.failure:
+            raise FleetError(self._running.failure)
+
+
+def raise_file_limit(streams: int | None) -> int:
+    """Make room for ``streams`` sockets in this process, or for as many as there can be; returns how many.
+
+    Raises:
+        FleetError: the hard limit is too low; names the number needed.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = MOST_STREAMS if hard == resource.RLIM_INFINITY else hard - SPARE_FILES
+    wanted = min(most, MOST_STREAMS) if streams is None else streams
+    if wanted > most and hard != resource.RLIM_INFINITY:
+        raise FleetError(
+            f"{wanted + SPARE_FILES} open files are needed for {wanted} requests in flight, the hard limit is {hard}: "
+            f"raise it (ulimit -Hn {wanted + SPARE_FILES}) or lower [ramp] max_in_flight"
+        )
+    if soft != resource.RLIM_INFINITY and soft < wanted + SPARE_FILES:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted + SPARE_FILES, hard))
+    return wanted
+
+
+def worker_count(asked: int | str) -> int:
+    """``"auto"``: half of this machine's cores, between 1 and 8. The server under test must not live on the others."""
+    return asked if isinstance(asked, int) else max(1, min(8, len(os.sched_getaffinity(0)) // 2))

@@ -1,0 +1,303 @@
+"""From a scenario and an address to a run on disk: guard, readiness, fields, calibration, fleet, scraper, ramp, report.
+
+Everything for people goes to ``say``; the answer is the exit code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.metadata
+import json
+import os
+import platform
+import secrets
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from loadramp import __version__
+from loadramp.assess import assess
+from loadramp.conduct import Progress, Ramping
+from loadramp.drive.endpoint import Endpoint, endpoint_of
+from loadramp.drive.fleet import FleetError, InlineFleet, Orders, raise_file_limit, worker_count
+from loadramp.drive.survey import guard, survey
+from loadramp.drive.workers import LocalFleet
+from loadramp.judge.knee import KNEES
+from loadramp.observe.scrape import Scraper, find_metrics
+from loadramp.plan.scenario import Scenario, Target, load
+from loadramp.record import rundir as rundirs
+from loadramp.record.rundir import RunDir, plain
+from loadramp.record.table import Run
+from loadramp.record.types import Sample
+from loadramp.registry import ScenarioError
+from loadramp.report import build_html, curve_csv, summary_markdown, verdict_document
+from loadramp.report.words import verdict
+
+EXIT = {"pass": 0, "fail": 99, "inconclusive": 3, "void": 3}
+COULD_NOT_MEASURE = 1
+LIBRARIES = ("httptools", "uvloop", "msgspec", "numpy", "scipy", "httpx", "openai", "plotly")
+
+Say = Callable[[str], None]
+
+
+@dataclass(slots=True, frozen=True)
+class Options:
+    """What the command line adds to a scenario."""
+
+    base_url: str | None = None
+    model: str | None = None
+    api_key_env: str | None = None
+    header: Sequence[str] = ()
+    ca_file: str | None = None
+    insecure: bool = False
+    yes_i_may_load_test: str | None = None
+    overrides: Sequence[str] = ()
+    out: Path = Path("reports")
+    save_text: bool = False
+
+
+@dataclass(slots=True, frozen=True)
+class Finished:
+    """A run that was judged, and the exit code it comes to."""
+
+    run: Run
+    exit_code: int
+
+
+def read_scenario(path: Path, overrides: Sequence[str] = ()) -> Scenario:
+    """The scenario at ``path``, or the one of that name that ships with the package.
+
+    Raises:
+        ScenarioError: no such file, not text, or wrong.
+    """
+    shipped = shipped_scenarios()
+    found = path if path.exists() else shipped.get(path.name)
+    if found is None or not found.is_file():
+        raise ScenarioError(f"{path}: no such scenario file; shipped ones: {', '.join(sorted(shipped))}")
+    try:
+        text = found.read_bytes().decode()
+    except UnicodeDecodeError as error:
+        raise ScenarioError(f"{path}: not UTF-8 text: {error}") from None
+    return load(text, str(path), overrides, knees=KNEES)
+
+
+def shipped_scenarios() -> dict[str, Path]:
+    """Name to path of the scenarios in the package or, in a checkout, beside it."""
+    package = Path(__file__).parent
+    folders = [folder for folder in (package / "scenarios", package.parent / "scenarios") if folder.is_dir()]
+    return {path.stem: path for folder in folders for path in sorted(folder.glob("*.toml"))}
+
+
+def with_target(scenario: Scenario, options: Options) -> Scenario:
+    """The scenario with what the command line says of the endpoint."""
+    return replace(scenario, target=target_of(scenario.target, options))
+
+
+def target_of(target: Target, options: Options) -> Target:
+    """``target`` changed by options; only those that were given."""
+    headers = dict(target.headers)
+    for header in options.header:
+        name, equals, value = header.partition("=")
+        if not equals or not name.strip():
+            raise ScenarioError(f"--header {name}: expected NAME=VALUE")
+        headers[name.strip()] = value
+    given: dict[str, Any] = {
+        "base_url": options.base_url,
+        "model": options.model,
+        "api_key_env": options.api_key_env,
+        "ca_file": options.ca_file,
+        "insecure": options.insecure or None,
+    }
+    return replace(target, headers=headers, **{key: value for key, value in given.items() if value is not None})
+
+
+async def ramp(
+    scenario: Scenario,
+    options: Options,
+    say: Say,
+    watch: Callable[[Progress], None],
+    argv: Sequence[str] = (),
+    salt: int | None = None,
+) -> Finished:
+    """Ramp the endpoint, judge and report. What was measured is on disk whatever happens.
+
+    Raises:
+        ScenarioError: before anything was sent.
+        Unreachable: the endpoint is not there.
+        OSError: the run directory cannot be written.
+    """
+    scenario = with_target(scenario, options)
+    endpoint = endpoint_of(scenario.target)
+    guard(endpoint, options.yes_i_may_load_test)
+    workers = worker_count(scenario.fleet.workers) if scenario.fleet.kind == "local" else 1
+    scenario = _with_room(scenario, workers)
+    known = await survey(scenario.target, endpoint, say)
+    salt = secrets.randbits(60) if salt is None else salt
+    began_at = datetime.now(UTC)
+    rundir = RunDir.create(options.out, scenario.name, endpoint.redact(scenario.source), began_at)
+    say(f"writing {rundir.path}")
+    info = {
+        "name": scenario.name,
+        "began_at": began_at.isoformat(timespec="seconds"),
+        "loadramp": __version__,
+        "argv": [endpoint.redact(argument) for argument in argv],
+        "seed": scenario.seed,
+        "prompt_salt": salt,
+        "overrides": [endpoint.redact(override) for override in scenario.overrides],
+        "slo": plain(scenario.slo),
+        "target": {
+            "base_url": endpoint.url,
+            "model": known.model,
+            "api": scenario.target.api,
+            "via": scenario.target.via,
+            **({"insecure": True} if scenario.target.insecure else {}),
+            **({"ca_file": scenario.target.ca_file} if scenario.target.ca_file else {}),
+            **known.identity,
+        },
+        "fields": sorted(known.fields),
+        "preflight_warnings": list(known.warnings),
+        "calibration": plain(known.calibration),
+        "workers": workers,
+        "arrivals": scenario.arrivals.kind,
+        "host": rundirs.host(),
+        "versions": {"python": platform.python_version(), **_versions()},
+    }
+    t0_s = time.monotonic()
+    orders = Orders(scenario, endpoint, known.model, known.fields, known.calibration, salt, t0_s, options.save_text)
+    fleet: Any = (
+        LocalFleet(orders, rundir.records_path, workers)
+        if scenario.fleet.kind == "local"
+        else InlineFleet(orders, rundir.records_path, time.monotonic)
+    )
+    scraper = await _scraper(scenario, endpoint, rundir, t0_s, info, say)
+    samples: Callable[[], list[Sample]] = scraper.read if scraper else list
+    ramping = Ramping(scenario, rundir, fleet, time.monotonic, t0_s, info, samples, watch, salt=salt)
+    return await _through(ramping, scraper, say)
+
+
+def _with_room(scenario: Scenario, workers: int) -> Scenario:
+    """The scenario with its limit on requests in flight known: as asked, or as many as files may be open."""
+    asked = scenario.pace.max_in_flight
+    each = raise_file_limit(None if asked is None else -(-asked // workers))
+    most = asked if asked is not None else each * workers
+    return replace(scenario, pace=replace(scenario.pace, max_in_flight=most))
+
+
+async def _through(ramping: Ramping, scraper: Scraper | None, say: Say) -> Finished:
+    """Run to the end, let go of everything, judge what there is."""
+    failure: Exception | None = None
+    with _signals(ramping.stop, say) as caught:
+        try:
+            await ramping.fleet.start()
+            await ramping.run()
+        except (FleetError, OSError) as error:
+            failure = error
+        finally:
+            await ramping.fleet.close()
+            if scraper:
+                await scraper.stop()
+    finished = write_report(ramping.rundir.path, ramping.scenario)
+    if failure is not None:
+        say(f"stopped: {failure}")
+        return Finished(finished.run, COULD_NOT_MEASURE)
+    if caught:
+        return Finished(finished.run, 128 + caught[0])
+    return finished
+
+
+def write_report(path: Path, scenario: Scenario | None = None) -> Finished:
+    """Judge the run in ``path`` anew and write everything derived.
+
+    Raises:
+        RunDirError: it is no run.
+        OSError: the files cannot be written.
+    """
+    run, skipped = rundirs.read(path)
+    if scenario is None:
+        scenario = load(run.scenario_text, str(path / "scenario.toml"), run.info.get("overrides", []), knees=KNEES)
+    run.info.pop("verdict", None)
+    assess(run, scenario)
+    word = verdict(run)
+    run.info |= {"verdict": word, "skipped_lines": skipped}
+    rundir = RunDir(path)
+    rundir.save_info(plain({**run.info, "estimates": run.estimates, "checks": run.checks}))
+    rundir.write("curve.csv", curve_csv(run))
+    rundir.write("verdict.json", json.dumps(verdict_document(run), indent=1, allow_nan=False) + "\n")
+    rundir.write("summary.md", summary_markdown(run))
+    rundir.write("report.html", build_html(run))
+    return Finished(run, exit_code(run, word))
+
+
+def exit_code(run: Run, word: str) -> int:
+    """The contract's exit code. Where nothing succeeded, or the endpoint went away, it could not be measured."""
+    answered = any(row["ok"] for row in run.rows)
+    if not answered or run.info.get("ending") == "the endpoint stopped answering":
+        return COULD_NOT_MEASURE
+    return EXIT[word]
+
+
+async def _scraper(
+    scenario: Scenario, endpoint: Endpoint, rundir: RunDir, t0_s: float, info: dict[str, Any], say: Say
+) -> Scraper | None:
+    metrics, target = scenario.metrics, scenario.target
+    urls = [*metrics.urls, *([metrics.url] if metrics.url else [])]
+    dialects: dict[str, str] = {}
+    if not metrics.enabled:
+        return None
+    if not urls:
+        base = endpoint.address("health").partition("?")[0].removesuffix("/health")
+        found = await find_metrics(base, endpoint.headers, ca_file=target.ca_file, insecure=target.insecure)
+        if found is None:
+            say("note: no metrics page; queue, KV cache and preemptions stay unknown ([metrics] url)")
+            return None
+        urls, dialects = [found[0]], {found[0]: found[1]}
+        info["metrics"] = {"dialect": found[1]}
+    scraper = Scraper(
+        urls,
+        rundir.server_path,
+        t0_s=t0_s,
+        period_s=metrics.period_s,
+        headers=endpoint.headers,
+        headers_host=endpoint.host,
+        dialects=dialects,
+        ca_file=target.ca_file,
+        insecure=target.insecure,
+    )
+    scraper.start()
+    return scraper
+
+
+@contextlib.contextmanager
+def _signals(stop: asyncio.Event, say: Say) -> Any:
+    """First Ctrl-C or SIGTERM: stop arrivals, save, report. Second: leave at once. Yields the list of what came."""
+    loop = asyncio.get_running_loop()
+    caught: list[int] = []
+
+    def came(number: int) -> None:
+        if caught:
+            os._exit(128 + number)
+        caught.append(number)
+        say("interrupted: no new requests; saving what was measured (once more to leave at once)")
+        stop.set()
+
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    for number in numbers:
+        loop.add_signal_handler(number, came, int(number))
+    try:
+        yield caught
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)
+
+
+def _versions() -> Mapping[str, str]:
+    found = {}
+    for name in LIBRARIES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return found

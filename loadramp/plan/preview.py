@@ -1,0 +1,99 @@
+"""What a ramp would send if nothing stopped it: for ``loadramp plan`` and for the question before a large run. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from loadramp.plan.scenario import Scenario
+from loadramp.plan.schedule import plan_step
+from loadramp.record.types import Row, Step
+
+SHORTEST_WARMUP_S = 10.0
+MOST_STEPS = 64
+LARGE_REQUESTS = 200_000
+"""Beyond this many requests in a step, tokens are counted on the first ones and scaled."""
+
+
+@dataclass(slots=True, frozen=True)
+class Foreseen:
+    """One step as it would be. Requests and tokens are None for a closed loop: they depend on the answers."""
+
+    step: Step
+    requests: int | None
+    input_tokens: int | None
+    output_tokens: int | None
+    cumulative_s: float
+
+
+def foresee(scenario: Scenario) -> Iterator[Foreseen]:
+    """The steps that follow when every step is quiet, with the shortest warm-up where the scenario leaves it open.
+
+    A ceiling ramp stops at the first overload, so these are the most it can send; its soak comes on top.
+    """
+    rows: list[Row] = []
+    at_s = 0.0
+    first_seq = 0
+    settle = True
+    while len(rows) < MOST_STEPS:
+        proposal = scenario.ramp(rows)
+        if not isinstance(proposal, Step):
+            return
+        if settle:
+            settle = False
+            seconds = settle_s(scenario, proposal.rate_rps)
+            if seconds:
+                step = replace(proposal, role="settle", begin_s=at_s, warmup_s=0.0, measure_s=seconds)
+                at_s, first_seq, seen = _add(scenario, step, first_seq)
+                yield seen
+        warmup_s, measure_s = times(scenario, proposal)
+        step = replace(proposal, index=len(rows) + 1, begin_s=at_s, warmup_s=warmup_s, measure_s=measure_s)
+        at_s, first_seq, seen = _add(scenario, step, first_seq)
+        yield seen
+        rows.append(_quiet(step))
+
+
+def settle_s(scenario: Scenario, rate_rps: float | None, longest_s: float = 300.0) -> float:
+    """Seconds of discarded load before the first step: ``settle_s`` and ``settle_requests``, whichever is longer."""
+    pace = scenario.pace
+    if not rate_rps:
+        return pace.settle_s
+    return min(max(pace.settle_s, pace.settle_requests / rate_rps), max(pace.settle_s, longest_s))
+
+
+def times(scenario: Scenario, step: Step) -> tuple[float, float]:
+    """Warm-up and measured part before anything is known of the server."""
+    pace = scenario.pace
+    measure_s = step.measure_s or pace.measure_s
+    if measure_s is None:
+        measure_s = min(max(60.0, pace.min_requests / step.rate_rps), 300.0) if step.rate_rps else 60.0
+    warmup_s = pace.warmup_s if pace.warmup_s is not None else min(SHORTEST_WARMUP_S, measure_s * 2 / 3)
+    return warmup_s, measure_s
+
+
+def _add(scenario: Scenario, step: Step, first_seq: int) -> tuple[float, int, Foreseen]:
+    if step.users is not None:
+        return step.end_s, first_seq, Foreseen(step, None, None, None, step.end_s)
+    plan = plan_step(scenario, step, first_seq)
+    counted = plan[:LARGE_REQUESTS]
+    inputs = outputs = 0
+    for arrival in counted:
+        inputs += arrival.prompt.input_tokens or 0
+        outputs += arrival.prompt.output_tokens or 0
+    scale = len(plan) / max(1, len(counted))
+    seen = Foreseen(step, len(plan), round(inputs * scale), round(outputs * scale), step.end_s)
+    return step.end_s, first_seq + len(plan), seen
+
+
+def _quiet(step: Step) -> dict[str, Any]:
+    return {
+        "role": "step",
+        "rate_rps": step.rate_rps,
+        "users": step.users,
+        "saturated": False,
+        "deficit": False,
+        "void": False,
+        "overloaded": False,
+        "ceiling_rps": None,
+    }

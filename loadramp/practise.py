@@ -1,0 +1,112 @@
+"""The simulator as a server of its own: what ``simulate`` runs and ``demo`` starts beside itself."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import fields
+from typing import Any
+
+from loadramp.registry import CannotMeasure, ScenarioError, bind_options
+from loadramp.sim.faults import Faults
+from loadramp.sim.profiles import PROFILES
+from loadramp.sim.server import serve
+
+SERVING = "serving "
+
+
+def simulate(
+    host: str,
+    port: int,
+    profile: str,
+    model: str,
+    seed: int,
+    faults: Sequence[str],
+    api_key_env: str | None,
+    say: Callable[[str], None],
+) -> None:
+    """Serve until interrupted.
+
+    Raises:
+        ScenarioError: no such profile or fault.
+        OSError: the address is taken.
+    """
+    if profile not in PROFILES:
+        raise ScenarioError(f"--profile: no {profile!r}; there are {', '.join(sorted(PROFILES))}")
+    wrong = faults_of(faults)
+    key = None
+    if api_key_env is not None:
+        key = os.environ.get(api_key_env)
+        if not key:
+            raise ScenarioError(f"--api-key-env: the variable {api_key_env} is not set")
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        ended = asyncio.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, ended.set)
+        server = await serve(PROFILES[profile], host, port, faults=wrong, model=model, seed=seed, api_key=key)
+        shown = f"[{host}]" if ":" in host else host
+        say(f"{SERVING}http://{shown}:{server.port} (profile {profile}, model {model})")
+        sys.stdout.flush()
+        await ended.wait()
+        await server.close()
+
+    if sys.platform == "win32":
+        asyncio.run(main())
+    else:
+        import uvloop
+
+        uvloop.run(main())
+
+
+def faults_of(settings: Sequence[str]) -> Faults:
+    """``["error_ratio=0.1", "no_done=true"]`` as Faults; the values are typed as in a scenario."""
+    import tomllib
+
+    table: dict[str, Any] = {}
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        if not equals:
+            raise ScenarioError(f"--fault {setting}: expected KEY=VALUE")
+        try:
+            table[key.strip()] = tomllib.loads(f"v = {value}")["v"]
+        except tomllib.TOMLDecodeError:
+            table[key.strip()] = value
+    return Faults(**bind_options(table, Faults, "--fault"))
+
+
+def listing() -> str:
+    """The names that --profile and --fault take."""
+    lines = ["profiles:", *(f"  {name}" for name in PROFILES), "faults (KEY=VALUE):"]
+    lines += [f"  {field.name} = {field.default!r}" for field in fields(Faults)]
+    return "\n".join(lines)
+
+
+@contextmanager
+def simulator(profile: str = "small") -> Iterator[str]:
+    """A simulated server in a process of its own, so that it and the client do not share a core's turn. Yields its URL.
+
+    Raises:
+        CannotMeasure: it did not start.
+    """
+    command = [sys.executable, "-m", "loadramp", "simulate", "--port", "0", "--profile", profile]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)  # noqa: S603 (own command)
+    try:
+        assert process.stdout is not None
+        said = process.stdout.readline()
+        if not said.startswith(SERVING):
+            raise CannotMeasure("the simulator did not start")
+        yield said.split()[1]
+    finally:
+        process.terminate()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()

@@ -1,0 +1,89 @@
+"""What ``loadramp plan`` shows: the steps a ramp would take, in a table or as data. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from loadramp.report.numbers import count, span
+from loadramp.report.progress import step_words
+
+
+def preview_document(scenario: Any, steps: Sequence[Any]) -> dict[str, Any]:
+    """``loadramp plan --json``: one object a step (a plan.preview.Foreseen) and the totals."""
+    listed = [
+        {
+            "role": seen.step.role,
+            "rate_rps": seen.step.rate_rps,
+            "users": seen.step.users,
+            "warmup_s": seen.step.warmup_s,
+            "measure_s": seen.step.measure_s,
+            "requests": seen.requests,
+            "input_tokens": seen.input_tokens,
+            "output_tokens": seen.output_tokens,
+            "ends_at_s": seen.cumulative_s,
+        }
+        for seen in steps
+    ]
+    return {
+        "name": scenario.name,
+        "ramp": scenario.ramp.kind,
+        "arrivals": scenario.arrivals.kind,
+        "prompts": scenario.prompts.kind,
+        "steps": listed,
+        "total": {
+            "requests": _total(steps, "requests"),
+            "input_tokens": _total(steps, "input_tokens"),
+            "output_tokens": _total(steps, "output_tokens"),
+            "minutes": round(steps[-1].cumulative_s / 60, 2) if steps else 0.0,
+        },
+        "notes": notes(scenario, steps),
+    }
+
+
+def preview_table(scenario: Any, steps: Sequence[Any]) -> str:
+    """The same for people, as plain text."""
+    header = ("step", "requests", "input tokens", "output tokens", "warm-up + measured", "done after")
+    rows = [header, *(_cells(seen) for seen in steps)]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(header))]
+    lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    kinds = f"{scenario.ramp.kind} ramp, {scenario.arrivals.kind} arrivals, {scenario.prompts.kind} prompts"
+    title = f"{scenario.name}: {kinds}"
+    return "\n".join([title, "", *lines, "", *notes(scenario, steps)])
+
+
+def notes(scenario: Any, steps: Sequence[Any]) -> list[str]:
+    """What the table cannot say."""
+    pace, found = scenario.pace, []
+    if scenario.ramp.kind == "ceiling":
+        soak_s = scenario.ramp.options.get("soak_s", 300.0)
+        found.append(
+            "The ramp stops at the first overloaded step, so this is the most it can send; "
+            + (f"a soak of {span(soak_s)} below the ceiling comes on top." if soak_s else "no soak follows.")
+        )
+    if any(seen.requests is None for seen in steps):
+        found.append("A closed loop sends as many requests as are answered.")
+    if pace.max_requests or pace.max_minutes:
+        caps = [f"{pace.max_requests:,} requests"] if pace.max_requests else []
+        caps += [f"{pace.max_minutes:g} minutes"] if pace.max_minutes else []
+        found.append(f"It ends before a step that would exceed {' or '.join(caps)}.")
+    if pace.warmup_s is None:
+        found.append("Warm-ups grow with the time that requests take; 10 s is the least.")
+    return found
+
+
+def _cells(seen: Any) -> tuple[str, ...]:
+    step = seen.step
+    return (
+        step_words(step),
+        count(seen.requests) or "?",
+        count(seen.input_tokens) or "?",
+        count(seen.output_tokens) or "?",
+        f"{step.warmup_s:.0f} + {step.measure_s:.0f} s",
+        span(seen.cumulative_s),
+    )
+
+
+def _total(steps: Sequence[Any], name: str) -> int | None:
+    values = [getattr(seen, name) for seen in steps]
+    return None if any(value is None for value in values) else sum(values)

@@ -1,0 +1,79 @@
+"""The terminal while a run goes on: a small live table, or plain lines where there is no terminal to draw on."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+
+from loadramp.report.progress import line, row_line, step_words
+
+Watch = Callable[[Any], None]
+
+
+def say(words: str) -> None:
+    """One line for people; stdout is for the answer."""
+    click.echo(words, err=True)
+
+
+def nothing(_: Any) -> None:
+    """For --quiet."""
+
+
+@contextmanager
+def watching(quiet: bool) -> Iterator[tuple[Callable[[str], None], Watch]]:
+    """How to speak and what to show once a second: (say, watch)."""
+    if quiet:
+        yield nothing, nothing
+    elif sys.stderr.isatty() and not os.environ.get("CI") and os.environ.get("TERM") != "dumb":
+        yield from _live()
+    else:
+        yield say, _plain()
+
+
+def _plain() -> Watch:
+    shown = 0
+
+    def watch(progress: Any) -> None:
+        nonlocal shown
+        for row in progress.rows[shown:]:
+            say(row_line(row))
+        shown = len(progress.rows)
+        say(line(progress))
+
+    return watch
+
+
+def _live() -> Iterator[tuple[Callable[[str], None], Watch]]:
+    from rich.console import Console, Group
+    from rich.live import Live
+    from rich.text import Text
+
+    console = Console(stderr=True, highlight=False)
+    shown = 0
+    # drawn in the conductor, never in a process that measures
+    with Live(console=console, refresh_per_second=2, transient=True) as live:
+
+        def speak(words: str) -> None:
+            console.print(Text(words))
+
+        def watch(progress: Any) -> None:
+            nonlocal shown
+            for row in progress.rows[shown:]:
+                style = "bold red" if row["void"] else "yellow" if row["saturated"] else ""
+                console.print(Text(row_line(row), style=style))
+            shown = len(progress.rows)
+            step = progress.step
+            done = (progress.t_s - step.begin_s) / max(step.end_s - step.begin_s, 1e-9)
+            live.update(Group(Text(_bar(done) + " " + step_words(step), style="bold"), Text(line(progress))))
+
+        yield speak, watch
+
+
+def _bar(done: float, width: int = 24) -> str:
+    filled = round(min(max(done, 0.0), 1.0) * width)
+    return "━" * filled + "·" * (width - filled)

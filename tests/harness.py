@@ -1,0 +1,109 @@
+"""A whole run in memory: the real conductor, fleet, client and parser against the simulator, on a clock that jumps."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from loadramp.assess import assess
+from loadramp.conduct import Progress, Ramping
+from loadramp.drive.endpoint import endpoint_of
+from loadramp.drive.fleet import InlineFleet, Orders
+from loadramp.drive.wire import OPTIONAL_FIELDS
+from loadramp.judge.knee import KNEES
+from loadramp.observe.scrape import scrape_inline
+from loadramp.plan.prompts.words import Calibration
+from loadramp.plan.scenario import Scenario, load
+from loadramp.record.rundir import RunDir, read
+from loadramp.record.table import Run
+from loadramp.record.types import Sample
+from loadramp.sim.clock import run as run_jumping
+from loadramp.sim.faults import Faults
+from loadramp.sim.page import metrics_page
+from loadramp.sim.profiles import PROFILES, Profile
+from loadramp.sim.service import Service, connect_in_memory
+
+BEGAN_AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+def scenario_of(text: str) -> Scenario:
+    return load(text, "test.toml", knees=KNEES)
+
+
+def ramp_in_memory(
+    scenario: Scenario,
+    tmp_path: Path,
+    profile: Profile | str = "small",
+    faults: Faults | None = None,
+    watch: Callable[[Progress], None] = lambda _: None,
+    stop_at_s: float | None = None,
+    meddle: Callable[[Ramping, Service], Any] | None = None,
+) -> Run:
+    """Ramp the simulator as the product ramps an endpoint, and judge what is on disk afterwards.
+
+    Args:
+        scenario: what to do.
+        tmp_path: where the run directory goes.
+        profile, faults: of the simulator.
+        watch: sees the progress once a simulated second.
+        stop_at_s: interrupt the run then.
+        meddle: called when the run begins; a coroutine it returns runs beside it.
+    """
+    rundir = RunDir.create(tmp_path, scenario.name, scenario.source, BEGAN_AT)
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        service = Service(PROFILES[profile] if isinstance(profile, str) else profile, faults=faults, seed=scenario.seed)
+        target = replace(scenario.target, base_url="http://127.0.0.1:8000")
+        ready = replace(scenario, target=target)
+        orders = Orders(ready, endpoint_of(target, {}), "sim", OPTIONAL_FIELDS, Calibration(), 1, loop.time())
+        fleet = InlineFleet(orders, rundir.records_path, loop.time, connect_in_memory(service), precise=False)
+        samples: list[Sample] = []
+        ramping = Ramping(ready, rundir, fleet, loop.time, orders.t0_s, {}, lambda: _taken(samples), watch)
+
+        async def page(_: str) -> str:
+            return metrics_page(service.engine, "sim", service.epoch_s + service.started_s)
+
+        tasks = [
+            asyncio.ensure_future(
+                scrape_inline(
+                    page, ["http://sim/metrics"], 1.0, loop.time, orders.t0_s, lambda s: _note(rundir, samples, s)
+                )
+            )
+        ]
+        if stop_at_s is not None:
+            loop.call_later(stop_at_s, ramping.stop.set)
+        beside = meddle(ramping, service) if meddle else None
+        if beside is not None:
+            tasks.append(asyncio.ensure_future(beside))
+        await fleet.start()
+        try:
+            await ramping.run()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await fleet.close()
+            service.close()
+
+    run_jumping(main())
+    found, skipped = read(rundir.path)
+    assert skipped == 0
+    return assess(found, scenario)
+
+
+def _taken(samples: list[Sample]) -> list[Sample]:
+    taken = samples[:]
+    samples.clear()
+    return taken
+
+
+def _note(rundir: RunDir, samples: list[Sample], sample: Sample) -> None:
+    with rundir.server_path.open("ab") as file:
+        file.write(msgspec.json.encode(sample) + b"\n")
+    samples.append(sample)
