@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from loadramp.assess import mark_dead, row_of, three_numbers
+from loadramp.drive.share import HOLD_S
 from loadramp.judge import steady
 from loadramp.plan.preview import settle_s
 from loadramp.plan.scenario import Scenario
@@ -76,6 +77,7 @@ class Ramping:
     _client: list[ClientSample] = field(default_factory=list)
     _deaths: list[dict[str, Any]] = field(default_factory=list)
     _next_seq: int = 0
+    _planned: int = 0
     _finished: int = 0
     _failed: int = 0
     _fails_in_a_row: int = 0
@@ -143,7 +145,9 @@ class Ramping:
         self.steps.append(step)
         first_seq = self._next_seq
         if step.users is None:
-            self._next_seq += len(plan_step(self.scenario, step, hold_s=60.0))
+            due_s = plan_step(self.scenario, step, hold_s=HOLD_S).due_s
+            self._next_seq += len(due_s)
+            self._planned += int(np.count_nonzero(due_s < step.end_s))
         else:
             self._next_seq += 10_000_000  # a closed loop sends as many as it can
         await self.fleet.begin(step, first_seq)
@@ -203,7 +207,7 @@ class Ramping:
         if pace.max_minutes is not None and timed.end_s > pace.max_minutes * 60:
             return Stop(f"the next step would end after max_minutes = {pace.max_minutes:g}", complete=False)
         if pace.max_requests is not None and timed.rate_rps:
-            planned = self._next_seq + timed.rate_rps * (timed.end_s - timed.begin_s)
+            planned = self._planned + timed.rate_rps * (timed.end_s - timed.begin_s)
             if planned > pace.max_requests:
                 return Stop(f"the next step would exceed max_requests = {pace.max_requests}", complete=False)
         return None

@@ -15,6 +15,7 @@ from loadramp.assess import assess
 from loadramp.conduct import Progress, Ramping
 from loadramp.drive.endpoint import endpoint_of
 from loadramp.drive.fleet import InlineFleet, Orders
+from loadramp.drive.pipes import ConnectFailed
 from loadramp.drive.wire import OPTIONAL_FIELDS
 from loadramp.judge.knee import KNEES
 from loadramp.observe.scrape import scrape_inline
@@ -63,7 +64,8 @@ def ramp_in_memory(
         target = replace(scenario.target, base_url="http://127.0.0.1:8000")
         ready = replace(scenario, target=target)
         orders = Orders(ready, endpoint_of(target, {}), "sim", OPTIONAL_FIELDS, Calibration(), 1, loop.time())
-        fleet = InlineFleet(orders, rundir.records_path, loop.time, connect_in_memory(service), precise=False)
+        connect = connect_in_memory(service, refused=ConnectFailed)
+        fleet = InlineFleet(orders, rundir.records_path, loop.time, connect, precise=False)
         samples: list[Sample] = []
         ramping = Ramping(ready, rundir, fleet, loop.time, orders.t0_s, {}, lambda: _taken(samples), watch)
 

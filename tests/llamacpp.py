@@ -79,7 +79,11 @@ def write_model(path: Path, seed: int = 1) -> None:
         writer.add_tensor(name, np.ones(HIDDEN, dtype=np.float32))
 
     add("token_embd.weight", len(tokens), HIDDEN)
-    add("output.weight", len(tokens), HIDDEN)
+    # bytes that are no text of their own get logit 0, so that a greedy answer is made of printable characters:
+    # a real tokenizer's answers are rarely cut in the middle of a character, random bytes nearly always are
+    output = (rng.standard_normal((len(tokens), HIDDEN)) * 0.05).astype(np.float32)
+    output[[not (token.isascii() and token not in SPECIAL) for token in tokens]] = 0.0
+    writer.add_tensor("output.weight", output)
     ones("output_norm.weight")
     kv = HIDDEN // HEADS * KV_HEADS
     for layer in range(LAYERS):
