@@ -96,17 +96,16 @@ def simulator(profile: str = "small") -> Iterator[str]:
         CannotMeasure: it did not start.
     """
     command = [sys.executable, "-m", "loadramp", "simulate", "--port", "0", "--profile", profile]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)  # noqa: S603 (own command)
-    try:
-        assert process.stdout is not None
-        said = process.stdout.readline()
-        if not said.startswith(SERVING):
-            raise CannotMeasure("the simulator did not start")
-        yield said.split()[1]
-    finally:
-        process.terminate()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:  # noqa: S603 (own command)
         try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+            assert process.stdout is not None
+            said = process.stdout.readline()
+            if not said.startswith(SERVING):
+                raise CannotMeasure("the simulator did not start")
+            yield said.split()[1]
+        finally:
+            process.terminate()
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()

@@ -7,6 +7,7 @@ fares. No prompt and no record crosses the pipe, but for the requests in flight 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import multiprocessing
 import signal
@@ -21,6 +22,7 @@ from typing import Any
 from loadramp.drive.fleet import FleetError, Orders, Worker, raise_file_limit
 from loadramp.record.codec import decode_lines, encode
 from loadramp.record.types import ClientSample, Record, Step
+from loadramp.registry import CannotMeasure, ScenarioError
 
 
 @dataclass(slots=True)
@@ -31,6 +33,7 @@ class LocalFleet:
     paths: Callable[[int], Path]
     workers: int = 1
     dead: list[str] = field(default_factory=list)
+    closing: bool = False
     _hands: list[_Hand] = field(default_factory=list)
     _samples: list[ClientSample] = field(default_factory=list)
 
@@ -53,6 +56,8 @@ class LocalFleet:
             hand.listen()
         await asyncio.gather(*(hand.expect("ready") for hand in self._hands))
         self._check()
+        if self.dead:
+            raise FleetError(f"{self.dead[0]} before it could start")
 
     async def begin(self, step: Step, first_seq: int) -> None:
         self._tell("begin", step, first_seq)
@@ -73,6 +78,7 @@ class LocalFleet:
 
     async def close(self) -> None:
         """Let the workers go; one that does not leave by itself is ended."""
+        self.closing = True
         self._tell("close")
         for hand in self._hands:
             await asyncio.to_thread(hand.process.join, 10.0)
@@ -151,8 +157,9 @@ class _Hand:
         self.gone = True
         asyncio.get_running_loop().remove_reader(self.pipe.fileno())
         self.pipe.close()
-        self.process.join(1.0)
-        self.fleet.dead.append(f"worker {self.index} ended with code {self.process.exitcode}")
+        if not self.fleet.closing:
+            self.process.join(1.0)
+            self.fleet.dead.append(f"worker {self.index} ended with code {self.process.exitcode}")
         for future in self._waiting.values():
             if not future.done():
                 future.set_result(None)
@@ -162,6 +169,14 @@ class _Hand:
 def _main(pipe: Connection, orders: Orders, path: Path, index: int, of: int) -> None:
     """What a worker process runs."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole terminal; the parent decides what it means
+    try:
+        _run(pipe, orders, path, index, of)
+    except (OSError, CannotMeasure, ScenarioError) as error:
+        with contextlib.suppress(OSError):
+            pipe.send(("failed", f"worker {index}: {error}"))
+
+
+def _run(pipe: Connection, orders: Orders, path: Path, index: int, of: int) -> None:
     most = orders.scenario.pace.max_in_flight
     raise_file_limit(None if most is None else -(-most // of))
     gc.freeze()

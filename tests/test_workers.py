@@ -1,0 +1,129 @@
+"""Workers as real processes on loopback: same plan, one clock, found out when they die or cannot write."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import scenario_of
+
+from loadramp.drive.endpoint import endpoint_of
+from loadramp.drive.fleet import FleetError, Orders, raise_file_limit, worker_count
+from loadramp.drive.wire import OPTIONAL_FIELDS
+from loadramp.drive.workers import LocalFleet
+from loadramp.plan.prompts.words import Calibration
+from loadramp.plan.schedule import plan_step
+from loadramp.practise import simulator
+from loadramp.record.codec import decode_lines
+from loadramp.record.types import Record, Step
+
+SCENARIO = scenario_of('seed = 9\n[prompts]\nkind = "fixed"\ninput_tokens = 20\noutput_tokens = 5\n')
+STEP = Step(0, rate_rps=60.0, begin_s=0.3, warmup_s=0.0, measure_s=1.0)
+
+
+@pytest.fixture(scope="module")
+def sim() -> Iterator[str]:
+    with simulator() as url:
+        yield url
+
+
+async def offered(url: str, paths: Callable[[int], Path], workers: int, during: Any = None) -> LocalFleet:
+    """A fleet that has offered STEP and has let go of everything."""
+    target = replace(SCENARIO.target, base_url=url)
+    orders = Orders(
+        replace(SCENARIO, target=target), endpoint_of(target, {}), "sim", OPTIONAL_FIELDS, Calibration(), 7, 0.0
+    )
+    fleet = LocalFleet(orders, paths, workers)
+    fleet.orders = replace(orders, t0_s=time.monotonic() + 1.2)  # processes take a moment to start
+    await fleet.start()
+    try:
+        await fleet.begin(STEP, 100)
+        if during is not None:
+            await during(fleet)
+        await asyncio.sleep(max(0.0, fleet.orders.t0_s + STEP.end_s - time.monotonic()))
+        await fleet.finish(STEP.end_s + 5.0)
+    finally:
+        await fleet.close()
+    return fleet
+
+
+def records_of(folder: Path) -> list[list[Record]]:
+    return [decode_lines(path.read_bytes().splitlines()).records for path in sorted(folder.glob("r-*"))]
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_the_shares_of_the_workers_are_the_plan_byte_for_byte(sim: str, tmp_path: Path, workers: int) -> None:
+    asyncio.run(offered(sim, lambda i: tmp_path / f"r-{i}", workers))
+    shares = records_of(tmp_path)
+    planned = {a.seq: a for a in plan_step(SCENARIO, STEP, 100, 7) if a.due_s < STEP.end_s}
+    sent = {r.seq: r for share in shares for r in share if r.due_s < STEP.end_s}
+    assert len(shares) == workers
+    assert sent.keys() == planned.keys()
+    assert all(abs(sent[seq].due_s - planned[seq].due_s) < 1e-6 for seq in planned)
+    assert {r.status for r in sent.values()} == {"ok"}
+    assert {r.prompt_tokens for r in sent.values()} == {20}
+    for index, share in enumerate(shares):
+        assert {(r.seq - 100) % workers for r in share} == {index}
+        assert {r.worker for r in share} == {index}
+
+
+def test_a_killed_worker_is_reported_and_the_others_go_on(sim: str, tmp_path: Path) -> None:
+    async def kill(fleet: LocalFleet) -> None:
+        await asyncio.sleep(max(0.0, fleet.orders.t0_s + 0.6 - time.monotonic()))
+        os.kill(fleet._hands[1].process.pid, signal.SIGKILL)
+        await asyncio.sleep(0.2)
+        assert len(await fleet.snapshot()) < 60
+
+    fleet = asyncio.run(offered(sim, lambda i: tmp_path / f"r-{i}", 2, kill))
+    assert fleet.dead == ["worker 1 ended with code -9"]
+    assert len(records_of(tmp_path)[0]) > 20
+
+
+def test_a_full_disk_stops_the_run_with_its_reason(sim: str) -> None:
+    with pytest.raises(FleetError, match=r"/dev/full: No space left on device"):
+        asyncio.run(offered(sim, lambda _: Path("/dev/full"), 1))
+
+
+def test_a_folder_that_cannot_be_written_is_named_at_the_start(sim: str) -> None:
+    with pytest.raises(FleetError, match="no-such-folder"):
+        asyncio.run(offered(sim, lambda _: Path("/no-such-folder/r"), 1))
+
+
+def test_workers_say_how_they_fare_and_cost_nothing_idle(sim: str, tmp_path: Path) -> None:
+    seen = []
+
+    async def look(fleet: LocalFleet) -> None:
+        await asyncio.sleep(max(0.0, fleet.orders.t0_s + STEP.end_s + 0.9 - time.monotonic()))
+        seen.extend(fleet.samples())
+
+    asyncio.run(offered(sim, lambda i: tmp_path / f"r-{i}", 2, look))
+    assert {sample.worker for sample in seen} == {0, 1}
+    assert sum(sample.sent for sample in seen) > 50
+    assert sum(sample.tokens for sample in seen) > 200
+    assert all(0.0 <= sample.loop_lag_s < 5.0 and sample.cpu_ratio >= 0.0 for sample in seen)
+    assert min(sample.cpu_ratio for sample in seen) < 0.3
+
+
+def test_too_few_file_descriptors_are_refused_with_the_number_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_to: list[tuple[int, int]] = []
+    monkeypatch.setattr("resource.getrlimit", lambda _: (256, 1000))
+    monkeypatch.setattr("resource.setrlimit", lambda _, limits: set_to.append(limits))
+    assert raise_file_limit(500) == 500
+    assert set_to == [(564, 1000)]
+    assert raise_file_limit(None) == 936
+    with pytest.raises(FleetError, match=r"5064 open files are needed for 5000 requests in flight.*hard limit is 1000"):
+        raise_file_limit(5000)
+
+
+def test_the_number_of_workers_is_asked_or_half_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert worker_count(5) == 5
+    for cores, expected in ((1, 1), (2, 1), (8, 4), (64, 8)):
+        monkeypatch.setattr("os.sched_getaffinity", lambda _, n=cores: set(range(n)))
+        assert worker_count("auto") == expected
