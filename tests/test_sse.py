@@ -4,19 +4,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadramp.drive.sse import SseEvent, SseParser
+from loadramp.drive.sse import SseParser
 
 
 def parse(*pieces: bytes) -> list[bytes]:
     parser = SseParser()
-    return [event.data for piece in pieces for event in parser.feed(piece)]
+    return [data for piece in pieces for _, data in parser.feed(piece)]
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"], ids=["LF", "CRLF", "CR"])
 def test_each_line_end_ends_a_line(end: bytes) -> None:
     stream = b"data: one" + end + end + b": hush" + end + end + b"data:two" + end + b"data: three" + end + end
     parser = SseParser()
-    assert parser.feed(stream) == [SseEvent(b"", b"one"), SseEvent(b"", b"two\nthree")]
+    assert parser.feed(stream) == [(b"", b"one"), (b"", b"two\nthree")]
     assert parser.comments == 1
 
 
@@ -26,9 +26,9 @@ def test_line_ends_may_be_mixed_within_one_stream() -> None:
 
 def test_an_event_ended_by_cr_comes_out_at_the_cr_and_its_lf_makes_no_second_end() -> None:
     parser = SseParser()
-    assert parser.feed(b"data: a\r\n\r") == [SseEvent(b"", b"a")]
+    assert parser.feed(b"data: a\r\n\r") == [(b"", b"a")]
     assert parser.feed(b"\ndata: b\n") == []
-    assert parser.feed(b"\n") == [SseEvent(b"", b"b")]
+    assert parser.feed(b"\n") == [(b"", b"b")]
 
 
 def test_a_line_feed_after_a_cut_carriage_return_does_not_end_the_event_early() -> None:
@@ -51,7 +51,7 @@ def test_events_without_data_are_not_events() -> None:
 
 def test_the_event_name_belongs_to_its_own_event_only() -> None:
     parser = SseParser()
-    assert parser.feed(b"event: error\ndata: x\n\ndata: y\n\n") == [SseEvent(b"error", b"x"), SseEvent(b"", b"y")]
+    assert parser.feed(b"event: error\ndata: x\n\ndata: y\n\n") == [(b"error", b"x"), (b"", b"y")]
 
 
 def test_a_byte_order_mark_is_dropped_at_the_start_and_only_there() -> None:
@@ -72,8 +72,8 @@ def test_a_huge_line_in_small_pieces_comes_out_whole() -> None:
 
 def test_an_event_that_lacks_only_its_blank_line_comes_out_at_a_clean_end() -> None:
     parser = SseParser()
-    assert parser.feed(b"data: a\n\ndata: [DONE]") == [SseEvent(b"", b"a")]
-    assert parser.flush() == [SseEvent(b"", b"[DONE]")]
+    assert parser.feed(b"data: a\n\ndata: [DONE]") == [(b"", b"a")]
+    assert parser.flush() == [(b"", b"[DONE]")]
     assert parser.flush() == []
 
 

@@ -149,6 +149,21 @@ def outputs(event: Event) -> list[Output]:
     return []
 
 
+def only_content(part: Delta) -> bool:
+    """``part`` holds nothing that is generated beside its content."""
+    return (
+        part.tool_calls is None
+        and part.reasoning is None
+        and part.reasoning_content is None
+        and part.refusal is None
+        and part.function_call is None
+        and part.reasoning_text is None
+        and part.reasoning_details is None
+        and part.thinking is None
+        and part.thinking_blocks is None
+    )
+
+
 def _output_of(choice: Choice) -> Output | None:
     index = choice.index if isinstance(choice.index, int) else 0
     part = choice.delta or choice.message

@@ -5,16 +5,9 @@ Lines end at LF, CRLF or CR and nowhere else (WHATWG HTML, "Server-sent events")
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 _BOM = b"\xef\xbb\xbf"
-
-
-class SseEvent(NamedTuple):
-    """One dispatched event: its name (``event:``, empty when there was none) and its data lines joined by LF."""
-
-    name: bytes
-    data: bytes
+SseEvent = tuple[bytes, bytes]
+"""One dispatched event: its name (``event:``, empty when there was none) and its data lines joined by LF."""
 
 
 class SseParser:
@@ -44,7 +37,7 @@ class SseParser:
             and b"\r" not in data
         ):  # one whole event in one piece, as nearly always: no line list
             self._at_start = False
-            return [SseEvent(b"", data[6:-2])]
+            return [(b"", data[6:-2])]
         return self._feed(data)
 
     def flush(self) -> list[SseEvent]:
@@ -94,6 +87,6 @@ class SseParser:
     def _dispatch(self, events: list[SseEvent]) -> None:
         data = b"\n".join(self._data)
         if data:
-            events.append(SseEvent(self._name, data))
+            events.append((self._name, data))
         self._data.clear()
         self._name = b""

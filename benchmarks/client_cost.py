@@ -1,0 +1,127 @@
+"""CPU microseconds a streamed token costs each client, all in: receive, parse, record, write.
+
+The slope between two lengths of answer, so that connecting, starting and idling are out. One C server on the other
+core, one run. `--peer NAME='COMMAND with {url} {requests} {tokens}'` adds a tool of its own environment, by the CPU
+time of its process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import shlex
+import subprocess
+import tempfile
+import time
+from typing import Any
+
+from stage import machine, metronome, run, sender, together
+
+
+def cpu_s(via: str, url: str, streams: int, tokens: int, itl_s: float) -> tuple[float, float]:
+    """CPU seconds and wall seconds of ``streams`` answers of ``tokens`` tokens side by side."""
+
+    async def main() -> tuple[float, float]:
+        with tempfile.TemporaryFile("wb", buffering=0) as out:
+            send, close, _ = sender(via, url, out)
+            await together(send, streams, 4, 0.05)  # connections are open, code is warm
+            began, wall = time.process_time(), time.monotonic()
+            records = await together(send, streams, tokens, itl_s)
+            used = time.process_time() - began
+            wall = time.monotonic() - wall
+            await close()
+            assert all(record.output_tokens == tokens for record in records), {r.error_detail for r in records}
+            return used, wall
+
+    found: tuple[float, float] = run(main)
+    return found
+
+
+def slope_us(via: str, rate: int, streams: int, lengths: tuple[int, int]) -> tuple[float, float]:
+    """Microseconds a token, and the share of one core at the longer length."""
+    itl_s = streams / rate
+    with metronome(50_000, round(itl_s * 1e6)) as server:
+        short, _ = cpu_s(via, server.url, streams, lengths[0], itl_s)
+        long, wall = cpu_s(via, server.url, streams, lengths[1], itl_s)
+    return (long - short) / (streams * (lengths[1] - lengths[0])) * 1e6, long / wall
+
+
+def peer_us(command: str, rate: int, streams: int, lengths: tuple[int, int]) -> float:
+    """The same slope for another tool, from the CPU time of its process and children."""
+    used = []
+    with metronome(50_000, round(streams / rate * 1e6)) as server:
+        for tokens in lengths:
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            asked = shlex.split(command.format(url=server.url, requests=streams, tokens=tokens))
+            subprocess.run(asked, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            used.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    return (used[1] - used[0]) / (streams * (lengths[1] - lengths[0])) * 1e6
+
+
+def many(streams: int, rate: int, tokens: int) -> dict[str, Any]:
+    """How the measuring client fares with ``streams`` side by side."""
+    itl_s = streams / rate
+    from loadramp.drive.client import dialer_of
+    from loadramp.drive.endpoint import endpoint_of
+    from loadramp.plan.scenario import Target
+
+    with metronome(50_000, round(itl_s * 1e6)) as server:
+        target = Target(base_url=server.url)
+
+        async def main() -> dict[str, Any]:
+            dialer = dialer_of(target, endpoint_of(target, {}))
+            with tempfile.TemporaryFile("wb", buffering=0) as out:
+                send, close, _ = sender("direct", server.url, out, dialer)
+                await together(send, streams, 4, 0.5)
+                late, reads = dialer.tally.late_reads, dialer.tally.reads
+                began, wall = time.process_time(), time.monotonic()
+                records = await together(send, streams, tokens, itl_s, streams)
+                used, wall = time.process_time() - began, time.monotonic() - wall
+                await close()
+            return {
+                "streams": streams,
+                "rate": rate,
+                "cpu": used / wall,
+                "ok": sum(record.ok for record in records),
+                "late": (dialer.tally.late_reads - late) / max(1, dialer.tally.reads - reads),
+                "rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+            }
+
+        found: dict[str, Any] = run(main)
+        return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rates", default="5000,20000", help="tokens a second")
+    parser.add_argument("--streams", type=int, default=100)
+    parser.add_argument("--via", default="direct,aiohttp,httpx,openai")
+    parser.add_argument("--seconds", default="2,8", help="length of the two answers")
+    parser.add_argument("--peer", action="append", default=[], metavar="NAME=COMMAND")
+    parser.add_argument("--many", default="2000:10000,2000:20000", help="STREAMS:RATE of the table of many streams")
+    options = parser.parse_args()
+    print(machine())
+    print("\n| client | tokens/s | CPU us a token | share of a core |\n|---|---|---|---|")
+    for rate in map(int, options.rates.split(",")):
+        short, long = (int(float(s) * rate / options.streams) for s in options.seconds.split(","))
+        for via in options.via.split(","):
+            if rate > 5000 and via in {"httpx", "openai"}:
+                continue  # more than one core
+            us, share = slope_us(via, rate if via != "openai" else 1000, options.streams, (short, long))
+            print(f"| {via} | {rate if via != 'openai' else 1000} | {us:.1f} | {share:.2f} |", flush=True)
+        for peer in options.peer:
+            name, _, command = peer.partition("=")
+            print(f"| {name} | {rate} | {peer_us(command, rate, options.streams, (short, long)):.1f} | |", flush=True)
+    print("\n| streams | tokens/s | share of a core | answers whole | late reads | peak memory MB |")
+    print("|---|---|---|---|---|---|")
+    for streams, rate in (map(int, pair.split(":")) for pair in options.many.split(",") if pair):
+        seen = many(streams, rate, max(8, 10 * rate // streams))
+        row = f"| {streams} | {rate} | {seen['cpu']:.2f} | {seen['ok']}/{streams} | {seen['late']:.4f} "
+        print(f"{row}| {seen['rss_mb']:.0f} |", flush=True)
+    print(f"\n{machine()} (after), pid {os.getpid()}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,125 @@
+"""How far from the truth each client's instants are: the C server logs when each token left, the records when it came.
+
+Steady: tokens of all streams evenly spread. Ticks: all streams' tokens at once, as an engine's steps send them. `stamp`
+is the error of single instants, `ITL p50` and `ITL p99` that of these percentiles over all tokens. `direct-user` is the
+measuring client without the kernel's receive stamps.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from stage import machine, metronome, run, sender, together
+
+from loadramp.drive.client import dialer_of
+from loadramp.drive.endpoint import endpoint_of
+from loadramp.drive.pipes import OnBytes, OnClose, Pipe
+from loadramp.plan.scenario import Target
+from loadramp.record.types import Record
+
+WARM = 1_000_000_000  # numbers of requests that only warm up
+
+
+@dataclass(slots=True)
+class UserStamps:
+    """Opens sockets whose segments the kernel does not stamp."""
+
+    dialer: Any
+
+    async def __call__(self, on_bytes: OnBytes, on_close: OnClose) -> Pipe:
+        pipe: Any = await self.dialer(on_bytes, on_close)
+        pipe._sock.setsockopt(socket.SOL_SOCKET, 35, 0)
+        return pipe  # type: ignore[no-any-return]
+
+
+@dataclass(slots=True)
+class Errors:
+    """Microseconds."""
+
+    stamp_p50: float
+    stamp_p99: float
+    itl_p50: float
+    itl_p99: float
+    true_p99: float
+    kernel: bool
+    late_ratio: float
+
+
+def measured(via: str, rate: int, streams: int, seconds: float, ticks: bool) -> Errors:
+    """The errors of ``via`` at ``rate`` tokens a second over ``streams`` streams."""
+    itl_us = round(streams / rate * 1e6)
+    tokens = max(10, round(seconds * rate / streams))
+    with metronome(100_000, itl_us, itl_us if ticks else 0, log=True) as server:
+        records, t0_s, late = run(lambda: _asked(via, server.url, streams, tokens, itl_us / 1e6))
+    return _compared(records, t0_s, server.sent, late)
+
+
+async def _asked(via: str, url: str, streams: int, tokens: int, spread_s: float) -> tuple[list[Record], float, float]:
+    target = Target(base_url=url)
+    dialer = dialer_of(target, endpoint_of(target, {}))
+    connect = {"direct": dialer, "direct-user": UserStamps(dialer)}.get(via)
+    send, close, t0_s = sender(via, url, io.BytesIO(), connect)
+    await together(send, streams, 4, 0.2, first=WARM)
+    tally = dialer.tally
+    late, reads = tally.late_reads, tally.reads
+    records = await together(send, streams, tokens, spread_s)
+    await close()
+    return records, t0_s, (tally.late_reads - late) / max(1, tally.reads - reads)
+
+
+def _compared(records: list[Record], t0_s: float, sent: Any, late: float) -> Errors:
+    stamp, itl, true_itl = [], [], []
+    for record in records:
+        true_s = np.sort(sent["send_ns"][sent["request"] == record.seq]) / 1e9
+        seen_s = np.array(record.event_s) + t0_s
+        if len(true_s) != len(seen_s):
+            raise RuntimeError(f"request {record.seq}: {len(true_s)} tokens sent, {len(seen_s)} seen")
+        stamp.append(seen_s - true_s)
+        itl.append(np.diff(seen_s))
+        true_itl.append(np.diff(true_s))
+    errors = np.concatenate(stamp) * 1e6
+    seen, true = np.concatenate(itl) * 1e6, np.concatenate(true_itl) * 1e6
+    return Errors(
+        float(np.quantile(errors, 0.5)),
+        float(np.quantile(errors, 0.99)),
+        float(np.quantile(seen, 0.5) - np.quantile(true, 0.5)),
+        float(np.quantile(seen, 0.99) - np.quantile(true, 0.99)),
+        float(np.quantile(true, 0.99)),
+        records[0].stamps == "kernel",
+        late,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rates", default="1000,5000,10000,20000", help="tokens a second")
+    parser.add_argument("--via", default="direct,direct-user,aiohttp,httpx,openai")
+    parser.add_argument("--streams", type=int, default=100)
+    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--modes", default="steady,ticks")
+    options = parser.parse_args()
+    most = {"httpx": 5000, "openai": 1000}  # beyond it they need more than a core
+    print(f"{machine()}; {options.streams} streams, {options.seconds:g} s each; milliseconds")
+    columns = ("mode", "tokens/s", "client", "stamps", "stamp p50", "stamp p99", "ITL p50", "ITL p99", "true ITL p99")
+    print(f"\n| {' | '.join(columns)} | late reads |\n{'|---' * (len(columns) + 1)}|")
+    for mode in options.modes.split(","):
+        for rate in map(int, options.rates.split(",")):
+            for via in options.via.split(","):
+                if rate > most.get(via, rate):
+                    continue
+                e = measured(via, rate, options.streams, options.seconds, mode == "ticks")
+                figures = (e.stamp_p50, e.stamp_p99, e.itl_p50, e.itl_p99, e.true_p99)
+                cells = " | ".join(f"{us / 1000:.3f}" for us in figures)
+                stamps = "kernel" if e.kernel else "user"
+                print(f"| {mode} | {rate} | {via} | {stamps} | {cells} | {e.late_ratio:.4f} |", flush=True)
+    print(f"\n{machine()} (after); {Path(__file__).name}")
+
+
+if __name__ == "__main__":
+    main()
