@@ -250,11 +250,26 @@ def test_md19_usage_without_completion_tokens_is_no_usage(usage: Any) -> None:
     assert (got["output_tokens"], got["token_source"], got["status"]) == (2, "events", "ok")
 
 
-def test_a_step_in_which_everything_came_at_once_is_called_a_burst() -> None:
-    together = stream((100, C("a") + C("b") + C("c") + C("d") + FIN("stop") + USE(1, 4) + DONE))
-    assert "burst_delivery" in seen(together)["warnings"]
-    apart = stream((100, C("a") + C("b")), (120, C("c")), (140, C("d") + FIN("stop") + USE(1, 4) + DONE))
-    assert "burst_delivery" not in seen(apart)["warnings"]
+END = FIN("stop") + DONE
+
+
+@pytest.mark.parametrize(
+    ("instants_ms", "burst"),
+    [
+        ([100, 100, 100, 100], True),
+        ([100, 100.05, 100.1, 100.15], True),
+        ([100, 100, 120, 120, 120, 140, 140, 140], True),
+        ([100, 100.1, 100.2, 150, 150.1, 150.2], True),
+        ([100, 100, 120, 140], False),
+        ([1, 1.1, 1.2, 1.3, 1.4, 1.5], False),
+        ([100, 100], False),
+        ([100], False),
+    ],
+    ids=["one read", "at once", "lots", "close lots", "a pair", "a quick engine", "two", "one"],
+)
+def test_tokens_that_are_held_back_and_come_together_are_called_a_burst(instants_ms: list[float], burst: bool) -> None:
+    got = seen(stream(*[(float(ms), C("a")) for ms in instants_ms], (instants_ms[-1], END)))
+    assert ("burst_delivery" in got["warnings"]) is burst
 
 
 @pytest.mark.parametrize(("tokens", "warned"), [(371, True), (1945, True), (1946, False), (2048, False)])
