@@ -16,6 +16,7 @@ def row(**columns: Any) -> Row:
         "void": False,
         "overloaded": False,
         "ceiling_rps": None,
+        "rate_rps": 1.0,
     }
     return {**quiet, **columns}
 
@@ -90,10 +91,23 @@ def test_the_ramp_says_when_it_found_no_ceiling() -> None:
     assert end == Stop("reached max_rps = 8 without finding the ceiling")
 
 
-def test_a_step_the_client_could_not_deliver_ends_the_climb_unanswered() -> None:
-    end = ceiling([row(), row(void=True)])
+def test_a_step_the_client_could_not_deliver_is_offered_once_more() -> None:
+    void = row(void=True, rate_rps=2.0)
+    assert rate(ceiling([row(), void])) == 2.0
+    assert rate(ceiling([row(), void, row(rate_rps=2.0)])) == 4.0
+    end = ceiling([row(), void, void])
     assert isinstance(end, Stop)
     assert not end.complete
+
+
+def test_a_void_soak_is_offered_once_more_too() -> None:
+    top = row(saturated=True, deficit=True, ceiling_rps=10.0)
+    void = row(role="soak", rate_rps=8.5, void=True, ceiling_rps=10.0)
+    again = ceiling([top, void], soak_s=120.0)
+    assert isinstance(again, Step)
+    assert (again.role, again.rate_rps, again.measure_s) == ("soak", 8.5, 120.0)
+    assert isinstance(ceiling([top, void, void]), Stop)
+    assert ceiling([top, void, row(role="soak", rate_rps=8.5, ceiling_rps=10.0)]) == Stop("8.5 req/s held for 300 s")
 
 
 @pytest.mark.parametrize("kind", sorted(RAMPS))

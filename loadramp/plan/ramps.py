@@ -74,14 +74,14 @@ def ceiling(
     The climb ends at the first step that is saturated and in deficit, or fails too often. A saturated step without
     deficit counts only if the next one is saturated too; then at most two more steps look for a deficit. A lone alarm
     is noise: recorded, passed over. Then ``soak_s`` seconds at ``soak_ratio`` of the estimate and, if that is not
-    quiet, at ``retry_ratio`` of it.
+    quiet, at ``retry_ratio`` of it. A void step is offered once more: a client that was disturbed once may not be slow.
     """
-    soaks = [row for row in rows if row["role"] == "soak"]
-    climb = [row for row in rows if row["role"] == "step"]
+    if rows and rows[-1]["void"]:
+        return _once_more(rows, soak_s)
+    soaks = [row for row in rows if row["role"] == "soak" and not row["void"]]
+    climb = [row for row in rows if row["role"] == "step" and not row["void"]]
     if soaks:
         return _after_soak(rows, soaks, soak_s, retry_ratio)
-    if climb and climb[-1]["void"]:
-        return Stop("the client could not deliver the last step", complete=False)
     if climb and not _climb_goes_on(climb):
         estimate_rps = rows[-1].get("ceiling_rps")
         if estimate_rps is None:
@@ -93,6 +93,15 @@ def ceiling(
     if rate_rps > max_rps * (1 + 1e-9):
         return Stop(f"reached max_rps = {max_rps:g} without finding the ceiling")
     return Step(len(rows), rate_rps=rate_rps)
+
+
+def _once_more(rows: Sequence[Row], soak_s: float) -> Step | Stop:
+    """After a void row: the same again, unless that was the second attempt already."""
+    last = rows[-1]
+    if len(rows) > 1 and rows[-2]["void"] and rows[-2]["rate_rps"] == last["rate_rps"]:
+        return Stop("the client could not deliver the last step, twice", complete=False)
+    measure_s = soak_s if last["role"] == "soak" else None
+    return Step(len(rows), role=last["role"], rate_rps=last["rate_rps"], measure_s=measure_s)
 
 
 def _climb_goes_on(climb: Sequence[Row]) -> bool:
@@ -108,7 +117,7 @@ def _climb_goes_on(climb: Sequence[Row]) -> bool:
 
 def _after_soak(rows: Sequence[Row], soaks: Sequence[Row], soak_s: float, retry_ratio: float) -> Step | Stop:
     last = soaks[-1]
-    if not (last["saturated"] or last["deficit"] or last["void"] or last["overloaded"]):
+    if not (last["saturated"] or last["deficit"] or last["overloaded"]):
         return Stop(f"{last['rate_rps']:.3g} req/s held for {soak_s:g} s")
     estimate_rps = soaks[0].get("ceiling_rps") or rows[-1].get("ceiling_rps")
     if len(soaks) == 1 and estimate_rps is not None:

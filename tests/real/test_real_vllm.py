@@ -51,6 +51,12 @@ settle_requests = 10
 """
 
 
+SHOWN = (
+    "role", "rate_rps", "requests", "ok", "done_rps", "throughput_rps", "ttft_p50_s", "ttft_p90_s", "itl_p50_s",
+    "itl_p99_s", "tpot_p50_s", "preemptions", "kv_used_ratio_max", "waiting_max", "signals", "deficit", "void",
+)  # fmt: skip
+
+
 def run(scenario: str, url: str, tmp_path: Path, *options: str) -> dict[str, Any]:
     """The JSON document of a run whose client is kept off the server's core."""
     path = tmp_path / "scenario.toml"
@@ -62,9 +68,7 @@ def run(scenario: str, url: str, tmp_path: Path, *options: str) -> dict[str, Any
     document: dict[str, Any] = json.loads(done.stdout)
     print(json.dumps({key: value for key, value in document.items() if key != "steps"}, indent=1))
     for row in document["steps"]:
-        print({key: row[key] for key in ("role", "rate_rps", "requests", "ok", "done_rps", "throughput_rps", "ttft_p50_s",
-                                         "ttft_p90_s", "itl_p50_s", "itl_p99_s", "tpot_p50_s", "preemptions",
-                                         "kv_used_ratio_max", "waiting_max", "signals", "deficit", "void")})  # fmt: skip
+        print({key: row[key] for key in SHOWN})
     return document
 
 
@@ -102,8 +106,8 @@ def test_one_step_agrees_with_vllm_bench_serve(tmp_path: Path) -> None:
 def bench(url: str, tmp_path: Path) -> dict[str, Any]:
     """What ``vllm bench serve`` says of the same rate and lengths on the same server."""
     command = [
-        "taskset", "-c", "1", str(HOME / "venv/bin/vllm"), "bench", "serve", "--backend", "openai-chat", "--base-url", url,
-        "--endpoint", "/v1/chat/completions", "--model", "tiny", "--tokenizer", str(HOME / "model"),
+        "taskset", "-c", "1", str(HOME / "venv/bin/vllm"), "bench", "serve", "--backend", "openai-chat",
+        "--base-url", url, "--endpoint", "/v1/chat/completions", "--model", "tiny", "--tokenizer", str(HOME / "model"),
         "--dataset-name", "random", "--random-input-len", "56", "--random-output-len", "100", "--num-prompts", "120",
         "--request-rate", "2", "--ignore-eos", "--seed", "3", "--percentile-metrics", "ttft,tpot,itl,e2el",
         "--save-result", "--result-dir", str(tmp_path), "--result-filename", "bench.json", "--disable-tqdm",
