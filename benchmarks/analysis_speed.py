@@ -26,7 +26,7 @@ def synthetic(requests: int, tokens: int, rate_rps: float, seed: int = 0) -> Tab
     event_s = first_s[:, None] + np.cumsum(gaps_s, axis=1)
     columns = {f.name: np.full(requests, np.nan) for f in fields(Table)}
     columns |= {name: np.zeros(requests, dtype=np.int64) for name in ("step", "worker")}
-    columns |= {name: np.full(requests, "", dtype=object) for name in ("error", "label", "model")}
+    columns |= {name: np.full(requests, "", dtype=object) for name in ("error", "error_detail", "label", "model")}
     columns |= {
         "seq": np.arange(requests),
         "due_s": due_s,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from loadramp.judge.server import COUNTERS, LARGEST, MEAN, SMALLEST, Gauge, deltas, gauges
+from loadramp.judge.server import COLUMNS, COUNTERS, LARGEST, MEAN, SMALLEST, Gauge, columns, deltas, gauges
 from loadramp.observe.dialects import CANONICAL
 from loadramp.record.types import Sample
 
@@ -160,3 +160,25 @@ def test_a_silent_replica_leaves_the_gauge_out() -> None:
     ]
     assert gauges(samples, 4.0, 6.0) == {}
     assert gauges(samples, 0.0, 6.0)["waiting"].max == 5.0
+
+
+def test_the_columns_of_a_window_are_gauges_counts_and_ratios() -> None:
+    samples = [
+        Sample(float(t), "a", {"running": 8.0 + t % 2, "waiting": float(t), "kv_used_ratio": 0.5, "preemptions": 2.0 * t,
+                               "spec_draft_tokens": 100.0 * t, "spec_accepted_tokens": 55.0 * t,
+                               "ttft_s_sum": 0.3 * t, "ttft_s_count": 3.0 * t, "prefix_hit_ratio": 0.25})
+        for t in range(30)
+    ]  # fmt: skip
+    row = columns(samples, (10.0, 20.0))
+    assert set(row) == set(COLUMNS)
+    assert (row["running_max"], row["running_mean"], row["waiting_max"]) == (9.0, 8.5, 19.0)
+    assert (row["preemptions"], row["requests_rejected"], row["server_restarted"]) == (20.0, None, False)
+    assert row["spec_accept_ratio"] == pytest.approx(0.55)
+    assert row["server_ttft_mean_s"] == pytest.approx(0.1)
+    assert row["server_itl_mean_s"] is None
+    assert row["prefix_hit_ratio"] == 0.25  # the engine shows a gauge and no counters
+
+
+def test_the_columns_are_null_where_no_page_was_read() -> None:
+    assert columns([], (0.0, 10.0)) == dict.fromkeys(COLUMNS)
+    assert columns([Sample(5.0, "a", error="404")], (0.0, 10.0)) == dict.fromkeys(COLUMNS)

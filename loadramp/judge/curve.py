@@ -15,7 +15,6 @@ from loadramp.record.table import Floats, Table
 from loadramp.record.types import ClientSample, Row, Sample, Step
 
 THROUGHPUT_BLOCKS = 10
-SERVER_COLUMNS = ("waiting_max", "kv_used_ratio_max", "preemptions", "prefix_hit_ratio", "server_restarted")
 
 
 def fold(
@@ -59,7 +58,7 @@ def fold(
     reasons: dict[str, str] = {}
     row |= _counts(seen)
     row |= _throughput(step, seen, table, output_tokens_mean)
-    row |= _server(samples, window_s)
+    row |= server.columns(samples, window_s)
     row |= _load(step, seen, table, samples, row, base_ttft_p50_s)
     pooled = latency.families(seen)
     stationary = bool(row["stationary"])
@@ -246,23 +245,6 @@ def _slo(
         if figure.value is None:
             reasons[f"{stem}_s"] = f"{words(q)}: {figure.reason}"
     return out, reasons
-
-
-def _server(samples: Sequence[Sample], window_s: tuple[float, float]) -> Columns:
-    """Largest queue and KV use, preemptions counted, and whether a server restarted."""
-    out: Columns = dict.fromkeys(SERVER_COLUMNS)
-    begin_s, end_s = window_s
-    if not any(begin_s <= s.t_s < end_s and s.values for s in samples):
-        return out
-    near = [s for s in samples if begin_s - 60.0 <= s.t_s <= end_s + 60.0]
-    seen = server.gauges(near, begin_s, end_s)
-    counted = server.deltas(near, begin_s, end_s)
-    for column, name in (("waiting_max", "waiting"), ("kv_used_ratio_max", "kv_used_ratio")):
-        out[column] = seen[name].max if name in seen else None
-    out["preemptions"] = counted.get("preemptions")
-    out["prefix_hit_ratio"] = counted.ratio("prefix_hits", "prefix_queries")
-    out["server_restarted"] = counted.restarted
-    return out
 
 
 def _merge(row: Row, reasons: dict[str, str], part: tuple[Columns, dict[str, str]]) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loadramp.record.types import Check, ClientSample, Estimate, Record, Row, Sample, Step
+from loadramp.record.types import Check, ClientSample, Estimate, Finding, Record, Row, Sample, Step
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -84,6 +84,7 @@ class Table:
     http_status: Floats
     status: Strings
     error: Strings
+    error_detail: Strings
     token_source: Strings
     label: Strings
     model: Strings
@@ -117,7 +118,7 @@ class Table:
 
         columns: dict[str, Any] = {name: ints(name) for name in ("seq", "step", "worker")}
         columns |= {name: floats(name) for name in ("due_s", *_REQUEST_FLOATS)}
-        columns |= {name: words(name) for name in ("status", "error", "token_source", "label", "model")}
+        columns |= {name: words(name) for name in ("status", "error", "error_detail", "token_source", "label", "model")}
         return Table(
             **columns,
             kernel_stamps=np.array([r.stamps == "kernel" for r in records], dtype=np.bool_),
@@ -260,4 +261,6 @@ class Run:
     estimates: dict[str, Estimate] = field(default_factory=dict)
     """Keys ``ceiling``, ``p99_itl_knee``, ``slo_capacity``."""
     checks: list[Check] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    """Why it gives way, the first cause first."""
     path: str = ""

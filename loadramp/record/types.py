@@ -28,6 +28,9 @@ events, final usage spread over the events in proportion to their text, or (no u
 
 EstimateStatus = Literal["found", "not_found_up_to", "below_range", "inconclusive", "not_measurable"]
 CheckLevel = Literal["note", "warn", "void"]
+Confidence = Literal["certain", "likely", "possible"]
+"""``certain``: the server counted it itself or nothing else looks like it; ``likely``: seen from the client alone;
+``possible``: worth a look, other causes look alike."""
 
 MEASURED_ROLES: frozenset[Role] = frozenset({"step", "soak", "down"})
 
@@ -234,6 +237,32 @@ class Check:
     message: str
     advice: str = ""
     step: int | None = None
+
+
+@dataclass(slots=True, frozen=True)
+class Cure:
+    """Something to change about a finding, and how to see whether it helped."""
+
+    name: str
+    action: str
+    when: str
+    """When it matters, and what it costs."""
+    change: str = ""
+    """The engine's own flag or setting; empty where none is known."""
+    proof: str = ""
+
+
+@dataclass(slots=True, frozen=True)
+class Finding:
+    """Something about the server that explains what the ramp saw. ``evidence`` are words with numbers."""
+
+    code: str
+    confidence: Confidence
+    evidence: tuple[str, ...]
+    steps: tuple[int, ...] = ()
+    """Indices of the steps in which it was seen."""
+    cures: tuple[Cure, ...] = ()
+    """The first one first."""
 
 
 @dataclass(slots=True)
