@@ -98,8 +98,9 @@ def fault_of(error: BaseException) -> tuple[ErrorKind, str]:
         if isinstance(cause, ssl.SSLError):
             return "tls", tls_words(cause)
         kind = _KINDS.get(type(cause).__name__, kind)
-        said = str(cause) or said
-        cause = cause.__cause__ or cause.__context__
+        said = (os_words(cause) if isinstance(cause, OSError) and cause.errno else str(cause)) or said
+        inner = cause.exceptions[0] if isinstance(cause, BaseExceptionGroup) else None
+        cause = inner or cause.__cause__ or cause.__context__
     if kind == "truncated" and "without sending a response" in said:
         kind = "reset"
     return kind, f"{type(error).__name__}: {said}"
