@@ -10,55 +10,18 @@ from typing import Any
 import click
 
 from loadramp import __version__
+from loadramp.options import (
+    EPILOG,
+    command,
+    output_options,
+    run_options,
+    scenario_argument,
+    scenario_options,
+    target_options,
+)
 from loadramp.registry import CannotMeasure, ScenarioError
 
 COULD_NOT_MEASURE, USAGE, INTERRUPTED = 1, 2, 130
-
-EPILOG = (
-    "Exit codes: 0 pass, or measured and no gate was asked; 1 could not measure; 2 usage or scenario error; "
-    "3 inconclusive or void; 99 a threshold, SLO or comparison failed; 130/143 interrupted, partial results saved."
-)
-
-
-def _scenario_argument() -> click.Parameter:
-    return click.Argument(["scenario"], type=click.Path(path_type=Path))
-
-
-def _target_options() -> list[click.Parameter]:
-    return [
-        click.Option(["--base-url"], help="Endpoint, with or without /v1. Default: OPENAI_BASE_URL."),
-        click.Option(["--model"], help="Model name. Default: the only one the server lists."),
-        click.Option(
-            ["--api-key-env"], metavar="NAME", help="Variable that holds the API key. Default: OPENAI_API_KEY."
-        ),
-        click.Option(["--header"], multiple=True, metavar="K=V", help="Extra request header; may be repeated."),
-        click.Option(["--ca-file"], help="Certificate authorities to trust."),
-        click.Option(["--insecure"], is_flag=True, help="Do not verify the server's certificate."),
-        click.Option(["--yes-i-may-load-test"], metavar="HOST", help="Needed for a public host: its name once more."),
-    ]
-
-
-def _scenario_options() -> list[click.Parameter]:
-    return [
-        click.Option(
-            ["--set", "overrides"], multiple=True, metavar="TABLE.KEY=VALUE", help="Override a key; may be repeated."
-        )
-    ]
-
-
-def _output_options() -> list[click.Parameter]:
-    return [
-        click.Option(["--json", "as_json"], is_flag=True, help="One JSON document on stdout; words go to stderr."),
-        click.Option(["--quiet"], is_flag=True, help="No progress."),
-    ]
-
-
-def _run_options() -> list[click.Parameter]:
-    return [
-        click.Option(["--out"], type=click.Path(path_type=Path), default=Path("reports"), help="Where runs are put."),
-        click.Option(["--save-text"], is_flag=True, help="Keep the answers' text in the records."),
-        click.Option(["--yes"], is_flag=True, help="Do not ask before a large run."),
-    ]
 
 
 def run(scenario: Path, *, as_json: bool, quiet: bool, yes: bool, **options: Any) -> int:
@@ -198,14 +161,12 @@ def _commands() -> list[click.Command]:
     run_dir = click.Argument(["run_dir"], type=click.Path(path_type=Path))
     out = click.Option(["--out"], type=click.Path(path_type=Path), default=Path("reports"), help="Where runs are put.")
     return [
-        _command(
-            run, _scenario_argument(), *_target_options(), *_scenario_options(), *_run_options(), *_output_options()
-        ),
-        _command(plan, _scenario_argument(), *_scenario_options(), *_output_options()),
-        _command(probe, *_target_options(), *_probe_options(), *_output_options()),
-        _command(report, run_dir, *_output_options()),
-        _command(simulate, *_simulate_options()),
-        _command(demo, out, *_output_options()),
+        command(run, scenario_argument(), *target_options(), *scenario_options(), *run_options(), *output_options()),
+        command(plan, scenario_argument(), *scenario_options(), *output_options()),
+        command(probe, *target_options(), *_probe_options(), *output_options()),
+        command(report, run_dir, *output_options()),
+        command(simulate, *_simulate_options()),
+        command(demo, out, *output_options()),
     ]
 
 
@@ -233,16 +194,6 @@ def _simulate_options() -> list[click.Parameter]:
         click.Option(["--fault"], multiple=True, metavar="KEY=VALUE", help="Switch a fault on; 'list' shows them."),
         click.Option(["--api-key-env"], metavar="NAME", help="Demand the key that this variable holds."),
     ]
-
-
-def _command(function: Any, *params: click.Parameter) -> click.Command:
-    return click.Command(
-        function.__name__.replace("_", "-"),
-        callback=function,
-        params=list(params),
-        help=function.__doc__,
-        epilog=EPILOG,
-    )
 
 
 cli = click.Group(

@@ -1,0 +1,64 @@
+"""What commands have in common: their options, and how a function becomes one. Knows click and nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+EPILOG = (
+    "Exit codes: 0 pass, or measured and no gate was asked; 1 could not measure; 2 usage or scenario error; "
+    "3 inconclusive or void; 99 a threshold, SLO or comparison failed; 130/143 interrupted, partial results saved."
+)
+
+
+def scenario_argument() -> click.Parameter:
+    return click.Argument(["scenario"], type=click.Path(path_type=Path))
+
+
+def target_options() -> list[click.Parameter]:
+    return [
+        click.Option(["--base-url"], help="Endpoint, with or without /v1. Default: OPENAI_BASE_URL."),
+        click.Option(["--model"], help="Model name. Default: the only one the server lists."),
+        click.Option(
+            ["--api-key-env"], metavar="NAME", help="Variable that holds the API key. Default: OPENAI_API_KEY."
+        ),
+        click.Option(["--header"], multiple=True, metavar="K=V", help="Extra request header; may be repeated."),
+        click.Option(["--ca-file"], help="Certificate authorities to trust."),
+        click.Option(["--insecure"], is_flag=True, help="Do not verify the server's certificate."),
+        click.Option(["--yes-i-may-load-test"], metavar="HOST", help="Needed for a public host: its name once more."),
+    ]
+
+
+def scenario_options() -> list[click.Parameter]:
+    return [
+        click.Option(
+            ["--set", "overrides"], multiple=True, metavar="TABLE.KEY=VALUE", help="Override a key; may be repeated."
+        )
+    ]
+
+
+def output_options() -> list[click.Parameter]:
+    return [
+        click.Option(["--json", "as_json"], is_flag=True, help="One JSON document on stdout; words go to stderr."),
+        click.Option(["--quiet"], is_flag=True, help="No progress."),
+    ]
+
+
+def run_options() -> list[click.Parameter]:
+    return [
+        click.Option(["--out"], type=click.Path(path_type=Path), default=Path("reports"), help="Where runs are put."),
+        click.Option(["--save-text"], is_flag=True, help="Keep the answers' text in the records."),
+        click.Option(["--yes"], is_flag=True, help="Do not ask before a large run."),
+    ]
+
+
+def command(function: Any, *params: click.Parameter) -> click.Command:
+    return click.Command(
+        function.__name__.replace("_", "-"),
+        callback=function,
+        params=list(params),
+        help=function.__doc__,
+        epilog=EPILOG,
+    )
