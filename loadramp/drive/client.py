@@ -156,6 +156,7 @@ def record_of(arrival: Arrival, worker: int) -> Record:
         model=prompt.model,
         session=prompt.session,
         turn=prompt.turn,
+        turns=0 if prompt.session is None else prompt.turn + 1 + len(prompt.following),
     )
 
 

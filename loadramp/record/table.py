@@ -31,6 +31,7 @@ _REQUEST_FLOATS = (
     "cached_tokens",
     "output_tokens",
     "http_status",
+    "session",
 )
 
 
@@ -88,6 +89,9 @@ class Table:
     token_source: Strings
     label: Strings
     model: Strings
+    session: Floats
+    turn: Ints
+    turns: Ints
     kernel_stamps: Bools
     begin: Ints
     event_s: Floats
@@ -116,7 +120,7 @@ class Table:
             lists = [getattr(r, name) or [default] * n for r, n in zip(records, counts, strict=True)]
             return np.fromiter((v for one in lists for v in one), dtype=np.int64, count=int(begin[-1]))
 
-        columns: dict[str, Any] = {name: ints(name) for name in ("seq", "step", "worker")}
+        columns: dict[str, Any] = {name: ints(name) for name in ("seq", "step", "worker", "turn", "turns")}
         columns |= {name: floats(name) for name in ("due_s", *_REQUEST_FLOATS)}
         columns |= {name: words(name) for name in ("status", "error", "error_detail", "token_source", "label", "model")}
         return Table(

@@ -102,6 +102,13 @@ class Prompt:
     session: int | None = None
     turn: int = 0
     think_s: float = 0.0
+    """Pause between the end of this prompt's answer and the next turn (closed loop: the next request)."""
+    tag: int | None = None
+    """Seed of a few opening words that tell this run's use of a given text from all others."""
+    images: tuple[tuple[int, int, int], ...] = ()
+    """(seed, width, height) in pixels of each image that goes with it."""
+    following: tuple[Prompt, ...] = ()
+    """The later turns of the session that this prompt opens."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -159,6 +166,9 @@ class Record:
     model: str | None = None
     session: int | None = None
     turn: int = 0
+    """From 0."""
+    turns: int = 0
+    """How many the session has as planned; 0: no session."""
     text: str | None = None
     """The answer, kept only when asked for (``--save-text``, ``--show-text``)."""
 
