@@ -67,7 +67,7 @@ class Answer:
             return
         self._head += data
         self._kind = self._kind or _kind_of(self._head)
-        if self._kind == "json" and self._head.rstrip().endswith(b"}"):
+        if self._kind == "json" and self._head[-64:].rstrip().endswith(b"}"):
             self._reply(t_s)
         elif self._kind == "sse":
             held = bytes(self._head)

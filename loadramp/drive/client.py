@@ -165,7 +165,7 @@ def _head(target: Target, endpoint: Endpoint, run: int) -> bytes:
     headers = {
         "Host": endpoint.authority,
         "User-Agent": "loadramp",
-        "Accept": "text/event-stream" if target.stream else "application/json",
+        "Accept": "text/event-stream, application/json" if target.stream else "application/json",
         "Accept-Encoding": "identity",
         "Content-Type": "application/json",
     }

@@ -32,7 +32,7 @@ class HttpxClient(Foreign):
         self._http = httpx.AsyncClient(**_http_options(httpx, target, endpoint))
         self._url = endpoint.address(target.api)
         self._headers = {
-            "Accept": "text/event-stream" if target.stream else "application/json",
+            "Accept": "text/event-stream, application/json" if target.stream else "application/json",
             "Accept-Encoding": "identity",
             "Content-Type": "application/json",
             **endpoint.headers,
