@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loadramp.record.types import Check, ClientSample, Estimate, Finding, Record, Row, Sample, Step
+from loadramp.record.types import Check, ClientSample, Estimate, Finding, GateResult, Record, Row, Sample, Step
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -267,4 +267,6 @@ class Run:
     checks: list[Check] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     """Why it gives way, the first cause first."""
+    gates: list[GateResult] = field(default_factory=list)
+    """The thresholds that were asked, judged."""
     path: str = ""

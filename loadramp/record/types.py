@@ -275,6 +275,49 @@ class Finding:
     """The first one first."""
 
 
+@dataclass(slots=True, frozen=True)
+class GateResult:
+    """One threshold, judged: the rule as it was written, and what it was judged by."""
+
+    rule: str
+    status: Literal["pass", "fail", "inconclusive"]
+    value: float | None
+    low: float | None
+    high: float | None
+    """95 % interval of ``value``; None on a side that is not known."""
+    limit: float
+    reason: str = ""
+    step: int | None = None
+    """The step that decided, where the rule speaks of steps."""
+
+
+@dataclass(slots=True, frozen=True)
+class Entry:
+    """One line of a history of nights: one metric of one run, why a run has none, an accepted level, or an alarm.
+
+    ``night`` is when the night's first run began (ISO 8601, UTC): runs of one night share it.
+    """
+
+    night: str
+    scenario: str
+    kind: Literal["measured", "failed", "accepted", "alarm"] = "measured"
+    metric: str = ""
+    """Empty on lines that concern every metric."""
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    repeat: int = 0
+    rerun: bool = False
+    """Measured again at once because the first runs of the night looked bad."""
+    run: str = ""
+    exit_code: int = 0
+    reason: str = ""
+    """Why ``value`` is null, why the run failed, or why the level was accepted."""
+    fingerprint: Mapping[str, str] = field(default_factory=dict)
+    """What was measured, on what, with what."""
+    alarm: Mapping[str, Any] | None = None
+
+
 @dataclass(slots=True)
 class ClientSample:
     """How one worker fared in one second: its loop's lag, its CPU share, its pauses. All in seconds or shares."""
