@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 
 from loadramp.plan.arrivals import ARRIVALS
+from loadramp.plan.canary import Canary
 from loadramp.plan.prompts import PROMPTS
 from loadramp.plan.ramps import RAMPS
 from loadramp.registry import Choice, ScenarioError, bind, bind_options, convert, options_of
@@ -132,11 +133,12 @@ class Scenario:
     knee: Choice
     metrics: Metrics
     fleet: Fleet
+    canary: Canary = field(default_factory=Canary)
     source: str = ""
     overrides: tuple[str, ...] = ()
 
 
-_TABLES = {"target": Target, "slo": Slo, "metrics": Metrics, "fleet": Fleet}
+_TABLES = {"target": Target, "slo": Slo, "metrics": Metrics, "fleet": Fleet, "canary": Canary}
 _CHOICES = ("prompts", "arrivals", "ramp", "knee")
 
 

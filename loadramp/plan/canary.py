@@ -1,0 +1,73 @@
+"""``[canary]``: how two endpoints are compared, and how much worse the candidate may be. Pure data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+Rate = Annotated[float, Meta(gt=0)]
+Positive = Annotated[float, Meta(gt=0)]
+NotNegative = Annotated[float, Meta(ge=0)]
+Margin = Annotated[float, Meta(gt=0, lt=1)]
+Share = Annotated[float, Meta(ge=0, le=1)]
+Count = Annotated[int, Meta(ge=1)]
+
+Design = Literal["mirrored", "abba", "a_then_b"]
+Metric = Literal[
+    "ttft_p50", "ttft_p95", "ttft_p99", "ttft_mean",
+    "itl_p50", "itl_p95", "itl_p99", "itl_mean",
+    "tpot_p50", "tpot_p95", "tpot_p99", "tpot_mean",
+    "e2e_p50", "e2e_p95", "e2e_p99", "e2e_mean",
+    "output_tokens_per_s", "good_rps",
+]  # fmt: skip
+PRIMARY: tuple[Metric, ...] = ("itl_p99", "itl_p50", "tpot_mean", "ttft_p50", "output_tokens_per_s")
+
+
+@dataclass(slots=True, frozen=True)
+class Canary:
+    """``[canary]``. Margins are shares of the baseline, times seconds."""
+
+    design: Design = "mirrored"
+    """``mirrored``: the same request to both at the same instant. ``abba``: one machine, blocks in turn, each segment
+    replayed. ``a_then_b``: all of one, then all of the other; only ever indicative."""
+    rates: Annotated[Sequence[Rate], Meta(min_length=1)] = (8.0,)
+    """Requests a second; each round of blocks offers all of them."""
+    block_s: Annotated[float, Meta(ge=1)] = 60.0
+    blocks: Annotated[int, Meta(ge=2, le=200)] = 20
+    """At most so many pairs of blocks at each rate."""
+    looks: Sequence[Count] = (5, 10, 15)
+    """After how many blocks it may end early; after the last one it ends anyway."""
+    warmup_s: NotNegative | None = None
+    """Load before the first block and before each change of rate or version. None: the ``[ramp]`` keys decide."""
+    primary: Annotated[Sequence[Metric], Meta(min_length=1)] = PRIMARY
+    """What the candidate must not be worse in. All of them must hold."""
+    latency_margin: Margin = 0.1
+    """How much longer a primary latency may be; the same for output tokens and good requests a second, inverted."""
+    error_ratio: Margin = 0.001
+    """The share of failed requests must be shown to be below it."""
+    ceiling: bool = False
+    """Also climb, both at once, until both are overloaded, and compare the ceilings."""
+    ceiling_margin: Margin = 0.1
+    """How much lower the ceiling may be."""
+    ceiling_max_rps: Rate = 1024.0
+    rollback_error_ratio: Margin = 0.01
+    """More failures than that, shown beyond doubt, end it at once: fail."""
+    rollback_slo_factor: Positive = 2.0
+    """A latency above so many times its ``[slo]`` limit ends it at once: fail."""
+    run_sd: NotNegative = 0.05
+    """Spread of ln(metric) from run to run, assumed where there is one run of each: ``a_then_b``, ``compare``."""
+    answers: Annotated[int, Meta(ge=0, le=256)] = 0
+    """Greedy prompts whose answers are compared before the load. 0: none."""
+    answer_tokens: Count = 64
+    min_match_ratio: Share = 0.5
+    """Fewer equal answers than that (beyond what the baseline gives twice) cannot pass."""
+    switch_timeout_s: Positive = 600.0
+    """Longest time that a switch command may take, and that the endpoint may need to be ready after it."""
+
+    @property
+    def look_at(self) -> tuple[int, ...]:
+        """Numbers of blocks after which there is a look, the last one included."""
+        return tuple(sorted({*(k for k in self.looks if 2 <= k < self.blocks), self.blocks}))
