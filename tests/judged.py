@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from loadramp.judge.curve import fold
+from loadramp.record.table import Table
 from loadramp.record.types import Record, Row, Step
 
 H200 = Path(__file__).parent / "data" / "h200"
@@ -61,8 +63,12 @@ def window(measure_s: float, rate_rps: float = 1.0, **more: Any) -> Step:
 
 
 def row(rate_rps: float, **columns: Any) -> Row:
-    """A quiet row of the curve at ``rate_rps``, 60 s long, answers of 100 tokens, with ``columns`` changed."""
+    """A quiet row of the curve at ``rate_rps``, 60 s long, answers of 100 tokens, with ``columns`` changed.
+
+    What is not named here is as in a step in which nothing happened.
+    """
     throughput = columns.get("throughput_rps", rate_rps)
+    empty = fold(window(60.0, rate_rps), Table.of([]))
     plain: Row = {
         "step": 0,
         "role": "step",
@@ -103,7 +109,7 @@ def row(rate_rps: float, **columns: Any) -> Row:
         "void": False,
         "reasons": {},
     }
-    return {**plain, **columns}
+    return {**empty, **plain, **columns}
 
 
 def overload(rate_rps: float, served_rps: float, **columns: Any) -> Row:

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from loadramp.judge.quantiles import (
     Values,
     blocks_of,
+    carry_over,
     estimate,
     independent,
     kaplan_meier,
@@ -170,3 +171,43 @@ def test_dx01_percentiles_of_two_workers_are_of_their_pooled_values() -> None:
 
 def test_percentiles_are_named_as_people_say() -> None:
     assert [words(q) for q in (0.5, 0.99, 0.999)] == ["p50", "p99", "p99.9"]
+
+
+def test_requests_that_live_across_blocks_make_blocks_alike() -> None:
+    assert carry_over(np.full(100, 0.01), WINDOW) == pytest.approx(1.0, abs=0.01)  # far shorter than a block
+    assert carry_over(np.empty(0), WINDOW) == 1.0
+    assert carry_over(np.full(100, 5.0), WINDOW) == pytest.approx(35 / 23)
+    assert carry_over(np.full(100, 60.0), WINDOW) > 20.0  # as long as the window: it has seen about one value
+
+
+def test_carry_over_is_what_simulation_says() -> None:
+    rng = np.random.default_rng(0)
+    means, naive = [], []
+    for _ in range(400):  # number in system of an M/D/inf queue, 5 s each, 10 a second, over 60 s
+        due_s = rng.uniform(-5.0, 60.0, rng.poisson(650))
+        t_s = np.arange(0.0, 60.0, 0.1) + 0.05
+        n = np.searchsorted(np.sort(due_s), t_s) - np.searchsorted(np.sort(due_s + 5.0), t_s)
+        blocks = n.reshape(12, 50).mean(axis=1)
+        means.append(blocks.mean())
+        naive.append(blocks.var(ddof=1) / 12)
+    assert np.var(means) / np.mean(naive) == pytest.approx(carry_over(np.full(10, 5.0), WINDOW), rel=0.2)
+
+
+def test_a_wider_carry_widens_the_interval_and_not_the_standard_error_of_the_blocks() -> None:
+    values = list(np.random.default_rng(6).exponential(1.0, 4000))
+    at_s = np.linspace(0.0, 59.9, 4000)
+    plain = estimate(pool(np.array(values), at_s, WINDOW, "gaps"), 0.95)
+    wide = estimate(pool(np.array(values), at_s, WINDOW, "gaps", carry=3.0), 0.95)
+    assert plain.low is not None
+    assert wide.low is not None
+    assert wide.low < plain.low
+    assert wide.log_se == plain.log_se
+
+
+def test_requests_beyond_a_p99_are_taken_to_cluster_as_those_beyond_lower_quantiles_do() -> None:
+    rng = np.random.default_rng(8)
+    block_level = np.repeat(rng.lognormal(0.0, 1.0, 12), 100)  # waits that go by blocks
+    values = block_level * rng.lognormal(0.0, 0.1, 1200)
+    figure = estimate(spread(list(values)), 0.99)
+    assert figure.high is None
+    assert "independent values" in figure.interval_reason

@@ -241,6 +241,7 @@ def _slo(
         figure = estimate(data, q, stationary)
         stem = f"slo_{metric}"
         out |= {f"{stem}_s": figure.value, f"{stem}_low_s": figure.low, f"{stem}_high_s": figure.high}
+        out[f"{stem}_log_se"] = figure.log_se
         out[f"{stem}_over_ratio"] = float(np.mean(data.values > limit_s)) if len(data) else None
         if figure.value is None:
             reasons[f"{stem}_s"] = f"{words(q)}: {figure.reason}"

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from loadramp.judge.caution import hold_back
 from loadramp.judge.ceiling import ceiling, climb
 from loadramp.judge.detectors import DETECTORS
 from loadramp.judge.slo import slo_capacity
@@ -45,7 +46,7 @@ def estimate(
     error_ratio: float = 0.01,
     good_ratio: float | None = None,
 ) -> dict[str, Estimate]:
-    """The three numbers, by name. Fills the columns ``p99_itl_elasticity`` and ``.._se`` of the rows.
+    """The three numbers, by name. Completes the rows: elasticities to the next step, no intervals near the ceiling.
 
     Args:
         rows: the curve.
@@ -57,6 +58,7 @@ def estimate(
     """
     _annotate(rows)
     top = knee(rows)
+    hold_back(rows, ceiling(rows))
     return {
         "ceiling": top,
         "p99_itl_knee": p99_itl_knee(rows),

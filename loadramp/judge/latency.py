@@ -7,12 +7,12 @@ count with their age (Kaplan-Meier).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from loadramp.judge.quantiles import NOT_STATIONARY, Figure, Values, estimate, mean, pool, words
+from loadramp.judge.quantiles import NOT_STATIONARY, Figure, Values, carry_over, estimate, mean, pool, words
 from loadramp.record.table import Bools, Floats, Gaps, Ints, Table
 
 FAMILIES = ("ttft", "sent_ttft", "itl", "gap", "tpot", "e2e")
@@ -79,16 +79,17 @@ def look(table: Table, window_s: Window, now_s: float | None = None) -> Seen:
 
 def families(seen: Seen) -> dict[str, Values]:
     """The values of each latency family. Requests are put into time blocks by ``due_s``, gaps by their end."""
-    out = {name: _requests(seen, name) for name in ("ttft", "sent_ttft", "tpot", "e2e")}
+    carry = carried(seen)
+    out = {name: _requests(seen, name, carry) for name in ("ttft", "sent_ttft", "tpot", "e2e")}
     gaps = seen.gaps
     requests = int(np.count_nonzero(np.bincount(gaps.request))) if len(gaps.request) else 0
-    out["gap"] = pool(gaps.gap_s, gaps.end_s, seen.window_s, "gaps", requests)
+    out["gap"] = pool(gaps.gap_s, gaps.end_s, seen.window_s, "gaps", requests, carry=carry)
     if len(gaps.tokens) == 0 or bool((gaps.tokens == 1).all()):
         plain = out["gap"]
-        out["itl"] = Values(plain.values, plain.ordered, plain.block, plain.blocks, "tokens", requests)
+        out["itl"] = replace(plain, unit="tokens")
     else:
         itl_s, at_s = gaps.itl()
-        out["itl"] = pool(itl_s, at_s, seen.window_s, "tokens", requests)
+        out["itl"] = pool(itl_s, at_s, seen.window_s, "tokens", requests, carry=carry)
     return out
 
 
@@ -113,7 +114,8 @@ def everyone(seen: Seen, stationary: bool) -> tuple[Columns, dict[str, str]]:
     for name, plain in (("ttft", due.ttft_s), ("e2e", due.e2e_s)):
         waiting = pending & np.isnan(plain) if name == "ttft" else pending
         values = np.where(due.failed, np.inf, np.where(waiting, seen.now_s - due.due_s, plain))
-        data = pool(values, due.due_s, seen.window_s, "requests", censored=np.asarray(waiting & ~due.failed))
+        cut = np.asarray(waiting & ~due.failed)
+        data = pool(values, due.due_s, seen.window_s, "requests", censored=cut, carry=carried(seen))
         for q in QUANTILES:
             figure = estimate(data, q, stationary)
             if figure.value is not None and np.isinf(figure.value):
@@ -130,7 +132,8 @@ def stalls(seen: Seen, stationary: bool) -> tuple[Columns, dict[str, str]]:
     out: Columns = {"stalled_ratio": None}
     reasons: dict[str, str] = {}
     longest_s, at_s = _longest(seen)
-    _put(out, reasons, "longest_gap_p99", estimate(pool(longest_s, at_s, seen.window_s, "requests"), 0.99, stationary))
+    data = pool(longest_s, at_s, seen.window_s, "requests", carry=carried(seen))
+    _put(out, reasons, "longest_gap_p99", estimate(data, 0.99, stationary))
     if len(longest_s):
         out["stalled_ratio"] = float(np.mean(longest_s > stall_limit_s(seen.gaps.gap_s)))
         out["longest_gap_max_s"] = float(longest_s.max())
@@ -187,7 +190,14 @@ def _itl_within(seen: Seen, limit_s: float, q: float) -> Bools:
     return np.asarray(beyond <= (1.0 - q) * total + 1e-9)
 
 
-def _requests(seen: Seen, name: str) -> Values:
+def carried(seen: Seen) -> float:
+    """How much more means over the window vary than its blocks tell, since requests live across blocks."""
+    due = seen.due
+    lived_s = np.where(due.in_flight, seen.now_s - due.due_s, due.e2e_s)
+    return carry_over(lived_s[(due.ok | due.in_flight) & ~np.isnan(lived_s)], seen.window_s)
+
+
+def _requests(seen: Seen, name: str, carry: float) -> Values:
     """Successes of the window, and those in flight as censored at their age where their value is not known yet."""
     due = seen.due
     values: Floats = getattr(due, f"{name}_s").copy()
@@ -201,7 +211,8 @@ def _requests(seen: Seen, name: str) -> Values:
     values[waiting] = np.maximum(seen.now_s - since_s, 0.0)[waiting]
     keep = due.ok | waiting | (pending if name.endswith("ttft") else np.False_)
     keep &= ~np.isnan(values)
-    return pool(values[keep], due.due_s[keep], seen.window_s, "requests", censored=np.asarray(waiting[keep]))
+    cut = np.asarray(waiting[keep])
+    return pool(values[keep], due.due_s[keep], seen.window_s, "requests", censored=cut, carry=carry)
 
 
 def _longest(seen: Seen) -> tuple[Floats, Floats]:

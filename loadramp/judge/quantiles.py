@@ -34,7 +34,7 @@ class Figure:
     reason: str = ""
     interval_reason: str = ""
     log_se: float | None = None
-    """Standard error of the logarithm, from the interval: ln(high / low) / 3.92; also where no interval is shown."""
+    """Standard error of the logarithm from the blocks alone, ln(high / low) / 3.92; also where no interval is shown."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -42,7 +42,8 @@ class Values:
     """n values of one kind in one window, with the time block of each.
 
     ``ordered`` is ``values`` sorted; ``censored`` marks values that are only known to be longer than this (a request
-    that has not finished: its age), None when there are none. ``requests`` is how many requests they come from.
+    that has not finished: its age), None when there are none. ``requests`` is how many requests they come from,
+    ``carry`` how much more a mean over the window varies than its blocks tell (``carry_over``).
     """
 
     values: Floats
@@ -52,6 +53,7 @@ class Values:
     unit: Unit
     requests: int
     censored: Bools | None = None
+    carry: float = 1.0
 
     def __len__(self) -> int:
         return len(self.values)
@@ -64,11 +66,13 @@ def pool(
     unit: Unit,
     requests: int | None = None,
     censored: Bools | None = None,
+    carry: float = 1.0,
 ) -> Values:
     """Put ``values`` (shape n, NaN-free) into the time blocks of ``window_s`` by their instants ``at_s`` (shape n)."""
     block, blocks = blocks_of(at_s, window_s)
     cut = censored if censored is not None and bool(censored.any()) else None
-    return Values(values, np.sort(values), block, blocks, unit, len(values) if requests is None else requests, cut)
+    count = len(values) if requests is None else requests
+    return Values(values, np.sort(values), block, blocks, unit, count, cut, carry)
 
 
 def blocks_of(at_s: Floats, window_s: tuple[float, float], length_s: float = BLOCK_S) -> tuple[Ints, int]:
@@ -117,16 +121,19 @@ def estimate(data: Values, q: float, stationary: bool = True) -> Figure:
     if value is None:
         return Figure(None, reason=f"{words(q)} is longer than the longest wait seen so far ({data.ordered[-1]:.3g} s)")
     n_eff = independent(data, value, q)
-    low, high, log_se = _limits(data, q, n_eff, value)
+    if data.unit != "requests" and stationary and n_eff < 1.0 / (1.0 - q):
+        more = ceil(data.requests * (needed(q) / max(n_eff, 1.0) - 1.0))
+        worth = f"worth about {n_eff:.0f} independent ones"
+        return Figure(None, reason=f"{n} {data.unit} are {worth}: a {words(q)} needs about {more} more requests")
+    log_se = _limits(data, q, n_eff)[2]
+    n_eff /= data.carry
+    low, high, _ = _limits(data, q, n_eff)
     if not stationary:
         return Figure(value, interval_reason=NOT_STATIONARY, log_se=log_se)
-    if n_eff < 1.0 / (1.0 - q):
-        worth = f"worth about {n_eff:.0f} independent ones"
+    if low is None or n_eff < 1.0 / (1.0 - q):
+        words_ = f"worth about {n_eff:.0f} independent values: no interval without about "
         more = ceil(data.requests * (needed(q) / max(n_eff, 1.0) - 1.0))
-        reason = f"{n} {data.unit} are {worth}: a {words(q)} needs about {more} more requests"
-        if data.unit == "requests":
-            return Figure(value, interval_reason=reason, log_se=log_se)
-        return Figure(None, reason=reason)
+        return Figure(value, interval_reason=f"{words_}{more} more requests", log_se=log_se)
     if high is None:
         more = ceil(data.requests * (needed(q) / n_eff - 1.0))
         words_ = f"no upper limit: needs about {more} more requests"
@@ -144,7 +151,8 @@ def mean(data: Values, stationary: bool = True) -> Figure:
     if np.count_nonzero(counts) < 3:
         return Figure(value, interval_reason="fewer than 3 time blocks hold any")
     used = counts > 0
-    half = t_limit(int(used.sum())) * float(np.sqrt(_ratio_variance(sums[used], counts[used], value)))
+    variance = data.carry * _ratio_variance(sums[used], counts[used], value)
+    half = t_limit(int(used.sum())) * float(np.sqrt(variance))
     if not stationary:
         return Figure(value, interval_reason=NOT_STATIONARY)
     return Figure(value, max(value - half, 0.0), value + half)
@@ -153,26 +161,61 @@ def mean(data: Values, stationary: bool = True) -> Figure:
 def independent(data: Values, value: float, q: float) -> float:
     """How many independent values the sample is worth for its q-quantile ``value`` (Korn and Graubard's n_eff).
 
-    ``n_eff = p (1 - p) / V`` with V the block variance of the share p above ``value``, at most n, times
-    ``(1.96 / t)**2`` for the few blocks it rests on.
+    ``n / deff``, at most n, times ``(1.96 / t)**2`` for the few blocks it rests on. The design effect deff is the block
+    variance of the share above ``value`` over that of independent values. For requests it is the largest of all lower
+    quantiles too: the few requests beyond a p99 cannot show how they cluster.
     """
+    known = None if data.censored is None else ~data.censored
+    counts = np.bincount(data.block, minlength=data.blocks)
+    if np.count_nonzero(counts) < 3:
+        return 0.0
+    effect = _design_effect(data, value, q, known)
+    if data.unit == "requests":
+        lower = [p for p in (0.5, 0.75, 0.9, 0.95, 0.99) if p < q]
+        effect = max(
+            [effect, *(_design_effect(data, v, p, known) for p in lower if (v := _value(data, p)) is not None)]
+        )
+    return float(len(data) / effect * (1.96 / t_limit(int(np.count_nonzero(counts)))) ** 2)
+
+
+def carry_over(e2e_s: Floats, window_s: tuple[float, float]) -> float:
+    """How much more a mean over the window varies than its blocks, taken for independent, tell. At least 1.
+
+    Requests live across blocks, so what they share does too. With v(x) the variance of a mean over x seconds of a
+    process whose autocorrelation is that of an M/G/inf system, ``rho(h) = E max(S - h, 0) / E S`` for end-to-end times
+    S: ``J v(T) / (J / (J - 1) (v(L) - v(T)))`` for J blocks of L that make T.
+    """
+    e2e_s = e2e_s[e2e_s > 0.0]
+    if len(e2e_s) == 0:
+        return 1.0
+    length_s = max(window_s[1] - window_s[0], 1e-9)
+    _, blocks = blocks_of(np.empty(0), window_s)
+    whole, block = _mean_variance(e2e_s, length_s), _mean_variance(e2e_s, length_s / blocks)
+    return float(max(1.0, whole * (blocks - 1) / max(block - whole, 1e-9)))
+
+
+def _mean_variance(e2e_s: Floats, length_s: float) -> float:
+    """v(x) of ``carry_over``, in units of the variance of one instant: 2 / x^2 int_0^x (x - h) rho(h) dh."""
+    short, long = np.minimum(e2e_s, length_s), np.maximum(e2e_s, length_s)
+    return float(2.0 / length_s**2 * np.sum(short**2 * long / 2.0 - short**3 / 6.0) / e2e_s.sum())
+
+
+def _design_effect(data: Values, value: float, q: float, known: Bools | None) -> float:
+    """Block variance of the share above ``value`` over p (1 - p) / n; at least 1."""
     above, equal, block = data.values > value, data.values == value, data.block
-    if data.censored is not None:  # whose side of the quantile is unknown says nothing
-        known = ~data.censored | above
-        above, equal, block = above[known], equal[known], block[known]
+    if known is not None:  # whose side of the quantile is unknown says nothing
+        sure = known | above
+        above, equal, block = above[sure], equal[sure], block[sure]
     counts = np.bincount(block, minlength=data.blocks)
     over = np.bincount(block[above], minlength=data.blocks).astype(np.float64)
     ties = np.bincount(block[equal], minlength=data.blocks)
     if ties.sum() > 1:  # of those that equal the quantile count the share that makes 1 - q of all
         over += ties * min(max((1.0 - q) * counts.sum() - over.sum(), 0.0) / ties.sum(), 1.0)
-    used = counts > 0
-    blocks, n = int(used.sum()), int(counts.sum())
-    if blocks < 3:
-        return 0.0
-    p = float(over.sum()) / n
-    variance = _ratio_variance(over[used], counts[used], p)
-    raw = n if variance <= 0.0 else min(float(n), max(p, 1e-12) * (1.0 - p) / variance)
-    return float(raw * (1.96 / t_limit(blocks)) ** 2)
+    used, n = counts > 0, int(counts.sum())
+    p = float(over.sum()) / max(n, 1)
+    if np.count_nonzero(used) < 3 or not 0.0 < p < 1.0:
+        return 1.0
+    return max(1.0, _ratio_variance(over[used], counts[used], p) * n / (p * (1.0 - p)))
 
 
 def t_limit(blocks: int) -> float:
@@ -199,7 +242,7 @@ def _value(data: Values, q: float) -> float | None:
     return kaplan_meier(data.values, data.censored, q)
 
 
-def _limits(data: Values, q: float, n_eff: float, value: float) -> tuple[float | None, float | None, float | None]:
+def _limits(data: Values, q: float, n_eff: float) -> tuple[float | None, float | None, float | None]:
     """Lower and upper limit and the log standard error: the sample's quantiles at the Clopper-Pearson limits of q."""
     if n_eff < 2.0:
         return None, None, None

@@ -123,8 +123,8 @@ def _latency(found: Climb, metric: str, limit_s: float, q: float) -> Line | None
     if not known:
         return None
     values = np.log([value for _, value in known])
-    lows = np.log([row.get(f"slo_{metric}_low_s") or value for row, value in known])
-    highs = np.log([row.get(f"slo_{metric}_high_s") or value for row, value in known])
+    spreads = np.array([_spread(row, metric) for row, _ in known])
+    lows, highs = values - spreads, values + spreads
     rates = np.array([row["rate_rps"] for row, _ in known], dtype=np.float64)
     weights = np.array([row["requests"] for row, _ in known], dtype=np.float64)
     return Line(metric, rates, values, lows, highs, weights, log(limit_s))
@@ -133,6 +133,15 @@ def _latency(found: Climb, metric: str, limit_s: float, q: float) -> Line | None
 def _value(row: Row, metric: str, q: float) -> float | None:
     value = row.get(f"slo_{metric}_s")
     return value if value is not None else row.get(f"{metric}_{words(q)}_s")
+
+
+def _spread(row: Row, metric: str) -> float:
+    """Half-width of the interval in logarithms: half of the printed one; where none is printed (not stationary, or too
+    near the ceiling) twice what the blocks alone would give."""
+    low, high = row.get(f"slo_{metric}_low_s"), row.get(f"slo_{metric}_high_s")
+    if low and high:
+        return log(high / low) / 2.0
+    return 2.0 * 1.96 * (row.get(f"slo_{metric}_log_se") or 0.0)
 
 
 def _share(name: str, found: Climb, shares: Sequence[float | None], limit: float, n_column: str) -> Line:
