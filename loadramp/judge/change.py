@@ -66,7 +66,7 @@ def shifts(values: Floats, *, p_limit: float = 1e-4, least: float = 0.0, window:
 
 
 def divide(values: Floats) -> int | None:
-    """The E-divisive split: tau of the (tau, kappa) that maximises the scaled energy distance of [0, tau), [tau, kappa).
+    """The E-divisive split: tau of the (tau, kappa) with the largest scaled energy distance of [0, tau), [tau, kappa).
 
     ``Q = m k / (m + k) (2 mean|a - b| - mean|a - a'| - mean|b - b'|)`` with m and k values on the sides, alpha = 1.
     None when the series is too short to be split.

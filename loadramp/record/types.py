@@ -316,6 +316,7 @@ class Entry:
     fingerprint: Mapping[str, str] = field(default_factory=dict)
     """What was measured, on what, with what."""
     alarm: Mapping[str, Any] | None = None
+    schema: int = 1
 
 
 @dataclass(slots=True)

@@ -1,0 +1,250 @@
+"""Thresholds on a judged run. Rule: an interval that straddles the limit is inconclusive, and so is what is not known.
+
+Intervals are the ones that the report prints; shares (errors, good requests) get one-sided 95 % Clopper-Pearson limits.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from scipy.special import betaincinv
+
+from loadramp.judge import latency
+from loadramp.judge.quantiles import Figure, Values, estimate, mean
+from loadramp.judge.rules import ESTIMATES, SHARES, Place, Rule, parse
+from loadramp.record.table import Run, Table
+from loadramp.record.types import GateResult, Row
+
+Status = Literal["pass", "fail", "inconclusive"]
+Unsure = Literal["inconclusive", "pass", "fail", "point"]
+"""What an inconclusive rule comes to; ``point``: the value itself is judged, as if it had no interval."""
+
+OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
+    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+}  # fmt: skip
+SAME = 1e-6
+"""Rates that are this close (as a share) are the same rate: levels are powers of a factor."""
+MISS = 0.05
+"""One-sided, of shares."""
+
+
+@dataclass(slots=True, frozen=True)
+class Known:
+    """What is known of a rule's subject: value and limits, None where there is none, and why."""
+
+    value: float | None
+    low: float | None
+    high: float | None
+    reason: str = ""
+    step: int | None = None
+
+
+def judge_gates(run: Run, rules: Sequence[str], when_unsure: Unsure = "inconclusive") -> list[GateResult]:
+    """Each rule judged on a run that has rows and estimates.
+
+    Raises:
+        ScenarioError: a rule is none, or names what does not exist.
+    """
+    return [settle(judge_one(run, parse(text)), when_unsure) for text in rules]
+
+
+def judge_one(run: Run, rule: Rule) -> GateResult:
+    """One rule: of several steps the worst decides, failing before open before the closest to the limit."""
+    known = _subjects(run, rule)
+    results = [weigh(rule, one) for one in known]
+    rank = {"fail": 0, "inconclusive": 1, "pass": 2}
+    return min(results, key=lambda result: (rank[result.status], _room(rule, result)))
+
+
+def weigh(rule: Rule, known: Known) -> GateResult:
+    """Pass when the whole interval is within the limit, fail when none of it is, inconclusive otherwise."""
+    within = OPERATORS[rule.op]
+    low = -math.inf if known.low is None else known.low
+    high = math.inf if known.high is None else known.high
+    if within(low, rule.limit) and within(high, rule.limit):
+        status: Status = "pass"
+    elif not within(low, rule.limit) and not within(high, rule.limit):
+        status = "fail"
+    else:
+        status = "inconclusive"
+    reason = known.reason
+    if status == "inconclusive" and not reason:
+        reason = f"the interval {_limit(known.low)} to {_limit(known.high)} holds the limit"
+    if status == "pass" and known.value is not None:
+        reason = ""
+    return GateResult(rule.text, status, known.value, known.low, known.high, rule.limit, reason, known.step)
+
+
+def settle(result: GateResult, when_unsure: Unsure) -> GateResult:
+    """The result once it is said what an inconclusive rule comes to."""
+    if result.status != "inconclusive" or when_unsure == "inconclusive":
+        return result
+    if when_unsure != "point":
+        return replace(result, status=when_unsure, reason=f"{result.reason} (counted as {when_unsure})")
+    if result.value is None:
+        return result
+    rule = parse(result.rule)
+    status: Status = "pass" if OPERATORS[rule.op](result.value, result.limit) else "fail"
+    return replace(result, status=status, reason=f"{result.reason} (the value itself was judged)")
+
+
+def overall(results: Sequence[GateResult]) -> Status:
+    """fail if any fails, else inconclusive if any is, else pass."""
+    statuses = {result.status for result in results}
+    return "fail" if "fail" in statuses else "inconclusive" if "inconclusive" in statuses else "pass"
+
+
+def _limit(value: float | None) -> str:
+    return "(unknown)" if value is None else f"{value:.4g}"
+
+
+def _room(rule: Rule, result: GateResult) -> float:
+    """How far within the limit, the unknown first."""
+    if result.value is None:
+        return -math.inf
+    return rule.limit - result.value if rule.upper else result.value - rule.limit
+
+
+def _subjects(run: Run, rule: Rule) -> list[Known]:
+    if rule.name in ESTIMATES:
+        return [_of_estimate(run, rule.name)]
+    rows = [row for row in run.rows if rule.place is None or _there(row, rule.place)]
+    if not rows:
+        where = rule.text.partition("@")[2].strip()
+        return [Known(None, None, None, f"no step at {where}" if where else "no step was measured")]
+    if rule.place is not None:
+        return [_of_row(row, rule) for row in rows]
+    usable = [row for row in rows if not row["void"]]
+    if not usable:
+        return [Known(None, None, None, "every step is void")]
+    if rule.aggregate:
+        return [_pooled(run.table, usable, rule)]
+    return [_share(usable, rule) if rule.name in SHARES else _count(usable, rule.name)]
+
+
+def _there(row: Row, place: Place) -> bool:
+    if place.field == "soak":
+        return bool(row["role"] == "soak")
+    column = {"rate": "rate_rps", "users": "users", "step": "step"}[place.field]
+    value = row[column]
+    if value is None:
+        return False
+    same = abs(value - place.at) <= SAME * max(abs(place.at), 1.0)
+    return (
+        same if place.op == "=" else (same and "=" in place.op) or (not same and OPERATORS[place.op](value, place.at))
+    )
+
+
+def _of_row(row: Row, rule: Rule) -> Known:
+    if row["void"]:
+        return Known(None, None, None, f"void: {row['reasons'].get('void', '')}", row["step"])
+    if rule.name in SHARES:
+        return _share([row], rule)
+    if not rule.aggregate:
+        return _count([row], rule.name)
+    stem = f"{rule.name.removesuffix('_s')}_{rule.aggregate}"
+    figure = Figure(row[f"{stem}_s"], row[f"{stem}_low_s"], row[f"{stem}_high_s"], log_se=row.get(f"{stem}_log_se"))
+    why = (
+        row["reasons"].get(f"{stem}_s") or row["reasons"].get(f"{stem}_high_s") or row["reasons"].get("stationary", "")
+    )
+    return _latency(figure, bool(row["stationary"]), why, row["step"])
+
+
+def _latency(figure: Figure, stationary: bool, why: str, step: int | None) -> Known:
+    """Where the queue still grew, a longer step would have seen longer waits: the value is a lower limit."""
+    if figure.value is None:
+        return Known(None, None, None, why or "not measured", step)
+    if stationary:
+        return Known(figure.value, figure.low, figure.high, why if figure.high is None else "", step)
+    low = figure.value * math.exp(-1.96 * (figure.log_se or 0.0))
+    return Known(figure.value, low, None, why or "not stationary", step)
+
+
+def _pooled(table: Table, rows: Sequence[Row], rule: Rule) -> Known:
+    """Every value of all steps together (never an average of percentiles), in the time blocks of each."""
+    parts: list[Values] = []
+    for row in rows:
+        alive = table.select(table.done_s >= row["window_begin_s"])
+        seen = latency.look(alive, (row["window_begin_s"], row["window_end_s"]))
+        parts.append(latency.families(seen)[rule.name.removesuffix("_s")])
+    data = joined(parts)
+    figure = mean(data) if rule.aggregate == "mean" else estimate(data, float(rule.aggregate[1:]) / 100.0)
+    over = [row for row in rows if not row["stationary"]]
+    why = figure.reason or figure.interval_reason
+    if over:
+        why = "the run holds steps whose queue still grew: name the rates it is meant for, @ rate <= ..."
+    return _latency(figure, not over, why, None)
+
+
+def joined(parts: Sequence[Values]) -> Values:
+    """One sample of several windows; each window keeps its own time blocks."""
+    offsets = np.cumsum([0, *(part.blocks for part in parts)])
+    values = np.concatenate([part.values for part in parts])
+    none = [np.zeros(len(part), dtype=np.bool_) if part.censored is None else part.censored for part in parts]
+    censored = np.concatenate(none)
+    return Values(
+        values=values,
+        ordered=np.sort(values),
+        block=np.concatenate([part.block + at for part, at in zip(parts, offsets, strict=False)]),
+        blocks=int(offsets[-1]),
+        unit=parts[0].unit,
+        requests=sum(part.requests for part in parts),
+        censored=censored if censored.any() else None,
+    )
+
+
+def _share(rows: Sequence[Row], rule: Rule) -> Known:
+    """Failed of ended requests, or good of decided ones, with Clopper-Pearson limits."""
+    step = rows[0]["step"] if len(rows) == 1 else None
+    if rule.name == "error_ratio":
+        n = sum(row["requests"] - row["pending"] for row in rows)
+        k = sum(sum(row["errors"].values()) for row in rows)
+    else:
+        n = sum(row["good_n"] for row in rows)
+        k = sum(round((row["good_ratio"] or 0.0) * row["good_n"]) for row in rows)
+    if n == 0:
+        return Known(None, None, None, "no request has ended", step)
+    low = float(betaincinv(k, n - k + 1, MISS)) if k else 0.0
+    high = float(betaincinv(k + 1, n - k, 1.0 - MISS)) if k < n else 1.0
+    what = "failed" if rule.name == "error_ratio" else "were good"
+    return Known(k / n, low, high, f"{k} of {n} {what}: between {low:.3%} and {high:.3%}{_needs(rule, k)}", step)
+
+
+def _needs(rule: Rule, k: int) -> str:
+    """How many requests a limit on errors takes when none fails."""
+    if rule.name != "error_ratio" or k or not rule.upper or not 0.0 < rule.limit < 1.0:
+        return ""
+    return (
+        f"; {rule.limit:.3%} takes {math.ceil(math.log(MISS) / math.log1p(-rule.limit)):,} requests without a failure"
+    )
+
+
+def _count(rows: Sequence[Row], name: str) -> Known:
+    """A number without an interval: added up for preemptions, the largest of the steps for the others."""
+    step = rows[0]["step"] if len(rows) == 1 else None
+    known = [row[name] for row in rows if row[name] is not None]
+    if not known:
+        return Known(None, None, None, "the server did not show it", step)
+    value = float(sum(known) if name == "preemptions" else max(known))
+    return Known(value, value, value, "", step)
+
+
+def _of_estimate(run: Run, name: str) -> Known:
+    """A rate: found with its interval, or the bound that a ramp without an end leaves."""
+    found = run.estimates.get(ESTIMATES[name])
+    if found is None:
+        return Known(None, None, None, "no estimate was made")
+    if name == "sustained_rps":
+        held = found.sustained_rps
+        return Known(held, held, held, "" if held else "no soak was quiet")
+    if found.status == "not_found_up_to":
+        return Known(found.rate_rps, found.rate_rps, None, f"not found up to {found.rate_rps or 0.0:.3g} req/s")
+    if found.status == "not_measurable":
+        return Known(None, None, None, found.reason)
+    low = 0.0 if found.status == "below_range" and found.low_rps is None else found.low_rps
+    return Known(found.rate_rps, low, found.high_rps, "" if found.status == "found" else found.reason)

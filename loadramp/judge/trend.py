@@ -1,0 +1,239 @@
+"""Did the level move? One night judged against the nights before it. Pure; the method: docs/method.md, "Nights".
+
+Two rules: *page* (a robust z above the limit on two nights running, or confirmed at once by a re-run) and *ticket*
+(a change point of the whole series). Rule: one alarm for one change; after it the baseline begins anew.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from scipy.special import stdtrit
+
+from loadramp.judge.alarms import Alarm, Rules, accepted_nights, alarms_of, direction, open_alarms, told_before
+from loadramp.judge.change import hampel, shifts
+from loadramp.judge.gates import Known, weigh
+from loadramp.judge.nights import JUDGED, METRICS, Night, differences, of_series, series
+from loadramp.judge.rules import parse
+from loadramp.record.types import Entry, GateResult
+
+State = Literal["no_baseline", "steady", "suspect", "worse", "better", "missing"]
+
+
+@dataclass(slots=True, frozen=True)
+class Standing:
+    """One metric on one night: where it stands against its baseline."""
+
+    metric: str
+    state: State
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    baseline: float | None = None
+    sd_ratio: float | None = None
+    nights: int = 0
+    """Of the baseline."""
+    z: float | None = None
+    change_ratio: float | None = None
+    reason: str = ""
+
+
+@dataclass(slots=True, frozen=True)
+class Outcome:
+    """One night, judged."""
+
+    night: str
+    standings: list[Standing]
+    alarms: list[Alarm]
+    """New ones: raised by this night."""
+    open: list[Alarm]
+    """Changes for the worse, this night's included, that were neither accepted nor recovered from."""
+    floors: list[GateResult]
+
+    @property
+    def suspects(self) -> list[str]:
+        """Metrics that look worse this night and have not been measured again."""
+        return [one.metric for one in self.standings if one.state == "suspect"]
+
+
+@dataclass(slots=True, frozen=True)
+class Baseline:
+    """The nights that a night is compared with: median and robust standard deviation of the logarithms."""
+
+    middle: float
+    sd: float
+    nights: int
+
+    @staticmethod
+    def of(nights: Sequence[Night], rules: Rules) -> Baseline | None:
+        """None where there are too few."""
+        if len(nights) < rules.least_nights:
+            return None
+        logs = np.array([night.log for night in nights[-rules.most_nights :]])
+        middle = float(np.median(logs))
+        mad = float(np.median(np.abs(logs - middle)))
+        return Baseline(middle, max(1.4826 * mad, rules.least_sd), len(logs))
+
+    def beyond(self, log: float, rules: Rules) -> int:
+        """1 where ``log`` is clearly higher, -1 where it is clearly lower, 0 otherwise."""
+        change = log - self.middle
+        clear = abs(change) / self.sd > rules.z_limit and abs(math.expm1(change)) > rules.change_ratio
+        return int(math.copysign(1, change)) if clear else 0
+
+
+def judge_night(
+    entries: Sequence[Entry],
+    *,
+    scenario: str | None = None,
+    metrics: Sequence[str] = JUDGED,
+    floors: Sequence[str] = (),
+    rules: Rules | None = None,
+) -> Outcome:
+    """The latest night of a history.
+
+    Args:
+        entries: the history, up to the night that is judged.
+        scenario: whose nights; None: of the latest entry.
+        metrics: those that may raise an alarm.
+        floors: absolute limits (``ceiling_rps >= 12``), judged by the lower (or upper) end of the interval.
+        rules: the limits.
+    """
+    own = of_series(entries, scenario)
+    night = max((entry.night for entry in own if entry.kind in {"measured", "failed"}), default="")
+    rules = rules or Rules()
+    standings, alarms, still_open = [], [], []
+    for metric in metrics:
+        nights = series(own, metric)
+        known = alarms_of(own, metric)
+        alarm, standing = judge_series(nights, night, metric, known, accepted_nights(own, metric), rules)
+        if standing.state == "missing":
+            standing = Standing(metric, "missing", reason=_why_missing(own, metric, night))
+        standings.append(standing)
+        alarms += [alarm] if alarm else []
+        still_open += open_alarms([*known, *([alarm] if alarm else [])], accepted_nights(own, metric), rules)
+    return Outcome(night, standings, alarms, still_open, [judge_floor(own, night, text) for text in floors])
+
+
+def judge_series(
+    nights: Sequence[Night], night: str, metric: str, known: Sequence[Alarm], accepted: Sequence[str], rules: Rules
+) -> tuple[Alarm | None, Standing]:
+    """One metric: the alarm that ``night`` raises, if any, and where the metric stands."""
+    if not nights or nights[-1].night != night:
+        return None, Standing(metric, "missing")
+    begun = max([*(alarm.since for alarm in known), *accepted], default="")
+    current = [one for one in nights if one.night >= begun]
+    latest = nights[-1]
+    same = [one for one in current[:-1] if one.baseline == latest.baseline]
+    alarm = _page(nights, same, latest, metric, rules) or _ticket(nights, current, metric, rules)
+    if alarm and told_before(alarm, known, nights, rules):
+        alarm = None
+    return alarm, _standing(latest, same, metric, alarm, rules)
+
+
+def judge_floor(entries: Sequence[Entry], night: str, text: str) -> GateResult:
+    """An absolute limit on a night's metric. It holds only if the whole interval does: the lower limit of a ceiling."""
+    rule = parse(text, METRICS)
+    latest = [one for one in series(entries, rule.name) if one.night == night]
+    if not latest:
+        return weigh(rule, Known(None, None, None, _why_missing(entries, rule.name, night)))
+    one = latest[0]
+    low, high = one.low or one.value, one.high or one.value
+    result = weigh(rule, Known(one.value, low, high))
+    end, word = (high, "upper") if rule.upper else (low, "lower")
+    if result.status == "pass":
+        return result
+    reason = f"the {word} end of its interval is {end:.4g}"
+    return GateResult(rule.text, "fail", one.value, low, high, rule.limit, reason)
+
+
+def _page(nights: Sequence[Night], same: Sequence[Night], latest: Night, metric: str, rules: Rules) -> Alarm | None:
+    """The page rule: this night and the one before it in its baseline, or this night measured twice."""
+    if latest.rerun:
+        base = Baseline.of(same, rules)
+        if base and base.beyond(latest.log, rules):
+            return _paged(nights, base, [latest], metric)
+    base = Baseline.of(same[:-1], rules)
+    if base is None:
+        return None
+    sides = {base.beyond(one.log, rules) for one in (same[-1], latest)}
+    return _paged(nights, base, [same[-1], latest], metric) if sides in ({1}, {-1}) else None
+
+
+def _paged(nights: Sequence[Night], base: Baseline, tested: Sequence[Night], metric: str) -> Alarm:
+    """Size: mean of the tested nights minus the median; interval: t with the robust deviation, pi/2 for the median."""
+    step = sum(one.log for one in tested) / len(tested) - base.middle
+    half = float(stdtrit(base.nights - 1, 0.975)) * base.sd * math.sqrt(1 / len(tested) + math.pi / 2 / base.nights)
+    return _alarm("page", nights, tested[0].night, metric, base.middle, (step, step - half, step + half))
+
+
+def _ticket(nights: Sequence[Night], current: Sequence[Night], metric: str, rules: Rules) -> Alarm | None:
+    """The ticket rule, over all fingerprints: the latest change point with enough nights on both sides."""
+    recent = current[-rules.window :]
+    if len(recent) < rules.least_nights + rules.nights_after:
+        return None
+    logs = hampel(np.array([one.log for one in recent]), window=rules.least_nights)
+    least = math.log1p(rules.change_ratio)
+    found = shifts(logs, p_limit=rules.p_limit, least=least, window=rules.window)
+    usable = [s for s in found if s.at >= rules.least_nights and len(recent) - s.at >= rules.nights_after]
+    if not usable:
+        return None
+    last = usable[-1]
+    before = float(logs[found[found.index(last) - 1].at if found.index(last) else 0 : last.at].mean())
+    return _alarm("ticket", nights, recent[last.at].night, metric, before, (last.step, last.low, last.high))
+
+
+def _alarm(
+    rule: Literal["page", "ticket"],
+    nights: Sequence[Night],
+    since: str,
+    metric: str,
+    before: float,
+    step: tuple[float, float, float],
+) -> Alarm:
+    at = next(i for i, one in enumerate(nights) if one.night == since)
+    changed = differences(nights[at - 1].fingerprint, nights[at].fingerprint) if at else {}
+    return Alarm(
+        metric=metric,
+        rule=rule,
+        direction=direction(metric, step[0]),
+        raised=nights[-1].night,
+        since=since,
+        before=math.exp(before),
+        after=math.exp(before + step[0]),
+        change_ratio=math.expm1(step[0]),
+        low_ratio=math.expm1(step[1]),
+        high_ratio=math.expm1(step[2]),
+        changed=changed,
+    )
+
+
+def _standing(latest: Night, same: Sequence[Night], metric: str, alarm: Alarm | None, rules: Rules) -> Standing:
+    base = Baseline.of(same, rules)
+    nights = base.nights if base else len(same)
+    plain = Standing(metric, "steady", latest.value, latest.low, latest.high, nights=nights)
+    if alarm:
+        return replace(plain, state=alarm.direction, baseline=alarm.before, change_ratio=alarm.change_ratio)
+    if base is None:
+        reason = f"{len(same)} of the {rules.least_nights} nights that a baseline takes"
+        return replace(plain, state="no_baseline", reason=reason)
+    change = latest.log - base.middle
+    side = base.beyond(latest.log, rules)
+    suspect = side != 0 and direction(metric, side) == "worse" and not latest.rerun
+    return replace(
+        plain,
+        state="suspect" if suspect else "steady",
+        baseline=math.exp(base.middle),
+        sd_ratio=base.sd,
+        z=change / base.sd,
+        change_ratio=math.expm1(change),
+    )
+
+
+def _why_missing(entries: Sequence[Entry], metric: str, night: str) -> str:
+    tonight = [e for e in entries if e.night == night and e.value is None]
+    reasons = [e.reason for e in tonight if e.metric == metric or e.kind == "failed"]
+    return reasons[-1] if reasons else "not measured"
