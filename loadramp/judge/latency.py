@@ -131,7 +131,7 @@ def stalls(seen: Seen, stationary: bool) -> tuple[Columns, dict[str, str]]:
     """
     out: Columns = {"stalled_ratio": None}
     reasons: dict[str, str] = {}
-    longest_s, at_s = _longest(seen)
+    longest_s, at_s = longest(seen)
     data = pool(longest_s, at_s, seen.window_s, "requests", carry=carried(seen))
     _put(out, reasons, "longest_gap_p99", estimate(data, 0.99, stationary))
     if len(longest_s):
@@ -215,7 +215,7 @@ def _requests(seen: Seen, name: str, carry: float) -> Values:
     return pool(values[keep], due.due_s[keep], seen.window_s, "requests", censored=cut, carry=carry)
 
 
-def _longest(seen: Seen) -> tuple[Floats, Floats]:
+def longest(seen: Seen) -> tuple[Floats, Floats]:
     """Longest gap of each request due in the window that has one (so far), and the request's ``due_s``."""
     due, gaps = seen.due, seen.due_gaps
     longest = np.full(len(due), -1.0)
