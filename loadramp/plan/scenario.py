@@ -12,6 +12,7 @@ from msgspec import Meta
 
 from loadramp.plan.arrivals import ARRIVALS
 from loadramp.plan.canary import Canary
+from loadramp.plan.nightly import Gates, Nightly
 from loadramp.plan.prompts import PROMPTS
 from loadramp.plan.ramps import RAMPS
 from loadramp.registry import Choice, ScenarioError, bind, bind_options, convert, options_of
@@ -134,11 +135,16 @@ class Scenario:
     metrics: Metrics
     fleet: Fleet
     canary: Canary = field(default_factory=Canary)
+    gates: Gates = field(default_factory=Gates)
+    nightly: Nightly = field(default_factory=Nightly)
     source: str = ""
     overrides: tuple[str, ...] = ()
 
 
-_TABLES = {"target": Target, "slo": Slo, "metrics": Metrics, "fleet": Fleet, "canary": Canary}
+_TABLES = {
+    "target": Target, "slo": Slo, "metrics": Metrics, "fleet": Fleet, "canary": Canary, "gates": Gates,
+    "nightly": Nightly,
+}  # fmt: skip
 _CHOICES = ("prompts", "arrivals", "ramp", "knee")
 
 
