@@ -27,7 +27,10 @@ from loadramp.drive.endpoint import Endpoint, endpoint_of
 from loadramp.drive.fleet import FleetError, InlineFleet, Orders, raise_file_limit, worker_count
 from loadramp.drive.survey import guard, survey
 from loadramp.drive.workers import LocalFleet
+from loadramp.judge.gates import judge_gates
 from loadramp.judge.knee import KNEES
+from loadramp.judge.nights import METRICS
+from loadramp.judge.rules import parse
 from loadramp.observe.scrape import Scraper, find_metrics
 from loadramp.plan.scenario import Scenario, Target, load
 from loadramp.record import rundir as rundirs
@@ -36,6 +39,7 @@ from loadramp.record.table import Run
 from loadramp.record.types import Sample
 from loadramp.registry import ScenarioError
 from loadramp.report import build_html, curve_csv, summary_markdown, verdict_document
+from loadramp.report.gates import with_gates
 from loadramp.report.words import verdict
 
 EXIT = {"pass": 0, "fail": 99, "inconclusive": 3, "void": 3}
@@ -98,6 +102,21 @@ def with_target(scenario: Scenario, options: Options) -> Scenario:
     return replace(scenario, target=target_of(scenario.target, options))
 
 
+def check_rules(scenario: Scenario) -> None:
+    """Find out before a run that every threshold can be judged after it.
+
+    Raises:
+        ScenarioError: one is no rule, or names what does not exist.
+    """
+    for rule in scenario.gates.rules:
+        parse(rule)
+    for floor in scenario.nightly.floors:
+        parse(floor, METRICS)
+    for metric in scenario.nightly.metrics:
+        if metric not in METRICS:
+            raise ScenarioError(f"[nightly] metrics: no {metric!r}; there are {', '.join(METRICS)}")
+
+
 def target_of(target: Target, options: Options) -> Target:
     """``target`` changed by options; only those that were given."""
     headers = dict(target.headers)
@@ -132,6 +151,7 @@ async def ramp(
         OSError: the run directory cannot be written.
     """
     scenario = with_target(scenario, options)
+    check_rules(scenario)
     endpoint = endpoint_of(scenario.target)
     guard(endpoint, options.yes_i_may_load_test)
     workers = worker_count(scenario.fleet.workers) if scenario.fleet.kind == "local" else 1
@@ -222,7 +242,8 @@ def write_report(path: Path, scenario: Scenario | None = None) -> Finished:
         scenario = load(run.scenario_text, str(path / "scenario.toml"), run.info.get("overrides", []), knees=KNEES)
     run.info.pop("verdict", None)
     assess(run, scenario)
-    word = verdict(run)
+    run.gates = judge_gates(run, scenario.gates.rules, scenario.gates.when_unsure)
+    word = with_gates(verdict(run), run)
     run.info |= {"verdict": word, "skipped_lines": skipped}
     rundir = RunDir(path)
     rundir.save_info(plain({**run.info, "estimates": run.estimates, "checks": run.checks}))

@@ -8,6 +8,7 @@ from loadramp.record.table import Run
 from loadramp.record.types import Estimate
 from loadramp.report import rows as r
 from loadramp.report import steptable
+from loadramp.report.gates import gate_lines
 from loadramp.report.numbers import NOTHING, sig
 from loadramp.report.redact import redact
 from loadramp.report.sections import CARDS, checks_by_code, flat, subtitle
@@ -19,7 +20,7 @@ MOST_ROWS = 60
 
 def summary_markdown(run: Run) -> str:
     """Sentence, three numbers, checks, steps and conditions in GitHub's Markdown."""
-    parts = ["# loadramp", *_opening(run), *_numbers(run), *_checks(run), *_steps(run), *_conditions(run)]
+    parts = ["# loadramp", *_opening(run), *_numbers(run), *_gates(run), *_checks(run), *_steps(run), *_conditions(run)]
     return "\n".join(parts).rstrip() + "\n"
 
 
@@ -46,6 +47,11 @@ def _numbers(run: Run) -> list[str]:
         status = estimate.status.replace("_", " ")
         lines.append(f"| {title} | {rate} | {between} | {status} | {plain(estimate.reason)} |")
     return lines
+
+
+def _gates(run: Run) -> list[str]:
+    found = [f"- {plain(line)}" for line in gate_lines(run)]
+    return ["", "## Thresholds", "", *found] if found else []
 
 
 def _checks(run: Run) -> list[str]:

@@ -14,6 +14,7 @@ from loadramp.report import rows as r
 from loadramp.report import steptable, words
 from loadramp.report.client import client_section
 from loadramp.report.curves import latency_section
+from loadramp.report.gates import gates_section
 from loadramp.report.glossary import GLOSSARY
 from loadramp.report.numbers import NOTHING, count, percent, plural, sig, span, strict
 from loadramp.report.redact import redact
@@ -263,6 +264,7 @@ def glossary_section(run: Run) -> str:
 SECTIONS: list[Callable[[Run], str | None]] = [
     opening,
     numbers_section,
+    gates_section,
     checks_section,
     latency_section,
     throughput_section,

@@ -9,6 +9,7 @@ from rich.text import Text
 from loadramp.record.table import Run
 from loadramp.report import rows as r
 from loadramp.report import steptable
+from loadramp.report.gates import gate_lines
 from loadramp.report.sections import checks_by_code
 from loadramp.report.words import headline
 
@@ -24,6 +25,9 @@ def terminal_table(run: Run) -> Group:
     if run.rows:
         shown = steptable.sheet(run.rows, steptable.short_columns(run.rows))
         parts += [Text(""), _table(shown), *_notes(shown)]
+    if run.gates:
+        styles = {"✓": "green", "✗": "bold red", "?": "yellow"}
+        parts += [Text(""), *(Text(line, style=styles[line[0]]) for line in gate_lines(run))]
     groups = [group for group in checks_by_code(run) if group["level"] != "note"]
     parts += [Text("")] if groups else []
     for group in groups[:MOST_CHECKS]:
