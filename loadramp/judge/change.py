@@ -13,7 +13,7 @@ from math import sqrt
 import numpy as np
 from scipy.special import stdtr, stdtrit
 
-from loadramp.record.table import Floats
+from loadramp.record.table import Floats, Ints
 
 SHORTEST = 3
 """Values on each side of a change point."""
@@ -39,15 +39,23 @@ def hampel(values: Floats, window: int = 14, limits: float = 3.0) -> Floats:
 
     The deviation is 1.4826 MAD. At the ends the window is cut, not moved: the latest nights have only their past.
     """
-    half = window // 2
-    out = values.copy()
-    for i in range(len(values)):
-        near = values[max(0, i - half) : i + half + 1]
-        middle = float(np.median(near))
-        reach = limits * 1.4826 * float(np.median(np.abs(near - middle)))
-        if reach > 0.0:
-            out[i] = min(max(values[i], middle - reach), middle + reach)
-    return out
+    half, n = window // 2, len(values)
+    if n == 0:
+        return values
+    padded = np.concatenate((np.full(half, np.nan), values, np.full(half, np.nan)))
+    near = np.sort(np.lib.stride_tricks.sliding_window_view(padded, 2 * half + 1), axis=1)  # the padding goes last
+    count = np.minimum(np.arange(n), half) + np.minimum(np.arange(n)[::-1], half) + 1
+    middle = _middles(near, count)
+    away = np.sort(np.abs(near - middle[:, None]), axis=1)
+    reach = limits * 1.4826 * _middles(away, count)
+    clipped = np.clip(values, middle - reach, middle + reach)
+    return np.where(reach > 0.0, clipped, values)
+
+
+def _middles(ordered: Floats, count: Ints) -> Floats:
+    """Median of the first ``count[i]`` values of each ascending row."""
+    rows = np.arange(len(ordered))
+    return np.asarray((ordered[rows, (count - 1) // 2] + ordered[rows, count // 2]) / 2.0)
 
 
 def shifts(values: Floats, *, p_limit: float = 1e-4, least: float = 0.0, window: int = 50) -> list[Shift]:

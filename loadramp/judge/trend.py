@@ -127,11 +127,23 @@ def judge_series(
     begun = max([*(alarm.since for alarm in known), *accepted], default="")
     current = [one for one in nights if one.night >= begun]
     latest = nights[-1]
-    same = [one for one in current[:-1] if one.baseline == latest.baseline]
+    same = _same_baseline(current[:-1], latest, rules.most_nights + 1)
     alarm = _page(nights, same, latest, metric, rules) or _ticket(nights, current, metric, rules)
     if alarm and told_before(alarm, known, nights, rules):
         alarm = None
     return alarm, _standing(latest, same, metric, alarm, rules)
+
+
+def _same_baseline(nights: Sequence[Night], latest: Night, most: int) -> list[Night]:
+    """The last ``most`` nights that were measured under the conditions of ``latest``, oldest first."""
+    wanted = latest.baseline
+    found: list[Night] = []
+    for one in reversed(nights):
+        if one.baseline == wanted:
+            found.append(one)
+            if len(found) == most:
+                break
+    return found[::-1]
 
 
 def judge_floor(entries: Sequence[Entry], night: str, text: str) -> GateResult:

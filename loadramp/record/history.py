@@ -21,7 +21,9 @@ from loadramp.registry import ScenarioError
 FILE = "history.jsonl"
 SCHEMA = 1
 ALWAYS = ("night", "scenario", "kind", "value", "schema")
-_DEFAULTS = {field.name: {} if field.name == "fingerprint" else field.default for field in fields(Entry)}
+_DEFAULTS: dict[str, Any] = {
+    field.name: {} if field.name == "fingerprint" else field.default for field in fields(Entry)
+}
 
 
 @dataclass(slots=True, frozen=True)
