@@ -74,7 +74,7 @@ def test_set_takes_bare_words_lists_and_new_tables() -> None:
         ),
         (
             "[arrivals]\nkind = 'possion'",
-            ["[arrivals] kind: no 'possion'", "did you mean 'poisson'", "constant, gamma"],
+            ["[arrivals] kind: no 'possion'", "did you mean 'poisson'", "constant, diurnal, gamma"],
         ),
         ("[arrivals]\nkind = 'gamma'\nvc = 2", ["[arrivals] vc: unknown key", "allowed: cv"]),
         ("[slo]\nttft_s = 'fast'", ["[slo] ttft_s", "Expected float", "got 'fast'"]),

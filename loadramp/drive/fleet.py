@@ -10,16 +10,18 @@ import asyncio
 import os
 import resource
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from loadramp.drive.client import Client
+from loadramp.drive.corpus import with_files
 from loadramp.drive.endpoint import Endpoint
 from loadramp.drive.share import Share
 from loadramp.drive.vitals import Vitals
 from loadramp.plan.prompts.words import Calibration
 from loadramp.plan.scenario import Scenario
+from loadramp.plan.schedule import turns_of
 from loadramp.record.codec import encode
 from loadramp.record.types import ClientSample, Record, Step
 from loadramp.registry import CannotMeasure
@@ -64,7 +66,7 @@ class Worker:
     _file: BinaryIO = field(init=False)
 
     def __post_init__(self) -> None:
-        orders = self.orders
+        orders = self.orders = replace(self.orders, scenario=with_files(self.orders.scenario))
         self._file = self.path.open("ab", buffering=0)
         self.share = Share(
             orders.scenario,
@@ -77,6 +79,7 @@ class Worker:
             salt=orders.salt,
             calibration=orders.calibration,
             precise=self.precise,
+            keep_text=orders.save_text,
         )
         self.vitals = Vitals(self.clock, orders.t0_s, self.index)
 
@@ -84,6 +87,11 @@ class Worker:
     def failure(self) -> str:
         """Why the load can no longer be sent or recorded; empty while it can."""
         return self._disk or self.share.failure
+
+    def snapshot(self) -> list[Record]:
+        """The requests in flight, as they are now; their text only where it is asked for."""
+        found: list[Record] = self.share.client.snapshot()
+        return found if self.orders.save_text else [replace(record, text=None) for record in found]
 
     def sample(self) -> ClientSample:
         return self.vitals.sample(self.share.client.counts, self.share.held)
@@ -104,7 +112,8 @@ class Worker:
             clock=self.clock,
             t0_s=orders.t0_s,
             worker=self.index,
-            save_text=orders.save_text,
+            # a session sends the answers back: they are kept in memory for it, and never written
+            save_text=orders.save_text or turns_of(orders.scenario) > 1,
         )
 
     def _write(self, record: Record) -> None:
@@ -150,8 +159,7 @@ class InlineFleet:
     async def snapshot(self) -> list[Record]:
         """The requests in flight, as they are now."""
         self._check()
-        found: list[Record] = self._running.share.client.snapshot()
-        return found
+        return self._running.snapshot()
 
     def samples(self) -> list[ClientSample]:
         """What the workers measured of themselves since the last call."""

@@ -2,27 +2,33 @@
 
 Open loop: an absolute schedule, planned before the step; lateness is recorded, never carried over to the next request.
 Closed loop: so many users, each sending its next request when the last one is answered.
+Sessions: the schedule starts them; each later turn is due when the answer before it has ended and the pause is over.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from asyncio_throttle.throttler import Throttler
 
 from loadramp.drive.timer import Timer
-from loadramp.plan.prompts.words import Calibration, render
+from loadramp.plan.prompts.content import Content, content_of, next_content
+from loadramp.plan.prompts.words import Calibration
 from loadramp.plan.scenario import Scenario
-from loadramp.plan.schedule import Prompts, plan_step
-from loadramp.record.types import Arrival, Prompt, Record, Step
+from loadramp.plan.schedule import Prompts, plan_step, prompts_of
+from loadramp.record.types import Arrival, Record, Step
 
 HOLD_S = 30.0
 """How far past its end a step is planned: load for the moment until the next step is decided."""
 GIVE_UP_S = 1.0
 """An arrival later than this is recorded as failed and not sent: no storm of overdue requests after a stall."""
+LEFT_OPEN_S = 0.2
+"""An answer known to be over so much later than its last byte was left open by the server."""
+TURN = 1 << 40
+"""The ``seq`` of a later turn is that of the session's first request plus so many for each turn before it."""
 
 
 @dataclass(slots=True)
@@ -30,6 +36,15 @@ class _Ends:
     """When the arrivals of one step end: at the begin of the next one, once that is known."""
 
     until_s: float = float("inf")
+
+
+@dataclass(slots=True, frozen=True)
+class _Ask:
+    """One request, ready to be sent: its bytes, and what it says where a later turn will build on that."""
+
+    arrival: Arrival
+    request: bytes
+    content: Content | None = None
 
 
 @dataclass(slots=True)
@@ -47,6 +62,8 @@ class Share:
     salt: int = 0
     calibration: Calibration = field(default_factory=Calibration)
     precise: bool = True
+    keep_text: bool = False
+    """Records keep the answers' text; otherwise it lives only as long as a session needs it."""
     held: int = 0
     """Requests that ``max_rps`` or ``max_in_flight`` kept back, or that came too late to be sent."""
     failure: str = ""
@@ -56,7 +73,12 @@ class Share:
     _user_tasks: int = 0
     _numbers: Iterator[int] = field(default_factory=lambda: iter(()))
     _closed: Prompts | None = None
+    _steps: list[Step] = field(default_factory=list)
+    _resting: bool = True
+    """Nothing new is sent, later turns included: before the first step, in a drain, at the end."""
     _sending: set[asyncio.Task[None]] = field(default_factory=set)
+    _thinking: set[asyncio.Task[None]] = field(default_factory=set)
+    """Sessions between an answer and the next turn."""
     _pacers: set[asyncio.Task[None]] = field(default_factory=set)
     _throttle: Throttler | None = None
 
@@ -64,6 +86,10 @@ class Share:
         """Start ``step`` at its ``begin_s`` and end the one before at the same instant. Times must be filled in."""
         self._ends.until_s = step.begin_s
         self._ends = _Ends()
+        self._steps = [*self._steps[-1:], step]
+        self._resting = step.users is None and not step.rate_rps
+        if self._resting:
+            self._cut_sessions()
         if self.scenario.target.max_rps is not None and self._throttle is None:
             # asyncio-throttle fires in bursts, so it guards and never paces; a window of 100 ms keeps the bursts small
             limit = max(1, round(self.scenario.target.max_rps / self.of * 0.1))
@@ -90,7 +116,13 @@ class Share:
     def _stop_arrivals(self) -> None:
         self._ends.until_s = float("-inf")
         self._users = 0
+        self._resting = True
+        self._cut_sessions()
         for task in tuple(self._pacers):
+            task.cancel()
+
+    def _cut_sessions(self) -> None:
+        for task in tuple(self._thinking):
             task.cancel()
 
     async def _open_loop(self, step: Step, first_seq: int) -> None:
@@ -101,11 +133,11 @@ class Share:
             await timer.until(self.t0_s + step.begin_s)
             self._users = 0
             for arrival in plan:
-                request = self._prepare(arrival)  # before it is due, so that building it is not lag
+                ask = self._prepare(arrival)  # before it is due, so that building it is not lag
                 await timer.until(self.t0_s + arrival.due_s)
                 if arrival.due_s >= ends.until_s:
                     break
-                self._launch(arrival, request)
+                self._launch(ask)
         finally:
             timer.close()
 
@@ -116,7 +148,7 @@ class Share:
             await timer.until(self.t0_s + step.begin_s)
         finally:
             timer.close()
-        self._closed = Prompts(self.scenario, step.index, first_seq, self.salt)
+        self._closed = prompts_of(self.scenario, step, first_seq, self.salt)
         self._numbers = iter(range(self.index, 1 << 40, self.of))
         self._users = len(range(self.index, step.users, self.of))
         while self._user_tasks < self._users:
@@ -129,30 +161,77 @@ class Share:
             while number < self._users and self._closed is not None:
                 prompts = self._closed
                 k = next(self._numbers)
-                planned = Arrival(prompts.first_seq + k, prompts.step, 0.0, prompts[k])
-                request = self._prepare(planned)
-                await self._send(Arrival(planned.seq, planned.step, self._now_s(), planned.prompt), request)
-                if planned.prompt.think_s:
-                    await asyncio.sleep(planned.prompt.think_s)
+                last = prompts.runs_out_at()
+                if last is not None and k >= last:
+                    return
+                ask: _Ask | None = self._prepare(Arrival(prompts.first_seq + k, prompts.step, 0.0, prompts[k]))
+                while ask is not None and number < self._users:
+                    now_s = self._now_s()
+                    ask = replace(ask, arrival=replace(ask.arrival, step=self._step_at(now_s), due_s=now_s))
+                    record = await self._exchange(ask)
+                    later = self._next_turn(ask, record)
+                    self._write(record)
+                    if ask.arrival.prompt.think_s:
+                        await asyncio.sleep(ask.arrival.prompt.think_s)
+                    ask = later
         finally:
             self._user_tasks -= 1
 
-    def _launch(self, arrival: Arrival, request: bytes) -> None:
-        late_s = self._now_s() - arrival.due_s
+    def _launch(self, ask: _Ask) -> None:
+        late_s = self._now_s() - ask.arrival.due_s
         most = self.scenario.pace.max_in_flight
         if late_s > GIVE_UP_S:
-            self._drop(arrival, f"not sent: the client was {late_s:.1f} s late")
+            self._drop(ask.arrival, f"not sent: the client was {late_s:.1f} s late")
         elif most is not None and len(self._sending) >= -(-most // self.of):
-            self._drop(arrival, f"not sent: {most} requests in flight (max_in_flight)")
+            self._drop(ask.arrival, f"not sent: {most} requests in flight (max_in_flight)")
         else:
-            self._keep(self._sending, self._send(arrival, request))
+            self._keep(self._sending, self._send(ask))
 
-    async def _send(self, arrival: Arrival, request: bytes) -> None:
+    async def _send(self, ask: _Ask) -> None:
+        """Send, and let the session go on when the answer is there."""
+        record = await self._exchange(ask)
+        later = self._next_turn(ask, record)
+        self._write(record)
+        if later is not None and not self._resting:
+            self._keep(self._thinking, self._think(later))
+
+    async def _think(self, later: _Ask) -> None:
+        """Wait until a later turn is due; it belongs to the step that is on by then."""
+        due_s = later.arrival.due_s
+        await asyncio.sleep(max(0.0, due_s - self._now_s()))
+        self._launch(replace(later, arrival=replace(later.arrival, step=self._step_at(due_s))))
+
+    def _next_turn(self, ask: _Ask, record: Record) -> _Ask | None:
+        """The turn that follows ``ask`` in its session; None where there is none, or where this one failed.
+
+        It is due when the answer's stream has ended and the pause is over.
+        """
+        prompt = ask.arrival.prompt
+        if not prompt.following or not record.ok or ask.content is None:
+            return None
+        first, *rest = prompt.following
+        turn = replace(first, following=tuple(rest))
+        content = next_content(ask.content, record.text or "", turn, self.calibration, self.scenario.target.api)
+        now_s = self._now_s()
+        ended_s = record.stream_end_s if record.stream_end_s is not None else now_s
+        if now_s - ended_s > LEFT_OPEN_S:  # only by waiting was it known that nothing more would come
+            ended_s = now_s
+        due_s = ended_s + prompt.think_s
+        arrival = Arrival(ask.arrival.seq + TURN, ask.arrival.step, due_s, turn)
+        return _Ask(arrival, self.client.prepare(arrival, content), content if rest else None)
+
+    async def _exchange(self, ask: _Ask) -> Record:
         if self._throttle is not None:
             before_s = self.clock()
             async with self._throttle:
                 self.held += self.clock() - before_s > 0.005
-        self.write(await self.client.send(arrival, request))
+        record: Record = await self.client.send(ask.arrival, ask.request)
+        return record
+
+    def _write(self, record: Record) -> None:
+        if not self.keep_text:
+            record.text = None
+        self.write(record)
 
     def _drop(self, arrival: Arrival, why: str) -> None:
         self.held += 1
@@ -170,12 +249,17 @@ class Share:
                 asked_input_tokens=prompt.input_tokens,
                 asked_output_tokens=prompt.output_tokens,
                 label=prompt.label,
+                model=prompt.model,
+                session=prompt.session,
+                turn=prompt.turn,
+                turns=0 if prompt.session is None else prompt.turn + 1 + len(prompt.following),
             )
         )
 
-    def _prepare(self, arrival: Arrival) -> bytes:
-        request: bytes = self.client.prepare(arrival, content_of(arrival.prompt, self.calibration))
-        return request
+    def _prepare(self, arrival: Arrival) -> _Ask:
+        content = content_of(arrival.prompt, self.calibration, self.scenario.target.api)
+        request = self.client.prepare(arrival, content)
+        return _Ask(arrival, request, content if arrival.prompt.following else None)
 
     def _keep(self, tasks: set[asyncio.Task[None]], coroutine: Any) -> None:
         task = asyncio.get_running_loop().create_task(coroutine)
@@ -189,14 +273,10 @@ class Share:
         if error is not None:
             self.failure = self.failure or f"{type(error).__name__}: {error}"
 
+    def _step_at(self, t_s: float) -> int:
+        """Index of the step that is on at ``t_s``; the next one is announced a little before it begins."""
+        on = next((step for step in reversed(self._steps) if step.begin_s <= t_s), self._steps[0])
+        return on.index
+
     def _now_s(self) -> float:
         return self.clock() - self.t0_s
-
-
-def content_of(prompt: Prompt, calibration: Calibration) -> str | list[Any]:
-    """What the request says: given messages, given text, or text built from the prompt's segments."""
-    if prompt.messages is not None:
-        return list(prompt.messages)
-    if prompt.text is not None:
-        return prompt.text
-    return render(prompt.segments, calibration)

@@ -8,8 +8,8 @@ import contextlib
 import secrets
 import socket
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import httpx
@@ -17,8 +17,10 @@ import httpx
 from loadramp.drive.endpoint import Endpoint, is_private
 from loadramp.drive.probe import preflight
 from loadramp.drive.ready import Unreachable, choose_model, control_client, wait_until_ready
-from loadramp.plan.prompts.words import Calibration, render
+from loadramp.plan.prompts.content import content_of
+from loadramp.plan.prompts.words import Calibration
 from loadramp.plan.scenario import Target
+from loadramp.record.types import Prompt
 from loadramp.registry import ScenarioError
 
 SHORT_WORDS, LONG_WORDS = 16, 200
@@ -62,10 +64,25 @@ class Survey:
     calibration: Calibration
     identity: dict[str, Any]
     """What the server says it is; what it does not say is left out."""
+    models: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
+    """For each model that the scenario names: time to first token of its first request and of its second, seconds."""
 
 
-async def survey(target: Target, endpoint: Endpoint, say: Callable[[str], None]) -> Survey:
+async def survey(
+    target: Target,
+    endpoint: Endpoint,
+    say: Callable[[str], None],
+    basis: Calibration = Calibration(),  # noqa: B008 (frozen)
+    models: Sequence[str] = (),
+) -> Survey:
     """Wait until the endpoint is ready, then find out all of it with a few requests.
+
+    Args:
+        target: how to talk to it.
+        endpoint: where.
+        say: told what is found.
+        basis: how made-up text is written.
+        models: names that requests will ask for beside the target's.
 
     Raises:
         Unreachable: the endpoint does not answer as it must.
@@ -74,24 +91,66 @@ async def survey(target: Target, endpoint: Endpoint, say: Callable[[str], None])
     ready = await wait_until_ready(target, endpoint, clock=time.monotonic, say=say)
     for note in ready.notes:
         say(f"note: {note}")
-    model = choose_model(target, ready.models)
-    texts = [render(((secrets.randbits(60), words),), Calibration()) for words in (SHORT_WORDS, LONG_WORDS)]
+    model = _base(target, ready.models, models)
+    texts = _texts(basis)
     first = await preflight(target, endpoint, model, clock=time.monotonic, prompt=texts[0])
+    if not first.record.ok and basis.ids:
+        say(f"note: no token ids here ({first.record.error_detail}): prompts are sent as text")
+        basis = replace(basis, ids=())
+        texts = _texts(basis)
+        first = await preflight(target, endpoint, model, clock=time.monotonic, prompt=texts[0])
     if not first.record.ok:
         raise Unreachable(f"{endpoint.url}: a first request failed: {first.record.error}: {first.record.error_detail}")
     second = await preflight(target, endpoint, model, clock=time.monotonic, prompt=texts[1], fields=first.fields)
     warnings = tuple(dict.fromkeys(first.warnings))
     for warning in warnings:
         say(f"note: {WARNING_WORDS.get(warning, warning)}")
-    calibration = _calibration(first.prompt_tokens, second.prompt_tokens)
-    return Survey(model, first.fields, warnings, calibration, await _identity(target, endpoint))
+    calibration = _calibrated(basis, first.prompt_tokens, second.prompt_tokens)
+    starts = {name: await _first_answers(target, endpoint, name, first.fields, basis) for name in models}
+    for name, (cold_s, warm_s) in starts.items():
+        if cold_s is not None and warm_s is not None:
+            say(f"{name}: first token after {1e3 * cold_s:.0f} ms, the second time after {1e3 * warm_s:.0f} ms")
+    return Survey(model, first.fields, warnings, calibration, await _identity(target, endpoint), starts)
 
 
-def _calibration(short: int | None, long: int | None) -> Calibration:
+def _base(target: Target, listed: tuple[str, ...], models: Sequence[str]) -> str:
+    """The model that is asked about fields and lengths: the target's, else one that no request names (it stays cold)."""
+    if target.model or not models:
+        return choose_model(target, listed)
+    return next((name for name in listed if name not in models), models[0])
+
+
+def _texts(basis: Calibration) -> list[Any]:
+    """A short and a long prompt, as requests will write them."""
+    return [
+        content_of(Prompt(segments=((secrets.randbits(60), words),)), replace(basis, tokens_per_word=1.0))
+        for words in (SHORT_WORDS, LONG_WORDS)
+    ]
+
+
+async def _first_answers(
+    target: Target, endpoint: Endpoint, model: str, fields: frozenset[str], basis: Calibration
+) -> tuple[float | None, float | None]:
+    """Time to first token of two requests to ``model``, one after the other: the first may have to load an adapter.
+
+    Raises:
+        ScenarioError: the server does not know it.
+    """
+    found = []
+    for text in _texts(basis)[:1] * 2:
+        tried = await preflight(target, endpoint, model, clock=time.monotonic, prompt=text, fields=fields)
+        if not tried.record.ok:
+            raise ScenarioError(f"[prompts] models: {model}: {tried.record.error}: {tried.record.error_detail}")
+        found.append(tried.record.sent_ttft_s)
+    return found[0], found[1]
+
+
+def _calibrated(basis: Calibration, short: int | None, long: int | None) -> Calibration:
+    """``basis`` as this server counts it; as it is where the server does not count."""
     if short is None or long is None or long <= short:
-        return Calibration()
+        return basis
     per_word = (long - short) / (LONG_WORDS - SHORT_WORDS)
-    return Calibration(tokens_per_word=per_word, overhead_tokens=max(0.0, short - per_word * SHORT_WORDS))
+    return replace(basis, tokens_per_word=per_word, overhead_tokens=max(0.0, short - per_word * SHORT_WORDS))
 
 
 async def _identity(target: Target, endpoint: Endpoint) -> dict[str, Any]:

@@ -20,7 +20,7 @@ _encoder = msgspec.json.Encoder()
 def request_body(
     target: Target,
     model: str,
-    prompt: str | Sequence[Mapping[str, Any]],
+    prompt: str | Sequence[Any],
     output_tokens: int | None,
     *,
     force_length: bool = True,
@@ -31,7 +31,7 @@ def request_body(
 
     Args:
         target: gives the API, whether to stream, and ``body``, whose keys win over what is built here.
-        prompt: text, or messages in the chat format.
+        prompt: text, messages in the chat format, or (completions) token ids.
         output_tokens: how many tokens to ask for; None leaves the length to the server.
         force_length: ask for exactly that many, not at most.
         extra: further fields of this request alone; they win over ``target.body``.
@@ -74,10 +74,12 @@ def _limit_name(api: str, own: Mapping[str, Any], fields: frozenset[str]) -> str
     return modern if modern in fields or modern in own else "max_tokens"
 
 
-def _asked(api: str, prompt: str | Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _asked(api: str, prompt: str | Sequence[Any]) -> dict[str, Any]:
     if api == "completions":
-        text = prompt if isinstance(prompt, str) else "\n".join(text_of(m.get("content")) for m in prompt)
-        return {"prompt": text}
+        if isinstance(prompt, str) or all(isinstance(token, int) for token in prompt):
+            return {"prompt": prompt}  # text, or token ids
+        messages: list[Any] = list(prompt)
+        return {"prompt": "\n".join(text_of(message.get("content")) for message in messages)}
     if api == "responses":
         return {"input": prompt if isinstance(prompt, str) else list(prompt)}
     return {"messages": [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)}

@@ -212,7 +212,7 @@ async def _work(pipe: Connection, orders: Orders, path: Path, index: int, of: in
             if verb == "begin":
                 worker.share.begin(*args)
             elif verb == "snapshot":
-                pipe.send(("snapshot", b"".join(encode(record) for record in worker.share.client.snapshot())))
+                pipe.send(("snapshot", b"".join(encode(record) for record in worker.snapshot())))
             elif verb == "finish":
                 await worker.share.finish(*args)
                 pipe.send(("finish", None))

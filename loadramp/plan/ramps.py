@@ -68,6 +68,7 @@ def ceiling(
     soak_s: NotNegative = 300.0,
     soak_ratio: Annotated[float, Meta(gt=0, lt=1)] = 0.85,
     retry_ratio: Annotated[float, Meta(gt=0, lt=1)] = 0.7,
+    down: bool = False,
 ) -> Step | Stop:
     """Climb until the endpoint is saturated, then show with a soak what it sustains (docs/method.md, "The ramp").
 
@@ -75,6 +76,7 @@ def ceiling(
     deficit counts only if the next one is saturated too; then at most two more steps look for a deficit. A lone alarm
     is noise: recorded, passed over. Then ``soak_s`` seconds at ``soak_ratio`` of the estimate and, if that is not
     quiet, at ``retry_ratio`` of it. A void step is offered once more: a client that was disturbed once may not be slow.
+    ``down`` offers the quiet rates of the climb again, downwards, before the soak: does it come back by itself?
     """
     if rows and rows[-1]["void"]:
         return _once_more(rows, soak_s)
@@ -83,7 +85,10 @@ def ceiling(
     if soaks:
         return _after_soak(rows, soaks, soak_s, retry_ratio)
     if climb and not _climb_goes_on(climb):
-        estimate_rps = rows[-1].get("ceiling_rps")
+        back = _way_down(rows) if down else None
+        if back is not None:
+            return back
+        estimate_rps = climb[-1].get("ceiling_rps")
         if estimate_rps is None:
             return _TOO_MANY_ERRORS if climb[-1]["overloaded"] else _NO_ESTIMATE
         if soak_s == 0:
@@ -93,6 +98,14 @@ def ceiling(
     if rate_rps > max_rps * (1 + 1e-9):
         return Stop(f"reached max_rps = {max_rps:g} without finding the ceiling")
     return Step(len(rows), rate_rps=rate_rps)
+
+
+def _way_down(rows: Sequence[Row]) -> Step | None:
+    """The highest rate that was quiet on the way up and has not been offered on the way down yet."""
+    seen = {row["rate_rps"] for row in rows if row["role"] == "down"}
+    quiet = [row["rate_rps"] for row in rows if row["role"] == "step" and not (row["saturated"] or row["void"])]
+    left = [rate_rps for rate_rps in quiet if rate_rps not in seen]
+    return Step(len(rows), role="down", rate_rps=max(left)) if left else None
 
 
 def _once_more(rows: Sequence[Row], soak_s: float) -> Step | Stop:

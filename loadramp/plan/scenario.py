@@ -14,6 +14,7 @@ from loadramp.plan.arrivals import ARRIVALS
 from loadramp.plan.canary import Canary
 from loadramp.plan.nightly import Gates, Nightly
 from loadramp.plan.prompts import PROMPTS
+from loadramp.plan.prompts.source import Manner, bind_source, images_of
 from loadramp.plan.ramps import RAMPS
 from loadramp.registry import Choice, ScenarioError, bind, bind_options, convert, options_of
 
@@ -50,6 +51,10 @@ class Target:
     grace_s: NotNegative = 5.0
     """How long a stream may stay open after its finish reason before it is closed as done."""
     ready_timeout_s: NotNegative = 60.0
+    tokenizer: str = ""
+    """A ``tokenizer.json`` of the model (needs the extra ``tokenizers``): made-up text then has exact lengths."""
+    token_ids: bool = False
+    """Completions only: send made-up prompts as token ids, where the server takes them."""
     max_rps: Positive | None = None
     """A guard (asyncio-throttle), never a pacer: what it holds back shows as lag."""
     ca_file: str = ""
@@ -82,6 +87,8 @@ class Slo:
 class Pace:
     """The keys of ``[ramp]`` that every kind takes: how long a step lasts and what ends a ramp early."""
 
+    unit: Literal["rps", "speed"] = "rps"
+    """What the kind's rates are: requests a second, or multiples of the mean rate of the trace that is replayed."""
     warmup_s: NotNegative | None = None
     """Start of each step that is not measured; None: from the fill-up time of the requests seen so far."""
     measure_s: Positive | None = None
@@ -137,8 +144,13 @@ class Scenario:
     canary: Canary = field(default_factory=Canary)
     gates: Gates = field(default_factory=Gates)
     nightly: Nightly = field(default_factory=Nightly)
+    manner: Manner = field(default_factory=Manner)
     source: str = ""
     overrides: tuple[str, ...] = ()
+    folder: str = ""
+    """Where relative file names count from."""
+    corpora: Mapping[str, Any] = field(default_factory=dict)
+    """What was read from files: name of the table (``prompts``, ``prompts.0``, ``arrivals``) to rows."""
 
 
 _TABLES = {
@@ -182,10 +194,13 @@ def load(
         key: kind(**bind_options(raw.get(key, {}), kind, f"{name}: [{key}]")) for key, kind in _TABLES.items()
     }
     ramp, pace = _ramp(raw.get("ramp", {}), f"{name}: [ramp]")
+    prompts, manner = bind_source(raw.get("prompts", {}), PROMPTS, f"{name}: [prompts]")
+    _suits(tables["target"], images_of(prompts, manner), name)
     return Scenario(
         name=convert(raw.get("name", name.rsplit("/", 1)[-1].removesuffix(".toml")), str, f"{name}: name"),
         seed=convert(raw.get("seed", 0), Annotated[int, Meta(ge=0)], f"{name}: seed"),
-        prompts=bind(raw.get("prompts", {}), PROMPTS, f"{name}: [prompts]", "lognormal"),
+        prompts=prompts,
+        manner=manner,
         arrivals=bind(raw.get("arrivals", {}), ARRIVALS, f"{name}: [arrivals]", "poisson"),
         ramp=ramp,
         pace=pace,
@@ -194,6 +209,14 @@ def load(
         overrides=tuple(overrides),
         **tables,
     )
+
+
+def _suits(target: Target, images: bool, name: str) -> None:
+    """What an API cannot carry is found before a run."""
+    if target.token_ids and target.api != "completions":
+        raise ScenarioError(f"{name}: [target] token_ids: only api = 'completions' takes them; got {target.api!r}")
+    if images and target.api == "completions":
+        raise ScenarioError(f"{name}: [prompts] images: api = 'completions' takes none; there are chat and responses")
 
 
 def _apply(raw: dict[str, Any], override: str) -> None:

@@ -12,22 +12,31 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from loadramp.plan.prompts.synthetic import Draw
+from loadramp.plan.arrivals import Instants
+from loadramp.plan.prompts.draw import Draw
+from loadramp.plan.prompts.source import dress, tables_of
 from loadramp.plan.scenario import Scenario
 from loadramp.record.types import Arrival, Prompt, Step
+from loadramp.registry import ScenarioError, options_of
 
 BLOCK = 256
-_ARRIVALS, _LENGTHS, _TEXTS = 0, 1, 2
+SAMPLE = 1024
+"""Sessions looked at to know how many turns one has on average."""
+_ARRIVALS, _LENGTHS, _TEXTS, _CHOICES, _SAMPLE = range(5)
 
 
 @dataclass(slots=True)
 class Prompts:
-    """The prompts of one step, by number. Keeps the two blocks it used last."""
+    """The prompts of one step, by number. Keeps the two blocks it used last.
+
+    ``anew``: the step goes through files from their first row, as a replay of a trace must and a closed loop may.
+    """
 
     scenario: Scenario
     step: int
     first_seq: int
     salt: int
+    anew: bool = False
     _blocks: dict[int, list[Prompt]] = field(default_factory=dict)
 
     def __getitem__(self, k: int) -> Prompt:
@@ -38,17 +47,26 @@ class Prompts:
             self._blocks[block] = self._draw(block)
         return self._blocks[block][within]
 
+    def runs_out_at(self) -> int | None:
+        """The number behind the last one that has a row, where a file is to be gone through once."""
+        rows = rows_of(self.scenario)
+        return None if rows is None else rows - (0 if self.anew else self.first_seq)
+
     def _draw(self, block: int) -> list[Prompt]:
-        seed = self.scenario.seed
-        drawn: list[Prompt] = self.scenario.prompts(
-            Draw(
-                first=self.first_seq + block * BLOCK,
-                n=BLOCK,
-                lengths=_rng(seed, _LENGTHS, self.step, block),
-                texts=_rng(seed, _TEXTS, self.step, block, self.salt),
-            )
+        scenario = self.scenario
+        within = np.arange(block * BLOCK, (block + 1) * BLOCK)
+        numbers = self.first_seq + within
+        draw = Draw(
+            numbers=numbers,
+            lengths=_rng(scenario.seed, _LENGTHS, self.step, block),
+            texts=_rng(scenario.seed, _TEXTS, self.step, block, self.salt),
+            choices=_rng(scenario.seed, _CHOICES, self.step, block),
+            rows=within if self.anew else numbers,
+            anew=self.step + 1 if self.anew else 0,
+            salt=self.salt,
+            corpora=scenario.corpora,
         )
-        return drawn
+        return dress(scenario.prompts(draw), scenario.manner, draw)
 
 
 @dataclass(slots=True, frozen=True)
@@ -75,7 +93,8 @@ class Plan:
 def plan_step(scenario: Scenario, step: Step, first_seq: int = 0, salt: int = 0, hold_s: float = 0.0) -> Plan:
     """All arrivals of an open-loop step, and of ``hold_s`` more at the same rate.
 
-    The held-over arrivals are load for the moment between two steps: sent only while the next step has not begun.
+    The held-over arrivals are load for the moment between two steps: sent only while the next step has not begun. Where
+    prompts open sessions, these are the arrivals of sessions, so many that turns come at ``rate_rps`` in the long run.
 
     Args:
         scenario: gives the arrival process, the prompts and the seed.
@@ -84,12 +103,87 @@ def plan_step(scenario: Scenario, step: Step, first_seq: int = 0, salt: int = 0,
         salt: changes the texts of the prompts and nothing else, so that no run repeats the text of another.
         hold_s: seconds past the step's end.
     """
-    prompts = Prompts(scenario, step.index, first_seq, salt)
+    prompts = prompts_of(scenario, step, first_seq, salt)
     if not step.rate_rps:
         return Plan(step, first_seq, np.empty(0), np.empty(0, dtype=np.int64), prompts)
     rng = _rng(scenario.seed, _ARRIVALS, step.index)
-    due_s = step.begin_s + scenario.arrivals(step.rate_rps, step.end_s - step.begin_s + hold_s, rng)
+    rate_rps, seconds = step.rate_rps / turns_of(scenario), step.end_s - step.begin_s + hold_s
+    if reads_a_file(scenario.arrivals.function):
+        due_s = step.begin_s + scenario.arrivals(instants_of(scenario), rate_rps, seconds, rng)
+    else:
+        due_s = step.begin_s + scenario.arrivals(rate_rps, seconds, rng)
+    left = prompts.runs_out_at()
+    if left is not None:
+        due_s = due_s[: max(0, left)]
     return Plan(step, first_seq, due_s, np.arange(len(due_s)), prompts)
+
+
+def prompts_of(scenario: Scenario, step: Step, first_seq: int, salt: int) -> Prompts:
+    """The prompts of ``step``, open or closed loop."""
+    replayed = reads_a_file(scenario.arrivals.function) and "arrivals" not in scenario.corpora
+    return Prompts(scenario, step.index, first_seq, salt, anew=replayed or step.users is not None)
+
+
+def instants_of(scenario: Scenario) -> Instants:
+    """The instants that a replay follows.
+
+    Raises:
+        ScenarioError: there is no trace, or it has no stamps.
+    """
+    rows = scenario.corpora.get("arrivals", scenario.corpora.get("prompts"))
+    t_s = getattr(rows, "t_s", None)
+    if rows is None or t_s is None:
+        what = "the file of [prompts] has no time stamps" if rows is not None else "[prompts] reads no file"
+        raise ScenarioError(f"[arrivals] kind = 'replay': no trace to follow: {what}; name one ([arrivals] file)")
+    return Instants(t_s, rows.span_s)
+
+
+def rows_of(scenario: Scenario) -> int | None:
+    """How many requests the files of ``[prompts]`` are good for; None: no end (``at_end = "repeat"``)."""
+    limited = [
+        len(scenario.corpora[where])
+        for where, choice in tables_of(scenario.prompts)
+        if choice.options.get("at_end") == "stop" and where in scenario.corpora
+    ]
+    return min(limited, default=None)
+
+
+def lack_of_rows(scenario: Scenario, step: Step, first_seq: int) -> str:
+    """Why an open-loop step cannot be offered from files that are to be gone through once; empty where it can."""
+    if not step.rate_rps:
+        return ""
+    seconds = step.end_s - step.begin_s
+    if scenario.arrivals.options.get("at_end") == "stop" and reads_a_file(scenario.arrivals.function):
+        trace = instants_of(scenario)
+        needed_s = seconds * step.rate_rps / turns_of(scenario) / trace.rate_rps
+        if needed_s > trace.span_s:
+            return f"the next step would need {needed_s:.0f} s of a trace of {trace.span_s:.0f} s (at_end = 'stop')"
+    left = prompts_of(scenario, step, first_seq, 0).runs_out_at()
+    needed = seconds * step.rate_rps / turns_of(scenario)
+    if left is not None and needed > left:
+        return f"the next step would need about {needed:.0f} rows, the file has {max(0, left)} left (at_end = 'stop')"
+    return ""
+
+
+def turns_of(scenario: Scenario) -> float:
+    """Mean turns of a session, 1 where prompts open none; of a sample, the same in every process, where it varies."""
+    if not any("turns" in options_of(choice.function) for _, choice in tables_of(scenario.prompts)):
+        return 1.0
+    sample = session_sample(scenario)
+    return sum(1 + len(prompt.following) for prompt in sample) / len(sample)
+
+
+def session_sample(scenario: Scenario, n: int = SAMPLE) -> list[Prompt]:
+    """Some prompts of the scenario, for what must be known of them before any is sent."""
+    numbers = np.arange(n)
+    lengths, texts, choices = (_rng(scenario.seed, _SAMPLE, k) for k in range(3))
+    draw = Draw(numbers, lengths, texts, choices, rows=numbers, corpora=scenario.corpora)
+    return dress(scenario.prompts(draw), scenario.manner, draw)
+
+
+def reads_a_file(function: object) -> bool:
+    """Whether it has a key ``file``."""
+    return callable(function) and "file" in options_of(function)
 
 
 def _rng(seed: int, *key: int) -> np.random.Generator:

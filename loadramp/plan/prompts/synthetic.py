@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
 from msgspec import Meta
-from numpy.typing import NDArray
 
+from loadramp.plan.prompts.draw import Draw, Ints
 from loadramp.record.types import Prompt
 
 Tokens = Annotated[int, Meta(ge=1)]
 Cv = Annotated[float, Meta(ge=0, le=5)]
-
-
-@dataclass(slots=True, frozen=True)
-class Draw:
-    """One block of requests to choose prompts for. ``first`` is the number of its first request within the run."""
-
-    first: int
-    n: int
-    lengths: np.random.Generator
-    texts: np.random.Generator
 
 
 def fixed(draw: Draw, *, input_tokens: Tokens = 512, output_tokens: Tokens = 128, unique: bool = True) -> list[Prompt]:
@@ -42,8 +31,8 @@ def uniform(
     """Lengths uniform in ``[(1 - spread) * tokens, (1 + spread) * tokens]``, prompts and answers independent."""
     return _prompts(
         draw,
-        _uniform(draw.lengths, input_tokens, spread, draw.n),
-        _uniform(draw.lengths, output_tokens, spread, draw.n),
+        uniform_tokens(draw.lengths, input_tokens, spread, draw.n),
+        uniform_tokens(draw.lengths, output_tokens, spread, draw.n),
         unique,
     )
 
@@ -63,24 +52,25 @@ def lognormal(
 
     For a lognormal, ``cv**2 = exp(sigma**2) - 1``.
     """
-    inputs = _lognormal(draw.lengths, input_tokens, input_cv, max_input_tokens, draw.n)
-    outputs = _lognormal(draw.lengths, output_tokens, output_cv, max_output_tokens, draw.n)
+    inputs = lognormal_tokens(draw.lengths, input_tokens, input_cv, max_input_tokens, draw.n)
+    outputs = lognormal_tokens(draw.lengths, output_tokens, output_cv, max_output_tokens, draw.n)
     return _prompts(draw, inputs, outputs, unique)
 
 
-def _uniform(rng: np.random.Generator, tokens: int, spread: float, n: int) -> NDArray[np.int64]:
+def uniform_tokens(rng: np.random.Generator, tokens: int, spread: float, n: int) -> Ints:
     low, high = round(tokens * (1 - spread)), round(tokens * (1 + spread))
     return rng.integers(max(1, low), max(1, high) + 1, n)
 
 
-def _lognormal(rng: np.random.Generator, median: int, cv: float, most: int, n: int) -> NDArray[np.int64]:
+def lognormal_tokens(rng: np.random.Generator, median: int, cv: float, most: int, n: int) -> Ints:
+    """Lengths between 1 and ``most``; ``cv`` 0: all equal."""
     drawn = rng.lognormal(np.log(median), np.sqrt(np.log1p(cv**2)), n)
     return np.clip(np.rint(drawn), 1, most).astype(np.int64)
 
 
-def _prompts(draw: Draw, inputs: NDArray[np.int64], outputs: NDArray[np.int64], unique: bool) -> list[Prompt]:
-    seeds = draw.texts.integers(0, 2**63, draw.n) if unique else np.zeros(draw.n, dtype=np.int64)
+def _prompts(draw: Draw, inputs: Ints, outputs: Ints, unique: bool) -> list[Prompt]:
+    seeds = draw.seeds() if unique else [0] * draw.n
     return [
         Prompt(input_tokens=i, output_tokens=o, segments=((seed, i),))
-        for i, o, seed in zip(inputs.tolist(), outputs.tolist(), seeds.tolist(), strict=True)
+        for i, o, seed in zip(inputs.tolist(), outputs.tolist(), seeds, strict=True)
     ]

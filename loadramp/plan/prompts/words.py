@@ -31,36 +31,59 @@ assert len(WORDS) >= 256, len(WORDS)
 _ONE_BYTE = WORDS[:256]
 
 
+TAG_WORDS = 4
+
+
 @dataclass(slots=True, frozen=True)
 class Calibration:
     """How a server's tokenizer counts our words: ``prompt_tokens = overhead_tokens + tokens_per_word * words``.
 
-    ``overhead_tokens`` is what the chat template and special tokens add to every request.
+    ``overhead_tokens`` is what the chat template and special tokens add to every request. ``words``: 256 words to
+    write with instead of the usual ones (one token each, where the tokenizer is known). ``ids``: 256 token ids, for
+    an endpoint that takes them; then a word is an id.
     """
 
     tokens_per_word: float = 1.0
     overhead_tokens: float = 0.0
+    words: tuple[str, ...] = ()
+    ids: tuple[int, ...] = ()
 
-    def words(self, tokens: int) -> int:
-        """Words that make a prompt of ``tokens`` tokens; at least one, since an empty prompt is refused."""
-        return max(1, round((tokens - self.overhead_tokens) / self.tokens_per_word))
+    def count(self, tokens: int, *, whole: bool = False) -> int:
+        """Words that make ``tokens`` tokens; at least one. ``whole``: of a whole prompt, so the overhead comes off."""
+        own = tokens - self.overhead_tokens if whole else tokens
+        return max(1, round(own / self.tokens_per_word))
 
 
-def render(segments: Iterable[tuple[int, int]], calibration: Calibration) -> str:
+def render(segments: Iterable[tuple[int, int]], calibration: Calibration, *, whole: bool = True) -> str:
     """The text of a prompt. Equal leading segments give equal leading text.
 
     Args:
-        segments: (seed, tokens) pairs.
-        calibration: how many words make those tokens; its overhead is taken off once, from the last segment.
+        segments: (seed, tokens) pairs; the same seed always begins with the same words.
+        calibration: how many words make those tokens, and which words.
+        whole: it is all of a prompt: the overhead is taken off, once, from the last segment.
     """
+    words = calibration.words or _ONE_BYTE
+    return " ".join(map(words.__getitem__, _letters(segments, calibration, whole)))
+
+
+def render_ids(segments: Iterable[tuple[int, int]], calibration: Calibration) -> list[int]:
+    """The same as token ids."""
+    return list(map(calibration.ids.__getitem__, _letters(segments, calibration, True)))
+
+
+def tag_of(seed: int) -> str:
+    """A few words that stand before a given text, to tell this use of it from all others."""
+    return render(((seed, TAG_WORDS),), Calibration())
+
+
+def _letters(segments: Iterable[tuple[int, int]], calibration: Calibration, whole: bool) -> bytes:
+    """One byte a word. Segments end where the rounded number of words so far ends, so roundings do not add up."""
     parts = list(segments)
-    text: list[str] = []
-    for position, (seed, tokens) in enumerate(parts):
-        if position == len(parts) - 1:
-            words = calibration.words(tokens)
-        else:
-            words = max(1, round(tokens / calibration.tokens_per_word))
+    letters = bytearray()
+    tokens = 0
+    for position, (seed, length) in enumerate(parts, start=1):
+        tokens += length
+        words = max(1, calibration.count(tokens, whole=whole and position == len(parts)) - len(letters))
         # an extendable hash: as many bytes as words, the first ones the same whatever the length
-        digest = hashlib.shake_128(seed.to_bytes(16, "little")).digest(words)
-        text.extend(map(_ONE_BYTE.__getitem__, digest))
-    return " ".join(text)
+        letters += hashlib.shake_128(seed.to_bytes(16, "little")).digest(words)
+    return bytes(letters)
