@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Sequence
 from importlib import resources
 
 from markupsafe import Markup
@@ -18,16 +19,21 @@ MOST_BYTES = 6_000_000
 
 def build_html(run: Run) -> str:
     """The report: below ``MOST_BYTES`` whatever the run holds, as every series is thinned to what a screen shows."""
+    made = [text for make in SECTIONS if (text := make(run))]
+    return page(f"loadramp: {name_of(run) or 'report'}", verdict_sentence(run), made)
+
+
+def page(title: str, description: str, made: Sequence[str]) -> str:
+    """One offline page of sections that templates have made; the first one is its head."""
     plotly = resources.files("plotly").joinpath("package_data/plotly.min.js").read_text("utf-8")
     script, style = (
         resources.files("loadramp.report").joinpath(name).read_text("utf-8") for name in ("page.js", "page.css")
     )
-    made = [text for make in SECTIONS if (text := make(run))]
     return str(
         c.render(
             "page.html.j2",
-            title=f"loadramp: {name_of(run) or 'report'}",
-            description=verdict_sentence(run),
+            title=title,
+            description=description,
             policy=policy(plotly, script),
             style=Markup(style),  # noqa: S704  # our own file
             plotly=Markup(plotly),  # noqa: S704  # plotly's own file; a test asserts that it closes no script
