@@ -10,13 +10,13 @@ from collections.abc import Sequence
 
 from loadramp.record.types import Estimate, Row
 
-NEAR_RATIO = 0.8
+NEAR_RATIO = 0.75
 NEAR_TAIL_RATIO = 0.6
-"""For the tails of waiting for the first token, which rare queues make."""
+"""For mean and tails of waiting for the first token, which rare queues make."""
 
 
 def hold_back(rows: Sequence[Row], ceiling: Estimate) -> None:
-    """Take the intervals out of rows above 0.8 of the ceiling, and of TTFT from p90 on above 0.6 of it."""
+    """Take the intervals out of rows above 0.75 of the ceiling, those of TTFT's mean and tails above 0.6 of it."""
     if ceiling.rate_rps is None or ceiling.status not in {"found", "below_range"}:
         return
     for row in rows:
@@ -31,11 +31,11 @@ def hold_back(rows: Sequence[Row], ceiling: Estimate) -> None:
                 "step is long; repeats would give one"
             )
         elif rate_rps > NEAR_TAIL_RATIO * ceiling.rate_rps:
-            tails = tuple(f"ttft_{q}_{side}_s" for q in ("p90", "p95", "p99") for side in ("low", "high"))
+            tails = tuple(f"ttft_{q}_{side}_s" for q in ("mean", "p90", "p95", "p99") for side in ("low", "high"))
             taken = _strip(row, [name for name in row if name.endswith(tails)])
             for name in taken:
                 if name.endswith("_high_s"):
-                    row["reasons"][name] = "no interval: rare queues make this tail so near the ceiling"
+                    row["reasons"][name] = "no interval: rare queues make it, this near the ceiling"
 
 
 def _strip(row: Row, names: Sequence[str]) -> list[str]:

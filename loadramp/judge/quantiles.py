@@ -161,7 +161,7 @@ def mean(data: Values, stationary: bool = True) -> Figure:
 def independent(data: Values, value: float, q: float) -> float:
     """How many independent values the sample is worth for its q-quantile ``value`` (Korn and Graubard's n_eff).
 
-    ``n / deff``, at most n, times ``(1.96 / t)**2`` for the few blocks it rests on. The design effect deff is the block
+    ``n / deff`` times ``(1.96 / t)**2`` for the few blocks it rests on, at most n. The design effect deff is the block
     variance of the share above ``value`` over that of independent values. For requests it is the largest of all lower
     quantiles too: the few requests beyond a p99 cannot show how they cluster.
     """
@@ -175,7 +175,8 @@ def independent(data: Values, value: float, q: float) -> float:
         effect = max(
             [effect, *(_design_effect(data, v, p, known) for p in lower if (v := _value(data, p)) is not None)]
         )
-    return float(len(data) / effect * (1.96 / t_limit(int(np.count_nonzero(counts)))) ** 2)
+    kept = (1.96 / t_limit(int(np.count_nonzero(counts)))) ** 2
+    return float(min(len(data), len(data) * kept / effect))
 
 
 def carry_over(e2e_s: Floats, window_s: tuple[float, float]) -> float:
@@ -201,7 +202,7 @@ def _mean_variance(e2e_s: Floats, length_s: float) -> float:
 
 
 def _design_effect(data: Values, value: float, q: float, known: Bools | None) -> float:
-    """Block variance of the share above ``value`` over p (1 - p) / n; at least 1."""
+    """Block variance of the share above ``value`` over p (1 - p) / n; at least a half, which is chance."""
     above, equal, block = data.values > value, data.values == value, data.block
     if known is not None:  # whose side of the quantile is unknown says nothing
         sure = known | above
@@ -215,7 +216,7 @@ def _design_effect(data: Values, value: float, q: float, known: Bools | None) ->
     p = float(over.sum()) / max(n, 1)
     if np.count_nonzero(used) < 3 or not 0.0 < p < 1.0:
         return 1.0
-    return max(1.0, _ratio_variance(over[used], counts[used], p) * n / (p * (1.0 - p)))
+    return max(0.5, _ratio_variance(over[used], counts[used], p) * n / (p * (1.0 - p)))
 
 
 def t_limit(blocks: int) -> float:
