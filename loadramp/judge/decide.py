@@ -1,0 +1,192 @@
+"""The verdict that a rollout obeys: pass, fail or inconclusive, with its reasons in words. Pure.
+
+pass: shown to be no worse than allowed. fail: shown to be worse, or broken. inconclusive: neither; it says what more it
+would take. Nothing measured, errors on either side and NaN never pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import log
+from typing import Literal
+
+from loadramp.judge import sameness as same
+from loadramp.judge.boundary import holm
+from loadramp.judge.noninferior import ALARM_ALPHA, LEAST_RATIO, Effect, Looks
+from loadramp.judge.sameness import Sameness
+from loadramp.judge.shares import Share, difference, fisher, needed
+
+Verdict = Literal["pass", "fail", "inconclusive"]
+
+
+@dataclass(slots=True, frozen=True)
+class Asked:
+    """What the comparison is judged by (the ``[canary]`` table in the judge's words)."""
+
+    primary: Sequence[str]
+    latency_margin: float = 0.1
+    error_ratio: float = 0.001
+    ceiling_margin: float = 0.1
+    looks: Sequence[int] = ()
+    blocks: int = 20
+    run_sd: float = 0.0
+    """Above 0 where there is one run of each: then the verdict is indicative."""
+    min_match_ratio: float = 0.5
+    ceiling: bool = False
+    same_version: bool = False
+    """A/A: both arms serve the same; either way of being different counts."""
+
+
+@dataclass(slots=True, frozen=True)
+class Decision:
+    """The verdict and why. ``more_blocks``: pairs of blocks that would probably settle it, None: unknown or settled."""
+
+    verdict: Verdict
+    reasons: tuple[str, ...]
+    more_blocks: int | None = None
+
+
+def decide(
+    asked: Asked,
+    effects: Sequence[Effect],
+    shares: tuple[Share, Share],
+    looks: Looks,
+    *,
+    final: bool = True,
+    rollback: str = "",
+    stopped: str = "",
+    sameness: Sameness | None = None,
+    block_requests: float = 0.0,
+) -> Decision:
+    """The verdict.
+
+    Args:
+        asked: margins and what must hold.
+        effects: of all measures; only the primary ones decide.
+        shares: failures of baseline and candidate.
+        looks: which look this is.
+        final: no more blocks will come.
+        rollback: why it was ended at once; then it fails.
+        stopped: why it could not be brought to its end; then it does not pass.
+        sameness: of the answers.
+        block_requests: requests of one arm in one block, to say how many blocks are missing.
+    """
+    primary = [one for one in effects if one.primary]
+    answers_fail, answers_doubt = same.findings(sameness, asked.min_match_ratio) if sameness else ([], [])
+    if asked.same_version:
+        return _same(asked, primary, stopped)
+    fails = [rollback] if rollback else []
+    fails += [_beyond(one) for one in primary if one.status == "beyond"]
+    fails += [_worse(one) for one in primary if one.status == "worse" and final]
+    error_fails, error_doubts, error_more = _errors(asked, shares, looks, block_requests)
+    fails += error_fails + answers_fail
+    if fails:
+        return Decision("fail", tuple(fails))
+    doubts = [stopped] if stopped else []
+    doubts += [_open(one) for one in primary if one.status != "within"]
+    doubts += [] if primary else ["no primary measure was measured"]
+    doubts += error_doubts + answers_doubt
+    if doubts:
+        return Decision("inconclusive", tuple(doubts), _more(primary, error_more))
+    return Decision("pass", (_passed(primary, asked), _few(shares[1])))
+
+
+def _errors(
+    asked: Asked, shares: tuple[Share, Share], looks: Looks, block_requests: float
+) -> tuple[list[str], list[str], int]:
+    """Why the failures fail it, why they keep it from passing, and how many blocks more they need."""
+    base, candidate = shares
+    limit, alpha = asked.error_ratio, ALARM_ALPHA / len(looks.times)
+    said = f"{candidate.failed:,} of {candidate.requests:,} requests of the candidate failed"
+    if candidate.requests and candidate.failed == candidate.requests:
+        return [f"all {candidate.requests:,} requests of the candidate failed"], [], 0
+    if candidate.lower(alpha) > limit:
+        return [f"{said}, at least {_percent(candidate.lower(alpha))}; allowed {_percent(limit)}"], [], 0
+    shown = candidate.upper() < limit
+    more_than_base = fisher(base, candidate)
+    if not shown and more_than_base < alpha:
+        apart = difference(base, candidate)
+        points = f", {_percent(apart[1])} to {_percent(apart[2])} more" if apart else ""
+        return [f"{said}, {base.failed:,} of {base.requests:,} of the baseline{points}"], [], 0
+    doubts = []
+    more = 0
+    if not shown:
+        wanted = needed(candidate.failed, limit)
+        so_far = f"{said}, at most {_percent(candidate.upper())}" if candidate.requests else "no request has ended"
+        without = "an error" if candidate.failed == 0 else f"more than these {candidate.failed}"
+        doubts.append(
+            f"an error rate below {_percent(limit)} is not shown ({so_far}): "
+            f"needs {wanted:,} requests without {without}"
+        )
+        more = -(-(wanted - candidate.requests) // max(1, int(block_requests))) if block_requests else 0
+    if base.requests == 0:
+        doubts.append("no request of the baseline has ended")
+    elif base.lower(alpha) > limit:
+        doubts.append(f"the baseline itself fails: {base.failed:,} of {base.requests:,} requests")
+    return [], doubts, more
+
+
+def _same(asked: Asked, primary: Sequence[Effect], stopped: str) -> Decision:
+    """A/A: pass when both are shown to be equal within the margin, fail when they differ."""
+    either = holm([2.0 * min(one.p or 0.0, one.p_other or 0.0, 0.5) for one in primary if one.p is not None])
+    known = [one for one in primary if one.p is not None]
+    differ = [
+        one
+        for one, p in zip(known, either, strict=True)
+        if p <= 2.0 * ALARM_ALPHA and abs(one.mean or 0.0) > log(LEAST_RATIO)
+    ]
+    if differ:
+        return Decision("fail", tuple(f"the same version differs: {_told(one)}" for one in differ))
+    loose = [one for one in primary if one.status != "within" or one.low is None or one.low < -one.margin]
+    doubts = [stopped] if stopped else []
+    doubts += [_open(one) for one in loose] + ([] if primary else ["no primary measure was measured"])
+    if doubts:
+        return Decision("inconclusive", tuple(doubts), _more(primary, 0))
+    return Decision("pass", (f"the two are equal within {_percent(asked.latency_margin)} in every primary measure",))
+
+
+def _more(primary: Sequence[Effect], errors: int) -> int | None:
+    """Blocks that the measure in most need of them takes; None where one of them cannot be settled."""
+    waiting = [one for one in primary if one.status in ("open", "worse")]
+    if any(one.status == "no_data" for one in primary) or any(one.more is None for one in waiting):
+        return None
+    return max([errors, *(one.more or 0 for one in waiting)]) or None
+
+
+def _told(one: Effect) -> str:
+    """``p99 ITL at 8 req/s is 1.23 times the baseline's (1.18 to 1.28)``."""
+    where = f" at {one.rate_rps:.4g} req/s" if one.rate_rps else ""
+    low, high = one.ratio("low"), one.ratio("high")
+    between = f" ({low:.3g} to {high:.3g})" if low is not None and high is not None else ""
+    return f"{one.words}{where} is {one.ratio() or 1.0:.3g} times the baseline's{between}"
+
+
+def _beyond(one: Effect) -> str:
+    return f"{_told(one)}; allowed {one.allowed_ratio:.3g}"
+
+
+def _worse(one: Effect) -> str:
+    return f"{_told(one)}: worse, and not shown to stay within {one.allowed_ratio:.3g}"
+
+
+def _open(one: Effect) -> str:
+    if one.status == "no_data" or one.mean is None:
+        return one.reason
+    return f"{_told(one)}, not shown to stay within {one.allowed_ratio:.3g}"
+
+
+def _passed(primary: Sequence[Effect], asked: Asked) -> str:
+    worst = max(primary, key=lambda one: (one.upper or 0.0) / one.margin)
+    return (
+        f"no primary measure is worse by {_percent(asked.latency_margin)}: the least certain, {worst.words}, is at "
+        f"{'most' if worst.worse > 0 else 'least'} {worst.ratio('upper') or 1.0:.3g} times the baseline's"
+    )
+
+
+def _few(candidate: Share) -> str:
+    return f"{candidate.failed:,} of {candidate.requests:,} requests failed, at most {_percent(candidate.upper())}"
+
+
+def _percent(ratio: float) -> str:
+    return f"{100.0 * ratio:.3g} %"

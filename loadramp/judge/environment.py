@@ -1,0 +1,108 @@
+"""Under what conditions two runs were made, and in what they differ. Pure.
+
+``subject`` keys are what a comparison is about: the served version and its settings. ``condition`` keys must be equal
+for a difference to be the version's: load, host, GPU. ``noted`` ones bend little and are told.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Kind = Literal["condition", "subject", "noted"]
+UNKNOWN = "unknown"
+_LOAD: dict[str, Kind] = {
+    "prompts": "condition", "arrivals": "condition", "seed": "noted", "ramp": "noted", "slo": "noted",
+}  # fmt: skip
+_TARGET_KEYS = ("api", "via", "stream", "force_length", "body")
+
+
+@dataclass(slots=True, frozen=True)
+class Difference:
+    """A key in which two runs differ. A side that does not tell is ``unknown``; a key that a scenario leaves out is
+    ``default``."""
+
+    key: str
+    kind: Kind
+    base: str
+    candidate: str
+
+    @property
+    def certain(self) -> bool:
+        """Both sides tell."""
+        return UNKNOWN not in (self.base, self.candidate)
+
+
+def fingerprint(info: Mapping[str, Any], scenario_text: str) -> dict[str, tuple[Kind, str]]:
+    """Key to (kind, value as text) of one run; what nobody told is left out."""
+    told: dict[str, tuple[Kind, str]] = {}
+    target, host = _table(info, "target"), _table(info, "host")
+    for key in ("model", "engine", "version", "server", "max_model_len", "flags", "quantization", "dtype"):
+        _put(told, key, "subject", target.get(key, info.get(key)))
+    _put(told, "metrics.dialect", "subject", _table(info, "metrics").get("dialect"))
+    for key in ("gpu", "gpus", "driver"):
+        _put(told, key, "condition", target.get(key, info.get(key)))
+    for key in ("machine", "cpu", "cores"):
+        _put(told, f"client.{key}", "condition", host.get(key))
+    _put(told, "client.loadramp", "noted", info.get("loadramp"))
+    _put(told, "client.workers", "noted", info.get("workers"))
+    _put(told, "request fields", "condition", info.get("fields"))
+    for key, value in _load(scenario_text, info.get("overrides") or ()).items():
+        _put(told, key, _LOAD.get(key.partition(".")[0], "condition"), value)
+    return told
+
+
+def differences(base: Mapping[str, tuple[Kind, str]], candidate: Mapping[str, tuple[Kind, str]]) -> list[Difference]:
+    """Keys whose values differ, conditions first."""
+    found = [
+        Difference(key, (base.get(key) or candidate[key])[0], _value(base, key), _value(candidate, key))
+        for key in dict.fromkeys([*base, *candidate])
+        if _value(base, key) != _value(candidate, key)
+    ]
+    return sorted(found, key=lambda one: ("condition", "subject", "noted").index(one.kind))
+
+
+def _value(told: Mapping[str, tuple[Kind, str]], key: str) -> str:
+    if key in told:
+        return told[key][1]
+    return "default" if key.partition(".")[0] in {*_LOAD, "target"} else UNKNOWN
+
+
+def _load(text: str, overrides: Sequence[str]) -> dict[str, Any]:
+    """What a scenario and its overrides say of the load, by dotted key; names and addresses left out."""
+    try:
+        raw = tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        return {"scenario": text}
+    for override in overrides:
+        keys, _, value = str(override).partition("=")
+        table = raw
+        *path, last = keys.strip().split(".")
+        for key in path:
+            table = table.setdefault(key, {}) if isinstance(table.get(key, {}), dict) else {}
+        try:
+            table[last] = tomllib.loads(f"v = {value}")["v"]
+        except tomllib.TOMLDecodeError:
+            table[last] = value.strip()
+    flat: dict[str, Any] = {}
+    for name in _LOAD:
+        found: Any = raw.get(name)
+        if isinstance(found, dict):
+            flat |= {f"{name}.{key}": one for key, one in found.items()}
+        elif found is not None:
+            flat[name] = found
+    return flat | {f"target.{key}": raw["target"][key] for key in _TARGET_KEYS if key in _table(raw, "target")}
+
+
+def _table(info: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    found = info.get(key)
+    return found if isinstance(found, Mapping) else {}
+
+
+def _put(told: dict[str, tuple[Kind, str]], key: str, kind: Kind, value: Any) -> None:
+    if value is None or value == "":
+        return
+    words = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    told[key] = (kind, words)

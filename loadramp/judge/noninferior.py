@@ -1,0 +1,275 @@
+"""Is the candidate worse than it may be? Paired blocks, non-inferiority within a margin, several looks. Pure.
+
+All logarithms are of "how many times worse": positive means that the candidate is worse, whatever the measure. What was
+not measured never passes. Formulas: docs/method.md, "Canary".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import ceil, exp, inf, log, sqrt
+from typing import Literal
+
+import numpy as np
+
+from loadramp.judge.blocks import CEILING, MEASURES, words_of
+from loadramp.judge.boundary import holm, look_p, look_z, t_of, times_of, z_of
+
+PASS_ALPHA = 0.05
+"""Chance, over all looks, to pass a candidate that is worse by exactly the margin."""
+ALARM_ALPHA = 0.025
+"""Chance, over all looks and measures, to call an equal candidate worse."""
+LEAST_RATIO = 1.02
+"""A smaller difference is never called a regression, however sure it is."""
+POWER_Z = 0.84
+"""Of a chance of 80 % to decide with the blocks that are named as missing."""
+MOST_BLOCKS = 200
+
+Status = Literal["within", "worse", "beyond", "open", "no_data"]
+
+
+@dataclass(slots=True, frozen=True)
+class Looks:
+    """When the blocks are looked at, as shares of all of them, and which share there is now."""
+
+    times: tuple[float, ...] = (1.0,)
+    now: float = 1.0
+
+    @staticmethod
+    def at(done: int, looks: Sequence[int], total: int) -> Looks:
+        """After ``done`` of ``total`` blocks; a look that was not planned is added to the plan."""
+        done, total = max(done, 1), max(total, done, 1)
+        return Looks(times_of([*looks, done], total), done / total)
+
+    @property
+    def pass_z(self) -> float:
+        return look_z(PASS_ALPHA, self.times, self.now)
+
+    @property
+    def alarm_z(self) -> float:
+        return look_z(ALARM_ALPHA, self.times, self.now)
+
+
+@dataclass(slots=True, frozen=True)
+class Series:
+    """One measure at one rate, block by block: baseline's and candidate's value and how much worse (None: no pair)."""
+
+    metric: str
+    rate_rps: float | None
+    worse_log: Sequence[float | None]
+    base: Sequence[float | None] = ()
+    candidate: Sequence[float | None] = ()
+    reason: str = ""
+    """Why values are missing."""
+    group: Sequence[int] = ()
+    """0 or 1 for each block when the hosts were swapped half-way; empty: they were not."""
+    overall: bool = False
+    """The mean over all rates: shown, never part of the verdict, which rests on each rate."""
+
+    @property
+    def one_sided(self) -> tuple[int, int]:
+        """Blocks in which only the candidate, only the baseline has no number."""
+        pairs = list(zip(self.base, self.candidate, strict=True))
+        return sum(c is None and b is not None for b, c in pairs), sum(b is None and c is not None for b, c in pairs)
+
+
+@dataclass(slots=True, frozen=True)
+class Spread:
+    """A mean of n logarithms with its standard error, the degrees of freedom of that, and the blocks' own spread."""
+
+    mean: float
+    se: float
+    df: float
+    n: int
+    sd: float | None = None
+
+    def widened(self, run_sd: float) -> Spread:
+        """With a spread from run to run that one run of each cannot show: variance 2 run_sd^2 more, known, not
+        estimated; the degrees of freedom by Satterthwaite."""
+        own, extra = self.se**2, 2.0 * run_sd**2
+        if extra == 0.0:
+            return self
+        df = inf if own == 0.0 else (own + extra) ** 2 / (own**2 / self.df)
+        return replace(self, se=sqrt(own + extra), df=df)
+
+
+@dataclass(slots=True, frozen=True)
+class Effect:
+    """How much worse one measure is at one rate, with its interval, and what that means. Logarithms, None unknown."""
+
+    metric: str
+    rate_rps: float | None
+    primary: bool
+    margin: float
+    status: Status
+    n: int = 0
+    mean: float | None = None
+    low: float | None = None
+    high: float | None = None
+    """95 % interval at this look."""
+    upper: float | None = None
+    """One-sided 95 % limit at this look: what must be below the margin to pass."""
+    sd: float | None = None
+    p: float | None = None
+    """One-sided, of its being worse; true under several looks and, for primary measures, Holm's."""
+    p_other: float | None = None
+    """One-sided, of its being better, uncorrected: for A/A, where either way is a difference."""
+    base: float | None = None
+    candidate: float | None = None
+    """Means over the blocks, in the measure's own unit."""
+    more: int | None = None
+    """Blocks that would probably settle it; None: settled, or more than are worth their time."""
+    reason: str = ""
+
+    @property
+    def words(self) -> str:
+        return words_of(self.metric)
+
+    @property
+    def worse(self) -> int:
+        return CEILING.worse if self.metric == "ceiling" else MEASURES[self.metric].worse
+
+    def ratio(self, of: Literal["mean", "low", "high", "upper"] = "mean") -> float | None:
+        """Candidate / baseline. For a measure of which less is worse the limits change places."""
+        if self.worse < 0 and of in ("low", "high"):
+            of = "high" if of == "low" else "low"
+        value: float | None = getattr(self, of)
+        return None if value is None else exp(self.worse * value)
+
+    @property
+    def allowed_ratio(self) -> float:
+        """The ratio candidate / baseline at the margin."""
+        return exp(self.worse * self.margin)
+
+
+def spread(worse_log: Sequence[float], group: Sequence[int] = ()) -> Spread | None:
+    """Mean of paired blocks: d +- t sqrt(s^2 / n). None under two blocks, or two in each group.
+
+    With two groups (hosts swapped) the mean of their means, in which a difference between the hosts cancels.
+    """
+    d = np.asarray(worse_log, dtype=np.float64)
+    if len(d) < 2:
+        return None
+    parts = [d[np.asarray(group) == g] for g in (0, 1)] if group and len(set(group)) == 2 else [d]
+    if min(map(len, parts)) < 2:
+        return None
+    df = float(len(d) - len(parts))
+    variance = sum(float(np.square(part - part.mean()).sum()) for part in parts) / df
+    se = sqrt(sum(variance / len(part) for part in parts)) / len(parts)
+    return Spread(float(np.mean([part.mean() for part in parts])), se, df, len(d), sqrt(variance))
+
+
+def judge(
+    series: Sequence[Series],
+    looks: Looks,
+    *,
+    margin: float,
+    primary: Sequence[str],
+    run_sd: float = 0.0,
+) -> list[Effect]:
+    """Every measure at every rate, in the order given.
+
+    Args:
+        series: what was measured.
+        looks: which look this is.
+        margin: share by which a measure may be worse (0.1: ln 1.1).
+        primary: the measures that the verdict rests on; Holm's correction is over them, and apart from that over the
+            others.
+        run_sd: see ``Spread.widened``; 0 for paired blocks of the same hours.
+    """
+    effects = []
+    for one in series:
+        found, why = _usable(one)
+        if found is not None and run_sd:
+            found = found.widened(run_sd)
+        effects.append(effect(one, found, looks, log(1.0 + margin), one.metric in primary and not one.overall, why))
+    for wanted in (True, False):
+        _correct(effects, wanted)
+    return [settle(one) for one in effects]
+
+
+def effect(one: Series, found: Spread | None, looks: Looks, margin: float, primary: bool, why: str = "") -> Effect:
+    """The effect of one spread, before any correction for how many are tested."""
+    bare = Effect(one.metric, one.rate_rps, primary, margin, "no_data", base=_mean(one.base),
+                  candidate=_mean(one.candidate), reason=why)  # fmt: skip
+    if found is None:
+        return bare
+    alarm, limit = (t_of(z, found.df) * found.se if found.se else 0.0 for z in (looks.alarm_z, looks.pass_z))
+    t = found.mean / found.se if found.se else inf if found.mean > 0 else -inf
+    return replace(
+        bare,
+        status="no_data" if why else "open",
+        n=found.n,
+        mean=found.mean,
+        low=found.mean - alarm,
+        high=found.mean + alarm,
+        upper=found.mean + limit,
+        sd=found.sd,
+        p=look_p(z_of(t, found.df), looks.times, looks.now),
+        p_other=look_p(-z_of(t, found.df), looks.times, looks.now),
+        more=None if why else more_blocks(found, margin),
+    )
+
+
+def more_blocks(found: Spread, margin: float) -> int | None:
+    """Blocks beyond those there are that settle it with a chance of 80 %, if what was seen so far is the truth.
+
+    K = ((z + 0.84) sd / distance to the margin)^2 + 2, z = 1.645 to pass and 1.96 to fail; None above MOST_BLOCKS.
+    """
+    if found.sd is None:
+        return None
+    distance = margin - found.mean
+    z = 1.645 if distance > 0 else 1.96
+    wanted = ((z + POWER_Z) * found.sd / distance) ** 2 + 2.0 if distance else inf
+    return max(1, ceil(wanted) - found.n) if wanted - found.n <= MOST_BLOCKS else None
+
+
+def _usable(one: Series) -> tuple[Spread | None, str]:
+    """The spread of the pairs, and why they are not enough to pass."""
+    keep = [i for i, d in enumerate(one.worse_log) if d is not None]
+    group = [one.group[i] for i in keep] if one.group else ()
+    found = spread([d for d in one.worse_log if d is not None], group)
+    total = len(one.worse_log)
+    candidate, base = one.one_sided if one.base else (0, 0)
+    words = words_of(one.metric)
+    if total == 0:
+        return found, "no block was measured"
+    if candidate or base:
+        side, blocks = ("candidate", candidate) if candidate else ("baseline", base)
+        return found, f"the {side} has no {words} in {blocks} of {total} blocks{_because(one.reason)}"
+    if found is None:
+        few = f"{len(keep)} of {total} blocks have one" if len(keep) < total else f"{total} block is too few"
+        return found, f"no {words} to compare: {few}{_because(one.reason)}"
+    if 2 * len(keep) < total:
+        return found, f"only {len(keep)} of {total} blocks have a {words}{_because(one.reason)}"
+    return found, ""
+
+
+def _correct(effects: list[Effect], primary: bool) -> None:
+    where = [i for i, one in enumerate(effects) if one.primary is primary and one.p is not None]
+    for i, p in zip(where, holm([effects[i].p or 0.0 for i in where]), strict=True):
+        effects[i] = replace(effects[i], p=p)
+
+
+def settle(one: Effect) -> Effect:
+    """``within``: shown to be no worse than allowed. ``beyond``: shown to be worse than that. ``worse``: shown to be
+    worse than the baseline by more than 2 %, how much is open."""
+    if one.status == "no_data" or one.mean is None or one.upper is None or one.low is None or one.p is None:
+        return one
+    if one.upper < one.margin:
+        return replace(one, status="within", more=None)
+    if one.low > one.margin:
+        return replace(one, status="beyond", more=None)
+    if one.p <= ALARM_ALPHA and exp(one.mean) > LEAST_RATIO:
+        return replace(one, status="worse")
+    return one
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [v for v in values if v is not None]
+    return float(np.mean(known)) if known else None
+
+
+def _because(reason: str) -> str:
+    return f" ({reason})" if reason else ""

@@ -1,0 +1,83 @@
+"""When a candidate is so bad that nothing more is to be measured: too many failures, or far beyond the SLO. Pure.
+
+Looked at every few seconds while load runs: failures must be shown to be too many, and a latency must have the values
+of a minute behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from loadramp.judge.blocks import least
+from loadramp.judge.quantiles import quantile, words
+from loadramp.judge.shares import Share
+from loadramp.record.table import Floats, Table
+
+RECENT_S = 60.0
+ALPHA = 0.001
+"""Chance of one look to see too many failures where there are none too many; there may be hundreds of looks."""
+LEAST_FAILED = 3
+NAMES = {"ttft": "TTFT", "itl": "ITL", "tpot": "TPOT", "e2e": "E2E"}
+
+
+def too_many_failures(table: Table, error_ratio: float, since_s: float = 0.0) -> str:
+    """Words when the share of failures since ``since_s`` is above ``error_ratio`` with confidence 0.999, else empty."""
+    due = table.due_s >= since_s
+    seen = Share(int(np.count_nonzero(table.failed & due)), int(np.count_nonzero(due & ~table.in_flight)))
+    if seen.failed < LEAST_FAILED or seen.lower(ALPHA) <= error_ratio:
+        return ""
+    return (
+        f"{seen.failed:,} of {seen.requests:,} requests failed: the error rate is above {100 * error_ratio:.3g} % "
+        f"(at least {100 * seen.lower(ALPHA):.2g} %)"
+    )
+
+
+def far_beyond_slo(
+    table: Table, now_s: float, limits: Mapping[str, float], q: float, factor: float, since_s: float = 0.0
+) -> str:
+    """Words when a latency of the last minute is above ``factor`` times its limit, else empty.
+
+    Args:
+        table: requests with those in flight, which count with their age: a server that has stopped answering is late.
+        now_s: the instant up to which the table reaches.
+        limits: SLO metric to seconds.
+        q: the quantile that is limited.
+        factor: how far beyond.
+        since_s: nothing before it counts (warm-up).
+    """
+    for metric, limit_s in limits.items():
+        values, at_s = _values(table, metric, now_s)
+        inside = (at_s >= since_s) & (at_s <= now_s)
+        recent = inside & (at_s >= now_s - RECENT_S)
+        enough = least(max(q, 0.5))
+        if np.count_nonzero(recent) < enough:
+            continue
+        found_s = quantile(np.sort(values[recent]), q)
+        if found_s > factor * limit_s:
+            return (
+                f"{words(q)} {NAMES[metric]} of the last minute is {_ms(found_s)}, more than {factor:g} times the "
+                f"limit of {_ms(limit_s)}"
+            )
+    return ""
+
+
+def _values(table: Table, metric: str, now_s: float) -> tuple[Floats, Floats]:
+    """Values and the instants they count at; what is not over yet counts with its age."""
+    if metric == "itl":
+        gaps = table.gaps()
+        fine = (table.ok | table.in_flight)[gaps.request]
+        itl_s, end_s = gaps.itl()
+        keep = np.repeat(fine, np.maximum(gaps.tokens, 0))
+        return itl_s[keep], end_s[keep]
+    values: Floats = getattr(table, f"{metric}_s").copy()
+    late = table.in_flight & (np.isnan(table.first_s) if metric == "ttft" else np.True_)
+    if metric != "tpot":
+        values[late] = (now_s - table.due_s)[late]
+    known = ~np.isnan(values) & ~table.failed
+    return values[known], table.due_s[known]
+
+
+def _ms(seconds: float) -> str:
+    return f"{1000 * seconds:.3g} ms" if seconds < 1.0 else f"{seconds:.3g} s"
