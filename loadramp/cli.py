@@ -39,14 +39,14 @@ def run(scenario: Path, *, as_json: bool, quiet: bool, yes: bool, **options: Any
 
 
 def plan(scenario: Path, *, overrides: Sequence[str], as_json: bool, quiet: bool) -> int:
-    """Show what SCENARIO would send, without sending anything: steps, requests, tokens, minutes."""
-    from loadramp import launch
-    from loadramp.plan.preview import foresee
-    from loadramp.report.preview import preview_document, preview_table
+    """Show what SCENARIO would send, without sending anything: steps, requests, tokens, minutes, the shape of the load.
 
-    read = launch.read_scenario(scenario, overrides)
-    steps = list(foresee(read))
-    click.echo(_strict(preview_document(read, steps)) if as_json else preview_table(read, steps))
+    SCENARIO may also be the directory of a run: then the shape of what it sent is shown.
+    """
+    from loadramp import foresight
+
+    document, words = foresight.of_run(scenario) if scenario.is_dir() else foresight.of_scenario(scenario, overrides)
+    click.echo(_strict(document) if as_json else words)
     return 0
 
 
@@ -142,12 +142,11 @@ def _show(finished: Any, as_json: bool) -> int:
 def _ask(scenario: Any, options: Any) -> None:
     from loadramp import launch
     from loadramp.drive.endpoint import endpoint_of
-    from loadramp.plan.preview import foresee
-    from loadramp.report.preview import preview_table
+    from loadramp.foresight import foreseen
 
     host = endpoint_of(launch.with_target(scenario, options).target).host
     if host not in {"127.0.0.1", "localhost", "::1"}:
-        click.echo(preview_table(scenario, list(foresee(scenario))), err=True)
+        click.echo(foreseen(scenario)[1], err=True)
         click.confirm(f"Load {host}?", default=True, abort=True, err=True)
 
 

@@ -20,7 +20,7 @@ from loadramp.drive.share import HOLD_S
 from loadramp.judge import steady
 from loadramp.plan.preview import settle_s
 from loadramp.plan.scenario import Scenario
-from loadramp.plan.schedule import plan_step
+from loadramp.plan.schedule import lack_of_rows, plan_step, rows_of, session_sample, turns_of
 from loadramp.record.rundir import RecordTail, RunDir, plain
 from loadramp.record.table import Table
 from loadramp.record.types import ClientSample, Record, Row, Sample, Step, Stop
@@ -77,6 +77,8 @@ class Ramping:
     _client: list[ClientSample] = field(default_factory=list)
     _deaths: list[dict[str, Any]] = field(default_factory=list)
     _next_seq: int = 0
+    _held_s: np.ndarray[Any, np.dtype[np.float64]] = field(default_factory=lambda: np.empty(0))
+    """Due times of the last open-loop step, those past its end included."""
     _planned: int = 0
     _finished: int = 0
     _failed: int = 0
@@ -143,11 +145,12 @@ class Ramping:
     async def _offer(self, step: Step) -> list[Record]:
         """Send one step and wait for its end. Returns the requests then in flight; the step may have been cut short."""
         self.steps.append(step)
-        first_seq = self._next_seq
+        first_seq = self._next_seq = self._next_number(step)
+        self._held_s = np.empty(0)
         if step.users is None:
-            due_s = plan_step(self.scenario, step, hold_s=HOLD_S).due_s
+            due_s = self._held_s = plan_step(self.scenario, step, first_seq, hold_s=HOLD_S).due_s
             self._next_seq += len(due_s)
-            self._planned += int(np.count_nonzero(due_s < step.end_s))
+            self._planned += round(np.count_nonzero(due_s < step.end_s) * turns_of(self.scenario))
         else:
             self._next_seq += 10_000_000  # a closed loop sends as many as it can
         await self.fleet.begin(step, first_seq)
@@ -165,11 +168,19 @@ class Ramping:
         self._collect()
         return snapshot
 
+    def _next_number(self, step: Step) -> int:
+        """Number of the first request of ``step``. Where a file is to be gone through once, the held-over arrivals that
+        the step's begin cuts off give theirs back."""
+        if rows_of(self.scenario) is None:
+            return self._next_seq
+        return self._next_seq - int(np.count_nonzero(self._held_s >= step.begin_s))
+
     async def _drain(self) -> None:
         """Offer nothing until what the overload left behind is worked off, for at most DRAIN_LIMIT_S."""
         step = Step(len(self.steps), role="drain", rate_rps=0.0, begin_s=self._begin_s(), warmup_s=0.0,
                     measure_s=DRAIN_LIMIT_S)  # fmt: skip
         self.steps.append(step)
+        self._next_seq, self._held_s = self._next_number(step), np.empty(0)
         await self.fleet.begin(step, self._next_seq)
         while self._now_s() < step.end_s - EPSILON_S and not self.stop.is_set():
             await self._pause(0.5)
@@ -194,7 +205,7 @@ class Ramping:
             measure_s = steady.measure_s(step.rate_rps, pace.min_requests) if step.rate_rps else 60.0
         warmup_s = step.warmup_s if step.warmup_s is not None else pace.warmup_s
         if warmup_s is None:
-            warmup_s = steady.warmup_s(self._e2e_s(), measure_s)
+            warmup_s = steady.warmup_s(self._lives_s(), measure_s)
         return replace(step, index=len(self.steps), begin_s=self._begin_s(), warmup_s=warmup_s, measure_s=measure_s)
 
     def _begin_s(self) -> float:
@@ -204,6 +215,9 @@ class Ramping:
     def _over_a_cap(self, step: Step) -> Stop | None:
         pace = self.scenario.pace
         timed = self._timed(step)
+        missing = lack_of_rows(self.scenario, timed, self._next_number(timed))
+        if missing:
+            return Stop(missing, complete=False)
         if pace.max_minutes is not None and timed.end_s > pace.max_minutes * 60:
             return Stop(f"the next step would end after max_minutes = {pace.max_minutes:g}", complete=False)
         if pace.max_requests is not None and timed.rate_rps:
@@ -257,6 +271,16 @@ class Ramping:
         self._tables = [Table.concat(self._tables)] if self._tables else []
         latest = table.e2e_s[table.ok]
         return latest[-500:]
+
+    def _lives_s(self) -> np.ndarray[Any, np.dtype[np.float64]]:
+        """How long what arrives stays: requests, or whole sessions with their pauses."""
+        e2e_s = self._e2e_s()
+        if turns_of(self.scenario) <= 1 or not len(e2e_s):
+            return e2e_s
+        typical_s = float(np.median(e2e_s))
+        sample = session_sample(self.scenario)
+        pauses_s = [sum(turn.think_s for turn in (one, *one.following[:-1]) if one.following) for one in sample]
+        return np.array(pauses_s) + typical_s * np.array([1 + len(one.following) for one in sample])
 
     def _show(self, step: Step) -> None:
         latest = {sample.worker: sample for sample in self._client[-64:]}.values()

@@ -23,15 +23,18 @@ from typing import Any
 from loadramp import __version__
 from loadramp.assess import assess
 from loadramp.conduct import Progress, Ramping
+from loadramp.drive import corpus
 from loadramp.drive.endpoint import Endpoint, endpoint_of
 from loadramp.drive.fleet import FleetError, InlineFleet, Orders, raise_file_limit, worker_count
 from loadramp.drive.survey import guard, survey
+from loadramp.drive.tokenizer import basis_of
 from loadramp.drive.workers import LocalFleet
 from loadramp.judge.gates import judge_gates
 from loadramp.judge.knee import KNEES
 from loadramp.judge.nights import METRICS
 from loadramp.judge.rules import parse
 from loadramp.observe.scrape import Scraper, find_metrics
+from loadramp.plan.prompts.source import models_of
 from loadramp.plan.scenario import Scenario, Target, load
 from loadramp.record import rundir as rundirs
 from loadramp.record.rundir import RunDir, plain
@@ -87,7 +90,7 @@ def read_scenario(path: Path, overrides: Sequence[str] = ()) -> Scenario:
         text = found.read_bytes().decode()
     except UnicodeDecodeError as error:
         raise ScenarioError(f"{path}: not UTF-8 text: {error}") from None
-    return load(text, str(path), overrides, knees=KNEES)
+    return replace(load(text, str(path), overrides, knees=KNEES), folder=str(found.parent))
 
 
 def shipped_scenarios() -> dict[str, Path]:
@@ -150,13 +153,16 @@ async def ramp(
         Unreachable: the endpoint is not there.
         OSError: the run directory cannot be written.
     """
-    scenario = with_target(scenario, options)
+    scenario = corpus.ready(with_target(scenario, options))
     check_rules(scenario)
     endpoint = endpoint_of(scenario.target)
     guard(endpoint, options.yes_i_may_load_test)
+    for line in corpus.told(scenario):
+        say(line)
     workers = worker_count(scenario.fleet.workers) if scenario.fleet.kind == "local" else 1
     scenario = _with_room(scenario, workers)
-    known = await survey(scenario.target, endpoint, say)
+    models = models_of(scenario.prompts, scenario.manner)
+    known = await survey(scenario.target, endpoint, say, basis_of(scenario.target), models)
     salt = secrets.randbits(60) if salt is None else salt
     began_at = datetime.now(UTC)
     rundir = RunDir.create(options.out, scenario.name, endpoint.redact(scenario.source), began_at)
@@ -181,14 +187,17 @@ async def ramp(
         },
         "fields": sorted(known.fields),
         "preflight_warnings": list(known.warnings),
-        "calibration": plain(known.calibration),
+        "calibration": plain(replace(known.calibration, words=(), ids=())),
+        "files": corpus.notes(scenario),
+        "models": {name: {"first_ttft_s": a, "second_ttft_s": b} for name, (a, b) in known.models.items()},
         "workers": workers,
         "arrivals": scenario.arrivals.kind,
         "host": rundirs.host(),
         "versions": {"python": platform.python_version(), **_versions()},
     }
     t0_s = time.monotonic()
-    orders = Orders(scenario, endpoint, known.model, known.fields, known.calibration, salt, t0_s, options.save_text)
+    sent = corpus.without_files(scenario) if scenario.fleet.kind == "local" else scenario
+    orders = Orders(sent, endpoint, known.model, known.fields, known.calibration, salt, t0_s, options.save_text)
     fleet: Any = (
         LocalFleet(orders, rundir.records_path, workers)
         if scenario.fleet.kind == "local"

@@ -13,12 +13,14 @@ import msgspec
 
 from loadramp.assess import assess
 from loadramp.conduct import Progress, Ramping
+from loadramp.drive import corpus
 from loadramp.drive.endpoint import endpoint_of
 from loadramp.drive.fleet import InlineFleet, Orders
 from loadramp.drive.pipes import ConnectFailed
 from loadramp.drive.wire import OPTIONAL_FIELDS
 from loadramp.judge.knee import KNEES
 from loadramp.observe.scrape import scrape_inline
+from loadramp.plan.prompts.source import models_of
 from loadramp.plan.prompts.words import Calibration
 from loadramp.plan.scenario import Scenario, load
 from loadramp.record.rundir import RunDir, read
@@ -56,11 +58,17 @@ def ramp_in_memory(
         stop_at_s: interrupt the run then.
         meddle: called when the run begins; a coroutine it returns runs beside it.
     """
+    scenario = corpus.ready(scenario)
     rundir = RunDir.create(tmp_path, scenario.name, scenario.source, BEGAN_AT)
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        service = Service(PROFILES[profile] if isinstance(profile, str) else profile, faults=faults, seed=scenario.seed)
+        service = Service(
+            PROFILES[profile] if isinstance(profile, str) else profile,
+            faults=faults,
+            seed=scenario.seed,
+            adapters=models_of(scenario.prompts, scenario.manner),
+        )
         target = replace(scenario.target, base_url="http://127.0.0.1:8000")
         ready = replace(scenario, target=target)
         orders = Orders(ready, endpoint_of(target, {}), "sim", OPTIONAL_FIELDS, Calibration(), 1, loop.time())

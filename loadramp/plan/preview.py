@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from loadramp.plan.reuse import Seen
 from loadramp.plan.scenario import Scenario
-from loadramp.plan.schedule import plan_step
+from loadramp.plan.schedule import lack_of_rows, plan_step
 from loadramp.record.types import Row, Step
 
 SHORTEST_WARMUP_S = 10.0
 MOST_STEPS = 64
-LARGE_REQUESTS = 200_000
+LARGE_REQUESTS = 20_000
 """Beyond this many requests in a step, tokens are counted on the first ones and scaled."""
 
 
@@ -49,6 +50,8 @@ def foresee(scenario: Scenario) -> Iterator[Foreseen]:
                 yield seen
         warmup_s, measure_s = times(scenario, proposal)
         step = replace(proposal, index=len(rows) + 1, begin_s=at_s, warmup_s=warmup_s, measure_s=measure_s)
+        if lack_of_rows(scenario, step, first_seq):
+            return
         at_s, first_seq, seen = _add(scenario, step, first_seq)
         yield seen
         rows.append(_quiet(step))
@@ -77,12 +80,18 @@ def _add(scenario: Scenario, step: Step, first_seq: int) -> tuple[float, int, Fo
         return step.end_s, first_seq, Foreseen(step, None, None, None, step.end_s)
     plan = plan_step(scenario, step, first_seq)
     counted = plan[:LARGE_REQUESTS]
-    inputs = outputs = 0
+    requests, inputs, outputs = 0, 0.0, 0
     for arrival in counted:
-        inputs += arrival.prompt.input_tokens or 0
-        outputs += arrival.prompt.output_tokens or 0
+        prompt = arrival.prompt
+        if prompt.input_tokens is not None and not prompt.following:
+            sizes = [(float(prompt.input_tokens), prompt.output_tokens)]
+        else:
+            sizes = [(size.input_tokens, size.output_tokens) for size in Seen().sizes(prompt)]
+        requests += len(sizes)
+        inputs += sum(tokens for tokens, _ in sizes)
+        outputs += sum(tokens or 0 for _, tokens in sizes)
     scale = len(plan) / max(1, len(counted))
-    seen = Foreseen(step, len(plan), round(inputs * scale), round(outputs * scale), step.end_s)
+    seen = Foreseen(step, round(requests * scale), round(inputs * scale), round(outputs * scale), step.end_s)
     return step.end_s, first_seq + len(plan), seen
 
 

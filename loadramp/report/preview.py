@@ -1,16 +1,19 @@
-"""What ``loadramp plan`` shows: the steps a ramp would take, in a table or as data. Pure."""
+"""What ``loadramp plan`` shows: the steps a ramp would take and the shape of its load, in words or as data. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
-from loadramp.report.numbers import count, span
+from loadramp.report.numbers import count, percent, sig, span, strict
 from loadramp.report.progress import step_words
 
 
-def preview_document(scenario: Any, steps: Sequence[Any]) -> dict[str, Any]:
-    """``loadramp plan --json``: one object a step (a plan.preview.Foreseen) and the totals."""
+def preview_document(
+    scenario: Any, steps: Sequence[Any], profile: Any = None, files: Sequence[str] = ()
+) -> dict[str, Any]:
+    """``loadramp plan --json``: one object a step (a plan.preview.Foreseen), the totals, the profile of the load."""
     listed = [
         {
             "role": seen.step.role,
@@ -37,11 +40,12 @@ def preview_document(scenario: Any, steps: Sequence[Any]) -> dict[str, Any]:
             "output_tokens": _total(steps, "output_tokens"),
             "minutes": round(steps[-1].cumulative_s / 60, 2) if steps else 0.0,
         },
-        "notes": notes(scenario, steps),
+        "notes": [*files, *notes(scenario, steps)],
+        "profile": profile_document(profile),
     }
 
 
-def preview_table(scenario: Any, steps: Sequence[Any]) -> str:
+def preview_table(scenario: Any, steps: Sequence[Any], profile: Any = None, files: Sequence[str] = ()) -> str:
     """The same for people, as plain text."""
     header = ("step", "requests", "input tokens", "output tokens", "warm-up + measured", "done after")
     rows = [header, *(_cells(seen) for seen in steps)]
@@ -49,7 +53,43 @@ def preview_table(scenario: Any, steps: Sequence[Any]) -> str:
     lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
     kinds = f"{scenario.ramp.kind} ramp, {scenario.arrivals.kind} arrivals, {scenario.prompts.kind} prompts"
     title = f"{scenario.name}: {kinds}"
-    return "\n".join([title, "", *lines, "", *notes(scenario, steps)])
+    shape = [*profile_lines(profile), ""] if profile is not None else []
+    return "\n".join([title, *files, "", *lines, "", *shape, *notes(scenario, steps)])
+
+
+def profile_document(profile: Any) -> dict[str, Any] | None:
+    """A plan.profile.Profile as data; lengths in tokens."""
+    plain: dict[str, Any] | None = None if profile is None else strict(asdict(profile))
+    return plain
+
+
+def profile_lines(profile: Any) -> list[str]:
+    """The same in words."""
+    heads = ("", "mean", "p50", "p95", "p99")
+    rows = [heads]
+    for name, lengths in (("input tokens", profile.input_tokens), ("output tokens", profile.output_tokens)):
+        rows.append((name, *(count(getattr(lengths, head)) or "?" for head in heads[1:])))
+    widths = [max(len(row[i]) for row in rows) for i in range(len(heads))]
+    lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    lines.append(f"from {profile.requests:,} requests" + _guessed(profile.estimated_ratio))
+    reuse = percent(profile.prefix_reuse_ratio)
+    lines.append(f"prefix reuse: {reuse} of the prompt tokens" if reuse else "prefix reuse: not known")
+    if profile.gap_cv is not None:
+        lines.append(f"burstiness: the gaps' coefficient of variation is {sig(profile.gap_cv)} (Poisson: 1)")
+    if profile.turns_mean > 1:
+        lines.append(f"sessions of {sig(profile.turns_mean)} turns on average")
+    for name, shares in (("classes", profile.classes), ("models", profile.models)):
+        if shares:
+            lines.append(f"{name}: {_shares(shares)}")
+    return lines
+
+
+def _guessed(ratio: float) -> str:
+    return f", the prompts of {percent(ratio)} of them guessed at 4 characters a token" if ratio else ""
+
+
+def _shares(shares: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {percent(share)}" for name, share in shares.items())
 
 
 def notes(scenario: Any, steps: Sequence[Any]) -> list[str]:
