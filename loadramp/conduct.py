@@ -69,6 +69,8 @@ class Ramping:
     watch: Watch = lambda _: None
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     salt: int = 0
+    repeats: int = 1
+    """How many whole ramps, one after the other."""
     steps: list[Step] = field(default_factory=list)
     rows: list[Row] = field(default_factory=list)
     _tail: RecordTail = field(init=False)
@@ -102,28 +104,36 @@ class Ramping:
             self._save("stopped" if self.stop.is_set() or not ending.complete else "complete", ending)
 
     async def _climb(self) -> Stop:
-        proposal = self.scenario.ramp(self.rows)
+        proposal = self.scenario.ramp([])
         if isinstance(proposal, Step) and self.scenario.pace.settle_s + self.scenario.pace.settle_requests > 0:
             await self._offer(self._timed(self._settle(proposal)))
-        while not self.stop.is_set():
-            proposal = self.scenario.ramp(self.rows)
-            ending = proposal if isinstance(proposal, Stop) else self._over_a_cap(proposal)
-            if ending is not None:
-                break
-            if proposal.role != "step" and self.steps[-1].role == "step":
+        ending = Stop("interrupted", complete=False)
+        for repeat in range(self.repeats):
+            if repeat:
                 await self._drain()
-            step = self._timed(proposal)
-            snapshot = await self._offer(step)
-            step = self.steps[-1]
-            self.rows.append(self._row(step, snapshot))
-            if self.rows[-1]["overloaded"] and self._nobody_answers():
-                ending = Stop("the endpoint stopped answering", complete=False)
+            ending = await self._ramp(repeat)
+            if self.stop.is_set() or self._nobody_answers():
                 break
-            self._save("running")
-        else:
-            ending = Stop("interrupted", complete=False)
         await self._end()
         return ending
+
+    async def _ramp(self, repeat: int) -> Stop:
+        """One ramp from its first step to its end."""
+        rows: list[Row] = []
+        while not self.stop.is_set():
+            proposal = self.scenario.ramp(rows)
+            ending = proposal if isinstance(proposal, Stop) else self._over_a_cap(proposal)
+            if ending is not None:
+                return ending
+            if proposal.role != self.steps[-1].role == "step":
+                await self._drain()
+            snapshot = await self._offer(replace(self._timed(proposal), repeat=repeat))
+            rows.append(self._row(self.steps[-1], snapshot, rows))
+            self.rows.append(rows[-1])
+            if self._nobody_answers():
+                return Stop("the endpoint stopped answering", complete=False)
+            self._save("running")
+        return Stop("interrupted", complete=False)
 
     async def _end(self) -> None:
         """Keep offering the last rate while the last step's requests finish, then let go."""
@@ -226,12 +236,12 @@ class Ramping:
                 return Stop(f"the next step would exceed max_requests = {pace.max_requests}", complete=False)
         return None
 
-    def _row(self, step: Step, snapshot: Sequence[Record]) -> Row:
-        """The row of a step that has just ended, with what is known now."""
+    def _row(self, step: Step, snapshot: Sequence[Record], before: Sequence[Row]) -> Row:
+        """The row of a step that has just ended, with what is known now; ``before`` are those of the same ramp."""
         table = self._table(snapshot, since_s=step.begin_s)
-        row = row_of(self.scenario, step, table, self.rows, self._server, self._client, self._now_s())
+        row = row_of(self.scenario, step, table, before, self._server, self._client, self._now_s())
         mark_dead(row, self._deaths)
-        row["ceiling_rps"] = three_numbers(self.scenario, [*self.rows, row])["ceiling"].rate_rps
+        row["ceiling_rps"] = three_numbers(self.scenario, [*before, row])["ceiling"].rate_rps
         return row
 
     def _table(self, snapshot: Sequence[Record] = (), since_s: float = 0.0) -> Table:
@@ -304,6 +314,7 @@ class Ramping:
             "state": state,
             "ended_at": None if state == "running" else datetime.now(UTC).isoformat(timespec="seconds"),
             "ending": ending.reason if ending else None,
+            "repeats": self.repeats,
             "steps": self.steps,
             "dead_workers": self._deaths,
         }

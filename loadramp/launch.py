@@ -26,7 +26,7 @@ from loadramp.conduct import Progress, Ramping
 from loadramp.drive import corpus
 from loadramp.drive.endpoint import Endpoint, endpoint_of
 from loadramp.drive.fleet import FleetError, InlineFleet, Orders, raise_file_limit, worker_count
-from loadramp.drive.survey import guard, survey
+from loadramp.drive.survey import Survey, guard, survey
 from loadramp.drive.tokenizer import basis_of
 from loadramp.drive.workers import LocalFleet
 from loadramp.judge.gates import judge_gates
@@ -66,6 +66,7 @@ class Options:
     overrides: Sequence[str] = ()
     out: Path = Path("reports")
     save_text: bool = False
+    repeats: int = 1
 
 
 @dataclass(slots=True, frozen=True)
@@ -160,14 +161,42 @@ async def ramp(
     for line in corpus.told(scenario):
         say(line)
     workers = worker_count(scenario.fleet.workers) if scenario.fleet.kind == "local" else 1
-    scenario = _with_room(scenario, workers)
+    scenario = with_room(scenario, workers)
     models = models_of(scenario.prompts, scenario.manner)
     known = await survey(scenario.target, endpoint, say, basis_of(scenario.target), models)
     salt = secrets.randbits(60) if salt is None else salt
     began_at = datetime.now(UTC)
     rundir = RunDir.create(options.out, scenario.name, endpoint.redact(scenario.source), began_at)
     say(f"writing {rundir.path}")
-    info = {
+    info = info_of(scenario, endpoint, known, salt=salt, workers=workers, argv=argv, began_at=began_at)
+    t0_s = time.monotonic()
+    sent = corpus.without_files(scenario) if scenario.fleet.kind == "local" else scenario
+    orders = Orders(sent, endpoint, known.model, known.fields, known.calibration, salt, t0_s, options.save_text)
+    fleet: Any = (
+        LocalFleet(orders, rundir.records_path, workers)
+        if scenario.fleet.kind == "local"
+        else InlineFleet(orders, rundir.records_path, time.monotonic)
+    )
+    scraper = await scraper_of(scenario, endpoint, rundir, t0_s, info, say)
+    samples: Callable[[], list[Sample]] = scraper.read if scraper else list
+    ramping = Ramping(
+        scenario, rundir, fleet, time.monotonic, t0_s, info, samples, watch, salt=salt, repeats=options.repeats
+    )
+    return await _through(ramping, scraper, say)
+
+
+def info_of(
+    scenario: Scenario,
+    endpoint: Endpoint,
+    known: Survey,
+    *,
+    salt: int,
+    workers: int,
+    argv: Sequence[str],
+    began_at: datetime,
+) -> dict[str, Any]:
+    """What run.json says of a run before it begins. Holds no secret."""
+    return {
         "name": scenario.name,
         "began_at": began_at.isoformat(timespec="seconds"),
         "loadramp": __version__,
@@ -195,21 +224,9 @@ async def ramp(
         "host": rundirs.host(),
         "versions": {"python": platform.python_version(), **_versions()},
     }
-    t0_s = time.monotonic()
-    sent = corpus.without_files(scenario) if scenario.fleet.kind == "local" else scenario
-    orders = Orders(sent, endpoint, known.model, known.fields, known.calibration, salt, t0_s, options.save_text)
-    fleet: Any = (
-        LocalFleet(orders, rundir.records_path, workers)
-        if scenario.fleet.kind == "local"
-        else InlineFleet(orders, rundir.records_path, time.monotonic)
-    )
-    scraper = await _scraper(scenario, endpoint, rundir, t0_s, info, say)
-    samples: Callable[[], list[Sample]] = scraper.read if scraper else list
-    ramping = Ramping(scenario, rundir, fleet, time.monotonic, t0_s, info, samples, watch, salt=salt)
-    return await _through(ramping, scraper, say)
 
 
-def _with_room(scenario: Scenario, workers: int) -> Scenario:
+def with_room(scenario: Scenario, workers: int) -> Scenario:
     """The scenario with its limit on requests in flight known: as asked, or as many as files may be open."""
     asked = scenario.pace.max_in_flight
     each = raise_file_limit(None if asked is None else -(-asked // workers))
@@ -220,7 +237,7 @@ def _with_room(scenario: Scenario, workers: int) -> Scenario:
 async def _through(ramping: Ramping, scraper: Scraper | None, say: Say) -> Finished:
     """Run to the end, let go of everything, judge what there is."""
     failure: Exception | None = None
-    with _signals(ramping.stop, say) as caught:
+    with signals(ramping.stop, say) as caught:
         try:
             await ramping.fleet.start()
             await ramping.run()
@@ -271,7 +288,7 @@ def exit_code(run: Run, word: str) -> int:
     return EXIT[word]
 
 
-async def _scraper(
+async def scraper_of(
     scenario: Scenario, endpoint: Endpoint, rundir: RunDir, t0_s: float, info: dict[str, Any], say: Say
 ) -> Scraper | None:
     metrics, target = scenario.metrics, scenario.target
@@ -303,7 +320,7 @@ async def _scraper(
 
 
 @contextlib.contextmanager
-def _signals(stop: asyncio.Event, say: Say) -> Any:
+def signals(stop: asyncio.Event, say: Say) -> Any:
     """First Ctrl-C or SIGTERM: stop arrivals, save, report. Second: leave at once. Yields the list of what came."""
     loop = asyncio.get_running_loop()
     caught: list[int] = []

@@ -49,6 +49,13 @@ def output_options() -> list[click.Parameter]:
 def run_options() -> list[click.Parameter]:
     return [
         click.Option(["--out"], type=click.Path(path_type=Path), default=Path("reports"), help="Where runs are put."),
+        click.Option(
+            ["--repeats"],
+            type=click.IntRange(1, 50),
+            default=1,
+            show_default=True,
+            help="Whole ramps, one after the other.",
+        ),
         click.Option(["--save-text"], is_flag=True, help="Keep the answers' text in the records."),
         click.Option(["--yes"], is_flag=True, help="Do not ask before a large run."),
     ]

@@ -46,6 +46,7 @@ def ramp_in_memory(
     faults: Faults | None = None,
     watch: Callable[[Progress], None] = lambda _: None,
     stop_at_s: float | None = None,
+    repeats: int = 1,
     meddle: Callable[[Ramping, Service], Any] | None = None,
 ) -> Run:
     """Ramp the simulator as the product ramps an endpoint, and judge what is on disk afterwards.
@@ -56,6 +57,7 @@ def ramp_in_memory(
         profile, faults: of the simulator.
         watch: sees the progress once a simulated second.
         stop_at_s: interrupt the run then.
+        repeats: how many whole ramps.
         meddle: called when the run begins; a coroutine it returns runs beside it.
     """
     scenario = corpus.ready(scenario)
@@ -75,7 +77,9 @@ def ramp_in_memory(
         connect = connect_in_memory(service, refused=ConnectFailed)
         fleet = InlineFleet(orders, rundir.records_path, loop.time, connect, precise=False)
         samples: list[Sample] = []
-        ramping = Ramping(ready, rundir, fleet, loop.time, orders.t0_s, {}, lambda: _taken(samples), watch)
+        ramping = Ramping(
+            ready, rundir, fleet, loop.time, orders.t0_s, {}, lambda: _taken(samples), watch, repeats=repeats
+        )
 
         async def page(_: str) -> str:
             return metrics_page(service.engine, "sim", service.epoch_s + service.started_s)

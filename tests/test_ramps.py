@@ -121,3 +121,16 @@ def test_a_server_that_sheds_load_is_soaked_below_its_estimate() -> None:
     soak = ceiling([row(), row(overloaded=True, ceiling_rps=20.0)])
     assert isinstance(soak, Step)
     assert soak.rate_rps == pytest.approx(17.0)
+
+
+def test_the_way_down_offers_the_quiet_rates_again_before_the_soak() -> None:
+    up = [row(rate_rps=1.0), row(rate_rps=2.0), row(rate_rps=4.0, saturated=True, deficit=True, ceiling_rps=3.0)]
+    first = ceiling(up, down=True)
+    assert isinstance(first, Step)
+    assert (first.role, first.rate_rps) == ("down", 2.0)
+    second = ceiling([*up, row(role="down", rate_rps=2.0)], down=True)
+    assert isinstance(second, Step)
+    assert (second.role, second.rate_rps) == ("down", 1.0)
+    soak = ceiling([*up, row(role="down", rate_rps=2.0), row(role="down", rate_rps=1.0)], down=True)
+    assert isinstance(soak, Step)
+    assert (soak.role, soak.rate_rps) == ("soak", pytest.approx(2.55))

@@ -262,6 +262,9 @@ class Run:
     samples: list[Sample] = field(default_factory=list)
     client: list[ClientSample] = field(default_factory=list)
     rows: list[Row] = field(default_factory=list)
+    """The curve; with repeats, one row a load over all of them."""
+    repeats: list[dict[str, Estimate]] = field(default_factory=list)
+    """The three numbers of each whole ramp, where there were several."""
     estimates: dict[str, Estimate] = field(default_factory=dict)
     """Keys ``ceiling``, ``p99_itl_knee``, ``slo_capacity``."""
     checks: list[Check] = field(default_factory=list)

@@ -53,6 +53,8 @@ class Step:
     begin_s: float = 0.0
     warmup_s: float | None = None
     measure_s: float | None = None
+    repeat: int = 0
+    """Which of several whole ramps the step belongs to."""
 
     @property
     def window_s(self) -> tuple[float, float]:
