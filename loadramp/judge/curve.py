@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from loadramp.judge import latency, server, signals, steady
+from loadramp.judge import classes, latency, server, signals, steady
 from loadramp.judge.latency import Columns, Seen
 from loadramp.judge.quantiles import NOT_STATIONARY, Values, estimate, quantile, words
 from loadramp.judge.validity import void_reasons
@@ -68,6 +68,7 @@ def fold(
     _merge(row, reasons, latency.stalls(seen, stationary))
     row["prefill_share"] = prefill_share(seen, pooled["gap"])
     _merge(row, reasons, _slo(seen, pooled, limits or {}, quantile, stationary))
+    row |= _parts(seen, table, limits or {}, quantile, stationary)
     void = void_reasons(step, seen.due, client, ttft_p50_s=_median(seen.due.ttft_s), itl_p50_s=row["itl_p50_s"] or 0.0)
     if not stationary:
         reasons["stationary"] = f"{NOT_STATIONARY} ({', '.join(row['signals'])})"
@@ -76,6 +77,15 @@ def fold(
         reasons["void"] = "; ".join(void)
     row["reasons"] = reasons
     return row
+
+
+def _parts(seen: Seen, table: Table, limits: Mapping[str, float], q: float, stationary: bool) -> Columns:
+    """``classes`` and ``sessions``, where there is more than one class, and where there are sessions."""
+    found = {
+        "classes": classes.by_class(seen, limits, q, stationary),
+        "sessions": classes.sessions(table, seen.window_s),
+    }
+    return {name: figures for name, figures in found.items() if figures}
 
 
 def prefill_share(seen: Seen, gaps: Values) -> float | None:

@@ -12,6 +12,7 @@ from loadramp.record.types import Check, Estimate, Row
 from loadramp.report import charts as c
 from loadramp.report import rows as r
 from loadramp.report import steptable, words
+from loadramp.report.classes import classes_section
 from loadramp.report.client import client_section
 from loadramp.report.curves import latency_section
 from loadramp.report.gates import gates_section
@@ -269,6 +270,7 @@ SECTIONS: list[Callable[[Run], str | None]] = [
     latency_section,
     throughput_section,
     errors_section,
+    classes_section,
     timeline_section,
     client_section,
     tails_section,
