@@ -93,14 +93,16 @@ def report(run_dir: Path, *, as_json: bool, quiet: bool) -> int:
     return _show(launch.write_report(run_dir), as_json)
 
 
-def simulate(*, host: str, port: int, profile: str, model: str, seed: int, fault: Any, api_key_env: str | None) -> int:
+def simulate(
+    *, host: str, port: int, profile: str, model: str, adapter: Any, seed: int, fault: Any, api_key_env: str | None
+) -> int:
     """Serve the built-in simulator of a vLLM server until interrupted."""
     from loadramp import practise
 
     if "list" in {profile, *fault}:
         click.echo(practise.listing())
         return 0
-    practise.simulate(host, port, profile, model, seed, fault, api_key_env, click.echo)
+    practise.simulate(host, port, profile, model, adapter, seed, fault, api_key_env, click.echo)
     return 0
 
 
@@ -189,6 +191,7 @@ def _simulate_options() -> list[click.Parameter]:
         click.Option(["--port"], type=click.IntRange(0, 65535), default=8000, show_default=True),
         click.Option(["--profile"], default="small", show_default=True, help="Named cost model; 'list' shows them."),
         click.Option(["--model"], default="sim", show_default=True),
+        click.Option(["--adapter"], multiple=True, metavar="NAME", help="Serve a LoRA adapter too; may be repeated."),
         click.Option(["--seed"], type=int, default=0, show_default=True),
         click.Option(["--fault"], multiple=True, metavar="KEY=VALUE", help="Switch a fault on; 'list' shows them."),
         click.Option(["--api-key-env"], metavar="NAME", help="Demand the key that this variable holds."),

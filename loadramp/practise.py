@@ -25,6 +25,7 @@ def simulate(
     port: int,
     profile: str,
     model: str,
+    adapters: Sequence[str],
     seed: int,
     faults: Sequence[str],
     api_key_env: str | None,
@@ -50,7 +51,9 @@ def simulate(
         ended = asyncio.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, ended.set)
-        server = await serve(PROFILES[profile], host, port, faults=wrong, model=model, seed=seed, api_key=key)
+        server = await serve(
+            PROFILES[profile], host, port, faults=wrong, model=model, adapters=adapters, seed=seed, api_key=key
+        )
         shown = f"[{host}]" if ":" in host else host
         say(f"{SERVING}http://{shown}:{server.port} (profile {profile}, model {model})")
         sys.stdout.flush()

@@ -139,6 +139,7 @@ PROFILES: dict[str, Profile] = {
         _H200,
         replace(_H200, name="h200-8b-seqs64", t0_s=0.0235, prefill_s=13e-6, max_num_seqs=64, frontend_s=0.03),
         replace(_H200, name="kv-limited", kv_blocks=2400),
+        Profile(name="lora", max_adapters=2, adapter_load_s=0.4),
         Profile(name="no-chunked-prefill", chunked_prefill=False),
         Profile(name="tp-stalls", stalls=(Stall(every_s=0.5, duration_s=0.12, exponential=True),)),
         Profile(name="weak-draft", draft_tokens=4, accept_ratio=0.35),
@@ -160,7 +161,8 @@ PROFILES: dict[str, Profile] = {
 }
 """By name. ``h200-*`` and ``kv-limited`` were fitted to ramps of an 8B shape on one H200, ``cpu-tiny`` to a model of
 1.4 M parameters on two shared CPU cores; ``small`` is slow enough to be overloaded in real time by a client that shares
-two cores with it; ``no-chunked-prefill``, ``tp-stalls`` and ``weak-draft`` are ``h100-8b`` with one thing wrong."""
+two cores with it; ``no-chunked-prefill``, ``tp-stalls``, ``weak-draft`` and ``lora`` (two adapters at a time, 0.4 s to
+load one) are ``h100-8b`` with one thing wrong."""
 
 
 def random_profile(rng: np.random.Generator) -> tuple[Profile, Lengths]:
