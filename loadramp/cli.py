@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from loadramp import __version__
+from loadramp import __version__, nightcli
 from loadramp.options import (
     EPILOG,
     command,
@@ -168,6 +168,7 @@ def _commands() -> list[click.Command]:
         command(report, run_dir, *output_options()),
         command(simulate, *_simulate_options()),
         command(demo, out, *output_options()),
+        *nightcli.commands(),
     ]
 
 

@@ -29,7 +29,7 @@ from loadramp.drive.fleet import FleetError, InlineFleet, Orders, raise_file_lim
 from loadramp.drive.survey import Survey, guard, survey
 from loadramp.drive.tokenizer import basis_of
 from loadramp.drive.workers import LocalFleet
-from loadramp.judge.gates import judge_gates
+from loadramp.judge.gates import Unsure, judge_gates, overall
 from loadramp.judge.knee import KNEES
 from loadramp.judge.nights import METRICS
 from loadramp.judge.rules import parse
@@ -278,6 +278,25 @@ def write_report(path: Path, scenario: Scenario | None = None) -> Finished:
     rundir.write("summary.md", summary_markdown(run))
     rundir.write("report.html", build_html(run))
     return Finished(run, exit_code(run, word))
+
+
+def judge_by(path: Path, rules: Sequence[str], when_unsure: Unsure | None = None) -> tuple[Run, str]:
+    """The run in ``path``, judged by ``rules`` (without any: by those of its scenario). Nothing is written.
+
+    Raises:
+        ScenarioError: it is no run, or a rule is none, or there is none.
+    """
+    run, _ = rundirs.read(path)
+    scenario = load(run.scenario_text, str(path / "scenario.toml"), run.info.get("overrides", []), knees=KNEES)
+    asked = rules or scenario.gates.rules
+    if not asked:
+        raise ScenarioError("no threshold: give --slo EXPR, or the scenario a [gates] table")
+    for rule in asked:
+        parse(rule)
+    run.info.pop("verdict", None)
+    assess(run, scenario)
+    run.gates = judge_gates(run, asked, when_unsure or scenario.gates.when_unsure)
+    return run, "void" if verdict(run) == "void" else overall(run.gates)
 
 
 def exit_code(run: Run, word: str) -> int:
