@@ -17,7 +17,7 @@ from scipy.special import betaincinv
 from loadramp.judge import latency
 from loadramp.judge.quantiles import Figure, Values, estimate, mean
 from loadramp.judge.rules import ESTIMATES, SHARES, Place, Rule, parse
-from loadramp.record.table import Run, Table
+from loadramp.record.table import Run
 from loadramp.record.types import GateResult, Row
 
 Status = Literal["pass", "fail", "inconclusive"]
@@ -123,7 +123,7 @@ def _subjects(run: Run, rule: Rule) -> list[Known]:
     if not usable:
         return [Known(None, None, None, "every step is void")]
     if rule.aggregate:
-        return [_pooled(run.table, usable, rule)]
+        return [_pooled(run, usable, rule)]
     return [_share(usable, rule) if rule.name in SHARES else _count(usable, rule.name)]
 
 
@@ -165,12 +165,11 @@ def _latency(figure: Figure, stationary: bool, why: str, step: int | None) -> Kn
     return Known(figure.value, low, None, why or "not stationary", step)
 
 
-def _pooled(table: Table, rows: Sequence[Row], rule: Rule) -> Known:
+def _pooled(run: Run, rows: Sequence[Row], rule: Rule) -> Known:
     """Every value of all steps together (never an average of percentiles), in the time blocks of each."""
     parts: list[Values] = []
-    for row in rows:
-        alive = table.select(table.done_s >= row["window_begin_s"])
-        seen = latency.look(alive, (row["window_begin_s"], row["window_end_s"]))
+    for window_s in windows(run, rows):
+        seen = latency.look(run.table.select(run.table.done_s >= window_s[0]), window_s)
         parts.append(latency.families(seen)[rule.name.removesuffix("_s")])
     data = joined(parts)
     figure = mean(data) if rule.aggregate == "mean" else estimate(data, float(rule.aggregate[1:]) / 100.0)
@@ -179,6 +178,15 @@ def _pooled(table: Table, rows: Sequence[Row], rule: Rule) -> Known:
     if over:
         why = "the run holds steps whose queue still grew: name the rates it is meant for, @ rate <= ..."
     return _latency(figure, not over, why, None)
+
+
+def windows(run: Run, rows: Sequence[Row]) -> list[latency.Window]:
+    """The measured windows behind ``rows``: a row of several repeats stands for the window of each."""
+    if all(row.get("repeats", 1) == 1 for row in rows):
+        return [(row["window_begin_s"], row["window_end_s"]) for row in rows]
+    kept = {(row["role"], row["rate_rps"], row["users"]) for row in rows}
+    steps = [s for s in run.steps if s.measured and s.measure_s]
+    return [s.window_s for s in steps if s.role == "soak" or (s.role, s.rate_rps, s.users) in kept]
 
 
 def joined(parts: Sequence[Values]) -> Values:

@@ -1,0 +1,214 @@
+"""The commands about thresholds and nights: parse, call, print. No logic lives here."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from loadramp.options import command, output_options, scenario_argument, scenario_options, target_options
+from loadramp.registry import ScenarioError
+
+UNSURE = ["inconclusive", "pass", "fail", "point"]
+
+
+def nightly(scenario: Path, *, history: Path, label: Sequence[str], as_json: bool, quiet: bool, **options: Any) -> int:
+    """Measure one night: a few short runs as SCENARIO says, their numbers into the history, a verdict on the level.
+
+    Exit code 99 means that a level changed for the worse on this night, a floor was broken or a threshold failed; a
+    night that could not be measured is 1 and no regression.
+    """
+    import asyncio
+
+    from loadramp import launch
+    from loadramp.nightly import Measuring
+    from loadramp.record.history import History
+    from loadramp.screen import watching
+
+    chosen = launch.Options(**options)
+    read = launch.read_scenario(scenario, chosen.overrides)
+    with watching(quiet) as (say, watch):
+        night = Measuring(read, chosen, History(history), say, watch, argv=sys.argv[1:], labels=_labels(label))
+        finished = asyncio.run(night.measure())
+    if as_json:
+        click.echo(_strict(finished.document))
+    else:
+        _tell(finished.outcome)
+        click.echo(f"\ntrend: {history / 'trend.html'}")
+    return finished.exit_code
+
+
+def trend(history: Path, *, scenario: str | None, output: Path | None, as_json: bool, quiet: bool) -> int:
+    """Write the trend page of HISTORY again: every metric over all nights, with its changes."""
+    from loadramp.record.history import History
+    from loadramp.report.trend import build_trend_html, look
+    from loadramp.report.trendwords import night_document
+
+    entries = _read(history)
+    shown = look(entries, scenario)
+    path = output or history / "trend.html"
+    if output is None:
+        History(history).write("trend.html", build_trend_html(entries, scenario))
+    else:
+        output.write_text(build_trend_html(entries, scenario), encoding="utf-8")
+    if as_json:
+        click.echo(_strict(night_document(shown.outcome, 0, [], shown.scenario)))
+    else:
+        _tell(shown.outcome)
+        click.echo(f"\ntrend: {path}")
+    return 0
+
+
+def accept(history: Path, *, metric: str, scenario: str | None, why: str) -> int:
+    """Take the level of the latest night as the level from now on: its open alarms close, its baseline begins anew."""
+    from loadramp.nightly import accept as write_down
+    from loadramp.record.history import History
+
+    entry = write_down(History(history), metric=metric, why=why, scenario=scenario)
+    click.echo(f"accepted {entry.metric or 'every metric'} of {entry.scenario} as of {entry.night}")
+    return 0
+
+
+def gate(run_dir: Path, *, slo: Sequence[str], when_unsure: str, as_json: bool, quiet: bool) -> int:
+    """Judge the run in RUN_DIR by thresholds: --slo EXPR, or those of its scenario. Writes nothing.
+
+    For example: --slo 'p99(ttft_s) < 0.8 @ rate <= 8' --slo 'ceiling_rps >= 12'. Exit code 99: one failed; 3: one is
+    open, because its interval holds the limit or its metric is not known.
+    """
+    from loadramp import launch
+    from loadramp.report.gates import gate_lines, gates_document
+
+    run, word = launch.judge_by(run_dir, slo, when_unsure)
+    if as_json:
+        click.echo(_strict({"run_dir": run.path, "verdict": word, "gates": gates_document(run)}))
+    else:
+        for line in gate_lines(run):
+            click.echo(line)
+    return launch.EXIT[word]
+
+
+def export(source: Path, *, form: str, output: Path | None) -> int:
+    """Write a run, or a history of nights, in a format that other programs read."""
+    from loadramp.exports import exported
+
+    files = exported(source, form)
+    if output is None and len(files) > 1:
+        raise ScenarioError(
+            f"--format {form} makes {len(files)} files ({', '.join(files)}): say where with --output DIR"
+        )
+    if output is None:
+        content = next(iter(files.values()))
+        click.echo(content, nl=False)
+        return 0
+    single = len(files) == 1 and not output.is_dir() and not str(output).endswith("/")
+    for name, content in files.items():
+        path = output if single else output / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        click.echo(str(path), err=True)
+    return 0
+
+
+def alerts(run_dir: Path, *, form: str, engine: str | None, output: Path | None) -> int:
+    """Make Prometheus alert rules, a Grafana board or a KEDA scaler from the run's SLO and its measured capacity."""
+    from loadramp.exports import alert_text
+
+    text = alert_text(run_dir, form, engine)
+    if output is None:
+        click.echo(text, nl=False)
+    else:
+        output.write_text(text, encoding="utf-8")
+    return 0
+
+
+def commands() -> list[click.Command]:
+    """The commands of this module, for the group in cli.py."""
+    run_dir = click.Argument(["run_dir"], type=click.Path(path_type=Path))
+    history = click.Argument(["history"], type=click.Path(path_type=Path))
+    source = click.Argument(["source"], type=click.Path(path_type=Path))
+    one = click.Option(["--scenario"], metavar="NAME", help="Of a history of several: whose nights.")
+    output = click.Option(["--output", "-o"], type=click.Path(path_type=Path), help="File, or directory for several.")
+    return [
+        command(
+            nightly, scenario_argument(), *_nightly_options(), *target_options(), *scenario_options(), *output_options()
+        ),
+        command(trend, history, one, output, *output_options()),
+        command(accept, history, *_accept_options(), one),
+        command(gate, run_dir, *_gate_options(), *output_options()),
+        command(export, source, _format_option(), output),
+        command(alerts, run_dir, *_alert_options(), output),
+    ]
+
+
+def _nightly_options() -> list[click.Parameter]:
+    return [
+        click.Option(["--history"], type=click.Path(path_type=Path), required=True, help="Directory of the history."),
+        click.Option(["--label"], multiple=True, metavar="K=V", help="What the endpoint does not tell: gpu=H100."),
+        click.Option(["--out"], type=click.Path(path_type=Path), default=Path("reports"), help="Where runs are put."),
+    ]
+
+
+def _accept_options() -> list[click.Parameter]:
+    return [
+        click.Option(["--metric"], default="", help="One metric; default: every one."),
+        click.Option(["--why"], default="", help="For whoever reads the history later."),
+    ]
+
+
+def _gate_options() -> list[click.Parameter]:
+    return [
+        click.Option(["--slo"], multiple=True, metavar="EXPR", help="A threshold (docs/gates.md); may be repeated."),
+        click.Option(
+            ["--when-unsure"], type=click.Choice(UNSURE), default=None, help="What an open threshold counts as."
+        ),
+    ]
+
+
+def _format_option() -> click.Parameter:
+    return click.Option(
+        ["--format", "form"], required=True, metavar="NAME", help="'list' names them (docs/exports.md)."
+    )
+
+
+def _alert_options() -> list[click.Parameter]:
+    forms = click.Choice(["prometheus", "grafana", "keda"])
+    return [
+        click.Option(["--format", "form"], type=forms, default="prometheus", show_default=True),
+        click.Option(["--engine"], metavar="NAME", help="Whose metric names; default: the engine that the run saw."),
+    ]
+
+
+def _labels(settings: Sequence[str]) -> dict[str, str]:
+    labels = {}
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        if not equals or not key.strip():
+            raise ScenarioError(f"--label {setting}: expected NAME=VALUE")
+        labels[key.strip()] = value
+    return labels
+
+
+def _read(history: Path) -> Any:
+    from loadramp.record.history import History, is_history
+
+    if not is_history(history):
+        raise ScenarioError(f"{history}: no history (no history.jsonl) here")
+    entries, skipped = History(history).read()
+    if skipped:
+        click.echo(f"note: {skipped} torn lines were skipped", err=True)
+    return entries
+
+
+def _tell(outcome: Any) -> None:
+    from loadramp.report.trendwords import terminal_lines
+
+    for line in terminal_lines(outcome):
+        click.echo(line)
+
+
+def _strict(document: Any) -> str:
+    return json.dumps(document, indent=1, allow_nan=False)

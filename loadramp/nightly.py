@@ -1,0 +1,269 @@
+"""One night: some short runs, their numbers in the history, and a verdict on whether the level moved.
+
+Rule: what could not be measured is written down and judged as nothing; only measured nights can be worse.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from loadramp.conduct import Progress
+from loadramp.judge.alarms import Rules, plain_alarm
+from loadramp.judge.fingerprint import digest_of, fingerprint_of
+from loadramp.judge.gates import Status
+from loadramp.judge.nights import METRICS, readings
+from loadramp.judge.trend import Outcome, judge_night
+from loadramp.launch import COULD_NOT_MEASURE, EXIT, Finished, Options, Say, check_rules, ramp
+from loadramp.plan.scenario import Scenario
+from loadramp.record.history import History
+from loadramp.record.table import Run
+from loadramp.record.types import Entry, Row, Step, Stop
+from loadramp.registry import CannotMeasure, Choice, ScenarioError
+from loadramp.report.trend import build_trend_html
+from loadramp.report.trendwords import night_document, night_markdown
+
+INTERRUPTED = 128
+Ramp = Callable[..., Any]
+
+
+@dataclass(slots=True, frozen=True)
+class NightFinished:
+    """A night that was judged, its runs, and the exit code it comes to."""
+
+    outcome: Outcome
+    exit_code: int
+    document: dict[str, Any]
+    runs: Sequence[str] = ()
+
+
+@dataclass(slots=True)
+class Measuring:
+    """One night as it goes on. ``ramp`` makes one run: ``launch.ramp``, or its like in a test."""
+
+    scenario: Scenario
+    options: Options
+    history: History
+    say: Say
+    watch: Callable[[Progress], None] = lambda _: None
+    argv: Sequence[str] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    ramp: Ramp = ramp
+    night: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+    entries: list[Entry] = field(default_factory=list)
+    """The whole history, this night's lines included."""
+    runs: list[Finished] = field(default_factory=list)
+    interrupted: int = 0
+    """The exit code of an interrupted run."""
+
+    async def measure(self) -> NightFinished:
+        """Run, write down, judge, measure again where asked, report.
+
+        Raises:
+            ScenarioError: the scenario or the history is wrong; nothing was sent.
+            OSError: the history cannot be written.
+        """
+        check_rules(self.scenario)
+        if self.scenario.pace.unit != "rps":
+            raise ScenarioError(
+                "a nightly scenario needs [ramp] unit = 'rps': its reference rate is in requests a second"
+            )
+        self.entries, skipped = self.history.read()
+        if skipped:
+            self.say(f"note: {skipped} torn lines of {self.history.file} were skipped")
+        await self._repeats(rerun=False)
+        outcome = self.judge()
+        if self.scenario.nightly.rerun and outcome.suspects and not self.interrupted:
+            self.say(f"{', '.join(outcome.suspects)} looks worse: measuring once more")
+            await self._repeats(rerun=True)
+            outcome = self.judge()
+        self._note([self._alarm_entry(alarm) for alarm in outcome.alarms])
+        return self._finish(outcome)
+
+    def judge(self) -> Outcome:
+        """This night against those before it."""
+        settings = self.scenario.nightly
+        return judge_night(
+            self.entries,
+            scenario=self.scenario.name,
+            metrics=settings.metrics,
+            floors=settings.floors,
+            rules=Rules(change_ratio=settings.change_ratio),
+        )
+
+    async def _repeats(self, *, rerun: bool) -> None:
+        for repeat in range(self.scenario.nightly.repeats):
+            try:
+                finished = await self.ramp(self._prepared(), self.options, self.say, self.watch, argv=self.argv)
+            except CannotMeasure as error:
+                self.say(f"could not measure: {error}")
+                self._note([self._failed(repeat, rerun, str(error), COULD_NOT_MEASURE)])
+                return  # an endpoint that is not there will not be there in a second
+            self.runs.append(finished)
+            self._note(self._lines(finished, repeat, rerun))
+            if finished.exit_code >= INTERRUPTED:
+                self.interrupted = finished.exit_code
+                return
+
+    def _prepared(self) -> Scenario:
+        """The scenario, with a step at the reference rate before its own, once that rate is known."""
+        reference_rps = self._reference_rps()
+        if reference_rps is None:
+            return self.scenario
+        options = {
+            "ramp": self.scenario.ramp,
+            "rate_rps": reference_rps,
+            "measure_s": self.scenario.nightly.reference_s,
+        }
+        return replace(self.scenario, ramp=Choice(self.scenario.ramp.kind, reference_first, options))
+
+    def _reference_rps(self) -> float | None:
+        """As the scenario says, else what the history's latest night of this scenario was measured at."""
+        settings = self.scenario.nightly
+        if settings.reference_rps is not None:
+            return settings.reference_rps
+        digest = self._digest()
+        for entry in reversed(self.entries):
+            known = entry.fingerprint.get("reference_rps")
+            if entry.kind == "measured" and known and entry.fingerprint.get("scenario") == digest:
+                return float(known)
+        return None
+
+    def _digest(self) -> str:
+        return digest_of(self.scenario.source, self.scenario.overrides)
+
+    def _lines(self, finished: Finished, repeat: int, rerun: bool) -> list[Entry]:
+        run, code = finished.run, finished.exit_code
+        if code == COULD_NOT_MEASURE or code >= INTERRUPTED or run.info.get("verdict") == "void":
+            return [self._failed(repeat, rerun, _why(run, code), code, run.path)]
+        reference_rps = self._reference_rps() or _half(run, self.scenario.nightly.reference_ratio)
+        fingerprint = fingerprint_of(run, self._digest(), {**self.scenario.nightly.labels, **self.labels}, reference_rps)
+        return [
+            Entry(
+                self.night, self.scenario.name, "measured", metric, one.value, one.low, one.high, repeat, rerun,
+                run.path, code, one.reason, fingerprint,
+            )
+            for metric, one in readings(run, reference_rps).items()
+        ]  # fmt: skip
+
+    def _failed(self, repeat: int, rerun: bool, reason: str, code: int, path: str = "") -> Entry:
+        return Entry(
+            self.night,
+            self.scenario.name,
+            "failed",
+            repeat=repeat,
+            rerun=rerun,
+            run=path,
+            exit_code=code,
+            reason=reason,
+        )
+
+    def _alarm_entry(self, alarm: Any) -> Entry:
+        fingerprint = next((e.fingerprint for e in reversed(self.entries) if e.kind == "measured"), {})
+        return Entry(
+            self.night, self.scenario.name, "alarm", alarm.metric, alarm.after, fingerprint=fingerprint,
+            alarm=plain_alarm(alarm),
+        )  # fmt: skip
+
+    def _note(self, entries: list[Entry]) -> None:
+        if entries:
+            self.history.append(entries)
+            self.entries += entries
+
+    def _finish(self, outcome: Outcome) -> NightFinished:
+        code = self.interrupted or exit_code(outcome, self.runs)
+        runs = [finished.run.path for finished in self.runs]
+        document = night_document(outcome, code, runs, self.scenario.name)
+        self.history.write("trend.html", build_trend_html(self.entries, self.scenario.name, outcome))
+        self.history.write("night.json", json.dumps(document, indent=1, allow_nan=False) + "\n")
+        self.history.write("night.md", night_markdown(outcome, self.scenario.name))
+        return NightFinished(outcome, code, document, runs)
+
+
+def reference_first(
+    rows: Sequence[Row], *, ramp: Choice, rate_rps: float, measure_s: float | None = None
+) -> Step | Stop:
+    """A ramp: one step at the reference rate, then what ``ramp`` proposes, which does not see that step."""
+    if not rows:
+        return Step(0, rate_rps=rate_rps, measure_s=measure_s)
+    proposed: Step | Stop = ramp(rows[1:])
+    return proposed
+
+
+def exit_code(outcome: Outcome, runs: Sequence[Finished]) -> int:
+    """99 for a new change for the worse, a broken floor or a failed threshold; 1 when nothing was measured; 3 when a
+    judged metric was not; else 0. A change that an earlier night has told is no failure of this one."""
+    verdicts = [str(finished.run.info.get("verdict", "")) for finished in runs]
+    codes = [finished.exit_code for finished in runs]
+    if not runs or all(code == COULD_NOT_MEASURE for code in codes):
+        return COULD_NOT_MEASURE
+    asked = [overall_of(finished) for finished in runs]
+    broken = any(floor.status == "fail" for floor in outcome.floors)
+    if broken or middle(asked) == "fail" or any(alarm.direction == "worse" for alarm in outcome.alarms):
+        return EXIT["fail"]
+    missing = any(one.state == "missing" for one in outcome.standings)
+    unknown = any(floor.status == "inconclusive" for floor in outcome.floors)
+    if missing or unknown or middle(asked) == "inconclusive" or all(word == "void" for word in verdicts):
+        return EXIT["inconclusive"]
+    return 0
+
+
+def overall_of(finished: Finished) -> Status:
+    """What a run's own thresholds and SLO came to; a run that asked nothing passes."""
+    if finished.exit_code == EXIT["fail"]:
+        return "fail"
+    return "inconclusive" if finished.run.gates and finished.exit_code == EXIT["inconclusive"] else "pass"
+
+
+def middle(words: Sequence[Status]) -> Status:
+    """The median of the runs' verdicts: one bad run of three is not a bad night."""
+    order: list[Status] = ["pass", "inconclusive", "fail"]
+    return sorted(words, key=order.index)[len(words) // 2]
+
+
+def accept(history: History, *, metric: str, why: str, scenario: str | None = None) -> Entry:
+    """Write down that the level of the latest night is the level from now on.
+
+    Args:
+        history: where.
+        metric: whose level; empty: of every metric.
+        why: for whoever reads the history later.
+        scenario: whose; None: of the latest night.
+
+    Raises:
+        ScenarioError: no such metric, or nothing was ever measured.
+    """
+    if metric and metric not in METRICS:
+        raise ScenarioError(f"--metric: no {metric!r}; there are {', '.join(METRICS)}")
+    entries, _ = history.read()
+    measured = [e for e in entries if e.kind == "measured" and scenario in {None, e.scenario}]
+    if not measured:
+        raise ScenarioError(f"{history.path}: no measured night to accept")
+    latest = measured[-1]
+    entry = Entry(latest.night, latest.scenario, "accepted", metric, reason=why)
+    history.append([entry])
+    write_trend(history, [*entries, entry], latest.scenario)
+    return entry
+
+
+def write_trend(history: History, entries: Sequence[Entry], scenario: str | None = None) -> str:
+    """Write ``trend.html``; returns its path."""
+    return str(history.write("trend.html", build_trend_html(entries, scenario)))
+
+
+def _half(run: Run, ratio: float) -> float | None:
+    """The reference rate that a ceiling found leads to, at three digits."""
+    found = run.estimates.get("ceiling")
+    if found is None or found.status != "found" or not found.rate_rps:
+        return None
+    return float(f"{ratio * found.rate_rps:.3g}")
+
+
+def _why(run: Run, code: int) -> str:
+    if code >= INTERRUPTED:
+        return "interrupted"
+    void = next((row["reasons"].get("void") for row in run.rows if row["void"]), None)
+    return str(run.info.get("ending") or "could not measure") if code == COULD_NOT_MEASURE else f"void: {void or ''}"

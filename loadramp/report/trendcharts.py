@@ -1,0 +1,148 @@
+"""One chart a metric: a dot a night, its runs small behind it, changes as upright lines. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+
+from loadramp.judge.alarms import Rules, alarms_of
+from loadramp.judge.change import hampel, shifts
+from loadramp.judge.nights import METRICS, Night, differences
+from loadramp.judge.trend import Outcome
+from loadramp.record.types import Entry
+from loadramp.report import charts as c
+from loadramp.report.charts import Figure, Json, Key
+from loadramp.report.numbers import latency, plural, sig
+from loadramp.report.redact import redact
+from loadramp.report.trendwords import KEY_WORDS, alarm_words, night_words, number
+
+NIGHT = Key("median of the night", "--p50", symbol="circle", shape="dot")
+RUN = Key("one run", "--sky", symbol="circle", shape="dot", hollow=True)
+WORSE = Key("change for the worse", "--p99", shape="band", dash="solid")
+BETTER = Key("change for the better", "--slo", shape="band", dash="dash")
+QUIET = Key("change that raised no alarm", "--quiet", shape="band", dash="dot")
+VERSION = Key("the endpoint or the client changed", "--knee", symbol="triangle-up", shape="dot")
+FAILED = Key("nothing was measured", "--bad", symbol="x-thin", shape="dot")
+LEVEL = Key("level between changes", "--p50", dash="solid")
+KEYS = (NIGHT, RUN, LEVEL, WORSE, BETTER, QUIET, VERSION, FAILED)
+
+
+@dataclass(slots=True, frozen=True)
+class Shown:
+    """What one page shows: the comparable entries of one scenario, and the latest night judged."""
+
+    entries: list[Entry]
+    outcome: Outcome
+    scenario: str
+    nights: dict[str, list[Night]] = field(default_factory=dict)
+    """Every metric that was ever measured."""
+    others: tuple[str, ...] = ()
+    """Other scenarios of the same history."""
+
+
+def figure(shown: Shown, metric: str) -> Figure:
+    nights = shown.nights[metric]
+    y = [one.value for one in nights]
+    low, high = [one.low for one in nights], [one.high for one in nights]
+    text = [_hover(one, metric) for one in nights]
+    dots = c.series(NIGHT, [], y, text=text) | {"x": [one.night for one in nights]}
+    dots["error_y"] = c.whiskers(y, low, high, NIGHT.colour) | {"thickness": 0.7, "width": 0}
+    runs = [e for e in shown.entries if e.kind == "measured" and e.metric == metric and e.value]
+    behind = c.series(RUN, [], [e.value for e in runs]) | {"x": [e.night for e in runs], "hoverinfo": "skip"}
+    behind["marker"] |= {"size": 4}
+    shapes, levels = _changes(shown, metric, nights)
+    unit = METRICS[metric].unit
+    values = [*y, *(e.value for e in runs), *low, *high]
+    axis = c.value_axis(values, latency if unit == "s" else sig, log=False, title="" if unit == "s" else unit)
+    _zoom(axis, min(v for v in values if v))
+    at = axis["range"][0] + (axis["range"][1] - axis["range"][0]) * 0.03
+    marks = [_versions(nights, at), _failures(shown, at)]
+    words = METRICS[metric].words
+    return Figure(
+        title=f"{words[0].upper()}{words[1:]}",
+        data=[behind, *levels, dots, *(mark for mark in marks if mark)],
+        layout={"xaxis": {"type": "date", "title": {"text": "night"}, "nticks": 6}, "yaxis": axis, "shapes": shapes},
+        words=f"{METRICS[metric].better.capitalize()} is better. {_story(shown, metric, nights)}",
+    )
+
+
+def _zoom(axis: Json, floor: float) -> None:
+    """A level and its changes are what is looked for, not its distance from nothing."""
+    top = axis["range"][1]
+    if floor > top / 3:
+        axis["range"] = [floor - (top - floor) * 0.25, top]
+
+
+def _hover(one: Night, metric: str) -> str:
+    low, high = number(metric, one.low), number(metric, one.high)
+    spread = f", {one.spread_ratio * 100:.2g} % apart" if one.spread_ratio else ""
+    lines = [
+        night_words(one.night),
+        number(metric, one.value) + (f" ({low} to {high})" if low and high else ""),
+        plural(one.runs, "run") + spread + (", measured again" if one.rerun else ""),
+        one.fingerprint.get("version") or one.fingerprint.get("engine") or "",
+    ]
+    return "<br>".join(line for line in lines if line)
+
+
+def change_points(nights: Sequence[Night], rules: Rules) -> list[int]:
+    """Where the whole series, looked back at, changes its level."""
+    if len(nights) < 2 * rules.nights_after:
+        return []
+    logs = hampel(np.array([one.log for one in nights]))
+    return [s.at for s in shifts(logs, p_limit=rules.p_limit, least=rules.change_ratio, window=rules.window)]
+
+
+def _changes(shown: Shown, metric: str, nights: Sequence[Night]) -> tuple[list[Json], list[Json]]:
+    """Upright lines at changes, and the level between them."""
+    rules = Rules()
+    known = alarms_of(shown.entries, metric)
+    index = {one.night: i for i, one in enumerate(nights)}
+    told = {index[a.since]: a for a in known if a.since in index}
+    found = [at for at in change_points(nights, rules) if all(abs(at - other) > rules.apart for other in told)]
+    shapes = [_upright(nights[at], WORSE if a.direction == "worse" else BETTER) for at, a in told.items()]
+    shapes += [_upright(nights[at], QUIET) for at in found]
+    edges = sorted({0, *told, *found, len(nights)})
+    levels = []
+    for begin, end in pairwise(edges):
+        level = float(np.median([one.value for one in nights[begin:end]]))
+        ends = {"x": [nights[begin].night, nights[end - 1].night], "hoverinfo": "skip"}
+        levels.append(c.series(LEVEL, [], [level, level]) | ends)
+    return shapes, levels
+
+
+def _upright(night: Night, key: Key) -> Json:
+    return c.upright(0.0, f"var({key.colour})", key.dash) | {"x0": night.night, "x1": night.night}
+
+
+def _versions(nights: Sequence[Night], y: float) -> Json | None:
+    """A mark, with words, on nights whose fingerprint differs from the night before."""
+    found = [(b, diff) for a, b in pairwise(nights) if (diff := differences(a.fingerprint, b.fingerprint))]
+    if not found:
+        return None
+    text = []
+    for one, diff in found:
+        told = [f"{KEY_WORDS.get(key, key)}: {redact(old)} → {redact(new)}" for key, (old, new) in diff.items()]
+        text.append("<br>".join([night_words(one.night), *told]))
+    return c.series(VERSION, [], [y] * len(found), text=text) | {"x": [one.night for one, _ in found]}
+
+
+def _failures(shown: Shown, y: float) -> Json | None:
+    measured = {e.night for e in shown.entries if e.kind == "measured"}
+    failed = {e.night: e.reason for e in shown.entries if e.kind == "failed" and e.night not in measured}
+    if not failed:
+        return None
+    text = [f"{night_words(night)}<br>not measured: {redact(reason)[:120]}" for night, reason in failed.items()]
+    return c.series(FAILED, [], [y] * len(failed), text=text) | {"x": list(failed)}
+
+
+def _story(shown: Shown, metric: str, nights: Sequence[Night]) -> str:
+    alarms = alarms_of(shown.entries, metric)
+    if alarms:
+        return alarm_words(alarms[-1])
+    low, high = min(nights, key=lambda one: one.value), max(nights, key=lambda one: one.value)
+    span = f"{number(metric, low.value)} and {number(metric, high.value)}"
+    return f"Between {span} in {plural(len(nights), 'night')}, without an alarm."

@@ -1,0 +1,191 @@
+"""A judged night in words, as Markdown and as data. Pure. An alarm names night, metric, size with interval, and what
+else changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from loadramp.judge.alarms import Alarm
+from loadramp.judge.nights import METRICS
+from loadramp.judge.trend import Outcome, Standing
+from loadramp.record.types import GateResult
+from loadramp.report.gates import MARKS, interval_words, value_words
+from loadramp.report.markdown import plain
+from loadramp.report.numbers import NOTHING, latency, percent, sig, strict
+
+RULES = {"page": "page: two nights running, or measured again at once", "ticket": "ticket: a lasting change of level"}
+STATES = {
+    "no_baseline": "no baseline yet",
+    "steady": "steady",
+    "suspect": "looks worse; the next night decides",
+    "worse": "worse",
+    "better": "better",
+    "missing": "not measured",
+}
+KEY_WORDS = {"client": "loadramp", "host": "client machine", "libraries": "client libraries", "kv_blocks": "KV blocks"}
+
+
+def night_words(night: str) -> str:
+    """``2026-01-02 03:04`` of an ISO instant."""
+    return night[:16].replace("T", " ")
+
+
+def number(metric: str, value: float | None) -> str:
+    """A value of the metric for people; empty for none."""
+    if value is None:
+        return ""
+    unit = METRICS[metric].unit
+    return latency(value) if unit == "s" else f"{sig(value)} {unit}"
+
+
+def signed(ratio: float) -> str:
+    """``+12 %``, ``-3.4 %``."""
+    return f"{'+' if ratio > 0 else '-' if ratio < 0 else ''}{percent(abs(ratio), 2) or '0 %'}"
+
+
+def size_words(alarm: Alarm) -> str:
+    """``-12 % (-15 % to -9 %)``."""
+    return f"{signed(alarm.change_ratio)} ({signed(alarm.low_ratio)} to {signed(alarm.high_ratio)})"
+
+
+def alarm_words(alarm: Alarm) -> str:
+    """The whole alarm as one sentence or two."""
+    name = METRICS[alarm.metric].words
+    return (
+        f"{name[0].upper()}{name[1:]} is {alarm.direction} since {night_words(alarm.since)}: {size_words(alarm)}, "
+        f"now {number(alarm.metric, alarm.after)}, before {number(alarm.metric, alarm.before)}. {changed_words(alarm)}"
+    )
+
+
+def changed_words(alarm: Alarm) -> str:
+    """What else changed on that night."""
+    if not alarm.changed:
+        return "Nothing that is known of the endpoint changed that night."
+    pairs = [f"{KEY_WORDS.get(key, key)} {old} → {new}" for key, (old, new) in alarm.changed.items()]
+    return f"Changed that night: {', '.join(pairs)}."
+
+
+def headline(outcome: Outcome) -> tuple[str, str]:
+    """The night in one sentence, and its tone: ``plain``, ``warn`` or ``bad``."""
+    worse = [alarm for alarm in outcome.alarms if alarm.direction == "worse"]
+    broken = [floor for floor in outcome.floors if floor.status == "fail"]
+    if not outcome.night:
+        return "No night has been measured yet.", "warn"
+    if worse:
+        return " ".join(alarm_words(alarm) for alarm in worse), "bad"
+    if broken:
+        return f"Below the floor: {'; '.join(floor_words(floor) for floor in broken)}.", "bad"
+    better = [alarm for alarm in outcome.alarms if alarm.direction == "better"]
+    if better:
+        return " ".join(alarm_words(alarm) for alarm in better), "plain"
+    if outcome.open:
+        names = ", ".join(sorted({METRICS[alarm.metric].words for alarm in outcome.open}))
+        return f"Nothing new. Worse than accepted, as told before: {names}.", "warn"
+    missing = [one.metric for one in outcome.standings if one.state == "missing"]
+    if len(missing) == len(outcome.standings):
+        reason = outcome.standings[0].reason if outcome.standings else ""
+        return f"Not measured this night ({reason}); that is no regression.", "warn"
+    return _quiet(outcome, missing)
+
+
+def _quiet(outcome: Outcome, missing: Sequence[str]) -> tuple[str, str]:
+    """Nothing has happened; how much that says."""
+    lacking = [one for one in outcome.standings if one.state == "no_baseline"]
+    suspects = [METRICS[metric].words for metric in outcome.suspects]
+    tail = f" Not measured: {', '.join(METRICS[metric].words for metric in missing)}." if missing else ""
+    if suspects:
+        return f"One night looks worse ({', '.join(suspects)}); the next one decides.{tail}", "warn"
+    if lacking:
+        known = min(one.nights for one in lacking) + 1
+        return f"{known} nights measured: too few to tell a change. Floors are judged.{tail}", "warn"
+    return (
+        f"No change: every judged metric is within what its nights usually vary by.{tail}",
+        "warn" if tail else "plain",
+    )
+
+
+def standing_words(one: Standing) -> str:
+    """``steady`` and why, for one metric."""
+    return STATES[one.state] + (f" ({one.reason})" if one.reason else "")
+
+
+def baseline_words(one: Standing) -> str:
+    """``15.9 req/s ± 3 % over 28 nights``."""
+    if one.baseline is None:
+        return NOTHING
+    spread = f" ± {percent(one.sd_ratio, 2)}" if one.sd_ratio else ""
+    return f"{number(one.metric, one.baseline)}{spread}" + (f" over {one.nights} nights" if one.nights else "")
+
+
+def floor_words(floor: GateResult) -> str:
+    between = interval_words(floor)
+    told = value_words(floor) + (f", {between}" if between else "")
+    return f"{floor.rule}: {told}" + (f" ({floor.reason})" if floor.reason else "")
+
+
+def terminal_lines(outcome: Outcome) -> list[str]:
+    """The night for a terminal: the sentence, then a line a metric, floor and open change."""
+    lines = [headline(outcome)[0], ""]
+    for one in outcome.standings:
+        change = "" if one.change_ratio is None else f"  {signed(one.change_ratio)}"
+        value = number(one.metric, one.value) or NOTHING
+        lines.append(f"  {one.metric:24s} {value:>14s}{change:>9s}  {standing_words(one)}")
+    lines += [f"  {MARKS[floor.status]} floor {floor_words(floor)}" for floor in outcome.floors]
+    told = {(alarm.metric, alarm.since) for alarm in outcome.alarms}
+    lines += [f"  open: {alarm_words(alarm)}" for alarm in outcome.open if (alarm.metric, alarm.since) not in told]
+    return lines
+
+
+def night_markdown(outcome: Outcome, scenario: str) -> str:
+    """The night for a pull request or a chat."""
+    lines = [
+        f"# {plain(scenario)}: night of {night_words(outcome.night)}",
+        "",
+        f"**{plain(headline(outcome)[0])}**",
+        "",
+    ]
+    lines += ["| metric | this night | interval | baseline | change | |", "|---|---|---|---|---|---|"]
+    for one in outcome.standings:
+        low, high = number(one.metric, one.low), number(one.metric, one.high)
+        between = f"{low} to {high}" if low and high else NOTHING
+        change = signed(one.change_ratio) if one.change_ratio is not None else NOTHING
+        cells = [METRICS[one.metric].words, number(one.metric, one.value) or NOTHING, between, baseline_words(one),
+                 change, standing_words(one)]  # fmt: skip
+        lines.append("| " + " | ".join(plain(cell) for cell in cells) + " |")
+    if outcome.floors:
+        lines += ["", *(f"- {MARKS[floor.status]} floor {plain(floor_words(floor))}" for floor in outcome.floors)]
+    if outcome.open:
+        lines += ["", "Open changes for the worse (`loadramp accept` closes one that is meant):", ""]
+        lines += [f"- {plain(alarm_words(alarm))}" for alarm in outcome.open]
+    return "\n".join(lines) + "\n"
+
+
+def night_document(outcome: Outcome, exit_code: int, runs: Sequence[str], scenario: str) -> dict[str, Any]:
+    """The night as strict JSON data: what ``nightly --json`` and ``trend --json`` print."""
+    verdicts = {0: "pass", 1: "not_measured", 3: "inconclusive", 99: "fail"}
+    document: dict[str, Any] = strict(
+        {
+            "schema": "loadramp.night/1",
+            "scenario": scenario,
+            "night": outcome.night,
+            "verdict": verdicts.get(exit_code, "interrupted"),
+            "exit_code": exit_code,
+            "sentence": headline(outcome)[0],
+            "metrics": [asdict(one) for one in outcome.standings],
+            "alarms": [_alarm_document(alarm) for alarm in outcome.alarms],
+            "open": [_alarm_document(alarm) for alarm in outcome.open],
+            "floors": [asdict(floor) for floor in outcome.floors],
+            "runs": list(runs),
+        }
+    )
+    return document
+
+
+def _alarm_document(alarm: Alarm) -> dict[str, Any]:
+    return {
+        **asdict(alarm),
+        "changed": {key: list(pair) for key, pair in alarm.changed.items()},
+        "words": alarm_words(alarm),
+    }
