@@ -2,9 +2,10 @@
  *
  *   metronome PORT TTFT_US ITL_US [TICK_US] [LOG]
  *
- * Steady: token i of a request leaves TTFT + i * ITL after it. With TICK_US all tokens wait for the next multiple of it, as
- * those of an engine's steps do. ITL_US 0: as fast as the client reads (a null server). LOG gets one struct sent a token, with
- * the instant (CLOCK_MONOTONIC) just before its write. One thread, one epoll, a heap of due times.
+ * Steady: the tokens of a stream leave ITL apart, and the streams' phases are spread evenly. With TICK_US all tokens
+ * wait for the next multiple of it, as those of an engine's steps do. ITL_US 0: as fast as the client reads (a null
+ * server). LOG gets one struct sent a token, with the instant (CLOCK_MONOTONIC) just before its write. One thread, one
+ * epoll, a heap of due times.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -76,6 +77,13 @@ static void sift(int at) {
     place(s, at);
 }
 
+static int64_t first_due_ns(const struct stream *s) { /* steady: phases spread by the golden ratio */
+    int64_t due_ns = s->request_ns + ttft_ns;
+    if (tick_ns > 0 || itl_ns == 0) return due_ns;
+    int64_t phase_ns = (int64_t)((double)(s->request % 100000) * 0.6180339887 * (double)itl_ns) % itl_ns;
+    return due_ns + (phase_ns - due_ns % itl_ns + itl_ns) % itl_ns;
+}
+
 static void schedule(struct stream *s, int64_t due_ns) {
     if (tick_ns > 0) due_ns = (due_ns + tick_ns - 1) / tick_ns * tick_ns;
     s->due_ns = due_ns;
@@ -124,8 +132,8 @@ static void put_event(struct stream *s, const char *json) {
 
 static void put_reply(struct stream *s, const char *status, const char *json) {
     char head[200];
-    put(s, head, snprintf(head, sizeof head, "HTTP/1.1 %s\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n\r\n",
-                          status, strlen(json)));
+    const char *form = "HTTP/1.1 %s\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n\r\n";
+    put(s, head, snprintf(head, sizeof head, form, status, strlen(json)));
     put(s, json, strlen(json));
     flush_out(s);
 }
@@ -140,9 +148,9 @@ static void put_token(struct stream *s) {
                  s->next + 9, s->next + 1);
     if (s->chat)
         snprintf(json, sizeof json,
-                 "{\"id\":\"chatcmpl-%lx\",\"object\":\"chat.completion.chunk\",\"created\":1764000000,\"model\":\"metronome\","
-                 "\"choices\":[{\"index\":0,\"delta\":{\"content\":\" word%u\"},\"logprobs\":null,\"finish_reason\":%s,"
-                 "\"token_ids\":null}]%s}", s->request, s->next, finish, usage);
+                 "{\"id\":\"chatcmpl-%lx\",\"object\":\"chat.completion.chunk\",\"created\":1764000000,"
+                 "\"model\":\"metronome\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\" word%u\"},"
+                 "\"logprobs\":null,\"finish_reason\":%s,\"token_ids\":null}]%s}", s->request, s->next, finish, usage);
     else
         snprintf(json, sizeof json,
                  "{\"id\":\"cmpl-%lx\",\"object\":\"text_completion\",\"created\":1764000000,\"model\":\"metronome\","
@@ -205,7 +213,7 @@ static void begin(struct stream *s, const char *head, const char *body) {
     const char *ok = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
     put(s, ok, strlen(ok));
     flush_out(s);
-    schedule(s, s->request_ns + ttft_ns);
+    schedule(s, first_due_ns(s));
 }
 
 static void drop(struct stream *s) {
@@ -269,7 +277,8 @@ static void accept_all(int listener) {
 static int listen_on(int port) {
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0), one = 1;
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-    struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     socklen_t n = sizeof a;
     if (bind(fd, (struct sockaddr *)&a, sizeof a) || listen(fd, 8192) || getsockname(fd, (struct sockaddr *)&a, &n)) {
         perror("metronome");
