@@ -96,15 +96,19 @@ def measure(
         values["good_rps"] = latency.good(seen, limits, q)[0] / seen.length_s
     else:
         values["good_rps"], reasons["good_rps"] = None, "the scenario sets no [slo] limit"
-    due = seen.due
-    pending = int(np.count_nonzero(due.in_flight))
     return Block(
         values,
         reasons,
-        Share(int(np.count_nonzero(due.failed)), len(due) - pending),
+        failures_of(seen.due),
         {name: _shift(families[name]) for name in FAMILIES} if shift else {},
-        pending,
+        int(np.count_nonzero(seen.due.in_flight)),
     )
+
+
+def failures_of(due: Table) -> Share:
+    """Failed of ended requests; those that this client did not send or cut off are not the server's."""
+    own = np.asarray(due.error == "client", dtype=np.bool_)
+    return Share(int(np.count_nonzero(due.failed & ~own)), int(np.count_nonzero(~due.in_flight & ~own)))
 
 
 def least(q: float) -> int:

@@ -15,9 +15,11 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
+from loadramp.record.table import Floats
+
 LOWEST = -8.0
 """Below this a Brownian motion of unit variance is not found."""
-NODES = 160
+NODES = 96
 
 
 @lru_cache(maxsize=4096)
@@ -29,7 +31,9 @@ def crossing(limit: float, times: tuple[float, ...]) -> float:
     """
     if limit <= LOWEST:
         return 1.0
-    nodes, weights = np.polynomial.legendre.leggauss(NODES)
+    if len(times) == 1:
+        return float(ndtr(-limit / sqrt(times[0])))
+    nodes, weights = _gauss()
     half = (limit - LOWEST) / 2.0
     at, weight = LOWEST + half * (nodes + 1.0), half * weights
     density = _normal(at / sqrt(times[0])) / sqrt(times[0])
@@ -95,5 +99,11 @@ def holm(p: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def _normal(x: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+@lru_cache(maxsize=1)
+def _gauss() -> tuple[Floats, Floats]:
+    nodes, weights = np.polynomial.legendre.leggauss(NODES)
+    return np.asarray(nodes, dtype=np.float64), np.asarray(weights, dtype=np.float64)
+
+
+def _normal(x: Floats) -> Floats:
     return np.asarray(np.exp(-0.5 * np.square(x)) / sqrt(2.0 * np.pi))

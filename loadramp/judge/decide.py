@@ -134,7 +134,7 @@ def _same(asked: Asked, primary: Sequence[Effect], stopped: str) -> Decision:
     differ = [
         one
         for one, p in zip(known, either, strict=True)
-        if p <= 2.0 * ALARM_ALPHA and abs(one.mean or 0.0) > log(LEAST_RATIO)
+        if p <= ALARM_ALPHA and abs(one.mean or 0.0) > log(LEAST_RATIO)
     ]
     if differ:
         return Decision("fail", tuple(f"the same version differs: {_told(one)}" for one in differ))

@@ -10,9 +10,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from loadramp.judge.blocks import least
+from loadramp.judge.blocks import failures_of, least
 from loadramp.judge.quantiles import quantile, words
-from loadramp.judge.shares import Share
 from loadramp.record.table import Floats, Table
 
 RECENT_S = 60.0
@@ -24,8 +23,7 @@ NAMES = {"ttft": "TTFT", "itl": "ITL", "tpot": "TPOT", "e2e": "E2E"}
 
 def too_many_failures(table: Table, error_ratio: float, since_s: float = 0.0) -> str:
     """Words when the share of failures since ``since_s`` is above ``error_ratio`` with confidence 0.999, else empty."""
-    due = table.due_s >= since_s
-    seen = Share(int(np.count_nonzero(table.failed & due)), int(np.count_nonzero(due & ~table.in_flight)))
+    seen = failures_of(table.select(table.due_s >= since_s))
     if seen.failed < LEAST_FAILED or seen.lower(ALPHA) <= error_ratio:
         return ""
     return (

@@ -1,0 +1,130 @@
+"""Two simulated endpoints compared in memory: the real conductor, fleets, clients and judge, on a clock that jumps."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from harness import BEGAN_AT
+
+from loadramp import contrast
+from loadramp.arm import Arm
+from loadramp.canary import Duel, Switch
+from loadramp.drive.endpoint import endpoint_of
+from loadramp.drive.fleet import InlineFleet, Orders
+from loadramp.drive.pipes import ConnectFailed
+from loadramp.drive.wire import OPTIONAL_FIELDS
+from loadramp.judge.compare import Comparison
+from loadramp.plan.prompts.words import Calibration
+from loadramp.plan.scenario import Scenario
+from loadramp.record.rundir import RunDir
+from loadramp.registry import CannotMeasure
+from loadramp.sim.clock import run as run_jumping
+from loadramp.sim.faults import Faults
+from loadramp.sim.profiles import PROFILES, Profile
+from loadramp.sim.service import Service, connect_in_memory
+
+SLOWER = replace(PROFILES["small"], t0_s=PROFILES["small"].t0_s * 1.2)
+
+SHORT = """
+name = "short"
+seed = 4
+[slo]
+ttft_s = 0.5
+itl_s = 0.2
+[prompts]
+kind = "fixed"
+input_tokens = 60
+output_tokens = 10
+[ramp]
+settle_s = 3
+settle_requests = 0
+tail_s = 2
+[canary]
+rates = [8]
+block_s = 10
+blocks = 8
+looks = [4]
+error_ratio = 0.02
+"""
+
+
+def compared(
+    scenario: Scenario,
+    tmp_path: Path,
+    candidate: Profile = PROFILES["small"],
+    baseline: Profile = PROFILES["small"],
+    faults: tuple[Faults | None, Faults | None] = (None, None),
+    info: dict[str, Any] | None = None,
+    switch: Callable[[list[Service]], Switch] | None = None,
+    swap: Callable[[list[Service]], Switch] | None = None,
+    meddle: Callable[[Duel, list[Service]], Any] | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> Comparison:
+    """Run a whole comparison and judge what it left on disk.
+
+    Args:
+        scenario: what to do.
+        tmp_path: where the comparison goes.
+        candidate, baseline: what the two addresses serve.
+        faults: of baseline and candidate.
+        info: more of comparison.json.
+        switch, swap: made from the two services.
+        meddle: a coroutine that runs beside it.
+        say: hears the progress.
+    """
+    top = RunDir.create(tmp_path, "duel", scenario.source, BEGAN_AT)
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        t0_s = loop.time()
+        profiles = zip((3, 4), (baseline, candidate), faults, strict=True)
+        services = [Service(profile, faults=wrong, seed=seed) for seed, profile, wrong in profiles]
+        stop = asyncio.Event()
+        arms = [
+            _arm(scenario, top, name, service, t0_s, stop)
+            for name, service in zip(contrast.ARMS, services, strict=True)
+        ]
+        duel = Duel(scenario, top, arms[0], arms[1], {"name": scenario.name, **(info or {})}, say,
+                    switch(services) if switch else None, swap(services) if swap else None)  # fmt: skip
+        if swap:
+            duel.info["swap_command"] = "swap"
+        beside = asyncio.ensure_future(meddle(duel, services)) if meddle else None
+        for arm in arms:
+            await arm.fleet.start()
+        try:
+            await duel.run()
+        except CannotMeasure:
+            pass  # the comparison on disk says so
+        finally:
+            if beside is not None:
+                beside.cancel()
+            for arm, service in zip(arms, services, strict=True):
+                await arm.fleet.close()
+                service.close()
+
+    run_jumping(main())
+    return contrast.read(top.path)
+
+
+def _arm(scenario: Scenario, top: RunDir, name: str, service: Service, t0_s: float, stop: asyncio.Event) -> Arm:
+    loop = asyncio.get_running_loop()
+    path = top.path / name
+    path.mkdir()
+    (path / "scenario.toml").write_text(scenario.source)
+    rundir = RunDir(path)
+    ready = replace(scenario, target=replace(scenario.target, base_url="http://127.0.0.1:8000"))
+    orders = Orders(ready, endpoint_of(ready.target, {}), "sim", OPTIONAL_FIELDS, Calibration(), 1, t0_s)
+    connect = connect_in_memory(service, refused=ConnectFailed)
+    fleet = InlineFleet(orders, rundir.records_path, loop.time, connect, precise=False)
+    return Arm(ready, rundir, fleet, loop.time, t0_s, {"target": {"model": "sim"}}, stop=stop)
+
+
+def document(found: Comparison) -> dict[str, Any]:
+    """comparison.json as it lies on disk."""
+    told: dict[str, Any] = json.loads((Path(found.path) / contrast.COMPARISON).read_text())
+    return told
