@@ -73,7 +73,7 @@ def accept(history: Path, *, metric: str, scenario: str | None, why: str) -> int
     return 0
 
 
-def gate(run_dir: Path, *, slo: Sequence[str], when_unsure: str, as_json: bool, quiet: bool) -> int:
+def gate(run_dir: Path, *, slo: Sequence[str], when_unsure: Any, as_json: bool, quiet: bool) -> int:
     """Judge the run in RUN_DIR by thresholds: --slo EXPR, or those of its scenario. Writes nothing.
 
     For example: --slo 'p99(ttft_s) < 0.8 @ rate <= 8' --slo 'ceiling_rps >= 12'. Exit code 99: one failed; 3: one is

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
+from statistics import median
 from typing import Any, Literal
 
 import msgspec
@@ -73,14 +75,24 @@ def accepted_nights(entries: Sequence[Entry], metric: str) -> list[str]:
     return [e.night for e in entries if e.kind == "accepted" and e.metric in {"", metric}]
 
 
-def open_alarms(known: Sequence[Alarm], accepted: Sequence[str], rules: Rules) -> list[Alarm]:
-    """Changes for the worse since which no level was accepted and no change for the better made up for them."""
+def open_alarms(known: Sequence[Alarm], nights: Sequence[Night], accepted: Sequence[str], rules: Rules) -> list[Alarm]:
+    """Changes for the worse since which no level was accepted and no change for the better made up for them.
+
+    Args:
+        known: the metric's alarms.
+        nights: its nights; they tell the level after a change better than the alarm could when it was raised.
+        accepted: nights from which on a level was accepted.
+        rules: the limits.
+    """
+    ordered = sorted(known, key=lambda one: (one.since, one.raised))
     left: list[Alarm] = []
-    for alarm in sorted(known, key=lambda one: (one.since, one.raised)):
+    for alarm, later in zip_longest(ordered, ordered[1:]):
         if alarm.direction == "worse":
             left.append(alarm)
             continue
-        left = [one for one in left if not _made_up(one, alarm, rules)]
+        since = [n.value for n in nights if n.night >= alarm.since and (later is None or n.night < later.since)]
+        level = median(since) if since else alarm.after
+        left = [one for one in left if not _made_up(one, level, rules)]
     return [alarm for alarm in left if not any(night >= alarm.since for night in accepted)]
 
 
@@ -90,8 +102,9 @@ def plain_alarm(alarm: Alarm) -> dict[str, Any]:
     return built
 
 
-def _made_up(worse: Alarm, better: Alarm, rules: Rules) -> bool:
-    change = better.after / worse.before - 1.0
+def _made_up(worse: Alarm, level: float, rules: Rules) -> bool:
+    """The level is what it was before, or better."""
+    change = level / worse.before - 1.0
     return abs(change) <= rules.change_ratio or direction(worse.metric, change) == "better"
 
 

@@ -137,13 +137,21 @@ def _of_estimate(run: Run, name: str) -> Reading:
     return Reading(None, reason=f"{found.status.replace('_', ' ')}: {found.reason}")
 
 
-def series(entries: Iterable[Entry], metric: str) -> list[Night]:
-    """The nights of one metric in order: all entries of one series (see ``of_series``)."""
-    by_night: dict[str, list[Entry]] = {}
+def all_series(entries: Iterable[Entry]) -> dict[str, list[Night]]:
+    """The nights of each metric, in order. Entries of one series (see ``of_series``)."""
+    by_metric: dict[str, dict[str, list[Entry]]] = {}
     for entry in entries:
-        if entry.kind == "measured" and entry.metric == metric and entry.value and entry.value > 0.0:
-            by_night.setdefault(entry.night, []).append(entry)
-    return [_night(night, found) for night, found in sorted(by_night.items())]
+        if entry.kind == "measured" and entry.value and entry.value > 0.0:
+            by_metric.setdefault(entry.metric, {}).setdefault(entry.night, []).append(entry)
+    return {
+        metric: [_night(night, found) for night, found in sorted(by_night.items())]
+        for metric, by_night in by_metric.items()
+    }
+
+
+def series(entries: Iterable[Entry], metric: str) -> list[Night]:
+    """The nights of one metric."""
+    return all_series(entry for entry in entries if entry.metric == metric).get(metric, [])
 
 
 def _night(night: str, entries: Sequence[Entry]) -> Night:

@@ -15,10 +15,11 @@ import numpy as np
 from scipy.special import stdtrit
 
 from loadramp.judge.alarms import Alarm, Rules, accepted_nights, alarms_of, direction, open_alarms, told_before
-from loadramp.judge.change import hampel, shifts
+from loadramp.judge.change import Shift, compare, hampel, shifts
 from loadramp.judge.gates import Known, weigh
-from loadramp.judge.nights import JUDGED, METRICS, Night, differences, of_series, series
+from loadramp.judge.nights import JUDGED, METRICS, Night, all_series, differences, of_series, series
 from loadramp.judge.rules import parse
+from loadramp.record.table import Floats
 from loadramp.record.types import Entry, GateResult
 
 State = Literal["no_baseline", "steady", "suspect", "worse", "better", "missing"]
@@ -106,15 +107,17 @@ def judge_night(
     night = max((entry.night for entry in own if entry.kind in {"measured", "failed"}), default="")
     rules = rules or Rules()
     standings, alarms, still_open = [], [], []
+    every = all_series(own)
     for metric in metrics:
-        nights = series(own, metric)
+        nights = every.get(metric, [])
         known = alarms_of(own, metric)
         alarm, standing = judge_series(nights, night, metric, known, accepted_nights(own, metric), rules)
         if standing.state == "missing":
             standing = Standing(metric, "missing", reason=_why_missing(own, metric, night))
         standings.append(standing)
         alarms += [alarm] if alarm else []
-        still_open += open_alarms([*known, *([alarm] if alarm else [])], accepted_nights(own, metric), rules)
+        all_known = [*known, *([alarm] if alarm else [])]
+        still_open += open_alarms(all_known, nights, accepted_nights(own, metric), rules)
     return Outcome(night, standings, alarms, still_open, [judge_floor(own, night, text) for text in floors])
 
 
@@ -155,10 +158,9 @@ def judge_floor(entries: Sequence[Entry], night: str, text: str) -> GateResult:
     one = latest[0]
     low, high = one.low or one.value, one.high or one.value
     result = weigh(rule, Known(one.value, low, high))
-    end, word = (high, "upper") if rule.upper else (low, "lower")
     if result.status == "pass":
         return result
-    reason = f"the {word} end of its interval is {end:.4g}"
+    reason = f"the {'upper' if rule.upper else 'lower'} end of its interval counts"
     return GateResult(rule.text, "fail", one.value, low, high, rule.limit, reason)
 
 
@@ -190,12 +192,26 @@ def _ticket(nights: Sequence[Night], current: Sequence[Night], metric: str, rule
     logs = hampel(np.array([one.log for one in recent]), window=rules.least_nights)
     least = math.log1p(rules.change_ratio)
     found = shifts(logs, p_limit=rules.p_limit, least=least, window=rules.window)
-    usable = [s for s in found if s.at >= rules.least_nights and len(recent) - s.at >= rules.nights_after]
-    if not usable:
+    if not found:
         return None
-    last = usable[-1]
-    before = float(logs[found[found.index(last) - 1].at if found.index(last) else 0 : last.at].mean())
+    begin = found[-2].at if len(found) > 1 else 0
+    last = _at_a_change(recent, logs, begin, found[-1], rules)
+    if last.at < rules.least_nights or len(recent) - last.at < rules.nights_after:
+        return None
+    before = float(logs[begin : last.at].mean())
     return _alarm("ticket", nights, recent[last.at].night, metric, before, (last.step, last.low, last.high))
+
+
+def _at_a_change(recent: Sequence[Night], logs: Floats, begin: int, found: Shift, rules: Rules) -> Shift:
+    """Noise moves a change point by some nights. Where the endpoint changed near it and the split holds there too, that
+    is the night."""
+    changed = [i for i in range(1, len(recent)) if recent[i].baseline != recent[i - 1].baseline]
+    near = [i for i in changed if abs(i - found.at) <= rules.apart and i > begin]
+    for at in sorted(near, key=lambda i: abs(i - found.at)):
+        other = compare(logs[begin:at], logs[at:], at)
+        if other.p <= rules.p_limit and other.step * found.step > 0.0:
+            return other
+    return found
 
 
 def _alarm(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from loadramp.judge.alarms import Alarm, alarms_of
-from loadramp.judge.nights import JUDGED, METRICS, differences, of_series, series
+from loadramp.judge.nights import JUDGED, METRICS, all_series, differences, of_series
 from loadramp.judge.trend import Outcome, Standing, judge_night
 from loadramp.record.types import Entry
 from loadramp.report import charts as c
@@ -50,7 +50,8 @@ def look(entries: Sequence[Entry], scenario: str | None = None, outcome: Outcome
     """Cut the scenario's latest series out of a history."""
     own = of_series(entries, scenario)
     name = next((entry.scenario for entry in reversed(own) if entry.kind == "measured"), scenario or "")
-    nights = {metric: found for metric in METRICS if (found := series(own, metric)[-MOST_NIGHTS:])}
+    every = all_series(own)
+    nights = {metric: every[metric][-MOST_NIGHTS:] for metric in METRICS if metric in every}
     others = tuple(sorted({entry.scenario for entry in entries} - {name}))
     return Shown(own, outcome or judge_again(own, name), name, nights, others)
 
@@ -122,7 +123,7 @@ def alarms_section(shown: Shown) -> str:
     still = {(alarm.metric, alarm.since) for alarm in shown.outcome.open}
     newest_first = sorted(alarms, key=lambda alarm: alarm.raised, reverse=True)
     lines = [_alarm_line(alarm, (alarm.metric, alarm.since) in still) for alarm in newest_first]
-    heads = ["Night", "Metric", "Size with 95 % interval", "Direction", "What else changed"]
+    heads = ["Metric", "Since", "Size with 95 % interval", "Direction", "What else changed"]
     accepted = [
         f"Level accepted on {night_words(entry.night)}: {redact(entry.reason) or 'no reason given'}."
         for entry in shown.entries
@@ -135,8 +136,8 @@ def alarms_section(shown: Shown) -> str:
 def _alarm_line(alarm: Alarm, still: bool) -> list[Json]:
     changed = [f"{KEY_WORDS.get(key, key)} {old} → {new}" for key, (old, new) in alarm.changed.items()]
     return [
-        _cell(night_words(alarm.raised), f"since {night_words(alarm.since)}"),
         _cell(METRICS[alarm.metric].words),
+        _cell(night_words(alarm.since), f"noticed {night_words(alarm.raised)}"),
         _cell(size_words(alarm), RULES[alarm.rule], "hot" if alarm.direction == "worse" else ""),
         _cell(alarm.direction + (", open" if still else "")),
         _cell(redact(", ".join(changed)) or "nothing known"),
@@ -150,7 +151,7 @@ def metrics_section(shown: Shown) -> str | None:
     judged = [one.metric for one in shown.outcome.standings] or list(JUDGED)
     order = [*(m for m in judged if m in shown.nights), *(m for m in shown.nights if m not in judged)]
     figures = [figure(shown, metric) for metric in order]
-    words = "Dots are nights (medians of their runs), whiskers the 95 % interval within a night."
+    words = "Dots are nights (medians of their runs), whiskers (where they fit) the 95 % interval within a night."
     return c.section("nights", "Night by night", c.figures(*figures, key=KEYS), words=words)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -26,7 +27,11 @@ BETTER = Key("change for the better", "--slo", shape="band", dash="dash")
 QUIET = Key("change that raised no alarm", "--quiet", shape="band", dash="dot")
 VERSION = Key("the endpoint or the client changed", "--knee", symbol="triangle-up", shape="dot")
 FAILED = Key("nothing was measured", "--bad", symbol="x-thin", shape="dot")
-LEVEL = Key("level between changes", "--p50", dash="solid")
+LEVEL = Key("level between changes", "--ink", dash="solid")
+MANY = 90
+"""Nights beyond which dots are small and have no whiskers."""
+LABELS = 5
+"""Most version labels across a chart."""
 KEYS = (NIGHT, RUN, LEVEL, WORSE, BETTER, QUIET, VERSION, FAILED)
 
 
@@ -44,36 +49,54 @@ class Shown:
 
 
 def figure(shown: Shown, metric: str) -> Figure:
+    """The chart of one metric."""
     nights = shown.nights[metric]
-    y = [one.value for one in nights]
+    many = len(nights) > MANY
+    first = nights[0].night
+    runs = [e for e in shown.entries if e.kind == "measured" and e.metric == metric and e.value and e.night >= first]
     low, high = [one.low for one in nights], [one.high for one in nights]
-    text = [_hover(one, metric) for one in nights]
-    dots = c.series(NIGHT, [], y, text=text) | {"x": [one.night for one in nights]}
-    dots["error_y"] = c.whiskers(y, low, high, NIGHT.colour) | {"thickness": 0.7, "width": 0}
-    runs = [e for e in shown.entries if e.kind == "measured" and e.metric == metric and e.value]
+    dots = c.series(NIGHT, [], [one.value for one in nights], text=[_hover(one, metric) for one in nights])
+    dots |= {"x": [one.night for one in nights]}
     behind = c.series(RUN, [], [e.value for e in runs]) | {"x": [e.night for e in runs], "hoverinfo": "skip"}
-    behind["marker"] |= {"size": 4}
+    dots["marker"] |= {"size": 4 if many else 7}
+    behind["marker"] |= {"size": 2.5 if many else 4, "line": {"color": "var(--sky)", "width": 1}}
+    limits: list[float | None] = []
+    if not many:
+        dots["error_y"] = c.whiskers([one.value for one in nights], low, high, NIGHT.colour) | {"width": 0}
+        limits = [*low, *high]
+    axis = _axis([*(one.value for one in nights), *(e.value for e in runs), *limits], METRICS[metric].unit)
+    at = axis["range"][0] + (axis["range"][1] - axis["range"][0]) * 0.04
     shapes, levels = _changes(shown, metric, nights)
-    unit = METRICS[metric].unit
-    values = [*y, *(e.value for e in runs), *low, *high]
-    axis = c.value_axis(values, latency if unit == "s" else sig, log=False, title="" if unit == "s" else unit)
-    _zoom(axis, min(v for v in values if v))
-    at = axis["range"][0] + (axis["range"][1] - axis["range"][0]) * 0.03
-    marks = [_versions(nights, at), _failures(shown, at)]
+    marks = [_versions(nights, at), _failures(shown, at, first)]
     words = METRICS[metric].words
     return Figure(
         title=f"{words[0].upper()}{words[1:]}",
-        data=[behind, *levels, dots, *(mark for mark in marks if mark)],
+        data=[behind, dots, *levels, *(mark for mark in marks if mark)],
         layout={"xaxis": {"type": "date", "title": {"text": "night"}, "nticks": 6}, "yaxis": axis, "shapes": shapes},
         words=f"{METRICS[metric].better.capitalize()} is better. {_story(shown, metric, nights)}",
     )
 
 
-def _zoom(axis: Json, floor: float) -> None:
-    """A level and its changes are what is looked for, not its distance from nothing."""
-    top = axis["range"][1]
-    if floor > top / 3:
-        axis["range"] = [floor - (top - floor) * 0.25, top]
+def _axis(values: Sequence[float | None], unit: str) -> Json:
+    """A level and its changes are what is looked for, not its distance from nothing: the axis need not begin at 0."""
+    known = [v for v in values if v]
+    low, high = min(known), max(known)
+    room = (high - low or high * 0.1) * 0.12
+    low, high = max(low - 2.0 * room, 0.0), high + room
+    step = next(
+        power * digit
+        for power in (10.0 ** math.floor(math.log10(high - low) - 1),)
+        for digit in (1.0, 2.0, 2.5, 5.0, 10.0, 20.0, 25.0, 50.0)
+        if (high - low) / (power * digit) <= 6
+    )
+    ticks = [step * i for i in range(math.ceil(low / step), math.floor(high / step) + 1)]
+    texts = [latency(t) if unit == "s" else sig(t, 4) for t in ticks]
+    return {
+        "range": [low, high],
+        "tickvals": ticks,
+        "ticktext": [text or "0" for text in texts],
+        "title": {"text": "" if unit == "s" else unit},
+    }
 
 
 def _hover(one: Night, metric: str) -> str:
@@ -111,6 +134,8 @@ def _changes(shown: Shown, metric: str, nights: Sequence[Night]) -> tuple[list[J
         level = float(np.median([one.value for one in nights[begin:end]]))
         ends = {"x": [nights[begin].night, nights[end - 1].night], "hoverinfo": "skip"}
         levels.append(c.series(LEVEL, [], [level, level]) | ends)
+    for level_line in levels:
+        level_line["line"] |= {"width": 1.6}
     return shapes, levels
 
 
@@ -127,12 +152,35 @@ def _versions(nights: Sequence[Night], y: float) -> Json | None:
     for one, diff in found:
         told = [f"{KEY_WORDS.get(key, key)}: {redact(old)} → {redact(new)}" for key, (old, new) in diff.items()]
         text.append("<br>".join([night_words(one.night), *told]))
-    return c.series(VERSION, [], [y] * len(found), text=text) | {"x": [one.night for one, _ in found]}
+    marks = c.series(VERSION, [], [y] * len(found)) | {"x": [one.night for one, _ in found]}
+    labels = _labels(nights, found)
+    return marks | {
+        "mode": "markers+text",
+        "text": labels,
+        "textposition": "top right",
+        "textfont": {"size": 10.5, "color": "var(--quiet)"},
+        "hovertext": text,
+        "hoverinfo": "text",
+    }
 
 
-def _failures(shown: Shown, y: float) -> Json | None:
+def _labels(nights: Sequence[Night], found: Sequence[tuple[Night, dict[str, tuple[str, str]]]]) -> list[str]:
+    """The new version (or whatever is new) beside a mark, where there is room for it."""
+    index = {one.night: i for i, one in enumerate(nights)}
+    labels: list[str] = []
+    last = -len(nights)
+    for one, diff in found:
+        _, new = diff.get("version") or next(iter(diff.values()))
+        room = index[one.night] - last >= len(nights) / LABELS
+        labels.append(redact(new)[:10] if room else "")
+        last = index[one.night] if room else last
+    return labels
+
+
+def _failures(shown: Shown, y: float, first: str) -> Json | None:
     measured = {e.night for e in shown.entries if e.kind == "measured"}
     failed = {e.night: e.reason for e in shown.entries if e.kind == "failed" and e.night not in measured}
+    failed = {night: reason for night, reason in failed.items() if night >= first}
     if not failed:
         return None
     text = [f"{night_words(night)}<br>not measured: {redact(reason)[:120]}" for night, reason in failed.items()]

@@ -74,20 +74,34 @@ def headline(outcome: Outcome) -> tuple[str, str]:
     if not outcome.night:
         return "No night has been measured yet.", "warn"
     if worse:
-        return " ".join(alarm_words(alarm) for alarm in worse), "bad"
+        return changes_words(worse), "bad"
     if broken:
-        return f"Below the floor: {'; '.join(floor_words(floor) for floor in broken)}.", "bad"
-    better = [alarm for alarm in outcome.alarms if alarm.direction == "better"]
-    if better:
-        return " ".join(alarm_words(alarm) for alarm in better), "plain"
+        return f"Beyond a floor: {'; '.join(floor_words(floor) for floor in broken)}.", "bad"
+    if outcome.alarms:
+        return changes_words(outcome.alarms), "plain"
+    missing = [one.metric for one in outcome.standings if one.state == "missing"]
+    if outcome.standings and len(missing) == len(outcome.standings):
+        return f"Not measured this night ({outcome.standings[0].reason}); that is no regression.", "warn"
     if outcome.open:
         names = ", ".join(sorted({METRICS[alarm.metric].words for alarm in outcome.open}))
         return f"Nothing new. Worse than accepted, as told before: {names}.", "warn"
-    missing = [one.metric for one in outcome.standings if one.state == "missing"]
-    if len(missing) == len(outcome.standings):
-        reason = outcome.standings[0].reason if outcome.standings else ""
-        return f"Not measured this night ({reason}); that is no regression.", "warn"
     return _quiet(outcome, missing)
+
+
+def changes_words(alarms: Sequence[Alarm]) -> str:
+    """Alarms of one night; metrics that changed together are told together."""
+    groups: dict[tuple[str, str], list[Alarm]] = {}
+    for alarm in alarms:
+        groups.setdefault((alarm.direction, alarm.since), []).append(alarm)
+    return " ".join(_change_words(direction, since, group) for (direction, since), group in groups.items())
+
+
+def _change_words(direction: str, since: str, alarms: Sequence[Alarm]) -> str:
+    sizes = [
+        f"{METRICS[a.metric].words} {size_words(a)}, now {number(a.metric, a.after)} after {number(a.metric, a.before)}"
+        for a in alarms
+    ]
+    return f"{direction.capitalize()} since {night_words(since)}: {'; '.join(sizes)}. {changed_words(alarms[0])}"
 
 
 def _quiet(outcome: Outcome, missing: Sequence[str]) -> tuple[str, str]:
