@@ -89,7 +89,7 @@ def tonight_section(shown: Shown) -> str | None:
     heads = ["Metric", "This night", "Baseline", "Change", "Standing"]
     body = c.render("grid.html.j2", heads=heads, lines=[_standing_line(one) for one in shown.outcome.standings])
     floors = [
-        [_cell(floor.status, tone="hot" if floor.status == "fail" else ""), _cell(floor_words(floor))]
+        [_cell(floor_words(floor)), _cell(floor.status, tone="hot" if floor.status == "fail" else "")]
         for floor in shown.outcome.floors
     ]
     more = [c.render("grid.html.j2", heads=["Floor", ""], lines=floors)] if floors else []
