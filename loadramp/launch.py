@@ -29,10 +29,8 @@ from loadramp.drive.fleet import FleetError, InlineFleet, Orders, raise_file_lim
 from loadramp.drive.survey import Survey, guard, survey
 from loadramp.drive.tokenizer import basis_of
 from loadramp.drive.workers import LocalFleet
-from loadramp.judge.gates import Unsure, judge_gates, overall
+from loadramp.judge.gates import judge_gates
 from loadramp.judge.knee import KNEES
-from loadramp.judge.nights import METRICS
-from loadramp.judge.rules import parse
 from loadramp.observe.scrape import Scraper, find_metrics
 from loadramp.plan.prompts.source import models_of
 from loadramp.plan.scenario import Scenario, Target, load
@@ -44,6 +42,7 @@ from loadramp.registry import ScenarioError
 from loadramp.report import build_html, curve_csv, summary_markdown, verdict_document
 from loadramp.report.gates import with_gates
 from loadramp.report.words import verdict
+from loadramp.verdicts import check_rules
 
 EXIT = {"pass": 0, "fail": 99, "inconclusive": 3, "void": 3}
 COULD_NOT_MEASURE = 1
@@ -104,21 +103,6 @@ def shipped_scenarios() -> dict[str, Path]:
 def with_target(scenario: Scenario, options: Options) -> Scenario:
     """The scenario with what the command line says of the endpoint."""
     return replace(scenario, target=target_of(scenario.target, options))
-
-
-def check_rules(scenario: Scenario) -> None:
-    """Find out before a run that every threshold can be judged after it.
-
-    Raises:
-        ScenarioError: one is no rule, or names what does not exist.
-    """
-    for rule in scenario.gates.rules:
-        parse(rule)
-    for floor in scenario.nightly.floors:
-        parse(floor, METRICS)
-    for metric in scenario.nightly.metrics:
-        if metric not in METRICS:
-            raise ScenarioError(f"[nightly] metrics: no {metric!r}; there are {', '.join(METRICS)}")
 
 
 def target_of(target: Target, options: Options) -> Target:
@@ -278,25 +262,6 @@ def write_report(path: Path, scenario: Scenario | None = None) -> Finished:
     rundir.write("summary.md", summary_markdown(run))
     rundir.write("report.html", build_html(run))
     return Finished(run, exit_code(run, word))
-
-
-def judge_by(path: Path, rules: Sequence[str], when_unsure: Unsure | None = None) -> tuple[Run, str]:
-    """The run in ``path``, judged by ``rules`` (without any: by those of its scenario). Nothing is written.
-
-    Raises:
-        ScenarioError: it is no run, or a rule is none, or there is none.
-    """
-    run, _ = rundirs.read(path)
-    scenario = load(run.scenario_text, str(path / "scenario.toml"), run.info.get("overrides", []), knees=KNEES)
-    asked = rules or scenario.gates.rules
-    if not asked:
-        raise ScenarioError("no threshold: give --slo EXPR, or the scenario a [gates] table")
-    for rule in asked:
-        parse(rule)
-    run.info.pop("verdict", None)
-    assess(run, scenario)
-    run.gates = judge_gates(run, asked, when_unsure or scenario.gates.when_unsure)
-    return run, "void" if verdict(run) == "void" else overall(run.gates)
 
 
 def exit_code(run: Run, word: str) -> int:

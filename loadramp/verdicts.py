@@ -1,0 +1,55 @@
+"""Thresholds before and after a run: whether they can be judged at all, and a stored run judged by them.
+
+Nothing here writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from loadramp.assess import assess
+from loadramp.judge.gates import Unsure, judge_gates
+from loadramp.judge.knee import KNEES
+from loadramp.judge.nights import METRICS
+from loadramp.judge.rules import parse
+from loadramp.plan.scenario import Scenario, load
+from loadramp.record import rundir as rundirs
+from loadramp.record.table import Run
+from loadramp.registry import ScenarioError
+from loadramp.report.gates import with_gates
+from loadramp.report.words import verdict
+
+
+def check_rules(scenario: Scenario) -> None:
+    """Find out before a run that every threshold can be judged after it.
+
+    Raises:
+        ScenarioError: one is no rule, or names what does not exist.
+    """
+    for rule in scenario.gates.rules:
+        parse(rule)
+    for floor in scenario.nightly.floors:
+        parse(floor, METRICS)
+    for metric in scenario.nightly.metrics:
+        if metric not in METRICS:
+            raise ScenarioError(f"[nightly] metrics: no {metric!r}; there are {', '.join(METRICS)}")
+
+
+def judged_run(path: Path, rules: Sequence[str] = (), when_unsure: Unsure | None = None) -> Run:
+    """The run in ``path``, judged anew, by ``rules`` or (without any) by the thresholds of its scenario.
+
+    ``info["verdict"]`` is what all of it comes to.
+
+    Raises:
+        ScenarioError: it is no run, or a rule is none.
+    """
+    for rule in rules:
+        parse(rule)
+    run, _ = rundirs.read(path)
+    scenario = load(run.scenario_text, str(path / "scenario.toml"), run.info.get("overrides", []), knees=KNEES)
+    run.info.pop("verdict", None)
+    assess(run, scenario)
+    run.gates = judge_gates(run, rules or scenario.gates.rules, when_unsure or scenario.gates.when_unsure)
+    run.info["verdict"] = with_gates(verdict(run), run)
+    return run
