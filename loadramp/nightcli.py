@@ -79,16 +79,21 @@ def gate(run_dir: Path, *, slo: Sequence[str], when_unsure: Any, as_json: bool, 
     For example: --slo 'p99(ttft_s) < 0.8 @ rate <= 8' --slo 'ceiling_rps >= 12'. Exit code 99: one failed; 3: one is
     open, because its interval holds the limit or its metric is not known.
     """
-    from loadramp import launch
+    from loadramp.judge.gates import overall
+    from loadramp.launch import EXIT
     from loadramp.report.gates import gate_lines, gates_document
+    from loadramp.verdicts import judged_run
 
-    run, word = launch.judge_by(run_dir, slo, when_unsure)
+    run = judged_run(run_dir, slo, when_unsure)
+    if not run.gates:
+        raise ScenarioError("no threshold: give --slo EXPR, or the scenario a [gates] table")
+    word = "void" if run.info["verdict"] == "void" else overall(run.gates)
     if as_json:
         click.echo(_strict({"run_dir": run.path, "verdict": word, "gates": gates_document(run)}))
     else:
         for line in gate_lines(run):
             click.echo(line)
-    return launch.EXIT[word]
+    return EXIT[word]
 
 
 def export(source: Path, *, form: str, output: Path | None) -> int:

@@ -17,7 +17,7 @@ from loadramp.judge.fingerprint import digest_of, fingerprint_of
 from loadramp.judge.gates import Status
 from loadramp.judge.nights import METRICS, readings
 from loadramp.judge.trend import Outcome, judge_night
-from loadramp.launch import COULD_NOT_MEASURE, EXIT, Finished, Options, Say, check_rules, ramp
+from loadramp.launch import COULD_NOT_MEASURE, EXIT, Finished, Options, Say, ramp
 from loadramp.plan.scenario import Scenario
 from loadramp.record.history import History
 from loadramp.record.table import Run
@@ -25,6 +25,7 @@ from loadramp.record.types import Entry, Row, Step, Stop
 from loadramp.registry import CannotMeasure, Choice, ScenarioError
 from loadramp.report.trend import build_trend_html
 from loadramp.report.trendwords import night_document, night_markdown
+from loadramp.verdicts import check_rules
 
 INTERRUPTED = 128
 Ramp = Callable[..., Any]
@@ -140,7 +141,9 @@ class Measuring:
         if code == COULD_NOT_MEASURE or code >= INTERRUPTED or run.info.get("verdict") == "void":
             return [self._failed(repeat, rerun, _why(run, code), code, run.path)]
         reference_rps = self._reference_rps() or _half(run, self.scenario.nightly.reference_ratio)
-        fingerprint = fingerprint_of(run, self._digest(), {**self.scenario.nightly.labels, **self.labels}, reference_rps)
+        fingerprint = fingerprint_of(
+            run, self._digest(), {**self.scenario.nightly.labels, **self.labels}, reference_rps
+        )
         return [
             Entry(
                 self.night, self.scenario.name, "measured", metric, one.value, one.low, one.high, repeat, rerun,
