@@ -138,6 +138,40 @@ async def ramp(
         Unreachable: the endpoint is not there.
         OSError: the run directory cannot be written.
     """
+    reached = await reach(scenario, options, say)
+    scenario, endpoint = reached.scenario, reached.endpoint
+    salt = secrets.randbits(60) if salt is None else salt
+    began_at = datetime.now(UTC)
+    rundir = RunDir.create(options.out, scenario.name, endpoint.redact(scenario.source), began_at)
+    say(f"writing {rundir.path}")
+    info = info_of(reached, salt=salt, argv=argv, began_at=began_at)
+    t0_s = time.monotonic()
+    fleet = fleet_of(reached, rundir, salt=salt, t0_s=t0_s, save_text=options.save_text)
+    scraper = await scraper_of(scenario, endpoint, rundir, t0_s, info, say)
+    samples: Callable[[], list[Sample]] = scraper.read if scraper else list
+    ramping = Ramping(
+        scenario, rundir, fleet, time.monotonic, t0_s, info, samples, watch, salt=salt, repeats=options.repeats
+    )
+    return await _through(ramping, scraper, say)
+
+
+@dataclass(slots=True, frozen=True)
+class Reached:
+    """An endpoint that may be loaded and is ready, what was found out about it, and the scenario made ready for it."""
+
+    scenario: Scenario
+    endpoint: Endpoint
+    known: Survey
+    workers: int
+
+
+async def reach(scenario: Scenario, options: Options, say: Say) -> Reached:
+    """Guard, readiness, fields, calibration: everything before the first measured request.
+
+    Raises:
+        ScenarioError: a public host without leave, no model to choose, or thresholds that nobody can judge.
+        Unreachable: the endpoint does not answer as it must.
+    """
     scenario = corpus.ready(with_target(scenario, options))
     check_rules(scenario)
     endpoint = endpoint_of(scenario.target)
@@ -148,38 +182,23 @@ async def ramp(
     scenario = with_room(scenario, workers)
     models = models_of(scenario.prompts, scenario.manner)
     known = await survey(scenario.target, endpoint, say, basis_of(scenario.target), models)
-    salt = secrets.randbits(60) if salt is None else salt
-    began_at = datetime.now(UTC)
-    rundir = RunDir.create(options.out, scenario.name, endpoint.redact(scenario.source), began_at)
-    say(f"writing {rundir.path}")
-    info = info_of(scenario, endpoint, known, salt=salt, workers=workers, argv=argv, began_at=began_at)
-    t0_s = time.monotonic()
-    sent = corpus.without_files(scenario) if scenario.fleet.kind == "local" else scenario
-    orders = Orders(sent, endpoint, known.model, known.fields, known.calibration, salt, t0_s, options.save_text)
-    fleet: Any = (
-        LocalFleet(orders, rundir.records_path, workers)
-        if scenario.fleet.kind == "local"
-        else InlineFleet(orders, rundir.records_path, time.monotonic)
-    )
-    scraper = await scraper_of(scenario, endpoint, rundir, t0_s, info, say)
-    samples: Callable[[], list[Sample]] = scraper.read if scraper else list
-    ramping = Ramping(
-        scenario, rundir, fleet, time.monotonic, t0_s, info, samples, watch, salt=salt, repeats=options.repeats
-    )
-    return await _through(ramping, scraper, say)
+    return Reached(scenario, endpoint, known, workers)
 
 
-def info_of(
-    scenario: Scenario,
-    endpoint: Endpoint,
-    known: Survey,
-    *,
-    salt: int,
-    workers: int,
-    argv: Sequence[str],
-    began_at: datetime,
-) -> dict[str, Any]:
+def fleet_of(reached: Reached, rundir: RunDir, *, salt: int, t0_s: float, save_text: bool) -> Any:
+    """What sends a run's load, not started yet."""
+    scenario, known = reached.scenario, reached.known
+    local = scenario.fleet.kind == "local"
+    sent = corpus.without_files(scenario) if local else scenario
+    orders = Orders(sent, reached.endpoint, known.model, known.fields, known.calibration, salt, t0_s, save_text)
+    if local:
+        return LocalFleet(orders, rundir.records_path, reached.workers)
+    return InlineFleet(orders, rundir.records_path, time.monotonic)
+
+
+def info_of(reached: Reached, *, salt: int, argv: Sequence[str], began_at: datetime) -> dict[str, Any]:
     """What run.json says of a run before it begins. Holds no secret."""
+    scenario, endpoint, known = reached.scenario, reached.endpoint, reached.known
     return {
         "name": scenario.name,
         "began_at": began_at.isoformat(timespec="seconds"),
@@ -203,7 +222,7 @@ def info_of(
         "calibration": plain(replace(known.calibration, words=(), ids=())),
         "files": corpus.notes(scenario),
         "models": {name: {"first_ttft_s": a, "second_ttft_s": b} for name, (a, b) in known.models.items()},
-        "workers": workers,
+        "workers": reached.workers,
         "arrivals": scenario.arrivals.kind,
         "host": rundirs.host(),
         "versions": {"python": platform.python_version(), **_versions()},
@@ -262,6 +281,17 @@ def write_report(path: Path, scenario: Scenario | None = None) -> Finished:
     rundir.write("summary.md", summary_markdown(run))
     rundir.write("report.html", build_html(run))
     return Finished(run, exit_code(run, word))
+
+
+def judged(path: Path) -> Run:
+    """The run in ``path``, judged; nothing is written.
+
+    Raises:
+        RunDirError: it is no run.
+    """
+    run, _ = rundirs.read(path)
+    scenario = load(run.scenario_text, str(path / "scenario.toml"), run.info.get("overrides", []), knees=KNEES)
+    return assess(run, scenario)
 
 
 def exit_code(run: Run, word: str) -> int:
