@@ -33,11 +33,13 @@ class Stamps:
         Raises:
             ValueError: it is neither a finite number nor a date and time.
         """
-        number = _number(value)
+        number = None if self._zero_ns is not None else _number(value)  # text once, text always
         if number is not None:
             if self._zero is None:
                 self._zero = number
             return (number - self._zero) / UNITS[self.unit]
+        if self._zero is not None:
+            raise ValueError(f"no number as before: {str(value)[:40]!r}")
         at_ns = self._iso_ns(str(value))
         if self._zero_ns is None:
             self._zero_ns = at_ns

@@ -198,6 +198,8 @@ def _take(
 
 
 def _tokens(value: Any) -> int:
+    if isinstance(value, str) and value.isdecimal() and len(value) < 10:
+        return int(value)
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ValueError(f"{value!r} is no number of tokens")
     number = float(value)
