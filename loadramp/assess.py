@@ -1,12 +1,14 @@
-"""Judges a run: rows, the three numbers, checks. The same functions while it goes on and from its files."""
+"""Judges a run: rows, the three numbers, checks, findings. The same functions while it goes on and from its files."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+from loadramp.advise.cures import with_cures
 from loadramp.judge.checks import run_checks
 from loadramp.judge.curve import fold
+from loadramp.judge.diagnose import diagnose
 from loadramp.judge.knee import estimate
 from loadramp.plan.scenario import Scenario
 from loadramp.record.table import Run, Table
@@ -14,7 +16,10 @@ from loadramp.record.types import ClientSample, Estimate, Row, Sample, Step
 
 
 def assess(run: Run, scenario: Scenario) -> Run:
-    """Judge a run anew from what is on disk: rows, the three numbers, checks. ``run`` is filled in and returned."""
+    """Judge a run anew from what is on disk: rows, the three numbers, checks, and why it gives way.
+
+    ``run`` is filled in and returned.
+    """
     run.rows = []
     done_s = run.table.done_s
     for step in run.steps:
@@ -25,6 +30,8 @@ def assess(run: Run, scenario: Scenario) -> Run:
             run.rows[-1]["ceiling_rps"] = three_numbers(scenario, run.rows)["ceiling"].rate_rps
     run.estimates = three_numbers(scenario, run.rows)
     run.checks = run_checks(run)
+    run.findings = diagnose(run)
+    run.findings = with_cures(run)
     return run
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -15,19 +16,25 @@ UNIQUE_PROMPTS = frozenset({"fixed", "uniform", "lognormal"})
 """Prompt sources that promise a text of its own for every request."""
 
 
+BURST_SHARE = 0.2
+"""Above this share of events that come with the one before, gaps say nothing about the engine."""
+
+
+def burst_share(gap_s: Floats) -> float:
+    """Share of output events less than 0.2 ms after the one before; 0 under 100 gaps."""
+    return float(np.mean(gap_s < 0.0002)) if len(gap_s) >= 100 else 0.0
+
+
 def delivery(run: Run) -> list[Check]:
     """Events that came in bursts, or brought several tokens: gaps are then not the engine's."""
     measured = _measured(run)
     gap_s = measured.gaps().gap_s
     out = []
-    if len(gap_s) >= 100:
-        share = float(np.mean(gap_s < 0.0002))
-        if share > 0.2:
-            message = (
-                f"{share:.0%} of the output events came together with the one before: something on the way buffers"
-            )
-            advice = "turn proxy buffering off (X-Accel-Buffering: no), or trust TTFT and end-to-end times only"
-            out.append(Check("burst_delivery", "warn", message, advice))
+    share = burst_share(gap_s)
+    if share > BURST_SHARE:
+        message = f"{share:.0%} of the output events came together with the one before: something on the way buffers"
+        advice = "turn proxy buffering off (X-Accel-Buffering: no), or trust TTFT and end-to-end times only"
+        out.append(Check("burst_delivery", "warn", message, advice))
     if len(measured.event_tokens):
         tokens = float(measured.event_tokens.mean())
         if tokens > 1.05:
@@ -78,7 +85,8 @@ def token_source(run: Run) -> list[Check]:
 
 def prefix_hits(run: Run) -> list[Check]:
     """Prompts that should be unique and were found in the prefix cache."""
-    if _prompt_kind(run) not in UNIQUE_PROMPTS:
+    prompts = prompts_of(run)
+    if prompts.get("kind", "lognormal") not in UNIQUE_PROMPTS or not prompts.get("unique", True):
         return []
     measured = _measured(run)
     ratios = [row["prefix_hit_ratio"] for row in run.rows if row.get("prefix_hit_ratio") is not None]
@@ -126,14 +134,18 @@ def _ratio(table: Table, got: Floats, asked: Floats) -> float | None:
     return float(got[known].sum() / asked[known].sum()) if len(table) and asked[known].sum() > 0 else None
 
 
-def _prompt_kind(run: Run) -> str:
+def prompts_of(run: Run) -> dict[str, Any]:
+    """The ``[prompts]`` table that was in force: the scenario's with what ``--set`` changed. Kind "": unreadable."""
     try:
         prompts = tomllib.loads(run.scenario_text).get("prompts", {})
     except tomllib.TOMLDecodeError:
-        return ""
-    kind = prompts.get("kind", "lognormal") if isinstance(prompts, dict) else ""
+        return {"kind": ""}
+    told = dict(prompts) if isinstance(prompts, dict) else {}
     for override in run.info.get("overrides") or ():
-        name, _, value = str(override).partition("=")
-        if name.strip() == "prompts.kind":
-            kind = value.strip().strip("\"'")
-    return str(kind)
+        name, equals, value = str(override).partition("=")
+        if equals and name.strip().startswith("prompts."):
+            try:
+                told[name.strip().removeprefix("prompts.")] = tomllib.loads(f"v = {value}")["v"]
+            except tomllib.TOMLDecodeError:
+                told[name.strip().removeprefix("prompts.")] = value.strip().strip("\"'")
+    return told

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from loadramp.judge.answers import ANSWER_CHECKS
 from loadramp.judge.ceiling import climb, failing
+from loadramp.judge.crosscheck import CROSS_CHECKS
 from loadramp.judge.steady import hysteresis
 from loadramp.judge.validity import cpu_ratio, void_reasons
 from loadramp.record.table import Run
@@ -196,6 +197,7 @@ CHECKS: dict[str, Callable[[Run], list[Check]]] = {
     "soak": soak,
     "hysteresis": down,
     "server": server,
+    **CROSS_CHECKS,
     **ANSWER_CHECKS,
 }
 

@@ -170,8 +170,8 @@ def _dead(samples: Sequence[ClientSample], begin_s: float, end_s: float) -> str:
 
 def _not_random(due: Table) -> str:
     """The plan's gaps look exponential and those sent do not, and by more than a trifle."""
-    sent_s = np.sort(due.sent_s[~np.isnan(due.sent_s)])
-    due_s = np.sort(due.due_s)
+    sent = ~np.isnan(due.sent_s)  # where the server took no connection, that is not the client's doing
+    sent_s, due_s = np.sort(due.sent_s[sent]), np.sort(due.due_s[sent])
     if len(sent_s) < 100 or len(due_s) < 100:
         return ""
     sent, planned = np.diff(sent_s), np.diff(due_s)

@@ -10,6 +10,7 @@ from typing import Any
 
 from loadramp.record.table import Run
 from loadramp.record.types import Estimate, Row
+from loadramp.report.diagnosis import diagnosis_document
 from loadramp.report.gates import gates_document
 from loadramp.report.numbers import strict
 from loadramp.report.words import verdict, verdict_sentence
@@ -38,6 +39,7 @@ def verdict_document(run: Run) -> dict[str, Any]:
         {"code": check.code, "level": check.level, "message": check.message, "advice": check.advice, "step": check.step}
         for check in run.checks
     ]
+    document["diagnosis"] = diagnosis_document(run)
     document["gates"] = gates_document(run)
     checked: dict[str, Any] = strict(document)
     return checked

@@ -6,8 +6,8 @@ import re
 
 from loadramp.record.table import Run
 from loadramp.record.types import Estimate
+from loadramp.report import diagnosis, steptable
 from loadramp.report import rows as r
-from loadramp.report import steptable
 from loadramp.report.gates import gate_lines
 from loadramp.report.numbers import NOTHING, sig
 from loadramp.report.redact import redact
@@ -19,8 +19,17 @@ MOST_ROWS = 60
 
 
 def summary_markdown(run: Run) -> str:
-    """Sentence, three numbers, checks, steps and conditions in GitHub's Markdown."""
-    parts = ["# loadramp", *_opening(run), *_numbers(run), *_gates(run), *_checks(run), *_steps(run), *_conditions(run)]
+    """Sentence, three numbers, causes, checks, steps and conditions in GitHub's Markdown."""
+    parts = [
+        "# loadramp",
+        *_opening(run),
+        *_numbers(run),
+        *_gates(run),
+        *_diagnosis(run),
+        *_checks(run),
+        *_steps(run),
+        *_conditions(run),
+    ]
     return "\n".join(parts).rstrip() + "\n"
 
 
@@ -47,6 +56,11 @@ def _numbers(run: Run) -> list[str]:
         status = estimate.status.replace("_", " ")
         lines.append(f"| {title} | {rate} | {between} | {status} | {plain(estimate.reason)} |")
     return lines
+
+
+def _diagnosis(run: Run) -> list[str]:
+    found = [f"- **{plain(what)}** {plain(why)}" for what, why in diagnosis.lines(run)]
+    return ["", "## Why it gives way", "", *found] if found else []
 
 
 def _gates(run: Run) -> list[str]:

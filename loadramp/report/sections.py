@@ -15,6 +15,7 @@ from loadramp.report import steptable, words
 from loadramp.report.classes import classes_section
 from loadramp.report.client import client_section
 from loadramp.report.curves import latency_section
+from loadramp.report.diagnosis import diagnosis_section
 from loadramp.report.gates import gates_section
 from loadramp.report.glossary import GLOSSARY
 from loadramp.report.numbers import NOTHING, count, percent, plural, sig, span, strict
@@ -266,6 +267,7 @@ SECTIONS: list[Callable[[Run], str | None]] = [
     opening,
     numbers_section,
     gates_section,
+    diagnosis_section,
     checks_section,
     latency_section,
     throughput_section,

@@ -7,8 +7,8 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from loadramp.record.table import Run
+from loadramp.report import diagnosis, steptable
 from loadramp.report import rows as r
-from loadramp.report import steptable
 from loadramp.report.gates import gate_lines
 from loadramp.report.sections import checks_by_code
 from loadramp.report.words import headline
@@ -16,15 +16,19 @@ from loadramp.report.words import headline
 STYLES = {"plain": "bold", "warn": "bold yellow", "bad": "bold red"}
 LEVEL_STYLES = {"void": "bold red", "warn": "yellow", "note": "dim"}
 MOST_CHECKS = 12
+MOST_FINDINGS = 4
 
 
 def terminal_table(run: Run) -> Group:
-    """Sentence, steps and checks; fits 80 columns."""
+    """Sentence, steps, causes and checks; fits 80 columns."""
     sentence = Text(" ").join(Text(phrase.text, style=STYLES[phrase.tone]) for phrase in headline(run))
     parts: list[Text | RichTable] = [sentence]
     if run.rows:
         shown = steptable.sheet(run.rows, steptable.short_columns(run.rows))
         parts += [Text(""), _table(shown), *_notes(shown)]
+    causes = diagnosis.lines(run)[:MOST_FINDINGS]
+    parts += [Text("")] if causes else []
+    parts += [Text.assemble(("why ", "bold"), (f"{what}: ", "bold"), why) for what, why in causes]
     if run.gates:
         styles = {"✓": "green", "✗": "bold red", "?": "yellow"}
         parts += [Text(""), *(Text(line, style=styles[line[0]]) for line in gate_lines(run))]

@@ -1,0 +1,107 @@
+"""What to do about a finding: cures in the order in which they are worth trying, and how to see that one helps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from loadramp.advise.remedies import ENGINES, REMEDIES
+from loadramp.record.table import Run
+from loadramp.record.types import Cure, Finding
+
+CURES: dict[str, tuple[str, ...]] = {
+    "client_limited": ("stronger_client",),
+    "hardware_fault": ("logs",),
+    "out_of_memory": ("logs", "quantized_weights", "fp8_kv_cache", "chunked_prefill", "context_cap",
+                      "fewer_sequences", "less_memory"),
+    "server_down": ("logs", "less_memory", "queue_limit"),
+    "admission_failure": ("raise_queue_limit", "replicas"),
+    "errors": ("logs",),
+    "capacity_moved": ("fixed_replicas",),
+    "proxy_buffering": ("unbuffered_proxy",),
+    "kv_eviction": ("quantized_weights", "fp8_kv_cache", "prefix_caching", "context_cap", "fewer_sequences",
+                    "more_kv_memory", "replicas"),
+    "kv_full": ("quantized_weights", "fp8_kv_cache", "prefix_caching", "context_cap", "more_kv_memory", "replicas"),
+    "scheduler_oversubscription": ("more_sequences", "replicas", "queue_limit"),
+    "compute_bound": ("quantized_weights", "prefix_caching", "chunked_prefill", "replicas", "queue_limit"),
+    "engine_stall": ("collectives", "fewer_gpus_each"),
+    "prefill_contention": ("prefix_caching", "chunked_prefill", "disaggregation"),
+    "stream_stall": ("stream_path",),
+    "speculation_weak": ("draft",),
+    "prefix_cache_idle": ("prefix_caching_off",),
+    "prefix_cache_accidental": ("fresh_prompts",),
+}  # fmt: skip
+"""Finding to cures. Where several of them apply they stand in the order of RANK."""
+
+RANK = ("quantized_weights", "fp8_kv_cache", "prefix_caching", "chunked_prefill", "context_cap", "fewer_sequences",
+        "more_sequences", "more_kv_memory", "less_memory", "replicas", "queue_limit")  # fmt: skip
+"""Worth trying in this order: what frees memory and time for good, then limits, then more hardware."""
+
+
+FIGURES = ("longest", "context", "fewer", "more")
+
+
+def with_cures(run: Run) -> list[Finding]:
+    """The run's findings with what to do about each."""
+    engine, figures = engine_of(run), figures_of(run)
+    return [replace(one, cures=cures_of(one.code, engine, figures)) for one in run.findings]
+
+
+def cures_of(code: str, engine: str, figures: Mapping[str, int]) -> tuple[Cure, ...]:
+    """The cures of one kind of finding for one engine (empty: not known).
+
+    Args:
+        code: of the finding.
+        engine: a key of ENGINES.
+        figures: names of FIGURES; the places of those that are missing show N.
+    """
+    out = []
+    for name in CURES.get(code, ()):
+        remedy = REMEDIES[name]
+        change = _filled(remedy.flags.get(engine, ""), figures)
+        out.append(Cure(name, remedy.action, _filled(remedy.when, figures), change, proof(code, change)))
+    return tuple(out)
+
+
+def _filled(text: str, figures: Mapping[str, int]) -> str:
+    """``text`` with its places filled; N where a figure is missing."""
+    for name in FIGURES:
+        text = text.replace(f"{{{name}}}", str(figures.get(name, "N")))
+    return text
+
+
+def proof(code: str, change: str) -> str:
+    """How to see whether a cure has helped."""
+    if code == "client_limited":
+        return "run this ramp again with --set fleet.workers=N; it is a measurement when no step is void"
+    with_ = f"with {change}" if change and not change.startswith(("on ", "a ")) else "with this changed"
+    return f"run this ramp again {with_}, same scenario and seed, and compare: loadramp compare BASE CAND"
+
+
+def engine_of(run: Run) -> str:
+    """Which engine it is, from its metrics page or from what it says of itself; empty when unknown."""
+    metrics, target = run.info.get("metrics"), run.info.get("target")
+    dialect = str(metrics.get("dialect", "")) if isinstance(metrics, Mapping) else ""
+    if dialect in ENGINES:
+        return dialect
+    owner = str(target.get("engine", "")) if isinstance(target, Mapping) else ""
+    owner = owner.lower().replace(".", "").replace("-", "").replace("_", "")
+    names = {"tensorrtllm": "trtllm", "textgenerationinference": "tgi"}
+    return owner if owner in ENGINES else names.get(owner, "")
+
+
+def figures_of(run: Run) -> dict[str, int]:
+    """Figures of this run that flags can be given: its longest request in tokens, a context a tenth above it, and
+    batches a fifth smaller and twice as large as the largest it had."""
+    table = run.table
+    out: dict[str, int] = {}
+    sizes = table.prompt_tokens + table.output_tokens
+    if not np.isnan(sizes).all():
+        longest = int(np.nanmax(sizes))
+        out |= {"longest": longest, "context": -(-longest * 11 // 10 // 256) * 256}
+    running = [row["running_max"] for row in run.rows if row.get("running_max")]
+    if running:
+        out |= {"fewer": max(1, int(0.8 * max(running))), "more": 2 * int(max(running))}
+    return out

@@ -1,0 +1,252 @@
+"""Why does it give way? A judged run in, findings out, the first cause first. Pure.
+
+A rule is a function ``f(case) -> Finding | None`` in RULES. What the client shaped is never laid at the server's door:
+steps that it could not deliver are left out, and where that leaves none, nothing else is said. Rules and thresholds:
+docs/diagnosis.md, docs/method.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from loadramp.judge.answers import BURST_SHARE, UNIQUE_PROMPTS, prompts_of
+from loadramp.judge.attribute import CLIENT, ENGINE, PREFILL, PRIVATE, prompt_tokens
+from loadramp.judge.failures import MOST_RATIO, admission_failure, errors, hardware_fault, out_of_memory, server_down
+from loadramp.judge.moves import capacity_moved
+from loadramp.judge.queueing import (
+    compute_bound,
+    kv_eviction,
+    kv_full,
+    kv_steps,
+    scheduler_oversubscription,
+    stalled_ratio,
+)
+from loadramp.judge.symptoms import Case, StepSeen, case_of, indices, ms
+from loadramp.record.table import Run
+from loadramp.record.types import Confidence, Finding
+
+CLIENT_SHARE = 0.3
+ENGINE_SHARE = 0.3
+ENGINE_GAPS = 20
+MOMENTS = 5
+EXCESS = 0.01
+PREFILL_SHARE = 0.5
+NOTICED_S = 0.050
+"""Readers hardly notice gaps below 20 tokens a second."""
+PREFIX_RATIO = 0.35
+ACCIDENTAL_RATIO = 0.01
+ACCEPT_RATIO = 0.60
+GAPS_TO_CLEAR = 1000
+
+
+def client_limited(case: Case) -> Finding | None:
+    """The client could not deliver a step, or its own loop made the gaps."""
+    steps = case.where(lambda one: one.gaps is not None and one.gaps.share(CLIENT) > CLIENT_SHARE and _matters(one))
+    if not case.void and not steps:
+        return None
+    reasons = dict.fromkeys(str(row["reasons"].get("void", "")).split(";")[0] for row in case.void)
+    evidence = [f"{len(case.void)} of {len(case.run.rows)} steps are void: {reason}" for reason in reasons if reason]
+    evidence += [f"{_share(one, CLIENT)} the client's own loop was late {one.at}" for one in steps]
+    where = (*(int(row["step"]) for row in case.void), *indices(steps))
+    return Finding("client_limited", "certain" if case.void else "likely", tuple(evidence[:4]), where)
+
+
+def proxy_buffering(case: Case) -> Finding | None:
+    """Events come in bursts: something between engine and client holds them back."""
+    steps = case.where(lambda one: one.bursty > BURST_SHARE)
+    if not steps:
+        return None
+    one, lowest = steps[0], case.lowest
+    apart = one.seen.gaps.gap_s[one.seen.gaps.gap_s >= 0.0002]
+    evidence = [f"{one.bursty:.0%} of the output events {one.at} came together with the one before"]
+    if len(apart):
+        evidence.append(f"the bursts are {ms(float(sorted(apart)[len(apart) // 2]))} apart")
+    if one.row["server_itl_mean_s"]:
+        evidence.append(f"the server itself put {ms(one.row['server_itl_mean_s'])} between outputs")
+    if one is not lowest:
+        evidence.append("only under load: the API process may be too busy to write each event by itself")
+    return Finding("proxy_buffering", "likely" if one is lowest else "possible", tuple(evidence), indices(steps))
+
+
+def engine_stall(case: Case) -> Finding | None:
+    """All streams freeze together, with no prefill to explain it; credible where the lowest load has it too."""
+    steps = case.where(lambda one: _stalls(one, ENGINE, ENGINE_SHARE))
+    if not steps:
+        return None
+    one, low = steps[0], steps[0] is case.lowest
+    gaps = one.gaps
+    assert gaps is not None
+    evidence = [
+        f"{_share(one, ENGINE)} all streams stood still together {one.at}: {gaps.count(ENGINE)} gaps at "
+        f"{gaps.moments(ENGINE)} moments, p99 ITL {ms(gaps.p99_s)} against a median of {ms(gaps.median_s)}"
+    ]
+    evidence.append("at the lowest load already, so it is not a matter of load" if low else
+                    "not at the lowest load, where a stall of the machine would show too")  # fmt: skip
+    sure: Confidence = "possible"
+    if low:
+        sure = "certain" if gaps.share(ENGINE) > 0.8 and len(steps) > 1 else "likely"
+    return Finding("engine_stall", sure, tuple(evidence), indices(steps))
+
+
+def prefill_contention(case: Case) -> Finding | None:
+    """Tokens wait while prompts are computed: ITL spikes follow the arrival of prompts rather than the load.
+
+    Overloaded steps are left out: there a whole queue of prompts is computed whenever room comes free.
+    """
+    over = {one.index for one in case.over}
+    steps = case.where(
+        lambda one: one.index not in over and _stalls(one, PREFILL, PREFILL_SHARE) and _spread(one) > 3.0
+    )
+    if not steps:
+        return None
+    limit_s = case.run.info.get("slo", {}).get("itl_s") if isinstance(case.run.info.get("slo"), dict) else None
+    noticed = [one for one in steps if _p99_s(one) > (limit_s or NOTICED_S)]
+    knee = case.run.estimates.get("p99_itl_knee")
+    one = noticed[0] if noticed else steps[-1]
+    gaps, mixing = one.gaps, one.mixing()
+    assert gaps is not None
+    evidence = [
+        f"p99 ITL {ms(gaps.p99_s)} {one.at}, {_spread(one):.3g} times the median",
+        f"{_share(one, PREFILL)} prompts of other requests were computed",
+        f"a gap is {_times(mixing.lift)} as likely to be long when another request's first token falls into it; rank "
+        f"correlation of gap and prompt length {mixing.dose:.2f}",
+    ]
+    longest = float(prompt_tokens(one.seen.due).max(initial=0.0))
+    if longest:
+        evidence.append(f"longest prompt {one.at}: {longest:.0f} tokens")
+    likely = bool(noticed) or (knee is not None and knee.cause == "prefill_mixing")
+    return Finding("prefill_contention", "likely" if likely else "possible", tuple(evidence), indices(steps))
+
+
+def stream_stall(case: Case) -> Finding | None:
+    """Single streams freeze at any load: a network, a proxy, or one replica among several; not the KV cache."""
+    kv = {one.index for one in kv_steps(case)}
+    steps = case.where(lambda one: one.index not in kv and stalled_ratio(one) > 0.02 and _moments(one) >= MOMENTS)
+    if not steps:
+        return None
+    gaps = steps[0].gaps
+    assert gaps is not None
+    evidence = (
+        f"{stalled_ratio(steps[0]):.1%} of the requests {steps[0].at} froze while the other streams went on "
+        f"({gaps.count(PRIVATE)} gaps)",
+        "the server counted no preemptions" if steps[0].row["preemptions"] == 0 else
+        "without regard to load, as a full KV cache would not",
+    )  # fmt: skip
+    return Finding("stream_stall", "likely", evidence, indices(steps))
+
+
+def speculation_weak(case: Case) -> Finding | None:
+    """Less than 60 % of the proposed tokens are accepted: the draft costs more than it brings."""
+    steps = case.where(lambda one: one.row["spec_accept_ratio"] is not None)
+    steps = [one for one in steps if one.row["spec_accept_ratio"] < ACCEPT_RATIO]
+    if not steps:
+        return None
+    worst = min(steps, key=lambda one: one.row["spec_accept_ratio"])
+    words = (
+        f"{worst.row['spec_accept_ratio']:.0%} of the proposed tokens were accepted {worst.at}, as the server counts"
+    )
+    return Finding("speculation_weak", "certain", (words,), indices(steps))
+
+
+def prefix_cache(case: Case) -> Finding | None:
+    """Prefixes that hardly repeat, or prompts meant to be new that were in the cache already."""
+    steps = case.where(lambda one: one.row["prefix_hit_ratio"] is not None)
+    if not steps:
+        return None
+    best = max(steps, key=lambda one: one.row["prefix_hit_ratio"])
+    most = best.row["prefix_hit_ratio"]
+    prompts = prompts_of(case.run)
+    if prompts.get("kind", "lognormal") in UNIQUE_PROMPTS and prompts.get("unique", True):
+        if most < ACCIDENTAL_RATIO:
+            return None
+        words = f"{most:.1%} of the prompt tokens {best.at} were found in the prefix cache, though every prompt is new"
+        return Finding("prefix_cache_accidental", "certain", (words,), indices(steps))
+    if most >= PREFIX_RATIO:
+        return None
+    words = f"at most {most:.0%} of the prompt tokens were found in the prefix cache ({best.at})"
+    return Finding("prefix_cache_idle", "certain", (words,), indices(steps))
+
+
+RULES: tuple[Callable[[Case], Finding | None], ...] = (
+    client_limited,
+    hardware_fault,
+    out_of_memory,
+    server_down,
+    admission_failure,
+    errors,
+    capacity_moved,
+    proxy_buffering,
+    kv_eviction,
+    kv_full,
+    scheduler_oversubscription,
+    compute_bound,
+    engine_stall,
+    prefill_contention,
+    stream_stall,
+    speculation_weak,
+    prefix_cache,
+)
+"""In the order in which findings are told: what voids others before them, what ends a ramp before what slows it."""
+
+
+def diagnose(run: Run) -> list[Finding]:
+    """Findings of a judged run (rows, estimates and checks filled in); without cures, which are ``advise``'s.
+
+    Those that are merely possible come last. Where the client left no step to judge by, only that is said.
+    """
+    case = case_of(run)
+    if not case.steps:
+        alone = client_limited(case)
+        return [alone] if alone else []
+    found = [finding for rule in RULES if (finding := rule(case))]
+    sure = [one for one in found if one.confidence != "possible"]
+    clear = [] if sure else [fine for fine in [healthy(case)] if fine]
+    return [*sure, *clear, *(one for one in found if one.confidence == "possible")]
+
+
+def healthy(case: Case) -> Finding | None:
+    """Nothing gave way at any load that was offered; None when a step was overloaded or failed after all."""
+    if case.over or any((one.row["error_ratio"] or 0.0) > MOST_RATIO for one in case.steps):
+        return None
+    gaps = sum(len(one.seen.gaps.gap_s) for one in case.steps)
+    top = max(case.climb or case.steps, key=lambda one: one.load)
+    evidence = [f"every step up to {top.load:.3g} {'users' if top.row['users'] else 'req/s'} kept up, none failed"]
+    if top.gaps is not None:
+        evidence.append(f"{top.gaps.excess_ratio:.1%} of the streaming time {top.at} was lost in long gaps")
+    used, preempted = top.row["kv_used_ratio_max"], top.row["preemptions"] or 0.0
+    if used is not None:
+        evidence.append(f"KV cache at most {used:.0%} full, {preempted:.0f} preemptions")
+    return Finding("healthy", "likely" if gaps >= GAPS_TO_CLEAR else "possible", tuple(evidence), indices(case.steps))
+
+
+def _matters(one: StepSeen) -> bool:
+    return one.gaps is not None and one.gaps.excess_ratio > EXCESS
+
+
+def _stalls(one: StepSeen, cause: int, share: float) -> bool:
+    """The cause has this share of the time lost in long gaps, at several moments, and it is time worth speaking of."""
+    gaps = one.gaps
+    if gaps is None or gaps.share(cause) <= share or gaps.count(cause) < ENGINE_GAPS or gaps.moments(cause) < MOMENTS:
+        return False
+    return gaps.share(CLIENT) <= CLIENT_SHARE and gaps.share(cause) * gaps.excess_ratio > EXCESS
+
+
+def _moments(one: StepSeen) -> int:
+    return one.gaps.moments(PRIVATE) if one.gaps is not None else 0
+
+
+def _spread(one: StepSeen) -> float:
+    return one.gaps.p99_s / one.gaps.median_s if one.gaps is not None and one.gaps.median_s > 0.0 else 0.0
+
+
+def _p99_s(one: StepSeen) -> float:
+    return one.gaps.p99_s if one.gaps is not None else 0.0
+
+
+def _share(one: StepSeen, cause: int) -> str:
+    assert one.gaps is not None
+    return f"{one.gaps.share(cause):.0%} of the time lost in long gaps was lost while"
+
+
+def _times(lift: float) -> str:
+    return "more than 1,000 times" if lift > 1000.0 else f"{lift:.3g} times"

@@ -1,0 +1,194 @@
+"""Rules about requests that failed: refused at the door, a server that died, out of memory, broken hardware.
+
+What a server says is sorted by words that engines use; the text itself is never repeated.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from loadramp.judge import server
+from loadramp.judge.signals import in_flight_at
+from loadramp.judge.symptoms import Case, StepSeen, indices
+from loadramp.record.table import Table
+from loadramp.record.types import Confidence, Finding, Sample
+
+SAID: dict[str, tuple[str, ...]] = {
+    "memory": ("out of memory", "outofmemory", "out-of-memory", "failed to allocate", "cannot allocate memory",
+               "cublas_status_alloc_failed", "oom"),
+    "hardware": ("nccl", "uncorrectable ecc", "illegal memory access", "device-side assert", "unspecified launch",
+                 "xid", "cuda error", "hip error", "nvlink"),
+    "dead": ("enginecore", "enginedead", "engine is dead", "engine has died", "engine process", "background loop",
+             "scheduler died", "no healthy upstream", "bad gateway", "connection refused by upstream"),
+    "full": ("too many requests", "overloaded", "currently busy", "queue is full", "queue full", "max_queue",
+             "maximum number of queued", "rate limit", "cannot accept", "try again later", "no available slot",
+             "temporarily unavailable", "at capacity"),
+}  # fmt: skip
+"""Class of failure to words that servers say; the first class that matches counts."""
+WORDS = {"memory": "out of memory", "hardware": "GPU or interconnect error", "dead": "engine dead",
+         "full": "refused as too busy", "broken": "connection broken or refused", "late": "timed out"}  # fmt: skip
+_KINDS = {"http_429": "full", "connect": "broken", "reset": "broken", "truncated": "broken",
+          "timeout_first": "late", "timeout_idle": "late", "timeout_total": "late"}  # fmt: skip
+MOST_RATIO = 0.01
+LEAST_BROKEN = 5
+
+
+def classes(table: Table) -> Counter[str]:
+    """Failed requests by class; what fits none keeps its error kind. Those the client gave up are not counted."""
+    failed = table.select(table.failed)
+    told = zip(failed.error.tolist(), failed.error_detail.tolist(), failed.http_status.tolist(), strict=True)
+    counted = Counter(told)
+    out: Counter[str] = Counter()
+    for (kind, detail, status), n in counted.items():
+        if kind != "client":
+            out[_class(kind or "incomplete", detail.lower(), status)] += n
+    return out
+
+
+def _class(kind: str, detail: str, status: float) -> str:
+    for name, words in SAID.items():
+        if any(_holds(detail, word) for word in words):
+            return name
+    if kind == "http_5xx":
+        return "dead" if status == 502 else "full" if status == 503 else kind
+    return _KINDS.get(kind, kind)
+
+
+def _holds(detail: str, word: str) -> bool:
+    """``word`` stands in ``detail``; short ones only as a word of their own (a room is no oom)."""
+    return word in detail if len(word) > 4 else word in detail.replace(":", " ").replace("(", " ").split()
+
+
+def server_down(case: Case) -> Finding | None:
+    """The server or its engine went away: a restart seen in its counters, its own words, or broken connections."""
+    found = _all_classes(case)
+    again = _restarted(case.run.samples)
+    steps = case.where(lambda one: one.row["server_restarted"] or _own(one)["dead"] > 0 or _ratio(one, "broken") > 0.03)
+    broke = found["broken"] >= LEAST_BROKEN and any(_ratio(one, "broken") > 0.03 for one in case.steps)
+    before = any(one.row["ok"] for one in case.steps)
+    if found["memory"] or not before or not (again or found["dead"] or broke):
+        return None
+    evidence = _died(case, steps)
+    if again:
+        evidence.append("its counters began again at zero: the server process started anew")
+    elif case.run.samples and not case.run.samples[-1].values and any(s.values for s in case.run.samples):
+        evidence.append("its metrics page did not answer any more at the end")
+    sure: Confidence = "certain" if again or found["dead"] else "likely"
+    return Finding("server_down", sure, tuple(evidence), indices(steps))
+
+
+def out_of_memory(case: Case) -> Finding | None:
+    """The server says that memory ran out."""
+    found = _all_classes(case)
+    if not found["memory"]:
+        return None
+    steps = case.where(lambda one: _own(one)["memory"] > 0)
+    evidence = [f"{found['memory']} requests ended with words of the server about memory that ran out"]
+    return Finding("out_of_memory", "certain", tuple(evidence + _died(case, steps)), indices(steps))
+
+
+def hardware_fault(case: Case) -> Finding | None:
+    """An Xid error of a GPU (certain when it appeared during the run), or the engine's words about CUDA or NCCL."""
+    seen = [s.values["gpu_xid_errors"] for s in case.run.samples if "gpu_xid_errors" in s.values]
+    codes = {round(code) for code in seen if code}
+    found = _all_classes(case)
+    if not codes and not found["hardware"]:
+        return None
+    evidence = []
+    if codes:
+        fresh = seen[0] not in codes or len(codes) > 1
+        when = "during the run" if fresh else "before the run began, and not cleared since"
+        evidence.append(f"Xid {', '.join(map(str, sorted(codes)))} reported by the GPU driver {when}")
+    if found["hardware"]:
+        evidence.append(f"{found['hardware']} requests ended with the server's words about CUDA, NCCL or the GPU")
+    steps = case.where(lambda one: _own(one)["hardware"] > 0)
+    fresh_code = bool(codes) and seen[0] not in codes
+    sure: Confidence = "certain" if fresh_code else "likely" if found["hardware"] else "possible"
+    return Finding("hardware_fault", sure, tuple(evidence), indices(steps))
+
+
+def admission_failure(case: Case) -> Finding | None:
+    """More than 1 % of a step's requests were refused as too busy."""
+    steps = case.where(lambda one: refused(one) > MOST_RATIO * one.row["requests"])
+    if not steps:
+        return None
+    worst = max(steps, key=lambda one: refused(one) / one.row["requests"])
+    share, lowest = refused(worst) / worst.row["requests"], case.lowest
+    evidence = [
+        f"{refused(worst)} of {worst.row['requests']} requests {worst.at} were refused ({share:.1%}), with at most "
+        f"{worst.row['in_flight_max']:.0f} in flight"
+    ]
+    if lowest is not None and refused(lowest) > 0.5 * share * lowest.row["requests"]:
+        evidence.append(f"as many {lowest.at}, the lowest load: a quota rather than a lack of room")
+    rejected = max((one.row["requests_rejected"] or 0.0 for one in steps), default=0.0)
+    if rejected:
+        evidence.append(f"the server itself counted {rejected:.0f} rejections")
+    return Finding("admission_failure", "certain", tuple(evidence), indices(steps))
+
+
+def refused(one: StepSeen) -> int:
+    """Requests refused as too busy: by the server's words or, where these are unknown, by its own count."""
+    known = _own(one)
+    unexplained = sum(n for name, n in known.items() if name not in WORDS)
+    return known["full"] or min(unexplained, round(one.row["requests_rejected"] or 0.0))
+
+
+def errors(case: Case) -> Finding | None:
+    """More than 1 % failures that no other rule explains; time-outs of an overloaded step are its queue's."""
+
+    def own(one: StepSeen) -> Counter[str]:
+        explained = ("memory", "hardware", "dead", "full", "broken", *(("late",) if one.row["saturated"] else ()))
+        return Counter({name: n for name, n in _own(one).items() if name not in explained})
+
+    steps = case.where(lambda one: sum(own(one).values()) - refused(one) > MOST_RATIO * one.row["requests"])
+    if not steps:
+        return None
+    evidence = [
+        f"{sum(own(one).values())} of {one.row['requests']} requests failed {one.at} ({_list(own(one))})"
+        for one in steps
+    ]
+    return Finding("errors", "certain", tuple(evidence[:4]), indices(steps))
+
+
+def _own(one: StepSeen) -> Counter[str]:
+    return classes(one.seen.due)
+
+
+def _ratio(one: StepSeen, *names: str) -> float:
+    return sum(_own(one)[name] for name in names) / max(int(one.row["requests"]), 1)
+
+
+def _all_classes(case: Case) -> Counter[str]:
+    """Failures of the whole run from the first measured window on, the drain and the tail included."""
+    rows = [one.row for one in case.steps]
+    if not rows:
+        return Counter()
+    return classes(case.run.table.select(case.run.table.due_s >= min(row["window_begin_s"] for row in rows)))
+
+
+def _died(case: Case, steps: Iterable[StepSeen]) -> list[str]:
+    """How many failed of what, and how much was in flight when it began."""
+    table = case.run.table
+    out = [f"{one.at}: {_list(_own(one))}, of {one.row['requests']} requests" for one in list(steps)[:2]]
+    broken = table.select(table.failed)
+    ends = np.sort(broken.stream_end_s[~np.isnan(broken.stream_end_s)])
+    if len(ends):
+        flight = float(in_flight_at(table, ends[:1] - 0.05)[0])
+        before = max((float(one.row["in_flight_max"]) for one in case.steps if one.row["window_end_s"] < ends[0]),
+                     default=0.0)  # fmt: skip
+        most = ", more than ever before in this run" if flight > before else ""
+        out.append(f"{flight:.0f} requests were in flight when the first of them failed{most}")
+    return out
+
+
+def _restarted(samples: Iterable[Sample]) -> bool:
+    told = [s for s in samples if s.values]
+    return bool(told) and server.deltas(told, told[0].t_s, told[-1].t_s).restarted
+
+
+def _list(counted: Mapping[str, int]) -> str:
+    ranked = sorted(counted.items(), key=lambda item: -item[1])
+    return ", ".join(f"{n} {WORDS.get(name, name.replace('_', ' '))}" for name, n in ranked) or "nothing failed"
