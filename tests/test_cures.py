@@ -14,12 +14,15 @@ from loadramp.record.table import Table
 from loadramp.record.types import Finding
 from loadramp.report.diagnosis import TITLES
 
-FLAGS = Path(__file__).parent / "data" / "flags"
+DATA = Path(__file__).parent / "data"
+FLAGS = {engine: DATA / "cure_flags" / f"{engine}.txt" for engine in ENGINES} | {
+    "vllm": DATA / "flags" / "vllm-0.32.txt"
+}
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_every_flag_of_a_cure_is_one_the_engine_has(engine: str) -> None:
-    known = set((FLAGS / f"{engine}.txt").read_text().splitlines())
+    known = set(FLAGS[engine].read_text().splitlines())
     used = {
         flag
         for remedy in REMEDIES.values()
