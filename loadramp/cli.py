@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from loadramp import __version__, nightcli
+from loadramp import __version__, campaigncli, nightcli
 from loadramp.options import (
     EPILOG,
     command,
@@ -169,6 +169,7 @@ def _commands() -> list[click.Command]:
         command(simulate, *_simulate_options()),
         command(demo, out, *output_options()),
         *nightcli.commands(),
+        *campaigncli.commands(),
     ]
 
 

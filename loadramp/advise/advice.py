@@ -1,0 +1,156 @@
+"""All advice together: memory envelope, flags, size. Pure. What cannot be said is left out; ``notes`` say why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from loadramp.advise.asked import Asked, TrafficFacts
+from loadramp.advise.demand import Demand, Rate, given
+from loadramp.advise.flags import ENGINES, Flag, Plan, context_of, plan_of
+from loadramp.advise.gpus import gpu_of
+from loadramp.advise.memory import Envelope, smallest_group
+from loadramp.advise.model import Model, model_of
+from loadramp.advise.sizing import Choice, Load, load_of, size_of
+from loadramp.registry import ScenarioError
+
+
+@dataclass(slots=True, frozen=True)
+class Measured:
+    """One run that was read, and its name."""
+
+    name: str
+    demand: Demand
+
+
+@dataclass(slots=True, frozen=True)
+class Advice:
+    """``envelope`` and what follows from it are None where model or GPU are not known."""
+
+    measured: Sequence[Measured]
+    demand: Demand
+    envelope: Envelope | None = None
+    refused: Sequence[tuple[int, str]] = ()
+    """Smaller groups of GPUs, and why they will not do."""
+    plan: Plan | None = None
+    flags: Mapping[str, list[Flag]] | None = None
+    load: Load | None = None
+    choices: Sequence[Choice] = ()
+    notes: Sequence[str] = ()
+
+
+def advise(asked: Asked, measured: Sequence[Measured], config: Mapping[str, Any] | None = None) -> Advice:
+    """Advice from runs, numbers given, or both.
+
+    Args:
+        asked: what was said.
+        measured: runs; the first one's lengths and reuse make the flags, all of them are sized.
+        config: the model's config.json.
+
+    Raises:
+        ScenarioError: it cannot be, or there is nothing to advise on.
+    """
+    demand = _overruled(measured[0].demand if measured else _alone(asked.traffic), asked.traffic, bool(measured))
+    notes: list[str] = []
+    envelope = refused = plan = flags = None
+    if _has_model(asked) or asked.gpu.gpu or asked.gpu.gpu_memory_gb:
+        model = _model(asked, config)
+        gpu = gpu_of(asked.gpu.gpu, asked.gpu.gpu_memory_gb) if asked.gpu.gpu or asked.gpu.gpu_memory_gb else None
+        if gpu is None:
+            raise ScenarioError("a model needs a GPU to be fitted to: --gpu NAME, or --gpu-memory-gb N")
+        notes += model.notes
+        envelope, refused, plan = _fit(asked, model, gpu, demand, notes)
+        wanted = ENGINES if asked.engine.engine == "both" else {asked.engine.engine: ENGINES[asked.engine.engine]}
+        flags = {name: make(plan, demand) for name, (_, make) in wanted.items()} if plan else None
+    load = _load(asked)
+    choices = _choices(asked, measured, demand, load, envelope) if load else []
+    if load is None and envelope is None:
+        raise ScenarioError(
+            "nothing to advise on: give --gpu and a model (--model-config FILE, or --parameters, --layers, --kv-heads, "
+            "--head-dim), or a load to size for (--peak-rps)"
+        )
+    return Advice(measured, demand, envelope, refused or (), plan, flags, load, choices, notes)
+
+
+def _fit(
+    asked: Asked, model: Model, gpu: Any, demand: Demand, notes: list[str]
+) -> tuple[Envelope, Sequence[tuple[int, str]], Plan | None]:
+    context = context_of(demand, model.max_context)
+    tokens = context[0] if context else min(model.max_context or 4096, 4096)
+    one = Envelope(model, gpu, 1, asked.engine.utilization, asked.engine.reserve, asked.engine.kv_dtype)
+    refused: Sequence[tuple[int, str]] = ()
+    if asked.engine.tensor_parallel is not None:
+        envelope = replace(one, gpus=asked.engine.tensor_parallel)
+    else:
+        envelope, refused = smallest_group(one, tokens, round(demand.in_flight or 1), asked.gpu.max_gpus)
+    if envelope.sequences(tokens) < 1:
+        short = "the weights do not fit" if envelope.kv_bytes <= 0 else f"no room for one sequence of {tokens:,} tokens"
+        raise ScenarioError(f"{envelope.gpus} x {gpu.name}: {short}; more GPUs, larger ones, or smaller weights")
+    if context is None:
+        notes.append("no lengths are known, so no flags: give a RUN, or --input-tokens and --output-tokens")
+        return envelope, refused, None
+    return envelope, refused, plan_of(envelope, demand, context)
+
+
+def _has_model(asked: Asked) -> bool:
+    facts = asked.model
+    return bool(facts.model_config or facts.parameters or facts.layers or facts.kv_heads or facts.head_dim)
+
+
+def _model(asked: Asked, config: Mapping[str, Any] | None) -> Model:
+    facts = asked.model
+    named = {"parameters": facts.parameters, "layers": facts.layers, "heads": facts.heads, "kv_heads": facts.kv_heads,
+             "head_dim": facts.head_dim, "weights": facts.weights, "name": facts.model or None}  # fmt: skip
+    return model_of({key: value for key, value in named.items() if value is not None}, config)
+
+
+def _load(asked: Asked) -> Load | None:
+    told = asked.load
+    return load_of(told.peak_rps, told.mean_rps, told.peak_multiplier, told.headroom, told.spare)
+
+
+def _alone(traffic: TrafficFacts) -> Demand:
+    return given(traffic.input_tokens, traffic.output_tokens, traffic.context_tokens, traffic.prefix_reuse,
+                 traffic.concurrency, traffic.replica_rps)  # fmt: skip
+
+
+def _overruled(demand: Demand, traffic: TrafficFacts, has_run: bool) -> Demand:
+    """A run's demand with what was said on top."""
+    if not has_run:
+        return demand
+    said: dict[str, Any] = {
+        "input_tokens": traffic.input_tokens, "output_tokens": traffic.output_tokens,
+        "context_p95": traffic.context_tokens, "context_max": traffic.context_tokens,
+        "reuse_ratio": traffic.prefix_reuse, "in_flight": traffic.concurrency,
+        "rate": Rate(traffic.replica_rps, traffic.replica_rps, "given") if traffic.replica_rps else None,
+    }  # fmt: skip
+    if traffic.context_tokens is not None:
+        said["requests"] = 0
+    changed = {key: value for key, value in said.items() if value is not None}
+    return replace(demand, **changed)
+
+
+def _choices(
+    asked: Asked, measured: Sequence[Measured], demand: Demand, load: Load, envelope: Envelope | None
+) -> list[Choice]:
+    """One size for each run, or one for numbers given."""
+    demands = [(one.name, one.demand) for one in measured] or [("given", demand)]
+    if len(demands) == 1:
+        demands = [(demands[0][0], demand)]
+    gpus, prices = (_each(values, len(demands), what) for values, what in
+                    ((asked.load.gpus, "--gpus"), (asked.load.price, "--price")))  # fmt: skip
+    out = []
+    for i, (name, one) in enumerate(demands):
+        each = gpus[i] if gpus else (envelope.gpus if envelope and len(demands) == 1 else 1)
+        try:
+            out.append(Choice(name, size_of(one, load, int(each), prices[i] if prices else None)))
+        except ScenarioError as error:
+            raise ScenarioError(f"{name}: {error}") from None
+    return out
+
+
+def _each(values: Sequence[float], n: int, what: str) -> Sequence[float]:
+    if len(values) not in {0, 1, n}:
+        raise ScenarioError(f"{what}: give it once, or once for each of the {n} runs; got {len(values)}")
+    return list(values) * n if len(values) == 1 else list(values)

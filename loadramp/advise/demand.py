@@ -1,0 +1,207 @@
+"""What traffic asks of a replica: lengths, reuse, requests at once, and the rate it was shown to take. From a judged
+run, or from numbers given. Rule: what a run did not show is None, and says so.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from loadramp.record.table import Floats, Run
+from loadramp.record.types import Estimate, Row
+from loadramp.registry import ScenarioError
+
+MADE_UP = frozenset({"fixed", "uniform", "lognormal"})
+"""Prompt sources whose texts never repeat: their reuse says nothing about real traffic."""
+
+
+@dataclass(slots=True, frozen=True)
+class Rate:
+    """Requests a second that one replica takes: the interval, and what it rests on."""
+
+    low_rps: float
+    high_rps: float
+    basis: str
+
+
+@dataclass(slots=True, frozen=True)
+class Demand:
+    """What one replica was asked, and what it took."""
+
+    input_tokens: float | None = None
+    """Mean a request."""
+    output_tokens: float | None = None
+    context_p95: int | None = None
+    """95 of 100 requests have at most so many tokens, input and output together."""
+    context_max: int | None = None
+    beyond_p95: int = 0
+    requests: int = 0
+    reuse_ratio: float | None = None
+    """Share of the prompt tokens that were found in the prefix cache."""
+    reuse_reason: str = ""
+    in_flight: float | None = None
+    """Requests at once at the rate that was sustained."""
+    slo_running: int | None = None
+    """The largest batch within the ITL limit, where a larger one broke it."""
+    rate: Rate | None = None
+    rate_reason: str = ""
+    ttft_s: float | None = None
+    """The service level's limit of time to first token."""
+    findings: tuple[str, ...] = field(default_factory=tuple)
+    """Codes of what the diagnosis found."""
+
+
+def demand_of(run: Run) -> Demand:
+    """Read a judged run (rows, estimates and findings are there)."""
+    table = run.table.select(run.table.ok)
+    given = np.where(np.isnan(table.prompt_tokens), table.asked_input_tokens, table.prompt_tokens)
+    made = np.where(np.isnan(table.output_tokens), table.asked_output_tokens, table.output_tokens)
+    both = given + made
+    known = both[~np.isnan(both)]
+    p95 = int(np.ceil(np.quantile(known, 0.95))) if len(known) else None
+    reuse, why = reuse_of(run)
+    rate, no_rate = rate_of(run)
+    limits = run.info.get("slo") or {}
+    return Demand(
+        input_tokens=_mean(given),
+        output_tokens=_mean(made),
+        context_p95=p95,
+        context_max=int(known.max()) if len(known) else None,
+        beyond_p95=int(np.count_nonzero(known > p95)) if p95 else 0,
+        requests=len(known),
+        reuse_ratio=reuse,
+        reuse_reason=why,
+        in_flight=_in_flight(run),
+        slo_running=_slo_running(run.rows, limits.get("itl_s")),
+        rate=rate,
+        rate_reason=no_rate,
+        ttft_s=limits.get("ttft_s"),
+        findings=tuple(finding.code for finding in run.findings),
+    )
+
+
+def rate_of(run: Run) -> tuple[Rate | None, str]:
+    """What a replica takes: of the ceiling, the soak and the service level the one that gives way first.
+
+    The low end is the lowest of the three; the high end is that of the interval of the rate that binds.
+    """
+    ceiling, slo = run.estimates.get("ceiling"), run.estimates.get("slo_capacity")
+    found: list[tuple[float, float, str]] = []
+    if ceiling is not None and ceiling.rate_rps is not None and ceiling.status in {"found", "not_found_up_to"}:
+        low, high = _limits(ceiling)
+        found.append((low, high, "ceiling" if ceiling.status == "found" else "highest rate offered"))
+        if ceiling.sustained_rps is not None:
+            found.append((ceiling.sustained_rps, high, "sustained in the soak"))
+    wanted = bool((run.info.get("slo") or {}).keys() & {"ttft_s", "itl_s", "tpot_s", "e2e_s"}) and slo is not None
+    if wanted and slo is not None and slo.status == "below_range":
+        return None, "the service level was missed at the lowest rate: there is nothing to size"
+    if wanted and slo is not None and slo.rate_rps is not None and slo.status in {"found", "not_found_up_to"}:
+        low, high = _limits(slo)
+        found.append((low, high, "service level"))
+    if not found:
+        reason = ceiling.reason if ceiling is not None else "no estimate"
+        return None, f"this run gives no rate to size by ({reason})"
+    low, high, basis = min(found)
+    return Rate(low, max(low, min(high, *(one[1] for one in found))), basis), ""
+
+
+def reuse_of(run: Run) -> tuple[float | None, str]:
+    """Share of prompt tokens found in the prefix cache, where the prompts were such that it means something."""
+    if not run.scenario_text.strip():
+        return None, "the scenario is not known"
+    try:
+        prompts = tomllib.loads(run.scenario_text).get("prompts", {})
+    except tomllib.TOMLDecodeError:
+        prompts = {}
+    kind = str(prompts.get("kind", "lognormal"))
+    if kind in MADE_UP and prompts.get("unique", True):
+        return None, f"prompts of kind {kind!r} are made up and never repeat: measure with prompts like the real ones"
+    table = run.table.select(run.table.ok)
+    counted = ~np.isnan(table.cached_tokens) & ~np.isnan(table.prompt_tokens)
+    total = float(table.prompt_tokens[counted].sum())
+    if total > 0.0:
+        return float(table.cached_tokens[counted].sum()) / total, ""
+    shown = [float(row["prefix_hit_ratio"]) for row in run.rows if row.get("prefix_hit_ratio") is not None]
+    if not shown:
+        return None, "the server shows no prefix cache hits"
+    return float(np.median(shown)), ""
+
+
+def given(
+    input_tokens: float | None,
+    output_tokens: float | None,
+    context_tokens: int | None,
+    reuse_ratio: float | None,
+    concurrency: float | None,
+    rate_rps: float | None,
+) -> Demand:
+    """Demand from numbers alone, without a run."""
+    for what, value in (("input tokens", input_tokens), ("output tokens", output_tokens), ("rate", rate_rps)):
+        if value is not None and value <= 0:
+            raise ScenarioError(f"{what}: must be above 0; got {value:g}")
+    if reuse_ratio is not None and not 0.0 <= reuse_ratio <= 1.0:
+        raise ScenarioError(f"prefix reuse: a share from 0 to 1; got {reuse_ratio:g}")
+    if context_tokens is None and input_tokens is not None and output_tokens is not None:
+        context_tokens = int(np.ceil(input_tokens + output_tokens))
+    return Demand(
+        input_tokens, output_tokens, context_tokens, context_tokens, reuse_ratio=reuse_ratio,
+        reuse_reason="" if reuse_ratio is not None else "no prefix reuse was given (--prefix-reuse, or a RUN)",
+        in_flight=concurrency, rate=None if rate_rps is None else Rate(rate_rps, rate_rps, "given"),
+        rate_reason="" if rate_rps else "no rate was measured or given (a RUN, or --replica-rps)",
+    )  # fmt: skip
+
+
+def comparable(runs: Sequence[Run]) -> list[str]:
+    """Why figures of these runs may not be compared: other prompts, or another service level. Empty: they may."""
+    out = []
+    for table in ("prompts", "slo"):
+        first = _table(runs[0], table)
+        if any(_table(run, table) != first for run in runs[1:]):
+            out.append(
+                f"[{table}] differs: capacities are of different {'traffic' if table == 'prompts' else 'promises'}"
+            )
+    return out
+
+
+def _table(run: Run, name: str) -> object:
+    told = [one for one in run.info.get("overrides", []) if str(one).startswith(f"{name}.")]
+    try:
+        return tomllib.loads(run.scenario_text).get(name, {}), sorted(told)
+    except tomllib.TOMLDecodeError:
+        return run.scenario_text, sorted(told)
+
+
+def _limits(estimate: Estimate) -> tuple[float, float]:
+    rate = float(estimate.rate_rps or 0.0)
+    low = rate if estimate.low_rps is None else estimate.low_rps
+    return low, max(low, rate if estimate.high_rps is None else estimate.high_rps)
+
+
+def _in_flight(run: Run) -> float | None:
+    """Mean requests in flight in the soak, else in the highest step that was quiet."""
+    quiet = [row for row in run.rows if not (row["saturated"] or row["void"] or row.get("overloaded"))]
+    soaks = [row for row in quiet if row["role"] == "soak"]
+    row = (soaks or quiet)[-1] if quiet else None
+    return float(row["in_flight_mean"]) if row and row.get("in_flight_mean") is not None else None
+
+
+def _slo_running(rows: Sequence[Row], itl_s: float | None) -> int | None:
+    """Largest batch of a step whose p99 ITL was within the limit, if a step with a larger batch was beyond it."""
+    if itl_s is None:
+        return None
+    seen = [
+        (float(row["running_max"]), float(row["itl_p99_s"]) <= itl_s)
+        for row in rows
+        if row.get("running_max") and row.get("itl_p99_s") is not None and not row["void"]
+    ]
+    beyond = [running for running, fine in seen if not fine]
+    within = [running for running, fine in seen if fine and (not beyond or running < min(beyond))]
+    return int(max(within)) if beyond and within else None
+
+
+def _mean(values: Floats) -> float | None:
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else None

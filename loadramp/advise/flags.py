@@ -1,0 +1,202 @@
+"""The command that starts the engine, with a reason for every flag. Pure.
+
+Rule: only flags that exist: those of vLLM 0.32's help and of SGLang's server arguments; a test holds them against both.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import ceil, floor
+
+from loadramp.advise.demand import Demand
+from loadramp.advise.memory import Envelope
+
+REUSE_RATIO = 0.35
+"""Prefix caching pays from this share of reused prompt tokens on."""
+CONTEXT_STEP = 256
+LONGEST_FACTOR = 1.25
+"""The cap is raised to the longest request seen where that is at most so many times the p95."""
+MOST_SEQUENCES = 1024
+SMALL_CHUNK = 2048
+
+
+@dataclass(slots=True, frozen=True)
+class Flag:
+    """One flag with its value (empty: a switch) and why. ``set`` False: it is left out, and why."""
+
+    name: str
+    value: str
+    reason: str
+    set: bool = True
+
+    @property
+    def words(self) -> str:
+        return f"{self.name} {self.value}".strip()
+
+
+@dataclass(slots=True, frozen=True)
+class Plan:
+    """What the flags are made of."""
+
+    envelope: Envelope
+    context_tokens: int
+    context_reason: str
+    sequences: int
+    sequences_reason: str
+
+
+def plan_of(envelope: Envelope, demand: Demand, context: tuple[int, str]) -> Plan:
+    """Sequences at once for an envelope that holds at least one."""
+    sequences, why = sequences_of(envelope, demand, context[0])
+    return Plan(envelope, context[0], context[1], sequences, why)
+
+
+def context_of(demand: Demand, most: int | None) -> tuple[int, str] | None:
+    """The context cap and why; None where no lengths are known.
+
+    The p95 of input plus output, rounded up to 256; the longest request where it is not much longer.
+    """
+    if demand.context_p95 is None:
+        return None
+    cap = _up(demand.context_p95, CONTEXT_STEP)
+    longest = demand.context_max or demand.context_p95
+    said = f"95 of 100 requests have at most {demand.context_p95:,} tokens, input and output together"
+    if not demand.requests:
+        said = f"requests have {demand.context_p95:,} tokens, as given; longer ones would be refused"
+    if longest > cap and longest <= LONGEST_FACTOR * cap:
+        cap = _up(longest, CONTEXT_STEP)
+        said += f"; the longest, {longest:,}, is not much longer"
+    elif longest > cap:
+        beyond = f"{demand.beyond_p95:,} of {demand.requests:,} were longer"
+        said += f"; {beyond} (up to {longest:,}): what is beyond the cap is refused, so raise it to serve them"
+    if most is not None and cap > most:
+        return most, f"{said}; the model itself ends at {most:,}"
+    return cap, said
+
+
+def sequences_of(envelope: Envelope, demand: Demand, context_tokens: int) -> tuple[int, str]:
+    """How many sequences at once, and why: what fits at the p95 length, no more than the ITL limit was seen to bear."""
+    typical = min(demand.context_p95 or context_tokens, context_tokens)
+    room = envelope.sequences(typical)
+    most = min(room, MOST_SEQUENCES)
+    why = f"the KV cache holds {room:,} sequences of {typical:,} tokens"
+    if room > MOST_SEQUENCES:
+        why += f"; {MOST_SEQUENCES:,} are as many as one engine gains from"
+    if demand.slo_running is not None and demand.slo_running < most:
+        most = demand.slo_running
+        why += f"; with more than {most} at once p99 ITL was beyond its limit"
+    rounded = most // 8 * 8 if most >= 16 else most
+    if demand.in_flight is not None:
+        why += f"; {demand.in_flight:.3g} were in flight at the rate that was sustained"
+    return max(1, rounded), why
+
+
+def vllm_flags(plan: Plan, demand: Demand) -> list[Flag]:
+    """Flags of ``vllm serve``."""
+    return [
+        _group("--tensor-parallel-size", plan),
+        Flag("--max-model-len", str(plan.context_tokens), plan.context_reason),
+        Flag("--max-num-seqs", str(plan.sequences), plan.sequences_reason),
+        Flag("--gpu-memory-utilization", f"{plan.envelope.utilization:.2f}", _rest(plan.envelope)),
+        *_quantized(plan.envelope),
+        *_kv_type(plan.envelope, "fp8"),
+        _prefix(demand, "--enable-prefix-caching", "--no-enable-prefix-caching"),
+        *_chunks(demand, "--max-num-batched-tokens"),
+        *_queue(plan, demand, "--max-num-queued-reqs", running_too=True),
+    ]
+
+
+def sglang_flags(plan: Plan, demand: Demand) -> list[Flag]:
+    """Flags of ``python -m sglang.launch_server``."""
+    envelope = plan.envelope
+    static = floor((envelope.weight_bytes + envelope.usable_bytes) / envelope.gpu.memory_bytes * 100.0) / 100.0
+    prefix = _prefix(demand, "", "--disable-radix-cache")
+    return [
+        _group("--tp-size", plan),
+        Flag("--context-length", str(plan.context_tokens), plan.context_reason),
+        Flag("--max-running-requests", str(plan.sequences), plan.sequences_reason),
+        Flag("--mem-fraction-static", f"{static:.2f}", "weights and KV cache; the rest is for activations and graphs"),
+        *_quantized(envelope),
+        *_kv_type(envelope, "fp8_e4m3"),
+        prefix,
+        *_chunks(demand, "--chunked-prefill-size"),
+        *_queue(plan, demand, "--max-queued-requests", running_too=False),
+        Flag("--enable-metrics", "", "without it there is no metrics page"),
+    ]
+
+
+ENGINES: dict[str, tuple[str, Callable[[Plan, Demand], list[Flag]]]] = {
+    "vllm": ("vllm serve {model}", vllm_flags),
+    "sglang": ("python -m sglang.launch_server --model-path {model}", sglang_flags),
+}
+"""Engine to the command's beginning and its flags."""
+
+
+def command_of(engine: str, flags: list[Flag], model: str) -> str:
+    """The whole command, fit for a shell."""
+    begin = ENGINES[engine][0].format(model=shlex.quote(model) if model else "MODEL")
+    return " ".join([begin, *(flag.words for flag in flags if flag.set)])
+
+
+def _group(name: str, plan: Plan) -> Flag:
+    envelope = plan.envelope
+    weights = f"weights take {envelope.weight_bytes / 1e9:.3g} of {envelope.engine_bytes / 1e9:.3g} GB a card"
+    heads = f"{envelope.model.kv_heads} KV heads can be divided by {envelope.gpus}"
+    if envelope.gpus == 1:
+        return Flag(name, "1", f"{weights}: one {envelope.gpu.name} is enough", set=False)
+    return Flag(name, str(envelope.gpus), f"{weights}, and {heads}")
+
+
+def _rest(envelope: Envelope) -> str:
+    outside = 1.0 - envelope.utilization
+    return f"{_percent(outside)} of the card stay outside the engine: driver, collectives, what is not foreseen"
+
+
+def _quantized(envelope: Envelope) -> list[Flag]:
+    """A checkpoint that is quantized says so itself; the flag is for one in 16 bit that is to be served in 8."""
+    if envelope.model.weights != "fp8" or any("quantized" in note for note in envelope.model.notes):
+        return []
+    return [Flag("--quantization", "fp8", "weights of 1 byte a parameter; leave it out for a checkpoint that is FP8")]
+
+
+def _kv_type(envelope: Envelope, name: str) -> list[Flag]:
+    if envelope.kv_dtype != "fp8":
+        return []
+    return [Flag("--kv-cache-dtype", name, "1 byte a number: twice the tokens; check long answers")]
+
+
+def _prefix(demand: Demand, on: str, off: str) -> Flag:
+    reuse = demand.reuse_ratio
+    if reuse is None:
+        return Flag(on or off, "", f"left at its default (on): {demand.reuse_reason}", set=False)
+    said = f"{_percent(reuse)} of the prompt tokens were reused"
+    if reuse >= REUSE_RATIO:
+        return Flag(on or off, "", f"{said}, at least {_percent(REUSE_RATIO)}: keep prefix caching on", set=bool(on))
+    return Flag(off, "", f"{said}, below {_percent(REUSE_RATIO)}: keeping and looking them up is not worth it")
+
+
+def _chunks(demand: Demand, name: str) -> list[Flag]:
+    if "prefill_contention" not in demand.findings:
+        return []
+    return [Flag(name, str(SMALL_CHUNK), "tokens waited for the prompts of others: smaller chunks even ITL out")]
+
+
+def _queue(plan: Plan, demand: Demand, name: str, *, running_too: bool) -> list[Flag]:
+    """A limit on the queue: what is worked off within the TTFT limit. vLLM counts the running requests, too."""
+    if demand.ttft_s is None or demand.rate is None:
+        return []
+    waiting = max(1, ceil(demand.rate.low_rps * demand.ttft_s))
+    value = waiting + plan.sequences if running_too else waiting
+    counted = f" beside {plan.sequences} that run" if running_too else ""
+    why = f"{waiting} waiting{counted} are what {demand.rate.low_rps:.3g} req/s work off within {demand.ttft_s:g} s"
+    return [Flag(name, str(value), f"{why}; more would wait in vain, and are refused at once instead")]
+
+
+def _percent(share: float) -> str:
+    return f"{100.0 * share:.0f} %"
+
+
+def _up(value: float, step: int) -> int:
+    return int(-(-value // step) * step)

@@ -1,0 +1,112 @@
+"""What a model weighs and what a token of its context costs. Pure: numbers or a Hugging Face config.json, as text, in.
+
+Rule: what cannot be known from the shapes is asked for, never guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from loadramp.registry import ScenarioError
+
+WEIGHTS: dict[str, float] = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "int4": 0.5, "fp4": 0.5}
+"""Bytes a parameter."""
+KV_BYTES: dict[str, float] = {"auto": 2.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0}
+
+
+@dataclass(slots=True, frozen=True)
+class Model:
+    """Shape and weight of a model.
+
+    ``parameters`` are all of them, experts that rest included: they must be in memory. ``layers`` are those that keep
+    keys and values of the whole context; ``window_layers`` keep those of the last ``window`` tokens only.
+
+    Raises:
+        ScenarioError: numbers that no model has.
+    """
+
+    parameters: float
+    layers: int
+    kv_heads: int
+    head_dim: int
+    heads: int = 0
+    """Attention heads; 0: not known, then any division is allowed that divides the KV heads."""
+    name: str = ""
+    weights: str = "bf16"
+    plain_parameters: float = 0.0
+    """Embeddings and head, which quantized checkpoints leave in 16 bit."""
+    window_layers: int = 0
+    window: int = 0
+    latent_dim: int = 0
+    """Multi-head latent attention: numbers a token and layer instead of keys and values. Every GPU holds all of it."""
+    max_context: int | None = None
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        counts = {"layers": self.layers + self.window_layers, "KV heads": self.kv_heads, "head_dim": self.head_dim}
+        for what, value in counts.items():
+            if value < 1:
+                raise ScenarioError(f"model: {what} must be at least 1; got {value}")
+        if self.parameters < 1e5:
+            raise ScenarioError(f"model: {self.parameters:g} parameters is no model; 7e9 is 7 billion")
+        if self.weights not in WEIGHTS:
+            raise ScenarioError(f"model: weights {self.weights!r}: no such type; there are {', '.join(WEIGHTS)}")
+        if self.heads and self.heads % self.kv_heads:
+            raise ScenarioError(f"model: {self.heads} attention heads cannot share {self.kv_heads} KV heads evenly")
+
+    @property
+    def weight_bytes(self) -> float:
+        """All weights: 2, 1 or 0.5 bytes a parameter; what stays in 16 bit counts 2."""
+        each = WEIGHTS[self.weights]
+        plain = self.plain_parameters if each < 2.0 else 0.0
+        return (self.parameters - plain) * each + plain * 2.0
+
+    def layer_bytes(self, kv_bytes: float = 2.0) -> float:
+        """Keys and values of one token in one layer: 2 x KV heads x head_dim x bytes, or the latent vector."""
+        return (self.latent_dim or 2 * self.kv_heads * self.head_dim) * kv_bytes
+
+    def token_bytes(self, kv_bytes: float = 2.0) -> float:
+        """Keys and values of one token: 2 x layers x KV heads x head_dim x bytes."""
+        return (self.layers + self.window_layers) * self.layer_bytes(kv_bytes)
+
+    def context_bytes(self, tokens: int, kv_bytes: float = 2.0) -> float:
+        """Keys and values of a context: layers with a window keep no more than it."""
+        kept = min(tokens, self.window) if self.window else tokens
+        return (self.layers * tokens + self.window_layers * kept) * self.layer_bytes(kv_bytes)
+
+    def share(self, gpus: int) -> float:
+        """The part of the KV cache that one of ``gpus`` holds: KV heads are divided as far as there are any."""
+        return 1.0 if self.latent_dim else max(1.0 / self.kv_heads, 1.0 / gpus)
+
+    def divides(self, gpus: int) -> bool:
+        """Whether so many GPUs can share the heads: attention heads evenly, KV heads evenly or copied evenly."""
+        if gpus < 1 or (self.heads and self.heads % gpus):
+            return False
+        return bool(self.latent_dim) or self.kv_heads % gpus == 0 or gpus % self.kv_heads == 0
+
+
+def model_of(facts: Mapping[str, Any], config: Mapping[str, Any] | None = None) -> Model:
+    """A model from what was said of it, over what its config.json says.
+
+    Args:
+        facts: fields of Model that were given; they win.
+        config: a parsed config.json.
+
+    Raises:
+        ScenarioError: something is missing, contradicts itself or cannot be.
+    """
+    from loadramp.advise.shapes import read_config
+
+    known = {**(read_config(config) if config is not None else {}), **facts}
+    for name, flag in (("layers", "layers"), ("kv_heads", "kv-heads"), ("head_dim", "head-dim")):
+        if name not in known:
+            raise ScenarioError(f"model: {name} is not known: give --{flag}, or --model-config FILE (its config.json)")
+    if known.get("parameters") is None:
+        raise ScenarioError(
+            "model: the number of parameters cannot be computed from this config.json: give --parameters (all experts)"
+        )
+    if "parameters" in facts or "weights" in facts:
+        known["notes"] = tuple(note for note in known.get("notes", ()) if not note.startswith("computed"))
+    return Model(**known)

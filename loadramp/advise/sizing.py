@@ -1,0 +1,167 @@
+"""How many replicas, GPUs and coins: from the rate that one replica was shown to take. Pure arithmetic.
+
+The low end of the measured interval decides; the high end says what might be saved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
+
+from loadramp.advise.demand import Demand, Rate
+from loadramp.registry import ScenarioError
+
+HOUR_S = 3600.0
+MONTH_H = 730.0
+
+
+@dataclass(slots=True, frozen=True)
+class Load:
+    """What is to be served, and how much room is left. ``spare`` replicas may be gone without anybody noticing.
+
+    Raises:
+        ScenarioError: a number that no load has.
+    """
+
+    peak_rps: float
+    mean_rps: float | None = None
+    headroom_ratio: float = 0.30
+    """At the peak this share of the capacity is free."""
+    spare: int = 1
+
+    def __post_init__(self) -> None:
+        if self.peak_rps <= 0 or (self.mean_rps is not None and self.mean_rps <= 0):
+            raise ScenarioError("load: rates must be above 0")
+        if self.mean_rps is not None and self.mean_rps > self.peak_rps:
+            raise ScenarioError(f"load: a mean of {self.mean_rps:g} above a peak of {self.peak_rps:g} req/s")
+        if not 0.0 <= self.headroom_ratio < 1.0:
+            raise ScenarioError(f"headroom: a share of the capacity from 0 to below 1; got {self.headroom_ratio:g}")
+        if self.spare < 0:
+            raise ScenarioError(f"spare: replicas to spare, 0 or more; got {self.spare}")
+
+
+def load_of(
+    peak_rps: float | None, mean_rps: float | None, multiplier: float | None, headroom_ratio: float, spare: int
+) -> Load | None:
+    """The load from a peak, or from a mean and how many times it the peak is; None when neither was given.
+
+    Raises:
+        ScenarioError: the two contradict each other, or a multiplier stands alone or is below 1.
+    """
+    if multiplier is not None and multiplier < 1.0:
+        raise ScenarioError(f"peak multiplier: the peak is at least the mean; got {multiplier:g}")
+    if peak_rps is None:
+        if mean_rps is None and multiplier is None:
+            return None
+        if mean_rps is None:
+            raise ScenarioError("peak multiplier: of what? give --mean-rps, or --peak-rps")
+        return Load(mean_rps * (multiplier or 2.0), mean_rps, headroom_ratio, spare)
+    if mean_rps is None and multiplier is not None:
+        mean_rps = peak_rps / multiplier
+    elif mean_rps is not None and multiplier is not None and abs(mean_rps * multiplier - peak_rps) > 0.01 * peak_rps:
+        raise ScenarioError(f"{mean_rps:g} x {multiplier:g} is not a peak of {peak_rps:g} req/s: leave one out")
+    return Load(peak_rps, mean_rps, headroom_ratio, spare)
+
+
+@dataclass(slots=True, frozen=True)
+class Size:
+    """Replicas for a load: by the low end of the rate's interval, and by its high end."""
+
+    load: Load
+    rate: Rate
+    gpus_each: int
+    price_per_hour: float | None = None
+    """Of one replica, all its GPUs."""
+    input_tokens: float | None = None
+    output_tokens: float | None = None
+
+    @property
+    def needed(self) -> int:
+        """Replicas that carry the peak with the headroom: ceil(peak / (rate x (1 - headroom)))."""
+        return self.by(self.rate.low_rps)
+
+    def by(self, rate_rps: float) -> int:
+        return max(1, ceil(self.load.peak_rps / (rate_rps * (1.0 - self.load.headroom_ratio)) - 1e-9))
+
+    @property
+    def replicas(self) -> int:
+        """``needed`` and the spare ones."""
+        return self.needed + self.load.spare
+
+    @property
+    def replicas_at_best(self) -> int:
+        """The same if the high end of the interval is true."""
+        return self.by(self.rate.high_rps) + self.load.spare
+
+    @property
+    def gpus(self) -> int:
+        return self.replicas * self.gpus_each
+
+    @property
+    def busy_ratio(self) -> float:
+        """How much of the replicas' capacity the peak takes when all of them are there."""
+        return self.load.peak_rps / (self.replicas * self.rate.low_rps)
+
+    @property
+    def survives(self) -> int:
+        """How many replicas may fail at the peak before the rest is at its limit."""
+        return self.replicas - ceil(self.load.peak_rps / self.rate.low_rps - 1e-9)
+
+    @property
+    def cost_per_hour(self) -> float | None:
+        return None if self.price_per_hour is None else self.price_per_hour * self.replicas
+
+    def cost_per_million(self, tokens: float | None, rate_rps: float, price_per_hour: float | None) -> float | None:
+        """Cost of 10^6 tokens at so many requests a second of so many tokens."""
+        if tokens is None or price_per_hour is None or tokens <= 0:
+            return None
+        return price_per_hour / (rate_rps * tokens * HOUR_S) * 1e6
+
+    def busy_cost(self, tokens: float | None) -> tuple[float, float] | None:
+        """Cost of 10^6 tokens of one replica at the rate it takes within the service level: (at best, at worst)."""
+        worst = self.cost_per_million(tokens, self.rate.low_rps, self.price_per_hour)
+        best = self.cost_per_million(tokens, self.rate.high_rps, self.price_per_hour)
+        return None if worst is None or best is None else (best, worst)
+
+    def fleet_cost(self, tokens: float | None) -> float | None:
+        """Cost of 10^6 tokens of the whole fleet at the mean load: what is paid in the end."""
+        mean_rps = self.load.mean_rps
+        return None if mean_rps is None else self.cost_per_million(tokens, mean_rps, self.cost_per_hour)
+
+
+def size_of(demand: Demand, load: Load, gpus_each: int, price_per_gpu_hour: float | None) -> Size:
+    """Replicas for ``load``.
+
+    Raises:
+        ScenarioError: there is no rate to size by, or a price below 0.
+    """
+    if demand.rate is None:
+        raise ScenarioError(f"sizing: {demand.rate_reason}")
+    if price_per_gpu_hour is not None and price_per_gpu_hour < 0:
+        raise ScenarioError(f"price: must not be below 0; got {price_per_gpu_hour:g}")
+    price = None if price_per_gpu_hour is None else price_per_gpu_hour * gpus_each
+    return Size(load, demand.rate, gpus_each, price, demand.input_tokens, demand.output_tokens)
+
+
+@dataclass(slots=True, frozen=True)
+class Choice:
+    """One measured configuration with its size."""
+
+    name: str
+    size: Size
+
+
+def cheapest(choices: Sequence[Choice]) -> tuple[Choice, list[Choice]] | None:
+    """The one of least cost an hour (without prices: of fewest GPUs), and those that might be as cheap if the high end
+    of their interval is true. None without choices."""
+    if not choices:
+        return None
+    best = min(choices, key=lambda one: _cost(one.size, one.size.replicas))
+    limit = _cost(best.size, best.size.replicas)
+    rivals = [one for one in choices if one is not best and _cost(one.size, one.size.replicas_at_best) <= limit]
+    return best, rivals
+
+
+def _cost(size: Size, replicas: int) -> float:
+    return float(replicas * (size.gpus_each if size.price_per_hour is None else size.price_per_hour))
