@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from loadramp.drive.events import Event, Usage, clean, finishes, only_content, outputs, read_event, usage_of
-from loadramp.drive.faults import error_of
+from loadramp.drive.faults import error_of, error_words
 from loadramp.drive.sse import SseEvent, SseParser
 from loadramp.drive.tokens import UNKNOWN, tokens_of
 from loadramp.record.types import Record
@@ -110,7 +110,7 @@ class Answer:
             return
         self.malformed += 1
         if name == b"error" and self.error is None:
-            self.error = payload[:200].decode("utf-8", "replace")
+            self.error = error_words(payload)
 
     def event(self, event: Event, name: bytes, t_s: float) -> None:
         """One event that has been read, with its SSE name."""
@@ -146,20 +146,22 @@ class Answer:
             return False
         (choice,) = choices
         part, index = choice.delta, choice.index
+        if part is None:
+            text = choice.text if choice.message is None else None
+        else:
+            text = part.content if only_content(part) else None
         if (
-            part is None
+            type(text) is not str
+            or not text
+            or type(index) is not int
             or choice.finish_reason is not None
             or choice.error is not None
-            or type(index) is not int
-            or type(part.content) is not str
-            or not part.content
-            or not only_content(part)
         ):
             return False
         usage = event.usage
         self.event_s.append(t_s)
         self.choices.append(index)
-        self._sizes.append(len(part.content))
+        self._sizes.append(len(text))
         self._running.append(UNKNOWN if usage is None else self._count(usage, event))
         self._open.add(index)
         self.last_s = t_s
@@ -167,7 +169,7 @@ class Answer:
         if self.answer_s is None:
             self.answer_s = t_s
         if self.save_text:
-            self._text.setdefault(index, []).append(part.content)
+            self._text.setdefault(index, []).append(text)
         return True
 
     def _count(self, usage: Usage, event: Event) -> int:
