@@ -10,9 +10,10 @@ from loadramp.judge.checks import run_checks
 from loadramp.judge.curve import fold
 from loadramp.judge.diagnose import diagnose
 from loadramp.judge.knee import estimate
+from loadramp.judge.repeats import by_repeat, not_enough, pooled_estimates, pooled_rows
 from loadramp.plan.scenario import Scenario
 from loadramp.record.table import Run, Table
-from loadramp.record.types import ClientSample, Estimate, Row, Sample, Step
+from loadramp.record.types import Check, ClientSample, Estimate, Row, Sample, Step
 
 
 def assess(run: Run, scenario: Scenario) -> Run:
@@ -20,19 +21,36 @@ def assess(run: Run, scenario: Scenario) -> Run:
 
     ``run`` is filled in and returned.
     """
-    run.rows = []
+    ramps = by_repeat(_rows(run, scenario))
+    each = [three_numbers(scenario, rows) for rows in ramps] or [three_numbers(scenario, [])]
+    run.rows = [row for rows in ramps for row in rows]
+    run.estimates = each[0]
+    run.checks = run_checks(run)
+    run.rows = ramps[0] if ramps else []  # why it gives way is asked of one whole ramp
+    run.findings = diagnose(run)
+    run.findings = with_cures(run)
+    if len(ramps) > 1:
+        run.rows, run.repeats = pooled_rows(ramps), each
+        run.estimates = pooled_estimates(each)
+        scatter = not_enough(each)
+        if scatter:
+            run.checks.append(Check("repeats_scatter", "note", scatter, "trust the interval over the repeats"))
+    return run
+
+
+def _rows(run: Run, scenario: Scenario) -> list[Row]:
+    """The rows of all ramps of the run, each with the estimate of its own ramp up to it."""
+    rows: list[Row] = []
     done_s = run.table.done_s
     for step in run.steps:
         if step.measured and step.measure_s:
+            before = [row for row in rows if row["repeat"] == step.repeat]
             alive = run.table.select(done_s >= step.begin_s)
-            run.rows.append(row_of(scenario, step, alive, run.rows, run.samples, run.client))
-            mark_dead(run.rows[-1], run.info.get("dead_workers", []))
-            run.rows[-1]["ceiling_rps"] = three_numbers(scenario, run.rows)["ceiling"].rate_rps
-    run.estimates = three_numbers(scenario, run.rows)
-    run.checks = run_checks(run)
-    run.findings = diagnose(run)
-    run.findings = with_cures(run)
-    return run
+            row = row_of(scenario, step, alive, before, run.samples, run.client)
+            mark_dead(row, run.info.get("dead_workers", []))
+            row["ceiling_rps"] = three_numbers(scenario, [*before, row])["ceiling"].rate_rps
+            rows.append(row)
+    return rows
 
 
 def row_of(
@@ -65,6 +83,7 @@ def row_of(
         now_s=now_s,
     )
     ratio = row["error_ratio"]
+    row["repeat"] = step.repeat
     row["overloaded"] = ratio is not None and ratio > scenario.pace.max_error_ratio
     return row
 

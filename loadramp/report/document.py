@@ -13,6 +13,7 @@ from loadramp.record.types import Estimate, Row
 from loadramp.report.diagnosis import diagnosis_document
 from loadramp.report.gates import gates_document
 from loadramp.report.numbers import strict
+from loadramp.report.repeats import repeats_document
 from loadramp.report.words import verdict, verdict_sentence
 
 ESTIMATE_KEYS = ("status", "rate_rps", "low_rps", "high_rps", "sustained_rps", "detector", "reason")
@@ -34,6 +35,8 @@ def verdict_document(run: Run) -> dict[str, Any]:
     for name, extra in EXTRA_KEYS.items():
         told = asdict(run.estimates.get(name) or Estimate("not_measurable", reason="no estimate was made"))
         document[name] = {key: told[key] for key in (*ESTIMATE_KEYS, *extra)}
+    if len(run.repeats) > 1:
+        document["repeats"] = repeats_document(run)
     document["steps"] = [plain_row(row) for row in run.rows]
     document["checks"] = [
         {"code": check.code, "level": check.level, "message": check.message, "advice": check.advice, "step": check.step}

@@ -20,6 +20,7 @@ from loadramp.report.gates import gates_section
 from loadramp.report.glossary import GLOSSARY
 from loadramp.report.numbers import NOTHING, count, percent, plural, sig, span, strict
 from loadramp.report.redact import redact
+from loadramp.report.repeats import repeats_section
 from loadramp.report.tails import tails_section, waterfall_section
 from loadramp.report.throughput import errors_section, throughput_section
 from loadramp.report.timeline import timeline_section
@@ -269,6 +270,7 @@ SECTIONS: list[Callable[[Run], str | None]] = [
     gates_section,
     diagnosis_section,
     checks_section,
+    repeats_section,
     latency_section,
     throughput_section,
     errors_section,
