@@ -2,6 +2,7 @@
 
 import ssl
 from typing import Any
+from unittest.mock import patch
 
 import msgspec
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted import HEAD, LAST, event, framed, reply
 
+from loadramp.drive.answer import Answer
 from loadramp.drive.events import Event, Output, event_of_sdk, finishes, outputs, read_event, usage_of
 from loadramp.drive.exchange import Exchange
 from loadramp.drive.faults import error_of, error_words, fault_of, os_words, tls_words, words
@@ -66,6 +68,44 @@ def test_no_stream_of_json_breaks_a_record(data: list[dict[str, Any]], whole: bo
     record = exchange.finish()
     assert (record.status == "ok") == (record.error_detail is None)
     assert decode(encode(record)).event_s == record.event_s
+
+
+TEXTS = st.none() | st.just("") | st.text(max_size=4) | st.lists(st.text(max_size=2), max_size=2)
+CHUNKS = st.fixed_dictionaries(
+    {
+        "choices": st.lists(
+            st.fixed_dictionaries(
+                {"index": st.sampled_from([0, 0, 0, 1, None])},
+                optional={
+                    "delta": st.fixed_dictionaries({"content": TEXTS}, optional={"reasoning": TEXTS, "refusal": TEXTS}),
+                    "text": TEXTS,
+                    "message": st.fixed_dictionaries({"content": TEXTS}),
+                    "finish_reason": st.sampled_from([None, "", "stop", "length"]),
+                },
+            ),
+            max_size=2,
+        )
+    },
+    optional={
+        "usage": st.none()
+        | st.fixed_dictionaries({"prompt_tokens": st.just(3), "completion_tokens": st.integers(0, 5)})
+    },
+)
+
+
+@given(st.lists(CHUNKS, max_size=6))
+@settings(max_examples=300, deadline=None)
+def test_the_short_way_for_plain_events_comes_to_the_same(chunks: list[dict[str, Any]]) -> None:
+    def record() -> Record:
+        exchange = Exchange(Record(0, 0, 0.0, sent_s=0.0), Asked(save_text=True))
+        for at, one in enumerate(chunks):
+            exchange.feed((HEAD if at == 0 else b"") + framed(event(one)), float(at))
+        exchange.closed(None, "", 9.0)
+        return exchange.finish()
+
+    short = record()
+    with patch.object(Answer, "_plain", return_value=False):
+        assert record() == short
 
 
 @pytest.mark.parametrize("payload", [b"", b"17", b"[]", b'"x"', b"null", b"{", b"\xff", b"[" * 100_000, b"{'a': 1}"])

@@ -110,7 +110,7 @@ class Answer:
             return
         self.malformed += 1
         if name == b"error" and self.error is None:
-            self.error = error_words(payload)
+            self.error = error_words(payload) or "an error event"
 
     def event(self, event: Event, name: bytes, t_s: float) -> None:
         """One event that has been read, with its SSE name."""
