@@ -118,11 +118,11 @@ def export(source: Path, *, form: str, output: Path | None) -> int:
     return 0
 
 
-def alerts(run_dir: Path, *, form: str, engine: str | None, output: Path | None) -> int:
+def alerts(run_dir: Path, *, form: str, engine: str | None, replicas: int, output: Path | None) -> int:
     """Make Prometheus alert rules, a Grafana board or a KEDA scaler from the run's SLO and its measured capacity."""
     from loadramp.exports import alert_text
 
-    text = alert_text(run_dir, form, engine)
+    text = alert_text(run_dir, form, engine, replicas)
     if output is None:
         click.echo(text, nl=False)
     else:
@@ -184,6 +184,7 @@ def _alert_options() -> list[click.Parameter]:
     return [
         click.Option(["--format", "form"], type=forms, default="prometheus", show_default=True),
         click.Option(["--engine"], metavar="NAME", help="Whose metric names; default: the engine that the run saw."),
+        click.Option(["--replicas"], type=click.IntRange(1), default=1, help="Servers behind the measured endpoint."),
     ]
 
 

@@ -1,0 +1,102 @@
+"""From a directory to the text of another program's format: reads a run or a history, judges it, hands it on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from loadramp.advise.alerts import Contract, keda_scaler, prometheus_rules
+from loadramp.advise.board import grafana_board
+from loadramp.observe.dialects import DIALECTS, Source, spellings
+from loadramp.record.history import History, is_history
+from loadramp.record.rundir import safe_name
+from loadramp.record.table import Run
+from loadramp.registry import ScenarioError
+from loadramp.report.exporters import EXPORTERS, HISTORY_EXPORTERS
+from loadramp.report.exporters.points import Files
+from loadramp.report.rows import kept_up, limits, slo_of
+from loadramp.report.sections import name_of
+from loadramp.verdicts import judged_run
+
+
+def exported(source: Path, form: str) -> Files:
+    """The files that ``form`` makes of the run or history in ``source``.
+
+    Raises:
+        ScenarioError: no such format, or the source is neither.
+    """
+    if form == "list":
+        return {"formats.txt": listing()}
+    history = is_history(source)
+    exporters: Mapping[str, object] = HISTORY_EXPORTERS if history else EXPORTERS
+    if form not in exporters:
+        kind = "a history" if history else "a run"
+        raise ScenarioError(f"--format {form}: no such format of {kind}; there are {', '.join(sorted(exporters))}")
+    if history:
+        entries, _ = History(source).read()
+        return HISTORY_EXPORTERS[form](entries)
+    return EXPORTERS[form](judged_run(source))
+
+
+def listing() -> str:
+    """The names that --format takes."""
+    lines = ["of a run:", *(f"  {name}" for name in sorted(EXPORTERS))]
+    return "\n".join([*lines, "of a history:", *(f"  {name}" for name in sorted(HISTORY_EXPORTERS))]) + "\n"
+
+
+def alert_text(source: Path, form: str, engine: str | None = None, replicas: int = 1) -> str:
+    """Rules, board or scaler from the run in ``source``.
+
+    Args:
+        source: a run directory.
+        form: ``prometheus``, ``grafana`` or ``keda``.
+        engine: a dialect; None: the one that the run's metrics were read in.
+        replicas: servers behind the endpoint that was measured.
+
+    Raises:
+        ScenarioError: it is no run, or the engine is not known.
+    """
+    makers = {"prometheus": prometheus_rules, "grafana": grafana_board, "keda": keda_scaler}
+    return makers[form](contract_of(judged_run(source), engine, replicas))
+
+
+def contract_of(run: Run, engine: str | None = None, replicas: int = 1) -> Contract:
+    """What the run's scenario promises and what the run has shown."""
+    chosen = engine or str(run.info.get("metrics", {}).get("dialect") or "")
+    if chosen not in DIALECTS or chosen == "dcgm":
+        known = ", ".join(sorted(set(DIALECTS) - {"dcgm"}))
+        said = f"no engine {chosen!r}" if chosen else "the run saw no metrics, so whose names to use is not known"
+        raise ScenarioError(f"{said}: give --engine, one of {known}")
+    slo = slo_of(run)
+    ceiling = run.estimates.get("ceiling")
+    served = (ceiling.sustained_rps or ceiling.rate_rps) if ceiling and ceiling.status == "found" else None
+    slo_capacity = run.estimates.get("slo_capacity")
+    good = slo_capacity.rate_rps if slo_capacity and slo_capacity.status == "found" else None
+    busy = [
+        (row["rate_rps"], row["in_flight_mean"]) for row in kept_up(run) if row["rate_rps"] and row["in_flight_mean"]
+    ]
+    return Contract(
+        scenario=safe_name(name_of(run) or "llm"),
+        engine=chosen,
+        names=names_of_engine(chosen),
+        limits=limits(run),
+        quantile=float(slo.get("quantile") or 0.99),
+        error_ratio=float(slo.get("error_ratio") or 0.01),
+        capacity_rps=min((rate for rate in (served, good) if rate), default=None),
+        in_flight=busy,
+        replicas=replicas,
+    )
+
+
+def names_of_engine(engine: str) -> dict[str, str]:
+    """Canonical name to what stands on the engine's page today, as a PromQL selector."""
+    return {canonical: _selector(sources[0], canonical) for canonical, sources in DIALECTS[engine].items() if sources}
+
+
+def _selector(source: Source, canonical: str) -> str:
+    if isinstance(source, str):
+        return spellings(source, canonical)[0]
+    only = [f'{label}=~"{"|".join(values)}"' for label, values in source.only.items()]
+    skip = [f'{label}!~"{"|".join(values)}"' for label, values in source.skip.items()]
+    matchers = ",".join([*only, *skip])
+    return spellings(source.name, canonical)[0] + (f"{{{matchers}}}" if matchers else "")

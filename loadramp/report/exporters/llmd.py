@@ -1,0 +1,123 @@
+"""llm-d's Benchmark Report, version 0.2.1: one document a load stage, which is a step here. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from pathlib import PurePath
+from typing import Any
+
+from loadramp.record.table import Run
+from loadramp.record.types import Row
+from loadramp.report import rows as r
+from loadramp.report.exporters.points import Files, document, identity
+from loadramp.report.numbers import finite, strict
+from loadramp.report.redact import redact
+from loadramp.report.words import verdict_sentence
+
+VERSION = "0.2.1"
+QUANTILES = ("p50", "p90", "p95", "p99")
+
+
+def llmd(run: Run) -> Files:
+    """``stage-<step>.json`` for every step that was measured; JSON is what its YAML reader takes too."""
+    usable = [row for row in run.rows if not row.get("void") and row.get("requests")]
+    return {f"stage-{row['step']}.json": document(report(run, row)) for row in usable}
+
+
+def report(run: Run, row: Row) -> dict[str, Any]:
+    """The document of one step."""
+    told = identity(run)
+    name = PurePath(run.path).name or "loadramp"
+    return {
+        "version": VERSION,
+        "run": {
+            "uid": f"{name}-{row['step']}",
+            "eid": name,
+            "time": _times(told.get("began_at"), row),
+            "description": redact(verdict_sentence(run)),
+            "keywords": ["loadramp", told.get("scenario", "")],
+        },
+        "scenario": {"load": _load(run, row, told)},
+        "results": {"request_performance": {"aggregate": _aggregate(run, row)}},
+    }
+
+
+def _times(began_at: str | None, row: Row) -> dict[str, str] | None:
+    begin_s, end_s = finite(row.get("window_begin_s")), finite(row.get("window_end_s"))
+    if not began_at or begin_s is None or end_s is None:
+        return None
+    try:
+        began = datetime.fromisoformat(began_at)
+    except ValueError:
+        return None
+    ends = [(began + timedelta(seconds=at)).isoformat() for at in (begin_s, end_s)]
+    return {"start": ends[0], "end": ends[1], "duration": f"PT{end_s - begin_s:.3f}S"}
+
+
+def _load(run: Run, row: Row, told: Mapping[str, str]) -> dict[str, Any]:
+    due = _due(run, row)
+    prompts = [t for t in due.prompt_tokens.tolist() if t == t]  # noqa: PLR0124 (NaN)
+    outputs = [t for t in due.output_tokens[due.ok].tolist() if t == t]  # noqa: PLR0124 (NaN)
+    standardized: dict[str, Any] = {
+        "tool": "loadramp",
+        "tool_version": told.get("loadramp", "unknown"),
+        "parallelism": max(int(run.info.get("workers") or 1), 1),
+        "source": "random",
+        "stage": row["step"],
+        "input_seq_len": _length(prompts) or {"distribution": "other", "value": 0},
+        "output_seq_len": _length(outputs),
+    }
+    if row.get("users"):
+        standardized["concurrency"] = row["users"]
+    else:
+        standardized["rate_qps"] = row["rate_rps"]
+    native = {"config": {"scenario": redact(run.scenario_text), "role": row.get("role"), "step": row["step"]}}
+    return {"metadata": {"description": told.get("scenario")}, "standardized": standardized, "native": native}
+
+
+def _length(tokens: list[float]) -> dict[str, Any] | None:
+    if not tokens:
+        return None
+    low, high = min(tokens), max(tokens)
+    if low == high:
+        return {"distribution": "fixed", "value": low}
+    mean = sum(tokens) / len(tokens)
+    spread = (sum((t - mean) ** 2 for t in tokens) / len(tokens)) ** 0.5
+    return {"distribution": "other", "value": mean, "std_dev": spread, "min": int(low), "max": int(high)}
+
+
+def _aggregate(run: Run, row: Row) -> dict[str, Any]:
+    failed, pending = sum(r.errors(row).values()), int(row.get("pending") or 0)
+    latency = {
+        "time_to_first_token": _statistics(row, "ttft", "s"),
+        "time_per_output_token": _statistics(row, "tpot", "s/token"),
+        "inter_token_latency": _statistics(row, "itl", "s/token"),
+        "request_latency": _statistics(row, "e2e", "s"),
+    }
+    throughput = {
+        "input_token_rate": _mean(row, "input_tokens_per_s", "tokens/s"),
+        "output_token_rate": _mean(row, "output_tokens_per_s", "tokens/s"),
+        "request_rate": _mean(row, "done_rps", "queries/s"),
+    }
+    requests = {"total": row["requests"], "failures": failed, "incomplete": pending}
+    return {"requests": requests, "latency": latency, "throughput": throughput}
+
+
+def _statistics(row: Row, metric: str, units: str) -> dict[str, Any] | None:
+    """Only what the sample carries: an absent percentile is left out. Without a mean the schema takes nothing."""
+    mean = finite(row.get(f"{metric}_mean_s"))
+    if mean is None:
+        return None
+    known = {q: value for q in QUANTILES if (value := finite(row.get(f"{metric}_{q}_s"))) is not None}
+    return {"units": units, "mean": mean, **known}
+
+
+def _mean(row: Row, column: str, units: str) -> dict[str, Any] | None:
+    value = finite(row.get(column))
+    return None if value is None else {"units": units, "mean": strict(value)}
+
+
+def _due(run: Run, row: Row) -> Any:
+    table = run.table
+    return table.select((table.due_s >= row["window_begin_s"]) & (table.due_s < row["window_end_s"]))

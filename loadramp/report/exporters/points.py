@@ -1,0 +1,108 @@
+"""A run as named numbers: what the small formats are made of. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from loadramp.record.table import Run
+from loadramp.record.types import Row
+from loadramp.report import rows as r
+from loadramp.report.numbers import finite, sig, strict
+from loadramp.report.sections import name_of
+
+Files = dict[str, str | bytes]
+"""File name to content."""
+
+ESTIMATES = {"ceiling": "ceiling_rps", "p99_itl_knee": "knee_rps", "slo_capacity": "slo_capacity_rps"}
+LATENCIES = ("ttft_p50", "ttft_p99", "itl_p50", "itl_p99", "tpot_p50", "e2e_p50", "e2e_p99")
+
+
+@dataclass(slots=True, frozen=True)
+class Point:
+    """One number of a run with its interval; ``row`` where it belongs to a step."""
+
+    name: str
+    unit: str
+    better: Literal["higher", "lower"]
+    value: float
+    low: float | None = None
+    high: float | None = None
+    row: Row | None = None
+
+    @property
+    def place(self) -> str:
+        """``8 req/s``, or empty for the whole run."""
+        return "" if self.row is None else r.label(self.row)
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.name} @ {self.place}" if self.row else self.name
+
+
+def points(run: Run, *, overloaded: bool = False) -> list[Point]:
+    """The numbers found and, of each step that may be used, its latencies, errors and throughput.
+
+    Args:
+        run: judged.
+        overloaded: also of steps that the server could not keep up with; what they show depends on their length.
+    """
+    out = _of_run(run)
+    for row in run.rows:
+        if row.get("void") or not (overloaded or r.quiet_row(row)):
+            continue
+        out += _of_row(row)
+    return out
+
+
+def _of_run(run: Run) -> list[Point]:
+    out = []
+    for key, name in ESTIMATES.items():
+        found = run.estimates.get(key)
+        if found is not None and found.status == "found" and found.rate_rps:
+            out.append(Point(name, "req/s", "higher", found.rate_rps, found.low_rps, found.high_rps))
+    ceiling = run.estimates.get("ceiling")
+    if ceiling is not None and ceiling.sustained_rps:
+        out.append(Point("sustained_rps", "req/s", "higher", ceiling.sustained_rps))
+    return out
+
+
+def _of_row(row: Row) -> list[Point]:
+    out = []
+    for stem in LATENCIES:
+        value = finite(row.get(f"{stem}_s"))
+        if value is not None:
+            low, high = finite(row.get(f"{stem}_low_s")), finite(row.get(f"{stem}_high_s"))
+            out.append(Point(f"{stem}_s", "s", "lower", value, low, high, row))
+    for name, unit, better in (("error_ratio", "ratio", "lower"), ("output_tokens_per_s", "tokens/s", "higher")):
+        value = finite(row.get(name))
+        if value is not None:
+            out.append(Point(name, unit, "higher" if better == "higher" else "lower", value, row=row))
+    return out
+
+
+def identity(run: Run) -> dict[str, str]:
+    """What was measured with what, as short words: only what is known."""
+    target = run.info.get("target")
+    told: Mapping[str, Any] = target if isinstance(target, Mapping) else {}
+    known = {
+        "scenario": name_of(run),
+        "model": told.get("model"),
+        "engine": told.get("engine"),
+        "engine_version": told.get("version"),
+        "loadramp": run.info.get("loadramp"),
+        "began_at": run.info.get("began_at"),
+    }
+    return {key: str(value) for key, value in known.items() if value}
+
+
+def between(point: Point) -> str:
+    """The interval for people; empty without."""
+    return f"{sig(point.low, 4)} to {sig(point.high, 4)}" if point.low is not None and point.high is not None else ""
+
+
+def document(value: Any, *, indent: int | None = 1) -> str:
+    """Strict JSON text with a newline at its end."""
+    return json.dumps(strict(value), indent=indent, allow_nan=False, ensure_ascii=False) + "\n"

@@ -1,0 +1,123 @@
+"""The JSON that ``vllm bench serve --save-result --save-detailed`` leaves, one file a step. Pure.
+
+Its definitions are kept: latencies count from when a request was *sent*, milliseconds, ITL per event. A percentile that
+the step cannot carry is null there as everywhere else.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+
+from loadramp.record.table import Floats, Run, Table
+from loadramp.record.types import Row
+from loadramp.report import rows as r
+from loadramp.report.exporters.points import Files, document, identity
+from loadramp.report.numbers import finite, sig
+
+QUANTILES = ("p50", "p90", "p95", "p99")
+NAMES = {"ttft": "sent_ttft", "tpot": "tpot", "itl": "gap", "e2el": "e2e"}
+"""Its latencies and the columns that are meant by them."""
+
+
+def vllm_bench(run: Run) -> Files:
+    """``<rate>qps-step<step>.json`` for every step that was measured."""
+    usable = [row for row in run.rows if not row.get("void") and row.get("requests")]
+    return {f"{sig(r.load(row)).replace(',', '')}qps-step{row['step']}.json": document(result(run, row), indent=None)
+            for row in usable}  # fmt: skip
+
+
+def result(run: Run, row: Row) -> dict[str, Any]:
+    """The document of one step."""
+    told = identity(run)
+    table = run.table
+    due = table.select((table.due_s >= row["window_begin_s"]) & (table.due_s < row["window_end_s"]))
+    duration_s = float(row["window_end_s"] - row["window_begin_s"])
+    prompt = np.nan_to_num(np.where(np.isnan(due.prompt_tokens), due.asked_input_tokens, due.prompt_tokens))
+    output = np.where(due.ok, np.nan_to_num(due.output_tokens), 0.0)
+    totals = int(prompt[due.ok].sum()), int(output.sum())
+    document: dict[str, Any] = {
+        "date": _date(told.get("began_at")),
+        "endpoint_type": "openai-chat",
+        "backend": "openai-chat",
+        "label": told.get("scenario"),
+        "model_id": told.get("model"),
+        "tokenizer_id": told.get("model"),
+        "num_prompts": len(due),
+        "request_rate": row["rate_rps"] if row["rate_rps"] is not None else "inf",
+        "burstiness": 1.0,
+        "max_concurrency": row.get("users"),
+        "duration": duration_s,
+        "completed": int(due.ok.sum()),
+        "failed": int(due.failed.sum()),
+        "total_input_tokens": totals[0],
+        "total_output_tokens": totals[1],
+        "request_throughput": int(due.ok.sum()) / duration_s,
+        "request_goodput": finite(row.get("good_rps")) if r.limits(run) else None,
+        "output_throughput": totals[1] / duration_s,
+        "total_token_throughput": sum(totals) / duration_s,
+        **_each(due, prompt, output),
+        "max_output_tokens_per_s": finite(row.get("peak_output_tokens_per_s")),
+        "max_concurrent_requests": finite(row.get("in_flight_max")),
+        "rtfx": 0.0,
+    }
+    return document | _latencies(row, due)
+
+
+def _each(due: Table, prompt: Floats, output: Floats) -> dict[str, list[Any]]:
+    """One entry a request, in the order they were due. Texts are never kept here; of an error its kind stands."""
+    gaps: list[list[float]] = [[] for _ in range(len(due))]
+    found = due.gaps()
+    for request, gap_s in zip(found.request.tolist(), found.gap_s.tolist(), strict=True):
+        gaps[request].append(round(gap_s, 6))
+    ttft = np.where(np.isnan(due.sent_ttft_s), 0.0, due.sent_ttft_s)
+    latency = np.nan_to_num(due.last_s - due.sent_s)
+    return {
+        "input_lens": prompt.astype(int).tolist(),
+        "output_lens": output.astype(int).tolist(),
+        "ttfts": ttft.round(6).tolist(),
+        "itls": gaps,
+        "latencies": latency.round(6).tolist(),
+        "start_times": np.nan_to_num(due.sent_s).round(6).tolist(),
+        "queue_times": np.nan_to_num(due.lag_s).round(6).tolist(),
+        "generated_texts": [""] * len(due),
+        "errors": [str(kind) for kind in due.error],
+    }
+
+
+def _latencies(row: Row, due: Table) -> dict[str, float | None]:
+    """``mean_ttft_ms`` and so on, for the four latencies."""
+    plain = {"ttft": due.sent_ttft_s, "tpot": due.tpot_s, "itl": due.gaps().gap_s, "e2el": due.last_s - due.sent_s}
+    out: dict[str, float | None] = {}
+    for theirs, ours in NAMES.items():
+        values = plain[theirs][due.ok] if theirs != "itl" else plain[theirs]
+        values = values[~np.isnan(values)]
+        q = {name: _ms(row.get(f"{ours}_{name}_s")) for name in QUANTILES}
+        if theirs == "e2el":  # theirs counts from sending, ours from when it was due
+            q = {name: _own(values, float(name[1:]) / 100.0, q[name]) for name in QUANTILES}
+        out |= {
+            f"mean_{theirs}_ms": 1e3 * float(values.mean()) if len(values) else None,
+            f"median_{theirs}_ms": q["p50"],
+            f"std_{theirs}_ms": 1e3 * float(values.std()) if len(values) else None,
+            **{f"{name}_{theirs}_ms": value for name, value in q.items()},
+        }
+    return out
+
+
+def _own(values: Floats, q: float, refused: float | None) -> float | None:
+    """The quantile, unless the row refused it."""
+    return None if refused is None or len(values) == 0 else 1e3 * float(np.quantile(values, q))
+
+
+def _ms(value: Any) -> float | None:
+    number = finite(value)
+    return None if number is None else 1e3 * number
+
+
+def _date(began_at: str | None) -> str | None:
+    try:
+        return datetime.fromisoformat(began_at).strftime("%Y%m%d-%H%M%S") if began_at else None
+    except ValueError:
+        return None
