@@ -125,7 +125,7 @@ class Ramping:
             ending = proposal if isinstance(proposal, Stop) else self._over_a_cap(proposal)
             if ending is not None:
                 return ending
-            if proposal.role != self.steps[-1].role == "step":
+            if self.steps and proposal.role != self.steps[-1].role == "step":
                 await self._drain()
             snapshot = await self._offer(replace(self._timed(proposal), repeat=repeat))
             rows.append(self._row(self.steps[-1], snapshot, rows))

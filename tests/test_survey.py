@@ -1,0 +1,86 @@
+"""What is found out before a run, asked of a simulated server on a socket: counting, token ids, cold adapters."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from loadramp.drive.endpoint import endpoint_of
+from loadramp.drive.survey import Survey, survey
+from loadramp.drive.tokenizer import basis_of
+from loadramp.plan.prompts.words import Calibration
+from loadramp.plan.scenario import Target
+from loadramp.registry import ScenarioError
+from loadramp.sim.faults import Faults
+from loadramp.sim.profiles import PROFILES
+from loadramp.sim.server import serve
+
+QUICK = replace(PROFILES["small"], t0_s=0.0005, frontend_s=0.0, adapter_load_s=0.15, max_adapters=4)
+
+
+def asked(
+    target: Target,
+    say: Callable[[str], None] = lambda _: None,
+    adapters: tuple[str, ...] = (),
+    faults: Faults | None = None,
+    **options: Any,
+) -> Survey:
+    async def main() -> Survey:
+        server = await serve(QUICK, adapters=adapters, faults=faults)
+        try:
+            ready = replace(target, base_url=f"http://127.0.0.1:{server.port}")
+            return await survey(ready, endpoint_of(ready, {}), say, **options)
+        finally:
+            await server.close()
+
+    return asyncio.run(main())
+
+
+def test_the_server_s_own_count_becomes_the_calibration() -> None:
+    found = asked(Target(), faults=Faults(extra_prompt_tokens=7))
+    assert found.calibration == Calibration(tokens_per_word=1.0, overhead_tokens=7.0)
+    assert found.model == "sim"
+
+
+def test_an_adapter_s_first_answer_shows_how_long_it_took_to_load() -> None:
+    said: list[str] = []
+    found = asked(Target(), said.append, ("billing", "legal"), models=("billing", "legal"))
+    assert list(found.models) == ["billing", "legal"]
+    for cold_s, warm_s in found.models.values():
+        assert cold_s is not None
+        assert warm_s is not None
+        assert cold_s >= QUICK.adapter_load_s > 0.0  # the engine stands still so long, however busy this machine is
+    assert found.model == "sim"  # asked about fields and lengths, so that no adapter was loaded for that
+    assert any(line.startswith("billing: first token after ") for line in said)
+
+
+def test_a_model_that_the_server_does_not_know_is_an_error_before_the_run() -> None:
+    with pytest.raises(ScenarioError, match=r"\[prompts\] models: nobody: http_4xx: .*does not exist"):
+        asked(Target(), models=("nobody",))
+
+
+def test_prompts_go_as_token_ids_where_the_server_takes_them() -> None:
+    target = Target(api="completions", token_ids=True)
+    found = asked(target, basis=basis_of(target))
+    assert len(found.calibration.ids) == 256
+    assert (found.calibration.tokens_per_word, found.calibration.overhead_tokens) == (1.0, 0.0)
+
+
+def test_they_go_as_text_where_it_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    from loadramp.sim import asks
+
+    words = asks._prompt_words
+
+    def text_only(prompt: Any) -> list[str]:
+        if not isinstance(prompt, str):
+            raise asks.WrongRequestError(400, "prompt must be a string")
+        return words(prompt)
+
+    monkeypatch.setattr(asks, "_prompt_words", text_only)
+    target = Target(api="completions", token_ids=True)
+    found = asked(target, said.append, basis=basis_of(target))
+    assert found.calibration.ids == ()
+    assert any("no token ids here" in line and "prompt must be a string" in line for line in said)
