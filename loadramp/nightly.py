@@ -23,6 +23,8 @@ from loadramp.record.history import History
 from loadramp.record.table import Run
 from loadramp.record.types import Entry, Row, Step, Stop
 from loadramp.registry import CannotMeasure, Choice, ScenarioError
+from loadramp.report.exporters.github import shortened
+from loadramp.report.exporters.night import night_annotations, night_junit
 from loadramp.report.trend import build_trend_html
 from loadramp.report.trendwords import night_document, night_markdown
 from loadramp.verdicts import check_rules
@@ -182,17 +184,23 @@ class Measuring:
         document = night_document(outcome, code, runs, self.scenario.name)
         self.history.write("trend.html", build_trend_html(self.entries, self.scenario.name, outcome))
         self.history.write("night.json", json.dumps(document, indent=1, allow_nan=False) + "\n")
-        self.history.write("night.md", night_markdown(outcome, self.scenario.name))
+        self.history.write("night.md", shortened(night_markdown(outcome, self.scenario.name)))
+        self.history.write("junit.xml", night_junit(outcome, self.scenario.name))
+        self.history.write("annotations.txt", night_annotations(outcome, self.scenario.name))
         return NightFinished(outcome, code, document, runs)
 
 
 def reference_first(
     rows: Sequence[Row], *, ramp: Choice, rate_rps: float, measure_s: float | None = None
 ) -> Step | Stop:
-    """A ramp: one step at the reference rate, then what ``ramp`` proposes, which does not see that step."""
-    if not rows:
-        return Step(0, rate_rps=rate_rps, measure_s=measure_s)
-    proposed: Step | Stop = ramp(rows[1:])
+    """A ramp: one step at the reference rate (a void one is offered once more), then what ``ramp`` proposes.
+
+    ``ramp`` does not see these steps.
+    """
+    own = 2 if rows and rows[0]["void"] else 1
+    if len(rows) < own:
+        return Step(len(rows), rate_rps=rate_rps, measure_s=measure_s)
+    proposed: Step | Stop = ramp(rows[own:])
     return proposed
 
 
@@ -268,5 +276,7 @@ def _half(run: Run, ratio: float) -> float | None:
 def _why(run: Run, code: int) -> str:
     if code >= INTERRUPTED:
         return "interrupted"
-    void = next((row["reasons"].get("void") for row in run.rows if row["void"]), None)
-    return str(run.info.get("ending") or "could not measure") if code == COULD_NOT_MEASURE else f"void: {void or ''}"
+    if code == COULD_NOT_MEASURE:
+        return str(run.info.get("ending") or "could not measure")
+    void = next((row["reasons"].get("void") for row in run.rows if row["void"]), "")
+    return f"void: {str(void).partition(';')[0]}"

@@ -203,7 +203,7 @@ def _errors(contract: Contract) -> tuple[list[Rule], list[str]]:
     bad = [name for key in ("requests_failed", "requests_rejected") if (name := contract.names.get(key))]
     if done is None or not bad:
         return [], ["failed requests"]
-    failed = " + ".join(f"sum(rate({name}[5m]))" for name in bad)
+    failed = " + ".join(f"(sum(rate({name}[5m])) or vector(0))" for name in bad)  # older engines lack some
     ratio = f"({failed}) / ({failed} + sum(rate({done}[5m])))"
     return [
         Rule(

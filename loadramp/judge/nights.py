@@ -113,9 +113,10 @@ def reference_row(rows: Sequence[Row], reference_rps: float | None) -> tuple[Row
     at = [row for row in rows if row["rate_rps"] and abs(row["rate_rps"] / reference_rps - 1.0) < 1e-6]
     if not at:
         return None, f"no step at the reference rate of {reference_rps:.3g} req/s"
-    if at[0]["void"]:
-        return None, f"void: {at[0]['reasons'].get('void', 'the client was the limit')}"
-    return at[0], ""
+    usable = [row for row in at if not row["void"]]
+    if not usable:
+        return None, f"void: {str(at[0]['reasons'].get('void', 'the client was the limit')).partition(';')[0]}"
+    return usable[0], ""
 
 
 def _of_row(row: Row | None, column: str, why: str) -> Reading:

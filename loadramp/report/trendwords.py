@@ -13,7 +13,7 @@ from loadramp.judge.trend import Outcome, Standing
 from loadramp.record.types import GateResult
 from loadramp.report.gates import MARKS, interval_words, value_words
 from loadramp.report.markdown import plain
-from loadramp.report.numbers import NOTHING, latency, percent, sig, strict
+from loadramp.report.numbers import NOTHING, latency, percent, plural, sig, strict
 
 RULES = {"page": "page: two nights running, or measured again at once", "ticket": "ticket: a lasting change of level"}
 STATES = {
@@ -113,7 +113,7 @@ def _quiet(outcome: Outcome, missing: Sequence[str]) -> tuple[str, str]:
         return f"One night looks worse ({', '.join(suspects)}); the next one decides.{tail}", "warn"
     if lacking:
         known = min(one.nights for one in lacking) + 1
-        return f"{known} nights measured: too few to tell a change. Floors are judged.{tail}", "warn"
+        return f"{plural(known, 'night')} measured: too few to tell a change. Floors are judged.{tail}", "warn"
     return (
         f"No change: every judged metric is within what its nights usually vary by.{tail}",
         "warn" if tail else "plain",

@@ -14,7 +14,7 @@ ATTRIBUTES = ("version", "client", "gpu", "driver")
 
 
 def otava(entries: Sequence[Entry]) -> Files:
-    """``otava.csv`` with a line a night, and ``otava.yaml``: ``otava --config-file otava.yaml analyze loadramp``.
+    """``otava.csv`` with a line a night, and ``otava.yaml``: ``otava analyze loadramp --config-file otava.yaml``.
 
     Otava pins its own numpy and scipy, so it needs an environment of its own.
     """
@@ -36,7 +36,7 @@ def otava(entries: Sequence[Entry]) -> Files:
 
 def _config(metrics: Sequence[str]) -> str:
     lines = [
-        "# otava --config-file otava.yaml analyze loadramp   (from the directory of these two files)",
+        "# otava analyze loadramp --config-file otava.yaml   (from the directory of these two files)",
         "tests:",
         "  loadramp:",
         "    type: csv",
