@@ -13,11 +13,12 @@ from functools import partial
 from multiprocessing import Pool
 
 import numpy as np
-from ramp_bench import CASES, Ramp, ramp
+from ramp_bench import CASES, SLO_QUANTILE, SLO_SHARE, Ramp, ramp
 
 from loadramp.judge import detectors
 from loadramp.judge.ceiling import ceiling, climb
 from loadramp.judge.knee import p99_itl_knee
+from loadramp.judge.slo import slo_capacity
 from loadramp.record.types import Estimate, Row
 
 Detector = Callable[[Sequence[Row]], Estimate]
@@ -123,6 +124,23 @@ def knees(ramps: Sequence[Ramp]) -> None:
             print(f"{cause}: {len(at)} of {len(found)}, at {p10:.2f} - {p50:.2f} - {p90:.2f} of c (p10, median, p90)")
 
 
+def slos(ramps: Sequence[Ramp]) -> None:
+    """SLO capacity with the limit set to what the metric truly is at SLO_SHARE of the capacity."""
+    print(f"{'limit':8s} {'n':>4s} {'found':>6s}  {'p10':>5s} {'median':>6s} {'p90':>5s} {'covers':>7s}")
+    for metric in ("itl", "ttft"):
+        found = []
+        for one in ramps:
+            limit = {metric: one.limits[metric]}
+            answer = slo_capacity(one.rows, limit, quantile=SLO_QUANTILE)
+            if answer.status == "found" and answer.rate_rps:
+                found.append((answer, SLO_SHARE * one.capacity_rps))
+        ratio = [e.rate_rps / true for e, true in found if e.rate_rps]
+        covered = [(e.low_rps or 0.0) <= true <= (e.high_rps or np.inf) for e, true in found]
+        p10, p50, p90 = np.percentile(ratio, [10, 50, 90]) if ratio else [np.nan] * 3
+        share = len(found) / len(ramps)
+        print(f"{metric:8s} {len(ramps):4d} {share:6.2f}  {p10:5.2f} {p50:6.2f} {p90:5.2f} {np.mean(covered):7.2f}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ramps", type=int, default=120, help="ramps of each case")
@@ -130,12 +148,13 @@ def main() -> None:
     parser.add_argument("--measure", type=float, default=60.0)
     parser.add_argument("--soak", type=float, default=300.0)
     parser.add_argument("--quiet-ramps", type=int, default=300, help="ramps that end at 0.6 of the capacity")
+    parser.add_argument("--cases", nargs="*", default=list(CASES))
     parser.add_argument("--processes", type=int, default=2)
     args = parser.parse_args()
     print(
         f"# python {platform.python_version()}, seeds from {args.seed}, steps {args.measure:g} s, soak {args.soak:g} s"
     )
-    jobs = [(case, args.seed + k, args.measure, args.soak, None) for case in CASES for k in range(args.ramps)]
+    jobs = [(case, args.seed + k, args.measure, args.soak, None) for case in args.cases for k in range(args.ramps)]
     quiet = [
         (case, args.seed + 10_000 + k, args.measure, 0.0, 0.6)
         for case in ("population", "bursty", "stalls")
@@ -155,6 +174,8 @@ def main() -> None:
     print("\n## detectors side by side, on the population")
     side_by_side(population, [one for one in still if one.case == "population"])
     for case in ("population", "1024 sequences"):
+        print(f"\n## SLO capacity for p{100 * SLO_QUANTILE:g} limits: {case}")
+        slos([one for one in done if one.case == case])
         print(f"\n## p99 ITL knee: {case}")
         knees([one for one in done if one.case == case])
 

@@ -1,18 +1,19 @@
 """Whole ramps on simulated engines of known capacity, driven by the product's own ramp: what knee.py counts."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from loadramp.judge import steady
+from loadramp.judge import latency, steady
 from loadramp.judge.ceiling import ceiling
 from loadramp.judge.curve import fold
+from loadramp.judge.quantiles import quantile
 from loadramp.plan.arrivals import gamma, poisson
 from loadramp.plan.ramps import RAMPS
 from loadramp.record.types import Row, Step
-from loadramp.sim.engine.offline import Offline, capacity_rps
+from loadramp.sim.engine.offline import Offline, capacity_rps, simulate
 from loadramp.sim.profiles import Lengths, Profile, Stall, random_profile
 
 CASES = {
@@ -24,6 +25,7 @@ CASES = {
     "stalls": "3 s every 2 min",
     "bursty": "gamma arrivals, cv 3",
 }
+SLO_QUANTILE, SLO_SHARE = 0.95, 0.6
 SLOWEST_RPS, FASTEST_RPS = 2.0, 100.0
 """Engines of another capacity are passed over: a ramp from 1 req/s has nothing to climb there, or takes too long."""
 
@@ -35,6 +37,8 @@ class Ramp:
     case: str
     seed: int
     capacity_rps: float
+    limits: dict[str, float] = field(default_factory=dict)
+    """SLO metric to what it is, at SLO_QUANTILE, at SLO_SHARE of the capacity: there the true SLO capacity lies."""
     rows: list[Row] = field(default_factory=list)
     climb_s: float = 0.0
     total_s: float = 0.0
@@ -98,13 +102,14 @@ class Bench:
         latest = np.argsort(table.stream_end_s[table.ok])[-500:]
         return np.asarray(table.e2e_s[table.ok][latest], dtype=np.float64)
 
-    def measure(self, step: Step, before: Sequence[Row]) -> Row:
+    def measure(self, step: Step, before: Sequence[Row], limits: Mapping[str, float]) -> Row:
         self.offer(step.rate_rps or 0.0, step.end_s - step.begin_s, step.index)
         table = self.engine.table()
         recent = table.select(table.done_s >= step.begin_s)
         base_s = before[0]["ttft_p50_s"] if before else None
         samples = [s for s in self.engine.samples if s.t_s >= step.begin_s]
-        row = fold(step, recent, samples=samples, base_ttft_p50_s=base_s, now_s=self.now_s)
+        row = fold(step, recent, samples=samples, limits=limits, quantile=SLO_QUANTILE, base_ttft_p50_s=base_s,
+                   now_s=self.now_s)  # fmt: skip
         row["overloaded"] = False
         row["ceiling_rps"] = ceiling([*before, row]).rate_rps
         return row
@@ -130,7 +135,20 @@ def ramp(case: str, seed: int, measure_s: float, soak_s: float, share: float | N
     bench = Bench(profile, lengths, seed, 3.0 if case == "bursty" else 1.0)
     top = 1024.0 if share is None else share * capacity
     start = 1.0 if share is None else top / 2.0 ** np.floor(np.log2(top)) if top >= 1.0 else top
-    return _climb(Ramp(case, seed, capacity), bench, float(start), float(top), measure_s, soak_s)
+    out = Ramp(case, seed, capacity, {} if share else _true_limits(profile, lengths, capacity, seed))
+    return _climb(out, bench, float(start), float(top), measure_s, soak_s)
+
+
+def _true_limits(
+    profile: Profile, lengths: Lengths, capacity: float, seed: int, seconds: float = 1800.0
+) -> dict[str, float]:
+    """ITL and TTFT at SLO_QUANTILE in a long run at SLO_SHARE of the capacity."""
+    rng = np.random.default_rng([seed, 6])
+    due_s = poisson(SLO_SHARE * capacity, seconds, rng)
+    prompt, output = lengths.draw(rng, len(due_s))
+    table, _ = simulate(profile, due_s, prompt, output, rng, sample_period_s=0)
+    pooled = latency.families(latency.look(table, (60.0, seconds)))
+    return {name: quantile(pooled[name].ordered, SLO_QUANTILE) for name in ("itl", "ttft")}
 
 
 def _climb(out: Ramp, bench: Bench, start_rps: float, max_rps: float, measure_s: float, soak_s: float) -> Ramp:
@@ -144,6 +162,6 @@ def _climb(out: Ramp, bench: Bench, start_rps: float, max_rps: float, measure_s:
         seconds = step.measure_s or measure_s
         warmup_s = steady.warmup_s(bench.latest_e2e_s(), seconds)
         timed = replace(step, begin_s=bench.now_s, warmup_s=warmup_s, measure_s=seconds)
-        out.rows.append(bench.measure(timed, out.rows))
+        out.rows.append(bench.measure(timed, out.rows, out.limits))
     out.climb_s, out.total_s = out.climb_s or bench.now_s, bench.now_s
     return out

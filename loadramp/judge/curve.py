@@ -44,19 +44,8 @@ def fold(
     begin_s, end_s = step.window_s
     window_s = (begin_s, end_s if now_s is None else max(min(end_s, now_s), begin_s))
     seen = latency.look(table, window_s, now_s)
-    row: Row = {
-        "step": step.index,
-        "role": step.role,
-        "rate_rps": step.rate_rps,
-        "users": step.users,
-        "begin_s": step.begin_s,
-        "window_begin_s": window_s[0],
-        "window_end_s": window_s[1],
-        "p99_itl_elasticity": None,
-        "p99_itl_elasticity_se": None,
-    }
+    row: Row = _head(step, window_s) | _counts(seen)
     reasons: dict[str, str] = {}
-    row |= _counts(seen)
     row |= _throughput(step, seen, table, output_tokens_mean)
     row |= server.columns(samples, window_s)
     row |= _load(step, seen, table, samples, row, base_ttft_p50_s)
@@ -77,6 +66,20 @@ def fold(
         reasons["void"] = "; ".join(void)
     row["reasons"] = reasons
     return row
+
+
+def _head(step: Step, window_s: tuple[float, float]) -> Columns:
+    return {
+        "step": step.index,
+        "role": step.role,
+        "rate_rps": step.rate_rps,
+        "users": step.users,
+        "begin_s": step.begin_s,
+        "window_begin_s": window_s[0],
+        "window_end_s": window_s[1],
+        "p99_itl_elasticity": None,
+        "p99_itl_elasticity_se": None,
+    }
 
 
 def _parts(seen: Seen, table: Table, limits: Mapping[str, float], q: float, stationary: bool) -> Columns:
