@@ -142,11 +142,13 @@ def floor_words(floor: GateResult) -> str:
 def terminal_lines(outcome: Outcome) -> list[str]:
     """The night for a terminal: the sentence, then a line a metric, floor and open change."""
     lines = [headline(outcome)[0], ""]
+    silent = all(one.state == "missing" for one in outcome.standings)  # the sentence has said why
     for one in outcome.standings:
         change = "" if one.change_ratio is None else f"  {signed(one.change_ratio)}"
         value = number(one.metric, one.value) or NOTHING
-        lines.append(f"  {one.metric:24s} {value:>14s}{change:>9s}  {standing_words(one)}")
-    lines += [f"  {MARKS[floor.status]} floor {floor_words(floor)}" for floor in outcome.floors]
+        state = STATES[one.state] if silent else standing_words(one)
+        lines.append(f"  {one.metric:24s} {value:>14s}{change:>9s}  {state}")
+    lines += [f"  {MARKS[floor.status]} floor {floor_words(floor)}" for floor in outcome.floors if not silent]
     told = {(alarm.metric, alarm.since) for alarm in outcome.alarms}
     lines += [f"  open: {alarm_words(alarm)}" for alarm in outcome.open if (alarm.metric, alarm.since) not in told]
     return lines
