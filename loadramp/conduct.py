@@ -30,9 +30,8 @@ LEAD_S = 0.05
 EPSILON_S = 1e-6
 """Less than this is no time: sums of floats do not meet exactly."""
 DRAIN_LIMIT_S = 120.0
-DEAD_AFTER_S = 5.0
 DEAD_REQUESTS = 20
-"""So many requests in a row without a success, over at least DEAD_AFTER_S: nobody is answering any more."""
+"""So many requests in a row without a success, over at least ``[ramp] give_up_s``: nobody is answering any more."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -273,7 +272,8 @@ class Ramping:
             self._deaths.append({"t_s": self._now_s(), "reason": reason})
 
     def _nobody_answers(self) -> bool:
-        return self._fails_in_a_row >= DEAD_REQUESTS and self._now_s() - self._last_good_s > DEAD_AFTER_S
+        silent_s = self._now_s() - self._last_good_s
+        return self._fails_in_a_row >= DEAD_REQUESTS and silent_s > self.scenario.pace.give_up_s
 
     def _e2e_s(self) -> np.ndarray[Any, np.dtype[np.float64]]:
         """End-to-end times of the latest successes."""

@@ -14,7 +14,7 @@ import platform
 import secrets
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -49,6 +49,8 @@ COULD_NOT_MEASURE = 1
 LIBRARIES = ("httptools", "uvloop", "msgspec", "numpy", "scipy", "httpx", "openai", "plotly")
 
 Say = Callable[[str], None]
+Beside = Callable[[Ramping, Endpoint], Coroutine[Any, Any, None]]
+"""Something that goes on beside a run: health checks, a fault on purpose."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -130,8 +132,11 @@ async def ramp(
     watch: Callable[[Progress], None],
     argv: Sequence[str] = (),
     salt: int | None = None,
+    beside: Beside | None = None,
 ) -> Finished:
     """Ramp the endpoint, judge and report. What was measured is on disk whatever happens.
+
+    ``beside`` is called when the endpoint is ready; what it returns runs beside the load, and is cancelled at its end.
 
     Raises:
         ScenarioError: before anything was sent.
@@ -152,7 +157,7 @@ async def ramp(
     ramping = Ramping(
         scenario, rundir, fleet, time.monotonic, t0_s, info, samples, watch, salt=salt, repeats=options.repeats
     )
-    return await _through(ramping, scraper, say)
+    return await _through(ramping, scraper, say, beside and beside(ramping, endpoint))
 
 
 @dataclass(slots=True, frozen=True)
@@ -237,9 +242,12 @@ def with_room(scenario: Scenario, workers: int) -> Scenario:
     return replace(scenario, pace=replace(scenario.pace, max_in_flight=most))
 
 
-async def _through(ramping: Ramping, scraper: Scraper | None, say: Say) -> Finished:
+async def _through(
+    ramping: Ramping, scraper: Scraper | None, say: Say, beside: Coroutine[Any, Any, None] | None = None
+) -> Finished:
     """Run to the end, let go of everything, judge what there is."""
     failure: Exception | None = None
+    task = asyncio.ensure_future(beside) if beside is not None else None
     with signals(ramping.stop, say) as caught:
         try:
             await ramping.fleet.start()
@@ -247,6 +255,11 @@ async def _through(ramping: Ramping, scraper: Scraper | None, say: Say) -> Finis
         except (FleetError, OSError) as error:
             failure = error
         finally:
+            if task is not None:
+                task.cancel()
+                await asyncio.wait([task])
+                if not task.cancelled() and task.exception() is not None:
+                    say(f"beside the load: {task.exception()}")
             await ramping.fleet.close()
             if scraper:
                 await scraper.stop()

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 
 from loadramp.plan.arrivals import ARRIVALS
+from loadramp.plan.campaign import Campaign, bind_campaign
 from loadramp.plan.canary import Canary
 from loadramp.plan.nightly import Gates, Nightly
 from loadramp.plan.prompts import PROMPTS
@@ -106,6 +107,8 @@ class Pace:
     """A request beyond it is recorded as failed, and the step is void. None: as many as files may be open."""
     max_error_ratio: Ratio = 0.01
     """A step above it ends the ramp."""
+    give_up_s: Positive = 5.0
+    """So long without a single success (and 20 failures in a row) ends the run: nobody is answering any more."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -144,6 +147,7 @@ class Scenario:
     canary: Canary = field(default_factory=Canary)
     gates: Gates = field(default_factory=Gates)
     nightly: Nightly = field(default_factory=Nightly)
+    campaign: Campaign = field(default_factory=Campaign)
     manner: Manner = field(default_factory=Manner)
     source: str = ""
     overrides: tuple[str, ...] = ()
@@ -184,7 +188,7 @@ def load(
         raise ScenarioError(f"{name}: not TOML: {error}") from None
     for override in overrides:
         _apply(raw, override)
-    allowed = {"name", "seed", *_TABLES, *_CHOICES}
+    allowed = {"name", "seed", "campaign", *_TABLES, *_CHOICES}
     for key, value in raw.items():
         if key not in allowed:
             raise ScenarioError(f"{name}: {key}: no such key or table; there are {', '.join(sorted(allowed))}")
@@ -193,6 +197,7 @@ def load(
     tables: dict[str, Any] = {
         key: kind(**bind_options(raw.get(key, {}), kind, f"{name}: [{key}]")) for key, kind in _TABLES.items()
     }
+    tables["campaign"] = bind_campaign(raw.get("campaign", {}), f"{name}: [campaign]")
     ramp, pace = _ramp(raw.get("ramp", {}), f"{name}: [ramp]")
     prompts, manner = bind_source(raw.get("prompts", {}), PROMPTS, f"{name}: [prompts]")
     _suits(tables["target"], images_of(prompts, manner), name)

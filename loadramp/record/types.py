@@ -220,6 +220,18 @@ class Sample:
 
 
 @dataclass(slots=True, frozen=True)
+class HealthSample:
+    """One health check beside the load."""
+
+    t_s: float
+    """When it was sent."""
+    ok: bool
+    took_s: float = 0.0
+    error: str | None = None
+    """``timeout``, ``http 503``, ``connection refused``, ..."""
+
+
+@dataclass(slots=True, frozen=True)
 class Estimate:
     """One of the three numbers: a rate with its interval, or why there is none."""
 

@@ -1,0 +1,76 @@
+"""The [campaign] table, and the scenarios that its phases are."""
+
+from __future__ import annotations
+
+import pytest
+
+from loadramp.judge.knee import KNEES
+from loadramp.plan.campaign import PHASES, Campaign, in_order, overrides_of
+from loadramp.plan.scenario import Scenario, load
+from loadramp.record.types import Step
+from loadramp.registry import ScenarioError
+
+BASE = 'name = "it\\"s"\n[ramp]\nkind = "ceiling"\nstart_rps = 2\nsettle_s = 3\nsettle_requests = 7\ntail_s = 1\n'
+
+
+def phase(name: str, text: str = BASE, target_rps: float | None = 8.0) -> Scenario:
+    base = load(text, "t.toml", knees=KNEES)
+    return load(text, "t.toml", overrides_of(name, base.campaign, base.pace, base.name, target_rps), knees=KNEES)  # type: ignore[arg-type]  # a phase
+
+
+def test_the_defaults_are_an_hour_twice_the_load_and_all_five_phases() -> None:
+    campaign = load("", "t.toml", knees=KNEES).campaign
+    assert in_order(campaign) == list(PHASES)
+    assert (campaign.sustained.measure_s, campaign.sustained.error_ratio) == (3600, 0.001)
+    assert (campaign.overload.factor, campaign.overload.check_factor, campaign.overload.recovery_s) == (2, 1.2, 30)
+    assert campaign.chaos.recovery_s == 60
+
+
+def test_a_phase_is_the_scenario_with_another_ramp_and_the_same_way_to_settle() -> None:
+    baseline = phase("baseline")
+    assert baseline.name == 'it"s-baseline'
+    assert baseline.ramp([]) == Step(0, users=1)
+    assert (baseline.pace.warmup_s, baseline.pace.measure_s) == (10, 120)
+    assert (baseline.pace.settle_s, baseline.pace.settle_requests, baseline.pace.tail_s) == (3, 7, 1)
+    sustained = phase("sustained")
+    assert sustained.ramp([]) == Step(0, rate_rps=8.0)
+    assert (sustained.pace.measure_s, sustained.pace.warmup_s, sustained.pace.max_error_ratio) == (3600, None, 1.0)
+    assert phase("ramp").ramp.kind == "ceiling"
+    assert phase("ramp").name == 'it"s-ramp'
+
+
+def test_overload_goes_up_in_two_stages_and_back_and_waits_for_a_server_that_is_gone() -> None:
+    overload = phase("overload")
+    assert overload.ramp.options["rates"] == pytest.approx([8.0, 9.6, 16.0, 8.0])
+    assert overload.pace.give_up_s == 150
+    assert phase("chaos").pace.give_up_s == 360
+
+
+def test_thresholds_of_the_scenario_are_judged_in_the_ramp_only() -> None:
+    text = BASE + '[gates]\nrules = ["ceiling_rps >= 5"]\n'
+    assert phase("ramp", text).gates.rules == ["ceiling_rps >= 5"]
+    assert phase("chaos", text).gates.rules == ()
+
+
+def test_phases_come_in_the_order_that_makes_sense() -> None:
+    assert in_order(Campaign(phases=("chaos", "ramp"))) == ["ramp", "chaos"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('[campaign]\nphases = ["soak"]\n', r"\[campaign\] phases: Invalid enum value 'soak'"),
+        ("[campaign]\nphases = []\n", "expected at least one of baseline, ramp"),
+        ('[campaign]\nphases = ["chaos"]\n', "target_rps: needed where the ramp is left out"),
+        ("[campaign]\nsustain = 1\n", "sustain: unknown key .did you mean 'sustained'"),
+        ("[campaign]\nchaos = 1\n", r"\[campaign.chaos\]: expected a table; got 1"),
+        ("[campaign.sustained]\nmeasure_s = 90000\n", r"\[campaign.sustained\] measure_s: .*<= 86400"),
+        ("[campaign.overload]\ncheck_factor = 3\n", "check_factor: must be below factor = 2"),
+        ("[campaign.overload]\nmeasure_s = 20\n", "the stage after must last 40 s"),
+        ("[campaign.chaos]\nmeasure_s = 90\n", "must be at least 100 to see recovery_s"),
+        ("[campaign.chaos]\nkill = true\n", r"\[campaign.chaos\] kill: unknown key"),
+    ],
+)
+def test_what_cannot_be_asked_is_named(text: str, words: str) -> None:
+    with pytest.raises(ScenarioError, match=words):
+        load(text, "t.toml", knees=KNEES)
