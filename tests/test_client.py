@@ -58,6 +58,17 @@ def test_a_request_is_one_http_message_that_asks_for_an_uncompressed_stream() ->
     assert asked.body["stream_options"] == {"include_usage": True, "continuous_usage_stats": True}
 
 
+def test_a_header_of_the_scenario_is_sent_once_in_place_of_the_client_s_own() -> None:
+    server = Scripted([ANSWER])
+
+    async def main() -> None:
+        await ask(client_on(server, headers={"x-request-id": "mine", "ACCEPT": "*/*"}))
+
+    jump(main())
+    head = server.requests[0].head.lower()
+    assert (head.count("x-request-id"), head.count("\r\naccept:"), head.count("x-loadramp-id")) == (1, 1, 1)
+
+
 def test_instants_are_measured_from_the_start_of_the_run_and_latency_from_the_due_time() -> None:
     async def main() -> Record:
         client = client_on(Scripted([ANSWER]))

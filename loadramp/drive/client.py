@@ -177,4 +177,5 @@ def _head(target: Target, endpoint: Endpoint, run: int) -> bytes:
     lines = [f"POST {where} HTTP/1.1"]
     lines += [f"{name}: {value}" for name, value in headers.items() if name.lower() not in own]
     lines += [f"{name}: {value}" for name, value in endpoint.headers.items()]
-    return ("\r\n".join(lines) + f"\r\nX-Request-Id: loadramp-{run:x}-").encode("latin-1")
+    name = "X-Loadramp-Id" if "x-request-id" in own else "X-Request-Id"
+    return ("\r\n".join(lines) + f"\r\n{name}: loadramp-{run:x}-").encode("latin-1")

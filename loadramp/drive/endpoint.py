@@ -180,6 +180,8 @@ def _headers(target: Target, env: Mapping[str, str], user: str) -> tuple[dict[st
         if secret and name.lower() not in _PLAIN_HEADERS:
             secrets |= {value, value.rpartition(" ")[2], *re.findall(r"=([^;,\s]{4,})", value)}
     for name, value in headers.items():
+        if name.lower() in {"content-length", "transfer-encoding"}:
+            raise ScenarioError(f"[target] headers: {name} is written by the client, which alone knows the body")
         if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name):
             raise ScenarioError(f"[target] headers: {name!r} is not a header name")
         if not re.fullmatch(r"[\t\x20-\x7e\x80-\xff]*", value):
