@@ -115,6 +115,13 @@ def test_the_soak_that_held_is_what_is_sustained() -> None:
     assert ceiling([*rows, failed, row(7.7, role="soak")]).sustained_rps == 7.7
 
 
+def test_a_soak_alone_is_a_lower_bound() -> None:
+    found = ceiling([row(9.4, role="soak")])
+    assert (found.status, found.rate_rps, found.sustained_rps) == ("not_found_up_to", 9.4, 9.4)
+    assert ceiling([overload(9.4, 5.0, role="soak")]).status == "inconclusive"
+    assert ceiling([row(9.4, role="down")]).status == "inconclusive"
+
+
 def test_few_arrivals_are_said_to_resolve_little() -> None:
     assert "telling rates 10 % apart takes about 490" in ceiling([row(1.0), overload(4.0, 1.5)]).reason
 

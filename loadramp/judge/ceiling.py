@@ -95,6 +95,8 @@ def ceiling(rows: Sequence[Row], *, deficit_ratio: Ratio = 0.85) -> Estimate:
     if any(row["users"] for row in usable(rows)):
         return plateau(usable(rows))
     found = climb(rows)
+    if not found.rows:
+        return _only_soaks(rows)
     if all(row["ok"] == 0 and row["requests"] > row["pending"] for row in found.rows):
         return _estimate("not_measurable", "every request failed")
     worst = found.overloaded
@@ -206,6 +208,14 @@ def _overloaded(found: Climb, worst: Row, rows: Sequence[Row], deficit_ratio: fl
     )
     return Estimate(status, rate_rps, rate_rps * exp(-half), rate_rps * exp(half), "ceiling", words,
                     sustained_rps=sustained(rows))  # fmt: skip
+
+
+def _only_soaks(rows: Sequence[Row]) -> Estimate:
+    held = sustained(rows)
+    if held is None:
+        return _estimate("inconclusive", "no step was climbed, and no soak was quiet")
+    words = f"{held:.3g} req/s held; no higher rate was tried"
+    return Estimate("not_found_up_to", held, held, None, "ceiling", words, sustained_rps=held)
 
 
 def _only_errors(worst: Row, quiet: Row | None, sustained_rps: float | None) -> Estimate:
