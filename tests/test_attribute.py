@@ -102,7 +102,7 @@ def test_computing_an_evicted_request_again_holds_up_the_others_and_counts_to_th
 
 
 def test_a_late_client_is_blamed_before_anybody_else() -> None:
-    records = [stream(k, {50: 0.4}) for k in range(3)]
+    records = [stream(k, {50: 0.4}, stamps="user") for k in range(3)]
     end_s = records[0].event_s[51]
     late = [ClientSample(float(t), loop_lag_s=0.1 if t - 1 < end_s <= t else 0.0) for t in range(1, 11)]
     assert set(caused(records, late).cause.tolist()) == {CLIENT}
@@ -110,6 +110,13 @@ def test_a_late_client_is_blamed_before_anybody_else() -> None:
     assert set(caused(records, other_worker).cause.tolist()) == {ENGINE}
     a_little = [ClientSample(float(t), loop_lag_s=0.05) for t in range(1, 11)]
     assert set(caused(records, a_little).cause.tolist()) == {ENGINE}
+
+
+def test_where_the_kernel_stamped_a_late_client_can_only_merge_events() -> None:
+    late = [ClientSample(float(t), loop_lag_s=0.3) for t in range(1, 11)]
+    assert set(caused([stream(k, {50: 0.4}) for k in range(3)], late).cause.tolist()) == {ENGINE}
+    merged = [stream(k, {50: 0.4, 51: 0.0, 52: 0.0}) for k in range(3)]
+    assert set(caused(merged, late).cause.tolist()) == {CLIENT}
 
 
 def test_gaps_within_the_jitter_of_the_quietest_step_are_not_long() -> None:

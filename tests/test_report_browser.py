@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from report_runs import estimates, row, served, served_rows
 
-from loadramp.record.types import Check, Estimate
+from loadramp.advise.cures import cures_of
+from loadramp.record.types import Check, Estimate, Finding
 from loadramp.report import build_html
 
 pytestmark = pytest.mark.browser
@@ -68,7 +69,10 @@ def busy_run() -> Any:
     rows[0] |= {"ttft_p99_s": None, "reasons": {"ttft_p99_s": "60 requests cannot carry a p99: needs about 308 more"}}
     checks = [Check("c" * 80, "void", "m" * 200, "a" * 200, 2), Check("w", "warn", "late", "Cure.", 1)]
     knee = Estimate("found", 6.0, 5.0, 7.5, cause="prefill_mixing")
-    return served(rows=rows, checks=checks, estimates=estimates(p99_itl_knee=knee), path="p" * 300)
+    cures = cures_of("kv_eviction", "vllm", {"longest": 4000, "context": 4400, "fewer": 51, "more": 128})
+    findings = [Finding("kv_eviction", "certain", ("e" * 200, "103 preemptions"), (4,), cures),
+                Finding("w" * 90, "possible", ("p99 ITL 40 ms",))]  # fmt: skip
+    return served(rows=rows, checks=checks, estimates=estimates(p99_itl_knee=knee), path="p" * 300, findings=findings)
 
 
 @pytest.fixture

@@ -24,7 +24,8 @@ def test_the_document_has_exactly_the_keys_that_programs_rely_on() -> None:
     document = strict_json(verdict_document(served()))
     shared = {"status", "rate_rps", "low_rps", "high_rps", "sustained_rps", "detector", "reason"}
     assert set(document) == {
-        "run_dir", "state", "verdict", "sentence", "ceiling", "p99_itl_knee", "slo_capacity", "steps", "checks", "diagnosis",
+        "run_dir", "state", "verdict", "sentence", "ceiling", "p99_itl_knee", "slo_capacity", "steps", "checks",
+        "diagnosis", "gates",
     }  # fmt: skip
     assert set(document["ceiling"]) == shared
     assert set(document["p99_itl_knee"]) == shared | {"cause"}

@@ -24,6 +24,8 @@ EDGE = 0.15
 """Share of a gap left out at each end when asking what others did meanwhile."""
 LONG_PROMPT_TOKENS = 1024
 MOST_RANKED = 50_000
+SAME_READ_S = 0.0002
+"""Events closer than this came out of one read."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -61,9 +63,10 @@ class Attribution:
         """Requests that had one."""
         return len(np.unique(self.request[self.cause == cause]))
 
-    def moments(self, cause: int) -> int:
-        """Instants at which they ended: gaps that end within one median of each other are one event of the engine."""
-        ends = np.sort(self.end_s[self.cause == cause])
+    def moments(self, cause: int, above_s: float = 0.0) -> int:
+        """Instants at which those ended that lost more than ``above_s``; ends within one median of each other are one
+        event of the engine."""
+        ends = np.sort(self.end_s[(self.cause == cause) & (self.excess_s > above_s)])
         return 1 + int(np.count_nonzero(np.diff(ends) > self.median_s)) if len(ends) else 0
 
 
@@ -108,9 +111,10 @@ def attribute(
     """Say of each long gap of a window what made it long; None when there are no gaps.
 
     A gap is long above ``max(3 median, median + 5 ms, median + 6 jitter)``. In this order it is the client's when the
-    client's loop lagged at its end; private when the other streams went on meanwhile; recompute when such a stream
-    comes back at its end; prefill when another request's first token came in it or a long prompt was being computed;
-    else the engine's.
+    client's loop lagged at its end (and, where the kernel stamped, the next event came out of the same read: lag can
+    only merge events then, not delay them); private when the other streams went on meanwhile; recompute when such a
+    stream comes back at its end; prefill when another request's first token came in it or a long prompt was being
+    computed; else the engine's.
 
     Args:
         seen: the window.
@@ -134,7 +138,9 @@ def attribute(
         cause[(end > begin) | _long_prompt(seen.near, some, longest_prefill_s)] = PREFILL
         cause[_lands_at(some.end_s, some.end_s[private], reach_s)] = RECOMPUTE
         cause[private] = PRIVATE
-        cause[_client(seen.near, some, client)] = CLIENT
+        merged = np.append((gaps.gap_s[1:] < SAME_READ_S) & (gaps.request[1:] == gaps.request[:-1]), False)[long]
+        read = merged | ~seen.near.kernel_stamps[some.request]
+        cause[read & _client(seen.near, some, client)] = CLIENT
     total_s = float(gaps.gap_s.sum())
     excess_s = some.gap_s - median_s
     return Attribution(

@@ -83,7 +83,7 @@ def engine_stall(case: Case) -> Finding | None:
     evidence.append("at the lowest load already, so it is not a matter of load" if low else
                     "not at the lowest load, where a stall of the machine would show too")  # fmt: skip
     sure: Confidence = "possible"
-    if low:
+    if low and (_spread(one) > 3.0 or gaps.moments(ENGINE, NOTICED_S) >= MOMENTS):
         sure = "certain" if gaps.share(ENGINE) > 0.8 and len(steps) > 1 else "likely"
     return Finding("engine_stall", sure, tuple(evidence), indices(steps))
 

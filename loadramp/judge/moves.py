@@ -13,6 +13,7 @@ from math import log
 import numpy as np
 
 from loadramp.judge import attribute
+from loadramp.judge.queueing import kv_steps
 from loadramp.judge.symptoms import Case, StepSeen, indices, ms
 from loadramp.record.table import Floats, Ints
 from loadramp.record.types import Confidence, Finding, Sample
@@ -44,8 +45,9 @@ def capacity_moved(case: Case) -> Finding | None:
     ]
     replicas = replicas_moved(case.run.samples)
     evidence += replicas
-    sure: Confidence = "likely"
     steps = [one for one, _ in jumps]
+    busy = {one.index for one in (*case.over, *kv_steps(case))}  # a batch that fills up or thrashes changes pace itself
+    sure: Confidence = "likely" if replicas or any(one.index not in busy for one in steps) else "possible"
     if not evidence:
         steps, evidence = _recovered(case)
         sure = "possible"

@@ -80,6 +80,10 @@ def test_a_ramp_into_preemption_finds_the_ceiling_and_writes_the_report(tmp_path
     assert steps[0]["ok"] == steps[0]["requests"] > 20
     assert steps[0]["preemptions"] == 0
     assert max(step["preemptions"] for step in steps) > 5
+    cause = next(one for one in document["diagnosis"] if one["code"] == "kv_eviction")
+    assert cause["confidence"] == "certain"
+    assert "--kv-cache-dtype fp8" in {cure["change"] for cure in cause["cures"]}
+    assert not [check for check in document["checks"] if check["code"] == "server_counts"]
     assert document["ceiling"]["status"] == "found"
     assert 1.5 < document["ceiling"]["rate_rps"] < 12
     assert (Path(document["run_dir"]) / "report.html").stat().st_size > 100_000
