@@ -1,0 +1,227 @@
+"""Thresholds on runs: an interval that straddles is open, what is not known is open, and the worst step decides."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from harness import ramp_in_memory, scenario_of
+from judged import overload, row
+
+from loadramp.judge.gates import judge_gates, overall
+from loadramp.record.table import Run, Table
+from loadramp.record.types import Estimate, GateResult, Row
+from loadramp.report.gates import gate_line, gates_document, gates_section, with_gates
+from loadramp.report.words import verdict
+
+
+def step(index: int, rate_rps: float, **columns: Any) -> Row:
+    """A quiet row whose p99 TTFT is 100 ms, 90 to 110."""
+    plain: dict[str, Any] = {"step": index, "stationary": True, "ttft_p99_low_s": 0.09, "ttft_p99_high_s": 0.11}
+    return row(rate_rps, **{**plain, **columns})
+
+
+def run_of(*rows: Row, **estimates: Estimate) -> Run:
+    return Run({}, "", [], Table.of([]), rows=list(rows), estimates=estimates)
+
+
+def judge(run: Run, rule: str, when_unsure: Any = "inconclusive") -> GateResult:
+    (result,) = judge_gates(run, [rule], when_unsure)
+    return result
+
+
+@pytest.mark.parametrize(("rule", "status"), [
+    ("p99(ttft_s) < 0.2 @ rate <= 8", "pass"),
+    ("p99(ttft_s) < 0.111 @ rate <= 8", "pass"),
+    ("p99(ttft_s) < 0.105 @ rate <= 8", "inconclusive"),
+    ("p99(ttft_s) < 0.09 @ rate <= 8", "fail"),
+    ("p99(ttft_s) <= 0.09 @ rate <= 8", "inconclusive"),
+    ("p99(ttft_s) > 0.08 @ rate = 8", "pass"),
+    ("p99(ttft_s) >= 0.12 @ step 1", "fail"),
+])  # fmt: skip
+def test_the_interval_decides(rule: str, status: str) -> None:
+    result = judge(run_of(step(0, 4.0), step(1, 8.0)), rule)
+    assert result.status == status
+    assert result.value == 0.1
+    assert (result.reason == "the interval 0.09 to 0.11 holds the limit") == (status == "inconclusive")
+
+
+def test_the_worst_step_decides_and_is_named() -> None:
+    run = run_of(step(0, 4.0), step(1, 8.0, ttft_p99_s=0.5, ttft_p99_low_s=0.45, ttft_p99_high_s=0.55), step(2, 16.0))
+    assert (judge(run, "p99(ttft_s) < 0.3 @ rate <= 16").status, judge(run, "p99(ttft_s) < 0.3 @ rate <= 16").step) == (
+        "fail",
+        1,
+    )
+    assert judge(run, "p99(ttft_s) < 0.3 @ rate <= 4").status == "pass"
+    assert judge(run, "p99(ttft_s) < 0.6 @ rate > 4").step == 1
+
+
+def test_an_unknown_value_is_open_with_its_reason() -> None:
+    unknown = step(0, 4.0, ttft_p99_s=None, reasons={"ttft_p99_s": "60 requests cannot carry a p99"})
+    result = judge(run_of(unknown), "p99(ttft_s) < 1 @ rate <= 8")
+    assert (result.status, result.value, result.reason) == ("inconclusive", None, "60 requests cannot carry a p99")
+    half = step(
+        0, 4.0, ttft_p99_high_s=None, reasons={"ttft_p99_high_s": "no upper limit: needs about 80 more requests"}
+    )
+    result = judge(run_of(half), "p99(ttft_s) < 1 @ rate <= 8")
+    assert (result.status, result.reason) == ("inconclusive", "no upper limit: needs about 80 more requests")
+    assert judge(run_of(half), "p99(ttft_s) < 0.05 @ rate <= 8").status == "fail"  # the lower limit is enough
+
+
+def test_a_rate_that_was_not_offered_and_a_void_step_never_pass() -> None:
+    assert judge(run_of(step(0, 4.0)), "p99(ttft_s) < 1 @ rate = 8").reason == "no step at rate = 8"
+    void = step(1, 8.0, void=True, reasons={"void": "late"})
+    result = judge(run_of(step(0, 4.0), void), "p99(ttft_s) < 1 @ rate <= 8")
+    assert (result.status, result.reason, result.step) == ("inconclusive", "void: late", 1)
+
+
+def test_overload_can_only_get_slower() -> None:
+    growing = overload(32.0, 16.0, step=3, stationary=False, ttft_p99_s=4.0, ttft_p99_low_s=None, ttft_p99_high_s=None,
+                       ttft_p99_log_se=0.05, reasons={"stationary": "not stationary: no interval (queue)"})  # fmt: skip
+    assert judge(run_of(growing), "p99(ttft_s) < 1 @ rate = 32").status == "fail"
+    result = judge(run_of(growing), "p99(ttft_s) < 10 @ rate = 32")
+    assert (result.status, result.reason) == ("inconclusive", "not stationary: no interval (queue)")
+    assert result.low == pytest.approx(4.0 * np.exp(-0.098), rel=1e-3)
+
+
+@pytest.mark.parametrize(("failed", "n", "rule", "status"), [
+    (0, 3000, "error_ratio < 0.001", "pass"),
+    (0, 2900, "error_ratio < 0.001", "inconclusive"),
+    (4, 3000, "error_ratio < 0.001", "inconclusive"),
+    (9, 3000, "error_ratio < 0.001", "fail"),
+    (3, 300, "error_ratio < 0.05 @ rate = 4", "pass"),
+])  # fmt: skip
+def test_shares_have_binomial_limits(failed: int, n: int, rule: str, status: str) -> None:
+    one = step(0, 4.0, requests=n, ok=n - failed, errors={"http_5xx": failed} if failed else {})
+    assert judge(run_of(one), rule).status == status
+
+
+def test_a_share_of_the_whole_run_adds_its_steps_up_and_says_what_it_takes() -> None:
+    rows = [step(i, 4.0 + i, requests=700, ok=700) for i in range(4)]
+    result = judge(
+        run_of(*rows, step(4, 9.0, requests=700, void=True, reasons={"void": "late"})), "error_ratio < 0.001"
+    )
+    assert result.status == "inconclusive"
+    assert result.reason.startswith("0 of 2800 failed: between 0.000% and 0.107%; 0.100% takes 2,995 requests")
+    good = judge(run_of(step(0, 4.0, good_ratio=0.5, good_n=400)), "good_ratio >= 0.9")
+    assert (good.status, good.value) == ("fail", 0.5)
+
+
+def found(rate: float, low: float | None = None, high: float | None = None, **more: Any) -> Estimate:
+    return Estimate("found", rate, low, high, **more)
+
+
+@pytest.mark.parametrize(("estimate", "status"), [
+    (found(14.0, 13.0, 15.0), "pass"),
+    (found(12.5, 11.5, 13.0), "inconclusive"),
+    (found(10.0, 9.5, 10.5), "fail"),
+    (found(14.0), "inconclusive"),
+    (Estimate("not_found_up_to", 16.0, 16.0), "pass"),
+    (Estimate("not_found_up_to", 8.0, 8.0), "inconclusive"),
+    (Estimate("below_range", 3.0, 2.5, 3.5), "fail"),
+    (Estimate("below_range", None, None, 4.0), "fail"),
+    (Estimate("inconclusive", None, 13.0, None, reason="open"), "pass"),
+    (Estimate("inconclusive", None, 8.0, None, reason="open"), "inconclusive"),
+    (Estimate("not_measurable", reason="every request failed"), "inconclusive"),
+])  # fmt: skip
+def test_a_rate_is_judged_by_what_its_status_leaves(estimate: Estimate, status: str) -> None:
+    assert judge(run_of(step(0, 4.0), ceiling=estimate), "ceiling_rps >= 12").status == status
+    assert judge(run_of(step(0, 4.0), slo_capacity=estimate), "slo_capacity_rps >= 12").status == status
+    assert judge(run_of(step(0, 4.0), p99_itl_knee=estimate), "knee_rps >= 12").status == status
+
+
+def test_a_sustained_rate_is_what_a_soak_held() -> None:
+    assert judge(run_of(step(0, 4.0), ceiling=found(16.0, sustained_rps=13.6)), "sustained_rps >= 13").status == "pass"
+    assert judge(run_of(step(0, 4.0), ceiling=found(16.0)), "sustained_rps >= 13").reason == "no soak was quiet"
+
+
+def test_numbers_without_an_interval_are_judged_as_they_are() -> None:
+    run = run_of(step(0, 4.0, preemptions=0.0), step(1, 8.0, preemptions=3.0), step(2, 16.0, preemptions=None))
+    assert judge(run, "preemptions <= 3").status == "pass"  # added up; what is not shown is not there
+    assert judge(run, "preemptions <= 2").status == "fail"
+    assert judge(run, "preemptions <= 0 @ rate = 16").reason == "the server did not show it"
+
+
+@pytest.mark.parametrize(("when_unsure", "status"), [
+    ("inconclusive", "inconclusive"), ("pass", "pass"), ("fail", "fail"), ("point", "pass"),
+])  # fmt: skip
+def test_what_an_open_rule_comes_to_can_be_told(when_unsure: str, status: str) -> None:
+    result = judge(run_of(step(0, 4.0)), "p99(ttft_s) < 0.105 @ rate = 4", when_unsure)
+    assert result.status == status
+    assert judge(run_of(step(0, 4.0)), "p99(ttft_s) < 0.2 @ rate = 4", when_unsure).status == "pass"
+    nothing = step(0, 4.0, ttft_p99_s=None)
+    assert judge(run_of(nothing), "p99(ttft_s) < 1 @ rate = 4", "point").status == "inconclusive"
+
+
+def test_fail_outweighs_open_outweighs_pass() -> None:
+    run = run_of(step(0, 4.0))
+    rules = ["p99(ttft_s) < 1 @ rate = 4", "p99(ttft_s) < 0.105 @ rate = 4", "p99(ttft_s) < 0.01 @ rate = 4"]
+    assert [overall(judge_gates(run, rules[:n])) for n in (1, 2, 3)] == ["pass", "inconclusive", "fail"]
+
+
+LADDER = """
+name = "ladder"
+seed = 5
+[prompts]
+kind = "lognormal"
+input_tokens = 100
+output_tokens = 20
+[ramp]
+kind = "ladder"
+rates = [10, 20]
+warmup_s = 5
+measure_s = 60
+settle_s = 2
+settle_requests = 0
+tail_s = 2
+"""
+
+
+@pytest.fixture(scope="module")
+def ramped(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Two quiet minutes on simulated time."""
+    return ramp_in_memory(scenario_of(LADDER), tmp_path_factory.mktemp("ladder"))
+
+
+def test_a_percentile_of_the_whole_run_pools_every_value_and_averages_nothing(ramped: Run) -> None:
+    result = judge(ramped, "p95(ttft_s) < 1")
+    windows = [(r["window_begin_s"], r["window_end_s"]) for r in ramped.rows]
+    due = ramped.table.due_s
+    inside = np.logical_or.reduce([(due >= begin) & (due < end) for begin, end in windows]) & ramped.table.ok
+    assert result.value == pytest.approx(float(np.quantile(ramped.table.ttft_s[inside], 0.95)))
+    assert result.low is not None and result.high is not None and result.low <= result.value <= result.high
+    assert (result.status, result.step) == ("pass", None)
+    tokens = judge(ramped, "mean(itl_s) < 1")
+    means = [row["itl_mean_s"] for row in ramped.rows]
+    assert tokens.value is not None and min(means) < tokens.value < max(means)
+
+
+def test_the_verdict_obeys(ramped: Run) -> None:
+    word = verdict(ramped)
+    assert word == "pass"
+    for rule, expected in (
+        ("p50(ttft_s) < 1", "pass"),
+        ("p50(ttft_s) < 1ms", "fail"),
+        ("ceiling_rps > 20", "inconclusive"),
+    ):
+        ramped.gates = judge_gates(ramped, [rule])
+        assert with_gates(word, ramped) == expected
+        assert with_gates("void", ramped) == "void"
+        assert with_gates("fail", ramped) == "fail"
+    ramped.gates = []
+    assert with_gates("inconclusive", ramped) == "inconclusive"
+
+
+def test_gates_in_words_and_data(ramped: Run) -> None:
+    ramped.gates = judge_gates(ramped, ["p50(ttft_s) < 1ms @ rate = 10", "error_ratio < 0.0001", "ceiling_rps >= 5"])
+    lines = [gate_line(gate) for gate in ramped.gates]
+    assert lines[0].startswith("✗ fail: p50(ttft_s) < 1ms @ rate = 10: ")
+    assert " ms (" in lines[0]
+    assert lines[1].startswith("? inconclusive: error_ratio < 0.0001: 0 % (0 % to ")
+    assert lines[2].startswith("✓ pass: ceiling_rps >= 5: 20 req/s (20 req/s to unknown)")
+    document = gates_document(ramped)
+    assert [one["status"] for one in document] == ["fail", "inconclusive", "pass"]
+    assert set(document[0]) == {"rule", "status", "value", "low", "high", "limit", "step", "reason"}
+    section = gates_section(ramped)
+    assert section is not None and "p50(ttft_s) &lt; 1ms @ rate = 10" in section
+    ramped.gates = []
+    assert gates_section(ramped) is None
