@@ -1,0 +1,357 @@
+"""Every export opened by the program it is for, or by that program's own schema."""
+
+from __future__ import annotations
+
+import builtins
+import csv
+import io
+import json
+import math
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pytest
+import yaml
+from junitparser import Error, Failure, JUnitXml
+from llmd_benchmark_report import load_benchmark_report
+from nights import LEVELS, failed, live, measured
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+from report_runs import estimates, row, served, served_rows, served_table
+
+from loadramp.exports import exported, listing
+from loadramp.judge.trend import judge_night
+from loadramp.record.history import History
+from loadramp.record.table import Run
+from loadramp.record.types import Check, Estimate, GateResult
+from loadramp.registry import ScenarioError
+from loadramp.report.exporters import EXPORTERS, HISTORY_EXPORTERS
+from loadramp.report.exporters.github import MOST_BYTES, commands, shortened
+from loadramp.report.exporters.junit import clean
+from loadramp.report.exporters.night import night_annotations, night_junit
+
+DATA = Path(__file__).parent / "data" / "exports"
+GATES = [
+    GateResult("p99(ttft_s) < 0.8 @ rate <= 8", "fail", 1.2, 1.1, 1.4, 0.8, "", 2),
+    GateResult("ceiling_rps >= 12", "pass", 15.9, 15.2, 16.7, 12.0),
+    GateResult("error_ratio < 0.001", "inconclusive", 0.0, 0.0, 0.002, 0.001, "0 of 1500 failed"),
+]
+
+
+def run(**more: Any) -> Run:
+    """The batch-limited server of the report's tests, with thresholds, a void step and one that has no p99."""
+    rows = served_rows()
+    for one in rows:
+        one |= {"arrival_rps": one["rate_rps"], "input_tokens_per_s": 5000.0, "ttft_mean_s": 0.1, "itl_mean_s": 0.03,
+                "tpot_mean_s": 0.03, "e2e_mean_s": 4.0}  # fmt: skip
+    rows[0] |= {"ttft_p99_s": None, "reasons": {"ttft_p99_s": "60 requests cannot carry a p99"}}
+    rows[1] |= {"void": True, "reasons": {"void": "the client was late"}}
+    info = served().info | {
+        "began_at": "2026-01-02T03:04:05+00:00",
+        "loadramp": "0.1.0",
+        "workers": 2,
+        "verdict": "fail",
+    }
+    return served(**({"rows": rows, "info": info, "gates": GATES} | more))
+
+
+def text(form: str, found: Run | None = None) -> str:
+    (content,) = EXPORTERS[form](found or run()).values()
+    assert isinstance(content, str)
+    return content
+
+
+# -- JUnit --------------------------------------------------------------------------------------------------------
+
+
+def test_junit_is_read_and_a_failed_threshold_is_a_failure_and_an_open_one_an_error() -> None:
+    parsed = JUnitXml.fromstring(text("junit").encode())
+    assert (parsed.tests, parsed.failures, parsed.errors) == (5, 1, 1)
+    cases = {case.name: case for suite in parsed for case in suite}
+    assert isinstance(cases["p99(ttft_s) < 0.8 @ rate <= 8"].result[0], Failure)
+    assert "1.2 s (1.1 s to 1.4 s)" in cases["p99(ttft_s) < 0.8 @ rate <= 8"].result[0].message
+    assert isinstance(cases["error_ratio < 0.001"].result[0], Error)
+    assert cases["ceiling_rps >= 12"].result == []
+    assert cases["check busy_client"].result == []
+    assert {case.classname for case in cases.values()} == {"chat"}
+
+
+def test_a_void_run_is_an_error_in_junit_never_a_pass() -> None:
+    parsed = JUnitXml.fromstring(text("junit", run(info=run().info | {"verdict": "void"}, gates=[])).encode())
+    assert parsed.errors == 1
+
+
+def test_nothing_can_break_the_xml_or_leak() -> None:
+    nasty = Check("x", "warn", "bell \x07 & <b> ]]> \ud800 Authorization: Bearer sk-canary-123456", "\x00")
+    found = text("junit", run(checks=[nasty]))
+    assert "sk-canary" not in found
+    assert JUnitXml.fromstring(found.encode()).tests == 5
+    assert clean("a\x0bb\ufffe") == "a\ufffdb\ufffd"
+
+
+# -- GitHub -------------------------------------------------------------------------------------------------------
+
+
+def test_a_step_summary_stays_below_the_limit_at_which_all_of_it_is_refused() -> None:
+    assert text("github-summary").startswith("# loadramp\n")
+    long = "# a\n" + "é line of a table |\n" * 90_000
+    cut = shortened(long)
+    assert len(long.encode()) > 1024 * 1024 > MOST_BYTES >= len(cut.encode())
+    assert cut.endswith("holds all of it.)\n")
+    assert cut.split("\n\n(Cut")[0].splitlines()[-1] == "é line of a table |"
+
+
+def test_annotations_are_commands_one_a_line_and_few() -> None:
+    lines = text("github-annotations").splitlines()
+    assert lines[0].startswith("::error title=chat::✗ fail: p99(ttft_s) < 0.8 @ rate <= 8: 1.2 s")
+    assert lines[1].startswith("::warning title=chat::? inconclusive: error_ratio")
+    assert all(line.startswith(("::error ", "::warning ")) for line in lines)
+    assert list(commands("error", "a: b, 100 %", ["x\ny"])) == ["::error title=a%3A b%2C 100 %25::x%0Ay"]
+    many = list(commands("warning", "t", [str(i) for i in range(25)]))
+    assert len(many) == 10
+    assert many[-1].endswith("::16 more; the report holds them all")
+    quiet = text("github-annotations", run(info=run().info | {"verdict": "pass"}, gates=[], checks=[]))
+    assert quiet.startswith("::notice title=chat::Sustains 13.6 req/s")
+
+
+def test_github_action_benchmark_gets_what_should_rise_and_what_should_fall_apart() -> None:
+    files = EXPORTERS["github-action-benchmark"](run())
+    bigger, smaller = (json.loads(files[f"{word}-is-better.json"]) for word in ("bigger", "smaller"))
+    for entry in [*bigger, *smaller]:  # its schema: name, unit and value, the rest as text
+        assert isinstance(entry["name"], str) and isinstance(entry["unit"], str)
+        assert isinstance(entry["value"], float | int)
+        assert all(isinstance(value, str) for key, value in entry.items() if key in {"range", "extra"})
+    assert bigger[0] == {"name": "ceiling_rps", "unit": "req/s", "value": 15.9, "range": "15.2 to 16.7",
+                         "extra": bigger[0]["extra"]}  # fmt: skip
+    names = [entry["name"] for entry in smaller]
+    assert "ttft_p99_s @ 8 req/s" in names
+    assert "ttft_p99_s @ 2 req/s" not in names  # refused
+    assert not any("4 req/s" in name or "28 req/s" in name for name in names)  # void; overloaded
+    assert len(names) == len(set(names))
+
+
+# -- small JSON formats -------------------------------------------------------------------------------------------
+
+
+def test_bencher_metric_format_meets_its_schema() -> None:
+    document = json.loads(text("bencher"))
+    jsonschema.validate(document, json.loads((DATA / "bencher.schema.json").read_text()))
+    assert document["chat"]["ceiling-rps"] == {"value": 15.9, "lower_value": 15.2, "upper_value": 16.7}
+    assert set(document) == {"chat", "chat @ 2 req/s", "chat @ 8 req/s", "chat @ 12 req/s", "chat @ 13.6 req/s soak"}
+    assert all(len(measure) <= 64 for benchmark in document.values() for measure in benchmark)
+
+
+def test_pytorch_hud_records_have_the_shape_that_vllm_s_own_have() -> None:
+    records = json.loads(text("pytorch-hud"))
+    for record in records:
+        assert set(record) == {"benchmark", "model", "metric"}
+        assert set(record["benchmark"]) == {"name", "extra_info"}
+        assert "args" in record["benchmark"]["extra_info"]
+        assert record["model"] == {"name": "org/name:v1 (x)"}
+        assert all(isinstance(value, float) for value in record["metric"]["benchmark_values"])
+    by_rate = {(r["metric"]["name"], r["benchmark"]["extra_info"]["args"]["request_rate"]) for r in records}
+    assert ("itl_p99_s", 8.0) in by_rate and ("ceiling_rps", None) in by_rate
+
+
+def test_vllm_bench_files_have_every_key_of_vllm_s_own_and_no_other() -> None:
+    theirs = json.loads((DATA / "vllm_bench_serve.json").read_text())
+    files = EXPORTERS["vllm-bench"](run())
+    assert list(files) == [
+        f"{rate}qps-step{i}.json" for rate, i in (("2", 0), ("8", 2), ("12", 3), ("28", 4), ("13.6", 6))
+    ]
+    for content in files.values():
+        ours = json.loads(content)
+        assert set(ours) == set(theirs)
+        for key, value in theirs.items():
+            if value is not None and ours[key] is not None and key != "request_rate":
+                assert isinstance(ours[key], float | int if isinstance(value, float | int) else type(value)), key
+        lists = [key for key, value in theirs.items() if isinstance(value, list)]
+        assert {len(ours[key]) for key in lists} == {ours["num_prompts"]}
+        assert ours["completed"] + ours["failed"] == ours["num_prompts"]
+
+
+def test_vllm_bench_counts_from_sending_as_vllm_does() -> None:
+    found = run()
+    ours = json.loads(EXPORTERS["vllm-bench"](found)["8qps-step2.json"])
+    due = found.table.select((found.table.due_s >= 65.0) & (found.table.due_s < 90.0))
+    assert ours["ttfts"][0] == pytest.approx(float(due.sent_ttft_s[0]), abs=1e-6)
+    assert ours["mean_e2el_ms"] == pytest.approx(1e3 * float(np.mean(due.last_s - due.sent_s)))
+    assert ours["itls"][0] == pytest.approx(np.diff(due.event_s[: due.begin[1]]).tolist(), abs=1e-6)
+    assert json.loads(EXPORTERS["vllm-bench"](found)["2qps-step0.json"])["p99_ttft_ms"] is None  # refused stays refused
+    assert ours["generated_texts"] == [""] * len(due)
+
+
+# -- llm-d --------------------------------------------------------------------------------------------------------
+
+
+def test_llm_d_s_own_reader_takes_every_stage() -> None:
+    files = EXPORTERS["llm-d"](run())
+    assert list(files) == ["stage-0.json", "stage-2.json", "stage-3.json", "stage-4.json", "stage-6.json"]
+    for content in files.values():
+        load_benchmark_report(json.loads(content))
+        load_benchmark_report(yaml.safe_load(content))  # JSON is YAML
+    report = load_benchmark_report(json.loads(files["stage-2.json"]))
+    assert report.version == "0.2.1"
+    load = report.scenario.load.standardized
+    assert (load.tool, load.rate_qps, load.stage, load.parallelism) == ("loadramp", 8.0, 2, 2)
+    performance = report.results.request_performance.aggregate
+    assert performance.latency.time_to_first_token.p99 == pytest.approx(0.174)
+    assert performance.requests.total == 400
+    first = load_benchmark_report(json.loads(files["stage-0.json"]))
+    assert first.results.request_performance.aggregate.latency.time_to_first_token.p99 is None
+
+
+# -- OpenMetrics --------------------------------------------------------------------------------------------------
+
+
+def test_openmetrics_is_parsed_by_the_reference_parser() -> None:
+    families = {family.name: family for family in text_string_to_metric_families(text("openmetrics"))}
+    assert families["loadramp_verdict"].samples[0].value == -1.0
+    limits = {s.labels["limit"]: s.value for s in families["loadramp_ceiling_rps"].samples}
+    assert limits == {"estimate": 15.9, "low": 15.2, "high": 16.7}
+    assert families["loadramp_time_to_first_token_seconds"].unit == "seconds"
+    ttft = {
+        (s.labels["rate"], s.labels["quantile"]): s.value
+        for s in families["loadramp_time_to_first_token_seconds"].samples
+    }
+    assert ttft["8", "0.99"] == 0.174
+    assert ("2", "0.99") not in ttft and ("4", "0.5") not in ttft
+    assert families["loadramp_requests"].type == "counter"
+    assert families["loadramp_last_run_timestamp_seconds"].samples[0].value == 1767323045.0
+
+
+def test_labels_from_outside_cannot_break_the_page() -> None:
+    info = run().info | {"name": 'a"b\\c\nd', "target": {"model": 'm"}'}}
+    families = list(text_string_to_metric_families(text("openmetrics", run(info=info))))
+    assert families[0].samples[0].labels == {"scenario": 'a"b\\c\nd', "model": 'm"}'}
+
+
+# -- tables -------------------------------------------------------------------------------------------------------
+
+
+def test_csv_has_a_line_a_step() -> None:
+    lines = list(csv.DictReader(io.StringIO(text("csv"))))
+    assert [line["rate_rps"] for line in lines] == ["2.0", "4.0", "8.0", "12.0", "28.0", "13.6"]
+    assert lines[0]["ttft_p99_s"] == ""
+    assert json.loads(lines[0]["reasons"])["ttft_p99_s"] == "60 requests cannot carry a p99"
+
+
+def test_parquet_is_read_back_with_its_nulls() -> None:
+    pq = pytest.importorskip("pyarrow.parquet")
+    content = EXPORTERS["parquet"](run())["curve.parquet"]
+    table = pq.read_table(io.BytesIO(content))  # type: ignore[arg-type]  # bytes
+    assert table.column("rate_rps").to_pylist() == [2.0, 4.0, 8.0, 12.0, 28.0, 13.6]
+    assert table.column("ttft_p99_s").to_pylist()[0] is None
+    assert json.loads(table.column("signals").to_pylist()[4]) == ["queue", "backlog", "ttft_trend"]
+    assert table.schema.metadata[b"loadramp.scenario"] == b"chat"
+
+
+def test_parquet_without_pyarrow_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def without(name: str, *args: Any, **kwargs: Any) -> Any:
+        if name.startswith("pyarrow"):
+            raise ImportError(name)
+        return real(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(ScenarioError, match=r"pip install 'loadramp\[parquet\]'"):
+        EXPORTERS["parquet"](run())
+
+
+# -- histories ----------------------------------------------------------------------------------------------------
+
+
+def nights() -> list[Any]:
+    """Sixty nights, slower by a fifth from the fortieth on."""
+
+    def level(i: int, metric: str) -> float:
+        slower = 0.8 if metric == "ceiling_rps" else 1.25
+        return LEVELS[metric] * (slower if i >= 40 else 1.0)
+
+    return live(60, lambda i: failed(i) if i == 20 else measured(i, level))[0]
+
+
+def test_a_history_as_csv_has_a_line_a_line() -> None:
+    entries = nights()
+    lines = list(csv.DictReader(io.StringIO(str(HISTORY_EXPORTERS["csv"](entries)["history.csv"]))))
+    assert len(lines) == len(entries)
+    assert {line["kind"] for line in lines} == {"measured", "failed", "alarm"}
+    assert lines[0]["gpu"] == "H100"
+    assert float(lines[0]["value"]) == entries[0].value
+
+
+def test_otava_s_configuration_names_the_columns_of_its_file() -> None:
+    files = HISTORY_EXPORTERS["otava"](nights())
+    config = yaml.safe_load(files["otava.yaml"])["tests"]["loadramp"]
+    lines = list(csv.DictReader(io.StringIO(str(files["otava.csv"]))))
+    assert len(lines) == 59  # the night without a measurement is none
+    assert config["time_column"] == "time"
+    assert {metric["column"] for metric in config["metrics"].values()} | set(config["attributes"]) | {"time"} == set(
+        lines[0]
+    )
+    assert {name: metric["direction"] for name, metric in config["metrics"].items()} == {
+        "ceiling_rps": 1, "ref_ttft_p50_s": -1, "ref_itl_p50_s": -1, "ref_itl_p99_s": -1,
+    }  # fmt: skip
+    assert all(math.isfinite(float(line["ceiling_rps"])) for line in lines)
+
+
+def test_otava_itself_finds_the_change(tmp_path: Path) -> None:
+    """Needs an environment of its own (its numpy is pinned); runs where ``otava`` is on the path."""
+    otava = shutil.which("otava")
+    if otava is None:
+        pytest.skip("no otava on the path: it pins numpy, so it is not among the development dependencies")
+    for name, content in HISTORY_EXPORTERS["otava"](nights()).items():
+        (tmp_path / name).write_text(str(content))
+    options = ["--config-file", "otava.yaml", "--since", "2026-01-01", "--until", "2026-12-31", "--output", "json"]
+    command = [otava, "analyze", "loadramp", *options]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+    large = {
+        (change["metric"], change["index"])
+        for point in json.loads(done.stdout)["loadramp"]
+        for change in point["changes"]
+        if abs(float(change["forward_change_percent"])) > 5
+    }
+    assert large == {(metric, 39) for metric in LEVELS}  # the fortieth measured night
+
+
+def test_a_night_is_junit_and_annotations_too() -> None:
+    bad = [
+        e
+        for i in (60, 61)
+        for e in measured(i, lambda _, m: LEVELS[m] * (0.5 if m == "ceiling_rps" else 1.25), sd=0.001)
+    ]
+    outcome = judge_night([*nights(), *bad], floors=["ceiling_rps >= 1", "knee_rps >= 1"])
+    parsed = JUnitXml.fromstring(night_junit(outcome, "nightly").encode())
+    assert (parsed.tests, parsed.failures, parsed.errors) == (6, 1, 1)
+    lines = night_annotations(outcome, "nightly").splitlines()
+    assert lines[0].startswith("::error title=nightly::Ceiling is worse since 2026-03-02 03:00: -38 %")
+
+
+# -- choosing -----------------------------------------------------------------------------------------------------
+
+
+def test_a_format_that_does_not_exist_is_a_usage_error_with_the_list(tmp_path: Path) -> None:
+    History(tmp_path).append(measured(0, lambda _, m: LEVELS[m]))
+    with pytest.raises(ScenarioError, match="no such format of a history; there are csv, otava"):
+        exported(tmp_path, "junit")
+    with pytest.raises(ScenarioError, match="no such format of a run; there are bencher, csv"):
+        exported(tmp_path / "nothing", "xml")
+    assert listing().count("\n  ") == len(EXPORTERS) + len(HISTORY_EXPORTERS)
+    assert "otava.csv" in exported(tmp_path, "otava")
+
+
+@pytest.mark.parametrize("form", sorted(EXPORTERS))
+def test_a_run_of_which_nothing_is_known_is_exported_without_a_made_up_number(form: str) -> None:
+    if form == "parquet":
+        pytest.importorskip("pyarrow")
+    nothing: dict[str, Any] = {"info": {}, "samples": [], "client": [], "checks": [], "steps": []}
+    unknown = estimates(ceiling=Estimate("not_measurable", reason="?"))
+    bare = served(rows=[row(0, 1.0)], estimates=unknown, table=served_table(1.0), **nothing)
+    for content in EXPORTERS[form](bare).values():
+        assert b"NaN" not in (content if isinstance(content, bytes) else content.encode())
+    assert EXPORTERS[form](served(rows=[], estimates={}, **nothing)) is not None
