@@ -72,9 +72,7 @@ def contract_of(run: Run, engine: str | None = None, replicas: int = 1) -> Contr
     served = (ceiling.sustained_rps or ceiling.rate_rps) if ceiling and ceiling.status == "found" else None
     slo_capacity = run.estimates.get("slo_capacity")
     good = slo_capacity.rate_rps if slo_capacity and slo_capacity.status == "found" else None
-    busy = [
-        (row["rate_rps"], row["in_flight_mean"]) for row in kept_up(run) if row["rate_rps"] and row["in_flight_mean"]
-    ]
+    seen = [(row["rate_rps"], row.get("in_flight_mean")) for row in kept_up(run)]
     return Contract(
         scenario=safe_name(name_of(run) or "llm"),
         engine=chosen,
@@ -83,7 +81,7 @@ def contract_of(run: Run, engine: str | None = None, replicas: int = 1) -> Contr
         quantile=float(slo.get("quantile") or 0.99),
         error_ratio=float(slo.get("error_ratio") or 0.01),
         capacity_rps=min((rate for rate in (served, good) if rate), default=None),
-        in_flight=busy,
+        in_flight=[(rate, n) for rate, n in seen if rate and n],
         replicas=replicas,
     )
 

@@ -29,7 +29,7 @@ def documents(name: str) -> list[Any]:
 
 
 def run_as_written(lines: list[str], tmp_path: Path) -> tuple[str, Path]:
-    """The lines of an example in one shell, on a free port, every ``nightly`` shortened. Returns what it said and where.
+    """The lines of an example in one shell, on a free port, every night shortened. Returns what was said, and where.
 
     A shell that fails does not end the script: an example's later steps run whatever the night came to.
     """
@@ -61,6 +61,7 @@ def run_as_written(lines: list[str], tmp_path: Path) -> tuple[str, Path]:
     return done.stdout + done.stderr, tmp_path
 
 
+@pytest.mark.slow
 def test_the_github_example_runs_as_written(tmp_path: Path) -> None:
     if shutil.which("curl") is None:
         pytest.skip("no curl here")
@@ -119,9 +120,8 @@ def test_the_cron_job_is_one_at_a_time_and_tries_a_regression_only_once() -> Non
 def test_examples_use_options_and_scenarios_that_exist(name: str) -> None:
     text = (ROOT / "deploy" / name).read_text()
     options = {option for command in cli.commands.values() for param in command.params for option in param.opts}
-    used = set(
-        re.findall(r"(?<=\s)--[a-z][a-z-]*", "\n".join(l for l in text.splitlines() if not l.lstrip().startswith("#")))
-    )
+    code = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
+    used = set(re.findall(r"(?<=\s)--[a-z][a-z-]*", code))
     assert used <= options
     assert all((ROOT / path).is_file() for path in re.findall(r"scenarios/[\w-]+\.toml", text))
 

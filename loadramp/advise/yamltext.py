@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 _BARE = re.compile(r"[A-Za-z_/][\w ./()-]*")
+_HIDDEN = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
 _RESERVED = re.compile(r"(?i)(y|n|yes|no|on|off|true|false|null|~)")
 
 
@@ -41,5 +42,6 @@ def _entry(head: str, item: Any, indent: str) -> Iterator[str]:
 def _scalar(value: Any) -> str:
     if isinstance(value, str):
         bare = _BARE.fullmatch(value) and not _RESERVED.fullmatch(value) and value == value.strip()
-        return value if bare else json.dumps(value, ensure_ascii=False)
-    return json.dumps(value)
+        return value if bare else _HIDDEN.sub(lambda c: f"\\u{ord(c[0]):04x}", json.dumps(value, ensure_ascii=False))
+    text = json.dumps(value)
+    return text if not isinstance(value, float) or "." in text else text.replace("e", ".0e")  # 1e+16 would be a word

@@ -1,0 +1,218 @@
+"""Alert rules, board and scaler: made of the contract, in names that the engine has, and taken by Prometheus itself."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from report_runs import estimates, served, served_rows
+
+from loadramp.advise.alerts import Contract, in_flight_at, keda_scaler, prometheus_rules
+from loadramp.advise.board import grafana_board
+from loadramp.advise.yamltext import to_yaml
+from loadramp.exports import contract_of, names_of_engine
+from loadramp.observe.dialects import DIALECTS, wanted
+from loadramp.record.table import Run
+from loadramp.registry import ScenarioError
+
+ROOT = Path(__file__).parent.parent
+ENGINES = sorted(set(DIALECTS) - {"dcgm"})
+
+
+def run(**more: Any) -> Run:
+    rows = served_rows()
+    for one in rows:
+        one["in_flight_mean"] = 4.0 * one["rate_rps"]
+    return served(**({"rows": rows, "info": served().info | {"metrics": {"dialect": "vllm"}}} | more))
+
+
+def contract(engine: str = "vllm", **more: Any) -> Contract:
+    return replace(contract_of(run(), engine), **more)
+
+
+def promtool(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    found = shutil.which("promtool")
+    if found is None:
+        pytest.skip("no promtool here (Debian: apt-get install prometheus)")
+    return subprocess.run([found, *arguments], capture_output=True, text=True, timeout=60, check=False)
+
+
+def rules_of(text: str) -> dict[str, dict[str, Any]]:
+    (group,) = yaml.safe_load(text)["groups"]
+    return {rule["alert"]: rule for rule in group["rules"]}
+
+
+def test_the_contract_is_the_slo_and_what_was_measured() -> None:
+    found = contract()
+    assert (found.scenario, found.engine, found.limits) == ("chat", "vllm", {"ttft": 1.0, "itl": 0.06})
+    assert found.capacity_rps == 12.4  # SLO capacity, below the sustained 13.6
+    assert found.planned_rps == pytest.approx(0.8 * 12.4)
+    assert found.in_flight[0] == (2.0, 8.0)
+
+
+def test_latencies_warn_at_one_and_a_half_times_the_slo_and_are_critical_at_twice() -> None:
+    rules = rules_of(prometheus_rules(contract()))
+    bucket = "histogram_quantile(0.99, sum by (le) (rate(vllm:time_to_first_token_seconds_bucket[5m])))"
+    assert rules["LLMTTFTWarning"]["expr"] == f"{bucket} > 1.5"
+    assert rules["LLMTTFTCritical"]["expr"] == f"{bucket} > 2"
+    assert rules["LLMITLWarning"]["expr"].endswith("(rate(vllm:inter_token_latency_seconds_bucket[5m]))) > 0.09")
+    assert rules["LLMKVCacheWarning"]["expr"] == "max(vllm:kv_cache_usage_perc) > 0.85"
+    assert rules["LLMKVCacheCritical"]["expr"] == "max(vllm:kv_cache_usage_perc) > 0.95"
+    assert {rule["labels"]["severity"] for rule in rules.values()} == {"warning", "critical"}
+    assert {name[:-7] for name in rules if name.endswith("Warning")} == {
+        "LLMTTFT", "LLMITL", "LLMKVCache", "LLMQueue", "LLMPreemptions", "LLMErrors", "LLMNearCapacity",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_every_engine_gets_only_names_that_it_has_and_prometheus_takes_them(engine: str, tmp_path: Path) -> None:
+    text = prometheus_rules(contract(engine))
+    families = {re.sub(r"_(sum|count)$", "", name) for name in wanted(engine)} | set(wanted(engine))
+    for rule in rules_of(text).values():
+        plain = re.sub(r'\{[^}]*\}|\[[^\]]*\]|"[^"]*"', "", rule["expr"])
+        words = set(re.findall(r"[a-zA-Z_][\w:]*", plain)) - {
+            "histogram_quantile", "sum", "by", "le", "rate", "increase", "max", "and", "or", "vector",
+        }  # fmt: skip
+        assert {word.removesuffix("_bucket") for word in words} <= families, rule["expr"]
+    (tmp_path / "rules.yml").write_text(text)
+    checked = promtool("check", "rules", tmp_path / "rules.yml")
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_what_an_engine_does_not_show_is_left_out_and_named() -> None:
+    text = prometheus_rules(contract("tgi"))
+    assert "Left out, because it was not measured or tgi does not show it: time to first token histogram" in text
+    assert "LLMTTFTWarning" not in rules_of(text)
+    bare = Contract("x", "some", {}, limits={"ttft": 1.0})
+    with pytest.raises(ScenarioError, match="no alert can be made: some shows none of time to first token histogram"):
+        prometheus_rules(bare)
+
+
+UNIT = """
+rule_files: [rules.yml]
+evaluation_interval: 1m
+tests:
+  - interval: 1m
+    input_series:
+      - {series: 'vllm:kv_cache_usage_perc', values: '0.5x10 0.97x20'}
+      - {series: 'vllm:num_requests_waiting', values: '0x10 40x30'}
+      - {series: 'vllm:num_requests_running', values: '64x40'}
+      - {series: 'vllm:request_success_total{finished_reason="stop"}', values: '0+600x40'}
+      - {series: 'vllm:request_success_total{finished_reason="error"}', values: '0x10 0+30x30'}
+      - {series: 'vllm:time_to_first_token_seconds_bucket{le="1"}', values: '0+600x10 6000+0x30'}
+      - {series: 'vllm:time_to_first_token_seconds_bucket{le="5"}', values: '0+600x40'}
+      - {series: 'vllm:time_to_first_token_seconds_bucket{le="+Inf"}', values: '0+600x40'}
+    alert_rule_test:
+"""
+
+
+def expect(alert: str, minute: int, fires: bool, severity: str) -> str:
+    head = f"      - eval_time: {minute}m\n        alertname: {alert}\n        exp_alerts:"
+    labels = f"{{severity: {severity}, scenario: chat}}"
+    return head + (f"\n          - exp_labels: {labels}\n" if fires else " []\n")
+
+
+def test_the_alerts_fire_when_they_should_and_not_before(tmp_path: Path) -> None:
+    """Prometheus's own rule tests: a quiet time, then a full cache, a queue, errors and slow first tokens."""
+    plain = re.sub(r"\n *annotations:\n.*\n.*", "", prometheus_rules(contract()))  # only labels are compared
+    (tmp_path / "rules.yml").write_text(plain)
+    cases = [
+        ("LLMKVCacheCritical", "critical"), ("LLMQueueWarning", "warning"), ("LLMErrorsWarning", "warning"),
+        ("LLMTTFTCritical", "critical"),
+    ]  # fmt: skip
+    told = [expect(name, minute, minute == 25, severity) for name, severity in cases for minute in (8, 25)]
+    told.append(expect("LLMNearCapacityWarning", 25, False, "warning"))
+    told.append(expect("LLMPreemptionsWarning", 25, False, "warning"))
+    (tmp_path / "test.yml").write_text(UNIT + "".join(told))
+    done = promtool("test", "rules", tmp_path / "test.yml")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_scaler_asks_for_a_replica_when_each_carries_what_it_is_meant_to() -> None:
+    scaler = yaml.safe_load(keda_scaler(contract()))
+    (trigger,) = scaler["spec"]["triggers"]
+    assert (scaler["apiVersion"], scaler["kind"]) == ("keda.sh/v1alpha1", "ScaledObject")
+    assert trigger["metadata"]["query"] == "sum(vllm:num_requests_running) + sum(vllm:num_requests_waiting)"
+    assert trigger["metadata"]["threshold"] == "39.7"  # 4 in flight for each of 0.8 x 12.4 req/s
+    two = yaml.safe_load(keda_scaler(contract(replicas=2)))
+    assert two["spec"]["triggers"][0]["metadata"]["threshold"] == "19.8"
+    with pytest.raises(ScenarioError, match="no capacity was found"):
+        keda_scaler(contract(capacity_rps=None))
+
+
+def test_requests_in_flight_between_the_steps_that_were_measured() -> None:
+    known = Contract("x", "vllm", {}, in_flight=[(2.0, 4.0), (4.0, 10.0)])
+    assert in_flight_at(known, 3.0) == 7.0
+    assert in_flight_at(known, 4.0) == 10.0
+    assert in_flight_at(known, 6.0) == 15.0
+    assert in_flight_at(known, 1.0) is None
+
+
+def test_the_board_draws_the_promise_and_the_capacity_as_lines() -> None:
+    board = json.loads(grafana_board(contract()))
+    panels = {panel["title"]: panel for panel in board["panels"]}
+    steps = panels["Time to first token"]["fieldConfig"]["defaults"]["thresholds"]["steps"]
+    assert [step["value"] for step in steps] == [None, 1.0, 1.5, 2.0]
+    capacity = panels["Requests finished"]["fieldConfig"]["defaults"]["thresholds"]["steps"]
+    assert [step["value"] for step in capacity] == [None, pytest.approx(11.16), 12.4]
+    assert len({(p["gridPos"]["x"], p["gridPos"]["y"]) for p in board["panels"]}) == len(board["panels"])
+    assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
+    assert all(target["expr"] for panel in board["panels"] for target in panel["targets"])
+
+
+def test_whose_names_is_a_question_that_must_be_answered() -> None:
+    unseen = served()
+    with pytest.raises(ScenarioError, match="whose names to use is not known: give --engine, one of llamacpp"):
+        contract_of(unseen)
+    with pytest.raises(ScenarioError, match="no engine 'vlm'"):
+        contract_of(unseen, "vlm")
+    assert contract_of(unseen, "sglang").names["waiting"] == "sglang:num_queue_reqs"
+
+
+def test_series_that_count_only_with_some_labels_keep_them() -> None:
+    names = names_of_engine("vllm")
+    assert names["requests_done"] == 'vllm:request_success_total{finished_reason!~"abort|error"}'
+    assert names["requests_failed"] == 'vllm:request_success_total{finished_reason=~"error"}'
+
+
+def test_no_capacity_no_capacity_alert() -> None:
+    none = {name: replace(estimates()[name], status="inconclusive") for name in ("ceiling", "slo_capacity")}
+    text = prometheus_rules(contract_of(run(estimates=none)))
+    assert "measured capacity" in text
+    assert "LLMNearCapacityWarning" not in text
+
+
+def test_the_examples_in_deploy_are_what_the_command_makes() -> None:
+    assert (ROOT / "deploy/prometheus/rules.example.yml").read_text() == prometheus_rules(contract())
+    assert (ROOT / "deploy/grafana/dashboards/contract.example.json").read_text() == grafana_board(contract())
+    checked = promtool("check", "config", ROOT / "deploy/prometheus/prometheus.yml")
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert "13 rules found" in checked.stdout + checked.stderr
+
+
+SCALARS = st.one_of(
+    st.text(st.characters(codec="utf-8"), max_size=20), st.integers(), st.booleans(), st.none(),
+    st.floats(allow_nan=False, allow_infinity=False),
+)  # fmt: skip
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.one_of(
+        st.lists(inner, min_size=1, max_size=3),
+        st.dictionaries(st.text(st.characters(codec="utf-8"), min_size=1, max_size=8), inner, min_size=1, max_size=3),
+    ),
+    max_leaves=12,
+)
+
+
+@given(VALUES)
+def test_whatever_is_written_as_yaml_is_read_back(value: Any) -> None:
+    assert yaml.safe_load(to_yaml({"v": value})) == {"v": value}
