@@ -110,10 +110,10 @@ def ramp(
         engine.run(now_s)
         steps.append(step)
     engine.run(now_s + 60.0)
-    table, samples = shaken(engine.table(), rng, jitter_s), []
+    table, seen = shaken(engine.table(), rng, jitter_s), []
     if client:
-        table, samples = client(table, steps, rng)
-    return assess(Run({}, "", steps, table, engine.samples if metrics else [], samples), PLAIN)
+        table, seen = client(table, steps, rng)
+    return assess(Run({}, "", steps, table, engine.samples if metrics else [], seen), PLAIN)
 
 
 def shaken(table: Table, rng: Rng, jitter_s: float) -> Table:
@@ -289,7 +289,7 @@ CLASSES: dict[str, tuple[str, Callable[[int], Run]]] = {
     "large batch": ("compute_bound", compute),
     "long prompts": ("prefill_contention", prefill),
     "engine stalls": ("engine_stall", stalls),
-    "capacity moved": ("capacity_moved", moved),
+    "capacity moved": ("autoscaler_moved", moved),
     "weak draft": ("speculation_weak", weak_draft),
     "warm prefix cache": ("prefix_cache_accidental", warm_cache),
     "late client": ("client_limited", slow_client),
@@ -298,4 +298,4 @@ CLASSES: dict[str, tuple[str, Callable[[int], Run]]] = {
     "buffering proxy": ("proxy_buffering", proxy),
     "freezing streams": ("stream_stall", freezing),
 }
-"""What is wrong -> the code that must come first, and the ramp."""
+"""What is wrong: the code that must come first, and the ramp."""

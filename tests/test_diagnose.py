@@ -144,7 +144,7 @@ def test_prompts_that_should_be_new_and_were_cached() -> None:
 def test_a_change_of_speed_within_a_step_is_a_change_of_capacity() -> None:
     for factor in (0.5, 2.0):
         run = ladder(replace(SMALL, speeds=((65.0, factor),)), [2, 4, 6])
-        assert codes(run)[0] == "capacity_moved"
+        assert codes(run)[0] == "autoscaler_moved"
         assert run.findings[0].steps == (1,)
         assert run.findings[0].evidence[0].startswith("65 s into the run") or "64 s" in run.findings[0].evidence[0]
 

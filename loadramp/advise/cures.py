@@ -19,7 +19,7 @@ CURES: dict[str, tuple[str, ...]] = {
     "server_down": ("logs", "less_memory", "queue_limit"),
     "admission_failure": ("raise_queue_limit", "replicas"),
     "errors": ("logs",),
-    "capacity_moved": ("fixed_replicas",),
+    "autoscaler_moved": ("fixed_replicas",),
     "proxy_buffering": ("unbuffered_proxy",),
     "kv_eviction": ("quantized_weights", "fp8_kv_cache", "prefix_caching", "context_cap", "fewer_sequences",
                     "more_kv_memory", "replicas"),

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from loadramp.judge.answers import BURST_SHARE, UNIQUE_PROMPTS, prompts_of
 from loadramp.judge.attribute import CLIENT, ENGINE, PREFILL, PRIVATE, prompt_tokens
 from loadramp.judge.failures import MOST_RATIO, admission_failure, errors, hardware_fault, out_of_memory, server_down
-from loadramp.judge.moves import capacity_moved
+from loadramp.judge.moves import autoscaler_moved
 from loadramp.judge.queueing import (
     compute_bound,
     kv_eviction,
@@ -174,7 +174,7 @@ RULES: tuple[Callable[[Case], Finding | None], ...] = (
     server_down,
     admission_failure,
     errors,
-    capacity_moved,
+    autoscaler_moved,
     proxy_buffering,
     kv_eviction,
     kv_full,

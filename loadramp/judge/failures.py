@@ -1,7 +1,4 @@
-"""Rules about requests that failed: refused at the door, a server that died, out of memory, broken hardware.
-
-What a server says is sorted by words that engines use; the text itself is never repeated.
-"""
+"""Rules about requests that failed: refused at the door, a server that died, out of memory, broken hardware."""
 
 from __future__ import annotations
 
@@ -11,62 +8,22 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from loadramp.judge import server
+from loadramp.judge.said import WORDS, classes
 from loadramp.judge.signals import in_flight_at
 from loadramp.judge.symptoms import Case, StepSeen, indices
-from loadramp.record.table import Table
 from loadramp.record.types import Confidence, Finding, Sample
 
-SAID: dict[str, tuple[str, ...]] = {
-    "memory": ("out of memory", "outofmemory", "out-of-memory", "failed to allocate", "cannot allocate memory",
-               "cublas_status_alloc_failed", "oom"),
-    "hardware": ("nccl", "uncorrectable ecc", "illegal memory access", "device-side assert", "unspecified launch",
-                 "xid", "cuda error", "hip error", "nvlink"),
-    "dead": ("enginecore", "enginedead", "engine is dead", "engine has died", "engine process", "background loop",
-             "scheduler died", "no healthy upstream", "bad gateway", "connection refused by upstream"),
-    "full": ("too many requests", "overloaded", "currently busy", "queue is full", "queue full", "max_queue",
-             "maximum number of queued", "rate limit", "cannot accept", "try again later", "no available slot",
-             "temporarily unavailable", "at capacity"),
-}  # fmt: skip
-"""Class of failure to words that servers say; the first class that matches counts."""
-WORDS = {"memory": "out of memory", "hardware": "GPU or interconnect error", "dead": "engine dead",
-         "full": "refused as too busy", "broken": "connection broken or refused", "late": "timed out"}  # fmt: skip
-_KINDS = {"http_429": "full", "connect": "broken", "reset": "broken", "truncated": "broken",
-          "timeout_first": "late", "timeout_idle": "late", "timeout_total": "late"}  # fmt: skip
 MOST_RATIO = 0.01
 LEAST_BROKEN = 5
-
-
-def classes(table: Table) -> Counter[str]:
-    """Failed requests by class; what fits none keeps its error kind. Those the client gave up are not counted."""
-    failed = table.select(table.failed)
-    told = zip(failed.error.tolist(), failed.error_detail.tolist(), failed.http_status.tolist(), strict=True)
-    counted = Counter(told)
-    out: Counter[str] = Counter()
-    for (kind, detail, status), n in counted.items():
-        if kind != "client":
-            out[_class(kind or "incomplete", detail.lower(), status)] += n
-    return out
-
-
-def _class(kind: str, detail: str, status: float) -> str:
-    for name, words in SAID.items():
-        if any(_holds(detail, word) for word in words):
-            return name
-    if kind == "http_5xx":
-        return "dead" if status == 502 else "full" if status == 503 else kind
-    return _KINDS.get(kind, kind)
-
-
-def _holds(detail: str, word: str) -> bool:
-    """``word`` stands in ``detail``; short ones only as a word of their own (a room is no oom)."""
-    return word in detail if len(word) > 4 else word in detail.replace(":", " ").replace("(", " ").split()
 
 
 def server_down(case: Case) -> Finding | None:
     """The server or its engine went away: a restart seen in its counters, its own words, or broken connections."""
     found = _all_classes(case)
     again = _restarted(case.run.samples)
-    steps = case.where(lambda one: one.row["server_restarted"] or _own(one)["dead"] > 0 or _ratio(one, "broken") > 0.03)
+    steps = case.where(
+        lambda one: one.row["server_restarted"] or one.failed["dead"] > 0 or _ratio(one, "broken") > 0.03
+    )
     broke = found["broken"] >= LEAST_BROKEN and any(_ratio(one, "broken") > 0.03 for one in case.steps)
     before = any(one.row["ok"] for one in case.steps)
     if found["memory"] or not before or not (again or found["dead"] or broke):
@@ -85,7 +42,7 @@ def out_of_memory(case: Case) -> Finding | None:
     found = _all_classes(case)
     if not found["memory"]:
         return None
-    steps = case.where(lambda one: _own(one)["memory"] > 0)
+    steps = case.where(lambda one: one.failed["memory"] > 0)
     evidence = [f"{found['memory']} requests ended with words of the server about memory that ran out"]
     return Finding("out_of_memory", "certain", tuple(evidence + _died(case, steps)), indices(steps))
 
@@ -104,7 +61,7 @@ def hardware_fault(case: Case) -> Finding | None:
         evidence.append(f"Xid {', '.join(map(str, sorted(codes)))} reported by the GPU driver {when}")
     if found["hardware"]:
         evidence.append(f"{found['hardware']} requests ended with the server's words about CUDA, NCCL or the GPU")
-    steps = case.where(lambda one: _own(one)["hardware"] > 0)
+    steps = case.where(lambda one: one.failed["hardware"] > 0)
     fresh_code = bool(codes) and seen[0] not in codes
     sure: Confidence = "certain" if fresh_code else "likely" if found["hardware"] else "possible"
     return Finding("hardware_fault", sure, tuple(evidence), indices(steps))
@@ -131,7 +88,7 @@ def admission_failure(case: Case) -> Finding | None:
 
 def refused(one: StepSeen) -> int:
     """Requests refused as too busy: by the server's words or, where these are unknown, by its own count."""
-    known = _own(one)
+    known = one.failed
     unexplained = sum(n for name, n in known.items() if name not in WORDS)
     return known["full"] or min(unexplained, round(one.row["requests_rejected"] or 0.0))
 
@@ -141,7 +98,7 @@ def errors(case: Case) -> Finding | None:
 
     def own(one: StepSeen) -> Counter[str]:
         explained = ("memory", "hardware", "dead", "full", "broken", *(("late",) if one.row["saturated"] else ()))
-        return Counter({name: n for name, n in _own(one).items() if name not in explained})
+        return Counter({name: n for name, n in one.failed.items() if name not in explained})
 
     steps = case.where(lambda one: sum(own(one).values()) - refused(one) > MOST_RATIO * one.row["requests"])
     if not steps:
@@ -153,12 +110,8 @@ def errors(case: Case) -> Finding | None:
     return Finding("errors", "certain", tuple(evidence[:4]), indices(steps))
 
 
-def _own(one: StepSeen) -> Counter[str]:
-    return classes(one.seen.due)
-
-
 def _ratio(one: StepSeen, *names: str) -> float:
-    return sum(_own(one)[name] for name in names) / max(int(one.row["requests"]), 1)
+    return sum(one.failed[name] for name in names) / max(int(one.row["requests"]), 1)
 
 
 def _all_classes(case: Case) -> Counter[str]:
@@ -172,7 +125,7 @@ def _all_classes(case: Case) -> Counter[str]:
 def _died(case: Case, steps: Iterable[StepSeen]) -> list[str]:
     """How many failed of what, and how much was in flight when it began."""
     table = case.run.table
-    out = [f"{one.at}: {_list(_own(one))}, of {one.row['requests']} requests" for one in list(steps)[:2]]
+    out = [f"{one.at}: {_list(one.failed)}, of {one.row['requests']} requests" for one in list(steps)[:2]]
     broken = table.select(table.failed)
     ends = np.sort(broken.stream_end_s[~np.isnan(broken.stream_end_s)])
     if len(ends):

@@ -35,7 +35,7 @@ class Jump:
     after_s: float
 
 
-def capacity_moved(case: Case) -> Finding | None:
+def autoscaler_moved(case: Case) -> Finding | None:
     """The capacity changed during the ramp: an autoscaler, a throttled or replaced machine, a noisy neighbour."""
     jumps = [(one, jump) for one in case.steps if (jump := jump_of(one))]
     evidence = [
@@ -51,7 +51,7 @@ def capacity_moved(case: Case) -> Finding | None:
     if not evidence:
         steps, evidence = _recovered(case)
         sure = "possible"
-    return Finding("capacity_moved", sure, tuple(evidence[:4]), indices(steps)) if evidence else None
+    return Finding("autoscaler_moved", sure, tuple(evidence[:4]), indices(steps)) if evidence else None
 
 
 def jump_of(one: StepSeen) -> Jump | None:

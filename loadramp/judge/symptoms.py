@@ -5,6 +5,7 @@ Rule: a step that the client could not deliver is never looked at.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import log
@@ -16,6 +17,7 @@ from loadramp.judge.answers import BURST_SHARE, burst_share
 from loadramp.judge.attribute import Attribution, Mixing
 from loadramp.judge.ceiling import failing
 from loadramp.judge.latency import Seen
+from loadramp.judge.said import classes
 from loadramp.record.table import Floats, Run, Table
 from loadramp.record.types import Row
 
@@ -40,6 +42,8 @@ class StepSeen:
     """Requests that have a first token and no end, once a second."""
     bursty: float
     """Share of output events that came together with the one before."""
+    failed: Counter[str]
+    """Failed requests by class (``said.WORDS``) or error kind."""
 
     @property
     def index(self) -> int:
@@ -113,7 +117,7 @@ def case_of(run: Run) -> Case:
         bursty = burst_share(one.gaps.gap_s)
         told = bursty <= BURST_SHARE
         gaps = attribute.attribute(one, run.client, jitter_s=jitter_s, longest_prefill_s=longest_s) if told else None
-        steps.append(StepSeen(row, one, gaps, _running(one), bursty))
+        steps.append(StepSeen(row, one, gaps, _running(one), bursty, classes(one.due)))
     climb = [one for one in steps if one.row["role"] == "step"]
     calm = [i for i, one in enumerate(climb) if not _troubled(one.row)]
     over = [one for one in climb[(calm[-1] + 1 if calm else 0) :] if one.row["saturated"] or failing(one.row)]

@@ -21,7 +21,7 @@ TITLES: dict[str, str] = {
     "server_down": "The server went down",
     "admission_failure": "Requests were refused",
     "errors": "Requests failed",
-    "capacity_moved": "The capacity changed during the ramp",
+    "autoscaler_moved": "The capacity changed during the ramp",
     "proxy_buffering": "Something on the way buffers the stream",
     "kv_eviction": "The KV cache overflows: running requests are thrown out and computed again",
     "kv_full": "The KV cache is full: requests wait for room",
