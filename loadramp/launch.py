@@ -34,6 +34,7 @@ from loadramp.judge.knee import KNEES
 from loadramp.observe.scrape import Scraper, find_metrics
 from loadramp.plan.prompts.source import models_of
 from loadramp.plan.scenario import Scenario, Target, load
+from loadramp.plan.schedule import samples_of
 from loadramp.record import rundir as rundirs
 from loadramp.record.rundir import RunDir, plain
 from loadramp.record.table import Run
@@ -186,7 +187,8 @@ async def reach(scenario: Scenario, options: Options, say: Say) -> Reached:
     workers = worker_count(scenario.fleet.workers) if scenario.fleet.kind == "local" else 1
     scenario = with_room(scenario, workers)
     models = models_of(scenario.prompts, scenario.manner)
-    known = await survey(scenario.target, endpoint, say, basis_of(scenario.target), models)
+    samples = samples_of(scenario)
+    known = await survey(scenario.target, endpoint, say, basis_of(scenario.target), models, samples)
     return Reached(scenario, endpoint, known, workers)
 
 

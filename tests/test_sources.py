@@ -16,7 +16,7 @@ from loadramp.plan.prompts import PROMPTS, READERS
 from loadramp.plan.prompts.source import models_of, tables_of
 from loadramp.plan.reuse import Seen
 from loadramp.plan.scenario import Scenario, load
-from loadramp.plan.schedule import SAMPLE, instants_of, plan_step, session_sample, turns_of
+from loadramp.plan.schedule import SAMPLE, instants_of, plan_step, samples_of, session_sample, turns_of
 from loadramp.record.types import Prompt, Step
 from loadramp.registry import ScenarioError, options_of
 
@@ -174,6 +174,13 @@ def test_models_are_drawn_by_weight_and_stay_for_a_session() -> None:
     assert models_of(read.prompts, read.manner) == ("a", "b", "c")
     other = [prompt.model for prompt in prompts(read, replace(STEP, rate_rps=400.0), salt=9)]
     assert other == [prompt.model for prompt in found]
+
+
+def test_one_request_of_each_sort_that_carries_more_than_text_is_tried_first() -> None:
+    assert samples_of(scenario("")) == []
+    (plain,) = samples_of(scenario(MIX))
+    assert (plain.label, plain.body) == ("rest", {"temperature": 0})
+    assert len(samples_of(scenario("[prompts]\nimages = 1"))[0].images) == 1
 
 
 def test_images_go_with_every_first_request_and_differ() -> None:

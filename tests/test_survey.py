@@ -12,6 +12,7 @@ from loadramp.drive.survey import Survey, survey
 from loadramp.drive.tokenizer import basis_of
 from loadramp.plan.prompts.words import Calibration
 from loadramp.plan.scenario import Target
+from loadramp.record.types import Prompt
 from loadramp.registry import ScenarioError
 from loadramp.sim.faults import Faults
 from loadramp.sim.profiles import PROFILES
@@ -59,6 +60,24 @@ def test_an_adapter_s_first_answer_shows_how_long_it_took_to_load() -> None:
 def test_a_model_that_the_server_does_not_know_is_an_error_before_the_run() -> None:
     with pytest.raises(ScenarioError, match=r"\[prompts\] models: nobody: http_4xx: .*does not exist"):
         asked(Target(), models=("nobody",))
+
+
+def test_a_request_that_carries_more_than_text_is_tried_before_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    from loadramp.sim import asks
+
+    tools = Prompt(segments=((1, 20),), label="agent", body={"tools": [], "tool_choice": "none"})
+    picture = Prompt(segments=((1, 20),), images=((5, 16, 16),))
+    assert asked(Target(), samples=(tools, picture)).model == "sim"
+    read_words = asks._chat_words
+
+    def text_only(messages: Any) -> list[str]:
+        if any(isinstance(message["content"], list) for message in messages):
+            raise asks.WrongRequestError(400, "sim is not a multimodal model")
+        return read_words(messages)
+
+    monkeypatch.setattr(asks, "_chat_words", text_only)
+    with pytest.raises(ScenarioError, match=r"refuses a request with images: .*not a multimodal model"):
+        asked(Target(), samples=(tools, picture))
 
 
 def test_prompts_go_as_token_ids_where_the_server_takes_them() -> None:

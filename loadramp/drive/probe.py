@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
@@ -89,18 +89,19 @@ async def preflight(
     *,
     clock: Callable[[], float],
     connect: Connect | None = None,
-    prompt: str = PREFLIGHT_PROMPT,
+    prompt: str | list[Any] = PREFLIGHT_PROMPT,
     output_tokens: int = PREFLIGHT_TOKENS,
     fields: frozenset[str] = OPTIONAL_FIELDS,
+    body: Mapping[str, Any] | None = None,
 ) -> Preflight:
     """Find the optional fields that the server takes, so that nothing is tried twice within a measurement.
 
     All are asked for at once. Those that a 400 or 422 names are dropped; when it names none of them, all are dropped
-    and, if that helps, each is tried again by itself.
+    and, if that helps, each is tried again by itself. ``prompt`` may be messages or token ids, ``body`` further fields.
     """
 
     async def ask(asked: frozenset[str]) -> Record:
-        return await _ask(target, endpoint, model, prompt, output_tokens, asked, connect, clock, False)
+        return await _ask(target, endpoint, model, prompt, output_tokens, asked, connect, clock, False, body)
 
     record = await ask(fields)
     while (left := without_refused(record, fields)) != fields:
@@ -150,12 +151,13 @@ async def _ask(
     target: Target,
     endpoint: Endpoint,
     model: str,
-    prompt: str,
+    prompt: str | list[Any],
     output_tokens: int | None,
     fields: frozenset[str],
     connect: Connect | None,
     clock: Callable[[], float],
     save_text: bool,
+    body: Mapping[str, Any] | None = None,
 ) -> Record:
     t0_s = clock()
     client = _CLIENTS[target.via](
@@ -168,7 +170,7 @@ async def _ask(
         save_text=save_text,
         fields=fields,
     )
-    request = client.prepare(Arrival(0, 0, 0.0, Prompt(output_tokens=output_tokens)), prompt)
+    request = client.prepare(Arrival(0, 0, 0.0, Prompt(output_tokens=output_tokens, body=body)), prompt)
     due_s = clock() - t0_s
     record: Record = await client.send(Arrival(0, 0, due_s, Prompt(output_tokens=output_tokens)), request)
     await client.close()

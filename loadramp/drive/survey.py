@@ -74,6 +74,7 @@ async def survey(
     say: Callable[[str], None],
     basis: Calibration = Calibration(),  # noqa: B008 (frozen)
     models: Sequence[str] = (),
+    samples: Sequence[Prompt] = (),
 ) -> Survey:
     """Wait until the endpoint is ready, then find out all of it with a few requests.
 
@@ -83,6 +84,7 @@ async def survey(
         say: told what is found.
         basis: how made-up text is written.
         models: names that requests will ask for beside the target's.
+        samples: requests that carry more than text (images, tools, a format), each sent once to see that it is taken.
 
     Raises:
         Unreachable: the endpoint does not answer as it must.
@@ -106,6 +108,8 @@ async def survey(
     for warning in warnings:
         say(f"note: {WARNING_WORDS.get(warning, warning)}")
     calibration = _calibrated(basis, first.prompt_tokens, second.prompt_tokens)
+    for sample in samples:
+        await _rehearse(target, endpoint, model, first.fields, calibration, sample)
     starts = {name: await _first_answers(target, endpoint, name, first.fields, basis) for name in models}
     for name, (cold_s, warm_s) in starts.items():
         if cold_s is not None and warm_s is not None:
@@ -114,7 +118,7 @@ async def survey(
 
 
 def _base(target: Target, listed: tuple[str, ...], models: Sequence[str]) -> str:
-    """The model that is asked about fields and lengths: the target's, else one that no request names (it stays cold)."""
+    """The model that is asked about fields and lengths: the target's, else one that no request names."""
     if target.model or not models:
         return choose_model(target, listed)
     return next((name for name in listed if name not in models), models[0])
@@ -126,6 +130,26 @@ def _texts(basis: Calibration) -> list[Any]:
         content_of(Prompt(segments=((secrets.randbits(60), words),)), replace(basis, tokens_per_word=1.0))
         for words in (SHORT_WORDS, LONG_WORDS)
     ]
+
+
+async def _rehearse(
+    target: Target, endpoint: Endpoint, model: str, fields: frozenset[str], calibration: Calibration, sample: Prompt
+) -> None:
+    """Send one request as the run will send it.
+
+    Raises:
+        ScenarioError: the endpoint refuses it.
+    """
+    content = content_of(sample, calibration, target.api)
+    tried = await preflight(
+        target, endpoint, model, clock=time.monotonic, prompt=content, fields=fields, body=sample.body
+    )
+    if tried.record.error == "http_4xx":
+        carries = [*(["images"] if sample.images else []), *(sample.body or {})]
+        where = f" ({sample.label})" if sample.label else ""
+        raise ScenarioError(
+            f"[prompts]{where} the endpoint refuses a request with {', '.join(carries)}: {tried.record.error_detail}"
+        )
 
 
 async def _first_answers(

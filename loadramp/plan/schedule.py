@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,7 @@ from loadramp.registry import ScenarioError, options_of
 BLOCK = 256
 SAMPLE = 1024
 """Sessions looked at to know how many turns one has on average."""
+MOST_SORTS = 8
 _ARRIVALS, _LENGTHS, _TEXTS, _CHOICES, _SAMPLE = range(5)
 
 
@@ -179,6 +181,15 @@ def session_sample(scenario: Scenario, n: int = SAMPLE) -> list[Prompt]:
     lengths, texts, choices = (_rng(scenario.seed, _SAMPLE, k) for k in range(3))
     draw = Draw(numbers, lengths, texts, choices, rows=numbers, corpora=scenario.corpora)
     return dress(scenario.prompts(draw), scenario.manner, draw)
+
+
+def samples_of(scenario: Scenario) -> list[Prompt]:
+    """One request of each sort that carries more than text: by label, by the fields it adds, with images or without."""
+    sorts: dict[Any, Prompt] = {}
+    for prompt in session_sample(scenario, BLOCK):
+        if prompt.images or prompt.body:
+            sorts.setdefault((prompt.label, tuple(sorted(prompt.body or ())), len(prompt.images) > 0), prompt)
+    return list(sorts.values())[:MOST_SORTS]
 
 
 def reads_a_file(function: object) -> bool:
