@@ -90,7 +90,11 @@ def isotonic(values: Floats, weights: Floats) -> Floats:
 
 
 def cross(line: Line) -> Crossing:
-    """Where the isotonic line reaches its limit; its interval from where the limits of the values do."""
+    """Where the isotonic line reaches its limit; its interval from where the limits of the values do.
+
+    Latency curves bend upwards between two rates, so a straight line meets the limit too early: the upper end is put
+    higher by a fifth of the step, at most to the next rate.
+    """
     rate, below, beyond = _reach(line.rates, line.values, line.weights, line.limit)
     low, low_below, _ = _reach(line.rates, line.highs, line.weights, line.limit)
     high, _, high_beyond = _reach(line.rates, line.lows, line.weights, line.limit)
@@ -98,7 +102,7 @@ def cross(line: Line) -> Crossing:
         line.name,
         rate,
         None if low_below else min(low, rate),
-        None if high_beyond else max(high, rate),
+        None if high_beyond else _bent(line.rates, max(high, rate)),
         below,
         beyond,
     )
@@ -115,6 +119,13 @@ def _reach(rates: Floats, values: Floats, weights: Floats, limit: float) -> tupl
         return float(rates[0]), True, False
     share = (limit - line[i - 1]) / (line[i] - line[i - 1])
     return exp(log(rates[i - 1]) + share * log(rates[i] / rates[i - 1])), False, False
+
+
+def _bent(rates: Floats, high: float) -> float:
+    above = int(np.searchsorted(rates, high, side="right"))
+    if not 0 < above < len(rates):
+        return high
+    return min(high * float(rates[above] / rates[above - 1]) ** 0.2, float(rates[above]))
 
 
 def _latency(found: Climb, metric: str, limit_s: float, q: float) -> Line | None:
