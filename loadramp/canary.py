@@ -219,7 +219,7 @@ class Duel:
         self._report(number)
 
     def _report(self, number: int) -> None:
-        self.say(f"block {number + 1} of {self.canary.blocks}")
+        self.say(f"block {number + 1} is done, {self.canary.blocks} are wanted at most")
         self.save("running")
 
     async def _known(self, done: int) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from loadramp import __version__, campaigncli, nightcli
+from loadramp import __version__, campaigncli, comparecli, nightcli
 from loadramp.options import (
     EPILOG,
     command,
@@ -87,9 +87,11 @@ def probe(
 
 
 def report(run_dir: Path, *, as_json: bool, quiet: bool) -> int:
-    """Judge the run in RUN_DIR anew from its records and write its report again."""
+    """Judge the run in RUN_DIR anew from its records and write its report again; a canary's directory likewise."""
     from loadramp import launch
 
+    if (run_dir / "comparison.json").is_file():
+        return comparecli.again(run_dir, as_json)
     return _show(launch.write_report(run_dir), as_json)
 
 
@@ -168,6 +170,7 @@ def _commands() -> list[click.Command]:
         command(report, run_dir, *output_options()),
         command(simulate, *_simulate_options()),
         command(demo, out, *output_options()),
+        *comparecli.commands(),
         *nightcli.commands(),
         *campaigncli.commands(),
     ]

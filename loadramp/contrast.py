@@ -149,7 +149,7 @@ def contrast(
         sameness=sameness,
         ceiling=ceiling,
     )
-    told = [fingerprint(run.info, run.scenario_text) for run in (baseline, candidate)]
+    told = [fingerprint(run.info, run.scenario_text, run.samples) for run in (baseline, candidate)]
     return Comparison(
         info=info,
         baseline=baseline,
@@ -187,7 +187,8 @@ def notes(canary: Canary, pairs: Sequence[Pair], info: Mapping[str, Any]) -> lis
         )
     spoilt = [one for one in pairs if not one.usable]
     if spoilt:
-        out.append(f"{len(spoilt)} of {len(pairs)} pairs of blocks are not used: {spoilt[0].why}.")
+        why = spoilt[0].why.partition(";")[0]
+        out.append(f"{len(spoilt)} of {len(pairs)} pairs of blocks are not used: {why}.")
     if canary.design == "a_then_b":
         out.append(
             f"Indicative: one version after the other, so what changed with time looks like the version. A spread from "

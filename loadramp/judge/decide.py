@@ -158,7 +158,8 @@ def _told(one: Effect) -> str:
     """``p99 ITL at 8 req/s is 1.23 times the baseline's (1.18 to 1.28)``."""
     where = f" at {one.rate_rps:.4g} req/s" if one.rate_rps else ""
     low, high = one.ratio("low"), one.ratio("high")
-    between = f" ({low:.3g} to {high:.3g})" if low is not None and high is not None else ""
+    known = low is not None and high is not None
+    between = f" ({low:.3g} to {high:.3g})" if known and not one.vague else f" (from {one.n} blocks: no interval)"
     return f"{one.words}{where} is {one.ratio() or 1.0:.3g} times the baseline's{between}"
 
 

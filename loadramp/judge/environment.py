@@ -11,11 +11,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from loadramp.record.types import Sample
+
 Kind = Literal["condition", "subject", "noted"]
 UNKNOWN = "unknown"
 _LOAD: dict[str, Kind] = {
     "prompts": "condition", "arrivals": "condition", "seed": "noted", "ramp": "noted", "slo": "noted",
 }  # fmt: skip
+SETTINGS = ("max_num_seqs", "block_size", "kv_blocks")
 _TARGET_KEYS = ("api", "via", "stream", "force_length", "body")
 
 
@@ -35,13 +38,24 @@ class Difference:
         return UNKNOWN not in (self.base, self.candidate)
 
 
-def fingerprint(info: Mapping[str, Any], scenario_text: str) -> dict[str, tuple[Kind, str]]:
-    """Key to (kind, value as text) of one run; what nobody told is left out."""
+def fingerprint(
+    info: Mapping[str, Any], scenario_text: str, samples: Sequence[Sample] = ()
+) -> dict[str, tuple[Kind, str]]:
+    """Key to (kind, value as text) of one run; what nobody told is left out.
+
+    Args:
+        info: what run.json says.
+        scenario_text: as it was read.
+        samples: of the server's metrics, some of which are its settings.
+    """
     told: dict[str, tuple[Kind, str]] = {}
     target, host = _table(info, "target"), _table(info, "host")
     for key in ("model", "engine", "version", "server", "max_model_len", "flags", "quantization", "dtype"):
         _put(told, key, "subject", target.get(key, info.get(key)))
     _put(told, "metrics.dialect", "subject", _table(info, "metrics").get("dialect"))
+    settings = {name: value for sample in samples for name, value in sample.values.items() if name in SETTINGS}
+    for key in SETTINGS:
+        _put(told, key, "subject", f"{settings[key]:g}" if key in settings else None)
     for key in ("gpu", "gpus", "driver"):
         _put(told, key, "condition", target.get(key, info.get(key)))
     for key in ("machine", "cpu", "cores"):

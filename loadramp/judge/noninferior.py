@@ -138,6 +138,11 @@ class Effect:
         return None if value is None else exp(self.worse * value)
 
     @property
+    def vague(self) -> bool:
+        """The interval spans a factor of 100: too few blocks to say anything."""
+        return self.low is None or self.high is None or self.high - self.low > log(100.0)
+
+    @property
     def allowed_ratio(self) -> float:
         """The ratio candidate / baseline at the margin."""
         return exp(self.worse * self.margin)
@@ -185,7 +190,7 @@ def judge(
             found = found.widened(run_sd)
         effects.append(effect(one, found, looks, log(1.0 + margin), one.metric in primary and not one.overall, why))
     for wanted in (True, False):
-        _correct(effects, wanted)
+        correct(effects, wanted)
     return [settle(one) for one in effects]
 
 
@@ -246,7 +251,8 @@ def _usable(one: Series) -> tuple[Spread | None, str]:
     return found, ""
 
 
-def _correct(effects: list[Effect], primary: bool) -> None:
+def correct(effects: list[Effect], primary: bool) -> None:
+    """Put Holm's p values in place of those of the primary measures, or of the others."""
     where = [i for i, one in enumerate(effects) if one.primary is primary and one.p is not None]
     for i, p in zip(where, holm([effects[i].p or 0.0 for i in where]), strict=True):
         effects[i] = replace(effects[i], p=p)

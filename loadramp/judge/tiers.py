@@ -1,0 +1,96 @@
+"""Several configurations of one service in a table: what each change of settings bought. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import exp
+from typing import Any
+
+from loadramp.judge.boundary import t_of
+from loadramp.judge.environment import Difference
+from loadramp.judge.stored import Reading, Side, kept_up, matched_rates, number_of, row_rate, spread_between, step_of
+from loadramp.record.table import Run
+
+NUMBERS = ("ceiling", "p99_itl_knee", "slo_capacity")
+METRICS = ("ttft_p50", "ttft_p99", "itl_p50", "itl_p99")
+Z = 1.959964
+
+
+@dataclass(slots=True, frozen=True)
+class Figure:
+    """One number of one configuration, and its ratio to the first one's with a 95 % interval (None: unknown)."""
+
+    value: float | None
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    reason: str = ""
+    """The status of an estimate that has no number."""
+
+
+@dataclass(slots=True)
+class Tiers:
+    """The table: one mapping from column to figure for each configuration, the first being what others are set against.
+
+    ``rate_rps``: the highest rate that all of them have; latencies are of that step.
+    """
+
+    sides: Sequence[Side]
+    rates: list[float]
+    rate_rps: float | None
+    figures: list[dict[str, Figure]]
+    indicative: bool
+    run_sd: float
+    info: dict[str, Any] = field(default_factory=dict)
+    environment: list[list[Difference]] = field(default_factory=list)
+    """Of each configuration against the first."""
+    path: str = ""
+
+
+def tiers(sides: Sequence[Side], run_sd: float) -> Tiers:
+    """The table of ``sides``; ``run_sd`` is assumed between runs where no side repeats any."""
+    rates = matched_rates(sides)
+    common = [rate for rate in rates if all(kept_up(side, rate) for side in sides)]
+    rate = common[-1] if common else rates[-1] if rates else None
+    unsure = all(side.repeats < 2 for side in sides)
+    assumed = run_sd if unsure else 0.0
+    return Tiers(sides, rates, rate, [_tier(side, sides[0], rate, assumed) for side in sides], unsure, assumed)
+
+
+def _tier(side: Side, first: Side, rate: float | None, run_sd: float) -> dict[str, Figure]:
+    """The three numbers, the requests at once (mean in flight of the highest step that kept up), latencies."""
+    out = {}
+    for name in NUMBERS:
+        found = side.runs[0].estimates.get(name)
+        why = "" if found is None or found.status == "found" else found.status.replace("_", " ")
+        why += f" {found.rate_rps:.3g}" if why and found is not None and found.rate_rps else ""
+        out[name] = _figure(number_of(side, name), number_of(first, name), run_sd, why)
+    for metric in METRICS if rate is not None else ():
+        assert rate is not None
+        out[metric] = _figure(step_of(side, metric, rate), step_of(first, metric, rate), run_sd)
+    out["at_once"] = _plain(_at_once(side.runs[0]), _at_once(first.runs[0]))
+    return out
+
+
+def _figure(own: Reading | None, first: Reading | None, run_sd: float, reason: str = "") -> Figure:
+    if own is None:
+        return Figure(None, reason=reason)
+    value = exp(own.log_mean)
+    if first is None or own.logs == first.logs:
+        return Figure(value)
+    ratio = exp(own.log_mean - first.log_mean)
+    found = spread_between(first, own, 1, run_sd)
+    if found is None:
+        return Figure(value, ratio)
+    half = t_of(Z, found.df) * found.se
+    return Figure(value, ratio, exp(found.mean - half), exp(found.mean + half))
+
+
+def _plain(value: float | None, first: float | None) -> Figure:
+    return Figure(value, value / first if value is not None and first and value != first else None)
+
+
+def _at_once(run: Run) -> float | None:
+    quiet = [row for row in run.rows if row_rate(row) is not None and not row["saturated"] and not row["deficit"]]
+    return max(quiet, key=lambda row: float(row["rate_rps"]))["in_flight_mean"] if quiet else None

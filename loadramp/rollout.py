@@ -1,0 +1,260 @@
+"""From a scenario and two addresses to a comparison on disk: what ``loadramp canary`` does around the loop.
+
+Everything for people goes to ``say``; the answer is the exit code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from loadramp import __version__
+from loadramp.arm import Arm
+from loadramp.canary import Duel, Switch
+from loadramp.conduct import Progress
+from loadramp.contrast import ARMS, read
+from loadramp.drive import greedy
+from loadramp.drive.fleet import FleetError, worker_count
+from loadramp.judge.compare import Comparison
+from loadramp.judge.sameness import Answer, Sameness
+from loadramp.judge.sameness import compare as same
+from loadramp.launch import (
+    COULD_NOT_MEASURE,
+    EXIT,
+    Options,
+    Reached,
+    Say,
+    fleet_of,
+    info_of,
+    reach,
+    scraper_of,
+    signals,
+)
+from loadramp.observe.scrape import Scraper
+from loadramp.plan.scenario import Scenario
+from loadramp.record.rundir import RunDir
+from loadramp.record.types import Sample
+from loadramp.registry import CannotMeasure, ScenarioError
+from loadramp.report.compare import comparison_csv, comparison_document, comparison_html, comparison_markdown
+from loadramp.switch import switch_of
+
+
+@dataclass(slots=True, frozen=True)
+class Ask:
+    """What the command line adds to a scenario for two endpoints. ``candidate`` differs from ``baseline`` in its URL at
+    least; commands are split as a shell would, and run without one."""
+
+    baseline: Options
+    candidate: Options
+    switch_command: str = ""
+    swap_command: str = ""
+    same_version: bool = False
+    argv: Sequence[str] = ()
+
+
+@dataclass(slots=True, frozen=True)
+class Compared:
+    """A comparison that was judged, and the exit code it comes to."""
+
+    comparison: Comparison
+    exit_code: int
+
+
+async def canary(scenario: Scenario, ask: Ask, say: Say, watch: Callable[[Progress], None]) -> Compared:
+    """Compare two endpoints, judge and report. What was measured is on disk whatever happens.
+
+    Raises:
+        ScenarioError: the scenario or the command line is wrong; nothing was sent.
+        CannotMeasure: an endpoint is not there, or a command failed, before anything was measured.
+        OSError: the comparison cannot be written.
+    """
+    check(scenario, ask)
+    scenario = _sharing(scenario)
+    began_at = datetime.now(UTC)
+    switch = switch_of(ask.switch_command, scenario, ask.baseline, ask.candidate, say)
+    reached = await _reach_both(scenario, ask, switch, say)
+    redact = [one.endpoint.redact for one in reached]
+    top = RunDir.create(ask.baseline.out, f"{scenario.name}-canary", redact[0](redact[1](scenario.source)), began_at)
+    say(f"writing {top.path}")
+    answers = await _answers(reached, scenario, top, ask, switch, say)
+    salts = _salts(scenario)
+    t0_s = time.monotonic()
+    stop = asyncio.Event()
+    arms: list[Arm] = []
+    scrapers: list[Scraper | None] = []
+    for name, one, salt in zip(ARMS, reached, salts, strict=True):
+        rundir = _arm_dir(top, name, one.endpoint.redact(scenario.source))
+        info = info_of(one, salt=salt, argv=[redact[0](redact[1](word)) for word in ask.argv], began_at=began_at)
+        fleet = fleet_of(one, rundir, salt=salt, t0_s=t0_s, save_text=ask.baseline.save_text)
+        scraper = await scraper_of(one.scenario, one.endpoint, rundir, t0_s, info, say)
+        scrapers.append(scraper)
+        shown = watch if name == "candidate" else _unwatched
+        samples: Callable[[], list[Sample]] = scraper.read if scraper else list
+        arms.append(
+            Arm(one.scenario, rundir, fleet, time.monotonic, t0_s, info, samples, watch=shown, stop=stop, salt=salt)
+        )
+    about = _about(scenario, ask, reached, began_at)
+    swap = switch_of(ask.swap_command, scenario, ask.baseline, ask.candidate, say)
+    duel = Duel(scenario, top, arms[0], arms[1], about, say, switch, swap, answers)
+    return await _through(duel, scrapers, say)
+
+
+def _sharing(scenario: Scenario) -> Scenario:
+    """Two fleets share this machine where each alone would take half of its cores."""
+    if scenario.fleet.workers != "auto" or scenario.canary.design != "mirrored":
+        return scenario
+    return replace(scenario, fleet=replace(scenario.fleet, workers=max(1, worker_count("auto") // 2)))
+
+
+def check(scenario: Scenario, ask: Ask) -> None:
+    """Refuse what cannot be compared, before anything is sent. Raises ScenarioError."""
+    design = scenario.canary.design
+    if not ask.baseline.base_url or not ask.candidate.base_url:
+        raise ScenarioError("--baseline and --candidate: both URLs are needed")
+    if ask.baseline.base_url == ask.candidate.base_url and not (design != "mirrored" and ask.switch_command):
+        raise ScenarioError(
+            "--candidate: the same URL as --baseline; one machine needs [canary] design = 'abba' and --switch-command"
+        )
+    if design == "mirrored" and ask.switch_command:
+        raise ScenarioError("--switch-command: both arms are loaded at once; it is for [canary] design = 'abba'")
+    if design != "mirrored" and ask.swap_command:
+        raise ScenarioError("--swap-command: only for [canary] design = 'mirrored'")
+    if design != "mirrored" and scenario.canary.ceiling:
+        raise ScenarioError("[canary] ceiling: both must be loaded at once to compare ceilings: design = 'mirrored'")
+    if ask.swap_command and scenario.canary.blocks < 4:
+        raise ScenarioError("[canary] blocks: a swap half-way needs 4 at least")
+
+
+def write_comparison(path: Path) -> Compared:
+    """Judge the comparison in ``path`` anew and write everything derived.
+
+    Raises:
+        RunDirError: it is no comparison.
+        OSError: the files cannot be written.
+    """
+    found = read(path)
+    rundir = RunDir(path)
+    document = comparison_document(found)
+    rundir.write("verdict.json", json.dumps(document, indent=1, allow_nan=False) + "\n")
+    rundir.write("comparison.csv", comparison_csv(found))
+    rundir.write("summary.md", comparison_markdown(found))
+    rundir.write("report.html", comparison_html(found))
+    return Compared(found, EXIT[found.decision.verdict])
+
+
+async def _reach_both(scenario: Scenario, ask: Ask, switch: Switch | None, say: Say) -> list[Reached]:
+    """Both endpoints ready, with the request fields that both take and the baseline's count of words, so that both get
+    the same bytes. Where one machine serves both in turn, each is switched to once before anything is measured."""
+    found = []
+    for name, options in zip(ARMS, (ask.baseline, ask.candidate), strict=True):
+        if switch is not None:
+            say(f"switching to the {name}")
+            await switch(name)
+        found.append(await reach(scenario, options, say))
+    fields = found[0].known.fields & found[1].known.fields
+    for name, one in zip(ARMS, found, strict=True):
+        if one.known.fields - fields:
+            more = ", ".join(sorted(one.known.fields - fields))
+            say(f"note: the {name} takes {more}, the other does not: not asked of either")
+    calibration = found[0].known.calibration
+    return [replace(one, known=replace(one.known, fields=fields, calibration=calibration)) for one in found]
+
+
+async def _answers(
+    reached: Sequence[Reached], scenario: Scenario, top: RunDir, ask: Ask, switch: Switch | None, say: Say
+) -> Sameness | None:
+    """Whether both give the same answers: each asked alone, the baseline twice."""
+    wanted = scenario.canary.answers
+    if not wanted:
+        return None
+    say(f"asking {wanted} questions of both")
+    questions = greedy.prompts(wanted)
+    texts: dict[str, list[Answer]] = {}
+    for turn, which in (("baseline", 0), ("again", 0), ("candidate", 1)):
+        one = reached[which]
+        if switch is not None and turn != "again":
+            await switch(ARMS[which])
+        told = await greedy.ask(one.scenario.target, one.endpoint, one.known.model, one.known.fields, questions,
+                                scenario.canary.answer_tokens, time.monotonic)  # fmt: skip
+        texts[turn] = [Answer(*answer) for answer in told]
+    if ask.baseline.save_text:
+        lines = [msgspec.json.encode({"question": q, **{name: own[i].text for name, own in texts.items()}})
+                 for i, q in enumerate(questions)]  # fmt: skip
+        top.write("answers.jsonl", "".join(line.decode() + "\n" for line in lines))
+    found = same(texts["baseline"], texts["again"], texts["candidate"])
+    say(f"{found.equal} of {found.prompts} answers are equal; the baseline repeats {found.equal_to_itself} of its own")
+    return found
+
+
+def _salts(scenario: Scenario) -> tuple[int, int]:
+    """Mirrored: the same texts to both. One machine: other texts of the same lengths, so that no cache of the first
+    version's prompts helps the second."""
+    first = secrets.randbits(60)
+    return first, first if scenario.canary.design == "mirrored" else secrets.randbits(60)
+
+
+def _arm_dir(top: RunDir, name: str, text: str) -> RunDir:
+    path = top.path / name
+    path.mkdir()
+    (path / "scenario.toml").write_bytes(text.encode())
+    return RunDir(path)
+
+
+def _about(scenario: Scenario, ask: Ask, reached: Sequence[Reached], began_at: datetime) -> dict[str, Any]:
+    """What comparison.json says before anything was measured. Holds no secret."""
+
+    def redact(text: str) -> str:
+        return reached[0].endpoint.redact(reached[1].endpoint.redact(text))
+
+    return {
+        "name": scenario.name,
+        "kind": "same_version" if ask.same_version else "canary",
+        "design": scenario.canary.design,
+        "began_at": began_at.isoformat(timespec="seconds"),
+        "loadramp": __version__,
+        "argv": [redact(word) for word in ask.argv],
+        "overrides": [redact(override) for override in scenario.overrides],
+        "baseline": {"base_url": reached[0].endpoint.url, "model": reached[0].known.model},
+        "candidate": {"base_url": reached[1].endpoint.url, "model": reached[1].known.model},
+        "switch_command": redact(ask.switch_command) or None,
+        "swap_command": redact(ask.swap_command) or None,
+        "same_version": ask.same_version,
+    }
+
+
+async def _through(duel: Duel, scrapers: Sequence[Scraper | None], say: Say) -> Compared:
+    """Run to the end, let go of everything, judge what there is."""
+    failure: Exception | None = None
+    with signals(duel.stop, say) as caught:
+        try:
+            for arm in duel.arms:
+                await arm.fleet.start()
+            await duel.run()
+        except (FleetError, CannotMeasure, OSError) as error:
+            failure = error
+        finally:
+            for arm in duel.arms:
+                await arm.fleet.close()
+            for scraper in scrapers:
+                if scraper:
+                    await scraper.stop()
+    found = write_comparison(duel.rundir.path)
+    if failure is not None:
+        say(f"stopped: {failure}")
+        return Compared(found.comparison, COULD_NOT_MEASURE)
+    if caught:
+        return Compared(found.comparison, 128 + caught[0])
+    return found
+
+
+def _unwatched(_: Progress) -> None:
+    """The baseline gets the same load at the same instants; one of the two is enough to look at."""
