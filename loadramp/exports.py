@@ -11,7 +11,7 @@ from loadramp.observe.dialects import DIALECTS, Source, spellings
 from loadramp.record.history import History, is_history
 from loadramp.record.rundir import safe_name
 from loadramp.record.table import Run
-from loadramp.registry import ScenarioError
+from loadramp.registry import CannotMeasure, ScenarioError
 from loadramp.report.exporters import EXPORTERS, HISTORY_EXPORTERS
 from loadramp.report.exporters.points import Files
 from loadramp.report.rows import kept_up, limits, slo_of
@@ -36,6 +36,34 @@ def exported(source: Path, form: str) -> Files:
         entries, _ = History(source).read()
         return HISTORY_EXPORTERS[form](entries)
     return EXPORTERS[form](judged_run(source))
+
+
+def single(files: Files, form: str) -> str | bytes:
+    """The content of the only file, for stdout.
+
+    Raises:
+        ScenarioError: there are several.
+        CannotMeasure: there is none, because no step of the run may be used.
+    """
+    if len(files) > 1:
+        raise ScenarioError(
+            f"--format {form} makes {len(files)} files ({', '.join(files)}): say where with --output DIR"
+        )
+    if not files:
+        raise CannotMeasure("nothing to export: no step of this run may be used")
+    return next(iter(files.values()))
+
+
+def write(files: Files, output: Path) -> list[Path]:
+    """Write one file to ``output`` itself, several (or one, where ``output`` is a directory) below it."""
+    below = len(files) > 1 or output.is_dir()
+    paths = []
+    for name, content in files.items():
+        path = output / name if below else output
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        paths.append(path)
+    return paths
 
 
 def listing() -> str:

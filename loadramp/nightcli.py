@@ -98,22 +98,13 @@ def gate(run_dir: Path, *, slo: Sequence[str], when_unsure: Any, as_json: bool, 
 
 def export(source: Path, *, form: str, output: Path | None) -> int:
     """Write a run, or a history of nights, in a format that other programs read."""
-    from loadramp.exports import exported
+    from loadramp.exports import exported, single, write
 
     files = exported(source, form)
-    if output is None and len(files) > 1:
-        raise ScenarioError(
-            f"--format {form} makes {len(files)} files ({', '.join(files)}): say where with --output DIR"
-        )
     if output is None:
-        content = next(iter(files.values()))
-        click.echo(content, nl=False)
+        click.echo(single(files, form), nl=False)
         return 0
-    single = len(files) == 1 and not output.is_dir() and not str(output).endswith("/")
-    for name, content in files.items():
-        path = output if single else output / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    for path in write(files, output):
         click.echo(str(path), err=True)
     return 0
 

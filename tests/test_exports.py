@@ -22,12 +22,12 @@ from nights import LEVELS, failed, live, measured
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from report_runs import estimates, row, served, served_rows, served_table
 
-from loadramp.exports import exported, listing
+from loadramp.exports import exported, listing, single, write
 from loadramp.judge.trend import judge_night
 from loadramp.record.history import History
 from loadramp.record.table import Run
 from loadramp.record.types import Check, Estimate, GateResult
-from loadramp.registry import ScenarioError
+from loadramp.registry import CannotMeasure, ScenarioError
 from loadramp.report.exporters import EXPORTERS, HISTORY_EXPORTERS
 from loadramp.report.exporters.github import MOST_BYTES, commands, shortened
 from loadramp.report.exporters.junit import clean
@@ -343,6 +343,18 @@ def test_a_format_that_does_not_exist_is_a_usage_error_with_the_list(tmp_path: P
         exported(tmp_path / "nothing", "xml")
     assert listing().count("\n  ") == len(EXPORTERS) + len(HISTORY_EXPORTERS)
     assert "otava.csv" in exported(tmp_path, "otava")
+
+
+def test_one_file_goes_where_it_is_told_several_go_below_it(tmp_path: Path) -> None:
+    assert write({"a.txt": "x"}, tmp_path / "deep" / "b.txt") == [tmp_path / "deep" / "b.txt"]
+    assert write({"a.txt": b"x"}, tmp_path) == [tmp_path / "a.txt"]
+    assert write({"a.txt": "x", "c.txt": "y"}, tmp_path / "d") == [tmp_path / "d/a.txt", tmp_path / "d/c.txt"]
+    assert (tmp_path / "d/c.txt").read_text() == "y"
+    assert single({"a": "x"}, "f") == "x"
+    with pytest.raises(ScenarioError, match="makes 2 files"):
+        single({"a": "x", "b": "y"}, "f")
+    with pytest.raises(CannotMeasure, match="no step of this run may be used"):
+        single({}, "f")
 
 
 @pytest.mark.parametrize("form", sorted(EXPORTERS))

@@ -122,10 +122,10 @@ def reference_row(rows: Sequence[Row], reference_rps: float | None) -> tuple[Row
 def _of_row(row: Row | None, column: str, why: str) -> Reading:
     if row is None:
         return Reading(None, reason=why)
-    value = row[f"{column}_s"]
+    value = row.get(f"{column}_s")
     if not value:
         return Reading(None, reason=row["reasons"].get(f"{column}_s") or "not measured")
-    return Reading(value, row[f"{column}_low_s"], row[f"{column}_high_s"])
+    return Reading(value, row.get(f"{column}_low_s"), row.get(f"{column}_high_s"))
 
 
 def _of_estimate(run: Run, name: str) -> Reading:
