@@ -116,11 +116,14 @@ def test_metrics_that_changed_together_are_told_together() -> None:
     assert "Nothing that is known of the endpoint changed that night." in sentence
 
 
+QUIET = [entry for i in range(20) for entry in measured(i, steady)]
+
+
 @pytest.mark.parametrize(("entries", "words", "tone"), [
     ([], "No night has been measured yet.", "warn"),
     (measured(0, steady), "1 night measured: too few to tell a change. Floors are judged.", "warn"),
-    ([e for i in range(20) for e in measured(i, steady)], "No change: every judged metric is within", "plain"),
-    ([e for i in range(20) for e in (failed(i) if i == 19 else measured(i, steady))], "Not measured this night (http", "warn"),
+    (QUIET, "No change: every judged metric is within", "plain"),
+    ([*QUIET, *failed(20)], "Not measured this night (http://host", "warn"),
 ])  # fmt: skip
 def test_every_kind_of_night_has_its_sentence(entries: list[Entry], words: str, tone: str) -> None:
     sentence, told = headline(judge_night(entries))
