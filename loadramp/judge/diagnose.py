@@ -189,19 +189,24 @@ RULES: tuple[Callable[[Case], Finding | None], ...] = (
 """In the order in which findings are told: what voids others before them, what ends a ramp before what slows it."""
 
 
+BY_THE_WAY = frozenset({"prefix_cache_idle"})
+"""True, and no reason why anything gives way."""
+
+
 def diagnose(run: Run) -> list[Finding]:
     """Findings of a judged run (rows, estimates and checks filled in); without cures, which are ``advise``'s.
 
-    Those that are merely possible come last. Where the client left no step to judge by, only that is said.
+    Those that are merely possible, or by the way, come last. Where the client left no step to judge by, only that is
+    said.
     """
     case = case_of(run)
     if not case.steps:
         alone = client_limited(case)
         return [alone] if alone else []
     found = [finding for rule in RULES if (finding := rule(case))]
-    sure = [one for one in found if one.confidence != "possible"]
+    sure = [one for one in found if one.confidence != "possible" and one.code not in BY_THE_WAY]
     clear = [] if sure else [fine for fine in [healthy(case)] if fine]
-    return [*sure, *clear, *(one for one in found if one.confidence == "possible")]
+    return [*sure, *clear, *(one for one in found if one not in sure)]
 
 
 def healthy(case: Case) -> Finding | None:
