@@ -121,7 +121,7 @@ QUIET = [entry for i in range(20) for entry in measured(i, steady)]
 
 @pytest.mark.parametrize(("entries", "words", "tone"), [
     ([], "No night has been measured yet.", "warn"),
-    (measured(0, steady), "1 night measured: too few to tell a change. Floors are judged.", "warn"),
+    (measured(0, steady), "1 night under these conditions: too few to tell a change. Floors are judged.", "warn"),
     (QUIET, "No change: every judged metric is within", "plain"),
     ([*QUIET, *failed(20)], "Not measured this night (http://host", "warn"),
 ])  # fmt: skip

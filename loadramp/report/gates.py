@@ -23,15 +23,15 @@ def gates_section(run: Run) -> str | None:
         return None
     lines = [
         [
-            {"text": f"{MARKS[g.status]} {g.status}", "tone": TONES[g.status], "small": ""},
             {"text": g.rule, "tone": "name", "small": ""},
+            {"text": f"{MARKS[g.status]} {g.status}", "tone": TONES[g.status], "small": ""},
             {"text": value_words(g), "tone": "", "small": interval_words(g)},
             {"text": _where(run, g), "tone": "", "small": ""},
             {"text": redact(g.reason), "tone": "", "small": ""},
         ]
         for g in run.gates
     ]
-    heads = ["", "Threshold", "Measured", "At", "Why"]
+    heads = ["Threshold", "", "Measured", "At", "Why"]
     words = (
         "A threshold holds when the whole 95 % interval is within it, fails when none of it is, and is open otherwise."
     )

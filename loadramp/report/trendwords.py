@@ -113,7 +113,10 @@ def _quiet(outcome: Outcome, missing: Sequence[str]) -> tuple[str, str]:
         return f"One night looks worse ({', '.join(suspects)}); the next one decides.{tail}", "warn"
     if lacking:
         known = min(one.nights for one in lacking) + 1
-        return f"{plural(known, 'night')} measured: too few to tell a change. Floors are judged.{tail}", "warn"
+        return (
+            f"{plural(known, 'night')} under these conditions: too few to tell a change. Floors are judged.{tail}",
+            "warn",
+        )
     return (
         f"No change: every judged metric is within what its nights usually vary by.{tail}",
         "warn" if tail else "plain",
