@@ -208,7 +208,7 @@ def test_a_wrong_key_is_named_with_its_variable(tmp_path: Path, quick: Path) -> 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["run", "nowhere.toml"], ["nowhere.toml: no such scenario file", "chat, demo"]),
+        (["run", "nowhere.toml"], ["nowhere.toml: no such scenario file", "chat, code, demo"]),
         (["run", "demo", "--set", "ramp.factr=2"], ["[ramp] factr: unknown key"]),
         (["run", "demo", "--set", "nonsense"], ["--set nonsense"]),
         (["run", "demo", "--base-url", "ftp://x"], ["ftp"]),
