@@ -1,5 +1,7 @@
 """Thresholds on runs: an interval that straddles is open, what is not known is open, and the worst step decides."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -7,11 +9,13 @@ import pytest
 from harness import ramp_in_memory, scenario_of
 from judged import overload, row
 
-from loadramp.judge.gates import judge_gates, overall
+from loadramp.judge.gates import judge_gates, overall, windows
+from loadramp.launch import write_report
 from loadramp.record.table import Run, Table
-from loadramp.record.types import Estimate, GateResult, Row
+from loadramp.record.types import Estimate, GateResult, Row, Step
 from loadramp.report.gates import gate_line, gates_document, gates_section, with_gates
 from loadramp.report.words import verdict
+from loadramp.verdicts import judged_run
 
 
 def step(index: int, rate_rps: float, **columns: Any) -> Row:
@@ -169,7 +173,7 @@ output_tokens = 20
 kind = "ladder"
 rates = [10, 20]
 warmup_s = 5
-measure_s = 60
+measure_s = 30
 settle_s = 2
 settle_requests = 0
 tail_s = 2
@@ -178,7 +182,7 @@ tail_s = 2
 
 @pytest.fixture(scope="module")
 def ramped(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Two quiet minutes on simulated time."""
+    """A quiet minute on simulated time."""
     return ramp_in_memory(scenario_of(LADDER), tmp_path_factory.mktemp("ladder"))
 
 
@@ -209,6 +213,29 @@ def test_the_verdict_obeys(ramped: Run) -> None:
         assert with_gates("fail", ramped) == "fail"
     ramped.gates = []
     assert with_gates("inconclusive", ramped) == "inconclusive"
+
+
+def test_a_row_of_several_repeats_stands_for_the_window_of_each() -> None:
+    steps = [
+        Step(i, rate_rps=rate, begin_s=10.0 * i, warmup_s=1.0, measure_s=9.0) for i, rate in enumerate((4.0, 8.0) * 2)
+    ]
+    run = Run({}, "", steps, Table.of([]))
+    assert windows(run, [row(4.0, repeats=2)]) == [(1.0, 10.0), (21.0, 30.0)]
+    assert windows(run, [row(4.0)]) == [(0.0, 60.0)]
+
+
+@pytest.mark.parametrize(("rule", "code", "word"), [
+    ("p50(ttft_s) < 1 @ rate <= 20", 0, "pass"), ("p50(ttft_s) < 1ms @ rate <= 20", 99, "fail"),
+    ("error_ratio < 1e-6", 3, "inconclusive"),
+])  # fmt: skip
+def test_a_run_s_exit_code_obeys_the_scenario_s_thresholds(ramped: Run, rule: str, code: int, word: str) -> None:
+    path = Path(ramped.path)
+    (path / "scenario.toml").write_text(LADDER + f'[gates]\nrules = ["{rule}"]\n')
+    assert write_report(path).exit_code == code
+    document = json.loads((path / "verdict.json").read_text())
+    assert (document["verdict"], document["gates"][0]["status"]) == (word, word)
+    assert "## Thresholds" in (path / "summary.md").read_text()
+    assert judged_run(path, ["ceiling_rps > 0"]).info["verdict"] == "pass"
 
 
 def test_gates_in_words_and_data(ramped: Run) -> None:
