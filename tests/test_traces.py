@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from loadramp.plan.arrivals import Instants, replay
@@ -202,6 +202,7 @@ def test_how_the_bytes_are_cut_changes_nothing(data: st.DataObject) -> None:
 
 
 @given(st.lists(st.binary(max_size=40), max_size=6))
+@example([b'\r"'])
 @settings(max_examples=100, deadline=None)
 def test_no_bytes_at_all_break_a_reader(pieces: list[bytes]) -> None:
     try:

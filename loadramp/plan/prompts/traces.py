@@ -147,7 +147,12 @@ def _records(
 
 def _cells(line: bytes) -> list[str]:
     text = line.decode("utf-8", "replace")
-    return next(csv.reader([text])) if '"' in text else text.split(",")
+    if '"' not in text:
+        return text.split(",")
+    try:
+        return next(csv.reader([text]))
+    except csv.Error:  # a stray carriage return; the row will be counted for what it lacks
+        return text.split(",")
 
 
 def _take(
