@@ -88,3 +88,18 @@ def test_hampel_is_what_a_loop_over_nights_gives(values: list[float]) -> None:
         reach = 3 * 1.4826 * float(np.median(np.abs(near - middle)))
         expected = min(max(value, middle - reach), middle + reach) if reach > 0 else value
         assert found[i] == pytest.approx(expected, abs=1e-9)
+
+
+OTAVA = [[], [68, 110], [], [], [], [60, 129], [87], [79, 117], [], [38, 45, 101], [], [25, 124]]
+"""What Apache Otava 0.8.0 finds in these series (``analyze -P 0.0001 -M 0.05``), for comparison with other code."""
+
+
+def test_other_code_finds_the_same_changes() -> None:
+    rng = np.random.default_rng(5)
+    found = []
+    for _ in range(12):
+        values = rng.normal(0.0, 0.03, 150)
+        for at in sorted(rng.choice(np.arange(20, 130), rng.integers(0, 4), replace=False)):
+            values[at:] += rng.choice([-1, 1]) * rng.uniform(0.08, 0.25)
+        found.append([shift.at for shift in shifts(values, least=math.log(1.05))])
+    assert found == OTAVA
