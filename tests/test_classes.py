@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from report_runs import row, served
 
-from loadramp.judge.classes import MOST_CLASSES, by_class
+from loadramp.judge.ceiling import sustained
+from loadramp.judge.classes import MOST_CLASSES, by_class, filling
 from loadramp.judge.curve import fold
 from loadramp.judge.latency import look
 from loadramp.record.table import Table
@@ -71,6 +72,17 @@ def test_unnamed_requests_and_many_names_are_told_apart() -> None:
     assert models["(none)"]["requests"] == 500
     assert sum(figures["requests"] for figures in models.values()) == 1000
     assert "(others)" in models
+
+
+def test_sessions_that_had_not_filled_up_are_noted_and_sustain_what_came() -> None:
+    told = {"started": 9, "ended": 9, "broken": 0, "open": 0}
+    more: dict[str, Any] = {"role": "soak", "sessions": told, "failing": False, "overloaded": False}
+    rows = [row(0, 8.0, arrival_rps=6.0, **more), row(1, 8.0, arrival_rps=7.9, **more), row(2, 8.0, arrival_rps=6.0)]
+    notes = filling(served(rows=rows))
+    assert [(note.code, note.step) for note in notes] == [("sessions_filling", 0)]
+    assert "at 8 req/s asked, 6 came" in notes[0].message
+    assert sustained(rows[:1]) == 6.0
+    assert sustained([rows[2] | {"role": "soak"}]) == 8.0
 
 
 def test_failed_requests_of_a_class_are_counted_in_it() -> None:

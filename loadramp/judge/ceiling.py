@@ -169,9 +169,9 @@ def corpus_output_tokens(rows: Sequence[Row]) -> float | None:
 
 
 def sustained(rows: Sequence[Row]) -> float | None:
-    """Highest rate that a soak has held quietly."""
+    """Highest rate that a soak has held quietly; of sessions, which may still have filled up, the rate that came."""
     held = [
-        float(row["rate_rps"])
+        float(min(row["rate_rps"], row["arrival_rps"]) if row.get("sessions") else row["rate_rps"])
         for row in usable(rows, ("soak",))
         if not (row["saturated"] or row["deficit"] or failing(row))
     ]

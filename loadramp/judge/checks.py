@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from loadramp.judge.answers import ANSWER_CHECKS
 from loadramp.judge.ceiling import climb, failing
+from loadramp.judge.classes import filling
 from loadramp.judge.crosscheck import CROSS_CHECKS
 from loadramp.judge.steady import hysteresis
 from loadramp.judge.validity import cpu_ratio, void_reasons
@@ -197,6 +198,7 @@ CHECKS: dict[str, Callable[[Run], list[Check]]] = {
     "soak": soak,
     "hysteresis": down,
     "server": server,
+    "sessions_filling": filling,
     **CROSS_CHECKS,
     **ANSWER_CHECKS,
 }
