@@ -3,13 +3,80 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
-from loadramp.options import command, output_options
+from loadramp.options import command, output_options, scenario_argument, scenario_options, target_options
 from loadramp.registry import ScenarioError
+
+
+def campaign(
+    scenario: Path,
+    *,
+    resume: Path | None,
+    answers: Path | None,
+    chaos: str | None,
+    yes: bool,
+    as_json: bool,
+    quiet: bool,
+    **options: Any,
+) -> int:
+    """The phases before a launch: baseline, ramp, sustained, overload, chaos; then the scorecard: go or no go.
+
+    Takes hours (docs/campaign.md). An interruption costs the phase it falls into: go on with --resume DIR.
+    """
+    import asyncio
+
+    from loadramp import launch
+    from loadramp.rehearse import rehearse
+    from loadramp.screen import watching
+
+    said = [f"campaign.chaos.command={json.dumps(chaos)}"] if chaos else []
+    chosen = launch.Options(**{**options, "overrides": (*options["overrides"], *said)})
+    if sys.stdin.isatty() and not yes and not as_json:
+        _ask(scenario, chosen)
+    with watching(quiet) as (say, watch):
+        finished = asyncio.run(
+            rehearse(scenario, chosen, say, watch, resumed=resume, answers=answers, argv=sys.argv[1:])
+        )
+    return _show(finished, as_json)
+
+
+def again(path: Path, as_json: bool) -> int:
+    """Judge a campaign anew from its files."""
+    from loadramp.readout import write_campaign
+
+    return _show(write_campaign(path), as_json)
+
+
+def _show(finished: Any, as_json: bool) -> int:
+    from loadramp.report.campaign import campaign_document, campaign_text
+
+    told = finished.told
+    if as_json:
+        click.echo(json.dumps(campaign_document(told), indent=1, allow_nan=False))
+    else:
+        click.echo(campaign_text(told))
+        click.echo(f"\nreport: {Path(told.path) / 'report.html'}")
+    return int(finished.exit_code)
+
+
+def _ask(scenario: Path, chosen: Any) -> None:
+    from loadramp import launch
+    from loadramp.drive.endpoint import endpoint_of
+    from loadramp.plan.campaign import in_order, longest_s
+
+    read = launch.with_target(launch.read_scenario(scenario, chosen.overrides), chosen)
+    host = endpoint_of(read.target).host
+    if host not in {"127.0.0.1", "localhost", "::1"}:
+        minutes = longest_s(read.campaign) / 60.0
+        phases = ", ".join(in_order(read.campaign))
+        click.confirm(
+            f"Load {host} for {minutes:.0f} minutes and a ramp ({phases})?", default=True, abort=True, err=True
+        )
 
 
 def advise(
@@ -58,7 +125,30 @@ def _beside(facts: Path | None, name: str) -> Path:
 def commands() -> list[click.Command]:
     """The commands of this module, for the group in cli.py."""
     runs = click.Argument(["runs"], nargs=-1, type=click.Path(path_type=Path))
-    return [command(advise, runs, *_advise_options(), *output_options())]
+    return [
+        command(
+            campaign,
+            scenario_argument(),
+            *_campaign_options(),
+            *target_options(),
+            *scenario_options(),
+            *output_options(),
+        ),
+        command(advise, runs, *_advise_options(), *output_options()),
+    ]
+
+
+def _campaign_options() -> list[click.Parameter]:
+    a_path = click.Path(path_type=Path)
+    return [
+        click.Option(["--out"], type=a_path, default=Path("reports"), help="Where campaigns are put."),
+        click.Option(["--resume"], type=a_path, metavar="DIR", help="Go on with this campaign."),
+        click.Option(
+            ["--answers"], type=a_path, help="Answers to the scorecard; default: answers.toml of the campaign."
+        ),
+        click.Option(["--chaos"], metavar="CMD", help="Kills or restarts a worker; run without a shell."),
+        click.Option(["--yes"], is_flag=True, help="Do not ask before the load."),
+    ]
 
 
 def _advise_options() -> list[click.Parameter]:

@@ -87,9 +87,11 @@ def probe(
 
 
 def report(run_dir: Path, *, as_json: bool, quiet: bool) -> int:
-    """Judge the run in RUN_DIR anew from its records and write its report again; a canary's directory likewise."""
+    """Judge the run in RUN_DIR anew from its records and write its report again; a canary's or campaign's likewise."""
     from loadramp import launch
 
+    if (run_dir / "campaign.json").is_file():
+        return campaigncli.again(run_dir, as_json)
     if (run_dir / "comparison.json").is_file():
         return comparecli.again(run_dir, as_json)
     return _show(launch.write_report(run_dir), as_json)

@@ -175,8 +175,9 @@ def _table(run: Run, name: str) -> object:
 
 
 def _limits(estimate: Estimate) -> tuple[float, float]:
+    """The interval of a rate; what a soak has held cannot be above the ceiling."""
     rate = float(estimate.rate_rps or 0.0)
-    low = rate if estimate.low_rps is None else estimate.low_rps
+    low = max(rate if estimate.low_rps is None else estimate.low_rps, estimate.sustained_rps or 0.0)
     return low, max(low, rate if estimate.high_rps is None else estimate.high_rps)
 
 

@@ -17,6 +17,7 @@ from scipy.special import ndtr, ndtri
 from loadramp.judge import latency
 from loadramp.judge.blocks import FLOOR_S, least
 from loadramp.judge.quantiles import quantile
+from loadramp.judge.signals import rising
 from loadramp.record.table import Floats, Table
 from loadramp.record.types import Sample
 
@@ -154,9 +155,10 @@ def _judged(
     if len(logs) < max(LEAST_BLOCKS, 0.9 * blocks):
         reason = f"only {len(logs)} of {blocks} blocks hold the 100 values that a p99 takes"
         return Drift(metric, words, "inconclusive", reason, block_s=block_s, values=tuple(shown))
-    found = trend(logs)
+    found = trend(logs, 2.0 * alpha)
     rise, low, high = (expm1(slope * (found.n - 1)) for slope in (found.slope, found.low, found.high))
-    between = f"{_percent(rise)} over the soak (95 % interval {_percent(low)} to {_percent(high)})"
+    sure = f"{100.0 * (1.0 - 2.0 * alpha):.3g} % interval"
+    between = f"{_percent(rise)} over the soak ({sure} {_percent(low)} to {_percent(high)})"
     if found.p < alpha and rise > largest_ratio:
         status, reason = (
             "fail",
@@ -165,7 +167,8 @@ def _judged(
     elif high > unseen_ratio:
         status, reason = "inconclusive", f"{words}: {between}; a rise of {_percent(unseen_ratio)} cannot be ruled out"
     else:
-        status, reason = "pass", f"{words}: no rise is shown, {between}"
+        what = "a small rise" if found.p < alpha else "no rise beyond chance"
+        status, reason = "pass", f"{words}: {what}, {between}"
     return Drift(metric, words, status, reason, rise, low, high, found.p, block_s, tuple(shown))  # type: ignore[arg-type]  # literals above
 
 
@@ -173,7 +176,7 @@ def memory_growth(samples: Sequence[Sample], window_s: tuple[float, float], *, l
     """Memory that the server shows, each page and quantity on its own; empty where it shows none.
 
     The first sixth is left out. fail: the last quarter is more than ``largest_ratio`` above the first, and the block
-    medians rise (Kendall, p < 0.01). inconclusive: so much above, but in one step.
+    medians rise (Kendall's exact test, p < 0.01). inconclusive: so much above, but in one step.
     """
     begin_s = window_s[0] + MEMORY_SKIP * (window_s[1] - window_s[0])
     inside = [s for s in samples if begin_s <= s.t_s < window_s[1]]
@@ -197,15 +200,15 @@ def _grown(
         return Drift(name, words, "inconclusive", f"{words}: not shown all through the soak", block_s=block_s)
     first, last = float(np.median(medians[:3])), float(np.median(medians[-3:]))
     grown = last / first - 1.0
-    found = trend(np.array([log(value) for value in medians]))
+    p = rising(np.array(medians))
     said = f"{words}: {_percent(grown)} from {first / 1e9:.3g} to {last / 1e9:.3g} GB"
     if grown <= largest_ratio:
         status, reason = "pass", said
-    elif found.p < ALPHA:
+    elif p < ALPHA:
         status, reason = "fail", f"{said}, and it goes on growing"
     else:
         status, reason = "inconclusive", f"{said}, but not steadily: soak longer to see whether it stays"
-    return Drift(name, words, status, reason, grown, None, None, found.p, block_s, tuple(medians))  # type: ignore[arg-type]  # literals above
+    return Drift(name, words, status, reason, grown, None, None, p, block_s, tuple(medians))  # type: ignore[arg-type]  # literals above
 
 
 def _itl(seen: latency.Seen) -> tuple[Floats, Floats]:

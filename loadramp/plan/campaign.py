@@ -150,6 +150,18 @@ def in_order(campaign: Campaign) -> list[Phase]:
     return [phase for phase in PHASES if phase in campaign.phases]
 
 
+def longest_s(campaign: Campaign) -> float:
+    """How long the phases take, the ramp not counted."""
+    over, chaos, soak = campaign.overload, campaign.chaos, campaign.sustained
+    seconds: dict[str, float] = {
+        "baseline": campaign.baseline.warmup_s + campaign.baseline.measure_s,
+        "sustained": soak.measure_s + (soak.warmup_s or 0.0),
+        "overload": 4.0 * (over.warmup_s + over.measure_s),
+        "chaos": chaos.warmup_s + chaos.measure_s,
+    }
+    return sum(seconds.get(phase, 0.0) for phase in campaign.phases)
+
+
 def overrides_of(phase: Phase, campaign: Campaign, pace: Any, name: str, target_rps: float | None) -> list[str]:
     """What ``--set`` would have to be given to make the scenario this phase.
 

@@ -63,6 +63,8 @@ class Faults:
     """``engine``: streams end with an error event, then the process leaves. ``process``: streams break off."""
     restart_s: NotNegative | None = None
     """Back that long after it died, with empty counters. None: never."""
+    leak_bytes_per_s: NotNegative = 0.0
+    """The server's process grows by so much, from its start on."""
     metrics: MetricsFault = "none"
     """How /metrics answers: missing (404), html (200 with a page of HTML), hang (never)."""
 

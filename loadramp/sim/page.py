@@ -41,13 +41,14 @@ _HISTOGRAMS = {
 }
 
 
-def metrics_page(engine: Engine, model: str, started_at_s: float) -> str:
+def metrics_page(engine: Engine, model: str, started_at_s: float, memory_bytes: float | None = None) -> str:
     """What vLLM V1 would show of ``engine`` now.
 
     Args:
         engine: the engine, in a step or not.
         model: the ``model_name`` label.
         started_at_s: Unix time at which the server started.
+        memory_bytes: of its process; None: not shown.
     """
     labels = {"engine": "0", "model_name": model}
     gauges = engine.gauges()
@@ -59,6 +60,9 @@ def metrics_page(engine: Engine, model: str, started_at_s: float) -> str:
             [Point("process_start_time_seconds", {}, started_at_s)],
         )
     ]
+    if memory_bytes is not None:
+        name = "process_resident_memory_bytes"
+        families.append(Family(name, "gauge", "Resident memory size in bytes.", [Point(name, {}, memory_bytes)]))
     families += [
         Family(f"vllm:{name}", "gauge", words, [Point(f"vllm:{name}", labels, gauges[key])])
         for name, (key, words) in _GAUGES.items()

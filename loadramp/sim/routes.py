@@ -91,7 +91,8 @@ def _metrics(connection: Connection) -> None:
     elif fault == "html":
         connection.respond(200, b"<!doctype html><title>Sign in</title>", "text/html; charset=utf-8")
     elif fault == "none":
-        page = metrics_page(service.engine, service.models[0], service.epoch_s + service.started_s)
+        started_at_s = service.epoch_s + service.started_s
+        page = metrics_page(service.engine, service.models[0], started_at_s, service.memory_bytes())
         connection.respond(200, page.encode(), "text/plain; version=1.0.0; charset=utf-8")
 
 

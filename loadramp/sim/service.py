@@ -28,6 +28,8 @@ ENGINE_BUSY = (
 )
 _FAILING_S = 0.5
 """How long a server whose engine died still answers, with 503, before its process leaves."""
+MEMORY_BYTES = 1.2e9
+"""What an API process of vLLM takes."""
 _LATE_S = 0.05
 """A loop later than this stops the simulated engine, too."""
 
@@ -93,6 +95,10 @@ class Service:
     def wall_s(self) -> float:
         """Unix time now."""
         return self.epoch_s + self.clock()
+
+    def memory_bytes(self) -> float:
+        """Resident memory of the process."""
+        return MEMORY_BYTES + self.faults.leak_bytes_per_s * (self.clock() - self.started_s)
 
     def fate(self) -> Fate:
         """What is to happen to the next request."""

@@ -1,0 +1,261 @@
+"""The five phases before a launch, one after the other, each a run of its own under one directory. Top level.
+
+What happens is written to campaign.json after every phase, so that an interruption costs the phase it falls into and no
+more; what it means is judged anew from the files whenever a report is made (``readout``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from loadramp import __version__
+from loadramp.conduct import Ramping
+from loadramp.judge.criteria import GONE, Strike
+from loadramp.launch import COULD_NOT_MEASURE, Beside, Finished
+from loadramp.plan.campaign import PHASES, Phase, in_order, overrides_of
+from loadramp.plan.scenario import Scenario
+from loadramp.record.rundir import RunDir, plain, safe_name
+from loadramp.record.table import Run
+from loadramp.registry import CannotMeasure, ScenarioError
+
+CAMPAIGN = "campaign.json"
+STRIKE = "strike.json"
+HEALTH = "health.jsonl"
+SCHEMA = 1
+LOOK_S = 0.2
+"""How often the chaos phase looks whether its moment has come."""
+INTERRUPTED = (130, 143)
+
+Send = Callable[[Scenario, Phase, Beside], Awaitable[Finished]]
+"""Runs one phase's scenario to its end; the run's directory is below the campaign's."""
+Strikes = Callable[[], Awaitable[tuple[int | None, str]]]
+"""Kills or restarts a worker: (exit code or None, what it said)."""
+Pulses = Callable[[Ramping, Any], Any]
+"""Starts the health checks of a run; what it returns has ``stop()``."""
+
+
+@dataclass(slots=True)
+class Campaign:
+    """A campaign as it goes on. ``state`` becomes campaign.json."""
+
+    path: Path
+    read: Callable[[Sequence[str]], Scenario]
+    """The scenario with further overrides."""
+    send: Send
+    pulse: Pulses
+    strike: Strikes
+    say: Callable[[str], None] = lambda _: None
+    state: dict[str, Any] = field(default_factory=dict)
+
+    async def run(self) -> int:
+        """All phases that are not done yet.
+
+        Returns 0, or 130/143 when it was interrupted, or 1 when the endpoint could not be reached; verdicts come later.
+
+        Raises:
+            ScenarioError: a phase cannot be made of the scenario.
+        """
+        base = self.read([])
+        for phase in in_order(base.campaign):
+            if self.phase(phase).get("state") == "done":
+                self.say(f"{phase}: done before")
+                continue
+            target_rps = self.target_rps(base)
+            if target_rps is None and phase not in {"baseline", "ramp"}:
+                self._note(phase, state="skipped", reason="no target: the ramp found no rate to take a share of")
+                self.say(f"{phase}: left out, no target rate is known")
+                continue
+            if phase == "chaos" and not base.campaign.chaos.command:
+                self._note(phase, state="skipped", reason="no command: [campaign.chaos] command, or --chaos")
+                self.say("chaos: left out, no command was given")
+                continue
+            code = await self._one(phase, base, target_rps)
+            if code:
+                return code
+        self.save("complete")
+        return 0
+
+    async def _one(self, phase: Phase, base: Scenario, target_rps: float | None) -> int:
+        """One phase; 0 when it is over, whatever it showed."""
+        scenario = self.read(overrides_of(phase, base.campaign, base.pace, base.name, target_rps))
+        at = f" at {target_rps:.4g} req/s" if target_rps and phase not in {"baseline", "ramp"} else ""
+        self.say(f"== {phase}{at}")
+        self._note(phase, state="running", target_rps=target_rps, began_at=_now())
+        beside = _Beside(self, phase, base)
+        try:
+            finished = await self.send(scenario, phase, beside)
+        except CannotMeasure as error:
+            self._note(phase, state="stopped", reason=str(error), ended_at=_now())
+            self.say(f"{phase}: {error}")
+            return COULD_NOT_MEASURE
+        ending = finished.run.info.get("ending")
+        if finished.exit_code in INTERRUPTED:
+            self._note(phase, state="stopped", reason="interrupted", ended_at=_now())
+            return finished.exit_code
+        over = finished.run.info.get("state") == "complete" or finished.exit_code != COULD_NOT_MEASURE or ending == GONE
+        self._note(phase, state="done" if over else "stopped", reason=str(ending or ""), ended_at=_now())
+        if phase == "ramp":
+            self._aim(base, finished.run)
+        return 0 if over else COULD_NOT_MEASURE
+
+    def target_rps(self, base: Scenario) -> float | None:
+        """What was asked for, or what the ramp has shown."""
+        found = base.campaign.target_rps or self.state.get("target_rps")
+        return float(found) if found else None
+
+    def _aim(self, base: Scenario, run: Run) -> None:
+        if base.campaign.target_rps is not None:
+            return
+        low_rps = lowest_rps(run)
+        if low_rps is not None:
+            self.state["target_rps"] = base.campaign.target_ratio * low_rps
+            self.state["target_reason"] = f"{base.campaign.target_ratio:.0%} of {low_rps:.4g} req/s, the low end"
+        self.save("running")
+
+    def phase(self, phase: Phase) -> dict[str, Any]:
+        """What campaign.json says of a phase."""
+        told: dict[str, Any] = self.state.setdefault("phases", {}).setdefault(phase, {})
+        return told
+
+    def _note(self, phase: Phase, **facts: Any) -> None:
+        self.phase(phase).update(facts)
+        self.save("running" if facts.get("state") != "stopped" else "stopped")
+
+    def began(self, phase: Phase, rundir: str) -> None:
+        """The phase's run has a directory now; that of an attempt before is kept beside it."""
+        told = self.phase(phase)
+        if told.get("run") and told["run"] != rundir:
+            told.setdefault("attempts", []).append(told["run"])
+        told["run"] = rundir
+        self.save("running")
+
+    def save(self, state: str) -> None:
+        """Replace campaign.json."""
+        self.state["state"] = state
+        text = json.dumps({"schema": SCHEMA, **plain(self.state)}, indent=1, allow_nan=False) + "\n"
+        RunDir(self.path).write(CAMPAIGN, text)
+
+
+@dataclass(slots=True)
+class _Beside:
+    """What goes on beside one phase's load: health checks, and in the chaos phase the command."""
+
+    campaign: Campaign
+    phase: Phase
+    base: Scenario
+
+    def __call__(self, ramping: Ramping, endpoint: Any) -> Any:
+        return self._go(ramping, endpoint)
+
+    async def _go(self, ramping: Ramping, endpoint: Any) -> None:
+        self.campaign.began(self.phase, ramping.rundir.path.name)
+        pulse = self.campaign.pulse(ramping, endpoint)
+        try:
+            if self.phase == "chaos":
+                await self._strike(ramping)
+            await asyncio.Event().wait()
+        finally:
+            pulse.stop()
+
+    async def _strike(self, ramping: Ramping) -> None:
+        chaos = self.base.campaign.chaos
+
+        def now_s() -> float:
+            return ramping.clock() - ramping.t0_s
+
+        while not any(step.measured for step in ramping.steps):  # noqa: ASYNC110  # the conductor has no bell for it
+            await asyncio.sleep(LOOK_S)
+        window_s = next(step.window_s for step in ramping.steps if step.measured)
+        await asyncio.sleep(max(0.0, window_s[0] + chaos.after_s - now_s()))
+        if ramping.stop.is_set():
+            return
+        begin_s = now_s()
+        self.campaign.say("chaos: running the command")
+        struck = Strike(begin_s, begin_s, None, "it was still running when the phase ended")
+        ramping.rundir.write(STRIKE, json.dumps(plain(struck)) + "\n")
+        code, said = await self.campaign.strike()
+        struck = Strike(begin_s, now_s(), code, said)
+        ramping.rundir.write(STRIKE, json.dumps(plain(struck)) + "\n")
+        self.campaign.say(f"chaos: {said}" if code != 0 else f"chaos: done after {struck.end_s - begin_s:.3g} s")
+
+
+def lowest_rps(run: Run) -> float | None:
+    """The low end of the ceiling or, where there is a service level, of the rate within it, whichever is lower."""
+    ends = []
+    for name in ("ceiling", "slo_capacity"):
+        found = run.estimates.get(name)
+        if found is None or found.rate_rps is None or found.status not in {"found", "not_found_up_to"}:
+            if found is not None and found.status == "below_range":
+                return None
+            continue
+        low_rps = found.rate_rps if found.low_rps is None else found.low_rps
+        ends.append(max(low_rps, found.sustained_rps or 0.0))  # what a soak has held is not above the ceiling
+    return min(ends) if ends else None
+
+
+def begin(
+    out: Path, scenario: Scenario, argv: Sequence[str], source: str, overrides: Sequence[str], more: dict[str, Any]
+) -> Path:
+    """A fresh directory for a campaign.
+
+    Args:
+        out: where reports are put.
+        scenario: of the campaign.
+        argv, source, overrides: command line, the scenario's text and what was set, without secrets.
+        more: further facts for campaign.json.
+    """
+    began_at = datetime.now(UTC)
+    path = RunDir.create(out, f"{safe_name(scenario.name)}-campaign", source, began_at).path
+    state = {
+        "name": scenario.name, "began_at": began_at.isoformat(timespec="seconds"), "loadramp": __version__,
+        "argv": list(argv), "overrides": list(overrides), **more, "phases": {}, "state": "running",
+    }  # fmt: skip
+    RunDir(path).write(CAMPAIGN, json.dumps({"schema": SCHEMA, **state}, indent=1, allow_nan=False) + "\n")
+    return path
+
+
+def resume(path: Path, source: str, overrides: Sequence[str]) -> dict[str, Any]:
+    """The state of the campaign in ``path``.
+
+    Raises:
+        ScenarioError: it is none, or its scenario was another one.
+    """
+    state = read_state(path)
+    told = (path / "scenario.toml").read_bytes().decode()
+    if told != source:
+        raise ScenarioError(f"{path}: was begun with another scenario (scenario.toml in it is the one)")
+    if list(overrides) != state.get("overrides", []):
+        before = " ".join(f"--set {one}" for one in state.get("overrides", [])) or "no --set"
+        raise ScenarioError(f"{path}: was begun with {before}; give the same again")
+    return state
+
+
+def is_campaign(path: Path) -> bool:
+    return (path / CAMPAIGN).is_file()
+
+
+def read_state(path: Path) -> dict[str, Any]:
+    """campaign.json.
+
+    Raises:
+        ScenarioError: there is none, or it is of another schema.
+    """
+    if not is_campaign(path):
+        raise ScenarioError(f"{path}: no {CAMPAIGN} here: it is no campaign")
+    try:
+        state: dict[str, Any] = json.loads((path / CAMPAIGN).read_bytes())
+    except ValueError as error:
+        raise ScenarioError(f"{path / CAMPAIGN}: not JSON: {error}") from None
+    if state.pop("schema", None) != SCHEMA or not set(state.get("phases", {})) <= set(PHASES):
+        raise ScenarioError(f"{path / CAMPAIGN}: not of a schema that this version reads")
+    return state
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

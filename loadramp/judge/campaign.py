@@ -1,0 +1,163 @@
+"""What each phase before a launch has to show, and whether it did. Pure; defaults and reasons: docs/campaign.md.
+
+A phase fails when one criterion fails and passes when all of them pass.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from loadramp.judge import criteria as c
+from loadramp.judge.criteria import Criterion, Seen, Strike
+from loadramp.judge.drift import memory_growth, p99_drift
+from loadramp.judge.recovery import Harm, availability, harm, recovery_s, unaccounted, usual_ttft_s
+from loadramp.judge.signals import in_flight_at
+from loadramp.record.types import Estimate, Row
+
+
+def baseline(seen: Seen) -> list[Criterion]:
+    """One user at a time: nothing fails, and the median of each limited latency is within its limit."""
+    row = c.only(seen)
+    if row is None:
+        return [c.nothing(seen)]
+    failed = sum(row["errors"].values())
+    out = [c.delivered(seen.rows), c.holds("no_errors", "no request fails", not failed, c.failed_words(row))]
+    for metric, limit_s in seen.limits.items():
+        median_s = row[f"{metric}_p50_s"]
+        asked = f"median {c.metric_name(metric)} within {c.ms(limit_s)}"
+        if median_s is None:
+            out.append(Criterion(f"slo_{metric}", asked, "inconclusive", row["reasons"].get(f"{metric}_p50_s", "")))
+        else:
+            said = f"{c.metric_name(metric)} {c.ms(median_s)}"
+            out.append(c.holds(f"slo_{metric}", asked, median_s <= limit_s, said))
+    return out
+
+
+def ramp(seen: Seen, *, asked_rps: float | None) -> list[Criterion]:
+    """A ceiling is found; where a target was asked for, ceiling and service level are above it. Thresholds hold."""
+    if not seen.rows:
+        return [c.nothing(seen)]
+    ceiling = seen.run.estimates.get("ceiling") or Estimate("not_measurable")
+    slo = seen.run.estimates.get("slo_capacity")
+    found = ceiling.status in {"found", "not_found_up_to"}
+    out = [Criterion("ceiling", "a ceiling is found", "pass" if found else "inconclusive", c.rate_words(ceiling))]
+    if asked_rps is not None:
+        out.append(c.above("capacity", "the ceiling", ceiling, asked_rps))
+        if slo is not None and seen.limits:
+            out.append(c.above("slo_capacity", "the rate within the service level", slo, asked_rps))
+    elif slo is not None and seen.limits and slo.status == "below_range":
+        out.append(Criterion("slo_capacity", "the service level holds at some rate", "fail", slo.reason))
+    return out + [Criterion("gate", gate.rule, gate.status, gate.reason) for gate in seen.run.gates]
+
+
+def sustained(
+    seen: Seen,
+    *,
+    error_ratio: float,
+    drift_ratio: float,
+    drift_unseen_ratio: float,
+    memory_ratio: float,
+    availability_ratio: float,
+) -> list[Criterion]:
+    """The target for a long time: few errors, no drift, no growth, no queue, the service level, always there."""
+    row = c.only(seen)
+    if row is None:
+        return [c.nothing(seen)]
+    window = (row["window_begin_s"], row["window_end_s"])
+    drifts = p99_drift(seen.run.table, window, largest_ratio=drift_ratio, unseen_ratio=drift_unseen_ratio)
+    grown = memory_growth(seen.run.samples, window, largest_ratio=memory_ratio)
+    seen.drifts = [*drifts, *grown]
+    steady = not (row["saturated"] or row["deficit"])
+    signs = ", ".join(row["signals"]) or "less went out than came in"
+    return [
+        c.delivered(seen.rows),
+        c.ended(seen),
+        c.errors(row, error_ratio),
+        c.holds("steady", "the queue does not grow", steady, "no signal of saturation" if steady else signs),
+        *c.slo_met(seen, row),
+        *(Criterion(f"drift_{one.metric}", f"no drift of {one.words} over time", one.status, one.reason)
+          for one in drifts),
+        c.memory(grown),
+        c.available(availability(seen.health, *window), availability_ratio),
+        c.no_restart(seen, row["window_begin_s"], row["window_end_s"]),
+    ]  # fmt: skip
+
+
+def overload(
+    seen: Seen, *, factor: float, check_factor: float, broken_ratio: float, recovery_limit_s: float
+) -> list[Criterion]:
+    """Four stages: target, ``check_factor`` times, ``factor`` times, target. The service level holds in the second; the
+    third neither crashes it nor makes it fail in other ways than by refusing; the fourth is soon as the first."""
+    rows = seen.rows
+    if len(rows) < 3:
+        gone = seen.ending == c.GONE
+        return [Criterion("no_crash", "no crash", "fail", seen.ending)] if gone else [c.nothing(seen)]
+    before, check, over = rows[:3]
+    end_s = rows[-1]["window_end_s"]
+    out = [
+        c.delivered(rows),
+        *c.headroom(seen, check, check_factor),
+        c.crash(seen, over["begin_s"], end_s),
+        c.refusals(seen, over, factor, broken_ratio),
+    ]
+    asked = f"as before within {recovery_limit_s:g} s after the load falls"
+    if len(rows) < 4:
+        return [*out, Criterion("recovery", asked, "fail" if seen.ending == c.GONE else "inconclusive", seen.ending)]
+    fall_s = rows[3]["begin_s"]
+    backlog = int(in_flight_at(seen.run.table, np.array([fall_s]))[0])
+    words = f"{backlog:,} requests were in flight when it fell"
+    window = (before["window_begin_s"], before["window_end_s"])
+    return [*out, c.recovered(seen, asked, window, fall_s, end_s, recovery_limit_s, words)]
+
+
+def chaos(seen: Seen, *, recovery_limit_s: float) -> list[Criterion]:
+    """The command works and is felt; soon it is as before; every request is answered, or told that it will not be."""
+    row, strike = c.only(seen), seen.strike
+    if row is None:
+        return [c.nothing(seen)]
+    if strike is None:
+        return [Criterion("struck", "a worker is killed or restarted", "inconclusive", "no command was run")]
+    before, end_s = (row["window_begin_s"], strike.begin_s), row["window_end_s"]
+    asked = f"as before within {recovery_limit_s:g} s after the command"
+    out = [
+        c.delivered(seen.rows),
+        _struck(strike),
+        c.recovered(seen, asked, before, strike.begin_s, end_s, recovery_limit_s),
+    ]
+    usual_s = usual_ttft_s(seen.run.table, *before, seen.limits.get("ttft"))
+    if usual_s is None:
+        return out
+    after_s = recovery_s(seen.run.table, strike.begin_s, end_s, usual_s, row["arrival_rps"] or 1.0)
+    until_s = end_s if after_s is None else strike.begin_s + max(after_s, 1.0)
+    hurt = harm(seen.run.table, strike.begin_s, until_s, usual_s)
+    return [*out, _felt(seen, row, hurt, strike.begin_s), _nothing_lost(seen, hurt)]
+
+
+def _struck(strike: Strike) -> Criterion:
+    said = strike.said
+    if strike.exit_code is not None:
+        took = f"exit code {strike.exit_code} after {strike.end_s - strike.begin_s:.3g} s"
+        said = f"{took}: {strike.said}" if strike.exit_code and strike.said else took
+    return Criterion("struck", "the command works", "pass" if strike.exit_code == 0 else "inconclusive", said)
+
+
+def _felt(seen: Seen, row: Row, hurt: Harm, from_s: float) -> Criterion:
+    """Without a trace of it nobody knows whether a worker that serves went away."""
+    asked = "a worker that serves goes away"
+    there = availability(seen.health, from_s, row["window_end_s"])
+    if not (hurt.failed or hurt.slowed or there.outages or row["server_restarted"]):
+        return Criterion("felt", asked, "inconclusive", "nothing shows that one did: no failure, no delay, no restart")
+    kinds = f" ({', '.join(f'{kind} {n:,}' for kind, n in hurt.kinds.items())})" if hurt.kinds else ""
+    said = f"{hurt.failed:,} of {hurt.requests:,} requests failed{kinds}, {hurt.slowed:,} were slowed"
+    down = f"; the health check failed for {there.down_s:.3g} s" if there.outages else ""
+    return Criterion("felt", asked, "pass", said + down)
+
+
+def _nothing_lost(seen: Seen, hurt: Harm) -> Criterion:
+    missing = unaccounted(seen.run.table)
+    said = "every failure was told to its caller"
+    if hurt.silent:
+        said = f"{hurt.silent:,} requests never got an answer nor an error"
+    if missing:
+        said += f"; {missing:,} planned requests have no record"
+    return c.holds("nothing_lost", "nothing is lost silently", not hurt.silent and not missing, said)

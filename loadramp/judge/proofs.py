@@ -1,0 +1,180 @@
+"""What a campaign proves of the items that a launch needs. Pure: phases in, shown, gap or open out.
+
+A proof is a function ``f(facts) -> Shown`` in EVIDENCE. Rule: what was shortened or not seen is open, never shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from loadramp.judge.criteria import Criterion, Seen, percent
+from loadramp.record.types import Row
+
+Proof = Literal["shown", "gap", "open"]
+HOUR_S = 3600.0
+THRASH_RATIO = 0.02
+"""Preemptions a request above which the batch limit is beyond what the KV cache bears."""
+PLAIN = frozenset({"delivered", "to_the_end", "struck"})
+"""Criteria that are not worth a word where they hold."""
+STANDING = 0.8
+"""A batch whose mean is so close to its largest stands at its limit."""
+
+
+@dataclass(slots=True, frozen=True)
+class Shown:
+    """What the campaign says of an item."""
+
+    proof: Proof
+    words: str
+    phase: str = ""
+    """Whose run shows it."""
+
+
+@dataclass(slots=True, frozen=True)
+class Facts:
+    """What the campaign found: criteria and measurements by phase. Phases that were not run are missing."""
+
+    criteria: Mapping[str, Sequence[Criterion]] = field(default_factory=dict)
+    seen: Mapping[str, Seen] = field(default_factory=dict)
+    load: Mapping[str, float] = field(default_factory=dict)
+    """``factor`` and ``check_factor`` of the overload, ``sustained_s`` as measured."""
+    model_max: int | None = None
+    """Longest context of the model itself, from its config.json."""
+
+    def of(self, phase: str, *codes: str) -> list[Criterion]:
+        """Criteria of a phase whose code begins with one of ``codes``."""
+        return [one for one in self.criteria.get(phase, ()) if one.code.startswith(codes)]
+
+
+def _from(found: Sequence[Criterion], phase: str, missing: str) -> Shown:
+    """All pass: shown; one fails: a gap; anything else: open."""
+    if not found:
+        return Shown("open", missing, phase)
+    failed = [one for one in found if one.status == "fail"]
+    unsure = [one for one in found if one.status == "inconclusive"]
+    if failed:
+        return Shown("gap", "; ".join(f"{one.asked}: {one.said}" for one in failed), phase)
+    if unsure:
+        more = f"; and {len(unsure) - 2} more" if len(unsure) > 2 else ""
+        return Shown("open", "; ".join(f"{one.asked}: {one.said}" for one in unsure[:2]) + more, phase)
+    return Shown("shown", "; ".join(one.said for one in found if one.code not in PLAIN), phase)
+
+
+def _slo(facts: Facts) -> Shown:
+    seen = facts.seen.get("sustained") or facts.seen.get("ramp")
+    if seen is not None and not seen.limits:
+        return Shown("gap", "the scenario sets no [slo] limit, so nothing was promised", "sustained")
+    return _from(facts.of("sustained", "slo_"), "sustained", "no sustained phase was run")
+
+
+def _hour(facts: Facts) -> Shown:
+    found = _from(facts.of("sustained", "delivered", "to_the_end", "errors", "steady", "drift_", "no_restart"),
+                  "sustained", "no sustained phase was run")  # fmt: skip
+    seconds = facts.load.get("sustained_s", 0.0)
+    if found.proof == "shown" and seconds < HOUR_S - 1.0:
+        return Shown("open", f"only {seconds / 60.0:.3g} minutes were measured", "sustained")
+    return found
+
+
+def _memory(facts: Facts) -> Shown:
+    return _from(facts.of("sustained", "memory"), "sustained", "no sustained phase was run")
+
+
+def _double(facts: Facts) -> Shown:
+    found = _from(facts.of("overload", "delivered", "no_crash", "refusals"), "overload", "no overload was tried")
+    factor = facts.load.get("factor", 0.0)
+    if found.proof == "shown" and factor < 2.0 - 1e-9:
+        return Shown("open", f"only {factor:g} times the target was tried", "overload")
+    return found
+
+
+def _headroom(facts: Facts) -> Shown:
+    found = _from(facts.of("overload", "headroom", "slo_"), "overload", "no overload was tried")
+    factor = facts.load.get("check_factor", 0.0)
+    if found.proof == "shown" and factor < 1.2 - 1e-9:
+        return Shown("open", f"only {percent(factor)} of the target was tried", "overload")
+    return found
+
+
+def _overload_recovery(facts: Facts) -> Shown:
+    return _from(facts.of("overload", "recovery"), "overload", "no overload was tried")
+
+
+def _chaos_recovery(facts: Facts) -> Shown:
+    return _from(facts.of("chaos", "struck", "felt", "recovery"), "chaos", "no worker was killed")
+
+
+def _nothing_lost(facts: Facts) -> Shown:
+    return _from(facts.of("chaos", "struck", "felt", "nothing_lost"), "chaos", "no worker was killed")
+
+
+def _context(facts: Facts) -> Shown:
+    """The server tells what it serves; only the model's own maximum tells whether somebody chose it."""
+    target = next((seen.run.info.get("target") for seen in facts.seen.values()), None)
+    served = target.get("max_model_len") if isinstance(target, Mapping) else None
+    if not isinstance(served, int):
+        return Shown("open", "the server does not tell its longest context")
+    phase = next(iter(facts.seen))
+    if facts.model_max is None:
+        why = "without the model's config.json nobody can tell whether that was chosen ([campaign] model_config)"
+        return Shown("open", f"it serves contexts of {served:,} tokens; {why}", phase)
+    if served < facts.model_max:
+        return Shown("shown", f"{served:,} tokens, the model could {facts.model_max:,}", phase)
+    return Shown("open", f"it serves all {served:,} tokens that the model has: by choice?", phase)
+
+
+def _batch(facts: Facts) -> Shown:
+    """The batch stood at its limit while others waited, and the KV cache bore it."""
+    rows = [(phase, row) for phase in ("overload", "ramp") for row in _rows(facts, phase)]
+    if all(row["running_max"] is None for _, row in rows):
+        return Shown("open", "the batch limit was not seen: no server metrics")
+    full = [(phase, row) for phase, row in rows if _stood(row)]
+    if not full:
+        return Shown("open", "the batch limit was never reached: nothing waited for long")
+    phase, row = max(full, key=lambda one: float(one[1]["running_max"]))
+    preempted = (row["preemptions"] or 0.0) / max(row["requests"], 1)
+    said = f"{row['running_max']:.0f} requests ran at once while up to {row['waiting_max']:.0f} waited"
+    if preempted > THRASH_RATIO:
+        return Shown("gap", f"{said}, and {preempted:.2g} preemptions a request: more than the KV cache bears", phase)
+    return Shown("shown", f"{said}; {preempted:.2g} preemptions a request", phase)
+
+
+def _stood(row: Row) -> bool:
+    """As many ran all the time as ever did, and others waited."""
+    running, mean = row["running_max"], row["running_mean"]
+    return bool(running and mean and row["waiting_max"] and mean >= STANDING * running)
+
+
+def _metrics(facts: Facts) -> Shown:
+    for phase in ("sustained", "ramp", "overload"):
+        seen = facts.seen.get(phase)
+        if seen is None or not seen.run.samples:
+            continue
+        good = sum(bool(one.values) for one in seen.run.samples) / len(seen.run.samples)
+        dialect = (seen.run.info.get("metrics") or {}).get("dialect", "known names")
+        said = f"{percent(good)} of {len(seen.run.samples):,} scrapes read ({dialect})"
+        return Shown("shown" if good >= 0.99 else "gap", said, phase)
+    return Shown("gap", "no metrics page was found") if facts.seen else Shown("open", "nothing was run")
+
+
+def _health(facts: Facts) -> Shown:
+    return _from(facts.of("sustained", "availability"), "sustained", "no sustained phase was run")
+
+
+def _baseline(facts: Facts) -> Shown:
+    return _from(facts.criteria.get("baseline", ()), "baseline", "no baseline was measured")
+
+
+EVIDENCE: dict[str, Callable[[Facts], Shown]] = {
+    "slo": _slo, "sustained_hour": _hour, "memory": _memory, "double_load": _double, "headroom": _headroom,
+    "overload_recovery": _overload_recovery, "chaos_recovery": _chaos_recovery, "nothing_lost": _nothing_lost,
+    "max_model_len": _context, "max_num_seqs": _batch, "metrics": _metrics, "health": _health, "baseline": _baseline,
+}  # fmt: skip
+"""What a run can prove."""
+
+
+def _rows(facts: Facts, phase: str) -> list[Row]:
+    seen = facts.seen.get(phase)
+    return seen.rows if seen is not None else []

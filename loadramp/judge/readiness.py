@@ -1,0 +1,149 @@
+"""The scorecard: items that a launch needs, shown by the campaign or answered by people. Pure.
+
+Rule: evidence wins over an answer, a waiver over both but never in silence; what is neither shown nor answered is open.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from loadramp.judge.proofs import EVIDENCE, Facts, Shown
+from loadramp.registry import ScenarioError, bind_options
+
+State = Literal["shown", "said", "waived", "gap", "open"]
+Verdict = Literal["go", "no-go", "open"]
+
+
+@dataclass(slots=True, frozen=True)
+class Item:
+    """One item as the TOML file has it."""
+
+    id: str
+    area: str
+    text: str
+    critical: bool = True
+    evidence: str = ""
+    """Name of a function in EVIDENCE; empty: only people know."""
+    question: str = ""
+    """What is asked of them."""
+
+
+@dataclass(slots=True, frozen=True)
+class Answer:
+    """What people say; without names."""
+
+    answer: Literal["yes", "no", "waived"]
+    reason: str = ""
+
+
+@dataclass(slots=True, frozen=True)
+class Line:
+    """One item, settled."""
+
+    item: Item
+    state: State
+    words: str
+    phase: str = ""
+
+
+@dataclass(slots=True, frozen=True)
+class Scorecard:
+    """All items settled."""
+
+    lines: Sequence[Line]
+
+    @property
+    def verdict(self) -> Verdict:
+        """no-go: a critical gap. open: a critical item that nobody has shown or answered. go otherwise."""
+        states = {line.state for line in self.lines if line.item.critical}
+        return "no-go" if "gap" in states else "open" if "open" in states else "go"
+
+    def count(self, state: State, critical: bool | None = None) -> int:
+        return sum(line.state == state and (critical is None or line.item.critical == critical) for line in self.lines)
+
+
+def read_items(text: str, name: str) -> list[Item]:
+    """The items of a scorecard file.
+
+    Raises:
+        ScenarioError: not TOML, a key unknown or missing, two items of one id, evidence that there is not.
+    """
+    raw = _toml(text, name)
+    for key in raw:
+        if key not in {"item", "answers"}:
+            raise ScenarioError(f"{name}: {key}: no such table; there are [[item]] and [answers.ID]")
+    listed = raw.get("item", [])
+    if not isinstance(listed, list) or not listed:
+        raise ScenarioError(f"{name}: expected a list of [[item]]")
+    items = [Item(**bind_options(one, Item, f"{name}: [[item]] {i}")) for i, one in enumerate(listed, start=1)]
+    seen: set[str] = set()
+    for item in items:
+        if item.id in seen:
+            raise ScenarioError(f"{name}: [[item]] id: {item.id!r} comes twice")
+        if item.evidence and item.evidence not in EVIDENCE:
+            there = ", ".join(sorted(EVIDENCE))
+            raise ScenarioError(f"{name}: [[item]] {item.id} evidence: no {item.evidence!r}; there are {there}")
+        seen.add(item.id)
+    return items
+
+
+def read_answers(text: str, items: Sequence[Item], name: str) -> dict[str, Answer]:
+    """The answers of a file: ``[answers.ID]`` with ``answer`` (yes, no, waived; empty: not yet) and ``reason``.
+
+    Raises:
+        ScenarioError: an id or key is unknown, or a waiver gives no reason.
+    """
+    told = _toml(text, name).get("answers", {})
+    known = {item.id for item in items}
+    found = {}
+    for key, table in told.items() if isinstance(told, dict) else []:
+        if key not in known:
+            raise ScenarioError(f"{name}: [answers.{key}]: no such item; there are {', '.join(sorted(known))}")
+        if not isinstance(table, dict):
+            raise ScenarioError(f"{name}: [answers.{key}]: expected a table with answer and reason")
+        if not str(table.get("answer", "")).strip():
+            continue
+        answer = Answer(**bind_options(table, Answer, f"{name}: [answers.{key}]"))
+        if answer.answer == "waived" and not answer.reason.strip():
+            raise ScenarioError(f"{name}: [answers.{key}] reason: a waiver needs one")
+        found[key] = answer
+    return found
+
+
+def score(items: Sequence[Item], answers: Mapping[str, Answer], facts: Facts) -> Scorecard:
+    """Each item by evidence and answer."""
+    return Scorecard([_line(item, answers.get(item.id), facts) for item in items])
+
+
+def questionnaire(lines: Sequence[Line]) -> str:
+    """A TOML file to fill in: one table for each item that is open."""
+    out = ["# yes, no or waived; a reason for whoever reads it later, without names. A waiver needs one."]
+    for line in lines:
+        if line.state == "open":
+            ask = line.item.question or line.item.text
+            seen = [f"# seen: {line.words}"] if line.item.evidence and line.words else []
+            out += ["", f"# {ask}", *seen, f"[answers.{line.item.id}]", 'answer = ""', 'reason = ""']
+    return "\n".join(out) + "\n"
+
+
+def _line(item: Item, answer: Answer | None, facts: Facts) -> Line:
+    shown = EVIDENCE[item.evidence](facts) if item.evidence else Shown("open", "")
+    if answer is not None and answer.answer == "waived":
+        despite = f" (despite: {shown.words})" if shown.proof == "gap" else ""
+        return Line(item, "waived", answer.reason + despite, shown.phase)
+    if shown.proof != "open":
+        return Line(item, shown.proof, shown.words, shown.phase)
+    if answer is None:
+        return Line(item, "open", shown.words or "not answered", shown.phase)
+    words = answer.reason or ("said, not shown here" if answer.answer == "yes" else "said to be missing")
+    return Line(item, "said" if answer.answer == "yes" else "gap", words, shown.phase)
+
+
+def _toml(text: str, name: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ScenarioError(f"{name}: not TOML: {error}") from None

@@ -1,0 +1,176 @@
+"""What a campaign's directory says: phases seen and judged, the scorecard settled, everything derived written anew."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from loadramp import launch
+from loadramp.advise.asked import config_of
+from loadramp.advise.shapes import read_config
+from loadramp.campaign import HEALTH, STRIKE, read_state
+from loadramp.judge import campaign as judge
+from loadramp.judge.criteria import Criterion, Seen, Strike
+from loadramp.judge.gates import judge_gates
+from loadramp.judge.proofs import Facts
+from loadramp.judge.readiness import Answer, Item, questionnaire, read_answers, read_items, score
+from loadramp.launch import EXIT
+from loadramp.observe.pulse import read_health
+from loadramp.plan.campaign import PHASES, in_order
+from loadramp.plan.scenario import Scenario
+from loadramp.record.rundir import RunDir
+from loadramp.registry import ScenarioError
+from loadramp.report.campaign import (
+    Told,
+    build_campaign_html,
+    campaign_document,
+    campaign_markdown,
+    scorecard_markdown,
+)
+
+ANSWERS = "answers.toml"
+SCORECARD = "scorecard.toml"
+MODEL_MAX = "model_max_context"
+
+
+@dataclass(slots=True, frozen=True)
+class Rehearsed:
+    """A campaign that was judged, and the exit code it comes to."""
+
+    told: Told
+    exit_code: int
+
+
+def write_campaign(path: Path, answers: Path | None = None) -> Rehearsed:
+    """Judge the campaign in ``path`` anew and write everything derived.
+
+    Args:
+        path: its directory.
+        answers: a file of answers beside that of the directory.
+
+    Raises:
+        ScenarioError: it is no campaign, or scorecard or answers are wrong.
+    """
+    state = read_state(path)
+    base = launch.read_scenario(path / "scenario.toml", state.get("overrides", []))
+    items, given = card_of(path / SCORECARD, path / ANSWERS, answers)
+    seen: dict[str, Seen] = {phase: found for phase in PHASES if (found := see(path, state, phase, base)) is not None}
+    criteria: dict[str, Sequence[Criterion]] = {phase: criteria_of(phase, found, base) for phase, found in seen.items()}
+    card = score(items, given, facts_of(base, state, seen, criteria))
+    told = Told(path.name, state, seen, criteria, card, base.source, str(path), in_order(base.campaign))
+    rundir = RunDir(path)
+    if not (path / ANSWERS).exists() and card.count("open"):
+        rundir.write(ANSWERS, questionnaire(card.lines))
+    rundir.write("verdict.json", json.dumps(campaign_document(told), indent=1, allow_nan=False) + "\n")
+    rundir.write("summary.md", campaign_markdown(told))
+    rundir.write("scorecard.md", scorecard_markdown(told))
+    rundir.write("report.html", build_campaign_html(told))
+    return Rehearsed(told, exit_code(told))
+
+
+def exit_code(told: Told) -> int:
+    """99: a phase failed or a critical item is missing. 3: something is open. 0: go."""
+    return EXIT[{"no-go": "fail", "go": "pass"}.get(told.verdict, "inconclusive")]
+
+
+def see(path: Path, state: Mapping[str, Any], phase: str, base: Scenario) -> Seen | None:
+    """A phase from its run's directory; None where there is no such run."""
+    told = state.get("phases", {}).get(phase, {})
+    place = path / str(told.get("run") or "")
+    if not told.get("run") or not (place / "run.json").is_file():
+        return None
+    run = launch.judged(place)
+    if phase == "ramp":
+        run.gates = judge_gates(run, base.gates.rules, base.gates.when_unsure)
+    strike = None
+    if (place / STRIKE).is_file():
+        strike = msgspec.json.decode((place / STRIKE).read_bytes(), type=Strike)
+    slo = base.slo
+    return Seen(run, told.get("target_rps"), read_health(place / HEALTH), strike, slo.limits, slo.quantile)
+
+
+def criteria_of(phase: str, seen: Seen, base: Scenario) -> Sequence[Criterion]:
+    """What the phase had to show, by the scenario's table."""
+    campaign = base.campaign
+    if phase == "baseline":
+        return judge.baseline(seen)
+    if phase == "ramp":
+        return judge.ramp(seen, asked_rps=campaign.target_rps)
+    if phase == "sustained":
+        limits = asdict(campaign.sustained)
+        return judge.sustained(seen, **{key: limits[key] for key in limits if not key.endswith("_s")})
+    if phase == "overload":
+        over = campaign.overload
+        return judge.overload(seen, factor=over.factor, check_factor=over.check_factor,
+                              broken_ratio=over.broken_ratio, recovery_limit_s=over.recovery_s)  # fmt: skip
+    return judge.chaos(seen, recovery_limit_s=campaign.chaos.recovery_s)
+
+
+def scorecard_text(base: Scenario) -> str:
+    """The scorecard that the scenario names, or the one that ships.
+
+    Raises:
+        ScenarioError: the file is not there.
+    """
+    named = base.campaign.scorecard
+    return text_of(Path(base.folder) / named if named else Path(__file__).parent / SCORECARD)
+
+
+def card_of(card: Path, *answers: Path | None) -> tuple[list[Item], dict[str, Answer]]:
+    """The scorecard's items and all answers: of its own file, then of ``answers``; later ones win.
+
+    The directory's own answers need not be there; others must.
+
+    Raises:
+        ScenarioError: a file is missing, or something in it is wrong.
+    """
+    text = text_of(card)
+    items = read_items(text, card.name)
+    found = read_answers(text, items, card.name)
+    for file in answers:
+        if file is not None and (file.exists() or file != card.parent / ANSWERS):
+            found |= read_answers(text_of(file), items, file.name)
+    return items, found
+
+
+def model_max_of(base: Scenario) -> int | None:
+    """The longest context of the model itself, from the config.json that the scenario names; None without.
+
+    Raises:
+        ScenarioError: it is not there, or no such config.
+    """
+    named = base.campaign.model_config
+    if not named:
+        return None
+    found = read_config(config_of(text_of(Path(base.folder) / named), named))["max_context"]
+    return int(found) if found else None
+
+
+def facts_of(
+    base: Scenario, state: Mapping[str, Any], seen: Mapping[str, Seen], criteria: Mapping[str, Sequence[Criterion]]
+) -> Facts:
+    """What the scorecard's proofs are made of."""
+    load = {"factor": base.campaign.overload.factor, "check_factor": base.campaign.overload.check_factor}
+    if "sustained" in seen and seen["sustained"].rows:
+        row = seen["sustained"].rows[0]
+        load["sustained_s"] = row["window_end_s"] - row["window_begin_s"]
+    return Facts(criteria, seen, load, state.get(MODEL_MAX))
+
+
+def text_of(path: Path) -> str:
+    """A file's text.
+
+    Raises:
+        ScenarioError: it is not there, or not text.
+    """
+    try:
+        return path.read_bytes().decode()
+    except FileNotFoundError:
+        raise ScenarioError(f"{path}: no such file") from None
+    except UnicodeDecodeError as error:
+        raise ScenarioError(f"{path}: not UTF-8 text: {error}") from None

@@ -1,0 +1,170 @@
+"""A campaign against a real endpoint: launches its phases, checks its health, runs the chaos command, reports."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shlex
+import signal
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from loadramp import launch
+from loadramp.campaign import HEALTH, Campaign, begin, resume
+from loadramp.conduct import Progress, Ramping
+from loadramp.drive.endpoint import Endpoint, endpoint_of
+from loadramp.drive.survey import guard
+from loadramp.launch import EXIT, Beside, Finished, Options
+from loadramp.observe.fetch import Fetcher, FetchFailed, tls_context
+from loadramp.observe.pulse import LIMIT_S, Pulse
+from loadramp.plan.campaign import Phase
+from loadramp.plan.scenario import Scenario
+from loadramp.readout import (
+    MODEL_MAX,
+    SCORECARD,
+    Rehearsed,
+    card_of,
+    model_max_of,
+    scorecard_text,
+    write_campaign,
+)
+from loadramp.record.rundir import RunDir
+
+SAID_CHARS = 300
+NO_HEALTH = ("http 404", "http 405", "http 501")
+"""Not a health check at all: the list of models is asked instead."""
+Say = Callable[[str], None]
+
+
+async def rehearse(
+    scenario_path: Path,
+    options: Options,
+    say: Say,
+    watch: Callable[[Progress], None],
+    *,
+    resumed: Path | None = None,
+    answers: Path | None = None,
+    argv: Sequence[str] = (),
+) -> Rehearsed:
+    """Begin or resume a campaign, run what is left of it, judge and report.
+
+    Raises:
+        ScenarioError: before anything was sent.
+        OSError: the directory cannot be written.
+    """
+    base = launch.with_target(launch.read_scenario(scenario_path, options.overrides), options)
+    endpoint = endpoint_of(base.target)
+    guard(endpoint, options.yes_i_may_load_test)
+    path = opened(base, endpoint, options.out, resumed, answers, argv)
+    state = resume(path, endpoint.redact(base.source), [endpoint.redact(one) for one in base.overrides])
+    say(f"campaign: {path}")
+
+    def read(more: Sequence[str]) -> Scenario:
+        return launch.read_scenario(scenario_path, [*options.overrides, *more])
+
+    async def send(scenario: Scenario, phase: Phase, beside: Beside) -> Finished:
+        chosen = replace(options, out=path, repeats=options.repeats if phase == "ramp" else 1)
+        return await launch.ramp(scenario, chosen, say, watch, argv, beside=beside)
+
+    async def strike() -> tuple[int | None, str]:
+        code, said = await run_command(base.campaign.chaos.command, base.campaign.chaos.timeout_s)
+        return code, endpoint.redact(said)
+
+    code = await Campaign(path, read, send, lambda run, at: pulse_of(base, run, at), strike, say, state).run()
+    finished = write_campaign(path, answers)
+    failed = finished.exit_code == EXIT["fail"]
+    return replace(finished, exit_code=code) if code > 1 or (code == 1 and not failed) else finished
+
+
+def opened(
+    base: Scenario, endpoint: Endpoint, out: Path, resumed: Path | None, answers: Path | None, argv: Sequence[str]
+) -> Path:
+    """The campaign's directory, fresh or that of before. Scorecard and answers are read now, not after the first hour.
+
+    Raises:
+        ScenarioError: something in them is wrong, or ``resumed`` is not a campaign of this scenario.
+    """
+    text, longest = scorecard_text(base), model_max_of(base)
+    source, overrides = endpoint.redact(base.source), [endpoint.redact(one) for one in base.overrides]
+    if resumed is None:
+        path = begin(out, base, [endpoint.redact(one) for one in argv], source, overrides, {MODEL_MAX: longest})
+    else:
+        path = resumed
+        resume(path, source, overrides)
+    RunDir(path).write(SCORECARD, text)
+    card_of(path / SCORECARD, answers)
+    return path
+
+
+async def run_command(command: str, timeout_s: float) -> tuple[int | None, str]:
+    """Run a command without a shell: (exit code, last line it wrote). None: it could not be started, or took too long.
+
+    It gets its own session; when its time is over, all of it is killed. What it starts in another session stays.
+    """
+    try:
+        words = shlex.split(command)
+        if not words:
+            return None, "no command was given ([campaign.chaos] command)"
+        process = await asyncio.create_subprocess_exec(
+            *words, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
+    except (OSError, ValueError) as error:
+        return None, f"the command cannot be started: {getattr(error, 'strerror', None) or error}"
+    said = bytearray()
+    reader = asyncio.ensure_future(_drain(process.stdout, said))
+    try:
+        await asyncio.wait_for(process.wait(), timeout_s)
+        await asyncio.wait([reader], timeout=0.5)  # what it has started may hold the pipe open
+        return process.returncode, _last_line(bytes(said))
+    except TimeoutError:
+        return None, f"the command took longer than {timeout_s:g} s and was ended"
+    finally:
+        reader.cancel()
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+
+
+async def _drain(stream: asyncio.StreamReader | None, said: bytearray) -> None:
+    while stream is not None and (data := await stream.read(4096)):
+        said += data
+        del said[:-4096]
+
+
+def _last_line(said: bytes) -> str:
+    lines = [line.strip() for line in said.decode("utf-8", "replace").splitlines() if line.strip()]
+    return lines[-1][:SAID_CHARS] if lines else ""
+
+
+def pulse_of(base: Scenario, ramping: Ramping, endpoint: Endpoint) -> Pulse:
+    """The health checks of one run, going. A health address of its own gets no key."""
+    target, url = base.target, base.campaign.health_url
+    pulse = Pulse(
+        url or _health_url(endpoint, target.ca_file, target.insecure),
+        ramping.rundir.path / HEALTH,
+        t0_s=ramping.t0_s,
+        period_s=base.campaign.health_period_s,
+        headers={} if url else endpoint.headers,
+        ca_file=target.ca_file,
+        insecure=target.insecure,
+    )
+    pulse.start()
+    return pulse
+
+
+def _health_url(endpoint: Endpoint, ca_file: str, insecure: bool) -> str:
+    """``/health``, or the list of models where there is no such thing."""
+    url = endpoint.address("health")
+    fetcher = Fetcher(url, endpoint.headers, tls_context(ca_file, insecure) if endpoint.tls else None)
+    try:
+        fetcher.get(LIMIT_S)
+    except FetchFailed as failure:
+        if str(failure) in NO_HEALTH:
+            return endpoint.address("models")
+    finally:
+        fetcher.close()
+    return url

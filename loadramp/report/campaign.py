@@ -1,0 +1,141 @@
+"""The page of a campaign: verdict, phases with their criteria, what callers met, scorecard. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from loadramp.judge.criteria import Criterion
+from loadramp.report import campaigncharts as figures
+from loadramp.report import charts as c
+from loadramp.report.campaignwords import (
+    STATE_TONES,
+    TITLES,
+    TONES,
+    Told,
+    campaign_document,
+    campaign_markdown,
+    campaign_text,
+    facts,
+    headline,
+    phase_words,
+    run_link,
+    scorecard_markdown,
+)
+from loadramp.report.html import page
+from loadramp.report.numbers import sig
+from loadramp.report.redact import redact
+from loadramp.report.sections import flat
+
+__all__ = [
+    "Told",
+    "build_campaign_html",
+    "campaign_document",
+    "campaign_markdown",
+    "campaign_text",
+    "scorecard_markdown",
+]
+
+MOST_SCENARIO_CHARS = 40_000
+
+
+def build_campaign_html(told: Told) -> str:
+    """One offline page."""
+    made = [text for make in SECTIONS if (text := make(told))]
+    sentence = " ".join(phrase.text for phrase in headline(told))
+    return page(f"loadramp: {told.state.get('name') or told.name}, before a launch", sentence, made)
+
+
+def opening(told: Told) -> str:
+    return str(
+        c.render("campaign_opening.html.j2", verdict=told.verdict, tone=TONES[told.verdict], phrases=headline(told),
+                 facts=facts(told))
+    )  # fmt: skip
+
+
+def scorecard_section(told: Told) -> str:
+    """All items; those that a run shows lead to it."""
+    lines = [
+        {
+            "text": line.item.text, "critical": line.item.critical, "state": line.state,
+            "tone": STATE_TONES[line.state], "words": redact(line.words),
+            "phase": line.phase, "link": f"#phase-{line.phase}" if line.phase in told.seen else "",
+        }
+        for line in told.card.lines
+    ]  # fmt: skip
+    words = (
+        "A critical item that is missing means no go; an open one, not yet. Evidence of the campaign wins over an "
+        "answer; a waiver over both. answers.toml beside this file asks for what is open."
+    )
+    return c.section("scorecard", "Scorecard", c.render("scorecard.html.j2", lines=lines), words=words)
+
+
+def phases_section(told: Told) -> str:
+    """Each phase with what it had to show."""
+    phases = [
+        {
+            "name": phase, "title": TITLES[phase], "verdict": told.phase_verdict(phase),
+            "tone": TONES.get(told.phase_verdict(phase), ""), "link": run_link(told, phase),
+            "words": phase_words(told, phase), "criteria": [_criterion(one) for one in told.criteria.get(phase, ())],
+        }
+        for phase in told.wanted
+    ]  # fmt: skip
+    return c.section("phases", "Phases", c.render("campaign_phases.html.j2", phases=phases))
+
+
+def _criterion(one: Criterion) -> dict[str, Any]:
+    return {"code": one.code, "asked": redact(one.asked), "said": redact(one.said), "status": one.status,
+            "tone": TONES[one.status]}  # fmt: skip
+
+
+def soak_section(told: Told) -> str | None:
+    """Block p99s and memory over the soak."""
+    seen = told.seen.get("sustained")
+    shown = figures.drift_figures(seen) if seen is not None else []
+    if not shown:
+        return None
+    words = "Each point is one stretch of the soak; the line is what was tested against chance."
+    return c.section("soak", "Does it drift?", c.figures(*shown), words=words)
+
+
+def overload_section(told: Told) -> str | None:
+    """What callers met while the load rose and fell."""
+    seen = told.seen.get("overload")
+    if seen is None or not seen.rows:
+        return None
+    marks = [(row["begin_s"], f"{sig(row['rate_rps'])} req/s") for row in seen.rows]
+    words = "What was asked stands above; after the load falls it should soon look as in the first stage."
+    shown = figures.event_figures(seen, marks, words)
+    return c.section("overload", "Overload", c.figures(*shown)) if shown else None
+
+
+def chaos_section(told: Told) -> str | None:
+    """What callers met when a worker went away."""
+    seen = told.seen.get("chaos")
+    if seen is None or not seen.rows:
+        return None
+    marks = [(seen.strike.begin_s, "command")] if seen.strike is not None else []
+    words = "Failed requests stand where they were due. On the shaded ground the health check failed."
+    shown = figures.event_figures(seen, marks, words)
+    return c.section("chaos", "A worker goes away", c.figures(*shown)) if shown else None
+
+
+def conditions_section(told: Told) -> str:
+    """What the campaign says about itself, and the scenario as it was read."""
+    shown = {key: value for key, value in told.state.items() if key != "phases"}
+    pairs = [(key, redact(text)) for key, text in flat("", shown)]
+    scenario = redact(told.scenario_text[:MOST_SCENARIO_CHARS])
+    cut = len(told.scenario_text) > MOST_SCENARIO_CHARS
+    body = c.render("conditions.html.j2", facts=pairs, scenario=scenario, cut=cut, path=told.path)
+    return c.section("conditions", "Conditions", body)
+
+
+SECTIONS: list[Callable[[Told], str | None]] = [
+    opening,
+    scorecard_section,
+    phases_section,
+    overload_section,
+    chaos_section,
+    soak_section,
+    conditions_section,
+]

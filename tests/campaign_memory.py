@@ -1,0 +1,175 @@
+"""A whole campaign in memory: the real phases, conductor, client and judge against one simulator that lives through all
+of them, on a clock that jumps."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from harness import BEGAN_AT
+
+from loadramp.assess import assess
+from loadramp.campaign import HEALTH, Campaign, begin, resume
+from loadramp.conduct import Ramping
+from loadramp.drive import corpus
+from loadramp.drive.endpoint import endpoint_of
+from loadramp.drive.fleet import InlineFleet, Orders
+from loadramp.drive.pipes import ConnectFailed
+from loadramp.drive.wire import OPTIONAL_FIELDS
+from loadramp.judge.knee import KNEES
+from loadramp.launch import Beside, Finished
+from loadramp.observe.scrape import scrape_inline
+from loadramp.plan.prompts.words import Calibration
+from loadramp.plan.scenario import Scenario, load
+from loadramp.readout import MODEL_MAX, SCORECARD, Rehearsed, model_max_of, scorecard_text, write_campaign
+from loadramp.record.rundir import RunDir, plain, read
+from loadramp.record.types import HealthSample, Sample
+from loadramp.sim.clock import run as run_jumping
+from loadramp.sim.faults import Faults
+from loadramp.sim.page import metrics_page
+from loadramp.sim.profiles import PROFILES, Profile
+from loadramp.sim.service import Service, connect_in_memory
+
+
+@dataclass(slots=True)
+class InlinePulse:
+    """Health checks as a task of the jumping loop: what observe.pulse does from a thread."""
+
+    service: Service
+    ramping: Ramping
+    task: asyncio.Task[None] | None = None
+
+    def start(self) -> InlinePulse:
+        self.task = asyncio.ensure_future(self._watch())
+        return self
+
+    def stop(self) -> None:
+        if self.task is not None:
+            self.task.cancel()
+
+    async def _watch(self) -> None:
+        ramping, words = self.ramping, {"up": None, "failing": "http 503", "down": "connection refused"}
+        while True:
+            error = words[self.service.state]
+            sample = HealthSample(ramping.clock() - ramping.t0_s, error is None, 0.001, error)
+            with (ramping.rundir.path / HEALTH).open("ab") as file:  # a line a simulated second
+                file.write(msgspec.json.encode(sample) + b"\n")
+            await asyncio.sleep(1.0)
+
+
+@dataclass(slots=True)
+class Stage:
+    """Where a campaign plays: one simulator, one directory."""
+
+    text: str
+    path: Path
+    service: Service
+    stop_in: str = ""
+    """Interrupt that phase after 20 simulated seconds."""
+    command: tuple[int | None, str] = (0, "")
+    """What the chaos command comes to; it crashes the simulator when it works."""
+    sent: list[str] | None = None
+
+    def read(self, more: Sequence[str]) -> Scenario:
+        return load(self.text, "test.toml", more, knees=KNEES)
+
+    async def send(self, scenario: Scenario, phase: str, beside: Beside) -> Finished:
+        """What launch.ramp does, without sockets."""
+        if self.sent is not None:
+            self.sent.append(phase)
+        loop = asyncio.get_running_loop()
+        scenario = corpus.ready(scenario)
+        target = replace(scenario.target, base_url="http://127.0.0.1:8000")
+        ready = replace(scenario, target=target)
+        rundir = RunDir.create(self.path, scenario.name, scenario.source, BEGAN_AT)
+        endpoint = endpoint_of(target, {})
+        orders = Orders(ready, endpoint, "sim", OPTIONAL_FIELDS, Calibration(), 1, loop.time())
+        connect = connect_in_memory(self.service, refused=ConnectFailed)
+        fleet = InlineFleet(orders, rundir.records_path, loop.time, connect, precise=False)
+        samples: list[Sample] = []
+        about = {"model": "sim", "max_model_len": self.service.profile.max_model_len}
+        info = {"name": scenario.name, "overrides": list(scenario.overrides), "slo": plain(scenario.slo),
+                "target": about, "metrics": {"dialect": "vllm"}}  # fmt: skip
+        ramping = Ramping(ready, rundir, fleet, loop.time, orders.t0_s, info, lambda: _taken(samples))
+        tasks = [
+            asyncio.ensure_future(beside(ramping, endpoint)),
+            asyncio.ensure_future(self._scrape(ramping, samples)),
+        ]
+        if phase == self.stop_in:
+            loop.call_later(20.0, ramping.stop.set)
+        await fleet.start()
+        try:
+            await ramping.run()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+            await fleet.close()
+        run, skipped = read(rundir.path)
+        assert skipped == 0
+        return Finished(assess(run, scenario), 130 if phase == self.stop_in else 0)
+
+    async def _scrape(self, ramping: Ramping, samples: list[Sample]) -> None:
+        service = self.service
+
+        async def page(_: str) -> str:
+            if service.state == "down":
+                raise ConnectionRefusedError
+            return metrics_page(service.engine, "sim", service.epoch_s + service.started_s, service.memory_bytes())
+
+        def note(sample: Sample) -> None:
+            with ramping.rundir.server_path.open("ab") as file:
+                file.write(msgspec.json.encode(sample) + b"\n")
+            samples.append(sample)
+
+        await scrape_inline(page, ["http://sim/metrics"], 1.0, ramping.clock, ramping.t0_s, note)
+
+    async def strike(self) -> tuple[int | None, str]:
+        if self.command[0] == 0:
+            self.service.crash()
+        await asyncio.sleep(0.5)
+        return self.command
+
+
+def rehearse_in_memory(
+    text: str,
+    tmp_path: Path,
+    profile: Profile | str = "small",
+    faults: Faults | None = None,
+    *,
+    resumed: Path | None = None,
+    answers: Path | None = None,
+    **stage: Any,
+) -> tuple[Rehearsed, int]:
+    """Run a campaign of the scenario ``text``; what it comes to, and the code of its phases."""
+
+    async def main() -> int:
+        scenario = load(text, "test.toml", knees=KNEES)
+        path = resumed or begin(tmp_path, scenario, [], text, [], {MODEL_MAX: model_max_of(scenario)})
+        RunDir(path).write(SCORECARD, scorecard_text(scenario))
+        engine = PROFILES[profile] if isinstance(profile, str) else profile
+        service = Service(engine, faults=faults, seed=3)
+        play = Stage(text, path, service, **stage)
+        places.append(path)
+
+        def pulse(ramping: Ramping, _: Any) -> InlinePulse:
+            return InlinePulse(service, ramping).start()
+
+        try:
+            return await Campaign(path, play.read, play.send, pulse, play.strike, state=resume(path, text, [])).run()
+        finally:
+            service.close()
+
+    places: list[Path] = []
+    code = run_jumping(main())
+    return write_campaign(places[0], answers), code
+
+
+def _taken(samples: list[Sample]) -> list[Sample]:
+    taken = samples[:]
+    samples.clear()
+    return taken

@@ -1,0 +1,175 @@
+"""The scorecard: evidence before answers, waivers with a reason, critical gaps are no go."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from judged import row
+
+from loadramp.judge.criteria import Criterion, Seen
+from loadramp.judge.proofs import EVIDENCE, Facts
+from loadramp.judge.readiness import Answer, Item, Scorecard, questionnaire, read_answers, read_items, score
+from loadramp.record.table import Run, Table
+from loadramp.record.types import Sample
+from loadramp.registry import ScenarioError
+
+SHIPPED = Path(__file__).parent.parent / "loadramp" / "scorecard.toml"
+ITEMS = read_items(SHIPPED.read_text(), "scorecard.toml")
+
+
+def criterion(code: str, status: str = "pass", said: str = "") -> Criterion:
+    return Criterion(code, f"asked {code}", status, said or f"said {code}")  # type: ignore[arg-type]  # literals
+
+
+def facts(seconds: float = 3600.0, factor: float = 2.0, **phases: list[Criterion]) -> Facts:
+    return Facts(phases, {}, {"sustained_s": seconds, "factor": factor, "check_factor": 1.2})
+
+
+def state_of(card: Scorecard, item: str) -> tuple[str, str]:
+    line = next(one for one in card.lines if one.item.id == item)
+    return line.state, line.words
+
+
+def run_with(rows: list[dict[str, Any]] = [], samples: list[Sample] = [], **info: Any) -> Seen:  # noqa: B006 (read only)
+    return Seen(Run(info, "", [], Table.of([]), samples=samples, rows=rows), limits={"ttft": 1.0})
+
+
+def test_twenty_items_ship_seventeen_of_them_critical_and_every_proof_is_used() -> None:
+    assert len(ITEMS) == 20
+    assert sum(item.critical for item in ITEMS) == 17
+    assert {item.evidence for item in ITEMS if item.evidence} == set(EVIDENCE)
+    assert all(item.question for item in ITEMS if not item.evidence)
+
+
+def test_without_a_campaign_and_without_answers_everything_is_open() -> None:
+    card = score(ITEMS, {}, Facts())
+    assert card.verdict == "open"
+    assert card.count("open") == 20
+
+
+def test_a_gap_in_a_critical_item_is_no_go_and_in_a_wanted_one_is_not() -> None:
+    yes = {item.id: Answer("yes") for item in ITEMS}
+    assert score(ITEMS, yes, Facts()).verdict == "go"
+    assert score(ITEMS, {**yes, "rollback": Answer("no")}, Facts()).verdict == "no-go"
+    assert score(ITEMS, {**yes, "runbooks": Answer("no")}, Facts()).verdict == "go"
+    del yes["rollback"]
+    assert score(ITEMS, yes, Facts()).verdict == "open"
+
+
+def test_evidence_wins_over_an_answer_and_a_waiver_over_both_but_not_in_silence() -> None:
+    bad = facts(sustained=[criterion("memory", "fail", "grew by a third")])
+    assert state_of(score(ITEMS, {"memory": Answer("yes")}, bad), "memory") == ("gap", "asked memory: grew by a third")
+    waived = score(ITEMS, {"memory": Answer("waived", "restarts nightly")}, bad)
+    assert state_of(waived, "memory") == ("waived", "restarts nightly (despite: asked memory: grew by a third)")
+    good = facts(sustained=[criterion("memory")])
+    assert state_of(score(ITEMS, {"memory": Answer("no", "never looked")}, good), "memory") == ("shown", "said memory")
+
+
+def test_an_answer_fills_what_the_campaign_left_open() -> None:
+    short = facts(600.0, sustained=[criterion("errors"), criterion("steady")])
+    assert state_of(score(ITEMS, {}, short), "sustained_hour") == ("open", "only 10 minutes were measured")
+    told = score(ITEMS, {"sustained_hour": Answer("yes", "night run of last week")}, short)
+    assert state_of(told, "sustained_hour") == ("said", "night run of last week")
+    assert state_of(score(ITEMS, {"sustained_hour": Answer("no")}, short), "sustained_hour")[0] == "gap"
+
+
+def test_an_hour_at_the_target_is_shown_by_an_hour() -> None:
+    found = score(
+        ITEMS, {}, facts(3600.0, sustained=[criterion("delivered"), criterion("errors"), criterion("drift_itl")])
+    )
+    assert state_of(found, "sustained_hour") == ("shown", "said errors; said drift_itl")
+    unsure = facts(3600.0, sustained=[criterion("errors", "inconclusive", "too few")])
+    assert state_of(score(ITEMS, {}, unsure), "sustained_hour") == ("open", "asked errors: too few")
+
+
+def test_twice_the_load_is_shown_by_twice_the_load() -> None:
+    parts = [criterion("no_crash"), criterion("refusals"), criterion("recovery")]
+    assert state_of(score(ITEMS, {}, facts(overload=parts)), "double_load")[0] == "shown"
+    less = score(ITEMS, {}, facts(factor=1.5, overload=parts))
+    assert state_of(less, "double_load") == ("open", "only 1.5 times the target was tried")
+    broke = [criterion("no_crash"), criterion("refusals", "fail", "12 broke")]
+    assert state_of(score(ITEMS, {}, facts(overload=broke)), "double_load") == ("gap", "asked refusals: 12 broke")
+
+
+def test_a_context_cap_is_shown_where_it_is_below_what_the_model_has() -> None:
+    seen = {"ramp": run_with(target={"max_model_len": 4096})}
+    for longest, state in ((131072, "shown"), (4096, "open"), (None, "open")):
+        card = score(ITEMS, {}, Facts({}, seen, {}, longest))
+        assert state_of(card, "max_model_len")[0] == state
+    silent = Facts({}, {"ramp": run_with()}, {}, 131072)
+    assert state_of(score(ITEMS, {}, silent), "max_model_len") == (
+        "open",
+        "the server does not tell its longest context",
+    )
+
+
+def test_the_batch_limit_is_shown_where_it_stood_while_others_waited() -> None:
+    stood = row(8.0, running_max=48.0, running_mean=47.0, waiting_max=30.0, preemptions=0.0)
+    passing = row(8.0, running_max=7.0, running_mean=2.0, waiting_max=2.0, preemptions=0.0)
+    thrash = {**stood, "preemptions": 300.0}
+    for rows, state in (([passing, stood], "shown"), ([passing], "open"), ([thrash], "gap"), ([row(8.0)], "open")):
+        card = score(ITEMS, {}, Facts({}, {"ramp": run_with(rows)}))
+        assert state_of(card, "max_num_seqs")[0] == state
+
+
+def test_metrics_are_shown_by_scrapes_that_were_read() -> None:
+    good = [Sample(float(t), "u", {"running": 1.0}) for t in range(100)]
+    bad = [*good[:90], *(Sample(float(t), "u", error="timeout") for t in range(10))]
+    for samples, state in ((good, "shown"), (bad, "gap"), ([], "gap")):
+        card = score(ITEMS, {}, Facts({}, {"sustained": run_with(samples=samples)}))
+        assert state_of(card, "metrics")[0] == state
+
+
+def test_no_promise_is_a_gap() -> None:
+    seen = run_with()
+    seen.limits = {}
+    assert state_of(score(ITEMS, {}, Facts({}, {"sustained": seen})), "slo")[0] == "gap"
+
+
+def test_the_questionnaire_asks_for_what_is_open_and_reads_back() -> None:
+    card = score(ITEMS, {item.id: Answer("yes") for item in ITEMS[:15]}, Facts())
+    text = questionnaire(card.lines)
+    assert set(tomllib.loads(text)["answers"]) == {item.id for item in ITEMS[15:]}
+    assert read_answers(text, ITEMS, "answers.toml") == {}  # empty answers are none
+    filled = text.replace('answer = ""\nreason = ""', 'answer = "yes"\nreason = "done"', 1)
+    assert list(read_answers(filled, ITEMS, "answers.toml").values()) == [Answer("yes", "done")]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[answers.rollbak]\nanswer = 'yes'\n", r"\[answers.rollbak\]: no such item; there are access"),
+        ("[answers.rollback]\nanswer = 'maybe'\n", r"\[answers.rollback\] answer: Invalid enum value 'maybe'"),
+        ("[answers.rollback]\nanswer = 'waived'\n", "a waiver needs one"),
+        ("[answers.rollback]\nanswer = 'yes'\nname = 'x'\n", "name: unknown key"),
+        ("[answers]\nrollback = 1\n", "expected a table with answer and reason"),
+        ("[", "not TOML"),
+    ],
+)
+def test_answers_that_cannot_be_are_named(text: str, words: str) -> None:
+    with pytest.raises(ScenarioError, match=words):
+        read_answers(text, ITEMS, "answers.toml")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", r"expected a list of \[\[item\]\]"),
+        ("[[items]]\n", "items: no such table"),
+        ("[[item]]\nid = 'a'\n", "missing; this table needs"),
+        ("[[item]]\nid = 'a'\narea = 'x'\ntext = 't'\nevidence = 'magic'\n", "no 'magic'; there are baseline"),
+        ("[[item]]\nid = 'a'\narea = 'x'\ntext = 't'\n" * 2, "'a' comes twice"),
+    ],
+)
+def test_scorecards_that_cannot_be_are_named(text: str, words: str) -> None:
+    with pytest.raises(ScenarioError, match=words):
+        read_items(text, "card.toml")
+
+
+def test_a_scorecard_of_one_s_own_is_as_good() -> None:
+    own = read_items('[[item]]\nid = "a"\narea = "x"\ntext = "A thing"\n', "card.toml")
+    assert own == [Item("a", "x", "A thing")]
+    assert score(own, {"a": Answer("yes")}, Facts()).verdict == "go"
