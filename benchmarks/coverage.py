@@ -1,6 +1,6 @@
 """Do the printed 95 % intervals hold the truth? Windows of long simulated runs, from low load to the ceiling.
 
-    python benchmarks/coverage.py [--windows 100] [--measure 60] [--seed 30000]
+    python benchmarks/coverage.py [--windows 60] [--measure 60] [--seed 30000]
 
 The truth of each figure is that of all windows pooled. Above 0.75 of the capacity (mean and tails of TTFT: 0.6) no
 interval is printed, as in a ramp that has found its ceiling; the capacity is given here.
@@ -145,13 +145,14 @@ def _cell(found: list[tuple[bool, float]]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--windows", type=int, default=100)
+    parser.add_argument("--windows", type=int, default=60)
     parser.add_argument("--measure", type=float, default=60.0)
     parser.add_argument("--seed", type=int, default=30_000)
+    parser.add_argument("--scenarios", nargs="*", default=list(SCENARIOS))
     parser.add_argument("--processes", type=int, default=2)
     args = parser.parse_args()
     print(f"# python {platform.python_version()}, seed {args.seed}, {args.windows} windows of {args.measure:g} s each")
-    jobs = [(name, load, args.windows, args.seed, args.measure) for name in SCENARIOS for load in LOADS]
+    jobs = [(name, load, args.windows, args.seed, args.measure) for name in args.scenarios for load in LOADS]
     with Pool(args.processes) as pool_of_processes:
         show(pool_of_processes.map(one, jobs, chunksize=1))
 

@@ -142,7 +142,8 @@ def estimate(data: Values, q: float, stationary: bool = True) -> Figure:
 
 
 def mean(data: Values, stationary: bool = True) -> Figure:
-    """The mean with its 95 % interval from block sums (ratio estimator, Student's t with J - 1 degrees)."""
+    """The mean with its 95 % interval from block sums: ratio estimator, variance times the carry-over, Student's t with
+    J - 1 degrees, fewer by the carry-over."""
     if len(data) == 0:
         return Figure(None, reason="nothing to measure in this window")
     value = float(data.values.mean())
@@ -152,7 +153,7 @@ def mean(data: Values, stationary: bool = True) -> Figure:
         return Figure(value, interval_reason="fewer than 3 time blocks hold any")
     used = counts > 0
     variance = data.carry * _ratio_variance(sums[used], counts[used], value)
-    half = t_limit(int(used.sum())) * float(np.sqrt(variance))
+    half = t_limit(1.0 + (int(used.sum()) - 1) / data.carry) * float(np.sqrt(variance))
     if not stationary:
         return Figure(value, interval_reason=NOT_STATIONARY)
     return Figure(value, max(value - half, 0.0), value + half)
@@ -219,9 +220,9 @@ def _design_effect(data: Values, value: float, q: float, known: Bools | None) ->
     return max(0.5, _ratio_variance(over[used], counts[used], p) * n / (p * (1.0 - p)))
 
 
-def t_limit(blocks: int) -> float:
-    """97.5 % point of Student's t with ``blocks - 1`` degrees of freedom."""
-    return float(stdtrit(max(blocks - 1, 1), 0.975))
+def t_limit(blocks: float) -> float:
+    """97.5 % point of Student's t with ``blocks - 1`` degrees of freedom, at least 1."""
+    return float(stdtrit(max(blocks - 1.0, 1.0), 0.975))
 
 
 def kaplan_meier(values: Floats, censored: Bools, q: float) -> float | None:
