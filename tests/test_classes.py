@@ -93,6 +93,18 @@ def test_failed_requests_of_a_class_are_counted_in_it() -> None:
     assert (found["a"]["error_ratio"], found["b"]["error_ratio"]) == (0.0, 0.1)
 
 
+def test_each_class_has_a_curve_of_its_own() -> None:
+    def step(i: int, rate_rps: float) -> Any:
+        slow = {"requests": 40, "ttft_p50_s": 0.2 * rate_rps, "itl_p50_s": 0.02}
+        return row(i, rate_rps, classes={"label": {"chat": slow, "document": slow | {"ttft_p50_s": None}}})
+
+    page = classes_section(served(rows=[step(0, 1.0), step(1, 2.0)]))
+    assert page is not None
+    assert "p50 TTFT by class" in page
+    assert "p50 ITL by class" in page
+    assert "p50 TTFT" not in str(classes_section(served(rows=[step(0, 1.0)]))).partition("<details>")[0]
+
+
 def test_the_report_shows_classes_sessions_and_cold_starts() -> None:
     figures = {"requests": 90, "error_ratio": 0.02, "ttft_p50_s": 0.25, "input_tokens_mean": 400.0,
                "output_tokens_mean": 20.0, "good_ratio": 0.5}  # fmt: skip

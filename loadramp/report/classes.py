@@ -1,7 +1,8 @@
-"""The steps by class of traffic, by model and by turn, how sessions went, and how cold each model was. Tables only."""
+"""The steps by class of traffic, by model and by turn, how sessions went, and how cold each model was."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 from markupsafe import Markup
 
 from loadramp.record.table import Run
+from loadramp.record.types import Row
 from loadramp.report import charts as c
 from loadramp.report import rows as r
 from loadramp.report.numbers import NOTHING, count, finite, latency, percent, sig
@@ -16,6 +18,11 @@ from loadramp.report.redact import redact
 
 KINDS = {"label": "class", "model": "model", "turn": "turn"}
 LATENCIES = (("ttft", "TTFT"), ("itl", "ITL"), ("e2e", "end to end"))
+LOOKS = (
+    ("--p50", "circle", "solid"), ("--p95", "square", "dash"), ("--p99", "diamond", "dot"),
+    ("--slo", "triangle-up", "dashdot"), ("--knee", "x", "longdash"), ("--sky", "star", "longdashdot"),
+)  # fmt: skip
+"""Colour, marker and dash of a class: any two differ in all three."""
 Line = list[dict[str, str]]
 
 
@@ -42,7 +49,44 @@ def _by(run: Run, kind: str, title: str) -> Markup | None:
     good = bool(r.limits(run))
     heads += ["Good"] if good else []
     lines = [_line(r.label(row), name, figures, good) for row, found in steps for name, figures in found.items()]
-    return c.render("fold.html.j2", title=f"By {title}", body=c.render("grid.html.j2", heads=heads, lines=lines))
+    table = c.render("fold.html.j2", title=f"By {title}", body=c.render("grid.html.j2", heads=heads, lines=lines))
+    return _curves(run, kind, title) + table
+
+
+def _curves(run: Run, kind: str, title: str) -> Markup:
+    """Medians of TTFT and ITL against the rate, a line for each of the largest classes; nothing for one step."""
+    steps = [row for row in r.rising(run) if not row.get("void") and _classes(row, kind)]
+    if len(steps) < 2:
+        return Markup("")
+    sizes: Counter[str] = Counter()
+    for row in steps:
+        sizes.update({name: int(finite(f.get("requests")) or 0) for name, f in _classes(row, kind).items()})
+    names = sorted(name for name, _ in sizes.most_common(len(LOOKS)))
+    keys = [
+        c.Key(redact(name), colour, symbol=symbol, dash=dash)
+        for name, (colour, symbol, dash) in zip(names, LOOKS, strict=False)
+    ]
+    figures = [_curve(steps, kind, title, metric, words, names, keys) for metric, words in LATENCIES[:2]]
+    return c.figures(*figures, key=keys)
+
+
+def _curve(
+    steps: Sequence[Row],
+    kind: str,
+    title: str,
+    metric: str,
+    words: str,
+    names: Sequence[str],
+    keys: Sequence[c.Key],
+) -> c.Figure:
+    data, shown = [], []
+    for name, key in zip(names, keys, strict=True):
+        y = [finite(_classes(row, kind).get(name, {}).get(f"{metric}_p50_s")) for row in steps]
+        text = [f"{r.label(row)}<br>{key.name}: {latency(v) or NOTHING}" for row, v in zip(steps, y, strict=True)]
+        data.append(c.series(key, [r.load(row) for row in steps], y, text=text, connectgaps=True))
+        shown += y
+    layout = {"xaxis": c.load_axis(steps), "yaxis": c.value_axis(shown)}
+    return c.Figure(title=f"p50 {words} by {title}", data=data, layout=layout)
 
 
 def _classes(row: Mapping[str, Any], kind: str) -> dict[str, Mapping[str, Any]]:
@@ -90,7 +134,9 @@ def _sessions(run: Run) -> Markup | None:
         texts.append(sig(finite(told.get("turns_mean")), 2))
         texts += [latency(finite(told.get(f"{key}_s"))) for key in ("duration_p50", "duration_p90", "answering_p50")]
         lines.append(_cells(texts))
-    words = "Sessions that began in the step. The first turn that fails breaks a session; an open one had turns to come."
+    words = (
+        "Sessions that began in the step. The first turn that fails breaks a session; an open one had turns to come."
+    )
     body = c.render("grid.html.j2", heads=heads, lines=lines)
     return Markup("<h3>Sessions</h3><p>{}</p>{}").format(words, body)
 
