@@ -16,9 +16,7 @@ REQUEST_KEYS = ("api", "stream", "force_length", "body", "token_ids")
 DIGITS = 12
 
 
-def fingerprint_of(
-    run: Run, digest: str, labels: Mapping[str, str], reference_rps: float | None
-) -> dict[str, str]:
+def fingerprint_of(run: Run, digest: str, labels: Mapping[str, str], reference_rps: float | None) -> dict[str, str]:
     """Only what is known; ``labels`` are what the endpoint does not tell of itself and win over what it does.
 
     Args:
