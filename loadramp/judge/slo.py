@@ -125,7 +125,8 @@ def _bent(rates: Floats, high: float) -> float:
     above = int(np.searchsorted(rates, high, side="right"))
     if not 0 < above < len(rates):
         return high
-    return min(high * float(rates[above] / rates[above - 1]) ** 0.2, float(rates[above]))
+    step = float(rates[above] / rates[above - 1])
+    return float(min(high * step**0.2, float(rates[above])))
 
 
 def _latency(found: Climb, metric: str, limit_s: float, q: float) -> Line | None:
