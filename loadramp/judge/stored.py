@@ -194,11 +194,11 @@ def _width_se(low: float | None, high: float | None, ramps: int) -> float | None
 def _own_se(row: Row, metric: str) -> float | None:
     """Standard error of the logarithm within one run."""
     if metric == "output_tokens_per_s":
-        blocks = np.asarray(row["throughput_blocks"], dtype=np.float64)
+        blocks = np.asarray(row.get("throughput_blocks") or (), dtype=np.float64)
         mean = float(blocks.mean()) if len(blocks) else 0.0
         return float(blocks.std(ddof=1)) / sqrt(len(blocks)) / mean if mean > 0.0 and len(blocks) > 1 else None
     if metric == "good_rps":
-        p, n = row["good_ratio"] or 0.0, row["good_n"]
+        p, n = row.get("good_ratio") or 0.0, row.get("good_n")
         return sqrt((1.0 - p) / (p * n)) if p and n else None
     stem = _column(metric).removesuffix("_s")
     return _width_se(row.get(f"{stem}_low_s"), row.get(f"{stem}_high_s"), int(row.get("repeats") or 1))
