@@ -85,7 +85,7 @@ def ramp(
     blocks: Callable[[int, Rng], Sequence[Sequence[int]]] | None = None,
     client: Callable[[Table, Sequence[Step], Rng], tuple[Table, list[ClientSample]]] | None = None,
 ) -> Run:
-    """A ladder at ``shares`` of the capacity (at most 60 req/s a step), judged as the product judges it.
+    """A ladder at ``shares`` of the capacity (at most 120 req/s), judged as the product judges it.
 
     Args:
         work: what serves, and what it is asked.
@@ -101,7 +101,7 @@ def ramp(
     steps: list[Step] = []
     now_s = 0.0
     for index, share in enumerate([shares[0], *shares]):
-        rate = min(share * work.capacity, 60.0)
+        rate = min(share * work.capacity, 120.0)
         step = Step(index, "step" if index else "settle", rate, None, now_s, WARMUP_S, MEASURE_S if index else 5.0)
         due_s = now_s + np.sort(rng.uniform(0.0, step.end_s - now_s, rng.poisson(rate * (step.end_s - now_s))))
         known = blocks(len(due_s), rng) if blocks else None

@@ -169,6 +169,12 @@ def test_a_void_step_is_told_first_and_the_others_are_still_judged() -> None:
     assert diagnose(run)[0].evidence == ("1 of 3 steps are void: requests left late",)
 
 
+def test_a_void_step_that_was_delivered_when_it_was_offered_again_is_no_limit() -> None:
+    run = ladder(SMALL, [2, 4, 4])
+    run.rows[1] |= {"void": True, "reasons": {"void": "requests left late"}}
+    assert codes_of(run) == ["healthy"]
+
+
 def test_gaps_that_the_clients_own_loop_made_are_not_the_servers() -> None:
     run = ladder(PROFILES["tp-stalls"], [1, 2])
     run.client = [ClientSample(float(t), loop_lag_s=0.5) for t in range(80)]

@@ -7,6 +7,7 @@ docs/diagnosis.md, docs/method.md.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 from loadramp.judge.answers import BURST_SHARE, UNIQUE_PROMPTS, prompts_of
@@ -44,8 +45,10 @@ def client_limited(case: Case) -> Finding | None:
     steps = case.where(lambda one: one.gaps is not None and one.gaps.share(CLIENT) > CLIENT_SHARE and _matters(one))
     if not case.void and not steps:
         return None
-    reasons = dict.fromkeys(str(row["reasons"].get("void", "")).split(";")[0] for row in case.void)
-    evidence = [f"{len(case.void)} of {len(case.run.rows)} steps are void: {reason}" for reason in reasons if reason]
+    reasons = Counter(str(row["reasons"].get("void", "")).split(";")[0] for row in case.void)
+    evidence = [
+        f"{n} of {len(case.run.rows)} steps are void: {reason}" for reason, n in reasons.most_common() if reason
+    ]
     evidence += [f"{_share(one, CLIENT)} the client's own loop was late {one.at}" for one in steps]
     where = (*(int(row["step"]) for row in case.void), *indices(steps))
     return Finding("client_limited", "certain" if case.void else "likely", tuple(evidence[:4]), where)
@@ -99,9 +102,11 @@ def prefill_contention(case: Case) -> Finding | None:
     )
     if not steps:
         return None
-    limit_s = case.run.info.get("slo", {}).get("itl_s") if isinstance(case.run.info.get("slo"), dict) else None
+    slo, knee = case.run.info.get("slo"), case.run.estimates.get("p99_itl_knee")
+    limit_s = slo.get("itl_s") if isinstance(slo, dict) else None
     noticed = [one for one in steps if _p99_s(one) > (limit_s or NOTICED_S)]
-    knee = case.run.estimates.get("p99_itl_knee")
+    highest = max((one.load for one in case.climb if one.index not in over), default=0.0)
+    early = limit_s or len(case.climb) == 1 or any(one.load < highest or _spread(one) > 5.0 for one in noticed)
     one = noticed[0] if noticed else steps[-1]
     gaps, mixing = one.gaps, one.mixing()
     assert gaps is not None
@@ -114,7 +119,7 @@ def prefill_contention(case: Case) -> Finding | None:
     longest = float(prompt_tokens(one.seen.due).max(initial=0.0))
     if longest:
         evidence.append(f"longest prompt {one.at}: {longest:.0f} tokens")
-    likely = bool(noticed) or (knee is not None and knee.cause == "prefill_mixing")
+    likely = (noticed and early) or (knee is not None and knee.cause == "prefill_mixing")
     return Finding("prefill_contention", "likely" if likely else "possible", tuple(evidence), indices(steps))
 
 

@@ -93,6 +93,7 @@ class Case:
     climb: Sequence[StepSeen]
     """The ramp up: those of role ``step``."""
     void: Sequence[Row]
+    """Steps that the client could not deliver, nor a repetition of them."""
     over: Sequence[StepSeen]
     confirmed: bool
     quiet: StepSeen | None
@@ -114,7 +115,7 @@ def case_of(run: Run) -> Case:
     longest_s = attribute.longest_prefill_s(seen[0].due) if seen else None
     steps = []
     for row, one in zip(usable, seen, strict=True):
-        bursty = burst_share(one.gaps.gap_s)
+        bursty = burst_share(one.gaps)
         told = bursty <= BURST_SHARE
         gaps = attribute.attribute(one, run.client, jitter_s=jitter_s, longest_prefill_s=longest_s) if told else None
         steps.append(StepSeen(row, one, gaps, _running(one), bursty, classes(one.due)))
@@ -126,7 +127,7 @@ def case_of(run: Run) -> Case:
         run=run,
         steps=steps,
         climb=climb,
-        void=[row for row in run.rows if row["void"]],
+        void=[row for row in run.rows if row["void"] and not _made_up_for(row, usable)],
         over=over,
         confirmed=settled or len(over) >= 2,
         quiet=climb[calm[-1]] if calm else None,
@@ -155,6 +156,10 @@ def ms(seconds: float) -> str:
 
 def _place(row: Row) -> tuple[int, float]:
     return {"step": 0, "soak": 1}.get(row["role"], 2), float(row["rate_rps"] or row["users"] or 0.0)
+
+
+def _made_up_for(void: Row, usable: Sequence[Row]) -> bool:
+    return any(row["rate_rps"] == void["rate_rps"] and row["users"] == void["users"] for row in usable)
 
 
 def _troubled(row: Row) -> bool:
