@@ -66,7 +66,7 @@ def profile_document(profile: Any) -> dict[str, Any] | None:
 def profile_lines(profile: Any) -> list[str]:
     """The same in words."""
     heads = ("", "mean", "p50", "p95", "p99")
-    rows = [heads]
+    rows: list[tuple[str, ...]] = [heads]
     for name, lengths in (("input tokens", profile.input_tokens), ("output tokens", profile.output_tokens)):
         rows.append((name, *(count(getattr(lengths, head)) or "?" for head in heads[1:])))
     widths = [max(len(row[i]) for row in rows) for i in range(len(heads))]
