@@ -90,7 +90,8 @@ RULES: dict[str, Callable[..., list[int]]] = {
     "page: two nights": partial(product, rerun=False, rule="page"),
     "page: two nights or a re-run": partial(product, rerun=True, rule="page"),
     "ticket": partial(product, rerun=False, rule="ticket"),
-    "both (loadramp nightly)": partial(product, rerun=True),
+    "both (the default)": partial(product, rerun=False),
+    "both, with a re-run": partial(product, rerun=True),
 }
 
 
