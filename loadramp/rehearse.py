@@ -7,6 +7,7 @@ import contextlib
 import os
 import shlex
 import signal
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +34,7 @@ from loadramp.readout import (
 from loadramp.record.rundir import RunDir
 
 SAID_CHARS = 300
+TAIL_BYTES = 4096
 NO_HEALTH = ("http 404", "http 405", "http 501")
 """Not a health check at all: the list of models is asked instead."""
 Say = Callable[[str], None]
@@ -101,38 +103,30 @@ def opened(
 async def run_command(command: str, timeout_s: float) -> tuple[int | None, str]:
     """Run a command without a shell: (exit code, last line it wrote). None: it could not be started, or took too long.
 
-    It gets its own session; when its time is over, all of it is killed. What it starts in another session stays.
+    It gets its own session; when its time is over, all of it is killed. What it starts in another session stays, and
+    may go on writing: its output goes to a file without a name, as a pipe would break under it.
     """
-    try:
-        words = shlex.split(command)
-        if not words:
-            return None, "no command was given ([campaign.chaos] command)"
-        process = await asyncio.create_subprocess_exec(
-            *words, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT, start_new_session=True,
-        )  # fmt: skip
-    except (OSError, ValueError) as error:
-        return None, f"the command cannot be started: {getattr(error, 'strerror', None) or error}"
-    said = bytearray()
-    reader = asyncio.ensure_future(_drain(process.stdout, said))
-    try:
-        await asyncio.wait_for(process.wait(), timeout_s)
-        await asyncio.wait([reader], timeout=0.5)  # what it has started may hold the pipe open
-        return process.returncode, _last_line(bytes(said))
-    except TimeoutError:
-        return None, f"the command took longer than {timeout_s:g} s and was ended"
-    finally:
-        reader.cancel()
-        if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            await process.wait()
-
-
-async def _drain(stream: asyncio.StreamReader | None, said: bytearray) -> None:
-    while stream is not None and (data := await stream.read(4096)):
-        said += data
-        del said[:-4096]
+    with tempfile.TemporaryFile() as output:
+        try:
+            words = shlex.split(command)
+            if not words:
+                return None, "no command was given ([campaign.chaos] command)"
+            process = await asyncio.create_subprocess_exec(
+                *words, stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+            )
+        except (OSError, ValueError) as error:
+            return None, f"the command cannot be started: {getattr(error, 'strerror', None) or error}"
+        try:
+            await asyncio.wait_for(process.wait(), timeout_s)
+        except TimeoutError:
+            return None, f"the command took longer than {timeout_s:g} s and was ended"
+        finally:
+            if process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                await process.wait()
+        output.seek(max(0, output.seek(0, os.SEEK_END) - TAIL_BYTES))
+        return process.returncode, _last_line(output.read())
 
 
 def _last_line(said: bytes) -> str:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import tomllib
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from loadramp.judge.knee import KNEES
@@ -74,3 +79,30 @@ def test_phases_come_in_the_order_that_makes_sense() -> None:
 def test_what_cannot_be_asked_is_named(text: str, words: str) -> None:
     with pytest.raises(ScenarioError, match=words):
         load(text, "t.toml", knees=KNEES)
+
+
+def test_the_document_shows_every_key_with_its_default() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "campaign.md").read_text()
+    text = page.partition("## The table\n```toml\n")[2].partition("```")[0]
+    shown = tomllib.loads(text)["campaign"]
+    examples = {
+        "target_rps": 8,
+        "model_config": "config.json",
+        "chaos.command": "kubectl delete pod vllm-0 --grace-period=0",
+    }
+    defaults = flat(asdict(Campaign()))
+    assert set(flat(shown)) == {key for key in defaults if key != "sustained.warmup_s"}
+    for key, value in flat(shown).items():
+        assert value == (examples[key] if key in examples else defaults[key]), key
+
+
+def flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for key, value in table.items():
+        out |= flat(value, f"{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in out.items()}
+
+
+def test_the_shipped_scenario_is_a_campaign_with_the_defaults() -> None:
+    path = Path(__file__).parent.parent / "scenarios" / "campaign.toml"
+    assert load(path.read_text(), "campaign.toml", knees=KNEES).campaign == Campaign()

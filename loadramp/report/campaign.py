@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from loadramp.advise.runbooks import RUNBOOKS, runbook_of
 from loadramp.judge.criteria import Criterion
 from loadramp.report import campaigncharts as figures
 from loadramp.report import charts as c
+from loadramp.report import diagnosis
 from loadramp.report.campaignwords import (
     STATE_TONES,
     TITLES,
@@ -37,6 +39,11 @@ __all__ = [
 ]
 
 MOST_SCENARIO_CHARS = 40_000
+RUNBOOK_OF_CRITERION = {
+    "no_crash": "out_of_memory", "no_restart": "out_of_memory", "to_the_end": "out_of_memory",
+    "memory": "out_of_memory", "recovery": "high_latency", "steady": "high_latency", "slo": "high_latency",
+    "drift": "high_latency", "headroom": "high_latency",
+}  # fmt: skip
 
 
 def build_campaign_html(told: Told) -> str:
@@ -88,6 +95,32 @@ def _criterion(one: Criterion) -> dict[str, Any]:
             "tone": TONES[one.status]}  # fmt: skip
 
 
+def why_section(told: Told) -> str | None:
+    """What the diagnosis found in the phases, each thing once, and runbooks for it and for what failed."""
+    findings: dict[str, dict[str, str]] = {}
+    books = []
+    for phase, seen in told.seen.items():
+        for finding, (what, why) in zip(seen.run.findings, diagnosis.lines(seen.run), strict=True):
+            link = f"{run_link(told, phase)}#why"
+            if finding.code != "healthy":
+                findings.setdefault(finding.code, {"what": what, "why": redact(why), "phase": phase, "link": link})
+                books.append(runbook_of(finding.code))
+    failed = [one.code for criteria in told.criteria.values() for one in criteria if one.status == "fail"]
+    books += [RUNBOOKS[name] for code in failed if (name := runbook_name(code))]
+    shown = list(dict.fromkeys(book for book in books if book is not None))
+    if not findings and not shown:
+        return None
+    body = c.render("campaign_why.html.j2", findings=list(findings.values()), runbooks=shown)
+    words = "From the diagnosis of each phase; its report has the evidence and all cures. Runbooks are for the night."
+    return c.section("why", "Why, and what to do", body, words=words)
+
+
+def runbook_name(code: str) -> str:
+    """The runbook for a criterion that failed; empty where there is none."""
+    stem = "slo" if code.startswith("slo_") else "drift" if code.startswith("drift_") else code
+    return RUNBOOK_OF_CRITERION.get(stem, "")
+
+
 def soak_section(told: Told) -> str | None:
     """Block p99s and memory over the soak."""
     seen = told.seen.get("sustained")
@@ -134,6 +167,7 @@ SECTIONS: list[Callable[[Told], str | None]] = [
     opening,
     scorecard_section,
     phases_section,
+    why_section,
     overload_section,
     chaos_section,
     soak_section,

@@ -26,6 +26,16 @@ def install() -> None:
 def serving(port: int, *options: str, core: int = 0) -> Iterator[str]:
     """The base URL of a running vLLM, model name ``tiny``, pinned to one core so that the client keeps the other."""
     install()
+    process = start(port, *options, core=core)
+    try:
+        _wait(process, port)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        end(process)
+
+
+def start(port: int, *options: str, core: int = 0) -> subprocess.Popen[bytes]:
+    """Start a vLLM and do not wait until it is ready; its log is added to."""
     environment = {
         **os.environ,
         "HF_HUB_OFFLINE": "1",
@@ -44,13 +54,17 @@ def serving(port: int, *options: str, core: int = 0) -> Iterator[str]:
         "--served-model-name", "tiny", "--host", "127.0.0.1", "--port", str(port), "--dtype", "float32",
         "--max-model-len", "2048", "--enforce-eager", "--distributed-executor-backend", "uni", *options,
     ]  # fmt: skip
-    with (HOME / f"vllm-{port}.log").open("wb") as log:
-        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
-    try:
-        _wait(process, port)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        end(process)
+    with (HOME / f"vllm-{port}.log").open("ab") as log:
+        return subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
+
+
+def kill(pid: int) -> None:
+    """SIGKILL for a server and the engine processes it started, at once: what a kernel out of memory does."""
+    for one in (*descendants(pid), pid):
+        try:
+            os.kill(one, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
 
 
 def _wait(process: subprocess.Popen[bytes], port: int) -> None:

@@ -1,0 +1,169 @@
+"""`loadramp campaign` as a stranger uses it: real processes, a server that is killed -9 and started again, Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from test_cli import loadramp
+
+from loadramp.practise import SERVING
+
+QUICK = """
+name = "quick"
+seed = 3
+[slo]
+ttft_s = 5
+[prompts]
+kind = "fixed"
+input_tokens = 20
+output_tokens = 4
+[ramp]
+kind = "ladder"
+rates = [10]
+warmup_s = 0.2
+measure_s = 1.5
+settle_s = 0.1
+settle_requests = 0
+tail_s = 0.2
+[campaign]
+target_rps = 10
+phases = ["baseline", "chaos"]
+health_period_s = 0.2
+[campaign.baseline]
+warmup_s = 0.1
+measure_s = 1
+[campaign.chaos]
+after_s = 2
+warmup_s = 0.2
+measure_s = 17
+recovery_s = 5
+"""
+RESTART = """
+import os, signal, subprocess, sys
+pid_file, port = sys.argv[1:]
+os.kill(int(open(pid_file).read()), signal.SIGKILL)
+command = [sys.executable, "-m", "loadramp", "simulate", "--port", port]
+quiet = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+child = subprocess.Popen(command, start_new_session=True, **quiet)
+open(pid_file, "w").write(str(child.pid))
+print("started again")
+"""
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[tuple[str, str]]:
+    """(URL, command that kills it and starts it again) of a simulator; whoever runs at the end is ended."""
+    port, pid_file, script = free_port(), tmp_path / "pid", tmp_path / "restart.py"
+    script.write_text(RESTART)
+    command = [sys.executable, "-m", "loadramp", "simulate", "--port", str(port)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith(SERVING)
+    pid_file.write_text(str(process.pid))
+    try:
+        yield f"http://127.0.0.1:{port}", f'"{sys.executable}" "{script}" "{pid_file}" {port}'
+    finally:
+        os.kill(int(pid_file.read_text()), signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+
+
+@pytest.mark.slow
+def test_a_server_killed_in_mid_load_is_felt_and_recovers_and_the_campaign_can_be_judged_again(
+    server: tuple[str, str], tmp_path: Path
+) -> None:
+    url, restart = server
+    scenario = tmp_path / "quick.toml"
+    scenario.write_text(QUICK)
+    out = tmp_path / "out"
+    code, stdout, stderr = loadramp("campaign", str(scenario), "--base-url", url, "--out", str(out), "--chaos", restart,
+                                    "--json", "--quiet")  # fmt: skip
+    document = json.loads(stdout)
+    assert code in {3, 99}, stderr  # nobody has answered the scorecard; a busy machine may be slow to start the server
+    chaos = document["phases"][1]
+    status = {one["code"]: one["status"] for one in chaos["criteria"]}
+    assert (status["struck"], status["felt"], status["nothing_lost"]) == ("pass", "pass", "pass")
+    path = Path(document["campaign_dir"])
+    strike = json.loads((path / chaos["run"] / "strike.json").read_text())
+    assert (strike["exit_code"], strike["said"]) == (0, "started again")
+    assert "http://127.0.0.1" in (path / chaos["run"] / "run.json").read_text()
+    sent = {run: (path / run / "records-0.jsonl").stat().st_size for run in (p["run"] for p in document["phases"])}
+    again, stdout, _ = loadramp("report", str(path), "--json")
+    assert (again, json.loads(stdout)["phases"]) == (code, document["phases"])
+    words = ("campaign", str(scenario), "--base-url", url, "--chaos", restart, "--quiet")
+    again, stdout, _ = loadramp(*words, "--resume", str(path))  # all is done: nothing is sent
+    assert again == code
+    assert "Scorecard" in stdout
+    assert {run: (path / run / "records-0.jsonl").stat().st_size for run in sent} == sent
+    other, _, stderr = loadramp(*words, "--resume", str(path), "--set", "seed=4")
+    assert other == 2
+    assert "was begun with --set" in stderr
+
+
+def test_ctrl_c_ends_the_phase_and_resume_goes_on(server: tuple[str, str], tmp_path: Path) -> None:
+    url, _ = server
+    scenario = tmp_path / "quick.toml"
+    scenario.write_text(
+        QUICK.replace('"chaos"', '"sustained"') + "[campaign.sustained]\nmeasure_s = 60\nwarmup_s = 0.1\n"
+    )
+    words = ["campaign", str(scenario), "--base-url", url, "--out", str(tmp_path / "out"), "--quiet"]
+    command = [sys.executable, "-m", "loadramp", *words]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    state = wait_for_state(tmp_path / "out", "sustained", "run")
+    time.sleep(1.0)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    told = json.loads(state.read_text())
+    assert (told["phases"]["baseline"]["state"], told["phases"]["sustained"]["state"]) == ("done", "stopped")
+    assert (state.parent / "report.html").is_file()
+
+
+def wait_for_state(out: Path, phase: str, key: str) -> Path:
+    for _ in range(600):
+        for state in out.glob("*/campaign.json"):
+            if key in json.loads(state.read_text())["phases"].get(phase, {}):
+                return state
+        time.sleep(0.1)
+    raise AssertionError("the phase did not begin within a minute")
+
+
+def test_what_is_wrong_with_the_scorecard_is_said_before_anything_is_sent(tmp_path: Path) -> None:
+    scenario, answers = tmp_path / "quick.toml", tmp_path / "answers.toml"
+    scenario.write_text(QUICK)
+    answers.write_text("[answers.rollbak]\nanswer = 'yes'\n")
+    words = ("campaign", str(scenario), "--base-url", "http://127.0.0.1:9", "--out", str(tmp_path / "out"), "--quiet")
+    code, _, stderr = loadramp(*words, "--answers", str(answers))
+    assert code == 2
+    assert "[answers.rollbak]: no such item" in stderr
+    code, _, stderr = loadramp(*words, "--set", "campaign.scorecard=gone.toml")
+    assert code == 2
+    assert "gone.toml: no such file" in stderr
+    code, _, stderr = loadramp(*words, "--resume", str(tmp_path))
+    assert code == 2
+    assert "it is no campaign" in stderr
+
+
+def test_an_endpoint_that_is_not_there_could_not_be_measured(tmp_path: Path) -> None:
+    scenario = tmp_path / "quick.toml"
+    scenario.write_text(QUICK + "[target]\nready_timeout_s = 0\n")
+    words = ("campaign", str(scenario), "--base-url", f"http://127.0.0.1:{free_port()}", "--out", str(tmp_path / "out"))
+    code, stdout, stderr = loadramp(*words)
+    assert code == 1
+    assert "is not ready" in stderr
+    assert "Not decided yet" in stdout
