@@ -38,8 +38,10 @@ class Arm(Ramping):
 
     async def end(self, ending: Stop) -> None:
         """Let requests finish, and close the run."""
-        await self._end()
-        self._save("complete" if ending.complete else "stopped", ending)
+        try:
+            await self._end()
+        finally:
+            self._save("complete" if ending.complete else "stopped", ending)
 
     def seen(self, snapshot: Sequence[Record] = (), since_s: float = 0.0) -> Table:
         """Requests alive after ``since_s``, those in flight included when a snapshot is given."""

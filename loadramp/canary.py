@@ -253,22 +253,24 @@ class Duel:
 
     async def _guard(self) -> None:
         """Every few seconds: does the candidate fail or crawl so badly that nothing more is to be asked of it?"""
-        while not self.stop.is_set():
-            await asyncio.sleep(GUARD_S)
-            if self._guarded_from_s is None or self.info.get("same_version"):
-                continue
-            base, candidate = self.arms[::-1] if self._swapped else self.arms
-            since_s = self._guarded_from_s
-            reason = self._failing(candidate, since_s) or await self._crawling(candidate, since_s)
-            if reason and not self._failing(candidate, since_s) and await self._crawling(base, since_s):
-                continue  # both crawl: that is no fault of the candidate
-            if reason:
-                self.info["rollback"] = f"stopped at once: {reason}"
-            elif reason := self._failing(base, since_s):
-                self.info["stopped"] = f"the baseline cannot be compared with: {reason}"
-            if reason:
-                self.say(reason)
-                self.stop.set()
+        with contextlib.suppress(CannotMeasure):  # a fleet that broke is told by the loop that sends
+            while not self.stop.is_set():
+                await asyncio.sleep(GUARD_S)
+                if self._guarded_from_s is not None and not self.info.get("same_version"):
+                    await self._look_out(self._guarded_from_s)
+
+    async def _look_out(self, since_s: float) -> None:
+        base, candidate = self.arms[::-1] if self._swapped else self.arms
+        reason = self._failing(candidate, since_s)
+        if not reason and (reason := await self._crawling(candidate, since_s)) and await self._crawling(base, since_s):
+            return  # both crawl: that is no fault of the candidate
+        if reason:
+            self.info["rollback"] = f"stopped at once: {reason}"
+        elif reason := self._failing(base, since_s):
+            self.info["stopped"] = f"the baseline cannot be compared with: {reason}"
+        if reason:
+            self.say(reason)
+            self.stop.set()
 
     def _failing(self, arm: Arm, since_s: float) -> str:
         return rollback.too_many_failures(arm.seen(since_s=since_s), self.canary.rollback_error_ratio, since_s)

@@ -60,8 +60,10 @@ def sentence(found: Tiers) -> str:
     _, best, name = max(known, key=lambda item: item[0])
     if best.ratio is None:
         return f"{name} has the highest ceiling of {len(found.sides)} configurations, {sig(best.value)} req/s."
+    between = f" ({times(best.low)} to {times(best.high)})" if best.low is not None else ""
+    first = found.sides[0].name
     return (
-        f"{name} has the highest ceiling, {sig(best.value)} req/s: {_change(best)} times that of {found.sides[0].name}."
+        f"{name} has the highest ceiling, {sig(best.value)} req/s, {times(best.ratio)} times that of {first}{between}."
     )
 
 
