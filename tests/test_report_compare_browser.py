@@ -1,0 +1,58 @@
+"""Pages of comparisons in headless Chromium: drawn without complaint, nothing fetched, nothing sticks out."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from test_report_browser import FRAME, MEASURE, POLICY, asked_urls, open_page
+from test_report_compare import configurations, found  # noqa: F401  # fixtures
+
+from loadramp.judge.compare import Comparison
+from loadramp.judge.stored import Side
+from loadramp.judge.tiers import tiers
+from loadramp.report.compare import comparison_html
+from loadramp.report.tiers import tiers_html
+
+pytestmark = pytest.mark.browser
+
+
+def table_of(sides: list[Side]) -> str:
+    made = tiers(sides, 0.05)
+    made.environment = [[] for _ in sides]
+    return tiers_html(made)
+
+
+@pytest.fixture(params=["comparison", "configurations"])
+def page(request: pytest.FixtureRequest, found: Comparison, configurations: list[Side], tmp_path: Path) -> Path:  # noqa: F811
+    path = tmp_path / "report.html"
+    path.write_text(comparison_html(found) if request.param == "comparison" else table_of(configurations))
+    return path
+
+
+def test_all_charts_are_drawn_without_an_error_or_a_request(page: Path, tmp_path: Path) -> None:
+    log = tmp_path / "net.json"
+    seen = open_page(page, tmp_path, f"--log-net-log={log}", "--dump-dom", "--window-size=1400,3000")
+    assert [line for line in seen.stderr.splitlines() if "CONSOLE" in line] == []
+    assert asked_urls(log) == []
+    charts = page.read_text().count('class="plot"')
+    assert charts >= 2
+    assert f'data-charts="{charts}"' in seen.stdout
+
+
+@pytest.mark.parametrize("width", [1400, 400])
+def test_nothing_sticks_out_or_overlaps(page: Path, tmp_path: Path, width: int) -> None:
+    text = POLICY.sub("", page.read_text()).replace("</body>", MEASURE + "</body>")
+    (tmp_path / "measured.html").write_text(text)
+    frame = tmp_path / "frame.html"
+    frame.write_text(FRAME % width)
+    seen = open_page(frame, tmp_path, "--dump-dom", "--window-size=1500,2100")
+    (told,) = re.findall(r'data-measured="([^"]*)"', seen.stdout)
+    measured = json.loads(told.replace("&quot;", '"'))
+    assert measured["inner"] == width
+    assert measured["scroll"] <= width
+    assert measured["wide"] == []
+    assert measured["cut"] == []
+    assert measured["overlaps"] == [0] * len(measured["overlaps"])
