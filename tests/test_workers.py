@@ -25,7 +25,6 @@ from loadramp.record.codec import decode_lines
 from loadramp.record.types import Record, Step
 
 SCENARIO = scenario_of('seed = 9\n[prompts]\nkind = "fixed"\ninput_tokens = 20\noutput_tokens = 5\n')
-STEP = Step(0, rate_rps=60.0, begin_s=0.3, warmup_s=0.0, measure_s=1.0)
 
 
 @pytest.fixture(scope="module")
@@ -34,24 +33,30 @@ def sim() -> Iterator[str]:
         yield url
 
 
-async def offered(url: str, paths: Callable[[int], Path], workers: int, during: Any = None) -> LocalFleet:
-    """A fleet that has offered STEP and has let go of everything."""
+async def offered(
+    url: str, paths: Callable[[int], Path], workers: int, during: Callable[[LocalFleet, Step], Any] | None = None
+) -> tuple[LocalFleet, Step]:
+    """A fleet that has offered one step and has let go of everything, and that step."""
     target = replace(SCENARIO.target, base_url=url)
-    orders = Orders(
-        replace(SCENARIO, target=target), endpoint_of(target, {}), "sim", OPTIONAL_FIELDS, Calibration(), 7, 0.0
-    )
+    ready = replace(SCENARIO, target=target)
+    t0_s = time.monotonic()
+    orders = Orders(ready, endpoint_of(target, {}), "sim", OPTIONAL_FIELDS, Calibration(), 7, t0_s)
     fleet = LocalFleet(orders, paths, workers)
-    fleet.orders = replace(orders, t0_s=time.monotonic() + 1.2)  # processes take a moment to start
-    await fleet.start()
+    await fleet.start()  # takes as long as it takes: the step begins after it
+    step = Step(0, rate_rps=60.0, begin_s=time.monotonic() - t0_s + 0.3, warmup_s=0.0, measure_s=1.0)
     try:
-        await fleet.begin(STEP, 100)
+        await fleet.begin(step, 100)
         if during is not None:
-            await during(fleet)
-        await asyncio.sleep(max(0.0, fleet.orders.t0_s + STEP.end_s - time.monotonic()))
-        await fleet.finish(STEP.end_s + 5.0)
+            await during(fleet, step)
+        await until(fleet, step.end_s)
+        await fleet.finish(step.end_s + 20.0)
     finally:
         await fleet.close()
-    return fleet
+    return fleet, step
+
+
+async def until(fleet: LocalFleet, instant_s: float) -> None:
+    await asyncio.sleep(max(0.0, fleet.orders.t0_s + instant_s - time.monotonic()))
 
 
 def records_of(folder: Path) -> list[list[Record]]:
@@ -60,10 +65,10 @@ def records_of(folder: Path) -> list[list[Record]]:
 
 @pytest.mark.parametrize("workers", [1, 3])
 def test_the_shares_of_the_workers_are_the_plan_byte_for_byte(sim: str, tmp_path: Path, workers: int) -> None:
-    asyncio.run(offered(sim, lambda i: tmp_path / f"r-{i}", workers))
+    _, step = asyncio.run(offered(sim, lambda i: tmp_path / f"r-{i}", workers))
     shares = records_of(tmp_path)
-    planned = {a.seq: a for a in plan_step(SCENARIO, STEP, 100, 7) if a.due_s < STEP.end_s}
-    sent = {r.seq: r for share in shares for r in share if r.due_s < STEP.end_s}
+    planned = {a.seq: a for a in plan_step(SCENARIO, step, 100, 7) if a.due_s < step.end_s}
+    sent = {r.seq: r for share in shares for r in share if r.due_s < step.end_s}
     assert len(shares) == workers
     assert sent.keys() == planned.keys()
     assert all(abs(sent[seq].due_s - planned[seq].due_s) < 1e-6 for seq in planned)
@@ -75,13 +80,13 @@ def test_the_shares_of_the_workers_are_the_plan_byte_for_byte(sim: str, tmp_path
 
 
 def test_a_killed_worker_is_reported_and_the_others_go_on(sim: str, tmp_path: Path) -> None:
-    async def kill(fleet: LocalFleet) -> None:
-        await asyncio.sleep(max(0.0, fleet.orders.t0_s + 0.6 - time.monotonic()))
+    async def kill(fleet: LocalFleet, step: Step) -> None:
+        await until(fleet, step.begin_s + 0.3)
         os.kill(fleet._hands[1].process.pid, signal.SIGKILL)
         await asyncio.sleep(0.2)
         assert len(await fleet.snapshot()) < 60
 
-    fleet = asyncio.run(offered(sim, lambda i: tmp_path / f"r-{i}", 2, kill))
+    fleet, _ = asyncio.run(offered(sim, lambda i: tmp_path / f"r-{i}", 2, kill))
     assert fleet.dead == ["worker 1 ended with code -9"]
     assert len(records_of(tmp_path)[0]) > 20
 
@@ -99,8 +104,8 @@ def test_a_folder_that_cannot_be_written_is_named_at_the_start(sim: str) -> None
 def test_workers_say_how_they_fare_and_cost_nothing_idle(sim: str, tmp_path: Path) -> None:
     seen = []
 
-    async def look(fleet: LocalFleet) -> None:
-        await asyncio.sleep(max(0.0, fleet.orders.t0_s + STEP.end_s + 0.9 - time.monotonic()))
+    async def look(fleet: LocalFleet, step: Step) -> None:
+        await until(fleet, step.end_s + 1.5)
         seen.extend(fleet.samples())
 
     asyncio.run(offered(sim, lambda i: tmp_path / f"r-{i}", 2, look))
