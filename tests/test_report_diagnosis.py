@@ -51,11 +51,13 @@ def test_one_line_a_finding_for_terminal_and_markdown() -> None:
     assert told[0] == (
         "The KV cache overflows: running requests are thrown out and computed again (certain)",
         "103 preemptions among 800 requests at 28 req/s. "
-        "Try first: Store the KV cache in 8 bits (--kv-cache-dtype fp8).",
+        "Try first: Store the KV cache in 8 bits [--kv-cache-dtype fp8].",
     )
     assert told[1] == ("Prompts hold up the tokens of others (possible)", "p99 ITL 40 ms.")
     text = printed(diagnosed())
     assert "why The KV cache overflows" in text
+    assert "Prompts hold up" not in text
+    assert "Prompts hold up" in printed(diagnosed(TAIL))
     assert max(len(line) for line in text.splitlines()) <= 80
     assert "- **The KV cache overflows" in summary_markdown(diagnosed())
 

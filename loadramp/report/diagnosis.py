@@ -80,13 +80,17 @@ def _joined(labels: Sequence[str]) -> str:
     return ", ".join(labels)
 
 
-def lines(run: Run) -> list[tuple[str, str]]:
-    """One line a finding for terminals and Markdown: what it is and how sure; the first evidence and the first cure."""
+def lines(run: Run, *, short: bool = False) -> list[tuple[str, str]]:
+    """One line a finding for terminals and Markdown: what it is and how sure; the first evidence and the first cure.
+
+    ``short`` leaves out what is merely possible, unless there is nothing else.
+    """
+    sure = [finding for finding in run.findings if finding.confidence != "possible"]
     out = []
-    for finding in run.findings:
+    for finding in (sure or run.findings) if short else run.findings:
         said = finding.evidence[0] if finding.evidence else ""
         cure = finding.cures[0] if finding.cures else None
-        change = f" ({cure.change})" if cure and cure.change else ""
+        change = f" [{cure.change}]" if cure and cure.change else ""
         do = f" Try first: {cure.action.rstrip('.')}{change}." if cure else ""
         out.append((f"{title(finding)} ({finding.confidence})", f"{said}.{do}" if said else do.strip()))
     return out

@@ -26,7 +26,7 @@ def terminal_table(run: Run) -> Group:
     if run.rows:
         shown = steptable.sheet(run.rows, steptable.short_columns(run.rows))
         parts += [Text(""), _table(shown), *_notes(shown)]
-    causes = diagnosis.lines(run)[:MOST_FINDINGS]
+    causes = diagnosis.lines(run, short=True)[:MOST_FINDINGS]
     parts += [Text("")] if causes else []
     parts += [Text.assemble(("why ", "bold"), (f"{what}: ", "bold"), why) for what, why in causes]
     if run.gates:
