@@ -77,5 +77,6 @@ def test_steps_are_named_by_their_loads() -> None:
     run = served(rows=[row(0, 2.0), row(1, 4.0), row(2, 8.0), row(3, 3.4, role="soak")])
     assert where(run, Finding("x", "likely", (), (1, 2))) == "seen at 4, 8 req/s"
     assert where(run, Finding("x", "likely", (), (2, 3))) == "seen at 8 req/s, 3.4 req/s soak"
+    assert where(run, Finding("x", "likely", (), (0, 2, 3))) == "seen at 2, 8 req/s, 3.4 req/s soak"
     assert where(run, Finding("x", "likely", (), (9,))) == ""
     assert where(run, Finding("x", "likely", (), (0, 1, 2, 3))) == "seen in every step"

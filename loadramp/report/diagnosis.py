@@ -73,11 +73,10 @@ def where(run: Run, finding: Finding) -> str:
 
 
 def _joined(labels: Sequence[str]) -> str:
-    """Labels with a unit in common name it once."""
+    """Labels of rates name their unit once: ``4, 8 req/s, 6.8 req/s soak``."""
     unit = " req/s"
-    if all(label.endswith(unit) for label in labels):
-        return ", ".join(label.removesuffix(unit) for label in labels) + unit
-    return ", ".join(labels)
+    plain = [label.removesuffix(unit) for label in labels if label.endswith(unit)]
+    return ", ".join([*([", ".join(plain) + unit] if plain else []), *(v for v in labels if not v.endswith(unit))])
 
 
 def lines(run: Run, *, short: bool = False) -> list[tuple[str, str]]:
