@@ -157,8 +157,8 @@ def facts_of(
     """What the scorecard's proofs are made of."""
     load = {"factor": base.campaign.overload.factor, "check_factor": base.campaign.overload.check_factor}
     if "sustained" in seen and seen["sustained"].rows:
-        row = seen["sustained"].rows[0]
-        load["sustained_s"] = row["window_end_s"] - row["window_begin_s"]
+        rows = seen["sustained"].rows
+        load["sustained_s"] = rows[-1]["window_end_s"] - rows[0]["window_begin_s"]
     return Facts(criteria, seen, load, state.get(MODEL_MAX))
 
 

@@ -139,6 +139,18 @@ def test_a_soak_names_each_thing_that_went_wrong() -> None:
     assert {code for code, one in status.items() if one == "fail"} == {"steady", "memory", "availability", "no_restart"}
 
 
+def test_a_soak_in_parts_is_judged_as_a_whole_and_names_the_part_that_broke() -> None:
+    rows = [row(10.0, step=k, window_begin_s=100.0 * k, window_end_s=100.0 * (k + 1), requests=1000, ok=1000,
+                server_restarted=False) for k in range(4)]  # fmt: skip
+    whole = soak()
+    whole.run.rows = rows
+    found = judge.sustained(whole, **SUSTAINED)
+    assert set(by_code(found).values()) == {"pass"}
+    assert "0 of 4,000 failed" in said(found, "errors")
+    rows[2] |= {"saturated": True, "signals": ["backlog"]}
+    assert said(judge.sustained(whole, **SUSTAINED), "steady") == "backlog in part 3 of 4"
+
+
 def test_what_was_not_seen_is_open() -> None:
     status = by_code(judge.sustained(soak(samples=[], health=[], row=soak_row()), **SUSTAINED))
     assert {code for code, one in status.items() if one == "inconclusive"} == {"memory", "availability", "no_restart"}

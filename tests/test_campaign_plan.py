@@ -39,9 +39,18 @@ def test_a_phase_is_the_scenario_with_another_ramp_and_the_same_way_to_settle() 
     assert (baseline.pace.settle_s, baseline.pace.settle_requests, baseline.pace.tail_s) == (3, 7, 1)
     sustained = phase("sustained")
     assert sustained.ramp([]) == Step(0, rate_rps=8.0)
-    assert (sustained.pace.measure_s, sustained.pace.warmup_s, sustained.pace.max_error_ratio) == (3600, None, 1.0)
+    assert (sustained.pace.measure_s, sustained.pace.warmup_s, sustained.pace.max_error_ratio) == (3600, 0, 1.0)
+    assert (sustained.pace.settle_s, sustained.pace.settle_requests) == (3, 7)
     assert phase("ramp").ramp.kind == "ceiling"
     assert phase("ramp").name == 'it"s-ramp'
+
+
+def test_a_day_is_soaked_in_parts_of_an_hour_without_a_gap() -> None:
+    day = phase("sustained", BASE + "[campaign.sustained]\nmeasure_s = 86400\nwarmup_s = 60\n")
+    assert day.ramp.options["rates"] == [8.0] * 24
+    assert (day.pace.measure_s, day.pace.warmup_s, day.pace.settle_s, day.pace.settle_requests) == (3600, 0, 60, 0)
+    part = phase("sustained", BASE + "[campaign.sustained]\nmeasure_s = 5000\n")
+    assert (len(part.ramp.options["rates"]), part.pace.measure_s) == (2, 2500)
 
 
 def test_overload_goes_up_in_two_stages_and_back_and_waits_for_a_server_that_is_gone() -> None:

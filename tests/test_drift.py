@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from judged import answer
 
-from loadramp.judge.drift import block_p99, memory_growth, p99_drift, trend
+from loadramp.judge.drift import block_p99s, memory_growth, p99_drift, trend
 from loadramp.record.table import Table
 from loadramp.record.types import Sample
 
@@ -77,8 +77,9 @@ def test_too_short_a_soak_and_too_noisy_a_metric_are_inconclusive() -> None:
 
 
 def test_a_block_without_a_hundred_values_has_no_p99() -> None:
-    at_s = np.concatenate((np.linspace(0.0, 9.9, 200), [15.0]))
-    assert block_p99(at_s, np.ones(201), (0.0, 20.0), 2) == [1.0, None]
+    records = [answer(k, k / 20.0, k / 20.0 + 1.0, [0.5]) for k in range(200)]
+    found = block_p99s(Table.of([*records, answer(200, 15.0, 16.0, [0.5])]), (0.0, 20.0), 2)
+    assert found == {"ttft": [pytest.approx(1.0), None], "itl": [pytest.approx(0.5), None]}
 
 
 def memory(values: list[float], name: str = "process_memory_bytes") -> list[Sample]:

@@ -59,27 +59,28 @@ def sustained(
     memory_ratio: float,
     availability_ratio: float,
 ) -> list[Criterion]:
-    """The target for a long time: few errors, no drift, no growth, no queue, the service level, always there."""
-    row = c.only(seen)
-    if row is None:
+    """The target for a long time: few errors, no drift, no growth, no queue, the service level, always there.
+
+    A long soak has several rows, one after the other without a gap.
+    """
+    rows = seen.rows
+    if not rows:
         return [c.nothing(seen)]
-    window = (row["window_begin_s"], row["window_end_s"])
+    window = (rows[0]["window_begin_s"], rows[-1]["window_end_s"])
     drifts = p99_drift(seen.run.table, window, largest_ratio=drift_ratio, unseen_ratio=drift_unseen_ratio)
     grown = memory_growth(seen.run.samples, window, largest_ratio=memory_ratio)
     seen.drifts = [*drifts, *grown]
-    steady = not (row["saturated"] or row["deficit"])
-    signs = ", ".join(row["signals"]) or "less went out than came in"
     return [
-        c.delivered(seen.rows),
+        c.delivered(rows),
         c.ended(seen),
-        c.errors(row, error_ratio),
-        c.holds("steady", "the queue does not grow", steady, "no signal of saturation" if steady else signs),
-        *c.slo_met(seen, row),
+        c.errors(rows, error_ratio),
+        c.steady(rows),
+        *c.slo_met(seen, rows),
         *(Criterion(f"drift_{one.metric}", f"no drift of {one.words} over time", one.status, one.reason)
           for one in drifts),
         c.memory(grown),
         c.available(availability(seen.health, *window), availability_ratio),
-        c.no_restart(seen, row["window_begin_s"], row["window_end_s"]),
+        c.no_restart(seen, *window),
     ]  # fmt: skip
 
 

@@ -94,9 +94,10 @@ def ended(seen: Seen) -> Criterion:
     return holds("to_the_end", "it answers to the end", not gone, seen.ending if gone else "yes")
 
 
-def errors(row: Row, limit: float) -> Criterion:
+def errors(rows: Sequence[Row], limit: float) -> Criterion:
     """Exact one-sided limits of the share of failures."""
-    share = Share(sum(row["errors"].values()), row["requests"] - row["pending"])
+    failed = sum(sum(row["errors"].values()) for row in rows)
+    share = Share(failed, sum(row["requests"] - row["pending"] for row in rows))
     asked = f"less than {percent(limit)} of the requests fail"
     said = f"{share.failed:,} of {share.requests:,} failed: below {percent(share.upper())} with 95 % confidence"
     if share.upper() < limit:
@@ -107,9 +108,25 @@ def errors(row: Row, limit: float) -> Criterion:
     return Criterion("errors", asked, "inconclusive", f"{said}; {more:,} more requests without a failure would show it")
 
 
-def slo_met(seen: Seen, row: Row, prefix: str = "") -> list[Criterion]:
-    """Each limited latency at the SLO's quantile, by its interval."""
-    return [_within(seen, row, metric, limit_s, prefix) for metric, limit_s in seen.limits.items()]
+def steady(rows: Sequence[Row]) -> Criterion:
+    """No signal of saturation in any part."""
+    bad = [(k, row) for k, row in enumerate(rows, start=1) if row["saturated"] or row["deficit"]]
+    if not bad:
+        return Criterion("steady", "the queue does not grow", "pass", "no signal of saturation")
+    k, row = bad[0]
+    where = f" in part {k} of {len(rows)}" if len(rows) > 1 else ""
+    said = (", ".join(row["signals"]) or "less went out than came in") + where
+    return Criterion("steady", "the queue does not grow", "fail", said)
+
+
+def slo_met(seen: Seen, rows: Sequence[Row], prefix: str = "") -> list[Criterion]:
+    """Each limited latency at the SLO's quantile, by its interval; of several rows the worst decides."""
+    order = ("fail", "inconclusive", "pass")
+    out = []
+    for metric, limit_s in seen.limits.items():
+        each = [_within(seen, row, metric, limit_s, prefix) for row in rows]
+        out.append(min(each, key=lambda one: order.index(one.status)))
+    return out
 
 
 def _within(seen: Seen, row: Row, metric: str, limit_s: float, prefix: str) -> Criterion:
@@ -143,7 +160,7 @@ def headroom(seen: Seen, row: Row, check_factor: float) -> list[Criterion]:
     )
     return [
         holds("headroom", f"{at}nothing fails and the queue does not grow without end", fine, said),
-        *slo_met(seen, row, at),
+        *slo_met(seen, [row], at),
     ]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import asin, expm1, log, pi, sqrt
 from typing import Literal
 
@@ -105,41 +106,42 @@ def p99_drift(
         largest_ratio: a rise over the whole window that is let pass.
         unseen_ratio: a rise that the test must have been able to see.
     """
-    seen = latency.look(table, window_s)
-    each = alpha / len(METRICS)
-    blocks = block_count(seen)
-    out = []
-    for metric, words in METRICS.items():
-        at_s, values = (seen.due.due_s, seen.due.ttft_s) if metric == "ttft" else _itl(seen)
-        known = ~np.isnan(values) & (seen.due.ok if metric == "ttft" else True)
-        out.append(_judged(metric, words, at_s[known], values[known], window_s, blocks,
-                           largest_ratio, unseen_ratio, each))  # fmt: skip
-    return out
+    blocks = block_count(table, window_s)
+    shown = block_p99s(table, window_s, blocks) if blocks >= LEAST_BLOCKS else {}
+    return [
+        _judged(metric, words, shown.get(metric, []), window_s, blocks, largest_ratio, unseen_ratio,
+                alpha / len(METRICS))
+        for metric, words in METRICS.items()
+    ]  # fmt: skip
 
 
-def block_count(seen: latency.Seen) -> int:
+def block_count(table: Table, window_s: tuple[float, float]) -> int:
     """Blocks of a soak: at most 40, each at least 15 s and 3 times as long as a request lives, 100 requests each."""
-    lived_s = seen.due.e2e_s[seen.due.ok & ~np.isnan(seen.due.e2e_s)]
-    longest = max(SHORTEST_BLOCK_S, LIVES * float(lived_s.mean())) if len(lived_s) else SHORTEST_BLOCK_S
-    return int(min(MOST_BLOCKS, seen.length_s / longest, len(lived_s) / least(0.99)))
+    due = (table.due_s >= window_s[0]) & (table.due_s < window_s[1]) & table.ok
+    lived_s = table.e2e_s[due]
+    lived_s = lived_s[~np.isnan(lived_s)]
+    shortest_s = max(SHORTEST_BLOCK_S, LIVES * float(lived_s.mean())) if len(lived_s) else SHORTEST_BLOCK_S
+    return int(min(MOST_BLOCKS, (window_s[1] - window_s[0]) / shortest_s + 1e-9, len(lived_s) / least(0.99)))
 
 
-def block_p99(at_s: Floats, values: Floats, window_s: tuple[float, float], blocks: int) -> list[float | None]:
-    """p99 of each of ``blocks`` equal stretches of the window; None in one of fewer than 100 values."""
-    length_s = window_s[1] - window_s[0]
-    block = np.clip(((at_s - window_s[0]) * (blocks / length_s)).astype(np.int64), 0, blocks - 1)
-    out: list[float | None] = []
-    for k in range(blocks):
-        inside = np.sort(values[block == k])
-        out.append(max(quantile(inside, 0.99), FLOOR_S) if len(inside) >= least(0.99) else None)
+def block_p99s(table: Table, window_s: tuple[float, float], blocks: int) -> dict[str, list[float | None]]:
+    """p99 TTFT and p99 ITL of each of ``blocks`` equal stretches of the window, looked at one after the other."""
+    edges = np.linspace(*window_s, blocks + 1)
+    out: dict[str, list[float | None]] = {metric: [] for metric in METRICS}
+    done_s = table.done_s
+    for begin_s, end_s in pairwise(edges.tolist()):
+        seen = latency.look(table.select((table.due_s < end_s) & (done_s >= begin_s)), (begin_s, end_s))
+        ttft_s = seen.due.ttft_s[seen.due.ok]
+        for metric, values in (("ttft", ttft_s[~np.isnan(ttft_s)]), ("itl", seen.gaps.itl()[0])):
+            enough = len(values) >= least(0.99)
+            out[metric].append(max(quantile(np.sort(values), 0.99), FLOOR_S) if enough else None)
     return out
 
 
 def _judged(
     metric: str,
     words: str,
-    at_s: Floats,
-    values: Floats,
+    shown: Sequence[float | None],
     window_s: tuple[float, float],
     blocks: int,
     largest_ratio: float,
@@ -149,7 +151,6 @@ def _judged(
     if blocks < LEAST_BLOCKS:
         reason = f"too short to test: {max(blocks, 0)} blocks of 100 requests, it takes {LEAST_BLOCKS}"
         return Drift(metric, words, "inconclusive", reason)
-    shown = block_p99(at_s, values, window_s, blocks)
     block_s = (window_s[1] - window_s[0]) / blocks
     logs = np.array([log(value) for value in shown if value is not None])
     if len(logs) < max(LEAST_BLOCKS, 0.9 * blocks):
@@ -209,11 +210,6 @@ def _grown(
     else:
         status, reason = "inconclusive", f"{said}, but not steadily: soak longer to see whether it stays"
     return Drift(name, words, status, reason, grown, None, None, p, block_s, tuple(medians))  # type: ignore[arg-type]  # literals above
-
-
-def _itl(seen: latency.Seen) -> tuple[Floats, Floats]:
-    itl_s, at_s = seen.gaps.itl()
-    return at_s, itl_s
 
 
 def _correlation(rest: Floats) -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import ceil
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta
@@ -22,6 +23,8 @@ Phase = Literal["baseline", "ramp", "sustained", "overload", "chaos"]
 PHASES: tuple[Phase, ...] = ("baseline", "ramp", "sustained", "overload", "chaos")
 
 DAY_S = 86_400.0
+PART_S = 3600.0
+"""A soak is measured in steps of so long, without a gap between them: what is judged at once stays small."""
 HOLD_S = 10.0
 """Recovered means well for so long: a phase must outlast its limit by it."""
 
@@ -41,6 +44,8 @@ class Sustained:
 
     measure_s: Annotated[float, Meta(gt=0, le=DAY_S)] = 3600.0
     warmup_s: NotNegative | None = None
+    """Load at the target rate before anything is measured; None: as long as ``[ramp] settle_s`` and
+    ``settle_requests`` say."""
     error_ratio: Annotated[float, Meta(gt=0, lt=1)] = 0.001
     """The share of failed requests must be shown to be below it."""
     drift_ratio: NotNegative = 0.05
@@ -188,8 +193,10 @@ def _ramp(phase: Phase, campaign: Campaign, target_rps: float | None) -> dict[st
     assert target_rps is not None
     if phase == "sustained":
         soak = campaign.sustained
-        return {"kind": "ladder", "rates": [target_rps], "warmup_s": soak.warmup_s, "measure_s": soak.measure_s,
-                "max_error_ratio": 1.0}  # fmt: skip
+        parts = ceil(soak.measure_s / PART_S - 1e-9)
+        settle = {} if soak.warmup_s is None else {"settle_s": soak.warmup_s, "settle_requests": 0}
+        return {"kind": "ladder", "rates": [target_rps] * parts, "warmup_s": 0.0, "measure_s": soak.measure_s / parts,
+                "max_error_ratio": 1.0, **settle}  # fmt: skip
     if phase == "overload":
         over = campaign.overload
         rates = [target_rps, over.check_factor * target_rps, over.factor * target_rps, target_rps]

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ from loadramp.record.types import Check, ClientSample, Estimate, Record, Sample,
 from loadramp.registry import ScenarioError
 
 SCHEMA = 1
+BATCH = 5000
+"""Records that are objects at once while a run is read."""
 
 
 class RunDirError(ScenarioError):
@@ -125,9 +128,10 @@ def read(path: Path) -> tuple[Run, int]:
     tables = []
     for file in sorted(path.glob("records-*.jsonl")):
         with file.open("rb") as lines:
-            decoded = decode_lines(lines)
-        tables.append(Table.of(decoded.records))
-        skipped += decoded.skipped
+            while batch := list(islice(lines, BATCH)):  # a day's records are no list of objects, ever
+                decoded = decode_lines(batch)
+                tables.append(Table.of(decoded.records))
+                skipped += decoded.skipped
     samples, torn_samples = _lines(path / "server.jsonl", Sample)
     client, torn_client = _lines(path / "client.jsonl", ClientSample)
     table = Table.concat(tables)

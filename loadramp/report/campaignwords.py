@@ -125,11 +125,12 @@ def _figures(told: Told) -> list[Phrase]:
         out.append(f"Ceiling: {said}.")
     soak = told.seen.get("sustained")
     if soak is not None and soak.rows:
-        row = soak.rows[0]
-        length = span(row["window_end_s"] - row["window_begin_s"])
-        failed = sum(row["errors"].values())
+        rows = soak.rows
+        length = span(rows[-1]["window_end_s"] - rows[0]["window_begin_s"])
+        failed = sum(sum(row["errors"].values()) for row in rows)
         out.append(
-            f"{sig(soak.target_rps)} req/s for {length}: {failed:,} of {plural(row['requests'], 'request')} failed."
+            f"{sig(soak.target_rps)} req/s for {length}: {failed:,} of "
+            f"{plural(sum(row['requests'] for row in rows), 'request')} failed."
         )
     for phase, what in (("overload", "the overload"), ("chaos", "a worker went away")):
         if said := _said(told, phase, "recovery"):
