@@ -7,7 +7,7 @@ from typing import Any
 
 from loadramp.judge.compare import Comparison
 from loadramp.judge.noninferior import Effect
-from loadramp.judge.shares import difference, fisher
+from loadramp.judge.shares import Share, difference, fisher
 from loadramp.report import charts as c
 from loadramp.report import compare_charts as pictures
 from loadramp.report.compare_document import comparison_csv, comparison_document
@@ -212,7 +212,11 @@ def answers_section(found: Comparison) -> str | None:
         for name, equal, kinds in rows
     ]  # fmt: skip
     at = sorted(seen.diverged_at)
-    words = "The same questions at temperature 0, one at a time."
+    sure = Share(seen.equal, seen.prompts)
+    words = (
+        f"The same questions at temperature 0, one at a time. Equal: {percent(seen.match_ratio)} "
+        f"({percent(sure.lower(0.025))} to {percent(sure.upper(0.025))})."
+    )
     if at:
         words += (
             f" Where answers differ, they part at token {at[len(at) // 2]} in the middle case ({at[0]} to {at[-1]})."

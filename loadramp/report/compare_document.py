@@ -9,7 +9,7 @@ from typing import Any
 
 from loadramp.judge.compare import Comparison
 from loadramp.judge.noninferior import Effect
-from loadramp.judge.shares import difference, fisher, needed
+from loadramp.judge.shares import Share, difference, fisher, needed
 from loadramp.report.compare_words import comparison_sentence, minutes
 from loadramp.report.numbers import strict
 from loadramp.report.redact import redact
@@ -114,6 +114,7 @@ def _answers(found: Comparison) -> dict[str, Any] | None:
     return {
         "prompts": seen.prompts,
         "match_ratio": seen.match_ratio,
+        "match_ci": [Share(seen.equal, seen.prompts).lower(0.025), Share(seen.equal, seen.prompts).upper(0.025)],
         "baseline_repeats_itself_ratio": seen.itself_ratio,
         "diverged_at_token": sorted(seen.diverged_at),
         "broken_baseline": seen.broken_base,
