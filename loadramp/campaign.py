@@ -49,7 +49,8 @@ class Campaign:
     """The scenario with further overrides."""
     send: Send
     pulse: Pulses
-    strike: Strikes
+    strike: Strikes | None
+    """None: nothing is killed, and the chaos phase is left out."""
     say: Callable[[str], None] = lambda _: None
     state: dict[str, Any] = field(default_factory=dict)
 
@@ -71,8 +72,8 @@ class Campaign:
                 self._note(phase, state="skipped", reason="no target: the ramp found no rate to take a share of")
                 self.say(f"{phase}: left out, no target rate is known")
                 continue
-            if phase == "chaos" and not base.campaign.chaos.command:
-                self._note(phase, state="skipped", reason="no command: [campaign.chaos] command, or --chaos")
+            if phase == "chaos" and self.strike is None:
+                self._note(phase, state="skipped", reason="no command was given (--chaos CMD)")
                 self.say("chaos: left out, no command was given")
                 continue
             code = await self._one(phase, base, target_rps)
@@ -179,6 +180,7 @@ class _Beside:
         self.campaign.say("chaos: running the command")
         struck = Strike(begin_s, begin_s, None, "it was still running when the phase ended")
         ramping.rundir.write(STRIKE, json.dumps(plain(struck)) + "\n")
+        assert self.campaign.strike is not None, "the phase is left out without it"
         code, said = await self.campaign.strike()
         struck = Strike(begin_s, now_s(), code, said)
         ramping.rundir.write(STRIKE, json.dumps(plain(struck)) + "\n")

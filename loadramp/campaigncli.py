@@ -34,13 +34,12 @@ def campaign(
     from loadramp.rehearse import rehearse
     from loadramp.screen import watching
 
-    said = [f"campaign.chaos.command={json.dumps(chaos)}"] if chaos else []
-    chosen = launch.Options(**{**options, "overrides": (*options["overrides"], *said)})
+    chosen = launch.Options(**options)
     if sys.stdin.isatty() and not yes and not as_json:
         _ask(scenario, chosen)
     with watching(quiet) as (say, watch):
         finished = asyncio.run(
-            rehearse(scenario, chosen, say, watch, resumed=resume, answers=answers, argv=sys.argv[1:])
+            rehearse(scenario, chosen, say, watch, chaos=chaos, resumed=resume, answers=answers, argv=sys.argv[1:])
         )
     return _show(finished, as_json)
 

@@ -46,11 +46,19 @@ async def rehearse(
     say: Say,
     watch: Callable[[Progress], None],
     *,
+    chaos: str | None = None,
     resumed: Path | None = None,
     answers: Path | None = None,
     argv: Sequence[str] = (),
 ) -> Rehearsed:
     """Begin or resume a campaign, run what is left of it, judge and report.
+
+    Args:
+        scenario_path, options, argv: as of a run.
+        say, watch: for people.
+        chaos: the command that kills or restarts a worker; None: that phase is left out.
+        resumed: the directory of a campaign to go on with.
+        answers: a file of answers to the scorecard.
 
     Raises:
         ScenarioError: before anything was sent.
@@ -71,10 +79,11 @@ async def rehearse(
         return await launch.ramp(scenario, chosen, say, watch, argv, beside=beside)
 
     async def strike() -> tuple[int | None, str]:
-        code, said = await run_command(base.campaign.chaos.command, base.campaign.chaos.timeout_s)
+        code, said = await run_command(chaos or "", base.campaign.chaos.timeout_s)
         return code, endpoint.redact(said)
 
-    code = await Campaign(path, read, send, lambda run, at: pulse_of(base, run, at), strike, say, state).run()
+    kills = strike if chaos else None
+    code = await Campaign(path, read, send, lambda run, at: pulse_of(base, run, at), kills, say, state).run()
     finished = write_campaign(path, answers)
     failed = finished.exit_code == EXIT["fail"]
     return replace(finished, exit_code=code) if code > 1 or (code == 1 and not failed) else finished
@@ -110,7 +119,7 @@ async def run_command(command: str, timeout_s: float) -> tuple[int | None, str]:
         try:
             words = shlex.split(command)
             if not words:
-                return None, "no command was given ([campaign.chaos] command)"
+                return None, "no command was given"
             process = await asyncio.create_subprocess_exec(
                 *words, stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
             )

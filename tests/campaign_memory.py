@@ -70,8 +70,8 @@ class Stage:
     service: Service
     stop_in: str = ""
     """Interrupt that phase after 20 simulated seconds."""
-    command: tuple[int | None, str] = (0, "")
-    """What the chaos command comes to; it crashes the simulator when it works."""
+    command: tuple[int | None, str] | None = (0, "")
+    """What the chaos command comes to; it crashes the simulator when it works. None: there is none."""
     sent: list[str] | None = None
 
     def read(self, more: Sequence[str]) -> Scenario:
@@ -129,6 +129,7 @@ class Stage:
         await scrape_inline(page, ["http://sim/metrics"], 1.0, ramping.clock, ramping.t0_s, note)
 
     async def strike(self) -> tuple[int | None, str]:
+        assert self.command is not None
         if self.command[0] == 0:
             self.service.crash()
         await asyncio.sleep(0.5)
@@ -160,7 +161,8 @@ def rehearse_in_memory(
             return InlinePulse(service, ramping).start()
 
         try:
-            return await Campaign(path, play.read, play.send, pulse, play.strike, state=resume(path, text, [])).run()
+            strike = play.strike if play.command else None
+            return await Campaign(path, play.read, play.send, pulse, strike, state=resume(path, text, [])).run()
         finally:
             service.close()
 

@@ -46,7 +46,6 @@ error_ratio = 0.005
 measure_s = 40
 warmup_s = 3
 [campaign.chaos]
-command = "true"
 after_s = 15
 warmup_s = 3
 measure_s = 70
@@ -179,7 +178,7 @@ def test_an_interrupted_phase_is_repeated_and_the_ones_before_are_not(tmp_path: 
 
 def test_without_a_command_chaos_is_left_out_and_stays_open(tmp_path: Path) -> None:
     text = BASE + '[campaign]\nphases = ["chaos"]\ntarget_rps = 6\n'
-    finished, _ = rehearse_in_memory(text, tmp_path, SMALL)
+    finished, _ = rehearse_in_memory(text, tmp_path, SMALL, command=None)
     assert finished.told.phase_verdict("chaos") == "not run"
     assert finished.told.missing == ["chaos"]
     assert finished.exit_code == 3

@@ -76,10 +76,9 @@ class Overload:
 
 @dataclass(slots=True, frozen=True)
 class Chaos:
-    """``[campaign.chaos]``: the target rate, and a command that kills or restarts a worker in mid-flight."""
+    """``[campaign.chaos]``: the target rate, and a command that kills or restarts a worker in mid-flight. The command
+    itself is no key: a scenario must not be able to run anything."""
 
-    command: str = ""
-    """Split as a shell would, run without one."""
     after_s: NotNegative = 30.0
     timeout_s: Positive = 120.0
     """Longest time that the command may take."""
