@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from loadramp import launch
-from loadramp.campaign import HEALTH, Campaign, begin, resume
+from loadramp.campaign import HEALTH, Campaign, begin, read_state, resume
 from loadramp.conduct import Progress, Ramping
 from loadramp.drive.endpoint import Endpoint, endpoint_of
 from loadramp.drive.survey import guard
@@ -68,11 +68,7 @@ async def rehearse(
     endpoint = endpoint_of(base.target)
     guard(endpoint, options.yes_i_may_load_test)
     path = opened(base, endpoint, options.out, resumed, answers, argv)
-    state = resume(path, endpoint.redact(base.source), [endpoint.redact(one) for one in base.overrides])
     say(f"campaign: {path}")
-
-    def read(more: Sequence[str]) -> Scenario:
-        return launch.read_scenario(scenario_path, [*options.overrides, *more])
 
     async def send(scenario: Scenario, phase: Phase, beside: Beside) -> Finished:
         chosen = replace(options, out=path, repeats=options.repeats if phase == "ramp" else 1)
@@ -82,8 +78,20 @@ async def rehearse(
         code, said = await run_command(chaos or "", base.campaign.chaos.timeout_s)
         return code, endpoint.redact(said)
 
-    kills = strike if chaos else None
-    code = await Campaign(path, read, send, lambda run, at: pulse_of(base, run, at), kills, say, state).run()
+    campaign = Campaign(
+        path,
+        read=lambda more: launch.read_scenario(scenario_path, [*options.overrides, *more]),
+        send=send,
+        pulse=lambda ramping, at: pulse_of(base, ramping, at),
+        strike=strike if chaos else None,
+        say=say,
+        state=read_state(path),
+    )
+    return _finished(path, await campaign.run(), answers)
+
+
+def _finished(path: Path, code: int, answers: Path | None) -> Rehearsed:
+    """Judged; an interruption or an endpoint that is gone decides the exit code unless something failed before."""
     finished = write_campaign(path, answers)
     failed = finished.exit_code == EXIT["fail"]
     return replace(finished, exit_code=code) if code > 1 or (code == 1 and not failed) else finished

@@ -113,6 +113,9 @@ def test_sequences_are_those_that_fit_at_the_p95_but_no_more_than_the_itl_limit_
     count, why = sequences_of(envelope, MEASURED, 1280)
     assert count == envelope.sequences(1000) // 8 * 8
     assert "sequences of 1,000 tokens" in why
+    assert (
+        "more than 40 at once was not measured" in sequences_of(envelope, replace(MEASURED, largest_batch=40), 1280)[1]
+    )
     fewer, why = sequences_of(envelope, replace(MEASURED, slo_running=100), 1280)
     assert fewer == 96
     assert "with more than 100 at once p99 ITL was beyond its limit" in why

@@ -44,6 +44,8 @@ class Demand:
     reuse_reason: str = ""
     in_flight: float | None = None
     """Requests at once at the rate that was sustained."""
+    largest_batch: int | None = None
+    """Most requests that were seen to run at once."""
     slo_running: int | None = None
     """The largest batch within the ITL limit, where a larger one broke it."""
     rate: Rate | None = None
@@ -75,6 +77,7 @@ def demand_of(run: Run) -> Demand:
         reuse_ratio=reuse,
         reuse_reason=why,
         in_flight=_in_flight(run),
+        largest_batch=int(max((row["running_max"] or 0.0 for row in run.rows), default=0.0)) or None,
         slo_running=_slo_running(run.rows, limits.get("itl_s")),
         rate=rate,
         rate_reason=no_rate,

@@ -87,6 +87,8 @@ def sequences_of(envelope: Envelope, demand: Demand, context_tokens: int) -> tup
     if demand.slo_running is not None and demand.slo_running < most:
         most = demand.slo_running
         why += f"; with more than {most} at once p99 ITL was beyond its limit"
+    elif demand.largest_batch is not None and demand.largest_batch < most:
+        why += f"; how tokens fare with more than {demand.largest_batch} at once was not measured"
     rounded = most // 8 * 8 if most >= 16 else most
     if demand.in_flight is not None:
         why += f"; {demand.in_flight:.3g} were in flight at the rate that was sustained"
