@@ -164,8 +164,8 @@ def test_a_silent_replica_leaves_the_gauge_out() -> None:
 
 def test_the_columns_of_a_window_are_gauges_counts_and_ratios() -> None:
     samples = [
-        Sample(float(t), "a", {"running": 8.0 + t % 2, "waiting": float(t), "kv_used_ratio": 0.5, "preemptions": 2.0 * t,
-                               "spec_draft_tokens": 100.0 * t, "spec_accepted_tokens": 55.0 * t,
+        Sample(float(t), "a", {"running": 8.0 + t % 2, "waiting": float(t), "kv_used_ratio": 0.5,
+                               "preemptions": 2.0 * t, "spec_draft_tokens": 100.0 * t, "spec_accepted_tokens": 55.0 * t,
                                "ttft_s_sum": 0.3 * t, "ttft_s_count": 3.0 * t, "prefix_hit_ratio": 0.25})
         for t in range(30)
     ]  # fmt: skip

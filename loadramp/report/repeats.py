@@ -28,11 +28,10 @@ def repeats_words(run: Run) -> str:
     spread = spread_of(each["ceiling"].rate_rps for each in run.repeats if each["ceiling"].status == "found")
     if spread is None or spread.n < 2:
         return f"{plural(len(run.repeats), 'ramp')}, one after the other."
-    words = f"{plural(len(run.repeats), 'ramp')}, one after the other; their ceilings lie {percent(spread.log_sd, 2)} apart."
+    ramps = plural(len(run.repeats), "ramp")
+    words = f"{ramps}, one after the other; their ceilings lie {percent(spread.log_sd, 2)} apart."
     scatter = not_enough(run.repeats)
-    verdict = (
-        f"{scatter[0].upper()}{scatter[1:]}." if scatter else "That is no more than a single ramp's interval states."
-    )
+    verdict = f"{scatter[0].upper()}{scatter[1:]}." if scatter else "That is no more than one ramp's interval states."
     return f"{words} {verdict} Latencies are means over the ramps; their intervals are those of the repeats."
 
 
