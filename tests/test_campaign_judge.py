@@ -231,6 +231,9 @@ def test_the_check_above_the_target_fails_with_errors_or_a_queue_without_end() -
     base = stages()
     base.run.rows[1] = overload(2.4, 1.0, **stage_columns(1))
     assert by_code(judge.overload(base, **OVERLOAD))["headroom"] == "fail"
+    for failed, status in ((1, "pass"), (3, "fail")):
+        base.run.rows[1] = stage(1, 2.4, errors={"reset": failed}, requests=1200)
+        assert by_code(judge.overload(base, **OVERLOAD))["headroom"] == status
 
 
 def killed(down_s: float, strike: Strike | None, kind: str = "connect", **more: Any) -> Seen:

@@ -97,7 +97,7 @@ def overload(
     end_s = rows[-1]["window_end_s"]
     out = [
         c.delivered(rows),
-        *c.headroom(seen, check, check_factor),
+        *c.headroom(seen, check, check_factor, broken_ratio),
         c.crash(seen, over["begin_s"], end_s),
         c.refusals(seen, over, factor, broken_ratio),
     ]

@@ -150,18 +150,14 @@ def _within(seen: Seen, row: Row, metric: str, limit_s: float, prefix: str) -> C
     return Criterion(code, asked, "inconclusive", f"{said}, but the step was too short for an interval")
 
 
-def headroom(seen: Seen, row: Row, check_factor: float) -> list[Criterion]:
+def headroom(seen: Seen, row: Row, check_factor: float, limit: float) -> list[Criterion]:
     """At a little more than the target it still holds."""
     at = f"at {percent(check_factor)} of the target "
-    steady = not (row["saturated"] and row["deficit"])
-    fine = steady and not row["errors"]
-    said = (
-        "no failure, and as much went out as came in" if fine else failed_words(row) + ("" if steady else "; saturated")
-    )
-    return [
-        holds("headroom", f"{at}nothing fails and the queue does not grow without end", fine, said),
-        *slo_met(seen, [row], at),
-    ]
+    asked = f"{at}at most {percent(limit)} fail and the queue does not grow without end"
+    endless = row["saturated"] and row["deficit"]
+    few = sum(row["errors"].values()) <= limit * max(row["requests"], 1)
+    said = failed_words(row) + (f"; {', '.join(row['signals'])}" if endless else ", as much went out as came in")
+    return [holds("headroom", asked, few and not endless, said), *slo_met(seen, [row], at)]
 
 
 def refusals(seen: Seen, over: Row, factor: float, limit: float) -> Criterion:
