@@ -119,7 +119,7 @@ def test_answers_make_it_a_go_and_one_no_a_no_go(whole: Rehearsed, tmp_path: Pat
     stopped = write_campaign(Path(whole.told.path), answers)
     assert (stopped.told.verdict, stopped.exit_code) == ("no-go", 99)
     assert (
-        "No go: 1 critical item missing (only those who may can reach it"
+        "No go: 1 critical item not met: only those who may can reach it"
         in json.loads((Path(whole.told.path) / "verdict.json").read_text())["sentence"]
     )
 

@@ -34,7 +34,7 @@ def sentence(answers: dict[str, Answer] | None = None) -> str:
 
 
 def test_the_verdict_opens_everything() -> None:
-    assert sentence().startswith("No go: 2 critical items missing (memory does not grow under sustained load;")
+    assert sentence().startswith("No go: 2 critical items not met: memory does not grow under sustained load;")
     recovery = {
         name: Answer("waived", "the queue is limited from next week on") for name in ("overload_recovery", "metrics")
     }

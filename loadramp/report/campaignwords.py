@@ -104,7 +104,7 @@ def _decision(told: Told) -> list[Phrase]:
         if gaps:
             listed = "; ".join(line.item.text[0].lower() + line.item.text[1:] for line in gaps[:3])
             more = f"; and {len(gaps) - 3} more" if len(gaps) > 3 else ""
-            out.append(Phrase(f"No go: {plural(len(gaps), 'critical item')} missing ({listed}{more}).", "bad"))
+            out.append(Phrase(f"No go: {plural(len(gaps), 'critical item')} not met: {listed}{more}.", "bad"))
         else:
             failed = [phase for phase in told.seen if told.phase_verdict(phase) == "fail"]
             out.append(Phrase(f"No go: the {' and the '.join(failed)} phase failed.", "bad"))
