@@ -17,7 +17,7 @@ types: $(VENV)/.dev
 	$(BIN)/mypy
 
 unit: $(VENV)/.dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist loadfile
 
 slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -m slow --timeout 1200
