@@ -19,6 +19,7 @@ from loadramp.record.table import Run, Table
 from loadramp.record.types import Estimate, Record
 from loadramp.registry import ScenarioError
 from loadramp.report.advice import advice_document, advice_markdown, advice_text
+from loadramp.sim.profiles import PROFILES
 
 LOAD = Load(peak_rps=30.0, mean_rps=10.0)
 FOUND = Estimate("found", 16.0, 15.0, 17.0, sustained_rps=13.6)
@@ -128,23 +129,23 @@ def test_reuse_is_read_only_where_prompts_are_such_that_it_means_something() -> 
 
 def test_a_measured_ramp_tells_its_demand(tmp_path: Path) -> None:
     text = (
-        '[slo]\nttft_s = 1\nitl_s = 0.05\n[prompts]\nkind = "uniform"\ninput_tokens = 100\noutput_tokens = 50\n'
-        "[ramp]\nstart_rps = 6\nmax_rps = 48\nwarmup_s = 3\nmeasure_s = 20\nsettle_s = 2\nsettle_requests = 0\n"
-        "soak_s = 20\ntail_s = 2\n"
+        '[slo]\nttft_s = 1\nitl_s = 0.05\n[prompts]\nkind = "uniform"\ninput_tokens = 100\noutput_tokens = 12\n'
+        "[ramp]\nstart_rps = 6\nmax_rps = 48\nwarmup_s = 2\nmeasure_s = 14\nsettle_s = 1\nsettle_requests = 0\n"
+        "soak_s = 14\ntail_s = 1\n"
     )
     scenario = scenario_of(text)
-    run = ramp_in_memory(scenario, tmp_path)
+    run = ramp_in_memory(scenario, tmp_path, replace(PROFILES["small"], max_num_seqs=8))
     run.info["slo"] = {"ttft_s": 1.0, "itl_s": 0.05}
     demand = demand_of(run)
     assert demand.input_tokens == pytest.approx(100, rel=0.1)
-    assert demand.output_tokens == pytest.approx(50, rel=0.1)
+    assert demand.output_tokens == pytest.approx(12, rel=0.15)
     assert demand.context_p95 is not None
-    assert 150 < demand.context_p95 < 250
+    assert 110 < demand.context_p95 < 180
     assert demand.rate is not None
     assert 6 < demand.rate.low_rps <= demand.rate.high_rps < 48
     assert demand.reuse_ratio is None
     assert demand.in_flight is not None
-    assert demand.in_flight > 3
+    assert demand.in_flight > 1.5
     document = advice_document(advise(Asked(load=LoadFacts(peak_rps=60.0, price=(2.0,))), [Measured("run", demand)]))
     assert document["sizes"][0]["replicas"] >= 3
     json.dumps(document, allow_nan=False)

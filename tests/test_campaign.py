@@ -29,10 +29,10 @@ output_tokens = 12
 [ramp]
 start_rps = 4
 warmup_s = 3
-measure_s = 20
+measure_s = 15
 settle_s = 2
 settle_requests = 0
-soak_s = 20
+soak_s = 15
 tail_s = 2
 """
 CAMPAIGN = """
@@ -140,8 +140,8 @@ def test_the_directory_holds_runs_that_stand_alone_and_reports_of_all(whole: Reh
 
 
 def test_an_endless_queue_does_not_recover_in_time_and_that_is_no_go(tmp_path: Path) -> None:
-    short = "[campaign.overload]\nmeasure_s = 25\nwarmup_s = 2\nrecovery_s = 12\n"
-    text = BASE + '[campaign]\nphases = ["overload"]\ntarget_rps = 15\n' + short
+    short = "[campaign.overload]\nmeasure_s = 21\nwarmup_s = 1\nrecovery_s = 10\n"
+    text = BASE + '[campaign]\nphases = ["overload"]\ntarget_rps = 13\n' + short
     finished, code = rehearse_in_memory(text, tmp_path, replace(SMALL, max_queue=None))
     assert code == 0
     assert criteria(finished, "overload")["refusals"] == "pass"

@@ -15,7 +15,9 @@ from pathlib import Path
 import pytest
 from test_cli import loadramp
 
+from loadramp.cli import cli
 from loadramp.practise import SERVING
+from loadramp.registry import ScenarioError
 
 QUICK = """
 name = "quick"
@@ -147,23 +149,23 @@ def test_what_is_wrong_with_the_scorecard_is_said_before_anything_is_sent(tmp_pa
     scenario, answers = tmp_path / "quick.toml", tmp_path / "answers.toml"
     scenario.write_text(QUICK)
     answers.write_text("[answers.rollbak]\nanswer = 'yes'\n")
-    words = ("campaign", str(scenario), "--base-url", "http://127.0.0.1:9", "--out", str(tmp_path / "out"), "--quiet")
-    code, _, stderr = loadramp(*words, "--answers", str(answers))
-    assert code == 2
-    assert "[answers.rollbak]: no such item" in stderr
-    code, _, stderr = loadramp(*words, "--set", "campaign.scorecard=gone.toml")
-    assert code == 2
-    assert "gone.toml: no such file" in stderr
-    code, _, stderr = loadramp(*words, "--resume", str(tmp_path))
-    assert code == 2
-    assert "it is no campaign" in stderr
+    words = ["campaign", str(scenario), "--base-url", "http://127.0.0.1:9", "--out", str(tmp_path / "out"), "--quiet"]
+    for more, said in (
+        (["--answers", str(answers)], r"\[answers.rollbak\]: no such item"),
+        (["--set", "campaign.scorecard=gone.toml"], r"gone\.toml: no such file"),
+        (["--resume", str(tmp_path)], "it is no campaign"),
+    ):
+        with pytest.raises(ScenarioError, match=said):
+            cli.main([*words, *more], standalone_mode=False)
 
 
-def test_an_endpoint_that_is_not_there_could_not_be_measured(tmp_path: Path) -> None:
+def test_an_endpoint_that_is_not_there_could_not_be_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     scenario = tmp_path / "quick.toml"
     scenario.write_text(QUICK + "[target]\nready_timeout_s = 0\n")
-    words = ("campaign", str(scenario), "--base-url", f"http://127.0.0.1:{free_port()}", "--out", str(tmp_path / "out"))
-    code, stdout, stderr = loadramp(*words)
-    assert code == 1
-    assert "is not ready" in stderr
-    assert "Not decided yet" in stdout
+    words = ["campaign", str(scenario), "--base-url", f"http://127.0.0.1:{free_port()}", "--out", str(tmp_path / "out")]
+    assert cli.main(words, standalone_mode=False) == 1
+    told = capsys.readouterr()
+    assert "is not ready" in told.err
+    assert "Not decided yet" in told.out
