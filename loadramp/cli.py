@@ -119,6 +119,24 @@ def demo(*, out: Path, as_json: bool, quiet: bool) -> int:
         return _ramp(read, launch.Options(base_url=base_url, out=out), as_json, quiet)
 
 
+def selfcheck(*, seconds: float, as_json: bool, quiet: bool) -> int:
+    """Measure this machine as a client: how punctual, what a token costs, how many tokens a second one worker takes.
+
+    Runs against a null server on loopback and keeps the result, which goes into run.json of later runs.
+    """
+    import asyncio
+
+    from loadramp import selfcheck as own
+    from loadramp.screen import watching
+
+    with watching(quiet) as (say, _):
+        result = asyncio.run(own.selfcheck(seconds, say))
+    kept = own.stored_path()
+    own.keep(result, kept)
+    click.echo(_strict(result) if as_json else f"{own.words(result)}\nkept in {kept}")
+    return 0
+
+
 def _ramp(scenario: Any, options: Any, as_json: bool, quiet: bool) -> int:
     import asyncio
 
@@ -165,6 +183,9 @@ def _strict(document: Any) -> str:
 def _commands() -> list[click.Command]:
     run_dir = click.Argument(["run_dir"], type=click.Path(path_type=Path))
     out = click.Option(["--out"], type=click.Path(path_type=Path), default=Path("reports"), help="Where runs are put.")
+    seconds = click.Option(
+        ["--seconds"], type=click.FloatRange(1.0, 60.0), default=4.0, show_default=True, help="Measured for each level."
+    )
     return [
         command(run, scenario_argument(), *target_options(), *scenario_options(), *run_options(), *output_options()),
         command(plan, scenario_argument(), *scenario_options(), *output_options()),
@@ -172,6 +193,7 @@ def _commands() -> list[click.Command]:
         command(report, run_dir, *output_options()),
         command(simulate, *_simulate_options()),
         command(demo, out, *output_options()),
+        command(selfcheck, seconds, *output_options()),
         *comparecli.commands(),
         *nightcli.commands(),
         *campaigncli.commands(),

@@ -43,6 +43,7 @@ from loadramp.registry import ScenarioError
 from loadramp.report import build_html, curve_csv, summary_markdown, verdict_document
 from loadramp.report.gates import with_gates
 from loadramp.report.words import verdict
+from loadramp.selfcheck import stored
 from loadramp.verdicts import check_rules
 
 EXIT = {"pass": 0, "fail": 99, "inconclusive": 3, "void": 3}
@@ -232,6 +233,7 @@ def info_of(reached: Reached, *, salt: int, argv: Sequence[str], began_at: datet
         "workers": reached.workers,
         "arrivals": scenario.arrivals.kind,
         "host": rundirs.host(),
+        "selfcheck": stored(),
         "versions": {"python": platform.python_version(), **_versions()},
     }
 

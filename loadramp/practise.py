@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import fields
 from typing import Any
 
@@ -91,20 +91,30 @@ def listing() -> str:
     return "\n".join(lines)
 
 
+def simulator(profile: str = "small") -> AbstractContextManager[str]:
+    """A simulated server in a process of its own, so that it and the client do not share a core's turn; as its URL."""
+    return _serving("loadramp", "simulate", "--port", "0", "--profile", profile)
+
+
+def null_server() -> AbstractContextManager[str]:
+    """The null server (sim.null) in a process of its own; as its URL."""
+    return _serving("loadramp.sim.null")
+
+
 @contextmanager
-def simulator(profile: str = "small") -> Iterator[str]:
-    """A simulated server in a process of its own, so that it and the client do not share a core's turn. Yields its URL.
+def _serving(module: str, *arguments: str) -> Iterator[str]:
+    """``python -m module`` for as long as the context lasts; it says on its first line where it serves.
 
     Raises:
         CannotMeasure: it did not start.
     """
-    command = [sys.executable, "-m", "loadramp", "simulate", "--port", "0", "--profile", profile]
+    command = [sys.executable, "-m", module, *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:  # noqa: S603 (own command)
         try:
             assert process.stdout is not None
             said = process.stdout.readline()
             if not said.startswith(SERVING):
-                raise CannotMeasure("the simulator did not start")
+                raise CannotMeasure(f"python -m {module} did not start")
             yield said.split()[1]
         finally:
             process.terminate()
