@@ -18,7 +18,7 @@ from multiprocessing import Pool
 import numpy as np
 from scipy import stats
 
-from loadramp.contrast import asked_of, weigh
+from loadramp.jobs.contrast import asked_of, weigh
 from loadramp.judge.blocks import measure
 from loadramp.judge.compare import Pair, Round
 from loadramp.plan.canary import Canary

@@ -1,8 +1,9 @@
 """CPU microseconds a streamed token costs each client, all in: receive, parse, record, write.
 
 The slope between two lengths of answer, so that connecting, starting and idling are out. One C server on the other
-core, one run. `--peer NAME='COMMAND with {url} {requests} {tokens}'` adds a tool of its own environment, by the CPU
-time of its process.
+core, one run. Ticks: the tokens of all streams leave together, as those of an engine's steps do; steady: evenly
+spread, a wake-up for each. `--peer NAME='COMMAND with {url} {requests} {tokens}'` adds a tool of its own environment,
+by the CPU time of its process.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ import time
 from typing import Any
 
 from stage import machine, metronome, run, sender, together
+
+SPREAD_S, MANY_S = 5.0, 20.0
+"""Of the table of many streams: they begin within SPREAD_S (400 requests/s) and last MANY_S."""
 
 
 def cpu_s(via: str, url: str, streams: int, tokens: int, itl_s: float) -> tuple[float, float]:
@@ -38,19 +42,22 @@ def cpu_s(via: str, url: str, streams: int, tokens: int, itl_s: float) -> tuple[
     return found
 
 
-def slope_us(via: str, rate: int, streams: int, lengths: tuple[int, int]) -> tuple[float, float]:
+def slope_us(via: str, rate: int, streams: int, lengths: tuple[int, int], ticks: bool) -> tuple[float, float]:
     """Microseconds a token, and the share of one core at the longer length."""
     itl_s = streams / rate
-    with metronome(50_000, round(itl_s * 1e6)) as server:
+    with metronome(50_000, round(itl_s * 1e6), round(itl_s * 1e6) * ticks) as server:
         short, _ = cpu_s(via, server.url, streams, lengths[0], itl_s)
         long, wall = cpu_s(via, server.url, streams, lengths[1], itl_s)
     return (long - short) / (streams * (lengths[1] - lengths[0])) * 1e6, long / wall
 
 
-def peer_us(command: str, rate: int, streams: int, lengths: tuple[int, int]) -> float:
-    """The same slope for another tool, from the CPU time of its process and children."""
+def peer_us(command: str, rate: int, streams: int, lengths: tuple[int, int], ticks: bool) -> float:
+    """The same slope for another tool, from the CPU time of its process and children; the longer answer is five times
+    as long again, because a tool's start costs seconds that scatter."""
+    lengths = (lengths[0], 5 * lengths[1])
     used = []
-    with metronome(50_000, round(streams / rate * 1e6)) as server:
+    itl_us = round(streams / rate * 1e6)
+    with metronome(50_000, itl_us, itl_us * ticks) as server:
         for tokens in lengths:
             before = resource.getrusage(resource.RUSAGE_CHILDREN)
             asked = shlex.split(command.format(url=server.url, requests=streams, tokens=tokens))
@@ -77,7 +84,7 @@ def many(streams: int, rate: int, tokens: int) -> dict[str, Any]:
                 await together(send, streams, 4, 0.5)
                 late, reads = dialer.tally.late_reads, dialer.tally.reads
                 began, wall = time.process_time(), time.monotonic()
-                records = await together(send, streams, tokens, itl_s, streams)
+                records = await together(send, streams, tokens, SPREAD_S, streams)
                 used, wall = time.process_time() - began, time.monotonic() - wall
                 await close()
             return {
@@ -98,29 +105,38 @@ def main() -> None:
     parser.add_argument("--rates", default="5000,20000", help="tokens a second")
     parser.add_argument("--streams", type=int, default=100)
     parser.add_argument("--via", default="direct,aiohttp,httpx,openai")
+    parser.add_argument("--modes", default="ticks,steady")
     parser.add_argument("--seconds", default="2,8", help="length of the two answers")
     parser.add_argument("--peer", action="append", default=[], metavar="NAME=COMMAND")
     parser.add_argument("--many", default="2000:10000,2000:20000", help="STREAMS:RATE of the table of many streams")
     options = parser.parse_args()
     print(machine())
-    print("\n| client | tokens/s | CPU us a token | share of a core |\n|---|---|---|---|")
-    for rate in map(int, options.rates.split(",")):
-        short, long = (int(float(s) * rate / options.streams) for s in options.seconds.split(","))
-        for via in options.via.split(","):
-            if rate > 5000 and via in {"httpx", "openai"}:
-                continue  # more than one core
-            us, share = slope_us(via, rate if via != "openai" else 1000, options.streams, (short, long))
-            print(f"| {via} | {rate if via != 'openai' else 1000} | {us:.1f} | {share:.2f} |", flush=True)
-        for peer in options.peer:
-            name, _, command = peer.partition("=")
-            print(f"| {name} | {rate} | {peer_us(command, rate, options.streams, (short, long)):.1f} | |", flush=True)
+    print("\n| mode | client | tokens/s | CPU us a token | share of a core |\n|---|---|---|---|---|")
+    for mode in filter(None, options.modes.split(",")):
+        for rate in map(int, filter(None, options.rates.split(","))):
+            _rows(options, mode, rate)
     print("\n| streams | tokens/s | share of a core | answers whole | late reads | peak memory MB |")
     print("|---|---|---|---|---|---|")
     for streams, rate in (map(int, pair.split(":")) for pair in options.many.split(",") if pair):
-        seen = many(streams, rate, max(8, 10 * rate // streams))
+        seen = many(streams, rate, max(8, round(MANY_S * rate / streams)))
         row = f"| {streams} | {rate} | {seen['cpu']:.2f} | {seen['ok']}/{streams} | {seen['late']:.4f} "
         print(f"{row}| {seen['rss_mb']:.0f} |", flush=True)
     print(f"\n{machine()} (after), pid {os.getpid()}")
+
+
+def _rows(options: argparse.Namespace, mode: str, rate: int) -> None:
+    ticks = mode == "ticks"
+    short, long = (int(float(s) * rate / options.streams) for s in options.seconds.split(","))
+    for via in options.via.split(","):
+        if rate > 5000 and via in {"httpx", "openai"}:
+            continue  # more than one core
+        at = rate if via != "openai" else 1000
+        us, share = slope_us(via, at, options.streams, (short, long), ticks)
+        print(f"| {mode} | {via} | {at} | {us:.1f} | {share:.2f} |", flush=True)
+    for peer in options.peer if rate <= 5000 else ():
+        name, _, command = peer.partition("=")
+        us = peer_us(command, rate, options.streams, (short, long), ticks)
+        print(f"| {mode} | {name} | {rate} | {us:.1f} | |", flush=True)
 
 
 if __name__ == "__main__":

@@ -9,8 +9,9 @@ from typing import Any
 
 import click
 
-from loadramp import __version__, campaigncli, comparecli, nightcli
-from loadramp.options import (
+from loadramp import __version__
+from loadramp.commands import campaigns, comparing, nights
+from loadramp.commands.options import (
     EPILOG,
     command,
     output_options,
@@ -29,7 +30,7 @@ def run(scenario: Path, *, as_json: bool, quiet: bool, yes: bool, **options: Any
 
     SCENARIO is a TOML file, or the name of one that ships (demo, chat, ...).
     """
-    from loadramp import launch
+    from loadramp.jobs import launch
 
     chosen = launch.Options(**options)
     read = launch.read_scenario(scenario, chosen.overrides)
@@ -43,7 +44,7 @@ def plan(scenario: Path, *, overrides: Sequence[str], as_json: bool, quiet: bool
 
     SCENARIO may also be the directory of a run: then the shape of what it sent is shown.
     """
-    from loadramp import foresight
+    from loadramp.jobs import foresight
 
     document, words = foresight.of_run(scenario) if scenario.is_dir() else foresight.of_scenario(scenario, overrides)
     click.echo(_strict(document) if as_json else words)
@@ -69,9 +70,9 @@ def probe(
     import asyncio
     import time
 
-    from loadramp import launch
     from loadramp.drive.probe import probe as send
     from loadramp.drive.probe import probe_document
+    from loadramp.jobs import launch
     from loadramp.plan.scenario import Target
     from loadramp.report.probe import probe_words
 
@@ -88,12 +89,12 @@ def probe(
 
 def report(run_dir: Path, *, as_json: bool, quiet: bool) -> int:
     """Judge the run in RUN_DIR anew from its records and write its report again; a canary's or campaign's likewise."""
-    from loadramp import launch
+    from loadramp.jobs import launch
 
     if (run_dir / "campaign.json").is_file():
-        return campaigncli.again(run_dir, as_json)
+        return campaigns.again(run_dir, as_json)
     if (run_dir / "comparison.json").is_file():
-        return comparecli.again(run_dir, as_json)
+        return comparing.again(run_dir, as_json)
     return _show(launch.write_report(run_dir), as_json)
 
 
@@ -101,7 +102,7 @@ def simulate(
     *, host: str, port: int, profile: str, model: str, adapter: Any, seed: int, fault: Any, api_key_env: str | None
 ) -> int:
     """Serve the built-in simulator of a vLLM server until interrupted."""
-    from loadramp import practise
+    from loadramp.jobs import practise
 
     if "list" in {profile, *fault}:
         click.echo(practise.listing())
@@ -112,7 +113,7 @@ def simulate(
 
 def demo(*, out: Path, as_json: bool, quiet: bool) -> int:
     """A whole ramp against the built-in simulator, in under three minutes: no server, no GPU."""
-    from loadramp import launch, practise
+    from loadramp.jobs import launch, practise
 
     with practise.simulator() as base_url:
         read = launch.read_scenario(Path("demo"))
@@ -126,8 +127,8 @@ def selfcheck(*, seconds: float, as_json: bool, quiet: bool) -> int:
     """
     import asyncio
 
-    from loadramp import selfcheck as own
-    from loadramp.screen import watching
+    from loadramp.commands.screen import watching
+    from loadramp.jobs import selfcheck as own
 
     with watching(quiet) as (say, _):
         result = asyncio.run(own.selfcheck(seconds, say))
@@ -140,8 +141,8 @@ def selfcheck(*, seconds: float, as_json: bool, quiet: bool) -> int:
 def _ramp(scenario: Any, options: Any, as_json: bool, quiet: bool) -> int:
     import asyncio
 
-    from loadramp import launch
-    from loadramp.screen import watching
+    from loadramp.commands.screen import watching
+    from loadramp.jobs import launch
 
     with watching(quiet) as (say, watch):
         finished = asyncio.run(launch.ramp(scenario, options, say, watch, argv=sys.argv[1:]))
@@ -164,9 +165,9 @@ def _show(finished: Any, as_json: bool) -> int:
 
 
 def _ask(scenario: Any, options: Any) -> None:
-    from loadramp import launch
     from loadramp.drive.endpoint import endpoint_of
-    from loadramp.foresight import foreseen
+    from loadramp.jobs import launch
+    from loadramp.jobs.foresight import foreseen
 
     host = endpoint_of(launch.with_target(scenario, options).target).host
     if host not in {"127.0.0.1", "localhost", "::1"}:
@@ -184,7 +185,7 @@ def _commands() -> list[click.Command]:
     run_dir = click.Argument(["run_dir"], type=click.Path(path_type=Path))
     out = click.Option(["--out"], type=click.Path(path_type=Path), default=Path("reports"), help="Where runs are put.")
     seconds = click.Option(
-        ["--seconds"], type=click.FloatRange(1.0, 60.0), default=4.0, show_default=True, help="Measured for each level."
+        ["--seconds"], type=click.FloatRange(2.0, 60.0), default=4.0, show_default=True, help="Measured for each level."
     )
     return [
         command(run, scenario_argument(), *target_options(), *scenario_options(), *run_options(), *output_options()),
@@ -194,9 +195,9 @@ def _commands() -> list[click.Command]:
         command(simulate, *_simulate_options()),
         command(demo, out, *output_options()),
         command(selfcheck, seconds, *output_options()),
-        *comparecli.commands(),
-        *nightcli.commands(),
-        *campaigncli.commands(),
+        *comparing.commands(),
+        *nights.commands(),
+        *campaigns.commands(),
     ]
 
 

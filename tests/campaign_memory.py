@@ -13,19 +13,19 @@ import msgspec
 from harness import BEGAN_AT
 
 from loadramp.assess import assess
-from loadramp.campaign import HEALTH, Campaign, begin, resume
 from loadramp.conduct import Ramping
 from loadramp.drive import corpus
 from loadramp.drive.endpoint import endpoint_of
 from loadramp.drive.fleet import InlineFleet, Orders
 from loadramp.drive.pipes import ConnectFailed
 from loadramp.drive.wire import OPTIONAL_FIELDS
+from loadramp.jobs.campaign import HEALTH, Campaign, begin, resume
+from loadramp.jobs.launch import Beside, Finished
+from loadramp.jobs.readout import MODEL_MAX, SCORECARD, Rehearsed, model_max_of, scorecard_text, write_campaign
 from loadramp.judge.knee import KNEES
-from loadramp.launch import Beside, Finished
 from loadramp.observe.scrape import scrape_inline
 from loadramp.plan.prompts.words import Calibration
 from loadramp.plan.scenario import Scenario, load
-from loadramp.readout import MODEL_MAX, SCORECARD, Rehearsed, model_max_of, scorecard_text, write_campaign
 from loadramp.record.rundir import RunDir, plain, read
 from loadramp.record.types import HealthSample, Sample
 from loadramp.sim.clock import run as run_jumping

@@ -11,13 +11,13 @@ from typing import Any
 
 from harness import BEGAN_AT
 
-from loadramp import contrast
-from loadramp.arm import Arm
-from loadramp.canary import Duel, Switch
 from loadramp.drive.endpoint import endpoint_of
 from loadramp.drive.fleet import InlineFleet, Orders
 from loadramp.drive.pipes import ConnectFailed
 from loadramp.drive.wire import OPTIONAL_FIELDS
+from loadramp.jobs import contrast
+from loadramp.jobs.arm import Arm
+from loadramp.jobs.canary import Duel, Switch
 from loadramp.judge.compare import Comparison
 from loadramp.plan.prompts.words import Calibration
 from loadramp.plan.scenario import Scenario

@@ -19,7 +19,7 @@ from report_runs import estimates, served, served_rows
 from loadramp.advise.alerts import Contract, in_flight_at, keda_scaler, prometheus_rules
 from loadramp.advise.board import grafana_board
 from loadramp.advise.yamltext import to_yaml
-from loadramp.exports import contract_of, names_of_engine
+from loadramp.jobs.exports import contract_of, names_of_engine
 from loadramp.observe.dialects import DIALECTS, wanted
 from loadramp.record.table import Run
 from loadramp.registry import ScenarioError

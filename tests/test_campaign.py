@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from campaign_memory import rehearse_in_memory
 
-from loadramp.campaign import read_state, resume
-from loadramp.readout import Rehearsed, write_campaign
+from loadramp.jobs.campaign import read_state, resume
+from loadramp.jobs.readout import Rehearsed, write_campaign
 from loadramp.registry import ScenarioError
 from loadramp.sim.faults import Faults
 from loadramp.sim.profiles import PROFILES

@@ -16,7 +16,7 @@ import pytest
 from test_cli import loadramp
 
 from loadramp.cli import cli
-from loadramp.practise import SERVING
+from loadramp.jobs.practise import SERVING
 from loadramp.registry import ScenarioError
 
 QUICK = """

@@ -13,8 +13,8 @@ import pytest
 from duels import SHORT, SLOWER, compared, document
 from harness import scenario_of
 
-from loadramp import contrast
-from loadramp.canary import Duel, order_of
+from loadramp.jobs import contrast
+from loadramp.jobs.canary import Duel, order_of
 from loadramp.plan.canary import Canary
 from loadramp.registry import CannotMeasure
 from loadramp.sim.faults import Faults

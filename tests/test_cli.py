@@ -18,7 +18,7 @@ import pytest
 from llamacpp import serving as serving_llama
 from llamacpp import write_model
 
-from loadramp.practise import simulator
+from loadramp.jobs.practise import simulator
 
 QUICK = """
 name = "quick"

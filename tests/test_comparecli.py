@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from loadramp.cli import main
-from loadramp.practise import simulator
+from loadramp.jobs.practise import simulator
 
 Runner = Callable[..., tuple[int, str, str]]
 

@@ -22,7 +22,7 @@ from nights import LEVELS, failed, live, measured
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from report_runs import estimates, row, served, served_rows, served_table
 
-from loadramp.exports import exported, listing, single, write
+from loadramp.jobs.exports import exported, listing, single, write
 from loadramp.judge.trend import judge_night
 from loadramp.record.history import History
 from loadramp.record.table import Run

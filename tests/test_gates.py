@@ -9,13 +9,13 @@ import pytest
 from harness import ramp_in_memory, scenario_of
 from judged import overload, row
 
+from loadramp.jobs.launch import write_report
+from loadramp.jobs.verdicts import judged_run
 from loadramp.judge.gates import judge_gates, overall, windows
-from loadramp.launch import write_report
 from loadramp.record.table import Run, Table
 from loadramp.record.types import Estimate, GateResult, Row, Step
 from loadramp.report.gates import gate_line, gates_document, gates_section, with_gates
 from loadramp.report.words import verdict
-from loadramp.verdicts import judged_run
 
 
 def step(index: int, rate_rps: float, **columns: Any) -> Row:

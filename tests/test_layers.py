@@ -62,7 +62,7 @@ def test_each_room_knows_only_the_rooms_it_may_know() -> None:
     for name, path in modules().items():
         room = next((r for r in (name, name.split(".")[0]) if r in MAY_KNOW), None)
         if room is None:
-            continue  # conduct, cli and the package itself know everything
+            continue  # conduct, jobs, commands and cli know every room
         for imported in imports_of(path):
             inside = imported.removeprefix("loadramp.")
             if imported.startswith("loadramp.") and inside in known and not within(inside, (*MAY_KNOW[room], name)):
@@ -72,3 +72,10 @@ def test_each_room_knows_only_the_rooms_it_may_know() -> None:
 
 def test_only_the_command_line_knows_the_command_line() -> None:
     assert [n for n, p in modules().items() if "loadramp.cli" in imports_of(p) and n != "__main__"] == []
+    outside = [n for n in modules() if not within(n, ("cli", "commands"))]
+    assert [n for n in outside if any(i.startswith("loadramp.commands") for i in imports_of(modules()[n]))] == []
+
+
+def test_the_loop_knows_no_job() -> None:
+    below = [n for n in modules() if not within(n, ("cli", "commands", "jobs", "__main__"))]
+    assert [n for n in below if any(i.startswith("loadramp.jobs") for i in imports_of(modules()[n]))] == []

@@ -16,13 +16,13 @@ from nights import measured, steady
 from report_runs import estimates, latencies, row, served
 
 from loadramp.cli import main
+from loadramp.jobs.launch import Finished, Options
+from loadramp.jobs.nightly import Measuring, accept, middle, reference_first
+from loadramp.jobs.practise import simulator
 from loadramp.judge.fingerprint import digest_of, fingerprint_of
 from loadramp.judge.nights import METRICS, readings, reference_row
-from loadramp.launch import Finished, Options
-from loadramp.nightly import Measuring, accept, middle, reference_first
 from loadramp.plan.ramps import ladder
 from loadramp.plan.scenario import Scenario
-from loadramp.practise import simulator
 from loadramp.record.history import History
 from loadramp.record.table import Run
 from loadramp.record.types import Estimate, Sample, Step, Stop

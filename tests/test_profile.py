@@ -8,9 +8,9 @@ import pytest
 from click.testing import CliRunner
 from harness import ramp_in_memory, scenario_of
 
-from loadramp import foresight
 from loadramp.cli import cli
 from loadramp.drive import corpus
+from loadramp.jobs import foresight
 from loadramp.plan.preview import foresee
 from loadramp.plan.profile import Profile, burstiness, profile_of_plan, profile_of_run
 from loadramp.plan.reuse import Seen

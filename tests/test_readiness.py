@@ -16,7 +16,7 @@ from loadramp.record.table import Run, Table
 from loadramp.record.types import Sample
 from loadramp.registry import ScenarioError
 
-SHIPPED = Path(__file__).parent.parent / "loadramp" / "scorecard.toml"
+SHIPPED = Path(__file__).parent.parent / "loadramp" / "jobs" / "scorecard.toml"
 ITEMS = read_items(SHIPPED.read_text(), "scorecard.toml")
 
 

@@ -13,9 +13,9 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 from loadramp.drive.endpoint import endpoint_of
+from loadramp.jobs.rehearse import _health_url, run_command
 from loadramp.observe.pulse import Pulse, read_health
 from loadramp.plan.scenario import Target
-from loadramp.rehearse import _health_url, run_command
 
 
 def python(code: str) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from harness import ramp_in_memory, scenario_of
 
-from loadramp import launch
+from loadramp.jobs import launch
 from loadramp.plan.scenario import Scenario
 from loadramp.record.table import Run
 from loadramp.sim.profiles import PROFILES

@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from loadramp.desk import Desk
-from loadramp.jobs import Job, Outcome, arguments, key_of, read_jobs, status, token_of, verdict_of
+from loadramp.jobs.allowed import Job, Outcome, arguments, key_of, read_jobs, status, token_of, verdict_of
+from loadramp.jobs.desk import Desk
+from loadramp.jobs.serve import MOST_BODY, Server
 from loadramp.registry import ScenarioError
-from loadramp.serve import MOST_BODY, Server
 
 JOBS = """
 [jobs.chat]

@@ -14,15 +14,15 @@ from harness import ramp_in_memory, scenario_of
 from report_runs import row, served
 from test_report_compare import LADDER
 
-from loadramp.compare import Tiered, compare, read_side
-from loadramp.contrast import asked_of
+from loadramp.jobs.compare import Tiered, compare, read_side
+from loadramp.jobs.contrast import asked_of
+from loadramp.jobs.rollout import Compared
 from loadramp.judge.decide import Asked
 from loadramp.judge.stored import Side, failures, indicative, judged, matched_rates
 from loadramp.plan.canary import Canary
 from loadramp.record.table import Run
 from loadramp.record.types import Estimate
 from loadramp.registry import ScenarioError
-from loadramp.rollout import Compared
 
 ASKED = replace(asked_of(Canary(primary=["itl_p99", "ttft_p50"], error_ratio=0.01)), looks=())
 

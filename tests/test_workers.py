@@ -18,9 +18,9 @@ from loadramp.drive.endpoint import endpoint_of
 from loadramp.drive.fleet import FleetError, Orders, raise_file_limit, worker_count
 from loadramp.drive.wire import OPTIONAL_FIELDS
 from loadramp.drive.workers import LocalFleet
+from loadramp.jobs.practise import simulator
 from loadramp.plan.prompts.words import Calibration
 from loadramp.plan.schedule import plan_step
-from loadramp.practise import simulator
 from loadramp.record.codec import decode_lines
 from loadramp.record.types import Record, Step
 

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from loadramp.jobs import MOST_PROGRESS, Job, Outcome, arguments, verdict_of
+from loadramp.jobs.allowed import MOST_PROGRESS, Job, Outcome, arguments, verdict_of
 from loadramp.report.redact import redact
 
 MOST_DOCUMENT = 8 * 1024 * 1024

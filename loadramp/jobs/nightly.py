@@ -12,12 +12,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from loadramp.conduct import Progress
+from loadramp.jobs.launch import COULD_NOT_MEASURE, EXIT, Finished, Options, Say, ramp
+from loadramp.jobs.verdicts import check_rules
 from loadramp.judge.alarms import Rules, plain_alarm
 from loadramp.judge.fingerprint import digest_of, fingerprint_of
 from loadramp.judge.gates import Status
 from loadramp.judge.nights import METRICS, readings
 from loadramp.judge.trend import Outcome, judge_night
-from loadramp.launch import COULD_NOT_MEASURE, EXIT, Finished, Options, Say, ramp
 from loadramp.plan.scenario import Scenario
 from loadramp.record.history import History
 from loadramp.record.table import Run
@@ -27,7 +28,6 @@ from loadramp.report.exporters.github import shortened
 from loadramp.report.exporters.night import night_annotations, night_junit
 from loadramp.report.trend import build_trend_html
 from loadramp.report.trendwords import night_document, night_markdown
-from loadramp.verdicts import check_rules
 
 INTERRUPTED = 128
 Ramp = Callable[..., Any]

@@ -10,16 +10,16 @@ from typing import Any
 
 import msgspec
 
-from loadramp import launch
 from loadramp.advise.asked import config_of
 from loadramp.advise.shapes import read_config
-from loadramp.campaign import HEALTH, STRIKE, read_state
+from loadramp.jobs import launch
+from loadramp.jobs.campaign import HEALTH, STRIKE, read_state
+from loadramp.jobs.launch import EXIT
 from loadramp.judge import campaign as judge
 from loadramp.judge.criteria import Criterion, Seen, Strike
 from loadramp.judge.gates import judge_gates
 from loadramp.judge.proofs import Facts
 from loadramp.judge.readiness import Answer, Item, questionnaire, read_answers, read_items, score
-from loadramp.launch import EXIT
 from loadramp.observe.pulse import read_health
 from loadramp.plan.campaign import PHASES, in_order
 from loadramp.plan.scenario import Scenario

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from loadramp.advise.alerts import Contract, keda_scaler, prometheus_rules
 from loadramp.advise.board import grafana_board
+from loadramp.jobs.verdicts import judged_run
 from loadramp.observe.dialects import DIALECTS, Source, spellings
 from loadramp.record.history import History, is_history
 from loadramp.record.rundir import safe_name
@@ -16,7 +17,6 @@ from loadramp.report.exporters import EXPORTERS, HISTORY_EXPORTERS
 from loadramp.report.exporters.points import Files
 from loadramp.report.rows import kept_up, limits, slo_of
 from loadramp.report.sections import name_of
-from loadramp.verdicts import judged_run
 
 
 def exported(source: Path, form: str) -> Files:

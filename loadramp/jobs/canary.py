@@ -12,9 +12,9 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
-from loadramp.arm import Arm
 from loadramp.conduct import LEAD_S
-from loadramp.contrast import COMPARISON, SCHEMA, asked_of, paired, weigh
+from loadramp.jobs.arm import Arm
+from loadramp.jobs.contrast import COMPARISON, SCHEMA, asked_of, paired, weigh
 from loadramp.judge import rollback, steady
 from loadramp.judge.ceiling import climb
 from loadramp.judge.compare import Pair, Round, blocks_done

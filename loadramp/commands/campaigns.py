@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from loadramp.options import command, output_options, scenario_argument, scenario_options, target_options
+from loadramp.commands.options import command, output_options, scenario_argument, scenario_options, target_options
 from loadramp.registry import ScenarioError
 
 
@@ -30,9 +30,9 @@ def campaign(
     """
     import asyncio
 
-    from loadramp import launch
-    from loadramp.rehearse import rehearse
-    from loadramp.screen import watching
+    from loadramp.commands.screen import watching
+    from loadramp.jobs import launch
+    from loadramp.jobs.rehearse import rehearse
 
     chosen = launch.Options(**options)
     if sys.stdin.isatty() and not yes and not as_json:
@@ -46,7 +46,7 @@ def campaign(
 
 def again(path: Path, as_json: bool) -> int:
     """Judge a campaign anew from its files."""
-    from loadramp.readout import write_campaign
+    from loadramp.jobs.readout import write_campaign
 
     return _show(write_campaign(path), as_json)
 
@@ -64,8 +64,8 @@ def _show(finished: Any, as_json: bool) -> int:
 
 
 def _ask(scenario: Path, chosen: Any) -> None:
-    from loadramp import launch
     from loadramp.drive.endpoint import endpoint_of
+    from loadramp.jobs import launch
     from loadramp.plan.campaign import in_order, longest_s
 
     read = launch.with_target(launch.read_scenario(scenario, chosen.overrides), chosen)
@@ -90,7 +90,7 @@ def advise(
     from loadramp.advise.advice import advise as consider
     from loadramp.advise.asked import asked_of, config_of
     from loadramp.advise.demand import comparable, demand_of
-    from loadramp.launch import judged
+    from loadramp.jobs.launch import judged
     from loadramp.report.advice import advice_document, advice_markdown, advice_text
 
     asked = asked_of(options, _text(facts) if facts else "", str(facts or ""))

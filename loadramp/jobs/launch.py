@@ -29,6 +29,8 @@ from loadramp.drive.fleet import FleetError, InlineFleet, Orders, raise_file_lim
 from loadramp.drive.survey import Survey, guard, survey
 from loadramp.drive.tokenizer import basis_of
 from loadramp.drive.workers import LocalFleet
+from loadramp.jobs.selfcheck import stored
+from loadramp.jobs.verdicts import check_rules
 from loadramp.judge.gates import judge_gates
 from loadramp.judge.knee import KNEES
 from loadramp.observe.scrape import Scraper, find_metrics
@@ -43,8 +45,6 @@ from loadramp.registry import ScenarioError
 from loadramp.report import build_html, curve_csv, summary_markdown, verdict_document
 from loadramp.report.gates import with_gates
 from loadramp.report.words import verdict
-from loadramp.selfcheck import stored
-from loadramp.verdicts import check_rules
 
 EXIT = {"pass": 0, "fail": 99, "inconclusive": 3, "void": 3}
 COULD_NOT_MEASURE = 1
@@ -99,7 +99,7 @@ def read_scenario(path: Path, overrides: Sequence[str] = ()) -> Scenario:
 
 def shipped_scenarios() -> dict[str, Path]:
     """Name to path of the scenarios in the package or, in a checkout, beside it."""
-    package = Path(__file__).parent
+    package = Path(__file__).parents[1]
     folders = [folder for folder in (package / "scenarios", package.parent / "scenarios") if folder.is_dir()]
     return {path.stem: path for folder in folders for path in sorted(folder.glob("*.toml"))}
 

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from loadramp.options import command, output_options, scenario_argument, scenario_options
+from loadramp.commands.options import command, output_options, scenario_argument, scenario_options
 from loadramp.registry import ScenarioError
 
 LOOPBACK = {"127.0.0.1", "localhost", "::1"}
@@ -25,8 +25,8 @@ def compare(
     Two give a verdict (exit code 0 pass, 3 inconclusive or refused, 99 fail), more give a table of configurations.
     One directory of a canary is judged again.
     """
-    from loadramp.compare import Tiered
-    from loadramp.compare import compare as compare_runs
+    from loadramp.jobs.compare import Tiered
+    from loadramp.jobs.compare import compare as compare_runs
     from loadramp.report.tiers import tiers_document, tiers_table
 
     found = compare_runs(runs, out, overrides, anyway)
@@ -64,10 +64,10 @@ def canary(
     import asyncio
     from dataclasses import replace
 
-    from loadramp import launch
-    from loadramp.rollout import Ask
-    from loadramp.rollout import canary as compare_two
-    from loadramp.screen import watching
+    from loadramp.commands.screen import watching
+    from loadramp.jobs import launch
+    from loadramp.jobs.rollout import Ask
+    from loadramp.jobs.rollout import canary as compare_two
 
     hosts = [_host(url) for url in (baseline, candidate)]
     leave = [host if host in {name.strip("[]").lower() for name in yes_i_may_load_test} else None for host in hosts]
@@ -100,8 +100,8 @@ def serve(jobs: Path, *, host: str, port: int, token_env: str | None, out: Path)
     """
     import os
 
-    from loadramp.jobs import read_jobs
-    from loadramp.serve import serve as listen
+    from loadramp.jobs.allowed import read_jobs
+    from loadramp.jobs.serve import serve as listen
 
     token = ""
     if token_env is not None:
@@ -118,7 +118,7 @@ def _say(words: str) -> None:
 
 def again(path: Path, as_json: bool) -> int:
     """Judge the canary in ``path`` anew and write its report again."""
-    from loadramp.rollout import write_comparison
+    from loadramp.jobs.rollout import write_comparison
 
     return _show(write_comparison(path), as_json)
 

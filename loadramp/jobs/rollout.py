@@ -18,16 +18,13 @@ from typing import Any
 import msgspec
 
 from loadramp import __version__
-from loadramp.arm import Arm
-from loadramp.canary import Duel, Switch
 from loadramp.conduct import Progress
-from loadramp.contrast import ARMS, read
 from loadramp.drive import greedy
 from loadramp.drive.fleet import FleetError, worker_count
-from loadramp.judge.compare import Comparison
-from loadramp.judge.sameness import Answer, Sameness
-from loadramp.judge.sameness import compare as same
-from loadramp.launch import (
+from loadramp.jobs.arm import Arm
+from loadramp.jobs.canary import Duel, Switch
+from loadramp.jobs.contrast import ARMS, read
+from loadramp.jobs.launch import (
     COULD_NOT_MEASURE,
     EXIT,
     Options,
@@ -39,13 +36,16 @@ from loadramp.launch import (
     scraper_of,
     signals,
 )
+from loadramp.jobs.switch import switch_of
+from loadramp.judge.compare import Comparison
+from loadramp.judge.sameness import Answer, Sameness
+from loadramp.judge.sameness import compare as same
 from loadramp.observe.scrape import Scraper
 from loadramp.plan.scenario import Scenario
 from loadramp.record.rundir import RunDir
 from loadramp.record.types import Sample
 from loadramp.registry import CannotMeasure, ScenarioError
 from loadramp.report.compare import comparison_csv, comparison_document, comparison_html, comparison_markdown
-from loadramp.switch import switch_of
 
 
 @dataclass(slots=True, frozen=True)

@@ -11,7 +11,7 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -25,11 +25,12 @@ from loadramp.drive.endpoint import endpoint_of
 from loadramp.drive.fleet import Orders, raise_file_limit
 from loadramp.drive.wire import OPTIONAL_FIELDS
 from loadramp.drive.workers import LocalFleet
+from loadramp.jobs.practise import null_server
+from loadramp.judge.knee import KNEES
 from loadramp.judge.quantiles import quantile
 from loadramp.judge.validity import cpu_ratio, loop_lag_p99_s, pacing_lag_s, void_reasons
 from loadramp.plan.prompts.words import Calibration
 from loadramp.plan.scenario import load
-from loadramp.practise import null_server
 from loadramp.record.codec import decode_lines
 from loadramp.record.rundir import host
 from loadramp.record.table import Table
@@ -158,7 +159,7 @@ def words(result: dict[str, Any]) -> str:
 
 @asynccontextmanager
 async def _bench(url: str, tokens: int, seconds: float) -> AsyncIterator[Bench]:
-    scenario = load(f'[target]\nbase_url = "{url}"\n[prompts]\nkind = "fixed"\noutput_tokens = {tokens}\n')
+    scenario = load(f'[target]\nbase_url = "{url}"\n[prompts]\nkind = "fixed"\noutput_tokens = {tokens}\n', knees=KNEES)
     orders = Orders(
         scenario, endpoint_of(scenario.target, {}), "null", OPTIONAL_FIELDS, Calibration(), 0, time.monotonic()
     )
@@ -173,19 +174,13 @@ async def _bench(url: str, tokens: int, seconds: float) -> AsyncIterator[Bench]:
 
 def _pacing(level: Level, say: Say) -> dict[str, Any]:
     lag_s = np.sort(pacing_lag_s(level.due))
-    row = {
-        "rate_rps": level.step.rate_rps,
-        "requests": len(level.due),
-        "lag_p50_s": _at(lag_s, 0.5),
-        "lag_p99_s": _at(lag_s, 0.99),
-        "lag_max_s": _at(lag_s, 1.0),
-    }
-    if len(lag_s):
-        say(
-            f"{row['rate_rps']:5.0f} req/s: requests leave {row['lag_p50_s'] * 1e3:.3f} ms late (p50), "
-            f"{row['lag_p99_s'] * 1e3:.3f} ms (p99), {row['lag_max_s'] * 1e3:.3f} ms at most"
-        )
-    return row
+    row: dict[str, Any] = {"rate_rps": level.step.rate_rps, "requests": len(level.due)}
+    if not len(lag_s):
+        return row | {"lag_p50_s": None, "lag_p99_s": None, "lag_max_s": None}
+    p50, p99, most = (quantile(lag_s, q) for q in (0.5, 0.99, 1.0))
+    late = f"{p50 * 1e3:.3f} ms late (p50), {p99 * 1e3:.3f} ms (p99), {most * 1e3:.3f} ms at most"
+    say(f"{row['rate_rps']:5.0f} req/s: requests leave {late}")
+    return row | {"lag_p50_s": p50, "lag_p99_s": p99, "lag_max_s": most}
 
 
 async def _climb(bench: Bench, say: Say) -> list[dict[str, Any]]:
@@ -195,9 +190,8 @@ async def _climb(bench: Bench, say: Say) -> list[dict[str, Any]]:
         levels.append(_level(level))
         row = levels[-1]
         state = "; ".join(row["void"]) or "held"
-        say(
-            f"{row['tokens_per_s']:6.0f} tokens/s in {row['streams']} streams, {row['cpu_ratio']:.0%} of a core: {state}"
-        )
+        rate = f"{row['tokens_per_s']:6.0f} tokens/s in {row['streams']} streams"
+        say(f"{rate}, {row['cpu_ratio']:.0%} of a core: {state}")
         if level.void:
             break
     return levels
@@ -211,7 +205,3 @@ def _level(level: Level) -> dict[str, Any]:
         "loop_lag_p99_s": loop_lag_p99_s(level.samples),
         "void": list(level.void),
     }
-
-
-def _at(ordered: Sequence[float] | np.ndarray[Any, Any], q: float) -> float | None:
-    return float(quantile(ordered, q)) if len(ordered) else None

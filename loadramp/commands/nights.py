@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from loadramp.options import command, output_options, scenario_argument, scenario_options, target_options
+from loadramp.commands.options import command, output_options, scenario_argument, scenario_options, target_options
 from loadramp.registry import ScenarioError
 
 UNSURE = ["inconclusive", "pass", "fail", "point"]
@@ -24,10 +24,10 @@ def nightly(scenario: Path, *, history: Path, label: Sequence[str], as_json: boo
     """
     import asyncio
 
-    from loadramp import launch
-    from loadramp.nightly import Measuring
+    from loadramp.commands.screen import watching
+    from loadramp.jobs import launch
+    from loadramp.jobs.nightly import Measuring
     from loadramp.record.history import History
-    from loadramp.screen import watching
 
     chosen = launch.Options(**options)
     read = launch.read_scenario(scenario, chosen.overrides)
@@ -65,7 +65,7 @@ def trend(history: Path, *, scenario: str | None, output: Path | None, as_json: 
 
 def accept(history: Path, *, metric: str, scenario: str | None, why: str) -> int:
     """Take the level of the latest night as the level from now on: its open alarms close, its baseline begins anew."""
-    from loadramp.nightly import accept as write_down
+    from loadramp.jobs.nightly import accept as write_down
     from loadramp.record.history import History
 
     entry = write_down(History(history), metric=metric, why=why, scenario=scenario)
@@ -79,10 +79,10 @@ def gate(run_dir: Path, *, slo: Sequence[str], when_unsure: Any, as_json: bool, 
     For example: --slo 'p99(ttft_s) < 0.8 @ rate <= 8' --slo 'ceiling_rps >= 12'. Exit code 99: one failed; 3: one is
     open, because its interval holds the limit or its metric is not known.
     """
+    from loadramp.jobs.launch import EXIT
+    from loadramp.jobs.verdicts import judged_run
     from loadramp.judge.gates import overall
-    from loadramp.launch import EXIT
     from loadramp.report.gates import gate_lines, gates_document
-    from loadramp.verdicts import judged_run
 
     run = judged_run(run_dir, slo, when_unsure)
     if not run.gates:
@@ -98,7 +98,7 @@ def gate(run_dir: Path, *, slo: Sequence[str], when_unsure: Any, as_json: bool, 
 
 def export(source: Path, *, form: str, output: Path | None) -> int:
     """Write a run, or a history of nights, in a format that other programs read."""
-    from loadramp.exports import exported, single, write
+    from loadramp.jobs.exports import exported, single, write
 
     files = exported(source, form)
     if output is None:
@@ -111,7 +111,7 @@ def export(source: Path, *, form: str, output: Path | None) -> int:
 
 def alerts(run_dir: Path, *, form: str, engine: str | None, replicas: int, output: Path | None) -> int:
     """Make Prometheus alert rules, a Grafana board or a KEDA scaler from the run's SLO and its measured capacity."""
-    from loadramp.exports import alert_text
+    from loadramp.jobs.exports import alert_text
 
     text = alert_text(run_dir, form, engine, replicas)
     if output is None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from loadramp.drive import corpus
-from loadramp.launch import read_scenario
+from loadramp.jobs.launch import read_scenario
 from loadramp.plan.preview import foresee
 from loadramp.plan.profile import profile_of_plan, profile_of_run
 from loadramp.plan.scenario import Scenario

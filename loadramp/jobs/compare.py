@@ -11,14 +11,15 @@ from typing import Any
 
 from loadramp import __version__
 from loadramp.assess import assess
-from loadramp.contrast import COMPARISON, asked_of
+from loadramp.jobs.contrast import COMPARISON, asked_of
+from loadramp.jobs.launch import EXIT
+from loadramp.jobs.rollout import Compared, write_comparison
 from loadramp.judge.compare import Comparison
 from loadramp.judge.decide import Decision
 from loadramp.judge.environment import Difference, differences, fingerprint
 from loadramp.judge.knee import KNEES
 from loadramp.judge.stored import Side, failures, indicative, judged, matched_rates
 from loadramp.judge.tiers import Tiers, tiers
-from loadramp.launch import EXIT
 from loadramp.plan.canary import Canary
 from loadramp.plan.scenario import load
 from loadramp.record import rundir as rundirs
@@ -27,7 +28,6 @@ from loadramp.record.table import Run
 from loadramp.registry import ScenarioError
 from loadramp.report.compare import comparison_csv, comparison_document, comparison_html, comparison_markdown
 from loadramp.report.tiers import tiers_csv, tiers_document, tiers_html, tiers_markdown
-from loadramp.rollout import Compared, write_comparison
 
 
 @dataclass(slots=True, frozen=True)

@@ -20,8 +20,8 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
-from loadramp.desk import Desk
-from loadramp.jobs import Job, key_of, status, token_of, verdict_of
+from loadramp.jobs.allowed import Job, key_of, status, token_of, verdict_of
+from loadramp.jobs.desk import Desk
 from loadramp.registry import ScenarioError
 
 MOST_BODY = 64 * 1024

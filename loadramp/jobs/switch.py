@@ -11,11 +11,11 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from loadramp.canary import Switch
-from loadramp.contrast import ARMS
 from loadramp.drive.endpoint import endpoint_of
 from loadramp.drive.ready import wait_until_ready
-from loadramp.launch import Options, Say, with_target
+from loadramp.jobs.canary import Switch
+from loadramp.jobs.contrast import ARMS
+from loadramp.jobs.launch import Options, Say, with_target
 from loadramp.plan.scenario import Scenario
 from loadramp.registry import CannotMeasure, ScenarioError
 

@@ -12,17 +12,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from loadramp import launch
-from loadramp.campaign import HEALTH, Campaign, begin, read_state, resume
 from loadramp.conduct import Progress, Ramping
 from loadramp.drive.endpoint import Endpoint, endpoint_of
 from loadramp.drive.survey import guard
-from loadramp.launch import EXIT, Beside, Finished, Options
-from loadramp.observe.fetch import Fetcher, FetchFailed, tls_context
-from loadramp.observe.pulse import LIMIT_S, Pulse
-from loadramp.plan.campaign import Phase
-from loadramp.plan.scenario import Scenario
-from loadramp.readout import (
+from loadramp.jobs import launch
+from loadramp.jobs.campaign import HEALTH, Campaign, begin, read_state, resume
+from loadramp.jobs.launch import EXIT, Beside, Finished, Options
+from loadramp.jobs.readout import (
     MODEL_MAX,
     SCORECARD,
     Rehearsed,
@@ -31,6 +27,10 @@ from loadramp.readout import (
     scorecard_text,
     write_campaign,
 )
+from loadramp.observe.fetch import Fetcher, FetchFailed, tls_context
+from loadramp.observe.pulse import LIMIT_S, Pulse
+from loadramp.plan.campaign import Phase
+from loadramp.plan.scenario import Scenario
 from loadramp.record.rundir import RunDir
 
 SAID_CHARS = 300
