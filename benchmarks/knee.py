@@ -147,7 +147,12 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=20_000)
     parser.add_argument("--measure", type=float, default=60.0)
     parser.add_argument("--soak", type=float, default=300.0)
-    parser.add_argument("--quiet-ramps", type=int, default=300, help="ramps that end at 0.6 of the capacity")
+    parser.add_argument(
+        "--quiet-ramps",
+        type=int,
+        default=300,
+        help="ramps that end at 0.6 of the capacity; a third as many with bursts, and with stalls",
+    )
     parser.add_argument("--cases", nargs="*", default=list(CASES))
     parser.add_argument("--processes", type=int, default=2)
     args = parser.parse_args()
@@ -157,8 +162,8 @@ def main() -> None:
     jobs = [(case, args.seed + k, args.measure, args.soak, None) for case in args.cases for k in range(args.ramps)]
     quiet = [
         (case, args.seed + 10_000 + k, args.measure, 0.0, 0.6)
-        for case in ("population", "bursty", "stalls")
-        for k in range(args.quiet_ramps)
+        for case, share in (("population", 1), ("bursty", 3), ("stalls", 3))
+        for k in range(args.quiet_ramps // share)
     ]
     with Pool(args.processes) as pool:
         done = [one for one in pool.starmap(ramp, jobs, chunksize=2) if one is not None]
