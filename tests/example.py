@@ -1,0 +1,39 @@
+"""Makes reports/example: the demo's ramp on the simulator's own clock, the same bytes each time.
+
+python tests/example.py      # writes reports/example anew; `loadramp report reports/example` adds the page
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+from harness import ramp_in_memory
+
+from loadramp.jobs.launch import read_scenario, write_report
+
+EXAMPLE = Path(__file__).parent.parent / "reports" / "example"
+RAW = ("scenario.toml", "records-0.jsonl", "server.jsonl")
+"""Bit-identical for one seed."""
+DERIVED = ("curve.csv", "verdict.json", "summary.md")
+
+
+def make(folder: Path) -> Path:
+    """The run, judged, in a directory inside ``folder``."""
+    run = ramp_in_memory(read_scenario(EXAMPLE.parent.parent / "scenarios" / "demo.toml"), folder)
+    path = Path(run.path)
+    write_report(path)
+    return path
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        made = make(Path(folder))
+        EXAMPLE.mkdir(parents=True, exist_ok=True)
+        for name in (*RAW, *DERIVED, "run.json", "client.jsonl"):
+            shutil.copy(made / name, EXAMPLE / name)
+
+
+if __name__ == "__main__":
+    main()
