@@ -47,7 +47,7 @@ def test_checks_are_ordered_by_gravity_and_each_has_words() -> None:
     assert all(check.message for check in checks)
     assert checks[0].code == "client_limited"
     assert checks[0].step == 0
-    assert "more workers" in checks[0].advice
+    assert "use 2 workers" in checks[0].advice
 
 
 def test_an_empty_run_has_no_findings_and_no_crash() -> None:

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from judged import answer, failure, window
 
-from loadramp.judge.validity import anderson_darling, loop_lag_p99_s, void_reasons
+from loadramp.judge.validity import anderson_darling, loop_lag_p99_s, void_reasons, workers_needed
 from loadramp.record.table import Table
 from loadramp.record.types import ClientSample
 
@@ -28,7 +28,7 @@ def test_a_client_on_time_voids_nothing() -> None:
 def test_requests_that_leave_late_void_the_step_with_cause_and_cure() -> None:
     (reason,) = void_reasons(window(60.0), table(lag_s=0.030), healthy())
     assert "p99 of the lag 30 ms (allowed 20 ms)" in reason
-    assert "more workers" in reason
+    assert "use 2 workers (--set fleet.workers=2)" in reason
 
 
 def test_the_allowance_for_lag_is_10_ms_or_a_tenth_of_the_median_ttft() -> None:
@@ -134,3 +134,15 @@ def test_anderson_darling_raises_a_false_alarm_in_a_thousandth_of_poisson_sample
     assert np.mean(np.array(found) > 1.341) == pytest.approx(0.05, abs=0.012)
     assert np.mean(np.array(found) > 2.98) < 0.003
     assert anderson_darling(np.full(200, 3.0) + rng.normal(0, 0.1, 200)) > 30
+
+
+def test_the_workers_needed_carry_the_load_at_half_a_core_each() -> None:
+    def busy(ratio: float, workers: int) -> list[ClientSample]:
+        return [ClientSample(t_s=30.0, worker=w, cpu_ratio=ratio) for w in range(workers)]
+
+    assert workers_needed([]) == 2
+    assert workers_needed(busy(0.3, 1)) == 2
+    assert workers_needed(busy(0.9, 2)) == 4
+    (reason,) = void_reasons(window(60.0), Table.of([]), busy(0.95, 3))
+    assert "used 95% of a core" in reason
+    assert "use 6 workers" in reason

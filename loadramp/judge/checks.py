@@ -13,7 +13,7 @@ from loadramp.judge.ceiling import climb, failing
 from loadramp.judge.classes import filling
 from loadramp.judge.crosscheck import CROSS_CHECKS
 from loadramp.judge.steady import hysteresis
-from loadramp.judge.validity import cpu_ratio, void_reasons
+from loadramp.judge.validity import COMFORTABLE_RATIO, cpu_ratio, void_reasons, workers_needed
 from loadramp.record.table import Run
 from loadramp.record.types import Check, Row
 
@@ -45,9 +45,10 @@ def client_busy(run: Run) -> list[Check]:
     for row in run.rows:
         inside = [s for s in run.client if row["window_begin_s"] <= s.t_s <= row["window_end_s"]]
         ratio = cpu_ratio(inside)
-        if not row["void"] and ratio > 0.5:
+        if not row["void"] and ratio > COMFORTABLE_RATIO:
             message = f"{_at(row)}: a client process used {ratio:.0%} of a core"
-            out.append(Check("client_busy", "warn", message, "more workers, before it is too much", row["step"]))
+            advice = f"--set fleet.workers={workers_needed(inside)}, before it is too much"
+            out.append(Check("client_busy", "warn", message, advice, row["step"]))
     return out
 
 

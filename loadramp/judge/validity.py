@@ -6,6 +6,7 @@ Formulas: docs/method.md, "Client-limited". Every reason names what happened and
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import ceil
 
 import numpy as np
 
@@ -18,6 +19,8 @@ LATE_REQUESTS = 3
 """Fewer late ones are a hiccup: among 30 requests the p99 is the latest of them, and one does not bend a step."""
 LOOP_LAG_S = 0.005
 CPU_RATIO = 0.7
+COMFORTABLE_RATIO = 0.5
+"""Of a core; a worker above it is warned of."""
 SENT_RATIO = 0.98
 TICKS = 50
 """Ticks of the loop-lag ticker in one client sample (20 ms)."""
@@ -47,17 +50,28 @@ def void_reasons(
     ttft_p50_s = _median(due.ttft_s) if ttft_p50_s is None else ttft_p50_s
     if itl_p50_s is None:
         itl_p50_s = _median(due.gaps().gap_s)
+    cure = _cure(inside)
     found = [
-        _late(due, ttft_p50_s),
-        _not_sent(due, end_s),
-        _loop_lag(inside, itl_p50_s),
-        _cpu(inside),
+        _late(due, ttft_p50_s, cure),
+        _not_sent(due, end_s, cure),
+        _loop_lag(inside, itl_p50_s, cure),
+        _cpu(inside, cure),
         _held(inside),
-        _late_reads(inside, due),
+        _late_reads(inside, due, cure),
         _dead(inside, begin_s, end_s),
-        _not_random(due) if arrivals in {None, "poisson"} and step.users is None else "",
+        _not_random(due, cure) if arrivals in {None, "poisson"} and step.users is None else "",
     ]
     return [reason for reason in found if reason]
+
+
+def workers_needed(samples: Sequence[ClientSample]) -> int:
+    """How many workers would carry what these carried at half of a core each; at least one more than there are."""
+    workers = len({s.worker for s in samples}) or 1
+    return max(workers + 1, ceil(workers * cpu_ratio(samples) / COMFORTABLE_RATIO))
+
+
+def _cure(samples: Sequence[ClientSample]) -> str:
+    return f"use {workers_needed(samples)} workers (--set fleet.workers={workers_needed(samples)}) or a quieter machine"
 
 
 def pacing_lag_s(due: Table) -> Floats:
@@ -95,7 +109,7 @@ def anderson_darling(gaps_s: Floats) -> float:
     return a2 * (1.0 + 0.6 / n)
 
 
-def _late(due: Table, ttft_p50_s: float) -> str:
+def _late(due: Table, ttft_p50_s: float, cure: str) -> str:
     lag_s = np.sort(pacing_lag_s(due))
     if len(lag_s) == 0:
         return ""
@@ -104,11 +118,11 @@ def _late(due: Table, ttft_p50_s: float) -> str:
         return ""
     return (
         f"requests left late: p99 of the lag {_ms(p99_s)} (allowed {_ms(allowed_s)}); the client is too slow for this "
-        "rate: more workers (--set fleet.workers=N), a quieter machine, or max_rps held requests back"
+        f"rate: {cure}, or a higher max_rps where that held them back"
     )
 
 
-def _not_sent(due: Table, end_s: float) -> str:
+def _not_sent(due: Table, end_s: float, cure: str) -> str:
     refused = np.isin(due.error.astype(str), ("connect", "tls"))
     connecting = np.isnan(due.sent_s) & ~np.isnan(due.connect_s)
     in_time = (due.sent_s <= end_s + 0.1) | refused | connecting
@@ -117,25 +131,24 @@ def _not_sent(due: Table, end_s: float) -> str:
         return ""
     return (
         f"{missing} of {len(due)} planned requests were not sent within the step (allowed {1 - SENT_RATIO:.0%}); "
-        "the client is too slow for this rate: more workers, a quieter machine"
+        f"the client is too slow for this rate: {cure}"
     )
 
 
-def _loop_lag(samples: Sequence[ClientSample], itl_p50_s: float) -> str:
+def _loop_lag(samples: Sequence[ClientSample], itl_p50_s: float, cure: str) -> str:
     lag_s, allowed_s = loop_lag_p99_s(samples), max(LOOP_LAG_S, 0.25 * itl_p50_s)
     if lag_s <= allowed_s:
         return ""
     return (
-        f"the client's event loop lagged: p99 {_ms(lag_s)} (allowed {_ms(allowed_s)}), so latencies include it; "
-        "more workers, a quieter machine"
+        f"the client's event loop lagged: p99 {_ms(lag_s)} (allowed {_ms(allowed_s)}), so latencies include it; {cure}"
     )
 
 
-def _cpu(samples: Sequence[ClientSample]) -> str:
+def _cpu(samples: Sequence[ClientSample], cure: str) -> str:
     ratio = cpu_ratio(samples)
     if ratio <= CPU_RATIO:
         return ""
-    return f"a client process used {ratio:.0%} of a core (allowed {CPU_RATIO:.0%}); more workers or more cores"
+    return f"a client process used {ratio:.0%} of a core (allowed {CPU_RATIO:.0%}); {cure}"
 
 
 def _held(samples: Sequence[ClientSample]) -> str:
@@ -145,14 +158,11 @@ def _held(samples: Sequence[ClientSample]) -> str:
     return f"{held} requests were held back by max_rps or max_in_flight; raise the cap or end the ramp earlier"
 
 
-def _late_reads(samples: Sequence[ClientSample], due: Table) -> str:
+def _late_reads(samples: Sequence[ClientSample], due: Table, cure: str) -> str:
     late, tokens = sum(s.late_reads for s in samples), sum(s.tokens for s in samples)
     if late < 10 or late <= 0.01 * max(tokens, 1):
         return ""
-    return (
-        f"{late} reads came more than 5 ms after the data, so gaps were merged before they were stamped; "
-        "more workers, a quieter machine"
-    )
+    return f"{late} reads came more than 5 ms after the data, so gaps were merged before they were stamped; {cure}"
 
 
 def _dead(samples: Sequence[ClientSample], begin_s: float, end_s: float) -> str:
@@ -168,7 +178,7 @@ def _dead(samples: Sequence[ClientSample], begin_s: float, end_s: float) -> str:
     return f"worker {', '.join(map(str, dead))} fell silent in this step; see its log, start the run again"
 
 
-def _not_random(due: Table) -> str:
+def _not_random(due: Table, cure: str) -> str:
     """The plan's gaps look exponential and those sent do not, and by more than a trifle."""
     sent = ~np.isnan(due.sent_s)  # where the server took no connection, that is not the client's doing
     sent_s, due_s = np.sort(due.sent_s[sent]), np.sort(due.due_s[sent])
@@ -184,7 +194,7 @@ def _not_random(due: Table) -> str:
         return ""
     return (
         "requests left in bunches, not at random as planned (Anderson-Darling p < 0.001); the client is too slow for "
-        "this rate: more workers, a quieter machine"
+        f"this rate: {cure}"
     )
 
 
