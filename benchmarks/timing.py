@@ -9,20 +9,27 @@ from __future__ import annotations
 
 import argparse
 import io
+import os
 import socket
+import subprocess
+import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from stage import machine, metronome, run, sender, together
+from stage import SENT, machine, metronome, run, sender, together
 
 from loadramp.drive.client import dialer_of
 from loadramp.drive.endpoint import endpoint_of
 from loadramp.drive.pipes import OnBytes, OnClose, Pipe
 from loadramp.plan.scenario import Target
 from loadramp.record.types import Record
+from loadramp.sim.null import BEAT_S
 
+_SELF_SIGNED = ("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+                "-days", "1", "-subj", "/CN=localhost")  # fmt: skip
 WARM = 1_000_000_000  # numbers of requests that only warm up
 
 
@@ -61,16 +68,35 @@ def measured(via: str, rate: int, streams: int, seconds: float, ticks: bool) -> 
 
 
 async def _asked(via: str, url: str, streams: int, tokens: int, spread_s: float) -> tuple[list[Record], float, float]:
-    target = Target(base_url=url)
+    target = Target(base_url=url, insecure=url.startswith("https"))
     dialer = dialer_of(target, endpoint_of(target, {}))
     connect = {"direct": dialer, "direct-user": UserStamps(dialer)}.get(via)
-    send, close, t0_s = sender(via, url, io.BytesIO(), connect)
+    send, close, t0_s = sender(via, url.replace("https", "http"), io.BytesIO(), connect)
     await together(send, streams, 4, 0.2, first=WARM)
     tally = dialer.tally
     late, reads = tally.late_reads, tally.reads
     records = await together(send, streams, tokens, spread_s)
     await close()
     return records, t0_s, (tally.late_reads - late) / max(1, tally.reads - reads)
+
+
+def measured_tls(rate: int, seconds: float) -> Errors:
+    """The errors of ``direct`` through TLS; the server spreads tokens of 20 ms over 20 instants."""
+    streams, tokens = round(rate * BEAT_S), round(seconds / BEAT_S)
+    with tempfile.TemporaryDirectory() as folder:
+        made = [Path(folder, name) for name in ("key.pem", "cert.pem", "sent")]
+        subprocess.run([*_SELF_SIGNED, "-keyout", made[0], "-out", made[1]], check=True, capture_output=True)
+        command = [sys.executable, Path(__file__).with_name("tls_metronome.py"), made[1], made[0], made[2]]
+        server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert server.stdout is not None
+        url = f"https://127.0.0.1:{int(server.stdout.readline())}"
+        os.sched_setaffinity(server.pid, {max(os.sched_getaffinity(0))})
+        try:
+            records, t0_s, late = run(lambda: _asked("direct", url, streams, tokens, BEAT_S))
+        finally:
+            server.terminate()
+            server.wait()
+        return _compared(records, t0_s, np.fromfile(made[2], dtype=SENT), late)
 
 
 def _compared(records: list[Record], t0_s: float, sent: Any, late: float) -> Errors:
@@ -103,22 +129,29 @@ def main() -> None:
     parser.add_argument("--streams", type=int, default=100)
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--modes", default="steady,ticks")
+    parser.add_argument("--tls", default="1000,5000,10000", help="tokens a second through TLS")
     options = parser.parse_args()
     most = {"httpx": 5000, "openai": 1000}  # beyond it they need more than a core
     print(f"{machine()}; {options.streams} streams, {options.seconds:g} s each; milliseconds")
     columns = ("mode", "tokens/s", "client", "stamps", "stamp p50", "stamp p99", "ITL p50", "ITL p99", "true ITL p99")
     print(f"\n| {' | '.join(columns)} | late reads |\n{'|---' * (len(columns) + 1)}|")
-    for mode in options.modes.split(","):
+    for mode in filter(None, options.modes.split(",")):
         for rate in map(int, options.rates.split(",")):
             for via in options.via.split(","):
                 if rate > most.get(via, rate):
                     continue
-                e = measured(via, rate, options.streams, options.seconds, mode == "ticks")
-                figures = (e.stamp_p50, e.stamp_p99, e.itl_p50, e.itl_p99, e.true_p99)
-                cells = " | ".join(f"{us / 1000:.3f}" for us in figures)
-                stamps = "kernel" if e.kernel else "user"
-                print(f"| {mode} | {rate} | {via} | {stamps} | {cells} | {e.late_ratio:.4f} |", flush=True)
+                _row(mode, rate, via, measured(via, rate, options.streams, options.seconds, mode == "ticks"))
+    for rate in map(int, filter(None, options.tls.split(","))):
+        _row("TLS", rate, "direct", measured_tls(rate, options.seconds))
     print(f"\n{machine()} (after); {Path(__file__).name}")
+
+
+def _row(mode: str, rate: int, via: str, e: Errors) -> None:
+    figures = (e.stamp_p50, e.stamp_p99, e.itl_p50, e.itl_p99, e.true_p99)
+    cells = " | ".join(f"{us / 1000:.3f}" for us in figures)
+    print(
+        f"| {mode} | {rate} | {via} | {'kernel' if e.kernel else 'user'} | {cells} | {e.late_ratio:.4f} |", flush=True
+    )
 
 
 if __name__ == "__main__":
