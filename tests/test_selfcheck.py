@@ -60,6 +60,10 @@ def test_a_machine_is_measured_and_the_result_kept(tmp_path: Path, monkeypatch: 
     assert result["most_tokens_per_s"] == max((level["tokens_per_s"] for level in held), default=None)
     assert (result["limit"] is None) == (len(held) == 1)
     assert selfcheck.stored() == result
+    noted = selfcheck.noted()
+    assert noted is not None
+    assert noted["lag_p99_s_at_100_rps"] == pace["lag_p99_s"]
+    assert noted["most_tokens_per_s"] == result["most_tokens_per_s"]
 
 
 def test_a_result_of_another_machine_or_version_is_not_taken(tmp_path: Path) -> None:

@@ -100,9 +100,9 @@ class Campaign:
             self._note(phase, state="stopped", reason="interrupted", ended_at=_now())
             return finished.exit_code
         over = finished.run.info.get("state") == "complete" or finished.exit_code != COULD_NOT_MEASURE or ending == GONE
-        self._note(phase, state="done" if over else "stopped", reason=str(ending or ""), ended_at=_now())
         if phase == "ramp":
-            self._aim(base, finished.run)
+            self._aim(base, finished.run)  # saved together with its being done: a kill between would lose the target
+        self._note(phase, state="done" if over else "stopped", reason=str(ending or ""), ended_at=_now())
         return 0 if over else COULD_NOT_MEASURE
 
     def target_rps(self, base: Scenario) -> float | None:
@@ -117,7 +117,6 @@ class Campaign:
         if low_rps is not None:
             self.state["target_rps"] = base.campaign.target_ratio * low_rps
             self.state["target_reason"] = f"{base.campaign.target_ratio:.0%} of {low_rps:.4g} req/s, the low end"
-        self.save("running")
 
     def phase(self, phase: Phase) -> dict[str, Any]:
         """What campaign.json says of a phase."""

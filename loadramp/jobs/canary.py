@@ -49,7 +49,10 @@ class Duel:
     rounds: list[Round] = field(default_factory=list)
     _pairs: dict[int, Pair] = field(default_factory=dict)
     _serving: str = ""
-    _guarded_from_s: float | None = None
+    _fails_from_s: float | None = None
+    """Failures count from here on, those of the warm-up too; None: nothing is guarded."""
+    _slow_from_s: float | None = None
+    """Latencies count from here on."""
 
     @property
     def canary(self) -> Canary:
@@ -117,9 +120,9 @@ class Duel:
             await self._climb()
 
     async def _settle_both(self) -> None:
-        begin_s = self._free_s()
+        begin_s = self._fails_from_s = self._free_s()
         await self._both(arm.settle(self.canary.rates[0], begin_s) for arm in self.arms)
-        self._guarded_from_s = self.baseline.now_s
+        self._slow_from_s = self.baseline.now_s
 
     async def _round(self, number: int) -> bool:
         """One pair of blocks at each rate; whether the clients delivered all of them."""
@@ -138,7 +141,7 @@ class Duel:
     async def _swap_hosts(self) -> None:
         """Let requests end, exchange what the two hosts serve, begin anew."""
         assert self.swap is not None
-        self._guarded_from_s = None
+        self._unguarded()
         await self._both(arm.drain() for arm in self.arms)
         self.say("swapping the hosts")
         await self.swap("swap")
@@ -151,7 +154,7 @@ class Duel:
 
     async def _climb(self) -> None:
         """Both up at once, by factors of 2, until both are overloaded."""
-        self._guarded_from_s = None  # overload is what is wanted now
+        self._unguarded()  # overload is what is wanted now
         self.info["climb_from"] = first = len(self.baseline.steps)
         rate_rps = max(self.canary.rates)
         while rate_rps <= self.canary.ceiling_max_rps and not self.stop.is_set():
@@ -174,11 +177,11 @@ class Duel:
             for rate_rps in self.canary.rates:
                 step = Step(0, rate_rps=rate_rps, begin_s=arm_free_s(self._arm(arm)), warmup_s=self._turn_warmup_s(),
                             measure_s=self.canary.block_s)  # fmt: skip
-                self._guarded_from_s = step.window_s[0]
+                self._fails_from_s, self._slow_from_s = step.begin_s, step.window_s[0]
                 await self._arm(arm).offer(step)
                 if self.stop.is_set():
                     return
-                self._guarded_from_s = None
+                self._unguarded()
                 await self._arm(arm).drain()
             if self.baseline.rows and len(self.baseline.rows) == len(self.candidate.rows):
                 self._note_turns(number)
@@ -256,17 +259,22 @@ class Duel:
         with contextlib.suppress(CannotMeasure):  # a fleet that broke is told by the loop that sends
             while not self.stop.is_set():
                 await asyncio.sleep(GUARD_S)
-                if self._guarded_from_s is not None and not self.info.get("same_version"):
-                    await self._look_out(self._guarded_from_s)
+                if self._fails_from_s is not None and not self.info.get("same_version"):
+                    await self._look_out(self._fails_from_s, self._slow_from_s)
 
-    async def _look_out(self, since_s: float) -> None:
+    def _unguarded(self) -> None:
+        self._fails_from_s = self._slow_from_s = None
+
+    async def _look_out(self, fails_from_s: float, slow_from_s: float | None) -> None:
         base, candidate = self.arms[::-1] if self._swapped else self.arms
-        reason = self._failing(candidate, since_s)
-        if not reason and (reason := await self._crawling(candidate, since_s)) and await self._crawling(base, since_s):
-            return  # both crawl: that is no fault of the candidate
+        reason = self._failing(candidate, fails_from_s)
+        if not reason and slow_from_s is not None:
+            reason = await self._crawling(candidate, slow_from_s)
+            if reason and await self._crawling(base, slow_from_s):
+                return  # both crawl: that is no fault of the candidate
         if reason:
             self.info["rollback"] = f"stopped at once: {reason}"
-        elif reason := self._failing(base, since_s):
+        elif reason := self._failing(base, fails_from_s):
             self.info["stopped"] = f"the baseline cannot be compared with: {reason}"
         if reason:
             self.say(reason)

@@ -104,6 +104,7 @@ def _two(base: Side, candidate: Side, canary: Canary, out: Path, anyway: bool) -
         decision=decision,
         effects=effects,
         failures=(failures(base, rates), failures(candidate, rates)),
+        failures_at={rate: (failures(base, [rate]), failures(candidate, [rate])) for rate in rates},
         environment=found,
         notes=_notes(base, candidate, rates, canary, broken, unsure),
     )

@@ -11,7 +11,17 @@ from typing import Any
 import msgspec
 
 from loadramp.assess import assess
-from loadramp.judge.compare import Comparison, Pair, Round, blocks_done, ceiling_effect, failures, pair, series
+from loadramp.judge.compare import (
+    Comparison,
+    Pair,
+    Round,
+    blocks_done,
+    ceiling_effect,
+    failures,
+    failures_at,
+    pair,
+    series,
+)
 from loadramp.judge.decide import Asked, Decision, decide
 from loadramp.judge.environment import differences, fingerprint
 from loadramp.judge.knee import KNEES
@@ -159,6 +169,7 @@ def contrast(
         effects=effects,
         pairs=pairs,
         failures=failures(pairs),
+        failures_at=failures_at(pairs),
         environment=differences(told[0], told[1]),
         sameness=sameness,
         looks=looks,

@@ -29,7 +29,7 @@ from loadramp.drive.fleet import FleetError, InlineFleet, Orders, raise_file_lim
 from loadramp.drive.survey import Survey, guard, survey
 from loadramp.drive.tokenizer import basis_of
 from loadramp.drive.workers import LocalFleet
-from loadramp.jobs.selfcheck import stored
+from loadramp.jobs.selfcheck import noted
 from loadramp.jobs.verdicts import check_rules
 from loadramp.judge.gates import judge_gates
 from loadramp.judge.knee import KNEES
@@ -70,6 +70,8 @@ class Options:
     out: Path = Path("reports")
     save_text: bool = False
     repeats: int = 1
+    label: Sequence[str] = ()
+    """``NAME=VALUE`` each, beside ``[target] labels``."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -111,12 +113,8 @@ def with_target(scenario: Scenario, options: Options) -> Scenario:
 
 def target_of(target: Target, options: Options) -> Target:
     """``target`` changed by options; only those that were given."""
-    headers = dict(target.headers)
-    for header in options.header:
-        name, equals, value = header.partition("=")
-        if not equals or not name.strip():
-            raise ScenarioError(f"--header {name}: expected NAME=VALUE")
-        headers[name.strip()] = value
+    headers = {**target.headers, **named("--header", options.header)}
+    labels = {**target.labels, **named("--label", options.label)}
     given: dict[str, Any] = {
         "base_url": options.base_url,
         "model": options.model,
@@ -124,7 +122,19 @@ def target_of(target: Target, options: Options) -> Target:
         "ca_file": options.ca_file,
         "insecure": options.insecure or None,
     }
-    return replace(target, headers=headers, **{key: value for key, value in given.items() if value is not None})
+    known = {key: value for key, value in given.items() if value is not None}
+    return replace(target, headers=headers, labels=labels, **known)
+
+
+def named(option: str, settings: Sequence[str]) -> dict[str, str]:
+    """``NAME=VALUE`` of each setting. Raises ScenarioError; a value is not repeated in it."""
+    found = {}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not equals or not name.strip():
+            raise ScenarioError(f"{option} {name}: expected NAME=VALUE")
+        found[name.strip()] = value
+    return found
 
 
 async def ramp(
@@ -225,6 +235,7 @@ def info_of(reached: Reached, *, salt: int, argv: Sequence[str], began_at: datet
             **({"ca_file": scenario.target.ca_file} if scenario.target.ca_file else {}),
             **known.identity,
         },
+        "labels": {name: endpoint.redact(value) for name, value in scenario.target.labels.items()},
         "fields": sorted(known.fields),
         "preflight_warnings": list(known.warnings),
         "calibration": plain(replace(known.calibration, words=(), ids=())),
@@ -233,7 +244,7 @@ def info_of(reached: Reached, *, salt: int, argv: Sequence[str], began_at: datet
         "workers": reached.workers,
         "arrivals": scenario.arrivals.kind,
         "host": rundirs.host(),
-        "selfcheck": stored(),
+        "selfcheck": noted(),
         "versions": {"python": platform.python_version(), **_versions()},
     }
 

@@ -143,9 +143,8 @@ class Measuring:
         if code == COULD_NOT_MEASURE or code >= INTERRUPTED or run.info.get("verdict") == "void":
             return [self._failed(repeat, rerun, _why(run, code), code, run.path)]
         reference_rps = self._reference_rps() or _half(run, self.scenario.nightly.reference_ratio)
-        fingerprint = fingerprint_of(
-            run, self._digest(), {**self.scenario.nightly.labels, **self.labels}, reference_rps
-        )
+        labels = {**self.scenario.target.labels, **self.scenario.nightly.labels, **self.labels}
+        fingerprint = fingerprint_of(run, self._digest(), labels, reference_rps)
         return [
             Entry(
                 self.night, self.scenario.name, "measured", metric, one.value, one.low, one.high, repeat, rerun,

@@ -146,6 +146,16 @@ def stored(path: Path | None = None) -> dict[str, Any] | None:
     return found if known == ([here[key] for key in ("machine", "cpu", "cores")], __version__) else None
 
 
+def noted() -> dict[str, Any] | None:
+    """What run.json says of this machine as a client: the last result in short; None when there is none."""
+    found = stored()
+    if found is None:
+        return None
+    kept = ("measured_at", "cpu_per_token_s", "most_tokens_per_s", "most_streams", "limit")
+    lags = {f"lag_p99_s_at_{row['rate_rps']:.0f}_rps": row["lag_p99_s"] for row in found.get("pacing", [])}
+    return {key: found.get(key) for key in kept} | lags
+
+
 def words(result: dict[str, Any]) -> str:
     """The result in a sentence or two."""
     cost = f"{result['cpu_per_token_s'] * 1e6:.1f} us of CPU a token"
