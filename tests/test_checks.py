@@ -1,4 +1,5 @@
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ from loadramp.judge.checks import CHECKS, run_checks, void_reasons
 from loadramp.judge.curve import fold
 from loadramp.judge.knee import estimate
 from loadramp.record.table import Run, Table
-from loadramp.record.types import Check, ClientSample, Record, Row, Sample
+from loadramp.record.types import Check, ClientSample, Record, Row, Sample, Step
 
 
 def run_of(records: Sequence[Record] = (), rows: Sequence[Row] | None = None, **more: Any) -> Run:
@@ -164,6 +165,29 @@ def test_a_server_that_restarted_and_one_without_metrics() -> None:
 def test_an_endpoint_slower_on_the_way_down() -> None:
     run = run_of(rows=[row(4.0, itl_p99_s=0.02), row(4.0, role="down", itl_p99_s=0.05)])
     assert "2.5 times what it was on the way up" in found(run, "hysteresis").message
+
+
+@pytest.mark.parametrize(
+    ("lasting_s", "level", "words"),
+    [
+        (30.0, "note", "after 64 req/s it took 20 s until the requests in flight were as few as at 16 req/s"),
+        (500.0, "warn", "after 64 req/s more requests stayed in flight than on the way up"),
+    ],
+)
+def test_how_long_recovery_took_on_the_way_down(lasting_s: float, level: str, words: str) -> None:
+    # 40 requests due at 90 s, ten seconds before the top step's end, and 2 in flight on the way up
+    records = [answer(i, 90.0, 90.0 + lasting_s) for i in range(40)]
+    steps = [
+        Step(0, rate_rps=16.0, begin_s=0.0, warmup_s=0.0, measure_s=50.0),
+        Step(1, rate_rps=64.0, begin_s=50.0, warmup_s=0.0, measure_s=50.0),
+        Step(2, role="drain", rate_rps=0.0, begin_s=100.0, warmup_s=0.0, measure_s=50.0),
+        Step(3, role="down", rate_rps=16.0, begin_s=150.0, warmup_s=0.0, measure_s=50.0),
+    ]
+    rows = [row(16.0, in_flight_mean=2.0), row(64.0, in_flight_mean=40.0), row(16.0, role="down", in_flight_mean=2.0)]
+    run = replace(run_of(records, rows=rows), steps=steps)
+    check = found(run, "recovery")
+    assert (check.level, check.step) == (level, 3)
+    assert check.message.startswith(words)
 
 
 def test_a_real_fold_of_an_overloaded_server_passes_through_every_check() -> None:

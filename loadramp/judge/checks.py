@@ -12,7 +12,7 @@ from loadramp.judge.answers import ANSWER_CHECKS
 from loadramp.judge.ceiling import climb, failing
 from loadramp.judge.classes import filling
 from loadramp.judge.crosscheck import CROSS_CHECKS
-from loadramp.judge.steady import hysteresis
+from loadramp.judge.steady import hysteresis, recovery_s
 from loadramp.judge.validity import COMFORTABLE_RATIO, cpu_ratio, void_reasons, workers_needed
 from loadramp.record.table import Run
 from loadramp.record.types import Check, Row
@@ -172,6 +172,28 @@ def down(run: Run) -> list[Check]:
     ]  # fmt: skip
 
 
+def recovery(run: Run) -> list[Check]:
+    """How long after the top of the ramp the load was back where it was on the way up, at the first downward rate."""
+    first = next((step for step in run.steps if step.role == "down"), None)
+    top = next(
+        (step for step in reversed(run.steps) if first and step.role == "step" and step.index < first.index), None
+    )
+    usual = next(
+        (row for row in run.rows if first and row["role"] == "step" and row["rate_rps"] == first.rate_rps), None
+    )
+    if first is None or top is None or usual is None or usual["in_flight_mean"] is None:
+        return []
+    took_s = recovery_s(run.table, top.end_s, first.end_s, usual["in_flight_mean"])
+    at = f"{top.rate_rps:.3g} req/s"
+    if took_s is None:
+        message = f"after {at} more requests stayed in flight than on the way up, to the end of the first downward step"
+        return [Check("recovery", "warn", message, "it does not recover by itself: shed load early", first.index)]
+    message = (
+        f"after {at} it took {took_s:.0f} s until the requests in flight were as few as at {first.rate_rps:.3g} req/s"
+    )
+    return [Check("recovery", "note", message, "", first.index)]
+
+
 def server(run: Run) -> list[Check]:
     """No metrics, or a server that restarted."""
     out = [
@@ -198,6 +220,7 @@ CHECKS: dict[str, Callable[[Run], list[Check]]] = {
     "closed_loop": closed_loop,
     "soak": soak,
     "hysteresis": down,
+    "recovery": recovery,
     "server": server,
     "sessions_filling": filling,
     **CROSS_CHECKS,
