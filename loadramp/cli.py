@@ -74,10 +74,11 @@ def probe(
     from loadramp.drive.probe import probe_document
     from loadramp.jobs import launch
     from loadramp.plan.scenario import Target
+    from loadramp.registry import bind_options
     from loadramp.report.probe import probe_words
 
-    limits: dict[str, Any] = {"idle_timeout_s": idle_timeout, "first_timeout_s": first_timeout, "timeout_s": timeout}
-    given = {key: seconds for key, seconds in limits.items() if seconds is not None}
+    limits = {"idle_timeout_s": idle_timeout, "first_timeout_s": first_timeout, "timeout_s": timeout}
+    given = bind_options({key: seconds for key, seconds in limits.items() if seconds is not None}, Target, "probe:")
     target = launch.target_of(Target(api=api, via=via, stream=stream, **given), launch.Options(**options))
     record = asyncio.run(
         send(target, prompt=prompt, output_tokens=max_tokens, clock=time.monotonic, save_text=show_text)

@@ -8,9 +8,10 @@ from __future__ import annotations
 import difflib
 import importlib
 import inspect
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -54,7 +55,7 @@ def find(kind: str, registry: Mapping[str, Callable[..., Any]], where: str) -> C
     if kind in registry:
         return registry[kind]
     if ":" not in kind:
-        raise ScenarioError(f"{where} kind: no {kind!r}{_hint(kind, registry)}; there are {_names(registry)}")
+        raise ScenarioError(f"{where} kind: no {kind!r}{hint(kind, registry)}; there are {_names(registry)}")
     module_name, _, name = kind.partition(":")
     try:
         found = getattr(importlib.import_module(module_name), name)
@@ -72,7 +73,7 @@ def bind_options(table: Mapping[str, Any], function: Callable[..., Any], where: 
     bound: dict[str, Any] = {}
     for key, value in table.items():
         if key not in allowed:
-            raise ScenarioError(f"{where} {key}: unknown key{_hint(key, allowed)}; allowed: {_names(allowed)}")
+            raise ScenarioError(f"{where} {key}: unknown key{hint(key, allowed)}; allowed: {_names(allowed) or 'none'}")
         bound[key] = convert(value, allowed[key][0], f"{where} {key}")
     missing = [
         name for name, (_, default) in allowed.items() if default is inspect.Parameter.empty and name not in bound
@@ -98,17 +99,32 @@ def bind(table: Mapping[str, Any], registry: Mapping[str, Callable[..., Any]], w
 
 
 def convert(value: Any, annotation: Any, where: str) -> Any:
-    """``value`` as ``annotation``, or a ScenarioError that says what was expected."""
+    """``value`` as ``annotation``, or a ScenarioError that says what was expected. No number here is infinite."""
     try:
-        return msgspec.convert(value, annotation)
+        converted = msgspec.convert(value, annotation)
     except msgspec.ValidationError as error:
-        raise ScenarioError(f"{where}: {str(error).replace('`', '')}; got {value!r}") from None
+        words = _words_of(annotation)
+        allowed = f" (allowed: {_names(words)})" if words else ""
+        raise ScenarioError(f"{where}: {str(error).replace('`', '')}{allowed}; got {value!r}") from None
+    parts = converted if isinstance(converted, list | tuple) else [converted]
+    if any(isinstance(part, float) and not math.isfinite(part) for part in parts):
+        raise ScenarioError(f"{where}: Expected a finite number; got {value!r}")
+    return converted
+
+
+def _words_of(annotation: Any) -> list[str]:
+    """The words that ``annotation`` lists (``Literal``), alone or beside other types."""
+    if get_origin(annotation) is Literal:
+        return [str(word) for word in get_args(annotation)]
+    inner = get_args(annotation)[:1] if get_origin(annotation) is Annotated else get_args(annotation)
+    return [word for part in inner for word in _words_of(part)]
 
 
 def _names(names: Iterable[str]) -> str:
     return ", ".join(sorted(names))
 
 
-def _hint(name: str, names: Iterable[str]) -> str:
+def hint(name: str, names: Iterable[str]) -> str:
+    """What was probably meant, to put behind ``name``; empty where nothing is near."""
     close = difflib.get_close_matches(name, list(names), n=1)
     return f" (did you mean {close[0]!r}?)" if close else ""

@@ -479,3 +479,26 @@ def test_cn08_broken_and_unknown_compression_are_failures() -> None:
     brotli = record_of(reply(b"xxxx", content_type="text/event-stream", Content_Encoding="br"))
     assert failed(brotli) == ("error", "in_band")
     assert "br" in (brotli.error_detail or "")
+
+
+# -- errors and heads that are not quite what they should be
+
+
+@pytest.mark.parametrize("said", [b'error: {"code":500,"message":"boom"}\n\n', b'{"error":{"message":"boom"}}\n\n'])
+def test_er01_an_error_outside_any_data_field_is_one(said: bytes) -> None:
+    record = record_of(stream((10, C("a")), (30, said), (40, DONE)))
+    assert failed(record) == ("error", "in_band")
+    assert "boom" in (record.error_detail or "")
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"HTTP/1.1 200 OK\nContent-Type: text/event-stream\nTransfer-Encoding: chunked\n\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
+    ],
+    ids=["line feeds alone", "a length beside chunks"],
+)
+def test_a_head_that_browsers_take_is_taken(head: bytes) -> None:
+    record = record_of([(0, head), (10, framed(C("a"))), (30, b"%x  \r\n%s\r\n" % (len(DONE), DONE) + LAST)])
+    assert (record.status, record.event_s, record.done_marker) == ("ok", near(10), True)

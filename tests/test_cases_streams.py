@@ -348,7 +348,17 @@ def test_sp17_done_alone_is_enough() -> None:
     )
 
 
-@pytest.mark.parametrize("marker", [b"data: [DONE]\n\n", b"data:[DONE]\n\n", b"data: [DONE] \r\n\r\n", b"data: [DONE]"])
+@pytest.mark.parametrize(
+    "marker",
+    [
+        b"data: [DONE]\n\n",
+        b"data:[DONE]\n\n",
+        b"data: [DONE] \r\n\r\n",
+        b"data: [DONE]",
+        b'data: "[DONE]"\n\n',
+        b"data: data: [DONE]\n\n",
+    ],
+)
 def test_sp17_the_end_marker_in_its_spellings(marker: bytes) -> None:
     assert seen(stream((50, C("a")), (60, marker)))["done_marker"]
 
@@ -548,3 +558,39 @@ def test_the_responses_api_fails_in_band(failure: bytes) -> None:
 def _without_times(record: Record) -> dict[str, Any]:
     timed = {"first_byte_s", "event_s", "answer_s", "stream_end_s"}
     return {name: getattr(record, name) for name in Record.__dataclass_fields__ if name not in timed}
+
+
+# -- framing that is not quite that of server-sent events
+
+
+def test_events_without_blank_lines_between_them_are_timed_one_by_one() -> None:
+    lines = [part[:-1] for part in (ROLE, C("a"), C("b"), FIN("stop"))]
+    got = seen(stream(*zip((5, 10, 30, 40), lines, strict=True), (50, b"data: [DONE]\n")))
+    assert (got["status"], got["text"], got["malformed_events"], got["done_marker"]) == ("ok", "ab", 0, True)
+    assert (got["ttft_s"], got["gap_s"]) == (at(10), near(20))
+
+
+def test_json_on_several_data_lines_stays_one_event() -> None:
+    pretty = json.dumps({"choices": [{"index": 0, "delta": {"content": "a"}}], "error": None}, indent=1)
+    got = seen(stream((10, "".join(f"data: {line}\n" for line in pretty.split("\n")).encode() + b"\n"), (30, DONE)))
+    assert (got["text"], got["malformed_events"], got["ttft_s"]) == ("a", 0, at(10))
+
+
+def test_json_lines_are_a_stream() -> None:
+    lines = [part.removeprefix(b"data: ")[:-1] for part in (C("a"), C("b"), FIN("stop"))]
+    got = seen(stream(*zip((10, 30, 40), lines, strict=True)))
+    assert (got["status"], got["text"], got["finish_reason"], got["gap_s"]) == ("ok", "ab", "stop", near(20))
+    assert "not_streamed" not in got["warnings"]
+
+
+def test_data_framed_twice_is_read() -> None:
+    got = seen(stream((10, b"data: " + C("a")), (30, b"data: " + C("b") + FIN("stop") + DONE)))
+    assert (got["text"], got["malformed_events"], got["gap_s"]) == ("ab", 0, near(20))
+
+
+def test_usage_inside_the_last_choice_counts() -> None:
+    last = chunk(
+        {"index": 0, "delta": {}, "finish_reason": "stop", "usage": {"prompt_tokens": 4, "completion_tokens": 2}}
+    )
+    got = seen(stream((10, C("a")), (30, C("b")), (40, last + DONE)))
+    assert (got["output_tokens"], got["prompt_tokens"], got["token_source"]) == (2, 4, "usage")

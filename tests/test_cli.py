@@ -213,6 +213,8 @@ def test_a_wrong_key_is_named_with_its_variable(tmp_path: Path, quick: Path) -> 
         (["run", "demo", "--set", "nonsense"], ["--set nonsense"]),
         (["run", "demo", "--base-url", "ftp://x"], ["ftp"]),
         (["run", "demo", "--header", "oops", "--base-url", "http://127.0.0.1:1"], ["--header oops"]),
+        (["probe", "--timeout", "nan", "--base-url", "http://127.0.0.1:1"], ["timeout_s", "got nan"]),
+        (["probe", "--prompt", "a\udcff", "--base-url", "http://127.0.0.1:1"], ["not text"]),
         (["run", "demo", "--base-url", "http://93.184.216.34:8000"], ["public host", "--yes-i-may-load-test"]),
         (["run", "demo", "--bse-url", "x"], ["No such option"]),
         (["report", "nowhere"], ["nowhere: no run.json here"]),
@@ -228,6 +230,11 @@ def test_bad_input_is_one_clear_error_and_exit_code_2(arguments: list[str], word
     assert "Traceback" not in err
     for word in words:
         assert word in err
+
+
+def test_a_header_written_with_a_colon_is_refused_without_its_value(tmp_path: Path) -> None:
+    code, _, err = loadramp("probe", "--header", "Authorization: Bearer sk-12345678", cwd=tmp_path)
+    assert (code, "--header Authorization: expected NAME=VALUE" in err, "sk-12345678" in err) == (2, True, False)
 
 
 def test_a_missing_base_url_says_how_to_give_one(tmp_path: Path) -> None:

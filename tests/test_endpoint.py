@@ -39,6 +39,8 @@ def at(base_url: str, env: dict[str, str] | None = None, **target: Any) -> Endpo
         ("http://h:8000/chat/completions", "", ""),
         ("h:8000", "", "/v1"),
         ("  http://h:8000 ", "", "/v1"),
+        ("http://h:8000//v1", "", "/v1"),
+        ("http://h:8000/proxy//v1//", "/proxy", "/proxy/v1"),
         ("HTTP://H:8000/v1", "", "/v1"),
     ],
 )
@@ -126,11 +128,18 @@ def test_headers_of_the_scenario_win_over_both() -> None:
 
 
 @pytest.mark.parametrize(
-    "headers", [{"Content-length": "3"}, {"X A": "b"}, {"": "b"}, {"X": "a\r\nY: b"}, {"X": "世"}, {"X\n": "b"}]
+    "headers",
+    [{"Content-length": "3"}, {"X A": "b"}, {"": "b"}, {"X": "a\r\nY: b"}, {"X": "世"}, {"X": "é"}, {"X\n": "b"}],
 )
 def test_headers_that_cannot_be_sent_are_refused(headers: dict[str, str]) -> None:
     with pytest.raises(ScenarioError, match=r"\[target\] headers"):
         at("http://h", headers=headers)
+
+
+def test_a_key_of_two_lines_is_named_by_its_variable_and_not_shown() -> None:
+    with pytest.raises(ScenarioError, match="the key in OPENAI_API_KEY") as caught:
+        endpoint_of(Target(base_url="http://h"), {"OPENAI_API_KEY": "sk-one\nsk-two"})
+    assert "sk-" not in str(caught.value)
 
 
 def test_no_secret_survives_in_any_text() -> None:

@@ -81,8 +81,11 @@ def test_set_takes_bare_words_lists_and_new_tables() -> None:
         ("[slo]\nttft_s = -1", ["[slo] ttft_s", "> 0"]),
         ("[slo]\nquantile = 99", ["[slo] quantile", "< 1"]),
         ("[slo]\nttft_ms = 5", ["[slo] ttft_ms: unknown key", "ttft_s"]),
-        ("[target]\napi = 'grpc'", ["[target] api", "grpc"]),
-        ("[targt]\nmodel = 'x'", ["dir/my.toml: targt: no such key or table", "target"]),
+        ("[target]\napi = 'grpc'", ["[target] api", "grpc", "allowed: chat, completions, responses"]),
+        ("[arrivals]\ncv = 2", ["[arrivals] cv: unknown key", "allowed: none"]),
+        ("[ramp]\nstart_rps = 8\nmax_rps = 4", ["[ramp] start_rps: 8 is above max_rps = 4"]),
+        ("[ramp]\nstart_rps = 2000", ["[ramp] start_rps: 2000 is above max_rps = 1024"]),
+        ("[targt]\nmodel = 'x'", ["dir/my.toml: targt: no such key or table", "did you mean 'target'"]),
         ("target = 3", ["target: expected a table [target]"]),
         ("[ramp]\nkind = 'ladder'", ["[ramp] rates: missing"]),
         ("[ramp]\nkind = 'ladder'\nrates = []", ["[ramp] rates", "length >= 1"]),
@@ -123,3 +126,14 @@ def test_a_function_outside_the_repository_is_reached_by_name() -> None:
 def test_every_scenario_that_ships_can_be_read(path: Path) -> None:
     scenario = load(path.read_text(), str(path), knees=KNEES)
     assert scenario.name
+
+
+def test_a_byte_order_mark_before_the_text_is_passed_over_and_kept() -> None:
+    assert read("\ufeffseed = 3").seed == 3
+    assert read("\ufeffseed = 3\r\n").source == "\ufeffseed = 3\r\n"
+
+
+def test_no_number_is_infinite() -> None:
+    for text in ("[ramp]\nmeasure_s = inf", "[ramp]\nkind = 'ladder'\nrates = [1, inf]", "[slo]\nttft_s = 1e999"):
+        with pytest.raises(ScenarioError, match=r"my.toml: \[\w+\] \w+: Expected a finite number"):
+            read(text)

@@ -17,6 +17,7 @@ from loadramp.plan.prompts.words import Calibration, render
 from loadramp.plan.scenario import Scenario, load
 from loadramp.plan.schedule import plan_step
 from loadramp.record.types import Step
+from loadramp.registry import ScenarioError
 
 DRAWN = sorted(set(ARRIVALS) - {"replay"})
 """Arrival processes that need no trace."""
@@ -171,3 +172,8 @@ def test_lengths_follow_their_distribution() -> None:
 def test_a_step_without_a_rate_plans_nothing() -> None:
     assert len(plan_step(scenario(), replace(STEP, rate_rps=None, users=4))) == 0
     assert len(plan_step(scenario(), replace(STEP, rate_rps=0.0))) == 0
+
+
+def test_a_step_of_more_requests_than_a_process_can_hold_is_refused() -> None:
+    with pytest.raises(ScenarioError, match="more than 100,000,000 requests"):
+        plan_step(scenario(), Step(1, rate_rps=1e6, warmup_s=0.0, measure_s=101.0))

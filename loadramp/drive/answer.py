@@ -69,7 +69,7 @@ class Answer:
         self._kind = self._kind or _kind_of(self._head)
         if self._kind == "json" and self._head[-64:].rstrip().endswith(b"}"):
             self._reply(t_s)
-        elif self._kind == "sse":
+        if self._kind == "sse":
             held = bytes(self._head)
             self._head.clear()
             self.body(held, t_s)
@@ -85,7 +85,12 @@ class Answer:
 
     def _reply(self, t_s: float) -> None:
         """The body so far, if it is a whole document: some servers leave the connection open behind it."""
-        event = read_event(bytes(self._head).strip().removeprefix(_BOM))
+        whole = bytes(self._head).strip().removeprefix(_BOM)
+        first = read_event(whole.split(b"\n", 1)[0])
+        if first is not None and any(choice.delta is not None for choice in first.choices or ()):
+            self._kind, self._sse.by_line = "sse", True  # JSON lines: a stream without its framing
+            return
+        event = read_event(whole)
         if event is not None and not self.ended:
             self.whole = True
             self.event(event, b"", t_s)
@@ -98,7 +103,9 @@ class Answer:
             return
         if not payload.startswith(b"{"):
             payload = payload.strip()
-            if payload == b"[DONE]":
+            if payload.startswith(b"data:"):  # framed twice, by a server and what stands before it
+                payload = payload[5:].strip()
+            if payload in {b"[DONE]", b'"[DONE]"'}:
                 self.done_s = self.last_s = t_s
                 return
             if not payload:

@@ -145,11 +145,11 @@ def _parts(written: str) -> tuple[str, str, int, str, str, str]:
 
 
 def _base(path: str) -> str:
-    """CF: ``/``, ``/v1``, ``/v1/``, ``/proxy/v1/`` and ``/v1/chat/completions`` all lead to ``.../v1``.
+    """CF: ``/``, ``/v1``, ``/v1/``, ``//v1``, ``/proxy/v1/`` and ``/v1/chat/completions`` all lead to ``.../v1``.
 
     A path that already has a version, or that named an API by its whole address, is kept as it is.
     """
-    base = path.rstrip("/")
+    base = re.sub("/{2,}", "/", path).rstrip("/")
     for suffix in _SUFFIXES:
         if base.endswith(suffix):
             explicit = suffix in _PATHS.values()
@@ -184,8 +184,10 @@ def _headers(target: Target, env: Mapping[str, str], user: str) -> tuple[dict[st
             raise ScenarioError(f"[target] headers: {name} is written by the client, which alone knows the body")
         if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name):
             raise ScenarioError(f"[target] headers: {name!r} is not a header name")
-        if not re.fullmatch(r"[\t\x20-\x7e\x80-\xff]*", value):
-            raise ScenarioError(f"[target] headers {name}: a header value has no line ends, control or wide characters")
+        if not re.fullmatch(r"[\t\x20-\x7e]*", value):
+            known = any(own.lower() == name.lower() for own in target.headers)
+            where = f"[target] headers {name}" if known or user else f"the key in {target.api_key_env}"
+            raise ScenarioError(f"{where}: a header has no line ends, control characters or letters beyond ASCII")
     return headers, secrets
 
 

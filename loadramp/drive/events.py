@@ -63,6 +63,7 @@ class Choice(msgspec.Struct, gc=False):
     text: Any = None
     finish_reason: Any = None
     error: Any = None
+    usage: Any = None
 
 
 class Event(msgspec.Struct, gc=False):
@@ -128,7 +129,8 @@ def _loose_choice(raw: Mapping[str, Any]) -> Choice:
         msgspec.convert(part, Delta) if isinstance(part, dict) else None
         for part in (raw.get("delta"), raw.get("message"))
     )
-    return Choice(raw.get("index"), delta, message, raw.get("text"), raw.get("finish_reason"), raw.get("error"))
+    more = {name: raw.get(name) for name in ("index", "text", "finish_reason", "error", "usage")}
+    return Choice(delta=delta, message=message, **more)
 
 
 def event_of_sdk(chunk: Any) -> Event:
@@ -267,6 +269,9 @@ def usage_of(event: Event) -> Usage | None:
     """Token counts that ``event`` carries, wherever its API puts them."""
     if event.usage is not None:
         return event.usage
+    for choice in event.choices or ():
+        if isinstance(choice.usage, dict):  # Moonshot
+            return msgspec.convert(choice.usage, Usage)
     reply = final_response(event)
     return None if reply is None else reply.usage
 

@@ -49,6 +49,9 @@ class Exchange:
         self._record = record
         self._asked = asked
         self._parser: Any = httptools.HttpResponseParser(self)
+        self._parser.set_dangerous_leniencies(  # no danger where every reply is from the one server that was asked
+            lenient_chunked_length=True, lenient_optional_cr_before_lf=True, lenient_spaces_after_chunk_size=True
+        )
         self._held: list[bytes] = []
         self._held_s: list[float] = []
         self._eager = True

@@ -38,7 +38,8 @@ def request_body(
         fields: the optional fields this server takes; ``max_completion_tokens`` among them replaces ``max_tokens``.
 
     Raises:
-        ScenarioError: ``n`` above 1 (one latency belongs to one answer), or ``stream`` given as a body field.
+        ScenarioError: ``n`` above 1 (one latency belongs to one answer), ``stream`` given as a body field, or text
+            that UTF-8 cannot carry.
     """
     own = {**target.body, **(extra or {})}
     _refuse(own)
@@ -55,7 +56,10 @@ def request_body(
         if "continuous_usage_stats" in fields:
             options["continuous_usage_stats"] = True
         body["stream_options"] = options
-    return _encoder.encode(body | own)
+    try:
+        return _encoder.encode(body | own)
+    except UnicodeEncodeError as error:
+        raise ScenarioError(f"a prompt or [target] body is not text: {error}") from None
 
 
 def _refuse(own: Mapping[str, Any]) -> None:

@@ -132,7 +132,8 @@ def named(option: str, settings: Sequence[str]) -> dict[str, str]:
     for setting in settings:
         name, equals, value = setting.partition("=")
         if not equals or not name.strip():
-            raise ScenarioError(f"{option} {name}: expected NAME=VALUE")
+            shown = name.partition(":")[0]  # a header written with a colon: what follows may be a secret
+            raise ScenarioError(f"{option} {shown}: expected NAME=VALUE, an equals sign between them")
         found[name.strip()] = value
     return found
 

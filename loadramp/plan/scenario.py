@@ -17,7 +17,7 @@ from loadramp.plan.nightly import Gates, Nightly
 from loadramp.plan.prompts import PROMPTS
 from loadramp.plan.prompts.source import Manner, bind_source, images_of
 from loadramp.plan.ramps import RAMPS
-from loadramp.registry import Choice, ScenarioError, bind, bind_options, convert, options_of
+from loadramp.registry import Choice, ScenarioError, bind, bind_options, convert, hint, options_of
 
 Positive = Annotated[float, Meta(gt=0)]
 NotNegative = Annotated[float, Meta(ge=0)]
@@ -183,7 +183,7 @@ def load(
         ScenarioError: anything is misspelt, of the wrong type or out of range.
     """
     try:
-        raw = tomllib.loads(text)
+        raw = tomllib.loads(text.removeprefix("\ufeff"))  # the mark that some editors put first
     except tomllib.TOMLDecodeError as error:
         raise ScenarioError(f"{name}: not TOML: {error}") from None
     for override in overrides:
@@ -191,7 +191,8 @@ def load(
     allowed = {"name", "seed", "campaign", *_TABLES, *_CHOICES}
     for key, value in raw.items():
         if key not in allowed:
-            raise ScenarioError(f"{name}: {key}: no such key or table; there are {', '.join(sorted(allowed))}")
+            near, there = hint(key, allowed), ", ".join(sorted(allowed))
+            raise ScenarioError(f"{name}: {key}: no such key or table{near}; there are {there}")
         if key not in {"name", "seed"} and not isinstance(value, dict):
             raise ScenarioError(f"{name}: {key}: expected a table [{key}]; got {value!r}")
     tables: dict[str, Any] = {
@@ -250,4 +251,9 @@ def _ramp(table: Mapping[str, Any], where: str) -> tuple[Choice, Pace]:
     except ScenarioError as error:
         every = f"; and for every kind: {', '.join(sorted(shared))}" if "allowed: " in str(error) else ""
         raise ScenarioError(f"{error}{every}") from None
+    takes = options_of(choice.function)
+    if {"start_rps", "max_rps"} <= takes.keys():
+        start_rps, max_rps = (choice.options.get(key, takes[key][1]) for key in ("start_rps", "max_rps"))
+        if start_rps > max_rps:
+            raise ScenarioError(f"{where} start_rps: {start_rps:g} is above max_rps = {max_rps:g}: no step is left")
     return choice, Pace(**bind_options({k: v for k, v in table.items() if k in shared}, Pace, where))

@@ -21,6 +21,8 @@ from loadramp.record.types import Arrival, Prompt, Step
 from loadramp.registry import ScenarioError, options_of
 
 BLOCK = 256
+MOST_ARRIVALS = 100_000_000
+"""Of one step: more due times than a process should hold (800 MB), and a slip of the keyboard."""
 SAMPLE = 1024
 """Sessions looked at to know how many turns one has on average."""
 MOST_SORTS = 8
@@ -104,12 +106,19 @@ def plan_step(scenario: Scenario, step: Step, first_seq: int = 0, salt: int = 0,
         first_seq: ``seq`` of the step's first arrival.
         salt: changes the texts of the prompts and nothing else, so that no run repeats the text of another.
         hold_s: seconds past the step's end.
+
+    Raises:
+        ScenarioError: it would have more than MOST_ARRIVALS arrivals.
     """
     prompts = prompts_of(scenario, step, first_seq, salt)
     if not step.rate_rps:
         return Plan(step, first_seq, np.empty(0), np.empty(0, dtype=np.int64), prompts)
     rng = _rng(scenario.seed, _ARRIVALS, step.index)
     rate_rps, seconds = step.rate_rps / turns_of(scenario), step.end_s - step.begin_s + hold_s
+    if rate_rps * seconds > MOST_ARRIVALS:
+        raise ScenarioError(
+            f"[ramp] a step of {seconds:g} s at {rate_rps:g} req/s has more than {MOST_ARRIVALS:,} requests"
+        )
     if reads_a_file(scenario.arrivals.function):
         due_s = step.begin_s + scenario.arrivals(instants_of(scenario), rate_rps, seconds, rng)
     else:
