@@ -76,6 +76,22 @@ def test_a_candidate_that_fails_is_stopped_at_once(tmp_path: Path) -> None:
     assert document(found)["rollback"].startswith("stopped at once")
 
 
+def test_failures_of_the_warm_up_stop_it_before_a_block_is_measured(tmp_path: Path) -> None:
+    text = SHORT.replace("settle_s = 3", "settle_s = 60")
+    found = compared(scenario_of(text), tmp_path, faults=(None, Faults(error_ratio=0.5)))
+    assert found.decision.verdict == "fail"
+    assert found.decision.reasons[0].startswith("stopped at once")
+    assert found.pairs == []
+    assert found.candidate.steps[-1].end_s < 20.0
+
+
+def test_a_slow_warm_up_is_no_reason_to_stop(tmp_path: Path) -> None:
+    cold = Faults(speeds=((0.0, 0.1), (3.0, 1.0)))
+    text = SHORT.replace("settle_s = 3", "settle_s = 20").replace("ttft_s = 0.5", "ttft_s = 0.2\nquantile = 0.9")
+    found = compared(scenario_of(text), tmp_path, faults=(None, cold))
+    assert found.decision.verdict == "pass", found.decision
+
+
 def test_all_of_the_candidate_s_requests_failing_is_a_fail_not_a_crash(tmp_path: Path) -> None:
     """CR-01."""
     found = compared(scenario_of(SHORT), tmp_path, faults=(None, Faults(error_ratio=1.0)))
@@ -153,6 +169,8 @@ def test_several_rates_are_each_judged_and_shown_together(tmp_path: Path) -> Non
     ]
     own = [one for one in found.effects if one.metric == "itl_p50"]
     assert [(one.rate_rps, one.primary) for one in own] == [(None, False), (6.0, True), (10.0, True)]
+    assert list(found.failures_at) == [6.0, 10.0]
+    assert sum(candidate.requests for _, candidate in found.failures_at.values()) == found.failures[1].requests
     overall, *rest = (one.mean or 0.0 for one in own)
     assert overall == pytest.approx(sum(rest) / 2)
 

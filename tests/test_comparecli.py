@@ -78,9 +78,11 @@ def test_a_canary_leaves_a_verdict_that_can_be_made_again(
     pair: tuple[str, str], quick: Path, tmp_path: Path, loadramp: Runner
 ) -> None:
     code, out, err = loadramp(
-        "canary", str(quick), "--baseline", pair[0], "--candidate", pair[1], "--out", str(tmp_path), "--json"
-    )
+        "canary", str(quick), "--baseline", pair[0], "--candidate", pair[1], "--out", str(tmp_path), "--json",
+        "--label", "gpu=H100", "--candidate-label", "gpu=L4",
+    )  # fmt: skip
     document = json.loads(out)
+    assert {"key": "gpu", "kind": "condition", "baseline": "H100", "candidate": "L4"} in document["environment"]
     assert code in {0, 3, 99}, err
     assert {0: "pass", 3: "inconclusive", 99: "fail"}[code] == document["verdict"]
     assert document["schema"] == "loadramp.verdict/1"
@@ -159,6 +161,7 @@ TWO = ["--baseline", "http://127.0.0.1:1", "--candidate", "http://127.0.0.1:2"]
         ([*TWO, "--switch-command", "x"], "--switch-command"),
         ([*TWO, "--switch-command", "'", "--set", "canary.design=abba"], "No closing quotation"),
         (["--baseline", "http://127.0.0.1:1"], "--candidate"),
+        ([*TWO, "--label", "gpu"], "--label gpu: expected NAME=VALUE"),
         (["--baseline", "http://93.184.216.34", "--candidate", "http://127.0.0.1:1"], "public host"),
     ],
 )  # fmt: skip
@@ -183,14 +186,18 @@ def test_stored_runs_are_compared(pair: tuple[str, str], quick: Path, tmp_path: 
     runs = []
     for i in range(2):
         _, out, err = loadramp(
-            "run", str(quick), "--base-url", pair[i % 2], "--out", str(tmp_path / "r"), "--json", "--quiet"
-        )
+            "run", str(quick), "--base-url", pair[i % 2], "--out", str(tmp_path / "r"), "--json", "--quiet",
+            "--label", f"flags=--max-num-seqs {i}",
+        )  # fmt: skip
         runs.append(json.loads(out)["run_dir"])
     code, out, err = loadramp("compare", runs[0], runs[1], "--out", str(tmp_path / "c"), "--json")
     document = json.loads(out)
     assert code in {3, 99}, err  # one run of each cannot pass
     assert document["indicative"]
     assert (Path(document["comparison_dir"]) / "report.html").exists()
+    assert {"key": "flags", "kind": "subject", "baseline": "--max-num-seqs 0", "candidate": "--max-num-seqs 1"} in (
+        document["environment"]
+    )
     code, out, err = loadramp("compare", *runs, runs[0], "--out", str(tmp_path / "c"), "--json")
     assert code in {0, 3}, err
     assert len(json.loads(out)["configurations"]) == 3

@@ -226,20 +226,24 @@ SCENARIO = (
 
 def test_changed_keys_are_listed_conditions_first() -> None:
     """CR-08."""
-    base = {"target": {"model": "m", "version": "0.9", "gpu": "A"}, "host": {"cpu": "x", "cores": 2, "load_1m": 0.3}}
-    other = {"target": {"model": "m", "version": "0.10", "gpu": "B"}, "host": {"cpu": "x", "cores": 2, "load_1m": 9.0},
-             "overrides": ["prompts.input_tokens=10"]}  # fmt: skip
+    base = {"target": {"model": "m", "version": "0.9"}, "labels": {"gpu": "A"}, "host": {"cores": 2, "load_1m": 0.3},
+            "files": [{"table": "prompts", "file": "a.jsonl", "sha256": 64 * "a"}]}  # fmt: skip
+    other = {"target": {"model": "m", "version": "0.10"}, "labels": {"gpu": "B", "flags": "--enforce-eager"},
+             "host": {"cores": 2, "load_1m": 9.0}, "overrides": ["prompts.input_tokens=10"],
+             "files": [{"table": "prompts", "file": "a.jsonl", "sha256": 64 * "b"}]}  # fmt: skip
     found = differences(fingerprint(base, SCENARIO), fingerprint(other, SCENARIO.replace("seed = 3", "seed = 4")))
     assert found == [
         Difference("gpu", "condition", "A", "B"),
+        Difference("prompts file", "condition", 12 * "a", 12 * "b"),
         Difference("prompts.input_tokens", "condition", "9", "10"),
         Difference("version", "subject", "0.9", "0.10"),
+        Difference("flags", "subject", "unknown", "--enforce-eager"),
         Difference("seed", "noted", "3", "4"),
     ]
 
 
 def test_what_a_side_does_not_tell_is_not_certain() -> None:
-    base, other = fingerprint({"target": {"gpu": "A"}}, SCENARIO), fingerprint({}, "[prompts]\nkind = 'fixed'\n")
+    base, other = fingerprint({"labels": {"gpu": "A"}}, SCENARIO), fingerprint({}, "[prompts]\nkind = 'fixed'\n")
     told = {one.key: (one.base, one.candidate, one.certain) for one in differences(base, other)}
     assert told["gpu"] == ("A", "unknown", False)
     assert told["prompts.input_tokens"] == ("9", "default", True)

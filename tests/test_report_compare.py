@@ -15,6 +15,7 @@ from rich.console import Console
 
 from loadramp.judge.compare import Comparison, shift
 from loadramp.judge.decide import Decision
+from loadramp.judge.environment import Difference
 from loadramp.judge.sameness import Sameness
 from loadramp.judge.stored import Side
 from loadramp.judge.tiers import tiers
@@ -103,6 +104,13 @@ def test_the_page_holds_every_section_and_no_more_than_it_may(found: Comparison)
     assert not re.search(r"\bNaN\b|Infinity", re.sub(r"<script>.*?</script>", "", page, flags=re.DOTALL))
 
 
+def test_failures_are_shown_for_each_rate_where_there_are_several(found: Comparison) -> None:
+    page = comparison_html(found)
+    assert "Difference, 95 % interval" in page
+    one = replace(found, failures_at={8.0: found.failures})
+    assert "Difference, 95 % interval" not in comparison_html(one)
+
+
 def test_what_is_not_there_is_left_out_or_said(found: Comparison) -> None:
     bare = replace(
         found, pairs=[], effects=[], sameness=None, environment=[], decision=Decision("inconclusive", ("nothing",))
@@ -136,6 +144,12 @@ def test_the_document_is_strict_json_with_an_interval_for_every_ratio(found: Com
     tokens = next(one for one in document["checks"] if one["id"] == "output_tokens_per_s@8")
     assert (tokens["op"], tokens["limit"]) == (">", pytest.approx(1 / 1.1))
     assert document["answers"]["diverged_at_token"] == [3, 12]
+    errors = document["errors"]
+    assert [one["rate_rps"] for one in errors["rates"]] == [8.0, 16.0]
+    assert sum(one["baseline"]["requests"] for one in errors["rates"]) == errors["baseline"]["requests"] > 100
+    for one in (errors, *errors["rates"]):
+        low, high = one["difference_ci"]
+        assert low <= one["difference_ratio"] == 0.0 <= high
     lines = comparison_csv(found).splitlines()
     assert len(lines) == len(document["checks"]) + 1
 
@@ -228,6 +242,28 @@ def test_a_table_of_configurations(configurations: list[Side]) -> None:
     assert len([line for line in markdown.splitlines() if line.startswith("| ")]) == 4
     assert "default" in printed(tiers_table(found))
     assert len(tiers_csv(found).splitlines()) > 10
+
+
+def test_requests_at_once_have_an_interval_too(configurations: list[Side]) -> None:
+    found = tiers(configurations, 0.05)
+    tuned = found.figures[1]["at_once"]
+    assert tuned.ratio is not None and tuned.low is not None and tuned.high is not None
+    assert tuned.low < tuned.ratio < tuned.high < 1.0
+
+
+def test_a_configuration_measured_under_other_conditions_is_marked_everywhere(configurations: list[Side]) -> None:
+    found = tiers(configurations, 0.05)
+    found.environment = [
+        [],
+        [Difference("flags", "subject", "unknown", "--enforce-eager")],
+        [Difference("gpu", "condition", "H100", "L4"), Difference("driver", "condition", "unknown", "570")],
+    ]
+    words = "small was measured under other conditions than the first: gpu (H100 → L4)."
+    assert found.broken == [("small", [found.environment[2][0]])]
+    for shown in (tiers_html(found), tiers_markdown(found), " ".join(printed(tiers_table(found)).split())):
+        assert words in shown
+    told = [one["other_conditions"] for one in tiers_document(found)["configurations"]]
+    assert told == [[], [], ["gpu"]]
 
 
 def test_configurations_without_a_common_rate_say_so(configurations: list[Side]) -> None:

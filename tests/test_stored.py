@@ -159,12 +159,14 @@ def test_a_different_environment_is_refused_with_the_keys_listed_or_marked(store
     other.mkdir()
     for file in Path(stored[1]).iterdir():
         (other / file.name).write_bytes(file.read_bytes())
-    (other / "run.json").write_text(json.dumps(info | {"gpu": "B", "overrides": ["prompts.input_tokens=60"]}))
+    (other / "run.json").write_text(
+        json.dumps(info | {"labels": {"gpu": "B"}, "overrides": ["prompts.input_tokens=60"]})
+    )
     base = tmp_path / "base"
     base.mkdir()
     for file in Path(stored[0]).iterdir():
         (base / file.name).write_bytes(file.read_bytes())
-    (base / "run.json").write_text(json.dumps(info | {"gpu": "A"}))
+    (base / "run.json").write_text(json.dumps(info | {"labels": {"gpu": "A"}}))
     refused = compare([str(base), str(other)], tmp_path / "out")
     assert isinstance(refused, Compared)
     assert refused.exit_code == 3

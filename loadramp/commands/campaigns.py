@@ -9,7 +9,14 @@ from typing import Any
 
 import click
 
-from loadramp.commands.options import command, output_options, scenario_argument, scenario_options, target_options
+from loadramp.commands.options import (
+    command,
+    label_option,
+    output_options,
+    scenario_argument,
+    scenario_options,
+    target_options,
+)
 from loadramp.registry import ScenarioError
 
 
@@ -146,6 +153,7 @@ def _campaign_options() -> list[click.Parameter]:
             ["--answers"], type=a_path, help="Answers to the scorecard; default: answers.toml of the campaign."
         ),
         click.Option(["--chaos"], metavar="CMD", help="Kills or restarts a worker; run without a shell."),
+        label_option(),
         click.Option(["--yes"], is_flag=True, help="Do not ask before the load."),
     ]
 

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from loadramp.commands.options import command, output_options, scenario_argument, scenario_options
+from loadramp.commands.options import command, label_option, output_options, scenario_argument, scenario_options
 from loadramp.registry import ScenarioError
 
 LOOPBACK = {"127.0.0.1", "localhost", "::1"}
@@ -47,6 +47,7 @@ def canary(
     candidate_model: str | None,
     candidate_header: Sequence[str],
     candidate_api_key_env: str | None,
+    candidate_label: Sequence[str],
     switch_command: str,
     swap_command: str,
     aa: bool,
@@ -78,6 +79,7 @@ def canary(
         model=candidate_model or base.model,
         header=(*base.header, *candidate_header),
         api_key_env=candidate_api_key_env or base.api_key_env,
+        label=(*base.label, *candidate_label),
         yes_i_may_load_test=leave[1],
     )
     read = launch.read_scenario(scenario, base.overrides)
@@ -206,6 +208,8 @@ def _canary_options() -> list[click.Parameter]:
         click.Option(["--candidate-api-key-env"], metavar="NAME", help="Where the candidate takes another key."),
         click.Option(["--header"], multiple=True, metavar="K=V", help="Extra request header; may be repeated."),
         click.Option(["--candidate-header"], multiple=True, metavar="K=V", help="For the candidate alone."),
+        label_option(),
+        click.Option(["--candidate-label"], multiple=True, metavar="K=V", help="For the candidate alone."),
         click.Option(["--ca-file"], help="Certificate authorities to trust."),
         click.Option(["--insecure"], is_flag=True, help="Do not verify the servers' certificates."),
         click.Option(

@@ -39,6 +39,10 @@ def scenario_options() -> list[click.Parameter]:
     ]
 
 
+def label_option() -> click.Parameter:
+    return click.Option(["--label"], multiple=True, metavar="K=V", help="What the endpoint does not tell: gpu=H100.")
+
+
 def output_options() -> list[click.Parameter]:
     return [
         click.Option(["--json", "as_json"], is_flag=True, help="One JSON document on stdout; words go to stderr."),
@@ -56,6 +60,7 @@ def run_options() -> list[click.Parameter]:
             show_default=True,
             help="Whole ramps, one after the other.",
         ),
+        label_option(),
         click.Option(["--save-text"], is_flag=True, help="Keep the answers' text in the records."),
         click.Option(["--yes"], is_flag=True, help="Do not ask before a large run."),
     ]

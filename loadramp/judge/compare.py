@@ -64,6 +64,8 @@ class Comparison:
     effects: list[Effect] = field(default_factory=list)
     pairs: list[Pair] = field(default_factory=list)
     failures: tuple[Share, Share] = field(default_factory=lambda: (Share(), Share()))
+    failures_at: Mapping[float, tuple[Share, Share]] = field(default_factory=dict)
+    """By rate, req/s."""
     environment: list[Difference] = field(default_factory=list)
     sameness: Sameness | None = None
     looks: Looks = field(default_factory=Looks)
@@ -154,6 +156,12 @@ def failures(pairs: Sequence[Pair]) -> tuple[Share, Share]:
         if one.usable:
             base, candidate = base + one.baseline.failures, candidate + one.candidate.failures
     return base, candidate
+
+
+def failures_at(pairs: Sequence[Pair]) -> dict[float, tuple[Share, Share]]:
+    """The same by rate, in the order of the rates."""
+    rates = sorted({one.round.rate_rps for one in pairs if one.usable})
+    return {rate: failures([one for one in pairs if one.round.rate_rps == rate]) for rate in rates}
 
 
 def shift(pairs: Sequence[Pair], family: str) -> list[tuple[float, float, float, float]]:

@@ -18,7 +18,11 @@ UNKNOWN = "unknown"
 _LOAD: dict[str, Kind] = {
     "prompts": "condition", "arrivals": "condition", "seed": "noted", "ramp": "noted", "slo": "noted",
 }  # fmt: skip
+HARDWARE = frozenset({"gpu", "gpus", "gpu_count", "driver", "host"})
+"""Labels that are of the machine, not of the version."""
 SETTINGS = ("max_num_seqs", "block_size", "kv_blocks")
+DIGITS = 12
+"""Of a file's SHA-256 that are shown."""
 _TARGET_KEYS = ("api", "via", "stream", "force_length", "body")
 
 
@@ -56,8 +60,10 @@ def fingerprint(
     settings = {name: value for sample in samples for name, value in sample.values.items() if name in SETTINGS}
     for key in SETTINGS:
         _put(told, key, "subject", f"{settings[key]:g}" if key in settings else None)
-    for key in ("gpu", "gpus", "driver"):
-        _put(told, key, "condition", target.get(key, info.get(key)))
+    for key, value in _table(info, "labels").items():
+        _put(told, key, "condition" if key in HARDWARE else "subject", value)
+    for file in info.get("files") or ():
+        _put(told, f"{file.get('table')} file", "condition", str(file.get("sha256", ""))[:DIGITS])
     for key in ("machine", "cpu", "cores"):
         _put(told, f"client.{key}", "condition", host.get(key))
     _put(told, "client.loadramp", "noted", info.get("loadramp"))

@@ -174,6 +174,23 @@ def number_of(side: Side, name: str) -> Reading | None:
     return _reading(logs, own, side.runs[0])
 
 
+def at_once_of(side: Side) -> Reading | None:
+    """Requests in flight, the mean of the highest step that each run carried.
+
+    It is the rate times the mean end-to-end time (Little), and the rate is given: its relative error is that of the
+    time.
+    """
+    logs, own = [], []
+    for run in side.runs:
+        quiet = [row for row in run.rows if row_rate(row) is not None and not row["saturated"] and not row["deficit"]]
+        row = max(quiet, key=lambda row: float(row["rate_rps"]), default=None)
+        if row is None or not row["in_flight_mean"]:
+            return None
+        logs.append(log(row["in_flight_mean"]))
+        own.append(_own_se(row, "e2e_mean"))
+    return _reading(logs, own, side.runs[0])
+
+
 def _reading(logs: Sequence[float], own: Sequence[float | None], run: Run) -> Reading:
     alone = own[0] if len(own) == 1 else None
     return Reading(float(np.mean(logs)), alone, _ramps(run) - 1.0 if _ramps(run) > 1 else OWN_DF, logs)

@@ -9,8 +9,16 @@ from typing import Any
 
 from loadramp.judge.boundary import t_of
 from loadramp.judge.environment import Difference
-from loadramp.judge.stored import Reading, Side, kept_up, matched_rates, number_of, row_rate, spread_between, step_of
-from loadramp.record.table import Run
+from loadramp.judge.stored import (
+    Reading,
+    Side,
+    at_once_of,
+    kept_up,
+    matched_rates,
+    number_of,
+    spread_between,
+    step_of,
+)
 
 NUMBERS = ("ceiling", "p99_itl_knee", "slo_capacity")
 METRICS = ("ttft_p50", "ttft_p99", "itl_p50", "itl_p99")
@@ -47,6 +55,13 @@ class Tiers:
     """Of each configuration against the first."""
     path: str = ""
 
+    @property
+    def broken(self) -> list[tuple[str, list[Difference]]]:
+        """Configurations measured under other conditions than the first: (name, what differs)."""
+        told = zip(self.sides, self.environment, strict=False)
+        each = [(side.name, [one for one in found if one.kind == "condition" and one.certain]) for side, found in told]
+        return [(name, found) for name, found in each if found]
+
 
 def tiers(sides: Sequence[Side], run_sd: float) -> Tiers:
     """The table of ``sides``; ``run_sd`` is assumed between runs where no side repeats any."""
@@ -69,7 +84,7 @@ def _tier(side: Side, first: Side, rate: float | None, run_sd: float) -> dict[st
     for metric in METRICS if rate is not None else ():
         assert rate is not None
         out[metric] = _figure(step_of(side, metric, rate), step_of(first, metric, rate), run_sd)
-    out["at_once"] = _plain(_at_once(side.runs[0]), _at_once(first.runs[0]))
+    out["at_once"] = _figure(at_once_of(side), at_once_of(first), run_sd)
     return out
 
 
@@ -85,12 +100,3 @@ def _figure(own: Reading | None, first: Reading | None, run_sd: float, reason: s
         return Figure(value, ratio)
     half = t_of(Z, found.df) * found.se
     return Figure(value, ratio, exp(found.mean - half), exp(found.mean + half))
-
-
-def _plain(value: float | None, first: float | None) -> Figure:
-    return Figure(value, value / first if value is not None and first and value != first else None)
-
-
-def _at_once(run: Run) -> float | None:
-    quiet = [row for row in run.rows if row_rate(row) is not None and not row["saturated"] and not row["deficit"]]
-    return max(quiet, key=lambda row: float(row["rate_rps"]))["in_flight_mean"] if quiet else None

@@ -61,6 +61,8 @@ class Target:
     ca_file: str = ""
     insecure: bool = False
     proxy: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """What the endpoint does not tell of itself, as ``gpu`` or ``flags``: kept in run.json, compared by ``compare``."""
 
 
 @dataclass(slots=True, frozen=True)

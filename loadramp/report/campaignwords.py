@@ -14,6 +14,7 @@ from loadramp.report.numbers import percent, plural, sig, span, strict
 from loadramp.report.redact import redact
 from loadramp.report.words import Phrase
 
+SCHEMA = "loadramp.campaign/1"
 Verdict = Literal["go", "no-go", "open"]
 TITLES = {
     "baseline": "Baseline: one user at a time",
@@ -133,9 +134,12 @@ def _figures(told: Told) -> list[Phrase]:
             f"{plural(sum(row['requests'] for row in rows), 'request')} failed."
         )
     for phase, what in (("overload", "the overload"), ("chaos", "a worker went away")):
-        if said := _said(told, phase, "recovery"):
-            when, colon, _ = said.partition(":")
-            out.append(f"After {what} it was {'well again ' if colon else ''}{when}.")
+        found = next((one for one in told.criteria.get(phase, ()) if one.code == "recovery"), None)
+        if found is not None:
+            when, colon, _ = found.said.partition(":")
+            opened = found.status == "inconclusive"
+            how = f"whether it recovers is open: {when}" if opened else f"it was {'well again ' if colon else ''}{when}"
+            out.append(f"After {what} {how}.")
     return [Phrase(text, minor=True) for text in out]
 
 
@@ -225,6 +229,7 @@ def _card_lines(told: Told, mark: str) -> list[str]:
 def campaign_document(told: Told) -> dict[str, Any]:
     """verdict.json and ``campaign --json``: plain data."""
     document = {
+        "schema": SCHEMA,
         "campaign_dir": told.path, "verdict": told.verdict, "state": told.state.get("state"),
         "sentence": " ".join(phrase.text for phrase in headline(told)),
         "target_rps": target_rps(told),
@@ -232,6 +237,7 @@ def campaign_document(told: Told) -> dict[str, Any]:
             {"phase": phase, "verdict": told.phase_verdict(phase),
              "run": told.state.get("phases", {}).get(phase, {}).get("run"),
              "state": told.state.get("phases", {}).get(phase, {}).get("state", "not run"),
+             "availability": _there(told.seen.get(phase)),
              "criteria": [{"code": one.code, "asked": one.asked, "status": one.status, "said": one.said}
                           for one in told.criteria.get(phase, ())]}
             for phase in told.wanted
@@ -240,6 +246,15 @@ def campaign_document(told: Told) -> dict[str, Any]:
     }  # fmt: skip
     checked: dict[str, Any] = strict(document)
     return checked
+
+
+def _there(seen: Seen | None) -> dict[str, Any] | None:
+    """What the health checks of a phase say; None where none was made."""
+    there = availability(seen.health, 0.0, float("inf")) if seen is not None else None
+    if there is None or not there.checks:
+        return None
+    return {"checks": there.checks, "good": there.good, "ratio": there.ratio, "down_s": there.down_s,
+            "outages": len(there.outages)}  # fmt: skip
 
 
 def _item(line: Line) -> dict[str, Any]:

@@ -178,7 +178,7 @@ def shifts_section(found: Comparison) -> str | None:
 
 
 def errors_section(found: Comparison) -> str:
-    """Failures of both arms, exact limits, and the difference."""
+    """Failures of both arms, exact limits, and the difference; with several rates also of each."""
     base, candidate = found.failures
     apart = difference(base, candidate)
     heads = ["", "Failed", "Requests", "Share", "At most (95 %)", "Allowed"]
@@ -193,7 +193,23 @@ def errors_section(found: Comparison) -> str:
             f" The candidate's share is {percent(apart[0])} above the baseline's "
             f"({percent(apart[1])} to {percent(apart[2])}); Fisher's exact test: p = {sig(fisher(base, candidate), 2)}."
         )
-    return c.section("errors", "Failed requests", c.render("grid.html.j2", heads=heads, lines=lines), words=words)
+    body = [c.render("grid.html.j2", heads=heads, lines=lines)]
+    if len(found.failures_at) > 1:
+        body.append(_errors_by_rate(found))
+    return c.section("errors", "Failed requests", *body, words=words)
+
+
+def _errors_by_rate(found: Comparison) -> Any:
+    heads = ["At", "Baseline", "Candidate", "Candidate at most (95 %)", "Difference, 95 % interval"]
+    lines = []
+    for rate, (base, candidate) in found.failures_at.items():
+        apart = difference(base, candidate)
+        between = f"{percent(apart[0])} ({percent(apart[1])} to {percent(apart[2])})" if apart else NOTHING
+        told = (f"{sig(rate)} req/s", f"{base.failed:,} of {base.requests:,}",
+                f"{candidate.failed:,} of {candidate.requests:,}", percent(candidate.upper()) or NOTHING,
+                between)  # fmt: skip
+        lines.append([_cell(text) for text in told])
+    return c.render("grid.html.j2", heads=heads, lines=lines)
 
 
 def answers_section(found: Comparison) -> str | None:

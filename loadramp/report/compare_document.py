@@ -23,8 +23,6 @@ COLUMNS = (
 
 def comparison_document(found: Comparison) -> dict[str, Any]:
     """The document of ``canary --json``, ``compare --json`` and verdict.json: strict JSON data."""
-    base, candidate = found.failures
-    apart = difference(base, candidate)
     used = [one for one in found.pairs if one.usable]
     document = {
         "schema": SCHEMA,
@@ -45,13 +43,10 @@ def comparison_document(found: Comparison) -> dict[str, Any]:
         "candidate": found.info.get("candidate"),
         "checks": [check(one) for one in found.effects],
         "errors": {
-            "baseline": {"failed": base.failed, "requests": base.requests},
-            "candidate": {"failed": candidate.failed, "requests": candidate.requests, "upper_ratio": candidate.upper()},
+            **errors(*found.failures),
             "limit_ratio": found.asked.error_ratio,
-            "needed_requests": needed(candidate.failed, found.asked.error_ratio),
-            "difference_ratio": apart[0] if apart else None,
-            "difference_ci": list(apart[1:]) if apart else None,
-            "fisher_p": fisher(base, candidate),
+            "needed_requests": needed(found.failures[1].failed, found.asked.error_ratio),
+            "rates": [{"rate_rps": rate, **errors(*shares)} for rate, shares in found.failures_at.items()],
         },
         "answers": _answers(found),
         "rollback": found.info.get("rollback"),
@@ -63,6 +58,18 @@ def comparison_document(found: Comparison) -> dict[str, Any]:
     }
     checked: dict[str, Any] = strict(document)
     return checked
+
+
+def errors(base: Share, candidate: Share) -> dict[str, Any]:
+    """Failures of both arms, and how far apart they are."""
+    apart = difference(base, candidate)
+    return {
+        "baseline": {"failed": base.failed, "requests": base.requests},
+        "candidate": {"failed": candidate.failed, "requests": candidate.requests, "upper_ratio": candidate.upper()},
+        "difference_ratio": apart[0] if apart else None,
+        "difference_ci": list(apart[1:]) if apart else None,
+        "fisher_p": fisher(base, candidate),
+    }
 
 
 def check(one: Effect) -> dict[str, Any]:

@@ -42,6 +42,7 @@ LOOKS = (
     ("--knee", "solid", "x-thin"),
     ("--quiet", "dash", "circle"),
 )
+KINDS = {"subject": "what is compared", "condition": "condition", "noted": "noted"}
 TERMS = ("ceiling", "knee", "slo", "ttft", "itl", "percentile", "interval", "inflight")
 
 
@@ -71,6 +72,10 @@ def headline(found: Tiers) -> list[Phrase]:
     parts = [Phrase(sentence(found))]
     if not found.rates:
         parts.append(Phrase("They have no rate in common, so latencies are not compared.", "warn", minor=True))
+    for name, differs in found.broken:
+        listed = ", ".join(f"{one.key} ({one.base} → {one.candidate})" for one in differs)
+        words = f"{name} was measured under other conditions than the first: {redact(listed)}."
+        parts.append(Phrase(words, "warn", minor=True))
     if found.indicative:
         words = f"One run of each: a spread from run to run of {100 * found.run_sd:g} % is assumed; indicative only."
         parts.append(Phrase(words, "warn", minor=True))
@@ -96,6 +101,7 @@ def tiers_document(found: Tiers) -> dict[str, Any]:
                         for name, one in own.items()
                     },
                     "changed": {one.key: [one.base, one.candidate] for one in changed},
+                    "other_conditions": [one.key for one in changed if one.kind == "condition" and one.certain],
                 }
                 for side, own, changed in zip(found.sides, found.figures, found.environment, strict=True)
             ],
@@ -219,12 +225,13 @@ def _curves_section(found: Tiers) -> list[str]:
 
 
 def _changes_section(found: Tiers) -> str:
-    heads = ["Configuration", "Key", "First", "Here"]
+    heads = ["Configuration", "Key", "Kind", "First", "Here"]
     lines = [
-        [{"text": redact(text), "tone": "", "small": ""} for text in (side.name, one.key, one.base, one.candidate)]
+        [{"text": redact(text), "tone": "hot" if text == "condition" and one.certain else "", "small": ""}
+         for text in (side.name, one.key, KINDS[one.kind], one.base, one.candidate)]
         for side, changed in zip(found.sides, found.environment, strict=True)
         for one in changed
-    ]
+    ]  # fmt: skip
     if not lines:
         return c.section("changes", "What was changed", words="Nothing that the runs tell of themselves.")
     return c.section("changes", "What was changed", c.render("grid.html.j2", heads=heads, lines=lines))

@@ -49,8 +49,8 @@ error_ratio = 0.05
 measure_s = 40
 warmup_s = 5
 [campaign.chaos]
-after_s = 20
-measure_s = 230
+after_s = 30
+measure_s = 240
 recovery_s = 200
 timeout_s = 30
 """
