@@ -102,7 +102,7 @@ def test_void_rows_are_never_used() -> None:
     assert (found.status, found.rate_rps) == ("not_found_up_to", 8.0)
 
 
-def test_rows_may_come_in_any_order_st07() -> None:
+def test_st07_rows_may_come_in_any_order() -> None:
     rows = [row(4.0), row(8.0), overload(16.0, 11.0), overload(32.0, 11.2)]
     assert ceiling(rows) == ceiling(rows[::-1])
 

@@ -140,7 +140,7 @@ def test_two_workers_send_the_same_plan_as_one(sim: str, quick: Path, tmp_path: 
     assert len(plans[0]) > 60
 
 
-def test_no_secret_reaches_any_file_or_message(tmp_path: Path) -> None:
+def test_rp08_no_secret_reaches_any_file_or_message(tmp_path: Path) -> None:
     """RP-08: key, password in the URL, secret header, proxy password."""
     environment = {"LOADRAMP_TEST_KEY": KEY, "HTTPS_PROXY": "http://u:proxy-pw-5512@127.0.0.1:9"}
     scenario = tmp_path / "s.toml"

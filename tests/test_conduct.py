@@ -136,7 +136,7 @@ def test_a_server_that_dies_in_mid_ramp_ends_it_early_and_keeps_the_steps_before
     assert run.rows[1]["overloaded"]
 
 
-def test_every_request_failing_is_reported_not_raised(tmp_path: Path) -> None:
+def test_st10_every_request_failing_is_reported_not_raised(tmp_path: Path) -> None:
     """ST-10: a report is made, counts are there, latency is not."""
     run = ramp_in_memory(scenario_of(SHORT), tmp_path, faults=Faults(error_ratio=1.0))
     assert run.rows[0]["ok"] == 0

@@ -193,26 +193,26 @@ NEW = 'vllm:kv_cache_usage_perc{engine="0",model_name="m"} 0.40\n'
 
 
 @pytest.mark.parametrize("text", [OLD, NEW, OLD + NEW, NEW + OLD], ids=["old", "new", "both", "both, other order"])
-def test_SM_01_the_renamed_kv_gauge_is_040_under_either_name_and_never_080(text: str) -> None:
+def test_sm01_the_renamed_kv_gauge_is_040_under_either_name_and_never_080(text: str) -> None:
     assert read(text) == ("vllm", {"kv_used_ratio": 0.40})
 
 
 @pytest.mark.parametrize("suffix", ["_total", ""])
-def test_SM_02_a_counter_is_found_with_and_without_total(suffix: str) -> None:
+def test_sm02_a_counter_is_found_with_and_without_total(suffix: str) -> None:
     before, after = (read(f"vllm:prompt_tokens{suffix} {count}")[1]["prompt_tokens"] for count in (100, 350))
     assert after - before == 250.0
 
 
-def test_SM_02_a_counter_that_is_shown_both_ways_counts_once() -> None:
+def test_sm02_a_counter_that_is_shown_both_ways_counts_once() -> None:
     assert read("vllm:prompt_tokens_total 350\nvllm:prompt_tokens 350\n")[1] == {"prompt_tokens": 350.0}
 
 
 @pytest.mark.parametrize("name", ["llama-server-under-load", "xllamacpp-under-load"])
-def test_SM_06_a_gauge_that_is_gone_is_absent_and_not_zero(name: str) -> None:
+def test_sm06_a_gauge_that_is_gone_is_absent_and_not_zero(name: str) -> None:
     assert "kv_used_ratio" not in read(page(name))[1]
 
 
-def test_SM_06_no_engine_gets_a_preemption_count_it_does_not_show() -> None:
+def test_sm06_no_engine_gets_a_preemption_count_it_does_not_show() -> None:
     assert "preemptions" not in read(page("tgi"))[1]
     assert "preemptions" not in read(page("trtllm-1.2"))[1]
 
@@ -227,7 +227,7 @@ def test_SM_06_no_engine_gets_a_preemption_count_it_does_not_show() -> None:
         ("go_goroutines 7\nprocess_start_time_seconds 1.7e9\n", "no known engine's metrics"),
     ],
 )
-def test_SM_04_SM_08_what_is_no_metrics_page_gives_nothing_and_says_why(body: str, reason: str) -> None:
+def test_sm04_sm08_what_is_no_metrics_page_gives_nothing_and_says_why(body: str, reason: str) -> None:
     assert read(body) == (None, {})
     assert why_not(body) == reason
 

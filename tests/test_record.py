@@ -125,7 +125,7 @@ def new_dir(tmp_path: Path, name: str = "demo") -> RunDir:
     return RunDir.create(tmp_path, name, "seed = 1\n", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
 
 
-def test_two_runs_in_one_second_get_two_directories(tmp_path: Path) -> None:
+def test_rp05_two_runs_in_one_second_get_two_directories(tmp_path: Path) -> None:
     first, second = new_dir(tmp_path), new_dir(tmp_path)
     assert first.path.name == "20260102-030405-demo"
     assert second.path.name == "20260102-030405-demo-2"
@@ -141,7 +141,7 @@ def test_two_runs_in_one_second_get_two_directories(tmp_path: Path) -> None:
         ("", "run"),
     ],
 )
-def test_names_are_made_safe_for_files(name: str, safe: str) -> None:
+def test_rp05_names_are_made_safe_for_files(name: str, safe: str) -> None:
     assert safe_name(name) == safe
 
 
@@ -184,7 +184,7 @@ def test_what_is_no_run_says_so(tmp_path: Path) -> None:
         read(tmp_path)
 
 
-def test_run_json_is_strict_json(tmp_path: Path) -> None:
+def test_rp01_run_json_is_strict_json(tmp_path: Path) -> None:
     rundir = new_dir(tmp_path)
     rundir.save_info(plain({"a": float("nan"), "b": [float("inf"), np.float64(1.5), np.int64(2)], "c": (1, None)}))
     assert json.loads((rundir.path / "run.json").read_text()) == {

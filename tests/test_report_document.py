@@ -38,7 +38,7 @@ def test_the_document_has_exactly_the_keys_that_programs_rely_on() -> None:
     assert (document["state"], document["verdict"], len(document["steps"])) == ("complete", "pass", 6)
 
 
-def test_rp_01_nan_and_infinity_become_null_with_a_reason() -> None:
+def test_rp01_nan_and_infinity_become_null_with_a_reason() -> None:
     odd = row(0, 1.0, ttft_mean_s=math.nan, itl_p99_s=np.float64("inf"), signals=("queue",))
     odd |= {"rate_rps": math.inf, "reasons": {"itl_p99_s": "cut"}}
     step = strict_json(verdict_document(served(rows=[odd])))["steps"][0]

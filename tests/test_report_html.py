@@ -144,7 +144,7 @@ def test_answer_text_is_never_in_the_report() -> None:
     assert "the secret" not in text
 
 
-def test_rp_08_secrets_are_masked() -> None:
+def test_rp08_secrets_are_masked() -> None:
     run = served(scenario_text='[target]\nbase_url = "http://user:pw@host/v1"\nheaders = { X-Api-Key = "abcdef123" }\n'
                  'api_key_env = "OPENAI_API_KEY"\n')  # fmt: skip
     run.info["argv"] = ["loadramp", "--header", "Authorization: Bearer abc123def", "--proxy", "http://p:q2@proxy"]
@@ -362,12 +362,12 @@ def big(requests: int, tokens: int = 200, steps_n: int = 10) -> Run:
     return run
 
 
-def test_rp_02_twenty_thousand_requests_of_two_hundred_tokens_stay_below_six_megabytes() -> None:
+def test_rp02_twenty_thousand_requests_of_two_hundred_tokens_stay_below_six_megabytes() -> None:
     assert len(build_html(big(20_000)).encode()) < MOST_BYTES
 
 
 @pytest.mark.slow
-def test_rp_02_a_million_requests_of_two_hundred_tokens_stay_below_six_megabytes() -> None:
+def test_rp02_a_million_requests_of_two_hundred_tokens_stay_below_six_megabytes() -> None:
     assert len(build_html(big(1_000_000)).encode()) < MOST_BYTES
 
 

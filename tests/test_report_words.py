@@ -121,7 +121,7 @@ def test_a_run_without_a_finished_step_measured_nothing() -> None:
     assert verdict(run) == "inconclusive"
 
 
-def test_rp_07_all_failed_is_the_headline_in_red() -> None:
+def test_rp07_all_failed_is_the_headline_in_red() -> None:
     rows = [row(0, 4.0, requests=100, ok=0, errors={"http_5xx": 90, "reset": 10})]
     run = served(rows=rows, estimates=ceiling("not_measurable", reason="no success"))
     assert headline(run) == [
@@ -130,7 +130,7 @@ def test_rp_07_all_failed_is_the_headline_in_red() -> None:
     assert verdict(run) == "fail"
 
 
-def test_rp_07_ninety_nine_of_a_hundred_failed_comes_before_the_numbers_in_red() -> None:
+def test_rp07_ninety_nine_of_a_hundred_failed_comes_before_the_numbers_in_red() -> None:
     rows = [row(0, 4.0, requests=100, ok=1, errors={"http_5xx": 99}, **latencies(10, 20, 5, 6))]
     run = without_slo(rows=rows, estimates=ceiling("not_found_up_to", 4.0))
     first = headline(run)[0]

@@ -110,14 +110,14 @@ def test_arrivals_lengths_and_texts_have_seeds_of_their_own() -> None:
     assert [x.prompt for x in a[:n]] == [x.prompt for x in other_arrivals[:n]]
 
 
-def test_prompts_are_unique_within_a_step_and_between_steps() -> None:
+def test_ds06_prompts_are_unique_within_a_step_and_between_steps() -> None:
     first = {x.prompt.segments for x in plan_step(scenario(), STEP)}
     second = {x.prompt.segments for x in plan_step(scenario(), replace(STEP, index=3))}
     assert len(first) == len(list(plan_step(scenario(), STEP)))
     assert not first & second
 
 
-def test_every_process_plans_the_same_bytes() -> None:
+def test_dx03_every_process_plans_the_same_bytes() -> None:
     code = (
         "import hashlib, test_schedule as t\n"
         "plan = list(t.plan_step(t.scenario(), t.STEP, salt=5))\n"
@@ -142,7 +142,12 @@ def test_text_is_frozen_for_all_time() -> None:
 def test_text_has_the_calibrated_number_of_words() -> None:
     assert len(render(((1, 100),), Calibration()).split()) == 100
     assert len(render(((1, 100),), Calibration(tokens_per_word=1.25, overhead_tokens=10)).split()) == 72
+
+
+def test_ds03_a_prompt_of_one_token_is_one_word_whatever_the_template_adds() -> None:
+    assert len(render(((1, 1),), Calibration()).split()) == 1
     assert len(render(((1, 1),), Calibration(overhead_tokens=30)).split()) == 1
+    assert len(render(((1, 1),), Calibration(tokens_per_word=3.0)).split()) == 1
 
 
 @given(st.integers(0, 2**63 - 1), st.integers(1, 400), st.integers(1, 400))

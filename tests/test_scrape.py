@@ -146,7 +146,7 @@ FAILURES: dict[str, tuple[Answer, str]] = {
 
 
 @pytest.mark.parametrize("case", FAILURES)
-def test_SM_08_a_page_that_cannot_be_had_is_a_few_words(server: Server, case: str) -> None:
+def test_sm08_a_page_that_cannot_be_had_is_a_few_words(server: Server, case: str) -> None:
     server.answers["/metrics"], words = [FAILURES[case][0]], FAILURES[case][1]
     fetcher = Fetcher(f"{server.base}/metrics")
     with pytest.raises(FetchFailed) as failure:
@@ -302,7 +302,7 @@ def test_a_page_under_the_targets_prefix_is_found(server: Server) -> None:
     assert paths(server) == ["/llm/metrics", "/llm/prometheus/metrics", "/llm/v1/metrics"]
 
 
-def test_SM_04_json_at_metrics_leads_to_the_prometheus_page(server: Server) -> None:
+def test_sm04_json_at_metrics_leads_to_the_prometheus_page(server: Server) -> None:
     server.answers = {
         "/metrics": [answer("[]", Content_Type="application/json")],
         "/prometheus/metrics": [answer(page("trtllm-1.2"))],
@@ -310,13 +310,13 @@ def test_SM_04_json_at_metrics_leads_to_the_prometheus_page(server: Server) -> N
     assert find(server.base) == (f"{server.base}/prometheus/metrics", "trtllm")
 
 
-def test_SM_04_told_trtllm_its_draining_page_is_left_alone(server: Server) -> None:
+def test_sm04_told_trtllm_its_draining_page_is_left_alone(server: Server) -> None:
     server.answers["/prometheus/metrics"] = [answer(page("trtllm-1.2"))]
     assert find(server.base, "trtllm") == (f"{server.base}/prometheus/metrics", "trtllm")
     assert paths(server) == ["/prometheus/metrics"]
 
 
-def test_SM_08_where_there_is_no_page_none_is_found(server: Server) -> None:
+def test_sm08_where_there_is_no_page_none_is_found(server: Server) -> None:
     server.answers["/metrics"] = [answer("<html>Sign in</html>")]
     assert find(server.base) is None
     assert find("http://127.0.0.1:1/v1") is None
@@ -362,7 +362,7 @@ def test_replicas_are_scraped_side_by_side_and_once_more_at_the_end(server: Serv
     assert all(s.cost_s > 0.0 and s.t_s > 0.0 for s in found)
 
 
-def test_SM_08_bad_pages_give_samples_with_the_reason_and_good_ones_go_on(server: Server, tmp_path: Path) -> None:
+def test_sm08_bad_pages_give_samples_with_the_reason_and_good_ones_go_on(server: Server, tmp_path: Path) -> None:
     server.answers = {
         "/html": [answer("<html>hello</html>")],
         "/slow": [raw(b"", wait_s=5.0)],
@@ -387,7 +387,7 @@ def test_SM_08_bad_pages_give_samples_with_the_reason_and_good_ones_go_on(server
     assert max(s.values.get("running", 0.0) for s in by_name["recovers"]) == 11.0
 
 
-def test_SM_04_a_given_address_that_turns_out_to_be_json_is_read_beside_it(server: Server, tmp_path: Path) -> None:
+def test_sm04_a_given_address_that_turns_out_to_be_json_is_read_beside_it(server: Server, tmp_path: Path) -> None:
     server.answers = {"/metrics": [answer("[]")], "/prometheus/metrics": [answer(page("trtllm-1.2"))]}
     scraper = scraping([f"{server.base}/metrics"], tmp_path / "server.jsonl")
     found = wait_for(scraper, 3)

@@ -96,6 +96,23 @@ def test_each_request_is_sent_at_its_instant_however_slow_the_answers_are() -> N
     assert client.most == len(records)
 
 
+def test_rt01_ten_thousand_requests_at_200_a_second_do_not_drift() -> None:
+    text = '[arrivals]\nkind = "constant"'
+    records, _, _ = offer([open_step(200.0, measure_s=50.0)], service_s=lambda _: 0.001, text=text)
+    planned = [r for r in records if r.due_s < 51.0]
+    assert len(planned) == 10_000
+    sent_s = np.array([r.sent_s for r in planned])
+    assert np.diff(sent_s) == pytest.approx(np.full(9_999, 0.005), abs=1e-9)
+    slope, _ = np.polyfit(sent_s, [r.lag_s or 0.0 for r in planned], 1)
+    assert abs(slope) < 1e-9
+
+
+def test_rt04_answers_of_two_seconds_take_nothing_from_a_rate_of_two_a_second() -> None:
+    records, _, _ = offer([open_step(2.0, measure_s=200.0)], lambda _: 2.0, '[arrivals]\nkind = "constant"')
+    sent = [r for r in records if r.sent_s is not None and r.sent_s < 201.0]
+    assert len(sent) / 200.0 == pytest.approx(2.0, rel=0.02)
+
+
 def test_load_goes_on_at_the_same_rate_until_the_next_step_is_decided() -> None:
     records, _, _ = offer([open_step(50.0)], until_s=15.0)
     late = [r for r in records if r.due_s >= 11.0]
@@ -116,6 +133,13 @@ def test_shares_of_workers_send_exactly_the_plan_between_them() -> None:
     whole = offer([step])[0]
     assert sorted(r.seq for half in halves for r in half) == [r.seq for r in whole]
     assert abs(len(halves[0]) - len(halves[1])) <= 1
+
+
+def test_dx05_four_workers_send_a_quarter_each() -> None:
+    shares = [offer([open_step(100.0)], index=i, of=4)[0] for i in range(4)]
+    rates_rps = [sum(r.due_s < 11.0 for r in share) / 10.0 for share in shares]
+    assert rates_rps == pytest.approx([25.0] * 4, rel=0.1)
+    assert all(max(r.lag_s or 0.0 for r in share) < 1e-9 for share in shares)
 
 
 def test_a_cap_on_requests_in_flight_is_a_failed_record_not_a_delay() -> None:
@@ -152,7 +176,7 @@ def test_the_guard_holds_back_what_exceeds_max_rps_and_it_shows_as_lag() -> None
     assert max(r.lag_s or 0.0 for r in records) > 0.2
 
 
-def test_a_closed_loop_keeps_every_user_busy() -> None:
+def test_rt10_a_closed_loop_keeps_every_user_busy() -> None:
     """Ten users, answers of 1 to 10 s: no lots, no saw-tooth (RT-10)."""
     step = Step(0, users=10, begin_s=0.0, warmup_s=0.0, measure_s=60.0)
     records, client, _ = offer([step], service_s=lambda seq: 1.0 + (seq * 7) % 10)
@@ -163,7 +187,7 @@ def test_a_closed_loop_keeps_every_user_busy() -> None:
 
 
 @pytest.mark.parametrize(("users", "total"), [(4, 10), (8, 3)])
-def test_users_need_not_divide_the_number_of_requests(users: int, total: int) -> None:
+def test_rt11_users_need_not_divide_the_number_of_requests(users: int, total: int) -> None:
     """RT-11: ten requests over four users, three over eight; the planned numbers are all sent, none twice."""
     step = Step(0, users=users, begin_s=0.0, warmup_s=0.0, measure_s=0.9 if total == 3 else 2.4)
     records, _, _ = offer([step], service_s=lambda seq: 1.0)
@@ -194,7 +218,7 @@ def test_what_is_cut_at_the_end_is_a_record() -> None:
     assert {r.stream_end_s for r in records} == {6.0}
 
 
-def test_overdue_requests_are_not_sent_in_a_storm_after_a_stall() -> None:
+def test_rt02_overdue_requests_are_not_sent_in_a_storm_after_a_stall() -> None:
     """RT-02: what is more than a second late is recorded as failed; the rest is sent at once, its lag on record."""
     records: list[Record] = []
 

@@ -60,7 +60,7 @@ def test_skew_makes_some_groups_common_and_others_rare() -> None:
     assert shares[1] == pytest.approx(1 / sum(1 / k for k in range(1, 11)), abs=0.03)
 
 
-def test_a_shared_prefix_is_the_same_in_every_step_of_a_run_and_another_in_the_next_run() -> None:
+def test_ds06_a_shared_prefix_is_the_same_in_every_step_of_a_run_and_another_in_the_next_run() -> None:
     read = scenario('[prompts]\nkind = "shared_prefix"\ngroups = 2')
 
     def heads(**more: Any) -> set[int]:
@@ -299,7 +299,7 @@ EVERY = (
 )
 
 
-def test_two_processes_choose_the_same_rows_whatever_their_hash_seed() -> None:
+def test_dx03_two_processes_choose_the_same_rows_whatever_their_hash_seed() -> None:
     code = (
         "import hashlib, test_sources as t\n"
         "print(hashlib.sha256(repr([t.prompts(t.scenario(x)) for x in t.EVERY]).encode()).hexdigest())\n"

@@ -69,7 +69,7 @@ def test_a_refused_connection_is_the_servers_doing() -> None:
     assert void_reasons(window(60.0), Table.of(records), []) == []
 
 
-def test_the_loop_lag_allowed_is_5_ms_or_a_quarter_of_the_median_itl() -> None:
+def test_rt06_the_loop_lag_allowed_is_5_ms_or_a_quarter_of_the_median_itl() -> None:
     assert void_reasons(window(60.0), table(), healthy(loop_lag_s=0.0051)) != []
     assert void_reasons(window(60.0), table(), healthy(loop_lag_s=0.0049)) == []
     assert void_reasons(window(60.0), table(), healthy(loop_lag_s=0.0051), itl_p50_s=0.04) == []

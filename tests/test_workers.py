@@ -79,7 +79,7 @@ def test_the_shares_of_the_workers_are_the_plan_byte_for_byte(sim: str, tmp_path
         assert {r.worker for r in share} == {index}
 
 
-def test_a_killed_worker_is_reported_and_the_others_go_on(sim: str, tmp_path: Path) -> None:
+def test_dx05_a_killed_worker_is_reported_and_the_others_go_on(sim: str, tmp_path: Path) -> None:
     async def kill(fleet: LocalFleet, step: Step) -> None:
         await until(fleet, step.begin_s + 0.3)
         os.kill(fleet._hands[1].process.pid, signal.SIGKILL)
