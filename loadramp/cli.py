@@ -30,10 +30,10 @@ def run(scenario: Path, *, as_json: bool, quiet: bool, yes: bool, **options: Any
 
     SCENARIO is a TOML file, or the name of one that ships (demo, chat, ...).
     """
-    from loadramp.jobs import launch
+    from loadramp.jobs import scenarios
 
-    chosen = launch.Options(**options)
-    read = launch.read_scenario(scenario, chosen.overrides)
+    chosen = scenarios.Options(**options)
+    read = scenarios.read_scenario(scenario, chosen.overrides)
     if sys.stdin.isatty() and not yes and not as_json:
         _ask(read, chosen)
     return _ramp(read, chosen, as_json, quiet)
@@ -72,14 +72,14 @@ def probe(
 
     from loadramp.drive.probe import probe as send
     from loadramp.drive.probe import probe_document
-    from loadramp.jobs import launch
+    from loadramp.jobs import scenarios
     from loadramp.plan.scenario import Target
     from loadramp.registry import bind_options
     from loadramp.report.probe import probe_words
 
     limits = {"idle_timeout_s": idle_timeout, "first_timeout_s": first_timeout, "timeout_s": timeout}
     given = bind_options({key: seconds for key, seconds in limits.items() if seconds is not None}, Target, "probe:")
-    target = launch.target_of(Target(api=api, via=via, stream=stream, **given), launch.Options(**options))
+    target = scenarios.target_of(Target(api=api, via=via, stream=stream, **given), scenarios.Options(**options))
     record = asyncio.run(
         send(target, prompt=prompt, output_tokens=max_tokens, clock=time.monotonic, save_text=show_text)
     )
@@ -90,13 +90,13 @@ def probe(
 
 def report(run_dir: Path, *, as_json: bool, quiet: bool) -> int:
     """Judge the run in RUN_DIR anew from its records and write its report again; a canary's or campaign's likewise."""
-    from loadramp.jobs import launch
+    from loadramp.jobs import finish
 
     if (run_dir / "campaign.json").is_file():
         return campaigns.again(run_dir, as_json)
     if (run_dir / "comparison.json").is_file():
         return comparing.again(run_dir, as_json)
-    return _show(launch.write_report(run_dir), as_json)
+    return _show(finish.write_report(run_dir), as_json)
 
 
 def simulate(
@@ -114,11 +114,11 @@ def simulate(
 
 def demo(*, out: Path, as_json: bool, quiet: bool) -> int:
     """A whole ramp against the built-in simulator, in under three minutes: no server, no GPU."""
-    from loadramp.jobs import launch, practise
+    from loadramp.jobs import practise, scenarios
 
     with practise.simulator() as base_url:
-        read = launch.read_scenario(Path("demo"))
-        return _ramp(read, launch.Options(base_url=base_url, out=out), as_json, quiet)
+        read = scenarios.read_scenario(Path("demo"))
+        return _ramp(read, scenarios.Options(base_url=base_url, out=out), as_json, quiet)
 
 
 def selfcheck(*, seconds: float, as_json: bool, quiet: bool) -> int:
@@ -167,10 +167,10 @@ def _show(finished: Any, as_json: bool) -> int:
 
 def _ask(scenario: Any, options: Any) -> None:
     from loadramp.drive.endpoint import endpoint_of
-    from loadramp.jobs import launch
+    from loadramp.jobs import scenarios
     from loadramp.jobs.foresight import foreseen
 
-    host = endpoint_of(launch.with_target(scenario, options).target).host
+    host = endpoint_of(scenarios.with_target(scenario, options).target).host
     if host not in {"127.0.0.1", "localhost", "::1"}:
         click.echo(foreseen(scenario)[1], err=True)
         click.confirm(f"Load {host}?", default=True, abort=True, err=True)

@@ -20,7 +20,8 @@ from loadramp.drive.fleet import InlineFleet, Orders
 from loadramp.drive.pipes import ConnectFailed
 from loadramp.drive.wire import OPTIONAL_FIELDS
 from loadramp.jobs.campaign import HEALTH, Campaign, begin, resume
-from loadramp.jobs.launch import Beside, Finished
+from loadramp.jobs.finish import Finished
+from loadramp.jobs.launch import Beside
 from loadramp.jobs.readout import MODEL_MAX, SCORECARD, Rehearsed, model_max_of, scorecard_text, write_campaign
 from loadramp.judge.knee import KNEES
 from loadramp.observe.scrape import scrape_inline

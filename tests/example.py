@@ -11,7 +11,8 @@ from pathlib import Path
 
 from harness import ramp_in_memory
 
-from loadramp.jobs.launch import read_scenario, write_report
+from loadramp.jobs.finish import write_report
+from loadramp.jobs.scenarios import read_scenario
 
 EXAMPLE = Path(__file__).parent.parent / "reports" / "example"
 RAW = ("scenario.toml", "records-0.jsonl", "server.jsonl")

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from campaign_memory import rehearse_in_memory
 
+from loadramp.jobs.campaign import CAMPAIGN as CAMPAIGN_FILE
 from loadramp.jobs.campaign import read_state, resume
 from loadramp.jobs.readout import Rehearsed, write_campaign
+from loadramp.record.rundir import RunDir
 from loadramp.registry import ScenarioError
 from loadramp.sim.faults import Faults
 from loadramp.sim.profiles import PROFILES
@@ -147,6 +150,47 @@ def test_an_endless_queue_does_not_recover_in_time_and_that_is_no_go(tmp_path: P
     assert criteria(finished, "overload")["refusals"] == "pass"
     assert criteria(finished, "overload")["recovery"] == "fail"
     assert (finished.told.verdict, finished.exit_code) == ("no-go", 99)
+
+
+def test_a_ramp_is_never_written_down_as_done_without_the_target_that_it_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kill between the two would leave a campaign that takes the ramp for done and knows no target."""
+    text = BASE + '[campaign]\nphases = ["baseline", "ramp"]\n' + CAMPAIGN
+    kept: list[dict[str, Any]] = []
+    write = RunDir.write
+
+    def watched(self: RunDir, name: str, content: str) -> None:
+        if name == CAMPAIGN_FILE:
+            kept.append(json.loads(content))
+        write(self, name, content)
+
+    monkeypatch.setattr(RunDir, "write", watched)
+    rehearse_in_memory(text, tmp_path, SMALL)
+    done = [state for state in kept if state["phases"].get("ramp", {}).get("state") == "done"]
+    assert done
+    assert all(state["target_rps"] > 0 for state in done)
+
+
+def test_a_kill_at_any_moment_leaves_a_state_to_go_on_from(tmp_path: Path) -> None:
+    text = BASE + '[campaign]\nphases = ["baseline", "sustained"]\ntarget_rps = 6\n' + CAMPAIGN
+    finished, _ = rehearse_in_memory(text.replace("measure_s = 200", "measure_s = 30"), tmp_path, SMALL)
+    path = Path(finished.told.path)
+    state = json.loads((path / "campaign.json").read_text())
+    sustained = state["phases"]["sustained"]
+    killed = {
+        "between": {"baseline": state["phases"]["baseline"]},
+        "before its directory": {**state["phases"], "sustained": {"state": "running", "target_rps": 6}},
+        "within": {**state["phases"], "sustained": {"state": "running", "target_rps": 6, "run": sustained["run"]}},
+    }
+    for phases in killed.values():
+        (path / "campaign.json").write_text(json.dumps({**state, "state": "running", "phases": phases}))
+        sent: list[str] = []
+        again, code = rehearse_in_memory(
+            text.replace("measure_s = 200", "measure_s = 30"), tmp_path, SMALL, resumed=path, sent=sent
+        )
+        assert (code, sent, again.told.missing) == (0, ["sustained"], [])
+    assert read_state(path)["phases"]["sustained"]["attempts"] == [sustained["run"]]
 
 
 def test_an_interrupted_phase_is_repeated_and_the_ones_before_are_not(tmp_path: Path) -> None:

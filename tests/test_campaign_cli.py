@@ -9,8 +9,9 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from test_cli import loadramp
@@ -117,7 +118,7 @@ def test_a_server_killed_in_mid_load_is_felt_and_recovers_and_the_campaign_can_b
     assert "was begun with no --set" in stderr
 
 
-def test_ctrl_c_ends_the_phase_and_resume_goes_on(server: tuple[str, str], tmp_path: Path) -> None:
+def test_ctrl_c_ends_the_phase_and_keeps_what_was_measured(server: tuple[str, str], tmp_path: Path) -> None:
     url, _ = server
     scenario = tmp_path / "quick.toml"
     scenario.write_text(
@@ -134,6 +135,60 @@ def test_ctrl_c_ends_the_phase_and_resume_goes_on(server: tuple[str, str], tmp_p
     told = json.loads(state.read_text())
     assert (told["phases"]["baseline"]["state"], told["phases"]["sustained"]["state"]) == ("done", "stopped")
     assert (state.parent / "report.html").is_file()
+
+
+@pytest.mark.slow
+def test_kill_9_of_the_campaign_within_and_between_phases_costs_one_phase_at_most(
+    server: tuple[str, str], tmp_path: Path
+) -> None:
+    url, _ = server
+    scenario, out = tmp_path / "quick.toml", tmp_path / "out"
+    scenario.write_text(
+        QUICK.replace('"chaos"', '"sustained", "overload"')
+        + "[campaign.sustained]\nmeasure_s = 4\nwarmup_s = 0.1\n"
+        + "[campaign.overload]\nwarmup_s = 0.2\nmeasure_s = 12\nrecovery_s = 2\n"
+    )
+    words = ["campaign", str(scenario), "--base-url", url, "--out", str(out), "--quiet", "--set", "fleet.workers=2"]
+    command = [sys.executable, "-m", "loadramp", *words]
+    first = killed_at(command, out, "sustained", lambda told: "run" in told)
+    path = next(out.iterdir())
+    within = json.loads((path / "campaign.json").read_text())["phases"]
+    assert (within["baseline"]["state"], within["sustained"]["state"]) == ("done", "running")
+    assert gone(first)  # the workers end with the process that leads them
+    killed_at([*command, "--resume", str(path)], out, "sustained", lambda told: told.get("state") == "done")
+    between = json.loads((path / "campaign.json").read_text())["phases"]
+    assert between["sustained"]["attempts"] == [within["sustained"]["run"]]
+    code, stdout, stderr = loadramp(*words, "--json", "--resume", str(path))
+    assert code in {3, 99}, stderr
+    assert [phase["state"] for phase in json.loads(stdout)["phases"]] == ["done"] * 3
+    done = json.loads((path / "campaign.json").read_text())["phases"]
+    for phase in ("baseline", "sustained"):
+        assert done[phase]["run"] == between[phase]["run"]
+
+
+def killed_at(command: list[str], out: Path, phase: str, ready: Callable[[dict[str, Any]], bool]) -> list[int]:
+    """Start a campaign and kill -9 it as soon as what it says of ``phase`` is ``ready``; the ids of its children."""
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    for _ in range(1200):
+        told = [json.loads(state.read_text())["phases"].get(phase, {}) for state in out.glob("*/campaign.json")]
+        if any(ready(one) for one in told):
+            break
+        time.sleep(0.05)
+    children = [int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
+    process.kill()
+    process.wait()
+    return children
+
+
+def gone(pids: list[int]) -> bool:
+    """All of them ended within ten seconds."""
+    for _ in range(100):
+        if not any(
+            Path(f"/proc/{pid}/cmdline").is_file() and Path(f"/proc/{pid}/cmdline").read_bytes() for pid in pids
+        ):
+            return True
+        time.sleep(0.1)
+    return False
 
 
 def wait_for_state(out: Path, phase: str, key: str) -> Path:

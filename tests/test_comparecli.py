@@ -106,16 +106,21 @@ def test_a_canary_leaves_a_verdict_that_can_be_made_again(
         code_again, out_again, _ = loadramp(*again, "--json")
         assert (code_again, json.loads(out_again)) == (code, document)
     rounds = json.loads((path / "comparison.json").read_text())["rounds"]
-    sent = [
-        sorted(
-            (told["due_us"], told["asked_output_tokens"])
-            for line in (path / arm / "records-0.jsonl").read_text().splitlines()
-            if (told := json.loads(line))["step"] in {one[f"{arm}_step"] for one in rounds}
-        )
-        for arm in ("baseline", "candidate")
-    ]
+    sent = [sent_in(path / arm, {one[f"{arm}_step"] for one in rounds}) for arm in ("baseline", "candidate")]
     assert len(sent[0]) > 20
     assert sent[0] == sent[1]
+
+
+def sent_in(run: Path, numbers: set[int]) -> list[tuple[int, int]]:
+    """(due, length) of the requests of these steps, without those due behind a step's end, while the next is decided."""
+    steps = {step["index"]: step for step in json.loads((run / "run.json").read_text())["steps"]}
+    ends_s = {k: sum(steps[k][name] or 0.0 for name in ("begin_s", "warmup_s", "measure_s")) for k in numbers}
+    records = map(json.loads, (run / "records-0.jsonl").read_text().splitlines())
+    return sorted(
+        (told["due_us"], told["asked_output_tokens"])
+        for told in records
+        if told["step"] in numbers and told["due_us"] < 1e6 * ends_s[told["step"]]
+    )
 
 
 def test_one_machine_is_switched_by_a_command_without_a_shell(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from example import DERIVED, EXAMPLE, RAW, make
 
-from loadramp.jobs.launch import judged
+from loadramp.jobs.finish import judged
 
 
 def test_the_example_is_made_anew_the_same(tmp_path: Path) -> None:

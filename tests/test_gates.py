@@ -9,7 +9,7 @@ import pytest
 from harness import ramp_in_memory, scenario_of
 from judged import overload, row
 
-from loadramp.jobs.launch import write_report
+from loadramp.jobs.finish import write_report
 from loadramp.jobs.verdicts import judged_run
 from loadramp.judge.gates import judge_gates, overall, windows
 from loadramp.record.table import Run, Table

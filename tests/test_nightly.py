@@ -16,9 +16,10 @@ from nights import measured, steady
 from report_runs import estimates, latencies, row, served
 
 from loadramp.cli import main
-from loadramp.jobs.launch import Finished, Options
+from loadramp.jobs.finish import Finished
 from loadramp.jobs.nightly import Measuring, accept, middle, reference_first
 from loadramp.jobs.practise import simulator
+from loadramp.jobs.scenarios import Options
 from loadramp.judge.fingerprint import digest_of, fingerprint_of
 from loadramp.judge.nights import METRICS, readings, reference_row
 from loadramp.plan.ramps import ladder

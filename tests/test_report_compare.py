@@ -30,7 +30,7 @@ from loadramp.report.compare import (
 from loadramp.report.compare_charts import block_by_block, curves, forest, shifts
 from loadramp.report.compare_words import ratio_words, times
 from loadramp.report.html import MOST_BYTES
-from loadramp.report.tiers import tiers_csv, tiers_document, tiers_html, tiers_markdown, tiers_table
+from loadramp.report.tiers import sentence, tiers_csv, tiers_document, tiers_html, tiers_markdown, tiers_table
 from loadramp.sim.profiles import PROFILES
 
 TEXT = SHORT.replace("blocks = 8\nlooks = [4]", "blocks = 3\nlooks = []").replace(
@@ -242,6 +242,12 @@ def test_a_table_of_configurations(configurations: list[Side]) -> None:
     assert len([line for line in markdown.splitlines() if line.startswith("| ")]) == 4
     assert "default" in printed(tiers_table(found))
     assert len(tiers_csv(found).splitlines()) > 10
+
+
+def test_a_configuration_that_never_reached_its_ceiling_is_not_called_lower(configurations: list[Side]) -> None:
+    assert sentence(tiers(configurations, 0.05)).startswith(
+        "default and tuned showed no ceiling up to the highest rate offered; the highest that was found is that of small, 1"
+    )
 
 
 def test_requests_at_once_have_an_interval_too(configurations: list[Side]) -> None:

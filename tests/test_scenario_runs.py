@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from harness import ramp_in_memory, scenario_of
 
-from loadramp.jobs import launch
+from loadramp.jobs import scenarios
 from loadramp.plan.scenario import Scenario
 from loadramp.record.table import Run
 from loadramp.sim.profiles import PROFILES
@@ -26,7 +26,7 @@ OPEN, USERS = ("ramp.max_rps=4",), ("ramp.users=[4]",)
 
 
 def shipped(name: str, *overrides: str) -> Scenario:
-    return launch.read_scenario(ROOT / "scenarios" / f"{name}.toml", [*SHORT, *overrides])
+    return scenarios.read_scenario(ROOT / "scenarios" / f"{name}.toml", [*SHORT, *overrides])
 
 
 def labels(run: Run, kind: str) -> set[str]:

@@ -38,10 +38,10 @@ def campaign(
     import asyncio
 
     from loadramp.commands.screen import watching
-    from loadramp.jobs import launch
+    from loadramp.jobs import scenarios
     from loadramp.jobs.rehearse import rehearse
 
-    chosen = launch.Options(**options)
+    chosen = scenarios.Options(**options)
     if sys.stdin.isatty() and not yes and not as_json:
         _ask(scenario, chosen)
     with watching(quiet) as (say, watch):
@@ -72,10 +72,10 @@ def _show(finished: Any, as_json: bool) -> int:
 
 def _ask(scenario: Path, chosen: Any) -> None:
     from loadramp.drive.endpoint import endpoint_of
-    from loadramp.jobs import launch
+    from loadramp.jobs import scenarios
     from loadramp.plan.campaign import in_order, longest_s
 
-    read = launch.with_target(launch.read_scenario(scenario, chosen.overrides), chosen)
+    read = scenarios.with_target(scenarios.read_scenario(scenario, chosen.overrides), chosen)
     host = endpoint_of(read.target).host
     if host not in {"127.0.0.1", "localhost", "::1"}:
         minutes = longest_s(read.campaign) / 60.0
@@ -97,7 +97,7 @@ def advise(
     from loadramp.advise.advice import advise as consider
     from loadramp.advise.asked import asked_of, config_of
     from loadramp.advise.demand import comparable, demand_of
-    from loadramp.jobs.launch import judged
+    from loadramp.jobs.finish import judged
     from loadramp.report.advice import advice_document, advice_markdown, advice_text
 
     asked = asked_of(options, _text(facts) if facts else "", str(facts or ""))

@@ -66,13 +66,13 @@ def canary(
     from dataclasses import replace
 
     from loadramp.commands.screen import watching
-    from loadramp.jobs import launch
+    from loadramp.jobs import scenarios
     from loadramp.jobs.rollout import Ask
     from loadramp.jobs.rollout import canary as compare_two
 
     hosts = [_host(url) for url in (baseline, candidate)]
     leave = [host if host in {name.strip("[]").lower() for name in yes_i_may_load_test} else None for host in hosts]
-    base = launch.Options(base_url=baseline, yes_i_may_load_test=leave[0], **options)
+    base = scenarios.Options(base_url=baseline, yes_i_may_load_test=leave[0], **options)
     other = replace(
         base,
         base_url=candidate,
@@ -82,7 +82,7 @@ def canary(
         label=(*base.label, *candidate_label),
         yes_i_may_load_test=leave[1],
     )
-    read = launch.read_scenario(scenario, base.overrides)
+    read = scenarios.read_scenario(scenario, base.overrides)
     if sys.stdin.isatty() and not yes and not as_json and {*hosts} - LOOPBACK:
         table = read.canary
         minutes = len(table.rates) * table.blocks * table.block_s / 60.0 * (1 if table.design == "mirrored" else 2)

@@ -25,12 +25,12 @@ def nightly(scenario: Path, *, history: Path, label: Sequence[str], as_json: boo
     import asyncio
 
     from loadramp.commands.screen import watching
-    from loadramp.jobs import launch
+    from loadramp.jobs import scenarios
     from loadramp.jobs.nightly import Measuring
     from loadramp.record.history import History
 
-    chosen = launch.Options(**options)
-    read = launch.read_scenario(scenario, chosen.overrides)
+    chosen = scenarios.Options(**options)
+    read = scenarios.read_scenario(scenario, chosen.overrides)
     with watching(quiet) as (say, watch):
         night = Measuring(read, chosen, History(history), say, watch, argv=sys.argv[1:], labels=_labels(label))
         finished = asyncio.run(night.measure())
@@ -79,7 +79,7 @@ def gate(run_dir: Path, *, slo: Sequence[str], when_unsure: Any, as_json: bool, 
     For example: --slo 'p99(ttft_s) < 0.8 @ rate <= 8' --slo 'ceiling_rps >= 12'. Exit code 99: one failed; 3: one is
     open, because its interval holds the limit or its metric is not known.
     """
-    from loadramp.jobs.launch import EXIT
+    from loadramp.jobs.finish import EXIT
     from loadramp.jobs.verdicts import judged_run
     from loadramp.judge.gates import overall
     from loadramp.report.gates import gate_lines, gates_document

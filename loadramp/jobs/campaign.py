@@ -16,7 +16,8 @@ from typing import Any
 
 from loadramp import __version__
 from loadramp.conduct import Ramping
-from loadramp.jobs.launch import COULD_NOT_MEASURE, Beside, Finished
+from loadramp.jobs.finish import COULD_NOT_MEASURE, Finished
+from loadramp.jobs.launch import Beside
 from loadramp.judge.criteria import GONE, Strike
 from loadramp.plan.campaign import PHASES, Phase, in_order, overrides_of
 from loadramp.plan.scenario import Scenario

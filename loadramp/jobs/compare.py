@@ -12,7 +12,7 @@ from typing import Any
 from loadramp import __version__
 from loadramp.assess import assess
 from loadramp.jobs.contrast import COMPARISON, asked_of
-from loadramp.jobs.launch import EXIT
+from loadramp.jobs.finish import EXIT
 from loadramp.jobs.rollout import Compared, write_comparison
 from loadramp.judge.compare import Comparison
 from loadramp.judge.decide import Decision

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from loadramp.drive import corpus
-from loadramp.jobs.launch import read_scenario
+from loadramp.jobs.scenarios import read_scenario
+from loadramp.jobs.verdicts import check_rules
 from loadramp.plan.preview import foresee
 from loadramp.plan.profile import profile_of_plan, profile_of_run
 from loadramp.plan.scenario import Scenario
@@ -22,9 +23,11 @@ def of_scenario(path: Path, overrides: Sequence[str] = ()) -> Answer:
     """The preview of the scenario at ``path``.
 
     Raises:
-        ScenarioError: it, or a file that it names, cannot be read.
+        ScenarioError: it, or a file that it names, cannot be read; or a threshold that cannot be judged.
     """
-    return foreseen(read_scenario(path, overrides))
+    scenario = read_scenario(path, overrides)
+    check_rules(scenario)
+    return foreseen(scenario)
 
 
 def foreseen(scenario: Scenario) -> Answer:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib.metadata
-import json
 import os
 import platform
 import secrets
@@ -17,11 +16,9 @@ import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from loadramp import __version__
-from loadramp.assess import assess
 from loadramp.conduct import Progress, Ramping
 from loadramp.drive import corpus
 from loadramp.drive.endpoint import Endpoint, endpoint_of
@@ -29,113 +26,23 @@ from loadramp.drive.fleet import FleetError, InlineFleet, Orders, raise_file_lim
 from loadramp.drive.survey import Survey, guard, survey
 from loadramp.drive.tokenizer import basis_of
 from loadramp.drive.workers import LocalFleet
+from loadramp.jobs.finish import COULD_NOT_MEASURE, Finished, write_report
+from loadramp.jobs.scenarios import Options, with_target
 from loadramp.jobs.selfcheck import noted
 from loadramp.jobs.verdicts import check_rules
-from loadramp.judge.gates import judge_gates
-from loadramp.judge.knee import KNEES
 from loadramp.observe.scrape import Scraper, find_metrics
 from loadramp.plan.prompts.source import models_of
-from loadramp.plan.scenario import Scenario, Target, load
+from loadramp.plan.scenario import Scenario
 from loadramp.plan.schedule import samples_of
 from loadramp.record import rundir as rundirs
 from loadramp.record.rundir import RunDir, plain
-from loadramp.record.table import Run
 from loadramp.record.types import Sample
-from loadramp.registry import ScenarioError
-from loadramp.report import build_html, curve_csv, summary_markdown, verdict_document
-from loadramp.report.gates import with_gates
-from loadramp.report.words import verdict
 
-EXIT = {"pass": 0, "fail": 99, "inconclusive": 3, "void": 3}
-COULD_NOT_MEASURE = 1
 LIBRARIES = ("httptools", "uvloop", "msgspec", "numpy", "scipy", "httpx", "openai", "plotly")
 
 Say = Callable[[str], None]
 Beside = Callable[[Ramping, Endpoint], Coroutine[Any, Any, None]]
 """Something that goes on beside a run: health checks, a fault on purpose."""
-
-
-@dataclass(slots=True, frozen=True)
-class Options:
-    """What the command line adds to a scenario."""
-
-    base_url: str | None = None
-    model: str | None = None
-    api_key_env: str | None = None
-    header: Sequence[str] = ()
-    ca_file: str | None = None
-    insecure: bool = False
-    yes_i_may_load_test: str | None = None
-    overrides: Sequence[str] = ()
-    out: Path = Path("reports")
-    save_text: bool = False
-    repeats: int = 1
-    label: Sequence[str] = ()
-    """``NAME=VALUE`` each, beside ``[target] labels``."""
-
-
-@dataclass(slots=True, frozen=True)
-class Finished:
-    """A run that was judged, and the exit code it comes to."""
-
-    run: Run
-    exit_code: int
-
-
-def read_scenario(path: Path, overrides: Sequence[str] = ()) -> Scenario:
-    """The scenario at ``path``, or the one of that name that ships with the package.
-
-    Raises:
-        ScenarioError: no such file, not text, or wrong.
-    """
-    shipped = shipped_scenarios()
-    found = path if path.exists() else shipped.get(path.name)
-    if found is None or not found.is_file():
-        raise ScenarioError(f"{path}: no such scenario file; shipped ones: {', '.join(sorted(shipped))}")
-    try:
-        text = found.read_bytes().decode()
-    except UnicodeDecodeError as error:
-        raise ScenarioError(f"{path}: not UTF-8 text: {error}") from None
-    return replace(load(text, str(path), overrides, knees=KNEES), folder=str(found.parent))
-
-
-def shipped_scenarios() -> dict[str, Path]:
-    """Name to path of the scenarios in the package or, in a checkout, beside it."""
-    package = Path(__file__).parents[1]
-    folders = [folder for folder in (package / "scenarios", package.parent / "scenarios") if folder.is_dir()]
-    return {path.stem: path for folder in folders for path in sorted(folder.glob("*.toml"))}
-
-
-def with_target(scenario: Scenario, options: Options) -> Scenario:
-    """The scenario with what the command line says of the endpoint."""
-    return replace(scenario, target=target_of(scenario.target, options))
-
-
-def target_of(target: Target, options: Options) -> Target:
-    """``target`` changed by options; only those that were given."""
-    headers = {**target.headers, **named("--header", options.header)}
-    labels = {**target.labels, **named("--label", options.label)}
-    given: dict[str, Any] = {
-        "base_url": options.base_url,
-        "model": options.model,
-        "api_key_env": options.api_key_env,
-        "ca_file": options.ca_file,
-        "insecure": options.insecure or None,
-    }
-    known = {key: value for key, value in given.items() if value is not None}
-    return replace(target, headers=headers, labels=labels, **known)
-
-
-def named(option: str, settings: Sequence[str]) -> dict[str, str]:
-    """``NAME=VALUE`` of each setting. Raises ScenarioError; a value is not repeated in it."""
-    found = {}
-    for setting in settings:
-        name, equals, value = setting.partition("=")
-        if not equals or not name.strip():
-            shown = name.partition(":")[0]  # a header written with a colon: what follows may be a secret
-            raise ScenarioError(f"{option} {shown}: expected NAME=VALUE, an equals sign between them")
-        found[name.strip()] = value
-    return found
 
 
 async def ramp(
@@ -286,49 +193,6 @@ async def _through(
     if caught:
         return Finished(finished.run, 128 + caught[0])
     return finished
-
-
-def write_report(path: Path, scenario: Scenario | None = None) -> Finished:
-    """Judge the run in ``path`` anew and write everything derived.
-
-    Raises:
-        RunDirError: it is no run.
-        OSError: the files cannot be written.
-    """
-    run, skipped = rundirs.read(path)
-    if scenario is None:
-        scenario = load(run.scenario_text, str(path / "scenario.toml"), run.info.get("overrides", []), knees=KNEES)
-    run.info.pop("verdict", None)
-    assess(run, scenario)
-    run.gates = judge_gates(run, scenario.gates.rules, scenario.gates.when_unsure)
-    word = with_gates(verdict(run), run)
-    run.info |= {"verdict": word, "skipped_lines": skipped}
-    rundir = RunDir(path)
-    rundir.save_info(plain({**run.info, "estimates": run.estimates, "checks": run.checks}))
-    rundir.write("curve.csv", curve_csv(run))
-    rundir.write("verdict.json", json.dumps(verdict_document(run), indent=1, allow_nan=False) + "\n")
-    rundir.write("summary.md", summary_markdown(run))
-    rundir.write("report.html", build_html(run))
-    return Finished(run, exit_code(run, word))
-
-
-def judged(path: Path) -> Run:
-    """The run in ``path``, judged; nothing is written.
-
-    Raises:
-        RunDirError: it is no run.
-    """
-    run, _ = rundirs.read(path)
-    scenario = load(run.scenario_text, str(path / "scenario.toml"), run.info.get("overrides", []), knees=KNEES)
-    return assess(run, scenario)
-
-
-def exit_code(run: Run, word: str) -> int:
-    """The contract's exit code. Where nothing succeeded, or the endpoint went away, it could not be measured."""
-    answered = any(row["ok"] for row in run.rows)
-    if not answered or run.info.get("ending") == "the endpoint stopped answering":
-        return COULD_NOT_MEASURE
-    return EXIT[word]
 
 
 async def scraper_of(

@@ -12,7 +12,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from loadramp.conduct import Progress
-from loadramp.jobs.launch import COULD_NOT_MEASURE, EXIT, Finished, Options, Say, ramp
+from loadramp.jobs.finish import COULD_NOT_MEASURE, EXIT, Finished
+from loadramp.jobs.launch import Say, ramp
+from loadramp.jobs.scenarios import Options
 from loadramp.jobs.verdicts import check_rules
 from loadramp.judge.alarms import Rules, plain_alarm
 from loadramp.judge.fingerprint import digest_of, fingerprint_of

@@ -12,9 +12,9 @@ import msgspec
 
 from loadramp.advise.asked import config_of
 from loadramp.advise.shapes import read_config
-from loadramp.jobs import launch
+from loadramp.jobs import finish, scenarios
 from loadramp.jobs.campaign import HEALTH, STRIKE, read_state
-from loadramp.jobs.launch import EXIT
+from loadramp.jobs.finish import EXIT
 from loadramp.judge import campaign as judge
 from loadramp.judge.criteria import Criterion, Seen, Strike
 from loadramp.judge.gates import judge_gates
@@ -57,7 +57,7 @@ def write_campaign(path: Path, answers: Path | None = None) -> Rehearsed:
         ScenarioError: it is no campaign, or scorecard or answers are wrong.
     """
     state = read_state(path)
-    base = launch.read_scenario(path / "scenario.toml", state.get("overrides", []))
+    base = scenarios.read_scenario(path / "scenario.toml", state.get("overrides", []))
     items, given = card_of(path / SCORECARD, path / ANSWERS, answers)
     seen: dict[str, Seen] = {phase: found for phase in PHASES if (found := see(path, state, phase, base)) is not None}
     criteria: dict[str, Sequence[Criterion]] = {phase: criteria_of(phase, found, base) for phase, found in seen.items()}
@@ -84,7 +84,7 @@ def see(path: Path, state: Mapping[str, Any], phase: str, base: Scenario) -> See
     place = path / str(told.get("run") or "")
     if not told.get("run") or not (place / "run.json").is_file():
         return None
-    run = launch.judged(place)
+    run = finish.judged(place)
     if phase == "ramp":
         run.gates = judge_gates(run, base.gates.rules, base.gates.when_unsure)
     strike = None

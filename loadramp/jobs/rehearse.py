@@ -15,9 +15,10 @@ from pathlib import Path
 from loadramp.conduct import Progress, Ramping
 from loadramp.drive.endpoint import Endpoint, endpoint_of
 from loadramp.drive.survey import guard
-from loadramp.jobs import launch
+from loadramp.jobs import launch, scenarios
 from loadramp.jobs.campaign import HEALTH, Campaign, begin, read_state, resume
-from loadramp.jobs.launch import EXIT, Beside, Finished, Options
+from loadramp.jobs.finish import EXIT, Finished
+from loadramp.jobs.launch import Beside
 from loadramp.jobs.readout import (
     MODEL_MAX,
     SCORECARD,
@@ -27,6 +28,7 @@ from loadramp.jobs.readout import (
     scorecard_text,
     write_campaign,
 )
+from loadramp.jobs.scenarios import Options
 from loadramp.observe.fetch import Fetcher, FetchFailed, tls_context
 from loadramp.observe.pulse import LIMIT_S, Pulse
 from loadramp.plan.campaign import Phase
@@ -64,7 +66,7 @@ async def rehearse(
         ScenarioError: before anything was sent.
         OSError: the directory cannot be written.
     """
-    base = launch.with_target(launch.read_scenario(scenario_path, options.overrides), options)
+    base = scenarios.with_target(scenarios.read_scenario(scenario_path, options.overrides), options)
     endpoint = endpoint_of(base.target)
     guard(endpoint, options.yes_i_may_load_test)
     path = opened(base, endpoint, options.out, resumed, answers, argv)
@@ -80,7 +82,7 @@ async def rehearse(
 
     campaign = Campaign(
         path,
-        read=lambda more: launch.read_scenario(scenario_path, [*options.overrides, *more]),
+        read=lambda more: scenarios.read_scenario(scenario_path, [*options.overrides, *more]),
         send=send,
         pulse=lambda ramping, at: pulse_of(base, ramping, at),
         strike=strike if chaos else None,

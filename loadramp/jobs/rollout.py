@@ -24,18 +24,9 @@ from loadramp.drive.fleet import FleetError, worker_count
 from loadramp.jobs.arm import Arm
 from loadramp.jobs.canary import Duel, Switch
 from loadramp.jobs.contrast import ARMS, read
-from loadramp.jobs.launch import (
-    COULD_NOT_MEASURE,
-    EXIT,
-    Options,
-    Reached,
-    Say,
-    fleet_of,
-    info_of,
-    reach,
-    scraper_of,
-    signals,
-)
+from loadramp.jobs.finish import COULD_NOT_MEASURE, EXIT
+from loadramp.jobs.launch import Reached, Say, fleet_of, info_of, reach, scraper_of, signals
+from loadramp.jobs.scenarios import Options
 from loadramp.jobs.switch import switch_of
 from loadramp.judge.compare import Comparison
 from loadramp.judge.sameness import Answer, Sameness

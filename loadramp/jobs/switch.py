@@ -15,7 +15,8 @@ from loadramp.drive.endpoint import endpoint_of
 from loadramp.drive.ready import wait_until_ready
 from loadramp.jobs.canary import Switch
 from loadramp.jobs.contrast import ARMS
-from loadramp.jobs.launch import Options, Say, with_target
+from loadramp.jobs.launch import Say
+from loadramp.jobs.scenarios import Options, with_target
 from loadramp.plan.scenario import Scenario
 from loadramp.registry import CannotMeasure, ScenarioError
 

@@ -58,7 +58,12 @@ def sentence(found: Tiers) -> str:
     known = [(one.value, one, name) for one, name in numbered if one.value is not None]
     if not known:
         return f"{len(found.sides)} configurations; none of them has a ceiling that was found."
-    _, best, name = max(known, key=lambda item: item[0])
+    value, best, name = max(known, key=lambda item: item[0])
+    if beyond := _beyond(found, value):
+        return (
+            f"{' and '.join(beyond)} showed no ceiling up to the highest rate offered; the highest that was found is that "
+            f"of {name}, {sig(best.value)} req/s."
+        )
     if best.ratio is None:
         return f"{name} has the highest ceiling of {len(found.sides)} configurations, {sig(best.value)} req/s."
     between = f" ({times(best.low)} to {times(best.high)})" if best.low is not None else ""
@@ -66,6 +71,14 @@ def sentence(found: Tiers) -> str:
     return (
         f"{name} has the highest ceiling, {sig(best.value)} req/s, {times(best.ratio)} times that of {first}{between}."
     )
+
+
+def _beyond(found: Tiers, value_rps: float) -> list[str]:
+    """Configurations that kept up with more than ``value_rps`` and have no ceiling to show for it."""
+    told = [(side.name, side.runs[0].estimates.get("ceiling")) for side in found.sides]
+    return [
+        name for name, one in told if one and one.status == "not_found_up_to" and (one.rate_rps or 0.0) >= value_rps
+    ]
 
 
 def headline(found: Tiers) -> list[Phrase]:

@@ -1,0 +1,72 @@
+"""From what a run left on disk to its answer: judged anew, everything derived written, the exit code. Raw is truth."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from loadramp.assess import assess
+from loadramp.judge.gates import judge_gates
+from loadramp.judge.knee import KNEES
+from loadramp.plan.scenario import Scenario, load
+from loadramp.record import rundir as rundirs
+from loadramp.record.rundir import RunDir, plain
+from loadramp.record.table import Run
+from loadramp.report import build_html, curve_csv, summary_markdown, verdict_document
+from loadramp.report.gates import with_gates
+from loadramp.report.words import verdict
+
+EXIT = {"pass": 0, "fail": 99, "inconclusive": 3, "void": 3}
+COULD_NOT_MEASURE = 1
+
+
+@dataclass(slots=True, frozen=True)
+class Finished:
+    """A run that was judged, and the exit code it comes to."""
+
+    run: Run
+    exit_code: int
+
+
+def write_report(path: Path, scenario: Scenario | None = None) -> Finished:
+    """Judge the run in ``path`` anew and write everything derived.
+
+    Raises:
+        RunDirError: it is no run.
+        OSError: the files cannot be written.
+    """
+    run, skipped = rundirs.read(path)
+    if scenario is None:
+        scenario = load(run.scenario_text, str(path / "scenario.toml"), run.info.get("overrides", []), knees=KNEES)
+    run.info.pop("verdict", None)
+    assess(run, scenario)
+    run.gates = judge_gates(run, scenario.gates.rules, scenario.gates.when_unsure)
+    word = with_gates(verdict(run), run)
+    run.info |= {"verdict": word, "skipped_lines": skipped}
+    rundir = RunDir(path)
+    rundir.save_info(plain({**run.info, "estimates": run.estimates, "checks": run.checks}))
+    rundir.write("curve.csv", curve_csv(run))
+    rundir.write("verdict.json", json.dumps(verdict_document(run), indent=1, allow_nan=False) + "\n")
+    rundir.write("summary.md", summary_markdown(run))
+    rundir.write("report.html", build_html(run))
+    return Finished(run, exit_code(run, word))
+
+
+def judged(path: Path) -> Run:
+    """The run in ``path``, judged; nothing is written.
+
+    Raises:
+        RunDirError: it is no run.
+    """
+    run, _ = rundirs.read(path)
+    scenario = load(run.scenario_text, str(path / "scenario.toml"), run.info.get("overrides", []), knees=KNEES)
+    return assess(run, scenario)
+
+
+def exit_code(run: Run, word: str) -> int:
+    """The contract's exit code. Where nothing succeeded, or the endpoint went away, it could not be measured."""
+    answered = any(row["ok"] for row in run.rows)
+    if not answered or run.info.get("ending") == "the endpoint stopped answering":
+        return COULD_NOT_MEASURE
+    return EXIT[word]

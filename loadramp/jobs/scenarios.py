@@ -1,0 +1,87 @@
+"""What is asked for: a scenario from its file or by its name, and what the command line adds to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from loadramp.judge.knee import KNEES
+from loadramp.plan.scenario import Scenario, Target, load
+from loadramp.registry import ScenarioError
+
+
+@dataclass(slots=True, frozen=True)
+class Options:
+    """What the command line adds to a scenario."""
+
+    base_url: str | None = None
+    model: str | None = None
+    api_key_env: str | None = None
+    header: Sequence[str] = ()
+    ca_file: str | None = None
+    insecure: bool = False
+    yes_i_may_load_test: str | None = None
+    overrides: Sequence[str] = ()
+    out: Path = Path("reports")
+    save_text: bool = False
+    repeats: int = 1
+    label: Sequence[str] = ()
+    """``NAME=VALUE`` each, beside ``[target] labels``."""
+
+
+def read_scenario(path: Path, overrides: Sequence[str] = ()) -> Scenario:
+    """The scenario at ``path``, or the one of that name that ships with the package.
+
+    Raises:
+        ScenarioError: no such file, not text, or wrong.
+    """
+    shipped = shipped_scenarios()
+    found = path if path.exists() else shipped.get(path.name)
+    if found is None or not found.is_file():
+        raise ScenarioError(f"{path}: no such scenario file; shipped ones: {', '.join(sorted(shipped))}")
+    try:
+        text = found.read_bytes().decode()
+    except UnicodeDecodeError as error:
+        raise ScenarioError(f"{path}: not UTF-8 text: {error}") from None
+    return replace(load(text, str(path), overrides, knees=KNEES), folder=str(found.parent))
+
+
+def shipped_scenarios() -> dict[str, Path]:
+    """Name to path of the scenarios in the package or, in a checkout, beside it."""
+    package = Path(__file__).parents[1]
+    folders = [folder for folder in (package / "scenarios", package.parent / "scenarios") if folder.is_dir()]
+    return {path.stem: path for folder in folders for path in sorted(folder.glob("*.toml"))}
+
+
+def with_target(scenario: Scenario, options: Options) -> Scenario:
+    """The scenario with what the command line says of the endpoint."""
+    return replace(scenario, target=target_of(scenario.target, options))
+
+
+def target_of(target: Target, options: Options) -> Target:
+    """``target`` changed by options; only those that were given."""
+    headers = {**target.headers, **named("--header", options.header)}
+    labels = {**target.labels, **named("--label", options.label)}
+    given: dict[str, Any] = {
+        "base_url": options.base_url,
+        "model": options.model,
+        "api_key_env": options.api_key_env,
+        "ca_file": options.ca_file,
+        "insecure": options.insecure or None,
+    }
+    known = {key: value for key, value in given.items() if value is not None}
+    return replace(target, headers=headers, labels=labels, **known)
+
+
+def named(option: str, settings: Sequence[str]) -> dict[str, str]:
+    """``NAME=VALUE`` of each setting. Raises ScenarioError; a value is not repeated in it."""
+    found = {}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not equals or not name.strip():
+            shown = name.partition(":")[0]  # a header written with a colon: what follows may be a secret
+            raise ScenarioError(f"{option} {shown}: expected NAME=VALUE, an equals sign between them")
+        found[name.strip()] = value
+    return found
