@@ -28,6 +28,11 @@ from loadramp.report.campaignwords import headline
 YES = {item.id: Answer("yes") for item in ITEMS}
 MEMORY = {"memory": Answer("waived", f"restarts every night {HOSTILE}")}
 
+RECOVERY = {
+    name: Answer("waived", "the queue is limited from next week on") for name in ("overload_recovery", "metrics")
+}
+PAGES: dict[str, dict[str, Answer]] = {"go": {**YES, **MEMORY, **RECOVERY}, "no-go": {**YES, **MEMORY}}
+
 
 def sentence(answers: dict[str, Answer] | None = None) -> str:
     return " ".join(phrase.text for phrase in headline(told(answers)))
@@ -35,15 +40,12 @@ def sentence(answers: dict[str, Answer] | None = None) -> str:
 
 def test_the_verdict_opens_everything() -> None:
     assert sentence().startswith("No go: 2 critical items not met: memory does not grow under sustained load;")
-    recovery = {
-        name: Answer("waived", "the queue is limited from next week on") for name in ("overload_recovery", "metrics")
-    }
-    gone = told({**YES, **MEMORY, **recovery})
+    gone = told(PAGES["go"])
     assert gone.verdict == "go"
     assert headline(gone)[0].text == "Go: all 17 critical items are settled, 3 of them waived."
     left = dict(YES)
     del left["rollback"]
-    opened = told({**left, **MEMORY, **recovery})
+    opened = told({**left, **MEMORY, **RECOVERY})
     assert opened.verdict == "open"
     assert headline(opened)[0].text == "Not decided yet: 1 critical item open."
 
@@ -138,9 +140,12 @@ def test_a_campaign_that_has_not_begun_still_makes_a_page() -> None:
 
 
 @pytest.mark.browser
-def test_all_charts_are_drawn_without_an_error_or_a_request(tmp_path: Path) -> None:
+@pytest.mark.parametrize("verdict", ["go", "no-go"])
+def test_all_charts_are_drawn_without_an_error_or_a_request(tmp_path: Path, verdict: str) -> None:
     page, log = tmp_path / "report.html", tmp_path / "net.json"
-    page.write_text(build_campaign_html(told()))
+    shown = told(PAGES[verdict])
+    assert shown.verdict == verdict
+    page.write_text(build_campaign_html(shown))
     seen = open_page(page, tmp_path, f"--log-net-log={log}", "--dump-dom", "--window-size=1400,3000")
     assert [line for line in seen.stderr.splitlines() if "CONSOLE" in line] == []
     assert asked_urls(log) == []
@@ -148,9 +153,10 @@ def test_all_charts_are_drawn_without_an_error_or_a_request(tmp_path: Path) -> N
 
 
 @pytest.mark.browser
+@pytest.mark.parametrize("verdict", ["go", "no-go"])
 @pytest.mark.parametrize("width", [1400, 400])
-def test_nothing_sticks_out_or_overlaps(tmp_path: Path, width: int) -> None:
-    text = POLICY.sub("", build_campaign_html(told({**YES, **MEMORY}))).replace("</body>", MEASURE + "</body>")
+def test_nothing_sticks_out_or_overlaps(tmp_path: Path, width: int, verdict: str) -> None:
+    text = POLICY.sub("", build_campaign_html(told(PAGES[verdict]))).replace("</body>", MEASURE + "</body>")
     (tmp_path / "measured.html").write_text(text)
     frame = tmp_path / "frame.html"
     frame.write_text(FRAME % width)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ from test_report_browser import FRAME, MEASURE, POLICY, asked_urls, open_page
 from test_report_compare import configurations, found  # noqa: F401  # fixtures
 
 from loadramp.judge.compare import Comparison
+from loadramp.judge.decide import Decision
+from loadramp.judge.environment import Difference
 from loadramp.judge.stored import Side
 from loadramp.judge.tiers import tiers
 from loadramp.report.compare import comparison_html
@@ -21,14 +24,31 @@ pytestmark = pytest.mark.browser
 
 def table_of(sides: list[Side]) -> str:
     made = tiers(sides, 0.05)
-    made.environment = [[] for _ in sides]
+    made.environment = [[Difference("gpu", "condition", "H100", "L4"), FLAGS] if i else [] for i in range(len(sides))]
     return tiers_html(made)
 
 
-@pytest.fixture(params=["comparison", "configurations"])
+FLAGS = Difference("flags", "subject", "unknown", "--enforce-eager --max-num-seqs 64 --enable-prefix-caching")
+"""As long as they are in the field."""
+
+
+def passed(one: Comparison) -> Comparison:
+    reasons = (
+        "no primary measure is worse by 10 %: the least certain, p99 ITL, is at most 1.03 times",
+        "0 of 9 failed",
+    )
+    return replace(one, decision=Decision("pass", reasons), environment=[FLAGS])
+
+
+@pytest.fixture(params=["fail", "pass", "configurations"])
 def page(request: pytest.FixtureRequest, found: Comparison, configurations: list[Side], tmp_path: Path) -> Path:  # noqa: F811
     path = tmp_path / "report.html"
-    path.write_text(comparison_html(found) if request.param == "comparison" else table_of(configurations))
+    made = {
+        "fail": lambda: comparison_html(found),
+        "pass": lambda: comparison_html(passed(found)),
+        "configurations": lambda: table_of(configurations),
+    }
+    path.write_text(made[request.param]())
     return path
 
 

@@ -61,8 +61,8 @@ def sentence(found: Tiers) -> str:
     value, best, name = max(known, key=lambda item: item[0])
     if beyond := _beyond(found, value):
         return (
-            f"{' and '.join(beyond)} showed no ceiling up to the highest rate offered; the highest that was found is that "
-            f"of {name}, {sig(best.value)} req/s."
+            f"{' and '.join(beyond)} showed no ceiling up to the highest rate offered; the highest that was found is "
+            f"that of {name}, {sig(best.value)} req/s."
         )
     if best.ratio is None:
         return f"{name} has the highest ceiling of {len(found.sides)} configurations, {sig(best.value)} req/s."
