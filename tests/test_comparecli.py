@@ -112,7 +112,7 @@ def test_a_canary_leaves_a_verdict_that_can_be_made_again(
 
 
 def sent_in(run: Path, numbers: set[int]) -> list[tuple[int, int]]:
-    """(due, length) of the requests of these steps, without those due behind a step's end, while the next is decided."""
+    """(due, length) of the requests of these steps, without those due behind a step's end."""
     steps = {step["index"]: step for step in json.loads((run / "run.json").read_text())["steps"]}
     ends_s = {k: sum(steps[k][name] or 0.0 for name in ("begin_s", "warmup_s", "measure_s")) for k in numbers}
     records = map(json.loads, (run / "records-0.jsonl").read_text().splitlines())
