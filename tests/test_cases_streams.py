@@ -594,3 +594,17 @@ def test_usage_inside_the_last_choice_counts() -> None:
     )
     got = seen(stream((10, C("a")), (30, C("b")), (40, last + DONE)))
     assert (got["output_tokens"], got["prompt_tokens"], got["token_source"]) == (2, 4, "usage")
+
+
+@pytest.mark.parametrize("count", [b"1e400", b"1e12", b"99999999999999999999999999", b"NaN", b"-1", b'"2"'])
+def test_sp16_a_count_that_cannot_be_is_no_usage(count: bytes) -> None:
+    usage = b'data: {"choices":[],"usage":{"prompt_tokens":%s,"completion_tokens":%s}}\n\n' % (count, count)
+    got = seen(stream((10, C("a")), (30, C("b") + FIN("stop")), (40, usage + DONE)))
+    assert (got["status"], got["output_tokens"], got["prompt_tokens"], got["token_source"]) == ("ok", 2, None, "events")
+
+
+@pytest.mark.parametrize("index", [10**30, -1, True, "x"])
+def test_a_choice_number_that_cannot_be_is_choice_0(index: Any) -> None:
+    parts = [chunk({"index": index, "delta": {"content": text}, "finish_reason": None}) for text in "ab"]
+    record = record_of(stream((10, parts[0]), (30, parts[1]), (40, FIN("stop") + DONE)))
+    assert (record.status, record.event_choice, record.output_tokens) == ("ok", [], 2)

@@ -245,6 +245,11 @@ def test_a_hit_rate_of_minus_one_means_that_the_cache_is_off() -> None:
     assert read("vllm:gpu_prefix_cache_hit_rate -1.0\nvllm:num_requests_running 1\n")[1] == {"running": 1.0}
 
 
+def test_a_percentage_is_no_ratio_and_nothing_is_negative() -> None:
+    page = "vllm:kv_cache_usage_perc 40\nvllm:num_requests_running -1\nvllm:num_requests_waiting 2\n"
+    assert read(page)[1] == {"waiting": 2.0}
+
+
 def test_the_same_series_twice_on_a_page_counts_once() -> None:
     assert read('vllm:num_requests_running{engine="0"} 4\n' * 2)[1] == {"running": 4.0}
 

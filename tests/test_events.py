@@ -6,7 +6,7 @@ from unittest.mock import patch
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scripted import HEAD, LAST, event, framed, reply
 
@@ -44,6 +44,7 @@ JSON = st.recursive(
 
 @given(st.dictionaries(KEYS, JSON, max_size=8))
 @settings(max_examples=300, deadline=None)
+@example({"code": "\n", "detail": True})
 def test_no_shape_of_json_raises(data: dict[str, Any]) -> None:
     one = read(data)
     assert all(output.size > 0 for output in outputs(one))

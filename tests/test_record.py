@@ -179,8 +179,12 @@ def test_what_is_no_run_says_so(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text('{"schema": 99}')
     with pytest.raises(RunDirError, match="schema 99"):
         read(tmp_path)
-    (tmp_path / "run.json").write_text("[1, 2")
-    with pytest.raises(RunDirError, match="not a run"):
+    for text in ("[1, 2", "[]", "null", '{"schema": 1, "steps": 3}', '{"schema": 1, "steps": [{"index": "a"}]}'):
+        (tmp_path / "run.json").write_text(text)
+        with pytest.raises(RunDirError, match="not a run"):
+            read(tmp_path)
+    (tmp_path / "run.json").write_text('{"schema": 1}')
+    with pytest.raises(RunDirError, match="not a whole run"):
         read(tmp_path)
 
 

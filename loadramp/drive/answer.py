@@ -8,10 +8,21 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from loadramp.drive.events import Event, Usage, clean, finishes, only_content, outputs, read_event, usage_of
+from loadramp.drive.events import (
+    MOST_CHOICES,
+    Event,
+    clean,
+    finishes,
+    index_of,
+    only_content,
+    outputs,
+    read_event,
+    usage_of,
+)
 from loadramp.drive.faults import error_of, error_words
 from loadramp.drive.sse import SseEvent, SseParser
 from loadramp.drive.tokens import UNKNOWN, tokens_of
+from loadramp.drive.usage import MOST_TOKENS, Usage
 from loadramp.record.types import Record
 
 _BOM = b"\xef\xbb\xbf"
@@ -161,6 +172,7 @@ class Answer:
             type(text) is not str
             or not text
             or type(index) is not int
+            or not 0 <= index < MOST_CHOICES
             or choice.finish_reason is not None
             or choice.error is not None
         ):
@@ -184,7 +196,7 @@ class Answer:
         choice, else ``UNKNOWN``."""
         choices = event.choices or ()
         output, prompt = usage.completion_tokens, usage.prompt_tokens
-        if type(output) is not int or type(prompt) is not int or output < 0:
+        if type(output) is not int or type(prompt) is not int or not 0 <= output <= MOST_TOKENS:
             output, prompt = usage.output, usage.prompt
         if prompt is not None:
             self._prompt = usage
@@ -195,8 +207,7 @@ class Answer:
             self._counted = usage
             self._summed = not of_one
             for choice in choices:
-                if isinstance(choice.index, int):
-                    self._per_choice[choice.index] = output
+                self._per_choice[index_of(choice)] = output
         return output if of_one else UNKNOWN
 
     def fill(self, record: Record) -> None:

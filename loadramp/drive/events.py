@@ -11,34 +11,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from loadramp.drive.usage import Usage
 
-class Usage(msgspec.Struct, gc=False):
-    """Token counts as servers spell them; chat and completions on the left, responses on the right."""
-
-    prompt_tokens: Any = None
-    completion_tokens: Any = None
-    prompt_tokens_details: Any = None
-    completion_tokens_details: Any = None
-    input_tokens: Any = None
-    output_tokens: Any = None
-    input_tokens_details: Any = None
-    output_tokens_details: Any = None
-
-    @property
-    def prompt(self) -> int | None:
-        return _first_int(self.prompt_tokens, self.input_tokens)
-
-    @property
-    def output(self) -> int | None:
-        return _first_int(self.completion_tokens, self.output_tokens)
-
-    @property
-    def cached(self) -> int | None:
-        return _detail("cached_tokens", self.prompt_tokens_details, self.input_tokens_details)
-
-    @property
-    def reasoning(self) -> int | None:
-        return _detail("reasoning_tokens", self.completion_tokens_details, self.output_tokens_details)
+MOST_CHOICES = 1024
 
 
 class Delta(msgspec.Struct, gc=False):
@@ -151,6 +126,12 @@ def outputs(event: Event) -> list[Output]:
     return []
 
 
+def index_of(choice: Choice) -> int:
+    """The number of the answer that ``choice`` belongs to; 0 where it says none that can be."""
+    index = choice.index
+    return index if type(index) is int and 0 <= index < MOST_CHOICES else 0
+
+
 def only_content(part: Delta) -> bool:
     """``part`` holds nothing that is generated beside its content."""
     return (
@@ -167,7 +148,7 @@ def only_content(part: Delta) -> bool:
 
 
 def _output_of(choice: Choice) -> Output | None:
-    index = choice.index if isinstance(choice.index, int) else 0
+    index = index_of(choice)
     part = choice.delta or choice.message
     if part is None:
         text = text_of(choice.text)
@@ -245,11 +226,7 @@ def _reply_items(items: list[Any]) -> list[Output]:
 def finishes(event: Event) -> list[tuple[int, str]]:
     """(choice, reason) of every choice that ``event`` ends. Responses: ``stop``, ``length`` or the reason given."""
     if event.choices:
-        return [
-            (choice.index if isinstance(choice.index, int) else 0, reason)
-            for choice in event.choices
-            if (reason := reason_of(choice.finish_reason))
-        ]
+        return [(index_of(choice), reason) for choice in event.choices if (reason := reason_of(choice.finish_reason))]
     reply = final_response(event)
     if reply is None or reply.status in (None, "failed", "in_progress", "queued"):
         return []
@@ -293,14 +270,3 @@ def clean(text: str) -> str:
 
 def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value] if value else []
-
-
-def _first_int(*values: Any) -> int | None:
-    for value in values:
-        if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
-            return int(value)
-    return None
-
-
-def _detail(key: str, *details: Any) -> int | None:
-    return _first_int(*(detail.get(key) for detail in details if isinstance(detail, dict)))

@@ -71,7 +71,7 @@ def words(error: Any, limit: int = 400) -> str:
         str(error[key]) for key in ("type", "error_type", "code", "param") if isinstance(error.get(key), str | int)
     ]
     marks = [mark for mark in marks if mark and mark not in {"error", said}]
-    return (f"{said} ({', '.join(marks)})" if marks else said)[:limit]
+    return " ".join((f"{said} ({', '.join(marks)})" if marks else said).split())[:limit]
 
 
 def error_words(body: bytes) -> str:

@@ -106,12 +106,13 @@ def _readable(dialect: str) -> tuple[_Readable, ...]:
 def _first(
     by_name: _ByName, spelt: Sequence[str], canonical: str, source: Source, copies: Sequence[str]
 ) -> float | None:
-    """The value under the first of the spellings that shows a number."""
+    """The value under the first of the spellings that shows a number. None of these quantities is negative."""
+    most = 1.0 + 1e-6 if CANONICAL[canonical].unit == "ratio" else math.inf
     for name in spelt:
         numbers: dict[tuple[tuple[str, str], ...], float] = {}
         for labels, value in by_name.get(name, ()):
             number = _number(labels, value, source)
-            if number is not None and (number >= 0.0 or CANONICAL[canonical].unit != "ratio"):  # V0: -1 is "off"
+            if number is not None and 0.0 <= number <= most:  # vLLM V0: -1 is "off"; a ratio of 40 is percent
                 key = tuple(sorted((k, v) for k, v in labels.items() if k not in copies))
                 numbers[key] = max(number, numbers.get(key, number))
         if numbers:

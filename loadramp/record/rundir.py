@@ -120,10 +120,14 @@ def read(path: Path) -> tuple[Run, int]:
         steps = [msgspec.convert(step, Step) for step in info.get("steps", [])]
         estimates = {key: msgspec.convert(value, Estimate) for key, value in info.get("estimates", {}).items()}
         checks = [msgspec.convert(check, Check) for check in info.get("checks", [])]
-    except (ValueError, AttributeError, msgspec.ValidationError) as error:
+    except (ValueError, AttributeError, TypeError, msgspec.ValidationError) as error:
         raise RunDirError(f"{path / 'run.json'}: not a run: {error}") from None
     if schema != SCHEMA:
         raise RunDirError(f"{path / 'run.json'}: schema {schema!r}; this version reads {SCHEMA}")
+    try:
+        scenario_text = (path / "scenario.toml").read_bytes().decode()
+    except (FileNotFoundError, UnicodeDecodeError) as error:
+        raise RunDirError(f"{path}: not a whole run: scenario.toml: {error}") from None
     skipped = 0
     tables = []
     for file in sorted(path.glob("records-*.jsonl")):
@@ -137,7 +141,7 @@ def read(path: Path) -> tuple[Run, int]:
     table = Table.concat(tables)
     run = Run(
         info=info,
-        scenario_text=(path / "scenario.toml").read_bytes().decode(),
+        scenario_text=scenario_text,
         steps=steps,
         table=table.select_rows(table.due_s.argsort(kind="stable")),
         samples=samples,

@@ -1,0 +1,50 @@
+"""Token counts as servers spell them, and which of them can be believed. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+MOST_TOKENS = 10_000_000
+"""Of one request: a count beyond it is a server's slip, and no count at all."""
+
+
+class Usage(msgspec.Struct, gc=False):
+    """Token counts as servers spell them; chat and completions on the left, responses on the right."""
+
+    prompt_tokens: Any = None
+    completion_tokens: Any = None
+    prompt_tokens_details: Any = None
+    completion_tokens_details: Any = None
+    input_tokens: Any = None
+    output_tokens: Any = None
+    input_tokens_details: Any = None
+    output_tokens_details: Any = None
+
+    @property
+    def prompt(self) -> int | None:
+        return _first_int(self.prompt_tokens, self.input_tokens)
+
+    @property
+    def output(self) -> int | None:
+        return _first_int(self.completion_tokens, self.output_tokens)
+
+    @property
+    def cached(self) -> int | None:
+        return _detail("cached_tokens", self.prompt_tokens_details, self.input_tokens_details)
+
+    @property
+    def reasoning(self) -> int | None:
+        return _detail("reasoning_tokens", self.completion_tokens_details, self.output_tokens_details)
+
+
+def _first_int(*values: Any) -> int | None:
+    for value in values:
+        if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= MOST_TOKENS:
+            return int(value)
+    return None
+
+
+def _detail(key: str, *details: Any) -> int | None:
+    return _first_int(*(detail.get(key) for detail in details if isinstance(detail, dict)))
