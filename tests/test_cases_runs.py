@@ -4,8 +4,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from harness import ramp_in_memory, scenario_of
+from harness import BEGAN_AT, ramp_in_memory, scenario_of
 
+from loadramp.judge.curve import fold
+from loadramp.record.codec import encode
+from loadramp.record.rundir import RunDir, plain, read
+from loadramp.record.types import Record, Step
 from loadramp.sim.faults import Faults
 
 SHAPE = """
@@ -62,11 +66,33 @@ def test_ds06_no_step_of_a_ramp_is_served_from_the_cache(tmp_path: Path) -> None
 
 
 def test_st07_steps_measure_the_same_in_any_order(tmp_path: Path) -> None:
+    """Prompts of 512 tokens: one that was seen before would be answered in half the time."""
+    shape = SHAPE.replace("measure_s = 20", "measure_s = 60").replace("input_tokens = 64", "input_tokens = 512")
     found = {}
     for name, rates in (("up", [3, 6, 12]), ("shuffled", [12, 3, 6])):
-        text = SHAPE.replace("measure_s = 20", "measure_s = 60") + f"settle_s = 5\nkind = 'ladder'\nrates = {rates}\n"
-        run = ramp_in_memory(scenario_of(text), tmp_path / name)
-        found[name] = {row["rate_rps"]: row["itl_p99_s"] for row in run.rows}
-    for rate_rps, p99_s in found["up"].items():
-        assert p99_s > 0
-        assert found["shuffled"][rate_rps] == pytest.approx(p99_s, rel=0.05)
+        run = ramp_in_memory(scenario_of(f"{shape}settle_s = 5\nkind = 'ladder'\nrates = {rates}\n"), tmp_path / name)
+        found[name] = {row["rate_rps"]: (row["itl_p99_s"], row["ttft_p50_s"]) for row in run.rows}
+    for rate_rps, seconds in found["up"].items():
+        assert min(seconds) > 0
+        assert found["shuffled"][rate_rps] == pytest.approx(seconds, rel=0.05)
+
+
+def test_dx01_percentiles_of_two_workers_come_from_their_records(tmp_path: Path) -> None:
+    """1000 of 10 ms from one worker, 10 of 1000 ms from the other: p99 is 10 ms, not the mean of two p99s (505 ms)."""
+    rundir = RunDir.create(tmp_path, "demo", "", BEGAN_AT)
+    step = Step(0, rate_rps=10.1, warmup_s=0.0, measure_s=100.0)
+    rundir.save_info({"steps": plain([step])})
+    shares = ([0.010] * 1000, [1.0] * 10)
+    for worker, share in enumerate(shares):
+        lines = []
+        for i, ttft_s in enumerate(share):
+            due_s = 100.0 * i / len(share)
+            record = Record(1000 * worker + i, 0, due_s, worker, sent_s=due_s, status="ok", output_tokens=1)
+            record.event_s, record.stream_end_s = [due_s + ttft_s], due_s + ttft_s
+            lines.append(encode(record).rstrip(b"\n"))
+        rundir.records_path(worker).write_bytes(b"\n".join(lines) + b"\n")
+    run, skipped = read(rundir.path)
+    row = fold(step, run.table)
+    assert (skipped, row["requests"]) == (0, 1010)
+    assert row["ttft_p99_s"] == pytest.approx(0.010)
+    assert row["ttft_p50_s"] == pytest.approx(0.010)
