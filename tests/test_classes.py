@@ -105,6 +105,16 @@ def test_each_class_has_a_curve_of_its_own() -> None:
     assert "p50 TTFT" not in str(classes_section(served(rows=[step(0, 1.0)]))).partition("<details>")[0]
 
 
+def test_as_many_turns_as_there_are_looks_have_a_line_and_a_marker_each_in_the_key() -> None:
+    slow = {"requests": 40, "ttft_p50_s": 0.2, "itl_p50_s": 0.02}
+    turns = {str(turn): slow for turn in range(1, 7)}
+    rows = [row(i, rate_rps, classes={"turn": turns}) for i, rate_rps in enumerate((1.0, 2.0))]
+    page = str(classes_section(served(rows=rows)))
+    swatches = [part.partition("</svg>")[0] for part in page.split("<svg width=")[1:]]
+    assert len(set(swatches)) == len(swatches) == 6
+    assert all("<line" in one and one.count("<") == 2 for one in swatches)
+
+
 def test_the_report_shows_classes_sessions_and_cold_starts() -> None:
     figures = {"requests": 90, "error_ratio": 0.02, "ttft_p50_s": 0.25, "input_tokens_mean": 400.0,
                "output_tokens_mean": 20.0, "good_ratio": 0.5}  # fmt: skip
