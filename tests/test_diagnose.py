@@ -169,6 +169,15 @@ def test_a_void_step_is_told_first_and_the_others_are_still_judged() -> None:
     assert diagnose(run)[0].evidence == ("1 of 3 steps are void: requests left late",)
 
 
+def test_void_steps_are_counted_together_though_their_figures_differ() -> None:
+    run = ladder(PROFILES["tp-stalls"], [1, 2, 4])
+    for row, reason in zip(
+        run.rows, ("lagged: p99 8.1 ms; more", "9 late reads", "lagged: p99 12 ms; more"), strict=True
+    ):
+        row |= {"void": True, "reasons": {"void": reason}}
+    assert diagnose(run)[0].evidence == ("3 of 3 steps are void: lagged: p99 8.1 ms", "1 of them: 9 late reads")
+
+
 def test_a_void_step_that_was_delivered_when_it_was_offered_again_is_no_limit() -> None:
     run = ladder(SMALL, [2, 4, 4])
     run.rows[1] |= {"void": True, "reasons": {"void": "requests left late"}}

@@ -7,6 +7,7 @@ docs/diagnosis.md, docs/method.md.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable
 
@@ -38,6 +39,7 @@ PREFIX_RATIO = 0.35
 ACCIDENTAL_RATIO = 0.01
 ACCEPT_RATIO = 0.60
 GAPS_TO_CLEAR = 1000
+_FIGURES = re.compile(r"\d[\d.,]*")
 
 
 def client_limited(case: Case) -> Finding | None:
@@ -45,13 +47,20 @@ def client_limited(case: Case) -> Finding | None:
     steps = case.where(lambda one: one.gaps is not None and one.gaps.share(CLIENT) > CLIENT_SHARE and _matters(one))
     if not case.void and not steps:
         return None
-    reasons = Counter(str(row["reasons"].get("void", "")).split(";")[0] for row in case.void)
-    evidence = [
-        f"{n} of {len(case.run.rows)} steps are void: {reason}" for reason, n in reasons.most_common() if reason
-    ]
+    evidence = _voids(case)
     evidence += [f"{_share(one, CLIENT)} the client's own loop was late {one.at}" for one in steps]
     where = (*(int(row["step"]) for row in case.void), *indices(steps))
     return Finding("client_limited", "certain" if case.void else "likely", tuple(evidence[:4]), where)
+
+
+def _voids(case: Case) -> list[str]:
+    """How many steps are void, and why: reasons that differ in their figures alone are one."""
+    told = [reason for row in case.void if (reason := str(row["reasons"].get("void", "")).split(";")[0])]
+    kinds = Counter(_FIGURES.sub("", reason) for reason in told)
+    first = {_FIGURES.sub("", reason): reason for reason in reversed(told)}
+    reasons = [(n, first[kind]) for kind, n in kinds.most_common()]
+    head = [f"{len(case.void)} of {len(case.run.rows)} steps are void: {reason}" for _, reason in reasons[:1]]
+    return head + [f"{n} of them: {reason}" for n, reason in reasons[1:]]
 
 
 def proxy_buffering(case: Case) -> Finding | None:

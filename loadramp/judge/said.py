@@ -16,10 +16,13 @@ SAID: dict[str, tuple[str, ...]] = {
     "full": ("too many requests", "overloaded", "currently busy", "queue is full", "queue full", "max_queue",
              "maximum number of queued", "rate limit", "cannot accept", "try again later", "no available slot",
              "temporarily unavailable", "at capacity"),
+    "long": ("maximum context length", "context length exceeded", "context_length_exceeded", "available context size",
+             "longer than the model's context", "max_model_len", "maximum model length"),
 }  # fmt: skip
 """Class of failure to words that servers say; the first class that matches counts."""
 WORDS = {"memory": "out of memory", "hardware": "GPU or interconnect error", "dead": "engine dead",
-         "full": "refused as too busy", "broken": "connection broken or refused", "late": "timed out"}  # fmt: skip
+         "full": "refused as too busy", "long": "longer than the model's context",
+         "broken": "connection broken or refused", "late": "timed out"}  # fmt: skip
 _KINDS = {"http_429": "full", "connect": "broken", "reset": "broken", "truncated": "broken",
           "timeout_first": "late", "timeout_idle": "late", "timeout_total": "late"}  # fmt: skip
 
