@@ -152,16 +152,14 @@ def _ramp(scenario: Any, options: Any, as_json: bool, quiet: bool) -> int:
 
 def _show(finished: Any, as_json: bool) -> int:
     """The answer: JSON for programs; a table, the sentence and the report's path for people."""
+    from loadramp.commands.screen import answer
     from loadramp.report import terminal_table, verdict_document
 
     run, code = finished.run, finished.exit_code
     if as_json:
-        click.echo(_strict(verdict_document(run)))
+        answer(_strict(verdict_document(run)))
     else:
-        from rich.console import Console
-
-        Console(highlight=False).print(terminal_table(run))
-        click.echo(f"\nreport: {Path(run.path) / 'report.html'}")
+        answer(terminal_table(run), f"\nreport: {Path(run.path) / 'report.html'}")
     return int(code)
 
 

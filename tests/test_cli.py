@@ -275,6 +275,43 @@ def test_probe_in_words_for_people(sim: str) -> None:
     assert "first token" in out
 
 
+def test_a_key_variable_that_was_named_and_is_not_set_is_a_usage_error() -> None:
+    code, out, err = loadramp("probe", "--base-url", "http://127.0.0.1:1", "--api-key-env", "LOADRAMP_NEVER_SET")
+    assert (code, out) == (2, "")
+    assert "LOADRAMP_NEVER_SET is not set" in err
+
+
+def test_a_reader_that_leaves_and_a_narrow_terminal_take_nothing_from_the_answer(
+    sim: str, quick: Path, tmp_path: Path
+) -> None:
+    loadramp("run", str(quick), "--base-url", sim, "--out", str(tmp_path), "--quiet")
+    run_dir = next(tmp_path.glob("*-quick"))
+    told = loadramp("report", str(run_dir), env={"COLUMNS": "40"})
+    assert told[:2] == loadramp("report", str(run_dir), env={"COLUMNS": "80"})[:2]
+    command = [sys.executable, "-m", "loadramp", "report", str(run_dir)]
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        left = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=60)
+    finally:
+        os.close(writer)
+    assert (left.returncode, left.stderr) == (told[0], "")
+
+
+def test_a_file_of_jobs_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
+    code, _, err = loadramp("serve", str(tmp_path / "jobs.toml"))
+    assert code == 2
+    assert "cannot be read" in err
+
+
+def test_plan_refuses_a_threshold_that_a_run_would_refuse(tmp_path: Path) -> None:
+    for table in ('[gates]\nrules = ["p99(tttf_s) < 1"]\n', '[nightly]\nfloors = ["foo >= 1"]\n'):
+        (tmp_path / "bad.toml").write_text(table)
+        code, out, err = loadramp("plan", str(tmp_path / "bad.toml"))
+        assert (code, out) == (2, "")
+        assert "tttf_s" in err or "foo" in err
+
+
 def test_plan_sends_nothing_and_counts_everything(quick: Path) -> None:
     code, out, _ = loadramp("plan", str(quick), "--json")
     document: dict[str, Any] = json.loads(out)

@@ -59,14 +59,14 @@ def again(path: Path, as_json: bool) -> int:
 
 
 def _show(finished: Any, as_json: bool) -> int:
+    from loadramp.commands.screen import answer
     from loadramp.report.campaign import campaign_document, campaign_text
 
     told = finished.told
     if as_json:
-        click.echo(json.dumps(campaign_document(told), indent=1, allow_nan=False))
+        answer(json.dumps(campaign_document(told), indent=1, allow_nan=False))
     else:
-        click.echo(campaign_text(told))
-        click.echo(f"\nreport: {Path(told.path) / 'report.html'}")
+        answer(campaign_text(told), f"\nreport: {Path(told.path) / 'report.html'}")
     return int(finished.exit_code)
 
 

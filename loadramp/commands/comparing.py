@@ -110,7 +110,11 @@ def serve(jobs: Path, *, host: str, port: int, token_env: str | None, out: Path)
         token = os.environ.get(token_env, "")
         if not token:
             raise ScenarioError(f"--token-env: the variable {token_env} is not set")
-    listen(host, port, read_jobs(jobs.read_text(), str(jobs)), out, token, _say)
+    try:
+        text = jobs.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ScenarioError(f"{jobs}: cannot be read: {error}") from None
+    listen(host, port, read_jobs(text, str(jobs)), out, token, _say)
     return 0
 
 
@@ -144,10 +148,9 @@ def _show(found: Any, as_json: bool) -> int:
 
 
 def _print(what: Any, path: str) -> None:
-    from rich.console import Console
+    from loadramp.commands.screen import answer
 
-    Console(highlight=False).print(what)
-    click.echo(f"\nreport: {Path(path) / 'report.html'}")
+    answer(what, f"\nreport: {Path(path) / 'report.html'}")
 
 
 def _strict(document: Any) -> str:

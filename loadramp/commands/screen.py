@@ -13,11 +13,31 @@ import click
 from loadramp.report.progress import line, row_line, step_words
 
 Watch = Callable[[Any], None]
+LEAST_WIDTH = 80
 
 
 def say(words: str) -> None:
     """One line for people; stdout is for the answer."""
     click.echo(words, err=True)
+
+
+def answer(*parts: Any) -> None:
+    """The answer on stdout: text, or what rich draws. Tables need 80 columns: in fewer they would lose digits.
+
+    A reader that has left (``| head -1``) takes nothing from the verdict: the exit code stays what it was.
+    """
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    console.width = max(console.width, LEAST_WIDTH)
+    with console.capture() as drawn:
+        for part in parts:
+            console.out(part, highlight=False) if isinstance(part, str) else console.print(part)
+    try:
+        click.echo(drawn.get(), nl=False)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left is flushed at the end
 
 
 def nothing(_: Any) -> None:

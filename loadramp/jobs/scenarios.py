@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -61,7 +62,13 @@ def with_target(scenario: Scenario, options: Options) -> Scenario:
 
 
 def target_of(target: Target, options: Options) -> Target:
-    """``target`` changed by options; only those that were given."""
+    """``target`` changed by options; only those that were given.
+
+    Raises:
+        ScenarioError: an option cannot be; a key that was asked for by name and is not there would end in a bare 401.
+    """
+    if options.api_key_env and not os.environ.get(options.api_key_env):
+        raise ScenarioError(f"--api-key-env: the variable {options.api_key_env} is not set")
     headers = {**target.headers, **named("--header", options.header)}
     labels = {**target.labels, **named("--label", options.label)}
     given: dict[str, Any] = {
