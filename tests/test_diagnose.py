@@ -10,9 +10,10 @@ from judged import H200_RATES, h200
 from loadramp.assess import assess
 from loadramp.judge.diagnose import diagnose
 from loadramp.judge.knee import KNEES
+from loadramp.judge.said import classes
 from loadramp.plan.scenario import load
 from loadramp.record.table import Run, Table
-from loadramp.record.types import ClientSample, Sample, Step
+from loadramp.record.types import ClientSample, Record, Sample, Step
 from loadramp.sim.profiles import PROFILES, Lengths, Stall
 
 KV = Lengths(512, 0.0, 128, 0.0)
@@ -167,6 +168,13 @@ def test_a_void_step_is_told_first_and_the_others_are_still_judged() -> None:
     run.rows[2] |= {"void": True, "reasons": {"void": "requests left late"}}
     assert codes_of(run) == ["client_limited", "engine_stall"]
     assert diagnose(run)[0].evidence == ("1 of 3 steps are void: requests left late",)
+
+
+def test_prompts_too_long_for_the_model_are_named_as_such() -> None:
+    told = ("This model's maximum context length is 4096 tokens.", "the request exceeds the available context size")
+    records = [Record(seq=i, step=0, due_s=0.1 * i, status="error", error="http_4xx", error_detail=words)
+               for i, words in enumerate(told)]  # fmt: skip
+    assert classes(Table.of(records)) == {"long": 2}
 
 
 def test_void_steps_are_counted_together_though_their_figures_differ() -> None:

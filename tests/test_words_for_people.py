@@ -19,6 +19,7 @@ from loadramp.report.progress import clock, line, row_line, step_words
         (Step(0, rate_rps=1024.0), "1024 req/s"),
         (Step(0, rate_rps=0.5), "0.5 req/s"),
         (Step(0, users=32), "32 users"),
+        (Step(0, users=1), "1 user"),
         (Step(0, role="soak", rate_rps=13.456), "soak at 13.46 req/s"),
         (Step(0, role="drain", rate_rps=0.0), "draining"),
         (Step(0, role="settle", rate_rps=1.0), "settling at 1 req/s"),

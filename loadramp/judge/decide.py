@@ -156,11 +156,14 @@ def _more(primary: Sequence[Effect], errors: int) -> int | None:
 
 def _told(one: Effect) -> str:
     """``p99 ITL at 8 req/s is 1.23 times the baseline's (1.18 to 1.28)``."""
-    where = f" at {one.rate_rps:.4g} req/s" if one.rate_rps else ""
     low, high = one.ratio("low"), one.ratio("high")
     known = low is not None and high is not None
     between = f" ({low:.3g} to {high:.3g})" if known and not one.vague else f" (from {one.n} blocks: no interval)"
-    return f"{one.words}{where} is {one.ratio() or 1.0:.3g} times the baseline's{between}"
+    return f"{one.words}{_where(one)} is {one.ratio() or 1.0:.3g} times the baseline's{between}"
+
+
+def _where(one: Effect) -> str:
+    return f" at {one.rate_rps:.4g} req/s" if one.rate_rps else ""
 
 
 def _beyond(one: Effect) -> str:
@@ -173,7 +176,7 @@ def _worse(one: Effect) -> str:
 
 def _open(one: Effect) -> str:
     if one.status == "no_data" or one.mean is None:
-        return one.reason
+        return f"{one.words}{_where(one)}: {one.reason}"
     return f"{_told(one)}, not shown to stay within {one.allowed_ratio:.3g}"
 
 

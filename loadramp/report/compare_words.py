@@ -122,6 +122,8 @@ def where(one: Effect) -> str:
 def status_words(one: Effect) -> str:
     if one.status == "beyond" and (one.worse < 0 or one.metric == "ceiling"):
         return "too low"
+    if one.status == "no_data" and one.base is not None and one.candidate is not None:
+        return "too few"
     return STATUS_WORDS[one.status]
 
 
@@ -175,5 +177,6 @@ def comparison_table(found: Comparison) -> Group:
                 one.words, sig(one.rate_rps) or NOTHING, value_words(one, one.base), value_words(one, one.candidate),
                 ratio_words(one), limit, Text(status_words(one), style=STATUS_STYLES[one.status]),
             )  # fmt: skip
-    told = [Text(fact, style="dim") for fact in facts(found)]
+    limit_words = "Limit: one-sided, 95 %, of the ratio; what has to stay within the margin."
+    told = [Text(fact, style="dim") for fact in (limit_words, *facts(found))]
     return Group(sentence, Text(""), table, Text(""), *told)

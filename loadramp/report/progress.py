@@ -10,7 +10,7 @@ from loadramp.report.numbers import latency
 
 def step_words(step: Step) -> str:
     """``8 req/s``, ``32 users``, ``soak at 13.5 req/s``, ``draining``, ``settling at 1 req/s``."""
-    load = f"{step.users} users" if step.users is not None else f"{step.rate_rps:.4g} req/s"
+    load = f"{step.users} user{'s' * (step.users != 1)}" if step.users is not None else f"{step.rate_rps:.4g} req/s"
     before = {"soak": "soak at ", "settle": "settling at ", "tail": "last answers, still ", "down": "down to "}
     return "draining" if step.role == "drain" else f"{before.get(step.role, '')}{load}"
 
