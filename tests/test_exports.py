@@ -281,6 +281,8 @@ def test_a_history_as_csv_has_a_line_a_line() -> None:
     assert len(lines) == len(entries)
     assert {line["kind"] for line in lines} == {"measured", "failed", "alarm"}
     assert lines[0]["gpu"] == "H100"
+    assert lines[0]["scenario"] == entries[0].scenario
+    assert lines[0]["fingerprint_scenario"] == str(entries[0].fingerprint["scenario"])
     assert float(lines[0]["value"]) == entries[0].value
 
 

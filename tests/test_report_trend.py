@@ -37,7 +37,7 @@ ENTRIES = history()
 def test_the_page_opens_with_the_sentence_and_shows_every_metric() -> None:
     page = build_trend_html(ENTRIES)
     assert '<span class="warn">Nothing new. Worse than accepted, as told before: ceiling.</span>' in page
-    for words in ("Ceiling", "P50 ITL at the reference rate", "P50 TTFT at the reference rate"):
+    for words in ("Ceiling", "p50 ITL at the reference rate", "p50 TTFT at the reference rate"):
         assert f"<figcaption>{words}</figcaption>" in page
     assert "58 nights measured" in page and "2 nights without a measurement" in page
     assert "version 0.10.0 → 0.11.0" in page and "worse, open" in page

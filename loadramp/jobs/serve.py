@@ -203,7 +203,7 @@ def serve(host: str, port: int, jobs: dict[str, Job], out: Path, token: str, say
         OSError: the address is taken.
     """
     server = Server(host, port, Desk(jobs, out, say), token)
-    say(f"serving {len(jobs)} jobs on http://{host}:{server.server_address[1]}")
+    say(f"serving {len(jobs)} job{'s' * (len(jobs) != 1)} on http://{host}:{server.server_address[1]}")
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: threading.Thread(target=server.shutdown).start())
     try:

@@ -18,7 +18,7 @@ from loadramp.report import charts as c
 from loadramp.report.charts import Figure, Json, Key
 from loadramp.report.numbers import latency, plural, sig
 from loadramp.report.redact import redact
-from loadramp.report.trendwords import KEY_WORDS, alarm_words, night_words, number
+from loadramp.report.trendwords import KEY_WORDS, alarm_words, headed, night_words, number
 
 NIGHT = Key("median of the night", "--p50", symbol="circle", shape="dot")
 RUN = Key("one run", "--sky", symbol="circle", shape="dot", hollow=True)
@@ -70,7 +70,7 @@ def figure(shown: Shown, metric: str) -> Figure:
     marks = [_versions(nights, at), _failures(shown, at, first)]
     words = METRICS[metric].words
     return Figure(
-        title=f"{words[0].upper()}{words[1:]}",
+        title=headed(words),
         data=[behind, dots, *levels, *(mark for mark in marks if mark)],
         layout={"xaxis": {"type": "date", "title": {"text": "night"}, "nticks": 6}, "yaxis": axis, "shapes": shapes},
         words=f"{METRICS[metric].better.capitalize()} is better. {_story(shown, metric, nights)}",

@@ -27,6 +27,11 @@ STATES = {
 KEY_WORDS = {"client": "loadramp", "host": "client machine", "libraries": "client libraries", "kv_blocks": "KV blocks"}
 
 
+def headed(words: str) -> str:
+    """``words`` as a heading begins, but for ``p50`` and its like."""
+    return words if words[1:2].isdigit() else words[:1].upper() + words[1:]
+
+
 def night_words(night: str) -> str:
     """``2026-01-02 03:04`` of an ISO instant."""
     return night[:16].replace("T", " ")
@@ -54,7 +59,7 @@ def alarm_words(alarm: Alarm) -> str:
     """The whole alarm as one sentence or two."""
     name = METRICS[alarm.metric].words
     return (
-        f"{name[0].upper()}{name[1:]} is {alarm.direction} since {night_words(alarm.since)}: {size_words(alarm)}, "
+        f"{headed(name)} is {alarm.direction} since {night_words(alarm.since)}: {size_words(alarm)}, "
         f"now {number(alarm.metric, alarm.after)}, before {number(alarm.metric, alarm.before)}. {changed_words(alarm)}"
     )
 

@@ -24,11 +24,14 @@ def csv_rows(run: Run) -> Files:
 
 
 def csv_nights(entries: Sequence[Entry]) -> Files:
-    """``history.csv``: one line a line of the history; the fingerprint's keys are columns."""
+    """``history.csv``: one line a line of the history; the fingerprint's keys are columns.
+
+    One that a line has itself is called ``fingerprint_KEY``: two columns of a name are one to most readers.
+    """
     keys = list(dict.fromkeys(key for entry in entries for key in entry.fingerprint))
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([*NIGHT_COLUMNS, *keys])
+    writer.writerow([*NIGHT_COLUMNS, *(f"fingerprint_{key}" if key in NIGHT_COLUMNS else key for key in keys)])
     for entry in entries:
         own = [getattr(entry, name) for name in NIGHT_COLUMNS]
         writer.writerow([_cell(value) for value in [*own, *(entry.fingerprint.get(key) for key in keys)]])
