@@ -14,6 +14,7 @@ from loadramp.report.progress import line, row_line, step_words
 
 Watch = Callable[[Any], None]
 LEAST_WIDTH = 80
+LOG_PERIOD_S = 10.0
 
 
 def say(words: str) -> None:
@@ -56,14 +57,19 @@ def watching(quiet: bool) -> Iterator[tuple[Callable[[str], None], Watch]]:
 
 
 def _plain() -> Watch:
+    """A log is read later: each step as it begins and ends, and every ten seconds how it stands."""
     shown = 0
+    told = (-1, 0.0)
 
     def watch(progress: Any) -> None:
-        nonlocal shown
+        nonlocal shown, told
         for row in progress.rows[shown:]:
             say(row_line(row))
         shown = len(progress.rows)
-        say(line(progress))
+        index, told_s = told
+        if progress.step.index != index or progress.t_s >= told_s + LOG_PERIOD_S:
+            told = (progress.step.index, progress.t_s)
+            say(line(progress))
 
     return watch
 
