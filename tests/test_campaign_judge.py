@@ -10,6 +10,7 @@ from judged import answer, failure, overload, row
 
 from loadramp.judge import campaign as judge
 from loadramp.judge.criteria import GONE, Criterion, Seen, Strike, verdict_of
+from loadramp.judge.proofs import EVIDENCE, Facts
 from loadramp.record.table import Run, Table
 from loadramp.record.types import Estimate, GateResult, HealthSample, Record, Row, Sample
 
@@ -262,6 +263,16 @@ def test_a_late_recovery_fails_and_so_does_none() -> None:
     assert by_code(judge.chaos(killed(70.0, STRUCK), recovery_limit_s=60.0))["recovery"] == "fail"
     never = judge.chaos(killed(200.0, STRUCK), recovery_limit_s=60.0)
     assert "not within the 110 s that were watched" in said(never, "recovery")
+
+
+def test_a_kill_without_successes_before_it_proves_nothing() -> None:
+    early = killed(5.0, Strike(1.0, 2.0, 0))
+    found = judge.chaos(early, recovery_limit_s=60.0)
+    states = by_code(found)
+    assert (states["struck"], states["recovery"], states["felt"], states["nothing_lost"]) == (
+        "pass", "inconclusive", "inconclusive", "inconclusive",
+    )  # fmt: skip
+    assert EVIDENCE["nothing_lost"](Facts({"chaos": found})).proof == "open"
 
 
 def test_a_request_that_nobody_ever_answered_is_lost_silently() -> None:

@@ -14,6 +14,10 @@ from loadramp.judge.recovery import Harm, availability, harm, recovery_s, unacco
 from loadramp.judge.signals import in_flight_at
 from loadramp.record.types import Estimate, Row
 
+FELT = "a worker that serves goes away"
+TOLD = "nothing is lost silently"
+CEILING = "a ceiling is found, or lies above every rate that was offered"
+
 
 def baseline(seen: Seen) -> list[Criterion]:
     """One user at a time: nothing fails, and the median of each limited latency is within its limit."""
@@ -40,7 +44,7 @@ def ramp(seen: Seen, *, asked_rps: float | None) -> list[Criterion]:
     ceiling = seen.run.estimates.get("ceiling") or Estimate("not_measurable")
     slo = seen.run.estimates.get("slo_capacity")
     found = ceiling.status in {"found", "not_found_up_to"}
-    out = [Criterion("ceiling", "a ceiling is found", "pass" if found else "inconclusive", c.rate_words(ceiling))]
+    out = [Criterion("ceiling", CEILING, "pass" if found else "inconclusive", c.rate_words(ceiling))]
     if asked_rps is not None:
         out.append(c.above("capacity", "the ceiling", ceiling, asked_rps))
         if slo is not None and seen.limits:
@@ -126,8 +130,13 @@ def chaos(seen: Seen, *, recovery_limit_s: float) -> list[Criterion]:
         c.recovered(seen, asked, before, strike.begin_s, end_s, recovery_limit_s),
     ]
     usual_s = usual_ttft_s(seen.run.table, *before, seen.limits.get("ttft"))
-    if usual_s is None:
-        return out
+    if usual_s is None:  # a proof that rests on these must not rest on what is left without them
+        unknown = "too few successes before to know what is usual"
+        return [
+            *out,
+            Criterion("felt", FELT, "inconclusive", unknown),
+            Criterion("nothing_lost", TOLD, "inconclusive", unknown),
+        ]
     after_s = recovery_s(seen.run.table, strike.begin_s, end_s, usual_s, row["arrival_rps"] or 1.0)
     until_s = end_s if after_s is None else strike.begin_s + max(after_s, 1.0)
     hurt = harm(seen.run.table, strike.begin_s, until_s, usual_s)
@@ -144,14 +153,13 @@ def _struck(strike: Strike) -> Criterion:
 
 def _felt(seen: Seen, row: Row, hurt: Harm, from_s: float) -> Criterion:
     """Without a trace of it nobody knows whether a worker that serves went away."""
-    asked = "a worker that serves goes away"
     there = availability(seen.health, from_s, row["window_end_s"])
     if not (hurt.failed or hurt.slowed or there.outages or row["server_restarted"]):
-        return Criterion("felt", asked, "inconclusive", "nothing shows that one did: no failure, no delay, no restart")
+        return Criterion("felt", FELT, "inconclusive", "nothing shows that one did: no failure, no delay, no restart")
     kinds = f" ({', '.join(f'{kind} {n:,}' for kind, n in hurt.kinds.items())})" if hurt.kinds else ""
     said = f"{hurt.failed:,} of {hurt.requests:,} requests failed{kinds}, {hurt.slowed:,} were slowed"
     down = f"; the health check failed for {there.down_s:.3g} s" if there.outages else ""
-    return Criterion("felt", asked, "pass", said + down)
+    return Criterion("felt", FELT, "pass", said + down)
 
 
 def _nothing_lost(seen: Seen, hurt: Harm) -> Criterion:
@@ -161,4 +169,4 @@ def _nothing_lost(seen: Seen, hurt: Harm) -> Criterion:
         said = f"{hurt.silent:,} requests never got an answer nor an error"
     if missing:
         said += f"; {missing:,} planned requests have no record"
-    return c.holds("nothing_lost", "nothing is lost silently", not hurt.silent and not missing, said)
+    return c.holds("nothing_lost", TOLD, not hurt.silent and not missing, said)
