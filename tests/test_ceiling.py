@@ -91,6 +91,24 @@ def test_errors_without_a_lack_of_throughput_still_bound_the_ceiling() -> None:
     assert found.rate_rps == pytest.approx(15.2)
 
 
+@pytest.mark.parametrize(
+    ("ok", "errors", "ratio"),
+    [(0, {"http_5xx": 480}, 1.0), (0, {"reset": 480}, 1.0), (200, {"connect": 270, "reset": 10}, 0.58)],
+)
+def test_an_endpoint_that_goes_away_has_no_ceiling(ok: int, errors: dict[str, int], ratio: float) -> None:
+    down = {
+        "ok": ok,
+        "errors": errors,
+        "error_ratio": ratio,
+        "overloaded": True,
+        "deficit": True,
+        "throughput_rps": 2.9,
+    }
+    found = ceiling([row(2.0), row(4.0), row(8.0, **down)])
+    assert (found.status, found.rate_rps, found.low_rps, found.high_rps) == ("inconclusive", None, 4.0, 8.0)
+    assert "it broke down or went away; quiet up to 4 req/s" in found.reason
+
+
 def test_errors_at_the_lowest_rate_say_nothing_about_load() -> None:
     found = ceiling([row(1.0, error_ratio=0.05, errors={"http_5xx": 3}, overloaded=True)])
     assert found.status == "inconclusive"

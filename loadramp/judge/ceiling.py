@@ -107,6 +107,8 @@ def ceiling(rows: Sequence[Row], *, deficit_ratio: Ratio = 0.85) -> Estimate:
         return _estimate(
             "inconclusive", f"{share} of the requests fail at the lowest rate already: not a matter of load"
         )
+    if found.last_quiet is not None and failing(worst) and _unreachable(worst):
+        return _gone(worst, found.last_quiet, sustained(rows))
     return _overloaded(found, worst, rows, deficit_ratio)
 
 
@@ -216,6 +218,18 @@ def _only_soaks(rows: Sequence[Row]) -> Estimate:
         return _estimate("inconclusive", "no step was climbed, and no soak was quiet")
     words = f"{held:.3g} req/s held; no higher rate was tried"
     return Estimate("not_found_up_to", held, held, None, "ceiling", words, sustained_rps=held)
+
+
+def _unreachable(row: Row) -> bool:
+    """Nothing succeeded, or most of what failed found nobody listening."""
+    return not row["ok"] or 2 * row["errors"].get("connect", 0) > sum(row["errors"].values())
+
+
+def _gone(worst: Row, quiet: Row, sustained_rps: float | None) -> Estimate:
+    """The endpoint broke down or went away above the quiet rates: what it served until then is no rate it sustains."""
+    low, high = float(quiet["rate_rps"]), float(worst["rate_rps"])
+    words = f"{_failed(worst)} at {high:.3g} req/s: it broke down or went away; quiet up to {low:.3g} req/s"
+    return Estimate("inconclusive", None, low, high, "ceiling", words, sustained_rps=sustained_rps)
 
 
 def _only_errors(worst: Row, quiet: Row | None, sustained_rps: float | None) -> Estimate:
