@@ -22,10 +22,10 @@ output_tokens = 200
 [ramp]
 kind = "ceiling"
 start_rps = 2
-warmup_s = 8
-measure_s = 40
-soak_s = 40
-settle_s = 15
+warmup_s = 6
+measure_s = 25
+soak_s = 20
+settle_s = 10
 settle_requests = 10
 """
 
