@@ -134,9 +134,11 @@ def selfcheck(*, seconds: float, as_json: bool, quiet: bool) -> int:
 
     with watching(quiet) as (say, _):
         result = asyncio.run(own.selfcheck(seconds, say))
-    kept = own.stored_path()
-    own.keep(result, kept)
-    click.echo(_strict(result) if as_json else f"{own.words(result)}\nkept in {kept}")
+    click.echo(_strict(result) if as_json else own.words(result))
+    try:
+        own.keep(result, own.stored_path())
+    except (OSError, RuntimeError) as error:  # RuntimeError: nobody has a home here
+        click.echo(f"not kept for later runs: {error}", err=True)
     return 0
 
 

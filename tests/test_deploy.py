@@ -40,7 +40,7 @@ def test_the_gpu_is_reserved_and_the_model_cached() -> None:
     device = vllm["deploy"]["resources"]["reservations"]["devices"][0]
     assert device["driver"] == "nvidia"
     assert device["capabilities"] == ["gpu"]
-    assert "model-cache:/root/.cache/huggingface" in vllm["volumes"]
+    assert f"model-cache:{vllm['environment']['HF_HOME']}" in vllm["volumes"]
     assert "/health" in " ".join(vllm["healthcheck"]["test"])
     assert "model-cache" in COMPOSE["volumes"]
 

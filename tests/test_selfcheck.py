@@ -92,3 +92,25 @@ def test_the_words_say_what_one_worker_takes() -> None:
     )
     none = result | {"most_tokens_per_s": None, "limit": "too slow"}
     assert selfcheck.words(none) == "not even 2500 tokens/s could be timed here (12.3 us of CPU a token): too slow"
+
+
+def test_a_measure_that_cannot_be_kept_is_printed_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def measured(seconds: float, say: object) -> dict[str, object]:
+        return {"cpu_per_token_s": 1e-5, "most_tokens_per_s": 5000.0, "most_streams": 100, "limit": None}
+
+    (tmp_path / "file").write_text("no directory")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    monkeypatch.setattr(selfcheck, "selfcheck", measured)
+    done = CliRunner().invoke(cli, ["selfcheck", "--quiet"], catch_exceptions=False)
+    assert done.exit_code == 0
+    assert done.stdout.startswith("One worker here times 5000 tokens/s in 100 streams")
+    assert "not kept for later runs" in done.stderr
+
+
+def test_a_user_without_a_home_has_no_earlier_measure(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nowhere() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", nowhere)
+    assert selfcheck.noted() is None

@@ -98,28 +98,20 @@ def advise(
     from loadramp.advise.asked import asked_of, config_of
     from loadramp.advise.demand import comparable, demand_of
     from loadramp.jobs.finish import judged
+    from loadramp.jobs.readout import text_of
     from loadramp.report.advice import advice_document, advice_markdown, advice_text
 
-    asked = asked_of(options, _text(facts) if facts else "", str(facts or ""))
+    asked = asked_of(options, text_of(facts) if facts else "", str(facts or ""))
     config = asked.model.model_config
     read = [judged(path) for path in runs]
     if len(read) > 1 and (apart := comparable(read)):
         raise ScenarioError(f"these runs cannot be compared: {'; '.join(apart)}")
     measured = [Measured(path.resolve().name, demand_of(run)) for path, run in zip(runs, read, strict=True)]
-    advice = consider(asked, measured, config_of(_text(_beside(facts, config)), config) if config else None)
+    advice = consider(asked, measured, config_of(text_of(_beside(facts, config)), config) if config else None)
     if markdown is not None:
         markdown.write_text(advice_markdown(advice), encoding="utf-8")
     click.echo(json.dumps(advice_document(advice), indent=1, allow_nan=False) if as_json else advice_text(advice))
     return 0
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_bytes().decode()
-    except FileNotFoundError:
-        raise ScenarioError(f"{path}: no such file") from None
-    except UnicodeDecodeError as error:
-        raise ScenarioError(f"{path}: not UTF-8 text: {error}") from None
 
 
 def _beside(facts: Path | None, name: str) -> Path:

@@ -140,7 +140,7 @@ def stored(path: Path | None = None) -> dict[str, Any] | None:
     try:
         found = json.loads((path or stored_path()).read_text())
         known = [found["host"][key] for key in ("machine", "cpu", "cores")], found["loadramp"]
-    except (OSError, ValueError, LookupError, TypeError):
+    except (OSError, ValueError, LookupError, TypeError, RuntimeError):  # RuntimeError: nobody has a home here
         return None
     here = host()
     return found if known == ([here[key] for key in ("machine", "cpu", "cores")], __version__) else None
