@@ -20,6 +20,7 @@ from loadramp.drive.events import (
     usage_of,
 )
 from loadramp.drive.faults import error_of, error_words
+from loadramp.drive.lots import PlainEvent
 from loadramp.drive.sse import SseEvent, SseParser
 from loadramp.drive.tokens import UNKNOWN, tokens_of
 from loadramp.drive.usage import MOST_TOKENS, Usage
@@ -69,6 +70,11 @@ class Answer:
     @property
     def keepalives(self) -> int:
         return self._sse.comments
+
+    @property
+    def between_events(self) -> bool:
+        """A stream is being read, and nothing of its next event has come."""
+        return self._kind == "sse" and self.done_s is None and self._sse.idle
 
     def body(self, data: bytes, t_s: float) -> None:
         """More of the body (decompressed), which arrived at ``t_s``."""
@@ -191,7 +197,27 @@ class Answer:
             self._text.setdefault(index, []).append(text)
         return True
 
-    def _count(self, usage: Usage, event: Event) -> int:
+    def plain(self, events: list[PlainEvent], stamps: list[float]) -> bool:
+        """A lot of events at once, each with its instant. False, and nothing taken: one has no text."""
+        texts = [event.text for event in events]
+        if None in texts:
+            return False
+        indices = [event.choices[0].index for event in events]
+        self.event_s += stamps
+        self.choices += indices
+        self._sizes += [len(text) for text in texts if text]
+        self._running += [UNKNOWN if e.usage is None else self._count(e.usage, e) for e in events]
+        self._open.update(indices)
+        self.last_s = stamps[-1]
+        self.finished_s = None
+        if self.answer_s is None:
+            self.answer_s = stamps[0]
+        if self.save_text:
+            for index, text in zip(indices, texts, strict=True):
+                self._text.setdefault(index, []).append(text or "")
+        return True
+
+    def _count(self, usage: Usage, event: Event | PlainEvent) -> int:
         """Keep the last usable figures; returns the completion tokens so far where this event says them of its one
         choice, else ``UNKNOWN``."""
         choices = event.choices or ()

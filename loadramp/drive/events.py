@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -126,7 +126,12 @@ def outputs(event: Event) -> list[Output]:
     return []
 
 
-def index_of(choice: Choice) -> int:
+class Indexed(Protocol):
+    @property
+    def index(self) -> Any: ...
+
+
+def index_of(choice: Indexed) -> int:
     """The number of the answer that ``choice`` belongs to; 0 where it says none that can be."""
     index = choice.index
     return index if type(index) is int and 0 <= index < MOST_CHOICES else 0

@@ -15,6 +15,7 @@ import httptools
 from loadramp.drive.answer import Answer
 from loadramp.drive.events import read_event
 from loadramp.drive.faults import error_words
+from loadramp.drive.lots import plain_events
 from loadramp.drive.replies import Inflate, retry_after_s
 from loadramp.drive.verdict import Asked, Outcome, conclude
 from loadramp.record.types import ErrorKind, Record
@@ -24,6 +25,8 @@ LOT_READS = 32
 LOT_BYTES = 8192
 """A read this large is parsed at once."""
 ERROR_BODY_BYTES = 16_384
+_EVENT_ENDS = (b"}\n\n\r\n", b"}\n\n")
+"""How a read ends that can wait: with an event, in a chunk of its own or not. The end of a stream looks otherwise."""
 
 
 class Exchange:
@@ -55,6 +58,7 @@ class Exchange:
         self._held: list[bytes] = []
         self._held_s: list[float] = []
         self._eager = True
+        self._between_chunks = False
         self._now_s = 0.0
         self._status: int | None = None
         self._interim = False
@@ -73,19 +77,13 @@ class Exchange:
     def feed(self, data: bytes, t_s: float) -> bool:
         """Bytes that arrived at ``t_s``. True when they have been parsed: something may have changed.
 
-        Parsing waits while only whole lines of a running stream come in: nothing else can end a stream or be its
+        Parsing waits while only whole events of a running stream come in: nothing else can end a stream or be its
         first output. A finish reason may sit in the lot; ``digest`` brings it out.
         """
-        self._held.append(data)
+        held = self._held
+        held.append(data)
         self._held_s.append(t_s)
-        if (
-            self._eager
-            or len(self._held) >= LOT_READS
-            or not 16 <= len(data) <= LOT_BYTES
-            or not data.endswith(b"\n")
-            or data.endswith(b"\r\n\r\n")
-            or b"[DONE]" in data
-        ):
+        if self._eager or len(held) >= LOT_READS or not data.endswith(_EVENT_ENDS) or len(data) > LOT_BYTES:
             self.digest()
             return True
         return False
@@ -98,6 +96,8 @@ class Exchange:
         self._held, self._held_s = [], []
         if self.over:
             self.reusable = False
+            return
+        if len(held) > 1 and self._plain(held, stamps):
             return
         feed_data = self._parser.feed_data
         if not self.began:
@@ -112,6 +112,13 @@ class Exchange:
                 return
         lines = held[-1].endswith(b"\n") and self._inflate is None and b"content-length" not in self._headers
         self._eager = not (lines and self.answer.event_s)
+
+    def _plain(self, held: list[bytes], stamps: list[float]) -> bool:
+        """Take the lot without the parsers, which stay where they are: between two chunks and two events."""
+        if not self._between_chunks or self._inflate is not None or not self.answer.between_events:
+            return False
+        events = plain_events(held)
+        return events is not None and self.answer.plain(events, stamps)
 
     def closed(self, kind: ErrorKind | None, detail: str, t_s: float) -> None:
         """The pipe has ended: cleanly (``kind`` None) or not."""
@@ -230,6 +237,12 @@ class Exchange:
                 self._refused_s = self._now_s  # some servers leave the connection open behind it
         elif body:
             self.answer.body(body, self._now_s)
+
+    def on_chunk_header(self) -> None:
+        self._between_chunks = False
+
+    def on_chunk_complete(self) -> None:
+        self._between_chunks = True
 
     def on_message_complete(self) -> None:
         if self.over:

@@ -31,6 +31,11 @@ class SseParser:
         self._skip_lf = False  # the last byte was a CR: an LF that follows belongs to it
         self._at_start = True
 
+    @property
+    def idle(self) -> bool:
+        """Past the start, between two events that blank lines set apart."""
+        return not (self._at_start or self._tail or self._data or self._name or self._skip_lf or self.by_line)
+
     def feed(self, data: bytes) -> list[SseEvent]:
         """The events that ``data`` completes, in order."""
         if (
