@@ -11,6 +11,7 @@ from loadramp.judge.curve import fold
 from loadramp.judge.diagnose import diagnose
 from loadramp.judge.knee import estimate
 from loadramp.judge.repeats import by_repeat, not_enough, pooled_estimates, pooled_rows
+from loadramp.judge.validity import RESTART
 from loadramp.plan.scenario import Scenario
 from loadramp.record.table import Run, Table
 from loadramp.record.types import Check, ClientSample, Estimate, Row, Sample, Step
@@ -94,7 +95,7 @@ def mark_dead(row: Row, deaths: Sequence[dict[str, Any]]) -> None:
     if reasons:
         known = row["reasons"].get("void")
         row["void"] = True
-        row["reasons"]["void"] = "; ".join([*([known] if known else []), *reasons])
+        row["reasons"]["void"] = "; ".join([*reasons, known or RESTART])
 
 
 def three_numbers(scenario: Scenario, rows: Sequence[Row]) -> dict[str, Estimate]:

@@ -238,10 +238,18 @@ class Ramping:
     def _row(self, step: Step, snapshot: Sequence[Record], before: Sequence[Row]) -> Row:
         """The row of a step that has just ended, with what is known now; ``before`` are those of the same ramp."""
         table = self._table(snapshot, since_s=step.begin_s)
+        table = Table.concat([table, self._not_begun(step, table)])
         row = row_of(self.scenario, step, table, before, self._server, self._client, self._now_s())
         mark_dead(row, self._deaths)
         row["ceiling_rps"] = three_numbers(self.scenario, [*before, row])["ceiling"].rate_rps
         return row
+
+    def _not_begun(self, step: Step, known: Table) -> Table:
+        """The requests planned for ``step`` that are not ``known``: no worker tells of those it has not come to yet."""
+        first_seq = self._next_seq - len(self._held_s)
+        due_s = self._held_s[self._held_s < step.end_s]
+        left = np.flatnonzero(~np.isin(first_seq + np.arange(len(due_s)), known.seq))
+        return Table.of([Record(first_seq + int(i), step.index, float(due_s[i])) for i in left])
 
     def _table(self, snapshot: Sequence[Record] = (), since_s: float = 0.0) -> Table:
         """Finished requests that were alive after ``since_s``, and the snapshot's."""

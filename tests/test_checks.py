@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from judged import answer, failure, one_server, overload, row, window
 
+from loadramp.assess import mark_dead
 from loadramp.judge.checks import CHECKS, run_checks, void_reasons
 from loadramp.judge.curve import fold
 from loadramp.judge.knee import estimate
@@ -195,3 +196,19 @@ def test_a_real_fold_of_an_overloaded_server_passes_through_every_check() -> Non
     run = run_of(records)
     assert run.rows[0]["saturated"]
     assert found(run, "knee_at_first_step").message.startswith("the lowest rate, 10 req/s")
+
+
+def test_a_void_step_says_what_happened_and_then_once_what_to_do() -> None:
+    death = {"t_s": 10.0, "reason": "worker 1 ended with code -9"}
+    alone, both = row(8.0), row(8.0, void=True, reasons={"void": "requests left late; use 2 workers"})
+    mark_dead(alone, [death])
+    mark_dead(both, [death])
+    first, second = CHECKS["client_limited"](run_of(rows=[alone, both]))
+    assert (first.message, first.advice) == (
+        "the step at 8 req/s is void: worker 1 ended with code -9",
+        "see the worker's log, start the run again",
+    )
+    assert (second.message, second.advice) == (
+        "the step at 8 req/s is void: worker 1 ended with code -9; requests left late",
+        "use 2 workers",
+    )

@@ -6,6 +6,7 @@ import asyncio
 import json
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from harness import ramp_in_memory, scenario_of
 from loadramp.assess import assess
 from loadramp.conduct import Progress, Ramping
 from loadramp.record.rundir import read
+from loadramp.record.types import Arrival, Record
 from loadramp.sim.faults import Faults
 from loadramp.sim.service import Service
 
@@ -173,3 +175,54 @@ def test_the_server_s_own_numbers_stand_beside_the_client_s(tmp_path: Path) -> N
     assert run.rows[0]["preemptions"] == 0
     assert run.rows[0]["server_restarted"] is False
     assert len(run.samples) == pytest.approx(27, abs=4)
+
+
+class SlowToLeave:
+    """A client whose requests leave late: it keeps each for a while before it takes it up."""
+
+    def __init__(self, client: Any, late_s: float) -> None:
+        self.client, self.late_s = client, late_s
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.client, name)
+
+    async def send(self, arrival: Arrival, request: bytes) -> Record:
+        await asyncio.sleep(self.late_s)
+        record: Record = await self.client.send(arrival, request)
+        return record
+
+
+@pytest.mark.parametrize("late_s", [0.005, 0.09, 0.15, 0.9])
+def test_a_step_of_five_seconds_is_void_while_the_run_goes_on_as_it_is_in_the_report(
+    tmp_path: Path, late_s: float
+) -> None:
+    text = SHORT.replace("measure_s = 20", "measure_s = 5") + "kind = 'ladder'\nrates = [20, 50, 20]\n"
+    seen: list[Ramping] = []
+
+    async def meddle(ramping: Ramping) -> None:
+        seen.append(ramping)
+        await asyncio.sleep(0.01)
+        share = ramping.fleet._worker.share
+        share.client = SlowToLeave(share.client, late_s)
+
+    run = ramp_in_memory(scenario_of(text), tmp_path, meddle=lambda ramping, _: meddle(ramping))
+    early = seen[0].rows
+    assert [row["reasons"].get("void") for row in run.rows] == [row["reasons"].get("void") for row in early]
+    assert [row["void"] for row in early] == [late_s > 0.01] * 3
+    assert [row["requests"] for row in run.rows] == [row["requests"] for row in early]
+
+
+def test_requests_that_no_worker_has_come_to_are_of_the_step_they_are_due_in(tmp_path: Path) -> None:
+    text = SHORT.replace("measure_s = 20", "measure_s = 5") + "kind = 'ladder'\nrates = [20]\n"
+    seen: list[Ramping] = []
+    # the guard counts real seconds, which hardly pass here: nearly all requests wait for it to the end
+    scenario = scenario_of(f"{text}[target]\nmax_rps = 5\n")
+    run = ramp_in_memory(scenario, tmp_path, meddle=lambda ramping, _: seen.append(ramping))
+    (early,), (late,) = seen[0].rows, run.rows
+    assert early["requests"] == late["requests"] > 80
+    assert early["pending"] > 50
+    assert late["pending"] == 0
+    assert late["errors"]["client"] > 50
+    assert set(run.table.error_detail[run.table.failed]) == {"not sent: held back by max_rps until the load had ended"}
+    assert "planned requests were not sent within the step" in early["reasons"]["void"]
+    assert late["reasons"]["void"] == early["reasons"]["void"]

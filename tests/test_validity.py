@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 from judged import answer, failure, window
 
-from loadramp.judge.validity import anderson_darling, loop_lag_p99_s, void_reasons, workers_needed
+from loadramp.judge.validity import anderson_darling, lag_by_s, loop_lag_p99_s, void_reasons, workers_needed
 from loadramp.record.table import Table
-from loadramp.record.types import ClientSample
+from loadramp.record.types import ClientSample, Record
 
 
 def table(lag_s: float = 0.0, n: int = 200, **more: object) -> Table:
@@ -146,3 +146,41 @@ def test_the_workers_needed_carry_the_load_at_half_a_core_each() -> None:
     (reason,) = void_reasons(window(60.0), Table.of([]), busy(0.95, 3))
     assert "used 95% of a core" in reason
     assert "use 6 workers" in reason
+
+
+def test_what_happens_after_the_end_of_a_step_has_no_say() -> None:
+    records = [answer(i, i * 0.05, i * 0.05 + 0.02) for i in range(100)]
+    step = window(5.0, 20.0)
+    assert void_reasons(step, Table.of(records), []) == []
+    after = [ClientSample(5.5, loop_lag_s=0.5, cpu_ratio=1.0, held=9, late_reads=99, tokens=100)]
+    assert void_reasons(step, Table.of(records), after) == []
+    for late, unsent in zip(records[-2:], (5.02, None), strict=True):
+        late.sent_s = unsent  # due 5 and 10 hundredths before the end: not known to be late by then
+    assert void_reasons(step, Table.of(records), []) == void_reasons(step, Table.of(records), after) == []
+
+
+def test_a_request_not_sent_by_the_end_is_as_late_as_it_was_by_then() -> None:
+    sent = [answer(i, i * 0.05, i * 0.05 + 0.02) for i in range(96)]
+    open_ = [Record(i, 0, i * 0.05) for i in range(96, 100)]
+    gone = [answer(i, i * 0.05, 7.0, sent_s=6.0) for i in range(96, 100)]
+    dropped = [failure(i, i * 0.05, 2.0, "client") for i in range(96, 100)]
+    for record in dropped:
+        record.sent_s = None
+    for last in (open_, gone, dropped):
+        table = Table.of([*sent, *last])
+        assert lag_by_s(table, 5.0)[-4:] == pytest.approx([0.2, 0.15, 0.1, 0.05])
+        reason = void_reasons(window(5.0, 20.0), table, [], ttft_p50_s=0.02)[0]
+        assert reason.startswith("requests left late: p99 of the lag 150 ms (allowed 10 ms)")
+
+
+def test_a_cure_stands_once_behind_all_that_it_is_for() -> None:
+    samples = healthy(loop_lag_s=0.05, cpu_ratio=0.9)
+    samples[10].held = 3
+    reasons = void_reasons(window(60.0), table(lag_s=0.030), samples)
+    assert reasons == [
+        "requests left late: p99 of the lag 30 ms (allowed 20 ms)",
+        "the client's event loop lagged: p99 50 ms (allowed 5 ms), so latencies include it",
+        "a client process used 90% of a core (allowed 70%)",
+        "3 requests were held back by max_rps or max_in_flight; the client is too slow for this rate: use 2 workers "
+        "(--set fleet.workers=2) or a quieter machine, and raise the cap or end the ramp earlier",
+    ]

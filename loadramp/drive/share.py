@@ -181,9 +181,9 @@ class Share:
         late_s = self._now_s() - ask.arrival.due_s
         most = self.scenario.pace.max_in_flight
         if late_s > GIVE_UP_S:
-            self._drop(ask.arrival, f"not sent: the client was {late_s:.1f} s late")
+            self.write(self._not_sent(ask.arrival, f"not sent: the client was {late_s:.1f} s late"))
         elif most is not None and len(self._sending) >= -(-most // self.of):
-            self._drop(ask.arrival, f"not sent: {most} requests in flight (max_in_flight)")
+            self.write(self._not_sent(ask.arrival, f"not sent: {most} requests in flight (max_in_flight)"))
         else:
             self._keep(self._sending, self._send(ask))
 
@@ -223,8 +223,14 @@ class Share:
     async def _exchange(self, ask: _Ask) -> Record:
         if self._throttle is not None:
             before_s = self.clock()
-            async with self._throttle:
-                self.held += self.clock() - before_s > 0.005
+            try:
+                async with self._throttle:
+                    self.held += self.clock() - before_s > 0.005
+            except asyncio.CancelledError:
+                task = asyncio.current_task()
+                if task is not None:
+                    task.uncancel()  # the record is the answer to it
+                return self._not_sent(ask.arrival, "not sent: held back by max_rps until the load had ended")
         record: Record = await self.client.send(ask.arrival, ask.request)
         return record
 
@@ -233,27 +239,25 @@ class Share:
             record.text = None
         self.write(record)
 
-    def _drop(self, arrival: Arrival, why: str) -> None:
+    def _not_sent(self, arrival: Arrival, why: str) -> Record:
         self.held += 1
         prompt = arrival.prompt
-        self.write(
-            Record(
-                arrival.seq,
-                arrival.step,
-                arrival.due_s,
-                self.index,
-                stream_end_s=self._now_s(),
-                status="error",
-                error="client",
-                error_detail=why,
-                asked_input_tokens=prompt.input_tokens,
-                asked_output_tokens=prompt.output_tokens,
-                label=prompt.label,
-                model=prompt.model,
-                session=prompt.session,
-                turn=prompt.turn,
-                turns=0 if prompt.session is None else prompt.turn + 1 + len(prompt.following),
-            )
+        return Record(
+            arrival.seq,
+            arrival.step,
+            arrival.due_s,
+            self.index,
+            stream_end_s=self._now_s(),
+            status="error",
+            error="client",
+            error_detail=why,
+            asked_input_tokens=prompt.input_tokens,
+            asked_output_tokens=prompt.output_tokens,
+            label=prompt.label,
+            model=prompt.model,
+            session=prompt.session,
+            turn=prompt.turn,
+            turns=0 if prompt.session is None else prompt.turn + 1 + len(prompt.following),
         )
 
     def _prepare(self, arrival: Arrival) -> _Ask:

@@ -58,7 +58,9 @@ def fold(
     row["prefill_share"] = prefill_share(seen, pooled["gap"])
     _merge(row, reasons, _slo(seen, pooled, limits or {}, quantile, stationary))
     row |= _parts(seen, table, limits or {}, quantile, stationary)
-    void = void_reasons(step, seen.due, client, ttft_p50_s=_median(seen.due.ttft_s), itl_p50_s=row["itl_p50_s"] or 0.0)
+    void = void_reasons(
+        step, seen.due, client, ttft_p50_s=_ttft_by_s(seen.due, end_s), itl_p50_s=row["itl_p50_s"] or 0.0
+    )
     if not stationary:
         reasons["stationary"] = f"{NOT_STATIONARY} ({', '.join(row['signals'])})"
     row["void"] = bool(void)
@@ -268,6 +270,11 @@ def _merge(row: Row, reasons: dict[str, str], part: tuple[Columns, dict[str, str
 
 def _sd(values: Floats) -> float:
     return float(values.std(ddof=1)) if len(values) > 1 else 0.0
+
+
+def _ttft_by_s(due: Table, end_s: float) -> float:
+    """Median TTFT of the requests that had a first token by ``end_s``: what is known when the step ends."""
+    return _median(due.ttft_s[due.due_s + due.ttft_s <= end_s])
 
 
 def _median(values: Floats) -> float:

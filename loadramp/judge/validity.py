@@ -1,6 +1,7 @@
 """Could the client deliver this step? Each rule that fails makes the step void: what it shows is the client.
 
-Formulas: docs/method.md, "Client-limited". Every reason names what happened and what to do.
+Formulas: docs/method.md, "Client-limited". What happened after the step's end has no say, so a step is judged the same
+while the run goes on and from its files.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ CPU_RATIO = 0.7
 COMFORTABLE_RATIO = 0.5
 """Of a core; a worker above it is warned of."""
 SENT_RATIO = 0.98
+SPARE_S = 0.1
+"""A request due so shortly before the end of its step need not have left by then."""
+RESTART = "see the worker's log, start the run again"
 TICKS = 50
 """Ticks of the loop-lag ticker in one client sample (20 ms)."""
 
@@ -46,22 +50,29 @@ def void_reasons(
     """
     begin_s, end_s = step.window_s
     due = table.select((table.due_s >= begin_s) & (table.due_s < end_s))
-    inside = [s for s in client if begin_s <= s.t_s <= end_s + 1.0]
+    inside = [s for s in client if begin_s <= s.t_s <= end_s]
     ttft_p50_s = _median(due.ttft_s) if ttft_p50_s is None else ttft_p50_s
     if itl_p50_s is None:
         itl_p50_s = _median(due.gaps().gap_s)
-    cure = _cure(inside)
+    slow = _slow(inside)
     found = [
-        _late(due, ttft_p50_s, cure),
-        _not_sent(due, end_s, cure),
-        _loop_lag(inside, itl_p50_s, cure),
-        _cpu(inside, cure),
-        _held(inside),
-        _late_reads(inside, due, cure),
-        _dead(inside, begin_s, end_s),
-        _not_random(due, cure) if arrivals in {None, "poisson"} and step.users is None else "",
+        (_late(due, end_s, ttft_p50_s), slow),
+        (_not_sent(due, end_s), slow),
+        (_loop_lag(inside, itl_p50_s), slow),
+        (_cpu(inside), slow),
+        (_late_reads(inside), slow),
+        (_not_random(due, end_s) if arrivals in {None, "poisson"} and step.users is None else "", slow),
+        (_held(inside), "raise the cap or end the ramp earlier"),
+        (_dead(inside, begin_s, end_s), RESTART),
     ]
-    return [reason for reason in found if reason]
+    return together([(what, cure) for what, cure in found if what])
+
+
+def together(found: Sequence[tuple[str, str]]) -> list[str]:
+    """What happened, with every cure behind the last of it, once: what follows the last ``; `` is what to do."""
+    whats = list(dict.fromkeys(what for what, _ in found))
+    cures = ", and ".join(dict.fromkeys(cure for _, cure in found))
+    return [*whats[:-1], f"{whats[-1]}; {cures}"] if whats else []
 
 
 def workers_needed(samples: Sequence[ClientSample]) -> int:
@@ -70,8 +81,14 @@ def workers_needed(samples: Sequence[ClientSample]) -> int:
     return max(workers + 1, ceil(workers * cpu_ratio(samples) / COMFORTABLE_RATIO))
 
 
-def _cure(samples: Sequence[ClientSample]) -> str:
-    return f"use {workers_needed(samples)} workers (--set fleet.workers={workers_needed(samples)}) or a quieter machine"
+def _slow(samples: Sequence[ClientSample]) -> str:
+    n = workers_needed(samples)
+    return f"the client is too slow for this rate: use {n} workers (--set fleet.workers={n}) or a quieter machine"
+
+
+def _left_s(due: Table) -> Floats:
+    """When each request left the client: what connecting took is the server's and the network's. NaN: not yet."""
+    return np.asarray(due.sent_s - np.nan_to_num(due.connect_s))
 
 
 def pacing_lag_s(due: Table) -> Floats:
@@ -109,60 +126,60 @@ def anderson_darling(gaps_s: Floats) -> float:
     return a2 * (1.0 + 0.6 / n)
 
 
-def _late(due: Table, ttft_p50_s: float, cure: str) -> str:
-    lag_s = np.sort(pacing_lag_s(due))
+def _late(due: Table, end_s: float, ttft_p50_s: float) -> str:
+    lag_s = np.sort(lag_by_s(due, end_s))
     if len(lag_s) == 0:
         return ""
     p99_s, allowed_s = quantile(lag_s, 0.99), max(LAG_S, 0.1 * ttft_p50_s)
     if p99_s <= allowed_s or np.count_nonzero(lag_s > allowed_s) < LATE_REQUESTS:
         return ""
-    return (
-        f"requests left late: p99 of the lag {_ms(p99_s)} (allowed {_ms(allowed_s)}); the client is too slow for this "
-        f"rate: {cure}, or a higher max_rps where that held them back"
-    )
+    return f"requests left late: p99 of the lag {_ms(p99_s)} (allowed {_ms(allowed_s)})"
 
 
-def _not_sent(due: Table, end_s: float, cure: str) -> str:
+def lag_by_s(due: Table, end_s: float) -> Floats:
+    """How late each request was at ``end_s``, the end of its step: what left later is as late as it was by then."""
+    left_s, over_s = _left_s(due), np.where(due.failed, due.stream_end_s, np.inf)
+    waited = np.isnan(left_s) & np.isnan(due.connect_s) & (over_s > end_s)
+    lag_s = np.minimum(np.where(waited, end_s, left_s), end_s) - due.due_s
+    return np.asarray(lag_s[~np.isnan(lag_s)])
+
+
+def _not_sent(due: Table, end_s: float) -> str:
     refused = np.isin(due.error.astype(str), ("connect", "tls"))
     connecting = np.isnan(due.sent_s) & ~np.isnan(due.connect_s)
-    in_time = (due.sent_s <= end_s + 0.1) | refused | connecting
+    in_time = (_left_s(due) <= end_s) | (due.due_s > end_s - SPARE_S) | refused | connecting
     missing = len(due) - int(np.count_nonzero(in_time))
     if missing < 2 or missing <= (1.0 - SENT_RATIO) * len(due):
         return ""
-    return (
-        f"{missing} of {len(due)} planned requests were not sent within the step (allowed {1 - SENT_RATIO:.0%}); "
-        f"the client is too slow for this rate: {cure}"
-    )
+    return f"{missing} of {len(due)} planned requests were not sent within the step (allowed {1.0 - SENT_RATIO:.0%})"
 
 
-def _loop_lag(samples: Sequence[ClientSample], itl_p50_s: float, cure: str) -> str:
+def _loop_lag(samples: Sequence[ClientSample], itl_p50_s: float) -> str:
     lag_s, allowed_s = loop_lag_p99_s(samples), max(LOOP_LAG_S, 0.25 * itl_p50_s)
     if lag_s <= allowed_s:
         return ""
-    return (
-        f"the client's event loop lagged: p99 {_ms(lag_s)} (allowed {_ms(allowed_s)}), so latencies include it; {cure}"
-    )
+    return f"the client's event loop lagged: p99 {_ms(lag_s)} (allowed {_ms(allowed_s)}), so latencies include it"
 
 
-def _cpu(samples: Sequence[ClientSample], cure: str) -> str:
+def _cpu(samples: Sequence[ClientSample]) -> str:
     ratio = cpu_ratio(samples)
     if ratio <= CPU_RATIO:
         return ""
-    return f"a client process used {ratio:.0%} of a core (allowed {CPU_RATIO:.0%}); {cure}"
+    return f"a client process used {ratio:.0%} of a core (allowed {CPU_RATIO:.0%})"
 
 
 def _held(samples: Sequence[ClientSample]) -> str:
     held = sum(s.held for s in samples)
     if not held:
         return ""
-    return f"{held} requests were held back by max_rps or max_in_flight; raise the cap or end the ramp earlier"
+    return f"{held} requests were held back by max_rps or max_in_flight"
 
 
-def _late_reads(samples: Sequence[ClientSample], due: Table, cure: str) -> str:
+def _late_reads(samples: Sequence[ClientSample]) -> str:
     late, tokens = sum(s.late_reads for s in samples), sum(s.tokens for s in samples)
     if late < 10 or late <= 0.01 * max(tokens, 1):
         return ""
-    return f"{late} reads came more than 5 ms after the data, so gaps were merged before they were stamped; {cure}"
+    return f"{late} reads came more than 5 ms after the data, so gaps were merged before they were stamped"
 
 
 def _dead(samples: Sequence[ClientSample], begin_s: float, end_s: float) -> str:
@@ -175,13 +192,13 @@ def _dead(samples: Sequence[ClientSample], begin_s: float, end_s: float) -> str:
     dead = sorted(worker for worker, t_s in latest.items() if t_s < alive_s - 3.0)
     if not dead:
         return ""
-    return f"worker {', '.join(map(str, dead))} fell silent in this step; see its log, start the run again"
+    return f"worker {', '.join(map(str, dead))} fell silent in this step"
 
 
-def _not_random(due: Table, cure: str) -> str:
+def _not_random(due: Table, end_s: float) -> str:
     """The plan's gaps look exponential and those sent do not, and by more than a trifle."""
-    sent = ~np.isnan(due.sent_s)  # where the server took no connection, that is not the client's doing
-    sent_s, due_s = np.sort(due.sent_s[sent]), np.sort(due.due_s[sent])
+    left = due.sent_s <= end_s  # where the server took no connection, that is not the client's doing
+    sent_s, due_s = np.sort(due.sent_s[left]), np.sort(due.due_s[left])
     if len(sent_s) < 100 or len(due_s) < 100:
         return ""
     sent, planned = np.diff(sent_s), np.diff(due_s)
@@ -192,10 +209,7 @@ def _not_random(due: Table, cure: str) -> str:
     apart = np.abs(apart - np.searchsorted(np.sort(planned), grid, "right") / len(planned)).max()
     if apart < 0.05:
         return ""
-    return (
-        "requests left in bunches, not at random as planned (Anderson-Darling p < 0.001); the client is too slow for "
-        f"this rate: {cure}"
-    )
+    return "requests left in bunches, not at random as planned (Anderson-Darling p < 0.001)"
 
 
 def _median(values: Floats) -> float:
