@@ -216,7 +216,7 @@ def test_requests_that_no_worker_has_come_to_are_of_the_step_they_are_due_in(tmp
     text = SHORT.replace("measure_s = 20", "measure_s = 5") + "kind = 'ladder'\nrates = [20]\n"
     seen: list[Ramping] = []
     # the guard counts real seconds, which hardly pass here: nearly all requests wait for it to the end
-    scenario = scenario_of(f"{text}[target]\nmax_rps = 5\n")
+    scenario = scenario_of(f"{text}[target]\nmax_rps = 0.1\n")
     run = ramp_in_memory(scenario, tmp_path, meddle=lambda ramping, _: seen.append(ramping))
     (early,), (late,) = seen[0].rows, run.rows
     assert early["requests"] == late["requests"] > 80
