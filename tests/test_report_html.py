@@ -267,6 +267,14 @@ def test_what_has_no_data_is_left_out_or_says_so(more: dict[str, Any], gone: str
     assert said in text
 
 
+def test_the_step_where_most_failed_is_one_that_counts() -> None:
+    rows = served_rows()
+    rows[2] |= {"errors": {"client": 300}, "ok": 100, "void": True, "reasons": {"void": "requests left late"}}
+    assert "Only requests of void steps failed. Void steps are drawn, but counted nowhere" in page(rows=rows)
+    rows[3] |= {"errors": {"reset": 40}, "ok": 360}
+    assert "Most failed at 12 req/s: 40 of 400. Void steps are drawn, but counted nowhere" in page(rows=rows)
+
+
 def test_errors_show_their_kinds_or_one_line() -> None:
     assert "No request failed (2,400 requests in the measured windows)." in page()
     rows = served_rows()

@@ -144,6 +144,16 @@ def test_a_few_failures_are_told_after_the_numbers() -> None:
     assert parts[1] == Phrase("2 of 2,400 requests failed, 0.0833 % (connection reset 2).", "warn")
 
 
+def test_failures_of_void_steps_are_in_neither_the_count_nor_the_total() -> None:
+    rows = served_rows()
+    rows[1] |= {"errors": {"reset": 2}, "ok": 398}
+    rows[-1] |= {"errors": {"client": 300}, "ok": 100, "void": True, "reasons": {"void": "requests left late"}}
+    sentence = verdict_sentence(without_slo(rows=rows))
+    assert "2 of 2,000 requests failed, 0.1 % (connection reset 2), without 1 void step." in sentence
+    every = [one | {"void": True, "reasons": {"void": "late"}} for one in rows]
+    assert "302 of 2,400 requests failed" in verdict_sentence(without_slo(rows=every))
+
+
 def test_without_rows_the_failures_come_from_the_records() -> None:
     records = [Record(i, 0, float(i), status="error", error="connect", stream_end_s=float(i)) for i in range(3)]
     run = served(info={"state": "stopped"}, rows=[], table=Table.of(records), estimates={})

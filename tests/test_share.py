@@ -176,6 +176,27 @@ def test_the_guard_holds_back_what_exceeds_max_rps_and_it_shows_as_lag() -> None
     assert max(r.lag_s or 0.0 for r in records) > 0.2
 
 
+def test_requests_that_the_guard_holds_back_to_the_end_are_records_too() -> None:
+    records: list[Record] = []
+
+    async def main() -> int:
+        loop = asyncio.get_running_loop()
+        text = '[target]\nmax_rps = 0.1\n[arrivals]\nkind = "constant"'
+        share = Share(scenario(text), FakeClient(lambda _: 0.0), loop.time, loop.time(), records.append, precise=False)
+        share.begin(open_step(100.0, begin_s=0.01, measure_s=0.2), 0)
+        await asyncio.sleep(0.15)
+        await share.finish(0.0)
+        return share.held
+
+    held = asyncio.run(main())
+    first, *others = sorted(records, key=lambda r: r.seq)
+    assert first.ok
+    assert [record.seq for record in others] == list(range(1, len(records)))
+    assert {record.error_detail for record in others} == {"not sent: held back by max_rps until the load had ended"}
+    assert {(record.status, record.error, record.sent_s) for record in others} == {("error", "client", None)}
+    assert held == len(others) > 1
+
+
 def test_rt10_a_closed_loop_keeps_every_user_busy() -> None:
     """Ten users, answers of 1 to 10 s: no lots, no saw-tooth (RT-10)."""
     step = Step(0, users=10, begin_s=0.0, warmup_s=0.0, measure_s=60.0)

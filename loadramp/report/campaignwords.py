@@ -126,7 +126,7 @@ def _figures(told: Told) -> list[Phrase]:
         out.append(f"Ceiling: {said}.")
     soak = told.seen.get("sustained")
     if soak is not None and soak.rows:
-        rows = soak.rows
+        rows = [row for row in soak.rows if not row["void"]] or soak.rows
         length = span(rows[-1]["window_end_s"] - rows[0]["window_begin_s"])
         failed = sum(sum(row["errors"].values()) for row in rows)
         out.append(

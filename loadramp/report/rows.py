@@ -61,6 +61,12 @@ def reason(row: Row, column: str) -> str:
     return "not measured"
 
 
+def delivered(run: Run) -> list[Row]:
+    """The steps that are not void: what failed in a void one may be the client's doing, so it counts nowhere. All of
+    them where every one is void: then there is nothing else to tell."""
+    return [row for row in run.rows if not row.get("void")] or run.rows
+
+
 def void_words(row: Row) -> str:
     """Why the step is void."""
     reasons = row.get("reasons")

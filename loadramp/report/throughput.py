@@ -200,19 +200,27 @@ def errors_section(run: Run) -> str | None:
                      "textposition": "none", "width": 0.5,
                      "marker": {"color": f"var({look.colour})", "pattern": marks}})  # fmt: skip
         key.append(look)
-    worst = max(by_row, key=lambda item: sum(item[1].values()))
-    n, of = sum(worst[1].values()), int(r.number(worst[0], "requests") or 0)
     figure = Figure(
         title="Failed requests by kind",
         data=data,
         layout={"barmode": "stack", "xaxis": {"type": "category", "ticktext": [sig(r.load(row)) for row, _ in by_row],
                                               "tickvals": names, "title": {"text": f"step, {r.load_unit(run.rows)}"}},
                 "yaxis": {"title": {"text": "requests"}, "rangemode": "tozero"}},
-        words=f"Most failed at {r.label(worst[0])}: {n:,} of {of:,}. Latencies elsewhere in this report are those of "
-        "successful requests, so a step with many failures looks faster than it is.",
+        words=f"{_most_failed(run)} Latencies elsewhere in this report are those of successful requests, so a step "
+        "with many failures looks faster than it is.",
         key=key,
     )  # fmt: skip
     return c.section("errors", "Errors", c.figures(figure, columns=1), _with_failures([row for row, f in by_row if f]))
+
+
+def _most_failed(run: Run) -> str:
+    """Where most failed, of the steps that count."""
+    worst = max(r.delivered(run), key=lambda row: sum(r.errors(row).values()))
+    n, of = sum(r.errors(worst).values()), int(r.number(worst, "requests") or 0)
+    said = f"Most failed at {r.label(worst)}: {n:,} of {of:,}." if n else "Only requests of void steps failed."
+    if any(row.get("void") and r.errors(row) for row in run.rows):
+        said += " Void steps are drawn, but counted nowhere: what failed there may be the client's doing."
+    return said
 
 
 def _with_failures(rows: Sequence[Row]) -> Markup:

@@ -79,12 +79,12 @@ def verdict(run: Run) -> Verdict:
 
 
 def failures(run: Run) -> Phrase | None:
-    """How many requests failed and of what, red above 1 %."""
+    """How many requests failed and of what, red above 1 %. Void steps are in no count of failures."""
     requests, failed = _totals(run)
     if not failed:
         return None
     kinds: dict[str, int] = {}
-    for row in run.rows:
+    for row in r.delivered(run):
         for kind, n in r.errors(row).items():
             kinds[kind] = kinds.get(kind, 0) + n
     if not kinds:
@@ -96,9 +96,13 @@ def failures(run: Run) -> Phrase | None:
     tone: Tone = (
         "bad" if ratio > (BAD_ERROR_RATIO if slo_ratio is None else min(slo_ratio, BAD_ERROR_RATIO)) else "warn"
     )
+    void = len(run.rows) - len(r.delivered(run))
+    without = f", without {plural(void, 'void step')}" if void else ""
     if failed == requests:
-        return Phrase(f"All {plural(requests, 'request')} failed ({of_what}): there is nothing to judge.", "bad")
-    return Phrase(f"{failed:,} of {plural(requests, 'request')} failed, {percent(ratio)} ({of_what}).", tone)
+        return Phrase(
+            f"All {plural(requests, 'request')} failed ({of_what}){without}: there is nothing to judge.", "bad"
+        )
+    return Phrase(f"{failed:,} of {plural(requests, 'request')} failed, {percent(ratio)} ({of_what}){without}.", tone)
 
 
 def slo(run: Run) -> Phrase | None:
@@ -299,9 +303,10 @@ def limit_words(limit: str) -> str:
 
 
 def _totals(run: Run) -> tuple[int, int]:
-    """Requests that ended and those that failed: of the measured windows, else of the whole table."""
-    failed = sum(sum(r.errors(row).values()) for row in run.rows)
-    ended = sum(int((r.number(row, "requests") or 0) - (r.number(row, "pending") or 0)) for row in run.rows)
+    """Requests that ended and those that failed: of the measured windows that are not void, else of the whole table."""
+    rows = r.delivered(run)
+    failed = sum(sum(r.errors(row).values()) for row in rows)
+    ended = sum(int((r.number(row, "requests") or 0) - (r.number(row, "pending") or 0)) for row in rows)
     if ended == 0:
         return len(run.table) - int(run.table.in_flight.sum()), int(run.table.failed.sum())
     return max(ended, failed), failed
