@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from loadramp.drive.endpoint import endpoint_of
+from loadramp.drive.ready import Unreachable
 from loadramp.drive.survey import Survey, survey
 from loadramp.drive.tokenizer import basis_of
 from loadramp.plan.prompts.words import Calibration
@@ -26,13 +27,24 @@ def asked(
     say: Callable[[str], None] = lambda _: None,
     adapters: tuple[str, ...] = (),
     faults: Faults | None = None,
+    mended_after: int = 99,
+    pauses_s: list[float] | None = None,
     **options: Any,
 ) -> Survey:
+    """What a simulator that is healthy after ``mended_after`` pauses tells."""
+    waited: list[float] = [] if pauses_s is None else pauses_s
+
     async def main() -> Survey:
         server = await serve(QUICK, adapters=adapters, faults=faults)
+
+        async def wait(seconds: float) -> None:
+            waited.append(seconds)
+            if len(waited) == mended_after:
+                server.service.faults = Faults()
+
         try:
             ready = replace(target, base_url=f"http://127.0.0.1:{server.port}")
-            return await survey(ready, endpoint_of(ready, {}), say, **options)
+            return await survey(ready, endpoint_of(ready, {}), say, sleep=wait, **options)
         finally:
             await server.close()
 
@@ -103,3 +115,40 @@ def test_they_go_as_text_where_it_does_not(monkeypatch: pytest.MonkeyPatch) -> N
     found = asked(target, said.append, basis=basis_of(target))
     assert found.calibration.ids == ()
     assert any("no token ids here" in line and "prompt must be a string" in line for line in said)
+
+
+@pytest.mark.parametrize("status", [429, 503, 500, 408])
+def test_a_first_request_refused_while_the_server_warms_up_is_tried_again(status: int) -> None:
+    said: list[str] = []
+    pauses_s: list[float] = []
+    ill = Faults(error_ratio=1.0, error_status=status)
+    found = asked(Target(), said.append, faults=ill, mended_after=2, pauses_s=pauses_s)
+    assert found.calibration.tokens_per_word == 1.0
+    assert pauses_s == [1.0, 2.0]
+    again = [line for line in said if "trying again" in line]
+    assert len(again) == 2
+    assert again[0].startswith("a first request failed (http_")
+    assert again[0].endswith("; trying again in 1 s")
+
+
+def test_it_is_given_up_after_four_pauses() -> None:
+    pauses_s: list[float] = []
+    with pytest.raises(Unreachable, match=r"http://127.0.0.1:\d+/v1: a first request failed: http_5xx: HTTP 503"):
+        asked(Target(), faults=Faults(error_ratio=1.0, error_status=503), pauses_s=pauses_s)
+    assert pauses_s == [1.0, 2.0, 4.0, 8.0]
+
+
+def test_the_pauses_are_those_the_server_asks_for_and_end_with_the_time_to_be_ready_in() -> None:
+    pauses_s: list[float] = []
+    ill = Faults(error_ratio=1.0, error_status=503, retry_after_s=5.0)
+    with pytest.raises(Unreachable, match="a first request failed"):
+        asked(Target(ready_timeout_s=12.0), faults=ill, pauses_s=pauses_s)
+    assert pauses_s == [5.0, 5.0]
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 422, 501])
+def test_what_says_the_same_again_is_not_asked_again(status: int) -> None:
+    pauses_s: list[float] = []
+    with pytest.raises(Unreachable, match=f"HTTP {status}"):
+        asked(Target(), faults=Faults(error_ratio=1.0, error_status=status), pauses_s=pauses_s)
+    assert pauses_s == []

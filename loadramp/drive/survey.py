@@ -4,26 +4,35 @@ serves, which request fields it takes, how its tokenizer counts our words.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import secrets
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import httpx
 
 from loadramp.drive.endpoint import Endpoint, is_private
-from loadramp.drive.probe import preflight
+from loadramp.drive.probe import Preflight, preflight
 from loadramp.drive.ready import Unreachable, choose_model, control_client, wait_until_ready
 from loadramp.plan.prompts.content import content_of
 from loadramp.plan.prompts.words import Calibration
 from loadramp.plan.scenario import Target
-from loadramp.record.types import Prompt
+from loadramp.record.types import ErrorKind, Prompt, Record
 from loadramp.registry import ScenarioError
 
+Say = Callable[[str], None]
+Sleep = Callable[[float], Awaitable[Any]]
+Ask = Callable[..., Awaitable[Preflight]]
+
 SHORT_WORDS, LONG_WORDS = 16, 200
+PAUSES_S = (1.0, 2.0, 4.0, 8.0)
+"""Before a first request is tried again. It is no measurement: a server that warms up may refuse one or two."""
+PASSING: frozenset[ErrorKind | None] = frozenset({"http_429", "http_5xx", "connect", "reset", "truncated"})
+"""Errors that may pass by themselves. A time-out has waited long enough; a 4xx says the same again."""
 WARNING_WORDS = {
     "dropped_include_usage": "the server refuses stream_options.include_usage: tokens are counted by events",
     "dropped_continuous_usage_stats": "the server has no running token counts: events of several tokens are spread",
@@ -75,6 +84,7 @@ async def survey(
     basis: Calibration = Calibration(),  # noqa: B008 (frozen)
     models: Sequence[str] = (),
     samples: Sequence[Prompt] = (),
+    sleep: Sleep = asyncio.sleep,
 ) -> Survey:
     """Wait until the endpoint is ready, then find out all of it with a few requests.
 
@@ -85,6 +95,7 @@ async def survey(
         basis: how made-up text is written.
         models: names that requests will ask for beside the target's.
         samples: requests that carry more than text (images, tools, a format), each sent once to see that it is taken.
+        sleep: waits before a request is tried again.
 
     Raises:
         Unreachable: the endpoint does not answer as it must.
@@ -95,22 +106,29 @@ async def survey(
         say(f"note: {note}")
     model = _base(target, ready.models, models)
     texts = _texts(basis)
-    first = await preflight(target, endpoint, model, clock=time.monotonic, prompt=texts[0])
+
+    async def ask(prompt: Any, name: str = model, **more: Any) -> Preflight:
+        def once() -> Awaitable[Preflight]:
+            return preflight(target, endpoint, name, clock=time.monotonic, prompt=prompt, **more)
+
+        return await patiently(once, target.ready_timeout_s, lambda words: say(endpoint.redact(words)), sleep)
+
+    first = await ask(texts[0])
     if not first.record.ok and basis.ids:
         say(f"note: no token ids here ({first.record.error_detail}): prompts are sent as text")
         basis = replace(basis, ids=())
         texts = _texts(basis)
-        first = await preflight(target, endpoint, model, clock=time.monotonic, prompt=texts[0])
+        first = await ask(texts[0])
     if not first.record.ok:
-        raise Unreachable(f"{endpoint.url}: a first request failed: {first.record.error}: {first.record.error_detail}")
-    second = await preflight(target, endpoint, model, clock=time.monotonic, prompt=texts[1], fields=first.fields)
+        raise Unreachable(f"{endpoint.url}: a first request failed: {_why(first.record)}")
+    second = await ask(texts[1], fields=first.fields)
     warnings = tuple(dict.fromkeys(first.warnings))
     for warning in warnings:
         say(f"note: {WARNING_WORDS.get(warning, warning)}")
     calibration = _calibrated(basis, first.prompt_tokens, second.prompt_tokens)
     for sample in samples:
         await _rehearse(target, endpoint, model, first.fields, calibration, sample)
-    starts = {name: await _first_answers(target, endpoint, name, first.fields, basis) for name in models}
+    starts = {name: await _first_answers(ask, name, first.fields, basis) for name in models}
     for name, (cold_s, warm_s) in starts.items():
         if cold_s is not None and warm_s is not None:
             say(f"{name}: first token after {1e3 * cold_s:.0f} ms, the second time after {1e3 * warm_s:.0f} ms")
@@ -153,20 +171,48 @@ async def _rehearse(
 
 
 async def _first_answers(
-    target: Target, endpoint: Endpoint, model: str, fields: frozenset[str], basis: Calibration
+    ask: Ask, model: str, fields: frozenset[str], basis: Calibration
 ) -> tuple[float | None, float | None]:
     """Time to first token of two requests to ``model``, one after the other: the first may have to load an adapter.
 
     Raises:
         ScenarioError: the server does not know it.
+        Unreachable: it could not answer just now.
     """
     found = []
     for text in _texts(basis)[:1] * 2:
-        tried = await preflight(target, endpoint, model, clock=time.monotonic, prompt=text, fields=fields)
+        tried = await ask(text, name=model, fields=fields)
         if not tried.record.ok:
-            raise ScenarioError(f"[prompts] models: {model}: {tried.record.error}: {tried.record.error_detail}")
+            wrong = ScenarioError if tried.record.error == "http_4xx" else Unreachable
+            raise wrong(f"[prompts] models: {model}: {_why(tried.record)}")
         found.append(tried.record.sent_ttft_s)
     return found[0], found[1]
+
+
+async def patiently(once: Callable[[], Awaitable[Preflight]], most_s: float, say: Say, sleep: Sleep) -> Preflight:
+    """``once()``, and again after a pause where it failed of something that may pass, up to ``len(PAUSES_S)`` times.
+
+    A pause is as long as the server asks (Retry-After), else as PAUSES_S say; all together are at most ``most_s``.
+    """
+    tried = await once()
+    for pause_s in PAUSES_S:
+        record = tried.record
+        wait_s = max(pause_s, record.retry_after_s or 0.0)
+        if not _may_pass(record) or wait_s > most_s:
+            break
+        most_s -= wait_s
+        say(f"a first request failed ({_why(record)}); trying again in {wait_s:.2g} s")
+        await sleep(wait_s)
+        tried = await once()
+    return tried
+
+
+def _may_pass(record: Record) -> bool:
+    return record.http_status in {408, 425} or (record.error in PASSING and record.http_status not in {501, 505})
+
+
+def _why(record: Record) -> str:
+    return f"{record.error or record.status}: {record.error_detail or 'no answer in it'}"
 
 
 def _calibrated(basis: Calibration, short: int | None, long: int | None) -> Calibration:
