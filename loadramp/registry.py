@@ -24,6 +24,16 @@ class CannotMeasure(RuntimeError):  # noqa: N818 (says what is the case)
     """The endpoint, the disk, a worker or a limit of this machine is in the way. Exit code 1."""
 
 
+FOREIGN_ERRORS = (
+    ArithmeticError, AssertionError, AttributeError, EOFError, ImportError, LookupError, NameError, OSError, RuntimeError,
+    StopIteration, SyntaxError, SystemExit, TypeError, ValueError,
+)  # fmt: skip
+"""What a module or function that somebody names in a scenario may raise."""
+
+Returns = Callable[..., str]
+"""``f(result, *args)``: what was expected where ``result`` is not it, else empty."""
+
+
 @dataclass(slots=True, frozen=True)
 class Choice:
     """A function picked by kind, with its options bound: what a ``kind`` table becomes."""
@@ -31,9 +41,39 @@ class Choice:
     kind: str
     function: Callable[..., Any]
     options: Mapping[str, Any] = field(default_factory=dict)
+    where: str = ""
+    """How errors name the table; empty: the function is one of ours."""
+    returns: Returns | None = None
+    """Checks what a function from outside returns."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.function(*args, **kwargs, **self.options)
+        """What the function returns.
+
+        Raises:
+            ScenarioError: one from outside fails, or returns what cannot be used.
+        """
+        if not self.where:
+            return self.function(*args, **kwargs, **self.options)
+        try:
+            result = self.function(*args, **kwargs, **self.options)
+            wrong = self.returns(result, *args) if self.returns else ""
+        except (ScenarioError, CannotMeasure):
+            raise
+        except FOREIGN_ERRORS as error:
+            raise ScenarioError(f"{self.where} kind: {self.kind!r} failed: {told(error)}") from error
+        if wrong:
+            raise ScenarioError(f"{self.where} kind: {self.kind!r} returned {_short(result)}; {wrong}")
+        return result
+
+
+def told(error: BaseException) -> str:
+    """An error in one line: its type and what it says."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}".rstrip(": ")
+
+
+def _short(value: Any) -> str:
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def options_of(function: Callable[..., Any]) -> dict[str, tuple[Any, Any]]:
@@ -59,10 +99,14 @@ def find(kind: str, registry: Mapping[str, Callable[..., Any]], where: str) -> C
     module_name, _, name = kind.partition(":")
     try:
         found = getattr(importlib.import_module(module_name), name)
-    except (ImportError, AttributeError) as error:
-        raise ScenarioError(f"{where} kind: cannot reach {kind!r}: {error}") from None
+    except FOREIGN_ERRORS as error:
+        raise ScenarioError(f"{where} kind: cannot reach {kind!r}: {told(error)}") from None
     if not callable(found):
         raise ScenarioError(f"{where} kind: {kind!r} is not a function")
+    try:
+        options_of(found)
+    except FOREIGN_ERRORS as error:
+        raise ScenarioError(f"{where} kind: {kind!r}: its arguments are not known: {told(error)}") from None
     result: Callable[..., Any] = found
     return result
 
@@ -83,7 +127,13 @@ def bind_options(table: Mapping[str, Any], function: Callable[..., Any], where: 
     return bound
 
 
-def bind(table: Mapping[str, Any], registry: Mapping[str, Callable[..., Any]], where: str, default_kind: str) -> Choice:
+def bind(
+    table: Mapping[str, Any],
+    registry: Mapping[str, Callable[..., Any]],
+    where: str,
+    default_kind: str,
+    returns: Returns | None = None,
+) -> Choice:
     """Turn a ``kind`` table into a Choice.
 
     Args:
@@ -91,11 +141,13 @@ def bind(table: Mapping[str, Any], registry: Mapping[str, Callable[..., Any]], w
         registry: kind -> function.
         where: how errors name the table, e.g. ``chat.toml: [arrivals]``.
         default_kind: used when the table has no ``kind``.
+        returns: checks what a function that is not in the registry returns.
     """
     options = dict(table)
     kind = convert(options.pop("kind", default_kind), str, f"{where} kind")
     function = find(kind, registry, where)
-    return Choice(kind, function, bind_options(options, function, where))
+    bound = bind_options(options, function, where)
+    return Choice(kind, function, bound) if kind in registry else Choice(kind, function, bound, where, returns)
 
 
 def convert(value: Any, annotation: Any, where: str) -> Any:

@@ -22,11 +22,12 @@ from loadramp.report.words import verdict
 
 
 def check_rules(scenario: Scenario) -> None:
-    """Find out before a run that every threshold can be judged after it.
+    """Find out before a run that every threshold can be judged after it, by detectors from outside too.
 
     Raises:
         ScenarioError: one is no rule, or names what does not exist.
     """
+    scenario.knee([])
     for rule in scenario.gates.rules:
         parse(rule)
     for floor in scenario.nightly.floors:

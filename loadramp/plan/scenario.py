@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
+from loadramp.plan import returned
 from loadramp.plan.arrivals import ARRIVALS
 from loadramp.plan.campaign import Campaign, bind_campaign
 from loadramp.plan.canary import Canary
@@ -209,10 +210,10 @@ def load(
         seed=convert(raw.get("seed", 0), Annotated[int, Meta(ge=0)], f"{name}: seed"),
         prompts=prompts,
         manner=manner,
-        arrivals=bind(raw.get("arrivals", {}), ARRIVALS, f"{name}: [arrivals]", "poisson"),
+        arrivals=bind(raw.get("arrivals", {}), ARRIVALS, f"{name}: [arrivals]", "poisson", returned.instants),
         ramp=ramp,
         pace=pace,
-        knee=bind(raw.get("knee", {}), knees, f"{name}: [knee]", "ceiling"),
+        knee=bind(raw.get("knee", {}), knees, f"{name}: [knee]", "ceiling", returned.estimate),
         source=text,
         overrides=tuple(overrides),
         **tables,
@@ -249,7 +250,7 @@ def _ramp(table: Mapping[str, Any], where: str) -> tuple[Choice, Pace]:
     shared = options_of(Pace)
     own = {key: value for key, value in table.items() if key not in shared}
     try:
-        choice = bind(own, RAMPS, where, "ceiling")
+        choice = bind(own, RAMPS, where, "ceiling", returned.step)
     except ScenarioError as error:
         every = f"; and for every kind: {', '.join(sorted(shared))}" if "allowed: " in str(error) else ""
         raise ScenarioError(f"{error}{every}") from None

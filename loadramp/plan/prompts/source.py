@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import numpy as np
 from msgspec import Meta
 
+from loadramp.plan import returned
 from loadramp.plan.prompts.draw import Draw
 from loadramp.plan.prompts.shared import pick
 from loadramp.record.types import Prompt
@@ -54,7 +55,7 @@ def bind_source(
     common = options_of(Manner)
     own = {key: value for key, value in table.items() if key not in common}
     try:
-        choice = bind(own, registry, where, "lognormal")
+        choice = bind(own, registry, where, "lognormal", returned.prompts)
     except ScenarioError as error:
         every = f"; and for every kind: {', '.join(sorted(common))}" if "allowed: " in str(error) else ""
         raise ScenarioError(f"{error}{every}") from None
