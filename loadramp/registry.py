@@ -25,8 +25,8 @@ class CannotMeasure(RuntimeError):  # noqa: N818 (says what is the case)
 
 
 FOREIGN_ERRORS = (
-    ArithmeticError, AssertionError, AttributeError, EOFError, ImportError, LookupError, NameError, OSError, RuntimeError,
-    StopIteration, SyntaxError, SystemExit, TypeError, ValueError,
+    ArithmeticError, AssertionError, AttributeError, EOFError, ImportError, LookupError, NameError, OSError,
+    RuntimeError, StopIteration, SyntaxError, SystemExit, TypeError, ValueError,
 )  # fmt: skip
 """What a module or function that somebody names in a scenario may raise."""
 
