@@ -15,6 +15,7 @@ import shlex
 import subprocess
 import tempfile
 import time
+from pathlib import Path
 from typing import Any
 
 from stage import machine, metronome, run, sender, together
@@ -49,6 +50,22 @@ def slope_us(via: str, rate: int, streams: int, lengths: tuple[int, int], ticks:
         short, _ = cpu_s(via, server.url, streams, lengths[0], itl_s)
         long, wall = cpu_s(via, server.url, streams, lengths[1], itl_s)
     return (long - short) / (streams * (lengths[1] - lengths[0])) * 1e6, long / wall
+
+
+def floor_us(rate: int, streams: int, seconds: float, ticks: bool) -> float:
+    """What a C program pays that only waits and reads (benchmarks/reader.c)."""
+    itl_s = streams / rate
+    tokens = max(1, int(seconds / itl_s))
+    with (
+        tempfile.TemporaryDirectory() as where,
+        metronome(50_000, round(itl_s * 1e6), round(itl_s * 1e6) * ticks) as server,
+    ):
+        binary = Path(where, "reader")
+        subprocess.run(["cc", "-O2", "-o", binary, Path(__file__).with_name("reader.c")], check=True)
+        core = ["taskset", "-c", str(min(os.sched_getaffinity(0)))]
+        port = server.url.rpartition(":")[2]
+        said = subprocess.check_output([*core, binary, port, str(streams), str(tokens), str(itl_s)], text=True)
+    return float(said)
 
 
 def peer_us(command: str, rate: int, streams: int, lengths: tuple[int, int], ticks: bool) -> float:
@@ -127,6 +144,8 @@ def main() -> None:
 def _rows(options: argparse.Namespace, mode: str, rate: int) -> None:
     ticks = mode == "ticks"
     short, long = (int(float(s) * rate / options.streams) for s in options.seconds.split(","))
+    floor = floor_us(rate, options.streams, float(options.seconds.split(",")[1]), ticks)
+    print(f"| {mode} | a C reader, nothing but reading | {rate} | {floor:.1f} | |", flush=True)
     for via in options.via.split(","):
         if rate > 5000 and via in {"httpx", "openai"}:
             continue  # more than one core

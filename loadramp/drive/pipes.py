@@ -11,10 +11,11 @@ import ssl
 import struct
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from loadramp.drive.faults import os_words, tls_words
+from loadramp.drive.intake import Intake
 from loadramp.record.types import ErrorKind
 
 OnBytes = Callable[[bytes, float], None]
@@ -66,6 +67,8 @@ class Tally:
     reads: int = 0
     late_reads: int = 0
     opened: int = 0
+    intake: Intake = field(default_factory=Intake)
+    """Who waits for their data."""
 
 
 class SocketPipe:
@@ -73,6 +76,7 @@ class SocketPipe:
 
     __slots__ = (
         "_fd",
+        "_intake",
         "_loop",
         "_offset_s",
         "_on_bytes",
@@ -97,7 +101,8 @@ class SocketPipe:
         self._tally = tally
         self._unsent = bytearray()
         self._offset_s = time.time() - time.monotonic()
-        self._loop.add_reader(self._fd, self._readable)
+        self._intake = tally.intake
+        self._intake.add(self._fd, self._readable)
 
     def write(self, data: bytes) -> None:
         if self._fd < 0:
@@ -118,7 +123,7 @@ class SocketPipe:
 
     def close(self) -> None:
         if self._fd >= 0:
-            self._loop.remove_reader(self._fd)
+            self._intake.remove(self._fd)
             if self._unsent:
                 self._loop.remove_writer(self._fd)
             self._fd = -1
@@ -154,7 +159,14 @@ class SocketPipe:
                     self.late_reads += 1
                     tally.late_reads += 1
         self._offset_s = offset_s
+        if self._intake.beating:
+            self._intake.mind(data, self.stamps == "kernel")
         self._on_bytes(data, stamp_s)
+
+    def mind(self, data: bytes) -> None:
+        """Plain text that was read; only where reads may be late does that matter."""
+        if self._intake.beating:
+            self._intake.mind(data, self.stamps == "kernel")
 
     def _writable(self) -> None:
         try:
@@ -238,6 +250,8 @@ class TlsPipe:
                 ended, fault = True, f"TLS: {tls_words(error)}"
         self._flush()
         if whole := b"".join(plain):
+            if self._inner is not None:
+                self._inner.mind(whole)
             self._on_bytes(whole, t_s)
         if ended and self._inner is not None:
             self._inner.close()

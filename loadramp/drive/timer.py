@@ -24,6 +24,14 @@ class _Itimerspec(ctypes.Structure):
     _fields_ = (("interval", _Timespec), ("value", _Timespec))
 
 
+def _timerfd() -> tuple[ctypes.CDLL | None, int]:
+    """The C library and a new timer file; -1 where the kernel has none."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(libc, "timerfd_create"):
+        return None, -1
+    return libc, libc.timerfd_create(_CLOCK_MONOTONIC, _TFD_NONBLOCK_CLOEXEC)
+
+
 class Timer:
     """One waiter at a time. Call ``close`` when done with it."""
 
@@ -34,10 +42,7 @@ class Timer:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._waiter: asyncio.Future[None] | None = None
-        self._libc = ctypes.CDLL(None, use_errno=True) if precise else None
-        self._fd = -1
-        if self._libc is not None and hasattr(self._libc, "timerfd_create"):
-            self._fd = self._libc.timerfd_create(_CLOCK_MONOTONIC, _TFD_NONBLOCK_CLOEXEC)
+        self._libc, self._fd = _timerfd() if precise else (None, -1)
         if self._fd >= 0:
             self._loop.add_reader(self._fd, self._fired)
 
@@ -68,3 +73,51 @@ class Timer:
             return
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
+
+
+class Beat:
+    """Calls ``on_beat`` every ``period_s`` (under a second) between ``start`` and ``stop``; beats that the loop missed
+    are one."""
+
+    __slots__ = ("_fd", "_libc", "_loop", "_on_beat", "_period_s", "_running")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, period_s: float, on_beat: Callable[[], None]) -> None:
+        self._loop, self._period_s, self._on_beat = loop, period_s, on_beat
+        self._libc: ctypes.CDLL | None = None
+        self._fd = -1
+        self._running = False
+
+    def start(self) -> bool:
+        """False: this kernel has no timer files, nothing will beat."""
+        if self._fd < 0:
+            self._libc, self._fd = _timerfd()
+        if self._fd < 0:
+            return False
+        self._set(self._period_s)
+        self._loop.add_reader(self._fd, self._fired)
+        self._running = True
+        return True
+
+    def stop(self) -> None:
+        if self._running:
+            self._loop.remove_reader(self._fd)
+            self._set(0.0)
+            self._running = False
+
+    def close(self) -> None:
+        self.stop()
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _set(self, period_s: float) -> None:
+        assert self._libc is not None
+        every = _Timespec(0, int(period_s * 1e9))
+        self._libc.timerfd_settime(self._fd, 0, ctypes.byref(_Itimerspec(every, every)), None)
+
+    def _fired(self) -> None:
+        try:
+            os.read(self._fd, 8)
+        except BlockingIOError:
+            return
+        self._on_beat()

@@ -1,0 +1,172 @@
+"""One wait for all sockets of an event loop: each is read as soon as it has data or, where data comes thick and evenly,
+all of them on a beat.
+
+To wake a sleeping process costs more than to read, stamp and parse a token. Where the kernel stamps what comes in, a
+read two milliseconds later says the same (docs/decisions/0004-reading-on-a-beat.md), so there one wake serves many.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import select
+import time
+from collections.abc import Callable
+
+from loadramp.drive.timer import Beat
+
+BEAT_S = 0.002
+WAKES, QUICK_S = 64, 0.032
+"""So many wakes within that time begin the beat: two a millisecond."""
+LATE_BEATS = 1.5
+"""A beat that comes so many periods after the one before was late."""
+LOOK_BEATS = 64
+"""Beats after which it is asked whether the beat is right. No: more than half of them found nothing."""
+EMPTY_CALM_S = 1.0
+"""How long there is no beat after one that found too little."""
+BLURRED_RATIO = 0.002
+"""Of the reads; above it the streams are too fast for a beat: a p99 would feel it."""
+BLURRED_CALM_S = 30.0
+"""How long there is no beat after that."""
+MOST_READS = 64
+"""In one turn of the loop: what else is due must not wait for a whole engine step."""
+_FINAL = re.compile(rb'\[DONE\]|"finish_reason": ?"|"choices": ?\[\]')
+
+
+def running_events(data: bytes) -> int:
+    """Events in ``data`` that do not belong to the end of an answer, whose events come together by their nature."""
+    events = data.count(b"data:")
+    return events if events < 2 else max(0, events - len(_FINAL.findall(data)))
+
+
+class Intake:
+    """Reads many sockets by one epoll of its own; without one (not Linux) it leaves them to the loop."""
+
+    __slots__ = (
+        "_beat",
+        "_blurred",
+        "_calm_until_s",
+        "_empty",
+        "_epoll",
+        "_loop",
+        "_punctual",
+        "_reads",
+        "_since_s",
+        "_turns",
+        "_waiting",
+        "beating",
+    )
+
+    def __init__(self) -> None:
+        self.beating = False
+        """Reads may come up to a beat late."""
+        self._waiting: dict[int, Callable[[], None]] = {}
+        self._epoll: select.epoll | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._beat: Beat | None = None
+        self._calm_until_s = 0.0
+        self._since_s = 0.0  # of the wakes counted in ``_turns``; of the last beat
+        self._turns = 0
+        self._punctual = False
+        self._empty = 0
+        self._reads = 0  # on punctual beats, and those of them that hold what came at two instants
+        self._blurred = 0
+
+    def add(self, fd: int, read: Callable[[], None]) -> None:
+        """Call ``read`` on the running loop whenever ``fd`` has data or has ended."""
+        if not self._waiting:
+            self._open()
+        self._waiting[fd] = read
+        if self._epoll is not None:
+            self._epoll.register(fd, select.EPOLLIN)
+        elif self._loop is not None:
+            self._loop.add_reader(fd, read)
+
+    def remove(self, fd: int) -> None:
+        """Forget ``fd``; call it before the socket is closed."""
+        del self._waiting[fd]
+        if self._epoll is not None:
+            self._epoll.unregister(fd)
+        elif self._loop is not None:
+            self._loop.remove_reader(fd)
+        if not self._waiting:
+            self._close()
+
+    def mind(self, data: bytes, kernel: bool) -> None:
+        """What was read on a beat, and whether the kernel stamped it: without that there is no beat.
+
+        Two events of a running answer in one read may have come at two instants of which only the later is known. A
+        read after a late beat says nothing: the loop would have been as late without one.
+        """
+        if not kernel:
+            self._wake_for_each(BLURRED_CALM_S)
+        elif self._punctual:
+            self._blurred += running_events(data) > 1
+
+    def _open(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        if hasattr(select, "epoll"):
+            self._epoll = select.epoll()
+            self._loop.add_reader(self._epoll.fileno(), self._woken)
+            self._beat = Beat(self._loop, BEAT_S, self._on_beat)
+
+    def _close(self) -> None:
+        if self._epoll is None or self._loop is None or self._beat is None:
+            return
+        self._beat.close()
+        if not self.beating:
+            self._loop.remove_reader(self._epoll.fileno())
+        self._epoll.close()
+        self._epoll, self._beat, self.beating = None, None, False
+
+    def _woken(self) -> None:
+        self._read_all()
+        self._turns += 1
+        if self._turns >= WAKES:
+            now_s = time.monotonic()
+            if now_s - self._since_s < QUICK_S and now_s >= self._calm_until_s:
+                self._wait_for_beats()
+            self._turns, self._since_s = 0, now_s
+
+    def _on_beat(self) -> None:
+        now_s = time.monotonic()
+        self._punctual = now_s - self._since_s < LATE_BEATS * BEAT_S
+        self._since_s = now_s
+        read = self._read_all()
+        self._empty += not read
+        self._reads += read if self._punctual else 0
+        self._turns += 1
+        if self._turns >= LOOK_BEATS and self.beating:
+            if self._blurred > BLURRED_RATIO * self._reads:
+                self._wake_for_each(BLURRED_CALM_S)
+            elif 2 * self._empty > self._turns:
+                self._wake_for_each(EMPTY_CALM_S)
+            self._turns = self._empty = self._reads = self._blurred = 0
+
+    def _read_all(self) -> int:
+        """Read what is there; with ``MOST_READS`` the loop has a turn before the rest."""
+        if self._epoll is None:  # the last socket went earlier in this turn
+            return 0
+        ready = self._epoll.poll(0.0, MOST_READS)
+        waiting = self._waiting
+        for fd, _ in ready:
+            read = waiting.get(fd)
+            if read is not None:  # not closed by an earlier one
+                read()
+        if len(ready) == MOST_READS and self.beating and self._loop is not None:
+            self._loop.call_soon(self._read_all)
+        return len(ready)
+
+    def _wait_for_beats(self) -> None:
+        if self._epoll is not None and self._loop is not None and self._beat is not None and self._beat.start():
+            self._loop.remove_reader(self._epoll.fileno())
+            self.beating, self._punctual = True, False
+            self._turns = self._empty = self._reads = self._blurred = 0
+
+    def _wake_for_each(self, calm_s: float) -> None:
+        if self._epoll is not None and self._loop is not None and self._beat is not None:
+            self._beat.stop()
+            self._loop.add_reader(self._epoll.fileno(), self._woken)
+            self.beating = False
+            self._turns, self._since_s = 0, time.monotonic()
+            self._calm_until_s = self._since_s + calm_s
