@@ -176,9 +176,10 @@ def main() -> None:
         false = [one.seed for one in own if ceiling(one.rows).status in {"found", "below_range"}]
         print(f"{case:20s} {len(false)} of {len(own)} {false if false else ''}")
     population = [one for one in done if one.case == "population"]
-    print("\n## detectors side by side, on the population")
-    side_by_side(population, [one for one in still if one.case == "population"])
-    for case in ("population", "1024 sequences"):
+    if population:
+        print("\n## detectors side by side, on the population")
+        side_by_side(population, [one for one in still if one.case == "population"])
+    for case in [name for name in ("population", "1024 sequences") if name in args.cases]:
         print(f"\n## SLO capacity for p{100 * SLO_QUANTILE:g} limits: {case}")
         slos([one for one in done if one.case == case])
         print(f"\n## p99 ITL knee: {case}")

@@ -20,12 +20,24 @@ def test_intervals_go_above_three_quarters_of_the_ceiling() -> None:
     assert rows[1]["reasons"]["stationary"].startswith("no interval: this near the ceiling (10 req/s)")
 
 
-def test_mean_and_tails_of_ttft_lose_theirs_from_three_fifths_on() -> None:
-    one = measured(7.0)
+def test_tails_of_ttft_lose_theirs_from_three_fifths_on() -> None:
+    one = measured(7.0) | {"ttft_p95_low_s": 0.08, "ttft_p95_high_s": 0.1}
     hold_back([one], Estimate("found", 10.0))
+    assert (one["ttft_p95_low_s"], one["ttft_p95_high_s"]) == (None, None)
     assert (one["ttft_p99_low_s"], one["ttft_p99_high_s"]) == (None, None)
     assert (one["ttft_p50_low_s"], one["itl_p99_high_s"]) == (0.04, 0.021)
-    assert one["reasons"]["ttft_p99_high_s"].startswith("no interval: rare queues make it")
+    assert one["reasons"]["ttft_p95_high_s"].startswith("no interval: rare queues make it")
+
+
+def test_mean_and_p99_of_ttft_lose_theirs_from_half_the_ceiling_on() -> None:
+    more = {"ttft_p95_high_s": 0.1, "ttft_mean_low_s": 0.04, "ttft_mean_high_s": 0.05, "all_ttft_p99_high_s": 0.2}
+    rows = [measured(5.0) | more, measured(5.5) | more]
+    hold_back(rows, Estimate("found", 10.0))
+    assert (rows[0]["ttft_mean_high_s"], rows[0]["ttft_p99_high_s"]) == (0.05, 0.12)
+    gone = ("ttft_mean_low_s", "ttft_mean_high_s", "ttft_p99_high_s", "all_ttft_p99_high_s")
+    assert [rows[1][name] for name in gone] == [None] * 4
+    assert rows[1]["ttft_p95_high_s"] == 0.1
+    assert set(rows[1]["reasons"]) == {"ttft_mean_high_s", "ttft_p99_high_s", "all_ttft_p99_high_s"}
 
 
 def test_without_a_ceiling_nothing_is_held_back() -> None:

@@ -8,6 +8,7 @@ from loadramp.judge.quantiles import (
     blocks_of,
     carry_over,
     estimate,
+    freedom,
     independent,
     kaplan_meier,
     mean,
@@ -211,3 +212,78 @@ def test_requests_beyond_a_p99_are_taken_to_cluster_as_those_beyond_lower_quanti
     figure = estimate(spread(list(values)), 0.99)
     assert figure.high is None
     assert "independent values" in figure.interval_reason
+
+
+def test_few_heavy_episodes_leave_a_block_variance_few_degrees_of_freedom() -> None:
+    assert freedom(12, 1.0) == pytest.approx(11.0)
+    assert freedom(12, 1.3) == pytest.approx(11 / 1.3)
+    assert freedom(12, 1.0, 1 / 12) == pytest.approx(1 / (1 / 11 + 1 / 6))  # a dozen independent values beyond
+    assert freedom(12, 1.0, 1.0) < 1.0
+
+
+def test_a_mean_that_one_value_makes_has_an_interval_of_one_degree_of_freedom() -> None:
+    figure = mean(spread([1.0] * 600 + [101.0] + [1.0] * 599))
+    assert figure.value == pytest.approx(1 + 100 / 1200)
+    assert figure.low == pytest.approx(1 + 100 / 1200 - 12.706 / 12, abs=0.002)  # standard error 1 / 12
+    assert figure.high == pytest.approx(1 + 100 / 1200 + 12.706 / 12, abs=0.002)
+
+
+def test_slow_gaps_in_a_single_burst_have_a_p90_that_may_be_that_of_the_fast_ones() -> None:
+    values = np.random.default_rng(9).normal(0.020, 0.0005, 6000)
+    at_s = np.linspace(0.0, 59.99, 6000)
+    even, burst = values.copy(), values.copy()
+    even[::8] += 0.1  # one in eight, all the time
+    burst[(at_s >= 20.0) & (at_s < 27.5)] += 0.1  # one in eight, all at once
+    apart, together = (estimate(pool(v, at_s, WINDOW, "gaps", 60), 0.9) for v in (even, burst))
+    assert apart.low is not None
+    assert apart.low > 0.119
+    assert together.value == pytest.approx(apart.value, abs=0.001)
+    assert together.low == pytest.approx(0.0194, abs=0.0005)
+    assert together.high == pytest.approx(0.1217, abs=0.0005)
+
+
+def test_two_bursts_beyond_a_p90_leave_it_a_far_wider_interval_than_twelve() -> None:
+    at_s = np.linspace(0.0, 59.99, 6000)
+    values = np.random.default_rng(9).lognormal(-4.0, 0.3, 6000)
+    often, seldom = (values * (1.0 + 0.6 * ((at_s % every_s) < every_s / 12)) for every_s in (5.0, 30.0))
+    twelve, two = (estimate(pool(v, at_s, WINDOW, "gaps", 60), 0.9) for v in (often, seldom))
+    assert two.value == pytest.approx(twelve.value, rel=0.03)
+    assert two.high - two.low > 2.0 * (twelve.high - twelve.low)  # type: ignore[operator]  # both have limits
+
+
+def test_requests_that_cluster_have_a_wide_interval_of_p90_rather_than_none() -> None:
+    rng = np.random.default_rng(12)
+    waits = np.repeat(rng.lognormal(0.0, 0.4, 12), 25) * rng.lognormal(0.0, 0.2, 300)  # half of it goes by blocks
+    data = spread(list(waits))
+    assert 10 < independent(data, quantile(data.ordered, 0.9), 0.9) < needed(0.9)
+    figure = estimate(data, 0.9)
+    assert figure.low is not None
+    assert figure.high is not None
+    assert figure.high > figure.value > figure.low  # type: ignore[operator]  # not None, or there were no limits
+
+
+def in_flight_gaps(rng: np.random.Generator, windows: int) -> tuple[list[Values], np.ndarray]:
+    """Gaps that grow with the requests in flight: M/M/inf, 4 of a second each, ten steps a second."""
+    seconds = 60.0 * windows
+    due_s = np.sort(rng.uniform(-30.0, seconds, rng.poisson((seconds + 30.0) * 4.0)))
+    end_s = due_s + rng.exponential(1.0, len(due_s))
+    t_s = np.arange(0.0, seconds, 0.1) + 0.05
+    n = np.searchsorted(due_s, t_s) - np.searchsorted(np.sort(end_s), t_s)
+    at_s, values = np.repeat(t_s, n), np.repeat(0.01 + 0.001 * n + rng.normal(0.0, 0.0002, len(n)), n)
+    cuts = np.searchsorted(at_s, 60.0 * np.arange(windows + 1))
+    out = []
+    for k in range(windows):
+        part, window = slice(cuts[k], cuts[k + 1]), (60.0 * k, 60.0 * (k + 1))
+        carry = carry_over((end_s - due_s)[(due_s >= window[0]) & (due_s < window[1])], window)
+        out.append(pool(values[part], at_s[part], window, "gaps", 240, carry=carry))
+    return out, np.sort(values)
+
+
+@pytest.mark.parametrize("q", [0.9, 0.95])
+def test_intervals_hold_where_few_requests_in_flight_make_the_gaps(q: float) -> None:
+    windows, pooled = in_flight_gaps(np.random.default_rng(21), 400)
+    figures = [estimate(one, q) for one in windows]
+    known = [(f.low, f.high) for f in figures if f.low is not None and f.high is not None]
+    held = [low <= quantile(pooled, q) <= high for low, high in known]
+    assert len(held) > 300
+    assert 0.92 <= np.mean(held) <= 0.99  # t with 11 degrees, refused under 36 or 72 independent values: 0.85, 0.60

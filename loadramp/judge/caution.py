@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from loadramp.record.types import Estimate, Row
 
 NEAR_RATIO = 0.75
-NEAR_TAIL_RATIO = 0.6
-"""For mean and tails of waiting for the first token, which rare queues make."""
+NEAR_TTFT_RATIOS = {"mean": 0.5, "p99": 0.5, "p90": 0.6, "p95": 0.6}
+"""For waiting for the first token: rare queues make its tails, the rarest and longest its mean and p99."""
 
 
 def hold_back(rows: Sequence[Row], ceiling: Estimate) -> None:
-    """Take the intervals out of rows above 0.75 of the ceiling, those of TTFT's mean and tails above 0.6 of it."""
+    """Take the intervals out of rows above 0.75 of the ceiling; TTFT: of p90, p95 above 0.6, of mean, p99 above 0.5."""
     if ceiling.rate_rps is None or ceiling.status not in {"found", "below_range"}:
         return
     for row in rows:
@@ -30,10 +30,10 @@ def hold_back(rows: Sequence[Row], ceiling: Estimate) -> None:
                 f"no interval: this near the ceiling ({ceiling.rate_rps:.3g} req/s) queues swing more slowly than the "
                 "step is long; repeats would give one"
             )
-        elif rate_rps > NEAR_TAIL_RATIO * ceiling.rate_rps:
-            tails = tuple(f"ttft_{q}_{side}_s" for q in ("mean", "p90", "p95", "p99") for side in ("low", "high"))
-            taken = _strip(row, [name for name in row if name.endswith(tails)])
-            for name in taken:
+        else:
+            tails = [tail for tail, ratio in NEAR_TTFT_RATIOS.items() if rate_rps > ratio * ceiling.rate_rps]
+            limits = tuple(f"ttft_{tail}_{side}_s" for tail in tails for side in ("low", "high"))
+            for name in _strip(row, [name for name in row if name.endswith(limits)]):
                 if name.endswith("_high_s"):
                     row["reasons"][name] = "no interval: rare queues make it, this near the ceiling"
 

@@ -108,8 +108,9 @@ def estimate(data: Values, q: float, stationary: bool = True) -> Figure:
     """The q-quantile with its 95 % interval.
 
     Requests: refused when even one side has no limit (n < 299 for p99). Tokens and gaps: refused when they are worth
-    fewer than 1 / (1 - q) independent ones. The upper limit is refused under ``needed(q)`` independent values. A
-    window that is not stationary gets the value of what was seen and no interval.
+    fewer than 1 / (1 - q) independent ones. No interval when fewer than one independent value lies beyond the quantile.
+    No upper limit under ``needed(q)`` values, independent ones for requests beyond p95. A window that is not stationary
+    gets the value of what was seen and no interval.
     """
     n = len(data)
     if n == 0:
@@ -125,38 +126,59 @@ def estimate(data: Values, q: float, stationary: bool = True) -> Figure:
         more = ceil(data.requests * (needed(q) / max(n_eff, 1.0) - 1.0))
         worth = f"worth about {n_eff:.0f} independent ones"
         return Figure(None, reason=f"{n} {data.unit} are {worth}: a {words(q)} needs about {more} more requests")
-    log_se = _limits(data, q, n_eff)[2]
-    n_eff /= data.carry
-    low, high, _ = _limits(data, q, n_eff)
+    log_se = _log_se(data, q, n_eff)
     if not stationary:
         return Figure(value, interval_reason=NOT_STATIONARY, log_se=log_se)
-    if low is None or n_eff < 1.0 / (1.0 - q):
+    n_eff /= data.carry
+    if n_eff < max(2.0, 1.0 / (1.0 - q)):
         words_ = f"worth about {n_eff:.0f} independent values: no interval without about "
         more = ceil(data.requests * (needed(q) / max(n_eff, 1.0) - 1.0))
         return Figure(value, interval_reason=f"{words_}{more} more requests", log_se=log_se)
-    if high is None:
-        more = ceil(data.requests * (needed(q) / n_eff - 1.0))
-        words_ = f"no upper limit: needs about {more} more requests"
-        return Figure(value, low, None, interval_reason=words_, log_se=log_se)
-    return Figure(value, low, high, log_se=log_se)
+    low, high = _limits(data, q, max(2.0, n_eff * _kept(data, n_eff * min(q, 1.0 - q))))
+    if low is None:
+        return Figure(value, interval_reason="what failed or has not ended hides the limits", log_se=log_se)
+    reach = n_eff if data.unit == "requests" and q > 0.95 else n
+    if q**reach > 0.025:
+        more = ceil(data.requests * (needed(q) / reach - 1.0))
+        high, reason = None, f"no upper limit: needs about {more} more requests"
+    else:
+        reason = "" if high is not None else "no upper limit: what failed or has not ended hides it"
+    return Figure(value, low, high, interval_reason=reason, log_se=log_se)
 
 
 def mean(data: Values, stationary: bool = True) -> Figure:
     """The mean with its 95 % interval from block sums: ratio estimator, variance times the carry-over, Student's t with
-    J - 1 degrees, fewer by the carry-over."""
+    ``freedom`` degrees, the heaviness of its values being their excess kurtosis."""
     if len(data) == 0:
         return Figure(None, reason="nothing to measure in this window")
     value = float(data.values.mean())
     counts = np.bincount(data.block, minlength=data.blocks)
     sums = np.bincount(data.block, weights=data.values, minlength=data.blocks)
-    if np.count_nonzero(counts) < 3:
-        return Figure(value, interval_reason="fewer than 3 time blocks hold any")
     used = counts > 0
-    variance = data.carry * _ratio_variance(sums[used], counts[used], value)
-    half = t_limit(1.0 + (int(used.sum()) - 1) / data.carry) * float(np.sqrt(variance))
+    if np.count_nonzero(used) < 3:
+        return Figure(value, interval_reason="fewer than 3 time blocks hold any")
     if not stationary:
         return Figure(value, interval_reason=NOT_STATIONARY)
+    variance = data.carry * _ratio_variance(sums[used], counts[used], value)
+    squares = np.square(data.values - value)
+    spread = float(squares.mean())
+    if variance <= 0.0 or spread <= 0.0:
+        return Figure(value, value, value)
+    excess = max(float(np.square(squares / spread).mean()) - 3.0, 0.0)
+    n_eff = min(float(len(data)), spread / variance)
+    half = t_limit(1.0 + freedom(int(used.sum()), data.carry, excess / n_eff)) * float(np.sqrt(variance))
     return Figure(value, max(value - half, 0.0), value + half)
+
+
+def freedom(blocks: float, carry: float, heaviness: float = 0.0) -> float:
+    """Degrees of freedom of a block variance: ``1 / (carry / (blocks - 1) + 2 heaviness)``.
+
+    The relative variance of a sum of squares is 2 / (J - 1) for J independent normal blocks. Values come in episodes:
+    few large ones add 3 K / n_eff when their sizes are exponential, 6 K / n_eff when these grow as length^1.5, K the
+    kurtosis of the values; 4 is between them. Of a share p beyond a quantile K is 1 / p, and ``heaviness``, K / n_eff,
+    one over how many independent values lie beyond (docs/method.md, step 5).
+    """
+    return 1.0 / (carry / max(blocks - 1.0, 1.0) + 2.0 * heaviness)
 
 
 def independent(data: Values, value: float, q: float) -> float:
@@ -244,19 +266,29 @@ def _value(data: Values, q: float) -> float | None:
     return kaplan_meier(data.values, data.censored, q)
 
 
-def _limits(data: Values, q: float, n_eff: float) -> tuple[float | None, float | None, float | None]:
-    """Lower and upper limit and the log standard error: the sample's quantiles at the Clopper-Pearson limits of q."""
-    if n_eff < 2.0:
-        return None, None, None
+def _kept(data: Values, beyond: float) -> float:
+    """What is left of n_eff, ``(t_{J-1} / t_v)**2`` with v of ``freedom``: ``independent`` took J - 1 degrees.
+
+    ``beyond``: how many independent values lie beyond the quantile. Requests do not come in episodes of their own: what
+    they share is the largest design effect of all lower quantiles already.
+    """
+    blocks = int(np.count_nonzero(np.bincount(data.block, minlength=data.blocks)))
+    heaviness = 0.0 if data.unit == "requests" else 1.0 / beyond
+    return (t_limit(blocks) / t_limit(1.0 + freedom(blocks, data.carry, heaviness))) ** 2
+
+
+def _limits(data: Values, q: float, n_eff: float) -> tuple[float | None, float | None]:
+    """Lower and upper limit: the sample's quantiles at the Clopper-Pearson limits of q; None where they are hidden."""
     k = n_eff * q
-    p_low = float(betaincinv(k, n_eff - k + 1.0, 0.025))
-    p_high = float(betaincinv(k + 1.0, max(n_eff - k, 1e-9), 0.975))
-    low, high = _value(data, p_low), _value(data, p_high)
-    log_se = None
-    if low is not None and high is not None and low > 0.0 and np.isfinite(high):
-        log_se = log(high / low) / 3.92
-    has_upper = high is not None and bool(np.isfinite(high)) and q**n_eff <= 0.025
-    return low, high if has_upper else None, log_se
+    low = _value(data, float(betaincinv(k, n_eff - k + 1.0, 0.025)))
+    high = _value(data, float(betaincinv(k + 1.0, max(n_eff - k, 1e-9), 0.975)))
+    return low, high if high is not None and np.isfinite(high) else None
+
+
+def _log_se(data: Values, q: float, n_eff: float) -> float | None:
+    """Standard error of the logarithm, ln(high / low) / 3.92; None without both limits."""
+    low, high = _limits(data, q, n_eff) if n_eff >= 2.0 else (None, None)
+    return log(high / low) / 3.92 if low is not None and high is not None and low > 0.0 else None
 
 
 def _ratio_variance(tops: Floats | Ints, counts: Ints, ratio: float) -> float:
