@@ -42,8 +42,8 @@ def run(scenario: Path, *, as_json: bool, quiet: bool, yes: bool, **options: Any
 def plan(scenario: Path, *, overrides: Sequence[str], as_json: bool, quiet: bool) -> int:
     """Show what SCENARIO would send, without sending anything: steps, requests, tokens, minutes, the shape of the load.
 
-    It is the ramp of loadramp run; canary, nightly and campaign send what their own tables say. SCENARIO may also be
-    the directory of a run: then the shape of what it sent is shown.
+    It is the ramp of loadramp run; where there is a table [canary], [nightly] or [campaign], what that command sends.
+    SCENARIO may also be the directory of a run: then the shape of what it sent is shown.
     """
     from loadramp.jobs import foresight
 

@@ -20,7 +20,8 @@ from loadramp.judge.ceiling import climb
 from loadramp.judge.compare import Pair, Round, blocks_done
 from loadramp.judge.decide import Asked, Decision
 from loadramp.judge.sameness import Sameness
-from loadramp.plan.canary import Canary
+from loadramp.plan.canary import Canary, block_rates, climb_rates, order_of
+from loadramp.plan.preview import turn_warmup_s
 from loadramp.plan.scenario import Scenario
 from loadramp.record.rundir import RunDir, plain
 from loadramp.record.types import Step, Stop
@@ -127,9 +128,9 @@ class Duel:
     async def _round(self, number: int) -> bool:
         """One pair of blocks at each rate; whether the clients delivered all of them."""
         usable = True
-        for rate_rps in self.canary.rates:
-            fresh = self.baseline.steps[-1].rate_rps != rate_rps if self.baseline.steps else True
-            warmup_s = self._warmup_s() if fresh or (number == 0 and self.canary.warmup_s is not None) else 0.0
+        before_rps = self.baseline.steps[-1].rate_rps if self.baseline.steps else None
+        for rate_rps, warms in block_rates(self.canary, number, before_rps):
+            warmup_s = self._warmup_s() if warms else 0.0
             step = Step(0, rate_rps=rate_rps, begin_s=self._free_s(), warmup_s=warmup_s, measure_s=self.canary.block_s)
             rows = await self._both(arm.offer(step) for arm in self.arms)
             if self.stop.is_set():
@@ -156,8 +157,9 @@ class Duel:
         """Both up at once, by factors of 2, until both are overloaded."""
         self._unguarded()  # overload is what is wanted now
         self.info["climb_from"] = first = len(self.baseline.steps)
-        rate_rps = max(self.canary.rates)
-        while rate_rps <= self.canary.ceiling_max_rps and not self.stop.is_set():
+        for rate_rps in climb_rates(self.canary):
+            if self.stop.is_set():
+                return
             measure_s = self.scenario.pace.measure_s or steady.measure_s(rate_rps, self.scenario.pace.min_requests)
             step = Step(0, rate_rps=rate_rps, begin_s=self._free_s(), warmup_s=self._warmup_s(measure_s),
                         measure_s=measure_s)  # fmt: skip
@@ -166,16 +168,16 @@ class Duel:
             climbs = [climb([row for row in arm.rows if row["step"] >= first]) for arm in self.arms]
             if all(one.overloaded is not None for one in climbs) or any(arm.fails for arm in self.arms):
                 return
-            rate_rps *= 2.0
 
     # -- one after the other --------------------------------------------------------------------------------------
 
     async def _in_turn(self) -> None:
         """One machine: segment by segment, each replayed to both versions, in the order of the design."""
+        warmup_s = turn_warmup_s(self.scenario)
         for turn, (number, arm) in enumerate(order_of(self.canary)):
             await self._serve(arm)
             for rate_rps in self.canary.rates:
-                step = Step(0, rate_rps=rate_rps, begin_s=arm_free_s(self._arm(arm)), warmup_s=self._turn_warmup_s(),
+                step = Step(0, rate_rps=rate_rps, begin_s=arm_free_s(self._arm(arm)), warmup_s=warmup_s,
                             measure_s=self.canary.block_s)  # fmt: skip
                 self._fails_from_s, self._slow_from_s = step.begin_s, step.window_s[0]
                 await self._arm(arm).offer(step)
@@ -197,12 +199,6 @@ class Duel:
 
     def _arm(self, name: str) -> Arm:
         return self.baseline if name == "baseline" else self.candidate
-
-    def _turn_warmup_s(self) -> float:
-        """The same for every block, switched before it or not, so that each segment is replayed whole."""
-        asked = self.canary.warmup_s
-        asked = self.scenario.pace.warmup_s if asked is None else asked
-        return max(steady.SHORTEST_WARMUP_S, self.scenario.pace.settle_s) if asked is None else asked
 
     def _note_turns(self, number: int) -> None:
         """Pair the blocks of both arms by their order: the n-th of one replays the n-th of the other."""
@@ -325,12 +321,3 @@ class Duel:
 
 def arm_free_s(arm: Arm) -> float:
     return max(arm.free_s, arm.now_s + LEAD_S)
-
-
-def order_of(canary: Canary) -> list[tuple[int, str]]:
-    """(segment, arm) in the order of sending. ABBA: each segment to both in turn, the order turned round each time, so
-    that a switch is needed only once a segment and a drift hits both alike."""
-    if canary.design == "a_then_b":
-        return [(n, arm) for arm in ("baseline", "candidate") for n in range(canary.blocks)]
-    pairs = (("baseline", "candidate"), ("candidate", "baseline"))
-    return [(n, arm) for n in range(canary.blocks) for arm in pairs[n % 2]]

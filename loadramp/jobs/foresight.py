@@ -1,42 +1,120 @@
-"""What ``loadramp plan`` answers: the steps and the shape of a scenario's load, or the shape of what a run sent."""
+"""What ``loadramp plan`` answers: the steps and the shape of a scenario's load, or the shape of what a run sent.
+
+Rule: steps are chosen by the functions that the commands themselves use.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from loadramp.drive import corpus
+from loadramp.jobs.nightly import with_reference
 from loadramp.jobs.scenarios import read_scenario
 from loadramp.jobs.verdicts import check_rules
-from loadramp.plan.preview import foresee
+from loadramp.plan.campaign import Phase, in_order, longest_s, overrides_of
+from loadramp.plan.preview import Part, foresee, foresee_canary
 from loadramp.plan.profile import profile_of_plan, profile_of_run
 from loadramp.plan.scenario import Scenario
 from loadramp.record import rundir
-from loadramp.report.preview import preview_document, preview_table, profile_document, profile_lines
+from loadramp.report.numbers import percent, plural, span
+from loadramp.report.preview import (
+    parts_document,
+    parts_table,
+    preview_document,
+    preview_table,
+    profile_document,
+    profile_lines,
+    ramp_notes,
+)
 
 Answer = tuple[dict[str, Any], str]
 """For programs and for people."""
 
 
 def of_scenario(path: Path, overrides: Sequence[str] = ()) -> Answer:
-    """The preview of the scenario at ``path``.
+    """The preview of the scenario at ``path``: of ``run``, and of each command that it has a table for.
 
     Raises:
         ScenarioError: it, or a file that it names, cannot be read; or a threshold that cannot be judged.
     """
     scenario = read_scenario(path, overrides)
     check_rules(scenario)
-    return foreseen(scenario)
+    document, words = foreseen(scenario)
+    full = corpus.ready(scenario)
+    makers = {"canary": canary_parts, "nightly": nightly_parts}
+    parts = {name: make(full) for name, make in makers.items() if name in scenario.tables}
+    if "campaign" in scenario.tables:
+        parts["campaign"] = campaign_parts(lambda more: read_scenario(path, [*overrides, *more]))
+    if not parts:
+        return document, words
+    steps = next((part.steps for found in parts.values() for part in found if part.steps), ())
+    profile = profile_of_plan(full, [seen.step for seen in steps])
+    words = parts_table(full, parts, document, profile, corpus.told(full))
+    return document | {name: parts_document(found) for name, found in parts.items()}, words
 
 
 def foreseen(scenario: Scenario) -> Answer:
-    """The preview of a scenario that was read."""
+    """The preview of a run of a scenario that was read."""
     full = corpus.ready(scenario)
     steps = list(foresee(full))
     profile = profile_of_plan(full, [seen.step for seen in steps])
     files = corpus.told(full)
     return preview_document(full, steps, profile, files), preview_table(full, steps, profile, files)
+
+
+def canary_parts(scenario: Scenario) -> list[Part]:
+    """The blocks of ``loadramp canary``."""
+    canary = scenario.canary
+    steps = tuple(foresee_canary(scenario))
+    if canary.design == "mirrored":
+        how = "both endpoints at once, each with these requests"
+        spare = f"A round that a client spoils is offered again, at most {canary.blocks // 2} times."
+        looks = " or ".join(str(look) for look in canary.look_at[:-1])
+        ends = f"It ends after {looks} blocks where that settles it." if looks else "It takes all its blocks."
+        notes = [ends, spare, *(["The climb ends when both are overloaded."] if canary.ceiling else [])]
+    else:
+        how = f"the endpoints in turn ({canary.design}), the blocks of both"
+        notes = ["Switches, and the time until no request is in flight after each block, come on top."]
+    if canary.answers:
+        notes.append(f"Before it {canary.answers} questions are asked, the baseline twice.")
+    return [Part(f"canary: {how}", steps, tuple(notes))]
+
+
+def nightly_parts(scenario: Scenario) -> list[Part]:
+    """One run of ``loadramp nightly``, as often as it repeats."""
+    settings = scenario.nightly
+    known = settings.reference_rps is not None
+    full = scenario if settings.reference_rps is None else with_reference(scenario, settings.reference_rps)
+    notes = [] if known else [
+        f"Once a ceiling is known, a step at {percent(settings.reference_ratio)} of the first one found comes before "
+        "these, in every run."
+    ]  # fmt: skip
+    notes += ramp_notes(full)
+    if settings.rerun:
+        notes.append("A night that looks bad is measured twice.")
+    title = f"nightly: {plural(settings.repeats, 'run')} of these steps"
+    return [Part(title, tuple(foresee(full)), tuple(notes), settings.repeats)]
+
+
+def campaign_parts(read: Callable[[Sequence[str]], Scenario]) -> list[Part]:
+    """The phases of ``loadramp campaign``; ``read`` gives the scenario with further overrides."""
+    base = read([])
+    campaign = base.campaign
+    return [_phase(read, base, phase) for phase in in_order(campaign)]
+
+
+def _phase(read: Callable[[Sequence[str]], Scenario], base: Scenario, phase: Phase) -> Part:
+    campaign, target_rps = base.campaign, base.campaign.target_rps
+    notes = ["Left out without --chaos CMD."] if phase == "chaos" else []
+    if target_rps is None and phase not in {"baseline", "ramp"}:
+        length, share = span(longest_s(replace(campaign, phases=(phase,)))), percent(campaign.target_ratio)
+        notes.insert(0, f"{length}, at {share} of what the ramp finds.")
+        return Part(f"campaign: {phase}", (), tuple(notes))
+    full = corpus.ready(read(overrides_of(phase, campaign, base.pace, base.name, target_rps)))
+    return Part(f"campaign: {phase}", tuple(foresee(full)), (*ramp_notes(full), *notes))
 
 
 def of_run(path: Path) -> Answer:

@@ -116,14 +116,7 @@ class Measuring:
     def _prepared(self) -> Scenario:
         """The scenario, with a step at the reference rate before its own, once that rate is known."""
         reference_rps = self._reference_rps()
-        if reference_rps is None:
-            return self.scenario
-        options = {
-            "ramp": self.scenario.ramp,
-            "rate_rps": reference_rps,
-            "measure_s": self.scenario.nightly.reference_s,
-        }
-        return replace(self.scenario, ramp=Choice(self.scenario.ramp.kind, reference_first, options))
+        return self.scenario if reference_rps is None else with_reference(self.scenario, reference_rps)
 
     def _reference_rps(self) -> float | None:
         """As the scenario says, else what the history's latest night of this scenario was measured at."""
@@ -189,6 +182,12 @@ class Measuring:
         self.history.write("junit.xml", night_junit(outcome, self.scenario.name))
         self.history.write("annotations.txt", night_annotations(outcome, self.scenario.name))
         return NightFinished(outcome, code, document, runs)
+
+
+def with_reference(scenario: Scenario, reference_rps: float) -> Scenario:
+    """``scenario`` as a night ramps it: the step at the reference rate first."""
+    options = {"ramp": scenario.ramp, "rate_rps": reference_rps, "measure_s": scenario.nightly.reference_s}
+    return replace(scenario, ramp=Choice(scenario.ramp.kind, reference_first, options))
 
 
 def reference_first(

@@ -1,4 +1,4 @@
-"""``[canary]``: how two endpoints are compared, and how much worse the candidate may be. Pure data."""
+"""``[canary]``: how two endpoints are compared, how much worse one may be, in what order blocks go. Pure."""
 
 from __future__ import annotations
 
@@ -71,3 +71,30 @@ class Canary:
     def look_at(self) -> tuple[int, ...]:
         """Numbers of blocks after which there is a look, the last one included."""
         return tuple(sorted({*(k for k in self.looks if 2 <= k < self.blocks), self.blocks}))
+
+
+def block_rates(canary: Canary, number: int, before_rps: float | None) -> list[tuple[float, bool]]:
+    """(rate, whether it needs a warm-up) of each block of a mirrored round; ``before_rps`` is the rate before it."""
+    found = []
+    for rate_rps in canary.rates:
+        found.append((rate_rps, before_rps != rate_rps or (number == 0 and canary.warmup_s is not None)))
+        before_rps = rate_rps
+    return found
+
+
+def climb_rates(canary: Canary) -> list[float]:
+    """The rates of the climb after mirrored blocks: from the highest one up by factors of 2."""
+    rates, rate_rps = [], max(canary.rates)
+    while rate_rps <= canary.ceiling_max_rps:
+        rates.append(rate_rps)
+        rate_rps *= 2.0
+    return rates
+
+
+def order_of(canary: Canary) -> list[tuple[int, str]]:
+    """(segment, arm) in the order of sending. ABBA: each segment to both in turn, the order turned round each time, so
+    that a switch is needed only once a segment and a drift hits both alike."""
+    if canary.design == "a_then_b":
+        return [(n, arm) for arm in ("baseline", "candidate") for n in range(canary.blocks)]
+    pairs = (("baseline", "candidate"), ("candidate", "baseline"))
+    return [(n, arm) for n in range(canary.blocks) for arm in pairs[n % 2]]

@@ -1,4 +1,7 @@
-"""What a ramp would send if nothing stopped it: for ``loadramp plan`` and for the question before a large run. Pure."""
+"""What a ramp or a canary would send if nothing stopped it: for ``loadramp plan``, and before a large run. Pure.
+
+The steps are those that the commands themselves choose, by the same functions.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from loadramp.plan.canary import block_rates, climb_rates, order_of
 from loadramp.plan.reuse import Seen
 from loadramp.plan.scenario import Scenario
 from loadramp.plan.schedule import lack_of_rows, plan_step
@@ -26,6 +30,17 @@ class Foreseen:
     input_tokens: int | None
     output_tokens: int | None
     cumulative_s: float
+
+
+@dataclass(slots=True, frozen=True)
+class Part:
+    """What one command, or one phase of it, would send."""
+
+    title: str
+    steps: tuple[Foreseen, ...] = ()
+    notes: tuple[str, ...] = ()
+    runs: int = 1
+    """How often all of it is sent."""
 
 
 def foresee(scenario: Scenario) -> Iterator[Foreseen]:
@@ -55,6 +70,55 @@ def foresee(scenario: Scenario) -> Iterator[Foreseen]:
         at_s, first_seq, seen = _add(scenario, step, first_seq)
         yield seen
         rows.append(_quiet(step))
+
+
+def foresee_canary(scenario: Scenario) -> Iterator[Foreseen]:
+    """The blocks of a canary that is never sure before its last one. Both endpoints get them at once; where they take
+    turns, the blocks of both, one after the other. Requests are counted once for all blocks alike."""
+    counted: dict[Step, Foreseen] = {}
+    at_s = 0.0
+    for index, step in enumerate(_canary_steps(scenario)):
+        if step not in counted:
+            counted[step] = _add(scenario, step, 0)[2]
+        placed = replace(step, index=index, begin_s=at_s)
+        at_s = placed.end_s
+        yield replace(counted[step], step=placed, cumulative_s=at_s)
+
+
+def _canary_steps(scenario: Scenario) -> Iterator[Step]:
+    canary = scenario.canary
+    if canary.design != "mirrored":
+        warmup_s = turn_warmup_s(scenario)
+        for _ in order_of(canary):
+            for rate_rps in canary.rates:
+                yield Step(0, rate_rps=rate_rps, warmup_s=warmup_s, measure_s=canary.block_s)
+        return
+    seconds = settle_s(scenario, canary.rates[0])
+    if seconds:
+        yield Step(0, role="settle", rate_rps=canary.rates[0], warmup_s=0.0, measure_s=seconds)
+    before_rps = canary.rates[0] if seconds else None
+    for number in range(canary.blocks):
+        for rate_rps, warms in block_rates(canary, number, before_rps):
+            warmup_s = _canary_warmup_s(scenario, canary.block_s) if warms else 0.0
+            yield Step(0, rate_rps=rate_rps, warmup_s=warmup_s, measure_s=canary.block_s)
+            before_rps = rate_rps
+    for rate_rps in climb_rates(canary) if canary.ceiling else ():
+        measure_s = times(scenario, Step(0, rate_rps=rate_rps))[1]
+        yield Step(0, rate_rps=rate_rps, warmup_s=_canary_warmup_s(scenario, measure_s), measure_s=measure_s)
+
+
+def _canary_warmup_s(scenario: Scenario, measure_s: float) -> float:
+    asked = scenario.canary.warmup_s
+    asked = scenario.pace.warmup_s if asked is None else asked
+    return min(SHORTEST_WARMUP_S, measure_s * 2 / 3) if asked is None else asked
+
+
+def turn_warmup_s(scenario: Scenario) -> float:
+    """Warm-up of every block where two versions take turns: the same whether it was switched before it or not, so that
+    each segment is replayed whole."""
+    asked = scenario.canary.warmup_s
+    asked = scenario.pace.warmup_s if asked is None else asked
+    return max(SHORTEST_WARMUP_S, scenario.pace.settle_s) if asked is None else asked
 
 
 def settle_s(scenario: Scenario, rate_rps: float | None, longest_s: float = 300.0) -> float:

@@ -152,6 +152,8 @@ class Scenario:
     nightly: Nightly = field(default_factory=Nightly)
     campaign: Campaign = field(default_factory=Campaign)
     manner: Manner = field(default_factory=Manner)
+    tables: tuple[str, ...] = ()
+    """The tables that it has, those that overrides add included; the others hold what they hold by default."""
     source: str = ""
     overrides: tuple[str, ...] = ()
     folder: str = ""
@@ -214,6 +216,7 @@ def load(
         ramp=ramp,
         pace=pace,
         knee=bind(raw.get("knee", {}), knees, f"{name}: [knee]", "ceiling", returned.estimate),
+        tables=tuple(key for key, value in raw.items() if isinstance(value, dict)),
         source=text,
         overrides=tuple(overrides),
         **tables,

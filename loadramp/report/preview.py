@@ -4,16 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from itertools import groupby
 from typing import Any
 
-from loadramp.report.numbers import count, percent, sig, span, strict
+from loadramp.report.numbers import count, percent, plural, sig, span, strict
 from loadramp.report.progress import step_words
+
+MOST_LINES = 64
 
 
 def preview_document(
     scenario: Any, steps: Sequence[Any], profile: Any = None, files: Sequence[str] = ()
 ) -> dict[str, Any]:
     """``loadramp plan --json``: one object a step (a plan.preview.Foreseen), the totals, the profile of the load."""
+    return {
+        "name": scenario.name,
+        "ramp": scenario.ramp.kind,
+        "arrivals": scenario.arrivals.kind,
+        "prompts": scenario.prompts.kind,
+        **_steps_document(steps),
+        "notes": [*files, *notes(scenario, steps)],
+        "profile": profile_document(profile),
+    }
+
+
+def parts_document(parts: Sequence[Any]) -> list[dict[str, Any]]:
+    """What a command would send: one object a part (a plan.preview.Part); ``runs``: how often all of it is sent."""
+    return [
+        {"title": part.title, "runs": part.runs, **_steps_document(part.steps), "notes": list(part.notes)}
+        for part in parts
+    ]
+
+
+def _steps_document(steps: Sequence[Any]) -> dict[str, Any]:
     listed = [
         {
             "role": seen.step.role,
@@ -29,10 +52,6 @@ def preview_document(
         for seen in steps
     ]
     return {
-        "name": scenario.name,
-        "ramp": scenario.ramp.kind,
-        "arrivals": scenario.arrivals.kind,
-        "prompts": scenario.prompts.kind,
         "steps": listed,
         "total": {
             "requests": _total(steps, "requests"),
@@ -40,21 +59,60 @@ def preview_document(
             "output_tokens": _total(steps, "output_tokens"),
             "minutes": round(steps[-1].cumulative_s / 60, 2) if steps else 0.0,
         },
-        "notes": [*files, *notes(scenario, steps)],
-        "profile": profile_document(profile),
     }
 
 
 def preview_table(scenario: Any, steps: Sequence[Any], profile: Any = None, files: Sequence[str] = ()) -> str:
     """The same for people, as plain text."""
-    header = ("step", "requests", "input tokens", "output tokens", "warm-up + measured", "done after")
-    rows = [header, *(_cells(seen) for seen in steps)]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(header))]
-    lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
     kinds = f"{scenario.ramp.kind} ramp, {scenario.arrivals.kind} arrivals, {scenario.prompts.kind} prompts"
     title = f"{scenario.name}: {kinds}"
     shape = [*profile_lines(profile), ""] if profile is not None else []
-    return "\n".join([title, *files, "", *lines, "", *shape, *notes(scenario, steps)])
+    return "\n".join([title, *files, "", *_step_lines(steps), "", *shape, *notes(scenario, steps)])
+
+
+def parts_table(
+    scenario: Any, parts: Mapping[str, Sequence[Any]], ramp: Mapping[str, Any], profile: Any, files: Sequence[str] = ()
+) -> str:
+    """What the commands would send that the scenario has tables for.
+
+    Args:
+        scenario: the scenario.
+        parts: command to its parts (plan.preview.Part).
+        ramp: the document of what ``run`` would send, which is told in a line.
+        profile: a plan.profile.Profile.
+        files: a line for each file read.
+    """
+    out = [f"{scenario.name}: {scenario.arrivals.kind} arrivals, {scenario.prompts.kind} prompts", *files, ""]
+    for found in parts.values():
+        for part in found:
+            total = f" ({span(part.runs * part.steps[-1].cumulative_s)} in all)" if part.steps else ""
+            out += [f"== loadramp {part.title}{total}", *_step_lines(part.steps), *part.notes, ""]
+    out += [*profile_lines(profile), ""]
+    total, steps = ramp["total"], plural(len(ramp["steps"]), "step")
+    out.append(f"loadramp run would ramp as [ramp] says: {steps}, {span(60 * total['minutes'])} (--json lists them).")
+    return "\n".join(out)
+
+
+def _step_lines(steps: Sequence[Any]) -> list[str]:
+    """The table, steps alike that follow one another in one line."""
+    if not steps:
+        return []
+    groups = [list(group) for _, group in groupby(steps, key=_alike)]
+    shown = [_cells(group) for group in groups[:MOST_LINES]]
+    rows = [("step", "requests", "input tokens", "output tokens", "warm-up + measured", "done after"), *shown]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    left = sum(len(group) for group in groups[MOST_LINES:])
+    return (
+        [*lines, f"and so on: {plural(left, 'more step')}, done after {span(steps[-1].cumulative_s)}"]
+        if left
+        else lines
+    )
+
+
+def _alike(seen: Any) -> Any:
+    step = seen.step
+    return step.role, step.rate_rps, step.users, step.warmup_s, step.measure_s
 
 
 def profile_document(profile: Any) -> dict[str, Any] | None:
@@ -94,6 +152,14 @@ def _shares(shares: Mapping[str, float]) -> str:
 
 def notes(scenario: Any, steps: Sequence[Any]) -> list[str]:
     """What the table cannot say."""
+    found = ramp_notes(scenario)
+    if any(seen.requests is None for seen in steps):
+        found.append("A closed loop sends as many requests as are answered.")
+    return found
+
+
+def ramp_notes(scenario: Any) -> list[str]:
+    """When a ramp ends, and what comes on top."""
     pace, found = scenario.pace, []
     if scenario.ramp.kind == "ceiling":
         soak_s = scenario.ramp.options.get("soak_s", 300.0)
@@ -101,8 +167,6 @@ def notes(scenario: Any, steps: Sequence[Any]) -> list[str]:
             "The ramp stops at the first overloaded step, so this is the most it can send; "
             + (f"a soak of {span(soak_s)} below the ceiling comes on top." if soak_s else "no soak follows.")
         )
-    if any(seen.requests is None for seen in steps):
-        found.append("A closed loop sends as many requests as are answered.")
     if pace.max_requests or pace.max_minutes:
         caps = [f"{pace.max_requests:,} requests"] if pace.max_requests else []
         caps += [f"{pace.max_minutes:g} minutes"] if pace.max_minutes else []
@@ -112,15 +176,15 @@ def notes(scenario: Any, steps: Sequence[Any]) -> list[str]:
     return found
 
 
-def _cells(seen: Any) -> tuple[str, ...]:
-    step = seen.step
+def _cells(group: Sequence[Any]) -> tuple[str, ...]:
+    """The line of steps alike."""
+    step = group[0].step
+    times = f"{len(group)} x " if len(group) > 1 else ""
     return (
-        step_words(step),
-        count(seen.requests) or "?",
-        count(seen.input_tokens) or "?",
-        count(seen.output_tokens) or "?",
+        times + step_words(step),
+        *(count(_total(group, name)) or "?" for name in ("requests", "input_tokens", "output_tokens")),
         f"{step.warmup_s:.0f} + {step.measure_s:.0f} s",
-        span(seen.cumulative_s),
+        span(group[-1].cumulative_s),
     )
 
 
