@@ -13,7 +13,7 @@ from typing import Literal
 
 from loadramp.judge import sameness as same
 from loadramp.judge.boundary import holm
-from loadramp.judge.noninferior import ALARM_ALPHA, LEAST_RATIO, Effect, Looks
+from loadramp.judge.noninferior import ALPHA, LEAST_RATIO, Effect, Looks
 from loadramp.judge.sameness import Sameness
 from loadramp.judge.shares import Share, difference, fisher, needed
 
@@ -97,7 +97,7 @@ def _errors(
 ) -> tuple[list[str], list[str], int]:
     """Why the failures fail it, why they keep it from passing, and how many blocks more they need."""
     base, candidate = shares
-    limit, alpha = asked.error_ratio, ALARM_ALPHA / len(looks.times)
+    limit, alpha = asked.error_ratio, ALPHA / len(looks.times)
     said = f"{candidate.failed:,} of {candidate.requests:,} requests of the candidate failed"
     if candidate.requests and candidate.failed == candidate.requests:
         return [f"all {candidate.requests:,} requests of the candidate failed"], [], 0
@@ -132,9 +132,7 @@ def _same(asked: Asked, primary: Sequence[Effect], stopped: str) -> Decision:
     either = holm([2.0 * min(one.p or 0.0, one.p_other or 0.0, 0.5) for one in primary if one.p is not None])
     known = [one for one in primary if one.p is not None]
     differ = [
-        one
-        for one, p in zip(known, either, strict=True)
-        if p <= ALARM_ALPHA and abs(one.mean or 0.0) > log(LEAST_RATIO)
+        one for one, p in zip(known, either, strict=True) if p <= ALPHA and abs(one.mean or 0.0) > log(LEAST_RATIO)
     ]
     if differ:
         return Decision("fail", tuple(f"the same version differs: {_told(one)}" for one in differ))
@@ -181,10 +179,10 @@ def _open(one: Effect) -> str:
 
 
 def _passed(primary: Sequence[Effect], asked: Asked) -> str:
-    worst = max(primary, key=lambda one: (one.upper or 0.0) / one.margin)
+    worst = max(primary, key=lambda one: (one.high or 0.0) / one.margin)
     return (
         f"no primary measure is worse by {_percent(asked.latency_margin)}: the least certain, {worst.words}, is at "
-        f"{'most' if worst.worse > 0 else 'least'} {worst.ratio('upper') or 1.0:.3g} times the baseline's"
+        f"{'most' if worst.worse > 0 else 'least'} {worst.worst_ratio or 1.0:.3g} times the baseline's"
     )
 
 

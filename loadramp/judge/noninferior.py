@@ -16,12 +16,12 @@ import numpy as np
 from loadramp.judge.blocks import CEILING, MEASURES, words_of
 from loadramp.judge.boundary import holm, look_p, look_z, t_of, times_of, z_of
 
-PASS_ALPHA = 0.05
-"""Chance, over all looks, to pass a candidate that is worse by exactly the margin."""
-ALARM_ALPHA = 0.025
-"""Chance, over all looks and measures, to call an equal candidate worse."""
+ALPHA = 0.025
+"""Chance, over all looks, to pass a candidate that is worse by exactly the margin; over all looks and measures, to call
+an equal one worse. Two-sided it is the printed 95 % interval, so verdict and interval cannot disagree."""
 LEAST_RATIO = 1.02
 """A smaller difference is never called a regression, however sure it is."""
+INTERVAL_Z = 1.96
 POWER_Z = 0.84
 """Of a chance of 80 % to decide with the blocks that are named as missing."""
 MOST_BLOCKS = 200
@@ -43,12 +43,9 @@ class Looks:
         return Looks(times_of([*looks, done], total), done / total)
 
     @property
-    def pass_z(self) -> float:
-        return look_z(PASS_ALPHA, self.times, self.now)
-
-    @property
-    def alarm_z(self) -> float:
-        return look_z(ALARM_ALPHA, self.times, self.now)
+    def z(self) -> float:
+        """How many standard errors the interval reaches at this look."""
+        return look_z(ALPHA, self.times, self.now)
 
 
 @dataclass(slots=True, frozen=True)
@@ -107,9 +104,7 @@ class Effect:
     mean: float | None = None
     low: float | None = None
     high: float | None = None
-    """95 % interval at this look."""
-    upper: float | None = None
-    """One-sided 95 % limit at this look: what must be below the margin to pass."""
+    """95 % interval at this look: wholly below the margin it passes, wholly above it fails."""
     sd: float | None = None
     p: float | None = None
     """One-sided, of its being worse; true under several looks and, for primary measures, Holm's."""
@@ -130,12 +125,17 @@ class Effect:
     def worse(self) -> int:
         return CEILING.worse if self.metric == "ceiling" else MEASURES[self.metric].worse
 
-    def ratio(self, of: Literal["mean", "low", "high", "upper"] = "mean") -> float | None:
+    def ratio(self, of: Literal["mean", "low", "high"] = "mean") -> float | None:
         """Candidate / baseline. For a measure of which less is worse the limits change places."""
         if self.worse < 0 and of in ("low", "high"):
             of = "high" if of == "low" else "low"
         value: float | None = getattr(self, of)
         return None if value is None else exp(self.worse * value)
+
+    @property
+    def worst_ratio(self) -> float | None:
+        """The end of the interval that is held against the margin."""
+        return self.ratio("high" if self.worse > 0 else "low")
 
     @property
     def vague(self) -> bool:
@@ -200,16 +200,15 @@ def effect(one: Series, found: Spread | None, looks: Looks, margin: float, prima
                   candidate=_mean(one.candidate), reason=why)  # fmt: skip
     if found is None:
         return bare
-    alarm, limit = (t_of(z, found.df) * found.se if found.se else 0.0 for z in (looks.alarm_z, looks.pass_z))
+    half = t_of(looks.z, found.df) * found.se if found.se else 0.0
     t = found.mean / found.se if found.se else inf if found.mean > 0 else -inf
     return replace(
         bare,
         status="no_data" if why else "open",
         n=found.n,
         mean=found.mean,
-        low=found.mean - alarm,
-        high=found.mean + alarm,
-        upper=found.mean + limit,
+        low=found.mean - half,
+        high=found.mean + half,
         sd=found.sd,
         p=look_p(z_of(t, found.df), looks.times, looks.now),
         p_other=look_p(-z_of(t, found.df), looks.times, looks.now),
@@ -220,13 +219,12 @@ def effect(one: Series, found: Spread | None, looks: Looks, margin: float, prima
 def more_blocks(found: Spread, margin: float) -> int | None:
     """Blocks beyond those there are that settle it with a chance of 80 %, if what was seen so far is the truth.
 
-    K = ((z + 0.84) sd / distance to the margin)^2 + 2, z = 1.645 to pass and 1.96 to fail; None above MOST_BLOCKS.
+    K = ((1.96 + 0.84) sd / distance to the margin)^2 + 2; None above MOST_BLOCKS.
     """
     if found.sd is None:
         return None
     distance = margin - found.mean
-    z = 1.645 if distance > 0 else 1.96
-    wanted = ((z + POWER_Z) * found.sd / distance) ** 2 + 2.0 if distance else inf
+    wanted = ((INTERVAL_Z + POWER_Z) * found.sd / distance) ** 2 + 2.0 if distance else inf
     return max(1, ceil(wanted) - found.n) if wanted - found.n <= MOST_BLOCKS else None
 
 
@@ -261,13 +259,13 @@ def correct(effects: list[Effect], primary: bool) -> None:
 def settle(one: Effect) -> Effect:
     """``within``: shown to be no worse than allowed. ``beyond``: shown to be worse than that. ``worse``: shown to be
     worse than the baseline by more than 2 %, how much is open."""
-    if one.status == "no_data" or one.mean is None or one.upper is None or one.low is None or one.p is None:
+    if one.status == "no_data" or one.mean is None or one.high is None or one.low is None or one.p is None:
         return one
-    if one.upper < one.margin:
+    if one.high < one.margin:
         return replace(one, status="within", more=None)
     if one.low > one.margin:
         return replace(one, status="beyond", more=None)
-    if one.p <= ALARM_ALPHA and exp(one.mean) > LEAST_RATIO:
+    if one.p <= ALPHA and exp(one.mean) > LEAST_RATIO:
         return replace(one, status="worse")
     return one
 

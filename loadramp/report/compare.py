@@ -55,9 +55,9 @@ COMPARISON_TERMS = (
     ),
     (
         "margin",
-        "allowed, limit",
-        "How much worse the candidate may be. It passes when the one-sided 95 % limit of the ratio stays inside, for "
-        "every primary measure; it fails when the whole interval lies outside.",
+        "allowed",
+        "How much worse the candidate may be. It passes when the whole interval of the ratio lies inside, for every "
+        "primary measure; it fails when a whole interval lies outside.",
     ),
     (
         "look",
@@ -113,13 +113,13 @@ def measures_section(found: Comparison) -> str:
         body.append(c.render("fold.html.j2", title="Other measures, which do not decide", body=_grid(others)))
     words = (
         f"All of these must be shown to stay within the limit ({percent(found.asked.latency_margin)} worse). "
-        "The interval is of the ratio over pairs of blocks; the one-sided limit is held against what is allowed."
+        "The interval is of the ratio over pairs of blocks; its worse end is held against what is allowed."
     )
     return c.section("measures", "What was compared", *body, words=words if primary else "Nothing was measured.")
 
 
 def _grid(effects: Sequence[Effect]) -> Any:
-    heads = ["Measure", "At", "Baseline", "Candidate", "Ratio, 95 % interval", "One-sided limit", "Blocks", "Verdict"]
+    heads = ["Measure", "At", "Baseline", "Candidate", "Ratio, 95 % interval", "At worst", "Blocks", "Verdict"]
     lines = [
         [
             _cell(one.words),

@@ -17,7 +17,7 @@ from loadramp.report.redact import redact
 SCHEMA = "loadramp.verdict/1"
 COLUMNS = (
     "metric", "rate_rps", "primary", "status", "baseline", "candidate", "ratio", "ratio_low", "ratio_high",
-    "ratio_upper", "allowed_ratio", "blocks", "block_sd", "p_worse", "more_blocks", "reason",
+    "allowed_ratio", "blocks", "block_sd", "p_worse", "more_blocks", "reason",
 )  # fmt: skip
 
 
@@ -85,7 +85,6 @@ def check(one: Effect) -> dict[str, Any]:
         "limit": one.allowed_ratio,
         "value": one.ratio(),
         "ci": [one.ratio("low"), one.ratio("high")],
-        "one_sided_limit": one.ratio("upper"),
         "n": one.n,
         "block_sd": one.sd,
         "p_worse": one.p,
@@ -105,7 +104,7 @@ def comparison_csv(found: Comparison) -> str:
         told = strict(check(one))
         cells = [
             told["metric"], told["rate_rps"], told["primary"], told["status"], told["baseline"], told["candidate"],
-            told["value"], *told["ci"], told["one_sided_limit"], told["limit"], told["n"], told["block_sd"],
+            told["value"], *told["ci"], told["limit"], told["n"], told["block_sd"],
             told["p_worse"], told["more_blocks"], told["reason"],
         ]  # fmt: skip
         writer.writerow(

@@ -109,10 +109,10 @@ def ratio_words(one: Effect) -> str:
 
 def limit_words(one: Effect) -> str:
     """``at most 1.039, allowed 1.1``."""
-    if one.upper is None or one.vague:
+    if one.high is None or one.vague:
         return one.reason or f"{one.n} blocks are too few"
     side = "most" if one.worse > 0 else "least"
-    return f"at {side} {times(one.ratio('upper'))}, allowed {sig(one.allowed_ratio)}"
+    return f"at {side} {times(one.worst_ratio)}, allowed {sig(one.allowed_ratio)}"
 
 
 def where(one: Effect) -> str:
@@ -168,15 +168,14 @@ def comparison_table(found: Comparison) -> Group:
     """Sentence, measures and facts for a terminal of 80 columns."""
     sentence = Text(" ").join(Text(phrase.text, style=STYLES[phrase.tone]) for phrase in comparison_headline(found))
     table = RichTable(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
-    for head in ("Measure", "req/s", "Baseline", "Candidate", "Ratio (95 %)", "Limit", "Verdict"):
+    for head in ("Measure", "req/s", "Baseline", "Candidate", "Ratio (95 %)", "Allowed", "Verdict"):
         table.add_column(head, justify="left" if head in ("Measure", "Verdict") else "right", no_wrap=head != "Measure")
     for one in found.effects:
         if one.primary:
-            limit = times(one.ratio("upper")) or NOTHING
             table.add_row(
                 one.words, sig(one.rate_rps) or NOTHING, value_words(one, one.base), value_words(one, one.candidate),
-                ratio_words(one), limit, Text(status_words(one), style=STATUS_STYLES[one.status]),
+                ratio_words(one), sig(one.allowed_ratio), Text(status_words(one), style=STATUS_STYLES[one.status]),
             )  # fmt: skip
-    limit_words = "Limit: one-sided, 95 %, of the ratio; what has to stay within the margin."
-    told = [Text(fact, style="dim") for fact in (limit_words, *facts(found))]
+    rule = "It passes when the whole interval of every ratio lies on the good side of what is allowed."
+    told = [Text(fact, style="dim") for fact in (rule, *facts(found))]
     return Group(sentence, Text(""), table, Text(""), *told)
