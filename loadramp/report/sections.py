@@ -83,8 +83,9 @@ def _card(run: Run, name: str, title: str, meaning: str) -> dict[str, Any]:
     }[estimate.status]
     facts = []
     if low and high and estimate.status in ("found", "inconclusive"):
+        interval = "95 % interval" + (" of this one ramp" if len(run.repeats) < 2 else "")
         facts.append(
-            f"95 % interval: {low} to {high} req/s" if estimate.status == "found" else f"between {low} and {high} req/s"
+            f"{interval}: {low} to {high} req/s" if estimate.status == "found" else f"between {low} and {high} req/s"
         )
     if estimate.sustained_rps is not None:
         facts.append(f"sustained: {sig(estimate.sustained_rps)} req/s{words.soak_words(run, estimate.sustained_rps)}")
