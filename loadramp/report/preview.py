@@ -152,10 +152,8 @@ def _shares(shares: Mapping[str, float]) -> str:
 
 def notes(scenario: Any, steps: Sequence[Any]) -> list[str]:
     """What the table cannot say."""
-    found = ramp_notes(scenario)
-    if any(seen.requests is None for seen in steps):
-        found.append("A closed loop sends as many requests as are answered.")
-    return found
+    closed = any(seen.requests is None for seen in steps)
+    return [*(["A closed loop sends as many requests as are answered."] if closed else []), *ramp_notes(scenario)]
 
 
 def ramp_notes(scenario: Any) -> list[str]:
