@@ -15,6 +15,8 @@ from loadramp.judge.knee import KNEES
 from loadramp.plan.canary import Canary, block_rates, climb_rates
 from loadramp.plan.preview import foresee_canary, settle_s
 from loadramp.plan.scenario import load
+from loadramp.plan.schedule import LOOKED_AT, beginning
+from loadramp.record.types import Step
 
 COMMON = '[prompts]\nkind = "fixed"\ninput_tokens = 50\noutput_tokens = 10\n'
 RAMP = '[ramp]\nkind = "ladder"\nrates = [1, 2]\nwarmup_s = 5\nmeasure_s = 20\nsettle_s = 10\nsettle_requests = 0\n'
@@ -119,3 +121,31 @@ def test_requests_of_blocks_alike_are_counted_once() -> None:
     assert len(steps) == 201
     assert len({seen.requests for seen in steps[1:]}) == 1
     assert steps[-1].cumulative_s == pytest.approx(settle_s(scenario, 50.0) + 200 * 60.0)
+
+
+def test_a_step_of_an_absurd_rate_is_counted_from_its_begin(tmp_path: Path) -> None:
+    text = '[arrivals]\nkind = "constant"\n[ramp]\nkind = "ladder"\nrates = [1000000]\nwarmup_s = 10\nmeasure_s = 50\n'
+    scenario = load(COMMON + text, knees=KNEES)
+    step = Step(1, rate_rps=1e6, begin_s=5.0, warmup_s=10.0, measure_s=50.0)
+    plan = beginning(scenario, step, 7)
+    assert (len(plan), plan.first_seq, plan.due_s[0]) == (LOOKED_AT, 7, pytest.approx(5.0000005))
+    assert plan.due_s[-1] == pytest.approx(6.0, abs=1e-5)
+    document, _ = planned(text + "settle_s = 0\nsettle_requests = 0\n", tmp_path)
+    (told,) = document["steps"]
+    assert (told["requests"], told["input_tokens"], told["output_tokens"]) == (60_000_000, 3_000_000_000, 600_000_000)
+
+
+def test_a_rate_that_no_process_can_hold_is_refused_with_what_to_change(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "own.toml"
+    path.write_text(COMMON + '[ramp]\nkind = "geometric"\nstart_rps = 1e4\nfactor = 100\nmax_rps = 1e9\n')
+    with pytest.raises(SystemExit) as left:
+        main(["plan", str(path)])
+    assert left.value.code == 2
+    told = capsys.readouterr()
+    assert (told.out, told.err) == (
+        "",
+        "loadramp: [ramp] a step of 70 s at 1e+08 req/s has more than 100,000,000 requests: "
+        "lower its rate (max_rps), or make it shorter (measure_s)\n",
+    )

@@ -12,7 +12,7 @@ from typing import Any
 from loadramp.plan.canary import block_rates, climb_rates, order_of
 from loadramp.plan.reuse import Seen
 from loadramp.plan.scenario import Scenario
-from loadramp.plan.schedule import lack_of_rows, plan_step
+from loadramp.plan.schedule import arrivals_of, beginning, lack_of_rows
 from loadramp.record.types import Row, Step
 
 SHORTEST_WARMUP_S = 10.0
@@ -142,7 +142,8 @@ def times(scenario: Scenario, step: Step) -> tuple[float, float]:
 def _add(scenario: Scenario, step: Step, first_seq: int) -> tuple[float, int, Foreseen]:
     if step.users is not None:
         return step.end_s, first_seq, Foreseen(step, None, None, None, step.end_s)
-    plan = plan_step(scenario, step, first_seq)
+    plan = beginning(scenario, step, first_seq)
+    arrivals = len(plan) if plan.step == step else round(arrivals_of(scenario, step))
     counted = plan[:LARGE_REQUESTS]
     requests, inputs, outputs = 0, 0.0, 0
     for arrival in counted:
@@ -154,9 +155,9 @@ def _add(scenario: Scenario, step: Step, first_seq: int) -> tuple[float, int, Fo
         requests += len(sizes)
         inputs += sum(tokens for tokens, _ in sizes)
         outputs += sum(tokens or 0 for _, tokens in sizes)
-    scale = len(plan) / max(1, len(counted))
+    scale = arrivals / max(1, len(counted))
     seen = Foreseen(step, round(requests * scale), round(inputs * scale), round(outputs * scale), step.end_s)
-    return step.end_s, first_seq + len(plan), seen
+    return step.end_s, first_seq + arrivals, seen
 
 
 def _quiet(step: Step) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from loadramp.plan.reuse import Seen
 from loadramp.plan.scenario import Scenario
-from loadramp.plan.schedule import plan_step
+from loadramp.plan.schedule import beginning, plan_step
 from loadramp.record.table import Run
 from loadramp.record.types import Prompt, Step
 
@@ -144,17 +144,17 @@ def _prompts(scenario: Scenario, steps: Sequence[Step]) -> Sequence[Prompt]:
             found += [prompts[k] for k in range(MOST_REQUESTS // len(steps))]
             first_seq += MOST_REQUESTS
             continue
-        plan = plan_step(scenario, step, first_seq)
+        plan = beginning(scenario, step, first_seq)
         found += [arrival.prompt for arrival in plan[: MOST_REQUESTS - len(found)]]
         first_seq += len(plan)
     return found
 
 
 def _due(scenario: Scenario, step: Step) -> Floats:
-    """Due times of an open-loop step, of its first ten minutes."""
+    """Due times of an open-loop step, of its first ten minutes at most."""
     if step.users is not None or not step.measured:
         return np.empty(0)
-    due_s = plan_step(scenario, step).due_s
+    due_s = beginning(scenario, step, 0).due_s
     return due_s[due_s < step.begin_s + LONGEST_S]
 
 

@@ -7,7 +7,7 @@ Due times are an array; prompts are drawn in blocks when they are first looked a
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,8 @@ from loadramp.registry import ScenarioError, options_of
 BLOCK = 256
 MOST_ARRIVALS = 100_000_000
 """Of one step: more due times than a process should hold (800 MB), and a slip of the keyboard."""
+LOOKED_AT = 1_000_000
+"""Of a step larger than that, only the begin is looked at before a run."""
 SAMPLE = 1024
 """Sessions looked at to know how many turns one has on average."""
 MOST_SORTS = 8
@@ -113,12 +115,9 @@ def plan_step(scenario: Scenario, step: Step, first_seq: int = 0, salt: int = 0,
     prompts = prompts_of(scenario, step, first_seq, salt)
     if not step.rate_rps:
         return Plan(step, first_seq, np.empty(0), np.empty(0, dtype=np.int64), prompts)
+    arrivals_of(scenario, step, hold_s)
     rng = _rng(scenario.seed, _ARRIVALS, step.index)
     rate_rps, seconds = step.rate_rps / turns_of(scenario), step.end_s - step.begin_s + hold_s
-    if rate_rps * seconds > MOST_ARRIVALS:
-        raise ScenarioError(
-            f"[ramp] a step of {seconds:g} s at {rate_rps:g} req/s has more than {MOST_ARRIVALS:,} requests"
-        )
     if reads_a_file(scenario.arrivals.function):
         due_s = step.begin_s + scenario.arrivals(instants_of(scenario), rate_rps, seconds, rng)
     else:
@@ -127,6 +126,30 @@ def plan_step(scenario: Scenario, step: Step, first_seq: int = 0, salt: int = 0,
     if left is not None:
         due_s = due_s[: max(0, left)]
     return Plan(step, first_seq, due_s, np.arange(len(due_s)), prompts)
+
+
+def arrivals_of(scenario: Scenario, step: Step, hold_s: float = 0.0) -> float:
+    """How many arrivals an open-loop step has on average, without planning them.
+
+    Raises:
+        ScenarioError: more than MOST_ARRIVALS.
+    """
+    rate_rps, seconds = (step.rate_rps or 0.0) / turns_of(scenario), step.end_s - step.begin_s + hold_s
+    if rate_rps * seconds > MOST_ARRIVALS:
+        raise ScenarioError(
+            f"[ramp] a step of {seconds:g} s at {rate_rps:.4g} req/s has more than {MOST_ARRIVALS:,} requests: "
+            "lower its rate (max_rps), or make it shorter (measure_s)"
+        )
+    return rate_rps * seconds
+
+
+def beginning(scenario: Scenario, step: Step, first_seq: int) -> Plan:
+    """The plan of an open-loop step, or of so much of its begin that about LOOKED_AT arrivals are due in it."""
+    arrivals = arrivals_of(scenario, step)
+    if arrivals <= LOOKED_AT:
+        return plan_step(scenario, step, first_seq)
+    seconds = (step.end_s - step.begin_s) * LOOKED_AT / arrivals
+    return plan_step(scenario, replace(step, warmup_s=0.0, measure_s=seconds), first_seq)
 
 
 def prompts_of(scenario: Scenario, step: Step, first_seq: int, salt: int) -> Prompts:
