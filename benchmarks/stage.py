@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import platform
@@ -22,6 +23,7 @@ import uvloop
 from loadramp.drive.client import Client
 from loadramp.drive.endpoint import endpoint_of
 from loadramp.drive.others import HttpxClient, OpenaiClient
+from loadramp.drive.workers import calm_collector
 from loadramp.plan.scenario import Target
 from loadramp.record.codec import encode
 from loadramp.record.types import Arrival, Prompt, Record
@@ -117,7 +119,9 @@ def _aiohttp(url: str, out: Any) -> tuple[Send, Callable[[], Awaitable[None]], f
 
 
 def run(main: Callable[[], Awaitable[Any]]) -> Any:
-    """On uvloop, pinned to the first core (the server has the last)."""
+    """On uvloop, pinned to the first core (the server has the last), the collector set as in a worker."""
+    gc.collect()
+    calm_collector()
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(before)})
     try:

@@ -24,10 +24,10 @@ LOOK_BEATS = 64
 """Beats after which it is asked whether the beat is right. No: more than half of them found nothing."""
 EMPTY_CALM_S = 1.0
 """How long there is no beat after one that found too little."""
-BLURRED_RATIO = 0.002
-"""Of the reads; above it the streams are too fast for a beat: a p99 would feel it."""
-BLURRED_CALM_S = 30.0
-"""How long there is no beat after that."""
+BLURRED_RATIO, BLURRED_LOOKS = 0.002, 3
+"""Above that share of the reads, in so many looks more than were good: streams too fast for a beat, not a hiccup."""
+BLURRED_CALM_S = 60.0
+"""How long there is no beat after that: what was blurred until then is far from a p99."""
 MOST_READS = 64
 """In one turn of the loop: what else is due must not wait for a whole engine step."""
 _FINAL = re.compile(rb'\[DONE\]|"finish_reason": ?"|"choices": ?\[\]')
@@ -48,6 +48,7 @@ class Intake:
         "_calm_until_s",
         "_empty",
         "_epoll",
+        "_fast",
         "_loop",
         "_punctual",
         "_reads",
@@ -71,6 +72,7 @@ class Intake:
         self._empty = 0
         self._reads = 0  # on punctual beats, and those of them that hold what came at two instants
         self._blurred = 0
+        self._fast = 0
 
     def add(self, fd: int, read: Callable[[], None]) -> None:
         """Call ``read`` on the running loop whenever ``fd`` has data or has ended."""
@@ -137,7 +139,8 @@ class Intake:
         self._reads += read if self._punctual else 0
         self._turns += 1
         if self._turns >= LOOK_BEATS and self.beating:
-            if self._blurred > BLURRED_RATIO * self._reads:
+            self._fast = max(0, self._fast + (1 if self._blurred > BLURRED_RATIO * self._reads else -1))
+            if self._fast >= BLURRED_LOOKS:
                 self._wake_for_each(BLURRED_CALM_S)
             elif 2 * self._empty > self._turns:
                 self._wake_for_each(EMPTY_CALM_S)
@@ -161,7 +164,7 @@ class Intake:
         if self._epoll is not None and self._loop is not None and self._beat is not None and self._beat.start():
             self._loop.remove_reader(self._epoll.fileno())
             self.beating, self._punctual = True, False
-            self._turns = self._empty = self._reads = self._blurred = 0
+            self._turns = self._empty = self._reads = self._blurred = self._fast = 0
 
     def _wake_for_each(self, calm_s: float) -> None:
         if self._epoll is not None and self._loop is not None and self._beat is not None:

@@ -176,11 +176,17 @@ def _main(pipe: Connection, orders: Orders, path: Path, index: int, of: int) -> 
             pipe.send(("failed", f"worker {index}: {error}"))
 
 
+def calm_collector() -> None:
+    """Set the garbage collector for a process that measures: what outlives a request is little, and young collections
+    at 700 objects are all pause."""
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
+
+
 def _run(pipe: Connection, orders: Orders, path: Path, index: int, of: int) -> None:
     most = orders.scenario.pace.max_in_flight
     raise_file_limit(None if most is None else -(-most // of))
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 100)  # what outlives a request is few; young collections at 700 objects are all pause
+    calm_collector()
     if sys.platform == "win32":
         asyncio.run(_work(pipe, orders, path, index, of))
     else:
