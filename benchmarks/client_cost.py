@@ -1,6 +1,7 @@
 """CPU microseconds a streamed token costs each client, all in: receive, parse, record, write.
 
-The slope between two lengths of answer, so that connecting, starting and idling are out. One C server on the other
+The slope between two lengths of answer, so that connecting, starting and idling are out; the median of `--rounds`, in
+which the clients take turns. One C server on the other
 core, one run. Ticks: the tokens of all streams leave together, as those of an engine's steps do; steady: evenly
 spread, a wake-up for each. `--peer NAME='COMMAND with {url} {requests} {tokens}'` adds a tool of its own environment,
 by the CPU time of its process.
@@ -15,7 +16,10 @@ import shlex
 import subprocess
 import tempfile
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from stage import machine, metronome, run, sender, together
@@ -43,7 +47,7 @@ def cpu_s(via: str, url: str, streams: int, tokens: int, itl_s: float) -> tuple[
     return found
 
 
-def slope_us(via: str, rate: int, streams: int, lengths: tuple[int, int], ticks: bool) -> tuple[float, float]:
+def slope_us(via: str, rate: int, streams: int, lengths: tuple[int, int], ticks: bool) -> tuple[float, float | None]:
     """Microseconds a token, and the share of one core at the longer length."""
     itl_s = streams / rate
     with metronome(50_000, round(itl_s * 1e6), round(itl_s * 1e6) * ticks) as server:
@@ -68,7 +72,7 @@ def floor_us(rate: int, streams: int, seconds: float, ticks: bool) -> float:
     return float(said)
 
 
-def peer_us(command: str, rate: int, streams: int, lengths: tuple[int, int], ticks: bool) -> float:
+def peer_us(command: str, rate: int, streams: int, lengths: tuple[int, int], ticks: bool) -> tuple[float, None]:
     """The same slope for another tool, from the CPU time of its process and children; the longer answer is five times
     as long again, because a tool's start costs seconds that scatter."""
     lengths = (lengths[0], 5 * lengths[1])
@@ -81,7 +85,7 @@ def peer_us(command: str, rate: int, streams: int, lengths: tuple[int, int], tic
             subprocess.run(asked, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
             used.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    return (used[1] - used[0]) / (streams * (lengths[1] - lengths[0])) * 1e6
+    return (used[1] - used[0]) / (streams * (lengths[1] - lengths[0])) * 1e6, None
 
 
 def many(streams: int, rate: int, tokens: int) -> dict[str, Any]:
@@ -124,6 +128,7 @@ def main() -> None:
     parser.add_argument("--via", default="direct,aiohttp,httpx,openai")
     parser.add_argument("--modes", default="ticks,steady")
     parser.add_argument("--seconds", default="2,8", help="length of the two answers")
+    parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--peer", action="append", default=[], metavar="NAME=COMMAND")
     parser.add_argument("--many", default="2000:10000,2000:20000", help="STREAMS:RATE of the table of many streams")
     options = parser.parse_args()
@@ -143,19 +148,25 @@ def main() -> None:
 
 def _rows(options: argparse.Namespace, mode: str, rate: int) -> None:
     ticks = mode == "ticks"
-    short, long = (int(float(s) * rate / options.streams) for s in options.seconds.split(","))
-    floor = floor_us(rate, options.streams, float(options.seconds.split(",")[1]), ticks)
-    print(f"| {mode} | a C reader, nothing but reading | {rate} | {floor:.1f} | |", flush=True)
+    seconds = [float(s) for s in options.seconds.split(",")]
+    short, long = (int(s * rate / options.streams) for s in seconds)
+    ways: dict[tuple[str, int], Callable[[], tuple[float, float | None]]] = {
+        ("a C reader, nothing but reading", rate): lambda: (floor_us(rate, options.streams, seconds[1], ticks), None)
+    }
     for via in options.via.split(","):
-        if rate > 5000 and via in {"httpx", "openai"}:
-            continue  # more than one core
-        at = rate if via != "openai" else 1000
-        us, share = slope_us(via, at, options.streams, (short, long), ticks)
-        print(f"| {mode} | {via} | {at} | {us:.1f} | {share:.2f} |", flush=True)
+        if rate <= 5000 or via not in {"httpx", "openai"}:  # those need more than one core
+            at = rate if via != "openai" else 1000
+            ways[via, at] = partial(slope_us, via, at, options.streams, (short, long), ticks)
     for peer in options.peer if rate <= 5000 else ():
         name, _, command = peer.partition("=")
-        us = peer_us(command, rate, options.streams, (short, long), ticks)
-        print(f"| {mode} | {name} | {rate} | {us:.1f} | |", flush=True)
+        ways[name, rate] = partial(peer_us, command, rate, options.streams, (short, long), ticks)
+    rounds = [{who: measure() for who, measure in ways.items()} for _ in range(options.rounds)]
+    for who in ways:
+        each = sorted(one[who][0] for one in rounds)
+        shares = [share for one in rounds if (share := one[who][1]) is not None]
+        scatter = f" ({each[0]:.1f} to {each[-1]:.1f})" if len(each) > 1 else ""
+        share_words = f"{median(shares):.2f}" if shares else ""
+        print(f"| {mode} | {who[0]} | {who[1]} | {median(each):.1f}{scatter} | {share_words} |", flush=True)
 
 
 if __name__ == "__main__":
