@@ -20,7 +20,7 @@ from loadramp.commands.options import (
     scenario_options,
     target_options,
 )
-from loadramp.registry import CannotMeasure, ScenarioError
+from loadramp.registry import CannotMeasure, ScenarioError, in_words
 
 COULD_NOT_MEASURE, USAGE, INTERRUPTED = 1, 2, 130
 
@@ -162,7 +162,8 @@ def _show(finished: Any, as_json: bool) -> int:
     if as_json:
         answer(_strict(verdict_document(run)))
     else:
-        answer(terminal_table(run), f"\nreport: {Path(run.path) / 'report.html'}")
+        page = Path(run.path) / "report.html"
+        answer(terminal_table(run), *([f"\nreport: {page}"] if page.is_file() else []))
     return int(code)
 
 
@@ -262,5 +263,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _complain(error: Exception, code: int) -> None:
-    click.echo(f"loadramp: {error}", err=True)
+    click.echo(f"loadramp: {in_words(error)}", err=True)
     sys.exit(code)

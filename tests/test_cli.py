@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -41,8 +42,15 @@ tail_s = 0.3
 KEY = "sk-canary-7f3a9b"
 
 
-def loadramp(*arguments: str, env: dict[str, str] | None = None, cwd: Path | None = None) -> tuple[int, str, str]:
-    """Exit code, stdout, stderr."""
+def loadramp(
+    *arguments: str, env: dict[str, str] | None = None, cwd: Path | None = None, most_bytes: int | None = None
+) -> tuple[int, str, str]:
+    """Exit code, stdout, stderr. ``most_bytes``: how long any file may get, as if the disk were full then."""
+
+    def limit() -> None:
+        assert most_bytes is not None
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, most_bytes))
+
     done = subprocess.run(
         [sys.executable, "-m", "loadramp", *arguments],
         capture_output=True,
@@ -50,6 +58,7 @@ def loadramp(*arguments: str, env: dict[str, str] | None = None, cwd: Path | Non
         timeout=100,
         env={**os.environ, **(env or {})},
         cwd=cwd,
+        preexec_fn=None if most_bytes is None else limit,
     )
     return done.returncode, done.stdout, done.stderr
 
@@ -197,6 +206,56 @@ def test_an_unreachable_server_is_one_clear_line(quick: Path, tmp_path: Path) ->
     assert "refused" in err.lower(), err
     assert "Traceback" not in err
     assert time.monotonic() - began_s < 30
+
+
+def test_records_that_the_disk_does_not_take_end_the_run_and_what_it_took_is_judged(
+    sim: str, quick: Path, tmp_path: Path
+) -> None:
+    code, out, err = loadramp(
+        "run", str(quick), "--base-url", sim, "--set", "ramp.rates=[40,40,40,40]", "--out", str(tmp_path / "out"),
+        "--json", most_bytes=24_000,
+    )  # fmt: skip
+    (run_dir,) = (tmp_path / "out").iterdir()
+    assert code == 1, err
+    assert f"stopped: {run_dir}/records-0.jsonl: File too large" in err
+    assert f"what was measured is kept: loadramp report {run_dir}" in err
+    document = json.loads(out)
+    assert (document["state"], len(document["steps"]) < 4) == ("stopped", True)
+    assert 20_000 < (run_dir / "records-0.jsonl").stat().st_size <= 24_000
+    assert not (run_dir / "report.html").exists()
+    assert loadramp("report", str(run_dir))[0] in {0, 3}
+    assert (run_dir / "report.html").is_file()
+
+
+def test_a_report_that_the_disk_does_not_take_is_named_and_the_answer_is_there(
+    sim: str, quick: Path, tmp_path: Path
+) -> None:
+    code, out, err = loadramp(
+        "run", str(quick), "--base-url", sim, "--out", str(tmp_path / "out"), "--json", most_bytes=200_000
+    )
+    (run_dir,) = (tmp_path / "out").iterdir()
+    assert code == 1, err
+    assert f"stopped: {run_dir}/report.html: File too large" in err
+    assert [step["rate_rps"] for step in json.loads(out)["steps"]] == [20, 40]
+    assert not [path.name for path in run_dir.iterdir() if path.name.startswith(".")]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["run", "demo", "--base-url", "http://127.0.0.1:1", "--out"],
+        ["canary", "canary", "--baseline", "http://127.0.0.1:1", "--candidate", "http://127.0.0.1:2", "--out"],
+        ["campaign", "campaign", "--base-url", "http://127.0.0.1:1", "--out"],
+        ["nightly", "nightly", "--base-url", "http://127.0.0.1:1", "--history"],
+        ["compare", "one", "other", "--out"],
+    ],
+)
+def test_a_place_that_cannot_be_written_is_found_before_anything_is_asked(arguments: list[str], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    code, out, err = loadramp(*arguments, "file/reports", cwd=tmp_path)
+    why = f"{arguments[-1]} file/reports: no directory can be made there (in {tmp_path}/file): Not a directory"
+    assert (code, out, err) == (2, "", f"loadramp: {why}\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def test_a_wrong_key_is_named_with_its_variable(tmp_path: Path, quick: Path) -> None:

@@ -11,9 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loadramp.record.codec import decode, decode_lines, encode
-from loadramp.record.rundir import RecordTail, RunDir, RunDirError, plain, read, safe_name
+from loadramp.record.history import History
+from loadramp.record.rundir import RecordTail, RunDir, RunDirError, check_place, plain, read, safe_name
 from loadramp.record.table import Table
-from loadramp.record.types import ClientSample, Record, Step
+from loadramp.record.types import ClientSample, Entry, Record, Step
+from loadramp.registry import ScenarioError, in_words
 
 RECORD = Record(
     seq=3,
@@ -143,6 +145,51 @@ def test_rp05_two_runs_in_one_second_get_two_directories(tmp_path: Path) -> None
 )
 def test_rp05_names_are_made_safe_for_files(name: str, safe: str) -> None:
     assert safe_name(name) == safe
+
+
+@pytest.mark.parametrize("name", ["client.jsonl", "run.json", "report.html", "history.jsonl", "trend.html"])
+def test_a_full_disk_is_named_by_the_file_that_it_did_not_take(tmp_path: Path, name: str) -> None:
+    rundir, history = new_dir(tmp_path), History(tmp_path / "nights")
+    history.path.mkdir()
+    folder = history.path if name in {"history.jsonl", "trend.html"} else rundir.path
+    (folder / "run.json").write_text("before")
+    replaced = "jsonl" not in name
+    (folder / (f".{name}.partial" if replaced else name)).symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left on device") as error:
+        if name == "client.jsonl":
+            rundir.append_client([ClientSample(1.0)])
+        elif name == "run.json":
+            rundir.save_info({})
+        elif name == "report.html":
+            rundir.write(name, "half of it")
+        elif name == "history.jsonl":
+            history.append([Entry("2026-01-02T03:04:05+00:00", "chat")])
+        else:
+            history.write(name, "half of it")
+    assert in_words(error.value) == f"{folder / name}: No space left on device"
+    assert not (folder / f".{name}.partial").is_symlink()
+    assert (folder / "run.json").read_text() == "before"
+
+
+@pytest.mark.parametrize("below", ["", "reports", "reports/deep"])
+def test_a_place_that_can_be_written_is_left_as_it_was(tmp_path: Path, below: str) -> None:
+    check_place(tmp_path / below)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("below", "why"),
+    [("file", "Not a directory"), ("file/deep/er", "Not a directory"), ("lost", "No such file or directory")],
+)
+def test_a_place_that_cannot_be_written_is_named_with_the_reason(tmp_path: Path, below: str, why: str) -> None:
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "lost").symlink_to(tmp_path / "nowhere" / "at all")
+    with pytest.raises(ScenarioError) as error:
+        check_place(tmp_path / below, "--history")
+    told = str(error.value)
+    assert told.startswith(f"--history {tmp_path / below}: no directory can be made there")
+    assert told.endswith(why)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "lost"]
 
 
 def test_a_killed_run_can_be_read(tmp_path: Path) -> None:

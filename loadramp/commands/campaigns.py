@@ -99,6 +99,7 @@ def advise(
     from loadramp.advise.demand import comparable, demand_of
     from loadramp.jobs.finish import judged
     from loadramp.jobs.readout import text_of
+    from loadramp.record.rundir import put
     from loadramp.report.advice import advice_document, advice_markdown, advice_text
 
     asked = asked_of(options, text_of(facts) if facts else "", str(facts or ""))
@@ -109,7 +110,7 @@ def advise(
     measured = [Measured(path.resolve().name, demand_of(run)) for path, run in zip(runs, read, strict=True)]
     advice = consider(asked, measured, config_of(text_of(_beside(facts, config)), config) if config else None)
     if markdown is not None:
-        markdown.write_text(advice_markdown(advice), encoding="utf-8")
+        put(markdown, advice_markdown(advice).encode())
     click.echo(json.dumps(advice_document(advice), indent=1, allow_nan=False) if as_json else advice_text(advice))
     return 0
 

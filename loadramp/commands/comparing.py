@@ -104,6 +104,7 @@ def serve(jobs: Path, *, host: str, port: int, token_env: str | None, out: Path)
 
     from loadramp.jobs.allowed import read_jobs
     from loadramp.jobs.serve import serve as listen
+    from loadramp.record.rundir import check_place
 
     token = ""
     if token_env is not None:
@@ -114,6 +115,7 @@ def serve(jobs: Path, *, host: str, port: int, token_env: str | None, out: Path)
         text = jobs.read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise ScenarioError(f"{jobs}: cannot be read: {error}") from None
+    check_place(out)
     listen(host, port, read_jobs(text, str(jobs)), out, token, _say)
     return 0
 

@@ -45,6 +45,7 @@ def nightly(scenario: Path, *, history: Path, label: Sequence[str], as_json: boo
 def trend(history: Path, *, scenario: str | None, output: Path | None, as_json: bool, quiet: bool) -> int:
     """Write the trend page of HISTORY again: every metric over all nights, with its changes."""
     from loadramp.record.history import History
+    from loadramp.record.rundir import put
     from loadramp.report.trend import build_trend_html, look
     from loadramp.report.trendwords import night_document
 
@@ -54,7 +55,7 @@ def trend(history: Path, *, scenario: str | None, output: Path | None, as_json: 
     if output is None:
         History(history).write("trend.html", build_trend_html(entries, scenario))
     else:
-        output.write_text(build_trend_html(entries, scenario), encoding="utf-8")
+        put(output, build_trend_html(entries, scenario).encode())
     if as_json:
         click.echo(_strict(night_document(shown.outcome, 0, [], shown.scenario)))
     else:
@@ -112,12 +113,13 @@ def export(source: Path, *, form: str, output: Path | None) -> int:
 def alerts(run_dir: Path, *, form: str, engine: str | None, replicas: int, output: Path | None) -> int:
     """Make Prometheus alert rules, a Grafana board or a KEDA scaler from the run's SLO and its measured capacity."""
     from loadramp.jobs.exports import alert_text
+    from loadramp.record.rundir import put
 
     text = alert_text(run_dir, form, engine, replicas)
     if output is None:
         click.echo(text, nl=False)
     else:
-        output.write_text(text, encoding="utf-8")
+        put(output, text.encode())
     return 0
 
 

@@ -117,8 +117,12 @@ class Worker:
         )
 
     def _write(self, record: Record) -> None:
+        if self._disk:  # behind half a line a whole one would be lost too
+            return
+        data = encode(record)
         try:
-            self._file.write(encode(record))
+            while data:  # a disk that is nearly full takes a part, and refuses the rest
+                data = data[self._file.write(data) :]
         except OSError as error:
             self._disk = f"{self.path}: {error.strerror or error}"
 

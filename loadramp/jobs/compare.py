@@ -23,7 +23,7 @@ from loadramp.judge.tiers import Tiers, tiers
 from loadramp.plan.canary import Canary
 from loadramp.plan.scenario import load
 from loadramp.record import rundir as rundirs
-from loadramp.record.rundir import RunDir
+from loadramp.record.rundir import RunDir, check_place
 from loadramp.record.table import Run
 from loadramp.registry import ScenarioError
 from loadramp.report.compare import comparison_csv, comparison_document, comparison_html, comparison_markdown
@@ -56,6 +56,7 @@ def compare(names: Sequence[str], out: Path, overrides: Sequence[str] = (), anyw
         return write_comparison(Path(names[0]))
     if len(names) < 2:
         raise ScenarioError("compare: two run directories at least, or one of a canary")
+    check_place(out)
     sides = [read_side(name, overrides) for name in names]
     canary = sides[0][1]
     if len(sides) > 2:

@@ -10,7 +10,7 @@ from loadramp.advise.board import grafana_board
 from loadramp.jobs.verdicts import judged_run
 from loadramp.observe.dialects import DIALECTS, Source, spellings
 from loadramp.record.history import History, is_history
-from loadramp.record.rundir import safe_name
+from loadramp.record.rundir import put, safe_name
 from loadramp.record.table import Run
 from loadramp.registry import CannotMeasure, ScenarioError
 from loadramp.report.exporters import EXPORTERS, HISTORY_EXPORTERS
@@ -61,7 +61,7 @@ def write(files: Files, output: Path) -> list[Path]:
     for name, content in files.items():
         path = output / name if below else output
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        put(path, content if isinstance(content, bytes) else content.encode())
         paths.append(path)
     return paths
 

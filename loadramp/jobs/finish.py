@@ -36,6 +36,17 @@ def write_report(path: Path, scenario: Scenario | None = None) -> Finished:
         RunDirError: it is no run.
         OSError: the files cannot be written.
     """
+    finished = judge(path, scenario)
+    write(finished.run)
+    return finished
+
+
+def judge(path: Path, scenario: Scenario | None = None) -> Finished:
+    """The answer of the run in ``path``; nothing is written.
+
+    Raises:
+        RunDirError: it is no run.
+    """
     run, skipped = rundirs.read(path)
     if scenario is None:
         scenario = load(run.scenario_text, str(path / "scenario.toml"), run.info.get("overrides", []), knees=KNEES)
@@ -44,13 +55,21 @@ def write_report(path: Path, scenario: Scenario | None = None) -> Finished:
     run.gates = judge_gates(run, scenario.gates.rules, scenario.gates.when_unsure)
     word = with_gates(verdict(run), run)
     run.info |= {"verdict": word, "skipped_lines": skipped}
-    rundir = RunDir(path)
+    return Finished(run, exit_code(run, word))
+
+
+def write(run: Run) -> None:
+    """Write everything derived of a run that was judged.
+
+    Raises:
+        OSError: the files cannot be written.
+    """
+    rundir = RunDir(Path(run.path))
     rundir.save_info(plain({**run.info, "estimates": run.estimates, "checks": run.checks}))
     rundir.write("curve.csv", curve_csv(run))
     rundir.write("verdict.json", json.dumps(verdict_document(run), indent=1, allow_nan=False) + "\n")
     rundir.write("summary.md", summary_markdown(run))
     rundir.write("report.html", build_html(run))
-    return Finished(run, exit_code(run, word))
 
 
 def judged(path: Path) -> Run:

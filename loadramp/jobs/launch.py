@@ -26,7 +26,7 @@ from loadramp.drive.fleet import FleetError, InlineFleet, Orders, raise_file_lim
 from loadramp.drive.survey import Survey, guard, survey
 from loadramp.drive.tokenizer import basis_of
 from loadramp.drive.workers import LocalFleet
-from loadramp.jobs.finish import COULD_NOT_MEASURE, Finished, write_report
+from loadramp.jobs.finish import COULD_NOT_MEASURE, Finished, judge, write
 from loadramp.jobs.scenarios import Options, with_target
 from loadramp.jobs.selfcheck import noted
 from loadramp.jobs.verdicts import check_rules
@@ -35,8 +35,9 @@ from loadramp.plan.prompts.source import models_of
 from loadramp.plan.scenario import Scenario
 from loadramp.plan.schedule import samples_of
 from loadramp.record import rundir as rundirs
-from loadramp.record.rundir import RunDir, plain
+from loadramp.record.rundir import RunDir, check_place, plain
 from loadramp.record.types import Sample
+from loadramp.registry import CannotMeasure, in_words
 
 LIBRARIES = ("httptools", "uvloop", "msgspec", "numpy", "scipy", "httpx", "openai", "plotly")
 
@@ -61,8 +62,10 @@ async def ramp(
     Raises:
         ScenarioError: before anything was sent.
         Unreachable: the endpoint is not there.
+        CannotMeasure: the disk was full before there was anything to judge.
         OSError: the run directory cannot be written.
     """
+    check_place(options.out)
     reached = await reach(scenario, options, say)
     scenario, endpoint = reached.scenario, reached.endpoint
     salt = secrets.randbits(60) if salt is None else salt
@@ -186,13 +189,28 @@ async def _through(
             await ramping.fleet.close()
             if scraper:
                 await scraper.stop()
-    finished = write_report(ramping.rundir.path, ramping.scenario)
+    finished, failure = _reported(ramping, failure)
     if failure is not None:
-        say(f"stopped: {failure}")
+        say(f"stopped: {in_words(failure)}")
+        say(f"what was measured is kept: loadramp report {ramping.rundir.path}")
         return Finished(finished.run, COULD_NOT_MEASURE)
     if caught:
         return Finished(finished.run, 128 + caught[0])
     return finished
+
+
+def _reported(ramping: Ramping, failure: Exception | None) -> tuple[Finished, Exception | None]:
+    """The answer, and what went wrong. A disk that takes no report takes nothing from the answer."""
+    path = ramping.rundir.path
+    if failure is not None and not (path / "run.json").is_file():
+        raise CannotMeasure(f"{in_words(failure)}; nothing was measured") from failure
+    finished = judge(path, ramping.scenario)
+    try:
+        write(finished.run)
+    except OSError as error:
+        finished.run.info["state"] = "stopped"
+        return finished, failure or error
+    return finished, failure
 
 
 async def scraper_of(

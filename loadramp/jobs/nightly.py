@@ -23,6 +23,7 @@ from loadramp.judge.nights import METRICS, readings
 from loadramp.judge.trend import Outcome, judge_night
 from loadramp.plan.scenario import Scenario
 from loadramp.record.history import History
+from loadramp.record.rundir import check_place
 from loadramp.record.table import Run
 from loadramp.record.types import Entry, Row, Step, Stop
 from loadramp.registry import CannotMeasure, Choice, ScenarioError
@@ -72,6 +73,7 @@ class Measuring:
             OSError: the history cannot be written.
         """
         check_rules(self.scenario)
+        check_place(self.history.path, "--history")
         if self.scenario.pace.unit != "rps":
             raise ScenarioError(
                 "a nightly scenario needs [ramp] unit = 'rps': its reference rate is in requests a second"

@@ -33,7 +33,7 @@ from loadramp.observe.fetch import Fetcher, FetchFailed, tls_context
 from loadramp.observe.pulse import LIMIT_S, Pulse
 from loadramp.plan.campaign import Phase
 from loadramp.plan.scenario import Scenario
-from loadramp.record.rundir import RunDir
+from loadramp.record.rundir import RunDir, check_place
 
 SAID_CHARS = 300
 TAIL_BYTES = 4096
@@ -68,6 +68,8 @@ async def rehearse(
     """
     base = scenarios.with_target(scenarios.read_scenario(scenario_path, options.overrides), options)
     endpoint = endpoint_of(base.target)
+    if resumed is None:
+        check_place(options.out)
     guard(endpoint, options.yes_i_may_load_test)
     path = opened(base, endpoint, options.out, resumed, answers, argv)
     say(f"campaign: {path}")

@@ -33,9 +33,9 @@ from loadramp.judge.sameness import Answer, Sameness
 from loadramp.judge.sameness import compare as same
 from loadramp.observe.scrape import Scraper
 from loadramp.plan.scenario import Scenario
-from loadramp.record.rundir import RunDir
+from loadramp.record.rundir import RunDir, RunDirError, check_place, put
 from loadramp.record.types import Sample
-from loadramp.registry import CannotMeasure, ScenarioError
+from loadramp.registry import CannotMeasure, ScenarioError, in_words
 from loadramp.report.compare import comparison_csv, comparison_document, comparison_html, comparison_markdown
 
 
@@ -69,6 +69,7 @@ async def canary(scenario: Scenario, ask: Ask, say: Say, watch: Callable[[Progre
         OSError: the comparison cannot be written.
     """
     check(scenario, ask)
+    check_place(ask.baseline.out)
     scenario = _sharing(scenario)
     began_at = datetime.now(UTC)
     switch = switch_of(ask.switch_command, scenario, ask.baseline, ask.candidate, say)
@@ -196,7 +197,7 @@ def _salts(scenario: Scenario) -> tuple[int, int]:
 def _arm_dir(top: RunDir, name: str, text: str) -> RunDir:
     path = top.path / name
     path.mkdir()
-    (path / "scenario.toml").write_bytes(text.encode())
+    put(path / "scenario.toml", text.encode())
     return RunDir(path)
 
 
@@ -238,9 +239,15 @@ async def _through(duel: Duel, scrapers: Sequence[Scraper | None], say: Say) -> 
             for scraper in scrapers:
                 if scraper:
                     await scraper.stop()
-    found = write_comparison(duel.rundir.path)
+    try:
+        found = write_comparison(duel.rundir.path)
+    except (OSError, RunDirError) as error:
+        if failure is None and isinstance(error, RunDirError):
+            raise
+        kept = f"what was measured is kept in {duel.rundir.path}"
+        raise CannotMeasure(f"{in_words(failure or error)}; {kept}") from error
     if failure is not None:
-        say(f"stopped: {failure}")
+        say(f"stopped: {in_words(failure)}")
         return Compared(found.comparison, COULD_NOT_MEASURE)
     if caught:
         return Compared(found.comparison, 128 + caught[0])

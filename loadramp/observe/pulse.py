@@ -64,7 +64,8 @@ class Pulse:
             self._thread.join(2.0 * LIMIT_S)
 
     def _watch(self) -> None:
-        with contextlib.suppress(FetchFailed), self._path.open("ab", buffering=0) as file:
+        # a disk that is full ends the run itself, by the records
+        with contextlib.suppress(FetchFailed, OSError), self._path.open("ab", buffering=0) as file:
             fetcher = Fetcher(self._url, self._headers, self._context)
             due_s = time.monotonic()
             while not self._stopping.wait(max(0.0, due_s - time.monotonic())):

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from loadramp.record.rundir import naming, replace_whole
 from loadramp.record.types import Entry
 from loadramp.registry import ScenarioError
 
@@ -69,7 +70,7 @@ class History:
         """
         self.path.mkdir(parents=True, exist_ok=True)
         lines = b"".join(msgspec.json.encode(as_plain(entry)) + b"\n" for entry in entries)
-        with self.file.open("ab") as file:
+        with naming(self.file), self.file.open("ab") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             if self._torn():
                 lines = b"\n" + lines
@@ -80,11 +81,7 @@ class History:
     def write(self, name: str, text: str) -> Path:
         """Replace a derived file whole."""
         self.path.mkdir(parents=True, exist_ok=True)
-        path = self.path / name
-        partial = self.path / f".{name}.partial"
-        partial.write_bytes(text.encode())
-        partial.replace(path)
-        return path
+        return replace_whole(self.path, name, text)
 
     def _torn(self) -> bool:
         """The last line has no end: whoever wrote it was killed."""

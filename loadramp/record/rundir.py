@@ -5,9 +5,12 @@ The only module that writes a run's files. Raw files are append-only; derived on
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import os
 import re
+import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
@@ -31,6 +34,38 @@ class RunDirError(ScenarioError):
     """The directory is not a run, or is of a schema this version does not read."""
 
 
+@contextlib.contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """An OSError raised within names ``path``: opening a file says which one it was, writing to it does not."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        raise OSError(error.errno, error.strerror or str(error), str(path)) from error
+
+
+def check_place(parent: Path, option: str = "--out") -> None:
+    """Find out before a run whether it could be written below ``parent``. Tried, since what ``access`` says of a
+    read-only disk or of root is not so; what is made for it is taken away again.
+
+    Raises:
+        ScenarioError: it could not; names ``parent`` and why.
+        OSError: the disk is full.
+    """
+    there = asked = parent.absolute()
+    while not os.path.lexists(there):
+        there = there.parent
+    try:
+        with tempfile.TemporaryDirectory(prefix=".loadramp-", dir=there):
+            pass
+    except OSError as error:
+        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+            raise OSError(error.errno, error.strerror, str(parent)) from None
+        where = "" if there == asked else f" (in {there})"
+        raise ScenarioError(f"{option} {parent}: no directory can be made there{where}: {error.strerror}") from None
+
+
 @dataclass(slots=True)
 class RunDir:
     """Where a run is written. ``path`` exists."""
@@ -52,7 +87,7 @@ class RunDir:
                 path.mkdir()
             except FileExistsError:
                 continue
-            (path / "scenario.toml").write_bytes(scenario_text.encode())
+            put(path / "scenario.toml", scenario_text.encode())
             return RunDir(path)
         raise FileExistsError(f"{parent}: a thousand runs called {base}")
 
@@ -69,16 +104,16 @@ class RunDir:
 
     def append_client(self, samples: list[ClientSample]) -> None:
         """Add one line a sample."""
-        with self.client_path.open("ab") as file:
+        with naming(self.client_path), self.client_path.open("ab") as file:
             file.writelines(msgspec.json.encode(sample) + b"\n" for sample in samples)
 
     def write(self, name: str, text: str) -> Path:
-        """Replace a derived file whole: a reader sees the old one or the new one, never half."""
-        path = self.path / name
-        partial = self.path / f".{name}.partial"
-        partial.write_bytes(text.encode())
-        partial.replace(path)
-        return path
+        """Replace a derived file whole: a reader sees the old one or the new one, never half.
+
+        Raises:
+            OSError: the disk; names the file.
+        """
+        return replace_whole(self.path, name, text)
 
     def save_info(self, info: dict[str, Any]) -> None:
         """Replace ``run.json``. Strict JSON: NaN is a bug here, not a value."""
@@ -103,6 +138,25 @@ class RecordTail:
             self._offsets[path] = self._offsets.get(path, 0) + whole
             records += decode_lines(data[:whole].split(b"\n")).records
         return records
+
+
+def replace_whole(folder: Path, name: str, text: str) -> Path:
+    """Write ``name`` in ``folder`` under another name and rename it; half a file that did not fit is taken away."""
+    path, partial = folder / name, folder / f".{name}.partial"
+    try:
+        with naming(path):
+            partial.write_bytes(text.encode())
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise
+    partial.replace(path)
+    return path
+
+
+def put(path: Path, content: bytes) -> None:
+    """Write a file of somebody's own choice. Raises OSError; names the file."""
+    with naming(path):
+        path.write_bytes(content)
 
 
 def read(path: Path) -> tuple[Run, int]:
