@@ -12,6 +12,8 @@ import pytest
 
 from loadramp.drive.exchange import Exchange
 from loadramp.drive.verdict import Asked
+from loadramp.judge.answers import burst_share
+from loadramp.record.table import Table
 from loadramp.record.types import Record
 
 DATA = Path(__file__).parent / "data" / "captures"
@@ -92,6 +94,14 @@ def test_a_reply_means_the_same_however_it_was_cut(size: int) -> None:
 def test_every_capture_has_its_meaning_and_every_meaning_its_capture() -> None:
     assert {meant["capture"] for meant in MEANT} == set(CAPTURES)
     assert len(MEANT) == 187
+
+
+@pytest.mark.parametrize("server", ["llama-server", "xllamacpp"])
+@pytest.mark.parametrize("name", ["chat_stream_basic", "chat_stream_ignore_eos"])
+def test_a_tiny_llama_cpp_model_is_taken_for_no_proxy(server: str, name: str) -> None:
+    record = replay(CAPTURES[f"{server}/{name}"])
+    assert "burst_delivery" not in record.warnings
+    assert burst_share(Table.of([record] * 20).gaps(), record.sent_ttft_s) == 0.0
 
 
 def test_an_admitted_request_waits_behind_keep_alives() -> None:

@@ -262,10 +262,11 @@ END = FIN("stop") + DONE
         ([100, 100.1, 100.2, 150, 150.1, 150.2], True),
         ([100, 100, 120, 140], False),
         ([1, 1.1, 1.2, 1.3, 1.4, 1.5], False),
+        ([1, *[1 + k / 10 for k in range(1, 40)], 30, *[30 + k / 10 for k in range(1, 40)]], False),
         ([100, 100], False),
         ([100], False),
     ],
-    ids=["one read", "at once", "lots", "close lots", "a pair", "a quick engine", "two", "one"],
+    ids=["one read", "at once", "lots", "close lots", "a pair", "a quick engine", "and its pause", "two", "one"],
 )
 def test_tokens_that_are_held_back_and_come_together_are_called_a_burst(instants_ms: list[float], burst: bool) -> None:
     got = seen(stream(*[(float(ms), C("a")) for ms in instants_ms], (instants_ms[-1], END)))

@@ -8,6 +8,7 @@ from judged import answer, failure, one_server, overload, row, window
 from loadramp.assess import mark_dead
 from loadramp.judge.checks import CHECKS, run_checks, void_reasons
 from loadramp.judge.curve import fold
+from loadramp.judge.diagnose import diagnose
 from loadramp.judge.knee import estimate
 from loadramp.record.table import Run, Table
 from loadramp.record.types import Check, ClientSample, Record, Row, Sample, Step
@@ -37,7 +38,7 @@ def good(n: int = 600, **more: Any) -> list[Record]:
 def test_a_good_run_is_only_told_what_it_lacks() -> None:
     run = run_of(good(), samples=[Sample(float(t), "a", {"waiting": 0.0, "running": 3.0}) for t in range(60)])
     assert {check.level for check in run_checks(run)} <= {"note"}
-    assert codes(run) <= {"knee_at_last_step", "few_samples"}
+    assert codes(run) <= {"knee_at_last_step", "few_samples", "no_warmup"}
 
 
 def test_checks_are_ordered_by_gravity_and_each_has_words() -> None:
@@ -89,6 +90,36 @@ def test_events_that_come_in_bursts() -> None:
     assert "burst_delivery" not in codes(run_of(good()))
 
 
+QUICK_GAPS_S = {
+    "even": [0.0001] * 63,
+    "some of a millisecond": ([0.0001] * 19 + [0.001]) * 3,
+    "a pause": [0.0001] * 40 + [0.030] + [0.0001] * 40,
+    "several in a read": [0.0, 0.0, 0.0003] * 20,
+}
+
+
+@pytest.mark.parametrize("gaps_s", QUICK_GAPS_S.values(), ids=QUICK_GAPS_S.keys())
+def test_a_tiny_model_that_makes_a_token_each_tenth_of_a_millisecond_is_no_proxy(gaps_s: list[float]) -> None:
+    run = run_of([answer(i, i * 0.1, i * 0.1 + 0.02, gaps_s) for i in range(100)])
+    assert "burst_delivery" not in codes(run)
+    assert "proxy_buffering" not in {finding.code for finding in diagnose(run)}
+
+
+HELD_GAPS_S = {
+    "one read": [0.0, 0.0, 0.0, 0.04] * 5,
+    "writes of their own": [0.00008] * 7 + [0.05, 0.00008] + [0.00008] * 6,
+    "the whole answer": [0.0] * 30,
+    "two by two": [0.0, 0.01] * 10,
+}
+
+
+@pytest.mark.parametrize("gaps_s", HELD_GAPS_S.values(), ids=HELD_GAPS_S.keys())
+def test_events_that_are_held_back_are_a_proxy_however_they_are_let_go(gaps_s: list[float]) -> None:
+    run = run_of([answer(i, i * 0.1, i * 0.1 + 0.4, gaps_s) for i in range(100)])
+    assert found(run, "burst_delivery").level == "warn"
+    assert "proxy_buffering" in {finding.code for finding in diagnose(run)}
+
+
 def test_several_tokens_an_event() -> None:
     coarse = [answer(i, i * 0.1, i * 0.1 + 0.2, [0.08] * 3, event_tokens=[4] * 4) for i in range(100)]
     assert "4 tokens an event" in found(run_of(coarse), "tokens_per_event").message
@@ -122,6 +153,26 @@ def test_ds06_prefix_hits_with_prompts_that_should_be_new() -> None:
         Sample(float(t), "a", {"prefix_queries": 100.0 * t, "prefix_hits": 5.0 * t, "waiting": 0.0}) for t in range(62)
     ]
     assert "5.0%" in found(run_of(good(), samples=scraped), "prefix_hits").message
+
+
+def test_what_a_chat_template_puts_before_every_prompt_is_no_cache_hit() -> None:
+    """llama.cpp counts it: six of 55 prompt tokens, ``user: ``, where the template adds 18."""
+    template = {"calibration": {"tokens_per_word": 1.9, "overhead_tokens": 18.0}}
+    run = run_of(good(prompt_tokens=55, cached_tokens=6))
+    assert "10.9% of the prompt tokens" in found(run, "prefix_hits").message
+    run.info = template
+    assert "prefix_hits" not in codes(run)
+    warm = run_of(good(prompt_tokens=55, cached_tokens=35))
+    warm.info = template
+    assert "63.6% of the prompt tokens" in found(warm, "prefix_hits").message
+    scraped = [
+        Sample(float(t), "a", {"prefix_queries": 55.0 * t, "prefix_hits": 6.0 * t, "waiting": 0.0}) for t in range(62)
+    ]
+    seen = run_of(good(prompt_tokens=55), samples=scraped)
+    assert "prefix_cache_accidental" in {finding.code for finding in diagnose(seen)}
+    seen.info = template
+    assert "prefix_hits" not in codes(seen)
+    assert "prefix_cache_accidental" not in {finding.code for finding in diagnose(seen)}
 
 
 def test_stamps_taken_by_the_program() -> None:

@@ -20,22 +20,45 @@ BURST_SHARE = 0.2
 """Above this share of events that come with the one before, gaps say nothing about the engine."""
 
 
-def burst_share(gaps: Gaps) -> float:
-    """Share of output events less than 0.2 ms after the one before; 0 under 100 gaps, and where most streams have
-    hardly any: a stream that froze alone gets all that it missed at once, too."""
+TOGETHER_S = 0.0002
+SPACING_S = 0.002
+"""Bursts closer than this hold nothing back that anybody could see."""
+WITHIN_RATIO = 0.1
+"""Of a stream's time, at most so much passes within its bursts."""
+LARGEST = 32
+"""Events a burst on average, where they did not come in one read: a longer run is an engine that paused."""
+
+
+def burst_share(gaps: Gaps, wait_s: float | None = None) -> float:
+    """Share of output events less than 0.2 ms after the one before; 0 under 100 gaps, and unless most streams were held
+    back: a stream that froze alone gets all that it missed at once, too.
+
+    An engine that makes a token every 0.1 ms holds nothing back: its time passes within what looks like a burst, and a
+    pause of it now and then makes no bursts either.
+
+    Args:
+        gaps: of many streams.
+        wait_s: the usual wait for a first event; an answer that comes whole must have come in less than 5 % of it.
+    """
     if len(gaps.gap_s) < 100:
         return 0.0
-    together = gaps.gap_s < 0.0002
-    events = np.bincount(gaps.request)
-    own = np.bincount(gaps.request, weights=together)[events > 0] / events[events > 0]
-    return float(together.mean()) if float(np.median(own)) > BURST_SHARE / 2.0 else 0.0
+    together = gaps.gap_s < TOGETHER_S
+    weights = (np.ones_like(gaps.gap_s), together, gaps.gap_s == 0.0, gaps.gap_s, np.where(together, gaps.gap_s, 0.0))
+    events, close, zero, total_s, within_s = (np.bincount(gaps.request, weights=one) for one in weights)
+    apart = events - close
+    whole = (apart == 0) & (zero > events / 2.0) & (total_s < (np.inf if wait_s is None else 0.05 * wait_s))
+    spaced = (apart > 0) & (total_s >= SPACING_S * apart) & (within_s < WITHIN_RATIO * total_s)
+    bursts = spaced & ((zero >= close / 2.0) | (events <= LARGEST * apart))
+    held = (close > BURST_SHARE / 2.0 * events) & (whole | bursts)
+    return float(together.mean()) if np.mean(held[events > 0]) > 0.5 else 0.0
 
 
 def delivery(run: Run) -> list[Check]:
     """Events that came in bursts, or brought several tokens: gaps are then not the engine's."""
     measured = _measured(run)
     out = []
-    share = burst_share(measured.gaps())
+    waits_s = measured.sent_ttft_s[~np.isnan(measured.sent_ttft_s)]
+    share = burst_share(measured.gaps(), float(np.median(waits_s)) if len(waits_s) else None)
     if share > BURST_SHARE:
         message = f"{share:.0%} of the output events came together with the one before: something on the way buffers"
         advice = "turn proxy buffering off (X-Accel-Buffering: no), or trust TTFT and end-to-end times only"
@@ -89,7 +112,7 @@ def token_source(run: Run) -> list[Check]:
 
 
 def prefix_hits(run: Run) -> list[Check]:
-    """Prompts that should be unique and were found in the prefix cache."""
+    """Prompts that should be unique and were found in the prefix cache, beyond what a chat template puts before all."""
     prompts = prompts_of(run)
     if prompts.get("kind", "lognormal") not in UNIQUE_PROMPTS or not prompts.get("unique", True):
         return []
@@ -99,11 +122,24 @@ def prefix_hits(run: Run) -> list[Check]:
     if known.any() and float(np.nansum(measured.prompt_tokens[known])) > 0.0:
         ratios.append(float(measured.cached_tokens[known].sum() / np.nansum(measured.prompt_tokens[known])))
     share = max(ratios, default=0.0)
-    if share < 0.01:
+    if share - template_ratio(run) < 0.01:
         return []
     message = f"{share:.1%} of the prompt tokens came from the prefix cache, though every prompt should be new"
     advice = "a cache warmed by an earlier run with the same seed flatters TTFT: another seed, or restart the server"
     return [Check("prefix_hits", "warn", message, advice)]
+
+
+def template_ratio(run: Run) -> float:
+    """Share of the prompt tokens that the chat template adds to every request, as counted before the run: a cache that
+    finds these has found no prompt. 0 where it was not counted."""
+    measured = _measured(run)
+    counted = np.where(np.isnan(measured.prompt_tokens), measured.asked_input_tokens, measured.prompt_tokens)
+    total = float(np.nansum(counted))
+    calibration = run.info.get("calibration")
+    overhead = calibration.get("overhead_tokens") if isinstance(calibration, dict) else None
+    if not isinstance(overhead, int | float) or total <= 0.0:
+        return 0.0
+    return float(overhead) * int(np.count_nonzero(~np.isnan(counted))) / total
 
 
 def stamps(run: Run) -> list[Check]:

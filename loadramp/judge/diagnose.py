@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable
 
-from loadramp.judge.answers import BURST_SHARE, UNIQUE_PROMPTS, prompts_of
+from loadramp.judge.answers import BURST_SHARE, UNIQUE_PROMPTS, prompts_of, template_ratio
 from loadramp.judge.attribute import CLIENT, ENGINE, PREFILL, PRIVATE, prompt_tokens
 from loadramp.judge.failures import MOST_RATIO, admission_failure, errors, hardware_fault, out_of_memory, server_down
 from loadramp.judge.moves import autoscaler_moved
@@ -171,7 +171,7 @@ def prefix_cache(case: Case) -> Finding | None:
     most = best.row["prefix_hit_ratio"]
     prompts = prompts_of(case.run)
     if prompts.get("kind", "lognormal") in UNIQUE_PROMPTS and prompts.get("unique", True):
-        if most < ACCIDENTAL_RATIO:
+        if most - template_ratio(case.run) < ACCIDENTAL_RATIO:
             return None
         words = f"{most:.1%} of the prompt tokens {best.at} were found in the prefix cache, though every prompt is new"
         return Finding("prefix_cache_accidental", "certain", (words,), indices(steps))

@@ -115,7 +115,7 @@ def case_of(run: Run) -> Case:
     longest_s = attribute.longest_prefill_s(seen[0].due) if seen else None
     steps = []
     for row, one in zip(usable, seen, strict=True):
-        bursty = burst_share(one.gaps)
+        bursty = burst_share(one.gaps, row["sent_ttft_p50_s"])
         told = bursty <= BURST_SHARE
         gaps = attribute.attribute(one, run.client, jitter_s=jitter_s, longest_prefill_s=longest_s) if told else None
         steps.append(StepSeen(row, one, gaps, _running(one), bursty, classes(one.due)))
