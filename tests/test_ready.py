@@ -1,16 +1,18 @@
 """Is the server ready: what is waited for, what ends the wait, what is said."""
 
 import asyncio
+import socket
 import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from certs import Certificates, certificates
-from scripted import Act, Scripted, reply
+from scripted import DONE, FIN, USE, Act, C, Scripted, reply, stream
 
 from loadramp.drive.endpoint import endpoint_of
 from loadramp.drive.ready import Ready, Unreachable, choose_model, list_models, wait_until_ready
+from loadramp.drive.survey import survey
 from loadramp.plan.scenario import Target
 from loadramp.registry import ScenarioError
 
@@ -109,6 +111,64 @@ def test_er13_a_loading_server_is_waited_for_and_what_is_waited_for_is_said_once
     assert len(server.requests) == 5
     assert len(said) == 1
     assert said[0].endswith("/health: HTTP 503 Service Unavailable: Loading model (unavailable_error, 503)")
+
+
+def test_er13_a_server_that_listens_after_1_s_and_is_loaded_after_3_s_is_waited_for_3_s() -> None:
+    """The case as it stands, on a clock that goes on while one waits."""
+    now_s, said, listeners = 0.0, [], []
+    server = Routed(lambda path, headers, number: ONE if "models" in path else HEALTHY if now_s >= 3.0 else LOADING)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+
+    async def wait(seconds: float) -> None:
+        nonlocal now_s
+        now_s += seconds
+        if now_s >= 1.0 and not listeners:
+            listeners.append(await asyncio.start_server(server._serve_one, "127.0.0.1", port))
+
+    async def main() -> Ready:
+        target = Target(base_url=f"http://127.0.0.1:{port}", ready_timeout_s=60.0)
+        try:
+            return await wait_until_ready(
+                target, endpoint_of(target, {}), clock=lambda: now_s, say=said.append, sleep=wait
+            )
+        finally:
+            listeners[0].close()
+
+    assert asyncio.run(main()) == Ready(("tiny",))
+    assert now_s == 3.0
+    assert [request.path for request in server.requests] == ["/health"] * 5 + ["/v1/models"]
+    refused, loading = said
+    assert refused.startswith(f"waiting for http://127.0.0.1:{port}/v1: ")
+    assert "Connection refused" in refused
+    assert loading.endswith("/health: HTTP 503 Service Unavailable: Loading model (unavailable_error, 503)")
+
+
+def test_er13_nothing_is_asked_of_the_model_before_the_server_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("loadramp.drive.ready.POLL_S", 0.01)
+    answered = stream((0.0, C("a") + FIN("stop") + USE(9, 1) + DONE))
+
+    def route(path: str, headers: dict[str, str], number: int) -> list[Act]:
+        if "health" in path:
+            return LOADING if number <= 4 else HEALTHY
+        return ONE if "models" in path else answered
+
+    server = Routed(route)
+
+    async def main() -> None:
+        listener, url = await server.serve()
+        target = Target(base_url=url)
+        try:
+            await survey(target, endpoint_of(target, {}), lambda _: None)
+        finally:
+            listener.close()
+
+    asyncio.run(main())
+    paths = [request.path for request in server.requests]
+    assert paths[:6] == ["/health"] * 5 + ["/v1/models"]
+    assert "/v1/chat/completions" not in paths[:6]
+    assert paths.count("/v1/chat/completions") > 0
 
 
 @pytest.mark.parametrize(

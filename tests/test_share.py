@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loadramp.drive.share import Share
+from loadramp.drive.share import TURN, Share
 from loadramp.plan.scenario import Scenario, load
 from loadramp.plan.schedule import plan_step
 from loadramp.record.types import Arrival, Record, Step
-from loadramp.sim.clock import run
+from loadramp.sim.clock import JumpingLoop, run
 
 
 def _no_knee(rows: object) -> None:
@@ -32,9 +32,15 @@ class FakeClient:
     service_s: Callable[[int], float]
     alive: dict[int, float] = field(default_factory=dict)
     most: int = 0
+    work_s: float = 0.0
+    """What making one request costs: the clock goes on meanwhile."""
 
     def prepare(self, arrival: Arrival, content: Any) -> bytes:
         assert content
+        if self.work_s:
+            loop = asyncio.get_running_loop()
+            assert isinstance(loop, JumpingLoop)
+            loop._now_s += self.work_s
         return b"x"
 
     async def send(self, arrival: Arrival, request: bytes) -> Record:
@@ -62,10 +68,11 @@ def offer(
     until_s: float = 0.0,
     index: int = 0,
     of: int = 1,
+    work_s: float = 0.0,
 ) -> tuple[list[Record], FakeClient, Share]:
     """Offer the steps one after the other and wait for all answers."""
     records: list[Record] = []
-    client = FakeClient(service_s)
+    client = FakeClient(service_s, work_s=work_s)
     kept: list[Share] = []
 
     async def main() -> None:
@@ -96,21 +103,53 @@ def test_each_request_is_sent_at_its_instant_however_slow_the_answers_are() -> N
     assert client.most == len(records)
 
 
-def test_rt01_ten_thousand_requests_at_200_a_second_do_not_drift() -> None:
+@pytest.mark.parametrize("work_s", [0.0, 0.001, 0.004])
+def test_rt01_ten_thousand_requests_at_200_a_second_do_not_drift(work_s: float) -> None:
+    """The case: work between the requests. Sleeping a gap after 1 ms of it would send 167 a second, after 4 ms 111."""
     text = '[arrivals]\nkind = "constant"'
-    records, _, _ = offer([open_step(200.0, measure_s=50.0)], service_s=lambda _: 0.001, text=text)
+    records, _, _ = offer([open_step(200.0, measure_s=50.0)], lambda _: 0.001, text, work_s=work_s)
     planned = [r for r in records if r.due_s < 51.0]
-    assert len(planned) == 10_000
+    assert [r.seq for r in planned] == list(range(10_000))
+    assert {r.status for r in planned} == {"ok"}
     sent_s = np.array([r.sent_s for r in planned])
-    assert np.diff(sent_s) == pytest.approx(np.full(9_999, 0.005), abs=1e-9)
-    slope, _ = np.polyfit(sent_s, [r.lag_s or 0.0 for r in planned], 1)
-    assert abs(slope) < 1e-9
+    lag_s = np.array([r.lag_s for r in planned])
+    assert 9_999 / (sent_s[-1] - sent_s[0]) == pytest.approx(200.0, rel=0.01)
+    assert np.quantile(np.abs(lag_s), 0.99) < 0.005
+    assert abs(np.polyfit(sent_s, lag_s, 1)[0]) < 1e-6
+    if not work_s:
+        assert np.diff(sent_s) == pytest.approx(np.full(9_999, 0.005), abs=1e-9)
 
 
-def test_rt04_answers_of_two_seconds_take_nothing_from_a_rate_of_two_a_second() -> None:
-    records, _, _ = offer([open_step(2.0, measure_s=200.0)], lambda _: 2.0, '[arrivals]\nkind = "constant"')
-    sent = [r for r in records if r.sent_s is not None and r.sent_s < 201.0]
+@pytest.mark.parametrize("answer_s", [2.0, 9.0])
+def test_rt04_answers_of_any_length_take_nothing_from_a_rate_of_two_a_second(answer_s: float) -> None:
+    records, client, _ = offer([open_step(2.0, measure_s=200.0)], lambda _: answer_s, '[arrivals]\nkind = "constant"')
+    sent = [r for r in records if r.sent_s is not None and 1.0 <= r.sent_s < 201.0]
+    assert len(sent) == 400
+    assert max(r.lag_s or 0.0 for r in records) < 1e-9
+    assert client.most == pytest.approx(2.0 * answer_s, abs=1)
+
+
+def test_rt04_twenty_users_of_a_request_each_ten_seconds_are_two_a_second() -> None:
+    """The case: 20 clients of 0.1 a second, answers of 2 s. Here a pause is one after the answer: 8 s of it."""
+    text = """[prompts]
+kind = "sessions"
+turns = 40
+vary_turns = false
+system_tokens = 0
+input_tokens = 1
+output_tokens = 1
+input_cv = 0
+output_cv = 0
+think_s = 8
+think_cv = 0
+max_context_tokens = 100000
+"""
+    step = Step(0, users=20, begin_s=0.0, warmup_s=0.0, measure_s=200.0)
+    records, _, _ = offer([step], lambda _: 2.0, text)
+    sent = [r for r in records if r.sent_s is not None and r.sent_s < 200.0]
     assert len(sent) / 200.0 == pytest.approx(2.0, rel=0.02)
+    own = [r.due_s for r in sent if r.seq % TURN == sent[0].seq]
+    assert np.diff(own) == pytest.approx(np.full(len(own) - 1, 10.0))
 
 
 def test_load_goes_on_at_the_same_rate_until_the_next_step_is_decided() -> None:

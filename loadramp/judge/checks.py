@@ -112,6 +112,15 @@ def settled(run: Run) -> list[Check]:
     ]
 
 
+def no_warmup(run: Run) -> list[Check]:
+    """A first step that was measured from the first request on."""
+    first = next((step for step in run.steps if step.measured and step.measure_s), None)
+    if first is None or first.warmup_s or any(step.begin_s < first.begin_s and step.measure_s for step in run.steps):
+        return []
+    message = "no warm-up: the first step has in it what first requests pay (compilation, cold caches)"
+    return [Check("no_warmup", "note", message, "--set ramp.settle_requests=50, or ramp.warmup_s=10", first.index)]
+
+
 def alarms(run: Run) -> list[Check]:
     """Alarms of saturation that a higher rate refuted, or that nothing confirmed."""
     found = climb(run.rows)
@@ -215,6 +224,7 @@ CHECKS: dict[str, Callable[[Run], list[Check]]] = {
     "few_samples": few_samples,
     "began_with_backlog": backlog,
     "settled": settled,
+    "no_warmup": no_warmup,
     "alarms": alarms,
     "knee_at_edge": knee_at_edge,
     "closed_loop": closed_loop,

@@ -169,6 +169,8 @@ def ramp_notes(scenario: Any) -> list[str]:
         caps = [f"{pace.max_requests:,} requests"] if pace.max_requests else []
         caps += [f"{pace.max_minutes:g} minutes"] if pace.max_minutes else []
         found.append(f"It ends before a step that would exceed {' or '.join(caps)}.")
+    if pace.warmup_s == 0 and pace.settle_s + pace.settle_requests == 0:
+        found.append("No warm-up: the first step is measured from its first request on (settle_requests, warmup_s).")
     if pace.warmup_s is None:
         found.append("Warm-ups grow with the time that requests take; 10 s is the least.")
     return found
