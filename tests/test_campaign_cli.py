@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_cli import loadramp
+from terminal import loadramp
 
 from loadramp.cli import cli
 from loadramp.jobs.practise import SERVING

@@ -1,0 +1,201 @@
+"""Whole runs from the command line: real processes, real sockets on loopback, what they leave behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from llamacpp import serving as serving_llama
+from llamacpp import write_model
+from terminal import KEY, QUICK, free_port, keyed_simulator, loadramp
+
+from loadramp.jobs.practise import simulator
+
+
+@pytest.fixture(scope="module")
+def sim() -> Iterator[str]:
+    with simulator() as url:
+        yield url
+
+
+@pytest.fixture
+def quick(tmp_path: Path) -> Path:
+    path = tmp_path / "quick.toml"
+    path.write_text(QUICK)
+    return path
+
+
+def test_a_run_leaves_a_report_and_prints_one_json_document(sim: str, quick: Path, tmp_path: Path) -> None:
+    code, out, err = loadramp("run", str(quick), "--base-url", sim, "--out", str(tmp_path / "r"), "--json")
+    document = json.loads(out)
+    assert code in {0, 3}, err
+    assert document["state"] == "complete"
+    assert [step["rate_rps"] for step in document["steps"]] == [20.0, 40.0]
+    assert document["ceiling"]["status"] in {"not_found_up_to", "not_measurable", "inconclusive"}
+    assert set(document) >= {"run_dir", "verdict", "ceiling", "p99_itl_knee", "slo_capacity", "steps", "checks"}
+    run_dir = Path(document["run_dir"])
+    assert {path.name for path in run_dir.iterdir()} >= {
+        "scenario.toml", "run.json", "records-0.jsonl", "server.jsonl", "client.jsonl",
+        "curve.csv", "verdict.json", "summary.md", "report.html",
+    }  # fmt: skip
+    assert (run_dir / "scenario.toml").read_text() == QUICK
+    assert json.loads((run_dir / "verdict.json").read_text()) == document
+    assert "quick" not in out.splitlines()[0]
+    assert "20 req/s" in err
+
+
+def test_a_report_can_be_made_again_from_the_raw_files(sim: str, quick: Path, tmp_path: Path) -> None:
+    _, out, _ = loadramp("run", str(quick), "--base-url", sim, "--out", str(tmp_path), "--json", "--quiet")
+    first = json.loads(out)
+    run_dir = Path(first["run_dir"])
+    for name in ("curve.csv", "verdict.json", "summary.md", "report.html"):
+        (run_dir / name).unlink()
+    _, again, _ = loadramp("report", str(run_dir), "--json")
+    assert json.loads(again) == first
+    assert (run_dir / "report.html").stat().st_size < 6_000_000
+
+
+def test_two_workers_send_the_same_plan_as_one(sim: str, quick: Path, tmp_path: Path) -> None:
+    plans = []
+    for workers in (1, 2):
+        _, out, err = loadramp(
+            "run", str(quick), "--base-url", sim, "--out", str(tmp_path / str(workers)), "--json", "--quiet",
+            "--set", f"fleet.workers={workers}",
+        )  # fmt: skip
+        run_dir = Path(json.loads(out)["run_dir"])
+        files = sorted(run_dir.glob("records-*.jsonl"))
+        assert len(files) == workers, err
+        lines = [json.loads(line) for file in files for line in file.read_bytes().splitlines()]
+        steps = {step["index"]: step for step in json.loads((run_dir / "run.json").read_text())["steps"]}
+        plans.append(
+            sorted(
+                (line["seq"], line["step"], round(line["due_us"] - steps[line["step"]]["begin_s"] * 1e6, -1) // 10)
+                for line in lines
+                if line["due_us"] / 1e6 < steps[line["step"]]["begin_s"] + 1.5 and steps[line["step"]]["role"] == "step"
+            )
+        )
+    assert [p[:2] for p in plans[0]] == [p[:2] for p in plans[1]]
+    assert all(abs(a[2] - b[2]) <= 1 for a, b in zip(*plans, strict=True))
+    assert len(plans[0]) > 60
+
+
+def test_rp08_no_secret_reaches_any_file_or_message(tmp_path: Path) -> None:
+    """RP-08: key, password in the URL, secret header, proxy password."""
+    environment = {"LOADRAMP_TEST_KEY": KEY, "HTTPS_PROXY": "http://u:proxy-pw-5512@127.0.0.1:9"}
+    scenario = tmp_path / "s.toml"
+    scenario.write_text(QUICK + '[target]\nheaders = { X-Api-Key = "header-secret-99" }\n')
+    with keyed_simulator("LOADRAMP_TEST_KEY", KEY) as url:
+        for base in (url, url.replace("//", "//user:url-pw-3481@")):
+            code, out, err = loadramp(
+                "run", str(scenario), "--base-url", base, "--out", str(tmp_path / "out"), "--json",
+                "--api-key-env", "LOADRAMP_TEST_KEY", "--header", "X-Token=option-secret-77", env=environment,
+            )  # fmt: skip
+            # Basic authorization from the URL wins over the key, and this server wants the key
+            assert code == 1 if "url-pw" in base else code in {0, 3}, err
+            files = [p.read_bytes().decode(errors="replace") for p in (tmp_path / "out").rglob("*") if p.is_file()]
+            assert len(files) > 5
+            for secret in (KEY, "header-secret-99", "option-secret-77", "url-pw-3481", "proxy-pw-5512"):
+                assert secret not in out + err
+                assert not any(secret in text for text in files)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_saves_and_reports(sim: str, quick: Path, tmp_path: Path, number: signal.Signals) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "loadramp", "run", str(quick), "--base-url", sim, "--out", str(tmp_path),
+         "--set", "ramp.rates=[10, 20]", "--set", "ramp.measure_s=30"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "| 10 req/s |" in line:
+            break
+    records = next(tmp_path.glob("*/records-0.jsonl"))
+    while len(records.read_bytes().splitlines()) < 12:
+        time.sleep(0.05)
+    process.send_signal(number)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 128 + number
+    assert "interrupted" in err
+    run_dir = next(path for path in tmp_path.iterdir() if path.is_dir())
+    info = json.loads((run_dir / "run.json").read_text())
+    assert info["state"] == "stopped"
+    assert (run_dir / "report.html").is_file()
+    assert len((run_dir / "records-0.jsonl").read_bytes().splitlines()) > 5
+
+
+def test_records_that_the_disk_does_not_take_end_the_run_and_what_it_took_is_judged(
+    sim: str, quick: Path, tmp_path: Path
+) -> None:
+    code, out, err = loadramp(
+        "run", str(quick), "--base-url", sim, "--set", "ramp.rates=[40,40,40,40]", "--out", str(tmp_path / "out"),
+        "--json", most_bytes=24_000,
+    )  # fmt: skip
+    (run_dir,) = (tmp_path / "out").iterdir()
+    assert code == 1, err
+    assert f"stopped: {run_dir}/records-0.jsonl: File too large" in err
+    assert f"what was measured is kept: loadramp report {run_dir}" in err
+    document = json.loads(out)
+    assert (document["state"], len(document["steps"]) < 4) == ("stopped", True)
+    assert 20_000 < (run_dir / "records-0.jsonl").stat().st_size <= 24_000
+    assert not (run_dir / "report.html").exists()
+    assert loadramp("report", str(run_dir))[0] in {0, 3}
+    assert (run_dir / "report.html").is_file()
+
+
+def test_a_report_that_the_disk_does_not_take_is_named_and_the_answer_is_there(
+    sim: str, quick: Path, tmp_path: Path
+) -> None:
+    code, out, err = loadramp(
+        "run", str(quick), "--base-url", sim, "--out", str(tmp_path / "out"), "--json", most_bytes=200_000
+    )
+    (run_dir,) = (tmp_path / "out").iterdir()
+    assert code == 1, err
+    assert f"stopped: {run_dir}/report.html: File too large" in err
+    assert [step["rate_rps"] for step in json.loads(out)["steps"]] == [20, 40]
+    assert not [path.name for path in run_dir.iterdir() if path.name.startswith(".")]
+
+
+def test_a_reader_that_leaves_and_a_narrow_terminal_take_nothing_from_the_answer(
+    sim: str, quick: Path, tmp_path: Path
+) -> None:
+    loadramp("run", str(quick), "--base-url", sim, "--out", str(tmp_path), "--quiet")
+    run_dir = next(tmp_path.glob("*-quick"))
+    told = loadramp("report", str(run_dir), env={"COLUMNS": "40"})
+    assert told[:2] == loadramp("report", str(run_dir), env={"COLUMNS": "80"})[:2]
+    command = [sys.executable, "-m", "loadramp", "report", str(run_dir)]
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        left = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=60)
+    finally:
+        os.close(writer)
+    assert (left.returncode, left.stderr) == (told[0], "")
+
+
+def test_a_short_ramp_and_a_probe_against_a_real_llama_cpp_server(tmp_path: Path, quick: Path) -> None:
+    model = tmp_path / "tiny.gguf"
+    write_model(model)
+    with serving_llama(model, free_port()) as url:
+        code, out, err = loadramp("probe", "--base-url", url, "--max-tokens", "8", "--json")
+        document = json.loads(out)
+        assert code == 0, err
+        assert document["output_tokens"] == 8
+        assert document["ttft_s"] > 0
+        code, out, err = loadramp("run", str(quick), "--base-url", url, "--out", str(tmp_path), "--json",
+                                  "--set", "ramp.rates=[5, 10]", "--set", "target.body={temperature=0}")  # fmt: skip
+        document = json.loads(out)
+        assert code in {0, 3}, err
+        assert [step["errors"] for step in document["steps"]] == [{}, {}]
+        assert all(step["ok"] == step["requests"] > 0 for step in document["steps"])
+        info = json.loads((Path(document["run_dir"]) / "run.json").read_text())
+        assert info["metrics"]["dialect"] == "llamacpp"
+        lines = (Path(document["run_dir"]) / "records-0.jsonl").read_bytes().splitlines()
+        assert {json.loads(line)["output_tokens"] for line in lines} == {6}
