@@ -14,6 +14,7 @@ from typing import Any
 
 from asyncio_throttle.throttler import Throttler
 
+from loadramp.drive.client import record_of
 from loadramp.drive.timer import Timer
 from loadramp.plan.prompts.content import Content, content_of, next_content
 from loadramp.plan.prompts.words import Calibration
@@ -241,24 +242,10 @@ class Share:
 
     def _not_sent(self, arrival: Arrival, why: str) -> Record:
         self.held += 1
-        prompt = arrival.prompt
-        return Record(
-            arrival.seq,
-            arrival.step,
-            arrival.due_s,
-            self.index,
-            stream_end_s=self._now_s(),
-            status="error",
-            error="client",
-            error_detail=why,
-            asked_input_tokens=prompt.input_tokens,
-            asked_output_tokens=prompt.output_tokens,
-            label=prompt.label,
-            model=prompt.model,
-            session=prompt.session,
-            turn=prompt.turn,
-            turns=0 if prompt.session is None else prompt.turn + 1 + len(prompt.following),
-        )
+        record = record_of(arrival, self.index)
+        record.stream_end_s = self._now_s()
+        record.status, record.error, record.error_detail = "error", "client", why
+        return record
 
     def _prepare(self, arrival: Arrival) -> _Ask:
         content = content_of(arrival.prompt, self.calibration, self.scenario.target.api)
