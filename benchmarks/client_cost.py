@@ -167,6 +167,12 @@ def _rows(options: argparse.Namespace, mode: str, rate: int) -> None:
         scatter = f" ({each[0]:.1f} to {each[-1]:.1f})" if len(each) > 1 else ""
         share_words = f"{median(shares):.2f}" if shares else ""
         print(f"| {mode} | {who[0]} | {who[1]} | {median(each):.1f}{scatter} | {share_words} |", flush=True)
+    peers = [who for who in ways if who[0] in {peer.partition("=")[0] for peer in options.peer}]
+    if peers and ("direct", rate) in ways:
+        best = min(peers, key=lambda who: median(one[who][0] for one in rounds))
+        ratios = sorted(one[best][0] / one["direct", rate][0] for one in rounds)
+        words = f"{median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f}) times direct, round by round"
+        print(f"| {mode} | {best[0]} | {rate} | {words} | |", flush=True)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import uvloop
 from scripted import DONE, FIN, LAST, USE, C, framed
 
 from loadramp.drive import intake
-from loadramp.drive.intake import Intake, running_events
+from loadramp.drive.intake import BEAT_S, LATE_READ_S, Intake, Read, clocks, running_events
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "uvloop": uvloop.new_event_loop,
@@ -45,8 +45,8 @@ async def until(holds: Callable[[], bool], turn: Callable[[], object] = bool) ->
             await asyncio.sleep(0.001)  # less is no time at all on one of the loops
 
 
-def reader(sock: socket.socket, heard: list[bytes], one: Intake, kernel: bool = True) -> Callable[[], None]:
-    def read() -> None:
+def reader(sock: socket.socket, heard: list[bytes], one: Intake, kernel: bool = True) -> Read:
+    def read(_wall_s: float, _now_s: float) -> None:
         data = sock.recv(65_536)
         heard.append(data)
         if one.beating:
@@ -79,6 +79,14 @@ def test_events_that_may_have_come_at_two_instants_are_those_of_a_running_answer
     assert running_events(data) == n
 
 
+def test_both_clocks_are_read_again_when_something_came_between(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop_s = iter([10.0, 10.5, 10.50001, 10.50002])
+    wall_s = iter([1000.25, 1000.500015])
+    monkeypatch.setattr(intake.time, "monotonic", lambda: next(loop_s))
+    monkeypatch.setattr(intake.time, "time", lambda: next(wall_s))
+    assert clocks() == (1000.500015, 10.50002)
+
+
 def test_each_socket_is_read_when_it_has_data_and_none_after_it_was_removed(run: Run) -> None:
     async def main() -> None:
         one = Intake()
@@ -108,8 +116,8 @@ def test_a_socket_removed_by_the_read_of_another_is_not_read(run: Run) -> None:
         one, read = Intake(), []
         with pair() as (a, to_a), pair() as (b, to_b):
 
-            def first(mine: socket.socket, other: socket.socket) -> Callable[[], None]:
-                def go() -> None:
+            def first(mine: socket.socket, other: socket.socket) -> Read:
+                def go(_wall_s: float, _now_s: float) -> None:
                     read.append(mine)
                     one.remove(mine.fileno())
                     one.remove(other.fileno())
@@ -135,6 +143,7 @@ def test_a_beat_begins_under_load_reads_everything_and_ends_when_it_finds_nothin
             heard: list[bytes] = []
             one.add(a.fileno(), reader(a, heard, one))
             await until(lambda: one.beating, lambda: to_a.send(b"x"))
+            assert one.late_s == LATE_READ_S + BEAT_S  # the wait for the beat is meant
             before = len(b"".join(heard))
             for _ in range(5):
                 to_a.send(b"yy")
@@ -144,6 +153,7 @@ def test_a_beat_begins_under_load_reads_everything_and_ends_when_it_finds_nothin
             to_a.send(b"z")
             await until(lambda: heard[-1] == b"z")
             assert not one.beating  # not again so soon
+            assert one.late_s == LATE_READ_S
             one.remove(a.fileno())
 
     run(main())

@@ -18,7 +18,8 @@ from scripted import DONE, FIN, USE, C, Scripted, arrival, stream
 from loadramp.drive.client import Client
 from loadramp.drive.dial import Dialer, connect_failed, open_socket, proxy_of, tls_context
 from loadramp.drive.endpoint import endpoint_of
-from loadramp.drive.pipes import LATE_READ_S, ConnectFailed, Pipe
+from loadramp.drive.intake import LATE_READ_S
+from loadramp.drive.pipes import ConnectFailed, Pipe
 from loadramp.plan.scenario import Target
 from loadramp.record.types import Record
 from loadramp.registry import ScenarioError
@@ -181,6 +182,25 @@ def test_the_kernel_s_stamp_is_the_arrival_and_not_the_reading(run: Any) -> None
     assert dialer.tally.late_reads >= 1
     assert (dialer.tally.reads, dialer.tally.opened) == (2, 1)
     assert LATE_READ_S < 0.03
+
+
+def test_what_comes_after_the_clocks_were_read_has_its_own_stamp(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> tuple[Heard, float, float]:
+        heard = Heard()
+        pipe, other, _ = await Peer().pipe(heard)
+        other.send(b"warm")
+        await heard.until(lambda: heard.data == b"warm")
+        monkeypatch.setattr("loadramp.drive.intake.clocks", lambda: (time.time() - 0.1, time.monotonic() - 0.1))
+        before_s = time.monotonic()
+        other.send(b"x")
+        await heard.until(lambda: heard.data == b"warmx")
+        after_s = time.monotonic()
+        other.close()
+        pipe.close()
+        return heard, before_s, after_s
+
+    heard, before_s, after_s = run(main())
+    assert before_s - 0.002 <= heard.reads[-1][1] <= after_s
 
 
 def test_a_stepped_wall_clock_moves_no_stamp(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -199,14 +199,21 @@ class Answer:
 
     def plain(self, events: list[PlainEvent], stamps: list[float]) -> bool:
         """A lot of events at once, each with its instant. False, and nothing taken: one has no text."""
-        texts = [event.text for event in events]
+        choices = [event.choices[0] for event in events]
+        texts = [choice.text if choice.delta is None else choice.delta.content for choice in choices]
         if None in texts:
             return False
-        indices = [event.choices[0].index for event in events]
+        indices = [choice.index for choice in choices]
+        usages = [event.usage for event in events]
         self.event_s += stamps
         self.choices += indices
         self._sizes += [len(text) for text in texts if text]
-        self._running += [UNKNOWN if e.usage is None else self._count(e.usage, e) for e in events]
+        self._running += [UNKNOWN if usage is None else usage.completion_tokens for usage in usages]
+        for index, usage in zip(indices, usages, strict=True):  # what ``_count`` would do with each
+            if usage is not None:
+                self._prompt = self._counted = usage
+                self._summed = False
+                self._per_choice[index] = usage.completion_tokens
         self._open.update(indices)
         self.last_s = stamps[-1]
         self.finished_s = None
@@ -217,7 +224,7 @@ class Answer:
                 self._text.setdefault(index, []).append(text or "")
         return True
 
-    def _count(self, usage: Usage, event: Event | PlainEvent) -> int:
+    def _count(self, usage: Usage, event: Event) -> int:
         """Keep the last usable figures; returns the completion tokens so far where this event says them of its one
         choice, else ``UNKNOWN``."""
         choices = event.choices or ()

@@ -2,7 +2,7 @@
 all of them on a beat.
 
 To wake a sleeping process costs more than to read, stamp and parse a token. Where the kernel stamps what comes in, a
-read two milliseconds later says the same (docs/decisions/0004-reading-on-a-beat.md), so there one wake serves many.
+read some milliseconds later says the same (docs/decisions/0004-reading-on-a-beat.md), so there one wake serves many.
 """
 
 from __future__ import annotations
@@ -15,12 +15,15 @@ from collections.abc import Callable
 
 from loadramp.drive.timer import Beat
 
-BEAT_S = 0.002
+BEAT_S = 0.004
+LATE_READ_S = 0.005
+"""A read this long after its segment arrived, on the beat so long and a beat: the loop was late, and what came
+meanwhile shares one stamp."""
 WAKES, QUICK_S = 64, 0.032
 """So many wakes within that time begin the beat: two a millisecond."""
 LATE_BEATS = 1.5
 """A beat that comes so many periods after the one before was late."""
-LOOK_BEATS = 64
+LOOK_BEATS = 32
 """Beats after which it is asked whether the beat is right. No: more than half of them found nothing."""
 EMPTY_CALM_S = 1.0
 """How long there is no beat after one that found too little."""
@@ -30,6 +33,8 @@ BLURRED_CALM_S = 60.0
 """How long there is no beat after that: what was blurred until then is far from a p99."""
 MOST_READS = 64
 """In one turn of the loop: what else is due must not wait for a whole engine step."""
+_TOGETHER_S = 0.00002
+"""Two clocks read within that time of each other were read together."""
 _FINAL = re.compile(rb'\[DONE\]|"finish_reason": ?"|"choices": ?\[\]')
 
 
@@ -37,6 +42,21 @@ def running_events(data: bytes) -> int:
     """Events in ``data`` that do not belong to the end of an answer, whose events come together by their nature."""
     events = data.count(b"data:")
     return events if events < 2 else max(0, events - len(_FINAL.findall(data)))
+
+
+Read = Callable[[float, float], None]
+"""Called with what both clocks said just before: wall (CLOCK_REALTIME) and loop (CLOCK_MONOTONIC), in seconds."""
+
+
+def clocks() -> tuple[float, float]:
+    """The wall clock and the loop's, both of one instant."""
+    for _ in range(3):  # unless something else had the core in between
+        before_s = time.monotonic()
+        wall_s = time.time()
+        now_s = time.monotonic()
+        if now_s - before_s < _TOGETHER_S:
+            break
+    return wall_s, now_s
 
 
 class Intake:
@@ -56,12 +76,15 @@ class Intake:
         "_turns",
         "_waiting",
         "beating",
+        "late_s",
     )
 
     def __init__(self) -> None:
         self.beating = False
         """Reads may come up to a beat late."""
-        self._waiting: dict[int, Callable[[], None]] = {}
+        self.late_s = LATE_READ_S
+        """The age from which what is read was read late."""
+        self._waiting: dict[int, Read] = {}
         self._epoll: select.epoll | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._beat: Beat | None = None
@@ -74,7 +97,7 @@ class Intake:
         self._blurred = 0
         self._fast = 0
 
-    def add(self, fd: int, read: Callable[[], None]) -> None:
+    def add(self, fd: int, read: Read) -> None:
         """Call ``read`` on the running loop whenever ``fd`` has data or has ended."""
         if not self._waiting:
             self._open()
@@ -82,7 +105,7 @@ class Intake:
         if self._epoll is not None:
             self._epoll.register(fd, select.EPOLLIN)
         elif self._loop is not None:
-            self._loop.add_reader(fd, read)
+            self._loop.add_reader(fd, lambda: read(*clocks()))
 
     def remove(self, fd: int) -> None:
         """Forget ``fd``; call it before the socket is closed."""
@@ -95,7 +118,8 @@ class Intake:
             self._close()
 
     def mind(self, data: bytes, kernel: bool) -> None:
-        """What was read on a beat, and whether the kernel stamped it: without that there is no beat.
+        """Events that were read together on a beat, or something that the kernel did not stamp (``kernel``): without
+        that there is no beat.
 
         Two events of a running answer in one read may have come at two instants of which only the later is known. A
         read after a late beat says nothing: the loop would have been as late without one.
@@ -119,7 +143,8 @@ class Intake:
         if not self.beating:
             self._loop.remove_reader(self._epoll.fileno())
         self._epoll.close()
-        self._epoll, self._beat, self.beating = None, None, False
+        self._epoll, self._beat = None, None
+        self._rest()
 
     def _woken(self) -> None:
         self._read_all()
@@ -134,9 +159,7 @@ class Intake:
         now_s = time.monotonic()
         self._punctual = now_s - self._since_s < LATE_BEATS * BEAT_S
         self._since_s = now_s
-        read = self._read_all()
-        self._empty += not read
-        self._reads += read if self._punctual else 0
+        self._empty += not self._read_all()
         self._turns += 1
         if self._turns >= LOOK_BEATS and self.beating:
             self._fast = max(0, self._fast + (1 if self._blurred > BLURRED_RATIO * self._reads else -1))
@@ -151,11 +174,14 @@ class Intake:
         if self._epoll is None:  # the last socket went earlier in this turn
             return 0
         ready = self._epoll.poll(0.0, MOST_READS)
+        if self._punctual:
+            self._reads += len(ready)
         waiting = self._waiting
+        wall_s, now_s = clocks()
         for fd, _ in ready:
             read = waiting.get(fd)
             if read is not None:  # not closed by an earlier one
-                read()
+                read(wall_s, now_s)
         if len(ready) == MOST_READS and self.beating and self._loop is not None:
             self._loop.call_soon(self._read_all)
         return len(ready)
@@ -163,13 +189,16 @@ class Intake:
     def _wait_for_beats(self) -> None:
         if self._epoll is not None and self._loop is not None and self._beat is not None and self._beat.start():
             self._loop.remove_reader(self._epoll.fileno())
-            self.beating, self._punctual = True, False
+            self.beating, self.late_s = True, LATE_READ_S + BEAT_S
             self._turns = self._empty = self._reads = self._blurred = self._fast = 0
 
     def _wake_for_each(self, calm_s: float) -> None:
         if self._epoll is not None and self._loop is not None and self._beat is not None:
             self._beat.stop()
             self._loop.add_reader(self._epoll.fileno(), self._woken)
-            self.beating = False
+            self._rest()
             self._turns, self._since_s = 0, time.monotonic()
             self._calm_until_s = self._since_s + calm_s
+
+    def _rest(self) -> None:
+        self.beating, self.late_s, self._punctual = False, LATE_READ_S, False

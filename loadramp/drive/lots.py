@@ -13,12 +13,19 @@ from typing import Annotated
 import msgspec
 
 from loadramp.drive.events import MOST_CHOICES
-from loadramp.drive.usage import Usage
+from loadramp.drive.usage import MOST_TOKENS, Usage
 
 _CHUNK = re.compile(rb"([0-9a-fA-F]{1,6})\r\ndata: (\{.*\})\n\n\r\n")
 _AROUND_DATA, _AROUND_EVENT = len("\r\n\r\n"), len("data: \n\n")
 
 _Text = Annotated[str, msgspec.Meta(min_length=1)]
+
+
+class RunningUsage(Usage, gc=False, kw_only=True):
+    """Counts that need no second look."""
+
+    prompt_tokens: Annotated[int, msgspec.Meta(ge=0, le=MOST_TOKENS)]
+    completion_tokens: Annotated[int, msgspec.Meta(ge=1, le=MOST_TOKENS)]
 
 
 class _Delta(msgspec.Struct, gc=False):
@@ -49,13 +56,8 @@ class PlainEvent(msgspec.Struct, gc=False):
     """An event that adds text to one choice and says nothing more, but perhaps how many tokens there were so far."""
 
     choices: tuple[_Choice]
-    usage: Usage | None = None
+    usage: RunningUsage | None = None
     error: None = None
-
-    @property
-    def text(self) -> str | None:
-        choice = self.choices[0]
-        return choice.text if choice.delta is None else choice.delta.content
 
 
 _decoder = msgspec.json.Decoder(PlainEvent)

@@ -15,16 +15,13 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from loadramp.drive.faults import os_words, tls_words
-from loadramp.drive.intake import Intake
+from loadramp.drive.intake import Intake, clocks
 from loadramp.record.types import ErrorKind
 
 OnBytes = Callable[[bytes, float], None]
 """Data and the instant it arrived, absolute seconds on the loop's clock (CLOCK_MONOTONIC)."""
 OnClose = Callable[[ErrorKind | None, str], None]
 """Called once. None: clean end of file; ``reset``: connection reset, with words."""
-
-LATE_READ_S = 0.005
-"""A read this long after its segment arrived: the loop was late, and what came meanwhile shares one stamp."""
 
 _READ_BYTES = 65_536
 _CONTROL_BYTES = 64
@@ -129,9 +126,7 @@ class SocketPipe:
             self._fd = -1
             self._sock.close()
 
-    def _readable(self) -> None:
-        if self._fd < 0:  # closed earlier in this turn of the loop
-            return
+    def _readable(self, wall_s: float, now_s: float) -> None:
         try:
             data, control, _, _ = self._recvmsg(_READ_BYTES, _CONTROL_BYTES)
         except (BlockingIOError, InterruptedError):
@@ -139,29 +134,30 @@ class SocketPipe:
         except OSError as error:
             self._ended("reset", os_words(error))
             return
-        wall_s = time.time()
-        now_s = time.monotonic()
         if not data:
             self._ended(None, "")
             return
-        tally = self._tally
+        tally, intake = self._tally, self._intake
         tally.reads += 1
+        stamp_s = 0.0
         offset_s = wall_s - now_s
-        stamp_s = now_s
         if control and -_STEP_S < offset_s - self._offset_s < _STEP_S:
             seconds, nanoseconds = _unpack_timespec(control[0][2])
-            age_s = wall_s - (seconds + nanoseconds * 1e-9)
+            came_s = seconds + nanoseconds * 1e-9
+            age_s = wall_s - came_s
+            if age_s < 0.0:  # it came after the clocks were read
+                wall_s, now_s = clocks()
+                age_s = wall_s - came_s
             if age_s > -_FORESIGHT_S:
                 self.stamps = "kernel"
-                if age_s > 0.0:
-                    stamp_s = now_s - age_s
-                if age_s > LATE_READ_S:
+                stamp_s = now_s - age_s if age_s > 0.0 else now_s
+                if age_s > intake.late_s:
                     self.late_reads += 1
                     tally.late_reads += 1
         self._offset_s = offset_s
-        if self._intake.beating:
-            self._intake.mind(data, self.stamps == "kernel")
-        self._on_bytes(data, stamp_s)
+        if intake.beating and (self.stamps != "kernel" or data.count(b"data:") > 1):
+            intake.mind(data, self.stamps == "kernel")
+        self._on_bytes(data, stamp_s or time.monotonic())
 
     def mind(self, data: bytes) -> None:
         """Plain text that was read; only where reads may be late does that matter."""
