@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import numpy as np
 import uvloop
 
@@ -95,6 +94,8 @@ def sender(via: str, url: str, out: Any, connect: Any = None) -> tuple[Send, Cal
 
 def _aiohttp(url: str, out: Any) -> tuple[Send, Callable[[], Awaitable[None]], float]:
     """The loop that most tools have: lines from aiohttp, JSON from each, a stamp when it is there."""
+    import aiohttp  # no other client's process needs it
+
     session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
     t0_s = time.monotonic()
 

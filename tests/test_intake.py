@@ -4,6 +4,7 @@ import asyncio
 import socket
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -46,7 +47,7 @@ async def until(holds: Callable[[], bool], turn: Callable[[], object] = bool) ->
 
 
 def reader(sock: socket.socket, heard: list[bytes], one: Intake, kernel: bool = True) -> Read:
-    def read(_wall_s: float, _now_s: float) -> None:
+    def read(_now_s: float, _offset_s: float | None) -> None:
         data = sock.recv(65_536)
         heard.append(data)
         if one.beating:
@@ -82,9 +83,36 @@ def test_events_that_may_have_come_at_two_instants_are_those_of_a_running_answer
 def test_both_clocks_are_read_again_when_something_came_between(monkeypatch: pytest.MonkeyPatch) -> None:
     loop_s = iter([10.0, 10.5, 10.50001, 10.50002])
     wall_s = iter([1000.25, 1000.500015])
-    monkeypatch.setattr(intake.time, "monotonic", lambda: next(loop_s))
-    monkeypatch.setattr(intake.time, "time", lambda: next(wall_s))
+    monkeypatch.setattr("loadramp.drive.intake.time.monotonic", lambda: next(loop_s))
+    monkeypatch.setattr("loadramp.drive.intake.time.time", lambda: next(wall_s))
     assert clocks() == (1000.500015, 10.50002)
+
+
+def test_no_offset_is_told_for_a_while_after_the_wall_clock_was_moved(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[tuple[float, float | None]] = []
+    clock = {"now": 10.0, "ahead": 1000.0}
+    monkeypatch.setattr(intake, "clocks", lambda: (clock["now"] + clock["ahead"], clock["now"]))
+
+    async def main() -> None:
+        one = Intake()
+        with pair() as (a, to_a):
+
+            def read(now_s: float, offset_s: float | None) -> None:
+                a.recv(1)
+                told.append((now_s, offset_s))
+
+            one.add(a.fileno(), read)
+            for now, ahead in [(11.0, 1000.0005), (12.0, 1003.0), (12.05, 1003.0), (12.2, 1003.0), (13.0, 990.0)]:
+                clock.update(now=now, ahead=ahead)
+                before = len(told)
+                to_a.send(b"x")
+                await until(partial(told.__getitem__, slice(before, None)))  # something new
+            one.remove(a.fileno())
+
+    run(main())
+    assert told == [(11.0, 1000.0005), (12.0, None), (12.05, None), (12.2, 1003.0), (13.0, None)]
 
 
 def test_each_socket_is_read_when_it_has_data_and_none_after_it_was_removed(run: Run) -> None:
@@ -117,7 +145,7 @@ def test_a_socket_removed_by_the_read_of_another_is_not_read(run: Run) -> None:
         with pair() as (a, to_a), pair() as (b, to_b):
 
             def first(mine: socket.socket, other: socket.socket) -> Read:
-                def go(_wall_s: float, _now_s: float) -> None:
+                def go(_now_s: float, _offset_s: float | None) -> None:
                     read.append(mine)
                     one.remove(mine.fileno())
                     one.remove(other.fileno())

@@ -33,6 +33,9 @@ BLURRED_CALM_S = 60.0
 """How long there is no beat after that: what was blurred until then is far from a p99."""
 MOST_READS = 64
 """In one turn of the loop: what else is due must not wait for a whole engine step."""
+STEP_S, DISTRUST_S = 0.001, 0.1
+"""When wall and loop clock have moved apart by so much since the last reads, one of them was set or has slept: for that
+time no stamp is believed."""
 _TOGETHER_S = 0.00002
 """Two clocks read within that time of each other were read together."""
 _FINAL = re.compile(rb'\[DONE\]|"finish_reason": ?"|"choices": ?\[\]')
@@ -44,8 +47,9 @@ def running_events(data: bytes) -> int:
     return events if events < 2 else max(0, events - len(_FINAL.findall(data)))
 
 
-Read = Callable[[float, float], None]
-"""Called with what both clocks said just before: wall (CLOCK_REALTIME) and loop (CLOCK_MONOTONIC), in seconds."""
+Read = Callable[[float, float | None], None]
+"""Called with the loop's clock (CLOCK_MONOTONIC) of just before, and how far the wall's (CLOCK_REALTIME), by which the
+kernel stamps, is ahead of it; None when the wall clock was moved, and stamps with it. Seconds."""
 
 
 def clocks() -> tuple[float, float]:
@@ -66,10 +70,12 @@ class Intake:
         "_beat",
         "_blurred",
         "_calm_until_s",
+        "_distrust_until_s",
         "_empty",
         "_epoll",
         "_fast",
         "_loop",
+        "_offset_s",
         "_punctual",
         "_reads",
         "_since_s",
@@ -77,6 +83,7 @@ class Intake:
         "_waiting",
         "beating",
         "late_s",
+        "reads",
     )
 
     def __init__(self) -> None:
@@ -84,10 +91,14 @@ class Intake:
         """Reads may come up to a beat late."""
         self.late_s = LATE_READ_S
         """The age from which what is read was read late."""
+        self.reads = 0
+        """Since the beginning, where there is an epoll."""
         self._waiting: dict[int, Read] = {}
         self._epoll: select.epoll | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._beat: Beat | None = None
+        self._offset_s = 0.0  # wall clock less loop clock
+        self._distrust_until_s = 0.0
         self._calm_until_s = 0.0
         self._since_s = 0.0  # of the wakes counted in ``_turns``; of the last beat
         self._turns = 0
@@ -105,7 +116,7 @@ class Intake:
         if self._epoll is not None:
             self._epoll.register(fd, select.EPOLLIN)
         elif self._loop is not None:
-            self._loop.add_reader(fd, lambda: read(*clocks()))
+            self._loop.add_reader(fd, lambda: read(*self._now()))
 
     def remove(self, fd: int) -> None:
         """Forget ``fd``; call it before the socket is closed."""
@@ -131,6 +142,8 @@ class Intake:
 
     def _open(self) -> None:
         self._loop = asyncio.get_running_loop()
+        wall_s, now_s = clocks()
+        self._offset_s = wall_s - now_s
         if hasattr(select, "epoll"):
             self._epoll = select.epoll()
             self._loop.add_reader(self._epoll.fileno(), self._woken)
@@ -174,17 +187,27 @@ class Intake:
         if self._epoll is None:  # the last socket went earlier in this turn
             return 0
         ready = self._epoll.poll(0.0, MOST_READS)
+        self.reads += len(ready)
         if self._punctual:
             self._reads += len(ready)
         waiting = self._waiting
-        wall_s, now_s = clocks()
+        now_s, offset_s = self._now()
         for fd, _ in ready:
             read = waiting.get(fd)
             if read is not None:  # not closed by an earlier one
-                read(wall_s, now_s)
+                read(now_s, offset_s)
         if len(ready) == MOST_READS and self.beating and self._loop is not None:
             self._loop.call_soon(self._read_all)
         return len(ready)
+
+    def _now(self) -> tuple[float, float | None]:
+        """What a read is told."""
+        wall_s, now_s = clocks()
+        offset_s = wall_s - now_s
+        if not -STEP_S < offset_s - self._offset_s < STEP_S:
+            self._distrust_until_s = now_s + DISTRUST_S
+        self._offset_s = offset_s
+        return now_s, None if now_s < self._distrust_until_s else offset_s
 
     def _wait_for_beats(self) -> None:
         if self._epoll is not None and self._loop is not None and self._beat is not None and self._beat.start():

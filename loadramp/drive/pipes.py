@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from loadramp.drive.faults import os_words, tls_words
-from loadramp.drive.intake import Intake, clocks
+from loadramp.drive.intake import Intake
 from loadramp.record.types import ErrorKind
 
 OnBytes = Callable[[bytes, float], None]
@@ -25,7 +25,6 @@ OnClose = Callable[[ErrorKind | None, str], None]
 
 _READ_BYTES = 65_536
 _CONTROL_BYTES = 64
-_STEP_S = 0.001  # wall minus monotonic clock moved by more than this since the last read: a stepped clock, or a pause
 _FORESIGHT_S = 0.00005  # between the two clock readings
 _unpack_timespec = struct.Struct("@ll").unpack_from
 
@@ -61,11 +60,10 @@ class ConnectFailed(Exception):  # noqa: N818  # said as the event it is, like t
 class Tally:
     """What the pipes of one dialer went through."""
 
-    reads: int = 0
     late_reads: int = 0
     opened: int = 0
     intake: Intake = field(default_factory=Intake)
-    """Who waits for their data."""
+    """Who waits for their data, and counts the reads."""
 
 
 class SocketPipe:
@@ -75,7 +73,6 @@ class SocketPipe:
         "_fd",
         "_intake",
         "_loop",
-        "_offset_s",
         "_on_bytes",
         "_on_close",
         "_recvmsg",
@@ -97,7 +94,6 @@ class SocketPipe:
         self._on_close = on_close
         self._tally = tally
         self._unsent = bytearray()
-        self._offset_s = time.time() - time.monotonic()
         self._intake = tally.intake
         self._intake.add(self._fd, self._readable)
 
@@ -126,7 +122,7 @@ class SocketPipe:
             self._fd = -1
             self._sock.close()
 
-    def _readable(self, wall_s: float, now_s: float) -> None:
+    def _readable(self, now_s: float, offset_s: float | None) -> None:
         try:
             data, control, _, _ = self._recvmsg(_READ_BYTES, _CONTROL_BYTES)
         except (BlockingIOError, InterruptedError):
@@ -137,27 +133,24 @@ class SocketPipe:
         if not data:
             self._ended(None, "")
             return
-        tally, intake = self._tally, self._intake
-        tally.reads += 1
-        stamp_s = 0.0
-        offset_s = wall_s - now_s
-        if control and -_STEP_S < offset_s - self._offset_s < _STEP_S:
+        if control and offset_s is not None:
             seconds, nanoseconds = _unpack_timespec(control[0][2])
-            came_s = seconds + nanoseconds * 1e-9
-            age_s = wall_s - came_s
-            if age_s < 0.0:  # it came after the clocks were read
-                wall_s, now_s = clocks()
-                age_s = wall_s - came_s
+            stamp_s = seconds - offset_s + nanoseconds * 1e-9
+            if stamp_s > now_s:  # it came after the clocks were read
+                now_s = time.monotonic()
+            age_s = now_s - stamp_s
             if age_s > -_FORESIGHT_S:
                 self.stamps = "kernel"
-                stamp_s = now_s - age_s if age_s > 0.0 else now_s
-                if age_s > intake.late_s:
+                if age_s > self._intake.late_s:
                     self.late_reads += 1
-                    tally.late_reads += 1
-        self._offset_s = offset_s
-        if intake.beating and (self.stamps != "kernel" or data.count(b"data:") > 1):
-            intake.mind(data, self.stamps == "kernel")
-        self._on_bytes(data, stamp_s or time.monotonic())
+                    self._tally.late_reads += 1
+            if age_s < 0.0:
+                stamp_s = now_s
+        else:
+            stamp_s = time.monotonic()
+        if self._intake.beating and (self.stamps != "kernel" or data.count(b"data:") > 1):
+            self._intake.mind(data, self.stamps == "kernel")
+        self._on_bytes(data, stamp_s)
 
     def mind(self, data: bytes) -> None:
         """Plain text that was read; only where reads may be late does that matter."""
