@@ -4,14 +4,15 @@ import ast
 from pathlib import Path
 
 PACKAGE = Path(__file__).parent.parent / "loadramp"
-PURE = ("plan", "judge", "advise", "report", "record.types", "record.table", "record.codec", "registry",
+PURE = ("plan", "judge", "advise", "report", "record.types", "record.table", "record.codec", "registry", "wording",
         "observe.dialects", "observe.text", "observe.canonical", "observe.gpu", "sim.engine", "sim.profiles",
         "drive.sse", "drive.wire")  # fmt: skip
 FORBIDDEN = {"asyncio", "socket", "time", "random", "os", "click", "httpx", "openai", "subprocess", "multiprocessing"}
-SHARED = ("record.types", "record.table", "registry")
+SHARED = ("record.types", "record.table", "registry", "wording")
 MAY_KNOW = {
     "record.types": (),
     "registry": (),
+    "wording": (),
     "record": ("record", *SHARED),
     "plan": ("plan", *SHARED),
     "judge": ("judge", *SHARED),

@@ -19,7 +19,6 @@ from loadramp.plan.preview import Part, foresee, foresee_canary
 from loadramp.plan.profile import profile_of_plan, profile_of_run
 from loadramp.plan.scenario import Scenario
 from loadramp.record import rundir
-from loadramp.report.numbers import percent, plural, span
 from loadramp.report.preview import (
     parts_document,
     parts_table,
@@ -29,6 +28,7 @@ from loadramp.report.preview import (
     profile_lines,
     ramp_notes,
 )
+from loadramp.wording import percent, plural, span
 
 Answer = tuple[dict[str, Any], str]
 """For programs and for people."""

@@ -11,7 +11,8 @@ from loadramp.advise.flags import command_of
 from loadramp.advise.memory import BLOCK_TOKENS, Envelope
 from loadramp.advise.sizing import MONTH_H, Choice, cheapest
 from loadramp.report.markdown import plain
-from loadramp.report.numbers import percent, plural, sig, span_of, strict
+from loadramp.report.plain import strict
+from loadramp.wording import percent, plural, sig, span_of
 
 GB, GIB = 1e9, 2.0**30
 WIDTH = 22

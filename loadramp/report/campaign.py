@@ -25,9 +25,9 @@ from loadramp.report.campaignwords import (
     scorecard_markdown,
 )
 from loadramp.report.html import page
-from loadramp.report.numbers import sig
 from loadramp.report.redact import redact
 from loadramp.report.sections import flat
+from loadramp.wording import sig
 
 __all__ = [
     "Told",

@@ -14,7 +14,7 @@ from loadramp.judge.recovery import availability
 from loadramp.record.table import Floats
 from loadramp.report import charts as c
 from loadramp.report.charts import Figure, Json, Key
-from loadramp.report.numbers import latency, sig
+from loadramp.wording import latency, sig
 
 BINS = 150
 ANSWERED = Key("answered", "--p50", "band")

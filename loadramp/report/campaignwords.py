@@ -10,9 +10,10 @@ from loadramp.judge.criteria import Criterion, Seen, verdict_of
 from loadramp.judge.readiness import Line, Scorecard
 from loadramp.judge.recovery import availability
 from loadramp.report.markdown import plain
-from loadramp.report.numbers import percent, plural, sig, span, strict
+from loadramp.report.plain import strict
 from loadramp.report.redact import redact
 from loadramp.report.words import Phrase
+from loadramp.wording import percent, plural, sig, span
 
 SCHEMA = "loadramp.campaign/1"
 Verdict = Literal["go", "no-go", "open"]

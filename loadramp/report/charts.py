@@ -19,7 +19,8 @@ from markupsafe import Markup
 from loadramp.record.table import Run
 from loadramp.record.types import Row
 from loadramp.report import rows as r
-from loadramp.report.numbers import finite, latency, rounded, sig, span_of, strict
+from loadramp.report.plain import rounded, strict
+from loadramp.wording import finite, latency, sig, span_of
 
 Json = dict[str, Any]
 AXIS_WIDTH = 11

@@ -13,8 +13,8 @@ from loadramp.record.table import Run
 from loadramp.record.types import Row
 from loadramp.report import charts as c
 from loadramp.report import rows as r
-from loadramp.report.numbers import NOTHING, count, finite, latency, percent, sig
 from loadramp.report.redact import redact
+from loadramp.wording import NOTHING, count, finite, latency, percent, sig
 
 KINDS = {"label": "class", "model": "model", "turn": "turn"}
 LATENCIES = (("ttft", "TTFT"), ("itl", "ITL"), ("e2e", "end to end"))

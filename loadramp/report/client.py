@@ -11,8 +11,8 @@ from loadramp.record.types import ClientSample
 from loadramp.report import charts as c
 from loadramp.report import rows as r
 from loadramp.report.charts import Figure, Key
-from loadramp.report.numbers import latency, percent
 from loadramp.report.timeline import line
+from loadramp.wording import latency, percent
 
 
 def client_section(run: Run) -> str | None:

@@ -26,9 +26,9 @@ from loadramp.report.compare_words import (
 )
 from loadramp.report.glossary import GLOSSARY
 from loadramp.report.html import page
-from loadramp.report.numbers import NOTHING, count, percent, plural, sig, span
 from loadramp.report.redact import redact
 from loadramp.report.sections import MOST_SCENARIO_CHARS, flat
+from loadramp.wording import NOTHING, count, percent, plural, sig, span
 
 __all__ = [
     "comparison_csv",

@@ -17,7 +17,8 @@ from loadramp.report import charts as c
 from loadramp.report import rows as r
 from loadramp.report.charts import Figure, Json, Key
 from loadramp.report.curves import floored
-from loadramp.report.numbers import latency, rounded, sig
+from loadramp.report.plain import rounded
+from loadramp.wording import latency, sig
 
 BASE = Key("baseline", "--p50", dash="dash", symbol="circle", hollow=True)
 CANDIDATE = Key("candidate", "--p99", symbol="circle")

@@ -11,7 +11,7 @@ from loadramp.judge.compare import Comparison
 from loadramp.judge.noninferior import Effect
 from loadramp.judge.shares import Share, difference, fisher, needed
 from loadramp.report.compare_words import comparison_sentence, minutes
-from loadramp.report.numbers import strict
+from loadramp.report.plain import strict
 from loadramp.report.redact import redact
 
 SCHEMA = "loadramp.verdict/1"

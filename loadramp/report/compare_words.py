@@ -9,10 +9,10 @@ from rich.text import Text
 from loadramp.judge.compare import Comparison
 from loadramp.judge.noninferior import Effect
 from loadramp.report.markdown import plain
-from loadramp.report.numbers import NOTHING, count, finite, latency, percent, plural, sig
 from loadramp.report.redact import redact
 from loadramp.report.text import STYLES
 from loadramp.report.words import Phrase, Tone
+from loadramp.wording import NOTHING, count, finite, latency, percent, plural, sig
 
 STATUS_WORDS = {
     "within": "within",

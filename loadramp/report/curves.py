@@ -11,8 +11,8 @@ from loadramp.record.types import Row
 from loadramp.report import charts as c
 from loadramp.report import rows as r
 from loadramp.report.charts import Figure, Json, Key, term
-from loadramp.report.numbers import count, finite, latency
 from loadramp.report.words import quantile_words
+from loadramp.wording import count, finite, latency
 
 P50 = Key("p50: half wait longer", "--p50", symbol="circle")
 P95 = Key("p95: 1 in 20 waits longer", "--p95", dash="dash", symbol="square")

@@ -12,7 +12,7 @@ from loadramp.record.table import Run
 from loadramp.record.types import Estimate, Row
 from loadramp.report.diagnosis import diagnosis_document
 from loadramp.report.gates import gates_document
-from loadramp.report.numbers import strict
+from loadramp.report.plain import strict
 from loadramp.report.repeats import repeats_document
 from loadramp.report.words import verdict, verdict_sentence
 

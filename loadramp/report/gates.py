@@ -9,9 +9,9 @@ from loadramp.record.table import Run
 from loadramp.record.types import GateResult
 from loadramp.report import charts as c
 from loadramp.report import rows as r
-from loadramp.report.numbers import NOTHING, latency, percent, sig
 from loadramp.report.redact import redact
 from loadramp.report.words import Verdict
+from loadramp.wording import NOTHING, latency, percent, sig
 
 MARKS = {"pass": "✓", "fail": "✗", "inconclusive": "?"}
 TONES = {"pass": "", "fail": "hot", "inconclusive": "dim"}

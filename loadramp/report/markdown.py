@@ -9,10 +9,10 @@ from loadramp.record.types import Estimate
 from loadramp.report import diagnosis, steptable
 from loadramp.report import rows as r
 from loadramp.report.gates import gate_lines
-from loadramp.report.numbers import NOTHING, sig
 from loadramp.report.redact import redact
 from loadramp.report.sections import CARDS, checks_by_code, flat, subtitle
 from loadramp.report.words import headline, verdict
+from loadramp.wording import NOTHING, sig
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#~])")
 MOST_ROWS = 60

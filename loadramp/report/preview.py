@@ -7,8 +7,9 @@ from dataclasses import asdict
 from itertools import groupby
 from typing import Any
 
-from loadramp.report.numbers import count, percent, plural, sig, span, strict
+from loadramp.report.plain import strict
 from loadramp.report.progress import step_words
+from loadramp.wording import count, percent, plural, sig, span
 
 MOST_LINES = 64
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from loadramp.report.numbers import latency, plural
+from loadramp.wording import latency, plural
 
 WARNINGS = {
     "burst_delivery": "most tokens came in one read: something between server and client holds them back",

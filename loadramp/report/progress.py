@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from loadramp.record.types import Row, Step
-from loadramp.report.numbers import latency
+from loadramp.wording import latency
 
 
 def step_words(step: Step) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from loadramp.record.table import Run
 from loadramp.record.types import Row
-from loadramp.report.numbers import finite, sig
+from loadramp.wording import finite, sig
 
 METRICS: dict[str, tuple[str, str]] = {
     "ttft": ("TTFT", "time to first token"),

@@ -18,12 +18,13 @@ from loadramp.report.curves import latency_section
 from loadramp.report.diagnosis import diagnosis_section
 from loadramp.report.gates import gates_section
 from loadramp.report.glossary import GLOSSARY
-from loadramp.report.numbers import NOTHING, count, percent, plural, sig, span, strict
+from loadramp.report.plain import strict
 from loadramp.report.redact import redact
 from loadramp.report.repeats import repeats_section
 from loadramp.report.tails import tails_section, waterfall_section
 from loadramp.report.throughput import errors_section, throughput_section
 from loadramp.report.timeline import timeline_section
+from loadramp.wording import NOTHING, count, percent, plural, sig, span
 
 MOST_CHECKS = 60
 MOST_SCENARIO_CHARS = 40_000

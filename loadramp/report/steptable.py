@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from loadramp.record.types import Row
 from loadramp.report import rows as r
-from loadramp.report.numbers import NOTHING, count, latency, latency_span, percent, sig
+from loadramp.wording import NOTHING, count, latency, latency_span, percent, sig
 
 
 @dataclass(slots=True, frozen=True)

@@ -13,7 +13,8 @@ from loadramp.report import charts as c
 from loadramp.report import downsample as d
 from loadramp.report import rows as r
 from loadramp.report.charts import Figure, Json, Key, term
-from loadramp.report.numbers import count, latency, percent, rounded
+from loadramp.report.plain import rounded
+from loadramp.wording import count, latency, percent
 
 MOST_STEPS = 10
 SLOWEST = 6

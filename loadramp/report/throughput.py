@@ -15,7 +15,8 @@ from loadramp.report import charts as c
 from loadramp.report import rows as r
 from loadramp.report.charts import Figure, Json, Key, term
 from loadramp.report.curves import P50, P99, floored, hover
-from loadramp.report.numbers import NOTHING, latency, percent, plural, rounded, sig
+from loadramp.report.plain import rounded
+from loadramp.wording import NOTHING, latency, percent, plural, sig
 
 Place = tuple[float, float]
 KINDS = ("--p99", "--p50", "--p95", "--slo", "--knee", "--sky", "--ceiling")

@@ -19,9 +19,10 @@ from loadramp.report.curves import floored
 from loadramp.report.glossary import GLOSSARY
 from loadramp.report.html import page
 from loadramp.report.markdown import plain
-from loadramp.report.numbers import NOTHING, latency, sig, strict
+from loadramp.report.plain import strict
 from loadramp.report.redact import redact
 from loadramp.report.words import Phrase
+from loadramp.wording import NOTHING, latency, sig
 
 SCHEMA = "loadramp.tiers/1"
 TITLES = {

@@ -12,7 +12,8 @@ from loadramp.report import charts as c
 from loadramp.report import downsample as d
 from loadramp.report import server
 from loadramp.report.charts import Figure, Json, Key
-from loadramp.report.numbers import percent, plural, rounded, sig
+from loadramp.report.plain import rounded
+from loadramp.wording import percent, plural, sig
 
 BUCKETS = 300
 HEAT_COLUMNS = 240

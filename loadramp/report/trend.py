@@ -11,7 +11,6 @@ from loadramp.record.types import Entry
 from loadramp.report import charts as c
 from loadramp.report.charts import Json
 from loadramp.report.html import page
-from loadramp.report.numbers import NOTHING, plural, sig
 from loadramp.report.redact import redact
 from loadramp.report.trendcharts import KEYS, Shown, figure
 from loadramp.report.trendwords import (
@@ -26,6 +25,7 @@ from loadramp.report.trendwords import (
     size_words,
     standing_words,
 )
+from loadramp.wording import NOTHING, plural, sig
 
 MOST_NIGHTS = 1500
 """Drawn; older ones are in the history."""

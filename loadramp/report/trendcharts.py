@@ -16,9 +16,9 @@ from loadramp.judge.trend import Outcome
 from loadramp.record.types import Entry
 from loadramp.report import charts as c
 from loadramp.report.charts import Figure, Json, Key
-from loadramp.report.numbers import latency, plural, sig
 from loadramp.report.redact import redact
 from loadramp.report.trendwords import KEY_WORDS, alarm_words, headed, night_words, number
+from loadramp.wording import latency, plural, sig
 
 NIGHT = Key("median of the night", "--p50", symbol="circle", shape="dot")
 RUN = Key("one run", "--sky", symbol="circle", shape="dot", hollow=True)

@@ -13,7 +13,8 @@ from loadramp.judge.trend import Outcome, Standing
 from loadramp.record.types import GateResult
 from loadramp.report.gates import MARKS, interval_words, value_words
 from loadramp.report.markdown import plain
-from loadramp.report.numbers import NOTHING, latency, percent, plural, sig, strict
+from loadramp.report.plain import strict
+from loadramp.wording import NOTHING, latency, percent, plural, sig
 
 RULES = {"page": "page: two nights running, or measured again at once", "ticket": "ticket: a lasting change of level"}
 STATES = {

@@ -13,7 +13,7 @@ from typing import Literal
 from loadramp.record.table import Run
 from loadramp.record.types import Estimate, Row
 from loadramp.report import rows as r
-from loadramp.report.numbers import count, finite, latency, percent, plural, sig, span, span_of
+from loadramp.wording import count, finite, latency, percent, plural, sig, span, span_of
 
 Tone = Literal["plain", "warn", "bad"]
 Verdict = Literal["pass", "fail", "inconclusive", "void"]

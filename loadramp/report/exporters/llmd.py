@@ -11,9 +11,10 @@ from loadramp.record.table import Run
 from loadramp.record.types import Row
 from loadramp.report import rows as r
 from loadramp.report.exporters.points import Files, document, identity
-from loadramp.report.numbers import finite, strict
+from loadramp.report.plain import strict
 from loadramp.report.redact import redact
 from loadramp.report.words import verdict_sentence
+from loadramp.wording import finite
 
 VERSION = "0.2.1"
 QUANTILES = ("p50", "p90", "p95", "p99")

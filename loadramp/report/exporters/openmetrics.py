@@ -10,8 +10,8 @@ from loadramp.record.table import Run
 from loadramp.record.types import Row
 from loadramp.report import rows as r
 from loadramp.report.exporters.points import ESTIMATES, Files, identity
-from loadramp.report.numbers import finite
 from loadramp.report.words import verdict
+from loadramp.wording import finite
 
 LATENCIES = {
     "ttft": ("loadramp_time_to_first_token_seconds", "Time to first token, from when the request was due."),

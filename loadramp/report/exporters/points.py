@@ -10,8 +10,9 @@ from typing import Any, Literal
 from loadramp.record.table import Run
 from loadramp.record.types import Row
 from loadramp.report import rows as r
-from loadramp.report.numbers import finite, sig, strict
+from loadramp.report.plain import strict
 from loadramp.report.sections import name_of
+from loadramp.wording import finite, sig
 
 Files = dict[str, str | bytes]
 """File name to content."""

@@ -15,7 +15,7 @@ from loadramp.record.table import Floats, Run, Table
 from loadramp.record.types import Row
 from loadramp.report import rows as r
 from loadramp.report.exporters.points import Files, document, identity
-from loadramp.report.numbers import finite, sig
+from loadramp.wording import finite, sig
 
 QUANTILES = ("p50", "p90", "p95", "p99")
 NAMES = {"ttft": "sent_ttft", "tpot": "tpot", "itl": "gap", "e2el": "e2e"}
