@@ -83,6 +83,12 @@ def percent(ratio: float | None, digits: int = 3) -> str:
     return "" if number is None else f"{sig(number * 100, digits)} %"
 
 
+def signed(ratio: float | None, digits: int = 3) -> str:
+    """A change as percent with its sign: ``+12 %``, ``-3.4 %``."""
+    number = finite(ratio)
+    return "" if number is None else f"{'+' if number > 0 else ''}{percent(number, digits)}"
+
+
 def count(value: float | None) -> str:
     """A whole number with thousands separated."""
     number = finite(value)

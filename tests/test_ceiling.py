@@ -82,7 +82,7 @@ def test_requests_that_are_refused_at_a_rate_make_it_the_ceiling() -> None:
     assert found.status == "found"
     assert found.rate_rps == pytest.approx(12.6, rel=0.02)
     assert "20.8" not in found.reason
-    assert "21.0% of the requests fail there" in found.reason
+    assert "21 % of the requests fail there" in found.reason
 
 
 def test_errors_without_a_lack_of_throughput_still_bound_the_ceiling() -> None:

@@ -64,7 +64,7 @@ def test_er09_st10_a_step_of_failures_has_counts_and_no_latencies() -> None:
     assert row["ttft_p50_s"] is None
     assert row["reasons"]["ttft_p50_s"] == "nothing to measure in this window"
     assert row["all_ttft_p50_s"] is None
-    assert row["reasons"]["all_ttft_p50_s"] == "100.00% of the requests failed"
+    assert row["reasons"]["all_ttft_p50_s"] == "100 % of the requests failed"
     assert row["throughput_rps"] == 0.0
     assert row["deficit"]
     assert row["good_ratio"] == 0.0

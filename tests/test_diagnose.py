@@ -34,7 +34,7 @@ def test_a_kv_cache_too_small_is_found_by_the_servers_own_count() -> None:
     assert run.findings[0].confidence == "certain"
     assert run.findings[0].steps == (2, 3)
     assert "preemptions among" in run.findings[0].evidence[0]
-    assert "KV cache up to 100% full there" in run.findings[0].evidence
+    assert "KV cache up to 100 % full there" in run.findings[0].evidence
     assert not {"scheduler_oversubscription", "compute_bound"} & set(codes(run))
 
 
@@ -177,13 +177,13 @@ def test_prompts_too_long_for_the_model_are_named_as_such() -> None:
     assert classes(Table.of(records)) == {"long": 2}
 
 
-def test_void_steps_are_counted_together_though_their_figures_differ() -> None:
+def test_void_steps_are_counted_together_though_their_figures_and_units_differ() -> None:
     run = ladder(PROFILES["tp-stalls"], [1, 2, 4])
     for row, reason in zip(
-        run.rows, ("lagged: p99 8.1 ms; more", "9 late reads", "lagged: p99 12 ms; more"), strict=True
+        run.rows, ("lagged: p99 810 ms; more", "9 late reads", "lagged: p99 1.2 s; more"), strict=True
     ):
         row |= {"void": True, "reasons": {"void": reason}}
-    assert diagnose(run)[0].evidence == ("3 of 3 steps are void: lagged: p99 8.1 ms", "1 of them: 9 late reads")
+    assert diagnose(run)[0].evidence == ("3 of 3 steps are void: lagged: p99 810 ms", "1 of them: 9 late reads")
 
 
 def test_a_void_step_that_was_delivered_when_it_was_offered_again_is_no_limit() -> None:

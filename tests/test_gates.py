@@ -105,7 +105,7 @@ def test_a_share_of_the_whole_run_adds_its_steps_up_and_says_what_it_takes() -> 
         run_of(*rows, step(4, 9.0, requests=700, void=True, reasons={"void": "late"})), "error_ratio < 0.001"
     )
     assert result.status == "inconclusive"
-    assert result.reason.startswith("0 of 2800 failed: between 0.000% and 0.107%; 0.100% takes 2,995 requests")
+    assert result.reason.startswith("0 of 2800 failed: between 0 % and 0.107 %; 0.1 % takes 2,995 requests")
     good = judge(run_of(step(0, 4.0, good_ratio=0.5, good_n=400)), "good_ratio >= 0.9")
     assert (good.status, good.value) == ("fail", 0.5)
 

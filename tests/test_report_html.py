@@ -287,7 +287,7 @@ def test_errors_show_their_kinds_or_one_line() -> None:
 
 def test_failures_are_counted_as_endless_waits_beside_the_successes() -> None:
     rows = served_rows()
-    why = "10.00% of the requests failed"
+    why = "10 % of the requests failed"
     rows[3] |= {"errors": {"reset": 40}, "ok": 360, "error_ratio": 0.1, "all_ttft_p99_s": None, "all_e2e_p99_s": 9.5}
     rows[3]["reasons"] = {"all_ttft_p99_s": why}
     text = page(rows=rows)

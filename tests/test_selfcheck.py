@@ -87,8 +87,8 @@ def test_the_words_say_what_one_worker_takes() -> None:
     assert selfcheck.words(result) == (
         "One worker here times 20204 tokens/s in 416 streams; 12.3 us of CPU a token. No limit was met."
     )
-    assert selfcheck.words(result | {"limit": "a client process used 80% of a core"}).endswith(
-        "Beyond that: a client process used 80% of a core"
+    assert selfcheck.words(result | {"limit": "a client process used 80 % of a core"}).endswith(
+        "Beyond that: a client process used 80 % of a core"
     )
     none = result | {"most_tokens_per_s": None, "limit": "too slow"}
     assert selfcheck.words(none) == "not even 2500 tokens/s could be timed here (12.3 us of CPU a token): too slow"

@@ -85,7 +85,7 @@ def test_one_bad_second_in_a_minute_is_below_p99_of_the_ticks() -> None:
 def test_a_busy_process_voids_the_step_even_if_another_is_idle() -> None:
     samples = healthy(cpu_ratio=0.1) + [ClientSample(float(t), worker=1, cpu_ratio=0.8) for t in range(60)]
     (reason,) = void_reasons(window(60.0), table(), samples)
-    assert "80% of a core" in reason
+    assert "80 % of a core" in reason
 
 
 def test_requests_held_back_void_the_step() -> None:
@@ -144,7 +144,7 @@ def test_the_workers_needed_carry_the_load_at_half_a_core_each() -> None:
     assert workers_needed(busy(0.3, 1)) == 2
     assert workers_needed(busy(0.9, 2)) == 4
     (reason,) = void_reasons(window(60.0), Table.of([]), busy(0.95, 3))
-    assert "used 95% of a core" in reason
+    assert "used 95 % of a core" in reason
     assert "use 6 workers" in reason
 
 
@@ -180,7 +180,7 @@ def test_a_cure_stands_once_behind_all_that_it_is_for() -> None:
     assert reasons == [
         "requests left late: p99 of the lag 30 ms (allowed 20 ms)",
         "the client's event loop lagged: p99 50 ms (allowed 5 ms), so latencies include it",
-        "a client process used 90% of a core (allowed 70%)",
+        "a client process used 90 % of a core (allowed 70 %)",
         "3 requests were held back by max_rps or max_in_flight; the client is too slow for this rate: use 2 workers "
         "(--set fleet.workers=2) or a quieter machine, and raise the cap or end the ramp earlier",
     ]

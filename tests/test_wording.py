@@ -1,11 +1,15 @@
 """Numbers to words."""
 
 import math
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from loadramp.wording import latency, latency_span, percent, plural, sig, span, span_of
+from loadramp.wording import latency, latency_span, percent, plural, sig, signed, span, span_of
+
+PACKAGE = Path(__file__).parent.parent / "loadramp"
 
 
 @pytest.mark.parametrize(
@@ -55,3 +59,18 @@ def test_shares_and_counts() -> None:
     assert percent(None) == ""
     assert plural(1, "request") == "1 request"
     assert plural(1200, "request") == "1,200 requests"
+
+
+@pytest.mark.parametrize(
+    ("ratio", "text"),
+    [(0.123, "+12.3 %"), (-0.034, "-3.4 %"), (0.0, "0 %"), (-0.0, "0 %"), (25.0, "+2,500 %"), (None, "")],
+)
+def test_a_change_has_its_sign(ratio: float | None, text: str) -> None:
+    assert signed(ratio) == text
+
+
+def test_no_module_words_a_percentage_by_itself() -> None:
+    """``:.0%`` makes ``0%`` of 0.004, and never a space. Plotly knows the format too, and has the space as little."""
+    own = re.compile(r":[^{}\s]*%\}|\}%(?!\})|\b100(\.0)? \* [^{}]*\} %|\* 100(\.0)?(:[^{}]*)?\} %")
+    lines = [(path.name, line) for path in PACKAGE.rglob("*.py") for line in path.read_text().splitlines()]
+    assert [(name, line) for name, line in lines if own.search(line)] == []

@@ -12,6 +12,7 @@ from typing import Any
 
 from loadramp.advise.yamltext import to_yaml
 from loadramp.registry import ScenarioError
+from loadramp.wording import percent
 
 WARNING, CRITICAL = 1.5, 2.0
 """Times the SLO."""
@@ -129,7 +130,8 @@ def in_flight_at(contract: Contract, rate_rps: float) -> float | None:
 def _scale_on(contract: Contract) -> tuple[str, float, str]:
     names, planned = contract.names, contract.planned_rps or 0.0
     busy = in_flight_at(contract, planned)
-    told = f"{PLANNED:.0%} of the measured capacity of {contract.capacity_rps:.3g} req/s ({contract.replicas} replicas)"
+    capacity = f"the measured capacity of {contract.capacity_rps:.3g} req/s ({contract.replicas} replicas)"
+    told = f"{percent(PLANNED)} of {capacity}"
     if busy is not None and "running" in names and "waiting" in names:
         query = f"sum({names['running']}) + sum({names['waiting']})"
         return query, max(busy, 1.0), f"Requests in flight a replica at {planned:.3g} req/s, {told}."
@@ -208,7 +210,7 @@ def _errors(contract: Contract) -> tuple[list[Rule], list[str]]:
     return [
         Rule(
             f"LLMErrors{severity.capitalize()}", f"{ratio} > {times * contract.error_ratio:.4g}", severity, minutes,
-            f"More than {times * contract.error_ratio:.2%} of the requests fail or are refused",
+            f"More than {percent(times * contract.error_ratio)} of the requests fail or are refused",
         )
         for severity, times, minutes in (("warning", WARNING, 5), ("critical", CRITICAL, 2))
     ], []  # fmt: skip

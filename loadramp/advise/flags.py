@@ -12,6 +12,7 @@ from math import ceil, floor
 
 from loadramp.advise.demand import Demand
 from loadramp.advise.memory import Envelope
+from loadramp.wording import percent
 
 REUSE_RATIO = 0.35
 """Prefix caching pays from this share of reused prompt tokens on."""
@@ -153,7 +154,7 @@ def _group(name: str, plan: Plan) -> Flag:
 
 def _rest(envelope: Envelope) -> str:
     outside = 1.0 - envelope.utilization
-    return f"{_percent(outside)} of the card stay outside the engine: driver, collectives, what is not foreseen"
+    return f"{percent(outside)} of the card stay outside the engine: driver, collectives, what is not foreseen"
 
 
 def _quantized(envelope: Envelope) -> list[Flag]:
@@ -173,10 +174,10 @@ def _prefix(demand: Demand, on: str, off: str) -> Flag:
     reuse = demand.reuse_ratio
     if reuse is None:
         return Flag(on or off, "", f"left at its default (on): {demand.reuse_reason}", set=False)
-    said = f"{_percent(reuse)} of the prompt tokens were reused"
+    said = f"{percent(reuse)} of the prompt tokens were reused"
     if reuse >= REUSE_RATIO:
-        return Flag(on or off, "", f"{said}, at least {_percent(REUSE_RATIO)}: keep prefix caching on", set=bool(on))
-    return Flag(off, "", f"{said}, below {_percent(REUSE_RATIO)}: keeping and looking them up is not worth it")
+        return Flag(on or off, "", f"{said}, at least {percent(REUSE_RATIO)}: keep prefix caching on", set=bool(on))
+    return Flag(off, "", f"{said}, below {percent(REUSE_RATIO)}: keeping and looking them up is not worth it")
 
 
 def _chunks(demand: Demand, name: str) -> list[Flag]:
@@ -194,10 +195,6 @@ def _queue(plan: Plan, demand: Demand, name: str, *, running_too: bool) -> list[
     counted = f" beside {plan.sequences} that run" if running_too else ""
     why = f"{waiting} waiting{counted} are what {demand.rate.low_rps:.3g} req/s work off within {demand.ttft_s:g} s"
     return [Flag(name, str(value), f"{why}; more would wait in vain, and are refused at once instead")]
-
-
-def _percent(share: float) -> str:
-    return f"{100.0 * share:.0f} %"
 
 
 def _up(value: float, step: int) -> int:

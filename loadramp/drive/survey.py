@@ -23,6 +23,7 @@ from loadramp.plan.prompts.words import Calibration
 from loadramp.plan.scenario import Target
 from loadramp.record.types import ErrorKind, Prompt, Record
 from loadramp.registry import ScenarioError
+from loadramp.wording import latency
 
 Say = Callable[[str], None]
 Sleep = Callable[[float], Awaitable[Any]]
@@ -131,7 +132,7 @@ async def survey(
     starts = {name: await _first_answers(ask, name, first.fields, basis) for name in models}
     for name, (cold_s, warm_s) in starts.items():
         if cold_s is not None and warm_s is not None:
-            say(f"{name}: first token after {1e3 * cold_s:.0f} ms, the second time after {1e3 * warm_s:.0f} ms")
+            say(f"{name}: first token after {latency(cold_s)}, the second time after {latency(warm_s)}")
     return Survey(model, first.fields, warnings, calibration, await _identity(target, endpoint), starts)
 
 

@@ -24,6 +24,7 @@ from loadramp.plan.scenario import Scenario
 from loadramp.record.rundir import RunDir, plain, safe_name
 from loadramp.record.table import Run
 from loadramp.registry import CannotMeasure, ScenarioError
+from loadramp.wording import percent
 
 CAMPAIGN = "campaign.json"
 STRIKE = "strike.json"
@@ -117,7 +118,7 @@ class Campaign:
         low_rps = lowest_rps(run)
         if low_rps is not None:
             self.state["target_rps"] = base.campaign.target_ratio * low_rps
-            self.state["target_reason"] = f"{base.campaign.target_ratio:.0%} of {low_rps:.4g} req/s, the low end"
+            self.state["target_reason"] = f"{percent(base.campaign.target_ratio)} of {low_rps:.4g} req/s, the low end"
 
     def phase(self, phase: Phase) -> dict[str, Any]:
         """What campaign.json says of a phase."""

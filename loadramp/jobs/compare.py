@@ -28,6 +28,7 @@ from loadramp.record.table import Run
 from loadramp.registry import ScenarioError
 from loadramp.report.compare import comparison_csv, comparison_document, comparison_html, comparison_markdown
 from loadramp.report.tiers import tiers_csv, tiers_document, tiers_html, tiers_markdown
+from loadramp.wording import percent
 
 
 @dataclass(slots=True, frozen=True)
@@ -159,7 +160,7 @@ def _notes(
     out = [f"Steps matched by rate: {', '.join(f'{rate:.4g}' for rate in rates) or 'none'} req/s."]
     if unsure:
         out.append(
-            f"One run of each: a spread from run to run of {100 * canary.run_sd:g} % is assumed ([canary] run_sd). "
+            f"One run of each: a spread from run to run of {percent(canary.run_sd)} is assumed ([canary] run_sd). "
             "Several runs of each (A1,A2,A3 B1,B2,B3), or runs with --repeats, measure it."
         )
     else:

@@ -32,6 +32,7 @@ from loadramp.plan.scenario import Scenario, load
 from loadramp.record import rundir as rundirs
 from loadramp.record.rundir import RunDirError
 from loadramp.record.table import Run
+from loadramp.wording import percent
 
 COMPARISON = "comparison.json"
 SCHEMA = 1
@@ -203,7 +204,7 @@ def notes(canary: Canary, pairs: Sequence[Pair], info: Mapping[str, Any]) -> lis
     if canary.design == "a_then_b":
         out.append(
             f"Indicative: one version after the other, so what changed with time looks like the version. A spread from "
-            f"run to run of {100 * canary.run_sd:g} % is assumed."
+            f"run to run of {percent(canary.run_sd)} is assumed."
         )
     if any(one.round.swapped for one in pairs):
         out.append("The hosts were swapped half-way, so a difference between them cancels.")

@@ -35,6 +35,7 @@ from loadramp.record.codec import decode_lines
 from loadramp.record.rundir import host
 from loadramp.record.table import Table
 from loadramp.record.types import ClientSample, Step
+from loadramp.wording import percent
 
 PACING_RPS = (10.0, 100.0, 1000.0)
 SLOPE_TOKENS = (5, 105)
@@ -201,7 +202,7 @@ async def _climb(bench: Bench, say: Say) -> list[dict[str, Any]]:
         row = levels[-1]
         state = "; ".join(row["void"]) or "held"
         rate = f"{row['tokens_per_s']:6.0f} tokens/s in {row['streams']} streams"
-        say(f"{rate}, {row['cpu_ratio']:.0%} of a core: {state}")
+        say(f"{rate}, {percent(row['cpu_ratio'])} of a core: {state}")
         if level.void:
             break
     return levels

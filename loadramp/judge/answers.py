@@ -11,6 +11,7 @@ import numpy as np
 
 from loadramp.record.table import Bools, Floats, Gaps, Run, Table
 from loadramp.record.types import Check
+from loadramp.wording import percent
 
 UNIQUE_PROMPTS = frozenset({"fixed", "uniform", "lognormal"})
 """Prompt sources that promise a text of its own for every request."""
@@ -60,7 +61,8 @@ def delivery(run: Run) -> list[Check]:
     waits_s = measured.sent_ttft_s[~np.isnan(measured.sent_ttft_s)]
     share = burst_share(measured.gaps(), float(np.median(waits_s)) if len(waits_s) else None)
     if share > BURST_SHARE:
-        message = f"{share:.0%} of the output events came together with the one before: something on the way buffers"
+        together = f"{percent(share)} of the output events came together with the one before"
+        message = f"{together}: something on the way buffers"
         advice = "turn proxy buffering off (X-Accel-Buffering: no), or trust TTFT and end-to-end times only"
         out.append(Check("burst_delivery", "warn", message, advice))
     if len(measured.event_tokens):
@@ -79,7 +81,7 @@ def output_length(run: Run) -> list[Check]:
     share = _ratio(measured, measured.output_tokens, measured.asked_output_tokens)
     if share is None or share >= 0.95:
         return []
-    message = f"answers had {share:.0%} of the output tokens asked for"
+    message = f"answers had {percent(share)} of the output tokens asked for"
     advice = "the server ignores ignore_eos and min_tokens: compare only with runs on the same prompts"
     return [Check("output_length", "warn", message, advice)]
 
@@ -90,7 +92,7 @@ def prompt_length(run: Run) -> list[Check]:
     share = _ratio(measured, measured.prompt_tokens, measured.asked_input_tokens)
     if share is None or 0.9 <= share <= 1.1:
         return []
-    message = f"prompts had {share:.0%} of the tokens planned, as the server counts them"
+    message = f"prompts had {percent(share)} of the tokens planned, as the server counts them"
     return [Check("prompt_length", "warn", message, "the tokenizer or the chat template differs: adjust input_tokens")]
 
 
@@ -104,7 +106,7 @@ def token_source(run: Run) -> list[Check]:
         "events": "the server sends no usage: every event counts as one token",
     }
     return [
-        Check("token_source", "warn", f"{counts[name] / total:.0%} of the answers: {what}",
+        Check("token_source", "warn", f"{percent(counts[name] / total)} of the answers: {what}",
               "ITL and TPOT are approximate; gap, TTFT and end-to-end times are not")
         for name, what in words.items()
         if total and counts[name] > 0.01 * total
@@ -124,7 +126,7 @@ def prefix_hits(run: Run) -> list[Check]:
     share = max(ratios, default=0.0)
     if share - template_ratio(run) < 0.01:
         return []
-    message = f"{share:.1%} of the prompt tokens came from the prefix cache, though every prompt should be new"
+    message = f"{percent(share)} of the prompt tokens came from the prefix cache, though every prompt should be new"
     advice = "a cache warmed by an earlier run with the same seed flatters TTFT: another seed, or restart the server"
     return [Check("prefix_hits", "warn", message, advice)]
 
@@ -148,7 +150,7 @@ def stamps(run: Run) -> list[Check]:
     if len(measured) == 0 or measured.kernel_stamps.all():
         return []
     share = 1.0 - float(measured.kernel_stamps.mean())
-    message = f"{share:.0%} of the answers were stamped when the program read them, not when they arrived"
+    message = f"{percent(share)} of the answers were stamped when the program read them, not when they arrived"
     return [Check("user_stamps", "note", message, "a busy client then shows in ITL; watch the loop lag")]
 
 

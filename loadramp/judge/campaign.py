@@ -13,6 +13,7 @@ from loadramp.judge.drift import memory_growth, p99_drift
 from loadramp.judge.recovery import Harm, availability, harm, recovery_s, unaccounted, usual_ttft_s
 from loadramp.judge.signals import in_flight_at
 from loadramp.record.types import Estimate, Row
+from loadramp.wording import latency
 
 FELT = "a worker that serves goes away"
 TOLD = "nothing is lost silently"
@@ -28,11 +29,11 @@ def baseline(seen: Seen) -> list[Criterion]:
     out = [c.delivered(seen.rows), c.holds("no_errors", "no request fails", not failed, c.failed_words(row))]
     for metric, limit_s in seen.limits.items():
         median_s = row[f"{metric}_p50_s"]
-        asked = f"median {c.metric_name(metric)} within {c.ms(limit_s)}"
+        asked = f"median {c.metric_name(metric)} within {latency(limit_s)}"
         if median_s is None:
             out.append(Criterion(f"slo_{metric}", asked, "inconclusive", row["reasons"].get(f"{metric}_p50_s", "")))
         else:
-            said = f"{c.metric_name(metric)} {c.ms(median_s)}"
+            said = f"{c.metric_name(metric)} {latency(median_s)}"
             out.append(c.holds(f"slo_{metric}", asked, median_s <= limit_s, said))
     return out
 

@@ -16,6 +16,7 @@ from msgspec import Meta
 from loadramp.judge.quantiles import t_limit
 from loadramp.record.table import Floats
 from loadramp.record.types import Estimate, EstimateStatus, Row
+from loadramp.wording import percent
 
 Ratio = Annotated[float, Meta(gt=0, lt=1)]
 
@@ -103,7 +104,7 @@ def ceiling(rows: Sequence[Row], *, deficit_ratio: Ratio = 0.85) -> Estimate:
     if worst is None:
         return _not_overloaded(found)
     if found.last_quiet is None and failing(worst) and not worst["deficit"]:
-        share = f"{worst['error_ratio']:.1%}"
+        share = percent(worst["error_ratio"])
         return _estimate(
             "inconclusive", f"{share} of the requests fail at the lowest rate already: not a matter of load"
         )
@@ -279,7 +280,7 @@ def _signs(row: Row) -> str:
 
 
 def _failed(row: Row) -> str:
-    return f"{row['error_ratio'] or 0.0:.1%} of the requests fail"
+    return f"{percent(row['error_ratio'] or 0.0)} of the requests fail"
 
 
 def _estimate(status: EstimateStatus, reason: str, rate_rps: float | None = None) -> Estimate:

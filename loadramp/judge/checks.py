@@ -16,6 +16,7 @@ from loadramp.judge.steady import hysteresis, recovery_s
 from loadramp.judge.validity import COMFORTABLE_RATIO, cpu_ratio, void_reasons, workers_needed
 from loadramp.record.table import Run
 from loadramp.record.types import Check, Row
+from loadramp.wording import percent
 
 __all__ = ["CHECKS", "run_checks", "void_reasons"]
 
@@ -46,7 +47,7 @@ def client_busy(run: Run) -> list[Check]:
         inside = [s for s in run.client if row["window_begin_s"] <= s.t_s <= row["window_end_s"]]
         ratio = cpu_ratio(inside)
         if not row["void"] and ratio > COMFORTABLE_RATIO:
-            message = f"{_at(row)}: a client process used {ratio:.0%} of a core"
+            message = f"{_at(row)}: a client process used {percent(ratio)} of a core"
             advice = f"--set fleet.workers={workers_needed(inside)}, before it is too much"
             out.append(Check("client_busy", "warn", message, advice, row["step"]))
     return out
@@ -68,7 +69,7 @@ def errors(run: Run) -> list[Check]:
     for row in run.rows:
         if not failing(row) or not row["ok"]:
             continue
-        message = f"{_at(row)}: {row['error_ratio']:.1%} of the requests failed ({_kinds(row)})"
+        message = f"{_at(row)}: {percent(row['error_ratio'])} of the requests failed ({_kinds(row)})"
         advice = "percentiles are of successes only; read the all_* columns beside them"
         out.append(Check("errors", "warn", message, advice, row["step"]))
         due = run.table.select((run.table.due_s >= row["window_begin_s"]) & (run.table.due_s < row["window_end_s"]))

@@ -14,6 +14,7 @@ from loadramp.judge.recovery import Availability, availability, failures, recove
 from loadramp.judge.shares import Share, needed
 from loadramp.record.table import Run
 from loadramp.record.types import Estimate, HealthSample, Row
+from loadramp.wording import latency, latency_span, percent
 
 Status = Literal["pass", "fail", "inconclusive"]
 GONE = "the endpoint stopped answering"
@@ -132,14 +133,14 @@ def slo_met(seen: Seen, rows: Sequence[Row], prefix: str = "") -> list[Criterion
 def _within(seen: Seen, row: Row, metric: str, limit_s: float, prefix: str) -> Criterion:
     """By the interval; where the step was too short for one, by none of the requests being beyond the limit."""
     value, low, high = (row[f"slo_{metric}{end}"] for end in ("_s", "_low_s", "_high_s"))
-    asked = f"{prefix}p{100 * seen.quantile:.4g} {metric_name(metric)} within {ms(limit_s)}"
+    asked = f"{prefix}p{100 * seen.quantile:.4g} {metric_name(metric)} within {latency(limit_s)}"
     code = f"slo_{metric}"
     if value is None:
         return Criterion(code, asked, "inconclusive", row["reasons"].get(f"slo_{metric}_s") or "too few values")
-    said = f"{metric_name(metric)} {ms(value)}"
+    said = f"{metric_name(metric)} {latency(value)}"
     if low is not None and high is not None:
         status: Status = "pass" if high <= limit_s else "fail" if low > limit_s else "inconclusive"
-        return Criterion(code, asked, status, f"{said} ({ms(low)} to {ms(high)})")
+        return Criterion(code, asked, status, f"{said} ({latency_span(low, high)})")
     if (value if low is None else low) > limit_s:
         return Criterion(code, asked, "fail", said)
     if not row["stationary"]:
@@ -203,11 +204,11 @@ def memory(grown: Sequence[Drift]) -> Criterion:
 
 
 def available(there: Availability, least: float) -> Criterion:
-    asked = f"at least {percent(least)} of the health checks answer"
+    asked = f"at least {percent(least, 4)} of the health checks answer"
     if there.ratio is None:
         return Criterion("availability", asked, "inconclusive", "no health check was made")
     return holds(
-        "availability", asked, there.ratio >= least, f"{there.good:,} of {there.checks:,} ({percent(there.ratio)})"
+        "availability", asked, there.ratio >= least, f"{there.good:,} of {there.checks:,} ({percent(there.ratio, 4)})"
     )
 
 
@@ -226,7 +227,7 @@ def recovered(
             "recovery", asked, "fail", f"not within the {until_s - from_s:.0f} s that were watched{because}"
         )
     when = f"after {after_s:.0f} s" if after_s else "at once"
-    said = f"{when}: first tokens within {ms(usual_s)}"
+    said = f"{when}: first tokens within {latency(usual_s)}"
     return holds("recovery", asked, after_s <= limit_s, said if after_s <= limit_s else said + because)
 
 
@@ -265,11 +266,3 @@ def failed_words(row: Row) -> str:
 
 def metric_name(metric: str) -> str:
     return {"e2e": "end-to-end time"}.get(metric, metric.upper())
-
-
-def ms(value_s: float) -> str:
-    return f"{value_s * 1e3:.3g} ms" if value_s < 1.0 else f"{value_s:.3g} s"
-
-
-def percent(ratio: float) -> str:
-    return f"{100.0 * ratio:.4g} %"

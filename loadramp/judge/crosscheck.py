@@ -15,6 +15,7 @@ import numpy as np
 from loadramp.judge import server
 from loadramp.record.table import Bools, Floats, Run, Table
 from loadramp.record.types import Check, Row, Sample
+from loadramp.wording import latency
 
 TOLERANCE = 0.02
 LEAST = 2.0
@@ -95,8 +96,8 @@ def ttft_outside(run: Run) -> list[Check]:
         if outside is None or outside <= max(OUTSIDE_S, OUTSIDE_RATIO * row["sent_ttft_mean_s"]):
             continue
         message = (
-            f"{1000 * outside:.3g} ms of a mean TTFT of {1000 * row['sent_ttft_mean_s']:.3g} ms pass outside the "
-            f"server (its own mean: {1000 * row['server_ttft_mean_s']:.3g} ms)"
+            f"{latency(outside)} of a mean TTFT of {latency(row['sent_ttft_mean_s'])} pass outside the "
+            f"server (its own mean: {latency(row['server_ttft_mean_s'])})"
         )
         advice = "network, proxy or load balancer: measure beside the server too, and compare"
         out.append(Check("ttft_outside_server", "note", message, advice, row["step"]))

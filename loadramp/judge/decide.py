@@ -16,6 +16,7 @@ from loadramp.judge.boundary import holm
 from loadramp.judge.noninferior import ALPHA, LEAST_RATIO, Effect, Looks
 from loadramp.judge.sameness import Sameness
 from loadramp.judge.shares import Share, difference, fisher, needed
+from loadramp.wording import percent
 
 Verdict = Literal["pass", "fail", "inconclusive"]
 
@@ -102,22 +103,21 @@ def _errors(
     if candidate.requests and candidate.failed == candidate.requests:
         return [f"all {candidate.requests:,} requests of the candidate failed"], [], 0
     if candidate.lower(alpha) > limit:
-        return [f"{said}, at least {_percent(candidate.lower(alpha))}; allowed {_percent(limit)}"], [], 0
+        return [f"{said}, at least {percent(candidate.lower(alpha))}; allowed {percent(limit)}"], [], 0
     shown = candidate.upper() < limit
     more_than_base = fisher(base, candidate)
     if not shown and more_than_base < alpha:
         apart = difference(base, candidate)
-        points = f", {_percent(apart[1])} to {_percent(apart[2])} more" if apart else ""
+        points = f", {percent(apart[1])} to {percent(apart[2])} more" if apart else ""
         return [f"{said}, {base.failed:,} of {base.requests:,} of the baseline{points}"], [], 0
     doubts = []
     more = 0
     if not shown:
         wanted = needed(candidate.failed, limit)
-        so_far = f"{said}, at most {_percent(candidate.upper())}" if candidate.requests else "no request has ended"
+        so_far = f"{said}, at most {percent(candidate.upper())}" if candidate.requests else "no request has ended"
         without = "an error" if candidate.failed == 0 else f"more than these {candidate.failed}"
         doubts.append(
-            f"an error rate below {_percent(limit)} is not shown ({so_far}): "
-            f"needs {wanted:,} requests without {without}"
+            f"an error rate below {percent(limit)} is not shown ({so_far}): needs {wanted:,} requests without {without}"
         )
         more = -(-(wanted - candidate.requests) // max(1, int(block_requests))) if block_requests else 0
     if base.requests == 0:
@@ -141,7 +141,7 @@ def _same(asked: Asked, primary: Sequence[Effect], stopped: str) -> Decision:
     doubts += [_open(one) for one in loose] + ([] if primary else ["no primary measure was measured"])
     if doubts:
         return Decision("inconclusive", tuple(doubts), _more(primary, 0))
-    return Decision("pass", (f"the two are equal within {_percent(asked.latency_margin)} in every primary measure",))
+    return Decision("pass", (f"the two are equal within {percent(asked.latency_margin)} in every primary measure",))
 
 
 def _more(primary: Sequence[Effect], errors: int) -> int | None:
@@ -181,14 +181,10 @@ def _open(one: Effect) -> str:
 def _passed(primary: Sequence[Effect], asked: Asked) -> str:
     worst = max(primary, key=lambda one: (one.high or 0.0) / one.margin)
     return (
-        f"no primary measure is worse by {_percent(asked.latency_margin)}: the least certain, {worst.words}, is at "
+        f"no primary measure is worse by {percent(asked.latency_margin)}: the least certain, {worst.words}, is at "
         f"{'most' if worst.worse > 0 else 'least'} {worst.worst_ratio or 1.0:.3g} times the baseline's"
     )
 
 
 def _few(candidate: Share) -> str:
-    return f"{candidate.failed:,} of {candidate.requests:,} requests failed, at most {_percent(candidate.upper())}"
-
-
-def _percent(ratio: float) -> str:
-    return f"{100.0 * ratio:.3g} %"
+    return f"{candidate.failed:,} of {candidate.requests:,} requests failed, at most {percent(candidate.upper())}"

@@ -23,9 +23,10 @@ from loadramp.judge.queueing import (
     scheduler_oversubscription,
     stalled_ratio,
 )
-from loadramp.judge.symptoms import Case, StepSeen, case_of, indices, ms
+from loadramp.judge.symptoms import Case, StepSeen, case_of, indices
 from loadramp.record.table import Run
 from loadramp.record.types import Confidence, Finding
+from loadramp.wording import latency, percent
 
 CLIENT_SHARE = 0.3
 ENGINE_SHARE = 0.3
@@ -39,7 +40,7 @@ PREFIX_RATIO = 0.35
 ACCIDENTAL_RATIO = 0.01
 ACCEPT_RATIO = 0.60
 GAPS_TO_CLEAR = 1000
-_FIGURES = re.compile(r"\d[\d.,]*")
+_FIGURES = re.compile(r"\d[\d.,]*( (µs|ms|s|min)\b)?")
 
 
 def client_limited(case: Case) -> Finding | None:
@@ -70,11 +71,11 @@ def proxy_buffering(case: Case) -> Finding | None:
         return None
     one, lowest = steps[0], case.lowest
     apart = one.seen.gaps.gap_s[one.seen.gaps.gap_s >= 0.0002]
-    evidence = [f"{one.bursty:.0%} of the output events {one.at} came together with the one before"]
+    evidence = [f"{percent(one.bursty)} of the output events {one.at} came together with the one before"]
     if len(apart):
-        evidence.append(f"the bursts are {ms(float(sorted(apart)[len(apart) // 2]))} apart")
+        evidence.append(f"the bursts are {latency(float(sorted(apart)[len(apart) // 2]))} apart")
     if one.row["server_itl_mean_s"]:
-        evidence.append(f"the server itself put {ms(one.row['server_itl_mean_s'])} between outputs")
+        evidence.append(f"the server itself put {latency(one.row['server_itl_mean_s'])} between outputs")
     if one is not lowest:
         evidence.append("only under load: the API process may be too busy to write each event by itself")
     return Finding("proxy_buffering", "likely" if one is lowest else "possible", tuple(evidence), indices(steps))
@@ -90,7 +91,7 @@ def engine_stall(case: Case) -> Finding | None:
     assert gaps is not None
     evidence = [
         f"{_share(one, ENGINE)} all streams stood still together {one.at}: {gaps.count(ENGINE)} gaps at "
-        f"{gaps.moments(ENGINE)} moments, p99 ITL {ms(gaps.p99_s)} against a median of {ms(gaps.median_s)}"
+        f"{gaps.moments(ENGINE)} moments, p99 ITL {latency(gaps.p99_s)} against a median of {latency(gaps.median_s)}"
     ]
     evidence.append("at the lowest load already, so it is not a matter of load" if low else
                     "not at the lowest load, where a stall of the machine would show too")  # fmt: skip
@@ -120,7 +121,7 @@ def prefill_contention(case: Case) -> Finding | None:
     gaps, mixing = one.gaps, one.mixing()
     assert gaps is not None
     evidence = [
-        f"p99 ITL {ms(gaps.p99_s)} {one.at}, {_spread(one):.3g} times the median",
+        f"p99 ITL {latency(gaps.p99_s)} {one.at}, {_spread(one):.3g} times the median",
         f"{_share(one, PREFILL)} prompts of other requests were computed",
         f"a gap is {_times(mixing.lift)} as likely to be long when another request's first token falls into it; rank "
         f"correlation of gap and prompt length {mixing.dose:.2f}",
@@ -141,7 +142,7 @@ def stream_stall(case: Case) -> Finding | None:
     gaps = steps[0].gaps
     assert gaps is not None
     evidence = (
-        f"{stalled_ratio(steps[0]):.1%} of the requests {steps[0].at} froze while the other streams went on "
+        f"{percent(stalled_ratio(steps[0]))} of the requests {steps[0].at} froze while the other streams went on "
         f"({gaps.count(PRIVATE)} gaps)",
         "the server counted no preemptions" if steps[0].row["preemptions"] == 0 else
         "without regard to load, as a full KV cache would not",
@@ -156,9 +157,8 @@ def speculation_weak(case: Case) -> Finding | None:
     if not steps:
         return None
     worst = min(steps, key=lambda one: one.row["spec_accept_ratio"])
-    words = (
-        f"{worst.row['spec_accept_ratio']:.0%} of the proposed tokens were accepted {worst.at}, as the server counts"
-    )
+    accepted = percent(worst.row["spec_accept_ratio"])
+    words = f"{accepted} of the proposed tokens were accepted {worst.at}, as the server counts"
     return Finding("speculation_weak", "certain", (words,), indices(steps))
 
 
@@ -173,11 +173,12 @@ def prefix_cache(case: Case) -> Finding | None:
     if prompts.get("kind", "lognormal") in UNIQUE_PROMPTS and prompts.get("unique", True):
         if most - template_ratio(case.run) < ACCIDENTAL_RATIO:
             return None
-        words = f"{most:.1%} of the prompt tokens {best.at} were found in the prefix cache, though every prompt is new"
+        found = f"{percent(most)} of the prompt tokens {best.at} were found in the prefix cache"
+        words = f"{found}, though every prompt is new"
         return Finding("prefix_cache_accidental", "certain", (words,), indices(steps))
     if most >= PREFIX_RATIO:
         return None
-    words = f"at most {most:.0%} of the prompt tokens were found in the prefix cache ({best.at})"
+    words = f"at most {percent(most)} of the prompt tokens were found in the prefix cache ({best.at})"
     return Finding("prefix_cache_idle", "certain", (words,), indices(steps))
 
 
@@ -231,10 +232,10 @@ def healthy(case: Case) -> Finding | None:
     top = max(case.climb or case.steps, key=lambda one: one.load)
     evidence = [f"every step up to {top.load:.3g} {'users' if top.row['users'] else 'req/s'} kept up, none failed"]
     if top.gaps is not None:
-        evidence.append(f"{top.gaps.excess_ratio:.1%} of the streaming time {top.at} was lost in long gaps")
+        evidence.append(f"{percent(top.gaps.excess_ratio)} of the streaming time {top.at} was lost in long gaps")
     used, preempted = top.row["kv_used_ratio_max"], top.row["preemptions"] or 0.0
     if used is not None:
-        evidence.append(f"KV cache at most {used:.0%} full, {preempted:.0f} preemptions")
+        evidence.append(f"KV cache at most {percent(used)} full, {preempted:.0f} preemptions")
     return Finding("healthy", "likely" if gaps >= GAPS_TO_CLEAR else "possible", tuple(evidence), indices(case.steps))
 
 
@@ -264,7 +265,7 @@ def _p99_s(one: StepSeen) -> float:
 
 def _share(one: StepSeen, cause: int) -> str:
     assert one.gaps is not None
-    return f"{one.gaps.share(cause):.0%} of the time lost in long gaps was lost while"
+    return f"{percent(one.gaps.share(cause))} of the time lost in long gaps was lost while"
 
 
 def _times(lift: float) -> str:

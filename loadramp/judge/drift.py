@@ -21,6 +21,7 @@ from loadramp.judge.quantiles import quantile
 from loadramp.judge.signals import rising
 from loadramp.record.table import Floats, Table
 from loadramp.record.types import Sample
+from loadramp.wording import percent, signed
 
 ALPHA = 0.01
 """Of all metrics of one soak together: each is tested at its share (Bonferroni)."""
@@ -158,15 +159,15 @@ def _judged(
         return Drift(metric, words, "inconclusive", reason, block_s=block_s, values=tuple(shown))
     found = trend(logs, 2.0 * alpha)
     rise, low, high = (expm1(slope * (found.n - 1)) for slope in (found.slope, found.low, found.high))
-    sure = f"{100.0 * (1.0 - 2.0 * alpha):.3g} % interval"
-    between = f"{_percent(rise)} over the soak ({sure} {_percent(low)} to {_percent(high)})"
+    sure = f"{percent(1.0 - 2.0 * alpha)} interval"
+    between = f"{signed(rise)} over the soak ({sure} {signed(low)} to {signed(high)})"
     if found.p < alpha and rise > largest_ratio:
         status, reason = (
             "fail",
             f"{words} rises by {between}; by chance so clear a rise comes {found.p:.2g} of the time",
         )
     elif high > unseen_ratio:
-        status, reason = "inconclusive", f"{words}: {between}; a rise of {_percent(unseen_ratio)} cannot be ruled out"
+        status, reason = "inconclusive", f"{words}: {between}; a rise of {percent(unseen_ratio)} cannot be ruled out"
     else:
         what = "a small rise" if found.p < alpha else "no rise beyond chance"
         status, reason = "pass", f"{words}: {what}, {between}"
@@ -202,7 +203,7 @@ def _grown(
     first, last = float(np.median(medians[:3])), float(np.median(medians[-3:]))
     grown = last / first - 1.0
     p = rising(np.array(medians))
-    said = f"{words}: {_percent(grown)} from {first / 1e9:.3g} to {last / 1e9:.3g} GB"
+    said = f"{words}: {signed(grown)} from {first / 1e9:.3g} to {last / 1e9:.3g} GB"
     if grown <= largest_ratio:
         status, reason = "pass", said
     elif p < ALPHA:
@@ -223,7 +224,3 @@ def _correlation(rest: Floats) -> float:
 def _inflation(n: int, rho: float) -> float:
     terms = ((n - k) * (n - k - 1) * (n - k - 2) * (6.0 / pi) * asin(rho**k / 2.0) for k in range(1, n))
     return 1.0 + 2.0 / (n * (n - 1) * (n - 2)) * sum(terms)
-
-
-def _percent(ratio: float) -> str:
-    return f"{100.0 * ratio:+.3g} %"

@@ -12,6 +12,7 @@ from loadramp.judge.said import WORDS, classes
 from loadramp.judge.signals import in_flight_at
 from loadramp.judge.symptoms import Case, StepSeen, indices
 from loadramp.record.types import Confidence, Finding, Sample
+from loadramp.wording import percent
 
 MOST_RATIO = 0.01
 LEAST_BROKEN = 5
@@ -75,8 +76,8 @@ def admission_failure(case: Case) -> Finding | None:
     worst = max(steps, key=lambda one: refused(one) / one.row["requests"])
     share, lowest = refused(worst) / worst.row["requests"], case.lowest
     evidence = [
-        f"{refused(worst)} of {worst.row['requests']} requests {worst.at} were refused ({share:.1%}), with at most "
-        f"{worst.row['in_flight_max']:.0f} in flight"
+        f"{refused(worst)} of {worst.row['requests']} requests {worst.at} were refused ({percent(share)}), "
+        f"with at most {worst.row['in_flight_max']:.0f} in flight"
     ]
     if lowest is not None and refused(lowest) > 0.5 * share * lowest.row["requests"]:
         evidence.append(f"as many {lowest.at}, the lowest load: a quota rather than a lack of room")

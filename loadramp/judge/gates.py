@@ -19,6 +19,7 @@ from loadramp.judge.quantiles import Figure, Values, estimate, mean
 from loadramp.judge.rules import ESTIMATES, SHARES, Place, Rule, parse
 from loadramp.record.table import Run
 from loadramp.record.types import GateResult, Row
+from loadramp.wording import percent
 
 Status = Literal["pass", "fail", "inconclusive"]
 Unsure = Literal["inconclusive", "pass", "fail", "point"]
@@ -220,16 +221,16 @@ def _share(rows: Sequence[Row], rule: Rule) -> Known:
     low = float(betaincinv(k, n - k + 1, MISS)) if k else 0.0
     high = float(betaincinv(k + 1, n - k, 1.0 - MISS)) if k < n else 1.0
     what = "failed" if rule.name == "error_ratio" else "were good"
-    return Known(k / n, low, high, f"{k} of {n} {what}: between {low:.3%} and {high:.3%}{_needs(rule, k)}", step)
+    why = f"{k} of {n} {what}: between {percent(low)} and {percent(high)}{_needs(rule, k)}"
+    return Known(k / n, low, high, why, step)
 
 
 def _needs(rule: Rule, k: int) -> str:
     """How many requests a limit on errors takes when none fails."""
     if rule.name != "error_ratio" or k or not rule.upper or not 0.0 < rule.limit < 1.0:
         return ""
-    return (
-        f"; {rule.limit:.3%} takes {math.ceil(math.log(MISS) / math.log1p(-rule.limit)):,} requests without a failure"
-    )
+    takes = math.ceil(math.log(MISS) / math.log1p(-rule.limit))
+    return f"; {percent(rule.limit)} takes {takes:,} requests without a failure"
 
 
 def _count(rows: Sequence[Row], name: str) -> Known:

@@ -19,6 +19,7 @@ from loadramp.judge.ceiling import ceiling, climb
 from loadramp.judge.detectors import DETECTORS
 from loadramp.judge.slo import slo_capacity
 from loadramp.record.types import Estimate, Row
+from loadramp.wording import latency_span, percent
 
 KNEES: dict[str, Callable[..., Any]] = {"ceiling": ceiling, **DETECTORS}
 UNKNOWN_LOG_SE = 0.2
@@ -99,7 +100,7 @@ def p99_itl_knee(rows: Sequence[Row]) -> Estimate:
     cause, why = _cause(low[k], low[k + 1], steps[k + 1])
     words = (
         f"from {here['rate_rps']:.3g} to {above['rate_rps']:.3g} req/s p99 ITL grows from "
-        f"{1000 * low[k]['itl_p99_s']:.3g} to {1000 * low[k + 1]['itl_p99_s']:.3g} ms, "
+        f"{latency_span(low[k]['itl_p99_s'], low[k + 1]['itl_p99_s'])}, "
         f"elasticity {one.value:.2g} (se {one.se:.2g}); {why}"
     )
     return Estimate("found", float(here["rate_rps"]), float(here["rate_rps"]), float(above["rate_rps"]),
@@ -142,7 +143,7 @@ def _cause(below: Row, above: Row, seen: Row) -> tuple[str, str]:
     if median is not None and median.value <= 0.3 and share is not None and share > 0.5:
         return "prefill_mixing", (
             f"prefill mixing, not capacity: the median does not follow (elasticity {median.value:.2g}) and prefills "
-            f"explain {share:.0%} of the excess"
+            f"explain {percent(share)} of the excess"
         )
     follows = f"the median follows with elasticity {median.value:.2g}" if median is not None else "median unknown"
     return "capacity", follows
@@ -157,6 +158,6 @@ def _no_knee(steps: Sequence[Row], rising: Sequence[int], hiccups: Sequence[str]
         )
         return Estimate("below_range", None, None, float(steps[0]["rate_rps"]), "p99_itl_knee", words)
     top = float(steps[-1]["rate_rps"])
-    p99_ms = [1000 * float(np.min([row["itl_p99_s"] for row in steps])), 1000 * float(steps[-1]["itl_p99_s"])]
-    words = f"p99 ITL grows no faster than the rate up to {top:.3g} req/s ({p99_ms[0]:.3g} to {p99_ms[1]:.3g} ms)"
+    between = latency_span(float(np.min([row["itl_p99_s"] for row in steps])), float(steps[-1]["itl_p99_s"]))
+    words = f"p99 ITL grows no faster than the rate up to {top:.3g} req/s ({between})"
     return Estimate("not_found_up_to", top, top, None, "p99_itl_knee", "; ".join([words, *hiccups]))

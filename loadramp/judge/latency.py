@@ -14,6 +14,7 @@ import numpy as np
 
 from loadramp.judge.quantiles import NOT_STATIONARY, Figure, Values, carry_over, estimate, mean, pool, words
 from loadramp.record.table import Bools, Floats, Gaps, Ints, Table
+from loadramp.wording import percent
 
 FAMILIES = ("ttft", "sent_ttft", "itl", "gap", "tpot", "e2e")
 QUANTILES = (0.5, 0.9, 0.95, 0.99)
@@ -119,7 +120,7 @@ def everyone(seen: Seen, stationary: bool) -> tuple[Columns, dict[str, str]]:
         for q in QUANTILES:
             figure = estimate(data, q, stationary)
             if figure.value is not None and np.isinf(figure.value):
-                figure = Figure(None, reason=f"{due.failed.mean():.2%} of the requests failed")
+                figure = Figure(None, reason=f"{percent(due.failed.mean())} of the requests failed")
             _put(out, reasons, f"all_{name}_{words(q)}", figure)
     return out, reasons
 

@@ -14,9 +14,10 @@ import numpy as np
 
 from loadramp.judge import attribute
 from loadramp.judge.queueing import kv_steps
-from loadramp.judge.symptoms import Case, StepSeen, indices, ms
+from loadramp.judge.symptoms import Case, StepSeen, indices
 from loadramp.record.table import Floats, Ints
 from loadramp.record.types import Confidence, Finding, Sample
+from loadramp.wording import latency
 
 BLOCK_S = 1.0
 SIDE_BLOCKS = 6
@@ -39,8 +40,8 @@ def autoscaler_moved(case: Case) -> Finding | None:
     """The capacity changed during the ramp: an autoscaler, a throttled or replaced machine, a noisy neighbour."""
     jumps = [(one, jump) for one in case.steps if (jump := jump_of(one))]
     evidence = [
-        f"{jump.t_s:.0f} s into the run, {one.at}, the median gap went from {ms(jump.before_s)} to "
-        f"{ms(jump.after_s)} and stayed there"
+        f"{jump.t_s:.0f} s into the run, {one.at}, the median gap went from {latency(jump.before_s)} to "
+        f"{latency(jump.after_s)} and stayed there"
         for one, jump in jumps
     ]
     replicas = replicas_moved(case.run.samples)

@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from loadramp.judge.criteria import Criterion, Seen, percent
+from loadramp.judge.criteria import Criterion, Seen
 from loadramp.record.types import Row
+from loadramp.wording import percent
 
 Proof = Literal["shown", "gap", "open"]
 HOUR_S = 3600.0
@@ -154,7 +155,7 @@ def _metrics(facts: Facts) -> Shown:
             continue
         good = sum(bool(one.values) for one in seen.run.samples) / len(seen.run.samples)
         dialect = (seen.run.info.get("metrics") or {}).get("dialect", "known names")
-        said = f"{percent(good)} of {len(seen.run.samples):,} scrapes read ({dialect})"
+        said = f"{percent(good, 4)} of {len(seen.run.samples):,} scrapes read ({dialect})"
         return Shown("shown" if good >= 0.99 else "gap", said, phase)
     return Shown("gap", "no metrics page was found") if facts.seen else Shown("open", "nothing was run")
 

@@ -14,6 +14,7 @@ import numpy as np
 from scipy.special import betaincinv, stdtrit
 
 from loadramp.record.table import Bools, Floats, Ints
+from loadramp.wording import latency
 
 BLOCK_S = 5.0
 MIN_BLOCKS = 6
@@ -120,7 +121,8 @@ def estimate(data: Values, q: float, stationary: bool = True) -> Figure:
         return Figure(None, reason=f"{n} {data.unit} cannot carry a {words(q)}: needs about {more} more")
     value = _value(data, q)
     if value is None:
-        return Figure(None, reason=f"{words(q)} is longer than the longest wait seen so far ({data.ordered[-1]:.3g} s)")
+        longest = latency(data.ordered[-1])
+        return Figure(None, reason=f"{words(q)} is longer than the longest wait seen so far ({longest})")
     n_eff = independent(data, value, q)
     if data.unit != "requests" and stationary and n_eff < 1.0 / (1.0 - q):
         more = ceil(data.requests * (needed(q) / max(n_eff, 1.0) - 1.0))

@@ -7,8 +7,9 @@ pooled p99 ITL may stay flat all the while. Formulas: docs/method.md, "Labels".
 from __future__ import annotations
 
 from loadramp.judge.attribute import PRIVATE, RECOMPUTE
-from loadramp.judge.symptoms import Case, StepSeen, flat, indices, ms
+from loadramp.judge.symptoms import Case, StepSeen, flat, indices
 from loadramp.record.types import Confidence, Finding
+from loadramp.wording import latency, percent
 
 PREEMPTED_RATIO = 0.02
 PREEMPTED_PER_MINUTE = 10.0
@@ -65,11 +66,11 @@ def kv_eviction(case: Case) -> Finding | None:
     if worst.row["preemptions"]:
         n, requests = worst.row["preemptions"], worst.row["requests"]
         evidence.append(
-            f"{n:.0f} preemptions among {requests} requests {worst.at} ({n / requests:.1%}, "
+            f"{n:.0f} preemptions among {requests} requests {worst.at} ({percent(n / requests)}, "
             f"{n / worst.minutes:.0f} a minute)"
         )
     if worst.row["kv_used_ratio_max"] is not None:
-        evidence.append(f"KV cache up to {worst.row['kv_used_ratio_max']:.0%} full there")
+        evidence.append(f"KV cache up to {percent(worst.row['kv_used_ratio_max'])} full there")
     return Finding("kv_eviction", sure, (*evidence, *_stalls(case, worst)), indices(steps))
 
 
@@ -78,16 +79,17 @@ def _stalls(case: Case, worst: StepSeen) -> list[str]:
     out = []
     if gaps is not None and gaps.count(PRIVATE):
         out.append(
-            f"{gaps.count(PRIVATE)} gaps in single streams while the others went on, in {stalled_ratio(worst):.1%} of "
-            f"the requests {worst.at}; with the recomputing that holds up the others, "
-            f"{gaps.share(PRIVATE, RECOMPUTE):.0%} of the time lost in long gaps"
+            f"{gaps.count(PRIVATE)} gaps in single streams while the others went on, "
+            f"in {percent(stalled_ratio(worst))} of the requests {worst.at}; "
+            "with the recomputing that holds up the others, "
+            f"{percent(gaps.share(PRIVATE, RECOMPUTE))} of the time lost in long gaps"
         )
     quiet = case.quiet
     longest_s, p99_s = row["longest_gap_p99_s"], row["itl_p99_s"]
     if longest_s and p99_s and quiet is not None and quiet.row["itl_p99_s"] and p99_s <= 1.5 * quiet.row["itl_p99_s"]:
         out.append(
-            f"pooled p99 ITL hides it ({ms(quiet.row['itl_p99_s'])} {quiet.at}, {ms(p99_s)} {worst.at}): "
-            f"p99 of each request's longest gap is {ms(longest_s)}"
+            f"pooled p99 ITL hides it ({latency(quiet.row['itl_p99_s'])} {quiet.at}, {latency(p99_s)} {worst.at}): "
+            f"p99 of each request's longest gap is {latency(longest_s)}"
         )
     return out
 
@@ -98,7 +100,7 @@ def kv_full(case: Case) -> Finding | None:
     if not steps:
         return None
     worst = steps[-1]
-    evidence = [f"KV cache up to {worst.row['kv_used_ratio_max']:.0%} full {worst.at}", *_queue_words(worst)]
+    evidence = [f"KV cache up to {percent(worst.row['kv_used_ratio_max'])} full {worst.at}", *_queue_words(worst)]
     evidence.append("hardly any request was thrown out: they wait until one has ended")
     return Finding("kv_full", "likely", tuple(evidence), indices(steps))
 
@@ -117,7 +119,7 @@ def scheduler_oversubscription(case: Case) -> Finding | None:
     evidence += _itl_words(case, worst)
     known = worst.row["kv_used_ratio_max"]
     if known is not None:
-        evidence.append(f"the KV cache has room (at most {known:.0%} full)")
+        evidence.append(f"the KV cache has room (at most {percent(known)} full)")
     sure: Confidence = "possible"
     if case.confirmed:
         server_says = known is not None and (worst.row["waiting_max"] or 0.0) >= WAITING
@@ -168,8 +170,8 @@ def _itl_words(case: Case, one: StepSeen) -> list[str]:
     if quiet is None or not quiet.row["itl_p50_s"] or not one.row["itl_p50_s"]:
         return []
     return [
-        f"median ITL {ms(quiet.row['itl_p50_s'])} {quiet.at} with {quiet.running_mean:.0f} requests in the batch, "
-        f"{ms(one.row['itl_p50_s'])} {one.at} with {one.running_mean:.0f}"
+        f"median ITL {latency(quiet.row['itl_p50_s'])} {quiet.at} with {quiet.running_mean:.0f} requests in the batch, "
+        f"{latency(one.row['itl_p50_s'])} {one.at} with {one.running_mean:.0f}"
     ]
 
 
@@ -180,5 +182,5 @@ def _queue_words(one: StepSeen) -> list[str]:
     server = f" (server: up to {row['waiting_max']:.0f} waiting)" if row["waiting_max"] else ""
     out = [f"requests without a first token {grew} {one.at}{server}"]
     if row["ttft_p50_s"]:
-        out.append(f"median TTFT {row['ttft_p50_s']:.3g} s {one.at}")
+        out.append(f"median TTFT {latency(row['ttft_p50_s'])} {one.at}")
     return out

@@ -16,6 +16,7 @@ from scipy.stats import chi2
 from scipy.stats import t as student
 
 from loadramp.record.types import Estimate, Row
+from loadramp.wording import percent
 
 SUMMED = frozenset({"requests", "ok", "pending", "good_n"})
 TOO_WIDE = 0.25
@@ -76,10 +77,10 @@ def _pooled(name: str, each: Sequence[Estimate]) -> Estimate:
     spread = spread_of(estimate.rate_rps for estimate in found)
     assert spread is not None
     low, high = spread.interval if spread.n > 1 else (found[0].low_rps, found[0].high_rps)
-    words = f"found {told}, {spread.log_sd:.1%} apart; first: {found[0].reason}"
+    words = f"found {told}, {percent(spread.log_sd)} apart; first: {found[0].reason}"
     if spread.n > 1 and spread.half_width > TOO_WIDE:
         low = high = None
-        words = f"found {told}, too far apart for an interval ({spread.log_sd:.0%}); first: {found[0].reason}"
+        words = f"found {told}, too far apart for an interval ({percent(spread.log_sd)}); first: {found[0].reason}"
     sustained = [estimate.sustained_rps for estimate in each]
     held = min((rate for rate in sustained if rate is not None), default=None) if None not in sustained else None
     return replace(
@@ -137,7 +138,7 @@ def _latencies(row: Row, usable: Sequence[Row]) -> None:
             row[f"{stem}_low_s"], row[f"{stem}_high_s"] = (None, None) if wide else spread.interval
             row["reasons"] = {name: why for name, why in row["reasons"].items() if not name.startswith(stem)}
             if wide:
-                row["reasons"] |= {f"{stem}_high_s": f"the repeats lie {spread.log_sd:.0%} apart"}
+                row["reasons"] |= {f"{stem}_high_s": f"the repeats lie {percent(spread.log_sd)} apart"}
 
 
 def not_enough(each: Sequence[Mapping[str, Estimate]], name: str = "ceiling") -> str:
@@ -155,8 +156,8 @@ def not_enough(each: Sequence[Mapping[str, Estimate]], name: str = "ceiling") ->
     if spread.log_sd <= typical * sqrt(float(chi2.ppf(0.95, spread.n - 1)) / (spread.n - 1)):
         return ""
     return (
-        f"the {name} differs by {spread.log_sd:.1%} from ramp to ramp, more than the {typical:.1%} that one ramp "
-        "states: one run was not enough"
+        f"the {name} differs by {percent(spread.log_sd)} from ramp to ramp, more than the {percent(typical)} that "
+        "one ramp states: one run was not enough"
     )
 
 

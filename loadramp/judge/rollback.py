@@ -13,6 +13,7 @@ import numpy as np
 from loadramp.judge.blocks import failures_of, least
 from loadramp.judge.quantiles import quantile, words
 from loadramp.record.table import Floats, Table
+from loadramp.wording import latency, percent
 
 RECENT_S = 60.0
 ALPHA = 0.001
@@ -27,8 +28,8 @@ def too_many_failures(table: Table, error_ratio: float, since_s: float = 0.0) ->
     if seen.failed < LEAST_FAILED or seen.lower(ALPHA) <= error_ratio:
         return ""
     return (
-        f"{seen.failed:,} of {seen.requests:,} requests failed: the error rate is above {100 * error_ratio:.3g} % "
-        f"(at least {100 * seen.lower(ALPHA):.2g} %)"
+        f"{seen.failed:,} of {seen.requests:,} requests failed: the error rate is above {percent(error_ratio)} "
+        f"(at least {percent(seen.lower(ALPHA))})"
     )
 
 
@@ -55,8 +56,8 @@ def far_beyond_slo(
         found_s = quantile(np.sort(values[recent]), q)
         if found_s > factor * limit_s:
             return (
-                f"{words(q)} {NAMES[metric]} of the last minute is {_ms(found_s)}, more than {factor:g} times the "
-                f"limit of {_ms(limit_s)}"
+                f"{words(q)} {NAMES[metric]} of the last minute is {latency(found_s)}, more than {factor:g} times the "
+                f"limit of {latency(limit_s)}"
             )
     return ""
 
@@ -75,7 +76,3 @@ def _values(table: Table, metric: str, now_s: float) -> tuple[Floats, Floats]:
         values[late] = (now_s - table.due_s)[late]
     known = ~np.isnan(values) & ~table.failed
     return values[known], table.due_s[known]
-
-
-def _ms(seconds: float) -> str:
-    return f"{1000 * seconds:.3g} ms" if seconds < 1.0 else f"{seconds:.3g} s"

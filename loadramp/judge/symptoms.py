@@ -149,11 +149,6 @@ def indices(steps: Iterable[StepSeen]) -> tuple[int, ...]:
     return tuple(one.index for one in steps)
 
 
-def ms(seconds: float) -> str:
-    """Milliseconds for people, three digits."""
-    return f"{1000 * seconds:.3g} ms"
-
-
 def _place(row: Row) -> tuple[int, float]:
     return {"step": 0, "soak": 1}.get(row["role"], 2), float(row["rate_rps"] or row["users"] or 0.0)
 

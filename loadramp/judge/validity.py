@@ -14,6 +14,7 @@ import numpy as np
 from loadramp.judge.quantiles import quantile
 from loadramp.record.table import Floats, Table
 from loadramp.record.types import ClientSample, Step
+from loadramp.wording import latency, percent
 
 LAG_S = 0.010
 LATE_REQUESTS = 3
@@ -133,7 +134,7 @@ def _late(due: Table, end_s: float, ttft_p50_s: float) -> str:
     p99_s, allowed_s = quantile(lag_s, 0.99), max(LAG_S, 0.1 * ttft_p50_s)
     if p99_s <= allowed_s or np.count_nonzero(lag_s > allowed_s) < LATE_REQUESTS:
         return ""
-    return f"requests left late: p99 of the lag {_ms(p99_s)} (allowed {_ms(allowed_s)})"
+    return f"requests left late: p99 of the lag {latency(p99_s)} (allowed {latency(allowed_s)})"
 
 
 def lag_by_s(due: Table, end_s: float) -> Floats:
@@ -151,21 +152,23 @@ def _not_sent(due: Table, end_s: float) -> str:
     missing = len(due) - int(np.count_nonzero(in_time))
     if missing < 2 or missing <= (1.0 - SENT_RATIO) * len(due):
         return ""
-    return f"{missing} of {len(due)} planned requests were not sent within the step (allowed {1.0 - SENT_RATIO:.0%})"
+    allowed = percent(1.0 - SENT_RATIO)
+    return f"{missing} of {len(due)} planned requests were not sent within the step (allowed {allowed})"
 
 
 def _loop_lag(samples: Sequence[ClientSample], itl_p50_s: float) -> str:
     lag_s, allowed_s = loop_lag_p99_s(samples), max(LOOP_LAG_S, 0.25 * itl_p50_s)
     if lag_s <= allowed_s:
         return ""
-    return f"the client's event loop lagged: p99 {_ms(lag_s)} (allowed {_ms(allowed_s)}), so latencies include it"
+    lagged = f"p99 {latency(lag_s)} (allowed {latency(allowed_s)})"
+    return f"the client's event loop lagged: {lagged}, so latencies include it"
 
 
 def _cpu(samples: Sequence[ClientSample]) -> str:
     ratio = cpu_ratio(samples)
     if ratio <= CPU_RATIO:
         return ""
-    return f"a client process used {ratio:.0%} of a core (allowed {CPU_RATIO:.0%})"
+    return f"a client process used {percent(ratio)} of a core (allowed {percent(CPU_RATIO)})"
 
 
 def _held(samples: Sequence[ClientSample]) -> str:
@@ -215,7 +218,3 @@ def _not_random(due: Table, end_s: float) -> str:
 def _median(values: Floats) -> float:
     known = values[~np.isnan(values)]
     return float(np.median(known)) if len(known) else 0.0
-
-
-def _ms(seconds: float) -> str:
-    return f"{1000 * seconds:.3g} ms"

@@ -99,7 +99,8 @@ def _tail_panel(metric: str, counts: Ints, keys: Sequence[Key]) -> Figure | None
         x, share = d.tail(row)
         if len(x) < 2:
             continue
-        trace = c.series(key, x, share, hovertemplate=f"{key.name}: %{{y:.2%}} took longer than %{{x:.4g}} s")
+        shown = f"{key.name}: %{{y:.3~g}} % took longer than %{{x:.4g}} s"
+        trace = c.series(key, x, 100.0 * share, hovertemplate=shown)
         trace["line"] |= {"width": 1.8}
         data.append(trace)
         values += [float(x[0]), float(x[-1])]
@@ -118,9 +119,9 @@ def _tail_panel(metric: str, counts: Ints, keys: Sequence[Key]) -> Figure | None
         data=data,
         layout={
             "xaxis": x_axis,
-            "yaxis": {"type": "log", "range": [np.log10(max(lowest, 1e-7)) - 0.15, 0.08], "tickvals": shares,
-                      "ticktext": [percent(s) for s in shares]},
-            "shapes": [c.level_line(0.01, "var(--quiet)", "dot")],
+            "yaxis": {"type": "log", "range": [np.log10(max(lowest, 1e-7)) + 1.85, 2.08],
+                      "tickvals": [100.0 * s for s in shares], "ticktext": [percent(s) for s in shares]},
+            "shapes": [c.level_line(1.0, "var(--quiet)", "dot")],
         },
         words="The dotted level is p99 (log scale). Lines that fan out to the right: a tail that grows with the rate.",
     )  # fmt: skip

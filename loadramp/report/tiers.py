@@ -22,7 +22,7 @@ from loadramp.report.markdown import plain
 from loadramp.report.plain import strict
 from loadramp.report.redact import redact
 from loadramp.report.words import Phrase
-from loadramp.wording import NOTHING, latency, sig
+from loadramp.wording import NOTHING, latency, percent, sig
 
 SCHEMA = "loadramp.tiers/1"
 TITLES = {
@@ -91,7 +91,7 @@ def headline(found: Tiers) -> list[Phrase]:
         words = f"{name} was measured under other conditions than the first: {redact(listed)}."
         parts.append(Phrase(words, "warn", minor=True))
     if found.indicative:
-        words = f"One run of each: a spread from run to run of {100 * found.run_sd:g} % is assumed; indicative only."
+        words = f"One run of each: a spread from run to run of {percent(found.run_sd)} is assumed; indicative only."
         parts.append(Phrase(words, "warn", minor=True))
     return parts
 

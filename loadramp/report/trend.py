@@ -21,11 +21,10 @@ from loadramp.report.trendwords import (
     headline,
     night_words,
     number,
-    signed,
     size_words,
     standing_words,
 )
-from loadramp.wording import NOTHING, plural, sig
+from loadramp.wording import NOTHING, plural, sig, signed
 
 MOST_NIGHTS = 1500
 """Drawn; older ones are in the history."""
@@ -99,7 +98,7 @@ def tonight_section(shown: Shown) -> str | None:
 
 def _standing_line(one: Standing) -> list[Json]:
     low, high = number(one.metric, one.low), number(one.metric, one.high)
-    change = signed(one.change_ratio) if one.change_ratio is not None else NOTHING
+    change = signed(one.change_ratio, 2) if one.change_ratio is not None else NOTHING
     tone = TONES.get(one.state, "")
     return [
         _cell(METRICS[one.metric].words),

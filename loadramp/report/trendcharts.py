@@ -18,7 +18,7 @@ from loadramp.report import charts as c
 from loadramp.report.charts import Figure, Json, Key
 from loadramp.report.redact import redact
 from loadramp.report.trendwords import KEY_WORDS, alarm_words, headed, night_words, number
-from loadramp.wording import latency, plural, sig
+from loadramp.wording import latency, percent, plural, sig
 
 NIGHT = Key("median of the night", "--p50", symbol="circle", shape="dot")
 RUN = Key("one run", "--sky", symbol="circle", shape="dot", hollow=True)
@@ -101,7 +101,7 @@ def _axis(values: Sequence[float | None], unit: str) -> Json:
 
 def _hover(one: Night, metric: str) -> str:
     low, high = number(metric, one.low), number(metric, one.high)
-    spread = f", {one.spread_ratio * 100:.2g} % apart" if one.spread_ratio else ""
+    spread = f", {percent(one.spread_ratio, 2)} apart" if one.spread_ratio else ""
     lines = [
         night_words(one.night),
         number(metric, one.value) + (f" ({low} to {high})" if low and high else ""),

@@ -14,7 +14,7 @@ from loadramp.record.types import GateResult
 from loadramp.report.gates import MARKS, interval_words, value_words
 from loadramp.report.markdown import plain
 from loadramp.report.plain import strict
-from loadramp.wording import NOTHING, latency, percent, plural, sig
+from loadramp.wording import NOTHING, latency, percent, plural, sig, signed
 
 RULES = {"page": "page: two nights running, or measured again at once", "ticket": "ticket: a lasting change of level"}
 STATES = {
@@ -46,14 +46,9 @@ def number(metric: str, value: float | None) -> str:
     return latency(value) if unit == "s" else f"{sig(value)} {unit}"
 
 
-def signed(ratio: float) -> str:
-    """``+12 %``, ``-3.4 %``."""
-    return f"{'+' if ratio > 0 else '-' if ratio < 0 else ''}{percent(abs(ratio), 2) or '0 %'}"
-
-
 def size_words(alarm: Alarm) -> str:
     """``-12 % (-15 % to -9 %)``."""
-    return f"{signed(alarm.change_ratio)} ({signed(alarm.low_ratio)} to {signed(alarm.high_ratio)})"
+    return f"{signed(alarm.change_ratio, 2)} ({signed(alarm.low_ratio, 2)} to {signed(alarm.high_ratio, 2)})"
 
 
 def alarm_words(alarm: Alarm) -> str:
@@ -153,7 +148,7 @@ def terminal_lines(outcome: Outcome) -> list[str]:
     lines = [headline(outcome)[0], ""]
     silent = all(one.state == "missing" for one in outcome.standings)  # the sentence has said why
     for one in outcome.standings:
-        change = "" if one.change_ratio is None else f"  {signed(one.change_ratio)}"
+        change = "" if one.change_ratio is None else f"  {signed(one.change_ratio, 2)}"
         value = number(one.metric, one.value) or NOTHING
         state = STATES[one.state] if silent else standing_words(one)
         lines.append(f"  {one.metric:24s} {value:>14s}{change:>9s}  {state}")
@@ -175,7 +170,7 @@ def night_markdown(outcome: Outcome, scenario: str) -> str:
     for one in outcome.standings:
         low, high = number(one.metric, one.low), number(one.metric, one.high)
         between = f"{low} to {high}" if low and high else NOTHING
-        change = signed(one.change_ratio) if one.change_ratio is not None else NOTHING
+        change = signed(one.change_ratio, 2) if one.change_ratio is not None else NOTHING
         cells = [METRICS[one.metric].words, number(one.metric, one.value) or NOTHING, between, baseline_words(one),
                  change, standing_words(one)]  # fmt: skip
         lines.append("| " + " | ".join(plain(cell) for cell in cells) + " |")
