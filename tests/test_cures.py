@@ -49,6 +49,11 @@ def test_the_order_is_that_of_the_sources() -> None:
     assert RANK.index("context_cap") < RANK.index("fewer_sequences") < RANK.index("replicas")
 
 
+def test_tokens_that_wait_for_prompts_are_helped_by_smaller_chunks_first() -> None:
+    first, *_ = cures_of("prefill_contention", "vllm", {})
+    assert "--max-num-batched-tokens" in first.change
+
+
 def test_every_cure_says_what_when_and_how_to_prove_it() -> None:
     for code in CURES:
         for cure in cures_of(code, "vllm", {}):

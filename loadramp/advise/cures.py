@@ -27,7 +27,7 @@ CURES: dict[str, tuple[str, ...]] = {
     "scheduler_oversubscription": ("more_sequences", "replicas", "queue_limit"),
     "compute_bound": ("quantized_weights", "prefix_caching", "chunked_prefill", "replicas", "queue_limit"),
     "engine_stall": ("collectives", "fewer_gpus_each"),
-    "prefill_contention": ("prefix_caching", "chunked_prefill", "disaggregation"),
+    "prefill_contention": ("chunked_prefill", "disaggregation"),  # as good as every engine shares prefixes by itself
     "stream_stall": ("stream_path",),
     "speculation_weak": ("draft",),
     "prefix_cache_idle": ("prefix_caching_off",),
