@@ -79,9 +79,9 @@ def floor_us(rate: int, streams: int, seconds: float, ticks: bool) -> float:
 
 
 def peer_us(command: str, rate: int, streams: int, lengths: tuple[int, int], ticks: bool) -> tuple[float, None]:
-    """The same slope for another tool, from the CPU time of its process and children; the longer answer is five times
+    """The same slope for another tool, from the CPU time of its process and children; the longer answer is eight times
     as long again, because a tool's start costs seconds that scatter."""
-    lengths = (lengths[0], 5 * lengths[1])
+    lengths = (lengths[0], 8 * lengths[1])
     used = []
     itl_us = round(streams / rate * 1e6)
     with metronome(50_000, itl_us, itl_us * ticks) as server:

@@ -15,6 +15,10 @@ from collections.abc import Callable
 
 from loadramp.drive.timer import Beat
 
+Read = Callable[[float, float | None], None]
+"""Called with the loop's clock (CLOCK_MONOTONIC) of just before, and how far the wall's (CLOCK_REALTIME), by which the
+kernel stamps, is ahead of it; None when the wall clock was moved, and stamps with it. Seconds."""
+
 BEAT_S = 0.004
 LATE_READ_S = 0.005
 """A read this long after its segment arrived, on the beat so long and a beat: the loop was late, and what came
@@ -45,11 +49,6 @@ def running_events(data: bytes) -> int:
     """Events in ``data`` that do not belong to the end of an answer, whose events come together by their nature."""
     events = data.count(b"data:")
     return events if events < 2 else max(0, events - len(_FINAL.findall(data)))
-
-
-Read = Callable[[float, float | None], None]
-"""Called with the loop's clock (CLOCK_MONOTONIC) of just before, and how far the wall's (CLOCK_REALTIME), by which the
-kernel stamps, is ahead of it; None when the wall clock was moved, and stamps with it. Seconds."""
 
 
 def clocks() -> tuple[float, float]:
