@@ -8,8 +8,13 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from io import StringIO
 from pathlib import Path
+
+import pytest
+
+from loadramp.cli import main
 
 KEY = "sk-canary-7f3a9b"
 QUICK = """
@@ -51,6 +56,18 @@ def loadramp(
         preexec_fn=None if most_bytes is None else limit,
     )
     return done.returncode, done.stdout, done.stderr
+
+
+def in_process(*arguments: str, env: dict[str, str] | None = None, cwd: Path | None = None) -> tuple[int, str, str]:
+    """The same without a process: a second less for what ends before anything heavy begins."""
+    out, err = StringIO(), StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        for name, value in (env or {}).items():
+            patch.setenv(name, value)
+        patch.chdir(cwd or Path.cwd())
+        with pytest.raises(SystemExit) as leaving:
+            main(list(arguments))
+    return int(leaving.value.code or 0), out.getvalue(), err.getvalue()
 
 
 @contextmanager

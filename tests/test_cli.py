@@ -1,4 +1,4 @@
-"""The command line as a stranger uses it: real processes, exit codes, one clear error."""
+"""The command line as a stranger uses it: exit codes, one clear error; a process of its own where something is sent."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from terminal import QUICK, free_port, keyed_simulator, loadramp
+from terminal import QUICK, free_port, in_process, keyed_simulator, loadramp
 
 from loadramp.jobs.practise import simulator
 
@@ -89,7 +89,7 @@ def test_a_wrong_key_is_named_with_its_variable(tmp_path: Path, quick: Path) -> 
     ],
 )
 def test_bad_input_is_one_clear_error_and_exit_code_2(arguments: list[str], words: list[str], tmp_path: Path) -> None:
-    code, out, err = loadramp(*arguments, cwd=tmp_path, env={"OPENAI_BASE_URL": ""})
+    code, out, err = in_process(*arguments, cwd=tmp_path, env={"OPENAI_BASE_URL": ""})
     assert code == 2
     assert out == ""
     assert "Traceback" not in err
@@ -98,12 +98,12 @@ def test_bad_input_is_one_clear_error_and_exit_code_2(arguments: list[str], word
 
 
 def test_a_header_written_with_a_colon_is_refused_without_its_value(tmp_path: Path) -> None:
-    code, _, err = loadramp("probe", "--header", "Authorization: Bearer sk-12345678", cwd=tmp_path)
+    code, _, err = in_process("probe", "--header", "Authorization: Bearer sk-12345678", cwd=tmp_path)
     assert (code, "--header Authorization: expected NAME=VALUE" in err, "sk-12345678" in err) == (2, True, False)
 
 
 def test_a_missing_base_url_says_how_to_give_one(tmp_path: Path) -> None:
-    code, _, err = loadramp("run", "demo", cwd=tmp_path, env={"OPENAI_BASE_URL": ""})
+    code, _, err = in_process("run", "demo", cwd=tmp_path, env={"OPENAI_BASE_URL": ""})
     assert code == 2
     assert "OPENAI_BASE_URL" in err
 
@@ -147,7 +147,7 @@ def test_a_key_variable_that_was_named_and_is_not_set_is_a_usage_error() -> None
 
 
 def test_a_file_of_jobs_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
-    code, _, err = loadramp("serve", str(tmp_path / "jobs.toml"))
+    code, _, err = in_process("serve", str(tmp_path / "jobs.toml"))
     assert code == 2
     assert "cannot be read" in err
 
@@ -155,20 +155,20 @@ def test_a_file_of_jobs_that_is_not_there_is_a_usage_error(tmp_path: Path) -> No
 def test_plan_refuses_a_threshold_that_a_run_would_refuse(tmp_path: Path) -> None:
     for table in ('[gates]\nrules = ["p99(tttf_s) < 1"]\n', '[nightly]\nfloors = ["foo >= 1"]\n'):
         (tmp_path / "bad.toml").write_text(table)
-        code, out, err = loadramp("plan", str(tmp_path / "bad.toml"))
+        code, out, err = in_process("plan", str(tmp_path / "bad.toml"))
         assert (code, out) == (2, "")
         assert "tttf_s" in err or "foo" in err
 
 
 def test_plan_sends_nothing_and_counts_everything(quick: Path) -> None:
-    code, out, _ = loadramp("plan", str(quick), "--json")
+    code, out, _ = in_process("plan", str(quick), "--json")
     document: dict[str, Any] = json.loads(out)
     assert code == 0
     assert [step["rate_rps"] for step in document["steps"]] == [20.0, 20.0, 40.0]
     assert document["total"]["requests"] == pytest.approx(94, abs=30)
     assert document["total"]["output_tokens"] == 6 * document["total"]["requests"]
     assert document["total"]["minutes"] == pytest.approx(0.05, abs=0.01)
-    words = loadramp("plan", "chat")[1]
+    words = in_process("plan", "chat")[1]
     assert "stops at the first overloaded step" in words
 
 
