@@ -1,4 +1,4 @@
-"""The command line in a process of its own, and servers for it: what its tests share."""
+"""The command line, in a process of its own or in this one, and servers for it: what its tests share."""
 
 from __future__ import annotations
 

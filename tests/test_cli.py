@@ -6,27 +6,11 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from terminal import QUICK, free_port, in_process, keyed_simulator, loadramp
-
-from loadramp.jobs.practise import simulator
-
-
-@pytest.fixture(scope="module")
-def sim() -> Iterator[str]:
-    with simulator() as url:
-        yield url
-
-
-@pytest.fixture
-def quick(tmp_path: Path) -> Path:
-    path = tmp_path / "quick.toml"
-    path.write_text(QUICK)
-    return path
+from terminal import free_port, in_process, keyed_simulator, loadramp
 
 
 def test_an_unreachable_server_is_one_clear_line(quick: Path, tmp_path: Path) -> None:

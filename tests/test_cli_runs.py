@@ -8,28 +8,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from llamacpp import serving as serving_llama
 from llamacpp import write_model
 from terminal import KEY, QUICK, free_port, keyed_simulator, loadramp
-
-from loadramp.jobs.practise import simulator
-
-
-@pytest.fixture(scope="module")
-def sim() -> Iterator[str]:
-    with simulator() as url:
-        yield url
-
-
-@pytest.fixture
-def quick(tmp_path: Path) -> Path:
-    path = tmp_path / "quick.toml"
-    path.write_text(QUICK)
-    return path
 
 
 def test_a_run_leaves_a_report_and_prints_one_json_document(sim: str, quick: Path, tmp_path: Path) -> None:

@@ -8,15 +8,13 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from terminal import in_process as loadramp
 
-from loadramp.cli import main
 from loadramp.jobs.practise import simulator
-
-Runner = Callable[..., tuple[int, str, str]]
 
 QUICK = """
 name = "quick"
@@ -55,28 +53,13 @@ def pair() -> Iterator[tuple[str, str]]:
 
 
 @pytest.fixture
-def loadramp(capfd: pytest.CaptureFixture[str]) -> Runner:
-    """The command line in this process: exit code, stdout, stderr."""
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as left:
-            main(arguments)
-        told = capfd.readouterr()
-        return int(left.value.code or 0), told.out, told.err
-
-    return run
-
-
-@pytest.fixture
 def quick(tmp_path: Path) -> Path:
     path = tmp_path / "quick.toml"
     path.write_text(QUICK)
     return path
 
 
-def test_a_canary_leaves_a_verdict_that_can_be_made_again(
-    pair: tuple[str, str], quick: Path, tmp_path: Path, loadramp: Runner
-) -> None:
+def test_a_canary_leaves_a_verdict_that_can_be_made_again(pair: tuple[str, str], quick: Path, tmp_path: Path) -> None:
     code, out, err = loadramp(
         "canary", str(quick), "--baseline", pair[0], "--candidate", pair[1], "--out", str(tmp_path), "--json",
         "--label", "gpu=H100", "--candidate-label", "gpu=L4",
@@ -124,7 +107,7 @@ def sent_in(run: Path, numbers: set[int]) -> list[tuple[int, int]]:
 
 
 def test_one_machine_is_switched_by_a_command_without_a_shell(
-    pair: tuple[str, str], quick: Path, tmp_path: Path, loadramp: Runner
+    pair: tuple[str, str], quick: Path, tmp_path: Path
 ) -> None:
     note = tmp_path / "switch.py"
     note.write_text("import os, sys; open(sys.argv[1], 'a').write(sys.argv[2] + os.environ['LOADRAMP_ARM'] + ';')")
@@ -142,9 +125,7 @@ def test_one_machine_is_switched_by_a_command_without_a_shell(
     assert log.read_text().startswith("baseline$(x)baseline;")
 
 
-def test_a_switch_command_that_fails_is_exit_code_1(
-    pair: tuple[str, str], quick: Path, tmp_path: Path, loadramp: Runner
-) -> None:
+def test_a_switch_command_that_fails_is_exit_code_1(pair: tuple[str, str], quick: Path, tmp_path: Path) -> None:
     common = ["canary", str(quick), "--baseline", pair[0], "--candidate", pair[0], "--out", str(tmp_path),
               "--set", "canary.design=abba"]  # fmt: skip
     for line, words in (
@@ -171,23 +152,21 @@ TWO = ["--baseline", "http://127.0.0.1:1", "--candidate", "http://127.0.0.1:2"]
     ],
 )  # fmt: skip
 def test_what_cannot_be_compared_is_a_usage_error(
-    arguments: list[str], words: str, quick: Path, tmp_path: Path, loadramp: Runner
+    arguments: list[str], words: str, quick: Path, tmp_path: Path
 ) -> None:
     code, _, err = loadramp("canary", str(quick), *arguments, "--out", str(tmp_path))
     assert (code, words in err) == (2, True), err
     assert "Traceback" not in err
 
 
-def test_a_candidate_that_is_not_there_is_exit_code_1(
-    pair: tuple[str, str], quick: Path, tmp_path: Path, loadramp: Runner
-) -> None:
+def test_a_candidate_that_is_not_there_is_exit_code_1(pair: tuple[str, str], quick: Path, tmp_path: Path) -> None:
     code, _, err = loadramp("canary", str(quick), "--baseline", pair[0], "--candidate", "http://127.0.0.1:9", "--out",
                             str(tmp_path), "--set", "target.ready_timeout_s=0")  # fmt: skip
     assert code == 1
     assert "127.0.0.1:9" in err
 
 
-def test_stored_runs_are_compared(pair: tuple[str, str], quick: Path, tmp_path: Path, loadramp: Runner) -> None:
+def test_stored_runs_are_compared(pair: tuple[str, str], quick: Path, tmp_path: Path) -> None:
     runs = []
     for i in range(2):
         _, out, err = loadramp(

@@ -210,7 +210,7 @@ def test_a_stepped_wall_clock_moves_no_stamp(run: Any, monkeypatch: pytest.Monke
         other.send(b"warm")
         await heard.until(lambda: heard.data == b"warm")
         true_time = time.time
-        monkeypatch.setattr("loadramp.drive.pipes.time.time", lambda: true_time() + 3600.0)
+        monkeypatch.setattr("loadramp.drive.intake.time.time", lambda: true_time() + 3600.0)
         before_s = time.monotonic()
         other.send(b"x")
         await heard.until(lambda: heard.data == b"warmx")
