@@ -466,7 +466,9 @@ def test_cn08_every_cut_of_a_compressed_stream_gives_the_same_text() -> None:
 
 
 @pytest.mark.parametrize(
-    "body", [gzip.compress(ERROR_JSON), gzip.compress(ERROR_JSON[:9]) + gzip.compress(ERROR_JSON[9:])]
+    "body",
+    [gzip.compress(ERROR_JSON), gzip.compress(ERROR_JSON[:9]) + gzip.compress(ERROR_JSON[9:])],
+    ids=["one member", "two members"],
 )
 def test_cn08_a_compressed_error_is_read(body: bytes) -> None:
     record = record_of(reply(body, "400 Bad Request", Content_Encoding="gzip"))
