@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN     = $(VENV)/bin
+BUILT_FROM = pyproject.toml hatch_build.py loadramp/drive/gather.c
 
 .PHONY: demo test lint types unit slow browser real bench clean
 
@@ -34,10 +35,10 @@ clean:
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.runtime: pyproject.toml | $(VENV)/bin/python
+$(VENV)/.runtime: $(BUILT_FROM) | $(VENV)/bin/python
 	$(BIN)/python -m pip install -q --disable-pip-version-check -e .
 	touch $@
 
-$(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
+$(VENV)/.dev: $(BUILT_FROM) | $(VENV)/bin/python
 	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[dev]'
 	touch $@ $(VENV)/.runtime

@@ -1,4 +1,4 @@
-"""What several files of command-line tests begin with."""
+"""What several files of tests begin with."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from terminal import QUICK
 
+from loadramp.drive import gather
 from loadramp.jobs.practise import simulator
 
 
@@ -15,6 +16,16 @@ from loadramp.jobs.practise import simulator
 def sim() -> Iterator[str]:
     with simulator() as url:
         yield url
+
+
+@pytest.fixture(params=["in C", "in Python"])
+def read_in(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Both ways to read sockets."""
+    if request.param == "in Python":
+        monkeypatch.setattr(gather, "LOADED", None)
+    elif gather.LOADED is None:
+        pytest.skip("the reader in C was not built")
+    return str(request.param)
 
 
 @pytest.fixture

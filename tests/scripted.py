@@ -226,6 +226,12 @@ class _MemoryPipe:
         if self._next is not None:
             self._next.cancel()
 
+    def keep(self, on_lot: object) -> None:
+        pass
+
+    def pull(self) -> None:
+        pass
+
     def _play(self, begin_s: float, acts: list[Act]) -> None:
         """One act at a time, so that those of one instant keep their order."""
         if acts:

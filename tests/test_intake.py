@@ -22,7 +22,7 @@ Run = Callable[[Coroutine[Any, Any, None]], None]
 
 
 @pytest.fixture(params=list(LOOPS))
-def run(request: pytest.FixtureRequest) -> Run:
+def run(request: pytest.FixtureRequest, read_in: str) -> Run:
     def runner(main: Coroutine[Any, Any, None]) -> None:
         with asyncio.Runner(loop_factory=LOOPS[request.param]) as one:
             one.run(main)

@@ -111,9 +111,9 @@ def test_a_lot_is_taken_the_quick_way_where_it_can_be() -> None:
     plain = Exchange._plain
     with pytest.MonkeyPatch.context() as patch:
 
-        def spied(self: Exchange, held: list[bytes], stamps: list[float]) -> bool:
-            took = plain(self, held, stamps)
-            taken.append(len(held) if took else 0)
+        def spied(self: Exchange, read: Any, lot: list[bytes], stamps: list[float]) -> bool:
+            took = plain(self, read, lot, stamps)
+            taken.append(len(lot) if took else 0)
             return took
 
         patch.setattr(Exchange, "_plain", spied)

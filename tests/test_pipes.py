@@ -30,7 +30,7 @@ LOOPS: Loops = {"uvloop": uvloop.new_event_loop, "asyncio": asyncio.new_event_lo
 
 
 @pytest.fixture(params=list(LOOPS))
-def run(request: pytest.FixtureRequest) -> Callable[[Coroutine[Any, Any, T]], T]:
+def run(request: pytest.FixtureRequest, read_in: str) -> Callable[[Coroutine[Any, Any, T]], T]:
     def runner(main: Coroutine[Any, Any, T]) -> T:
         with asyncio.Runner(loop_factory=LOOPS[request.param]) as one:
             return one.run(main)

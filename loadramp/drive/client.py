@@ -111,6 +111,8 @@ class Client:
 
     def snapshot(self) -> list[Record]:
         """Copies of the records of all requests in flight, with what has arrived so far."""
+        for flight in tuple(self._flights):
+            flight.pull()
         return [flight.exchange.snapshot() for flight in self._flights]
 
     async def close(self) -> None:

@@ -7,6 +7,7 @@ depends on how they were cut, apart from an event's instant being that of the re
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +16,7 @@ import httptools
 from loadramp.drive.answer import Answer
 from loadramp.drive.events import read_event
 from loadramp.drive.faults import error_words
-from loadramp.drive.lots import plain_events
+from loadramp.drive.lots import Lot, PlainEvent, events_of, plain_events
 from loadramp.drive.replies import Inflate, retry_after_s
 from loadramp.drive.verdict import Asked, Outcome, conclude
 from loadramp.record.types import ErrorKind, Record
@@ -97,7 +98,7 @@ class Exchange:
         if self.over:
             self.reusable = False
             return
-        if len(held) > 1 and self._plain(held, stamps):
+        if len(held) > 1 and self._plain(plain_events, held, stamps):
             return
         feed_data = self._parser.feed_data
         if not self.began:
@@ -113,11 +114,26 @@ class Exchange:
         lines = held[-1].endswith(b"\n") and self._inflate is None and b"content-length" not in self._headers
         self._eager = not (lines and self.answer.event_s)
 
-    def _plain(self, held: list[bytes], stamps: list[float]) -> bool:
+    def feed_lot(self, lot: Lot, t0_s: float) -> None:
+        """A lot that waited where it was read, stamped ``t0_s`` later; it is parsed at once."""
+        self.digest()
+        stamps = [stamp_s - t0_s for stamp_s in lot.stamps_s]
+        if self.over or not self._plain(events_of, lot.payloads(), stamps):
+            self._held, self._held_s = lot.reads(), stamps
+            self.digest()
+
+    @property
+    def patient(self) -> bool:
+        """Whole events that come now may wait for a lot."""
+        return not self._eager and not self.over
+
+    def _plain(
+        self, events_in: Callable[[Sequence[bytes]], list[PlainEvent] | None], lot: list[bytes], stamps: list[float]
+    ) -> bool:
         """Take the lot without the parsers, which stay where they are: between two chunks and two events."""
         if not self._between_chunks or self._inflate is not None or not self.answer.between_events:
             return False
-        events = plain_events(held)
+        events = events_in(lot)
         return events is not None and self.answer.plain(events, stamps)
 
     def closed(self, kind: ErrorKind | None, detail: str, t_s: float) -> None:

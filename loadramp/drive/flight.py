@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from loadramp.drive.answer import Answer
 from loadramp.drive.exchange import Exchange
+from loadramp.drive.lots import Lot
 from loadramp.drive.pipes import Pipe
 from loadramp.plan.scenario import Target
 from loadramp.record.types import ErrorKind, Record
@@ -60,6 +61,14 @@ class Line:
         if flight is None:  # nobody asked: a server that talks out of turn is not asked again
             self.drop()
         elif flight.exchange.feed(data, t_s - self.t0_s):
+            flight.heard()
+
+    def on_lot(self, lot: Lot) -> None:
+        flight = self.flight
+        if flight is None:
+            self.drop()
+        else:
+            flight.exchange.feed_lot(lot, self.t0_s)
             flight.heard()
 
     def on_close(self, kind: ErrorKind | None, detail: str) -> None:
@@ -182,6 +191,14 @@ class Flight:
         elif not self._ending and self.exchange.ended_s is not None:
             self._ending = True
             self._check()  # sets the timer to the short wait for the response's end
+        line = self.line
+        if line is not None and line.pipe is not None:
+            line.pipe.keep(line.on_lot if self.exchange.patient else None)
+
+    def pull(self) -> None:
+        """Take what the line keeps back; among it may be the end."""
+        if self.line is not None and self.line.pipe is not None:
+            self.line.pipe.pull()
 
     def lost(self, kind: ErrorKind | None, detail: str) -> None:
         """The line died. A kept line that dies at once and mute was dead before: the request has not been seen."""
@@ -194,6 +211,7 @@ class Flight:
 
     def fail(self, kind: ErrorKind, detail: str) -> None:
         """Give up, for a reason that lies outside the answer."""
+        self.pull()
         self.exchange.fail(kind, detail, self._now_s())
         self.land()
 
@@ -227,6 +245,7 @@ class Flight:
             self.record.stamps = line.pipe.stamps
             if getattr(line.pipe, "late_reads", 0) > self._late:
                 self.record.warnings.append("late_reads")
+            line.pipe.keep(None)
         if self.exchange.over and self.exchange.reusable and not line.dead:
             self._pool.keep(line)
         else:
@@ -242,6 +261,9 @@ class Flight:
 
     def _check(self) -> None:
         """The timer's turn: parse what waits, then give up, finish, or sleep until the next instant that matters."""
+        self.pull()
+        if self.line is None:  # that was the end
+            return
         self.exchange.digest()
         self._count()
         now_s = self._now_s()

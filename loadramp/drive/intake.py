@@ -13,6 +13,7 @@ import select
 import time
 from collections.abc import Callable
 
+from loadramp.drive.gather import Gather, Kept, gather
 from loadramp.drive.timer import Beat
 
 Read = Callable[[float, float | None], None]
@@ -73,6 +74,7 @@ class Intake:
         "_empty",
         "_epoll",
         "_fast",
+        "_gather",
         "_loop",
         "_offset_s",
         "_punctual",
@@ -94,6 +96,7 @@ class Intake:
         """Since the beginning, where there is an epoll."""
         self._waiting: dict[int, Read] = {}
         self._epoll: select.epoll | None = None
+        self._gather: Gather | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._beat: Beat | None = None
         self._offset_s = 0.0  # wall clock less loop clock
@@ -120,12 +123,23 @@ class Intake:
     def remove(self, fd: int) -> None:
         """Forget ``fd``; call it before the socket is closed."""
         del self._waiting[fd]
+        self.drop(fd)
         if self._epoll is not None:
             self._epoll.unregister(fd)
         elif self._loop is not None:
             self._loop.remove_reader(fd)
         if not self._waiting:
             self._close()
+
+    def keep(self, fd: int) -> Kept | None:
+        """Keep back what can wait of ``fd``; ``read`` is called when it has come to a lot or something else has come,
+        which it must take from what this returns. None: there is no reader that could."""
+        return None if self._gather is None else self._gather.keep(fd)
+
+    def drop(self, fd: int) -> None:
+        """Nothing is kept back any more, and what was is gone."""
+        if self._gather is not None:
+            self._gather.drop(fd)
 
     def mind(self, data: bytes, kernel: bool) -> None:
         """Events that were read together on a beat, or something that the kernel did not stamp (``kernel``): without
@@ -145,6 +159,7 @@ class Intake:
         self._offset_s = wall_s - now_s
         if hasattr(select, "epoll"):
             self._epoll = select.epoll()
+            self._gather = gather()
             self._loop.add_reader(self._epoll.fileno(), self._woken)
             self._beat = Beat(self._loop, BEAT_S, self._on_beat)
 
@@ -155,7 +170,9 @@ class Intake:
         if not self.beating:
             self._loop.remove_reader(self._epoll.fileno())
         self._epoll.close()
-        self._epoll, self._beat = None, None
+        if self._gather is not None:
+            self._gather.close()
+        self._epoll, self._beat, self._gather = None, None, None
         self._rest()
 
     def _woken(self) -> None:
@@ -185,19 +202,25 @@ class Intake:
         """Read what is there; with ``MOST_READS`` the loop has a turn before the rest."""
         if self._epoll is None:  # the last socket went earlier in this turn
             return 0
-        ready = self._epoll.poll(0.0, MOST_READS)
-        self.reads += len(ready)
-        if self._punctual:
-            self._reads += len(ready)
         waiting = self._waiting
-        now_s, offset_s = self._now()
-        for fd, _ in ready:
+        if self._gather is not None:
+            now_s, offset_s = self._now()
+            count, due = self._gather.read(self._epoll.fileno(), offset_s, self.late_s)
+        else:
+            due = [fd for fd, _ in self._epoll.poll(0.0, MOST_READS)]
+            count = len(due)
+            now_s, offset_s = self._now()
+        self.reads += count
+        if self._punctual:
+            self._reads += count
+        for fd in due:
             read = waiting.get(fd)
             if read is not None:  # not closed by an earlier one
                 read(now_s, offset_s)
-        if len(ready) == MOST_READS and self.beating and self._loop is not None:
+        more = count >= MOST_READS or (self._gather is not None and due)
+        if more and self.beating and self._loop is not None:
             self._loop.call_soon(self._read_all)
-        return len(ready)
+        return count
 
     def _now(self) -> tuple[float, float | None]:
         """What a read is told."""

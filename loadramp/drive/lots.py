@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import msgspec
 
@@ -17,8 +17,30 @@ from loadramp.drive.usage import MOST_TOKENS, Usage
 
 _CHUNK = re.compile(rb"([0-9a-fA-F]{1,6})\r\ndata: (\{.*\})\n\n\r\n")
 _AROUND_DATA, _AROUND_EVENT = len("\r\n\r\n"), len("data: \n\n")
+_AFTER_JSON = len("\n\n\r\n")
 
 _Text = Annotated[str, msgspec.Meta(min_length=1)]
+
+
+class Lot(NamedTuple):
+    """Reads of which each is one whole chunk with one event in JSON, in the order they came; n of them."""
+
+    data: bytes
+    """All of them, joined."""
+    starts: list[int]
+    """Where the JSON of each begins in ``data``, shape n; it ends four bytes before the read does."""
+    ends: list[int]
+    """Where each read ends, shape n."""
+    stamps_s: list[float]
+    """When each arrived, absolute seconds on the loop's clock, shape n."""
+
+    def payloads(self) -> list[bytes]:
+        data = self.data
+        return [data[start : end - _AFTER_JSON] for start, end in zip(self.starts, self.ends, strict=True)]
+
+    def reads(self) -> list[bytes]:
+        data = self.data
+        return [data[start:end] for start, end in zip([0, *self.ends], self.ends, strict=False)]
 
 
 class RunningUsage(Usage, gc=False, kw_only=True):
@@ -72,11 +94,16 @@ def plain_events(reads: Sequence[bytes]) -> list[PlainEvent] | None:
         inner = len(payload) + _AROUND_EVENT
         if int(size, 16) != inner or len(read) != len(size) + inner + _AROUND_DATA:
             return None
-    lines = b"\n".join([payload for _, payload in found])
+    return events_of([payload for _, payload in found])
+
+
+def events_of(payloads: Sequence[bytes]) -> list[PlainEvent] | None:
+    """The event in each of ``payloads``, which hold no line feed; None when any of them is something else."""
+    lines = b"\n".join(payloads)
     if b"\r" in lines:  # ends a line of an event, too
         return None
     try:  # by line: no text holds a bare line feed, so what is broken cannot borrow from its neighbour
         events = _decoder.decode_lines(lines)
     except (msgspec.DecodeError, ValueError):
         return None
-    return events if len(events) == len(reads) else None
+    return events if len(events) == len(payloads) else None

@@ -15,13 +15,17 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from loadramp.drive.faults import os_words, tls_words
+from loadramp.drive.gather import Kept
 from loadramp.drive.intake import Intake
+from loadramp.drive.lots import Lot
 from loadramp.record.types import ErrorKind
 
 OnBytes = Callable[[bytes, float], None]
 """Data and the instant it arrived, absolute seconds on the loop's clock (CLOCK_MONOTONIC)."""
 OnClose = Callable[[ErrorKind | None, str], None]
 """Called once. None: clean end of file; ``reset``: connection reset, with words."""
+
+OnLot = Callable[[Lot], None]
 
 _READ_BYTES = 65_536
 _CONTROL_BYTES = 64
@@ -40,7 +44,14 @@ class Pipe(Protocol):
         """Send all of ``data``, now or as soon as the other end takes it."""
 
     def close(self) -> None:
-        """Let go of it; neither callback is called any more."""
+        """Let go of it; no callback is called any more."""
+
+    def keep(self, on_lot: OnLot | None) -> None:
+        """Reads that hold one whole event each may wait until there is a lot of them. None: no longer, and what waits
+        is handed over. A pipe need not make use of it."""
+
+    def pull(self) -> None:
+        """Hand over what waits."""
 
 
 Connect = Callable[[OnBytes, OnClose], Awaitable[Pipe]]
@@ -72,9 +83,11 @@ class SocketPipe:
     __slots__ = (
         "_fd",
         "_intake",
+        "_kept",
         "_loop",
         "_on_bytes",
         "_on_close",
+        "_on_lot",
         "_recvmsg",
         "_sock",
         "_tally",
@@ -92,6 +105,8 @@ class SocketPipe:
         self._recvmsg = sock.recvmsg
         self._on_bytes = on_bytes
         self._on_close = on_close
+        self._kept: Kept | None = None
+        self._on_lot: OnLot | None = None
         self._tally = tally
         self._unsent = bytearray()
         self._intake = tally.intake
@@ -119,10 +134,42 @@ class SocketPipe:
             self._intake.remove(self._fd)
             if self._unsent:
                 self._loop.remove_writer(self._fd)
-            self._fd = -1
+            self._fd, self._kept = -1, None
             self._sock.close()
 
+    def keep(self, on_lot: OnLot | None) -> None:
+        if self._fd < 0 or on_lot == self._on_lot:
+            return
+        self.pull()
+        self._on_lot = on_lot
+        if on_lot is not None:
+            self._kept = self._intake.keep(self._fd)
+        elif self._kept is not None:
+            self._kept = None
+            self._intake.drop(self._fd)
+
+    def pull(self) -> None:
+        if self._kept is None:
+            return
+        taken = self._kept.take()
+        if taken.kernel:
+            self.stamps = "kernel"
+        if taken.late:
+            self._late(taken.late)
+        if taken.lot is not None and self._on_lot is not None:
+            self._on_lot(taken.lot)
+        if taken.other and self._fd >= 0:
+            self._heard(taken.other, taken.other_s)
+        if taken.over and self._fd >= 0:
+            if taken.error:
+                self._ended("reset", os_words(OSError(taken.error, "")))
+            else:
+                self._ended(None, "")
+
     def _readable(self, now_s: float, offset_s: float | None) -> None:
+        if self._kept is not None:
+            self.pull()
+            return
         try:
             data, control, _, _ = self._recvmsg(_READ_BYTES, _CONTROL_BYTES)
         except (BlockingIOError, InterruptedError):
@@ -142,12 +189,18 @@ class SocketPipe:
             if age_s > -_FORESIGHT_S:
                 self.stamps = "kernel"
                 if age_s > self._intake.late_s:
-                    self.late_reads += 1
-                    self._tally.late_reads += 1
+                    self._late(1)
             if age_s < 0.0:
                 stamp_s = now_s
         else:
             stamp_s = time.monotonic()
+        self._heard(data, stamp_s)
+
+    def _late(self, reads: int) -> None:
+        self.late_reads += reads
+        self._tally.late_reads += reads
+
+    def _heard(self, data: bytes, stamp_s: float) -> None:
         if self._intake.beating and (self.stamps != "kernel" or data.count(b"data:") > 1):
             self._intake.mind(data, self.stamps == "kernel")
         self._on_bytes(data, stamp_s)
@@ -218,6 +271,12 @@ class TlsPipe:
     def close(self) -> None:
         if self._inner is not None:
             self._inner.close()
+
+    def keep(self, on_lot: OnLot | None) -> None:
+        """What is read is sealed: nothing can be kept back."""
+
+    def pull(self) -> None:
+        """Nothing waits."""
 
     def _arrived(self, data: bytes, t_s: float) -> None:
         self._incoming.write(data)

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from loadramp import __version__
+from loadramp.drive import gather
 from loadramp.drive.endpoint import endpoint_of
 from loadramp.drive.fleet import Orders, raise_file_limit
 from loadramp.drive.wire import OPTIONAL_FIELDS
@@ -107,7 +108,9 @@ async def selfcheck(seconds: float = 4.0, say: Say = lambda _: None) -> dict[str
             async with _bench(url, tokens, seconds) as bench:
                 costs.append(cpu_ratio((await bench.level(SLOPE_RPS)).samples) / SLOPE_RPS)
         per_token_s = (costs[1] - costs[0]) / (SLOPE_TOKENS[1] - SLOPE_TOKENS[0])
-        say(f"a token costs {per_token_s * 1e6:.1f} us of CPU, all in: receive, parse, record, write")
+        reader = "python" if gather.LOADED is None else "c"
+        how = "in C" if reader == "c" else "in Python: there was no C compiler at installation"
+        say(f"a token costs {per_token_s * 1e6:.1f} us of CPU, all in: receive, parse, record, write (read {how})")
         async with _bench(url, LEVEL_TOKENS, seconds) as bench:
             levels = await _climb(bench, say)
     held = [level for level in levels if not level["void"]]
@@ -118,6 +121,7 @@ async def selfcheck(seconds: float = 4.0, say: Say = lambda _: None) -> dict[str
         "seconds": seconds,
         "pacing": pacing,
         "cpu_per_token_s": per_token_s,
+        "reader": reader,
         "levels": levels,
         "most_tokens_per_s": max((level["tokens_per_s"] for level in held), default=None),
         "most_streams": max((level["streams"] for level in held), default=None),

@@ -42,6 +42,12 @@ class MemoryPipe:
             self._open = False
             self._later(self._server.lost)
 
+    def keep(self, on_lot: object) -> None:
+        """Nothing is kept back: to wake up costs nothing here."""
+
+    def pull(self) -> None:
+        """Nothing waits."""
+
     def _send(self, data: bytes) -> None:
         self._outbox.append(data)
         if len(self._outbox) == 1:
