@@ -80,7 +80,7 @@ def row_of(
         client=client,
         limits=scenario.slo.limits,
         quantile=scenario.slo.quantile,
-        base_ttft_p50_s=before[0].get("ttft_p50_s") if before else None,
+        base_ttft_p50_s=next((one.get("ttft_p50_s") for one in before if not one["void"]), None),
         now_s=now_s,
     )
     ratio = row["error_ratio"]

@@ -53,6 +53,36 @@ def test_met_everywhere_missed_everywhere_and_nothing_asked() -> None:
     assert slo_capacity([], {"ttft": 1.0}).status == "not_measurable"
 
 
+def unknown(rows: list[Row], *at: int) -> list[Row]:
+    nothing = {"slo_ttft_s": None, "slo_ttft_low_s": None, "slo_ttft_high_s": None, "ttft_p99_s": None}
+    return [{**r, **nothing} if i in at else r for i, r in enumerate(rows)]
+
+
+def test_a_limit_missed_at_the_lowest_rate_that_could_be_judged_is_not_missed_at_the_lowest_rate() -> None:
+    rows = unknown(curve([0.1, 0.1, 0.1, 3.0]), 0, 1, 2)
+    found = slo_capacity(rows, {"ttft": 1.0})
+    assert (found.status, found.rate_rps, found.low_rps, found.high_rps) == ("inconclusive", None, None, 8.0)
+    assert found.reason == (
+        "p99 TTFT of 1 s is missed at 8 req/s, and no step below it has the 368 requests that show whether it is met "
+        "there: make them longer ([pace] min_requests)"
+    )
+    missed = slo_capacity(unknown(curve([3.0, 3.0, 3.0, 3.0]), 1), {"ttft": 1.0})
+    assert (missed.status, missed.high_rps) == ("below_range", 1.0)  # here it is
+
+
+def test_limits_are_met_only_up_to_the_rate_at_which_all_of_them_are_known() -> None:
+    rows = unknown(curve([0.1, 0.1, 0.1]), 2)
+    found = slo_capacity(rows, {"ttft": 1.0})
+    assert (found.status, found.rate_rps, found.low_rps) == ("not_found_up_to", 2.0, 2.0)
+    assert found.reason == (
+        "every limit is met up to 2 req/s; no step above it has the 368 requests for p99 TTFT of 1 s"
+    )
+    rows = [{**r, "slo_itl_s": v, "slo_itl_low_s": v, "slo_itl_high_s": v} for r, v in
+            zip(unknown(curve([0.1, 0.1, 0.1, 0.1]), 2, 3), [0.01, 0.01, 0.01, 0.04], strict=True)]  # fmt: skip
+    found = slo_capacity(rows, {"ttft": 1.0, "itl": 0.02})
+    assert (found.status, found.limit, found.low_rps) == ("found", "itl", 2.0)
+
+
 def test_no_rate_above_the_ceiling_meets_an_slo() -> None:
     rows = [*curve([0.1, 0.1, 0.1]), overload(8.0, 5.0, slo_ttft_s=0.1, slo_ttft_low_s=0.1, slo_ttft_high_s=0.1)]
     found = slo_capacity(rows, {"ttft": 1.0})

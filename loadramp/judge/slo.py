@@ -6,7 +6,7 @@ A latency that rises with the rate is what queues do; noise that breaks it is po
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import exp, log
 
 import numpy as np
@@ -39,10 +39,13 @@ class Crossing:
 
     name: str
     rate: float
+    """The lowest known rate when ``below``, the highest when ``beyond``."""
     low: float | None
     high: float | None
     below: bool = False
     beyond: bool = False
+    known_from_rps: float = 0.0
+    """Below that rate no step carries the quantile."""
 
 
 def slo_capacity(
@@ -68,7 +71,8 @@ def slo_capacity(
     if good_ratio is not None:
         bad = [None if row["good_ratio"] is None else 1.0 - row["good_ratio"] for row in found.rows]
         lines.append(_share("good_ratio", found, bad, 1.0 - good_ratio, "good_n"))
-    crossings = [cross(line) for line in lines if len(line.rates)]
+    lowest_rps = float(found.rows[0]["rate_rps"])
+    crossings = [_since(cross(line), line, lowest_rps) for line in lines if len(line.rates)]
     top = ceiling(rows)
     if top.status in {"found", "below_range"} and top.rate_rps is not None:
         crossings.append(Crossing("ceiling", top.rate_rps, top.low_rps, top.high_rps, top.status == "below_range"))
@@ -106,6 +110,11 @@ def cross(line: Line) -> Crossing:
         below,
         beyond,
     )
+
+
+def _since(crossing: Crossing, line: Line, lowest_rps: float) -> Crossing:
+    known_rps = float(line.rates[0])
+    return replace(crossing, known_from_rps=known_rps) if known_rps > lowest_rps else crossing
 
 
 def _reach(rates: Floats, values: Floats, weights: Floats, limit: float) -> tuple[float, bool, bool]:
@@ -171,22 +180,44 @@ def _share(name: str, found: Climb, shares: Sequence[float | None], limit: float
 def _answer(
     crossings: Sequence[Crossing], unknown: Sequence[str], found: Climb, limits: Mapping[str, float], q: float
 ) -> Estimate:
-    inside = [one for one in crossings if not one.beyond]
-    first = min(inside, key=lambda one: (not one.below, one.rate), default=None)
-    if first is not None and first.below:
+    missed = [one for one in crossings if one.below]
+    first = min((one for one in missed if not one.known_from_rps), key=lambda one: one.rate, default=None)
+    if first is not None:
         words_ = f"{_limit(first.name, limits, q)} is missed at the lowest rate already: start lower"
         return Estimate("below_range", None, None, first.rate, "slo_capacity", words_, limit=first.name)
+    if missed:
+        return _unseen(crossings, limits, q)
     if unknown:
         return _unknown(unknown, found, q)
+    first = min((one for one in crossings if not one.beyond), key=lambda one: one.rate, default=None)
+    shown = min((one for one in crossings if one.beyond), key=lambda one: one.rate, default=None)
     if first is None:
-        top = float(found.rows[-1]["rate_rps"])
-        return Estimate("not_found_up_to", top, top, None, "slo_capacity", f"every limit is met up to {top:.3g} req/s")
+        assert shown is not None  # the share of errors is known at every rate
+        top = shown.rate
+        words_ = f"every limit is met up to {top:.3g} req/s"
+        if top < found.rows[-1]["rate_rps"]:
+            words_ += f"; no step above it has the {needed(q)} requests for {_limit(shown.name, limits, q)}"
+        return Estimate("not_found_up_to", top, top, None, "slo_capacity", words_)
     lows = [one.low for one in crossings if not one.beyond]
+    if shown is not None and shown.rate < first.rate:
+        lows.append(shown.rate)  # that limit may be passed anywhere above
     highs = [one.high for one in crossings if one.high is not None]
     words_ = f"{_limit(first.name, limits, q)} is reached first"
     low = None if any(one is None for one in lows) else min(one for one in lows if one is not None)
     return Estimate("found", first.rate, low, max(min(highs, default=first.rate), first.rate), "slo_capacity", words_,
                     limit=first.name)  # fmt: skip
+
+
+def _unseen(crossings: Sequence[Crossing], limits: Mapping[str, float], q: float) -> Estimate:
+    """A limit is missed at the lowest rate at which its quantile is known, and there are steps below that."""
+    missed = min((one for one in crossings if one.below), key=lambda one: one.rate)
+    highs = [one.high for one in crossings if one.high is not None and not one.below]
+    reason = (
+        f"{_limit(missed.name, limits, q)} is missed at {missed.rate:.3g} req/s, and no step below it has the "
+        f"{needed(q)} requests that show whether it is met there: make them longer ([pace] min_requests)"
+    )
+    high_rps = min([missed.rate, *highs])
+    return Estimate("inconclusive", None, None, high_rps, "slo_capacity", reason, limit=missed.name)
 
 
 def _unknown(unknown: Sequence[str], found: Climb, q: float) -> Estimate:
