@@ -127,7 +127,7 @@ def test_a_kept_connection_that_was_dead_is_replaced_once_and_said(how: Any) -> 
     assert record.status == "ok"
     assert record.warnings == ["stale_connection"]
     assert record.sent_ttft_s == pytest.approx(0.02)
-    assert record.connect_s == pytest.approx(0.0002)
+    assert record.connect_s == 0.0
     assert [request.connection for request in server.requests] == [0, 0, 1]
 
 
@@ -139,7 +139,7 @@ def test_a_fresh_connection_that_dies_is_a_failure_and_nothing_is_sent_again() -
 
 @pytest.mark.parametrize(
     "second",
-    [[(5.0, HEAD), (6.0, "reset")], [(1500.0, "reset")], reply(b'{"error":"busy"}', "503 Service Unavailable")],
+    [[(5.0, HEAD), (6.0, "reset")], [(100.0, "reset")], reply(b'{"error":"busy"}', "503 Service Unavailable")],
     ids=["after the head", "after a while", "by a reply"],
 )
 def test_a_kept_connection_on_which_the_server_may_have_seen_the_request_is_not_replaced(second: list[Act]) -> None:

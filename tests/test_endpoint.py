@@ -96,6 +96,7 @@ def test_paths_are_fit_for_a_request_line() -> None:
         ("http://h:0", "port 0"),
         ("http://[::1", "not a URL"),
         ("http://a..b.ü", "not a URL"),
+        ("http://a..b:80", "not a URL"),
     ],
 )
 def test_a_base_url_that_is_none_is_refused_in_words(base_url: str, said: str) -> None:

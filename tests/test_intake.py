@@ -163,6 +163,32 @@ def test_a_socket_removed_by_the_read_of_another_is_not_read(run: Run) -> None:
     run(main())
 
 
+def test_a_read_that_fails_keeps_no_other_waiting(run: Run) -> None:
+    async def main() -> None:
+        one, failed = Intake(), []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: failed.append(context["exception"]))
+        with pair() as (a, to_a), pair() as (b, to_b):
+            heard: list[bytes] = []
+
+            def broken(_now_s: float, _offset_s: float | None) -> None:
+                a.recv(1)
+                b.recv(1)
+                heard.append(b"")
+                raise ValueError
+
+            to_a.send(b"1")
+            to_b.send(b"2")
+            one.add(a.fileno(), broken)
+            one.add(b.fileno(), broken)
+            await until(lambda: len(heard) == 1)
+            await until(lambda: len(failed) == 2)  # the second was handed over, and found nothing
+            one.remove(a.fileno())
+            one.remove(b.fileno())
+            assert [type(error) for error in failed] == [ValueError, BlockingIOError]
+
+    run(main())
+
+
 @pytest.mark.usefixtures("eager")
 def test_a_beat_begins_under_load_reads_everything_and_ends_when_it_finds_nothing(run: Run) -> None:
     async def main() -> None:

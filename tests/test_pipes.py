@@ -13,13 +13,13 @@ from typing import Any, TypeVar
 import pytest
 import uvloop
 from certs import Certificates, certificates
-from scripted import DONE, FIN, USE, C, Scripted, arrival, stream
+from scripted import DONE, FIN, USE, C, Scripted, arrival, framed, stream
 
 from loadramp.drive.client import Client
 from loadramp.drive.dial import Dialer, connect_failed, open_socket, proxy_of, tls_context
 from loadramp.drive.endpoint import endpoint_of
 from loadramp.drive.intake import LATE_READ_S
-from loadramp.drive.pipes import ConnectFailed, Pipe
+from loadramp.drive.pipes import ConnectFailed, Pipe, Tally, TlsPipe
 from loadramp.plan.scenario import Target
 from loadramp.record.types import Record
 from loadramp.registry import ScenarioError
@@ -110,6 +110,27 @@ def test_a_reset_is_told_in_words(run: Any) -> None:
         return heard
 
     assert run(main()).closed == [("reset", "Connection reset by peer")]
+
+
+def test_what_waits_is_handed_over_before_a_failed_write_ends_the_pipe(run: Any) -> None:
+    async def main() -> tuple[Heard, list[int]]:
+        heard, lots = Heard(), []
+        pipe, other, _ = await Peer().pipe(heard)
+        other.send(b"warm")
+        await heard.until(lambda: heard.data == b"warm")
+        await asyncio.sleep(0.01)
+        pipe.keep(lambda lot: lots.append(len(lot.ends)))
+        other.send(framed(C("a")))
+        await asyncio.sleep(0.02)
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        other.close()
+        while not heard.closed:  # the loop has no turn in which it could read
+            pipe.write(b"x")
+        return heard, lots
+
+    heard, lots = run(main())
+    assert len(heard.closed) == 1
+    assert lots or heard.data.endswith(framed(C("a")))
 
 
 def test_a_closed_pipe_calls_nobody(run: Any) -> None:
@@ -241,6 +262,12 @@ def test_a_refused_connection_says_where_and_what_to_look_at(run: Any) -> None:
     assert failure.detail == f"connection refused by 127.0.0.1:{port}: is the server up, is the port right?"
 
 
+def test_a_name_that_no_host_can_have_is_a_failure_in_words(run: Any) -> None:
+    failure = run(_dialled("a..b", 80))
+    assert failure.kind == "connect"
+    assert failure.detail.startswith("no host can have the name 'a..b': ")
+
+
 def test_an_unknown_host_says_that_it_cannot_be_resolved(run: Any) -> None:
     failure = run(_dialled("no-such-host.invalid", 80))
     assert failure.kind == "connect"
@@ -322,6 +349,21 @@ def test_tls_carries_kernel_stamps_where_the_kernel_stamps(run: Any, made: Certi
     assert sealed.stamps == plain.stamps
 
 
+def test_a_server_that_is_gone_before_the_handshake_is_not_waited_for(run: Any) -> None:
+    async def main() -> BaseException:
+        heard = Heard()
+        mine, other = socket.socketpair()
+        mine.setblocking(False)
+        other.close()
+        pipe = TlsPipe(tls_context(), "x", heard.on_bytes, heard.on_close)
+        with pytest.raises(ConnectionResetError) as failure:
+            await asyncio.wait_for(pipe.handshake(mine, Tally()), 5.0)
+        pipe.close()
+        return failure.value
+
+    assert "Broken pipe" in str(run(main()))
+
+
 def test_tls_towards_a_plain_port_is_said(run: Any) -> None:
     async def main() -> Record:
         async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -352,7 +394,7 @@ def test_a_ca_file_that_cannot_be_read_is_a_scenario_error() -> None:
 # -- proxies
 
 
-async def _through_proxy(made: Certificates | None, refuse: bool = False) -> tuple[Record, bytes]:
+async def _through_proxy(made: Certificates | None, refuse: bool = False, reset: bool = False) -> tuple[Record, bytes]:
     """A request through a proxy that tunnels CONNECT and answers plain requests itself."""
     script = stream((5, C("a") + FIN("stop") + USE(1, 1) + DONE))
     origin = Scripted([script])
@@ -366,7 +408,10 @@ async def _through_proxy(made: Certificates | None, refuse: bool = False) -> tup
         served.append(task)
         head = await reader.readuntil(b"\r\n\r\n")
         heads.append(head)
-        if refuse:
+        if reset:
+            linger = struct.pack("ii", 1, 0)
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        elif refuse:
             writer.write(b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n")
         elif head.startswith(b"CONNECT"):
             there, back = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
@@ -422,6 +467,13 @@ def test_a_proxy_that_refuses_is_named(made: Certificates) -> None:
     assert record.error == "connect"
     assert "refuses 127.0.0.1:" in (record.error_detail or "")
     assert "407 Proxy Authentication Required" in (record.error_detail or "")
+
+
+def test_a_proxy_that_resets_the_connection_is_a_failed_request(made: Certificates) -> None:
+    record, _ = asyncio.run(_through_proxy(made, reset=True))
+    assert record.error == "connect"
+    assert (record.error_detail or "").startswith("the proxy 127.0.0.1:")
+    assert (record.error_detail or "").endswith("broke the connection: Connection reset by peer")
 
 
 @pytest.mark.parametrize("proxy", ["socks5://127.0.0.1:9", "https://127.0.0.1:9", "http://"])

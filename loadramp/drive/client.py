@@ -13,6 +13,7 @@ from typing import Any
 from loadramp.drive.dial import Dialer, dialer_of, proxy_of
 from loadramp.drive.endpoint import Endpoint
 from loadramp.drive.exchange import Exchange
+from loadramp.drive.faults import os_words
 from loadramp.drive.flight import Counts, Flight, Line, Pool
 from loadramp.drive.pipes import Connect, ConnectFailed
 from loadramp.drive.verdict import asked_of
@@ -101,6 +102,8 @@ class Client:
             await self._fly(flight, request)
         except ConnectFailed as failure:
             flight.fail(failure.kind, failure.detail)
+        except OSError as error:
+            flight.fail("client", os_words(error))
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is not None:
@@ -130,12 +133,13 @@ class Client:
             if not flight.stale:
                 return
             record.warnings.append("stale_connection")
+            begin_s = self.now_s()
         line = Line(self._t0_s)
         record.connect_s = 0.0
         try:
             line.pipe = await self._connect(line.on_bytes, line.on_close)
         finally:
-            record.connect_s = self.now_s() - begin_s
+            record.connect_s = line.connect_s = self.now_s() - begin_s
         if flight.exchange.over:  # closed while connecting
             line.drop()
         elif line.dead:

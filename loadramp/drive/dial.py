@@ -108,7 +108,11 @@ class Dialer:
                 undo.pop_all()
                 return SocketPipe(sock, on_bytes, on_close, self.tally)
             if self._proxy is not None:
-                await self._proxy.tunnel(sock, self._host, self._port)
+                try:
+                    await self._proxy.tunnel(sock, self._host, self._port)
+                except OSError as error:
+                    where = f"the proxy {self._proxy.host}:{self._proxy.port}"
+                    raise ConnectFailed("connect", f"{where} broke the connection: {os_words(error)}") from None
             pipe = TlsPipe(self._tls, self._host, on_bytes, on_close)
             undo.callback(pipe.close)
             try:
@@ -147,6 +151,8 @@ async def resolve(host: str, port: int) -> list[tuple[int, Any]]:
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError as error:
         raise ConnectFailed("connect", f"cannot resolve the host name {host!r}: {os_words(error)}") from None
+    except UnicodeError as error:
+        raise ConnectFailed("connect", f"no host can have the name {host!r}: {error}") from None
     return [(family, address) for family, _, _, _, address in found]
 
 

@@ -132,7 +132,9 @@ def _parts(written: str) -> tuple[str, str, int, str, str, str]:
     try:
         url = urlsplit(whole)
         port = url.port
-        host = (url.hostname or "").encode("idna").decode() if not (url.hostname or "").isascii() else url.hostname
+        host = url.hostname or ""
+        if ":" not in host:  # a name, not an IPv6 address
+            host = host.encode("idna").decode()
     except (ValueError, UnicodeError) as error:
         raise ScenarioError(f"[target] base_url: not a URL: {error}") from None
     if url.scheme not in {"http", "https"}:

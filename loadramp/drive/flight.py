@@ -19,8 +19,9 @@ from loadramp.record.types import ErrorKind, Record
 
 IDLE_S = 4.0
 """How long a connection is kept for another request; vLLM closes idle ones at 5.0 s sharp."""
-STALE_S = 1.0
-"""A kept connection that dies this soon after the request, without a byte, was dead before it."""
+STALE_S, STALE_CONNECTS, STALE_MOST_S = 0.05, 2.0, 1.0
+"""A kept connection that dies this soon after the request, without a byte, was dead before it: the other end answers at
+once that it knows nothing of it. So long, or twice what it took to connect, but never a second."""
 END_GRACE_S = 0.25
 """How long the end of the HTTP response may follow ``[DONE]``: waiting for it only saves the connection."""
 
@@ -46,7 +47,7 @@ class Counts:
 class Line:
     """One connection: gives what it hears to the flight it carries."""
 
-    __slots__ = ("dead", "flight", "idle_since_s", "pipe", "reused", "t0_s")
+    __slots__ = ("connect_s", "dead", "flight", "idle_since_s", "pipe", "reused", "t0_s")
 
     def __init__(self, t0_s: float) -> None:
         self.flight: Flight | None = None
@@ -54,6 +55,7 @@ class Line:
         self.t0_s = t0_s
         self.dead = False
         self.reused = False
+        self.connect_s = 0.0
         self.idle_since_s = 0.0
 
     def on_bytes(self, data: bytes, t_s: float) -> None:
@@ -203,8 +205,10 @@ class Flight:
     def lost(self, kind: ErrorKind | None, detail: str) -> None:
         """The line died. A kept line that dies at once and mute was dead before: the request has not been seen."""
         now_s = self._now_s()
-        reused = self.line is not None and self.line.reused
-        self.stale = reused and not self.exchange.began and now_s - self._sent_s < STALE_S
+        line = self.line
+        if line is not None and line.reused and not self.exchange.began:
+            stale_s = min(max(STALE_S, STALE_CONNECTS * line.connect_s), STALE_MOST_S)
+            self.stale = now_s - self._sent_s < stale_s
         if not self.stale:
             self.exchange.closed(kind, detail, now_s)
         self.land()

@@ -202,7 +202,6 @@ class Intake:
         """Read what is there; with ``MOST_READS`` the loop has a turn before the rest."""
         if self._epoll is None:  # the last socket went earlier in this turn
             return 0
-        waiting = self._waiting
         if self._gather is not None:
             now_s, offset_s = self._now()
             count, due = self._gather.read(self._epoll.fileno(), offset_s, self.late_s)
@@ -213,14 +212,24 @@ class Intake:
         self.reads += count
         if self._punctual:
             self._reads += count
-        for fd in due:
-            read = waiting.get(fd)
-            if read is not None:  # not closed by an earlier one
-                read(now_s, offset_s)
-        more = count >= MOST_READS or (self._gather is not None and due)
+        more = count >= MOST_READS or (self._gather is not None and bool(due))
+        self._hand_over(due, now_s, offset_s)
         if more and self.beating and self._loop is not None:
             self._loop.call_soon(self._read_all)
         return count
+
+    def _hand_over(self, due: list[int], now_s: float, offset_s: float | None) -> None:
+        """Let each of ``due`` be read, in the order of their waiting; one that fails keeps no other waiting."""
+        waiting, done = self._waiting, 0
+        try:
+            for fd in due:
+                done += 1
+                read = waiting.get(fd)
+                if read is not None:  # not closed by an earlier one
+                    read(now_s, offset_s)
+        finally:
+            if done < len(due) and self._loop is not None:
+                self._loop.call_soon(self._hand_over, due[done:], now_s, offset_s)
 
     def _now(self) -> tuple[float, float | None]:
         """What a read is told."""

@@ -223,8 +223,10 @@ class SocketPipe:
             self._loop.remove_writer(self._fd)
 
     def _ended(self, kind: ErrorKind | None, detail: str) -> None:
-        self.close()
-        self._on_close(kind, detail)
+        self.pull()  # what came before the end
+        if self._fd >= 0:
+            self.close()
+            self._on_close(kind, detail)
 
 
 class TlsPipe:
@@ -254,9 +256,9 @@ class TlsPipe:
             try:
                 self._tls.do_handshake()
             except ssl.SSLWantReadError:
-                self._flush()
-                self._waiter = asyncio.get_running_loop().create_future()
+                self._waiter = asyncio.get_running_loop().create_future()  # also told when sending fails
                 try:
+                    self._flush()
                     await self._waiter
                 finally:
                     self._waiter = None
