@@ -96,8 +96,17 @@ def _reply(names: list[str], frame: str) -> tuple[bytes, list[int]]:
     return UNTIL_CLOSE + body, []
 
 
+@pytest.mark.parametrize(("seq", "first"), [(0, 1), (5, 6), (31, 32), (32, 1)])
+def test_first_lots_differ_so_that_streams_of_one_step_are_not_all_parsed_in_the_same_one(seq: int, first: int) -> None:
+    exchange = Exchange(Record(seq, 0, 0.0), Asked())
+    exchange.feed(HEAD + framed(ROLE), 1.0)
+    exchange.feed(framed(C("a")), 2.0)
+    parsed = [exchange.feed(framed(C("b")), 3.0 + i) for i in range(first + 2 * LOT_READS)]
+    assert [i + 1 for i, lot in enumerate(parsed) if lot] == [first, first + LOT_READS, first + 2 * LOT_READS]
+
+
 def test_parsing_waits_for_a_lot_only_after_the_first_output() -> None:
-    exchange = Exchange(Record(0, 0, 0.0), Asked())
+    exchange = Exchange(Record(31, 0, 0.0), Asked())
     assert exchange.feed(HEAD + framed(ROLE), 1.0)
     assert exchange.feed(framed(C("a")), 2.0)
     parsed = [exchange.feed(framed(C("b")), 3.0 + i) for i in range(LOT_READS)]

@@ -137,6 +137,19 @@ def test_a_lot_is_due_when_it_is_full_and_nothing_is_read_before_it_is_taken() -
 
 
 @built
+def test_the_first_lot_of_a_socket_is_shorter_and_another_for_each() -> None:
+    with bench() as one:
+        fd = one.mine.fileno()
+        one.gather.drop(fd)
+        one.kept = one.gather.keep(fd)
+        dues = [one.send(EVENT) for _ in range(1 + fd % 32)]
+        assert dues == [[]] * (fd % 32) + [[fd]]
+        one.kept.take()
+        assert one.send(*[EVENT] * 31) == []
+        assert one.send(EVENT) == [fd]
+
+
+@built
 @pytest.mark.parametrize(
     "data",
     [

@@ -48,7 +48,7 @@ NOT_PLAIN = {
 
 
 def played(pieces: list[bytes]) -> dict[str, Any]:
-    exchange = Exchange(Record(0, 0, 0.0, sent_s=0.0), Asked(save_text=True))
+    exchange = Exchange(Record(31, 0, 0.0, sent_s=0.0), Asked(save_text=True))
     for at, piece in enumerate(pieces, 1):
         exchange.feed(piece, float(at))
     exchange.closed(None, "", len(pieces) + 1.0)

@@ -22,7 +22,8 @@ from loadramp.drive.verdict import Asked, Outcome, conclude
 from loadramp.record.types import ErrorKind, Record
 
 LOT_READS = 32
-"""Reads that pile up before they are parsed; nothing piles up before the first output event."""
+"""Reads that pile up before they are parsed, in a request's first lot fewer, another number for each: streams of one
+engine step must not all be parsed in the same one. Nothing piles up before the first output event."""
 LOT_BYTES = 8192
 """A read this large is parsed at once."""
 ERROR_BODY_BYTES = 16_384
@@ -59,6 +60,7 @@ class Exchange:
         self._held: list[bytes] = []
         self._held_s: list[float] = []
         self._eager = True
+        self._lot_reads = 1 + record.seq % LOT_READS
         self._between_chunks = False
         self._now_s = 0.0
         self._status: int | None = None
@@ -84,7 +86,7 @@ class Exchange:
         held = self._held
         held.append(data)
         self._held_s.append(t_s)
-        if self._eager or len(held) >= LOT_READS or not data.endswith(_EVENT_ENDS) or len(data) > LOT_BYTES:
+        if self._eager or len(held) >= self._lot_reads or not data.endswith(_EVENT_ENDS) or len(data) > LOT_BYTES:
             self.digest()
             return True
         return False
@@ -95,6 +97,8 @@ class Exchange:
             return
         held, stamps = self._held, self._held_s
         self._held, self._held_s = [], []
+        if not self._eager:
+            self._lot_reads = LOT_READS
         if self.over:
             self.reusable = False
             return

@@ -30,7 +30,9 @@ struct kept {
     int32_t reads, plain;           /* plain: all of them, or all but the last */
     int32_t kernel, late;           /* some read was stamped by the kernel; so many were read late */
     int32_t over, error;            /* the other end has closed; with an error, its errno */
-    int32_t used, spare;
+    int32_t used;
+    int32_t full;                   /* so many reads are a lot; the first lot is shorter, another for each socket:
+                                       streams of one step must not all be due in the same one */
     double stamps_s[LOT_READS];     /* CLOCK_MONOTONIC */
     int32_t starts[LOT_READS], ends[LOT_READS]; /* of a plain read's JSON, and of a read, in data */
     char data[LOT_BYTES + READ_BYTES];
@@ -56,7 +58,7 @@ struct kept *gather_keep(struct gather *gather, int fd) {
         gather->kept = kept, gather->capacity = capacity;
     }
     struct kept *kept = malloc(sizeof *kept);
-    if (kept) memset(kept, 0, offsetof(struct kept, data));
+    if (kept) memset(kept, 0, offsetof(struct kept, data)), kept->full = 1 + fd % LOT_READS;
     return gather->kept[fd] = kept;
 }
 
@@ -92,7 +94,7 @@ static int plain_start(const char *data, int length) {
 
 /* Reads the socket once. Whether there is something to give back. */
 static int read_once(struct kept *kept, int fd, double offset_s, double late_s) {
-    if (kept->over || kept->plain < kept->reads || kept->reads == LOT_READS || kept->used > LOT_BYTES) return 1;
+    if (kept->over || kept->plain < kept->reads || kept->reads >= kept->full || kept->used > LOT_BYTES) return 1;
     char *data = kept->data + kept->used;
     union { char bytes[64]; struct cmsghdr aligned; } control;
     struct iovec into = {data, READ_BYTES};
@@ -124,7 +126,7 @@ static int read_once(struct kept *kept, int fd, double offset_s, double late_s) 
     kept->used += length;
     kept->ends[kept->reads++] = kept->used;
     kept->plain += start > 0;
-    return !start || kept->reads == LOT_READS || kept->used > LOT_BYTES;
+    return !start || kept->reads >= kept->full || kept->used > LOT_BYTES;
 }
 
 /* Reads what is ready of all sockets in epoll_fd, by turns of epoll until nothing is or something is due.

@@ -18,8 +18,8 @@ from loadramp.drive.lots import Lot
 LIBRARY = Path(__file__).with_name("_gather.so")
 
 _LAYOUT, _LOT_READS, _DATA_BYTES, _MOST_READS = 1, 32, 16_384 + 65_536, 64
-_HEAD = Struct("=7i")
-_NOTHING = bytes(_HEAD.size)
+_HEAD = Struct("=8i")
+_NOTHING = _HEAD.pack(0, 0, 0, 0, 0, 0, 0, _LOT_READS)
 
 
 class _Kept(ctypes.Structure):
@@ -66,7 +66,7 @@ class Kept:
     def take(self) -> Taken:
         """All of it; then there is nothing."""
         kept, view = self._kept, self._view
-        reads, plain, kernel, late, over, error, used = _HEAD.unpack_from(view)
+        reads, plain, kernel, late, over, error, used, _ = _HEAD.unpack_from(view)
         ends = kept.ends[:reads]
         middle = ends[plain - 1] if plain else 0
         at = _Kept.data.offset
