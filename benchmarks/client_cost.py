@@ -1,10 +1,10 @@
 """CPU microseconds a streamed token costs each client, all in: receive, parse, record, write.
 
 The slope between two lengths of answer, so that connecting, starting and idling are out; the median of `--rounds`, in
-which the clients take turns. One C server on the other
-core, one run. Ticks: the tokens of all streams leave together, as those of an engine's steps do; steady: evenly
-spread, a wake-up for each. `--peer NAME='COMMAND with {url} {requests} {tokens}'` adds a tool of its own environment,
-by the CPU time of its process.
+which the clients take turns. One C server on the other core, one run. Ticks: the tokens of all streams leave together,
+as those of an engine's steps do; steady: evenly spread, a wake-up for each. direct-python is direct as it is where the
+reader in C was not built. `--peer NAME='COMMAND with {url} {requests} {tokens}'` adds a tool of its own environment, by
+the CPU time of its process.
 """
 
 from __future__ import annotations
@@ -26,12 +26,17 @@ from typing import Any
 
 from stage import machine, metronome, run, sender, together
 
+from loadramp.drive import gather
+
 SPREAD_S, MANY_S = 5.0, 20.0
 """Of the table of many streams: they begin within SPREAD_S (400 requests/s) and last MANY_S."""
 
 
 def cpu_s(via: str, url: str, streams: int, tokens: int, itl_s: float) -> tuple[float, float]:
     """CPU seconds and wall seconds of ``streams`` answers of ``tokens`` tokens side by side."""
+
+    if via == "direct-python":
+        gather.LOADED = None
 
     async def main() -> tuple[float, float]:
         with tempfile.TemporaryFile("wb", buffering=0) as out:
@@ -131,7 +136,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rates", default="5000,20000", help="tokens a second")
     parser.add_argument("--streams", type=int, default=100)
-    parser.add_argument("--via", default="direct,aiohttp,httpx,openai")
+    parser.add_argument("--via", default="direct,direct-python,aiohttp,httpx,openai")
     parser.add_argument("--modes", default="ticks,steady")
     parser.add_argument("--seconds", default="2,8", help="length of the two answers")
     parser.add_argument("--rounds", type=int, default=1)
