@@ -263,7 +263,28 @@ def test_hosts_that_differ_are_exposed_by_the_same_version(tmp_path: Path) -> No
     assert found.decision.reasons[0].startswith("the same version differs")
     equal = compared(scenario_of(SHORT), tmp_path / "equal", info={"same_version": True})
     assert equal.decision.verdict == "pass"
-    assert equal.decision.reasons == ("the two are equal within 10 % in every primary measure",)
+    assert equal.decision.reasons[0] == "the two are equal within 10 % in every primary measure"
+
+
+def test_a_host_that_fails_is_a_difference_and_two_that_fail_are_none(tmp_path: Path) -> None:
+    same = {"same_version": True}
+    for name, wrong in (("candidate", (None, Faults(error_ratio=0.3))), ("baseline", (Faults(error_ratio=0.3), None))):
+        found = compared(scenario_of(SHORT), tmp_path / name, faults=wrong, info=same)
+        assert found.decision.verdict == "fail", found.decision
+        assert found.decision.reasons[0].startswith(f"stopped at once ({name}): ")
+        assert found.baseline.steps[-1].end_s < 30.0
+    both = Faults(error_ratio=0.3), Faults(error_ratio=0.3)
+    found = compared(scenario_of(SHORT), tmp_path / "both", faults=both, info=same)
+    assert found.decision.verdict == "inconclusive"
+    assert document(found)["stopped"].startswith("stopped at once (baseline): ")
+
+
+def test_failures_that_no_guard_sees_still_keep_the_same_version_from_passing(tmp_path: Path) -> None:
+    text = SHORT.replace("error_ratio = 0.02", "error_ratio = 0.02\nrollback_error_ratio = 0.5")
+    wrong = None, Faults(error_ratio=0.2)
+    found = compared(scenario_of(text), tmp_path, faults=wrong, info={"same_version": True})
+    assert found.decision.verdict == "fail"
+    assert any("requests of the candidate failed, 0 of" in reason for reason in found.decision.reasons)
 
 
 def test_a_swap_half_way_cancels_what_the_hosts_differ(tmp_path: Path) -> None:

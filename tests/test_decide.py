@@ -7,7 +7,7 @@ import pytest
 from loadramp.judge.decide import Asked, Decision, decide
 from loadramp.judge.environment import Difference, differences, fingerprint
 from loadramp.judge.noninferior import Effect, Looks, Series, judge
-from loadramp.judge.rollback import far_beyond_slo, too_many_failures
+from loadramp.judge.rollback import far_beyond_slo, one_fails_more, too_many_failures
 from loadramp.judge.sameness import Answer, Sameness, broken, compare, divergence, findings
 from loadramp.judge.shares import Share
 from loadramp.record.table import Table
@@ -76,7 +76,7 @@ def test_too_few_requests_cannot_show_the_error_rate() -> None:
         ((Share(0, 4800), Share(24, 4800)), "fail", "at least 0.321 %; allowed 0.1 %"),
         ((Share(0, 300), Share(8, 300)), "fail", "at least 1.16 %; allowed 0.1 %"),
         ((Share(0, 20), Share(20, 20)), "fail", "all 20 requests of the candidate failed"),
-        ((Share(0, 9600), Share(0, 0)), "inconclusive", "no request has ended"),
+        ((Share(0, 9600), Share(0, 0)), "inconclusive", "no request of the candidate has ended"),
         ((Share(0, 0), Share(0, 9600)), "inconclusive", "no request of the baseline has ended"),
         ((Share(60, 9600), Share(0, 9600)), "inconclusive", "the baseline itself fails: 60 of 9,600 requests"),
     ],
@@ -121,9 +121,62 @@ def test_a_regression_within_reach_of_the_margin_fails_only_at_the_end() -> None
 def test_the_same_version_must_be_equal_both_ways() -> None:
     asked = replace(ASKED, same_version=True)
     for d, verdict in ((FINE, "pass"), (BAD, "fail"), ([-x for x in BAD], "fail"), (UNCLEAR, "inconclusive")):
-        found = decide(asked, effects(d), (Share(0, 10), Share(0, 10)), Looks())
+        found = decide(asked, effects(d), MANY, Looks())
         assert found.verdict == verdict, (d, found)
     assert decide(asked, effects(BAD), MANY, Looks()).reasons[0].startswith("the same version differs: p99 ITL")
+    assert decide(asked, effects(FINE), MANY, Looks()).reasons == (
+        "the two are equal within 10 % in every primary measure",
+        "0 of 9,600 requests of the baseline and 0 of 9,600 of the candidate failed, at most 0.0312 %",
+    )
+
+
+@pytest.mark.parametrize(
+    ("shares", "verdict", "words"),
+    [
+        (
+            (Share(0, 9600), Share(1900, 9600)), "fail",
+            "the same version differs: 1,900 of 9,600 requests of the candidate failed, 0 of 9,600 of the baseline",
+        ),
+        ((Share(1900, 9600), Share(0, 9600)), "fail", "0 of 9,600 requests of the candidate failed, 1,900 of 9,600"),
+        ((Share(288, 9600), Share(0, 9600)), "fail", "the same version differs"),
+        ((Share(288, 9600), Share(288, 9600)), "inconclusive", "the baseline itself fails: 288 of 9,600 requests"),
+        ((Share(2, 2400), Share(0, 9600)), "inconclusive", "2 of 2,400 requests of the baseline failed, at most 0.262"),
+        ((Share(0, 10), Share(0, 10)), "inconclusive", "needs 2,995 requests without an error"),
+        ((Share(0, 0), Share(0, 9600)), "inconclusive", "no request of the baseline has ended"),
+        ((Share(0, 9600), Share(0, 0)), "inconclusive", "no request of the candidate has ended"),
+        ((Share(0, 100_000), Share(20, 100_000)), "pass", "0 of 100,000"),  # both far below what is allowed
+    ],
+)  # fmt: skip
+def test_hosts_that_fail_never_pass_for_equal(shares: tuple[Share, Share], verdict: str, words: str) -> None:
+    found = decide(replace(ASKED, same_version=True), effects(FINE), shares, Looks())
+    assert (found.verdict, words in " ".join(found.reasons)) == (verdict, True), found.reasons
+
+
+def test_the_same_version_needs_blocks_for_its_failures_where_blocks_help() -> None:
+    asked = replace(ASKED, same_version=True)
+    found = decide(asked, effects(FINE), (Share(0, 1200), Share(0, 1200)), Looks(), block_requests=240.0)
+    assert found.more_blocks == 8
+    found = decide(asked, effects(FINE), (Share(72, 2400), Share(0, 1200)), Looks(), block_requests=240.0)
+    assert (found.verdict, found.more_blocks) == ("fail", None)
+    found = decide(asked, effects(FINE), (Share(72, 2400), Share(72, 2400)), Looks(), block_requests=240.0)
+    assert (found.verdict, found.more_blocks) == ("inconclusive", None)
+
+
+def test_the_same_version_is_held_to_its_answers_and_to_what_stopped_it() -> None:
+    asked = replace(ASKED, same_version=True)
+
+    def of(**more: object) -> tuple[str, str]:
+        found = decide(asked, effects(FINE), MANY, Looks(), **more)  # type: ignore[arg-type]  # options of decide
+        return found.verdict, found.reasons[0]
+
+    base = answers(*(f"answer {i}" for i in range(10)))
+    garbage = compare(base, base, answers(*["!" * 40] * 3, *(f"answer {i}" for i in range(3, 10))))
+    other = compare(base, base, answers(*(f"other {i}" for i in range(10))))
+    assert of(sameness=garbage) == ("fail", "3 of 10 answers are broken (3 garbage)")
+    assert of(sameness=other)[0] == "inconclusive"
+    assert of(sameness=compare(base, base, base))[0] == "pass"
+    assert of(rollback="12 % failed") == ("fail", "12 % failed")
+    assert of(stopped="interrupted") == ("inconclusive", "interrupted")
 
 
 def answers(*texts: str | None) -> list[Answer]:
@@ -181,6 +234,25 @@ def test_an_engine_that_does_not_repeat_itself_is_no_yardstick() -> None:
     assert findings(Sameness(), 0.5) == ([], [])
 
 
+def test_answers_that_are_meant_to_differ_need_no_baseline_that_repeats_itself() -> None:
+    base, again = answers("a b", "c d"), answers("a x", "c y")
+    assert findings(compare(base, again, answers("e f", "g h")), 0.0) == ([], [])
+    assert len(findings(compare(base, again, answers("e f", "")), 0.0)[1]) == 1  # broken ones count all the same
+
+
+def test_few_broken_answers_are_a_doubt_and_more_than_the_baseline_s_a_fail() -> None:
+    def broken_of(prompts: int, candidate: int, base: int = 0) -> tuple[list[str], list[str]]:
+        kinds = {"empty": candidate}, {"empty": base} if base else {}
+        return findings(Sameness(prompts, prompts, prompts, (), kinds[1], kinds[0]), 0.5)
+
+    assert broken_of(16, 1) == ([], ["1 of 16 answers is broken (1 empty): ask more prompts ([canary] answers)"])
+    assert broken_of(16, 2) == (["2 of 16 answers are broken (2 empty)"], [])
+    assert broken_of(16, 2, 1) == ([], ["2 of 16 answers are broken (2 empty): ask more prompts ([canary] answers)"])
+    assert broken_of(64, 6) == ([], ["6 of 64 answers are broken (6 empty): ask more prompts ([canary] answers)"])
+    assert broken_of(64, 7) == (["7 of 64 answers are broken (7 empty)"], [])
+    assert broken_of(16, 2, 2) == ([], [])
+
+
 def records(n: int, failed: int = 0, ttft_s: float = 0.1, waiting: int = 0) -> Table:
     out = []
     for i in range(n):
@@ -217,6 +289,47 @@ def test_latency_far_beyond_the_slo_of_the_last_minute() -> None:
 def test_a_server_that_answers_nothing_any_more_is_late_by_the_age_of_its_requests() -> None:
     assert far_beyond_slo(records(200, waiting=100), 20.0, {"ttft": 1.0}, 0.9, 2.0).startswith("p90 TTFT")
     assert far_beyond_slo(Table.of([]), 20.0, {"ttft": 1.0, "itl": 1.0}, 0.9, 2.0) == ""
+
+
+def unanswered(n: int, rate_rps: float) -> Table:
+    return Table.of([Record(i, 0, i / rate_rps, sent_s=i / rate_rps, status="in_flight") for i in range(n)])
+
+
+@pytest.mark.parametrize(
+    ("limits", "q", "words"),
+    [
+        ({"ttft": 10.0}, 0.99, "p99 TTFT of the last minute is 59"),
+        ({"ttft": 30.0}, 0.99, "p99 TTFT of the last 2 min is 120 s, more than 2 times the limit of 30 s"),
+        ({"e2e": 40.0}, 0.99, "p99 E2E of the last 2.7 min is 160 s, more than 2 times the limit of 40 s"),
+        ({"ttft": 30.0}, 0.5, "p50 TTFT of the last 4 min is 120 s, more than 2 times the limit of 30 s"),
+    ],
+)
+def test_a_server_that_answers_nothing_is_beyond_a_long_limit_too(
+    limits: dict[str, float], q: float, words: str
+) -> None:
+    assert far_beyond_slo(unanswered(600, 2.0), 300.0, limits, q, 2.0).startswith(words)
+    assert far_beyond_slo(unanswered(100, 2.0), 50.0, {"ttft": 30.0}, q, 2.0) == ""  # none is that late yet
+
+
+def test_a_limit_of_half_a_minute_is_exceeded_as_soon_as_a_hundredth_of_the_requests_is_that_late() -> None:
+    fine = [Record(i, 0, i / 2, sent_s=i / 2, event_s=[i / 2 + 1.0], stream_end_s=i / 2 + 1.0, status="ok")
+            for i in range(600)]  # fmt: skip
+
+    def at(waited_s: float) -> str:
+        waiting = [Record(600 + i, 0, 300 + i / 2, sent_s=300 + i / 2, status="in_flight")
+                   for i in range(round(waited_s * 2))]  # fmt: skip
+        return far_beyond_slo(Table.of([*fine, *waiting]), 300.0 + waited_s, {"ttft": 30.0}, 0.99, 2.0)
+
+    assert at(60.0) == ""
+    assert at(63.0).startswith("p99 TTFT of the last 2 min is 6")
+
+
+def test_failures_that_differ_beyond_doubt_are_told_both_ways() -> None:
+    assert one_fails_more(records(200), records(200, failed=20))
+    assert one_fails_more(records(200, failed=20), records(200))
+    assert not one_fails_more(records(200, failed=20), records(200, failed=20))
+    assert not one_fails_more(records(200, failed=20), records(200), since_s=5.0)
+    assert not one_fails_more(records(200, failed=20), Table.of([]))
 
 
 SCENARIO = (

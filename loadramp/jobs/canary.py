@@ -15,7 +15,8 @@ from typing import Any, TypeVar
 from loadramp.conduct import LEAD_S
 from loadramp.jobs.arm import Arm
 from loadramp.jobs.contrast import COMPARISON, SCHEMA, asked_of, paired, weigh
-from loadramp.judge import rollback, steady
+from loadramp.jobs.guard import Guard
+from loadramp.judge import steady
 from loadramp.judge.ceiling import climb
 from loadramp.judge.compare import Pair, Round, blocks_done
 from loadramp.judge.decide import Asked, Decision
@@ -28,8 +29,6 @@ from loadramp.record.types import Step, Stop
 from loadramp.registry import CannotMeasure
 
 T = TypeVar("T")
-GUARD_S = 5.0
-"""How often the candidate is looked at for a reason to stop at once."""
 Switch = Callable[[str], Awaitable[None]]
 """Makes the endpoint serve the arm of that name (``baseline``, ``candidate``), or swaps the hosts (``swap``)."""
 
@@ -48,12 +47,12 @@ class Duel:
     swap: Switch | None = None
     sameness: Sameness | None = None
     rounds: list[Round] = field(default_factory=list)
+    guard: Guard = field(init=False)
     _pairs: dict[int, Pair] = field(default_factory=dict)
     _serving: str = ""
-    _fails_from_s: float | None = None
-    """Failures count from here on, those of the warm-up too; None: nothing is guarded."""
-    _slow_from_s: float | None = None
-    """Latencies count from here on."""
+
+    def __post_init__(self) -> None:
+        self.guard = Guard(self.scenario, self.baseline, self.candidate, self.info, self.say)
 
     @property
     def canary(self) -> Canary:
@@ -79,7 +78,7 @@ class Duel:
             CannotMeasure: a switch command failed.
         """
         self.save("running")
-        guard = asyncio.ensure_future(self._guard())
+        guard = asyncio.ensure_future(self.guard.watch())
         ending = Stop("interrupted", complete=False)
         try:
             if self.canary.design == "mirrored":
@@ -121,9 +120,9 @@ class Duel:
             await self._climb()
 
     async def _settle_both(self) -> None:
-        begin_s = self._fails_from_s = self._free_s()
+        begin_s = self.guard.fails_from_s = self._free_s()
         await self._both(arm.settle(self.canary.rates[0], begin_s) for arm in self.arms)
-        self._slow_from_s = self.baseline.now_s
+        self.guard.slow_from_s = self.baseline.now_s
 
     async def _round(self, number: int) -> bool:
         """One pair of blocks at each rate; whether the clients delivered all of them."""
@@ -142,7 +141,7 @@ class Duel:
     async def _swap_hosts(self) -> None:
         """Let requests end, exchange what the two hosts serve, begin anew."""
         assert self.swap is not None
-        self._unguarded()
+        self.guard.off()
         await self._both(arm.drain() for arm in self.arms)
         self.say("swapping the hosts")
         await self.swap("swap")
@@ -155,7 +154,7 @@ class Duel:
 
     async def _climb(self) -> None:
         """Both up at once, by factors of 2, until both are overloaded."""
-        self._unguarded()  # overload is what is wanted now
+        self.guard.off()  # overload is what is wanted now
         self.info["climb_from"] = first = len(self.baseline.steps)
         for rate_rps in climb_rates(self.canary):
             if self.stop.is_set():
@@ -179,11 +178,11 @@ class Duel:
             for rate_rps in self.canary.rates:
                 step = Step(0, rate_rps=rate_rps, begin_s=arm_free_s(self._arm(arm)), warmup_s=warmup_s,
                             measure_s=self.canary.block_s)  # fmt: skip
-                self._fails_from_s, self._slow_from_s = step.begin_s, step.window_s[0]
+                self.guard.fails_from_s, self.guard.slow_from_s = step.begin_s, step.window_s[0]
                 await self._arm(arm).offer(step)
                 if self.stop.is_set():
                     return
-                self._unguarded()
+                self.guard.off()
                 await self._arm(arm).drain()
             if self.baseline.rows and len(self.baseline.rows) == len(self.candidate.rows):
                 self._note_turns(number)
@@ -248,42 +247,7 @@ class Duel:
         self._pairs |= {i: one for i, one in enumerate(pairs) if one.settled}
         return weigh(self.asked, pairs, final=False, sameness=self.sameness)[2], blocks_done(pairs)
 
-    # -- a reason to stop at once ---------------------------------------------------------------------------------
-
-    async def _guard(self) -> None:
-        """Every few seconds: does the candidate fail or crawl so badly that nothing more is to be asked of it?"""
-        with contextlib.suppress(CannotMeasure):  # a fleet that broke is told by the loop that sends
-            while not self.stop.is_set():
-                await asyncio.sleep(GUARD_S)
-                if self._fails_from_s is not None and not self.info.get("same_version"):
-                    await self._look_out(self._fails_from_s, self._slow_from_s)
-
-    def _unguarded(self) -> None:
-        self._fails_from_s = self._slow_from_s = None
-
-    async def _look_out(self, fails_from_s: float, slow_from_s: float | None) -> None:
-        base, candidate = self.arms[::-1] if self._swapped else self.arms
-        reason = self._failing(candidate, fails_from_s)
-        if not reason and slow_from_s is not None:
-            reason = await self._crawling(candidate, slow_from_s)
-            if reason and await self._crawling(base, slow_from_s):
-                return  # both crawl: that is no fault of the candidate
-        if reason:
-            self.info["rollback"] = f"stopped at once: {reason}"
-        elif reason := self._failing(base, fails_from_s):
-            self.info["stopped"] = f"the baseline cannot be compared with: {reason}"
-        if reason:
-            self.say(reason)
-            self.stop.set()
-
-    def _failing(self, arm: Arm, since_s: float) -> str:
-        return rollback.too_many_failures(arm.seen(since_s=since_s), self.canary.rollback_error_ratio, since_s)
-
-    async def _crawling(self, arm: Arm, since_s: float) -> str:
-        slo = self.scenario.slo
-        table = arm.seen(await arm.fleet.snapshot(), since_s)
-        factor = self.canary.rollback_slo_factor
-        return rollback.far_beyond_slo(table, arm.now_s, slo.limits, slo.quantile, factor, since_s)
+    # -- both arms -------------------------------------------------------------------------------------------------
 
     async def _both(self, work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
         """Do both, wait for both; an error of one ends the other, and is raised when it has ended."""

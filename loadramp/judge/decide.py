@@ -1,7 +1,7 @@
 """The verdict that a rollout obeys: pass, fail or inconclusive, with its reasons in words. Pure.
 
 pass: shown to be no worse than allowed. fail: shown to be worse, or broken. inconclusive: neither; it says what more it
-would take. Nothing measured, errors on either side and NaN never pass.
+would take. Nothing measured, errors on either side and NaN never pass; nor do they where both serve the same (A/A).
 """
 
 from __future__ import annotations
@@ -75,31 +75,48 @@ def decide(
     """
     primary = [one for one in effects if one.primary]
     answers_fail, answers_doubt = same.findings(sameness, asked.min_match_ratio) if sameness else ([], [])
-    if asked.same_version:
-        return _same(asked, primary, stopped)
-    fails = [rollback] if rollback else []
-    fails += [_beyond(one) for one in primary if one.status == "beyond"]
-    fails += [_worse(one) for one in primary if one.status == "worse" and final]
-    error_fails, error_doubts, error_more = _errors(asked, shares, looks, block_requests)
-    fails += error_fails + answers_fail
+    worse, unsure = _differing(primary) if asked.same_version else _worsening(primary, final)
+    of_errors = _unequal if asked.same_version else _errors
+    error_fails, error_doubts, error_more = of_errors(asked, shares, looks, block_requests)
+    fails = [*([rollback] if rollback else []), *worse, *error_fails, *answers_fail]
     if fails:
         return Decision("fail", tuple(fails))
     doubts = [stopped] if stopped else []
-    doubts += [_open(one) for one in primary if one.status != "within"]
-    doubts += [] if primary else ["no primary measure was measured"]
+    doubts += unsure or ([] if primary else ["no primary measure was measured"])
     doubts += error_doubts + answers_doubt
     if doubts:
         return Decision("inconclusive", tuple(doubts), _more(primary, error_more))
+    if asked.same_version:
+        return Decision("pass", (_equal(asked), _few_both(*shares)))
     return Decision("pass", (_passed(primary, asked), _few(shares[1])))
+
+
+def _worsening(primary: Sequence[Effect], final: bool) -> tuple[list[str], list[str]]:
+    """Measures in which the candidate is shown to be worse, and those in which it may be."""
+    fails = [_beyond(one) for one in primary if one.status == "beyond"]
+    fails += [_worse(one) for one in primary if one.status == "worse" and final]
+    return fails, [_open(one) for one in primary if one.status != "within"]
+
+
+def _differing(primary: Sequence[Effect]) -> tuple[list[str], list[str]]:
+    """A/A: measures in which the two differ, whichever is worse, and those in which they are not shown to be equal
+    within the margin."""
+    either = holm([2.0 * min(one.p or 0.0, one.p_other or 0.0, 0.5) for one in primary if one.p is not None])
+    known = [one for one in primary if one.p is not None]
+    differ = [
+        one for one, p in zip(known, either, strict=True) if p <= ALPHA and abs(one.mean or 0.0) > log(LEAST_RATIO)
+    ]
+    loose = [one for one in primary if one.status != "within" or one.low is None or one.low < -one.margin]
+    return [f"the same version differs: {_told(one)}" for one in differ], [_open(one) for one in loose]
 
 
 def _errors(
     asked: Asked, shares: tuple[Share, Share], looks: Looks, block_requests: float
-) -> tuple[list[str], list[str], int]:
+) -> tuple[list[str], list[str], int | None]:
     """Why the failures fail it, why they keep it from passing, and how many blocks more they need."""
     base, candidate = shares
     limit, alpha = asked.error_ratio, ALPHA / len(looks.times)
-    said = f"{candidate.failed:,} of {candidate.requests:,} requests of the candidate failed"
+    said = _failed(candidate, "candidate")
     if candidate.requests and candidate.failed == candidate.requests:
         return [f"all {candidate.requests:,} requests of the candidate failed"], [], 0
     if candidate.lower(alpha) > limit:
@@ -110,16 +127,7 @@ def _errors(
         apart = difference(base, candidate)
         points = f", {percent(apart[1])} to {percent(apart[2])} more" if apart else ""
         return [f"{said}, {base.failed:,} of {base.requests:,} of the baseline{points}"], [], 0
-    doubts = []
-    more = 0
-    if not shown:
-        wanted = needed(candidate.failed, limit)
-        so_far = f"{said}, at most {percent(candidate.upper())}" if candidate.requests else "no request has ended"
-        without = "an error" if candidate.failed == 0 else f"more than these {candidate.failed}"
-        doubts.append(
-            f"an error rate below {percent(limit)} is not shown ({so_far}): needs {wanted:,} requests without {without}"
-        )
-        more = -(-(wanted - candidate.requests) // max(1, int(block_requests))) if block_requests else 0
+    doubts, more = _unshown(candidate, "candidate", limit, block_requests)
     if base.requests == 0:
         doubts.append("no request of the baseline has ended")
     elif base.lower(alpha) > limit:
@@ -127,27 +135,54 @@ def _errors(
     return [], doubts, more
 
 
-def _same(asked: Asked, primary: Sequence[Effect], stopped: str) -> Decision:
-    """A/A: pass when both are shown to be equal within the margin, fail when they differ."""
-    either = holm([2.0 * min(one.p or 0.0, one.p_other or 0.0, 0.5) for one in primary if one.p is not None])
-    known = [one for one in primary if one.p is not None]
-    differ = [
-        one for one, p in zip(known, either, strict=True) if p <= ALPHA and abs(one.mean or 0.0) > log(LEAST_RATIO)
-    ]
-    if differ:
-        return Decision("fail", tuple(f"the same version differs: {_told(one)}" for one in differ))
-    loose = [one for one in primary if one.status != "within" or one.low is None or one.low < -one.margin]
-    doubts = [stopped] if stopped else []
-    doubts += [_open(one) for one in loose] + ([] if primary else ["no primary measure was measured"])
-    if doubts:
-        return Decision("inconclusive", tuple(doubts), _more(primary, 0))
-    return Decision("pass", (f"the two are equal within {percent(asked.latency_margin)} in every primary measure",))
+def _unequal(
+    asked: Asked, shares: tuple[Share, Share], looks: Looks, block_requests: float
+) -> tuple[list[str], list[str], int | None]:
+    """A/A: the same of both. One that fails more often than the other, by Fisher's test both ways, is a difference;
+    but where both are shown to fail less than is allowed. Blocks are None where no number of them would help."""
+    base, candidate = shares
+    limit, alpha = asked.error_ratio, ALPHA / len(looks.times)
+    shown = max(base.upper(), candidate.upper()) < limit
+    if not shown and 2.0 * min(fisher(base, candidate), fisher(candidate, base)) <= alpha:
+        said = f"{_failed(candidate, 'candidate')}, {base.failed:,} of {base.requests:,} of the baseline"
+        return [f"the same version differs: {said}"], [], 0
+    doubts: list[str] = []
+    blocks: int | None = 0
+    for whose, one in (("baseline", base), ("candidate", candidate)):
+        if one.lower(alpha) > limit:
+            doubts.append(f"the {whose} itself fails: {one.failed:,} of {one.requests:,} requests")
+            blocks = None
+            continue
+        why, more = _unshown(one, whose, limit, block_requests)
+        doubts += why
+        blocks = None if blocks is None else max(blocks, more)
+    return [], doubts, blocks
 
 
-def _more(primary: Sequence[Effect], errors: int) -> int | None:
+def _unshown(one: Share, whose: str, limit: float, block_requests: float) -> tuple[list[str], int]:
+    """Why it is not shown that fewer fail than ``limit``, and how many blocks more would show it; nothing: it is."""
+    if one.upper() < limit:
+        return [], 0
+    wanted = needed(one.failed, limit)
+    so_far = (
+        f"{_failed(one, whose)}, at most {percent(one.upper())}"
+        if one.requests
+        else f"no request of the {whose} has ended"
+    )
+    without = "an error" if one.failed == 0 else f"more than these {one.failed}"
+    more = -(-(wanted - one.requests) // max(1, int(block_requests))) if block_requests else 0
+    words = f"an error rate below {percent(limit)} is not shown ({so_far}): needs {wanted:,} requests without {without}"
+    return [words], more
+
+
+def _failed(one: Share, whose: str) -> str:
+    return f"{one.failed:,} of {one.requests:,} requests of the {whose} failed"
+
+
+def _more(primary: Sequence[Effect], errors: int | None) -> int | None:
     """Blocks that the measure in most need of them takes; None where one of them cannot be settled."""
     waiting = [one for one in primary if one.status in ("open", "worse")]
-    if any(one.status == "no_data" for one in primary) or any(one.more is None for one in waiting):
+    if errors is None or any(one.status == "no_data" for one in primary) or any(one.more is None for one in waiting):
         return None
     return max([errors, *(one.more or 0 for one in waiting)]) or None
 
@@ -183,6 +218,17 @@ def _passed(primary: Sequence[Effect], asked: Asked) -> str:
     return (
         f"no primary measure is worse by {percent(asked.latency_margin)}: the least certain, {worst.words}, is at "
         f"{'most' if worst.worse > 0 else 'least'} {worst.worst_ratio or 1.0:.3g} times the baseline's"
+    )
+
+
+def _equal(asked: Asked) -> str:
+    return f"the two are equal within {percent(asked.latency_margin)} in every primary measure"
+
+
+def _few_both(base: Share, candidate: Share) -> str:
+    return (
+        f"{base.failed:,} of {base.requests:,} requests of the baseline and {candidate.failed:,} of "
+        f"{candidate.requests:,} of the candidate failed, at most {percent(max(base.upper(), candidate.upper()))}"
     )
 
 

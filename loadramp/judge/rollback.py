@@ -1,7 +1,7 @@
 """When a candidate is so bad that nothing more is to be measured: too many failures, or far beyond the SLO. Pure.
 
 Looked at every few seconds while load runs: failures must be shown to be too many, and a latency must have the values
-of a minute behind it.
+of a minute behind it, or of as much longer as it takes to be that late.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ import numpy as np
 
 from loadramp.judge.blocks import failures_of, least
 from loadramp.judge.quantiles import quantile, words
+from loadramp.judge.shares import fisher
 from loadramp.record.table import Floats, Table
-from loadramp.wording import latency, percent
+from loadramp.wording import latency, percent, span
 
 RECENT_S = 60.0
 ALPHA = 0.001
@@ -33,10 +34,17 @@ def too_many_failures(table: Table, error_ratio: float, since_s: float = 0.0) ->
     )
 
 
+def one_fails_more(base: Table, candidate: Table, since_s: float = 0.0) -> bool:
+    """Whether the shares of failures since ``since_s`` differ (Fisher's test both ways, confidence 0.999)."""
+    one, other = (failures_of(table.select(table.due_s >= since_s)) for table in (base, candidate))
+    return 2.0 * min(fisher(one, other), fisher(other, one)) <= ALPHA
+
+
 def far_beyond_slo(
     table: Table, now_s: float, limits: Mapping[str, float], q: float, factor: float, since_s: float = 0.0
 ) -> str:
-    """Words when a latency of the last minute is above ``factor`` times its limit, else empty.
+    """Words when a latency of the last minute (longer where the limit is: ``recent_s``) is above ``factor`` times its
+    limit, else empty.
 
     Args:
         table: requests with those in flight, which count with their age: a server that has stopped answering is late.
@@ -49,17 +57,28 @@ def far_beyond_slo(
     for metric, limit_s in limits.items():
         values, at_s = _values(table, metric, now_s)
         inside = (at_s >= since_s) & (at_s <= now_s)
-        recent = inside & (at_s >= now_s - RECENT_S)
+        within_s = recent_s(limit_s, q, factor)
+        recent = inside & (at_s >= now_s - within_s)
         enough = least(max(q, 0.5))
         if np.count_nonzero(recent) < enough:
             continue
         found_s = quantile(np.sort(values[recent]), q)
         if found_s > factor * limit_s:
+            lately = "minute" if within_s == RECENT_S else span(within_s)
             return (
-                f"{words(q)} {NAMES[metric]} of the last minute is {latency(found_s)}, more than {factor:g} times the "
-                f"limit of {latency(limit_s)}"
+                f"{words(q)} {NAMES[metric]} of the last {lately} is {latency(found_s)}, more than {factor:g} times "
+                f"the limit of {latency(limit_s)}"
             )
     return ""
+
+
+def recent_s(limit_s: float, q: float, factor: float) -> float:
+    """How far back to look: a minute, or twice as long as a server that answers nothing takes to be late.
+
+    Requests due in the last w seconds that all wait are up to w old, their q-quantile is q w; so it can only be above
+    ``factor limit_s`` where w is above ``factor limit_s / q``.
+    """
+    return max(RECENT_S, 2.0 * factor * limit_s / q)
 
 
 def _values(table: Table, metric: str, now_s: float) -> tuple[Floats, Floats]:

@@ -103,15 +103,18 @@ def broken(answer: Answer) -> str:
 
 
 def findings(seen: Sameness, min_match_ratio: float) -> tuple[list[str], list[str]]:
-    """Why the answers fail the candidate, and why they keep it from passing."""
+    """Why the answers fail the candidate, and why they keep it from passing. ``min_match_ratio`` 0: they are meant to
+    differ, so only broken ones count."""
     if not seen.prompts:
         return [], []
     fails, doubts = [], []
     kinds = ", ".join(f"{n} {kind}" for kind, n in sorted(seen.broken_candidate.items()))
+    count = sum(seen.broken_candidate.values())
+    told = f"{count} of {seen.prompts} answers {'is' if count == 1 else 'are'} broken ({kinds})"
     if seen.broken >= max(2.0, BROKEN_RATIO * seen.prompts):
-        fails.append(f"{sum(seen.broken_candidate.values())} of {seen.prompts} answers are broken ({kinds})")
+        fails.append(told)
     elif seen.broken > 0:
-        doubts.append(f"1 of {seen.prompts} answers is broken ({kinds}): ask more prompts ([canary] answers)")
+        doubts.append(f"{told}: ask more prompts ([canary] answers)")
     itself = seen.itself_ratio or 0.0
     if seen.equal < min_match_ratio * itself * seen.prompts:
         where = f", from token {sorted(seen.diverged_at)[len(seen.diverged_at) // 2]} on" if seen.diverged_at else ""
@@ -119,7 +122,7 @@ def findings(seen: Sameness, min_match_ratio: float) -> tuple[list[str], list[st
             f"the answers differ: {seen.equal} of {seen.prompts} are equal{where}, while the baseline repeats "
             f"{seen.equal_to_itself}; if that is meant, set [canary] min_match_ratio"
         )
-    if itself == 0.0:
+    if itself == 0.0 and min_match_ratio > 0.0:
         doubts.append("the baseline does not give the same answer twice: answers cannot be compared here")
     return fails, doubts
 
