@@ -130,3 +130,21 @@ def test_a_git_lab_night_that_was_not_measured_is_no_failure_and_a_regression_is
     job = documents("gitlab-ci.yml")[0]["nightly"]
     assert job["allow_failure"] == {"exit_codes": [1, 3]}
     assert job["artifacts"]["when"] == "always"
+
+
+def test_the_history_of_a_night_that_failed_is_kept_for_the_next_one() -> None:
+    """A regression fails the job: what keeps the history must not wait for success."""
+    steps = documents("github-actions.yml")[0]["jobs"]["nightly"]["steps"]
+    uses = [step.get("uses", "") for step in steps]
+    assert "actions/cache@v4" not in uses  # saves on success only
+    restore, save = (next(step for step in steps if step.get("uses") == f"actions/cache/{what}@v4")
+                     for what in ("restore", "save"))  # fmt: skip
+    measure = next(step for step in steps if "loadramp nightly" in step.get("run", ""))
+    assert steps.index(restore) < steps.index(measure) < steps.index(save)
+    assert save["if"] == "always()"
+    assert save["with"]["path"] == restore["with"]["path"] == "history"
+    assert save["with"]["key"] == restore["with"]["key"]
+    assert "github.run_id" in save["with"]["key"]  # a key is written once: every night needs its own
+    assert save["with"]["key"].startswith(restore["with"]["restore-keys"])
+    cache = documents("gitlab-ci.yml")[0]["nightly"]["cache"]
+    assert (cache["paths"], cache["when"]) == (["history"], "always")
