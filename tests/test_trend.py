@@ -11,6 +11,7 @@ from loadramp.judge.alarms import Alarm
 from loadramp.judge.nights import JUDGED, differences, of_series, series
 from loadramp.judge.trend import judge_night
 from loadramp.record.types import Entry
+from loadramp.report.trendwords import terminal_lines
 
 
 def exact(i: int, values: Mapping[str, float], runs: int = 3, **more: object) -> list[Entry]:
@@ -193,6 +194,50 @@ def test_a_floor_is_judged_from_the_first_night_by_the_end_of_the_interval() -> 
     assert [floor.status for floor in outcome.floors] == ["fail", "pass", "pass", "inconclusive"]
     assert outcome.floors[0].reason == "the lower end of its interval counts"
     assert outcome.floors[0].low == pytest.approx(12.2 * 0.97)
+
+
+def one_line(metric: str, value: float | None, low: float | None, high: float | None, repeat: int = 0) -> Entry:
+    return Entry(night_of(0), "nightly", "measured", metric, value, low, high, repeat,
+                 reason="" if value else "not found up to: quiet", fingerprint=FINGERPRINT)  # fmt: skip
+
+
+def floors_of(entries: list[Entry], *floors: str) -> list[str]:
+    return [floor.status for floor in judge_night(entries, metrics=[], floors=floors).floors]
+
+
+def test_a_floor_whose_deciding_end_is_not_known_is_open_unless_the_value_is_beyond_it() -> None:
+    entries = [one_line("ref_ttft_p99_s", 0.79, 0.6, None)]
+    assert floors_of(entries, "ref_ttft_p99_s <= 0.8", "ref_ttft_p99_s <= 0.7") == ["inconclusive", "fail"]
+    (floor,) = judge_night(entries, metrics=[], floors=["ref_ttft_p99_s <= 0.8"]).floors
+    assert floor.reason == "the upper end of its interval counts, and is not known"
+    assert (floor.value, floor.low, floor.high) == (0.79, 0.6, None)
+    vague = [one_line("slo_capacity_rps", 12.5, None, 14.0)]
+    assert floors_of(vague, "slo_capacity_rps >= 12", "slo_capacity_rps >= 13", "slo_capacity_rps <= 15") == [
+        "inconclusive", "fail", "pass",
+    ]  # fmt: skip
+    most = [one_line("ceiling_rps", 13.0, low, 14.0, k) for k, low in enumerate((12.5, None, 12.4))]
+    assert floors_of(most, "ceiling_rps >= 12") == ["pass"]  # the median of 12.5, unknown, 12.4
+    assert floors_of(most[1:], "ceiling_rps >= 12") == ["inconclusive"]
+    held = [one_line("sustained_rps", 12.0, None, None)]
+    assert floors_of(held, "sustained_rps >= 12") == ["pass"]  # a rate that was held has no interval
+
+
+def test_a_floor_holds_for_a_ceiling_that_was_not_found_up_to_a_higher_rate() -> None:
+    entries = [one_line("ceiling_rps", None, 1024.0, None)]
+    assert floors_of(entries, "ceiling_rps >= 12", "ceiling_rps >= 2000", "ceiling_rps <= 2000") == [
+        "pass", "inconclusive", "inconclusive",
+    ]  # fmt: skip
+    outcome = judge_night(entries, metrics=["ceiling_rps"], floors=["ceiling_rps >= 12"])
+    assert (outcome.floors[0].value, outcome.floors[0].low) == (None, 1024.0)
+    assert outcome.standings[0].state == "missing"  # a bound is no value that a trend could be told by
+    assert series(entries, "ceiling_rps") == []
+    assert "✓ floor ceiling_rps >= 12" in "\n".join(terminal_lines(outcome))
+    mixed = [*entries, one_line("ceiling_rps", None, 1024.0, None, 1), one_line("ceiling_rps", 11.0, 10.0, 12.0, 2)]
+    assert floors_of(mixed, "ceiling_rps >= 12") == ["pass"]
+    (night,) = series(mixed, "ceiling_rps")
+    assert (night.value, night.low, night.runs) == (pytest.approx(11.0), 10.0, 1)
+    missed = [one_line("slo_capacity_rps", None, None, 2.0)]
+    assert floors_of(missed, "slo_capacity_rps >= 12", "slo_capacity_rps >= 1") == ["fail", "inconclusive"]
 
 
 def test_two_scenarios_share_a_history() -> None:

@@ -139,7 +139,8 @@ class Measuring:
         run, code = finished.run, finished.exit_code
         if code == COULD_NOT_MEASURE or code >= INTERRUPTED or run.info.get("verdict") == "void":
             return [self._failed(repeat, rerun, _why(run, code), code, run.path)]
-        reference_rps = self._reference_rps() or _half(run, self.scenario.nightly.reference_ratio)
+        known_rps = self._reference_rps()
+        reference_rps = known_rps or _half(run, self.scenario.nightly.reference_ratio)
         labels = {**self.scenario.target.labels, **self.scenario.nightly.labels, **self.labels}
         fingerprint = fingerprint_of(run, self._digest(), labels, reference_rps)
         return [
@@ -147,7 +148,7 @@ class Measuring:
                 self.night, self.scenario.name, "measured", metric, one.value, one.low, one.high, repeat, rerun,
                 run.path, code, one.reason, fingerprint,
             )
-            for metric, one in readings(run, reference_rps).items()
+            for metric, one in readings(run, reference_rps, set_now=known_rps is None).items()
         ]  # fmt: skip
 
     def _failed(self, repeat: int, rerun: bool, reason: str, code: int, path: str = "") -> Entry:

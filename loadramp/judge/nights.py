@@ -44,6 +44,8 @@ METRICS: dict[str, Metric] = {
 }
 JUDGED = ("ceiling_rps", "ref_itl_p50_s", "ref_itl_p99_s", "ref_ttft_p50_s")
 """Judged unless the scenario says otherwise: each metric more is one more chance of a false alarm."""
+SET_NOW = "measured from the next run on"
+"""Ends the reason of a latency that has no value because its run has only just set the reference rate."""
 SERIES_KEYS = ("scenario", "model", "reference_rps")
 """Of the fingerprint: a change of these makes another measurement, not another level."""
 CONTEXT_KEYS = ("kv_blocks", "host", "libraries")
@@ -52,7 +54,10 @@ CONTEXT_KEYS = ("kv_blocks", "host", "libraries")
 
 @dataclass(slots=True, frozen=True)
 class Reading:
-    """One metric of one run: the value with its 95 % interval, or why there is none."""
+    """One metric of one run: the value with its 95 % interval, or why there is none.
+
+    Without a value ``low`` and ``high`` are bounds, where one is known: floors are judged by them, trends are not.
+    """
 
     value: float | None
     low: float | None = None
@@ -84,14 +89,17 @@ class Night:
         return tuple(sorted((k, v) for k, v in self.fingerprint.items() if k not in CONTEXT_KEYS))
 
 
-def readings(run: Run, reference_rps: float | None) -> dict[str, Reading]:
+def readings(run: Run, reference_rps: float | None, *, set_now: bool = False) -> dict[str, Reading]:
     """Every metric of METRICS for a judged run.
 
     Args:
         run: with rows and estimates.
         reference_rps: the fixed rate at which latencies are compared; None: not known yet.
+        set_now: this very run set it, so its ramp did not aim at it.
     """
     row, why = reference_row(run.rows, reference_rps)
+    if row is None and set_now and reference_rps is not None:
+        why = f"this run set the reference rate, {reference_rps:.3g} req/s: {SET_NOW}"
     out = {}
     for name, metric in METRICS.items():
         if metric.column:
@@ -129,13 +137,17 @@ def _of_row(row: Row | None, column: str, why: str) -> Reading:
 
 
 def _of_estimate(run: Run, name: str) -> Reading:
-    """A rate that was found. Below the range counts where it has a rate: a collapse must not look like a gap."""
+    """A rate that was found. Below the range counts where it has a rate: a collapse must not look like a gap. What a
+    ramp only bounds keeps the bound: not found up to X is at least X."""
     found = run.estimates.get(name)
     if found is None:
         return Reading(None, reason="no estimate was made")
     if found.status in {"found", "below_range"} and found.rate_rps:
         return Reading(found.rate_rps, found.low_rps, found.high_rps)
-    return Reading(None, reason=f"{found.status.replace('_', ' ')}: {found.reason}")
+    reason = f"{found.status.replace('_', ' ')}: {found.reason}"
+    if found.status == "not_found_up_to":
+        return Reading(None, found.rate_rps, None, reason)
+    return Reading(None, found.low_rps, found.high_rps, reason)
 
 
 def all_series(entries: Iterable[Entry]) -> dict[str, list[Night]]:
@@ -176,9 +188,35 @@ def _night(night: str, entries: Sequence[Entry]) -> Night:
     )
 
 
+def floor_of(entries: Iterable[Entry], metric: str, night: str) -> Reading | None:
+    """What a floor on ``metric`` is judged by: the night's value, and the medians of its runs' limits; a run without a
+    value counts by its bounds. None where no run of the night tells anything.
+
+    A number without an interval (what a soak held, tokens a second) is its own limits.
+    """
+    own = [e for e in entries if (e.kind, e.metric, e.night) == ("measured", metric, night)]
+    told = [e for e in own if e.value is not None or e.low is not None or e.high is not None]
+    if not told:
+        return None
+    nights = series(told, metric)
+    value = nights[0].value if nights else None
+    if not (METRICS[metric].column or METRICS[metric].estimate):
+        return Reading(value, value, value)
+    low, high = _middle(told, "low"), _middle(told, "high")
+    if value is not None and ((low is not None and value < low) or (high is not None and value > high)):
+        value = None  # most runs only bound it
+    return Reading(value, low, high, next((e.reason for e in told if e.reason), ""))
+
+
 def _middle(entries: Sequence[Entry], name: Literal["value", "low", "high"]) -> float | None:
-    known = [value for e in entries if (value := getattr(e, name)) is not None]
-    return float(median(known)) if known else None
+    """The median of what is known. Of limits: of all, one that is not known being endless; None where that is it."""
+    found = [getattr(e, name) for e in entries]
+    if name == "value":
+        known = [value for value in found if value is not None]
+        return float(median(known)) if known else None
+    endless = -math.inf if name == "low" else math.inf
+    middle = median([endless if limit is None else limit for limit in found])
+    return float(middle) if math.isfinite(middle) else None
 
 
 def of_series(entries: Sequence[Entry], scenario: str | None = None) -> list[Entry]:

@@ -16,8 +16,8 @@ from scipy.special import stdtrit
 
 from loadramp.judge.alarms import Alarm, Rules, accepted_nights, alarms_of, direction, open_alarms, told_before
 from loadramp.judge.change import Shift, compare, hampel, shifts
-from loadramp.judge.gates import Known, weigh
-from loadramp.judge.nights import JUDGED, METRICS, Night, all_series, differences, of_series, series
+from loadramp.judge.gates import OPERATORS, Known, weigh
+from loadramp.judge.nights import JUDGED, METRICS, SET_NOW, Night, all_series, differences, floor_of, of_series
 from loadramp.judge.rules import parse
 from loadramp.record.table import Floats
 from loadramp.record.types import Entry, GateResult
@@ -113,7 +113,8 @@ def judge_night(
         known = alarms_of(own, metric)
         alarm, standing = judge_series(nights, night, metric, known, accepted_nights(own, metric), rules)
         if standing.state == "missing":
-            standing = Standing(metric, "missing", reason=_why_missing(own, metric, night))
+            why = _why_missing(own, metric, night)
+            standing = Standing(metric, "no_baseline" if why.endswith(SET_NOW) else "missing", reason=why)
         standings.append(standing)
         alarms += [alarm] if alarm else []
         all_known = [*known, *([alarm] if alarm else [])]
@@ -150,18 +151,22 @@ def _same_baseline(nights: Sequence[Night], latest: Night, most: int) -> list[Ni
 
 
 def judge_floor(entries: Sequence[Entry], night: str, text: str) -> GateResult:
-    """An absolute limit on a night's metric. It holds only if the whole interval does: the lower limit of a ceiling."""
+    """An absolute limit on a night's metric. It holds only if the whole interval does: the lower limit of a ceiling.
+
+    Where that end is not known it is open, unless the value itself is beyond the limit.
+    """
     rule = parse(text, METRICS)
-    latest = [one for one in series(entries, rule.name) if one.night == night]
-    if not latest:
+    one = floor_of(entries, rule.name, night)
+    if one is None:
         return weigh(rule, Known(None, None, None, _why_missing(entries, rule.name, night)))
-    one = latest[0]
-    low, high = one.low or one.value, one.high or one.value
-    result = weigh(rule, Known(one.value, low, high))
-    if result.status == "pass":
+    result = weigh(rule, Known(one.value, one.low, one.high, one.reason if one.value is None else ""))
+    if result.status == "pass" or one.value is None:
         return result
-    reason = f"the {'upper' if rule.upper else 'lower'} end of its interval counts"
-    return GateResult(rule.text, "fail", one.value, low, high, rule.limit, reason)
+    end, side = (one.high, "upper") if rule.upper else (one.low, "lower")
+    if end is None and OPERATORS[rule.op](one.value, rule.limit):
+        reason = f"the {side} end of its interval counts, and is not known"
+        return replace(result, status="inconclusive", reason=reason)
+    return replace(result, status="fail", reason=f"the {side} end of its interval counts")
 
 
 def _page(nights: Sequence[Night], same: Sequence[Night], latest: Night, metric: str, rules: Rules) -> Alarm | None:

@@ -152,7 +152,8 @@ def terminal_lines(outcome: Outcome) -> list[str]:
         value = number(one.metric, one.value) or NOTHING
         state = STATES[one.state] if silent else standing_words(one)
         lines.append(f"  {one.metric:24s} {value:>14s}{change:>9s}  {state}")
-    lines += [f"  {MARKS[floor.status]} floor {floor_words(floor)}" for floor in outcome.floors if not silent]
+    floors = [floor for floor in outcome.floors if not silent or floor.status != "inconclusive"]
+    lines += [f"  {MARKS[floor.status]} floor {floor_words(floor)}" for floor in floors]
     told = {(alarm.metric, alarm.since) for alarm in outcome.alarms}
     lines += [f"  open: {alarm_words(alarm)}" for alarm in outcome.open if (alarm.metric, alarm.since) not in told]
     return lines
