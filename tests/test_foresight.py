@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from loadramp.cli import main
+from loadramp.jobs.contrast import outlook
 from loadramp.jobs.foresight import of_scenario
 from loadramp.jobs.nightly import reference_first
 from loadramp.judge.knee import KNEES
@@ -48,6 +49,56 @@ def test_a_canary_shows_its_blocks_and_says_when_it_may_end(tmp_path: Path) -> N
     assert "== loadramp canary: both endpoints at once, each with these requests (6.9 min in all)" in words
     assert "It ends after 3 blocks where that settles it." in words
     assert "prefix reuse: 0 % of the prompt tokens" in words
+
+
+def notes_of(text: str, tmp_path: Path) -> list[str]:
+    return [note for note in planned(text, tmp_path)[0]["canary"][0]["notes"] if note.startswith("It can")]
+
+
+def test_a_canary_with_too_few_requests_says_so_before_it_starts(tmp_path: Path) -> None:
+    (note,) = notes_of("[canary]\nrates = [2]\n", tmp_path)
+    assert note == (
+        "It cannot be expected to pass: an error rate below 0.1 % takes 2,995 requests without an error, and 20 blocks "
+        "have about 2,400 of each version; it would take 25 blocks, or more requests in each ([canary] rates, block_s)."
+    )
+    assert note in planned("[canary]\nrates = [2]\n", tmp_path)[1]
+    (note,) = notes_of("[canary]\nrates = [1, 1.5]\n", tmp_path)  # 3,000 of both rates together
+    assert note.startswith("It can pass after 20 blocks at the earliest: ")
+    assert notes_of("[canary]\nrates = [2]\nerror_ratio = 0.01\n", tmp_path) == []
+
+
+def test_a_canary_that_can_pass_only_at_a_later_look_says_which(tmp_path: Path) -> None:
+    assert notes_of("[canary]\n", tmp_path) == [
+        "It can pass after 10 blocks at the earliest: an error rate below 0.1 % takes 2,995 requests without an error, "
+        "and 5 blocks have about 2,400 of each version."
+    ]
+    assert notes_of("[canary]\nrates = [10]\n", tmp_path) == []
+
+
+def test_a_primary_quantile_that_no_block_can_carry_is_named_with_its_rate(tmp_path: Path) -> None:
+    (note,) = notes_of('[canary]\nrates = [20, 1]\nprimary = ["ttft_p99", "ttft_p50", "tpot_mean"]\n', tmp_path)
+    assert note == (
+        "It cannot be expected to pass: p99 TTFT is primary and needs 100 requests in a block, which has about 60 at "
+        "1 req/s ([canary] primary, block_s, rates)."
+    )
+    short = "[canary]\nrates = [1]\nblock_s = 10\nblocks = 4\nerror_ratio = 0.1\n"
+    (note,) = notes_of(short, tmp_path)
+    assert "p99 ITL is primary and needs 100 gaps between tokens in a block, which has about 90" in note
+    assert notes_of(short + "[arrivals]\nkind = 'constant'\n", tmp_path) == [note]
+
+
+def test_good_requests_need_a_limit_and_one_run_of_each_a_wider_margin(tmp_path: Path) -> None:
+    good = "[canary]\nrates = [20]\nprimary = ['good_rps']\n"
+    assert notes_of(good, tmp_path) == ["It cannot pass: good_rps is primary, and the scenario sets no [slo] limit."]
+    assert notes_of(good + "[slo]\nttft_s = 1\n", tmp_path) == []
+    (note,) = notes_of("[canary]\nrates = [20]\ndesign = 'a_then_b'\n", tmp_path)
+    assert note.endswith("([canary] run_sd), equal versions are not shown to be within 10 %.")
+    assert notes_of("[canary]\nrates = [20]\ndesign = 'a_then_b'\nrun_sd = 0.01\n", tmp_path) == []
+
+
+def test_hosts_that_are_swapped_are_looked_at_only_at_the_end() -> None:
+    scenario = load(COMMON + "[canary]\n", knees=KNEES)
+    assert (len(outlook(scenario)), outlook(scenario, swap=True)) == (1, [])
 
 
 def test_blocks_alike_that_follow_one_another_are_one_line(tmp_path: Path) -> None:

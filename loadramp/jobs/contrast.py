@@ -26,9 +26,11 @@ from loadramp.judge.decide import Asked, Decision, decide
 from loadramp.judge.environment import differences, fingerprint
 from loadramp.judge.knee import KNEES
 from loadramp.judge.noninferior import Effect, Looks, judge
+from loadramp.judge.prospects import Offered, prospects
 from loadramp.judge.sameness import Sameness
 from loadramp.plan.canary import Canary
 from loadramp.plan.scenario import Scenario, load
+from loadramp.plan.schedule import session_sample
 from loadramp.record import rundir as rundirs
 from loadramp.record.rundir import RunDirError
 from loadramp.record.table import Run
@@ -54,6 +56,22 @@ def asked_of(canary: Canary, same_version: bool = False, swap: bool = False) -> 
         ceiling=canary.ceiling,
         same_version=same_version,
     )
+
+
+def outlook(scenario: Scenario, swap: bool = False) -> list[str]:
+    """Why a canary cannot be expected to pass, or not at its first look, before anything is sent.
+
+    Args:
+        scenario: with its files read.
+        swap: the hosts will be swapped half-way.
+    """
+    canary = scenario.canary
+    turns = [turn for prompt in session_sample(scenario) for turn in (prompt, *prompt.following)]
+    known = [turn.output_tokens for turn in turns if turn.output_tokens is not None]
+    gaps = sum(known) / len(known) - 1.0 if known and len(known) == len(turns) else None
+    block = [(rate_rps, rate_rps * canary.block_s) for rate_rps in canary.rates]
+    offered = [Offered(rate_rps, n, None if gaps is None else gaps * n) for rate_rps, n in block]
+    return prospects(asked_of(canary, swap=swap), offered, bool(scenario.slo.limits))
 
 
 def paired(

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from loadramp.drive import corpus
+from loadramp.jobs.contrast import outlook
 from loadramp.jobs.nightly import with_reference
 from loadramp.jobs.scenarios import read_scenario
 from loadramp.jobs.verdicts import check_rules
@@ -80,6 +81,7 @@ def canary_parts(scenario: Scenario) -> list[Part]:
         notes = ["Switches, and the time until no request is in flight after each block, come on top."]
     if canary.answers:
         notes.append(f"Before it {canary.answers} questions are asked, the baseline twice.")
+    notes += outlook(scenario)
     return [Part(f"canary: {how}", steps, tuple(notes))]
 
 

@@ -23,7 +23,7 @@ from loadramp.drive import greedy
 from loadramp.drive.fleet import FleetError, worker_count
 from loadramp.jobs.arm import Arm
 from loadramp.jobs.canary import Duel, Switch
-from loadramp.jobs.contrast import ARMS, read
+from loadramp.jobs.contrast import ARMS, outlook, read
 from loadramp.jobs.finish import COULD_NOT_MEASURE, EXIT
 from loadramp.jobs.launch import Reached, Say, fleet_of, info_of, reach, scraper_of, signals
 from loadramp.jobs.scenarios import Options
@@ -74,6 +74,8 @@ async def canary(scenario: Scenario, ask: Ask, say: Say, watch: Callable[[Progre
     began_at = datetime.now(UTC)
     switch = switch_of(ask.switch_command, scenario, ask.baseline, ask.candidate, say)
     reached = await _reach_both(scenario, ask, switch, say)
+    for note in outlook(reached[0].scenario, bool(ask.swap_command)):
+        say(f"note: {note}")
     redact = [one.endpoint.redact for one in reached]
     top = RunDir.create(ask.baseline.out, f"{scenario.name}-canary", redact[0](redact[1](scenario.source)), began_at)
     say(f"writing {top.path}")
