@@ -106,6 +106,30 @@ def test_without_a_rate_nothing_is_sized() -> None:
         advise(Asked(load=LoadFacts(peak_rps=5.0)), [Measured("r", Demand(rate_reason="two steps only"))])
 
 
+def test_a_rate_whose_low_end_is_not_known_is_none_to_size_by() -> None:
+    """The point would be the middle of what may be true, and taken for its low end."""
+    vague = {"ceiling": FOUND, "slo_capacity": Estimate("found", 10.7, None, 14.8)}
+    assert rate_of(run_of(vague, slo={"ttft_s": 1.0})) == (None, (
+        "service level: the interval reaches below the lowest rate judged; a lower start or longer steps would show it"
+    ))  # fmt: skip
+    apart = {"ceiling": FOUND, "slo_capacity": Estimate("found", 10.7, None, None)}
+    assert rate_of(run_of(apart, slo={"ttft_s": 1.0})) == (None, (
+        "service level: the repeats lie too far apart for a low end; longer steps or more repeats would show it"
+    ))  # fmt: skip
+    assert rate_of(run_of({"ceiling": replace(FOUND, low_rps=None, high_rps=None)}))[0] == Rate(
+        13.6, 16.0, "ceiling"
+    )  # a soak has held it
+    nothing, why = rate_of(run_of({"ceiling": Estimate("found", 16.0)}))
+    assert nothing is None
+    assert why.startswith("ceiling: the repeats lie too far apart")
+    slo = {"ceiling": Estimate("found", 16.0), "slo_capacity": Estimate("found", 9.0, 8.0, 10.0)}
+    assert rate_of(run_of(slo, slo={"ttft_s": 1.0}))[0] == Rate(8.0, 10.0, "service level")
+    unseen = {"ceiling": FOUND, "slo_capacity": Estimate("inconclusive", None, None, 8.0, reason="missed at 8 req/s")}
+    assert rate_of(run_of(unseen, slo={"ttft_s": 1.0})) == (
+        None, "no rate was shown to meet the service level (missed at 8 req/s)",
+    )  # fmt: skip
+
+
 def answered(prompt: int, output: int, cached: int | None = None) -> Record:
     return Record(
         0, 0, 0.0, status="ok", event_s=[0.1], prompt_tokens=prompt, output_tokens=output, cached_tokens=cached
@@ -130,8 +154,8 @@ def test_reuse_is_read_only_where_prompts_are_such_that_it_means_something() -> 
 def test_a_measured_ramp_tells_its_demand(tmp_path: Path) -> None:
     text = (
         '[slo]\nttft_s = 1\nitl_s = 0.05\n[prompts]\nkind = "uniform"\ninput_tokens = 100\noutput_tokens = 12\n'
-        "[ramp]\nstart_rps = 6\nmax_rps = 48\nwarmup_s = 2\nmeasure_s = 14\nsettle_s = 1\nsettle_requests = 0\n"
-        "soak_s = 14\ntail_s = 1\n"
+        "[ramp]\nstart_rps = 12\nmax_rps = 48\nwarmup_s = 2\nmeasure_s = 32\nsettle_s = 1\nsettle_requests = 0\n"
+        "soak_s = 20\ntail_s = 1\n"
     )
     scenario = scenario_of(text)
     run = ramp_in_memory(scenario, tmp_path, replace(PROFILES["small"], max_num_seqs=8))

@@ -22,6 +22,7 @@ from loadramp.advise.yamltext import to_yaml
 from loadramp.jobs.exports import contract_of, names_of_engine
 from loadramp.observe.dialects import DIALECTS, wanted
 from loadramp.record.table import Run
+from loadramp.record.types import Estimate
 from loadramp.registry import ScenarioError
 
 ROOT = Path(__file__).parent.parent
@@ -169,10 +170,35 @@ def test_the_board_draws_the_promise_and_the_capacity_as_lines() -> None:
     assert all(target["expr"] for panel in board["panels"] for target in panel["targets"])
 
 
+@pytest.mark.parametrize(
+    ("slo", "words"),
+    [
+        (Estimate("below_range", None, None, 2.0), "the service level was missed at the lowest rate"),
+        (Estimate("inconclusive", None, None, 8.0), "no rate was shown to meet the service level"),
+    ],
+)
+def test_a_rate_at_which_the_slo_was_never_met_is_no_capacity(slo: Estimate, words: str) -> None:
+    found = {"ceiling": Estimate("found", 28.0, 27.0, 29.0, sustained_rps=24.0), "slo_capacity": slo}
+    missed = contract_of(run(estimates=found))
+    assert (missed.capacity_rps, missed.planned_rps, missed.missed) == (None, None, words)
+    text = prometheus_rules(missed)
+    assert "LLMNearCapacityWarning" not in rules_of(text)
+    comment = " ".join(line.removeprefix("#").strip() for line in text.splitlines() if line.startswith("#"))
+    assert f"measured capacity ({words})" in comment
+    with pytest.raises(ScenarioError, match=rf"no capacity was found in this run \({words}\)"):
+        keda_scaler(missed)
+    unasked = contract_of(run(estimates=found, info=run().info | {"slo": {"error_ratio": 0.01}}))
+    assert (unasked.capacity_rps, unasked.missed) == (24.0, "")
+
+
 def test_whose_names_is_a_question_that_must_be_answered() -> None:
     unseen = served()
-    with pytest.raises(ScenarioError, match="whose names to use is not known: give --engine, one of llamacpp"):
+    with pytest.raises(ScenarioError, match="the run does not say whose metrics it saw, so whose names to use is not"):
         contract_of(unseen)
+    with pytest.raises(
+        ScenarioError, match="saw no metrics, so whose names to use is not known: give --engine, one of"
+    ):
+        contract_of(served(samples=[]))
     with pytest.raises(ScenarioError, match="no engine 'vlm'"):
         contract_of(unseen, "vlm")
     assert contract_of(unseen, "sglang").names["waiting"] == "sglang:num_queue_reqs"

@@ -11,6 +11,7 @@ from judged import answer, failure, overload, row
 from loadramp.judge import campaign as judge
 from loadramp.judge.criteria import GONE, Criterion, Seen, Strike, verdict_of
 from loadramp.judge.proofs import EVIDENCE, Facts
+from loadramp.judge.slo import slo_capacity
 from loadramp.record.table import Run, Table
 from loadramp.record.types import Estimate, GateResult, HealthSample, Record, Row, Sample
 
@@ -83,12 +84,30 @@ def test_a_phase_without_a_row_is_open_and_failed_where_nobody_answered_any_more
         (Estimate("not_found_up_to", 16.0), "pass"),
         (Estimate("not_found_up_to", 8.0), "inconclusive"),
         (Estimate("below_range", None, None, 1.0), "fail"),
+        (Estimate("found", 10.7, None, 14.8), "inconclusive"),
+        (Estimate("found", 10.7, None, None), "inconclusive"),
+        (Estimate("found", 8.0, None, None), "inconclusive"),
+        (Estimate("found", 8.0, None, 9.5), "fail"),
+        (Estimate("found", 10.7, None, None, sustained_rps=10.2), "pass"),
         (Estimate("inconclusive", reason="two steps"), "inconclusive"),
     ],
 )
 def test_a_target_that_was_asked_for_is_compared_with_the_interval(estimate: Estimate, status: str) -> None:
     found = judge.ramp(seen([row(1.0)], estimates={"ceiling": estimate}), asked_rps=10.0)
     assert by_code(found)["capacity"] == status
+
+
+def test_an_interval_that_reaches_below_the_lowest_rate_shows_no_target() -> None:
+    """p99 TTFT of 0.5 (0.2 to 1.5), 0.6 (0.3 to 1.4), 2.0 (1.8 to 2.2) s against 1 s: it may be missed at 4 req/s."""
+    measured = ((4.0, 0.5, 0.2, 1.5), (8.0, 0.6, 0.3, 1.4), (16.0, 2.0, 1.8, 2.2))
+    rows = [row(rate, slo_ttft_s=value, slo_ttft_low_s=low, slo_ttft_high_s=high, error_ratio=0.0)
+            for rate, value, low, high in measured]  # fmt: skip
+    slo = slo_capacity(rows, {"ttft": 1.0})
+    assert (slo.status, slo.rate_rps, slo.low_rps) == ("found", pytest.approx(10.7, abs=0.1), None)
+    estimates = {"ceiling": Estimate("not_found_up_to", 16.0), "slo_capacity": slo}
+    found = judge.ramp(seen(rows, estimates=estimates, limits={"ttft": 1.0}), asked_rps=9.0)
+    assert by_code(found)["slo_capacity"] == "inconclusive"
+    assert said(found, "slo_capacity") == "10.7 req/s (its lower end is not known; at most 14.8)"
 
 
 def test_thresholds_of_the_scenario_count_in_the_ramp() -> None:

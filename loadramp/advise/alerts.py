@@ -44,6 +44,8 @@ class Contract:
     error_ratio: float = 0.01
     capacity_rps: float | None = None
     """The lower of SLO capacity and sustained rate (or ceiling), of all replicas together."""
+    missed: str = ""
+    """Why there is no capacity although a ceiling was found."""
     in_flight: Sequence[tuple[float, float]] = ()
     """Rate and mean number of requests in flight, of the steps that kept up, ascending."""
     replicas: int = 1
@@ -89,7 +91,8 @@ def keda_scaler(contract: Contract) -> str:
         ScenarioError: no capacity was measured, or the engine shows no load.
     """
     if contract.planned_rps is None:
-        raise ScenarioError("no capacity was found in this run: a scaler needs a ceiling or an SLO capacity")
+        why = f" ({contract.missed})" if contract.missed else ""
+        raise ScenarioError(f"no capacity was found in this run{why}: a scaler needs a ceiling or an SLO capacity")
     query, threshold, words = _scale_on(contract)
     trigger = {
         "type": "prometheus",
@@ -219,8 +222,10 @@ def _errors(contract: Contract) -> tuple[list[Rule], list[str]]:
 def _load(contract: Contract) -> tuple[list[Rule], list[str]]:
     """Demand near what was measured: the one alert that comes before anybody waits."""
     done = contract.names.get("requests_done")
-    if contract.capacity_rps is None or done is None:
-        return [], ["measured capacity"] if contract.capacity_rps is None else ["finished requests"]
+    if contract.capacity_rps is None:
+        return [], [f"measured capacity ({contract.missed})" if contract.missed else "measured capacity"]
+    if done is None:
+        return [], ["finished requests"]
     expr = f"sum(rate({done}[5m])) > {0.9 * contract.capacity_rps:.4g}"
     words = f"Load is above 90 % of the measured capacity of {contract.capacity_rps:.3g} req/s"
     return [Rule("LLMNearCapacityWarning", expr, "warning", 10, words)], []

@@ -89,21 +89,27 @@ def demand_of(run: Run) -> Demand:
 def rate_of(run: Run) -> tuple[Rate | None, str]:
     """What a replica takes: of the ceiling, the soak and the service level the one that gives way first.
 
-    The low end is the lowest of the three; the high end is that of the interval of the rate that binds.
+    The low end is the lowest of the three; the high end is that of the interval of the rate that binds. A rate whose
+    low end is not known is none to size by: its point is the middle of what may be true.
     """
     ceiling, slo = run.estimates.get("ceiling"), run.estimates.get("slo_capacity")
+    wanted = bool((run.info.get("slo") or {}).keys() & {"ttft_s", "itl_s", "tpot_s", "e2e_s"}) and slo is not None
     found: list[tuple[float, float, str]] = []
+    if wanted and slo is not None:
+        why = _unsized(slo)
+        if why:
+            return None, why
+        if slo.rate_rps is not None and slo.status in {"found", "not_found_up_to"}:
+            low, high = _limits(slo)
+            found.append((low, high, "service level"))
     if ceiling is not None and ceiling.rate_rps is not None and ceiling.status in {"found", "not_found_up_to"}:
         low, high = _limits(ceiling)
-        found.append((low, high, "ceiling" if ceiling.status == "found" else "highest rate offered"))
+        if low > 0.0:
+            found.append((low, high, "ceiling" if ceiling.status == "found" else "highest rate offered"))
+        elif not found:  # the service level is never above the ceiling: its low end would do
+            return None, _open_below("ceiling", ceiling)
         if ceiling.sustained_rps is not None:
             found.append((ceiling.sustained_rps, high, "sustained in the soak"))
-    wanted = bool((run.info.get("slo") or {}).keys() & {"ttft_s", "itl_s", "tpot_s", "e2e_s"}) and slo is not None
-    if wanted and slo is not None and slo.status == "below_range":
-        return None, "the service level was missed at the lowest rate: there is nothing to size"
-    if wanted and slo is not None and slo.rate_rps is not None and slo.status in {"found", "not_found_up_to"}:
-        low, high = _limits(slo)
-        found.append((low, high, "service level"))
     if not found:
         reason = ceiling.reason if ceiling is not None else "no estimate"
         return None, f"this run gives no rate to size by ({reason})"
@@ -178,10 +184,27 @@ def _table(run: Run, name: str) -> object:
 
 
 def _limits(estimate: Estimate) -> tuple[float, float]:
-    """The interval of a rate; what a soak has held cannot be above the ceiling."""
+    """The interval of a rate; what a soak has held cannot be above the ceiling. A low end of 0 is not known."""
     rate = float(estimate.rate_rps or 0.0)
-    low = max(rate if estimate.low_rps is None else estimate.low_rps, estimate.sustained_rps or 0.0)
+    shown = estimate.low_rps if estimate.status == "found" else rate
+    low = max(shown or 0.0, estimate.sustained_rps or 0.0)
     return low, max(low, rate if estimate.high_rps is None else estimate.high_rps)
+
+
+def _unsized(slo: Estimate) -> str:
+    """Why the service level, missed or too vague, leaves no rate; empty where it does not stand in the way."""
+    if slo.status == "below_range":
+        return "the service level was missed at the lowest rate: there is nothing to size"
+    if slo.status == "inconclusive" and slo.high_rps is not None:
+        return f"no rate was shown to meet the service level ({slo.reason})"
+    return _open_below("service level", slo) if slo.status == "found" and slo.low_rps is None else ""
+
+
+def _open_below(what: str, found: Estimate) -> str:
+    """What to do about a rate whose low end is not known."""
+    if found.high_rps is None:
+        return f"{what}: the repeats lie too far apart for a low end; longer steps or more repeats would show it"
+    return f"{what}: the interval reaches below the lowest rate judged; a lower start or longer steps would show it"
 
 
 def _in_flight(run: Run) -> float | None:

@@ -93,14 +93,13 @@ def contract_of(run: Run, engine: str | None = None, replicas: int = 1) -> Contr
     chosen = engine or str(run.info.get("metrics", {}).get("dialect") or "")
     if chosen not in DIALECTS or chosen == "dcgm":
         known = ", ".join(sorted(set(DIALECTS) - {"dcgm"}))
-        said = f"no engine {chosen!r}" if chosen else "the run saw no metrics, so whose names to use is not known"
+        seen = any(sample.values for sample in run.samples)
+        why = "the run does not say whose metrics it saw" if seen else "the run saw no metrics"
+        said = f"no engine {chosen!r}" if chosen else f"{why}, so whose names to use is not known"
         raise ScenarioError(f"{said}: give --engine, one of {known}")
     slo = slo_of(run)
-    ceiling = run.estimates.get("ceiling")
-    served = (ceiling.sustained_rps or ceiling.rate_rps) if ceiling and ceiling.status == "found" else None
-    slo_capacity = run.estimates.get("slo_capacity")
-    good = slo_capacity.rate_rps if slo_capacity and slo_capacity.status == "found" else None
-    seen = [(row["rate_rps"], row.get("in_flight_mean")) for row in kept_up(run)]
+    capacity_rps, missed = _capacity(run)
+    in_flight = [(row["rate_rps"], row.get("in_flight_mean")) for row in kept_up(run)]
     return Contract(
         scenario=safe_name(name_of(run) or "llm"),
         engine=chosen,
@@ -108,10 +107,25 @@ def contract_of(run: Run, engine: str | None = None, replicas: int = 1) -> Contr
         limits=limits(run),
         quantile=float(slo.get("quantile") or 0.99),
         error_ratio=float(slo.get("error_ratio") or 0.01),
-        capacity_rps=min((rate for rate in (served, good) if rate), default=None),
-        in_flight=[(rate, n) for rate, n in seen if rate and n],
+        capacity_rps=capacity_rps,
+        missed=missed,
+        in_flight=[(rate, n) for rate, n in in_flight if rate and n],
         replicas=replicas,
     )
+
+
+def _capacity(run: Run) -> tuple[float | None, str]:
+    """The lower of SLO capacity and sustained rate (or ceiling). None where the latencies promised were met at no rate
+    that was shown, and why."""
+    ceiling, slo = run.estimates.get("ceiling"), run.estimates.get("slo_capacity")
+    if slo is not None and limits(run):
+        if slo.status == "below_range":
+            return None, "the service level was missed at the lowest rate"
+        if slo.status == "inconclusive" and slo.high_rps is not None:
+            return None, "no rate was shown to meet the service level"
+    served = (ceiling.sustained_rps or ceiling.rate_rps) if ceiling and ceiling.status == "found" else None
+    good = slo.rate_rps if slo and slo.status == "found" else None
+    return min((rate for rate in (served, good) if rate), default=None), ""
 
 
 def names_of_engine(engine: str) -> dict[str, str]:

@@ -232,6 +232,8 @@ def recovered(
 
 
 def above(code: str, what: str, found: Estimate, asked_rps: float) -> Criterion:
+    """By the end of the interval that decides; an end that is not known (the interval reaches below the lowest rate, or
+    repeats lie too far apart) decides nothing. What a soak has held is shown."""
     asked = f"{what} is at least the target, {asked_rps:.3g} req/s"
     low, high = found.low_rps, found.high_rps
     if found.status == "not_found_up_to" and found.rate_rps is not None:
@@ -239,7 +241,7 @@ def above(code: str, what: str, found: Estimate, asked_rps: float) -> Criterion:
     elif found.status == "below_range":
         low, high = 0.0, found.high_rps if found.high_rps is not None else found.rate_rps
     elif found.status == "found" and low is None:
-        low = high = found.rate_rps
+        low = found.sustained_rps
     if low is not None and low >= asked_rps:
         return Criterion(code, asked, "pass", rate_words(found))
     if high is not None and high < asked_rps:
@@ -255,8 +257,14 @@ def rate_words(found: Estimate) -> str:
     if found.status == "below_range":
         return found.reason or "below the lowest rate"
     between = f" ({found.low_rps:.3g} to {found.high_rps:.3g})" if found.low_rps and found.high_rps else ""
+    if found.status == "found" and found.low_rps is None:
+        between = f" (its lower end is not known{_and_high(found)})"
     soaked = f", {found.sustained_rps:.3g} soaked" if found.sustained_rps else ""
     return f"{found.rate_rps:.3g} req/s{between}{soaked}"
+
+
+def _and_high(found: Estimate) -> str:
+    return f"; at most {found.high_rps:.3g}" if found.high_rps is not None else ""
 
 
 def failed_words(row: Row) -> str:
