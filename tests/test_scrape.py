@@ -15,17 +15,22 @@ import zlib
 from collections.abc import Awaitable, Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from harness import scenario_of
 from metrics_pages import page
 
+from loadramp.drive.endpoint import endpoint_of
+from loadramp.jobs.launch import scraper_of
 from loadramp.observe.fetch import PAGE_CAP_BYTES, Fetcher, FetchFailed, tls_context
 from loadramp.observe.process import next_due_s, sibling, timeout_s
 from loadramp.observe.scrape import Scraper, decode_samples, find_metrics, full_url, labels_of, scrape_inline
+from loadramp.record.rundir import RunDir
 from loadramp.record.types import Sample
 from loadramp.sim import clock
 
@@ -360,6 +365,42 @@ def test_replicas_are_scraped_side_by_side_and_once_more_at_the_end(server: Serv
         (f"{server.base}/b/metrics", None, 8.0),
     }
     assert all(s.cost_s > 0.0 and s.t_s > 0.0 for s in found)
+
+
+def test_it_tells_the_engine_of_the_pages_it_was_given(server: Server, tmp_path: Path) -> None:
+    """A GPU exporter is no engine; a page that comes late is told when it comes."""
+    gpu = answer('DCGM_FI_DEV_GPU_TEMP{gpu="0"} 66\n')
+    server.answers = {"/gpu": [gpu], "/late": [answer("starting", 503), answer(page("xllamacpp-under-load"))]}
+    scraper = scraping([f"{server.base}/gpu", f"{server.base}/late"], tmp_path / "server.jsonl")
+    assert scraper.told == {}
+    found: list[Sample] = []
+    for _ in range(20):
+        found += wait_for(scraper, 1)
+        if any("running" in s.values for s in found):
+            break
+    assert scraper.told == {"dialect": "llamacpp"}
+    asyncio.run(scraper.stop())
+    assert any(s.values.get("gpu_temperature_c") == 66.0 for s in found)
+    known = Scraper([server.base], tmp_path / "x.jsonl", t0_s=0.0, dialects={server.base: "vllm"})
+    assert known.told == {"dialect": "vllm"}
+
+
+def test_a_named_page_tells_the_run_its_engine_as_one_that_was_found_does(server: Server, tmp_path: Path) -> None:
+    server.answers = {"/named": [answer(VLLM)], "/metrics": [answer(VLLM)]}
+
+    async def told(text: str) -> object:
+        scenario = scenario_of(f'[target]\nbase_url = "{server.base}"\n{text}')
+        rundir = RunDir.create(tmp_path, "x", "", datetime.datetime.now(datetime.UTC))
+        info: dict[str, Any] = {}
+        endpoint = endpoint_of(scenario.target)
+        scraper = await scraper_of(scenario, endpoint, rundir, time.monotonic(), info, lambda _: None)
+        assert scraper is not None
+        await asyncio.to_thread(wait_for, scraper, 1)
+        await scraper.stop()
+        return info
+
+    assert asyncio.run(told(f'[metrics]\nurl = "{server.base}/named"\n')) == {"metrics": {"dialect": "vllm"}}
+    assert asyncio.run(told("")) == {"metrics": {"dialect": "vllm"}}
 
 
 def test_sm08_bad_pages_give_samples_with_the_reason_and_good_ones_go_on(server: Server, tmp_path: Path) -> None:

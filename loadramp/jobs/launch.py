@@ -216,6 +216,8 @@ def _reported(ramping: Ramping, failure: Exception | None) -> tuple[Finished, Ex
 async def scraper_of(
     scenario: Scenario, endpoint: Endpoint, rundir: RunDir, t0_s: float, info: dict[str, Any], say: Say
 ) -> Scraper | None:
+    """The scraper of a run, started; None where there is no metrics page. ``info["metrics"]`` gets the dialect: at once
+    where the page was looked for, with its first scrape where it was named."""
     metrics, target = scenario.metrics, scenario.target
     urls = [*metrics.urls, *([metrics.url] if metrics.url else [])]
     dialects: dict[str, str] = {}
@@ -228,7 +230,6 @@ async def scraper_of(
             say("note: no metrics page; queue, KV cache and preemptions stay unknown ([metrics] url)")
             return None
         urls, dialects = [found[0]], {found[0]: found[1]}
-        info["metrics"] = {"dialect": found[1]}
     scraper = Scraper(
         urls,
         rundir.server_path,
@@ -240,6 +241,7 @@ async def scraper_of(
         ca_file=target.ca_file,
         insecure=target.insecure,
     )
+    info["metrics"] = scraper.told
     scraper.start()
     return scraper
 

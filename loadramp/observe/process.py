@@ -1,4 +1,5 @@
-"""The scraper's own process: ``python -m loadramp.observe.process``. Orders on stdin, samples to server.jsonl.
+"""The scraper's own process: ``python -m loadramp.observe.process``. Orders on stdin, samples to server.jsonl, and on
+stdout which dialect each address turned out to speak.
 
 It goes on until stdin says ``stop`` (one last scrape, then the end) or the parent is gone. It leads its own session, so
 the terminal's signals do not reach it, and whatever a page does to it does not touch the load.
@@ -6,6 +7,7 @@ the terminal's signals do not reach it, and whatever a page does to it does not 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -114,13 +116,22 @@ def scrape(watched: Watched, limit_s: float) -> tuple[dict[str, float], str | No
     return values, None
 
 
+def tell(watched: Watched) -> None:
+    """A line of JSON for the parent: the address as its samples call it, and its dialect."""
+    with contextlib.suppress(OSError):  # the parent is gone; the main thread will see that
+        os.write(sys.stdout.fileno(), json.dumps([watched.label, watched.dialect]).encode() + b"\n")
+
+
 def watch(watched: Watched, journal: Journal, period_s: float, stopping: threading.Event) -> None:
     """Scrape one address on its grid until told to stop, then once more."""
-    due_s = time.monotonic()
+    due_s, told = time.monotonic(), watched.dialect
     while True:
         last = stopping.wait(max(0.0, due_s - time.monotonic()))
         begin_s = time.monotonic()
         values, error = scrape(watched, timeout_s(period_s))
+        if watched.dialect != told:
+            told = watched.dialect
+            tell(watched)  # before the sample: whoever has that knows this
         journal.write(watched, begin_s, values, error)
         if last:
             return

@@ -32,10 +32,11 @@ _decoder = msgspec.json.Decoder(Sample)
 class Scraper:
     """Scrapes several addresses once a period, outside this process, and hands over the samples as they come.
 
-    The samples are on disk before they are here: ``out_path`` is the run's ``server.jsonl``.
+    The samples are on disk before they are here: ``out_path`` is the run's ``server.jsonl``. ``told`` is what run.json
+    says of it: ``dialect``, the engine whose page is read, as soon as read() has learned it.
     """
 
-    __slots__ = ("_child", "_offset", "_orders", "_out_path")
+    __slots__ = ("_child", "_dialects", "_heard", "_offset", "_orders", "_out_path", "told")
 
     def __init__(
         self,
@@ -60,34 +61,34 @@ class Scraper:
             headers: sent with every scrape (a key, perhaps); never written anywhere.
             headers_host: send ``headers`` to this host only; None: to every address.
             dialects: what is known already, url to dialect.
-            ca_file: the authorities to trust, a PEM file; "": the system's.
-            insecure: do not check certificates.
+            ca_file, insecure: a PEM file of authorities ("": the system's); do not check certificates.
 
         Raises:
             FetchFailed: one of ``urls`` is no http address.
         """
         for url in urls:
             Fetcher(url)
+        labels = labels_of([full_url(url) for url in urls])
+        self._dialects = {label: (dialects or {}).get(url) for url, label in zip(urls, labels, strict=True)}
+        self.told: dict[str, str] = {}
         pages = [
             {
                 "url": full_url(url),
                 "label": label,
                 "headers": dict(headers or {}) if headers_host in {None, urlsplit(url).hostname} else {},
-                "dialect": (dialects or {}).get(url),
+                "dialect": self._dialects[label],
             }
-            for url, label in zip(urls, labels_of([full_url(url) for url in urls]), strict=True)
+            for url, label in zip(urls, labels, strict=True)
         ]
         self._orders = {
-            "pages": pages,
-            "path": str(out_path),
-            "t0_s": t0_s,
-            "period_s": period_s,
-            "ca_file": ca_file,
+            "pages": pages, "path": str(out_path), "t0_s": t0_s, "period_s": period_s, "ca_file": ca_file,
             "insecure": insecure,
-        }
+        }  # fmt: skip
         self._out_path = out_path
         self._offset = 0
+        self._heard = b""
         self._child: subprocess.Popen[bytes] | None = None
+        self._note()
 
     def start(self) -> None:
         """Start the process; its first scrape comes some 0.1 s later. Orders go by pipe: no key in its arguments."""
@@ -96,11 +97,13 @@ class Scraper:
         self._child = subprocess.Popen(
             [sys.executable, "-P", "-m", "loadramp.observe.process"],
             stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             env={**os.environ, "PYTHONPATH": path},
             start_new_session=True,  # Ctrl-C in the terminal is the conductor's to handle
         )
+        if self._child.stdout is not None:
+            os.set_blocking(self._child.stdout.fileno(), False)
         self._tell(json.dumps({**self._orders, "parent": os.getpid()}).encode() + b"\n")
 
     def read(self) -> list[Sample]:
@@ -113,6 +116,7 @@ class Scraper:
             return []
         whole = data[: data.rfind(b"\n") + 1]
         self._offset += len(whole)
+        self._hear()
         return decode_samples(whole.splitlines())
 
     async def stop(self) -> None:
@@ -131,15 +135,38 @@ class Scraper:
         if self._child.poll() is None:
             self._child.kill()
         self._child.wait()
-        if self._child.stdin is not None:
-            with contextlib.suppress(OSError):
-                self._child.stdin.close()
+        self._hear()
+        for pipe in (self._child.stdin, self._child.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
 
     @property
     def problem(self) -> str | None:
         """In words, when the process has ended without being told."""
         code = None if self._child is None else self._child.poll()
         return None if code in {None, 0} else f"the metrics scraper ended early (exit code {code})"
+
+    def _hear(self) -> None:
+        """Take in which dialect each address turned out to speak. Never waits."""
+        pipe = self._child.stdout if self._child is not None else None
+        if pipe is None or pipe.closed:
+            return
+        try:
+            self._heard += os.read(pipe.fileno(), 65536)
+        except OSError:  # nothing new (BlockingIOError)
+            return
+        *lines, self._heard = self._heard.split(b"\n")
+        for line in lines:
+            label, dialect = json.loads(line)
+            self._dialects[label] = dialect
+        self._note()
+
+    def _note(self) -> None:
+        """The engine is that of the first address that shows one; a GPU exporter is none."""
+        engines = [dialect for dialect in self._dialects.values() if dialect and dialect != "dcgm"]
+        if engines:
+            self.told["dialect"] = engines[0]
 
     def _tell(self, line: bytes) -> None:
         if self._child is not None and self._child.stdin is not None:
