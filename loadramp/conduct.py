@@ -209,9 +209,7 @@ class Ramping:
     def _timed(self, step: Step) -> Step:
         """The step with its index and the times that the ramp left open."""
         pace = self.scenario.pace
-        measure_s = step.measure_s or pace.measure_s
-        if measure_s is None:
-            measure_s = steady.measure_s(step.rate_rps, pace.min_requests) if step.rate_rps else 60.0
+        measure_s = step.measure_s or pace.length_s(step.rate_rps)
         warmup_s = step.warmup_s if step.warmup_s is not None else pace.warmup_s
         if warmup_s is None:
             warmup_s = steady.warmup_s(self._lives_s(), measure_s)

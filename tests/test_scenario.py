@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from scipy.stats import poisson
 
 from loadramp.judge.knee import KNEES
 from loadramp.plan.scenario import Scenario, load
@@ -137,3 +138,16 @@ def test_no_number_is_infinite() -> None:
     for text in ("[ramp]\nmeasure_s = inf", "[ramp]\nkind = 'ladder'\nrates = [1, inf]", "[slo]\nttft_s = 1e999"):
         with pytest.raises(ScenarioError, match=r"my.toml: \[\w+\] \w+: Expected a finite number"):
             read(text)
+
+
+@pytest.mark.parametrize(("rate", "expected"), [(10.0, 60.0), (4.0, 85.439), (2.0, 170.879), (1.0, 300.0), (None, 60)])
+def test_a_step_lasts_60_s_or_until_300_requests_are_due_almost_surely_at_most_300_s(
+    rate: float | None, expected: float
+) -> None:
+    assert read("").pace.length_s(rate) == pytest.approx(expected, abs=0.001)
+    assert read("[ramp]\nmeasure_s = 7").pace.length_s(rate) == 7.0
+
+
+def test_300_requests_are_due_in_99_of_100_such_windows() -> None:
+    expected = read("").pace.length_s(3.0) * 3.0
+    assert poisson.sf(299, expected) == pytest.approx(0.99, abs=0.0005)

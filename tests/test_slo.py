@@ -64,7 +64,7 @@ def test_a_limit_missed_at_the_lowest_rate_that_could_be_judged_is_not_missed_at
     assert (found.status, found.rate_rps, found.low_rps, found.high_rps) == ("inconclusive", None, None, 8.0)
     assert found.reason == (
         "p99 TTFT of 1 s is missed at 8 req/s, and no step below it has the 368 requests that show whether it is met "
-        "there: make them longer ([pace] min_requests)"
+        "there: make them longer ([ramp] measure_s or min_requests)"
     )
     missed = slo_capacity(unknown(curve([3.0, 3.0, 3.0, 3.0]), 1), {"ttft": 1.0})
     assert (missed.status, missed.high_rps) == ("below_range", 1.0)  # here it is

@@ -36,11 +36,6 @@ def test_warm_up(e2e_s: list[float], measure: float, expected: float) -> None:
     assert steady.warmup_s(np.array(e2e_s), measure) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize(("rate", "expected"), [(10.0, 60.0), (4.0, 75.0), (1.0, 300.0), (0.5, 300.0)])
-def test_a_step_lasts_60_s_or_300_requests_at_most_300_s(rate: float, expected: float) -> None:
-    assert steady.measure_s(rate, 300) == expected
-
-
 def test_the_tail_is_p99_of_the_end_to_end_times_at_most_a_minute() -> None:
     assert steady.tail_s(np.array([5.0] * 100)) == 5.0
     assert steady.tail_s(np.array([500.0] * 100)) == 60.0

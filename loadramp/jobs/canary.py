@@ -16,7 +16,6 @@ from loadramp.conduct import LEAD_S
 from loadramp.jobs.arm import Arm
 from loadramp.jobs.contrast import COMPARISON, SCHEMA, asked_of, paired, weigh
 from loadramp.jobs.guard import Guard
-from loadramp.judge import steady
 from loadramp.judge.ceiling import climb
 from loadramp.judge.compare import Pair, Round, blocks_done
 from loadramp.judge.decide import Asked, Decision
@@ -159,7 +158,7 @@ class Duel:
         for rate_rps in climb_rates(self.canary):
             if self.stop.is_set():
                 return
-            measure_s = self.scenario.pace.measure_s or steady.measure_s(rate_rps, self.scenario.pace.min_requests)
+            measure_s = self.scenario.pace.length_s(rate_rps)
             step = Step(0, rate_rps=rate_rps, begin_s=self._free_s(), warmup_s=self._warmup_s(measure_s),
                         measure_s=measure_s)  # fmt: skip
             await self._both(arm.offer(step) for arm in self.arms)

@@ -214,7 +214,7 @@ def _unseen(crossings: Sequence[Crossing], limits: Mapping[str, float], q: float
     highs = [one.high for one in crossings if one.high is not None and not one.below]
     reason = (
         f"{_limit(missed.name, limits, q)} is missed at {missed.rate:.3g} req/s, and no step below it has the "
-        f"{needed(q)} requests that show whether it is met there: make them longer ([pace] min_requests)"
+        f"{needed(q)} requests that show whether it is met there: make them longer ([ramp] measure_s or min_requests)"
     )
     high_rps = min([missed.rate, *highs])
     return Estimate("inconclusive", None, None, high_rps, "slo_capacity", reason, limit=missed.name)

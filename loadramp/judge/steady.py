@@ -13,8 +13,6 @@ from loadramp.record.table import Floats, Table
 from loadramp.record.types import Row
 
 SHORTEST_WARMUP_S = 10.0
-SHORTEST_MEASURE_S = 60.0
-LONGEST_MEASURE_S = 300.0
 LONGEST_TAIL_S = 60.0
 
 
@@ -41,11 +39,6 @@ def warmup_s(e2e_s: Floats, measure_s: float, factor: float = 2.0) -> float:
     """Warm-up of a step: clip(2 t95, 10 s, 0.4 of the whole step), the whole being warm-up plus ``measure_s``."""
     longest_s = measure_s * 2.0 / 3.0
     return float(min(max(factor * fill_up_s(e2e_s), SHORTEST_WARMUP_S), longest_s))
-
-
-def measure_s(rate_rps: float, min_requests: int) -> float:
-    """Measured part of a step: at least 60 s and ``min_requests``, at most 300 s."""
-    return float(min(max(SHORTEST_MEASURE_S, min_requests / rate_rps), LONGEST_MEASURE_S))
 
 
 def tail_s(e2e_s: Floats) -> float:

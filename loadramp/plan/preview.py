@@ -132,9 +132,7 @@ def settle_s(scenario: Scenario, rate_rps: float | None, longest_s: float = 300.
 def times(scenario: Scenario, step: Step) -> tuple[float, float]:
     """Warm-up and measured part before anything is known of the server."""
     pace = scenario.pace
-    measure_s = step.measure_s or pace.measure_s
-    if measure_s is None:
-        measure_s = min(max(60.0, pace.min_requests / step.rate_rps), 300.0) if step.rate_rps else 60.0
+    measure_s = step.measure_s or pace.length_s(step.rate_rps)
     warmup_s = pace.warmup_s if pace.warmup_s is not None else min(SHORTEST_WARMUP_S, measure_s * 2 / 3)
     return warmup_s, measure_s
 

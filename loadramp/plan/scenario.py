@@ -5,6 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import sqrt
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
@@ -87,6 +88,10 @@ class Slo:
         return {metric: limit_s for metric, limit_s in named.items() if limit_s is not None}
 
 
+SHORTEST_MEASURE_S, LONGEST_MEASURE_S = 60.0, 300.0
+"""Of the measured part of a step whose length nobody set."""
+
+
 @dataclass(slots=True, frozen=True)
 class Pace:
     """The keys of ``[ramp]`` that every kind takes: how long a step lasts and what ends a ramp early."""
@@ -98,7 +103,7 @@ class Pace:
     measure_s: Positive | None = None
     """Measured part of each step; None: at least 60 s and enough requests, at most 300 s."""
     min_requests: Count = 300
-    """Requests that a step of unset length waits for."""
+    """Requests that fall due in 99 of 100 steps of unset length."""
     settle_s: NotNegative = 30.0
     """Discarded load at the first rate, before the first step."""
     settle_requests: Annotated[int, Meta(ge=0)] = 50
@@ -112,6 +117,20 @@ class Pace:
     """A step above it ends the ramp."""
     give_up_s: Positive = 5.0
     """So long without a single success (and 20 failures in a row) ends the run: nobody is answering any more."""
+
+    def length_s(self, rate_rps: float | None) -> float:
+        """Measured part of a step at ``rate_rps`` (None: a number of users), seconds.
+
+        Poisson arrivals are at least n in 99 of 100 windows in which n + z sqrt(n) + (z*z - 1) / 3 are expected, z the
+        99 % quantile of the normal distribution (Cornish-Fisher for the gamma distribution of the n-th arrival).
+        """
+        if self.measure_s is not None:
+            return self.measure_s
+        if not rate_rps:
+            return SHORTEST_MEASURE_S
+        n = self.min_requests
+        expected = n + 2.326 * sqrt(n) + 1.47
+        return min(max(SHORTEST_MEASURE_S, expected / rate_rps), LONGEST_MEASURE_S)
 
 
 @dataclass(slots=True, frozen=True)
