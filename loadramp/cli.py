@@ -30,11 +30,12 @@ def run(scenario: Path, *, as_json: bool, quiet: bool, yes: bool, **options: Any
 
     SCENARIO is a TOML file, or the name of one that ships (demo, chat, ...).
     """
+    from loadramp.commands.screen import asks
     from loadramp.jobs import scenarios
 
     chosen = scenarios.Options(**options)
     read = scenarios.read_scenario(scenario, chosen.overrides)
-    if sys.stdin.isatty() and not yes and not as_json:
+    if asks(yes, as_json):
         _ask(read, chosen)
     return _ramp(read, chosen, as_json, quiet)
 
@@ -168,14 +169,17 @@ def _show(finished: Any, as_json: bool) -> int:
 
 
 def _ask(scenario: Any, options: Any) -> None:
+    from loadramp.commands.screen import confirm
     from loadramp.drive.endpoint import endpoint_of
     from loadramp.jobs import scenarios
     from loadramp.jobs.foresight import foreseen
 
-    host = endpoint_of(scenarios.with_target(scenario, options).target).host
-    if host not in {"127.0.0.1", "localhost", "::1"}:
+    def question() -> str:
         click.echo(foreseen(scenario)[1], err=True)
-        click.confirm(f"Load {host}?", default=True, abort=True, err=True)
+        return f"Load {host}?"
+
+    host = endpoint_of(scenarios.with_target(scenario, options).target).host
+    confirm([host], question)
 
 
 def _strict(document: Any) -> str:

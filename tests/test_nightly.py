@@ -8,14 +8,17 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from harness import scenario_of
 from nights import measured, steady
 from report_runs import estimates, latencies, row, served
 
-from loadramp.cli import main
+from loadramp.cli import cli, main
+from loadramp.commands import screen
 from loadramp.jobs.finish import Finished
 from loadramp.jobs.nightly import Measuring, accept, middle, reference_first
 from loadramp.jobs.practise import simulator
@@ -90,12 +93,39 @@ def test_the_first_ceiling_sets_the_reference_rate_and_the_next_runs_measure_at_
     assert {line["fingerprint"]["reference_rps"] for line in written} == {"8"}
     latencies_ = [line for line in written if line["metric"] == "ref_itl_p99_s"]
     assert [line["value"] for line in latencies_] == [None, 0.048, 0.048]
-    assert latencies_[0]["reason"] == "no step at the reference rate of 8 req/s"
+    assert latencies_[0]["reason"] == "this run set the reference rate, 8 req/s: measured from the next run on"
     assert finished.exit_code == 0
     assert finished.document["verdict"] == "pass"
     assert {path.name for path in (tmp_path / "h").iterdir()} == {
         "history.jsonl", "trend.html", "night.json", "night.md", "junit.xml", "annotations.txt",
     }  # fmt: skip
+
+
+def test_one_run_a_night_has_no_baseline_on_the_first_night_and_its_reference_rate_from_the_second(
+    tmp_path: Path,
+) -> None:
+    once = TEXT + "repeats = 1\n"
+    first, _ = night(tmp_path, good, text=once, night="2099-01-01T00:00:00+00:00")
+    assert (first.exit_code, first.document["verdict"]) == (0, "pass")
+    assert {one.state for one in first.outcome.standings} == {"no_baseline"}
+    assert first.outcome.standings[1].reason == (
+        "this run set the reference rate, 8 req/s: measured from the next run on"
+    )
+    second, _ = night(tmp_path, good, text=once, night="2099-01-02T00:00:00+00:00")
+    assert (second.exit_code, second.outcome.standings[2].value) == (0, 0.048)
+
+
+def test_without_a_ceiling_there_is_no_reference_rate_and_the_night_is_open(tmp_path: Path) -> None:
+    def endless(_: Scenario) -> Finished:
+        run = run_at(16.0, None)
+        run.estimates["ceiling"] = Estimate("not_found_up_to", 1024.0, 1024.0, reason="quiet up to 1024 req/s")
+        return Finished(run, 0)
+
+    finished, _ = night(tmp_path, endless, text=TEXT + 'repeats = 1\nmetrics = ["ref_itl_p99_s"]\n')
+    assert finished.exit_code == 3  # else it would pass for ever without having judged anything
+    assert finished.outcome.standings[0].state == "missing"
+    (floor,) = finished.outcome.floors
+    assert (floor.status, floor.low, floor.reason) == ("pass", 1024.0, "not found up to: quiet up to 1024 req/s")
 
 
 def test_the_next_night_measures_at_the_same_rate_even_if_the_ceiling_moved(tmp_path: Path) -> None:
@@ -242,7 +272,9 @@ def test_readings_say_why_they_are_none() -> None:
     run.estimates["ceiling"] = Estimate("below_range", 3.0, 2.5, 3.5, reason="overloaded at once")
     found = readings(run, 8.0)
     assert (found["ref_itl_p99_s"].value, found["ref_itl_p99_s"].reason) == (None, "void: late")
-    assert found["slo_capacity_rps"].reason == "not found up to: every limit is met"
+    bound = found["slo_capacity_rps"]
+    assert (bound.value, bound.low, bound.high) == (None, 32.0, None)
+    assert bound.reason == "not found up to: every limit is met"
     assert (found["ceiling_rps"].value, found["ceiling_rps"].low) == (3.0, 2.5)  # a collapse is no gap
     assert found["sustained_rps"].reason == "no soak was quiet"
     assert set(found) == set(METRICS)
@@ -298,6 +330,27 @@ def sim() -> Iterator[str]:
         yield url
 
 
+def test_a_night_asks_before_it_loads_another_machine_and_never_where_nobody_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "quick.toml").write_text(QUICK + "[target]\nready_timeout_s = 0\n")
+    arguments = ["nightly", str(tmp_path / "quick.toml"), "--history", str(tmp_path / "h"), "--out", str(tmp_path)]
+    elsewhere = [*arguments, "--base-url", "http://10.255.255.1:9"]
+    assert not screen.asks(yes=False, as_json=False)  # no terminal here, and none in CI: nothing may hang
+    with monkeypatch.context() as terminal:
+        terminal.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: True))
+        answers = [screen.asks(yes, as_json) for yes, as_json in ((False, False), (True, False), (False, True))]
+    assert answers == [True, False, False]
+    monkeypatch.setattr(screen, "asks", lambda yes, as_json: not yes and not as_json)
+    asked = CliRunner().invoke(cli, elsewhere, input="n\n")
+    assert asked.exit_code == 1
+    assert "Load 10.255.255.1 (1 run, " in asked.output
+    assert not (tmp_path / "h").exists()
+    silent = CliRunner().invoke(cli, [*arguments, "--base-url", "http://127.0.0.1:1"], input="n\n")
+    assert "Load 127.0.0.1" not in silent.output  # a server of one's own is not asked about
+    assert (tmp_path / "h").exists()
+
+
 def here(*arguments: str) -> int:
     """The command line in this process: its exit code."""
     with pytest.raises(SystemExit) as left:
@@ -310,6 +363,7 @@ def test_a_night_on_real_sockets(sim: str, tmp_path: Path, capsys: pytest.Captur
     scenario.write_text(QUICK)
     command = [sys.executable, "-m", "loadramp", "nightly", str(scenario), "--base-url", sim, "--history", str(history)]
     command += ["--out", str(tmp_path / "r"), "--label", "gpu=none", "--json", "--quiet"]
+    command += ["--set", f"metrics.url={sim}/metrics"]  # named, not looked for: the engine is known all the same
     done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
     assert done.returncode in {0, 3}, done.stderr
     document = json.loads(done.stdout)

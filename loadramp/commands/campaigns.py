@@ -37,12 +37,12 @@ def campaign(
     """
     import asyncio
 
-    from loadramp.commands.screen import watching
+    from loadramp.commands.screen import asks, watching
     from loadramp.jobs import scenarios
     from loadramp.jobs.rehearse import rehearse
 
     chosen = scenarios.Options(**options)
-    if sys.stdin.isatty() and not yes and not as_json:
+    if asks(yes, as_json):
         _ask(scenario, chosen)
     with watching(quiet) as (say, watch):
         finished = asyncio.run(
@@ -71,18 +71,15 @@ def _show(finished: Any, as_json: bool) -> int:
 
 
 def _ask(scenario: Path, chosen: Any) -> None:
+    from loadramp.commands.screen import confirm
     from loadramp.drive.endpoint import endpoint_of
     from loadramp.jobs import scenarios
     from loadramp.plan.campaign import in_order, longest_s
 
     read = scenarios.with_target(scenarios.read_scenario(scenario, chosen.overrides), chosen)
-    host = endpoint_of(read.target).host
-    if host not in {"127.0.0.1", "localhost", "::1"}:
-        minutes = longest_s(read.campaign) / 60.0
-        phases = ", ".join(in_order(read.campaign))
-        click.confirm(
-            f"Load {host} for {minutes:.0f} minutes and a ramp ({phases})?", default=True, abort=True, err=True
-        )
+    host, phases = endpoint_of(read.target).host, ", ".join(in_order(read.campaign))
+    minutes = longest_s(read.campaign) / 60.0
+    confirm([host], lambda: f"Load {host} for {minutes:.0f} minutes and a ramp ({phases})?")
 
 
 def advise(

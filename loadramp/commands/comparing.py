@@ -14,8 +14,6 @@ import click
 from loadramp.commands.options import command, label_option, output_options, scenario_argument, scenario_options
 from loadramp.registry import ScenarioError
 
-LOOPBACK = {"127.0.0.1", "localhost", "::1"}
-
 
 def compare(
     runs: Sequence[str], *, out: Path, overrides: Sequence[str], anyway: bool, as_json: bool, quiet: bool
@@ -65,7 +63,7 @@ def canary(
     import asyncio
     from dataclasses import replace
 
-    from loadramp.commands.screen import watching
+    from loadramp.commands.screen import asks, confirm, watching
     from loadramp.jobs import scenarios
     from loadramp.jobs.rollout import Ask
     from loadramp.jobs.rollout import canary as compare_two
@@ -83,12 +81,10 @@ def canary(
         yes_i_may_load_test=leave[1],
     )
     read = scenarios.read_scenario(scenario, base.overrides)
-    if sys.stdin.isatty() and not yes and not as_json and {*hosts} - LOOPBACK:
+    if asks(yes, as_json):
         table = read.canary
         minutes = len(table.rates) * table.blocks * table.block_s / 60.0 * (1 if table.design == "mirrored" else 2)
-        click.confirm(
-            f"Load {' and '.join(hosts)} for up to {minutes:.0f} minutes?", default=True, abort=True, err=True
-        )
+        confirm(hosts, lambda: f"Load {' and '.join(hosts)} for up to {minutes:.0f} minutes?")
     ask = Ask(base, other, switch_command, swap_command, aa, sys.argv[1:])
     with watching(quiet) as (say, watch):
         found = asyncio.run(compare_two(read, ask, say, watch))

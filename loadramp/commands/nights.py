@@ -16,7 +16,9 @@ from loadramp.registry import ScenarioError
 UNSURE = ["inconclusive", "pass", "fail", "point"]
 
 
-def nightly(scenario: Path, *, history: Path, label: Sequence[str], as_json: bool, quiet: bool, **options: Any) -> int:
+def nightly(
+    scenario: Path, *, history: Path, label: Sequence[str], yes: bool, as_json: bool, quiet: bool, **options: Any
+) -> int:
     """Measure one night: a few short runs as SCENARIO says, their numbers into the history, a verdict on the level.
 
     Exit code 99 means that a level changed for the worse on this night, a floor was broken or a threshold failed; a
@@ -24,13 +26,15 @@ def nightly(scenario: Path, *, history: Path, label: Sequence[str], as_json: boo
     """
     import asyncio
 
-    from loadramp.commands.screen import watching
+    from loadramp.commands.screen import asks, watching
     from loadramp.jobs import scenarios
     from loadramp.jobs.nightly import Measuring
     from loadramp.record.history import History
 
     chosen = scenarios.Options(**options)
     read = scenarios.read_scenario(scenario, chosen.overrides)
+    if asks(yes, as_json):
+        _ask(read, chosen)
     with watching(quiet) as (say, watch):
         night = Measuring(read, chosen, History(history), say, watch, argv=sys.argv[1:], labels=_labels(label))
         finished = asyncio.run(night.measure())
@@ -40,6 +44,23 @@ def nightly(scenario: Path, *, history: Path, label: Sequence[str], as_json: boo
         _tell(finished.outcome)
         click.echo(f"\ntrend: {history / 'trend.html'}")
     return finished.exit_code
+
+
+def _ask(scenario: Any, options: Any) -> None:
+    from loadramp.commands.screen import confirm
+    from loadramp.drive import corpus
+    from loadramp.drive.endpoint import endpoint_of
+    from loadramp.jobs.foresight import nightly_parts
+    from loadramp.jobs.scenarios import with_target
+    from loadramp.wording import plural, span
+
+    def question() -> str:
+        (part,) = nightly_parts(corpus.ready(scenario))
+        takes = f", {span(part.runs * part.steps[-1].cumulative_s)} in all" if part.steps else ""
+        return f"Load {host} ({plural(part.runs, 'run')}{takes})?"
+
+    host = endpoint_of(with_target(scenario, options).target).host
+    confirm([host], question)
 
 
 def trend(history: Path, *, scenario: str | None, output: Path | None, as_json: bool, quiet: bool) -> int:
@@ -147,6 +168,8 @@ def _nightly_options() -> list[click.Parameter]:
         click.Option(["--history"], type=click.Path(path_type=Path), required=True, help="Directory of the history."),
         click.Option(["--label"], multiple=True, metavar="K=V", help="What the endpoint does not tell: gpu=H100."),
         click.Option(["--out"], type=click.Path(path_type=Path), default=Path("reports"), help="Where runs are put."),
+        click.Option(["--save-text"], is_flag=True, help="Keep the answers' text in the records."),
+        click.Option(["--yes"], is_flag=True, help="Do not ask before another machine is loaded."),
     ]
 
 

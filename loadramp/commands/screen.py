@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,6 +15,7 @@ from loadramp.report.progress import line, row_line, step_words
 Watch = Callable[[Any], None]
 LEAST_WIDTH = 80
 LOG_PERIOD_S = 10.0
+LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
 def say(words: str) -> None:
@@ -39,6 +40,21 @@ def answer(*parts: Any) -> None:
         sys.stdout.flush()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left is flushed at the end
+
+
+def asks(yes: bool, as_json: bool) -> bool:
+    """Whether somebody is there to be asked: never for programs, never where stdin is no terminal (it would hang)."""
+    return sys.stdin.isatty() and not yes and not as_json
+
+
+def confirm(hosts: Iterable[str], question: Callable[[], str]) -> None:
+    """Ask before another machine than this one is loaded; ``question`` is worded only then.
+
+    Raises:
+        click.Abort: the answer was no.
+    """
+    if not LOOPBACK.issuperset(hosts):
+        click.confirm(question(), default=True, abort=True, err=True)
 
 
 def nothing(_: Any) -> None:
