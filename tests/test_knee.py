@@ -29,6 +29,13 @@ def test_super_linear_growth_is_a_knee_at_its_last_step_before() -> None:
     assert "from 4 to 8 req/s p99 ITL grows from 24 to 80 ms, elasticity 1.7" in found.reason
 
 
+def test_beside_the_knee_stands_how_the_median_ttft_grows() -> None:
+    rows = curve([20, 22, 24, 80, 300])
+    for r, ms in zip(rows, [50, 50, 50, 200, 800], strict=True):
+        r["ttft_p50_s"] = ms / 1e3
+    assert "that of the median TTFT 2)" in p99_itl_knee(rows).reason
+
+
 def test_st09_one_bad_step_is_not_a_knee_and_is_listed() -> None:
     found = p99_itl_knee(curve([100, 102, 900, 104, 106, 109, 300, 900, 2500]))
     assert found.status == "found"

@@ -35,6 +35,23 @@ def test_a_null_in_the_terminal_is_a_dash_with_its_reason() -> None:
     assert "[1] 60 requests cannot carry a p99: needs about 308 more" in text
 
 
+def test_a_value_whose_interval_is_wide_is_grey_and_said_to_be() -> None:
+    def shown(value: float, low: float | None, high: float | None) -> tuple[str, str]:
+        rows = served_rows()
+        rows[0] |= {"itl_p99_s": value, "itl_p99_low_s": low, "itl_p99_high_s": high}
+        return summary_markdown(served(rows=rows)), printed(served(rows=rows), 120)
+
+    for low, high in ((0.08, 0.14), (0.08, None)):
+        markdown, terminal = shown(0.1, low, high)
+        assert "| ~100 ms |" in markdown
+        assert "~: its interval reaches further than 25 % from it" in markdown
+        assert "dim: its interval reaches further than 25 % from it" in terminal
+    for low, high in ((0.08, 0.12), (None, None)):
+        markdown, terminal = shown(0.1, low, high)
+        assert "| 100 ms |" in markdown
+        assert "reaches further" not in markdown + terminal
+
+
 def test_square_brackets_in_outside_text_are_no_markup() -> None:
     text = printed(served(checks=[Check("x", "warn", "[bold red]not markup[/bold red]")]))
     assert "[bold red]not markup[/bold red]" in text

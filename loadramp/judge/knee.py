@@ -98,10 +98,12 @@ def p99_itl_knee(rows: Sequence[Row]) -> Estimate:
     here, above, one = steps[k], steps[k + 1], growth[k]
     assert one is not None
     cause, why = _cause(low[k], low[k + 1], steps[k + 1])
+    ttft = elasticity(here, above, "ttft_p50")
+    beside = f"; that of the median TTFT {ttft.value:.2g}" if ttft is not None else ""
     words = (
         f"from {here['rate_rps']:.3g} to {above['rate_rps']:.3g} req/s p99 ITL grows from "
         f"{latency_span(low[k]['itl_p99_s'], low[k + 1]['itl_p99_s'])}, "
-        f"elasticity {one.value:.2g} (se {one.se:.2g}); {why}"
+        f"elasticity {one.value:.2g} (se {one.se:.2g}{beside}); {why}"
     )
     return Estimate("found", float(here["rate_rps"]), float(here["rate_rps"]), float(above["rate_rps"]),
                     "p99_itl_knee", "; ".join([words, *hiccups]), cause=cause)  # fmt: skip

@@ -86,9 +86,13 @@ def _steps(run: Run) -> list[str]:
     lines = ["", "## Steps", "", "| " + " | ".join(column.label for column in shown.columns) + " |"]
     lines.append("|" + "---|" * len(shown.columns))
     for _, cells in shown.lines:
-        texts = [plain(cell.text) + (f" ({cell.note})" if cell.note else "") for cell in cells]
+        texts = [
+            ("~" if cell.rough else "") + plain(cell.text) + (f" ({cell.note})" if cell.note else "") for cell in cells
+        ]
         lines.append("| " + " | ".join(texts) + " |")
     notes = [f"({i}) {plain(note)}" for i, note in enumerate(shown.notes, start=1)]
+    if shown.rough:
+        notes.append(f"~: {steptable.ROUGH_WORDS}")
     return [*lines, *(["", "; ".join(notes)] if notes else [])]
 
 

@@ -209,7 +209,7 @@ def steps_section(run: Run) -> str:
     if not run.rows:
         return c.section("steps", "Steps", words="No step was finished.")
     shown = steptable.sheet(run.rows, steptable.columns_of(run.rows, good=bool(r.limits(run))))
-    body = c.render("steps.html.j2", sheet=shown, tone=_row_tone)
+    body = c.render("steps.html.j2", sheet=shown, tone=_row_tone, rough=steptable.ROUGH_WORDS)
     if len(run.rows) <= MOST_FULL_ROWS:
         return c.section("steps", "Steps", body, _all_columns(run))
     return c.section("steps", "Steps", body, words="All columns of the curve are in curve.csv.")

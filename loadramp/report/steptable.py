@@ -19,6 +19,7 @@ class Column:
     text: Callable[[Row], str]
     group: str = ""
     small: Callable[[Row], str] | None = None
+    rough: Callable[[Row], bool] | None = None
 
     @property
     def label(self) -> str:
@@ -31,6 +32,12 @@ class Cell:
     small: str = ""
     note: int | None = None
     """Number of the note (from 1) that says why there is no number."""
+    rough: bool = False
+    """Its interval is wide (``ROUGH_RATIO``): shown in grey."""
+
+
+ROUGH_RATIO = 0.25
+ROUGH_WORDS = "its interval reaches further than 25 % from it"
 
 
 @dataclass(slots=True)
@@ -40,6 +47,11 @@ class Sheet:
     columns: list[Column]
     lines: list[tuple[Row, list[Cell]]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def rough(self) -> bool:
+        """Some cell is."""
+        return any(cell.rough for _, cells in self.lines for cell in cells)
 
     def groups(self) -> list[tuple[str, int]]:
         """Runs of neighbouring columns under one group: (group, how many)."""
@@ -63,7 +75,8 @@ def sheet(rows: Sequence[Row], columns: Sequence[Column]) -> Sheet:
 def _cell(row: Row, column: Column, notes: list[str]) -> Cell:
     text = column.text(row)
     if text:
-        return Cell(text, column.small(row) if column.small else "")
+        rough = column.rough is not None and column.rough(row)
+        return Cell(text, column.small(row) if column.small else "", rough=rough)
     why = r.reason(row, column.key)
     if why not in notes:
         notes.append(why)
@@ -116,8 +129,12 @@ def _latency_column(metric: str, q: str) -> Column:
             return ""
         return latency_span(low, high) if high is not None else f"≥ {latency(low)}"
 
+    def rough(row: Row) -> bool:
+        value, low, high = (r.number(row, f"{name}{end}_s") for end in ("", "_low", "_high"))
+        return bool(value and low) and (high is None or high - low > 2.0 * ROUGH_RATIO * value)
+
     return Column(q, f"{name}_s", lambda row: latency(r.number(row, f"{name}_s"), trim=False), r.METRICS[metric][0],
-                  between if q == "p99" else None)  # fmt: skip
+                  between if q == "p99" else None, rough)  # fmt: skip
 
 
 def _asked(row: Row) -> str:

@@ -50,7 +50,10 @@ def _table(shown: steptable.Sheet) -> RichTable:
         table.add_column(head, justify="left" if last else "right", no_wrap=not last, overflow="fold")
     for row, cells in shown.lines:
         style = "red" if row.get("void") else "yellow" if row.get("saturated") else ""
-        texts = [Text(cell.text + (f" [{cell.note}]" if cell.note else ""), style=style) for cell in cells]
+        texts = [
+            Text(cell.text + (f" [{cell.note}]" if cell.note else ""), style=f"{style} dim" if cell.rough else style)
+            for cell in cells
+        ]
         failed = sum(r.errors(row).values())
         if failed:
             texts[2].stylize("bold red")
@@ -59,4 +62,5 @@ def _table(shown: steptable.Sheet) -> RichTable:
 
 
 def _notes(shown: steptable.Sheet) -> list[Text]:
-    return [Text(f"[{i}] {note}", style="dim") for i, note in enumerate(shown.notes, start=1)]
+    notes = [Text(f"[{i}] {note}", style="dim") for i, note in enumerate(shown.notes, start=1)]
+    return [*notes, Text(f"dim: {steptable.ROUGH_WORDS}", style="dim")] if shown.rough else notes

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import PurePath
 from typing import Any
 
+from loadramp.judge.gates import windows
+from loadramp.judge.latency import Window
 from loadramp.record.table import Run
 from loadramp.record.types import Row
 from loadramp.report import rows as r
-from loadramp.report.exporters.points import Files, document, identity
+from loadramp.report.exporters.points import Files, document, due_in, identity
 from loadramp.report.plain import strict
 from loadramp.report.redact import redact
 from loadramp.report.words import verdict_sentence
@@ -35,7 +37,7 @@ def report(run: Run, row: Row) -> dict[str, Any]:
         "run": {
             "uid": f"{name}-{row['step']}",
             "eid": name,
-            "time": _times(told.get("began_at"), row),
+            "time": _times(told.get("began_at"), windows([row])),
             "description": redact(verdict_sentence(run)),
             "keywords": ["loadramp", told.get("scenario", "")],
         },
@@ -44,20 +46,20 @@ def report(run: Run, row: Row) -> dict[str, Any]:
     }
 
 
-def _times(began_at: str | None, row: Row) -> dict[str, str] | None:
-    begin_s, end_s = finite(row.get("window_begin_s")), finite(row.get("window_end_s"))
-    if not began_at or begin_s is None or end_s is None:
+def _times(began_at: str | None, measured: Sequence[Window]) -> dict[str, str] | None:
+    """From the begin of the first window to the end of the last; the duration is theirs without what lies between."""
+    if not began_at:
         return None
     try:
         began = datetime.fromisoformat(began_at)
     except ValueError:
         return None
-    ends = [(began + timedelta(seconds=at)).isoformat() for at in (begin_s, end_s)]
-    return {"start": ends[0], "end": ends[1], "duration": f"PT{end_s - begin_s:.3f}S"}
+    ends = [(began + timedelta(seconds=at)).isoformat() for at in (measured[0][0], measured[-1][1])]
+    return {"start": ends[0], "end": ends[1], "duration": f"PT{sum(b - a for a, b in measured):.3f}S"}
 
 
 def _load(run: Run, row: Row, told: Mapping[str, str]) -> dict[str, Any]:
-    due = _due(run, row)
+    due = due_in(run, row)
     prompts = [t for t in due.prompt_tokens.tolist() if t == t]  # noqa: PLR0124 (NaN)
     outputs = [t for t in due.output_tokens[due.ok].tolist() if t == t]  # noqa: PLR0124 (NaN)
     standardized: dict[str, Any] = {
@@ -117,8 +119,3 @@ def _statistics(row: Row, metric: str, units: str) -> dict[str, Any] | None:
 def _mean(row: Row, column: str, units: str) -> dict[str, Any] | None:
     value = finite(row.get(column))
     return None if value is None else {"units": units, "mean": strict(value)}
-
-
-def _due(run: Run, row: Row) -> Any:
-    table = run.table
-    return table.select((table.due_s >= row["window_begin_s"]) & (table.due_s < row["window_end_s"]))

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from loadramp.record.table import Run
+import numpy as np
+
+from loadramp.judge.gates import windows
+from loadramp.record.table import Run, Table
 from loadramp.record.types import Row
 from loadramp.report import rows as r
 from loadramp.report.plain import strict
@@ -97,6 +101,38 @@ def identity(run: Run) -> dict[str, str]:
         "began_at": run.info.get("began_at"),
     }
     return {key: str(value) for key, value in known.items() if value}
+
+
+def due_in(run: Run, row: Row) -> Table:
+    """The requests that were due in the row's measured window; of several repeats, in that of each."""
+    due_s = run.table.due_s
+    inside = np.zeros(len(due_s), dtype=np.bool_)
+    for begin_s, end_s in windows([row]):
+        inside |= (due_s >= begin_s) & (due_s < end_s)
+    return run.table.select(inside)
+
+
+def setting(run: Run, table: str, key: str, default: Any) -> Any:
+    """``[table] key`` of the scenario that was run, after what ``--set`` changed."""
+    try:
+        raw = tomllib.loads(run.scenario_text.removeprefix("\ufeff"))
+    except tomllib.TOMLDecodeError:
+        return default
+    own = raw.get(table)
+    found = own.get(key, default) if isinstance(own, Mapping) else default
+    for override in run.info.get("overrides") or ():
+        path, _, value = str(override).partition("=")
+        if path.strip() == f"{table}.{key}":
+            found = _parsed(value)
+    return found
+
+
+def _parsed(value: str) -> Any:
+    """The value of an override: TOML, or a bare word."""
+    try:
+        return tomllib.loads(f"v = {value}")["v"]
+    except tomllib.TOMLDecodeError:
+        return value.strip()
 
 
 def between(point: Point) -> str:

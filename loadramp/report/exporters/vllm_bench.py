@@ -11,15 +11,20 @@ from typing import Any
 
 import numpy as np
 
+from loadramp.judge.gates import windows
 from loadramp.record.table import Floats, Run, Table
 from loadramp.record.types import Row
 from loadramp.report import rows as r
-from loadramp.report.exporters.points import Files, document, identity
+from loadramp.report.exporters.points import Files, document, due_in, identity, setting
 from loadramp.wording import finite, sig
 
 QUANTILES = ("p50", "p90", "p95", "p99")
 NAMES = {"ttft": "sent_ttft", "tpot": "tpot", "itl": "gap", "e2el": "e2e"}
 """Its latencies and the columns that are meant by them."""
+BACKENDS = {"chat": "openai-chat", "completions": "openai", "responses": "openai-responses"}
+"""What it calls ``[target] api``; the last one it does not have."""
+GAMMA_CV = 2.0
+"""Of gamma arrivals that name none (plan.arrivals)."""
 
 
 def vllm_bench(run: Run) -> Files:
@@ -32,22 +37,22 @@ def vllm_bench(run: Run) -> Files:
 def result(run: Run, row: Row) -> dict[str, Any]:
     """The document of one step."""
     told = identity(run)
-    table = run.table
-    due = table.select((table.due_s >= row["window_begin_s"]) & (table.due_s < row["window_end_s"]))
-    duration_s = float(row["window_end_s"] - row["window_begin_s"])
+    due = due_in(run, row)
+    duration_s = float(sum(end_s - begin_s for begin_s, end_s in windows([row])))
+    backend = BACKENDS.get(setting(run, "target", "api", "chat"), "openai-chat")
     prompt = np.nan_to_num(np.where(np.isnan(due.prompt_tokens), due.asked_input_tokens, due.prompt_tokens))
     output = np.where(due.ok, np.nan_to_num(due.output_tokens), 0.0)
     totals = int(prompt[due.ok].sum()), int(output.sum())
     document: dict[str, Any] = {
         "date": _date(told.get("began_at")),
-        "endpoint_type": "openai-chat",
-        "backend": "openai-chat",
+        "endpoint_type": backend,
+        "backend": backend,
         "label": told.get("scenario"),
         "model_id": told.get("model"),
         "tokenizer_id": told.get("model"),
         "num_prompts": len(due),
         "request_rate": row["rate_rps"] if row["rate_rps"] is not None else "inf",
-        "burstiness": 1.0,
+        "burstiness": _burstiness(run, row),
         "max_concurrency": row.get("users"),
         "duration": duration_s,
         "completed": int(due.ok.sum()),
@@ -64,6 +69,19 @@ def result(run: Run, row: Row) -> dict[str, Any]:
         "rtfx": 0.0,
     }
     return document | _latencies(row, due)
+
+
+def _burstiness(run: Run, row: Row) -> float | str | None:
+    """The shape of its gamma gaps, 1 / cv^2: 1 for Poisson, "inf" (as it writes a rate without end) for even gaps.
+
+    1 in a closed loop, where it means nothing; None for arrivals that it does not know.
+    """
+    if row["rate_rps"] is None:
+        return 1.0
+    kind = setting(run, "arrivals", "kind", "poisson")
+    if kind == "gamma":
+        return float(1.0 / setting(run, "arrivals", "cv", GAMMA_CV) ** 2)
+    return {"poisson": 1.0, "constant": "inf"}.get(kind)
 
 
 def _each(due: Table, prompt: Floats, output: Floats) -> dict[str, list[Any]]:
