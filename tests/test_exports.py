@@ -23,15 +23,18 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from report_runs import estimates, row, served, served_rows, served_table
 
 from loadramp.jobs.exports import exported, listing, single, write
+from loadramp.judge.repeats import pooled_rows
 from loadramp.judge.trend import judge_night
+from loadramp.plan.arrivals import ARRIVALS
 from loadramp.record.history import History
 from loadramp.record.table import Run
 from loadramp.record.types import Check, Estimate, GateResult
-from loadramp.registry import CannotMeasure, ScenarioError
+from loadramp.registry import CannotMeasure, ScenarioError, options_of
 from loadramp.report.exporters import EXPORTERS, HISTORY_EXPORTERS
 from loadramp.report.exporters.github import MOST_BYTES, commands, shortened
 from loadramp.report.exporters.junit import clean
 from loadramp.report.exporters.night import night_annotations, night_junit
+from loadramp.report.exporters.vllm_bench import GAMMA_CV
 
 DATA = Path(__file__).parent / "data" / "exports"
 GATES = [
@@ -171,6 +174,50 @@ def test_vllm_bench_files_have_every_key_of_vllm_s_own_and_no_other() -> None:
         lists = [key for key, value in theirs.items() if isinstance(value, list)]
         assert {len(ours[key]) for key in lists} == {ours["num_prompts"]}
         assert ours["completed"] + ours["failed"] == ours["num_prompts"]
+
+
+def repeated() -> Run:
+    """Two ramps of one step each, their windows 5 to 10 and 30 to 40 s; 4 requests a second throughout."""
+    ramps = [[row(k, 4.0, repeat=k, window_begin_s=begin_s, window_end_s=end_s)]
+             for k, (begin_s, end_s) in enumerate(((5.0, 10.0), (30.0, 40.0)))]  # fmt: skip
+    return run(rows=pooled_rows(ramps), table=served_table(60.0))
+
+
+def test_requests_of_several_repeats_come_from_their_windows_and_not_from_between_them() -> None:
+    found = json.loads(EXPORTERS["vllm-bench"](repeated())["4qps-step0.json"])
+    due_s = [sent_s - 0.0003 for sent_s in found["start_times"]]
+    assert found["num_prompts"] == 4 * (5 + 10)
+    assert found["duration"] == pytest.approx(15.0)
+    assert found["request_throughput"] == pytest.approx(4.0)
+    assert [min(due_s), max(due_s)] == pytest.approx([5.0, 39.75])
+    assert not any(10.0 <= at < 29.999 for at in due_s)
+    stage = json.loads(EXPORTERS["llm-d"](repeated())["stage-0.json"])
+    load_benchmark_report(stage)
+    assert stage["run"]["time"] == {"start": "2026-01-02T03:04:10+00:00", "end": "2026-01-02T03:04:45+00:00",
+                                    "duration": "PT15.000S"}  # fmt: skip
+    few = stage["scenario"]["load"]["standardized"]["input_seq_len"]["value"]
+    assert few == pytest.approx((57 * 512 + 3 * 2000) / 60)  # each twentieth request asks 2000 tokens
+
+
+@pytest.mark.parametrize(("scenario", "overrides", "expected"), [
+    ("", [], ("openai-chat", 1.0)),
+    ("[arrivals]\nkind = 'gamma'\ncv = 3.0\n", [], ("openai-chat", 1 / 9)),
+    ("[arrivals]\nkind = 'gamma'\n", [], ("openai-chat", 0.25)),
+    ("[arrivals]\nkind = 'gamma'\n", ["arrivals.cv=0.5"], ("openai-chat", 4.0)),
+    ("[target]\napi = 'completions'\n", ["arrivals.kind=constant"], ("openai", "inf")),
+    ("[target]\napi = 'chat'\n", ["target.api=responses", "arrivals.kind=diurnal"], ("openai-responses", None)),
+])  # fmt: skip
+def test_vllm_bench_names_the_arrivals_and_the_api_that_were_used(
+    scenario: str, overrides: list[str], expected: tuple[str, Any]
+) -> None:
+    found = run(scenario_text=scenario, info=run().info | {"overrides": overrides})
+    ours = json.loads(EXPORTERS["vllm-bench"](found)["8qps-step2.json"])
+    assert (ours["backend"], ours["burstiness"]) == (expected[0], pytest.approx(expected[1]))
+    assert ours["endpoint_type"] == ours["backend"]
+
+
+def test_gamma_arrivals_that_name_no_cv_are_those_of_the_plan() -> None:
+    assert options_of(ARRIVALS["gamma"])["cv"][1] == GAMMA_CV
 
 
 def test_vllm_bench_counts_from_sending_as_vllm_does() -> None:

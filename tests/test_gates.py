@@ -7,11 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 from harness import ramp_in_memory, scenario_of
-from judged import overload, row
+from judged import answer, overload, row
 
+from loadramp.cli import main
 from loadramp.jobs.finish import write_report
 from loadramp.jobs.verdicts import judged_run
-from loadramp.judge.gates import judge_gates, overall, windows
+from loadramp.judge.curve import fold
+from loadramp.judge.gates import joined, judge_gates, overall, windows
+from loadramp.judge.knee import estimate
+from loadramp.judge.quantiles import pool
+from loadramp.judge.repeats import pooled_rows
 from loadramp.record.table import Run, Table
 from loadramp.record.types import Estimate, GateResult, Row, Step
 from loadramp.report.gates import gate_line, gates_document, gates_section, with_gates
@@ -139,10 +144,24 @@ def test_a_sustained_rate_is_what_a_soak_held() -> None:
 
 
 def test_numbers_without_an_interval_are_judged_as_they_are() -> None:
-    run = run_of(step(0, 4.0, preemptions=0.0), step(1, 8.0, preemptions=3.0), step(2, 16.0, preemptions=None))
-    assert judge(run, "preemptions <= 3").status == "pass"  # added up; what is not shown is not there
+    run = run_of(step(0, 4.0, preemptions=1.0), step(1, 8.0, preemptions=2.0, waiting_max=7.0))
+    assert judge(run, "preemptions <= 3").status == "pass"  # added up
     assert judge(run, "preemptions <= 2").status == "fail"
-    assert judge(run, "preemptions <= 0 @ rate = 16").reason == "the server did not show it"
+    assert judge(run_of(step(0, 4.0, preemptions=None)), "preemptions <= 0").reason == "the server did not show it"
+
+
+def test_a_count_with_a_step_of_which_it_is_not_known_is_that_or_more() -> None:
+    """What a restart of the server leaves: its counters say nothing of that step."""
+    quiet = run_of(*(step(i, 4.0 * 2**i, preemptions=n) for i, n in enumerate((0.0, 0.0, None))))
+    result = judge(quiet, "preemptions <= 0")
+    assert (result.status, result.value, result.low, result.high) == ("inconclusive", 0.0, 0.0, None)
+    assert result.reason == "at least 0: not known of 1 step"
+    some = run_of(*(step(i, 4.0 * 2**i, preemptions=n) for i, n in enumerate((0.0, 3.0, None))))
+    assert judge(some, "preemptions <= 2").status == "fail"
+    assert judge(some, "preemptions <= 3").status == "inconclusive"
+    cache = run_of(step(0, 4.0, kv_used_ratio_max=0.4), step(1, 8.0, kv_used_ratio_max=None))
+    assert judge(cache, "kv_used_ratio_max < 0.9").status == "inconclusive"
+    assert judge(cache, "kv_used_ratio_max > 0.3").status == "pass"
 
 
 @pytest.mark.parametrize(("when_unsure", "status"), [
@@ -152,8 +171,16 @@ def test_what_an_open_rule_comes_to_can_be_told(when_unsure: str, status: str) -
     result = judge(run_of(step(0, 4.0)), "p99(ttft_s) < 0.105 @ rate = 4", when_unsure)
     assert result.status == status
     assert judge(run_of(step(0, 4.0)), "p99(ttft_s) < 0.2 @ rate = 4", when_unsure).status == "pass"
-    nothing = step(0, 4.0, ttft_p99_s=None)
-    assert judge(run_of(nothing), "p99(ttft_s) < 1 @ rate = 4", "point").status == "inconclusive"
+
+
+@pytest.mark.parametrize(("when_unsure", "status"), [
+    ("inconclusive", "inconclusive"), ("pass", "inconclusive"), ("fail", "fail"), ("point", "inconclusive"),
+])  # fmt: skip
+def test_what_was_not_measured_is_never_a_pass(when_unsure: str, status: str) -> None:
+    nothing = run_of(step(0, 4.0, ttft_p99_s=None), step(1, 16.0, void=True, reasons={"void": "late"}))
+    for rule in ("p99(ttft_s) < 1 @ rate = 4", "p99(ttft_s) < 1 @ rate = 8", "p99(ttft_s) < 1 @ rate = 16",
+                 "sustained_rps >= 3"):  # fmt: skip
+        assert judge(nothing, rule, when_unsure).status == status, rule
 
 
 def test_fail_outweighs_open_outweighs_pass() -> None:
@@ -215,13 +242,94 @@ def test_the_verdict_obeys(ramped: Run) -> None:
     assert with_gates("inconclusive", ramped) == "inconclusive"
 
 
-def test_a_row_of_several_repeats_stands_for_the_window_of_each() -> None:
-    steps = [
-        Step(i, rate_rps=rate, begin_s=10.0 * i, warmup_s=1.0, measure_s=9.0) for i, rate in enumerate((4.0, 8.0) * 2)
-    ]
-    run = Run({}, "", steps, Table.of([]))
-    assert windows(run, [row(4.0, repeats=2)]) == [(1.0, 10.0), (21.0, 30.0)]
-    assert windows(run, [row(4.0)]) == [(0.0, 60.0)]
+def test_a_row_of_several_repeats_stands_for_the_window_of_each_that_counts() -> None:
+    """The soaks are rows of their own, and what a void repeat sent is in no figure."""
+    ramps = [
+        [row(4.0, repeat=k, step=2 * k, window_begin_s=600.0 * k + 40, window_end_s=600.0 * k + 100, void=k == 1),
+         row(9.0 + k, repeat=k, step=2 * k + 1, role="soak", window_begin_s=600.0 * k + 110,
+             window_end_s=600.0 * k + 410)]
+        for k in range(3)
+    ]  # fmt: skip
+    climbed, soaked = pooled_rows(ramps)
+    assert windows([climbed]) == [(40.0, 100.0), (1240.0, 1300.0)]
+    assert windows([soaked]) == [(110.0, 410.0), (710.0, 1010.0), (1310.0, 1610.0)]
+    assert windows([row(4.0)]) == [(0.0, 60.0)]
+
+
+def test_the_repeats_tell_what_one_step_near_the_ceiling_cannot() -> None:
+    """Held back in each ramp (not stationary, not saturated); the interval over the repeats is judged."""
+    held = {"role": "soak", "stationary": False, "ttft_p99_low_s": None, "ttft_p99_high_s": None}
+    (soaked,) = pooled_rows([[step(k, 8.5, repeat=k, ttft_p99_s=0.1 + 0.001 * k, **held)] for k in range(3)])
+    result = judge(run_of(soaked), "p99(ttft_s) < 0.2 @ soak")
+    assert (result.status, result.reason) == ("pass", "")
+    assert result.low == pytest.approx(0.0985, abs=1e-4)
+    assert result.high == pytest.approx(0.1035, abs=1e-4)
+    growing = {**held, "saturated": True}
+    (grew,) = pooled_rows([[step(k, 8.5, repeat=k, ttft_p99_s=0.1 + 0.001 * k, **growing)] for k in range(3)])
+    assert judge(run_of(grew), "p99(ttft_s) < 0.2 @ soak").status == "inconclusive"
+
+
+def test_a_soak_of_the_default_ramp_can_pass() -> None:
+    """Ceiling 28, soak of 300 s at 23.8 req/s: p99 ITL 50 ms (49 to 51) was open for ever."""
+    soak = step(2, 23.8, role="soak", window_begin_s=200.0, window_end_s=500.0, itl_p99_s=0.05, itl_p99_low_s=0.049,
+                itl_p99_high_s=0.051, ttft_p50_low_s=0.045, ttft_p50_high_s=0.055)  # fmt: skip
+    run = run_of(step(0, 14.0), overload(56.0, 28.0, step=1), soak)
+    run.estimates = estimate(run.rows)
+    assert run.estimates["ceiling"].rate_rps == pytest.approx(28.0, rel=0.03)
+    for rule, status in (("p99(itl_s) < 0.5 @ soak", "pass"), ("p50(ttft_s) < 5 @ soak", "pass"),
+                         ("p99(itl_s) < 0.04 @ soak", "fail"), ("p99(ttft_s) < 5 @ soak", "inconclusive")):  # fmt: skip
+        assert judge(run, rule).status == status, rule
+
+
+def lasting(rates: tuple[float, ...] = (4.0,)) -> Run:
+    """Quiet steps of 60 s whose requests last 20 s and longer, so that neighbouring blocks of time share them."""
+    rng = np.random.default_rng(11)
+    records, steps = [], []
+    for k, rate in enumerate(rates):
+        begin_s = 300.0 * k
+        steps.append(Step(k, rate_rps=rate, begin_s=begin_s, warmup_s=60.0, measure_s=60.0))
+        due_s = begin_s + np.sort(rng.uniform(0.0, 120.0, round(120 * rate)))
+        for due, first_s, gap_s in zip(due_s, rng.gamma(4.0, 0.05, len(due_s)), rng.gamma(9.0, 0.2, len(due_s)),
+                                       strict=True):  # fmt: skip
+            records.append(answer(len(records), float(due), float(due + first_s), [float(gap_s)] * 12, step=k))
+    table = Table.of(records)
+    return Run({}, "", steps, table, rows=[fold(one, table) for one in steps])
+
+
+@pytest.mark.parametrize("aggregate", ["mean", "p50", "p90", "p95"])
+@pytest.mark.parametrize("metric", ["ttft", "itl", "e2e"])
+def test_a_single_step_without_a_place_has_the_interval_that_its_row_prints(metric: str, aggregate: str) -> None:
+    run = lasting()
+    (one,) = run.rows
+    result = judge(run, f"{aggregate}({metric}_s) < 1000")
+    stem = f"{metric}_{aggregate}"
+    assert (result.value, result.low, result.high) == (one[f"{stem}_s"], one[f"{stem}_low_s"], one[f"{stem}_high_s"])
+    assert result.low is not None
+
+
+def test_all_steps_together_vary_at_least_as_one_block_carries_over_to_the_next() -> None:
+    values = np.linspace(1.0, 2.0, 600)
+    parts = [pool(values, np.linspace(0.0, 59.9, 600), (0.0, 60.0), "requests", carry=carry) for carry in (1.0, 3.0)]
+    assert joined(parts).carry == 3.0
+    assert joined(parts).blocks == 24
+
+
+def test_all_steps_together_state_no_interval_that_one_of_them_withholds() -> None:
+    """The ceiling is 10 req/s, by failures: no queue grew. TTFT's mean and p99 are withheld above 5, everything above
+    7.5. Where a queue grew, what all steps show is a lower limit."""
+    run = lasting((2.0, 5.5, 20.0))
+    assert judge(run, "p95(ttft_s) < 1000").status == "pass"
+    run.rows[2] |= {"errors": {"http_429": 600}, "ok": 600, "error_ratio": 0.5, "overloaded": True}
+    estimate(run.rows)
+    assert [row["stationary"] for row in run.rows] == [True, True, False]
+    for rule in ("p95(ttft_s) < 1000", "mean(ttft_s) < 1000", "p50(itl_s) < 1000", "p95(ttft_s) < 0.001"):
+        result = judge(run, rule)
+        assert (result.status, result.low, result.high) == ("inconclusive", None, None), rule
+        assert result.reason.startswith("the run holds steps too near the ceiling for an interval: ")
+    assert judge(run, "p95(ttft_s) < 0.001 @ rate = 20").low is None
+    run.rows[2] |= {"saturated": True, "deficit": True}
+    assert judge(run, "p95(ttft_s) < 1000").reason.startswith("the run holds steps whose queue still grew: ")
+    assert judge(run, "p95(ttft_s) < 0.001").status == "fail"
 
 
 @pytest.mark.parametrize(("rule", "code", "word"), [
@@ -236,6 +344,44 @@ def test_a_run_s_exit_code_obeys_the_scenario_s_thresholds(ramped: Run, rule: st
     assert (document["verdict"], document["gates"][0]["status"]) == (word, word)
     assert "## Thresholds" in (path / "summary.md").read_text()
     assert judged_run(path, ["ceiling_rps > 0"]).info["verdict"] == "pass"
+
+
+def gate(path: Path, *rules: str) -> int:
+    """``loadramp gate`` in this process: its exit code."""
+    with pytest.raises(SystemExit) as left:
+        main(["gate", str(path), *(word for rule in rules for word in ("--slo", rule))])
+    return int(left.value.code or 0)
+
+
+HOLDS = "p50(ttft_s) < 1 @ rate <= 20"
+
+
+def test_a_run_that_fails_by_itself_keeps_its_exit_code_whatever_is_asked_of_it(
+    ramped: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = Path(ramped.path)
+    (path / "scenario.toml").write_text(LADDER + "[slo]\nttft_s = 0.000001\nquantile = 0.5\n")
+    assert write_report(path).exit_code == 99
+    assert gate(path, HOLDS) == 99
+    assert capsys.readouterr().out.splitlines()[1].startswith("the run itself: ")
+    (path / "scenario.toml").write_text(LADDER)
+    assert gate(path, HOLDS) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 1
+    assert gate(path, HOLDS, "p50(ttft_s) < 1ms @ rate <= 20") == 99
+    assert gate(path, HOLDS, "p50(ttft_s) < 1 @ rate = 30") == 3
+
+
+def test_a_run_that_could_not_be_measured_stays_so(ramped: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    path = Path(ramped.path)
+    (path / "scenario.toml").write_text(LADDER)
+    before = (path / "run.json").read_text()
+    (path / "run.json").write_text(json.dumps(json.loads(before) | {"ending": "the endpoint stopped answering"}))
+    try:
+        assert write_report(path).exit_code == 1
+        assert gate(path, HOLDS) == 1
+    finally:
+        (path / "run.json").write_text(before)
+    assert "the run itself: " in capsys.readouterr().out
 
 
 def test_gates_in_words_and_data(ramped: Run) -> None:

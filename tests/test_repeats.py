@@ -67,7 +67,7 @@ def row(repeat: int, **columns: Any) -> Row:
         "step": repeat * 3, "repeat": repeat, "role": "step", "rate_rps": 4.0, "users": None, "requests": 100, "ok": 99,
         "errors": {"reset": 1}, "itl_p99_s": 0.05, "itl_p99_low_s": None, "itl_p99_high_s": None, "saturated": False,
         "void": False, "signals": ["queue"], "reasons": {"itl_p99_high_s": "too few"}, "output_tokens_per_s": 300.0,
-        "throughput_blocks": [1.0, 2.0],
+        "throughput_blocks": [1.0, 2.0], "window_begin_s": 40.0 + 600 * repeat, "window_end_s": 100.0 + 600 * repeat,
     }  # fmt: skip
     return {**base, **columns}
 
@@ -82,6 +82,33 @@ def test_rows_of_one_load_become_one() -> None:
     assert pooled["saturated"] is False
     assert pooled["signals"] == ["queue"]
     assert pooled["throughput_blocks"] == [1.0, 2.0] * 3
+
+
+def test_the_windows_of_the_repeats_are_kept_and_not_averaged() -> None:
+    (pooled,) = pooled_rows([[row(0)], [row(1)]])
+    assert pooled["windows"] == [[40.0, 100.0], [640.0, 700.0]]
+    assert (pooled["window_begin_s"], pooled["window_end_s"]) == (40.0, 100.0)
+    (rest,) = pooled_rows([[row(0, void=True)], [row(1)]])
+    assert rest["windows"] == [[640.0, 700.0]]
+
+
+def test_the_slo_s_own_quantile_is_pooled_as_the_others_are() -> None:
+    """sqrt(0.1 x 0.4) = 0.2, not 0.25; near each other they have an interval, far apart the reason."""
+    far = [[row(k, slo_ttft_s=v, slo_ttft_low_s=None, slo_ttft_high_s=None)] for k, v in enumerate((0.1, 0.4))]
+    (pooled,) = pooled_rows(far)
+    assert pooled["slo_ttft_s"] == pytest.approx(0.2)
+    assert pooled["slo_ttft_high_s"] is None
+    assert "apart" in pooled["reasons"]["slo_ttft_high_s"]
+    near = [[row(k, slo_itl_s=v, slo_itl_low_s=None, slo_itl_high_s=None)] for k, v in enumerate((0.1, 0.1002))]
+    (pooled,) = pooled_rows(near)
+    assert pooled["slo_itl_low_s"] < pooled["slo_itl_s"] < pooled["slo_itl_high_s"]
+
+
+def test_what_the_server_counted_is_not_known_where_one_repeat_does_not_know_it() -> None:
+    known, restarted = row(0, preemptions=4.0, waiting_max=2.0), row(1, preemptions=None, waiting_max=4.0)
+    for groups in ([[known], [restarted]], [[restarted], [known]]):
+        (pooled,) = pooled_rows(groups)
+        assert (pooled["preemptions"], pooled["waiting_max"]) == (None, 3.0)
 
 
 def test_void_rows_are_left_out_unless_all_are() -> None:

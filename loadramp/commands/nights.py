@@ -98,24 +98,29 @@ def accept(history: Path, *, metric: str, scenario: str | None, why: str) -> int
 def gate(run_dir: Path, *, slo: Sequence[str], when_unsure: Any, as_json: bool, quiet: bool) -> int:
     """Judge the run in RUN_DIR by thresholds: --slo EXPR, or those of its scenario. Writes nothing.
 
-    For example: --slo 'p99(ttft_s) < 0.8 @ rate <= 8' --slo 'ceiling_rps >= 12'. Exit code 99: one failed; 3: one is
-    open, because its interval holds the limit or its metric is not known.
+    For example: --slo 'p99(ttft_s) < 0.8 @ rate = 8' --slo 'ceiling_rps >= 12'. Exit code 99: one failed; 3: one is
+    open, because its interval holds the limit or its metric is not known. A run that is void, failed its own [slo] at
+    the lowest rate or could not be measured keeps its exit code.
     """
-    from loadramp.jobs.finish import EXIT
+    from loadramp.jobs.finish import EXIT, exit_code
     from loadramp.jobs.verdicts import judged_run
     from loadramp.judge.gates import overall
     from loadramp.report.gates import gate_lines, gates_document
+    from loadramp.report.words import verdict_sentence
 
     run = judged_run(run_dir, slo, when_unsure)
     if not run.gates:
         raise ScenarioError("no threshold: give --slo EXPR, or the scenario a [gates] table")
-    word = "void" if run.info["verdict"] == "void" else overall(run.gates)
+    word = run.info["verdict"]
+    code = exit_code(run, word)
     if as_json:
         click.echo(_strict({"run_dir": run.path, "verdict": word, "gates": gates_document(run)}))
     else:
         for line in gate_lines(run):
             click.echo(line)
-    return EXIT[word]
+        if code != EXIT[overall(run.gates)]:
+            click.echo(f"the run itself: {verdict_sentence(run)}")
+    return code
 
 
 def export(source: Path, *, form: str, output: Path | None) -> int:

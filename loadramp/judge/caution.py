@@ -13,29 +13,73 @@ from loadramp.record.types import Estimate, Row
 NEAR_RATIO = 0.75
 NEAR_TTFT_RATIOS = {"mean": 0.5, "p99": 0.5, "p90": 0.6, "p95": 0.6}
 """For waiting for the first token: rare queues make its tails, the rarest and longest its mean and p99."""
+RARE = "no interval: rare queues make it, this near the ceiling"
+SHORT = "no interval: even a soak is too short for it, this near the ceiling; repeats would give one"
+SOAK_S = 300.0
+SOAK_RATIO = 0.9
+SOAK_KEEPS = frozenset(
+    {"itl_p90", "itl_p95", "itl_p99", "gap_p90", "gap_p95", "gap_p99"} | {"tpot_p90", "tpot_p95"}
+    | {"ttft_p50", "sent_ttft_p50"}
+)  # fmt: skip
+"""What a soak of ``SOAK_S`` or longer, up to ``SOAK_RATIO`` of the ceiling, has seen enough of (docs/benchmarks.md)."""
 
 
 def hold_back(rows: Sequence[Row], ceiling: Estimate) -> None:
-    """Take the intervals out of rows above 0.75 of the ceiling; TTFT: of p90, p95 above 0.6, of mean, p99 above 0.5."""
-    if ceiling.rate_rps is None or ceiling.status not in {"found", "below_range"}:
-        return
+    """Take the intervals out of rows above 0.75 of the ceiling; TTFT: of p90, p95 above 0.6, of mean, p99 above 0.5.
+
+    A long soak keeps those of ``SOAK_KEEPS``.
+    """
+    top_rps = _top_rps(ceiling)
     for row in rows:
-        rate_rps = row["rate_rps"]
-        if rate_rps is None or not row.get("stationary"):
+        if top_rps is None or row["rate_rps"] is None or not row.get("stationary"):
             continue
-        if rate_rps > NEAR_RATIO * ceiling.rate_rps:
-            _strip(row, [name for name in row if name.endswith(("_low_s", "_high_s"))])
+        ends = [name for name in row if name.endswith(("_low_s", "_high_s"))]
+        if _near(row, top_rps):
+            _strip(row, ends)
             row["stationary"] = False
             row["reasons"]["stationary"] = (
-                f"no interval: this near the ceiling ({ceiling.rate_rps:.3g} req/s) queues swing more slowly than the "
+                f"no interval: this near the ceiling ({top_rps:.3g} req/s) queues swing more slowly than the "
                 "step is long; repeats would give one"
             )
-        else:
-            tails = [tail for tail, ratio in NEAR_TTFT_RATIOS.items() if rate_rps > ratio * ceiling.rate_rps]
-            limits = tuple(f"ttft_{tail}_{side}_s" for tail in tails for side in ("low", "high"))
-            for name in _strip(row, [name for name in row if name.endswith(limits)]):
-                if name.endswith("_high_s"):
-                    row["reasons"][name] = "no interval: rare queues make it, this near the ceiling"
+            continue
+        for name in _strip(row, [name for name in ends if withheld(row, _stem(name), ceiling)]):
+            if name.endswith("_high_s"):
+                row["reasons"][name] = SHORT if row["rate_rps"] > NEAR_RATIO * top_rps else RARE
+
+
+def withheld(row: Row, stem: str, ceiling: Estimate) -> bool:
+    """No interval of ``stem`` (``ttft_p99``, ``sent_ttft_p99``, ...) is given at the row's rate."""
+    top_rps = _top_rps(ceiling)
+    if top_rps is None or row["rate_rps"] is None:
+        return False
+    return _near(row, top_rps) or not gives(stem, row["rate_rps"] / top_rps, _soak_s(row))
+
+
+def gives(stem: str, ratio: float, soak_s: float = 0.0) -> bool:
+    """A step at ``ratio`` of the ceiling has an interval of ``stem``; ``soak_s``: how long it is where it is a soak."""
+    if soak_s >= SOAK_S and ratio <= SOAK_RATIO and stem in SOAK_KEEPS:
+        return True
+    tails = [tail for tail, most in NEAR_TTFT_RATIOS.items() if ratio > most]
+    return ratio <= NEAR_RATIO and not stem.endswith(tuple(f"ttft_{tail}" for tail in tails))
+
+
+def _near(row: Row, top_rps: float) -> bool:
+    """Too near the ceiling for any interval."""
+    ratio = row["rate_rps"] / top_rps
+    return bool(ratio > NEAR_RATIO and not (_soak_s(row) >= SOAK_S and ratio <= SOAK_RATIO))
+
+
+def _soak_s(row: Row) -> float:
+    """Measured seconds of a soak, of another step 0."""
+    return float(round(row["window_end_s"] - row["window_begin_s"], 6)) if row["role"] == "soak" else 0.0
+
+
+def _top_rps(ceiling: Estimate) -> float | None:
+    return ceiling.rate_rps if ceiling.status in {"found", "below_range"} else None
+
+
+def _stem(name: str) -> str:
+    return name.removesuffix("_low_s").removesuffix("_high_s")
 
 
 def _strip(row: Row, names: Sequence[str]) -> list[str]:

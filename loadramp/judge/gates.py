@@ -19,9 +19,10 @@ from loadramp.judge.quantiles import Figure, Values, estimate, mean
 from loadramp.judge.rules import ESTIMATES, SHARES, Place, Rule, parse
 from loadramp.record.table import Run
 from loadramp.record.types import GateResult, Row
-from loadramp.wording import percent
+from loadramp.wording import percent, plural
 
 Status = Literal["pass", "fail", "inconclusive"]
+State = Literal["steady", "growing", "near"]
 Unsure = Literal["inconclusive", "pass", "fail", "point"]
 """What an inconclusive rule comes to; ``point``: the value itself is judged, as if it had no interval."""
 
@@ -82,10 +83,10 @@ def weigh(rule: Rule, known: Known) -> GateResult:
 
 
 def settle(result: GateResult, when_unsure: Unsure) -> GateResult:
-    """The result once it is said what an inconclusive rule comes to."""
+    """The result once it is said what an inconclusive rule comes to. What was not measured is never a pass."""
     if result.status != "inconclusive" or when_unsure == "inconclusive":
         return result
-    if when_unsure != "point":
+    if when_unsure == "fail" or (when_unsure == "pass" and result.value is not None):
         return replace(result, status=when_unsure, reason=f"{result.reason} (counted as {when_unsure})")
     if result.value is None:
         return result
@@ -114,7 +115,7 @@ def _room(rule: Rule, result: GateResult) -> float:
 def _subjects(run: Run, rule: Rule) -> list[Known]:
     if rule.name in ESTIMATES:
         return [_of_estimate(run, rule.name)]
-    rows = [row for row in run.rows if rule.place is None or _there(row, rule.place)]
+    rows = [row for row in run.rows if rule.place is None or there(row, rule.place)]
     if not rows:
         where = rule.text.partition("@")[2].strip()
         return [Known(None, None, None, f"no step at {where}" if where else "no step was measured")]
@@ -128,7 +129,8 @@ def _subjects(run: Run, rule: Rule) -> list[Known]:
     return [_share(usable, rule) if rule.name in SHARES else _count(usable, rule.name)]
 
 
-def _there(row: Row, place: Place) -> bool:
+def there(row: Row, place: Place) -> bool:
+    """The row is one of the steps that ``place`` speaks of."""
     if place.field == "soak":
         return bool(row["role"] == "soak")
     column = {"rate": "rate_rps", "users": "users", "step": "step"}[place.field]
@@ -153,45 +155,55 @@ def _of_row(row: Row, rule: Rule) -> Known:
     why = (
         row["reasons"].get(f"{stem}_s") or row["reasons"].get(f"{stem}_high_s") or row["reasons"].get("stationary", "")
     )
-    return _latency(figure, bool(row["stationary"]), why, row["step"])
+    over_repeats = row.get("repeats", 1) > 1 and not row["saturated"]  # they tell what one step near the ceiling cannot
+    return _latency(figure, _state([row]) if not over_repeats else "steady", why, row["step"])
 
 
-def _latency(figure: Figure, stationary: bool, why: str, step: int | None) -> Known:
-    """Where the queue still grew, a longer step would have seen longer waits: the value is a lower limit."""
+def _state(rows: Sequence[Row]) -> State:
+    """Whether the queue grew in one of ``rows``; else whether one ran too near the ceiling for an interval."""
+    if any(row["saturated"] and not row["stationary"] for row in rows):
+        return "growing"
+    return "steady" if all(row["stationary"] for row in rows) else "near"
+
+
+def _latency(figure: Figure, state: State, why: str, step: int | None) -> Known:
+    """Where the queue still grew, a longer step would have seen longer waits: the value is a lower limit. Near the
+    ceiling, where no interval is given, a longer step might have seen shorter ones too."""
     if figure.value is None:
         return Known(None, None, None, why or "not measured", step)
-    if stationary:
+    if state == "steady":
         return Known(figure.value, figure.low, figure.high, why if figure.high is None else "", step)
-    low = figure.value * math.exp(-1.96 * (figure.log_se or 0.0))
+    low = figure.value * math.exp(-1.96 * (figure.log_se or 0.0)) if state == "growing" else None
     return Known(figure.value, low, None, why or "not stationary", step)
 
 
 def _pooled(run: Run, rows: Sequence[Row], rule: Rule) -> Known:
-    """Every value of all steps together (never an average of percentiles), in the time blocks of each."""
+    """Every value of all steps together (never an average of percentiles), in the time blocks of each.
+
+    What one of the steps withholds they withhold together: where anything is, a step was near the ceiling or beyond.
+    """
     parts: list[Values] = []
-    for window_s in windows(run, rows):
+    for window_s in windows(rows):
         seen = latency.look(run.table.select(run.table.done_s >= window_s[0]), window_s)
         parts.append(latency.families(seen)[rule.name.removesuffix("_s")])
     data = joined(parts)
     figure = mean(data) if rule.aggregate == "mean" else estimate(data, float(rule.aggregate[1:]) / 100.0)
-    over = [row for row in rows if not row["stationary"]]
-    why = figure.reason or figure.interval_reason
-    if over:
-        why = "the run holds steps whose queue still grew: name the rates it is meant for, @ rate <= ..."
-    return _latency(figure, not over, why, None)
+    state, why = _state(rows), figure.reason or figure.interval_reason
+    if state != "steady":
+        what = "whose queue still grew" if state == "growing" else "too near the ceiling for an interval"
+        why = f"the run holds steps {what}: name the rates it is meant for, @ rate <= ..."
+    return _latency(figure, state, why, None)
 
 
-def windows(run: Run, rows: Sequence[Row]) -> list[latency.Window]:
-    """The measured windows behind ``rows``: a row of several repeats stands for the window of each."""
-    if all(row.get("repeats", 1) == 1 for row in rows):
-        return [(row["window_begin_s"], row["window_end_s"]) for row in rows]
-    kept = {(row["role"], row["rate_rps"], row["users"]) for row in rows}
-    steps = [s for s in run.steps if s.measured and s.measure_s]
-    return [s.window_s for s in steps if s.role == "soak" or (s.role, s.rate_rps, s.users) in kept]
+def windows(rows: Sequence[Row]) -> list[latency.Window]:
+    """The measured windows behind ``rows``: a row of several repeats stands for the window of each that counts."""
+    each = [row.get("windows") or [(row["window_begin_s"], row["window_end_s"])] for row in rows]
+    return [(begin_s, end_s) for own in each for begin_s, end_s in own]
 
 
 def joined(parts: Sequence[Values]) -> Values:
-    """One sample of several windows; each window keeps its own time blocks."""
+    """One sample of several windows; each window keeps its own time blocks. ``carry``: the largest, which is that of a
+    single window and at least what all together have."""
     offsets = np.cumsum([0, *(part.blocks for part in parts)])
     values = np.concatenate([part.values for part in parts])
     none = [np.zeros(len(part), dtype=np.bool_) if part.censored is None else part.censored for part in parts]
@@ -204,6 +216,7 @@ def joined(parts: Sequence[Values]) -> Values:
         unit=parts[0].unit,
         requests=sum(part.requests for part in parts),
         censored=censored if censored.any() else None,
+        carry=max(part.carry for part in parts),
     )
 
 
@@ -229,17 +242,25 @@ def _needs(rule: Rule, k: int) -> str:
     """How many requests a limit on errors takes when none fails."""
     if rule.name != "error_ratio" or k or not rule.upper or not 0.0 < rule.limit < 1.0:
         return ""
-    takes = math.ceil(math.log(MISS) / math.log1p(-rule.limit))
-    return f"; {percent(rule.limit)} takes {takes:,} requests without a failure"
+    return f"; {percent(rule.limit)} takes {takes(rule):,} requests without a failure"
+
+
+def takes(rule: Rule) -> int:
+    """Requests without a failure that a limit on errors takes; 0 where there is nothing to show."""
+    return math.ceil(math.log(MISS) / math.log1p(-rule.limit)) if rule.upper and 0.0 < rule.limit < 1.0 else 0
 
 
 def _count(rows: Sequence[Row], name: str) -> Known:
-    """A number without an interval: added up for preemptions, the largest of the steps for the others."""
+    """A number without an interval: added up for preemptions, the largest of the steps for the others. With a step that
+    the server did not show, as one in which it restarted, it is that or more."""
     step = rows[0]["step"] if len(rows) == 1 else None
     known = [row[name] for row in rows if row[name] is not None]
     if not known:
         return Known(None, None, None, "the server did not show it", step)
     value = float(sum(known) if name == "preemptions" else max(known))
+    unknown = len(rows) - len(known)
+    if unknown:
+        return Known(value, value, None, f"at least {value:.4g}: not known of {plural(unknown, 'step')}", step)
     return Known(value, value, value, "", step)
 
 

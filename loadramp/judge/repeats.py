@@ -6,6 +6,7 @@ when preemptions come in bursts (docs/method.md, "Repeats").
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import exp, log, sqrt
@@ -21,7 +22,11 @@ from loadramp.wording import percent
 SUMMED = frozenset({"requests", "ok", "pending", "good_n"})
 TOO_WIDE = 0.25
 """Repeats whose half-width is beyond this say so instead of an interval."""
-_QUANTILES = ("_mean_s", "_p50_s", "_p90_s", "_p95_s", "_p99_s")
+COUNTED = frozenset({"preemptions", "requests_rejected"})
+"""What the server counts: with a repeat of which it is not known, it is not known."""
+OF_THE_FIRST = frozenset({"step", "repeat", "users", "begin_s", "window_begin_s", "window_end_s"})
+"""Between the instants of several repeats lies other load: no average of them is a stretch of time."""
+_LATENCY = re.compile(r".*_(mean|p50|p90|p95|p99)_s|slo_(ttft|itl|tpot|e2e)_s")
 
 
 @dataclass(slots=True, frozen=True)
@@ -93,7 +98,8 @@ def pooled_rows(groups: Sequence[Sequence[Row]]) -> list[Row]:
     """One row for each load that the repeats offered. Soaks, whose rates differ a little, become one.
 
     Latencies are geometric means of the repeats' own, with t intervals; counts are sums; other figures are means; flags
-    are what most repeats say. Void rows are left out unless all are void.
+    are what most repeats say. Instants are those of the first repeat, ``windows`` holds the measured window of each.
+    Void rows are left out unless all are void.
     """
     keys: dict[Any, list[Row]] = {}
     for row in (row for group in groups for row in group):
@@ -108,17 +114,20 @@ def _pool(rows: Sequence[Row]) -> Row:
     usable = [row for row in rows if not row["void"]] or list(rows)
     row: Row = dict(usable[0])
     row["repeats"] = len(usable)
+    row["windows"] = [[other["window_begin_s"], other["window_end_s"]] for other in usable]
     for column, first in usable[0].items():
         values = [other.get(column) for other in usable]
         if isinstance(first, bool):
             row[column] = sum(map(bool, values)) * 2 > len(values)
+        elif column in COUNTED and None in values:
+            row[column] = None
         elif column in SUMMED:
             row[column] = sum(value or 0 for value in values)
         elif column == "errors":
             row[column] = _sum_up(values)
         elif isinstance(first, list):
             row[column] = _most(values)
-        elif isinstance(first, int | float) and column not in {"step", "repeat", "users"}:
+        elif isinstance(first, int | float) and column not in OF_THE_FIRST:
             known = [value for value in values if value is not None]
             row[column] = float(np.mean(known))
     _latencies(row, usable)
@@ -127,7 +136,7 @@ def _pool(rows: Sequence[Row]) -> Row:
 
 def _latencies(row: Row, usable: Sequence[Row]) -> None:
     """Geometric mean and t interval of every latency that at least two repeats could measure."""
-    for column in [name for name in row if name.endswith(_QUANTILES)]:
+    for column in [name for name in row if _LATENCY.fullmatch(name)]:
         spread = spread_of(other.get(column) for other in usable)
         if spread is None:
             continue

@@ -81,7 +81,8 @@ def _burstiness(run: Run, row: Row) -> float | str | None:
     kind = setting(run, "arrivals", "kind", "poisson")
     if kind == "gamma":
         return float(1.0 / setting(run, "arrivals", "cv", GAMMA_CV) ** 2)
-    return {"poisson": 1.0, "constant": "inf"}.get(kind)
+    shapes: dict[str, float | str] = {"poisson": 1.0, "constant": "inf"}
+    return shapes.get(kind)
 
 
 def _each(due: Table, prompt: Floats, output: Floats) -> dict[str, list[Any]]:
