@@ -12,6 +12,7 @@ from typing import Any
 
 from loadramp.drive import corpus
 from loadramp.jobs.contrast import outlook
+from loadramp.jobs.hopeless import hopeless
 from loadramp.jobs.nightly import with_reference
 from loadramp.jobs.scenarios import read_scenario
 from loadramp.jobs.verdicts import check_rules
@@ -43,7 +44,7 @@ def of_scenario(path: Path, overrides: Sequence[str] = ()) -> Answer:
     """
     scenario = read_scenario(path, overrides)
     check_rules(scenario)
-    document, words = foreseen(scenario)
+    document, words, told = _of_ramp(scenario)
     full = corpus.ready(scenario)
     makers = {"canary": canary_parts, "nightly": nightly_parts}
     parts = {name: make(full) for name, make in makers.items() if name in scenario.tables}
@@ -53,17 +54,25 @@ def of_scenario(path: Path, overrides: Sequence[str] = ()) -> Answer:
         return document, words
     steps = next((part.steps for found in parts.values() for part in found if part.steps), ())
     profile = profile_of_plan(full, [seen.step for seen in steps])
-    words = parts_table(full, parts, document, profile, corpus.told(full))
+    words = "\n".join([parts_table(full, parts, document, profile, corpus.told(full)), *told])
     return document | {name: parts_document(found) for name, found in parts.items()}, words
 
 
 def foreseen(scenario: Scenario) -> Answer:
     """The preview of a run of a scenario that was read."""
+    document, words, _ = _of_ramp(scenario)
+    return document, words
+
+
+def _of_ramp(scenario: Scenario) -> tuple[dict[str, Any], str, list[str]]:
+    """The same, and what it says of thresholds that cannot pass."""
     full = corpus.ready(scenario)
     steps = list(foresee(full))
     profile = profile_of_plan(full, [seen.step for seen in steps])
     files = corpus.told(full)
-    return preview_document(full, steps, profile, files), preview_table(full, steps, profile, files)
+    document, told = preview_document(full, steps, profile, files), hopeless(full, steps)
+    document["notes"] += told
+    return document, "\n".join([preview_table(full, steps, profile, files), *told]), told
 
 
 def canary_parts(scenario: Scenario) -> list[Part]:
