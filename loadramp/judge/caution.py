@@ -42,9 +42,11 @@ def hold_back(rows: Sequence[Row], ceiling: Estimate) -> None:
                 "step is long; repeats would give one"
             )
             continue
-        for name in _strip(row, [name for name in ends if withheld(row, _stem(name), ceiling)]):
-            if name.endswith("_high_s"):
-                row["reasons"][name] = SHORT if row["rate_rps"] > NEAR_RATIO * top_rps else RARE
+        gone = [name for name in ends if withheld(row, _stem(name), ceiling)]
+        taken, short = _strip(row, gone), row["rate_rps"] > NEAR_RATIO * top_rps
+        for name in gone if short else taken:  # of a soak that near, more requests would not give one either
+            if name.endswith("_high_s") and (name in taken or row.get(f"{_stem(name)}_s") is not None):
+                row["reasons"][name] = SHORT if short else RARE
 
 
 def withheld(row: Row, stem: str, ceiling: Estimate) -> bool:
