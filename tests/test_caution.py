@@ -1,6 +1,6 @@
 from judged import overload, row
 
-from loadramp.judge.caution import gives, hold_back
+from loadramp.judge.caution import NEAR_TTFT_RATIOS, SOAK_KEEPS, gives, hold_back
 from loadramp.judge.knee import estimate
 from loadramp.record.types import Estimate
 
@@ -97,3 +97,10 @@ def test_what_a_rate_gives_is_known_before_it_is_offered() -> None:
     assert [gives("itl_p99", 0.85, soak_s) for soak_s in (299.0, 300.0)] == [False, True]
     assert [gives("itl_p99", ratio, 300.0) for ratio in (0.9, 0.91)] == [True, False]
     assert not gives("ttft_p99", 0.85, 3600.0)
+
+
+def test_what_a_soak_keeps_is_none_of_the_tails_that_rare_queues_make() -> None:
+    assert not {f"ttft_{tail}" for tail in NEAR_TTFT_RATIOS} & SOAK_KEEPS
+    assert {column.removeprefix("sent_") for column in SOAK_KEEPS} <= {
+        f"{family}_{stat}" for family in ("itl", "gap", "ttft", "tpot") for stat in ("mean", "p50", "p90", "p95", "p99")
+    }

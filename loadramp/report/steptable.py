@@ -131,7 +131,7 @@ def _latency_column(metric: str, q: str) -> Column:
 
     def rough(row: Row) -> bool:
         value, low, high = (r.number(row, f"{name}{end}_s") for end in ("", "_low", "_high"))
-        return bool(value and low) and (high is None or high - low > 2.0 * ROUGH_RATIO * value)
+        return bool(value) and low is not None and (high is None or high - low > 2.0 * ROUGH_RATIO * (value or 0.0))
 
     return Column(q, f"{name}_s", lambda row: latency(r.number(row, f"{name}_s"), trim=False), r.METRICS[metric][0],
                   between if q == "p99" else None, rough)  # fmt: skip
