@@ -295,6 +295,13 @@ def test_er07_a_refusal_left_open_ends_the_request_soon() -> None:
     assert (failed(record), record.stream_end_s) == (("error", "http_5xx"), at(10))
 
 
+def test_er07_a_list_of_one_refusal_left_open_ends_the_request_soon() -> None:
+    head = b"HTTP/1.1 429 Too Many Requests\r\nContent-Type: application/json\r\n\r\n"
+    record = record_of([(10, head + b'[{"error":{"message":"busy","code":429}}]')])
+    assert (failed(record), record.stream_end_s) == (("error", "http_429"), at(10))
+    assert record.error_detail == "HTTP 429 Too Many Requests: busy (429)"
+
+
 def test_er07_a_huge_refusal_is_cut_short() -> None:
     record = record_of(reply(b"x" * 1_000_000, "500 Internal Server Error"))
     assert len(record.error_detail or "") < 300

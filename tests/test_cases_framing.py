@@ -87,11 +87,15 @@ def test_compressed_bodies_in_single_bytes_and_padded(window: int, behind: bytes
         assert (record.status, record.text, record.done_marker) == ("ok", "a", True), size
 
 
-def test_two_content_lengths_are_named_as_what_they_are() -> None:
-    head = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 5\r\n\r\nhello"
-    record = record_of([(5, head)])
-    assert (record.status, record.error) == ("error", "truncated")
-    assert (record.error_detail or "").startswith("the reply breaks HTTP: ")
+@pytest.mark.parametrize("before", [b"", b"Content-Type: text/event-stream\r\n"], ids=["first", "later"])
+@pytest.mark.parametrize("bad", [b"Content-Length: 5\r\nContent-Length: 5\r\n", b"Content-Length: 5, 5\r\n",
+                                 b"Content-Length: x\r\n", b"Bad Header\r\n"])  # fmt: skip
+def test_a_head_that_breaks_http_is_named_as_what_it_is(before: bytes, bad: bytes) -> None:
+    head = b"HTTP/1.1 200 OK\r\n" + before + bad + b"\r\nhello"
+    for script in ([(5.0, head)], [(5.0 + i, head[i : i + 1]) for i in range(len(head))]):
+        record = record_of(script)
+        assert (record.status, record.error) == ("error", "truncated")
+        assert (record.error_detail or "").startswith("the reply breaks HTTP: ")
 
 
 @pytest.mark.parametrize(
@@ -181,6 +185,27 @@ def test_a_bare_first_event_may_be_followed_by_framed_ones() -> None:
         body = json.dumps(_delta("a")).encode() + separator + C("b") + FIN("stop") + DONE
         record = same_however_cut(body)
         assert (record.status, record.text, record.done_marker) == ("ok", "ab", True), separator
+
+
+WHOLE = {
+    "id": "c1",
+    "choices": [{"index": 0, "message": {"role": "assistant", "content": 'a "}" b'}, "finish_reason": "stop"}],
+    "usage": {"prompt_tokens": 3, "completion_tokens": 2},
+}
+
+
+@pytest.mark.parametrize("indent", [None, 0, 1], ids=["line", "no indent", "indent"])
+@pytest.mark.parametrize(
+    "before", [b"", b"\xef\xbb\xbf", b"\n\n \n", b": wait\n\n"], ids=["", "BOM", "blank", "comment"]
+)
+def test_a_whole_reply_is_one_however_it_is_set(indent: int | None, before: bytes) -> None:
+    body = before + json.dumps(WHOLE, indent=indent).encode()
+    for end in (b"", b"\n"):
+        record = same_however_cut(body + end)
+        assert (record.status, record.text, len(record.event_s), record.output_tokens) == ("ok", 'a "}" b', 1, 2)
+        assert (record.token_source, "not_streamed" in record.warnings) == ("usage", True)
+    left_open = record_of([(0, HEAD), (10, framed(body[:60])), (30, framed(body[60:]))])
+    assert (left_open.status, left_open.stream_end_s) == ("ok", at(30))
 
 
 def test_a_list_of_one_error_left_open_fails_at_once() -> None:

@@ -172,6 +172,8 @@ def test_an_answer_in_messages_alone_is_output() -> None:
     after_thoughts = chunk({"index": 0, "finish_reason": "stop", "message": {"content": "ab"}})
     record = record_of(stream((10, delta(reasoning="t")), (30, after_thoughts), (40, DONE)))
     assert (record.text, record.event_s, record.answer_s) == ("ab", near(10, 30), at(30))
+    record = record_of(stream((10, delta(reasoning="t")), (30, parts[0]), (40, parts[1] + FIN("stop") + DONE)))
+    assert (record.text, record.event_s) == ("ab", near(10, 30, 40))
 
 
 # -- failures told in a stream
@@ -224,6 +226,9 @@ def test_other_finish_reasons_are_none(reason: str) -> None:
         event({"base_resp": {"status_code": 1004, "status_msg": "boom"}, "choices": None}),
         event([{"error": {"message": "boom", "code": 429}}]),
         event({"fault": {"faultstring": "boom"}}),
+        event({"statusCode": 503}),
+        event({"status": "error", "data": None}),
+        event({"status": "FAILED", "msg": "boom"}),
     ],
 )
 @pytest.mark.parametrize("before", [b"", C("a")], ids=["nothing", "output"])
@@ -260,6 +265,8 @@ def test_what_tells_of_no_failure_is_none(odd: dict[str, Any]) -> None:
         (reply(b"overloaded", content_type="text/plain"), "overloaded"),
         (reply(b"overloaded\ntry later\n", content_type="text/plain"), "overloaded try later"),
         (reply(b"[1, 2]"), "[1, 2]"),
+        (reply(b'{"message":"overloaded"}'), "overloaded"),
+        (stream((5, b'data: {"message":"overloaded"}\n\n'), (6, DONE)), "overloaded"),
         (stream((5, b"{overloaded\n\n")), "overloaded"),
     ],
 )
@@ -334,7 +341,9 @@ def test_types_that_stand_in_the_event_line_alone_count() -> None:
 
 
 @pytest.mark.parametrize(("kind", "reason"), [("completed", "stop"), ("done", "stop"), ("incomplete", "length")])
-@pytest.mark.parametrize("reply_", [{}, {"status": None}, None], ids=["no status", "null", "no object"])
+@pytest.mark.parametrize(
+    "reply_", [{}, {"status": None}, {"status": "in_progress"}, None], ids=["no status", "null", "old", "no object"]
+)
 def test_a_closing_event_says_its_status_by_its_type(kind: str, reason: str, reply_: Any) -> None:
     more = {} if reply_ is None else {"response": reply_}
     record = same_however_cut(_deltas("a") + event({"type": f"response.{kind}", **more}))

@@ -15,7 +15,6 @@ from loadramp.drive.events import (
     finishes,
     index_of,
     look_again,
-    mapping_of,
     only_content,
     outputs,
     read_event,
@@ -23,6 +22,7 @@ from loadramp.drive.events import (
 )
 from loadramp.drive.faults import error_of, error_words, names_failure
 from loadramp.drive.lots import PlainEvent
+from loadramp.drive.spellings import mapping_of
 from loadramp.drive.sse import SseEvent, SseParser, is_done
 from loadramp.drive.tokens import UNKNOWN, tokens_of
 from loadramp.drive.usage import MOST_TOKENS, Usage
@@ -52,7 +52,7 @@ class Answer:
     malformed: int = 0
     whole: bool = False
     """The reply was one JSON document, not a stream."""
-    _odd: bytes = b""  # the first event that is not JSON
+    _odd: bytes = b""  # the first event that is not JSON, or its message
     _lone: int = -1  # output events at the end of a document that may be the whole reply; -1: there is none such
     _sse: SseParser = field(default_factory=SseParser)
     _sizes: list[int] = field(default_factory=list)
@@ -81,7 +81,7 @@ class Answer:
 
     @property
     def unread(self) -> str:
-        """The beginning of the first thing in the body that is no event."""
+        """The beginning of the first words in the body that are no part of an answer."""
         return " ".join((self._odd or self._sse.stray).decode("utf-8", "replace").split())
 
     def body(self, data: bytes, t_s: float) -> None:
@@ -114,9 +114,8 @@ class Answer:
         elif parsed is None:
             self._unreadable(name, payload)
         else:
-            alone = self._sse.bare and self.last_s is None and not self.malformed
-            if alone:
-                alone = not any(choice.delta is not None for choice in parsed.choices or ())
+            alone = self.last_s is None and self._sse.bare and not self.malformed
+            alone = alone and all(choice.delta is None for choice in parsed.choices or ())
             if not self._plain(parsed, t_s):
                 self.event(parsed, name, t_s, payload)
             self._lone = -1
@@ -143,8 +142,7 @@ class Answer:
         """Behind the end only token counts matter."""
         if event is not None:
             look_again(event, mapping_of(payload) or {})
-            if (usage := usage_of(event)) is not None:
-                self._count(usage, event)
+            self._count(usage_of(event) or Usage(), event)
 
     def event(self, event: Event, name: bytes, t_s: float, payload: bytes = b"") -> None:
         """One event that has been read, with its SSE name, from ``payload``."""
@@ -152,14 +150,12 @@ class Answer:
         if event.type is None and name.startswith(b"response."):
             event.type = name.decode("latin-1")
         found = outputs(event)
-        choices = event.choices or ()
-        if payload and (len(found) < max(1, len(choices)) or finishes(event)):
+        choices, ends = event.choices or (), finishes(event)
+        if payload and (ends or len(found) < (len(choices) or 1)):
             look_again(event, mapping_of(payload) or {})
             found = outputs(event)
         usage = usage_of(event)
-        running = UNKNOWN
-        if usage is not None:
-            running = self._count(usage, event)
+        running = UNKNOWN if usage is None else self._count(usage, event)
         for output in found:
             if output.source and self._repeats(output):
                 continue
@@ -174,7 +170,7 @@ class Answer:
                 self.answer_s = t_s
             if self.save_text and text:
                 self._text.setdefault(choice, []).append(text)
-        for choice, reason in finishes(event):
+        for choice, reason in ends:
             self.finish_reason = reason
             self._open.discard(choice)
             if not self._open:
@@ -182,13 +178,14 @@ class Answer:
         error = error_of(event, name)
         if error is not None and self.error is None:
             self.error = error
+        if not choices and isinstance(event.message, str):
+            self._odd = self._odd or event.message.encode("utf-8", "replace")[:_ODD_BYTES]
 
     def _repeats(self, output: Output) -> bool:
         """What sums up an answer is output only where nothing of it came before, or nothing but thoughts, or all of it
         came in such pieces."""
         choice, _, reasoning, _, source = output
-        before = self._sources.get(choice)
-        if choice in self.choices and before != source and (reasoning or self.answer_s is not None):
+        if choice in self.choices and self._sources.get(choice) != source and (reasoning or self.answer_s is not None):
             return True
         self._sources[choice] = source
         return False

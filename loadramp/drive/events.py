@@ -5,13 +5,21 @@ Typed and quick where servers do what they document, tolerant where they do not:
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from loadramp.drive.spellings import call_size, delta_in, failure_in, mappings_in, text_in, text_of, usage_in
+from loadramp.drive.spellings import (
+    call_size,
+    delta_in,
+    failure_in,
+    mapping_of,
+    mappings_in,
+    text_in,
+    text_of,
+    usage_in,
+)
 from loadramp.drive.usage import Usage
 
 MOST_CHOICES = 1024
@@ -96,17 +104,6 @@ def read_event(payload: bytes) -> Event | None:
     return None if raw is None else _loose(raw)
 
 
-def mapping_of(payload: bytes) -> dict[str, Any] | None:
-    """The JSON object in ``payload``, or the only one in a list of one; None when it is something else."""
-    try:
-        raw = json.loads(payload.decode("utf-8", "replace"))
-    except (ValueError, RecursionError):
-        return None
-    if isinstance(raw, list) and len(raw) == 1:
-        raw = raw[0]
-    return raw if isinstance(raw, dict) else None
-
-
 def _loose(raw: Mapping[str, Any]) -> Event:
     """An Event from any mapping: parts of the wrong type are left out."""
     event = Event(**{name: raw.get(name) for name in Event.__struct_fields__ if name not in {"choices", "usage"}})
@@ -141,7 +138,8 @@ def look_again(event: Event, raw: Mapping[str, Any]) -> None:
     if (usage is None or not usage.counts) and (found := usage_in(raw)) is not None:
         event.usage = msgspec.convert(found, Usage)
     event.error = event.error or failure_in(raw)
-    event.text = event.text or text_in(raw)
+    if event.type is not None:
+        event.text = event.text or text_in(raw)
     for choice, given in zip(event.choices or (), mappings_in(raw.get("choices")), strict=False):
         if output_of(choice) is None and (added := delta_in(given)) is not None:
             choice.delta = msgspec.convert(added, Delta)
@@ -241,7 +239,7 @@ def _response_output(event: Event, kind: str) -> list[Output]:
 def _reply_items(items: list[Any], source: str = "") -> list[Output]:
     """One Output of the items of a reply of the responses API."""
     parts = [item for item in items if isinstance(item, dict)]
-    text = "".join(text_of(p.get("content")) for p in parts if p.get("type") == "message")
+    text = "".join(text_of(p.get("content")) for p in parts if p.get("type") in ("message", None))
     thought = "".join(text_of(p.get("content") or p.get("summary")) for p in parts if p.get("type") == "reasoning")
     calls = sum(call_size(p) for p in parts if str(p.get("type")).endswith("_call"))
     size = len(text) + len(thought) + calls
@@ -288,7 +286,8 @@ def final_response(event: Event) -> Event | None:
     if status is None:
         return None
     reply = _loose(event.response) if isinstance(event.response, dict) else Event()
-    reply.status = reply.status or status
+    if reply.status not in _CLOSING.values():
+        reply.status = status
     return reply
 
 

@@ -255,7 +255,7 @@ class Exchange:
                 return
         if self._status is not None and self._status >= 300:
             self._error_body += body[: ERROR_BODY_BYTES - len(self._error_body)]
-            if body.rstrip().endswith(b"}") and read_event(bytes(self._error_body)) is not None:
+            if body.rstrip().endswith((b"}", b"]")) and read_event(bytes(self._error_body)) is not None:
                 self._refused_s = self._now_s  # some servers leave the connection open behind it
         elif body:
             self.answer.body(body, self._now_s)
@@ -290,7 +290,7 @@ class Exchange:
             self.reusable = False
         elif isinstance(error, httptools.HttpParserCallbackError):
             self._stop("client", f"cannot read the reply: {error.__context__!r}")
-        elif self._status is not None or self._headers:
+        elif self._status is not None or self._parser.get_status_code() >= 100:
             self._stop("truncated", f"the reply breaks HTTP: {error}")
         elif data.startswith(b"\x15\x03"):
             self._stop("tls", "the server speaks TLS on this port: write https://")

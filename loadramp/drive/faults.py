@@ -45,7 +45,7 @@ def _reported(event: Event, name: bytes) -> str | None:
     for choice in event.choices or ():
         if choice.error:
             return words(choice.error)
-        if tells_failure(reason_of(choice.finish_reason)):
+        if choice.finish_reason is not None and tells_failure(reason_of(choice.finish_reason)):
             return f"the server ended the answer with finish_reason {choice.finish_reason!r}"
     return None if event.choices else _told(event, name)
 

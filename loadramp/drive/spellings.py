@@ -1,6 +1,6 @@
 """Names and places that no API documents and servers use all the same, as read from an event's mapping. Pure.
 
-Only what brought nothing under its documented name is looked up here, so that plain events need no second look.
+Only what brought nothing under its documented name is looked for here, so that plain events need no second look.
 """
 
 from __future__ import annotations
@@ -9,6 +9,10 @@ import json
 import re
 from collections.abc import Mapping
 from typing import Any
+
+import msgspec
+
+from loadramp.drive.sse import tells_failure
 
 _THOUGHT = re.compile(r"reason|think|thought|(^|_)cot(_|$)", re.IGNORECASE)
 _NO_THOUGHT = re.compile(  # what is said about a thought, and why an answer ended
@@ -19,6 +23,20 @@ _NO_THOUGHT = re.compile(  # what is said about a thought, and why an answer end
 _FAILURES = ("errors", "error_message", "error_msg", "errorMessage", "errorMsg", "errmsg", "err", "fault", "exception")
 _CODES = ("code", "status", "statusCode", "status_code", "error_code", "errorCode", "errcode")
 _FINE = frozenset({"", "0", "200", "ok", "success", "succeeded", "completed", "none", "null", "false", "true"})
+
+
+def mapping_of(payload: bytes) -> dict[str, Any] | None:
+    """The JSON object in ``payload``, or the only one in a list of one; None when it is something else."""
+    try:
+        raw = msgspec.json.decode(payload)
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        try:
+            raw = json.loads(payload.decode("utf-8", "replace"))
+        except (ValueError, RecursionError):
+            return None
+    if isinstance(raw, list) and len(raw) == 1:
+        raw = raw[0]
+    return raw if isinstance(raw, dict) else None
 
 
 def text_of(value: Any, *, thoughts: bool = True) -> str:
@@ -93,8 +111,9 @@ def failure_in(raw: Mapping[str, Any]) -> Mapping[str, Any] | None:
         return base
     if raw.get("choices"):
         return None
-    told = raw.get("message") or raw.get("msg")
-    return raw if raw.get("success") is False or (told and any(_says(raw.get(key)) for key in _CODES)) else None
+    codes = [raw.get(key) for key in _CODES]
+    told = (raw.get("message") or raw.get("msg")) and any(map(_says, codes))
+    return raw if told or raw.get("success") is False or any(map(_fails, codes)) else None
 
 
 def text_in(raw: Mapping[str, Any]) -> str:
@@ -104,6 +123,10 @@ def text_in(raw: Mapping[str, Any]) -> str:
 
 def _is_thought(key: str) -> bool:
     return _THOUGHT.search(key) is not None and _NO_THOUGHT.search(key) is None
+
+
+def _fails(code: Any) -> bool:
+    return tells_failure(code) if isinstance(code, str) else type(code) is int and 400 <= code < 600
 
 
 def _says(value: Any) -> bool:
