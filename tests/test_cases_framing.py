@@ -115,6 +115,18 @@ def test_one_event_too_deep_to_read_costs_no_other() -> None:
     assert (record.status, len(record.event_s), record.malformed_events) == ("ok", 80, 1)
 
 
+@pytest.mark.parametrize("depth", [100, 480, 900, 1100, 100_000])
+@pytest.mark.parametrize("place", ['{"choices":[{"delta":{"content":%s}}]}', '{"choices":[{"delta":{"thought":%s}}]}',
+                                   '{"choices":[{"delta":{"tool_calls":[{"function":{"arguments":%s}}]}}]}',
+                                   '{"error":%s}'])  # fmt: skip
+def test_no_depth_breaks_a_record(depth: int, place: str) -> None:
+    body = place % ("[" * depth + '"x"' + "]" * depth)
+    record = record_of(stream((10, C("a") + event(body)), (30, C("b") + FIN("stop") + DONE)))
+    assert (record.text, record.error) in (("ab", None), ("ab", "in_band"))
+    refused = record_of(reply(body.encode(), "500 Internal Server Error"))
+    assert (refused.status, refused.error) == ("error", "http_5xx")
+
+
 # -- JSON that no field brings
 
 

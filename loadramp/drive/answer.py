@@ -112,7 +112,7 @@ class Answer:
         if self.done_s is not None:
             self._behind(parsed, payload)
         elif parsed is None:
-            self._unreadable(name, payload)
+            self._unreadable(name, payload, t_s)
         else:
             alone = self.last_s is None and self._sse.bare and not self.malformed
             alone = alone and all(choice.delta is None for choice in parsed.choices or ())
@@ -131,10 +131,10 @@ class Answer:
         else:
             self._lone = len(self.event_s)
 
-    def _unreadable(self, name: bytes, payload: bytes) -> None:
+    def _unreadable(self, name: bytes, payload: bytes, t_s: float) -> None:
         """Data that is no JSON object."""
-        if names_failure(name):
-            self.error = self.error or error_words(payload) or "an error event"
+        if names_failure(name) and self.error is None:
+            self.error, self.last_s = error_words(payload) or "an error event", t_s
         self.malformed += bool(payload)
         self._odd = self._odd or payload[:_ODD_BYTES]
 

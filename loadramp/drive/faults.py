@@ -8,6 +8,7 @@ import ssl
 from typing import Any
 
 from loadramp.drive.events import Event, final_response, reason_of
+from loadramp.drive.spellings import MOST_DEPTH
 from loadramp.drive.sse import tells_failure
 from loadramp.record.types import ErrorKind
 
@@ -70,16 +71,18 @@ def _marks_failure(value: Any) -> bool:
     return isinstance(value, str) and tells_failure(value)
 
 
-def words(error: Any, limit: int = 400) -> str:
+def words(error: Any, limit: int = 400, depth: int = MOST_DEPTH) -> str:
     """An error object in one line: message, then type and code. Of validation errors the place and message, not the
     input they repeat, which may be the whole prompt."""
+    if depth == 0:
+        return _WORDLESS
     if isinstance(error, list):
-        return "; ".join(filter(None, (words(part, limit) for part in error)))[:limit]
+        return "; ".join(filter(None, (words(part, limit, depth - 1) for part in error)))[:limit]
     if not isinstance(error, dict):
         return " ".join(str(error).split())[:limit]
     for key in _SAID:
         if error.get(key):
-            said = words(error[key], limit)
+            said = words(error[key], limit, depth - 1)
             break
     else:
         said = _WORDLESS

@@ -14,6 +14,8 @@ import msgspec
 
 from loadramp.drive.sse import tells_failure
 
+MOST_DEPTH = 32
+"""Of lists and objects within each other, of which words are read: beyond it there are none for people."""
 _THOUGHT = re.compile(r"reason|think|thought|(^|_)cot(_|$)", re.IGNORECASE)
 _NO_THOUGHT = re.compile(  # what is said about a thought, and why an answer ended
     r"finish|stop|token|effort|signature|status|type|format|mode|level|budget|time|duration|start|complete|done"
@@ -39,18 +41,20 @@ def mapping_of(payload: bytes) -> dict[str, Any] | None:
     return raw if isinstance(raw, dict) else None
 
 
-def text_of(value: Any, *, thoughts: bool = True) -> str:
+def text_of(value: Any, *, thoughts: bool = True, depth: int = MOST_DEPTH) -> str:
     """Text given as a string, an object that holds it, or a list of these; without ``thoughts`` only the answer."""
     if isinstance(value, str):
         return value
+    if depth == 0:
+        return ""
     if isinstance(value, list):
-        return "".join(text_of(part, thoughts=thoughts) for part in value)
+        return "".join(text_of(part, thoughts=thoughts, depth=depth - 1) for part in value)
     if isinstance(value, dict):
         if not thoughts and value.get("type") in ("thinking", "reasoning", "reasoning_text"):
             return ""
         for key in ("text", "content", "thinking", "summary", "refusal", "data"):
             if value.get(key):
-                return text_of(value[key], thoughts=thoughts)
+                return text_of(value[key], thoughts=thoughts, depth=depth - 1)
     return ""
 
 
