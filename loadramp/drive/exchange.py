@@ -38,11 +38,7 @@ class Exchange:
         asked: what was asked of every answer.
     """
 
-    def __init__(
-        self,
-        record: Record,
-        asked: Asked,
-    ) -> None:
+    def __init__(self, record: Record, asked: Asked) -> None:
         self.answer = Answer(save_text=asked.save_text)
         self.over = False
         """The HTTP response is complete, or broken beyond use."""
