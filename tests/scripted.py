@@ -19,7 +19,9 @@ from typing import Any, Literal, TypeVar
 
 from loadramp.drive.client import Client
 from loadramp.drive.endpoint import endpoint_of
+from loadramp.drive.exchange import Exchange
 from loadramp.drive.pipes import OnBytes, OnClose
+from loadramp.drive.verdict import Asked
 from loadramp.plan.scenario import Target
 from loadramp.record.types import Arrival, Prompt, Record
 
@@ -282,3 +284,20 @@ def record_of(script: Sequence[Act], **options: Any) -> Record:
         return record
 
     return jump(main())
+
+
+def same_however_cut(body: bytes) -> Record:
+    """The record of ``body`` (chunked), after making sure that no cut of it into two or into bytes changes it."""
+
+    def played(pieces: list[bytes]) -> dict[str, Any]:
+        exchange = Exchange(Record(0, 0, 0.0, sent_s=0.0), Asked(save_text=True))
+        for piece in [HEAD, *map(framed, pieces), LAST]:
+            exchange.feed(piece, 1.0)
+        record = exchange.finish()
+        return {name: getattr(record, name) for name in Record.__dataclass_fields__}
+
+    whole = played([body])
+    for offset in range(1, len(body)):
+        assert played([body[:offset], body[offset:]]) == whole, body[:offset]
+    assert played([body[i : i + 1] for i in range(len(body))]) == whole
+    return Record(**whole)

@@ -115,6 +115,12 @@ def test_er01_an_error_left_open_ends_the_request_soon() -> None:
     assert (record.stream_end_s, len(record.event_s)) == (at(110), 1)
 
 
+@pytest.mark.parametrize("said", [b"event: error\n\n", b"event: Error\ndata: no\n\n", b"error: no\n\n"])
+def test_er01_an_error_without_json_left_open_ends_the_request_soon(said: bytes) -> None:
+    record = record_of(stream((110, said), end=False))
+    assert (failed(record), record.stream_end_s) == (("error", "in_band"), at(110))
+
+
 def test_er01_an_error_without_done_after_output_keeps_the_partial_answer() -> None:
     record = record_of(stream((100, C("a")), (120, C("b")), (130, event({"error": OVERLOADED}))))
     assert (record.status, record.event_s, record.text) == ("error", near(100, 120), "ab")
@@ -293,6 +299,13 @@ def test_er07_a_refusal_left_open_ends_the_request_soon() -> None:
     head = b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n\r\n"
     record = record_of([(10, head + b'{"error":"busy"}')])
     assert (failed(record), record.stream_end_s) == (("error", "http_5xx"), at(10))
+
+
+def test_er07_a_list_of_one_refusal_left_open_ends_the_request_soon() -> None:
+    head = b"HTTP/1.1 429 Too Many Requests\r\nContent-Type: application/json\r\n\r\n"
+    record = record_of([(10, head + b'[{"error":{"message":"busy","code":429}}]')])
+    assert (failed(record), record.stream_end_s) == (("error", "http_429"), at(10))
+    assert record.error_detail == "HTTP 429 Too Many Requests: busy (429)"
 
 
 def test_er07_a_huge_refusal_is_cut_short() -> None:

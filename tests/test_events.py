@@ -29,7 +29,8 @@ KEYS = st.sampled_from(
     [*Event.__struct_fields__, "index", "delta", "message", "text", "finish_reason", "content", "reasoning", "refusal",
      "tool_calls", "function", "function_call", "name", "arguments", "prompt_tokens", "completion_tokens", "loc", "msg",
      "completion_tokens_details", "reasoning_tokens", "reasoning_details", "status", "summary", "data", "input",
-     "custom"]
+     "custom", "thought", "usage", "x_groq", "timings", "predicted_n", "errors", "error_message", "statusCode",
+     "success", "base_resp", "status_code", "part", "arguments"]
 )  # fmt: skip
 JSON = st.recursive(
     st.none()
@@ -72,24 +73,43 @@ def test_no_stream_of_json_breaks_a_record(data: list[dict[str, Any]], whole: bo
 
 
 TEXTS = st.none() | st.just("") | st.text(max_size=4) | st.lists(st.text(max_size=2), max_size=2)
+COUNTS = st.none() | st.fixed_dictionaries(
+    {"prompt_tokens": st.just(3), "completion_tokens": st.integers(0, 5) | st.sampled_from(["4", "x", None])}
+)
 CHUNKS = st.fixed_dictionaries(
     {
         "choices": st.lists(
             st.fixed_dictionaries(
                 {"index": st.sampled_from([0, 0, 0, 1, None])},
                 optional={
-                    "delta": st.fixed_dictionaries({"content": TEXTS}, optional={"reasoning": TEXTS, "refusal": TEXTS}),
+                    "delta": st.fixed_dictionaries(
+                        {"content": TEXTS},
+                        optional={
+                            "reasoning": TEXTS,
+                            "refusal": TEXTS,
+                            "thought": TEXTS,
+                            "text": TEXTS,
+                            "usage": COUNTS,
+                        },
+                    ),
                     "text": TEXTS,
                     "message": st.fixed_dictionaries({"content": TEXTS}),
-                    "finish_reason": st.sampled_from([None, "", "stop", "length"]),
+                    "content": TEXTS,
+                    "reasoning_content": TEXTS,
+                    "usage": COUNTS,
+                    "finish_reason": st.sampled_from([None, "", "stop", "length", "ERROR"]),
                 },
             ),
             max_size=2,
         )
     },
     optional={
-        "usage": st.none()
-        | st.fixed_dictionaries({"prompt_tokens": st.just(3), "completion_tokens": st.integers(0, 5)})
+        "usage": COUNTS,
+        "x_groq": st.fixed_dictionaries({"usage": COUNTS}),
+        "timings": st.just({"prompt_n": 1, "predicted_n": 2}),
+        "error_msg": st.sampled_from([None, "", "no"]),
+        "code": st.sampled_from([0, 200, 500]),
+        "msg": st.sampled_from(["", "no"]),
     },
 )
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripted import CU, DONE, FIN, HEAD, LAST, ROLE, UNTIL_CLOSE, USE, C, delta, event, framed
+from scripted import CU, DONE, FIN, HEAD, LAST, ROLE, UNTIL_CLOSE, USE, C, chunk, delta, event, framed
 
 from loadramp.drive.exchange import LOT_READS, Exchange
 from loadramp.drive.verdict import Asked
@@ -31,7 +31,30 @@ EVENTS = {
     "usage": USE(3, 4),
     "error": event({"error": {"message": "no", "code": 500}}),
     "done": DONE,
+    "done bare": b"[done]\n",
+    "bare": C("b").removeprefix(b"data: "),
+    "bare line": C("b").removeprefix(b"data: ").rstrip() + b"\n",
+    "bare without line end": C("b").removeprefix(b"data: ").rstrip(),
+    "bare text": b'{"choices":[{"text":"t"}]}\n',
+    "bare metadata": b'{"choices":[]}\r\n',
+    "bare reply": b'{"choices":[{"message":{"content":"r"},"finish_reason":"stop"}]}\n',
+    "bare error": b'{"error":{"message":"no"}}\n\n',
+    "pretty error": b'{\n "error": {\n\n  "message": "}no"\n }\n} \n',
+    "list": b'[{"code":500,"msg":"no"}]',
+    "open brace": b'{"choices":[\n',
+    "close brackets": b"]} x\n",
+    "named failure": b"event: Error\n\n",
+    "odd thought": delta(thoughts="hm"),
+    "odd text": chunk({"index": 0, "delta": {}, "text": "o"}),
+    "message": chunk({"index": 0, "delta": {}, "message": {"content": "whole"}, "finish_reason": "stop"}),
+    "odd usage": event({"choices": [], "x_groq": {"usage": {"prompt_tokens": "3", "completion_tokens": "4"}}}),
+    "words": b"data: overloaded\n\n",
+    "stray": b"overloaded\n",
+    "response delta": b'event: response.output_text.delta\ndata: {"delta":"r"}\n\n',
+    "response text": event({"type": "response.output_text.done", "text": "r"}),
+    "response end": event({"type": "response.completed"}),
 }
+BARE = [name for name, data in EVENTS.items() if not data.startswith((b"data:", b"id:", b":"))]
 HAS_OUTPUT = {"text", "wide", "thought", "call", "other", "counted", "crlf", "cr", "named"}
 
 
@@ -51,7 +74,7 @@ def without_times(record: Record) -> dict[str, Any]:
 
 
 @given(
-    names=st.lists(st.sampled_from(sorted(EVENTS)), max_size=12),
+    names=st.lists(st.sampled_from(sorted(EVENTS)), max_size=12) | st.lists(st.sampled_from(BARE), max_size=6),
     frame=st.sampled_from(["chunk each", "one chunk", "close", "length"]),
     cuts=st.lists(st.floats(0, 1), max_size=12),
     whole_lines=st.booleans(),

@@ -13,7 +13,24 @@ from loadramp.drive.lots import PlainEvent, plain_events
 from loadramp.drive.verdict import Asked
 from loadramp.record.types import Record
 
-PLAIN = [C("a"), C("é世🙂"), C('"}\\n'), C("data: b"), CU("x", 3), C("b", 1), event({"choices": [{"text": "t"}]})]
+PLAIN = [
+    C("a"),
+    C("é世🙂"),
+    C('"}\\n'),
+    C("data: b"),
+    CU("x", 3),
+    C("b", 1),
+    event({"choices": [{"text": "t"}]}),
+    chunk(
+        {"index": 0, "delta": {"content": "a", "thought": "t", "text": "b"}, "content": "c"},
+        x_groq={"usage": {"completion_tokens": 9}},
+        timings={"predicted_n": 9},
+        error_msg="no",
+        code=500,
+        msg="no",
+    ),
+    event({"choices": [{"text": "t", "reasoning_content": "hm"}]}),
+]
 NOT_PLAIN = {
     "finish": FIN("stop"),
     "empty": C(""),
@@ -36,6 +53,13 @@ NOT_PLAIN = {
     "CRLF": C("a").replace(b"\n", b"\r\n"),
     "CR inside": C("a").replace(b", ", b",\r", 1),
     "broken": b'data: {"choices": [}\n\n',
+    "usage in the choice": chunk({"index": 0, "delta": {"content": "a"}, "usage": {"completion_tokens": 3}}),
+    "usage in the delta": chunk({"index": 0, "delta": {"content": "a", "usage": {"completion_tokens": 3}}}),
+    "bare": C("a").removeprefix(b"data: "),
+    "too deep": C("a").replace(b'"id"', b'"x": %s, "id"' % (b"[" * 1100 + b"]" * 1100)),
+    "odd thought": delta(thoughts="hm"),
+    "text in the delta": delta(text="a"),
+    "named failure": b"event: Error\n\n",
     "two events": C("a") + C("b"),
     "done": DONE,
     "no JSON object": b"data: []\n\n",
@@ -64,9 +88,19 @@ def texts(events: list[PlainEvent]) -> list[str | None]:
 def test_texts_indices_and_counts_of_a_plain_lot() -> None:
     events = plain_events([framed(data) for data in PLAIN])
     assert events is not None
-    assert texts(events) == ["a", "é世🙂", '"}\\n', "data: b", "x", "b", "t"]
-    assert [one.choices[0].index for one in events] == [0, 0, 0, 0, 0, 1, 0]
-    assert [one.usage and one.usage.completion_tokens for one in events] == [None, None, None, None, 3, None, None]
+    assert texts(events) == ["a", "é世🙂", '"}\\n', "data: b", "x", "b", "t", "a", "t"]
+    assert [one.choices[0].index for one in events] == [0, 0, 0, 0, 0, 1, 0, 0, 0]
+    assert [one.usage and one.usage.completion_tokens for one in events] == [
+        None,
+        None,
+        None,
+        None,
+        3,
+        None,
+        None,
+        None,
+        None,
+    ]
 
 
 @pytest.mark.parametrize("what", NOT_PLAIN)

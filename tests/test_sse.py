@@ -1,5 +1,7 @@
 """The event parser: lines end at LF, CRLF and CR only, and no cut of the bytes changes what comes out."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -77,9 +79,41 @@ def test_an_event_that_lacks_only_its_blank_line_comes_out_at_a_clean_end() -> N
     assert parser.flush() == []
 
 
+@pytest.mark.parametrize("cuts", [[], [9], [10], [4, 9, 10], list(range(1, 60))])
+def test_json_outside_any_field_is_an_event_where_its_brackets_close(cuts: list[int]) -> None:
+    stream = b'{"a":"}\\""}{\n "b": [1]\n} x\n{"c":1\n\ndata: d\n\n'
+    bounds = [0, *cuts, len(stream)]
+    assert parse(*(stream[a:b] for a, b in pairwise(bounds))) == [
+        b'{"a":"}\\""}',
+        b'{\n "b": [1]\n}',
+        b'{"c":1',
+        b"d",
+    ]
+
+
+def test_json_that_is_whole_comes_out_before_its_line_ends() -> None:
+    parser = SseParser()
+    assert parser.feed(b'\xef\xbb\xbf {"a":') == []
+    assert parser.feed(b"1}") == [(b"", b' {"a":1}')]
+    assert parser.feed(b"\n\ndata: b\n\n") == [(b"", b"b")]
+
+
+def test_an_event_that_is_called_a_failure_needs_no_data() -> None:
+    parser = SseParser()
+    assert parser.feed(b"event: Error\n\nevent: ping\n\nevent: error\ndata:\n\n") == [(b"Error", b""), (b"error", b"")]
+
+
+def test_lines_that_are_nothing_known_are_kept_in_part() -> None:
+    parser = SseParser()
+    assert parser.feed(b"hello\nid: 3\nworld\n" + b"x" * 9000 + b"\n" + b"y\n") == []
+    assert parser.stray == b"hello world " + b"x" * 2000 + b" "
+
+
 LINES = st.sampled_from(
     [b"data: a", b"data:b", b"data: ", b"data", b": c", b"", b"", b"", b"id: 7", b"event: error",
-     b"\xef\xbb\xbfdata: d", "data: é\u2028🙂".encode(), b"x"]
+     b"\xef\xbb\xbfdata: d", "data: é\u2028🙂".encode(), b"x",
+     b"{", b"}", b'{"a":1}', b'{"a":1} x', b'{"a":"}', b"[DONE]", b"data: [done]", b'[{"a":1}]', b" {", b"[", b"]",
+     b'"b": {}', b'{"a":1}{"b":2}data: c', b"event: ping"]
 )  # fmt: skip
 STREAMS = st.lists(st.tuples(LINES, st.sampled_from([b"\n", b"\r\n", b"\r"]))).map(
     lambda pairs: b"".join(line + end for line, end in pairs)
@@ -95,3 +129,6 @@ def test_events_never_depend_on_how_the_bytes_were_cut(stream: bytes, data: st.D
     assert [event for piece in pieces for event in cut.feed(piece)] == expected
     assert [event for byte in stream for event in single.feed(bytes([byte]))] == expected
     assert whole.comments == cut.comments == single.comments
+    assert whole.stray == cut.stray == single.stray
+    assert whole.bare == cut.bare == single.bare
+    assert whole.flush() == cut.flush() == single.flush()

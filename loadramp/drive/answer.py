@@ -6,27 +6,29 @@ An instant is that of the bytes that complete an event. Nothing else here depend
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
 
 from loadramp.drive.events import (
     MOST_CHOICES,
     Event,
+    Output,
     clean,
     finishes,
     index_of,
+    look_again,
     only_content,
     outputs,
     read_event,
     usage_of,
 )
-from loadramp.drive.faults import error_of, error_words
+from loadramp.drive.faults import error_of, error_words, names_failure
 from loadramp.drive.lots import PlainEvent
-from loadramp.drive.sse import SseEvent, SseParser
+from loadramp.drive.spellings import mapping_of
+from loadramp.drive.sse import SseEvent, SseParser, is_done
 from loadramp.drive.tokens import UNKNOWN, tokens_of
 from loadramp.drive.usage import MOST_TOKENS, Usage
 from loadramp.record.types import Record
 
-_BOM = b"\xef\xbb\xbf"
+_ODD_BYTES = 2000
 
 
 @dataclass(slots=True)
@@ -50,8 +52,8 @@ class Answer:
     malformed: int = 0
     whole: bool = False
     """The reply was one JSON document, not a stream."""
-    _head: bytearray = field(default_factory=bytearray)  # the body until its kind is known; all of it when it is JSON
-    _kind: Literal["", "json", "sse"] = ""
+    _odd: bytes = b""  # the first event that is not JSON, or its message
+    _lone: int = -1  # output events at the end of a document that may be the whole reply; -1: there is none such
     _sse: SseParser = field(default_factory=SseParser)
     _sizes: list[int] = field(default_factory=list)
     _running: list[int] = field(default_factory=list)
@@ -61,6 +63,7 @@ class Answer:
     _per_choice: dict[int, int] = field(default_factory=dict)
     _summed: bool = False
     _text: dict[int, list[str]] = field(default_factory=dict)
+    _sources: dict[int, str] = field(default_factory=dict)
 
     @property
     def ended(self) -> bool:
@@ -74,76 +77,89 @@ class Answer:
     @property
     def between_events(self) -> bool:
         """A stream is being read, and nothing of its next event has come."""
-        return self._kind == "sse" and self.done_s is None and self._sse.idle
+        return self.done_s is None and self._sse.idle
+
+    @property
+    def unread(self) -> str:
+        """The beginning of the first words in the body that are no part of an answer."""
+        return " ".join((self._odd or self._sse.stray).decode("utf-8", "replace").split())
 
     def body(self, data: bytes, t_s: float) -> None:
         """More of the body (decompressed), which arrived at ``t_s``."""
-        if self._kind == "sse":
-            for event in self._sse.feed(data):
-                self._take(event, t_s)
-            return
-        self._head += data
-        self._kind = self._kind or _kind_of(self._head)
-        if self._kind == "json" and self._head[-64:].rstrip().endswith(b"}"):
-            self._reply(t_s)
-        if self._kind == "sse":
-            held = bytes(self._head)
-            self._head.clear()
-            self.body(held, t_s)
+        for event in self._sse.feed(data):
+            self._take(event, t_s)
 
     def end(self, t_s: float) -> None:
         """The body ended cleanly: take an event that lacked only its blank line."""
-        if self._kind == "json":
-            if not self.ended:
-                self.malformed += 1
-        else:
-            for event in self._sse.flush():
-                self._take(event, t_s)
-
-    def _reply(self, t_s: float) -> None:
-        """The body so far, if it is a whole document: some servers leave the connection open behind it."""
-        whole = bytes(self._head).strip().removeprefix(_BOM)
-        first = read_event(whole.split(b"\n", 1)[0])
-        if first is not None and any(choice.delta is not None for choice in first.choices or ()):
-            self._kind, self._sse.by_line = "sse", True  # JSON lines: a stream without its framing
-            return
-        event = read_event(whole)
-        if event is not None and not self.ended:
-            self.whole = True
-            self.event(event, b"", t_s)
-            self.done_s = t_s
-            self._head.clear()
+        for event in self._sse.flush():
+            self._take(event, t_s)
+        if self._lone == len(self.event_s) and self.done_s is None:
+            self.whole, self.done_s = True, self.last_s
 
     def _take(self, event: SseEvent, t_s: float) -> None:
         name, payload = event
-        if self.done_s is not None:
-            return
         if not payload.startswith(b"{"):
             payload = payload.strip()
             if payload.startswith(b"data:"):  # framed twice, by a server and what stands before it
                 payload = payload[5:].strip()
-            if payload in {b"[DONE]", b'"[DONE]"'}:
-                self.done_s = self.last_s = t_s
+            if is_done(payload):
+                if self.done_s is None:
+                    self.done_s = self.last_s = t_s
                 return
-            if not payload:
+            if not payload and not names_failure(name):
                 return
         parsed = read_event(payload)
-        if parsed is not None:
+        if self.done_s is not None:
+            self._behind(parsed, payload)
+        elif parsed is None:
+            self._unreadable(name, payload, t_s)
+        else:
+            alone = self.last_s is None and self._sse.bare and not self.malformed
+            alone = alone and all(choice.delta is None for choice in parsed.choices or ())
             if not self._plain(parsed, t_s):
-                self.event(parsed, name, t_s)
-            return
-        self.malformed += 1
-        if name == b"error" and self.error is None:
-            self.error = error_words(payload) or "an error event"
+                self.event(parsed, name, t_s, payload)
+            self._lone = -1
+            if alone:
+                self._settle(parsed, t_s)
 
-    def event(self, event: Event, name: bytes, t_s: float) -> None:
-        """One event that has been read, with its SSE name."""
+    def _settle(self, event: Event, t_s: float) -> None:
+        """The first thing in the body is a document: the whole reply where it says how it ended, for some servers leave
+        the connection open behind it; else perhaps the first line of many."""
+        final = self.error is not None or event.object == "response" or finishes(event)
+        if final or any(choice.message is not None for choice in event.choices or ()):
+            self.whole, self.done_s = True, t_s
+        else:
+            self._lone = len(self.event_s)
+
+    def _unreadable(self, name: bytes, payload: bytes, t_s: float) -> None:
+        """Data that is no JSON object."""
+        if names_failure(name) and self.error is None:
+            self.error, self.last_s = error_words(payload) or "an error event", t_s
+        self.malformed += bool(payload)
+        self._odd = self._odd or payload[:_ODD_BYTES]
+
+    def _behind(self, event: Event | None, payload: bytes) -> None:
+        """Behind the end only token counts matter."""
+        if event is not None:
+            look_again(event, mapping_of(payload) or {})
+            self._count(usage_of(event) or Usage(), event)
+
+    def event(self, event: Event, name: bytes, t_s: float, payload: bytes = b"") -> None:
+        """One event that has been read, with its SSE name, from ``payload``."""
         self.last_s = t_s
+        if event.type is None and name.startswith(b"response."):
+            event.type = name.decode("latin-1")
+        found = outputs(event)
+        choices, ends = event.choices or (), finishes(event)
+        if payload and (ends or len(found) < (len(choices) or 1)):
+            look_again(event, mapping_of(payload) or {})
+            found = outputs(event)
         usage = usage_of(event)
-        running = UNKNOWN
-        if usage is not None:
-            running = self._count(usage, event)
-        for choice, size, reasoning, text in outputs(event):
+        running = UNKNOWN if usage is None else self._count(usage, event)
+        for output in found:
+            if output.source and self._repeats(output):
+                continue
+            choice, size, reasoning, text, _ = output
             self.event_s.append(t_s)
             self.choices.append(choice)
             self._sizes.append(size)
@@ -154,7 +170,7 @@ class Answer:
                 self.answer_s = t_s
             if self.save_text and text:
                 self._text.setdefault(choice, []).append(text)
-        for choice, reason in finishes(event):
+        for choice, reason in ends:
             self.finish_reason = reason
             self._open.discard(choice)
             if not self._open:
@@ -162,6 +178,17 @@ class Answer:
         error = error_of(event, name)
         if error is not None and self.error is None:
             self.error = error
+        if not choices and isinstance(event.message, str):
+            self._odd = self._odd or event.message.encode("utf-8", "replace")[:_ODD_BYTES]
+
+    def _repeats(self, output: Output) -> bool:
+        """What sums up an answer is output only where nothing of it came before, or nothing but thoughts, or all of it
+        came in such pieces."""
+        choice, _, reasoning, _, source = output
+        if choice in self.choices and self._sources.get(choice) != source and (reasoning or self.answer_s is not None):
+            return True
+        self._sources[choice] = source
+        return False
 
     def _plain(self, event: Event, t_s: float) -> bool:
         """What nearly every event is, at a third of the cost: one choice, some text, nothing else. False: it is not."""
@@ -181,6 +208,7 @@ class Answer:
             or not 0 <= index < MOST_CHOICES
             or choice.finish_reason is not None
             or choice.error is not None
+            or choice.usage is not None
         ):
             return False
         usage = event.usage
@@ -235,7 +263,7 @@ class Answer:
             self._prompt = usage
         if output is None:
             return UNKNOWN
-        of_one = len(choices) == 1 and not self.whole
+        of_one = len(choices) == 1
         if output or self._counted is None:
             self._counted = usage
             self._summed = not of_one
@@ -270,11 +298,3 @@ class Answer:
         """Completion tokens of the request: the last figure given, unless that is the running count of one choice."""
         of_one = len(self._per_choice) > 1 and not self._summed and UNKNOWN not in self._running
         return None if self._counted is None or of_one else self._counted.output
-
-
-def _kind_of(head: bytearray) -> Literal["", "json", "sse"]:
-    """A JSON document starts with a brace, whatever the content type says; a stream never does. Empty: too early."""
-    if len(head) < len(_BOM) and _BOM.startswith(head):
-        return ""
-    start = head.removeprefix(_BOM).lstrip()[:1]
-    return "" if not start else "json" if start in b"{[" else "sse"

@@ -5,12 +5,21 @@ Typed and quick where servers do what they document, tolerant where they do not:
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from loadramp.drive.spellings import (
+    call_size,
+    delta_in,
+    failure_in,
+    mapping_of,
+    mappings_in,
+    text_in,
+    text_of,
+    usage_in,
+)
 from loadramp.drive.usage import Usage
 
 MOST_CHOICES = 1024
@@ -29,6 +38,7 @@ class Delta(msgspec.Struct, gc=False):
     refusal: Any = None
     tool_calls: Any = None
     function_call: Any = None
+    usage: Any = None
 
 
 class Choice(msgspec.Struct, gc=False):
@@ -53,6 +63,7 @@ class Event(msgspec.Struct, gc=False):
     object: Any = None
     type: Any = None
     delta: Any = None
+    text: Any = None
     item: Any = None
     response: Any = None
     output: Any = None
@@ -67,8 +78,17 @@ class Output(NamedTuple):
     size: int
     reasoning: bool
     text: str
+    source: str = ""
+    """What may say once more what was streamed before: a ``message``, or the closing event of that name."""
 
 
+_CLOSING = {
+    "response.completed": "completed",
+    "response.done": "completed",
+    "response.incomplete": "incomplete",
+    "response.failed": "failed",
+    "response.cancelled": "cancelled",
+}
 _decoder = msgspec.json.Decoder(Event)
 
 
@@ -80,12 +100,8 @@ def read_event(payload: bytes) -> Event | None:
     try:
         return _decoder.decode(payload)
     except (msgspec.DecodeError, ValueError, RecursionError):
-        pass
-    try:
-        raw = json.loads(payload.decode("utf-8", "replace"))
-    except (ValueError, RecursionError):
-        return None
-    return _loose(raw) if isinstance(raw, dict) else None
+        raw = mapping_of(payload)
+    return None if raw is None else _loose(raw)
 
 
 def _loose(raw: Mapping[str, Any]) -> Event:
@@ -110,13 +126,29 @@ def _loose_choice(raw: Mapping[str, Any]) -> Choice:
 
 def event_of_sdk(chunk: Any) -> Event:
     """The event that the openai SDK made a pydantic model of."""
-    return _loose(chunk.model_dump(warnings=False))
+    raw = chunk.model_dump(warnings=False)
+    event = _loose(raw)
+    look_again(event, raw)
+    return event
+
+
+def look_again(event: Event, raw: Mapping[str, Any]) -> None:
+    """Fill in what ``event``, read from ``raw``, lacks, from where no document has it."""
+    usage = usage_of(event)
+    if (usage is None or not usage.counts) and (found := usage_in(raw)) is not None:
+        event.usage = msgspec.convert(found, Usage)
+    event.error = event.error or failure_in(raw)
+    if event.type is not None:
+        event.text = event.text or text_in(raw)
+    for choice, given in zip(event.choices or (), mappings_in(raw.get("choices")), strict=False):
+        if output_of(choice) is None and (added := delta_in(given)) is not None:
+            choice.delta = msgspec.convert(added, Delta)
 
 
 def outputs(event: Event) -> list[Output]:
     """What ``event`` generated, an entry for each choice; role-only, empty, usage-only and finish-only give none."""
     if event.choices:
-        found = (_output_of(choice) for choice in event.choices)
+        found = (output_of(choice) for choice in event.choices)
         return [output for output in found if output is not None]
     if isinstance(event.output, list) and event.object == "response":
         return _reply_items(event.output)
@@ -149,21 +181,26 @@ def only_content(part: Delta) -> bool:
         and part.reasoning_details is None
         and part.thinking is None
         and part.thinking_blocks is None
+        and part.usage is None
     )
 
 
-def _output_of(choice: Choice) -> Output | None:
+def output_of(choice: Choice) -> Output | None:
     index = index_of(choice)
-    part = choice.delta or choice.message
-    if part is None:
-        text = text_of(choice.text)
-        return Output(index, len(text), False, text) if text else None
+    if choice.delta is not None and (found := _part(index, choice.delta)) is not None:
+        return found
+    if choice.text and (text := text_of(choice.text)):
+        return Output(index, len(text), False, text)
+    return None if choice.message is None else _part(index, choice.message, "message")
+
+
+def _part(index: int, part: Delta, source: str = "") -> Output | None:
     text = text_of(part.content, thoughts=False)
     thought = len(_thought(part)) or len(text_of(part.content)) - len(text)
     text += text_of(part.refusal)
-    calls = sum(map(_call_size, _listed(part.tool_calls))) + _call_size(part.function_call)
+    calls = sum(map(call_size, _listed(part.tool_calls))) + call_size(part.function_call)
     size = len(text) + calls + thought
-    return Output(index, size, not (text or calls), text) if size else None
+    return Output(index, size, not (text or calls), text, source) if size else None
 
 
 def _thought(part: Delta) -> str:
@@ -181,51 +218,32 @@ def _thought(part: Delta) -> str:
     return ""
 
 
-def text_of(value: Any, *, thoughts: bool = True) -> str:
-    """Text given as a string, an object that holds it, or a list of these; without ``thoughts`` only the answer."""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, list):
-        return "".join(text_of(part, thoughts=thoughts) for part in value)
-    if isinstance(value, dict):
-        if not thoughts and value.get("type") in ("thinking", "reasoning", "reasoning_text"):
-            return ""
-        for key in ("text", "content", "thinking", "summary", "refusal", "data"):
-            if value.get(key):
-                return text_of(value[key], thoughts=thoughts)
-    return ""
-
-
-def _call_size(call: Any) -> int:
-    """Characters of a tool call's name and arguments (text, or an object where a server does not stringify)."""
-    if not isinstance(call, dict):
-        return 0
-    inner = next((call[key] for key in ("function", "custom") if isinstance(call.get(key), dict)), call)
-    given = (inner.get("name"), inner.get("arguments"), inner.get("input"))
-    return sum(len(value if isinstance(value, str) else json.dumps(value)) for value in given if value)
-
-
 def _response_output(event: Event, kind: str) -> list[Output]:
     if kind.endswith(".delta"):
         text = text_of(event.delta)
-        if not text:
-            return []
         visible = text if kind in {"response.output_text.delta", "response.refusal.delta"} else ""
-        return [Output(0, len(text), "reasoning" in kind, visible)]
+        return [Output(0, len(text), "reasoning" in kind, visible)] if text else []
     if kind == "response.output_item.added" and isinstance(event.item, dict):
-        size = _call_size(event.item) if str(event.item.get("type")).endswith("_call") else 0
+        size = call_size(event.item) if str(event.item.get("type")).endswith("_call") else 0
         return [Output(0, size, False, "")] if size else []
+    if (reply := final_response(event)) is not None:
+        return _reply_items(_listed(reply.output), kind)
+    if kind == "response.output_item.done":
+        return _reply_items([event.item], kind)
+    if kind.endswith(".done") and (text := text_of(event.text)):
+        visible = "" if "reasoning" in kind or "call" in kind else text
+        return [Output(0, len(text), "reasoning" in kind, visible, kind)]
     return []
 
 
-def _reply_items(items: list[Any]) -> list[Output]:
-    """One Output of a whole reply of the responses API."""
+def _reply_items(items: list[Any], source: str = "") -> list[Output]:
+    """One Output of the items of a reply of the responses API."""
     parts = [item for item in items if isinstance(item, dict)]
-    text = "".join(text_of(p.get("content")) for p in parts if p.get("type") == "message")
+    text = "".join(text_of(p.get("content")) for p in parts if p.get("type") in ("message", None))
     thought = "".join(text_of(p.get("content") or p.get("summary")) for p in parts if p.get("type") == "reasoning")
-    calls = sum(_call_size(p) for p in parts if str(p.get("type")).endswith("_call"))
+    calls = sum(call_size(p) for p in parts if str(p.get("type")).endswith("_call"))
     size = len(text) + len(thought) + calls
-    return [Output(0, size, not (text or calls), text)] if size else []
+    return [Output(0, size, not (text or calls), text, source)] if size else []
 
 
 def finishes(event: Event) -> list[tuple[int, str]]:
@@ -233,7 +251,7 @@ def finishes(event: Event) -> list[tuple[int, str]]:
     if event.choices:
         return [(index_of(choice), reason) for choice in event.choices if (reason := reason_of(choice.finish_reason))]
     reply = final_response(event)
-    if reply is None or reply.status in (None, "failed", "in_progress", "queued"):
+    if reply is None or reply.status in (None, "failed", "cancelled", "in_progress", "queued"):
         return []
     if reply.status != "incomplete":
         return [(0, "stop" if reply.status == "completed" else str(reply.status))]
@@ -252,20 +270,25 @@ def usage_of(event: Event) -> Usage | None:
     if event.usage is not None:
         return event.usage
     for choice in event.choices or ():
-        if isinstance(choice.usage, dict):  # Moonshot
-            return msgspec.convert(choice.usage, Usage)
+        for held in (choice, choice.delta, choice.message):
+            if held is not None and isinstance(held.usage, dict):
+                return msgspec.convert(held.usage, Usage)
     reply = final_response(event)
     return None if reply is None else reply.usage
 
 
 def final_response(event: Event) -> Event | None:
-    """The response object of a closing event (or of a whole reply) of the responses API."""
-    if event.object == "response" and event.choices is None:
+    """The response object of a closing event (or of a whole reply) of the responses API. Where it does not say its
+    status the event's type does."""
+    if event.object == "response" and not event.choices:
         return event
-    closing = ("response.completed", "response.incomplete", "response.failed", "response.cancelled")
-    if event.type in closing and isinstance(event.response, dict):
-        return _loose(event.response)
-    return None
+    status = _CLOSING.get(event.type) if isinstance(event.type, str) else None
+    if status is None:
+        return None
+    reply = _loose(event.response) if isinstance(event.response, dict) else Event()
+    if reply.status not in _CLOSING.values():
+        reply.status = status
+    return reply
 
 
 def clean(text: str) -> str:

@@ -17,7 +17,7 @@ from loadramp.drive.answer import Answer
 from loadramp.drive.events import read_event
 from loadramp.drive.faults import error_words
 from loadramp.drive.lots import Lot, PlainEvent, events_of, plain_events
-from loadramp.drive.replies import Inflate, retry_after_s
+from loadramp.drive.replies import Inflate, codings_of, retry_after_s
 from loadramp.drive.verdict import Asked, Outcome, conclude
 from loadramp.record.types import ErrorKind, Record
 
@@ -39,11 +39,7 @@ class Exchange:
         asked: what was asked of every answer.
     """
 
-    def __init__(
-        self,
-        record: Record,
-        asked: Asked,
-    ) -> None:
+    def __init__(self, record: Record, asked: Asked) -> None:
         self.answer = Answer(save_text=asked.save_text)
         self.over = False
         """The HTTP response is complete, or broken beyond use."""
@@ -69,6 +65,7 @@ class Exchange:
         self._error_body = bytearray()
         self._body_bytes = 0
         self._inflate: Any = None
+        self._coding = ""  # what the body is said to be in; often it is plain all the same
         self._head_s: float | None = None
         self._body_s: float | None = None
         self._end_s: float | None = None
@@ -112,7 +109,7 @@ class Exchange:
             self._now_s = t_s
             try:
                 feed_data(data)
-            except httptools.HttpParserError as error:
+            except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
                 self._broken(data, error)
                 return
         lines = held[-1].endswith(b"\n") and self._inflate is None and b"content-length" not in self._headers
@@ -168,7 +165,7 @@ class Exchange:
 
     def _unfinished(self) -> bool:
         """The headers promised an end that has not come; without such a promise the closing is the end."""
-        if b"transfer-encoding" in self._headers:
+        if codings_of(self._headers.get(b"transfer-encoding", b""))[-1:] == ["chunked"]:
             return True
         return self._body_bytes < int(self._headers.get(b"content-length", 0))
 
@@ -184,6 +181,8 @@ class Exchange:
         self.digest()
         self.over = True
         self._parser = None  # the parser holds this object's methods: without the cycle no collector is needed
+        if self._coding and self.answer.last_s is None and self.answer.error is None:
+            self.answer.error = f"content-encoding {self._coding} although identity was asked"
         self._fill(self._record)
         outcome = Outcome(
             self._status,
@@ -233,11 +232,14 @@ class Exchange:
             self._headers.clear()
             return
         self._status = status
-        coding = self._headers.get(b"content-encoding", b"identity").strip().lower()
-        if coding in {b"gzip", b"x-gzip", b"deflate"}:
+        if status == 101:
+            self._stop("connect", "the server switched to another protocol (HTTP 101): what answers here is no API")
+            return
+        codings = codings_of(self._headers.get(b"content-encoding", b""))
+        if len(codings) == 1 and codings[0] in {"gzip", "x-gzip", "deflate"}:
             self._inflate = Inflate()
-        elif coding not in {b"identity", b""}:
-            self.answer.error = f"content-encoding {coding.decode('latin-1')} although identity was asked"
+        else:
+            self._coding = ", ".join(codings)
 
     def on_body(self, body: bytes) -> None:
         if self.over:
@@ -253,7 +255,7 @@ class Exchange:
                 return
         if self._status is not None and self._status >= 300:
             self._error_body += body[: ERROR_BODY_BYTES - len(self._error_body)]
-            if body.rstrip().endswith(b"}") and read_event(bytes(self._error_body)) is not None:
+            if body.rstrip().endswith((b"}", b"]")) and read_event(bytes(self._error_body)) is not None:
                 self._refused_s = self._now_s  # some servers leave the connection open behind it
         elif body:
             self.answer.body(body, self._now_s)
@@ -288,7 +290,7 @@ class Exchange:
             self.reusable = False
         elif isinstance(error, httptools.HttpParserCallbackError):
             self._stop("client", f"cannot read the reply: {error.__context__!r}")
-        elif self._status is not None:
+        elif self._status is not None or self._parser.get_status_code() >= 100:
             self._stop("truncated", f"the reply breaks HTTP: {error}")
         elif data.startswith(b"\x15\x03"):
             self._stop("tls", "the server speaks TLS on this port: write https://")

@@ -8,9 +8,16 @@ import ssl
 from typing import Any
 
 from loadramp.drive.events import Event, final_response, reason_of
+from loadramp.drive.spellings import MOST_DEPTH
+from loadramp.drive.sse import tells_failure
 from loadramp.record.types import ErrorKind
 
 _WORDLESS = "error without a message"
+_SAID = (
+    "message", "msg", "detail", "error", "errors", "title", "error_message", "error_msg", "errorMessage", "errorMsg",
+    "errmsg", "err", "status_msg", "fault", "faultstring", "exception",
+)  # fmt: skip
+_MARKS = ("type", "error_type", "code", "param", "error_code", "errorCode", "errcode", "statusCode", "status_code")
 _KINDS: dict[str, ErrorKind] = {
     "ConnectError": "connect",
     "ConnectTimeout": "connect",
@@ -39,37 +46,50 @@ def _reported(event: Event, name: bytes) -> str | None:
     for choice in event.choices or ():
         if choice.error:
             return words(choice.error)
-        if reason_of(choice.finish_reason) in {"error", "abort"}:
+        if choice.finish_reason is not None and tells_failure(reason_of(choice.finish_reason)):
             return f"the server ended the answer with finish_reason {choice.finish_reason!r}"
-    if event.type == "response.failed" or (event.object == "response" and event.status == "failed"):
-        reply = final_response(event)
-        return words(reply.error if reply is not None and reply.error else "the response failed")
+    return None if event.choices else _told(event, name)
+
+
+def _told(event: Event, name: bytes) -> str | None:
+    """The failure in the data of an event without choices, or in its name."""
+    reply = final_response(event)
+    if reply is not None and reply.status in ("failed", "cancelled"):
+        return words(reply.error) if reply.error else f"the response ended as {reply.status}"
     said = event.detail or event.message
-    marked = name == b"error" or "error" in (event.type, event.object)
-    if event.choices is None and (marked or event.detail or (event.message and (event.code or event.status))):
+    if event.detail or names_failure(name) or any(map(_marks_failure, (event.type, event.object))):
         return words({"message": said, "type": event.type, "code": event.code} if said else _WORDLESS)
     return None
 
 
-def words(error: Any, limit: int = 400) -> str:
+def names_failure(name: bytes) -> bool:
+    """An SSE event of this name is a failure whatever its data."""
+    return tells_failure(name.decode("latin-1"))
+
+
+def _marks_failure(value: Any) -> bool:
+    return isinstance(value, str) and tells_failure(value)
+
+
+def words(error: Any, limit: int = 400, depth: int = MOST_DEPTH) -> str:
     """An error object in one line: message, then type and code. Of validation errors the place and message, not the
     input they repeat, which may be the whole prompt."""
+    if depth == 0:
+        return _WORDLESS
     if isinstance(error, list):
-        return "; ".join(filter(None, (words(part, limit) for part in error)))[:limit]
+        return "; ".join(filter(None, (words(part, limit, depth - 1) for part in error)))[:limit]
     if not isinstance(error, dict):
         return " ".join(str(error).split())[:limit]
-    for key in ("message", "msg", "detail", "error", "title"):
+    for key in _SAID:
         if error.get(key):
-            said = words(error[key], limit)
+            said = words(error[key], limit, depth - 1)
             break
     else:
         said = _WORDLESS
     place = error.get("loc")
     if isinstance(place, list | tuple):
         said = f"{'.'.join(map(str, place))}: {said}"
-    marks = [
-        str(error[key]) for key in ("type", "error_type", "code", "param") if isinstance(error.get(key), str | int)
-    ]
+    marks = [str(error[key]) for key in _MARKS if isinstance(error.get(key), str | int)]
     marks = [mark for mark in marks if mark and mark not in {"error", said}]
     return " ".join((f"{said} ({', '.join(marks)})" if marks else said).split())[:limit]
 

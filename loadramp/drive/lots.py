@@ -63,6 +63,7 @@ class _Delta(msgspec.Struct, gc=False):
     reasoning_details: None = None
     thinking: None = None
     thinking_blocks: None = None
+    usage: None = None
 
 
 class _Choice(msgspec.Struct, gc=False):
@@ -72,6 +73,7 @@ class _Choice(msgspec.Struct, gc=False):
     message: None = None
     finish_reason: None = None
     error: None = None
+    usage: None = None
 
 
 class PlainEvent(msgspec.Struct, gc=False):
@@ -104,6 +106,6 @@ def events_of(payloads: Sequence[bytes]) -> list[PlainEvent] | None:
         return None
     try:  # by line: no text holds a bare line feed, so what is broken cannot borrow from its neighbour
         events = _decoder.decode_lines(lines)
-    except (msgspec.DecodeError, ValueError):
+    except (msgspec.DecodeError, ValueError, RecursionError):
         return None
     return events if len(events) == len(payloads) else None

@@ -8,30 +8,52 @@ from http import HTTPStatus
 
 from loadramp.record.types import ErrorKind
 
+_GZIP = b"\x1f\x8b"
+
 
 class Inflate:
     """gzip or deflate, as it comes: zlib's header or gzip's is recognised, raw deflate tried where neither fits."""
 
-    __slots__ = ("_fresh", "_z")
+    __slots__ = ("_fresh", "_held", "_padding", "_z")
 
     def __init__(self) -> None:
         self._z = zlib.decompressobj(47)
         self._fresh = True
+        self._padding = False
+        self._held = b""  # too little to tell a header by
 
     def feed(self, data: bytes) -> bytes:
-        try:
-            out = self._z.decompress(data)
-        except zlib.error:
-            if not self._fresh:
-                raise
-            self._z = zlib.decompressobj(-15)
-            out = self._z.decompress(data)
-        self._fresh = False
-        while self._z.eof and self._z.unused_data:  # gzip members may follow one another
-            rest = self._z.unused_data
-            self._z = zlib.decompressobj(47)
-            out += self._z.decompress(rest)
+        """What ``data`` brings. Raises zlib.error."""
+        data, self._held, out = self._held + data, b"", b""
+        if self._fresh:
+            if len(data) < len(_GZIP):
+                self._held = data
+                return b""
+            self._fresh = False
+            try:
+                out = self._z.decompress(data)
+            except zlib.error:
+                self._z = zlib.decompressobj(-15)
+                out = self._z.decompress(data)
+            data = self._z.unused_data
+        while data and not self._padding:
+            if self._z.eof:  # gzip members may follow one another; anything else behind one is padding
+                if len(data) < len(_GZIP):
+                    self._held = data
+                    break
+                self._padding = not data.startswith(_GZIP)
+                if self._padding:
+                    break
+                self._z = zlib.decompressobj(47)
+            out += self._z.decompress(data)
+            data = self._z.unused_data
         return out
+
+
+def codings_of(value: bytes) -> list[str]:
+    """The names in a Content-Encoding or Transfer-Encoding header that change anything, in lower case."""
+    named = [name.strip().lower() for name in value.decode("latin-1").split(",")]
+    return [name for name in named if name not in {"", "identity", "none"}]
 
 
 def http_kind(status: int) -> ErrorKind:

@@ -23,6 +23,11 @@ class Usage(msgspec.Struct, gc=False):
     output_tokens_details: Any = None
 
     @property
+    def counts(self) -> bool:
+        """There is a count in it."""
+        return self.prompt is not None or self.output is not None
+
+    @property
     def prompt(self) -> int | None:
         return _first_int(self.prompt_tokens, self.input_tokens)
 
@@ -41,6 +46,8 @@ class Usage(msgspec.Struct, gc=False):
 
 def _first_int(*values: Any) -> int | None:
     for value in values:
+        if isinstance(value, str) and len(value) < 9 and value.isascii() and value.isdigit():
+            value = int(value)  # noqa: PLW2901  # the same count, quoted
         if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= MOST_TOKENS:
             return int(value)
     return None

@@ -15,6 +15,7 @@ from loadramp.record.types import ErrorKind, Record, RecordStatus
 BURST_GAP_S = 0.0002
 BURST_WAIT_S = 0.02
 DETAIL_CHARS = 500
+UNREAD_CHARS = 200
 
 
 @dataclass(slots=True, frozen=True)
@@ -52,20 +53,22 @@ def asked_of(target: Target, save_text: bool, redact: Callable[[str], str], sees
 
 def conclude(record: Record, answer: Answer, outcome: Outcome, asked: Asked) -> None:
     """Write status, error and warnings into ``record``, which ``answer`` has filled."""
-    record.status, record.error, detail = _verdict(record, answer, outcome)
+    record.status, record.error, detail = _verdict(record, answer, outcome, asked)
     record.error_detail = clean(asked.redact(detail))[:DETAIL_CHARS] if detail else None
     if outcome.compressed:
         record.warnings.append("compressed")
     record.warnings += warnings_of(record, asked, answer.whole)
 
 
-def _verdict(record: Record, answer: Answer, outcome: Outcome) -> tuple[RecordStatus, ErrorKind | None, str | None]:
+def _verdict(
+    record: Record, answer: Answer, outcome: Outcome, asked: Asked
+) -> tuple[RecordStatus, ErrorKind | None, str | None]:
     """ok: output, and a finish reason or ``[DONE]``. What breaks after either changes nothing for the caller.
 
     Output that no one can see (special tokens only) is ``empty`` even with a finish reason: there is no first token
     to time.
     """
-    if outcome.status is not None and not 200 <= outcome.status < 300:
+    if outcome.status is not None and outcome.status >= 300:
         return "error", http_kind(outcome.status), status_words(outcome.status, outcome.said)
     if answer.error is not None:
         return "error", "in_band", answer.error
@@ -77,17 +80,19 @@ def _verdict(record: Record, answer: Answer, outcome: Outcome) -> tuple[RecordSt
         return "error", kind, f"{detail}, after {n} output events" if n else detail
     if n:
         return "incomplete", "truncated", f"the stream ended without finish reason or [DONE] after {n} output events"
-    return "empty", "empty", _why_empty(record, answer, outcome)
+    return "empty", "empty", _why_empty(record, answer, outcome, asked)
 
 
-def _why_empty(record: Record, answer: Answer, outcome: Outcome) -> str:
+def _why_empty(record: Record, answer: Answer, outcome: Outcome, asked: Asked) -> str:
+    said = asked.redact(answer.unread)[:UNREAD_CHARS]  # in this order: half a secret is not seen as one
     if answer.malformed:
-        return f"{answer.malformed} events that are not JSON, and no output"
+        return f"{answer.malformed} events that are not JSON, and no output: {said}"
     if answer.finish_reason is not None:
         tokens = f"; the server counted {record.output_tokens} tokens" if record.output_tokens else ""
         return f"finished ({answer.finish_reason}) without any visible output{tokens}"
     kind = outcome.content_type.split(";")[0] or "no content type"
-    return f"HTTP {outcome.status} ({kind}) without any output"
+    without = f"HTTP {outcome.status} ({kind}) without any output"
+    return f"{without}: {said}" if said and not said.startswith("<") else without
 
 
 def warnings_of(record: Record, asked: Asked, whole: bool) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from loadramp.drive.events import text_of
+from loadramp.drive.spellings import text_of
 from loadramp.plan.scenario import Target
 from loadramp.registry import ScenarioError
 
