@@ -84,7 +84,9 @@ def _verdict(
 
 
 def _why_empty(record: Record, answer: Answer, outcome: Outcome, asked: Asked) -> str:
-    said = asked.redact(answer.unread)[:UNREAD_CHARS]  # in this order: half a secret is not seen as one
+    said = asked.redact(answer.unread)  # before it is cut: half a secret is not seen as one
+    if len(said) > UNREAD_CHARS:  # no message of an error is so long: it may be an answer, which is not for the record
+        said = f"{said[:UNREAD_CHARS]}..." if asked.save_text else f"{len(said)} characters or more"
     if answer.malformed:
         return f"{answer.malformed} events that are not JSON, and no output: {said}"
     if answer.finish_reason is not None:
