@@ -245,6 +245,7 @@ def test_failures_in_any_words_are_failures(said: bytes, before: bytes) -> None:
         {"code": 0, "msg": "success"}, {"code": 200, "message": "OK"},
         {"base_resp": {"status_code": 0, "status_msg": ""}},
         {"errors": []}, {"errors": None}, {"error_msg": ""}, {"success": True}, {"status": "completed", "message": "m"},
+        {"status": "queued", "message": "3 before you"},
         {"type": "ping"}, {"message": "no code"}, {"error_message": None, "error_code": 0},
     ],
     ids=str,

@@ -23,7 +23,7 @@ _NO_THOUGHT = re.compile(  # what is said about a thought, and why an answer end
     re.IGNORECASE,
 )
 _FAILURES = ("errors", "error_message", "error_msg", "errorMessage", "errorMsg", "errmsg", "err", "fault", "exception")
-_CODES = ("code", "status", "statusCode", "status_code", "error_code", "errorCode", "errcode")
+_CODES = ("code", "statusCode", "status_code", "error_code", "errorCode", "errcode")
 _FINE = frozenset({"", "0", "200", "ok", "success", "succeeded", "completed", "none", "null", "false", "true"})
 
 
@@ -117,7 +117,8 @@ def failure_in(raw: Mapping[str, Any]) -> Mapping[str, Any] | None:
         return None
     codes = [raw.get(key) for key in _CODES]
     told = (raw.get("message") or raw.get("msg")) and any(map(_says, codes))
-    return raw if told or raw.get("success") is False or any(map(_fails, codes)) else None
+    failed = any(map(_fails, [*codes, raw.get("status")]))  # a status in words may also be "queued"
+    return raw if told or failed or raw.get("success") is False else None
 
 
 def text_in(raw: Mapping[str, Any]) -> str:
