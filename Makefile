@@ -1,6 +1,8 @@
 # Two commands matter: `make demo` (a whole ramp, no server needed) and `make test` (lint, types, tests).
 PYTHON ?= python3
 VENV   ?= .venv
+# One more than cores: tests on real sockets wait a good part of their time.
+JOBS   ?= $(shell echo $$(($$($(PYTHON) -c "import os; print(os.cpu_count())") + 1)))
 BIN     = $(VENV)/bin
 BUILT_FROM = pyproject.toml hatch_build.py loadramp/drive/gather.c
 
@@ -18,7 +20,7 @@ types: $(VENV)/.dev
 	$(BIN)/mypy
 
 unit: $(VENV)/.dev
-	$(BIN)/python -m pytest -n auto --dist loadfile
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -m slow --timeout 1200

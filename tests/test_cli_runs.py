@@ -4,20 +4,42 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from llamacpp import serving as serving_llama
 from llamacpp import write_model
-from terminal import KEY, QUICK, free_port, keyed_simulator, loadramp
+from terminal import KEY, QUICK, free_port, in_process, keyed_simulator, loadramp
 
 
-def test_a_run_leaves_a_report_and_prints_one_json_document(sim: str, quick: Path, tmp_path: Path) -> None:
-    code, out, err = loadramp("run", str(quick), "--base-url", sim, "--out", str(tmp_path / "r"), "--json")
+@dataclass
+class Done:
+    """A run that several tests look at."""
+
+    code: int
+    out: str
+    err: str
+
+    def copy(self, where: Path) -> Path:
+        """Its directory, to be changed."""
+        return Path(shutil.copytree(json.loads(self.out)["run_dir"], where / "copy"))
+
+
+@pytest.fixture(scope="module")
+def done(sim: str, tmp_path_factory: pytest.TempPathFactory) -> Done:
+    where = tmp_path_factory.mktemp("done")
+    (where / "quick.toml").write_text(QUICK)
+    return Done(*loadramp("run", str(where / "quick.toml"), "--base-url", sim, "--out", str(where / "r"), "--json"))
+
+
+def test_a_run_leaves_a_report_and_prints_one_json_document(done: Done) -> None:
+    code, out, err = done.code, done.out, done.err
     document = json.loads(out)
     assert code in {0, 3}, err
     assert document["state"] == "complete"
@@ -35,24 +57,19 @@ def test_a_run_leaves_a_report_and_prints_one_json_document(sim: str, quick: Pat
     assert "20 req/s" in err
 
 
-def test_a_report_can_be_made_again_from_the_raw_files(sim: str, quick: Path, tmp_path: Path) -> None:
-    _, out, _ = loadramp("run", str(quick), "--base-url", sim, "--out", str(tmp_path), "--json", "--quiet")
-    first = json.loads(out)
-    run_dir = Path(first["run_dir"])
+def test_a_report_can_be_made_again_from_the_raw_files(done: Done, tmp_path: Path) -> None:
+    run_dir = done.copy(tmp_path)
     for name in ("curve.csv", "verdict.json", "summary.md", "report.html"):
         (run_dir / name).unlink()
     _, again, _ = loadramp("report", str(run_dir), "--json")
-    assert json.loads(again) == first
+    assert json.loads(again) == json.loads(done.out) | {"run_dir": str(run_dir)}
     assert (run_dir / "report.html").stat().st_size < 6_000_000
 
 
-def test_two_workers_send_the_same_plan_as_one(sim: str, quick: Path, tmp_path: Path) -> None:
+def test_two_workers_send_the_same_plan_as_one(done: Done, sim: str, quick: Path, tmp_path: Path) -> None:
     plans = []
-    for workers in (1, 2):
-        _, out, err = loadramp(
-            "run", str(quick), "--base-url", sim, "--out", str(tmp_path / str(workers)), "--json", "--quiet",
-            "--set", f"fleet.workers={workers}",
-        )  # fmt: skip
+    two = loadramp("run", str(quick), "--base-url", sim, "--out", str(tmp_path), "--json", "--set", "fleet.workers=2")
+    for workers, (_, out, err) in ((1, (done.code, done.out, done.err)), (2, two)):
         run_dir = Path(json.loads(out)["run_dir"])
         files = sorted(run_dir.glob("records-*.jsonl"))
         assert len(files) == workers, err
@@ -130,7 +147,7 @@ def test_records_that_the_disk_does_not_take_end_the_run_and_what_it_took_is_jud
     assert (document["state"], len(document["steps"]) < 4) == ("stopped", True)
     assert 20_000 < (run_dir / "records-0.jsonl").stat().st_size <= 24_000
     assert not (run_dir / "report.html").exists()
-    assert loadramp("report", str(run_dir))[0] in {0, 3}
+    assert in_process("report", str(run_dir))[0] in {0, 3}
     assert (run_dir / "report.html").is_file()
 
 
@@ -147,13 +164,10 @@ def test_a_report_that_the_disk_does_not_take_is_named_and_the_answer_is_there(
     assert not [path.name for path in run_dir.iterdir() if path.name.startswith(".")]
 
 
-def test_a_reader_that_leaves_and_a_narrow_terminal_take_nothing_from_the_answer(
-    sim: str, quick: Path, tmp_path: Path
-) -> None:
-    loadramp("run", str(quick), "--base-url", sim, "--out", str(tmp_path), "--quiet")
-    run_dir = next(tmp_path.glob("*-quick"))
-    told = loadramp("report", str(run_dir), env={"COLUMNS": "40"})
-    assert told[:2] == loadramp("report", str(run_dir), env={"COLUMNS": "80"})[:2]
+def test_a_reader_that_leaves_and_a_narrow_terminal_take_nothing_from_the_answer(done: Done, tmp_path: Path) -> None:
+    run_dir = done.copy(tmp_path)
+    told = in_process("report", str(run_dir), env={"COLUMNS": "40"})
+    assert told[:2] == in_process("report", str(run_dir), env={"COLUMNS": "80"})[:2]
     command = [sys.executable, "-m", "loadramp", "report", str(run_dir)]
     reader, writer = os.pipe()
     os.close(reader)
