@@ -39,7 +39,7 @@ def test_an_unreachable_server_is_one_clear_line(quick: Path, tmp_path: Path) ->
 )
 def test_a_place_that_cannot_be_written_is_found_before_anything_is_asked(arguments: list[str], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
-    code, out, err = loadramp(*arguments, "file/reports", cwd=tmp_path)
+    code, out, err = in_process(*arguments, "file/reports", cwd=tmp_path)
     why = f"{arguments[-1]} file/reports: no directory can be made there (in {tmp_path}/file): Not a directory"
     assert (code, out, err) == (2, "", f"loadramp: {why}\n")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
@@ -48,9 +48,9 @@ def test_a_place_that_cannot_be_written_is_found_before_anything_is_asked(argume
 def test_a_wrong_key_is_named_with_its_variable(tmp_path: Path, quick: Path) -> None:
     with keyed_simulator("RIGHT", "right-key") as url:
         run = ("run", str(quick), "--base-url", url, "--out", str(tmp_path))
-        code, _, err = loadramp(*run, env={"OPENAI_API_KEY": ""})
+        code, _, err = in_process(*run, env={"OPENAI_API_KEY": ""})
         assert (code, "401" in err, "OPENAI_API_KEY" in err) == (1, True, True), err
-        code, _, err = loadramp(*run, env={"OPENAI_API_KEY": "wrong-key"})
+        code, _, err = in_process(*run, env={"OPENAI_API_KEY": "wrong-key"})
         assert (code, "401" in err, "refused" in err, "wrong-key" in err) == (1, True, True, False), err
 
 
@@ -93,7 +93,7 @@ def test_a_missing_base_url_says_how_to_give_one(tmp_path: Path) -> None:
 
 
 def test_probe_prints_the_contract_s_document(sim: str) -> None:
-    code, out, _ = loadramp("probe", "--base-url", sim + "/v1", "--max-tokens", "5", "--json", "--show-text")
+    code, out, _ = in_process("probe", "--base-url", sim + "/v1", "--max-tokens", "5", "--json", "--show-text")
     document = json.loads(out)
     assert code == 0
     assert document["status"] == "ok"
@@ -112,20 +112,20 @@ def test_probe_prints_the_contract_s_document(sim: str) -> None:
     "options", [["--via", "httpx"], ["--via", "openai"], ["--api", "completions"], ["--no-stream"]]
 )
 def test_probe_in_all_its_ways(sim: str, options: list[str]) -> None:
-    code, out, err = loadramp("probe", "--base-url", sim, "--max-tokens", "4", "--json", *options)
+    code, out, err = in_process("probe", "--base-url", sim, "--max-tokens", "4", "--json", *options)
     assert code == 0, err
     assert json.loads(out)["output_tokens"] == 4
 
 
 def test_probe_in_words_for_people(sim: str) -> None:
-    code, out, _ = loadramp("probe", "--base-url", sim, "--max-tokens", "3")
+    code, out, _ = in_process("probe", "--base-url", sim, "--max-tokens", "3")
     assert code == 0
     assert out.startswith("ok, HTTP 200")
     assert "first token" in out
 
 
 def test_a_key_variable_that_was_named_and_is_not_set_is_a_usage_error() -> None:
-    code, out, err = loadramp("probe", "--base-url", "http://127.0.0.1:1", "--api-key-env", "LOADRAMP_NEVER_SET")
+    code, out, err = in_process("probe", "--base-url", "http://127.0.0.1:1", "--api-key-env", "LOADRAMP_NEVER_SET")
     assert (code, out) == (2, "")
     assert "LOADRAMP_NEVER_SET is not set" in err
 
