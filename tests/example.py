@@ -5,7 +5,6 @@ python tests/example.py      # writes reports/example anew; `loadramp report rep
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from pathlib import Path
 
@@ -33,7 +32,8 @@ def main() -> None:
         made = make(Path(folder))
         EXAMPLE.mkdir(parents=True, exist_ok=True)
         for name in (*RAW, *DERIVED, "run.json", "client.jsonl"):
-            shutil.copy(made / name, EXAMPLE / name)
+            text = (made / name).read_text().replace(str(made), "reports/example")
+            (EXAMPLE / name).write_text(text)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,8 @@ from example import DERIVED, EXAMPLE, RAW, make
 
 from loadramp.jobs.finish import judged
 
+ROOT = Path(__file__).parent.parent
+
 
 def test_the_example_is_made_anew_the_same(tmp_path: Path) -> None:
     made = make(tmp_path)
@@ -33,6 +35,12 @@ def test_the_example_finds_the_capacity_of_the_simulated_engine() -> None:
     assert ceiling.rate_rps == pytest.approx(CAPACITY_RPS, rel=0.1)
     assert ceiling.low_rps is not None and ceiling.high_rps is not None
     assert ceiling.low_rps <= CAPACITY_RPS <= ceiling.high_rps
+
+
+def test_the_front_page_quotes_the_example() -> None:
+    lines = (ROOT / "README.md").read_text().splitlines()
+    quoted = " ".join(line.removeprefix("> ") for line in lines if line.startswith("> "))
+    assert quoted == (EXAMPLE / "summary.md").read_text().splitlines()[2]
 
 
 def _same(one: Any, other: Any) -> bool:

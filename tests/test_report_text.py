@@ -45,7 +45,7 @@ def test_a_value_whose_interval_is_wide_is_grey_and_said_to_be() -> None:
         markdown, terminal = shown(0.1, low, high)
         assert "| ~100 ms |" in markdown
         assert "~: its interval reaches further than 25 % from it" in markdown
-        assert "dim: its interval reaches further than 25 % from it" in terminal
+        assert "dimmed: its interval reaches further than 25 % from it" in terminal
     for low, high in ((0.08, 0.12), (None, None)):
         markdown, terminal = shown(0.1, low, high)
         assert "| 100 ms |" in markdown

@@ -63,4 +63,4 @@ def _table(shown: steptable.Sheet) -> RichTable:
 
 def _notes(shown: steptable.Sheet) -> list[Text]:
     notes = [Text(f"[{i}] {note}", style="dim") for i, note in enumerate(shown.notes, start=1)]
-    return [*notes, Text(f"dim: {steptable.ROUGH_WORDS}", style="dim")] if shown.rough else notes
+    return [*notes, Text(f"dimmed: {steptable.ROUGH_WORDS}", style="dim")] if shown.rough else notes
