@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+COMPILERS = ("cc", "gcc", "clang")
 
 
 class CustomBuildHook(BuildHookInterface):  # type: ignore[misc]  # untyped
@@ -31,7 +34,8 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[misc]  # untyped
 
 def compiled(source: Path, target: Path) -> str:
     """What went wrong, empty when nothing did; an older ``target`` does not outlive a failure."""
-    command = shlex.split(os.environ.get("CC", "cc"))
+    found = next(filter(shutil.which, COMPILERS), COMPILERS[0])
+    command = shlex.split(os.environ.get("CC", found))
     part = target.with_suffix(f".{os.getpid()}")
     try:
         subprocess.run([*command, "-O2", "-Wall", "-shared", "-fPIC", "-o", part, source], check=True)

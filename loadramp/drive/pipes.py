@@ -141,6 +141,8 @@ class SocketPipe:
         if self._fd < 0 or on_lot == self._on_lot:
             return
         self.pull()
+        if self._fd < 0:  # among what waited was the end
+            return
         self._on_lot = on_lot
         if on_lot is not None:
             self._kept = self._intake.keep(self._fd)
