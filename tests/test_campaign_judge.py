@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from judged import answer, failure, overload, row
 
+from loadramp.jobs.campaign import lowest_rps
 from loadramp.judge import campaign as judge
 from loadramp.judge.criteria import GONE, Criterion, Seen, Strike, verdict_of
 from loadramp.judge.proofs import EVIDENCE, Facts
@@ -311,3 +312,24 @@ def test_a_command_that_failed_or_that_nobody_felt_proves_nothing() -> None:
     assert verdict_of(judge.chaos(killed(0.0, None), recovery_limit_s=60.0)) == "inconclusive"
     slow = judge.chaos(killed(5.0, Strike(40.0, 70.0, None, "took longer than 30 s")), recovery_limit_s=60.0)
     assert said(slow, "struck") == "took longer than 30 s"
+
+
+@pytest.mark.parametrize(
+    ("ceiling", "slo", "rate", "which"),
+    [
+        (Estimate("found", 12.0, 11.0, 13.0), Estimate("found", 10.0, 9.0, 11.0), 9.0, "the low end"),
+        (Estimate("found", 12.0, 11.0, 13.0), Estimate("found", 10.0, None, 11.0), 10.0,
+         "an estimate whose low end is not known"),
+        (Estimate("found", 12.0, None, None, sustained_rps=10.2), Estimate("inconclusive"), 12.0,
+         "an estimate whose low end is not known"),
+        (Estimate("found", 12.0, 9.0, 13.0, sustained_rps=10.2), Estimate("not_measurable"), 10.2, "the low end"),
+        (Estimate("found", 12.0, 9.0, 13.0), Estimate("below_range", high_rps=1.0), None, ""),
+        (Estimate("inconclusive"), Estimate("not_measurable"), None, ""),
+    ],
+)  # fmt: skip
+def test_the_target_is_a_share_of_a_low_end_or_says_that_it_is_not(
+    ceiling: Estimate, slo: Estimate, rate: float | None, which: str
+) -> None:
+    run = Run({}, "", [], Table.of([]))
+    run.estimates = {"ceiling": ceiling, "slo_capacity": slo}
+    assert lowest_rps(run) == (rate, which)

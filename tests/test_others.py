@@ -83,6 +83,14 @@ def test_an_answer_is_recorded_as_its_iterator_yields(via: str) -> None:
     assert (asked.body["min_tokens"], asked.body["ignore_eos"]) == (3, True)
 
 
+def test_an_encoding_that_is_none_is_no_compression(via: str) -> None:
+    (at_ms, head), *rest = ANSWER
+    assert isinstance(head, bytes)
+    coded = head.replace(b"\r\n\r\n", b"\r\nContent-Encoding: none\r\n\r\n")
+    record, _, _ = sent([(at_ms, coded), *rest], via)
+    assert (record.status, record.text, record.warnings) == ("ok", "ab", [])
+
+
 def test_running_counts_come_through(via: str) -> None:
     record, _, _ = sent(stream((5, CU("a", 1)), (15, CU("bcd", 4)), (15, FIN("stop") + DONE)), via)
     assert (record.event_tokens, record.token_source, record.output_tokens) == ([1, 3], "continuous", 4)

@@ -11,7 +11,7 @@ from loadramp.drive.answer import Answer
 from loadramp.drive.client import CUT_OFF, record_of
 from loadramp.drive.endpoint import Endpoint
 from loadramp.drive.flight import Counts, deadline_of
-from loadramp.drive.replies import retry_after_s
+from loadramp.drive.replies import codings_of, retry_after_s
 from loadramp.drive.verdict import Outcome, asked_of, conclude
 from loadramp.drive.wire import OPTIONAL_FIELDS, request_body
 from loadramp.plan.scenario import Target
@@ -134,8 +134,8 @@ class Foreign:
         if sent.status is not None and sent.status >= 300:
             record.retry_after_s = retry_after_s(sent.headers)
         content_type = sent.headers.get(b"content-type", b"").decode("latin-1")
-        coding = sent.headers.get(b"content-encoding", b"identity")
-        outcome = Outcome(sent.status, sent.fault, sent.said, content_type, coding != b"identity")
+        packed = bool(codings_of(sent.headers.get(b"content-encoding", b"")))
+        outcome = Outcome(sent.status, sent.fault, sent.said, content_type, packed)
         conclude(record, sent.answer, outcome, self._asked)
         counts.in_flight -= 1
         counts.finished += 1

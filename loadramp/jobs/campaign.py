@@ -115,10 +115,10 @@ class Campaign:
     def _aim(self, base: Scenario, run: Run) -> None:
         if base.campaign.target_rps is not None:
             return
-        low_rps = lowest_rps(run)
+        low_rps, which = lowest_rps(run)
         if low_rps is not None:
             self.state["target_rps"] = base.campaign.target_ratio * low_rps
-            self.state["target_reason"] = f"{percent(base.campaign.target_ratio)} of {low_rps:.4g} req/s, the low end"
+            self.state["target_reason"] = f"{percent(base.campaign.target_ratio)} of {low_rps:.4g} req/s, {which}"
 
     def phase(self, phase: Phase) -> dict[str, Any]:
         """What campaign.json says of a phase."""
@@ -188,18 +188,22 @@ class _Beside:
         self.campaign.say(f"chaos: {said}" if code != 0 else f"chaos: done after {struck.end_s - begin_s:.3g} s")
 
 
-def lowest_rps(run: Run) -> float | None:
-    """The low end of the ceiling or, where there is a service level, of the rate within it, whichever is lower."""
+def lowest_rps(run: Run) -> tuple[float | None, str]:
+    """The low end of the ceiling or, where there is a service level, of the rate within it, whichever is lower, and
+    what it is in words."""
     ends = []
     for name in ("ceiling", "slo_capacity"):
         found = run.estimates.get(name)
         if found is None or found.rate_rps is None or found.status not in {"found", "not_found_up_to"}:
             if found is not None and found.status == "below_range":
-                return None
+                return None, ""
             continue
         low_rps = found.rate_rps if found.low_rps is None else found.low_rps
-        ends.append(max(low_rps, found.sustained_rps or 0.0))  # what a soak has held is not above the ceiling
-    return min(ends) if ends else None
+        held_rps = found.sustained_rps or 0.0  # what a soak has held is not above the ceiling
+        unknown = found.low_rps is None and held_rps < low_rps
+        which = "an estimate whose low end is not known" if unknown else "the low end"
+        ends.append((max(low_rps, held_rps), which))
+    return min(ends, default=(None, ""))
 
 
 def begin(
