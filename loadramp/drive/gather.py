@@ -1,5 +1,5 @@
-"""The optional reader in C (gather.c), as Python sees it: lots of reads of one socket. Without it a token costs a third
-more and all else is the same.
+"""The optional reader in C (gather.c), as Python sees it: lots of reads of one socket. Without it a token costs some
+40 % more and all else is the same.
 
 It is compiled at installation where there is a compiler (hatch_build.py) and called through ctypes, so one file
 serves every version of Python.

@@ -85,7 +85,7 @@ def test_a_ramp_into_preemption_finds_the_ceiling_and_writes_the_report(tmp_path
     assert "--kv-cache-dtype fp8" in {cure["change"] for cure in cause["cures"]}
     assert not [check for check in document["checks"] if check["code"] == "server_counts"]
     assert document["ceiling"]["status"] == "found"
-    assert 1.5 < document["ceiling"]["rate_rps"] < 16  # the highest rate offered; this host is fast on some days
+    assert 1.5 < document["ceiling"]["rate_rps"] < 12
     assert (Path(document["run_dir"]) / "report.html").stat().st_size > 100_000
 
 
