@@ -45,6 +45,8 @@ class Answer:
     finish_reason: str | None = None
     finished_s: float | None = None
     """When every choice seen so far had its finish reason; None while one goes on."""
+    resumed: bool = False
+    """Output followed a finish reason, as when a server runs several turns in one stream: a further one is no end."""
     done_s: float | None = None
     """When ``[DONE]`` came, or the end of a JSON reply."""
     error: str | None = None
@@ -58,6 +60,8 @@ class Answer:
     _sizes: list[int] = field(default_factory=list)
     _running: list[int] = field(default_factory=list)
     _open: set[int] = field(default_factory=set)
+    _closed: set[int] = field(default_factory=set)  # choices that had a finish reason, whatever followed it
+    _seen: set[int] = field(default_factory=set)  # choices that had output
     _prompt: Usage | None = None
     _counted: Usage | None = None
     _per_choice: dict[int, int] = field(default_factory=dict)
@@ -95,6 +99,8 @@ class Answer:
             self._take(event, t_s)
         if self._lone == len(self.event_s) and self.done_s is None:
             self.whole, self.done_s = True, self.last_s
+        if self.resumed and self.finished_s is None and self._open <= self._closed:
+            self.finished_s = self.last_s  # what followed the finish reason ends with the body
 
     def _take(self, event: SseEvent, t_s: float) -> None:
         name, payload = event
@@ -164,8 +170,7 @@ class Answer:
             self.choices.append(choice)
             self._sizes.append(size)
             self._running.append(running)
-            self._open.add(choice)
-            self.finished_s = None
+            self._resume(choice)
             if not reasoning and self.answer_s is None:
                 self.answer_s = t_s
             if self.save_text and text:
@@ -173,6 +178,7 @@ class Answer:
         for choice, reason in ends:
             self.finish_reason = reason
             self._open.discard(choice)
+            self._closed.add(choice)
             if not self._open:
                 self.finished_s = t_s
         error = error_of(event, name)
@@ -181,11 +187,19 @@ class Answer:
         if not choices and isinstance(event.message, str):
             self._odd = self._odd or event.message.encode("utf-8", "replace")[:_ODD_BYTES]
 
+    def _resume(self, *choices: int) -> None:
+        """Output of ``choices`` has come."""
+        if self._closed and (self.finished_s is not None or not self._closed.isdisjoint(choices)):
+            self.resumed = True
+        self._open.update(choices)
+        self._seen.update(choices)
+        self.finished_s = None
+
     def _repeats(self, output: Output) -> bool:
         """What sums up an answer is output only where nothing of it came before, or nothing but thoughts, or all of it
         came in such pieces."""
         choice, _, reasoning, _, source = output
-        if choice in self.choices and self._sources.get(choice) != source and (reasoning or self.answer_s is not None):
+        if choice in self._seen and self._sources.get(choice) != source and (reasoning or self.answer_s is not None):
             return True
         self._sources[choice] = source
         return False
@@ -207,6 +221,9 @@ class Answer:
             or type(index) is not int
             or not 0 <= index < MOST_CHOICES
             or choice.finish_reason is not None
+            or choice.finishReason is not None
+            or event.finish_reason is not None
+            or event.finishReason is not None
             or choice.error is not None
             or choice.usage is not None
         ):
@@ -216,9 +233,8 @@ class Answer:
         self.choices.append(index)
         self._sizes.append(len(text))
         self._running.append(UNKNOWN if usage is None else self._count(usage, event))
-        self._open.add(index)
+        self._resume(index)
         self.last_s = t_s
-        self.finished_s = None
         if self.answer_s is None:
             self.answer_s = t_s
         if self.save_text:
@@ -242,9 +258,8 @@ class Answer:
                 self._prompt = self._counted = usage
                 self._summed = False
                 self._per_choice[index] = usage.completion_tokens
-        self._open.update(indices)
+        self._resume(*indices)
         self.last_s = stamps[-1]
-        self.finished_s = None
         if self.answer_s is None:
             self.answer_s = stamps[0]
         if self.save_text:

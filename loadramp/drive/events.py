@@ -23,6 +23,8 @@ from loadramp.drive.spellings import (
 from loadramp.drive.usage import Usage
 
 MOST_CHOICES = 1024
+_NO_REASON = frozenset({"", "null", "none", "finish_reason_unspecified"})
+"""Finish reasons of an answer that goes on, as servers write them that print an empty value."""
 
 
 class Delta(msgspec.Struct, gc=False):
@@ -39,6 +41,8 @@ class Delta(msgspec.Struct, gc=False):
     tool_calls: Any = None
     function_call: Any = None
     usage: Any = None
+    finish_reason: Any = None
+    finishReason: Any = None  # noqa: N815  # a server's spelling
 
 
 class Choice(msgspec.Struct, gc=False):
@@ -47,6 +51,7 @@ class Choice(msgspec.Struct, gc=False):
     message: Delta | None = None
     text: Any = None
     finish_reason: Any = None
+    finishReason: Any = None  # noqa: N815
     error: Any = None
     usage: Any = None
 
@@ -69,6 +74,8 @@ class Event(msgspec.Struct, gc=False):
     output: Any = None
     status: Any = None
     incomplete_details: Any = None
+    finish_reason: Any = None
+    finishReason: Any = None  # noqa: N815
 
 
 class Output(NamedTuple):
@@ -120,7 +127,7 @@ def _loose_choice(raw: Mapping[str, Any]) -> Choice:
         msgspec.convert(part, Delta) if isinstance(part, dict) else None
         for part in (raw.get("delta"), raw.get("message"))
     )
-    more = {name: raw.get(name) for name in ("index", "text", "finish_reason", "error", "usage")}
+    more = {name: raw.get(name) for name in ("index", "text", "finish_reason", "finishReason", "error", "usage")}
     return Choice(delta=delta, message=message, **more)
 
 
@@ -182,6 +189,8 @@ def only_content(part: Delta) -> bool:
         and part.thinking is None
         and part.thinking_blocks is None
         and part.usage is None
+        and part.finish_reason is None
+        and part.finishReason is None
     )
 
 
@@ -249,9 +258,12 @@ def _reply_items(items: list[Any], source: str = "") -> list[Output]:
 def finishes(event: Event) -> list[tuple[int, str]]:
     """(choice, reason) of every choice that ``event`` ends. Responses: ``stop``, ``length`` or the reason given."""
     if event.choices:
-        return [(index_of(choice), reason) for choice in event.choices if (reason := reason_of(choice.finish_reason))]
+        general = _reason_beside(event)
+        return [(index_of(choice), reason) for choice in event.choices if (reason := reason_in(choice) or general)]
     reply = final_response(event)
-    if reply is None or reply.status in (None, "failed", "cancelled", "in_progress", "queued"):
+    if reply is None:
+        return [(0, reason)] if event.choices is not None and (reason := _reason_beside(event)) else []
+    if reply.status in (None, "failed", "cancelled", "in_progress", "queued"):
         return []
     if reply.status != "incomplete":
         return [(0, "stop" if reply.status == "completed" else str(reply.status))]
@@ -259,10 +271,24 @@ def finishes(event: Event) -> list[tuple[int, str]]:
     return [(0, "length" if why in (None, "max_output_tokens", "max_tokens") else str(why))]
 
 
+def reason_in(choice: Choice) -> str:
+    """Why ``choice`` ended, from itself or from what it holds; empty: it goes on."""
+    if choice.finish_reason is not None and (reason := reason_of(choice.finish_reason)):
+        return reason
+    for part in (choice, choice.delta, choice.message):
+        if part is not None and (reason := _reason_beside(part)):
+            return reason
+    return ""
+
+
+def _reason_beside(part: Choice | Delta | Event) -> str:
+    return reason_of(part.finish_reason) or reason_of(part.finishReason)
+
+
 def reason_of(value: Any) -> str:
     if isinstance(value, dict):  # engines' native form: {"type": "length", "length": 64}
         value = value.get("type")
-    return clean(value)[:100] if isinstance(value, str) and value != "null" else ""
+    return clean(value)[:100] if isinstance(value, str) and value.lower() not in _NO_REASON else ""
 
 
 def usage_of(event: Event) -> Usage | None:

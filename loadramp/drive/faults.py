@@ -7,7 +7,7 @@ import os
 import ssl
 from typing import Any
 
-from loadramp.drive.events import Event, final_response, reason_of
+from loadramp.drive.events import Event, final_response, reason_in
 from loadramp.drive.spellings import MOST_DEPTH
 from loadramp.drive.sse import tells_failure
 from loadramp.record.types import ErrorKind
@@ -46,8 +46,8 @@ def _reported(event: Event, name: bytes) -> str | None:
     for choice in event.choices or ():
         if choice.error:
             return words(choice.error)
-        if choice.finish_reason is not None and tells_failure(reason_of(choice.finish_reason)):
-            return f"the server ended the answer with finish_reason {choice.finish_reason!r}"
+        if (reason := reason_in(choice)) and tells_failure(reason):
+            return f"the server ended the answer with finish_reason {reason!r}"
     return None if event.choices else _told(event, name)
 
 

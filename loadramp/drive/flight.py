@@ -299,7 +299,10 @@ def deadline_of(
     if ended_s is not None:
         return min(total_s, ended_s + min(target.grace_s, END_GRACE_S)), None, ""
     if answer.finished_s is not None and answer.last_s is not None:
-        return min(total_s, answer.last_s + target.grace_s), None, ""
+        if not answer.resumed:
+            return min(total_s, answer.last_s + target.grace_s), None, ""
+        # output has followed a finish reason before and may do so again: no grace, but the whole idle time-out
+        return min(total_s, answer.finished_s + target.idle_timeout_s), None, ""
     if answer.event_s:
         quiet_s = answer.event_s[-1] + target.idle_timeout_s
         if quiet_s < total_s:

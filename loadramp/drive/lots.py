@@ -64,6 +64,8 @@ class _Delta(msgspec.Struct, gc=False):
     thinking: None = None
     thinking_blocks: None = None
     usage: None = None
+    finish_reason: None = None
+    finishReason: None = None  # noqa: N815  # a server's spelling
 
 
 class _Choice(msgspec.Struct, gc=False):
@@ -72,6 +74,7 @@ class _Choice(msgspec.Struct, gc=False):
     index: Annotated[int, msgspec.Meta(ge=0, lt=MOST_CHOICES)] = 0
     message: None = None
     finish_reason: None = None
+    finishReason: None = None  # noqa: N815
     error: None = None
     usage: None = None
 
@@ -82,6 +85,8 @@ class PlainEvent(msgspec.Struct, gc=False):
     choices: tuple[_Choice]
     usage: RunningUsage | None = None
     error: None = None
+    finish_reason: None = None
+    finishReason: None = None  # noqa: N815
 
 
 _decoder = msgspec.json.Decoder(PlainEvent)

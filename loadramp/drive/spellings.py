@@ -22,6 +22,7 @@ _NO_THOUGHT = re.compile(  # what is said about a thought, and why an answer end
     r"|(^|_)(end|ids?)(_|$)|Id$",
     re.IGNORECASE,
 )
+_CAMEL = {"tool_calls": "toolCalls", "function_call": "functionCall"}
 _FAILURES = ("errors", "error_message", "error_msg", "errorMessage", "errorMsg", "errmsg", "err", "fault", "exception")
 _CODES = ("code", "statusCode", "status_code", "error_code", "errorCode", "errcode")
 _FINE = frozenset({"", "0", "200", "ok", "success", "succeeded", "completed", "none", "null", "false", "true"})
@@ -83,6 +84,8 @@ def delta_in(choice: Mapping[str, Any]) -> dict[str, Any] | None:
         thought = next((value for key, value in part.items() if _is_thought(key) and text_of(value)), None)
         if thought is not None:
             found["reasoning"] = thought
+        for key, other in _CAMEL.items():
+            found[key] = found.get(key) or found.get(other)
         if any(found.get(key) for key in ("content", "reasoning", "refusal", "tool_calls", "function_call")):
             return found
     return None

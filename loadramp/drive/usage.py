@@ -21,6 +21,10 @@ class Usage(msgspec.Struct, gc=False):
     output_tokens: Any = None
     input_tokens_details: Any = None
     output_tokens_details: Any = None
+    promptTokens: Any = None  # noqa: N815  # as servers spell them that print camelCase
+    completionTokens: Any = None  # noqa: N815
+    inputTokens: Any = None  # noqa: N815
+    outputTokens: Any = None  # noqa: N815
 
     @property
     def counts(self) -> bool:
@@ -29,11 +33,11 @@ class Usage(msgspec.Struct, gc=False):
 
     @property
     def prompt(self) -> int | None:
-        return _first_int(self.prompt_tokens, self.input_tokens)
+        return _first_int(self.prompt_tokens, self.input_tokens, self.promptTokens, self.inputTokens)
 
     @property
     def output(self) -> int | None:
-        return _first_int(self.completion_tokens, self.output_tokens)
+        return _first_int(self.completion_tokens, self.output_tokens, self.completionTokens, self.outputTokens)
 
     @property
     def cached(self) -> int | None:
