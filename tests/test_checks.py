@@ -142,6 +142,15 @@ def test_md19_token_counts_that_are_not_the_servers(source: str, words: str) -> 
     assert words in found(run_of(good(token_source=source)), "token_source").message
 
 
+def test_counts_of_the_server_that_cannot_be_right_are_warned_of() -> None:
+    records = good(token_source="events", warnings=["late_reads", "implausible_usage"])
+    check = found(run_of(records[:150] + good()[150:]), "implausible_usage")
+    assert check.level == "warn"
+    assert check.message.startswith("25 % of the answers: the server's token count cannot be right")
+    assert "token_source" not in codes(run_of(records))
+    assert "implausible_usage" not in codes(run_of(good()))
+
+
 def test_ds06_prefix_hits_with_prompts_that_should_be_new() -> None:
     records = good(prompt_tokens=100, cached_tokens=64)
     assert "64 % of the prompt tokens came from the prefix cache" in found(run_of(records), "prefix_hits").message

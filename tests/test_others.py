@@ -92,8 +92,14 @@ def test_an_encoding_that_is_none_is_no_compression(via: str) -> None:
 
 
 def test_running_counts_come_through(via: str) -> None:
+    record, _, _ = sent(stream((5, CU("a", 1)), (15, CU("bc", 3)), (15, FIN("stop") + DONE)), via)
+    assert (record.event_tokens, record.token_source, record.output_tokens) == ([1, 2], "continuous", 3)
+
+
+def test_a_count_beyond_what_was_asked_is_not_believed(via: str) -> None:
     record, _, _ = sent(stream((5, CU("a", 1)), (15, CU("bcd", 4)), (15, FIN("stop") + DONE)), via)
-    assert (record.event_tokens, record.token_source, record.output_tokens) == ([1, 3], "continuous", 4)
+    assert (record.event_tokens, record.token_source, record.output_tokens) == ([], "events", 2)
+    assert "implausible_usage" in record.warnings
 
 
 def test_no_key_means_no_header(via: str) -> None:

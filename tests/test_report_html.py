@@ -355,7 +355,8 @@ def big(requests: int, tokens: int = 200, steps_n: int = 10) -> Run:
     event_s += due_s[:, None]
     few = served_table(seconds=1.0)
     columns: dict[str, Any] = {}
-    for name in ("seq", "step", "worker", "status", "error", "token_source", "label", "model", "kernel_stamps"):
+    named = ("status", "error", "token_source", "warnings", "label", "model")
+    for name in ("seq", "step", "worker", *named, "kernel_stamps"):
         columns[name] = np.repeat(getattr(few, name)[:1], requests)
     for name in few.__slots__:
         if name not in columns and not name.startswith("event_") and name != "begin":

@@ -36,6 +36,8 @@ class Answer:
     """One answer as it comes in. Feed ``body``, then ``end`` at a clean end of the body; read the rest at any time."""
 
     save_text: bool = False
+    most_tokens: int | None = None
+    """How many output tokens were asked for of each choice; None when that is not known."""
     event_s: list[float] = field(default_factory=list)
     choices: list[int] = field(default_factory=list)
     """Choice index of each output event."""
@@ -54,6 +56,8 @@ class Answer:
     malformed: int = 0
     whole: bool = False
     """The reply was one JSON document, not a stream."""
+    implausible_usage: bool = False
+    """The server sent token counts that cannot be right; known once ``fill`` was called."""
     _odd: bytes = b""  # the first event that is not JSON, or its message
     _lone: int = -1  # output events at the end of a document that may be the whole reply; -1: there is none such
     _sse: SseParser = field(default_factory=SseParser)
@@ -68,6 +72,8 @@ class Answer:
     _summed: bool = False
     _text: dict[int, list[str]] = field(default_factory=dict)
     _sources: dict[int, str] = field(default_factory=dict)
+    _shared: set[int] = field(default_factory=set)  # events that may belong to the token of the event before them
+    _thinking: bool = False  # the latest event was a thought
 
     @property
     def ended(self) -> bool:
@@ -166,6 +172,9 @@ class Answer:
             if output.source and self._repeats(output):
                 continue
             choice, size, reasoning, text, _ = output
+            if not (text or reasoning):  # a call: its name may be no token at all
+                self._shared.add(len(self.event_s))
+            self._think(reasoning)
             self.event_s.append(t_s)
             self.choices.append(choice)
             self._sizes.append(size)
@@ -194,6 +203,12 @@ class Answer:
         self._open.update(choices)
         self._seen.update(choices)
         self.finished_s = None
+
+    def _think(self, reasoning: bool) -> None:
+        """Some servers cut the token between thoughts and answer into an event of each."""
+        if self._thinking and not reasoning:
+            self._shared.add(len(self.event_s))
+        self._thinking = reasoning
 
     def _repeats(self, output: Output) -> bool:
         """What sums up an answer is output only where nothing of it came before, or nothing but thoughts, or all of it
@@ -229,6 +244,8 @@ class Answer:
         ):
             return False
         usage = event.usage
+        if self._thinking:
+            self._think(False)
         self.event_s.append(t_s)
         self.choices.append(index)
         self._sizes.append(len(text))
@@ -249,6 +266,7 @@ class Answer:
             return False
         indices = [choice.index for choice in choices]
         usages = [event.usage for event in events]
+        self._think(False)
         self.event_s += stamps
         self.choices += indices
         self._sizes += [len(text) for text in texts if text]
@@ -288,8 +306,12 @@ class Answer:
 
     def fill(self, record: Record) -> None:
         """Write everything but the verdict into ``record``."""
-        total = self._total()
-        tokens, source = tokens_of(self._sizes, self._running, self.choices, total)
+        counted = self._counted
+        reasoning = (counted and counted.reasoning) or 0  # what some servers count beyond the limit
+        most = None if self.most_tokens is None else self.most_tokens + reasoning
+        tokens, source, total, self.implausible_usage = tokens_of(
+            self._sizes, self._running, self.choices, self._total(), shared=self._shared, most=most
+        )
         if self.whole and len(tokens) == 1 and total:
             source = "usage"  # a whole reply brings all its tokens at once: nothing was spread
         record.event_s = list(self.event_s)
@@ -302,7 +324,7 @@ class Answer:
         record.done_marker = self.done_s is not None and not self.whole
         record.keepalives = self.keepalives
         record.malformed_events = self.malformed
-        record.reasoning_tokens = self._counted.reasoning if self._counted is not None else None
+        record.reasoning_tokens = counted.reasoning if counted is not None and not self.implausible_usage else None
         if self._prompt is not None:
             record.prompt_tokens = self._prompt.prompt
             record.cached_tokens = self._prompt.cached

@@ -17,7 +17,7 @@ from loadramp.drive.faults import os_words
 from loadramp.drive.flight import Counts, Flight, Line, Pool
 from loadramp.drive.pipes import Connect, ConnectFailed
 from loadramp.drive.verdict import asked_of
-from loadramp.drive.wire import OPTIONAL_FIELDS, request_body
+from loadramp.drive.wire import OPTIONAL_FIELDS, most_tokens, request_body
 from loadramp.plan.scenario import Target
 from loadramp.record.types import Arrival, Record
 
@@ -96,7 +96,8 @@ class Client:
     async def send(self, arrival: Arrival, request: bytes) -> Record:
         """Send ``request`` now and follow its answer. Never raises; a cancelled one is a record of what arrived."""
         record = record_of(arrival, self._worker)
-        flight = Flight(self._target, Exchange(record, self._asked), record, self._counts, self._pool)
+        exchange = Exchange(record, self._asked, most_tokens(self._target, arrival.prompt))
+        flight = Flight(self._target, exchange, record, self._counts, self._pool)
         self._flights[flight] = None
         try:
             await self._fly(flight, request)

@@ -37,10 +37,11 @@ class Exchange:
     Args:
         record: who asked and when; it is filled by ``finish``.
         asked: what was asked of every answer.
+        most_tokens: how many output tokens were asked for; None when that is not known.
     """
 
-    def __init__(self, record: Record, asked: Asked) -> None:
-        self.answer = Answer(save_text=asked.save_text)
+    def __init__(self, record: Record, asked: Asked, most_tokens: int | None = None) -> None:
+        self.answer = Answer(save_text=asked.save_text, most_tokens=most_tokens)
         self.over = False
         """The HTTP response is complete, or broken beyond use."""
         self.reusable = False

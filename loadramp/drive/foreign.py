@@ -13,7 +13,7 @@ from loadramp.drive.endpoint import Endpoint
 from loadramp.drive.flight import Counts, deadline_of
 from loadramp.drive.replies import codings_of, retry_after_s
 from loadramp.drive.verdict import Outcome, asked_of, conclude
-from loadramp.drive.wire import OPTIONAL_FIELDS, request_body
+from loadramp.drive.wire import OPTIONAL_FIELDS, most_tokens, request_body
 from loadramp.plan.scenario import Target
 from loadramp.record.types import Arrival, ErrorKind, Record
 from loadramp.registry import ScenarioError
@@ -76,7 +76,8 @@ class Foreign:
 
     async def send(self, arrival: Arrival, request: bytes) -> Record:
         """Send ``request`` now and follow its answer. Never raises; a cancelled one is a record of what arrived."""
-        sent = Sent(record_of(arrival, self._worker), Answer(save_text=self._asked.save_text))
+        answer = Answer(save_text=self._asked.save_text, most_tokens=most_tokens(self._target, arrival.prompt))
+        sent = Sent(record_of(arrival, self._worker), answer)
         counts = self.counts
         self._sending[id(sent)] = sent
         counts.sent += 1

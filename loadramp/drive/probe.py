@@ -170,9 +170,10 @@ async def _ask(
         save_text=save_text,
         fields=fields,
     )
-    request = client.prepare(Arrival(0, 0, 0.0, Prompt(output_tokens=output_tokens, body=body)), prompt)
+    asked = Prompt(output_tokens=output_tokens, body=body)
+    request = client.prepare(Arrival(0, 0, 0.0, asked), prompt)
     due_s = clock() - t0_s
-    record: Record = await client.send(Arrival(0, 0, due_s, Prompt(output_tokens=output_tokens)), request)
+    record: Record = await client.send(Arrival(0, 0, due_s, asked), request)
     await client.close()
     return record
 

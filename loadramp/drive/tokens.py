@@ -1,9 +1,14 @@
-"""How many tokens each output event brought, and where that is known from. Pure."""
+"""How many tokens each output event brought, and where that is known from. Pure.
+
+A server's count is checked against what cannot be otherwise; one that fails is not believed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
 from itertools import accumulate, pairwise
+from typing import NamedTuple
 
 from loadramp.record.types import TokenSource
 
@@ -11,9 +16,27 @@ UNKNOWN = -1
 """A running count that an event did not carry."""
 
 
+class Tokens(NamedTuple):
+    """The tokens of one answer with n output events."""
+
+    of_events: list[int]
+    """Shape n."""
+    source: TokenSource
+    total: int | None
+    """Completion tokens of the request as the server counted them; None when there is no count to believe."""
+    implausible: bool = False
+    """The server sent a count that cannot be right."""
+
+
 def tokens_of(
-    sizes: Sequence[int], running: Sequence[int], choices: Sequence[int], total: int | None
-) -> tuple[list[int], TokenSource]:
+    sizes: Sequence[int],
+    running: Sequence[int],
+    choices: Sequence[int],
+    total: int | None,
+    *,
+    shared: Collection[int] = (),
+    most: int | None = None,
+) -> Tokens:
     """Tokens of each of n output events and where they come from.
 
     Args:
@@ -21,26 +44,50 @@ def tokens_of(
         running: completion tokens so far as each event's own usage said, ``UNKNOWN`` where it carried none, shape n.
         choices: choice index of each event, shape n.
         total: completion tokens as the last usage said, over all choices; None or 0 when there was none to use.
+        shared: indices of events that may belong to the same token as the event before them.
+        most: how many tokens were asked for of each choice; None when that is not known.
 
     Returns:
-        tokens (shape n) and ``continuous`` (differences of ``running``: tokens of events without text, as when a
+        Tokens whose source is ``continuous`` (differences of ``running``: tokens of events without text, as when a
         server holds back half a character, go to the next output event; those after the last one go to none),
         ``usage`` (n tokens in n events), ``pro_rata`` or ``events``.
     """
-    counted = _differences(running, choices)
-    if counted is not None and sum(counted) <= (total or sum(counted)):
-        return counted, "continuous"
+    n, per_choice = len(sizes), Counter(choices)
+    counted, broken = _differences(running, choices, shared)
+    claimed = total or (sum(counted) if counted is not None else 0)
+    if broken and (not claimed or claimed == running[-1] != n):  # nothing but a series that cannot be right
+        return Tokens([1] * n, "events", None, True)
+    if claimed and not _plausible(claimed, per_choice, choices, shared, most):
+        return Tokens([1] * n, "events", None, True)
+    if counted is not None and sum(counted) <= claimed:
+        return Tokens(counted, "continuous", total)
     if not total:
-        return [1] * len(sizes), "events"
-    if total == len(sizes):
-        return [1] * len(sizes), "usage"
-    return pro_rata(sizes, total), "pro_rata"
+        return Tokens([1] * n, "events", None)
+    if total == n:
+        return Tokens([1] * n, "usage", total, broken)
+    if min(running, default=0) > 0 and sum(running) == total:  # how many each event brought, not how many so far
+        return Tokens(list(running), "continuous", total)
+    return Tokens(pro_rata(sizes, total), "pro_rata", total, broken or counted is not None)
 
 
-def _differences(running: Sequence[int], choices: Sequence[int]) -> list[int] | None:
-    """New tokens of each event from running counts; None unless every event carried one and they do run."""
+def _plausible(
+    count: int, per_choice: Counter[int], choices: Sequence[int], shared: Collection[int], most: int | None
+) -> bool:
+    """``count`` is at least the number of events with text of each choice (some servers count one choice only), and at
+    most what was asked for, unless the events show that the server does not keep to that."""
+    least = max((per_choice - Counter(choices[i] for i in shared)).values(), default=0)
+    if count < least:
+        return False
+    return most is None or least > most or count <= most * len(per_choice)
+
+
+def _differences(
+    running: Sequence[int], choices: Sequence[int], shared: Collection[int]
+) -> tuple[list[int] | None, bool]:
+    """New tokens of each event from running counts; None unless every event carried one and they do run. And whether
+    they cannot be right: they fell, or stood still while text came."""
     if not running or min(running) < 0 or max(running) == 0:
-        return None
+        return None, False
     if len(set(choices)) > 1 and all(b > a for a, b in pairwise(running)):
         choices = [0] * len(running)  # one count over all choices; vLLM counts each choice by itself
     latest: dict[int, int] = {}
@@ -48,10 +95,11 @@ def _differences(running: Sequence[int], choices: Sequence[int]) -> list[int] | 
     for count, choice in zip(running, choices, strict=True):
         counted.append(count - latest.get(choice, 0))
         latest[choice] = count
-    if min(counted) < 0:
-        return None
-    repeated = len(running) > len(latest) and sum(1 for tokens in counted if tokens) <= len(latest)
-    return None if repeated else counted  # the same figure in every event is a total, not a running count
+    if len(running) > len(latest) and sum(1 for tokens in counted if tokens) <= len(latest):
+        return None, False  # the same figure in every event is a total, not a running count
+    if min(counted) > 0 or (min(counted) == 0 and all(i in shared for i, tokens in enumerate(counted) if not tokens)):
+        return counted, False
+    return None, True
 
 
 def pro_rata(sizes: Sequence[int], total: int) -> list[int]:

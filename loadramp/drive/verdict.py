@@ -57,7 +57,7 @@ def conclude(record: Record, answer: Answer, outcome: Outcome, asked: Asked) -> 
     record.error_detail = clean(asked.redact(detail))[:DETAIL_CHARS] if detail else None
     if outcome.compressed:
         record.warnings.append("compressed")
-    record.warnings += warnings_of(record, asked, answer.whole)
+    record.warnings += warnings_of(record, asked, answer.whole, answer.implausible_usage)
 
 
 def _verdict(
@@ -97,8 +97,9 @@ def _why_empty(record: Record, answer: Answer, outcome: Outcome, asked: Asked) -
     return f"{without}: {said}" if said and not said.startswith("<") else without
 
 
-def warnings_of(record: Record, asked: Asked, whole: bool) -> list[str]:
-    """Codes of what is remarkable about a finished record; ``whole``: the reply was one document, not a stream."""
+def warnings_of(record: Record, asked: Asked, whole: bool, implausible: bool = False) -> list[str]:
+    """Codes of what is remarkable about a finished record; ``whole``: the reply was one document, not a stream;
+    ``implausible``: the server sent token counts that cannot be right."""
     n, tokens, source = len(record.event_s), record.output_tokens, record.token_source
     asked_in, asked_out = record.asked_input_tokens, record.asked_output_tokens
     spread = source == "pro_rata"
@@ -106,7 +107,8 @@ def warnings_of(record: Record, asked: Asked, whole: bool) -> list[str]:
         "not_streamed": asked.streamed and whole and record.ok,
         "no_done": asked.done_expected and not whole and record.ok and not record.done_marker,
         "pro_rata": spread,
-        "no_usage": n > 0 and source == "events" and record.status != "error",
+        "no_usage": n > 0 and source == "events" and record.status != "error" and not implausible,
+        "implausible_usage": n > 0 and implausible,
         "burst_delivery": asked.streamed and _burst(record),
         # a final count beyond the events may be the end token alone, which has no text
         "multi_token_events": not whole and n > 0 and ((tokens or n) - spread) / n > 1.05,

@@ -9,11 +9,13 @@ import msgspec
 
 from loadramp.drive.spellings import text_of
 from loadramp.plan.scenario import Target
+from loadramp.record.types import Prompt
 from loadramp.registry import ScenarioError
 
 OPTIONAL_FIELDS: frozenset[str] = frozenset({"include_usage", "continuous_usage_stats", "ignore_eos", "min_tokens"})
 """Request fields that help to measure or to hold the length, and that a strict server may refuse (``preflight``)."""
 
+_LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 _encoder = msgspec.json.Encoder()
 
 
@@ -60,6 +62,15 @@ def request_body(
         return _encoder.encode(body | own)
     except UnicodeEncodeError as error:
         raise ScenarioError(f"a prompt or [target] body is not text: {error}") from None
+
+
+def most_tokens(target: Target, prompt: Prompt) -> int | None:
+    """How many output tokens a request asks for at most; None when it sets no limit. Fields of a body win over
+    ``prompt``, as in ``request_body``; of several names a server may take any."""
+    own = {**target.body, **(prompt.body or {})}
+    given = [own[name] for name in _LIMITS if name in own] or [prompt.output_tokens]
+    limits = [limit for limit in given if type(limit) is int]
+    return max(limits) if len(limits) == len(given) else None
 
 
 def _refuse(own: Mapping[str, Any]) -> None:

@@ -99,18 +99,29 @@ def prompt_length(run: Run) -> list[Check]:
 def token_source(run: Run) -> list[Check]:
     """Token counts that are not the server's own."""
     measured = _measured(run)
-    counts = Counter(str(source) for source in measured.token_source if source)
+    implausible = measured.warned("implausible_usage")
+    counts = Counter(str(source) for source in measured.token_source[~implausible] if source)
+    counts["implausible"] = int(implausible.sum())
     total = sum(counts.values())
     words = {
         "pro_rata": "tokens were spread over events by length of text, since only their sum is known",
         "events": "the server sends no usage: every event counts as one token",
     }
-    return [
+    found = [
         Check("token_source", "warn", f"{percent(counts[name] / total)} of the answers: {what}",
               "ITL and TPOT are approximate; gap, TTFT and end-to-end times are not")
         for name, what in words.items()
         if total and counts[name] > 0.01 * total
     ]  # fmt: skip
+    if counts["implausible"]:
+        message = (
+            f"{percent(counts['implausible'] / total)} of the answers: the server's token count cannot be right (fewer "
+            "tokens than events with text, more than were asked for, or a running count that does not grow) "
+            "and was not believed"
+        )
+        advice = "tokens were counted by events: tokens per second and TPOT are approximate; report it to the server"
+        found.append(Check("implausible_usage", "warn", message, advice))
+    return found
 
 
 def prefix_hits(run: Run) -> list[Check]:

@@ -87,6 +87,8 @@ class Table:
     error: Strings
     error_detail: Strings
     token_source: Strings
+    warnings: Strings
+    """The codes of each request, with spaces between them."""
     label: Strings
     model: Strings
     session: Floats
@@ -125,6 +127,7 @@ class Table:
         columns |= {name: words(name) for name in ("status", "error", "error_detail", "token_source", "label", "model")}
         return Table(
             **columns,
+            warnings=np.array([" ".join(r.warnings) for r in records], dtype=object),
             kernel_stamps=np.array([r.stamps == "kernel" for r in records], dtype=np.bool_),
             begin=begin,
             event_s=np.fromiter((t for r in records for t in r.event_s), dtype=np.float64, count=int(begin[-1])),
@@ -159,6 +162,10 @@ class Table:
     @property
     def ok(self) -> Bools:
         return np.asarray(self.status == "ok", dtype=np.bool_)
+
+    def warned(self, code: str) -> Bools:
+        """Requests whose record carries the warning ``code``, shape n."""
+        return np.fromiter((code in words.split() for words in self.warnings), dtype=np.bool_, count=len(self))
 
     @property
     def in_flight(self) -> Bools:

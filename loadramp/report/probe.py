@@ -12,6 +12,8 @@ WARNINGS = {
     "multi_token_events": "events carry several tokens: the gaps are not inter-token latencies",
     "no_done": "the stream ended without its [DONE] marker",
     "no_usage": "the server sent no token counts: each event counts as one token",
+    "implausible_usage": "the server's token count cannot be right (fewer tokens than events with text, more than were "
+    "asked for, or a running count that does not grow) and was not believed",
     "pro_rata": "the server's token count differs from the number of events: tokens were spread over them",
     "short_output": "the answer is shorter than asked",
     "kernel_stamps_unavailable": "time stamps were taken when bytes were read, not when they arrived",
