@@ -6,7 +6,6 @@ depends on how they were cut, apart from an event's instant being that of the re
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -18,6 +17,7 @@ from loadramp.drive.events import read_event
 from loadramp.drive.faults import error_words
 from loadramp.drive.lots import Lot, PlainEvent, events_of, plain_events
 from loadramp.drive.replies import Inflate, codings_of, retry_after_s
+from loadramp.drive.sse import SseParser
 from loadramp.drive.verdict import Asked, Outcome, conclude
 from loadramp.record.types import ErrorKind, Record
 
@@ -27,6 +27,8 @@ engine step must not all be parsed in the same one. Nothing piles up before the 
 LOT_BYTES = 8192
 """A read this large is parsed at once."""
 ERROR_BODY_BYTES = 16_384
+_TLS_RECORD = b"\x15\x03"
+"""How a server begins that expects TLS: an alert."""
 _EVENT_ENDS = (b"}\n\n\r\n", b"}\n\n")
 """How a read ends that can wait: with an event, in a chunk of its own or not. The end of a stream looks otherwise."""
 
@@ -60,10 +62,12 @@ class Exchange:
         self._lot_reads = 1 + record.seq % LOT_READS
         self._between_chunks = False
         self._now_s = 0.0
+        self._first = b""
         self._status: int | None = None
         self._interim = False
         self._headers: dict[bytes, bytes] = {}
         self._error_body = bytearray()
+        self._refusal = SseParser()
         self._body_bytes = 0
         self._inflate: Any = None
         self._coding = ""  # what the body is said to be in; often it is plain all the same
@@ -106,12 +110,14 @@ class Exchange:
         if not self.began:
             self.began = True
             self._head_s = stamps[0]
+        if len(self._first) < len(_TLS_RECORD):
+            self._first += b"".join(held)[: len(_TLS_RECORD)]
         for data, t_s in zip(held, stamps, strict=True):
             self._now_s = t_s
             try:
                 feed_data(data)
             except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-                self._broken(data, error)
+                self._broken(error)
                 return
         lines = held[-1].endswith(b"\n") and self._inflate is None and b"content-length" not in self._headers
         self._eager = not (lines and self.answer.event_s)
@@ -249,17 +255,20 @@ class Exchange:
             self._body_s = self._now_s
         self._body_bytes += len(body)
         if self._inflate is not None:
-            try:
-                body = self._inflate.feed(body)
-            except zlib.error as error:
-                self._stop("truncated", f"the compressed body is broken: {error}")
-                return
+            body = self._inflate.feed(body)
         if self._status is not None and self._status >= 300:
-            self._error_body += body[: ERROR_BODY_BYTES - len(self._error_body)]
-            if body.rstrip().endswith((b"}", b"]")) and read_event(bytes(self._error_body)) is not None:
-                self._refused_s = self._now_s  # some servers leave the connection open behind it
+            self._refused(body[: ERROR_BODY_BYTES - len(self._error_body)])
         elif body:
             self.answer.body(body, self._now_s)
+        if self._inflate is not None and self._inflate.broken:
+            self._stop("truncated", f"the compressed body is broken: {self._inflate.broken}")
+
+    def _refused(self, body: bytes) -> None:
+        """More of the body of a reply that refuses: JSON is its end, for some servers leave the connection open."""
+        self._error_body += body
+        for _, payload in self._refusal.feed(body):
+            if self._refused_s is None and read_event(payload) is not None:
+                self._refused_s = self._now_s
 
     def on_chunk_header(self) -> None:
         self._between_chunks = False
@@ -286,14 +295,14 @@ class Exchange:
         self._end_s = self._now_s
         self._fault = (kind, detail)
 
-    def _broken(self, data: bytes, error: Exception) -> None:
+    def _broken(self, error: Exception) -> None:
         if self.over:
             self.reusable = False
         elif isinstance(error, httptools.HttpParserCallbackError):
             self._stop("client", f"cannot read the reply: {error.__context__!r}")
         elif self._status is not None or self._parser.get_status_code() >= 100:
             self._stop("truncated", f"the reply breaks HTTP: {error}")
-        elif data.startswith(b"\x15\x03"):
+        elif self._first.startswith(_TLS_RECORD):
             self._stop("tls", "the server speaks TLS on this port: write https://")
         else:
             self._stop("connect", f"what answers on this port does not speak HTTP/1.1: {error}")

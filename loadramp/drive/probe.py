@@ -230,11 +230,11 @@ def _gaps(record: Record) -> list[tuple[float, int]]:
     n = len(record.event_s)
     choices = record.event_choice or [0] * n
     tokens = record.event_tokens or [1] * n
-    found = []
-    for choice in sorted(set(choices)):
-        own = [i for i in range(n) if choices[i] == choice]
-        found += [(record.event_s[b] - record.event_s[a], tokens[b]) for a, b in pairwise(own)]
-    return found
+    own: dict[int, list[int]] = {}
+    for i, choice in enumerate(choices):
+        own.setdefault(choice, []).append(i)
+    pairs = [pair for choice in sorted(own) for pair in pairwise(own[choice])]
+    return [(record.event_s[b] - record.event_s[a], tokens[b]) for a, b in pairs]
 
 
 def _tpot_s(record: Record) -> float | None:

@@ -3,51 +3,74 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
+from typing import Any
 
 from loadramp.record.types import ErrorKind
 
 _GZIP = b"\x1f\x8b"
+_SLICE_BYTES = 4096
 
 
 class Inflate:
     """gzip or deflate, as it comes: zlib's header or gzip's is recognised, raw deflate tried where neither fits."""
 
-    __slots__ = ("_fresh", "_held", "_padding", "_z")
+    __slots__ = ("_held", "_padding", "_z", "broken")
 
     def __init__(self) -> None:
-        self._z = zlib.decompressobj(47)
-        self._fresh = True
+        self.broken = ""
+        """Why nothing more comes out: the data are none from here on, in zlib's words."""
+        self._z: Any = None
         self._padding = False
         self._held = b""  # too little to tell a header by
 
     def feed(self, data: bytes) -> bytes:
-        """What ``data`` brings. Raises zlib.error."""
-        data, self._held, out = self._held + data, b"", b""
-        if self._fresh:
-            if len(data) < len(_GZIP):
-                self._held = data
-                return b""
-            self._fresh = False
-            try:
-                out = self._z.decompress(data)
-            except zlib.error:
-                self._z = zlib.decompressobj(-15)
-                out = self._z.decompress(data)
-            data = self._z.unused_data
-        while data and not self._padding:
-            if self._z.eof:  # gzip members may follow one another; anything else behind one is padding
+        """What ``data`` brings, up to where it is ``broken``; the same in all however the data were cut."""
+        return b"".join(
+            part for at in range(0, len(data), _SLICE_BYTES) for part in self._slice(data[at : at + _SLICE_BYTES])
+        )
+
+    def _slice(self, data: bytes) -> Iterator[bytes]:
+        """What data brings that is so short that many small members in it cost no long copies."""
+        data, self._held = self._held + data, b""
+        while data and not (self._padding or self.broken):
+            if self._z is None or self._z.eof:
                 if len(data) < len(_GZIP):
                     self._held = data
-                    break
-                self._padding = not data.startswith(_GZIP)
-                if self._padding:
-                    break
-                self._z = zlib.decompressobj(47)
-            out += self._z.decompress(data)
+                    return
+                if self._z is None:
+                    self._z = zlib.decompressobj(_window_bits(data))
+                elif data.startswith(_GZIP):  # gzip members may follow one another; anything else behind one is padding
+                    self._z = zlib.decompressobj(31)
+                else:
+                    self._padding = True
+                    return
+            yield self._decompress(data)
             data = self._z.unused_data
+
+    def _decompress(self, data: bytes) -> bytes:
+        before = self._z.copy()
+        try:
+            out: bytes = self._z.decompress(data)
+        except zlib.error:  # which takes with it what came before the fault: once more, a byte at a time
+            parts = []
+            self._z = before
+            try:
+                for at in range(len(data)):
+                    parts.append(self._z.decompress(data[at : at + 1]))  # noqa: PERF401  # kept when one raises
+            except zlib.error as error:
+                self.broken = str(error)
+            out = b"".join(parts)
         return out
+
+
+def _window_bits(begin: bytes) -> int:
+    """For zlib, by the first two bytes: gzip, zlib, or else raw deflate (RFC 1950, 2.2; RFC 1952, 2.3.1)."""
+    if begin.startswith(_GZIP):
+        return 31
+    return 15 if begin[0] & 0x8F == 8 and int.from_bytes(begin[:2], "big") % 31 == 0 else -15
 
 
 def codings_of(value: bytes) -> list[str]:

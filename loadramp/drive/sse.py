@@ -4,17 +4,24 @@ Lines end at LF, CRLF or CR and nowhere else (WHATWG HTML, "Server-sent events")
 Liberties, for servers that exist: JSON outside any field is an event where its brackets close, a bare ``[DONE]`` is
 one, a field called ``error`` is an event of that name, an event whose name tells of a failure needs no data, and where
 data lines follow each other without blank lines each JSON object is an event.
+
+No byte is looked at more than a few times, whatever the cuts.
 """
 
 from __future__ import annotations
 
 import re
+from typing import Literal
 
 _BOM = b"\xef\xbb\xbf"
 _DONE = b"[DONE]"
 _FIELDS = frozenset({b"data", b"event", b"error", b"id", b"retry"})
+_LONGEST_FIELD = max(map(len, _FIELDS))
 _STRAY_BYTES = 2000
-_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?|[{}\[\]]', re.DOTALL)  # a string, ended or not, or a bracket
+_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+("?)|[{}\[\]]', re.DOTALL)  # a string, ended or not, or a bracket
+_STRING_REST = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+("?)', re.DOTALL)
+_SPACE = re.compile(rb"[ \t\v\f]*+")
+_JSON_OR_SPACE = frozenset({b"{", b"[", b" ", b"\t", b"\v", b"\f"})
 _FAILURE = re.compile(
     r"response\.(error|failed|cancell?ed)$"  # of the responses API; its other failures are those of single tools
     r"|(?!response\.).*(error|abort|fail|cancel|insufficient|unavailable|overload|time(d?_)?out|interrupt|exception)",
@@ -22,6 +29,47 @@ _FAILURE = re.compile(
 )
 SseEvent = tuple[bytes, bytes]
 """One dispatched event: its name (``event:``, empty when there was none) and its data lines joined by LF."""
+_Kind = Literal["", "json", "other"]
+"""What a line is that has begun; empty where too little of it has come to tell."""
+
+
+class Brackets:
+    """The brackets that are open in JSON of which pieces come in; those within strings are none."""
+
+    __slots__ = ("_escaped", "_in_string", "depth")
+
+    def __init__(self) -> None:
+        self.depth = 0
+        self._in_string = False
+        self._escaped = False  # the last byte was a backslash within a string
+
+    def closes(self, data: bytes, at: int = 0) -> int:
+        """Read on, ``data`` from ``at``: where the last open bracket closes; -1: it does not, and all was read."""
+        if self._in_string:
+            rest = _STRING_REST.match(data, min(at + self._escaped, len(data)))
+            assert rest is not None  # it matches nothing, too
+            at = self._string(data, rest)
+        for token in _TOKEN.finditer(data, at):
+            mark = token[0]
+            if mark in {b"{", b"["}:
+                self.depth += 1
+            elif mark in {b"}", b"]"}:
+                self.depth -= 1
+                if self.depth <= 0:
+                    self.depth = 0
+                    return token.end()
+            else:
+                self._string(data, token)
+        return -1
+
+    def line_ends(self) -> None:
+        """No string goes on in another line."""
+        self._in_string = self._escaped = False
+
+    def _string(self, data: bytes, found: re.Match[bytes]) -> int:
+        self._in_string = not found[1]
+        self._escaped = self._in_string and found.end() < len(data)  # a backslash with nothing behind it
+        return found.end() + self._escaped
 
 
 class SseParser:
@@ -30,7 +78,21 @@ class SseParser:
     ``id`` and ``retry`` fields are read over: nothing here reconnects.
     """
 
-    __slots__ = ("_at_start", "_data", "_depth", "_name", "_skip_lf", "_tail", "bare", "by_line", "comments", "stray")
+    __slots__ = (
+        "_at_start",
+        "_brackets",
+        "_data",
+        "_kind",
+        "_list_begun",
+        "_name",
+        "_pretty",
+        "_skip_lf",
+        "_tail",
+        "bare",
+        "by_line",
+        "comments",
+        "stray",
+    )
 
     def __init__(self) -> None:
         self.comments = 0
@@ -42,8 +104,11 @@ class SseParser:
         self.by_line = False
         """No blank lines between events: each line is one."""
         self._tail: list[bytes] = []  # pieces of a line that has not ended; joined once, so a huge line costs O(n)
+        self._kind: _Kind = ""  # of that line
+        self._list_begun = False  # all of that line so far is a bracket: perhaps of JSON
         self._data: list[bytes] = []
-        self._depth = 0  # brackets that are open in JSON outside any field
+        self._brackets = Brackets()  # of JSON outside any field
+        self._pretty = False  # that JSON is spread over lines: a blank line may be one of them
         self._name = b""
         self._skip_lf = False  # the last byte was a CR: an LF that follows belongs to it
         self._at_start = True
@@ -76,6 +141,14 @@ class SseParser:
         return events
 
     def _feed(self, data: bytes) -> list[SseEvent]:
+        if self._at_start:
+            data = b"".join((*self._tail, data))
+            self._tail.clear()
+            if len(data) < len(_BOM) and _BOM.startswith(data):
+                self._tail.append(data)
+                return []
+            self._at_start = False
+            data = data.removeprefix(_BOM)
         if self._skip_lf and data:
             data = data.removeprefix(b"\n")
             self._skip_lf = False
@@ -83,38 +156,88 @@ class SseParser:
             self._skip_lf = data.endswith(b"\r")
             data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         events: list[SseEvent] = []
-        if b"\n" not in data:
-            if data:
-                self._tail.append(data)
-                self._early(events)
-            return events
-        if self._tail:
-            self._tail.append(data)
-            data = b"".join(self._tail)
-            self._tail = []
         *lines, rest = data.split(b"\n")
         for line in lines:
-            if self._at_start:
-                self._at_start = False
-                line = line.removeprefix(_BOM)  # noqa: PLW2901  # the same line without its mark
-            if line:
-                while line:
-                    line = self._field(line, events)  # noqa: PLW2901  # what is left of it
-            elif not self._pretty:
+            if self._tail or self._brackets.depth or line[:1] in _JSON_OR_SPACE:
+                self._more(line, events)
+                self._end_line(events)
+            elif line:
+                self._field(line, events)
+            else:
                 self._dispatch(events)
         if rest:
-            self._tail.append(rest)
-            self._early(events)
+            self._more(rest, events)
         return events
 
-    def _field(self, line: bytes, events: list[SseEvent]) -> bytes:
-        """Take a line; returns what follows the JSON that it begins with, as a line of its own."""
+    def _more(self, piece: bytes, events: list[SseEvent]) -> None:
+        """More of a line. JSON outside any field is an event where its brackets close: what follows on the line is as a
+        line of its own."""
+        at = 0
+        while at < len(piece):
+            if not self._kind:
+                self._kind = self._kind_with(piece, at)
+                if self._kind == "json":
+                    self._begin_json(events)
+            end = self._brackets.closes(piece, at) if self._kind == "json" else -1
+            self._tail.append(piece[at:] if end < 0 else piece[at:end])
+            if end < 0:
+                return
+            at, self._kind, self._list_begun = end, "", False
+            self._data.append(self._take_tail())
+            self._dispatch(events, bare=True)
+
+    def _end_line(self, events: list[SseEvent]) -> None:
+        """The line that began is over."""
+        kind, self._kind, self._list_begun = self._kind, "", False
+        line = self._take_tail()
+        if not kind and line and (line not in _FIELDS if self._brackets.depth else line.strip() == b"["):
+            kind = "json"
+            self._begin_json(events)
+            self._brackets.closes(line)
+        self._brackets.line_ends()
+        if kind == "json" and not is_done(line):
+            if not self._data:
+                self._pretty = line.strip() in {b"{", b"["}
+            self._data.append(line)
+        elif line:
+            self._field(line, events)
+        elif not (self._brackets.depth and self._pretty):
+            self._dispatch(events)
+
+    def _take_tail(self) -> bytes:
+        tail, self._tail = self._tail, []
+        return b"".join(tail)
+
+    def _begin_json(self, events: list[SseEvent]) -> None:
+        if not self._brackets.depth and self._data:
+            self._dispatch(events)
+        for piece in self._tail:  # spaces, and perhaps the first bracket
+            self._brackets.closes(piece)
+
+    def _kind_with(self, piece: bytes, at: int) -> _Kind:
+        """What the line is that has begun with ``_tail``, of which nothing could be said, and goes on so."""
+        if self._brackets.depth:  # within JSON all lines are but fields and comments
+            begin = b"".join((*self._tail, piece[at : at + _LONGEST_FIELD + 1]))
+            name, colon, _ = begin.partition(b":")
+            if begin.startswith(b":") or (colon and name in _FIELDS):
+                return "other"
+            return "" if not colon and any(field.startswith(begin) for field in _FIELDS) else "json"
+        at = _after_space(piece, at)
+        if piece[at : at + 1] == b"[" and not self._list_begun:
+            self._list_begun = True
+            at = _after_space(piece, at + 1)
+        if at == len(piece):
+            return ""
+        return "json" if piece[at : at + 1] == b"{" else "other"
+
+    def _field(self, line: bytes, events: list[SseEvent]) -> None:
+        """Take a line that is not JSON."""
         if line.startswith(b":"):
             self.comments += 1
-            return b""
+            return
         name, _, value = line.partition(b":")
         if name in _FIELDS:
-            if self._depth:  # broken off
+            if self._brackets.depth:  # broken off
                 self._dispatch(events)
             value = value.removeprefix(b" ")
             if name == b"data":
@@ -126,11 +249,8 @@ class SseParser:
         elif is_done(line):
             self._dispatch(events)
             events.append((b"", _DONE))
-        elif self._is_bare(line):
-            return self._bare(line, events)
         elif len(self.stray) < _STRAY_BYTES and line.strip():
             self.stray += line[:_STRAY_BYTES] + b" "
-        return b""
 
     def _add(self, value: bytes, events: list[SseEvent], name: bytes = b"") -> None:
         """One line of data. A ``}`` before a ``{`` or ``[`` is no JSON on any number of lines: an event ended between.
@@ -145,41 +265,6 @@ class SseParser:
         if self.by_line and len(self._data) == 1 and value.startswith(b"{") and value.endswith(b"}"):
             self._dispatch(events)
 
-    @property
-    def _pretty(self) -> bool:
-        """JSON that is spread over lines is under way: a blank line may be one of them."""
-        return self._depth > 0 and self._data[0].strip() in {b"{", b"["}
-
-    def _is_bare(self, line: bytes) -> bool:
-        start = line.lstrip()
-        return self._depth > 0 or start[:1] == b"{" or (start[:1] == b"[" and start[1:].lstrip()[:1] in {b"", b"{"})
-
-    def _bare(self, line: bytes, events: list[SseEvent]) -> bytes:
-        """JSON outside any field. It ends where its brackets close: its instant is that of the byte that does it."""
-        if not self._depth and self._data:
-            self._dispatch(events)
-        end, self._depth = _closed(line, self._depth)
-        self._data.append(line if end < 0 else line[:end])
-        if end < 0:
-            return b""
-        self._dispatch(events, bare=True)
-        return line[end:]
-
-    def _early(self, events: list[SseEvent]) -> None:
-        """Take JSON that is whole before its line is: some servers leave the connection open behind it."""
-        if not self._tail[-1][-64:].rstrip().endswith((b"}", b"]")):
-            return
-        line = b"".join(self._tail)
-        if self._at_start:
-            line = line.removeprefix(_BOM)
-        if line[:1] == b":" or line.partition(b":")[0] in _FIELDS or is_done(line) or not self._is_bare(line):
-            return
-        end, _ = _closed(line, self._depth)
-        if end >= 0 and not line[end:].strip():
-            self._at_start = False
-            rest = self._bare(line, events)
-            self._tail = [rest] if rest else []
-
     def _dispatch(self, events: list[SseEvent], *, bare: bool = False) -> None:
         data = b"\n".join(self._data)
         if data or (self._name and tells_failure(self._name.decode("latin-1"))):
@@ -187,7 +272,7 @@ class SseParser:
             if self.bare is None:
                 self.bare = bare
         self._data.clear()
-        self._depth = 0
+        self._brackets.depth = 0
         self._name = b""
 
 
@@ -201,14 +286,6 @@ def tells_failure(word: str) -> bool:
     return _FAILURE.match(word) is not None
 
 
-def _closed(line: bytes, depth: int) -> tuple[int, int]:
-    """Where in ``line`` the last of the open brackets closes (-1: it does not), and how many are open behind."""
-    for token in _TOKEN.finditer(line):
-        mark = token[0]
-        if mark in {b"{", b"["}:
-            depth += 1
-        elif mark in {b"}", b"]"}:
-            depth -= 1
-            if depth <= 0:
-                return token.end(), 0
-    return -1, depth
+def _after_space(piece: bytes, at: int) -> int:
+    found = _SPACE.match(piece, at)
+    return at if found is None else found.end()

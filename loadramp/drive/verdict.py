@@ -129,11 +129,7 @@ def _burst(record: Record) -> bool:
     Together: in one read, or closer than 0.2 ms where nearly all the time passed in long gaps beside, or all within
     5 % of the wait for the first. An engine that makes a token every 0.1 ms and pauses once is none of these.
     """
-    choice_of = record.event_choice or [0] * len(record.event_s)
-    gaps: list[float] = []
-    for choice in set(choice_of):
-        instants = [t for t, c in zip(record.event_s, choice_of, strict=True) if c == choice]
-        gaps += [b - a for a, b in pairwise(instants)]
+    gaps = [b - a for instants in _by_choice(record).values() for a, b in pairwise(instants)]
     if len(gaps) < (1 if "compressed" in record.warnings else 2):
         return False
     half = len(gaps) / 2
@@ -143,6 +139,16 @@ def _burst(record: Record) -> bool:
     spaced = max(gaps) > BURST_WAIT_S and within_s < 0.1 * sum(gaps)
     at_once = record.event_s[-1] - record.event_s[0] < 0.05 * (record.sent_ttft_s or 0.0)
     return sum(gap == 0.0 for gap in gaps) > half or spaced or at_once
+
+
+def _by_choice(record: Record) -> dict[int, list[float]]:
+    """The instants of each choice's output events."""
+    if not record.event_choice:
+        return {0: record.event_s}
+    found: dict[int, list[float]] = {}
+    for t_s, choice in zip(record.event_s, record.event_choice, strict=True):
+        found.setdefault(choice, []).append(t_s)
+    return found
 
 
 def _mismatch(counted: int | None, asked: int | None) -> bool:
