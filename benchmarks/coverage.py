@@ -23,7 +23,8 @@ from loadramp.plan.arrivals import poisson
 from loadramp.record.table import Table
 from loadramp.record.types import Estimate, Step
 from loadramp.sim.engine.offline import capacity_rps, simulate
-from loadramp.sim.profiles import Lengths, Profile, Stall
+from loadramp.sim.profiles import Lengths, Profile
+from loadramp.sim.regimes import Stall
 
 SCENARIOS = {
     "compute": (Profile(max_num_seqs=256, token_budget=2048), Lengths(512, 0.6, 200, 0.6)),

@@ -19,7 +19,8 @@ from loadramp.record.table import Run, Table
 from loadramp.record.types import ClientSample, Step
 from loadramp.sim.engine.offline import Offline, capacity_rps
 from loadramp.sim.faults import Faults
-from loadramp.sim.profiles import PROFILES, Lengths, Profile, Stall, random_profile
+from loadramp.sim.profiles import PROFILES, Lengths, Profile, random_profile
+from loadramp.sim.regimes import Stall
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 from harness import ramp_in_memory, scenario_of

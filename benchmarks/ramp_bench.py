@@ -14,7 +14,8 @@ from loadramp.plan.arrivals import gamma, poisson
 from loadramp.plan.ramps import RAMPS
 from loadramp.record.types import Row, Step
 from loadramp.sim.engine.offline import Offline, capacity_rps, simulate
-from loadramp.sim.profiles import Lengths, Profile, Stall, random_profile
+from loadramp.sim.profiles import Lengths, Profile, random_profile
+from loadramp.sim.regimes import Stall
 
 CASES = {
     "population": "random engines, limited by sequences, KV blocks or budget; Poisson arrivals",

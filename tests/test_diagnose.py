@@ -14,7 +14,8 @@ from loadramp.judge.said import classes
 from loadramp.plan.scenario import load
 from loadramp.record.table import Run, Table
 from loadramp.record.types import ClientSample, Record, Sample, Step
-from loadramp.sim.profiles import PROFILES, Lengths, Stall
+from loadramp.sim.profiles import PROFILES, Lengths
+from loadramp.sim.regimes import Stall
 
 KV = Lengths(512, 0.0, 128, 0.0)
 SMALL = PROFILES["small"]

@@ -6,7 +6,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).parent.parent / "loadramp"
 PURE = ("plan", "judge", "advise", "report", "record.types", "record.table", "record.codec", "registry", "wording",
         "observe.dialects", "observe.text", "observe.canonical", "observe.gpu", "sim.engine", "sim.profiles",
-        "drive.sse", "drive.wire")  # fmt: skip
+        "sim.regimes", "drive.sse", "drive.wire")  # fmt: skip
 FORBIDDEN = {"asyncio", "socket", "time", "random", "os", "click", "httpx", "openai", "subprocess", "multiprocessing"}
 SHARED = ("record.types", "record.table", "registry", "wording")
 MAY_KNOW = {
@@ -19,7 +19,7 @@ MAY_KNOW = {
     "advise": ("advise", *SHARED),
     "report": ("report", "judge", "advise", *SHARED),
     "observe.dialects": SHARED,
-    "sim.engine": ("sim.engine", "sim.profiles", *SHARED),
+    "sim.engine": ("sim.engine", "sim.profiles", "sim.regimes", *SHARED),
     "observe": ("observe", "record", *SHARED),
     "drive": ("drive", "plan", "record", *SHARED),
     "sim": ("sim", "observe", *SHARED),

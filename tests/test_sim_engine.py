@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from loadramp.observe.dialects import CANONICAL
 from loadramp.sim.engine import Engine, Offline, RefusedError, simulate
 from loadramp.sim.engine.lanes import Lockstep
-from loadramp.sim.profiles import PROFILES, Profile, Stall, random_profile
+from loadramp.sim.profiles import PROFILES, Profile, random_profile
+from loadramp.sim.regimes import Stall
 
 PLAIN = Profile(
     name="plain",

@@ -13,9 +13,10 @@ from math import log
 import numpy as np
 
 from loadramp.judge import attribute
+from loadramp.judge.pace import block_medians
 from loadramp.judge.queueing import kv_steps
 from loadramp.judge.symptoms import Case, StepSeen, indices
-from loadramp.record.table import Floats, Ints
+from loadramp.record.table import Floats
 from loadramp.record.types import Confidence, Finding, Sample
 from loadramp.wording import latency
 
@@ -71,7 +72,7 @@ def jump_of(one: StepSeen) -> Jump | None:
     n = int((end_s - begin_s) / width_s)
     if n < 2 * SIDE_BLOCKS:
         return None
-    pace_s = _medians(gap_s, np.minimum(((at_s - begin_s) / width_s).astype(np.int64), n - 1), n)
+    pace_s = block_medians(gap_s, np.minimum(((at_s - begin_s) / width_s).astype(np.int64), n - 1), n, 3)
     streams = _streams(one, begin_s + (np.arange(n, dtype=np.float64) + 0.5) * width_s)
     known = ~np.isnan(pace_s)
     if np.count_nonzero(known) < 0.8 * n:
@@ -114,17 +115,6 @@ def _recovered(case: Case) -> tuple[list[StepSeen], list[str]]:
             steps.append(one)
             words.append(f"overloaded {one.at} but not {later[0].at}: capacity was added, or a hiccup passed")
     return steps, words
-
-
-def _medians(values: Floats, block: Ints, n: int) -> Floats:
-    """Median of the values of each block; NaN under three."""
-    order = np.lexsort((values, block))
-    ordered, at = values[order], block[order]
-    begin = np.searchsorted(at, np.arange(n), "left")
-    size = np.searchsorted(at, np.arange(n), "right") - begin
-    out = np.full(n, np.nan)
-    out[size >= 3] = ordered[(begin + size // 2)[size >= 3]]
-    return out
 
 
 def _streams(one: StepSeen, t_s: Floats) -> Floats:

@@ -12,6 +12,8 @@ Ratio = Annotated[float, Meta(ge=0, le=1)]
 NotNegative = Annotated[float, Meta(ge=0)]
 Count = Annotated[int, Meta(ge=0)]
 MetricsFault = Literal["none", "missing", "html", "hang"]
+RegimeName = Literal["none", "captured", "doubling", "periodic_stalls", "slow_drift", "neighbour"]
+"""The names in ``regimes.REGIMES``."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -55,6 +57,8 @@ class Faults:
     """Answers stop at their natural length whatever was asked."""
     speeds: tuple[tuple[float, float], ...] = ()
     """(seconds since start, factor): the engine's speed from then on. An autoscaler, throttling, a noisy neighbour."""
+    regimes: RegimeName = "none"
+    """The engine's pace changes by itself, as ``sim/regimes.py`` describes under that name."""
     crash_at_s: NotNegative | None = None
     """The engine dies that long after the start."""
     crash_running: Annotated[int, Meta(ge=1)] | None = None

@@ -11,20 +11,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from loadramp.sim.regimes import CAPTURED, NO_REGIMES, Regimes, Stall
+
 Ints = NDArray[np.int64]
-
-
-@dataclass(slots=True, frozen=True)
-class Stall:
-    """Moments at which a step of the whole engine takes longer: garbage collection, a slow collective, a neighbour.
-
-    They come on average every ``every_s`` of engine time, at random instants (gaps uniform in 0.5-1.5 of it), and last
-    ``duration_s``, or an exponential time of that mean.
-    """
-
-    every_s: float
-    duration_s: float
-    exponential: bool = False
 
 
 @dataclass(slots=True, frozen=True)
@@ -44,6 +33,8 @@ class Profile:
     """Per token of context of the decoding requests."""
     prefill_s: float = 25e-6
     """Per prompt token computed in the step."""
+    host_s: float = 0.0
+    """A step takes at least this long: the host launches its kernels while the GPU computes. 0: not told apart."""
     noise_ratio: float = 0.03
     """Standard deviation of the factor on each step's time."""
     max_num_seqs: int = 1024
@@ -58,6 +49,8 @@ class Profile:
     frontend_s: float = 0.0
     """From the request's arrival to the engine's queue: HTTP, template, tokenizer."""
     stalls: tuple[Stall, ...] = ()
+    regimes: Regimes = NO_REGIMES
+    """How its pace changes by itself: the host's share of a step where ``host_s`` tells it, else the whole step."""
     speeds: tuple[tuple[float, float], ...] = ()
     """(instant, factor): from then on every step is that many times as fast. A throttled or replaced machine."""
     draft_tokens: int = 0
@@ -139,6 +132,14 @@ PROFILES: dict[str, Profile] = {
         _H200,
         replace(_H200, name="h200-8b-seqs64", t0_s=0.0235, prefill_s=13e-6, max_num_seqs=64, frontend_s=0.03),
         replace(_H200, name="kv-limited", kv_blocks=2400),
+        replace(
+            _H200,
+            name="h200-8b-regimes",
+            host_s=0.0148,
+            t0_s=0.0035,
+            prefill_s=23e-6,
+            regimes=CAPTURED,
+        ),
         Profile(name="lora", max_adapters=2, adapter_load_s=0.4),
         Profile(name="no-chunked-prefill", chunked_prefill=False),
         Profile(name="tp-stalls", stalls=(Stall(every_s=0.5, duration_s=0.12, exponential=True),)),
@@ -159,10 +160,11 @@ PROFILES: dict[str, Profile] = {
         ),
     )
 }
-"""By name. ``h200-*`` and ``kv-limited`` were fitted to ramps of an 8B shape on one H200, ``cpu-tiny`` to a model of
-1.4 M parameters on two shared CPU cores; ``small`` is slow enough to be overloaded in real time by a client that shares
-two cores with it; ``no-chunked-prefill``, ``tp-stalls``, ``weak-draft`` and ``lora`` (two adapters at a time, 0.4 s to
-load one) are ``h100-8b`` with one thing wrong."""
+"""By name. ``h200-*`` and ``kv-limited`` were fitted to ramps of an 8B shape on one H200, ``h200-8b-regimes`` second by
+second with the slow stretches of its host, ``cpu-tiny`` to a model of 1.4 M parameters on two shared CPU cores;
+``small`` is slow enough to be overloaded in real time by a client that shares two cores with it;
+``no-chunked-prefill``, ``tp-stalls``, ``weak-draft`` and ``lora`` (two adapters at a time, 0.4 s to load one) are
+``h100-8b`` with one thing wrong."""
 
 
 def random_profile(rng: np.random.Generator) -> tuple[Profile, Lengths]:

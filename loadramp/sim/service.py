@@ -19,6 +19,7 @@ from loadramp.sim.http import Connection
 from loadramp.sim.job import Job
 from loadramp.sim.memory import Connect, connect_in_memory
 from loadramp.sim.profiles import Profile
+from loadramp.sim.regimes import REGIMES
 
 __all__ = ["Connect", "Job", "Service", "connect_in_memory"]
 
@@ -65,7 +66,8 @@ class Service:
         self.loop = asyncio.get_running_loop()
         self.clock = clock or self.loop.time
         self.faults = faults or Faults()
-        self.profile = replace(profile, speeds=(*profile.speeds, *self.faults.speeds))
+        regimes = profile.regimes if self.faults.regimes == "none" else REGIMES[self.faults.regimes]
+        self.profile = replace(profile, speeds=(*profile.speeds, *self.faults.speeds), regimes=regimes)
         self.models = (model, *adapters)
         self.answer_tokens = answer_tokens
         self.api_key = api_key
@@ -117,7 +119,7 @@ class Service:
         job.number = self._next_id
         self._next_id += 1
         self._jobs[job.number] = job
-        delay_s = self.profile.frontend_s
+        delay_s = self.engine.frontend_s(self.clock())
         if self._fresh < self.faults.slow_requests:
             delay_s += self.faults.slow_s
         self._fresh += 1

@@ -18,6 +18,7 @@ from loadramp.record.types import ErrorKind, Record, Sample
 from loadramp.sim.engine.core import Engine
 from loadramp.sim.engine.request import RefusalReason, RefusedError, Request
 from loadramp.sim.profiles import Lengths, Profile
+from loadramp.sim.regimes import Regimes, mean_speed
 
 _ERRORS: dict[RefusalReason, tuple[ErrorKind, int]] = {
     "queue": ("in_band", 200),
@@ -80,14 +81,13 @@ class Offline:
         due = np.atleast_1d(np.asarray(due_s, dtype=np.float64))
         prompt = np.broadcast_to(np.asarray(prompt_tokens, dtype=np.int64), due.shape).tolist()
         output = np.broadcast_to(np.asarray(output_tokens, dtype=np.int64), due.shape).tolist()
-        frontend_s = self.engine.profile.frontend_s
         for i, at_s in enumerate(due.tolist()):
             seq = len(self._offers)
             known = blocks[i] if blocks is not None else ()
             self._offers.append(
                 _Offer(seq, step, at_s, prompt[i], output[i], known, adapters[i] if adapters is not None else None)
             )
-            heapq.heappush(self._coming, (at_s + frontend_s, seq))
+            heapq.heappush(self._coming, (at_s + self.engine.frontend_s(at_s), seq))
 
     def run(self, until_s: float = np.inf) -> None:
         """Go on until ``until_s``, or until all that was offered is answered (then the clock stays at its end)."""
@@ -177,11 +177,12 @@ def capacity_rps(profile: Profile, lengths: Lengths, rng: np.random.Generator, r
 
     All requests wait from the start; the rate is taken from output tokens over their mean, from when a third of the
     requests has entered the batch until the queue empties. Good to about 1 % at 6,000 requests of sigma 0.7. Limits on
-    admission and changes of speed are left out.
+    admission and changes of speed are left out; regimes count with their long-run mean speed.
     """
     n = max(requests, 6 * profile.max_num_seqs)
     prompt, output = lengths.draw(rng, n)
-    engine = Engine(replace(profile, max_queue=None, max_in_flight=None, speeds=()), rng)
+    steady = Regimes(stalls=profile.regimes.stalls)
+    engine = Engine(replace(profile, max_queue=None, max_in_flight=None, speeds=(), regimes=steady), rng)
     for i, (p, o) in enumerate(zip(prompt.tolist(), output.tolist(), strict=True)):
         engine.submit(i, 0.0, p, o)
     now_s = begin_s = 0.0
@@ -193,7 +194,8 @@ def capacity_rps(profile: Profile, lengths: Lengths, rng: np.random.Generator, r
         engine.finish(want_tokens=False)
         if not begin_tokens and len(engine.waiting) <= n * 2 // 3:
             begin_s, begin_tokens = now_s, engine.stats.output_tokens
-    return (engine.stats.output_tokens - begin_tokens) / (now_s - begin_s) / float(np.mean(output))
+    quiet_rps = (engine.stats.output_tokens - begin_tokens) / (now_s - begin_s) / float(np.mean(output))
+    return quiet_rps * mean_speed(profile.regimes, rng)
 
 
 def _table(offers: Sequence[_Offer], engine: Engine) -> Table:

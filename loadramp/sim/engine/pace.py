@@ -1,4 +1,4 @@
-"""How long a step takes: the cost formula, its noise, stalls and changes of speed. Pure; all chance from one rng."""
+"""How long a step takes: the cost formula, noise, stalls, regimes, changes of speed. Pure; all chance from one rng."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections import OrderedDict
 
 import numpy as np
 
-from loadramp.sim.profiles import Profile, Stall
+from loadramp.sim.profiles import Profile
+from loadramp.sim.regimes import RegimePath, Stall
 
 _DRAWN_AT_ONCE = 4096
 
@@ -16,9 +17,11 @@ class Pace:
 
     def __init__(self, profile: Profile, rng: np.random.Generator, start_s: float) -> None:
         self._profile = profile
-        noise_rng, self._stall_rng = rng.spawn(2)
+        noise_rng, self._stall_rng, regime_rng = rng.spawn(3)
         self._noise = _Noise(profile.noise_ratio, noise_rng)
-        self._stall_due_s = [start_s + s.every_s * self._stall_rng.uniform(0.0, 1.5) for s in profile.stalls]
+        self._stalls = (*profile.stalls, *profile.regimes.stalls)
+        self._stall_due_s = [start_s + s.every_s * self._stall_rng.uniform(0.0, 1.5) for s in self._stalls]
+        self._regimes = RegimePath(profile.regimes, regime_rng, start_s) if profile.regimes.changes else None
         self._speeds = [(start_s + t_s, factor) for t_s, factor in sorted(profile.speeds)]
         self._speed = 1.0
 
@@ -31,11 +34,17 @@ class Pace:
         cost_s += p.decode_s * decodes * (1 + p.draft_tokens)
         if decodes and p.draft_tokens:
             cost_s += p.draft_s * p.draft_tokens
+        slower = self.slower(now_s)
+        cost_s = max(cost_s, p.host_s * slower) if p.host_s else cost_s * slower
         duration_s = cost_s * self._noise.factor() / self._speed
-        if p.stalls:
-            for which, stall in enumerate(p.stalls):
+        if self._stalls:
+            for which, stall in enumerate(self._stalls):
                 duration_s += self._stalled_s(which, stall, now_s, now_s + duration_s)
         return duration_s
+
+    def slower(self, t_s: float) -> float:
+        """How many times as long the engine takes at ``t_s``, by its regimes."""
+        return self._regimes.factor(t_s) if self._regimes is not None else 1.0
 
     def _stalled_s(self, which: int, stall: Stall, begin_s: float, end_s: float) -> float:
         """Time added by the stalls that fall due before ``end_s``; those of an idle engine are not felt."""
@@ -43,7 +52,7 @@ class Pace:
         while self._stall_due_s[which] < end_s:
             if self._stall_due_s[which] >= begin_s:
                 added_s += self._stall_rng.exponential(stall.duration_s) if stall.exponential else stall.duration_s
-            self._stall_due_s[which] += stall.every_s * self._stall_rng.uniform(0.5, 1.5)
+            self._stall_due_s[which] += stall.every_s * (1.0 if stall.periodic else self._stall_rng.uniform(0.5, 1.5))
         return added_s
 
 

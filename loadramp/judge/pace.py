@@ -1,0 +1,106 @@
+"""The engine's own step time as seen from outside, block by block, and its slow stretches. Pure.
+
+The pace is the median gap of plain decoding (no other request's first token falls into it) in a block of time: how long
+the prompts are or how many come does not move it. Definitions: docs/method.md, "The engine's pace".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from loadramp.judge import attribute
+from loadramp.judge.latency import Seen
+from loadramp.record.table import Bools, Floats, Ints
+
+AROUND_S = 20.0
+"""What is usual at an instant is learnt from so many seconds before and after it."""
+USUAL = 0.25
+"""... as this quantile of the pace: an engine that is slow three quarters of the time still shows its fast state."""
+SLOW_RATIO = 1.28
+"""A block is slow when its pace exceeds the usual one by this factor."""
+
+
+@dataclass(slots=True, frozen=True)
+class Pace:
+    """Median gaps of plain decoding, shape (n,), seconds; block i begins at ``begin_s + i * width_s``.
+
+    Blocks with too few gaps are filled in by interpolation; ``known`` says which were measured.
+    """
+
+    begin_s: float
+    width_s: float
+    median_s: Floats
+    known: Bools
+
+    def usual_s(self) -> Floats:
+        """The pace of the fast state around each block, shape (n,)."""
+        half = max(1, round(AROUND_S / self.width_s))
+        padded = np.pad(self.median_s, half, constant_values=np.nan)
+        return np.asarray(np.nanquantile(np.lib.stride_tricks.sliding_window_view(padded, 2 * half + 1), USUAL, axis=1))
+
+
+@dataclass(slots=True, frozen=True)
+class Stretch:
+    """A time in which the engine was slow, or not. ``pace_s``: median of its blocks; ``usual_s``: of the fast state."""
+
+    begin_s: float
+    end_s: float
+    slow: bool
+    pace_s: float
+    usual_s: float
+
+    @property
+    def lasts_s(self) -> float:
+        return self.end_s - self.begin_s
+
+    @property
+    def factor(self) -> float:
+        return self.pace_s / self.usual_s
+
+
+def pace_of(seen: Seen, width_s: float, least_gaps: int = 8) -> Pace | None:
+    """The pace in blocks of ``width_s``; None when less than a third of the blocks has ``least_gaps`` plain gaps."""
+    gaps = seen.gaps
+    begin_s, end_s = seen.window_s
+    n = int((end_s - begin_s) / width_s)
+    if n < 1 or len(gaps.gap_s) == 0:
+        return None
+    plain = attribute.undisturbed(seen, float(np.median(gaps.gap_s))) & (gaps.gap_s > 0.0)
+    block = np.minimum(((gaps.end_s[plain] - begin_s) / width_s).astype(np.int64), n - 1)
+    median_s = block_medians(gaps.gap_s[plain], block, n, least_gaps)
+    known = ~np.isnan(median_s)
+    if np.count_nonzero(known) < n / 3.0:
+        return None
+    at = np.arange(n, dtype=np.float64)
+    return Pace(begin_s, width_s, np.interp(at, at[known], median_s[known]), known)
+
+
+def stretches(pace: Pace) -> list[Stretch]:
+    """The whole time in order, as stretches alternately slow and not."""
+    usual_s = pace.usual_s()
+    slow = pace.median_s > SLOW_RATIO * usual_s
+    edges = np.concatenate(([0], np.flatnonzero(np.diff(slow.astype(np.int64))) + 1, [len(slow)]))
+    return [
+        Stretch(
+            pace.begin_s + a * pace.width_s,
+            pace.begin_s + b * pace.width_s,
+            bool(slow[a]),
+            float(np.median(pace.median_s[a:b])),
+            float(np.median(usual_s[a:b])),
+        )
+        for a, b in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)
+    ]
+
+
+def block_medians(values: Floats, block: Ints, n: int, least: int) -> Floats:
+    """Median (the upper one of an even number) of the values of each of ``n`` blocks; NaN under ``least`` values."""
+    order = np.lexsort((values, block))
+    ordered, at = values[order], block[order]
+    begin = np.searchsorted(at, np.arange(n), "left")
+    size = np.searchsorted(at, np.arange(n), "right") - begin
+    out = np.full(n, np.nan)
+    enough = size >= least
+    out[enough] = ordered[(begin + size // 2)[enough]]
+    return out
