@@ -83,7 +83,14 @@ def probe(
     given = bind_options({key: seconds for key, seconds in limits.items() if seconds is not None}, Target, "probe:")
     target = scenarios.target_of(Target(api=api, via=via, stream=stream, **given), scenarios.Options(**options))
     record = asyncio.run(
-        send(target, prompt=prompt, output_tokens=max_tokens, clock=time.monotonic, save_text=show_text)
+        send(
+            target,
+            prompt=prompt,
+            output_tokens=max_tokens,
+            clock=time.monotonic,
+            save_text=show_text,
+            say=lambda words: None if quiet else click.echo(f"note: {words}", err=True),
+        )
     )
     document = probe_document(record)
     click.echo(_strict(document) if as_json else probe_words(document))

@@ -17,9 +17,9 @@ from loadramp.drive.faults import os_words
 from loadramp.drive.flight import Counts, Flight, Line, Pool
 from loadramp.drive.pipes import Connect, ConnectFailed
 from loadramp.drive.verdict import asked_of
-from loadramp.drive.wire import OPTIONAL_FIELDS, most_tokens, request_body
+from loadramp.drive.wire import OPTIONAL_FIELDS, most_tokens, request_body, unforced
 from loadramp.plan.scenario import Target
-from loadramp.record.types import Arrival, Record
+from loadramp.record.types import LENGTH_NOT_FORCED, Arrival, Record
 
 CUT_OFF = "cut off by the client"
 
@@ -95,7 +95,7 @@ class Client:
 
     async def send(self, arrival: Arrival, request: bytes) -> Record:
         """Send ``request`` now and follow its answer. Never raises; a cancelled one is a record of what arrived."""
-        record = record_of(arrival, self._worker)
+        record = record_of(arrival, self._worker, self._target)
         exchange = Exchange(record, self._asked, most_tokens(self._target, arrival.prompt))
         flight = Flight(self._target, exchange, record, self._counts, self._pool)
         self._flights[flight] = None
@@ -149,8 +149,8 @@ class Client:
             await flight.ride(line, request)
 
 
-def record_of(arrival: Arrival, worker: int) -> Record:
-    """The record of ``arrival`` before anything has happened to it."""
+def record_of(arrival: Arrival, worker: int, target: Target | None = None) -> Record:
+    """The record of ``arrival`` before anything has happened to it; ``target``: what it is sent to."""
     prompt = arrival.prompt
     return Record(
         arrival.seq,
@@ -163,6 +163,7 @@ def record_of(arrival: Arrival, worker: int) -> Record:
         model=prompt.model,
         session=prompt.session,
         turn=prompt.turn,
+        warnings=[LENGTH_NOT_FORCED] if target is not None and unforced(target, prompt) else [],
         turns=0 if prompt.session is None else prompt.turn + 1 + len(prompt.following),
     )
 

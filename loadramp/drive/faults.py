@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import ssl
@@ -79,7 +80,7 @@ def words(error: Any, limit: int = 400, depth: int = MOST_DEPTH) -> str:
     if isinstance(error, list):
         return "; ".join(filter(None, (words(part, limit, depth - 1) for part in error)))[:limit]
     if not isinstance(error, dict):
-        return " ".join(str(error).split())[:limit]
+        return " ".join(_gist(str(error)).split())[:limit]
     for key in _SAID:
         if error.get(key):
             said = words(error[key], limit, depth - 1)
@@ -94,6 +95,13 @@ def words(error: Any, limit: int = 400, depth: int = MOST_DEPTH) -> str:
     return " ".join((f"{said} ({', '.join(marks)})" if marks else said).split())[:limit]
 
 
+def _gist(text: str) -> str:
+    """Of a Python traceback its last line, which says what went wrong; other text as it is."""
+    lines = text.strip().splitlines()
+    traced = any(line.startswith("Traceback (most recent call last)") for line in lines)
+    return lines[-1] if traced else text
+
+
 def error_words(body: bytes) -> str:
     """What the body of an error reply says, in one line; JSON of any shape, an event, HTML or plain text."""
     text = body.removeprefix(b"\xef\xbb\xbf").strip()
@@ -102,8 +110,8 @@ def error_words(body: bytes) -> str:
     try:
         raw = json.loads(text.decode("utf-8", "replace"))
     except (ValueError, RecursionError):
-        plain = " ".join(text[:2000].decode("utf-8", "replace").split())
-        return plain[:200]
+        plain = _gist(text.decode("utf-8", "replace"))[:2000]
+        return " ".join(plain.split())[:200]
     if isinstance(raw, dict):
         return words(raw.get("error") or raw.get("detail") or raw)
     return words(raw)
@@ -117,13 +125,15 @@ def fault_of(error: BaseException) -> tuple[ErrorKind, str]:
     while cause is not None:
         if isinstance(cause, ssl.SSLError):
             return "tls", tls_words(cause)
+        if isinstance(cause, asyncio.CancelledError):  # how a library's time-out works inside
+            break
         kind = _KINDS.get(type(cause).__name__, kind)
         said = (os_words(cause) if isinstance(cause, OSError) and cause.errno else str(cause)) or said
         inner = cause.exceptions[0] if isinstance(cause, BaseExceptionGroup) else None
         cause = inner or cause.__cause__ or cause.__context__
     if kind == "truncated" and "without sending a response" in said:
         kind = "reset"
-    return kind, f"{type(error).__name__}: {said}"
+    return kind, f"{type(error).__name__}: {said or 'no answer in time'}"
 
 
 def os_words(error: OSError) -> str:

@@ -77,7 +77,7 @@ class Foreign:
     async def send(self, arrival: Arrival, request: bytes) -> Record:
         """Send ``request`` now and follow its answer. Never raises; a cancelled one is a record of what arrived."""
         answer = Answer(save_text=self._asked.save_text, most_tokens=most_tokens(self._target, arrival.prompt))
-        sent = Sent(record_of(arrival, self._worker), answer)
+        sent = Sent(record_of(arrival, self._worker, self._target), answer)
         counts = self.counts
         self._sending[id(sent)] = sent
         counts.sent += 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -20,7 +19,11 @@ from loadramp.record.types import Arrival, Prompt, Record
 
 PREFLIGHT_TOKENS = 16
 PREFLIGHT_PROMPT = "Tell me in a few plain words what a queue in front of a busy counter does to those who wait in it."
+DEFAULT_MODEL = "default"
+"""What is asked for where no model is named and none can be listed: single-model servers ignore the name."""
 MODERN_LIMIT = "max_completion_tokens"
+_NOT_THE_BODY = frozenset({401, 403, 404, 408, 425, 429, 502, 503, 504})
+"""Refusals that have nothing to do with the fields of a request, unless they name one."""
 _CLIENTS: dict[str, Callable[..., Any]] = {"direct": Client, "httpx": HttpxClient, "openai": OpenaiClient}
 
 
@@ -32,6 +35,7 @@ async def probe(
     clock: Callable[[], float],
     connect: Connect | None = None,
     save_text: bool = False,
+    say: Callable[[str], None] = lambda words: None,
 ) -> Record:
     """Send one request and return its record; instants count from just before it.
 
@@ -45,12 +49,13 @@ async def probe(
         clock: absolute seconds.
         connect: opens pipes in place of sockets; then the model is not looked up.
         save_text: keep the answer.
+        say: told which model was chosen where none is named.
 
     Raises:
         ScenarioError: the target cannot be understood, or several models are listed and none is named.
     """
     endpoint = endpoint_of(target)
-    model = target.model or await _only_model(target, endpoint, connect)
+    model = target.model or await _only_model(target, endpoint, connect, say)
     fields, dropped = OPTIONAL_FIELDS, []
     while True:
         record = await _ask(target, endpoint, model, prompt, output_tokens, fields, connect, clock, save_text)
@@ -75,6 +80,8 @@ class Preflight:
     """``dropped_FIELD`` and the codes of the last request (``no_usage``, ``short_output``, ...)."""
     record: Record
     """The last request; when it failed the run would fail as well, for the reason it gives."""
+    plain_failed: bool = False
+    """A request without any optional field failed, too."""
 
     @property
     def prompt_tokens(self) -> int | None:
@@ -96,23 +103,29 @@ async def preflight(
 ) -> Preflight:
     """Find the optional fields that the server takes, so that nothing is tried twice within a measurement.
 
-    All are asked for at once. Those that a 400 or 422 names are dropped; when it names none of them, all are dropped
+    All are asked for at once. Those that a failure names are dropped; when it names none of them, all are dropped
     and, if that helps, each is tried again by itself. ``prompt`` may be messages or token ids, ``body`` further fields.
     """
 
     async def ask(asked: frozenset[str]) -> Record:
         return await _ask(target, endpoint, model, prompt, output_tokens, asked, connect, clock, False, body)
 
-    record = await ask(fields)
+    record, echoed, plain_failed = await ask(fields), False, False
+    asked = fields
     while (left := without_refused(record, fields)) != fields:
+        # a server that fails of itself and repeats the whole request names every field, too
+        echoed |= record.http_status not in {400, 422} and len(fields - left) > 2
         fields = left
         record = await ask(fields)
-    if record.http_status in {400, 422} and fields & OPTIONAL_FIELDS:
+    if echoed and record.ok:
+        fields, record = await _one_by_one(ask, asked | fields, record)
+    elif _refuses(record) and fields & OPTIONAL_FIELDS:
         plain = await ask(fields - OPTIONAL_FIELDS)
+        plain_failed = not plain.ok
         if plain.ok:
             fields, record = await _one_by_one(ask, fields, plain)
     dropped = tuple(f"dropped_{name}" for name in sorted(OPTIONAL_FIELDS - fields))
-    return Preflight(fields, (*dropped, *record.warnings), record)
+    return Preflight(fields, (*dropped, *record.warnings), record, plain_failed)
 
 
 async def _one_by_one(ask: Callable[[frozenset[str]], Any], fields: frozenset[str], plain: Record) -> Any:
@@ -121,20 +134,29 @@ async def _one_by_one(ask: Callable[[frozenset[str]], Any], fields: frozenset[st
     for name in ("include_usage", "continuous_usage_stats", "ignore_eos", "min_tokens"):
         if name in fields and (name != "continuous_usage_stats" or "include_usage" in taken):
             tried = await ask(taken | {name})
-            if tried.http_status not in {400, 422}:
+            if not _refuses(tried):
                 taken, record = taken | {name}, tried
     return taken, record
 
 
-def without_refused(record: Record, fields: frozenset[str]) -> frozenset[str]:
-    """``fields`` without those that a refusal names; all of them when it is none or names none.
+def _refuses(record: Record) -> bool:
+    """It may be what was asked that made it fail, rather than who asked, where, or when."""
+    if record.error == "in_band":
+        return not record.event_s
+    return record.http_status is not None and record.http_status >= 400 and record.http_status not in _NOT_THE_BODY
 
+
+def without_refused(record: Record, fields: frozenset[str]) -> frozenset[str]:
+    """``fields`` without those that a failure names; all of them when it is none or names none.
+
+    The words count, whatever the status: gateways tell of a field that a library behind them does not know with 500.
     Known forms: pydantic's ``extra_forbidden``, "Unexpected fields in the request: {'ignore_eos'}", "Unrecognized
-    request argument supplied: min_tokens", and max_tokens refused in favour of ``max_completion_tokens``.
+    request argument supplied: min_tokens", "got an unexpected keyword argument 'ignore_eos'", and max_tokens refused
+    in favour of ``max_completion_tokens``.
     """
     said = record.error_detail or ""
-    refused = record.http_status in {400, 422} or (record.error == "in_band" and not record.event_s)
-    if not refused:
+    failed = (record.http_status or 0) >= 400 or (record.error == "in_band" and not record.event_s)
+    if not failed:
         return fields
     named = {name for name in fields if re.search(rf"\b{name}\b", said)}
     if "stream_options" in said and not named & {"include_usage", "continuous_usage_stats"}:
@@ -178,12 +200,20 @@ async def _ask(
     return record
 
 
-async def _only_model(target: Target, endpoint: Endpoint, connect: Connect | None) -> str:
+async def _only_model(target: Target, endpoint: Endpoint, connect: Connect | None, say: Callable[[str], None]) -> str:
     listed: tuple[str, ...] = ()
+    why = "the server lists none"
     if connect is None:
-        with suppress(Unreachable):  # the request itself will say what is wrong
+        try:
             listed = await list_models(target, endpoint)
-    return choose_model(target, listed) if listed else "default"
+        except Unreachable as error:  # the request itself will say what is wrong
+            why = str(error)
+    if listed:
+        model = choose_model(target, listed)
+        say(f"no model named (--model): {model} is asked, the only one listed")
+        return model
+    say(f"no model named (--model): {DEFAULT_MODEL!r} is asked, a guess ({why})")
+    return DEFAULT_MODEL
 
 
 def probe_document(record: Record) -> dict[str, Any]:

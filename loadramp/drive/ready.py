@@ -6,8 +6,9 @@ Nothing is read from the environment's proxy settings: a NO_PROXY that cannot be
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import httpx
@@ -17,12 +18,20 @@ from loadramp.drive.endpoint import Endpoint
 from loadramp.drive.faults import error_words, fault_of
 from loadramp.drive.replies import status_words
 from loadramp.plan.scenario import Target
+from loadramp.record.types import ErrorKind
 from loadramp.registry import CannotMeasure, ScenarioError
 
 CALL_TIMEOUT_S = 5.0
 POLL_S = 0.5
+TRIAL_S = 10.0
+"""A health check that has failed for so long may be wrong: then a request is tried, and again after as long."""
+LIST_CAP_BYTES = 8 * 1024 * 1024
 _NOT_YET = {408, 425, 429, 500, 502, 503, 504}
 _NOT_HERE = {404, 405, 501}
+_REFUSED = {401, 403}
+
+Trial = Callable[[tuple[str, ...]], Awaitable[str | None]]
+"""Sends one request, given the models that are listed; why it failed, None when it was answered."""
 
 
 class Unreachable(CannotMeasure):
@@ -35,14 +44,33 @@ class Ready:
 
     models: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    list_refused: bool = False
+    """The list of models needs rights that the key does not have: no word about the API itself."""
+    cards: tuple[Mapping[str, Any], ...] = field(default=(), compare=False)
+    """What the server says of each model that it lists, where it says more than a name."""
+
+
+@dataclass(slots=True, frozen=True)
+class Reply:
+    """One answer of a call beside the measurement, or why there is none. Status 0: there is none."""
+
+    status: int = 0
+    content: bytes = b""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    kind: ErrorKind | Literal["silent"] | None = None
+    fault: str = ""
+
+    @property
+    def words(self) -> str:
+        return status_words(self.status, error_words(self.content)) if self.status else self.fault
 
 
 @dataclass(slots=True, frozen=True)
 class _Look:
-    state: Literal["ready", "not yet", "never"]
+    state: Literal["ready", "doubtful", "not yet", "never"]
+    """doubtful: requests may be answered, though a call that should say so does not."""
     words: str = ""
-    models: tuple[str, ...] = ()
-    notes: list[str] = field(default_factory=list)
+    ready: Ready = field(default_factory=Ready)
 
 
 def control_client(target: Target, endpoint: Endpoint, timeout_s: float = CALL_TIMEOUT_S) -> httpx.AsyncClient:
@@ -65,50 +93,62 @@ async def wait_until_ready(
     clock: Callable[[], float],
     say: Callable[[str], None] = lambda words: None,
     sleep: Callable[[float], Awaitable[Any]] = asyncio.sleep,
+    trial: Trial | None = None,
 ) -> Ready:
     """Return when ``endpoint`` can take requests.
 
     Ready is: ``/health`` does not say otherwise, and the models are listed; a server without ``/health``, or without
-    a list when the model is named, is ready too. What cannot mend itself (key refused, certificate) ends the wait.
+    a list when the model is named, is ready too. A health check that is silent, or fails for ``TRIAL_S``, is no
+    obstacle where ``trial`` is answered. What cannot mend itself (key refused, certificate) ends the wait.
 
     Args:
         target: ``ready_timeout_s`` is how long to wait; 0: look once.
         endpoint: where.
         clock: seconds.
-        say: told what is waited for, once for each change.
+        say: told what is waited for, each thing once.
         sleep: waits between two looks.
+        trial: a first request, which decides in doubt; None: a health check that fails is believed.
 
     Raises:
         Unreachable: with the URL and the last error.
     """
-    end_s = clock() + target.ready_timeout_s
-    said = ""
+    begin_s = doubted_s = clock()
+    end_s = begin_s + target.ready_timeout_s
+    said: set[str] = set()
     async with control_client(target, endpoint) as http:
         while True:
-            left_s = max(0.5, end_s - clock())
-            look = await _look(http, target, endpoint, min(CALL_TIMEOUT_S, left_s))
+            last = clock() + POLL_S > end_s
+            doubt = trial is not None and (last or clock() - doubted_s >= TRIAL_S)
+            look = await _look(http, target, endpoint, min(CALL_TIMEOUT_S, max(0.5, end_s - clock())), doubt)
+            if look.state == "doubtful" and trial is not None:
+                doubted_s = clock()
+                look = await _tried(look, trial)
             if look.state == "ready":
-                return Ready(look.models, tuple(look.notes))
+                return look.ready
             words = endpoint.redact(look.words)
-            if look.state == "never" or clock() + POLL_S > end_s:
-                waited = f" within {target.ready_timeout_s:g} s" if look.state == "not yet" else ""
+            if look.state == "never" or last:
+                waited = "" if look.state == "never" else f" within {target.ready_timeout_s:g} s"
                 raise Unreachable(f"{endpoint.url} is not ready{waited}: {words}")
-            if words != said:
+            if words not in said:
                 say(f"waiting for {endpoint.url}: {words}")
-                said = words
+                said.add(words)
             await sleep(POLL_S)
+
+
+async def _tried(look: _Look, trial: Trial) -> _Look:
+    failed = await trial(look.ready.models)
+    if failed is None:
+        return replace(look, state="ready")
+    return _Look("not yet", f"{look.words}; a first request fails too: {failed}")
 
 
 async def list_models(target: Target, endpoint: Endpoint) -> tuple[str, ...]:
     """The ids of the models that the server lists. Raises Unreachable when it does not list any."""
     async with control_client(target, endpoint) as http:
-        try:
-            reply = await http.get(endpoint.address("models"))
-        except httpx.HTTPError as error:
-            raise Unreachable(endpoint.redact(f"{endpoint.shown('models')}: {fault_of(error)[1]}")) from None
-    found = _ids(reply)
-    if reply.status_code != 200 or found is None:
-        said = _words(reply) if reply.status_code != 200 else "no list of models"
+        reply = await call(http, endpoint.address("models"), CALL_TIMEOUT_S)
+    found = _listed(reply)
+    if found is None:
+        said = reply.words if reply.status != 200 else "no list of models"
         raise Unreachable(endpoint.redact(f"{endpoint.shown('models')}: {said}"))
     return found
 
@@ -123,54 +163,101 @@ def choose_model(target: Target, listed: tuple[str, ...]) -> str:
     raise ScenarioError(f"[target] model: name one (--model); {what}")
 
 
-async def _look(http: httpx.AsyncClient, target: Target, endpoint: Endpoint, timeout_s: float) -> _Look:
-    replies: dict[str, httpx.Response] = {}
-    for api in ("health", "models"):
-        where = endpoint.shown(api)
-        try:
-            reply = await http.get(endpoint.address(api), timeout=timeout_s)
-        except httpx.HTTPError as error:
-            kind, words = fault_of(error)
-            return _Look("never" if kind == "tls" else "not yet", f"{where}: {words}")
-        replies[api] = reply
-        if api == "health" and reply.status_code in _NOT_YET:
-            return _Look("not yet", f"{where}: {_words(reply)}")
-    return _judge(target, endpoint, replies["health"].status_code, replies["models"])
+def key_words(target: Target, endpoint: Endpoint) -> str:
+    """What a 401 or 403 means for the key."""
+    if any(header.lower() == "authorization" for header in endpoint.headers):
+        return "the key is refused"
+    return f"no key was sent: the environment variable {target.api_key_env} is not set"
 
 
-def _judge(target: Target, endpoint: Endpoint, health: int, models: httpx.Response) -> _Look:
-    status, where = models.status_code, endpoint.shown("models")
-    notes = [] if 200 <= health < 300 else [f"no health check here (HTTP {health})"]
-    listed = _ids(models)
-    if status == 200 and listed is not None:
-        if target.model and listed and target.model not in listed:
-            notes.append(f"model {target.model!r} is not among those listed: {', '.join(listed[:8])}")
-        return _Look("ready", models=listed, notes=notes)
-    words = f"{where}: {_words(models)}" if status != 200 else f"{where} is no list of models: is the base URL right?"
-    if status in {401, 403}:
-        name = target.api_key_env
-        sent = any(header.lower() == "authorization" for header in endpoint.headers)
-        why = "the key is refused" if sent else f"no key was sent: the environment variable {name} is not set"
-        return _Look("never", f"{words}; {why}")
-    if target.model and (status in _NOT_HERE or status == 200 or 200 <= health < 300):
-        return _Look("ready", notes=[*notes, f"no list of models here ({words})"])
+async def call(http: httpx.AsyncClient, url: str, timeout_s: float = CALL_TIMEOUT_S) -> Reply:
+    """One GET, answered whole within ``timeout_s`` seconds, or a reply that says why there is none."""
+    body = bytearray()
+    try:
+        # the library's limits are for each read: a server that drips needs one for all of them, a little later
+        async with asyncio.timeout(timeout_s + 0.25), http.stream("GET", url, timeout=timeout_s) as got:
+            async for data in got.aiter_bytes():
+                body += data
+                if len(body) > LIST_CAP_BYTES:
+                    return Reply(kind="truncated", fault="an answer above 8 MB")
+    except httpx.ConnectTimeout:
+        return Reply(kind="connect", fault=f"no connection within {timeout_s:.3g} s")
+    except (TimeoutError, httpx.TimeoutException):
+        return Reply(kind="silent", fault=f"no answer within {timeout_s:.3g} s")
+    except httpx.HTTPError as error:
+        kind, words = fault_of(error)
+        return Reply(kind=kind, fault=words)
+    return Reply(got.status_code, bytes(body), got.headers)
+
+
+async def _look(http: httpx.AsyncClient, target: Target, endpoint: Endpoint, timeout_s: float, doubt: bool) -> _Look:
+    """``doubt``: a call that says "not yet" is no answer yet; what can be known without it is."""
+    health = await call(http, endpoint.address("health"), timeout_s)
+    where = f"{endpoint.shown('health')}: {health.words}"
+    if health.kind in {"tls", "connect"}:
+        return _Look("never" if health.kind == "tls" else "not yet", where)
+    failing = health.status in _NOT_YET
+    if failing and not doubt:
+        return _Look("not yet", where)
+    models = await call(http, endpoint.address("models"), timeout_s)
+    look = _judge(target, endpoint, health, models)
+    if look.state == "ready" and (failing or not health.status):
+        look = replace(look, state="doubtful", words=where)
+    if look.state == "doubtful" and not doubt and "silent" not in {health.kind, models.kind}:
+        return replace(look, state="not yet")  # it fails quickly: it may soon say something else
+    return look
+
+
+def _judge(target: Target, endpoint: Endpoint, health: Reply, models: Reply) -> _Look:
+    """What both replies mean together, a failing health check left aside."""
+    status, words = models.status, f"{endpoint.shown('models')}: {models.words}"
+    notes = _health_notes(health)
+    listed = _listed(models)
+    if listed is not None:
+        if target.model and target.model not in listed:
+            shown = f"not among those listed: {', '.join(listed[:8])}" if listed else "not listed: the list is empty"
+            notes = (*notes, f"model {target.model!r} is {shown}")
+        return _Look("ready", ready=Ready(listed, notes, cards=tuple(cards_in(models.content) or ())))
+    if status == 200:
+        words = f"{endpoint.shown('models')} is no list of models: is the base URL right?"
+    if models.kind in {"tls", "connect"}:
+        return _Look("never" if models.kind == "tls" else "not yet", words)
+    if target.model:  # nothing is needed of the list: the first request shows the rest
+        unsure = status in _NOT_YET or not status
+        ready = Ready((), (*notes, f"no list of models here ({words})"), status in _REFUSED)
+        return _Look("doubtful" if unsure and not 200 <= health.status < 300 else "ready", words, ready)
+    if status in _REFUSED:
+        return _Look("never", f"{words}; {key_words(target, endpoint)}")
     if 300 <= status < 400:
         return _Look("never", f"{words}; it redirects to {models.headers.get('location')}: name that address")
-    return _Look("not yet" if status in _NOT_YET | _NOT_HERE else "never", words)
+    return _Look("not yet" if status in _NOT_YET | _NOT_HERE or not status else "never", words)
 
 
-def _ids(reply: httpx.Response) -> tuple[str, ...] | None:
-    """Model ids of a models reply; None when it is none."""
+def _health_notes(health: Reply) -> tuple[str, ...]:
+    if 200 <= health.status < 300:
+        return ()
+    if health.kind == "silent":
+        return (f"the health check does not answer within {health.fault.rpartition('within ')[2]}",)
+    if health.status in _NOT_YET or not health.status:
+        return (f"the health check fails ({health.words}), though requests are answered",)
+    return (f"no health check here (HTTP {health.status})",)
+
+
+def cards_in(content: bytes) -> list[dict[str, Any]] | None:
+    """The entries of a models reply as objects with an ``id``, in its order; None when it is no such reply."""
     try:
-        body = reply.json()
-    except ValueError:
+        body = json.loads(content)
+    except (ValueError, RecursionError):
         return None
     listed = body.get("data", body.get("models")) if isinstance(body, dict) else body
     if not isinstance(listed, list):
         return None
-    ids = [one.get("id", one.get("name")) if isinstance(one, dict) else one for one in listed]
-    return tuple(str(one) for one in ids if one)
+    cards = [one if isinstance(one, dict) else {"id": one} for one in listed]
+    named = [{**card, "id": card.get("id", card.get("name"))} for card in cards]
+    return [{**card, "id": str(card["id"])} for card in named if card["id"]]
 
 
-def _words(reply: httpx.Response) -> str:
-    return status_words(reply.status_code, error_words(reply.content))
+def _listed(reply: Reply) -> tuple[str, ...] | None:
+    """Model ids of a models reply; None when it is none."""
+    cards = cards_in(reply.content) if reply.status == 200 else None
+    return None if cards is None else tuple(card["id"] for card in cards)

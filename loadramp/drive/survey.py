@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import secrets
 import socket
 import time
@@ -13,15 +14,21 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import httpx
-
 from loadramp.drive.endpoint import Endpoint, is_private
 from loadramp.drive.probe import Preflight, preflight
-from loadramp.drive.ready import Unreachable, choose_model, control_client, wait_until_ready
+from loadramp.drive.ready import (
+    Trial,
+    Unreachable,
+    call,
+    choose_model,
+    control_client,
+    key_words,
+    wait_until_ready,
+)
 from loadramp.plan.prompts.content import content_of
 from loadramp.plan.prompts.words import Calibration
 from loadramp.plan.scenario import Target
-from loadramp.record.types import ErrorKind, Prompt, Record
+from loadramp.record.types import LENGTH_NOT_FORCED, ErrorKind, Prompt, Record
 from loadramp.registry import ScenarioError
 from loadramp.wording import latency
 
@@ -40,6 +47,7 @@ WARNING_WORDS = {
     "dropped_ignore_eos": "the server refuses ignore_eos: answers may be shorter than asked",
     "dropped_min_tokens": "the server refuses min_tokens: answers may be shorter than asked",
     "no_usage": "the server does not count tokens: each event counts as one",
+    LENGTH_NOT_FORCED: "[target] body gives answers a form of their own: their length is not forced",
     "short_output": "answers are shorter than asked: the length cannot be forced here",
 }
 
@@ -102,10 +110,13 @@ async def survey(
         Unreachable: the endpoint does not answer as it must.
         ScenarioError: no model can be chosen.
     """
-    ready = await wait_until_ready(target, endpoint, clock=time.monotonic, say=say)
+    trial = trial_of(target, endpoint, models)
+    ready = await wait_until_ready(target, endpoint, clock=time.monotonic, say=say, trial=trial)
     for note in ready.notes:
         say(f"note: {note}")
     model = _base(target, ready.models, models)
+    if not target.model:
+        say(f"note: {_guessed(model, models)}")
     texts = _texts(basis)
 
     async def ask(prompt: Any, name: str = model, **more: Any) -> Preflight:
@@ -121,7 +132,11 @@ async def survey(
         texts = _texts(basis)
         first = await ask(texts[0])
     if not first.record.ok:
-        raise Unreachable(f"{endpoint.url}: a first request failed: {_why(first.record)}")
+        raise Unreachable(
+            f"{endpoint.url}: a first request failed: {_why(first.record)}{_way_out(target, endpoint, first)}"
+        )
+    if ready.list_refused:
+        say("note: it is the list of models that is refused, not the key: a first request was answered")
     second = await ask(texts[1], fields=first.fields)
     warnings = tuple(dict.fromkeys(first.warnings))
     for warning in warnings:
@@ -133,7 +148,26 @@ async def survey(
     for name, (cold_s, warm_s) in starts.items():
         if cold_s is not None and warm_s is not None:
             say(f"{name}: first token after {latency(cold_s)}, the second time after {latency(warm_s)}")
-    return Survey(model, first.fields, warnings, calibration, await _identity(target, endpoint), starts)
+    return Survey(
+        model, first.fields, warnings, calibration, await _identity(target, endpoint, model, ready.cards), starts
+    )
+
+
+def trial_of(target: Target, endpoint: Endpoint, models: Sequence[str] = ()) -> Trial:
+    """A first request, for ``wait_until_ready``: the model is chosen as for a run."""
+
+    async def trial(listed: tuple[str, ...]) -> str | None:
+        tried = await preflight(target, endpoint, _base(target, listed, models), clock=time.monotonic)
+        return None if tried.record.ok else _why(tried.record)
+
+    return trial
+
+
+def _guessed(model: str, models: Sequence[str]) -> str:
+    """How the model was chosen that nobody named."""
+    if models:
+        return f"no model named (--model): {model} is asked which fields it takes and how it counts tokens"
+    return f"no model named (--model): {model} is asked, the only one listed"
 
 
 def _base(target: Target, listed: tuple[str, ...], models: Sequence[str]) -> str:
@@ -212,6 +246,18 @@ def _may_pass(record: Record) -> bool:
     return record.http_status in {408, 425} or (record.error in PASSING and record.http_status not in {501, 505})
 
 
+def _way_out(target: Target, endpoint: Endpoint, first: Preflight) -> str:
+    """What may help against the failure of a first request, from what it said."""
+    record = first.record
+    if record.http_status in {401, 403}:
+        return f"; {key_words(target, endpoint)}"
+    if not target.force_length or (record.http_status or 0) < 400 or record.http_status in {404, 408, 425, 429}:
+        return ""
+    if first.plain_failed:
+        return "; it fails without ignore_eos and min_tokens too, so [target] force_length = false does not help"
+    return "; if ignore_eos or min_tokens is what it refuses: [target] force_length = false"
+
+
 def _why(record: Record) -> str:
     return f"{record.error or record.status}: {record.error_detail or 'no answer in it'}"
 
@@ -224,18 +270,29 @@ def _calibrated(basis: Calibration, short: int | None, long: int | None) -> Cali
     return replace(basis, tokens_per_word=per_word, overhead_tokens=max(0.0, short - per_word * SHORT_WORDS))
 
 
-async def _identity(target: Target, endpoint: Endpoint) -> dict[str, Any]:
-    """What the server says it is: header, version, longest context. Whatever is missing is left out."""
+async def _identity(
+    target: Target, endpoint: Endpoint, model: str, cards: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """What the server says it is (header, version), and what it says of ``model``. Whatever is missing is left out."""
     found: dict[str, Any] = {}
     base = endpoint.address("health").partition("?")[0].removesuffix("/health")
     async with control_client(target, endpoint) as http:
-        with contextlib.suppress(httpx.HTTPError, ValueError):
-            reply = await http.get(f"{base}/version")
-            found["server"] = reply.headers.get("server")
-            body = reply.json() if reply.status_code == 200 else {}
-            found["version"] = body.get("version") if isinstance(body, dict) else None
-        with contextlib.suppress(httpx.HTTPError, ValueError, KeyError, IndexError, TypeError):
-            card = (await http.get(endpoint.address("models"))).json()["data"][0]
-            found["max_model_len"] = card.get("max_model_len")
-            found["engine"] = card.get("owned_by")
-    return {key: value for key, value in found.items() if value is not None}
+        reply = await call(http, f"{base}/version")
+    found["server"] = reply.headers.get("server")
+    with contextlib.suppress(ValueError, RecursionError):
+        body = json.loads(reply.content) if reply.status == 200 else {}
+        found["version"] = body.get("version") if isinstance(body, dict) else None
+    return {key: value for key, value in (found | facts_of(model, cards)).items() if value is not None}
+
+
+def facts_of(model: str, cards: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """``max_model_len`` and ``engine`` (who owns it) from the cards whose id is ``model``, never from another's.
+
+    A list may have several cards of one id (a gateway over several servers): what they do not agree on is unknown.
+    """
+    own = [card for card in cards if card.get("id") == model]
+    facts = {}
+    for name, key in (("max_model_len", "max_model_len"), ("engine", "owned_by")):
+        told = [card.get(key) for card in own]
+        facts[name] = told[0] if told and all(one == told[0] for one in told) else None
+    return facts

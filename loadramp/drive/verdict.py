@@ -10,7 +10,7 @@ from loadramp.drive.answer import Answer
 from loadramp.drive.events import clean
 from loadramp.drive.replies import http_kind, status_words
 from loadramp.plan.scenario import Target
-from loadramp.record.types import ErrorKind, Record, RecordStatus
+from loadramp.record.types import LENGTH_NOT_FORCED, ErrorKind, Record, RecordStatus
 
 BURST_GAP_S = 0.0002
 BURST_WAIT_S = 0.02
@@ -114,6 +114,7 @@ def warnings_of(record: Record, asked: Asked, whole: bool, implausible: bool = F
         "multi_token_events": not whole and n > 0 and ((tokens or n) - spread) / n > 1.05,
         "short_output": record.ok
         and asked.exact_length
+        and LENGTH_NOT_FORCED not in record.warnings
         and bool(asked_out)
         and (tokens or n) < 0.95 * (asked_out or 0),
         "prompt_length_mismatch": _mismatch(record.prompt_tokens, asked_in),

@@ -16,6 +16,12 @@ OPTIONAL_FIELDS: frozenset[str] = frozenset({"include_usage", "continuous_usage_
 """Request fields that help to measure or to hold the length, and that a strict server may refuse (``preflight``)."""
 
 _LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+_CONSTRAINTS = (
+    "grammar", "json_schema", "structured_outputs", "regex", "ebnf", "structural_tag",
+    "guided_json", "guided_regex", "guided_choice", "guided_grammar", "guided_decoding",
+)  # fmt: skip
+"""Fields of the engines that say what an answer must look like, beside ``response_format`` and tools."""
+
 _encoder = msgspec.json.Encoder()
 
 
@@ -35,7 +41,7 @@ def request_body(
         target: gives the API, whether to stream, and ``body``, whose keys win over what is built here.
         prompt: text, messages in the chat format, or (completions) token ids.
         output_tokens: how many tokens to ask for; None leaves the length to the server.
-        force_length: ask for exactly that many, not at most.
+        force_length: ask for exactly that many, not at most; never of an answer whose form is given (``shaped``).
         extra: further fields of this request alone; they win over ``target.body``.
         fields: the optional fields this server takes; ``max_completion_tokens`` among them replaces ``max_tokens``.
 
@@ -47,6 +53,7 @@ def request_body(
     _refuse(own)
     body: dict[str, Any] = {"model": model, **_asked(target.api, prompt), "stream": target.stream}
     limit = _limit_name(target.api, own, fields)
+    force_length = force_length and not shaped(own)
     if output_tokens is not None:
         body[limit] = output_tokens
         if force_length and "ignore_eos" in fields:
@@ -71,6 +78,31 @@ def most_tokens(target: Target, prompt: Prompt) -> int | None:
     given = [own[name] for name in _LIMITS if name in own] or [prompt.output_tokens]
     limits = [limit for limit in given if type(limit) is int]
     return max(limits) if len(limits) == len(given) else None
+
+
+def shaped(own: Mapping[str, Any]) -> bool:
+    """The body fields ``own`` give the answer a form: a format, a grammar, or tools that it may call.
+
+    Such an answer ends where its form is complete. Forced to go on, an engine makes white space, breaks the form,
+    refuses the request or hangs.
+    """
+    if own.get("tools") and own.get("tool_choice") != "none":
+        return True
+    if own.get("functions") and own.get("function_call") != "none":
+        return True
+    text = own.get("text")  # the responses API
+    formats = (own.get("response_format"), text.get("format") if isinstance(text, Mapping) else None)
+    if any(bool(one) and not (isinstance(one, Mapping) and one.get("type") == "text") for one in formats):
+        return True
+    nested = own.get("nvext")
+    holders = [own, nested] if isinstance(nested, Mapping) else [own]
+    return any(holder.get(name) for holder in holders for name in _CONSTRAINTS)
+
+
+def unforced(target: Target, prompt: Prompt) -> bool:
+    """The length of this request would be forced, were it not for the form of its answer."""
+    forced = target.force_length and prompt.output_tokens is not None
+    return forced and shaped({**target.body, **(prompt.body or {})})
 
 
 def _refuse(own: Mapping[str, Any]) -> None:

@@ -13,10 +13,12 @@ from dataclasses import replace
 
 from loadramp.drive.endpoint import endpoint_of
 from loadramp.drive.ready import wait_until_ready
+from loadramp.drive.survey import trial_of
 from loadramp.jobs.canary import Switch
 from loadramp.jobs.contrast import ARMS
 from loadramp.jobs.launch import Say
 from loadramp.jobs.scenarios import Options, with_target
+from loadramp.plan.prompts.source import models_of
 from loadramp.plan.scenario import Scenario
 from loadramp.registry import CannotMeasure, ScenarioError
 
@@ -81,4 +83,6 @@ async def execute(words: Sequence[str], variables: Mapping[str, str], most_s: fl
 
 async def _ready(scenario: Scenario, options: Options, most_s: float, say: Say) -> None:
     target = replace(with_target(scenario, options).target, ready_timeout_s=most_s)
-    await wait_until_ready(target, endpoint_of(target), clock=time.monotonic, say=say)
+    endpoint = endpoint_of(target)
+    trial = trial_of(target, endpoint, models_of(scenario.prompts, scenario.manner))
+    await wait_until_ready(target, endpoint, clock=time.monotonic, say=say, trial=trial)

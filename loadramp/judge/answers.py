@@ -78,12 +78,21 @@ def delivery(run: Run) -> list[Check]:
 def output_length(run: Run) -> list[Check]:
     """Answers shorter than asked."""
     measured = _measured(run)
-    share = _ratio(measured, measured.output_tokens, measured.asked_output_tokens)
+    out = []
+    free = int(measured.length_free.sum())
+    if free:
+        message = (
+            f"{free} of {len(measured)} answers have a form of their own (response_format, a grammar, tools): "
+            "their length was not forced"
+        )
+        out.append(Check("length_not_forced", "note", message, "what they cost is what such answers cost, no more"))
+    forced = measured.select(~measured.length_free)
+    share = _ratio(forced, forced.output_tokens, forced.asked_output_tokens)
     if share is None or share >= 0.95:
-        return []
+        return out
     message = f"answers had {percent(share)} of the output tokens asked for"
     advice = "the server ignores ignore_eos and min_tokens: compare only with runs on the same prompts"
-    return [Check("output_length", "warn", message, advice)]
+    return [*out, Check("output_length", "warn", message, advice)]
 
 
 def prompt_length(run: Run) -> list[Check]:

@@ -12,7 +12,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loadramp.record.types import Check, ClientSample, Estimate, Finding, GateResult, Record, Row, Sample, Step
+from loadramp.record.types import (
+    LENGTH_NOT_FORCED,
+    Check,
+    ClientSample,
+    Estimate,
+    Finding,
+    GateResult,
+    Record,
+    Row,
+    Sample,
+    Step,
+)
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -95,6 +106,8 @@ class Table:
     turn: Ints
     turns: Ints
     kernel_stamps: Bools
+    length_free: Bools
+    """The length was not forced, since the answer has a form of its own."""
     begin: Ints
     event_s: Floats
     event_tokens: Ints
@@ -129,6 +142,7 @@ class Table:
             **columns,
             warnings=np.array([" ".join(r.warnings) for r in records], dtype=object),
             kernel_stamps=np.array([r.stamps == "kernel" for r in records], dtype=np.bool_),
+            length_free=np.array([LENGTH_NOT_FORCED in r.warnings for r in records], dtype=np.bool_),
             begin=begin,
             event_s=np.fromiter((t for r in records for t in r.event_s), dtype=np.float64, count=int(begin[-1])),
             event_tokens=events("event_tokens", 1),

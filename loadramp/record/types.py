@@ -123,6 +123,10 @@ class Arrival:
     prompt: Prompt
 
 
+LENGTH_NOT_FORCED = "length_not_forced"
+"""Warning of a record whose answer has a form of its own (a format, a grammar, tools), so that it ends by itself."""
+
+
 @dataclass(slots=True)
 class Record:
     """One request as it happened. Filled while its answer streams, then never changed.

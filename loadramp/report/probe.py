@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from loadramp.record.types import LENGTH_NOT_FORCED
 from loadramp.wording import latency, plural
 
 WARNINGS = {
@@ -15,6 +16,7 @@ WARNINGS = {
     "implausible_usage": "the server's token count cannot be right (fewer tokens than events with text, more than were "
     "asked for, or a running count that does not grow) and was not believed",
     "pro_rata": "the server's token count differs from the number of events: tokens were spread over them",
+    LENGTH_NOT_FORCED: "the answer has a form of its own: its length was not forced",
     "short_output": "the answer is shorter than asked",
     "kernel_stamps_unavailable": "time stamps were taken when bytes were read, not when they arrived",
     "compressed": "the server compressed the stream although it was asked not to",
