@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from loadramp.advise.cures import with_cures
 from loadramp.judge.checks import run_checks
@@ -13,8 +16,12 @@ from loadramp.judge.knee import estimate
 from loadramp.judge.repeats import by_repeat, not_enough, pooled_estimates, pooled_rows
 from loadramp.judge.validity import RESTART
 from loadramp.plan.scenario import Scenario
+from loadramp.plan.schedule import offer_of
 from loadramp.record.table import Run, Table
 from loadramp.record.types import Check, ClientSample, Estimate, Row, Sample, Step
+
+SAMPLING_S = 1.5
+"""The client tells of itself once a second: a step whose last word is older than this ended early."""
 
 
 def assess(run: Run, scenario: Scenario) -> Run:
@@ -43,6 +50,7 @@ def _rows(run: Run, scenario: Scenario) -> list[Row]:
     """The rows of all ramps of the run, each with the estimate of its own ramp up to it."""
     rows: list[Row] = []
     done_s = run.table.done_s
+    run.steps = _as_it_went(run)
     for step in run.steps:
         if step.measured and step.measure_s:
             before = [row for row in rows if row["repeat"] == step.repeat]
@@ -73,6 +81,9 @@ def row_of(
         samples, client: of the whole run.
         now_s: the instant up to which the data reaches; None: all of it is there.
     """
+    offer = offer_of(scenario, step)
+    streamed = scenario.target.stream
+    first = "ttft_p50_s" if streamed else "e2e_p50_s"  # of an answer that comes whole they are the same
     row = fold(
         step,
         table,
@@ -80,13 +91,35 @@ def row_of(
         client=client,
         limits=scenario.slo.limits,
         quantile=scenario.slo.quantile,
-        base_ttft_p50_s=next((one.get("ttft_p50_s") for one in before if not one["void"]), None),
+        base_ttft_p50_s=next((one.get(first) for one in before if not one["void"]), None),
         now_s=now_s,
+        share=offer.share,
+        gap_cv=offer.gap_cv,
+        streamed=streamed,
     )
     ratio = row["error_ratio"]
     row["repeat"] = step.repeat
     row["overloaded"] = ratio is not None and ratio > scenario.pace.max_error_ratio
     return row
+
+
+def ended_at(step: Step, end_s: float) -> Step:
+    """``step`` as it was when it ended at ``end_s``, before its time."""
+    return replace(step, measure_s=max(0.0, end_s - step.window_s[0]), partial=True)
+
+
+def _as_it_went(run: Run) -> list[Step]:
+    """The steps; the last one as far as the data reaches where nobody wrote down when it ended: a run that was killed,
+    or that still goes on."""
+    steps = list(run.steps)
+    if run.info.get("state") != "running" or not steps:
+        return steps
+    told = [run.table.due_s, run.table.stream_end_s, [one.t_s for one in run.client], [one.t_s for one in run.samples]]
+    known_s = np.concatenate([np.asarray(one, dtype=np.float64) for one in told])
+    end_s = float(known_s[~np.isnan(known_s)].max(initial=0.0))
+    if end_s < steps[-1].end_s - SAMPLING_S:
+        steps[-1] = ended_at(steps[-1], end_s)
+    return steps
 
 
 def mark_dead(row: Row, deaths: Sequence[dict[str, Any]]) -> None:
@@ -108,4 +141,5 @@ def three_numbers(scenario: Scenario, rows: Sequence[Row]) -> dict[str, Estimate
         quantile=slo.quantile,
         error_ratio=slo.error_ratio,
         good_ratio=slo.good_ratio,
+        malformed_ratio=slo.malformed_ratio,
     )

@@ -92,7 +92,7 @@ def probe(
             say=lambda words: None if quiet else click.echo(f"note: {words}", err=True),
         )
     )
-    document = probe_document(record)
+    document = probe_document(record, stream)
     click.echo(_strict(document) if as_json else probe_words(document))
     return 0 if record.ok else COULD_NOT_MEASURE
 

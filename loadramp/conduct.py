@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from loadramp.assess import mark_dead, row_of, three_numbers
+from loadramp.assess import ended_at, mark_dead, row_of, three_numbers
 from loadramp.drive.share import HOLD_S
 from loadramp.judge import steady
 from loadramp.plan.preview import settle_s
@@ -100,6 +100,8 @@ class Ramping:
         try:
             ending = await self._climb()
         finally:
+            if self.steps and self._now_s() < self.steps[-1].end_s - EPSILON_S:  # an error ended it
+                self.steps[-1] = ended_at(self.steps[-1], self._now_s())
             self._save("stopped" if self.stop.is_set() or not ending.complete else "complete", ending)
 
     async def _climb(self) -> Stop:
@@ -170,9 +172,7 @@ class Ramping:
             if self._nobody_answers():
                 break
         if self._now_s() < step.end_s - EPSILON_S:
-            begin_s, _ = step.window_s
-            step = replace(step, measure_s=max(0.0, self._now_s() - begin_s))
-            self.steps[-1] = step
+            step = self.steps[-1] = ended_at(step, self._now_s())
         snapshot: list[Record] = await self.fleet.snapshot()
         self._collect()
         return snapshot

@@ -78,6 +78,7 @@ def row(rate_rps: float, **columns: Any) -> Row:
         "window_begin_s": 0.0,
         "window_end_s": 60.0,
         "arrival_rps": rate_rps,
+        "load_rps": rate_rps,
         "requests": round(60 * rate_rps),
         "ok": round(60 * rate_rps),
         "pending": 0,

@@ -255,7 +255,7 @@ def test_a_real_fold_of_an_overloaded_server_passes_through_every_check() -> Non
     records = one_server([i * 0.05 for i in range(1200)], 0.1)
     run = run_of(records)
     assert run.rows[0]["saturated"]
-    assert found(run, "knee_at_first_step").message.startswith("the lowest rate, 10 req/s")
+    assert found(run, "knee_at_first_step").message.startswith("the lowest rate, 20 req/s (10 asked)")
 
 
 def test_a_void_step_says_what_happened_and_then_once_what_to_do() -> None:

@@ -7,9 +7,10 @@ import pytest
 from report_runs import row, served
 
 from loadramp.judge.ceiling import sustained
-from loadramp.judge.classes import MOST_CLASSES, by_class, filling
+from loadramp.judge.classes import MOST_CLASSES, by_class
 from loadramp.judge.curve import fold
 from loadramp.judge.latency import look
+from loadramp.judge.offered import offered
 from loadramp.record.table import Table
 from loadramp.record.types import Record, Step
 from loadramp.report.classes import classes_section
@@ -77,10 +78,15 @@ def test_unnamed_requests_and_many_names_are_told_apart() -> None:
 def test_sessions_that_had_not_filled_up_are_noted_and_sustain_what_came() -> None:
     told = {"started": 9, "ended": 9, "broken": 0, "open": 0}
     more: dict[str, Any] = {"role": "soak", "sessions": told, "failing": False, "overloaded": False}
-    rows = [row(0, 8.0, arrival_rps=6.0, **more), row(1, 8.0, arrival_rps=7.9, **more), row(2, 8.0, arrival_rps=6.0)]
-    notes = filling(served(rows=rows))
-    assert [(note.code, note.step) for note in notes] == [("sessions_filling", 0)]
-    assert "at 8 req/s asked, 6 came" in notes[0].message
+    rows = [
+        row(0, 8.0, arrival_rps=6.0, load_rps=6.0, **more),
+        row(1, 8.0, arrival_rps=7.9, load_rps=8.0, **more),
+        row(2, 8.0, arrival_rps=6.0, load_rps=8.0),
+    ]
+    (note,) = offered(served(rows=rows))
+    assert (note.code, note.step) == ("offered", 0)
+    assert note.message.startswith("8 req/s asked, 6 offered:")
+    assert "ramp.warmup_s" in note.advice
     assert sustained(rows[:1]) == 6.0
     assert sustained([rows[2] | {"role": "soak"}]) == 8.0
 

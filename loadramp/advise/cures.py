@@ -29,6 +29,7 @@ CURES: dict[str, tuple[str, ...]] = {
     "engine_stall": ("collectives", "fewer_gpus_each"),
     "prefill_contention": ("chunked_prefill", "disaggregation"),  # as good as every engine shares prefixes by itself
     "stream_stall": ("stream_path",),
+    "stalls": ("stream_path", "logs"),
     "speculation_weak": ("draft",),
     "prefix_cache_idle": ("prefix_caching_off",),
     "prefix_cache_accidental": ("fresh_prompts",),

@@ -209,7 +209,8 @@ def _open_below(what: str, found: Estimate) -> str:
 
 def _in_flight(run: Run) -> float | None:
     """Mean requests in flight in the soak, else in the highest step that was quiet."""
-    quiet = [row for row in run.rows if not (row["saturated"] or row["void"] or row.get("overloaded"))]
+    whole = [row for row in run.rows if not (row["void"] or row.get("partial"))]
+    quiet = [row for row in whole if not (row["saturated"] or row.get("overloaded"))]
     soaks = [row for row in quiet if row["role"] == "soak"]
     row = (soaks or quiet)[-1] if quiet else None
     return float(row["in_flight_mean"]) if row and row.get("in_flight_mean") is not None else None

@@ -21,6 +21,7 @@ PREFLIGHT_TOKENS = 16
 PREFLIGHT_PROMPT = "Tell me in a few plain words what a queue in front of a busy counter does to those who wait in it."
 DEFAULT_MODEL = "default"
 """What is asked for where no model is named and none can be listed: single-model servers ignore the name."""
+NOT_STREAMED = "the answer was not streamed: it came whole, so tokens have no times of their own"
 MODERN_LIMIT = "max_completion_tokens"
 _NOT_THE_BODY = frozenset({401, 403, 404, 408, 425, 429, 502, 503, 504})
 """Refusals that have nothing to do with the fields of a request, unless they name one."""
@@ -216,8 +217,9 @@ async def _only_model(target: Target, endpoint: Endpoint, connect: Connect | Non
     return DEFAULT_MODEL
 
 
-def probe_document(record: Record) -> dict[str, Any]:
+def probe_document(record: Record, streamed: bool = True) -> dict[str, Any]:
     """The JSON document of ``probe``. Durations count from the due time; null where there is nothing to measure.
+    An answer that was not streamed comes whole: it has no first token, and ``reasons`` says so.
 
     ``gap_s`` and ``itl_s`` list choice 0 first, then choice 1, and so on. ``itl_s``: an event of k tokens after gap g
     is k entries of g/k. ``tpot_s``: (last output - first output) / (output_tokens - tokens in the first event).
@@ -228,8 +230,8 @@ def probe_document(record: Record) -> dict[str, Any]:
         "error": record.error,
         "error_detail": record.error_detail,
         "http_status": record.http_status,
-        "ttft_s": record.ttft_s,
-        "sent_ttft_s": record.sent_ttft_s,
+        "ttft_s": record.ttft_s if streamed else None,
+        "sent_ttft_s": record.sent_ttft_s if streamed else None,
         "e2e_s": record.e2e_s,
         "stream_end_s": _since_due(record, record.stream_end_s),
         "time_to_first_byte_s": _since_due(record, record.first_byte_s),
@@ -246,6 +248,8 @@ def probe_document(record: Record) -> dict[str, Any]:
         "malformed_events": record.malformed_events,
         "warnings": list(dict.fromkeys(record.warnings)),
     }
+    if not streamed:
+        document["reasons"] = dict.fromkeys(("ttft_s", "sent_ttft_s", "itl_s", "tpot_s"), NOT_STREAMED)
     if record.text is not None:
         document["text"] = record.text
     return document

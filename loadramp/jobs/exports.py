@@ -15,7 +15,7 @@ from loadramp.record.table import Run
 from loadramp.registry import CannotMeasure, ScenarioError
 from loadramp.report.exporters import EXPORTERS, HISTORY_EXPORTERS
 from loadramp.report.exporters.points import Files
-from loadramp.report.rows import kept_up, limits, slo_of
+from loadramp.report.rows import kept_up, limits, place, slo_of
 from loadramp.report.sections import name_of
 
 
@@ -99,7 +99,7 @@ def contract_of(run: Run, engine: str | None = None, replicas: int = 1) -> Contr
         raise ScenarioError(f"{said}: give --engine, one of {known}")
     slo = slo_of(run)
     capacity_rps, missed = _capacity(run)
-    in_flight = [(row["rate_rps"], row.get("in_flight_mean")) for row in kept_up(run)]
+    in_flight = [(place(row), row.get("in_flight_mean")) for row in kept_up(run)]
     return Contract(
         scenario=safe_name(name_of(run) or "llm"),
         engine=chosen,

@@ -16,10 +16,13 @@ from loadramp.jobs.hopeless import hopeless
 from loadramp.jobs.nightly import with_reference
 from loadramp.jobs.scenarios import read_scenario
 from loadramp.jobs.verdicts import check_rules
+from loadramp.judge.offered import load_rps, pairs, way_out
 from loadramp.plan.campaign import Phase, in_order, longest_s, overrides_of
-from loadramp.plan.preview import Part, foresee, foresee_canary
+from loadramp.plan.offered import offered
+from loadramp.plan.preview import Foreseen, Part, foresee, foresee_canary
 from loadramp.plan.profile import profile_of_plan, profile_of_run
 from loadramp.plan.scenario import Scenario
+from loadramp.plan.schedule import offer_of, turns_of
 from loadramp.record import rundir
 from loadramp.report.preview import (
     parts_document,
@@ -67,18 +70,49 @@ def foreseen(scenario: Scenario) -> Answer:
 def _of_ramp(scenario: Scenario) -> tuple[dict[str, Any], str, list[str]]:
     """The same, and what it says of thresholds that cannot pass."""
     full = corpus.ready(scenario)
-    steps = list(foresee(full))
+    steps = with_offered(full, list(foresee(full)))
     profile = profile_of_plan(full, [seen.step for seen in steps])
     files = corpus.told(full)
-    document, told = preview_document(full, steps, profile, files), hopeless(full, steps)
+    document = preview_document(full, steps, profile, files)
+    told = [*offered_notes(full, steps), *hopeless(full, steps)]
     document["notes"] += told
     return document, "\n".join([preview_table(full, steps, profile, files), *told]), told
+
+
+def with_offered(scenario: Scenario, steps: Sequence[Foreseen]) -> list[Foreseen]:
+    """The steps with what they would offer in their measured part."""
+    rates = offered(scenario, [seen.step for seen in steps])
+    return [replace(seen, offered_rps=rate) for seen, rate in zip(steps, rates, strict=True)]
+
+
+def offered_notes(scenario: Scenario, steps: Sequence[Foreseen]) -> list[str]:
+    """A line for the steps that would offer clearly less than they ask for, and one for those that would offer more."""
+    sessions = turns_of(scenario) > 1.0
+    found: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
+    for seen in steps:
+        step = seen.step
+        if not step.measured or not step.rate_rps or not step.measure_s or seen.offered_rps is None:
+            continue
+        offer = offer_of(scenario, step)
+        gap_cv = 0.0 if sessions else 1.0 if offer.gap_cv is None else offer.gap_cv
+        due = round(seen.offered_rps * step.measure_s)
+        claim_rps = load_rps(step.rate_rps, due, step.measure_s, share=offer.share, gap_cv=gap_cv)
+        if claim_rps != step.rate_rps:
+            found[claim_rps < step.rate_rps].append((step.rate_rps, claim_rps))
+    cure = way_out(scenario.arrivals.kind, sessions)
+    return [
+        f"{pairs(list(dict.fromkeys(apart)))}: such a step speaks for what is offered, not for what is asked. To offer "
+        f"what is asked, {cure}."
+        for apart in found.values()
+        if apart
+    ]
 
 
 def canary_parts(scenario: Scenario) -> list[Part]:
     """The blocks of ``loadramp canary``."""
     canary = scenario.canary
     steps = tuple(foresee_canary(scenario))
+    blocks = list({replace(seen.step, index=0, begin_s=0.0): seen for seen in steps}.values())
     if canary.design == "mirrored":
         how = "both endpoints at once, each with these requests"
         spare = f"A round that a client spoils is offered again, at most {canary.blocks // 2} times."
@@ -90,7 +124,7 @@ def canary_parts(scenario: Scenario) -> list[Part]:
         notes = ["Switches, and the time until no request is in flight after each block, come on top."]
     if canary.answers:
         notes.append(f"Before it {canary.answers} questions are asked, the baseline twice.")
-    notes += outlook(scenario)
+    notes += [*offered_notes(scenario, with_offered(scenario, blocks)), *outlook(scenario)]
     return [Part(f"canary: {how}", steps, tuple(notes))]
 
 
@@ -103,11 +137,12 @@ def nightly_parts(scenario: Scenario) -> list[Part]:
         f"Once a ceiling is known, a step at {percent(settings.reference_ratio)} of the first one found comes before "
         "these, in every run."
     ]  # fmt: skip
-    notes += ramp_notes(full)
+    steps = with_offered(full, list(foresee(full)))
+    notes += [*ramp_notes(full), *offered_notes(full, steps)]
     if settings.rerun:
         notes.append("A night that looks bad is measured twice.")
     title = f"nightly: {plural(settings.repeats, 'run')} of these steps"
-    return [Part(title, tuple(foresee(full)), tuple(notes), settings.repeats)]
+    return [Part(title, tuple(steps), tuple(notes), settings.repeats)]
 
 
 def campaign_parts(read: Callable[[Sequence[str]], Scenario]) -> list[Part]:
@@ -125,7 +160,8 @@ def _phase(read: Callable[[Sequence[str]], Scenario], base: Scenario, phase: Pha
         notes.insert(0, f"{length}, at {share} of what the ramp finds.")
         return Part(f"campaign: {phase}", (), tuple(notes))
     full = corpus.ready(read(overrides_of(phase, campaign, base.pace, base.name, target_rps)))
-    return Part(f"campaign: {phase}", tuple(foresee(full)), (*ramp_notes(full), *notes))
+    steps = with_offered(full, list(foresee(full)))
+    return Part(f"campaign: {phase}", tuple(steps), (*ramp_notes(full), *offered_notes(full, steps), *notes))
 
 
 def of_run(path: Path) -> Answer:

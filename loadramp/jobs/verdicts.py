@@ -20,6 +20,11 @@ from loadramp.registry import ScenarioError
 from loadramp.report.gates import with_gates
 from loadramp.report.words import verdict
 
+NEEDS_A_STREAM = frozenset({
+    "ttft_s", "sent_ttft_s", "itl_s", "gap_s", "tpot_s", "all_ttft_s", "stalled_ratio", "knee_rps",
+})  # fmt: skip
+"""What thresholds may name and only a stream can tell."""
+
 
 def check_rules(scenario: Scenario) -> None:
     """Find out before a run that every threshold can be judged after it, by detectors from outside too.
@@ -28,6 +33,8 @@ def check_rules(scenario: Scenario) -> None:
         ScenarioError: one is no rule, or names what does not exist.
     """
     scenario.knee([])
+    if not scenario.target.stream:
+        _need_no_stream(scenario)
     for rule in scenario.gates.rules:
         parse(rule)
     for floor in scenario.nightly.floors:
@@ -35,6 +42,17 @@ def check_rules(scenario: Scenario) -> None:
     for metric in scenario.nightly.metrics:
         if metric not in METRICS:
             raise ScenarioError(f"[nightly] metrics: no {metric!r}; there are {', '.join(METRICS)}")
+
+
+def _need_no_stream(scenario: Scenario) -> None:
+    """Answers that come whole have one instant: no limit on what only a stream can tell."""
+    why = "needs a stream, and [target] stream = false; limit e2e_s, or set stream = true"
+    for name in ("ttft_s", "itl_s", "tpot_s"):
+        if getattr(scenario.slo, name) is not None:
+            raise ScenarioError(f"[slo] {name}: {why}")
+    for text in scenario.gates.rules:
+        if parse(text).name in NEEDS_A_STREAM:
+            raise ScenarioError(f"[gates] rules: {text!r} {why}")
 
 
 def judged_run(path: Path, rules: Sequence[str] = (), when_unsure: Unsure | None = None) -> Run:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from loadramp.judge.offered import load_of
 from loadramp.record.types import Estimate, Row
 
 NEAR_RATIO = 0.75
@@ -43,7 +44,7 @@ def hold_back(rows: Sequence[Row], ceiling: Estimate) -> None:
             )
             continue
         gone = [name for name in ends if withheld(row, _stem(name), ceiling)]
-        taken, short = _strip(row, gone), row["rate_rps"] > NEAR_RATIO * top_rps
+        taken, short = _strip(row, gone), load_of(row) > NEAR_RATIO * top_rps
         for name in gone if short else taken:  # of a soak that near, more requests would not give one either
             if name.endswith("_high_s") and (name in taken or row.get(f"{_stem(name)}_s") is not None):
                 row["reasons"][name] = SHORT if short else RARE
@@ -54,7 +55,7 @@ def withheld(row: Row, stem: str, ceiling: Estimate) -> bool:
     top_rps = _top_rps(ceiling)
     if top_rps is None or row["rate_rps"] is None:
         return False
-    return _near(row, top_rps) or not gives(stem, row["rate_rps"] / top_rps, _soak_s(row))
+    return _near(row, top_rps) or not gives(stem, load_of(row) / top_rps, _soak_s(row))
 
 
 def gives(stem: str, ratio: float, soak_s: float = 0.0) -> bool:
@@ -67,7 +68,7 @@ def gives(stem: str, ratio: float, soak_s: float = 0.0) -> bool:
 
 def _near(row: Row, top_rps: float) -> bool:
     """Too near the ceiling for any interval."""
-    ratio = row["rate_rps"] / top_rps
+    ratio = load_of(row) / top_rps
     return bool(ratio > NEAR_RATIO and not (_soak_s(row) >= SOAK_S and ratio <= SOAK_RATIO))
 
 

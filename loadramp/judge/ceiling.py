@@ -13,6 +13,7 @@ from typing import Annotated
 import numpy as np
 from msgspec import Meta
 
+from loadramp.judge.offered import at, load_of
 from loadramp.judge.quantiles import t_limit
 from loadramp.record.table import Floats
 from loadramp.record.types import Estimate, EstimateStatus, Row
@@ -64,13 +65,18 @@ class Reading:
 
 
 def usable(rows: Sequence[Row], roles: tuple[str, ...] = ("step",)) -> list[Row]:
-    """Rows that the client delivered and in which requests were due."""
-    return [row for row in rows if not row["void"] and row["role"] in roles and row["requests"]]
+    """Rows that the client delivered, in which requests were due, and that went on to their end."""
+    return [row for row in rows if not row["void"] and row["role"] in roles and row["requests"] and counts(row)]
+
+
+def counts(row: Row) -> bool:
+    """False of a step that was cut short, unless it was because the endpoint went away: that is what it shows."""
+    return not row.get("partial") or (failing(row) and _unreachable(row))
 
 
 def climb(rows: Sequence[Row]) -> Climb:
-    """The open-loop steps in order of their rates."""
-    steps = sorted((row for row in usable(rows) if row["rate_rps"]), key=lambda row: float(row["rate_rps"]))
+    """The open-loop steps in order of the rates that they speak for."""
+    steps = sorted((row for row in usable(rows) if row["rate_rps"]), key=load_of)
     quiet = [i for i, row in enumerate(steps) if not (row["saturated"] or row["deficit"] or failing(row))]
     return Climb(steps, quiet[-1] if quiet else -1)
 
@@ -91,8 +97,7 @@ def ceiling(rows: Sequence[Row], *, deficit_ratio: Ratio = 0.85) -> Estimate:
     if not rows:
         return _estimate("not_measurable", "no step was measured")
     if not usable(rows, ("step", "soak", "down")):
-        return _estimate("not_measurable", "the client could deliver no step" if any(r["void"] for r in rows) else
-                         "no request was due in any step")  # fmt: skip
+        return _estimate("not_measurable", _nothing(rows))
     if any(row["users"] for row in usable(rows)):
         return plateau(usable(rows))
     found = climb(rows)
@@ -111,6 +116,15 @@ def ceiling(rows: Sequence[Row], *, deficit_ratio: Ratio = 0.85) -> Estimate:
     if found.last_quiet is not None and failing(worst) and _unreachable(worst):
         return _gone(worst, found.last_quiet, sustained(rows))
     return _overloaded(found, worst, rows, deficit_ratio)
+
+
+def _nothing(rows: Sequence[Row]) -> str:
+    """Why no row is usable."""
+    if any(row["void"] for row in rows):
+        return "the client could deliver no step"
+    if any(row.get("partial") and row["requests"] for row in rows):
+        return "the first step was cut short"
+    return "no request was due in any step"
 
 
 def plateau(rows: Sequence[Row]) -> Estimate:
@@ -174,7 +188,7 @@ def corpus_output_tokens(rows: Sequence[Row]) -> float | None:
 def sustained(rows: Sequence[Row]) -> float | None:
     """Highest rate that a soak has held quietly; of sessions, which may still have filled up, the rate that came."""
     held = [
-        float(min(row["rate_rps"], row["arrival_rps"]) if row.get("sessions") else row["rate_rps"])
+        float(min(row["rate_rps"], row["arrival_rps"]) if row.get("sessions") else load_of(row))
         for row in usable(rows, ("soak",))
         if not (row["saturated"] or row["deficit"] or failing(row))
     ]
@@ -189,14 +203,14 @@ def _overloaded(found: Climb, worst: Row, rows: Sequence[Row], deficit_ratio: fl
     throughputs = np.array([reading.rate_rps for reading in readings])
     arrivals = np.array([row["requests"] for row in used], dtype=np.float64)
     quiet = found.last_quiet
-    low_words = f"quiet up to {quiet['rate_rps']:.3g} req/s" if quiet else "no quiet step below it"
+    low_words = f"quiet up to {at(quiet)}" if quiet else "no quiet step below it"
     lagging = np.array([row["saturated"] and row["deficit"] for row in used])
     behind = (throughputs < deficit_ratio * rates) | lagging
     if not behind.any():
         return _only_errors(worst, quiet, sustained(rows))
     rate_rps = fit(rates, throughputs, arrivals)
     if rate_rps <= 0.0:
-        return _estimate("not_measurable", f"{_failed(worst)} at {worst['rate_rps']:.3g} req/s; {low_words}")
+        return _estimate("not_measurable", f"{_failed(worst)} at {at(worst)}; {low_words}")
     apart = np.where(behind, np.abs(np.log(np.maximum(throughputs, 1e-9) / rate_rps)), np.inf)
     i = int(np.argmin(apart))
     half = t_limit(10) * readings[i].log_se
@@ -204,7 +218,7 @@ def _overloaded(found: Climb, worst: Row, rows: Sequence[Row], deficit_ratio: fl
     served = f"{throughputs[i]:.3g} of {rates[i]:.3g} req/s are served"
     words = "; ".join(
         [
-            f"from {worst['rate_rps']:.3g} req/s on {_signs(worst)}; {served}",
+            f"from {at(worst)} on {_signs(worst)}; {served}",
             low_words if quiet else "overloaded at the lowest rate: start lower",
             *_caveats(found, worst, rate_rps),
         ]
@@ -228,16 +242,16 @@ def _unreachable(row: Row) -> bool:
 
 def _gone(worst: Row, quiet: Row, sustained_rps: float | None) -> Estimate:
     """The endpoint broke down or went away above the quiet rates: what it served until then is no rate it sustains."""
-    low, high = float(quiet["rate_rps"]), float(worst["rate_rps"])
-    words = f"{_failed(worst)} at {high:.3g} req/s: it broke down or went away; quiet up to {low:.3g} req/s"
+    low, high = load_of(quiet), load_of(worst)
+    words = f"{_failed(worst)} at {at(worst)}: it broke down or went away; quiet up to {at(quiet)}"
     return Estimate("inconclusive", None, low, high, "ceiling", words, sustained_rps=sustained_rps)
 
 
 def _only_errors(worst: Row, quiet: Row | None, sustained_rps: float | None) -> Estimate:
     """Errors without a lack of throughput: the rate at which requests succeeded is the best there is to say."""
     succeeded = float(worst["arrival_rps"]) * (1.0 - float(worst["error_ratio"] or 0.0))
-    low, high = float(quiet["rate_rps"]) if quiet else None, float(worst["rate_rps"])
-    words = f"{_failed(worst)} at {high:.3g} req/s; " + (f"quiet up to {low:.3g} req/s" if low else "no quiet step")
+    low, high = load_of(quiet) if quiet else None, load_of(worst)
+    words = f"{_failed(worst)} at {at(worst)}; " + (f"quiet up to {at(quiet)}" if quiet else "no quiet step")
     rate_rps = min(max(succeeded, low or 0.0), high)
     return Estimate("found", rate_rps, low, high, "ceiling", words, sustained_rps=sustained_rps)
 
@@ -246,16 +260,16 @@ def _not_overloaded(found: Climb) -> Estimate:
     quiet, above = found.last_quiet, found.above
     alarms = [row for row in above if row["saturated"]]
     if len(alarms) >= 2:
-        words = f"saturated from {alarms[0]['rate_rps']:.3g} req/s on, but throughput still follows the load: go higher"
-        low = float(quiet["rate_rps"]) if quiet else None
+        words = f"saturated from {at(alarms[0])} on, but throughput still follows the load: go higher"
+        low = load_of(quiet) if quiet else None
         return Estimate("inconclusive", None, low, None, "ceiling", words)
     if quiet is None:
-        words = f"{_signs(above[-1])} at {above[-1]['rate_rps']:.3g} req/s, the only rates measured: not confirmed"
+        words = f"{_signs(above[-1])} at {at(above[-1])}, the only rates measured: not confirmed"
         return _estimate("inconclusive", words)
-    rate_rps = float(quiet["rate_rps"])
-    words = f"quiet up to {rate_rps:.3g} req/s, the highest rate tried"
+    rate_rps = load_of(quiet)
+    words = f"quiet up to {at(quiet)}, the highest rate tried"
     if above:
-        words = f"quiet up to {rate_rps:.3g} req/s; {_signs(above[-1])} at {above[-1]['rate_rps']:.3g}, not confirmed"
+        words = f"quiet up to {at(quiet)}; {_signs(above[-1])} at {load_of(above[-1]):.3g}, not confirmed"
     return Estimate("not_found_up_to", rate_rps, rate_rps, None, "ceiling", "; ".join([words, *_hiccups(found)]))
 
 
@@ -272,7 +286,7 @@ def _caveats(found: Climb, worst: Row, rate_rps: float) -> list[str]:
 
 
 def _hiccups(found: Climb) -> list[str]:
-    return [f"an alarm at {row['rate_rps']:.3g} req/s was not confirmed above it (hiccup)" for row in found.hiccups]
+    return [f"an alarm at {at(row)} was not confirmed above it (hiccup)" for row in found.hiccups]
 
 
 def _signs(row: Row) -> str:

@@ -10,13 +10,15 @@ from collections.abc import Callable, Sequence
 
 from loadramp.judge.answers import ANSWER_CHECKS
 from loadramp.judge.ceiling import climb, failing
-from loadramp.judge.classes import filling
 from loadramp.judge.crosscheck import CROSS_CHECKS
+from loadramp.judge.labels import contradictions
+from loadramp.judge.latency import NOT_STREAMED
+from loadramp.judge.offered import at, offered
 from loadramp.judge.steady import hysteresis, recovery_s
 from loadramp.judge.validity import COMFORTABLE_RATIO, cpu_ratio, void_reasons, workers_needed
 from loadramp.record.table import Run
 from loadramp.record.types import Check, Row
-from loadramp.wording import percent
+from loadramp.wording import percent, plural, span
 
 __all__ = ["CHECKS", "run_checks", "void_reasons"]
 
@@ -80,11 +82,41 @@ def errors(run: Run) -> list[Check]:
     return out
 
 
+def malformed(run: Run) -> list[Check]:
+    """Answers with events that cannot be read: what they held is lost, and nothing tells what it was."""
+    rows = [row for row in run.rows if row.get("malformed_answers") and not row["void"]]
+    if not rows:
+        return []
+    events, answers = (sum(row[name] for row in rows) for name in ("malformed_events", "malformed_answers"))
+    ended = sum(row["requests"] - row["pending"] for row in run.rows if not row["void"])
+    message = (
+        f"{plural(events, 'event')} that cannot be read (malformed) in {answers:,} of {plural(ended, 'answer')}, "
+        f"{percent(answers / ended)}"
+    )
+    advice = (
+        "tokens in them are missing from every figure; see what sends them (loadramp probe), "
+        "and limit them with [slo] malformed_ratio or the threshold malformed_ratio < 0.001"
+    )
+    return [Check("malformed_events", "warn", message, advice, rows[0]["step"] if len(rows) == 1 else None)]
+
+
+def partial(run: Run) -> list[Check]:
+    """Steps that were cut short."""
+    out = []
+    for row in run.rows:
+        if row.get("partial"):
+            seconds = span(row["window_end_s"] - row["window_begin_s"])
+            message = f"{_at(row)} was cut short after {seconds} of measuring: it is shown, and is no full step"
+            out.append(Check("partial_step", "warn", message, "run it again to the end", row["step"]))
+    return out
+
+
 def few_samples(run: Run) -> list[Check]:
     """Percentiles that were refused because the step was too short for them."""
     out = []
     for name, label in (("ttft", "TTFT"), ("itl", "ITL"), ("e2e", "end-to-end")):
         rows = [r for r in run.rows if not r["void"] and r["ok"] and r[f"{name}_p99_s"] is None]
+        rows = [r for r in rows if r["reasons"].get(f"{name}_p99_s") != NOT_STREAMED]
         if rows:
             why = rows[-1]["reasons"].get(f"{name}_p99_s", "too few")
             message = f"no p99 {label} at {_rates(rows)}: {why}"
@@ -139,14 +171,14 @@ def knee_at_edge(run: Run) -> list[Check]:
     if ceiling is None or not steps:
         return []
     if ceiling.status == "below_range":
-        message = f"the lowest rate, {steps[0]['rate_rps']:.3g} req/s, was already too much"
+        message = f"the lowest rate, {at(steps[0])}, was already too much"
         return [Check("knee_at_first_step", "warn", message, "start lower: --set ramp.start_rps=...")]
     quiet = climb(run.rows).quiet
     if ceiling.status == "found" and quiet == 0 and len(steps) > 1:
-        message = f"only one step, {steps[0]['rate_rps']:.3g} req/s, was quiet"
+        message = f"only one step, {at(steps[0])}, was quiet"
         return [Check("knee_at_first_step", "warn", message, "start lower for a curve to compare with")]
     if ceiling.status == "not_found_up_to":
-        message = f"the ramp ended at {steps[-1]['rate_rps']:.3g} req/s without reaching the ceiling"
+        message = f"the ramp ended at {at(steps[-1])} without reaching the ceiling"
         return [Check("knee_at_last_step", "note", message, "go higher: --set ramp.max_rps=...")]
     return []
 
@@ -166,9 +198,7 @@ def soak(run: Run) -> list[Check]:
         if row["role"] == "soak" and not row["void"] and (row["saturated"] or row["deficit"] or failing(row)):
             why = ", ".join(row["signals"]) or _kinds(row) or "a lack of throughput"
             advice = "the next lower soak counts; without one no rate is known to last"
-            out.append(
-                Check("soak_failed", "warn", f"the soak at {row['rate_rps']:.3g} req/s: {why}", advice, row["step"])
-            )
+            out.append(Check("soak_failed", "warn", f"the soak at {at(row)}: {why}", advice, row["step"]))
     return out
 
 
@@ -233,7 +263,10 @@ CHECKS: dict[str, Callable[[Run], list[Check]]] = {
     "hysteresis": down,
     "recovery": recovery,
     "server": server,
-    "sessions_filling": filling,
+    "offered": offered,
+    "partial": partial,
+    "malformed": malformed,
+    "labels": contradictions,
     **CROSS_CHECKS,
     **ANSWER_CHECKS,
 }

@@ -14,12 +14,9 @@ import numpy as np
 from loadramp.judge import latency
 from loadramp.judge.latency import Seen
 from loadramp.judge.quantiles import estimate, quantile, words
-from loadramp.record.table import Floats, Ints, Run, Table
-from loadramp.record.types import Check
+from loadramp.record.table import Floats, Ints, Table
 
 MOST_CLASSES = 24
-FILLED = 0.9
-"""A step of sessions that offers less than that of its rate had not filled up."""
 LAST_TURN = 8
 """Turns from here on are one class."""
 FIGURES = (("ttft", (0.5, 0.99)), ("itl", (0.5, 0.99)), ("e2e", (0.5, 0.99)))
@@ -84,20 +81,6 @@ def sessions(table: Table, window_s: tuple[float, float]) -> dict[str, float | i
         **_spread("duration", (end_s - begin_s)[whole]),
         **_spread("answering", answering_s[whole]),
     }
-
-
-def filling(run: Run) -> list[Check]:
-    """Steps that offered less than asked, because their sessions had not filled up when they were measured."""
-    found = []
-    for row in run.rows:
-        asked, came = row["rate_rps"], row["arrival_rps"]
-        if row.get("sessions") and asked and came < FILLED * asked and not row["void"]:
-            message = f"at {asked:.3g} req/s asked, {came:.3g} came: sessions were still filling up"
-            advice = (
-                "a longer warm-up (--set ramp.warmup_s=N, more than most sessions last); rates are read as they came"
-            )
-            found.append(Check("sessions_filling", "note", message, advice, row["step"]))
-    return found
 
 
 def _spread(name: str, values: Floats) -> dict[str, float | None]:

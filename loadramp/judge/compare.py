@@ -100,6 +100,8 @@ def pair(
 def _spoilt(words: str, row: Row | None) -> str:
     if row is None:
         return f"the {words}'s block was not finished"
+    if row.get("partial"):
+        return f"the {words}'s block was cut short"
     return (
         f"the client could not deliver the {words}'s block: {row['reasons'].get('void', 'void')}" if row["void"] else ""
     )

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from loadramp.judge import offered
 from loadramp.judge.drift import Drift
 from loadramp.judge.recovery import Availability, availability, failures, recovery_s, usual_ttft_s
 from loadramp.judge.shares import Share, needed
@@ -84,10 +85,13 @@ def holds(code: str, asked: str, holds: bool, said: str) -> Criterion:
 
 
 def delivered(rows: Sequence[Row]) -> Criterion:
-    """Only a load that was delivered says anything."""
-    void = [str(row["reasons"].get("void", "")) for row in rows if row["void"]]
-    said = void[0].split(";")[0] if void else "all of it"
-    return Criterion("delivered", "the client delivers the load", "inconclusive" if void else "pass", said)
+    """Only a load that was delivered, and that was as large as asked, says anything."""
+    void = [str(row["reasons"].get("void", "")).split(";")[0] for row in rows if row["void"]]
+    short = ["the step was cut short" for row in rows if row.get("partial")]
+    little = [offered.pairs([(row["rate_rps"], offered.load_of(row))]) for row in rows if offered.less(row)]
+    said = [*void, *short, *little]
+    status: Status = "inconclusive" if said else "pass"
+    return Criterion("delivered", "the client delivers the load", status, said[0] if said else "all of it")
 
 
 def ended(seen: Seen) -> Criterion:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from loadramp.judge import classes, latency, server, signals, steady
+from loadramp.judge import classes, latency, offered, server, signals, steady
 from loadramp.judge.latency import Columns, Seen
 from loadramp.judge.quantiles import NOT_STATIONARY, Values, estimate, quantile, words
 from loadramp.judge.validity import void_reasons
@@ -28,6 +28,9 @@ def fold(
     base_ttft_p50_s: float | None = None,
     output_tokens_mean: float | None = None,
     now_s: float | None = None,
+    share: float = 1.0,
+    gap_cv: float | None = 1.0,
+    streamed: bool = True,
 ) -> Row:
     """One row of the curve.
 
@@ -40,6 +43,9 @@ def fold(
         base_ttft_p50_s: median TTFT of the first step, which the queue signal scales with; None: of this step.
         output_tokens_mean: mean output tokens of a request of the corpus, if it is known.
         now_s: the instant up to which the data reaches; None: the end of the data.
+        share: of the asked rate that the arrival process offers in the window on average.
+        gap_cv: coefficient of variation of the gaps between arrivals; None: not known, as seen, at least 1.
+        streamed: False: answers come whole; what only a stream can tell is null.
     """
     begin_s, end_s = step.window_s
     window_s = (begin_s, end_s if now_s is None else max(min(end_s, now_s), begin_s))
@@ -58,9 +64,12 @@ def fold(
     row["prefill_share"] = prefill_share(seen, pooled["gap"])
     _merge(row, reasons, _slo(seen, pooled, limits or {}, quantile, stationary))
     row |= _parts(seen, table, limits or {}, quantile, stationary)
+    row["load_rps"] = offered.load_of_step(row, seen.due.due_s, share=share, gap_cv=gap_cv)
     void = void_reasons(
         step, seen.due, client, ttft_p50_s=_ttft_by_s(seen.due, end_s), itl_p50_s=row["itl_p50_s"] or 0.0
     )
+    if not streamed:
+        _merge(row, reasons, latency.without_stream(row))
     if not stationary:
         reasons["stationary"] = f"{NOT_STATIONARY} ({', '.join(row['signals'])})"
     row["void"] = bool(void)
@@ -76,6 +85,7 @@ def _head(step: Step, window_s: tuple[float, float]) -> Columns:
         "role": step.role,
         "rate_rps": step.rate_rps,
         "users": step.users,
+        "partial": step.partial,
         "begin_s": step.begin_s,
         "window_begin_s": window_s[0],
         "window_end_s": window_s[1],
@@ -151,11 +161,15 @@ def _counts(seen: Seen) -> Columns:
     pending = int(np.count_nonzero(due.in_flight))
     ended = len(due) - pending
     lag_s = np.sort(due.lag_s[~np.isnan(due.lag_s)])
+    malformed = int(np.count_nonzero((due.malformed_events > 0) & ~due.in_flight))
     sources = Counter(str(source) for source in due.token_source[due.ok] if source)
     return {
         "requests": len(due),
         "ok": int(np.count_nonzero(due.ok)),
         "pending": pending,
+        "malformed_events": int(due.malformed_events.sum()),
+        "malformed_answers": malformed,
+        "malformed_ratio": malformed / ended if ended else None,
         "errors": dict(Counter(map(str, kinds))),
         "error_ratio": int(np.count_nonzero(failed)) / ended if ended else None,
         "lag_p50_s": quantile(lag_s, 0.5) if len(lag_s) else None,

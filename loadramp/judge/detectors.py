@@ -14,6 +14,7 @@ import numpy as np
 from msgspec import Meta
 
 from loadramp.judge.ceiling import climb, corpus_output_tokens, fit, read
+from loadramp.judge.offered import load_of
 from loadramp.record.table import Floats
 from loadramp.record.types import Estimate, Row
 
@@ -175,7 +176,7 @@ def signal(
     steps = _with(rows, "throughput")
     for k, row in enumerate(steps):
         if _fired(row, name):
-            return _bracket("signal", steps, k - 1, f"{name} fired at {row['rate_rps']:.3g} req/s")
+            return _bracket("signal", steps, k - 1, f"{name} fired at {load_of(row):.3g} req/s")
     return _not_found("signal", steps) if steps else _unmeasurable("signal", name)
 
 
@@ -207,11 +208,11 @@ DETECTORS: dict[str, Callable[..., Any]] = {
 def _with(rows: Sequence[Row], metric: str) -> list[Row]:
     """Rows that have the metric, of rates measured more than once the last."""
     column = f"{metric}_rps" if metric in {"throughput", "done"} else f"{metric}_s"
-    return list({float(row["rate_rps"]): row for row in climb(rows).rows if row[column] is not None}.values())
+    return list({load_of(row): row for row in climb(rows).rows if row[column] is not None}.values())
 
 
 def _rates(steps: Sequence[Row]) -> Floats:
-    return np.array([row["rate_rps"] for row in steps], dtype=np.float64)
+    return np.array([load_of(row) for row in steps], dtype=np.float64)
 
 
 def _values(steps: Sequence[Row], metric: str) -> Floats:
@@ -239,15 +240,15 @@ def _least_squares(design: Floats, y: Floats) -> tuple[float, Floats]:
 
 def _bracket(detector: str, steps: Sequence[Row], k: int, reason: str) -> Estimate:
     """Between step k and the next; ``k = -1``: at or below the first step."""
-    high = float(steps[k + 1]["rate_rps"])
+    high = load_of(steps[k + 1])
     if k < 0:
         return Estimate("below_range", high, None, high, detector, reason)
-    low = float(steps[k]["rate_rps"])
+    low = load_of(steps[k])
     return Estimate("found", sqrt(low * high), low, high, detector, reason)
 
 
 def _not_found(detector: str, steps: Sequence[Row]) -> Estimate:
-    top = float(steps[-1]["rate_rps"])
+    top = load_of(steps[-1])
     return Estimate("not_found_up_to", top, top, None, detector, f"nothing of the kind up to {top:.3g} req/s")
 
 

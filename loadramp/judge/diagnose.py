@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from loadramp.judge.answers import BURST_SHARE, UNIQUE_PROMPTS, prompts_of, template_ratio
 from loadramp.judge.attribute import CLIENT, ENGINE, PREFILL, PRIVATE, prompt_tokens
+from loadramp.judge.ceiling import counts
 from loadramp.judge.failures import MOST_RATIO, admission_failure, errors, hardware_fault, out_of_memory, server_down
 from loadramp.judge.moves import autoscaler_moved
 from loadramp.judge.queueing import (
@@ -40,6 +41,8 @@ PREFIX_RATIO = 0.35
 ACCIDENTAL_RATIO = 0.01
 ACCEPT_RATIO = 0.60
 GAPS_TO_CLEAR = 1000
+STALLED_RATIO = 0.02
+"""Of the requests: where more of them stalled than this, nobody is told that nothing gave way."""
 _FIGURES = re.compile(r"\d[\d.,]*( (µs|ms|s|min)\b)?")
 
 
@@ -220,16 +223,38 @@ def diagnose(run: Run) -> list[Finding]:
         return [alone] if alone else []
     found = [finding for rule in RULES if (finding := rule(case))]
     sure = [one for one in found if one.confidence != "possible" and one.code not in BY_THE_WAY]
-    clear = [] if sure else [fine for fine in [healthy(case)] if fine]
+    clear = [] if sure or case.over else [one for one in [stalls(case) or healthy(case)] if one]
     return [*sure, *clear, *(one for one in found if one not in sure)]
+
+
+def stalls(case: Case) -> Finding | None:
+    """Requests stalled, and no rule says why: as many do not pass for nothing."""
+    steps = case.where(lambda one: _stalled(one) > STALLED_RATIO)
+    if not steps:
+        return None
+    worst = max(steps, key=_stalled)
+    longest_s, evidence = worst.row.get("longest_gap_max_s"), []
+    evidence.append(f"{percent(_stalled(worst))} of the requests {worst.at} stalled: a gap above 250 ms and 10 medians")
+    if longest_s:
+        evidence.append(f"the longest gap there was {latency(longest_s)}")
+    return Finding("stalls", "likely", tuple(evidence), indices(steps))
+
+
+def _stalled(one: StepSeen) -> float:
+    return float(one.row.get("stalled_ratio") or 0.0)
 
 
 def healthy(case: Case) -> Finding | None:
     """Nothing gave way at any load that was offered; None when a step was overloaded or failed after all."""
-    if case.over or any((one.row["error_ratio"] or 0.0) > MOST_RATIO for one in case.steps):
+    if any((one.row["error_ratio"] or 0.0) > MOST_RATIO for one in case.steps):
+        return None
+    if case.quiet is None and case.climb:
         return None
     gaps = sum(len(one.seen.gaps.gap_s) for one in case.steps)
-    top = max(case.climb or case.steps, key=lambda one: one.load)
+    whole = [one for one in case.climb or case.steps if counts(one.row)]
+    if not whole:
+        return None
+    top = max(whole, key=lambda one: one.load)
     evidence = [f"every step up to {top.load:.3g} {'users' if top.row['users'] else 'req/s'} kept up, none failed"]
     if top.gaps is not None:
         evidence.append(f"{percent(top.gaps.excess_ratio)} of the streaming time {top.at} was lost in long gaps")

@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 from scipy.special import betaincinv
 
-from loadramp.judge import latency
+from loadramp.judge import latency, offered
 from loadramp.judge.quantiles import Figure, Values, estimate, mean
 from loadramp.judge.rules import ESTIMATES, SHARES, Place, Rule, parse
 from loadramp.record.table import Run
@@ -31,6 +31,8 @@ OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
 }  # fmt: skip
 SAME = 1e-6
 """Rates that are this close (as a share) are the same rate: levels are powers of a factor."""
+FAULTS = {"error_ratio": "failed", "malformed_ratio": "had malformed events"}
+"""Shares of the requests that ended, which should be small."""
 MISS = 0.05
 """One-sided, of shares."""
 
@@ -125,7 +127,8 @@ def _subjects(run: Run, rule: Rule) -> list[Known]:
     if not usable:
         return [Known(None, None, None, "every step is void")]
     if rule.aggregate:
-        return [_pooled(run, usable, rule)]
+        whole = [row for row in usable if not row.get("partial")]
+        return [_pooled(run, whole, rule) if whole else Known(None, None, None, "every step was cut short")]
     return [_share(usable, rule) if rule.name in SHARES else _count(usable, rule.name)]
 
 
@@ -146,6 +149,25 @@ def there(row: Row, place: Place) -> bool:
 def _of_row(row: Row, rule: Rule) -> Known:
     if row["void"]:
         return Known(None, None, None, f"void: {row['reasons'].get('void', '')}", row["step"])
+    known = _measured(row, rule)
+    held_against = _not_shown(row, rule, weigh(rule, known).status)
+    if held_against:
+        told = f"; there it was {known.value:.4g}" if known.value is not None else ""
+        return Known(None, None, None, held_against + told, row["step"])
+    return known
+
+
+def _not_shown(row: Row, rule: Rule, status: Status) -> str:
+    """Why a step says nothing about a rule; "": it does. One that was cut short shows nothing but failed requests."""
+    if row.get("partial") and not (status == "fail" and rule.name in SHARES):
+        return "the step was cut short"
+    if rule.place is None or rule.place.field not in {"rate", "soak"} or status == "inconclusive":
+        return ""
+    return offered.not_shown(row, status, harder=rule.upper != (rule.name == "good_ratio"))
+
+
+def _measured(row: Row, rule: Rule) -> Known:
+    """What a step measured, whatever it offered."""
     if rule.name in SHARES:
         return _share([row], rule)
     if not rule.aggregate:
@@ -223,9 +245,9 @@ def joined(parts: Sequence[Values]) -> Values:
 def _share(rows: Sequence[Row], rule: Rule) -> Known:
     """Failed of ended requests, or good of decided ones, with Clopper-Pearson limits."""
     step = rows[0]["step"] if len(rows) == 1 else None
-    if rule.name == "error_ratio":
+    if rule.name in FAULTS:
         n = sum(row["requests"] - row["pending"] for row in rows)
-        k = sum(sum(row["errors"].values()) for row in rows)
+        k = sum(_faults(row, rule.name) for row in rows)
     else:
         n = sum(row["good_n"] for row in rows)
         k = sum(round((row["good_ratio"] or 0.0) * row["good_n"]) for row in rows)
@@ -233,14 +255,18 @@ def _share(rows: Sequence[Row], rule: Rule) -> Known:
         return Known(None, None, None, "no request has ended", step)
     low = float(betaincinv(k, n - k + 1, MISS)) if k else 0.0
     high = float(betaincinv(k + 1, n - k, 1.0 - MISS)) if k < n else 1.0
-    what = "failed" if rule.name == "error_ratio" else "were good"
+    what = FAULTS.get(rule.name, "were good")
     why = f"{k} of {n} {what}: between {percent(low)} and {percent(high)}{_needs(rule, k)}"
     return Known(k / n, low, high, why, step)
 
 
+def _faults(row: Row, name: str) -> int:
+    return sum(row["errors"].values()) if name == "error_ratio" else int(row.get("malformed_answers") or 0)
+
+
 def _needs(rule: Rule, k: int) -> str:
     """How many requests a limit on errors takes when none fails."""
-    if rule.name != "error_ratio" or k or not rule.upper or not 0.0 < rule.limit < 1.0:
+    if rule.name not in FAULTS or k or not rule.upper or not 0.0 < rule.limit < 1.0:
         return ""
     return f"; {percent(rule.limit)} takes {takes(rule):,} requests without a failure"
 

@@ -17,6 +17,8 @@ import numpy as np
 from loadramp.judge.caution import hold_back
 from loadramp.judge.ceiling import ceiling, climb
 from loadramp.judge.detectors import DETECTORS
+from loadramp.judge.latency import NOT_STREAMED
+from loadramp.judge.offered import load_of
 from loadramp.judge.slo import slo_capacity
 from loadramp.record.types import Estimate, Row
 from loadramp.wording import latency_span, percent
@@ -46,6 +48,7 @@ def estimate(
     quantile: float = 0.99,
     error_ratio: float = 0.01,
     good_ratio: float | None = None,
+    malformed_ratio: float | None = None,
 ) -> dict[str, Estimate]:
     """The three numbers, by name. Completes the rows: elasticities to the next step, no intervals near the ceiling.
 
@@ -56,6 +59,7 @@ def estimate(
         quantile: the quantile of each latency that must be within its limit.
         error_ratio: share of requests that may fail.
         good_ratio: share of requests that must be within every limit; None: not asked.
+        malformed_ratio: share of requests whose answers may have events that cannot be read; None: not asked.
     """
     _annotate(rows)
     top = knee(rows)
@@ -64,7 +68,12 @@ def estimate(
         "ceiling": top,
         "p99_itl_knee": p99_itl_knee(rows),
         "slo_capacity": slo_capacity(
-            rows, limits or {}, quantile=quantile, error_ratio=error_ratio, good_ratio=good_ratio
+            rows,
+            limits or {},
+            quantile=quantile,
+            error_ratio=error_ratio,
+            good_ratio=good_ratio,
+            malformed_ratio=malformed_ratio,
         ),
     }
 
@@ -79,10 +88,12 @@ def p99_itl_knee(rows: Sequence[Row]) -> Estimate:
     steps = [row for row in climb(rows).rows if row["itl_p99_s"] is not None]
     if len(steps) < 2:
         few = "no two steps with a p99 ITL" if rows else "no step was measured"
+        if any(row["reasons"].get("itl_p99_s") == NOT_STREAMED for row in rows):
+            few = NOT_STREAMED
         return Estimate("not_measurable", detector="p99_itl_knee", reason=few)
     low = envelope(steps)
     hiccups = [
-        f"one high step at {row['rate_rps']:.3g} req/s (hiccup)"
+        f"one high step at {load_of(row):.3g} req/s (hiccup)"
         for row, calm in zip(steps, low, strict=True)
         if float(row["itl_p99_s"]) > 2.0 * float(calm["itl_p99_s"])
     ]
@@ -93,19 +104,19 @@ def p99_itl_knee(rows: Sequence[Row]) -> Estimate:
         return _no_knee(steps, rising, hiccups)
     k = later[0]
     if k == len(steps) - 2 and not steps[-1]["saturated"]:
-        words = f"only the last step, {steps[-1]['rate_rps']:.3g} req/s, shows it: go one step higher"
-        return Estimate("inconclusive", None, float(steps[k]["rate_rps"]), None, "p99_itl_knee", words)
+        words = f"only the last step, {load_of(steps[-1]):.3g} req/s, shows it: go one step higher"
+        return Estimate("inconclusive", None, load_of(steps[k]), None, "p99_itl_knee", words)
     here, above, one = steps[k], steps[k + 1], growth[k]
     assert one is not None
     cause, why = _cause(low[k], low[k + 1], steps[k + 1])
     ttft = elasticity(here, above, "ttft_p50")
     beside = f"; that of the median TTFT {ttft.value:.2g}" if ttft is not None else ""
     words = (
-        f"from {here['rate_rps']:.3g} to {above['rate_rps']:.3g} req/s p99 ITL grows from "
+        f"from {load_of(here):.3g} to {load_of(above):.3g} req/s p99 ITL grows from "
         f"{latency_span(low[k]['itl_p99_s'], low[k + 1]['itl_p99_s'])}, "
         f"elasticity {one.value:.2g} (se {one.se:.2g}{beside}); {why}"
     )
-    return Estimate("found", float(here["rate_rps"]), float(here["rate_rps"]), float(above["rate_rps"]),
+    return Estimate("found", load_of(here), load_of(here), load_of(above),
                     "p99_itl_knee", "; ".join([words, *hiccups]), cause=cause)  # fmt: skip
 
 
@@ -114,14 +125,14 @@ def envelope(steps: Sequence[Row]) -> list[Row]:
     out = list(steps)
     for k in range(len(out) - 2, -1, -1):
         if out[k + 1]["itl_p99_s"] < out[k]["itl_p99_s"]:
-            out[k] = {**out[k + 1], "rate_rps": out[k]["rate_rps"]}
+            out[k] = {**out[k + 1], "rate_rps": out[k]["rate_rps"], "load_rps": load_of(out[k])}
     return out
 
 
 def elasticity(one: Row, next_: Row, column: str = "itl_p99") -> Elasticity | None:
     """Elasticity of a latency between two rows; None without values or at equal rates."""
     q1, q2 = one[f"{column}_s"], next_[f"{column}_s"]
-    step = log(next_["rate_rps"] / one["rate_rps"])
+    step = log(load_of(next_) / load_of(one))
     if not q1 or not q2 or step < 0.01:
         return None
     s1, s2 = (UNKNOWN_LOG_SE if (s := row.get(f"{column}_log_se")) is None else s for row in (one, next_))
@@ -154,12 +165,12 @@ def _cause(below: Row, above: Row, seen: Row) -> tuple[str, str]:
 def _no_knee(steps: Sequence[Row], rising: Sequence[int], hiccups: Sequence[str]) -> Estimate:
     if rising:
         words = (
-            f"p99 ITL outgrows the rate from the lowest step on ({steps[0]['rate_rps']:.3g} to "
-            f"{steps[1]['rate_rps']:.3g} req/s) and not later; {_cause(steps[0], steps[1], steps[1])[1]}; "
+            f"p99 ITL outgrows the rate from the lowest step on ({load_of(steps[0]):.3g} to "
+            f"{load_of(steps[1]):.3g} req/s) and not later; {_cause(steps[0], steps[1], steps[1])[1]}; "
             "start lower to place it"
         )
-        return Estimate("below_range", None, None, float(steps[0]["rate_rps"]), "p99_itl_knee", words)
-    top = float(steps[-1]["rate_rps"])
+        return Estimate("below_range", None, None, load_of(steps[0]), "p99_itl_knee", words)
+    top = load_of(steps[-1])
     between = latency_span(float(np.min([row["itl_p99_s"] for row in steps])), float(steps[-1]["itl_p99_s"]))
     words = f"p99 ITL grows no faster than the rate up to {top:.3g} req/s ({between})"
     return Estimate("not_found_up_to", top, top, None, "p99_itl_knee", "; ".join([words, *hiccups]))

@@ -18,6 +18,12 @@ from loadramp.wording import percent
 
 FAMILIES = ("ttft", "sent_ttft", "itl", "gap", "tpot", "e2e")
 QUANTILES = (0.5, 0.9, 0.95, 0.99)
+OF_STREAMS = (
+    *(f"{prefix}{name}_" for prefix in ("", "slo_") for name in ("ttft", "sent_ttft", "itl", "gap", "tpot")),
+    "all_ttft_", "longest_gap_", "prefill_share",
+)  # fmt: skip
+"""How columns begin that answers without a stream leave empty."""
+NOT_STREAMED = "[target] stream = false: answers come whole, so tokens have no times of their own"
 Window = tuple[float, float]
 Columns = dict[str, Any]
 
@@ -189,6 +195,12 @@ def _itl_within(seen: Seen, limit_s: float, q: float) -> Bools:
     total = np.bincount(gaps.request, weights=gaps.tokens, minlength=n)
     beyond = np.bincount(gaps.request[over], weights=gaps.tokens[over], minlength=n)
     return np.asarray(beyond <= (1.0 - q) * total + 1e-9)
+
+
+def without_stream(row: Columns) -> tuple[Columns, dict[str, str]]:
+    """The columns that only a stream can tell, null, and why: an answer that comes whole has one instant."""
+    names = [name for name in row if name.startswith(OF_STREAMS) and not name.endswith("_n")]
+    return dict.fromkeys(names), {name: NOT_STREAMED for name in names if not name.endswith("_log_se")}
 
 
 def carried(seen: Seen) -> float:

@@ -122,6 +122,10 @@ def reference_row(rows: Sequence[Row], reference_rps: float | None) -> tuple[Row
     if not at:
         return None, f"no step at the reference rate of {reference_rps:.3g} req/s"
     usable = [row for row in at if not row["void"]]
+    whole = [row for row in usable if not row.get("partial")]
+    if usable and not whole:
+        return None, "the step at the reference rate was cut short"
+    usable = whole
     if not usable:
         return None, f"void: {str(at[0]['reasons'].get('void', 'the client was the limit')).partition(';')[0]}"
     return usable[0], ""

@@ -19,7 +19,7 @@ from scipy.stats import t as student
 from loadramp.record.types import Estimate, Row
 from loadramp.wording import percent
 
-SUMMED = frozenset({"requests", "ok", "pending", "good_n"})
+SUMMED = frozenset({"requests", "ok", "pending", "good_n", "malformed_events", "malformed_answers"})
 TOO_WIDE = 0.25
 """Repeats whose half-width is beyond this say so instead of an interval."""
 COUNTED = frozenset({"preemptions", "requests_rejected"})
@@ -99,7 +99,7 @@ def pooled_rows(groups: Sequence[Sequence[Row]]) -> list[Row]:
 
     Latencies are geometric means of the repeats' own, with t intervals; counts are sums; other figures are means; flags
     are what most repeats say. Instants are those of the first repeat, ``windows`` holds the measured window of each.
-    Void rows are left out unless all are void.
+    Void rows and steps that were cut short are left out unless there are no others.
     """
     keys: dict[Any, list[Row]] = {}
     for row in (row for group in groups for row in group):
@@ -112,6 +112,7 @@ def pooled_rows(groups: Sequence[Sequence[Row]]) -> list[Row]:
 
 def _pool(rows: Sequence[Row]) -> Row:
     usable = [row for row in rows if not row["void"]] or list(rows)
+    usable = [row for row in usable if not row.get("partial")] or usable
     row: Row = dict(usable[0])
     row["repeats"] = len(usable)
     row["windows"] = [[other["window_begin_s"], other["window_end_s"]] for other in usable]

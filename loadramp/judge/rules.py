@@ -25,7 +25,7 @@ ESTIMATES = {
     "sustained_rps": "ceiling",
     "slo_capacity_rps": "slo_capacity",
 }
-SHARES = ("error_ratio", "good_ratio")
+SHARES = ("error_ratio", "good_ratio", "malformed_ratio")
 COUNTS = ("preemptions", "waiting_max", "kv_used_ratio_max", "stalled_ratio", "output_tokens_per_s", "good_rps")
 NAMES = (*ESTIMATES, *SHARES, *COUNTS)
 UNITS = {"": 1.0, "s": 1.0, "ms": 1e-3, "%": 1e-2}

@@ -13,6 +13,7 @@ import numpy as np
 from scipy.special import betaincinv
 
 from loadramp.judge.ceiling import Climb, ceiling, climb
+from loadramp.judge.offered import load_of
 from loadramp.judge.quantiles import needed, words
 from loadramp.record.table import Floats
 from loadramp.record.types import Estimate, EstimateStatus, Row
@@ -55,13 +56,15 @@ def slo_capacity(
     quantile: float = 0.99,
     error_ratio: float = 0.01,
     good_ratio: float | None = None,
+    malformed_ratio: float | None = None,
 ) -> Estimate:
-    """The highest rate within every limit, within ``error_ratio`` and, if asked, with ``good_ratio`` good requests.
+    """The highest rate within every limit, within ``error_ratio`` and, if asked, with ``good_ratio`` good requests and
+    within ``malformed_ratio``.
 
     The smallest of the rates at which each limit is reached, and never above the ceiling: past it waits grow without
     end, however few of them a short step has seen.
     """
-    if not limits and good_ratio is None:
+    if not limits and good_ratio is None and malformed_ratio is None:
         return _none("not_measurable", "no limit is set in [slo]")
     found = climb(rows)
     if not found.rows:
@@ -71,7 +74,10 @@ def slo_capacity(
     if good_ratio is not None:
         bad = [None if row["good_ratio"] is None else 1.0 - row["good_ratio"] for row in found.rows]
         lines.append(_share("good_ratio", found, bad, 1.0 - good_ratio, "good_n"))
-    lowest_rps = float(found.rows[0]["rate_rps"])
+    if malformed_ratio is not None:
+        shares = [row.get("malformed_ratio") for row in found.rows]
+        lines.append(_share("malformed_ratio", found, shares, malformed_ratio, "requests"))
+    lowest_rps = load_of(found.rows[0])
     crossings = [_since(cross(line), line, lowest_rps) for line in lines if len(line.rates)]
     top = ceiling(rows)
     if top.status in {"found", "below_range"} and top.rate_rps is not None:
@@ -146,7 +152,7 @@ def _latency(found: Climb, metric: str, limit_s: float, q: float) -> Line | None
     values = np.log([value for _, value in known])
     spreads = np.array([_spread(row, metric) for row, _ in known])
     lows, highs = values - spreads, values + spreads
-    rates = np.array([row["rate_rps"] for row, _ in known], dtype=np.float64)
+    rates = np.array([load_of(row) for row, _ in known], dtype=np.float64)
     weights = np.array([row["requests"] for row, _ in known], dtype=np.float64)
     return Line(metric, rates, values, lows, highs, weights, log(limit_s))
 
@@ -174,7 +180,7 @@ def _share(name: str, found: Climb, shares: Sequence[float | None], limit: float
     lows = np.where(k > 0, betaincinv(np.maximum(k, 1), n - k + 1, 0.025), 0.0)
     highs = np.where(k < n, betaincinv(k + 1, np.maximum(n - k, 1), 0.975), 1.0)
     highs = np.where(k == 0, 0.0, highs)  # no failure seen is not held against the rate
-    return Line(name, np.array([row["rate_rps"] for row, _ in known], dtype=np.float64), values, lows, highs, n, limit)
+    return Line(name, np.array([load_of(row) for row, _ in known], dtype=np.float64), values, lows, highs, n, limit)
 
 
 def _answer(
@@ -195,7 +201,7 @@ def _answer(
         assert shown is not None  # the share of errors is known at every rate
         top = shown.rate
         words_ = f"every limit is met up to {top:.3g} req/s"
-        if top < found.rows[-1]["rate_rps"]:
+        if top < load_of(found.rows[-1]):
             words_ += f"; no step above it has the {needed(q)} requests for {_limit(shown.name, limits, q)}"
         return Estimate("not_found_up_to", top, top, None, "slo_capacity", words_)
     lows = [one.low for one in crossings if not one.beyond]
@@ -222,9 +228,7 @@ def _unseen(crossings: Sequence[Crossing], limits: Mapping[str, float], q: float
 
 def _unknown(unknown: Sequence[str], found: Climb, q: float) -> Estimate:
     """No step carries the quantile of some limit: say what is clear from the share beyond it, and what is needed."""
-    failed = [
-        (float(row["rate_rps"]), metric) for row in found.rows for metric in unknown if _clearly_over(row, metric, q)
-    ]
+    failed = [(load_of(row), metric) for row in found.rows for metric in unknown if _clearly_over(row, metric, q)]
     most = max(int(row["requests"]) for row in found.rows)
     what = " and ".join(f"{words(q)} {NAMES.get(metric, metric)}" for metric in unknown)
     reason = f"no step has the {needed(q)} requests that a {what} needs (at most {most})"
@@ -247,7 +251,8 @@ def _clearly_over(row: Row, metric: str, q: float) -> bool:
 def _limit(name: str, limits: Mapping[str, float], q: float) -> str:
     if name in limits:
         return f"{words(q)} {NAMES.get(name, name)} of {limits[name]:g} s"
-    named = {"error_ratio": "the error ratio", "good_ratio": "the share of good requests", "ceiling": "the ceiling"}
+    named = {"error_ratio": "the error ratio", "good_ratio": "the share of good requests", "ceiling": "the ceiling",
+             "malformed_ratio": "the share of answers with malformed events"}  # fmt: skip
     return named[name]
 
 

@@ -240,8 +240,9 @@ def _step(run: Run, rate: float) -> Row | None:
 
 
 def row_rate(row: Row) -> float | None:
-    """The rate of an open-loop step that the client delivered; None of any other row."""
-    return float(row["rate_rps"]) if row["role"] in ROLES and row["rate_rps"] and not row["void"] else None
+    """The rate of an open-loop step that the client delivered and that went on to its end; None of any other row."""
+    usable = row["role"] in ROLES and row["rate_rps"] and not (row["void"] or row.get("partial"))
+    return float(row["rate_rps"]) if usable else None
 
 
 def _equal(one: float, other: float) -> bool:

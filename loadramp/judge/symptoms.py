@@ -15,8 +15,9 @@ import numpy as np
 from loadramp.judge import attribute, latency, signals
 from loadramp.judge.answers import BURST_SHARE, burst_share
 from loadramp.judge.attribute import Attribution, Mixing
-from loadramp.judge.ceiling import failing
+from loadramp.judge.ceiling import counts, failing
 from loadramp.judge.latency import Seen
+from loadramp.judge.offered import at, load_of
 from loadramp.judge.said import classes
 from loadramp.record.table import Floats, Run, Table
 from loadramp.record.types import Row
@@ -51,12 +52,13 @@ class StepSeen:
 
     @property
     def load(self) -> float:
-        return float(self.row["rate_rps"] or self.row["users"] or 0.0)
+        """Users, or the rate that the step speaks for."""
+        return float(self.row["users"] or 0.0) if self.row["rate_rps"] is None else load_of(self.row)
 
     @property
     def at(self) -> str:
         """``at 8 req/s``, ``with 32 users``."""
-        return f"with {self.row['users']} users" if self.row["users"] else f"at {self.row['rate_rps']:.3g} req/s"
+        return f"with {self.row['users']} users" if self.row["users"] else f"at {at(self.row)}"
 
     @property
     def minutes(self) -> float:
@@ -120,8 +122,9 @@ def case_of(run: Run) -> Case:
         gaps = attribute.attribute(one, run.client, jitter_s=jitter_s, longest_prefill_s=longest_s) if told else None
         steps.append(StepSeen(row, one, gaps, _running(one), bursty, classes(one.due)))
     climb = [one for one in steps if one.row["role"] == "step"]
-    calm = [i for i, one in enumerate(climb) if not _troubled(one.row)]
-    over = [one for one in climb[(calm[-1] + 1 if calm else 0) :] if one.row["saturated"] or failing(one.row)]
+    calm = [i for i, one in enumerate(climb) if not _troubled(one.row) and counts(one.row)]
+    above = [one for one in climb[(calm[-1] + 1 if calm else 0) :] if counts(one.row)]
+    over = [one for one in above if one.row["saturated"] or failing(one.row)]
     settled = any((one.row["saturated"] and one.row["deficit"]) or failing(one.row) for one in over)
     return Case(
         run=run,
@@ -150,7 +153,8 @@ def indices(steps: Iterable[StepSeen]) -> tuple[int, ...]:
 
 
 def _place(row: Row) -> tuple[int, float]:
-    return {"step": 0, "soak": 1}.get(row["role"], 2), float(row["rate_rps"] or row["users"] or 0.0)
+    load = float(row["users"] or 0.0) if row["rate_rps"] is None else load_of(row)
+    return {"step": 0, "soak": 1}.get(row["role"], 2), load
 
 
 def _made_up_for(void: Row, usable: Sequence[Row]) -> bool:

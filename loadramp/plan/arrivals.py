@@ -6,7 +6,7 @@ One with a key ``file`` gets the instants of a trace as its first argument.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -99,13 +99,7 @@ def diurnal(
     ``rate_rps * (1 + swing * sin(2 pi t / period_s))``, or straight lines between the relative rates of ``shape``,
     which are evenly spaced over the period and come round to the first.
     """
-    if shape is None:
-        phase = np.linspace(0.0, 1.0, 513)
-        relative = 1.0 + swing * np.sin(2.0 * np.pi * phase)
-    else:
-        phase = np.linspace(0.0, 1.0, len(shape) + 1)
-        relative = np.array([*shape, shape[0]])
-    return _modulated(rate_rps, duration_s, rng, phase * period_s, relative)
+    return _modulated(rate_rps, duration_s, rng, *_day(period_s=period_s, swing=swing, shape=shape))
 
 
 def spike(
@@ -121,10 +115,7 @@ def spike(
 
     The mean is ``rate_rps``: between spikes the rate is ``rate_rps * every_s / (every_s + (factor - 1) * spike_s)``.
     """
-    calm_s = max(0.0, every_s - spike_s)
-    edge_s = min(1e-6, every_s / 1e3)  # a step as a very steep line
-    t_s = np.array([0.0, calm_s, min(every_s, calm_s + edge_s), every_s])
-    return _modulated(rate_rps, duration_s, rng, t_s, np.array([1.0, 1.0, factor, factor]))
+    return _modulated(rate_rps, duration_s, rng, *_spikes(every_s=every_s, spike_s=spike_s, factor=factor))
 
 
 ARRIVALS: dict[str, Callable[..., Any]] = {
@@ -137,6 +128,46 @@ ARRIVALS: dict[str, Callable[..., Any]] = {
 }
 
 
+def _day(*, period_s: float = 600.0, swing: float = 0.5, shape: Sequence[float] | None = None) -> tuple[Floats, Floats]:
+    """Instants of one period of ``diurnal`` and the relative rate there."""
+    if shape is None:
+        phase = np.linspace(0.0, 1.0, 513)
+        return phase * period_s, 1.0 + swing * np.sin(2.0 * np.pi * phase)
+    phase = np.linspace(0.0, 1.0, len(shape) + 1)
+    return phase * period_s, np.array([*shape, shape[0]])
+
+
+def _spikes(*, every_s: float = 60.0, spike_s: float = 5.0, factor: float = 5.0) -> tuple[Floats, Floats]:
+    """Instants of one period of ``spike`` and the relative rate there."""
+    calm_s = max(0.0, every_s - spike_s)
+    edge_s = min(1e-6, every_s / 1e3)  # a step as a very steep line
+    t_s = np.array([0.0, calm_s, min(every_s, calm_s + edge_s), every_s])
+    return t_s, np.array([1.0, 1.0, factor, factor])
+
+
+SHAPES: dict[str, Callable[..., tuple[Floats, Floats]]] = {"diurnal": _day, "spike": _spikes}
+"""The kinds whose rate changes within a step; it begins at the begin of a period."""
+
+
+def share_of(kind: str, options: Mapping[str, Any], begin_s: float, end_s: float) -> float:
+    """Mean rate of an arrival process between two instants since its step's begin, over its mean rate in the long run.
+
+    1 for every kind whose rate does not change.
+    """
+    if kind not in SHAPES or end_s <= begin_s:
+        return 1.0
+    t_s, relative = SHAPES[kind](**options)
+    period_s = float(t_s[-1])
+    total = _area(t_s, relative)
+
+    def until(at_s: float) -> float:
+        periods, within_s = divmod(at_s, period_s)
+        inside = np.append(t_s[t_s < within_s], within_s)
+        return periods * total + _area(inside, np.interp(inside, t_s, relative))
+
+    return (until(end_s) - until(begin_s)) / (end_s - begin_s) / (total / period_s)
+
+
 def _modulated(rate_rps: float, duration_s: float, rng: np.random.Generator, t_s: Floats, relative: Floats) -> Floats:
     """A Poisson process of changing rate: a process of rate 1 whose time runs by the integral of the rate.
 
@@ -145,7 +176,7 @@ def _modulated(rate_rps: float, duration_s: float, rng: np.random.Generator, t_s
         relative: the rate there, in any unit; it is scaled so that its mean over the period is ``rate_rps``.
     """
     period_s = float(t_s[-1])
-    steps = np.diff(t_s) * (relative[1:] + relative[:-1]) / 2.0
+    steps = _areas(t_s, relative)
     scale = rate_rps * period_s / steps.sum()
     expected = np.concatenate(([0.0], np.cumsum(steps))) * scale  # arrivals up to each of t_s
     periods = int(np.ceil(duration_s / period_s))
@@ -159,6 +190,15 @@ def _modulated(rate_rps: float, duration_s: float, rng: np.random.Generator, t_s
     x = np.divide(2.0 * missing, left + root, out=np.zeros_like(missing), where=left + root > 0)
     due_s = again * period_s + t_s[i] + x
     return np.asarray(due_s[due_s < duration_s])
+
+
+def _areas(t_s: Floats, relative: Floats) -> Floats:
+    """Areas under straight lines, one between each two instants."""
+    return np.asarray(np.diff(t_s) * (relative[1:] + relative[:-1]) / 2.0)
+
+
+def _area(t_s: Floats, relative: Floats) -> float:
+    return float(_areas(t_s, relative).sum())
 
 
 def _renewal(draw: Callable[[int], Floats], rate_rps: float, duration_s: float, cv: float) -> Floats:

@@ -30,6 +30,8 @@ class Foreseen:
     input_tokens: int | None
     output_tokens: int | None
     cumulative_s: float
+    offered_rps: float | None = None
+    """Requests a second due in the measured part, where that was looked at."""
 
 
 @dataclass(slots=True, frozen=True)

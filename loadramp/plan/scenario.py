@@ -80,6 +80,8 @@ class Slo:
     error_ratio: Ratio = 0.01
     good_ratio: Ratio | None = None
     """Also ask that this share of all requests is good."""
+    malformed_ratio: Ratio | None = None
+    """Also ask that at most this share of the answers has events that cannot be read."""
 
     @property
     def limits(self) -> dict[str, float]:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loadramp.plan.arrivals import Instants
+from loadramp.plan.arrivals import ARRIVALS, Instants, share_of
 from loadramp.plan.prompts.draw import Draw
 from loadramp.plan.prompts.source import dress, tables_of
 from loadramp.plan.scenario import Scenario
@@ -29,6 +29,16 @@ SAMPLE = 1024
 """Sessions looked at to know how many turns one has on average."""
 MOST_SORTS = 8
 _ARRIVALS, _LENGTHS, _TEXTS, _CHOICES, _SAMPLE = range(5)
+
+
+@dataclass(slots=True, frozen=True)
+class Offer:
+    """What an open-loop step offers of the rate it asks for, apart from chance."""
+
+    share: float
+    """Mean rate in the measured window over the rate that was asked; 1: the arrival process is steady."""
+    gap_cv: float | None
+    """Coefficient of variation of the gaps, which chance makes; 0: chance has no part in it, None: not known."""
 
 
 @dataclass(slots=True)
@@ -141,6 +151,21 @@ def arrivals_of(scenario: Scenario, step: Step, hold_s: float = 0.0) -> float:
             "lower its rate (max_rps), or make it shorter (measure_s)"
         )
     return rate_rps * seconds
+
+
+def offer_of(scenario: Scenario, step: Step) -> Offer:
+    """What ``step`` offers on average, and how much its arrivals scatter. A replay is no matter of chance.
+
+    Needs none of the scenario's files.
+    """
+    kind, options = scenario.arrivals.kind, scenario.arrivals.options
+    begin_s, end_s = (at_s - step.begin_s for at_s in step.window_s)
+    share = share_of(kind, options, begin_s, end_s)
+    if reads_a_file(scenario.arrivals.function):
+        return Offer(share, 0.0)
+    if kind not in ARRIVALS:
+        return Offer(share, None)
+    return Offer(share, {"constant": 0.0, "gamma": float(options.get("cv", 2.0))}.get(kind, 1.0))
 
 
 def beginning(scenario: Scenario, step: Step, first_seq: int) -> Plan:

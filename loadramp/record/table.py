@@ -45,6 +45,8 @@ _REQUEST_FLOATS = (
     "session",
 )
 
+_REQUEST_INTS = ("seq", "step", "worker", "turn", "turns", "malformed_events")
+
 
 @dataclass(slots=True, frozen=True)
 class Gaps:
@@ -105,6 +107,7 @@ class Table:
     session: Floats
     turn: Ints
     turns: Ints
+    malformed_events: Ints
     kernel_stamps: Bools
     length_free: Bools
     """The length was not forced, since the answer has a form of its own."""
@@ -135,7 +138,7 @@ class Table:
             lists = [getattr(r, name) or [default] * n for r, n in zip(records, counts, strict=True)]
             return np.fromiter((v for one in lists for v in one), dtype=np.int64, count=int(begin[-1]))
 
-        columns: dict[str, Any] = {name: ints(name) for name in ("seq", "step", "worker", "turn", "turns")}
+        columns: dict[str, Any] = {name: ints(name) for name in _REQUEST_INTS}
         columns |= {name: floats(name) for name in ("due_s", *_REQUEST_FLOATS)}
         columns |= {name: words(name) for name in ("status", "error", "error_detail", "token_source", "label", "model")}
         return Table(

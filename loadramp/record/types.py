@@ -55,6 +55,8 @@ class Step:
     measure_s: float | None = None
     repeat: int = 0
     """Which of several whole ramps the step belongs to."""
+    partial: bool = False
+    """It was ended early; ``measure_s`` is what was measured of it."""
 
     @property
     def window_s(self) -> tuple[float, float]:

@@ -148,10 +148,12 @@ def _step(top: float) -> float:
 
 
 def load_axis(rows: Sequence[Row], also: Iterable[float | None] = (), *, log: bool = True) -> Json:
-    """The x axis of what was asked: one tick a step where there is room; logarithmic for a ramp of factors."""
-    asked = sorted({v for v in (r.load(row) for row in rows) if v})
+    """The x axis of the load: one tick a step where there is room; logarithmic for a ramp of factors."""
+    asked = sorted({v for v in (r.place(row) for row in rows) if v})
     ends = sorted({v for v in (*asked, *(finite(v) for v in also)) if v})
     title = "users" if r.closed_loop(list(rows)) else "asked rate, req/s"
+    if any(r.apart(row) for row in rows):
+        title = "rate, req/s (as offered where that is not what was asked)"
     if not ends:
         return {"title": {"text": title}}
     log = log and ends[-1] / ends[0] >= 4

@@ -83,7 +83,7 @@ def _curve(
     for name, key in zip(names, keys, strict=True):
         y = [finite(_classes(row, kind).get(name, {}).get(f"{metric}_p50_s")) for row in steps]
         text = [f"{r.label(row)}<br>{key.name}: {latency(v) or NOTHING}" for row, v in zip(steps, y, strict=True)]
-        data.append(c.series(key, [r.load(row) for row in steps], y, text=text, connectgaps=True))
+        data.append(c.series(key, [r.place(row) for row in steps], y, text=text, connectgaps=True))
         shown += y
     layout = {"xaxis": c.load_axis(steps), "yaxis": c.value_axis(shown)}
     return c.Figure(title=f"p50 {words} by {title}", data=data, layout=layout)

@@ -33,7 +33,7 @@ def _lag_panel(run: Run) -> Figure | None:
     for q, key in looks:
         y = [None if (v := r.number(row, f"lag_{q}_s")) is None else max(v, 1e-6) for row in steps]
         text = [f"{r.label(row)}<br>{q} of lag {latency(v)}" for row, v in zip(steps, y, strict=True)]
-        data.append(c.hollow_markers(c.series(key, [r.load(row) for row in steps], y, text=text, connectgaps=True),
+        data.append(c.hollow_markers(c.series(key, [r.place(row) for row in steps], y, text=text, connectgaps=True),
                                      [bool(row.get("void")) for row in steps]))  # fmt: skip
         values += y
     worst = max(steps, key=lambda row: r.number(row, "lag_p99_s") or 0.0)

@@ -74,7 +74,7 @@ def _latency_panel(run: Run, metric: str, shapes: list[Json], at: list[float], l
         title=f"{short}: {long}",
         data=data,
         layout={
-            "xaxis": c.load_axis(steps, [*at, *(r.load(row) for row in extra)]),
+            "xaxis": c.load_axis(steps, [*at, *(r.place(row) for row in extra)]),
             "yaxis": c.value_axis([*floored(shown), limit_s]),
             "shapes": [*shapes, *marks],
         },
@@ -87,7 +87,7 @@ def _quantile_traces(steps: Sequence[Row], metric: str, q: str, key: Key) -> lis
     column = f"{metric}_{q}_s"
     y = floored(r.number(row, column) for row in used)
     trace = c.series(
-        key, [r.load(row) for row in used], y, text=[hover(row, metric, q) for row in used], connectgaps=True
+        key, [r.place(row) for row in used], y, text=[hover(row, metric, q) for row in used], connectgaps=True
     )
     c.hollow_markers(trace, [r.hollow(row) for row in used])
     if q == "p99":
@@ -104,7 +104,7 @@ def _marks(rows: Sequence[Row], metric: str, q: str, key: Key, symbol: str) -> l
         return []
     look = Key(key.name, key.colour, "dot", symbol=symbol)
     y = floored(r.number(row, f"{metric}_{q}_s") for row in rows)
-    trace = c.series(look, [r.load(row) for row in rows], y, text=[hover(row, metric, q) for row in rows])
+    trace = c.series(look, [r.place(row) for row in rows], y, text=[hover(row, metric, q) for row in rows])
     trace["marker"] |= {"size": 10}
     return [trace]
 

@@ -33,6 +33,7 @@ TITLES: dict[str, str] = {
     "speculation_weak": "Speculative decoding proposes tokens that are not accepted",
     "prefix_cache_idle": "The prefix cache is hardly hit",
     "prefix_cache_accidental": "Prompts that should be new were cached",
+    "stalls": "Requests stalled, and nothing else tells why",
     "healthy": "Nothing gave way",
 }
 TONES = {"certain": "bad", "likely": "warn", "possible": "plain"}

@@ -49,6 +49,7 @@ def _steps_document(steps: Sequence[Any]) -> dict[str, Any]:
             "input_tokens": seen.input_tokens,
             "output_tokens": seen.output_tokens,
             "ends_at_s": seen.cumulative_s,
+            "offered_rps": seen.offered_rps,
         }
         for seen in steps
     ]

@@ -58,7 +58,7 @@ def _outcome(document: Mapping[str, Any]) -> str:
 def _tokens(document: Mapping[str, Any]) -> str:
     if document["output_tokens"] is None:
         return ""
-    events = len(document["gap_s"]) + 1 if document["ttft_s"] is not None else 0
+    events = len(document["gap_s"]) + 1 if document["e2e_s"] is not None else 0
     return f"{document['output_tokens']} in {plural(events, 'event')} (counted by: {document['token_source']})"
 
 

@@ -44,6 +44,10 @@ def row_line(row: Row) -> str:
         p50, p99 = row.get(f"{column}_p50_s"), row.get(f"{column}_p99_s")
         if p50 is not None:
             words.append(f"{name} p50 {latency(p50)}" + (f" p99 {latency(p99)}" if p99 is not None else ""))
+    if row.get("partial"):
+        words.append("PARTIAL (cut short)")
+    elif row.get("load_rps") is not None and row["load_rps"] != row["rate_rps"]:
+        words.append(f"{row['load_rps']:,.4g} req/s offered")
     if row["void"]:
         words.append(f"VOID ({row['reasons'].get('void', '')})")
     elif row["saturated"]:

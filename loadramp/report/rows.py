@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from loadramp.judge import offered
+from loadramp.judge.diagnose import STALLED_RATIO
 from loadramp.record.table import Run
 from loadramp.record.types import Row
-from loadramp.wording import finite, sig
+from loadramp.wording import finite, percent, sig
 
 METRICS: dict[str, tuple[str, str]] = {
     "ttft": ("TTFT", "time to first token"),
@@ -81,6 +83,17 @@ def load(row: Row) -> float | None:
     return number(row, "users") if closed_loop([row]) else number(row, "rate_rps")
 
 
+def place(row: Row) -> float | None:
+    """Where the row stands on an axis of load: what was asked, or what was offered where that was clearly different."""
+    told = number(row, "load_rps")
+    return load(row) if told is None or closed_loop([row]) else told
+
+
+def apart(row: Row) -> bool:
+    """Clearly less or more was offered than asked."""
+    return not closed_loop([row]) and load(row) is not None and (offered.less(row) or offered.more(row))
+
+
 def closed_loop(rows: list[Row]) -> bool:
     """Users instead of rates were asked."""
     return bool(rows) and all(number(row, "rate_rps") is None and number(row, "users") is not None for row in rows)
@@ -91,18 +104,19 @@ def load_unit(rows: list[Row]) -> str:
 
 
 def label(row: Row) -> str:
-    """``8 req/s``, ``13.6 req/s soak``, ``32 users``."""
+    """``8 req/s``, ``13.6 req/s soak``, ``32 users``; ``8 req/s (partial)`` where the step was cut short."""
     asked = load(row)
     unit = "user" if asked == 1 and closed_loop([row]) else load_unit([row])
     text = f"step {row.get('step', '?')}" if asked is None else f"{sig(asked)} {unit}"
     role = row.get("role") or "step"
-    return text if role == "step" else f"{text} {role}"
+    text = text if role == "step" else f"{text} {role}"
+    return f"{text} (partial)" if row.get("partial") else text
 
 
 def rising(run: Run) -> list[Row]:
-    """The rows of the ramp up (no soak, no way down), by what was asked."""
+    """The rows of the ramp up (no soak, no way down), by load."""
     rows = [row for row in run.rows if (row.get("role") or "step") == "step" and load(row) is not None]
-    return sorted(rows, key=lambda row: load(row) or 0.0)
+    return sorted(rows, key=lambda row: place(row) or 0.0)
 
 
 def of_role(run: Run, role: str) -> list[Row]:
@@ -110,8 +124,8 @@ def of_role(run: Run, role: str) -> list[Row]:
 
 
 def usable(row: Row) -> bool:
-    """The row may be used: the client delivered it and something succeeded."""
-    return not row.get("void") and bool(number(row, "ok") or number(row, "ok") is None)
+    """The row may be used: the client delivered it, it went on to its end, and something succeeded."""
+    return not (row.get("void") or row.get("partial")) and bool(number(row, "ok") or number(row, "ok") is None)
 
 
 def quiet_row(row: Row) -> bool:
@@ -128,6 +142,8 @@ def state_words(row: Row) -> str:
     """What the step showed, in two or three words."""
     if row.get("void"):
         return "void"
+    if row.get("partial"):
+        return "partial: cut short"
     if number(row, "requests") and not number(row, "ok"):
         return "all failed" if sum(errors(row).values()) else "nothing finished"
     if row.get("overloaded"):
@@ -138,7 +154,9 @@ def state_words(row: Row) -> str:
         return "alarm, still delivers"
     if row.get("deficit"):
         return "delivers too little"
-    return "not settled" if row.get("settled") is False or row.get("stationary") is False else "keeps up"
+    if row.get("settled") is False or row.get("stationary") is False:
+        return "not settled"
+    return f"keeps up with {sig(place(row))} req/s" if apart(row) else "keeps up"
 
 
 def errors(row: Row) -> dict[str, int]:
@@ -169,8 +187,17 @@ def kept_up(run: Run) -> list[Row]:
 
 def broke(run: Run) -> Row | None:
     """The step that ended the climb: the lowest above the last quiet one with a deficit, else the lowest there."""
-    above = [row for row in climb(run)[1] if row.get("saturated")]
+    above = [row for row in climb(run)[1] if row.get("saturated") and not row.get("partial")]
     return next((row for row in above if row.get("deficit")), above[0] if above else None)
+
+
+def stalls(steps: Sequence[Row]) -> str:
+    """That many requests stalled in steps that kept up."""
+    worst = max(steps, key=lambda row: number(row, "stalled_ratio") or 0.0, default=None)
+    share = number(worst, "stalled_ratio") if worst is not None else None
+    if worst is None or not share or share <= STALLED_RATIO:
+        return ""
+    return f" But {percent(share)} of the requests stalled at {label(worst)}."
 
 
 def slo_of(run: Run) -> dict[str, Any]:

@@ -106,7 +106,7 @@ def _card(run: Run, name: str, title: str, meaning: str) -> dict[str, Any]:
 
 def _lowest(run: Run) -> str:
     steps = [row for row in r.rising(run) if not row.get("void")]
-    return sig(r.load(steps[0])) if steps else ""
+    return sig(r.place(steps[0])) if steps else ""
 
 
 def _sentence(text: str) -> str:

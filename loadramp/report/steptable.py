@@ -84,12 +84,17 @@ def _cell(row: Row, column: Column, notes: list[str]) -> Cell:
 
 
 def columns_of(rows: Sequence[Row], *, good: bool, metrics: Sequence[str] = tuple(r.METRICS)) -> list[Column]:
-    """The columns of the step table; ``good`` where a service level was set."""
+    """The columns of the step table; ``good`` where a service level was set.
+
+    What was offered has a column where it was not what was asked, malformed events where there were any.
+    """
     closed = r.closed_loop(list(rows))
     out = [
         Column("Users" if closed else "Asked req/s", "users" if closed else "rate_rps", _asked),
+        *([_OFFERED] if any(r.apart(row) for row in rows) else []),
         Column("Requests", "requests", lambda row: count(r.number(row, "requests"))),
         Column("Failed", "errors", _failed),
+        *([_MALFORMED] if any(r.number(row, "malformed_answers") for row in rows) else []),
         Column("Delivered req/s", "throughput_rps", lambda row: sig(r.number(row, "throughput_rps"), trim=False)),
         Column("Output tok/s", "output_tokens_per_s", lambda row: sig(r.number(row, "output_tokens_per_s"))),
     ]
@@ -105,12 +110,16 @@ def columns_of(rows: Sequence[Row], *, good: bool, metrics: Sequence[str] = tupl
 def short_columns(rows: Sequence[Row]) -> list[Column]:
     """What fits in 80 characters."""
     wanted = {"Asked req/s": "req/s", "Users": "Users", "Requests": "Due", "Failed": "Failed",
-              "Delivered req/s": "Served", "Verdict": "Verdict"}  # fmt: skip
+              "Delivered req/s": "Served", "Offered req/s": "Offered", "Malformed": "Malformed",
+              "Verdict": "Verdict"}  # fmt: skip
     wanted |= dict.fromkeys(("TTFT p50", "TTFT p99", "ITL p50", "ITL p99", "E2E p99"), "")
     chosen = [column for column in columns_of(rows, good=False) if column.label in wanted]
     return [replace(column, head=wanted[column.label] or column.head) for column in chosen]
 
 
+_OFFERED = Column("Offered req/s", "arrival_rps", lambda row: sig(r.number(row, "arrival_rps")))
+_MALFORMED = Column("Malformed", "malformed_ratio", lambda row: percent(r.number(row, "malformed_ratio"), 2))
+"""Share of the answers with events that cannot be read."""
 _STALLS = [
     Column("share", "stalled_ratio", lambda row: percent(r.number(row, "stalled_ratio"), 2), "Stall"),
     Column(
@@ -140,7 +149,8 @@ def _latency_column(metric: str, q: str) -> Column:
 def _asked(row: Row) -> str:
     asked = sig(r.load(row))
     role = row.get("role") or "step"
-    return f"{asked} {role}" if asked and role != "step" else asked
+    told = f"{asked} {role}" if asked and role != "step" else asked
+    return f"{told} (partial)" if row.get("partial") else told
 
 
 def _failed(row: Row) -> str:

@@ -106,7 +106,7 @@ def _achieved(run: Run, steps: Sequence[Row]) -> Figure | None:
     good = Key("good (within the SLO)", "--slo", dash="dot", symbol="diamond")
     sent = Key("sent by the client", "--quiet", "dot", symbol="cross-thin")
     columns = (("throughput_rps", delivered), ("done_rps", finished), ("good_rps", good), ("sent_rps", sent))
-    x = [r.load(row) for row in steps]
+    x = [r.place(row) for row in steps]
     data, key = [], []
     for column, look in columns:
         y = [r.number(row, column) for row in steps]
@@ -155,7 +155,7 @@ def _good(run: Run, steps: Sequence[Row]) -> Figure | None:
         if all(v is None for v in y):
             continue
         text = [f"{r.label(row)}<br>{look.name} {percent(v)}" for row, v in zip(steps, y, strict=True)]
-        data.append(c.series(look, [r.load(row) for row in steps], y, text=text, connectgaps=True))
+        data.append(c.series(look, [r.place(row) for row in steps], y, text=text, connectgaps=True))
         key.append(look)
     if not data:
         return None

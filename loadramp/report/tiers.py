@@ -229,7 +229,7 @@ def _curves_section(found: Tiers) -> list[str]:
             own = [row for row in r.rising(side.runs[0]) if not row.get("void")]
             y = floored(r.number(row, f"{column}_s") for row in own)
             text = [f"{side.name}, {r.label(row)}<br>{words} {latency(v)}" for row, v in zip(own, y, strict=True)]
-            series.append(c.series(key, [r.load(row) for row in own], y, text=text, connectgaps=True))
+            series.append(c.series(key, [r.place(row) for row in own], y, text=text, connectgaps=True))
             values += y
             rows += own
         if any(v is not None for v in values):

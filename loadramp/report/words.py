@@ -130,6 +130,9 @@ def slo_words(run: Run) -> str:
     good = finite(wanted.get("good_ratio"))
     if good is not None:
         parts.append(f"{percent(good)} of requests good")
+    malformed = finite(wanted.get("malformed_ratio"))
+    if malformed is not None:
+        parts.append(f"malformed events in at most {percent(malformed)} of the answers")
     return ", ".join(parts)
 
 
@@ -143,10 +146,13 @@ def stopped(run: Run) -> Phrase | None:
     if run.info.get("state", "complete") == "complete":
         return None
     why = str(run.info.get("ending") or "").strip().rstrip(".")
-    done = len([row for row in run.rows if not row.get("void")])
+    done = len([row for row in run.rows if not (row.get("void") or row.get("partial"))])
+    cut = ", ".join(r.label(row).removesuffix(" (partial)") for row in run.rows if row.get("partial"))
+    short = f"; the step at {cut} was cut short and is not one of them" if cut else ""
     return Phrase(
-        f"Stopped early{f' ({why})' if why else ''}: this rests on {plural(done, 'finished step')}.", "warn", minor=True
-    )
+        f"Stopped early{f' ({why})' if why else ''}: this rests on {plural(done, 'finished step')}{short}.", "warn",
+        minor=True,
+    )  # fmt: skip
 
 
 def _main(run: Run) -> Phrase:
@@ -173,15 +179,19 @@ def _found(run: Run, estimate: Estimate) -> Phrase:
 
 def _not_found(run: Run, estimate: Estimate) -> Phrase:
     steps = r.kept_up(run)
-    up_to = sig(estimate.rate_rps) or (sig(r.load(steps[-1])) if steps else "")
-    text = f"No ceiling found up to {up_to} req/s: the server kept up with every step, so its limit lies higher."
+    up_to = sig(estimate.rate_rps) or (sig(r.place(steps[-1])) if steps else "")
+    top = r.place(steps[-1]) if steps else None
+    asked = f" ({sig(r.load(steps[-1]))} asked)" if steps and r.apart(steps[-1]) and top == estimate.rate_rps else ""
+    every = "every whole step" if any(row.get("partial") for row in run.rows) else "every step"
+    text = f"No ceiling found up to {up_to} req/s{asked}: the server kept up with {every}, so its limit lies higher."
     itl_s = r.number(steps[-1], "itl_p99_s") if steps else None
-    return Phrase(text + (f" p99 ITL is {latency(itl_s)} there." if itl_s is not None else ""))
+    text += f" p99 ITL is {latency(itl_s)} there." if itl_s is not None else ""
+    return Phrase(text + r.stalls(steps))
 
 
 def _below(run: Run, estimate: Estimate) -> Phrase:
     lowest = next((row for row in r.rising(run) if not row.get("void")), None)
-    rate = sig(r.load(lowest)) if lowest else sig(estimate.rate_rps)
+    rate = sig(r.place(lowest)) if lowest else sig(estimate.rate_rps)
     bound = f"; its throughput there suggests about {sig(estimate.rate_rps)}" if lowest and estimate.rate_rps else ""
     return Phrase(
         f"Already overloaded at the lowest rate tried, {rate} req/s: the ceiling lies below it{bound}. Start lower.",
@@ -256,7 +266,7 @@ def gives_way(run: Run) -> str:
 
 def _grew(first_s: float, last_s: float, first: Row, last: Row) -> bool:
     """Whether a latency grew by more than a small power of the rate between two steps."""
-    rates = (r.load(last) or 1.0) / (r.load(first) or 1.0)
+    rates = (r.place(last) or 1.0) / (r.place(first) or 1.0)
     return rates > 1 and log(last_s / first_s) / log(rates) > FLAT_ELASTICITY if min(first_s, last_s) > 0 else False
 
 
@@ -279,7 +289,7 @@ def _what_grows(row: Row | None) -> str:
 
 
 def soak_words(run: Run, rate_rps: float) -> str:
-    soaks = [row for row in r.of_role(run, "soak") if abs((r.load(row) or 0.0) - rate_rps) <= 0.02 * rate_rps]
+    soaks = [row for row in r.of_role(run, "soak") if abs((r.place(row) or 0.0) - rate_rps) <= 0.02 * rate_rps]
     if not soaks:
         return ""
     begin_s, end_s = r.number(soaks[-1], "window_begin_s"), r.number(soaks[-1], "window_end_s")

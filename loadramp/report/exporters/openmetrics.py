@@ -119,7 +119,8 @@ def _latencies(rows: Iterable[Row], common: Mapping[str, str]) -> list[Family]:
 
 def _place(row: Row) -> dict[str, str]:
     unit = "users" if r.closed_loop([row]) else "rate"
-    return {"step": str(row.get("step")), "role": str(row.get("role") or "step"), unit: f"{r.load(row):g}"}
+    partial = {"partial": "true"} if row.get("partial") else {}
+    return {"step": str(row.get("step")), "role": str(row.get("role") or "step"), unit: f"{r.load(row):g}", **partial}
 
 
 def _seconds(at: str | None) -> float | None:

@@ -56,7 +56,7 @@ def points(run: Run, *, overloaded: bool = False) -> list[Point]:
     """
     out = _of_run(run)
     for row in run.rows:
-        if row.get("void") or not (overloaded or r.quiet_row(row)):
+        if row.get("void") or row.get("partial") or not (overloaded or r.quiet_row(row)):
             continue
         out += _of_row(row)
     return out

@@ -68,7 +68,8 @@ def result(run: Run, row: Row) -> dict[str, Any]:
         "max_concurrent_requests": finite(row.get("in_flight_max")),
         "rtfx": 0.0,
     }
-    return document | _latencies(row, due)
+    partial = {"partial": True} if row.get("partial") else {}
+    return document | _latencies(row, due) | partial
 
 
 def _burstiness(run: Run, row: Row) -> float | str | None:
