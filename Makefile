@@ -6,7 +6,11 @@ JOBS   ?= $(shell echo $$(($$($(PYTHON) -c "import os; print(os.cpu_count())") +
 BIN     = $(VENV)/bin
 BUILT_FROM = pyproject.toml hatch_build.py loadramp/drive/gather.c
 
-.PHONY: demo test lint types unit slow browser real bench clean
+# Of `make fuzz`: how many replies, and which.
+N    ?= 1000000
+SEED ?= 1
+
+.PHONY: demo test lint types unit slow browser real fuzz bench clean
 
 demo: $(VENV)/.runtime
 	$(BIN)/loadramp demo
@@ -30,6 +34,9 @@ browser: $(VENV)/.dev
 
 real: $(VENV)/.dev
 	$(BIN)/python -m pytest -m real --timeout 3600 -s
+
+fuzz: $(VENV)/.dev
+	PYTHONPATH=tests:. $(BIN)/python tests/fuzz.py --replies $(N) --seed $(SEED)
 
 clean:
 	rm -rf $(VENV) build dist

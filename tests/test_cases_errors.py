@@ -2,6 +2,7 @@
 
 import asyncio
 import gzip
+import json
 import sys
 import zlib
 from typing import Any
@@ -32,6 +33,7 @@ from scripted import (
 
 from loadramp.drive.client import Client
 from loadramp.drive.probe import probe_document
+from loadramp.record.codec import decode, encode
 from loadramp.record.table import Table
 from loadramp.record.types import Record
 
@@ -517,3 +519,40 @@ def test_er01_an_error_outside_any_data_field_is_one(said: bytes) -> None:
 def test_a_head_that_browsers_take_is_taken(head: bytes) -> None:
     record = record_of([(0, head), (10, framed(C("a"))), (30, b"%x  \r\n%s\r\n" % (len(DONE), DONE) + LAST)])
     assert (record.status, record.event_s, record.done_marker) == ("ok", near(10), True)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"choices": [{"index": 0, "delta": {"\ud800": 1, "content": "a"}}]},
+        {"choices": [{"index": 0, "delta": {"\ud800": 1, "thought": "a"}}]},
+        {"choices": [{"index": 0, "delta": {"content": "a"}}], "usage": {"\ud800": 1, "completion_tokens": 1}},
+        {"choices": [{"index": 0, "delta": {"content": "a"}, "usage": {"\ud800": 1}}]},
+        {"choices": [{"index": 0, "delta": {"content": "a"}}], "x_groq": {"usage": {"\udfff": 1}}},
+        {"choices": [{"index": 0, "delta": {"content": "a"}, "\udc00": {"\udc00": "\udc00"}}]},
+    ],
+)
+def test_half_a_character_in_a_key_is_no_reason_to_fail(data: dict[str, Any]) -> None:
+    record = record_of(stream((10, event(json.dumps(data))), (20, FIN("stop") + DONE)))
+    assert (record.status, len(record.event_s), record.malformed_events) == ("ok", 1, 0)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Retry_After": "Mon, 01 Jan 99999999999999999999 00:00:00 GMT", "Date": "Mon, 01 Jan 2024 00:00:00 GMT"},
+        {"Retry_After": "Mon, 01 Jan 2024 00:00:00 GMT", "Date": "Mon, 01 Jan 99999999999999999999 00:00:00 GMT"},
+        {"Retry_After": "9" * 400},
+        {"Retry_After": "-3"},
+        {"Retry_After": "nan"},
+        {"Retry_After": "\u00b2"},
+        {"retry_after_ms": "nan"},
+        {"retry_after_ms": "1e999"},
+        {"retry_after_ms": "-5"},
+        {"retry_after_ms": "soon"},
+    ],
+)
+def test_a_wait_that_cannot_be_is_none(headers: dict[str, str]) -> None:
+    record = record_of(reply(b'{"error": "busy"}', "429 Too Many Requests", **headers))
+    assert (record.error, record.retry_after_s) == ("http_429", None)
+    assert decode(encode(record)).retry_after_s is None

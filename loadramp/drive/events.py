@@ -20,7 +20,7 @@ from loadramp.drive.spellings import (
     text_of,
     usage_in,
 )
-from loadramp.drive.usage import Usage
+from loadramp.drive.usage import Usage, struct_of
 
 MOST_CHOICES = 1024
 _NO_REASON = frozenset({"", "null", "none", "finish_reason_unspecified"})
@@ -115,7 +115,7 @@ def _loose(raw: Mapping[str, Any]) -> Event:
     """An Event from any mapping: parts of the wrong type are left out."""
     event = Event(**{name: raw.get(name) for name in Event.__struct_fields__ if name not in {"choices", "usage"}})
     usage = raw.get("usage")
-    event.usage = msgspec.convert(usage, Usage) if isinstance(usage, dict) else None
+    event.usage = struct_of(Usage, usage) if isinstance(usage, dict) else None
     choices = raw.get("choices")
     if isinstance(choices, list):
         event.choices = [_loose_choice(choice) for choice in choices if isinstance(choice, dict)]
@@ -124,8 +124,7 @@ def _loose(raw: Mapping[str, Any]) -> Event:
 
 def _loose_choice(raw: Mapping[str, Any]) -> Choice:
     delta, message = (
-        msgspec.convert(part, Delta) if isinstance(part, dict) else None
-        for part in (raw.get("delta"), raw.get("message"))
+        struct_of(Delta, part) if isinstance(part, dict) else None for part in (raw.get("delta"), raw.get("message"))
     )
     more = {name: raw.get(name) for name in ("index", "text", "finish_reason", "finishReason", "error", "usage")}
     return Choice(delta=delta, message=message, **more)
@@ -143,13 +142,13 @@ def look_again(event: Event, raw: Mapping[str, Any]) -> None:
     """Fill in what ``event``, read from ``raw``, lacks, from where no document has it."""
     usage = usage_of(event)
     if (usage is None or not usage.counts) and (found := usage_in(raw)) is not None:
-        event.usage = msgspec.convert(found, Usage)
+        event.usage = struct_of(Usage, found)
     event.error = event.error or failure_in(raw)
     if event.type is not None:
         event.text = event.text or text_in(raw)
     for choice, given in zip(event.choices or (), mappings_in(raw.get("choices")), strict=False):
         if output_of(choice) is None and (added := delta_in(given)) is not None:
-            choice.delta = msgspec.convert(added, Delta)
+            choice.delta = struct_of(Delta, added)
 
 
 def outputs(event: Event) -> list[Output]:
@@ -298,7 +297,7 @@ def usage_of(event: Event) -> Usage | None:
     for choice in event.choices or ():
         for held in (choice, choice.delta, choice.message):
             if held is not None and isinstance(held.usage, dict):
-                return msgspec.convert(held.usage, Usage)
+                return struct_of(Usage, held.usage)
     reply = final_response(event)
     return None if reply is None else reply.usage
 

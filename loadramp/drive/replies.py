@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Iterator
 from email.utils import parsedate_to_datetime
@@ -88,18 +89,24 @@ def http_kind(status: int) -> ErrorKind:
 def retry_after_s(headers: dict[bytes, bytes]) -> float | None:
     """Seconds that the server asks to wait: from ``retry-after-ms``, or ``Retry-After`` in seconds or as a date.
 
-    A date counts from the reply's own ``Date``. None when there is neither.
+    A date counts from the reply's own ``Date``. None when there is neither, or none that can be.
     """
     try:
         if b"retry-after-ms" in headers:
-            return float(headers[b"retry-after-ms"]) / 1000
-        value = headers[b"retry-after"].decode("latin-1").strip()
-        if value.replace(".", "", 1).isdigit():
-            return float(value)
-        asked = parsedate_to_datetime(value)
-        return max(0.0, (asked - parsedate_to_datetime(headers[b"date"].decode("latin-1"))).total_seconds())
-    except (KeyError, ValueError, TypeError):
+            asked_s = float(headers[b"retry-after-ms"]) / 1000
+        else:
+            asked_s = _asked_s(headers[b"retry-after"].decode("latin-1").strip(), headers)
+    except (KeyError, ValueError, TypeError, OverflowError):
         return None
+    return asked_s if 0.0 <= asked_s < math.inf else None
+
+
+def _asked_s(value: str, headers: dict[bytes, bytes]) -> float:
+    """Seconds from ``value`` in digits, or as a date. Raises KeyError, ValueError, TypeError or OverflowError."""
+    if value.replace(".", "", 1).isdigit():
+        return float(value)
+    asked = parsedate_to_datetime(value)
+    return max(0.0, (asked - parsedate_to_datetime(headers[b"date"].decode("latin-1"))).total_seconds())
 
 
 def status_words(status: int, said: str) -> str:

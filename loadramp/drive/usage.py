@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
 import msgspec
+
+Made = TypeVar("Made", bound=msgspec.Struct)
 
 MOST_TOKENS = 10_000_000
 """Of one request: a count beyond it is a server's slip, and no count at all."""
@@ -46,6 +49,11 @@ class Usage(msgspec.Struct, gc=False):
     @property
     def reasoning(self) -> int | None:
         return _detail("reasoning_tokens", self.completion_tokens_details, self.output_tokens_details)
+
+
+def struct_of(kind: type[Made], raw: Mapping[str, Any]) -> Made:
+    """What ``raw`` holds of the fields of ``kind``; other keys, which UTF-8 may not even carry, are passed over."""
+    return kind(**{name: raw[name] for name in kind.__struct_fields__ if name in raw})
 
 
 def _first_int(*values: Any) -> int | None:

@@ -1,0 +1,84 @@
+"""Replies of real servers, changed at random: no exception, and one record however they came (see `make fuzz`)."""
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+from fuzzed import SOURCE, Fed, cuts, faults_of, in_python
+from mutate import Mutated, mutated, sources
+from scripted import DONE, FIN, UNTIL_CLOSE, C
+
+from hatch_build import COMPILERS
+from loadramp.drive.exchange import Exchange
+
+CORPUS = sources()
+CC = next(filter(None, map(shutil.which, COMPILERS)), None) if sys.platform.startswith("linux") else None
+
+
+@pytest.fixture(scope="module")
+def fed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fed | None]:
+    """The reader in C; None where it cannot be built."""
+    if CC is None:
+        yield None
+        return
+    one = Fed(tmp_path_factory.mktemp("fed"))
+    yield one
+    one.close()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_reply_changed_at_random_makes_one_record_however_it_came(seed: int, fed: Fed | None) -> None:
+    for number in range(750):
+        one = mutated(seed, number, CORPUS)
+        assert faults_of(one, fed) == [], f"tests/fuzz.py --seed {seed} --only {number}"
+
+
+def test_the_same_seed_and_number_make_the_same_reply() -> None:
+    assert mutated(3, 5, CORPUS) == mutated(3, 5, CORPUS)
+    assert mutated(3, 5, CORPUS) != mutated(3, 6, CORPUS)
+
+
+def test_the_replies_are_of_every_kind() -> None:
+    made = [mutated(9, number, CORPUS) for number in range(400)]
+    records = [in_python(one, [one.raw]) for one in made]
+    assert {"ok", "error", "empty", "incomplete"} <= {record.status for record in records}
+    assert {"http_4xx", "http_5xx", "in_band", "truncated", "reset", "timeout_total"} <= {r.error for r in records}
+    assert sum(bool(record.event_s) for record in records) > 100
+    assert sum(record.malformed_events > 0 for record in records) > 20
+
+
+def test_pieces_are_the_whole_however_it_is_cut() -> None:
+    raw = mutated(1, 1, CORPUS).raw
+    for how in ("whole", "few", "many", "bytes", "events"):
+        assert b"".join(cuts(Random(2), raw, how)) == raw
+
+
+@pytest.mark.skipif(CC is None, reason="no compiler for the reader in C")
+def test_the_reader_in_c_reads_nothing_that_is_not_its_own(tmp_path: Path) -> None:
+    program = tmp_path / "fed"
+    checks = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-DPROGRAM"]
+    try:
+        subprocess.run([str(CC), "-O1", *checks, "-o", program, SOURCE], check=True, capture_output=True)
+    except subprocess.CalledProcessError:
+        pytest.skip("this compiler has no sanitizers")
+    reads = bytearray()
+    for number in range(400):
+        for piece in cuts(Random(number), mutated(11, number, CORPUS).raw, "events"):
+            reads += len(piece).to_bytes(4, sys.byteorder) + piece
+        reads += bytes(4)
+    done = subprocess.run([program], input=bytes(reads), capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()[:2_000]
+    assert done.stdout.startswith(b"400 connections, ")
+
+
+def test_a_reader_that_depends_on_the_cuts_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    body = b"".join(C(word) for word in ("a", "b", "c", "d")) + FIN("stop") + DONE
+    made = [Mutated("x", str(n), UNTIL_CLOSE + body, "eof", True, True, None, 0) for n in range(20)]
+    assert all(faults_of(one, None) == [] for one in made)
+    feed = Exchange.feed
+    monkeypatch.setattr(Exchange, "feed", lambda self, data, t_s: feed(self, data.rstrip(b"\n"), t_s))
+    assert any(faults_of(one, None) for one in made)
