@@ -7,6 +7,7 @@ knows nobody. Nothing here prints a number that is not there: None, NaN and infi
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 NOTHING = "–"
@@ -106,3 +107,17 @@ def span_of(low: float | None, high: float | None) -> str:
     if low_text and high_text:
         return f"{low_text}-{high_text}"
     return f"at least {low_text}" if low_text else f"at most {high_text}" if high_text else ""
+
+
+def left_out_words(models: Sequence[str]) -> str:
+    """``series of 1 other model left out: busy``."""
+    return f"series of {plural(len(models), 'other model')} left out: {_listed(models)}"
+
+
+def unasked_words(models: Sequence[str]) -> str:
+    """For metrics pages that name models, but none that is asked."""
+    return f"no series has the name of a model that is asked, so all count, those of: {_listed(models)}"
+
+
+def _listed(models: Sequence[str], most: int = 8) -> str:
+    return ", ".join(models[:most]) + (f" and {len(models) - most} more" if len(models) > most else "")

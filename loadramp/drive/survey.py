@@ -84,6 +84,8 @@ class Survey:
     """What the server says it is; what it does not say is left out."""
     models: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
     """For each model that the scenario names: time to first token of its first request and of its second, seconds."""
+    cards: Sequence[Mapping[str, Any]] = ()
+    """What the server says of the models that it lists."""
 
 
 async def survey(
@@ -148,9 +150,8 @@ async def survey(
     for name, (cold_s, warm_s) in starts.items():
         if cold_s is not None and warm_s is not None:
             say(f"{name}: first token after {latency(cold_s)}, the second time after {latency(warm_s)}")
-    return Survey(
-        model, first.fields, warnings, calibration, await _identity(target, endpoint, model, ready.cards), starts
-    )
+    identity = await _identity(target, endpoint, model, ready.cards)
+    return Survey(model, first.fields, warnings, calibration, identity, starts, ready.cards)
 
 
 def trial_of(target: Target, endpoint: Endpoint, models: Sequence[str] = ()) -> Trial:

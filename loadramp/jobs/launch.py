@@ -30,8 +30,9 @@ from loadramp.jobs.finish import COULD_NOT_MEASURE, Finished, judge, write
 from loadramp.jobs.scenarios import Options, with_target
 from loadramp.jobs.selfcheck import noted
 from loadramp.jobs.verdicts import check_rules
+from loadramp.observe.models import Asked, asked_of
 from loadramp.observe.scrape import Scraper, find_metrics
-from loadramp.plan.prompts.source import models_of
+from loadramp.plan.prompts.source import models_of, names_all
 from loadramp.plan.scenario import Scenario
 from loadramp.plan.schedule import samples_of
 from loadramp.record import rundir as rundirs
@@ -75,7 +76,7 @@ async def ramp(
     info = info_of(reached, salt=salt, argv=argv, began_at=began_at)
     t0_s = time.monotonic()
     fleet = fleet_of(reached, rundir, salt=salt, t0_s=t0_s, save_text=options.save_text)
-    scraper = await scraper_of(scenario, endpoint, rundir, t0_s, info, say)
+    scraper = await scraper_of(scenario, endpoint, rundir, t0_s, info, say, reached.asked)
     samples: Callable[[], list[Sample]] = scraper.read if scraper else list
     ramping = Ramping(
         scenario, rundir, fleet, time.monotonic, t0_s, info, samples, watch, salt=salt, repeats=options.repeats
@@ -91,6 +92,13 @@ class Reached:
     endpoint: Endpoint
     known: Survey
     workers: int
+
+    @property
+    def asked(self) -> Asked:
+        """The models that requests ask for, as the server's list knows them."""
+        named = models_of(self.scenario.prompts, self.scenario.manner)
+        everyone = names_all(self.scenario.prompts, self.scenario.manner)
+        return asked_of(named if everyone else (self.known.model, *named), self.known.cards)
 
 
 async def reach(scenario: Scenario, options: Options, say: Say) -> Reached:
@@ -214,10 +222,16 @@ def _reported(ramping: Ramping, failure: Exception | None) -> tuple[Finished, Ex
 
 
 async def scraper_of(
-    scenario: Scenario, endpoint: Endpoint, rundir: RunDir, t0_s: float, info: dict[str, Any], say: Say
+    scenario: Scenario,
+    endpoint: Endpoint,
+    rundir: RunDir,
+    t0_s: float,
+    info: dict[str, Any],
+    say: Say,
+    asked: Asked = Asked(),  # noqa: B008 (frozen)
 ) -> Scraper | None:
     """The scraper of a run, started; None where there is no metrics page. ``info["metrics"]`` gets the dialect: at once
-    where the page was looked for, with its first scrape where it was named."""
+    where the page was looked for, with its first scrape where it was named. ``asked``: whose series are wanted."""
     metrics, target = scenario.metrics, scenario.target
     urls = [*metrics.urls, *([metrics.url] if metrics.url else [])]
     dialects: dict[str, str] = {}
@@ -225,7 +239,9 @@ async def scraper_of(
         return None
     if not urls:
         base = endpoint.address("health").partition("?")[0].removesuffix("/health")
-        found = await find_metrics(base, endpoint.headers, ca_file=target.ca_file, insecure=target.insecure)
+        found = await find_metrics(
+            base, endpoint.headers, asked=asked, ca_file=target.ca_file, insecure=target.insecure
+        )
         if found is None:
             say("note: no metrics page; queue, KV cache and preemptions stay unknown ([metrics] url)")
             return None
@@ -240,6 +256,8 @@ async def scraper_of(
         dialects=dialects,
         ca_file=target.ca_file,
         insecure=target.insecure,
+        asked=asked,
+        say=say,
     )
     info["metrics"] = scraper.told
     scraper.start()

@@ -89,7 +89,7 @@ async def canary(scenario: Scenario, ask: Ask, say: Say, watch: Callable[[Progre
         rundir = _arm_dir(top, name, one.endpoint.redact(scenario.source))
         info = info_of(one, salt=salt, argv=[redact[0](redact[1](word)) for word in ask.argv], began_at=began_at)
         fleet = fleet_of(one, rundir, salt=salt, t0_s=t0_s, save_text=ask.baseline.save_text)
-        scraper = await scraper_of(one.scenario, one.endpoint, rundir, t0_s, info, say)
+        scraper = await scraper_of(one.scenario, one.endpoint, rundir, t0_s, info, say, one.asked)
         scrapers.append(scraper)
         shown = watch if name == "candidate" else _unwatched
         samples: Callable[[], list[Sample]] = scraper.read if scraper else list

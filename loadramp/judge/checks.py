@@ -18,7 +18,7 @@ from loadramp.judge.steady import hysteresis, recovery_s
 from loadramp.judge.validity import COMFORTABLE_RATIO, cpu_ratio, void_reasons, workers_needed
 from loadramp.record.table import Run
 from loadramp.record.types import Check, Row
-from loadramp.wording import percent, plural, span
+from loadramp.wording import left_out_words, percent, plural, span, unasked_words
 
 __all__ = ["CHECKS", "run_checks", "void_reasons"]
 
@@ -247,6 +247,23 @@ def server(run: Run) -> list[Check]:
     return out
 
 
+def whose_metrics(run: Run) -> list[Check]:
+    """Metrics pages that show models which nobody asked for, whether or not their numbers could be kept out."""
+    told = run.info.get("metrics")
+    left_out, unasked = (
+        list(told.get(name) or ()) if isinstance(told, dict) else [] for name in ("left_out", "unasked")
+    )
+    out = []
+    if left_out:
+        out.append(Check("other_models", "note", left_out_words(left_out), "they are of others, as are their queues"))
+    if unasked:
+        message = f"the server's metrics: {unasked_words(unasked)}"
+        advice = "if it is an alias, all is well" if len(unasked) == 1 else "queue and KV cache may be another model's"
+        advice += "; else ask for the model by the name that the page has, or scrape its own server ([metrics] url)"
+        out.append(Check("unasked_models", "note" if len(unasked) == 1 else "warn", message, advice))
+    return out
+
+
 CHECKS: dict[str, Callable[[Run], list[Check]]] = {
     "client_limited": client_limited,
     "client_busy": client_busy,
@@ -263,6 +280,7 @@ CHECKS: dict[str, Callable[[Run], list[Check]]] = {
     "hysteresis": down,
     "recovery": recovery,
     "server": server,
+    "whose_metrics": whose_metrics,
     "offered": offered,
     "partial": partial,
     "malformed": malformed,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 
 from loadramp.judge.answers import BURST_SHARE, UNIQUE_PROMPTS, prompts_of, template_ratio
 from loadramp.judge.attribute import CLIENT, ENGINE, PREFILL, PRIVATE, prompt_tokens
@@ -207,6 +208,12 @@ RULES: tuple[Callable[[Case], Finding | None], ...] = (
 """In the order in which findings are told: what voids others before them, what ends a ramp before what slows it."""
 
 
+FROM_METRICS = frozenset(
+    {"kv_eviction", "kv_full", "scheduler_oversubscription", "speculation_weak"}
+    | {"prefix_cache_accidental", "prefix_cache_idle"}
+)
+"""What the server's metrics show, or are most of the evidence for."""
+
 BY_THE_WAY = frozenset({"prefix_cache_idle"})
 """True, and no reason why anything gives way."""
 
@@ -221,7 +228,7 @@ def diagnose(run: Run) -> list[Finding]:
     if not case.steps:
         alone = client_limited(case)
         return [alone] if alone else []
-    found = [finding for rule in RULES if (finding := rule(case))]
+    found = [_doubted(run, finding) for rule in RULES if (finding := rule(case))]
     sure = [one for one in found if one.confidence != "possible" and one.code not in BY_THE_WAY]
     clear = [] if sure or case.over else [one for one in [stalls(case) or healthy(case)] if one]
     return [*sure, *clear, *(one for one in found if one not in sure)]
@@ -242,6 +249,18 @@ def stalls(case: Case) -> Finding | None:
 
 def _stalled(one: StepSeen) -> float:
     return float(one.row.get("stalled_ratio") or 0.0)
+
+
+def _doubted(run: Run, finding: Finding) -> Finding:
+    """A finding from the server's metrics is merely possible where these add up models that nobody asked for."""
+    told = run.info.get("metrics")
+    unasked = told.get("unasked") if isinstance(told, dict) else None
+    if not unasked or len(unasked) < 2 or finding.code not in FROM_METRICS:
+        return finding
+    words = (
+        f"the metrics are of {len(unasked)} models, none of them by the name that is asked: any of them may be meant"
+    )
+    return replace(finding, confidence="possible", evidence=(*finding.evidence, words))
 
 
 def healthy(case: Case) -> Finding | None:

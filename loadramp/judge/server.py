@@ -76,7 +76,8 @@ def deltas(samples: Sequence[Sample], begin_s: float, end_s: float, slack_s: flo
     """Growth of every counter between the scrapes nearest to ``begin_s`` and ``end_s``.
 
     A counter that a replica shows at the end but not yet at the beginning began at zero: labelled counters are often
-    made with their first count. A counter that went down, or a process that started anew, is a restart.
+    made with their first count. A counter that went down, or a process that started anew, is a restart. Where a page
+    came to name an asked model only between the two instants, its counters of before are another's: unknown.
 
     Args:
         samples: scrapes of all replicas, of the whole run or more than the window.
@@ -89,10 +90,11 @@ def deltas(samples: Sequence[Sample], begin_s: float, end_s: float, slack_s: flo
     for own in _by_url(samples).values():
         names = {name for s in own if s.t_s <= end_s + slack_s for name in s.values if name in COUNTERS}
         between = _between(own, begin_s, end_s, slack_s)
-        again = _restarted(between)
+        turned = len({s.unasked for s in between}) > 1
+        again = not turned and _restarted(between)
         restarted |= again
         for name in names:
-            grown = None if again or len(between) < 2 else _growth(between[0], between[-1], name)
+            grown = None if again or turned or len(between) < 2 else _growth(between[0], between[-1], name)
             known = values.get(name, 0.0)
             values[name] = None if grown is None or known is None else known + grown
     return Deltas(values, restarted)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from loadramp.observe.dialects import (
@@ -18,11 +19,13 @@ from loadramp.observe.dialects import (
     Across,
     Series,
     Source,
-    detect,
+    candidates,
     names_of,
+    prefixed,
     wanted,
 )
 from loadramp.observe.gpu import points_of_query
+from loadramp.observe.models import OF_THE_ENGINE, Asked, Choice, choose, names_in, select
 from loadramp.observe.text import Point, names, parse
 
 _Readable = tuple[str, Source, tuple[tuple[str, ...], ...]]
@@ -35,8 +38,17 @@ _FOLDS: dict[Across, Callable[[Sequence[float]], float]] = {
 _ByName = Mapping[str, Sequence[tuple[dict[str, str], float]]]
 
 
+@dataclass(slots=True, frozen=True)
+class Reading:
+    """What was read of one page: whose it is, its canonical values, and which models' series are in them."""
+
+    dialect: str | None = None
+    values: Mapping[str, float] = field(default_factory=dict)
+    choice: Choice = field(default_factory=Choice)
+
+
 def read(page: str, dialect: str | None = None) -> tuple[str | None, dict[str, float]]:
-    """The canonical values of a metrics page, and whose page it is.
+    """The canonical values of a metrics page, all models together, and whose page it is.
 
     Args:
         page: Prometheus or OpenMetrics text, the JSON answer of a Prometheus query, or anything at all.
@@ -45,12 +57,50 @@ def read(page: str, dialect: str | None = None) -> tuple[str | None, dict[str, f
     Returns:
         (dialect, values); (None, {}) when the page is no known engine's.
     """
-    points = points_of_query(page)
-    if points is None:
-        found = dialect or detect(names(page))
-        return (found, values_of(parse(page, _wanted(found)).points, found)) if found else (None, {})
-    found = dialect or detect({point.name for point in points})
-    return (found, values_of(points, found)) if found else (None, {})
+    found = read_for(Asked(), page, dialect)
+    return found.dialect, dict(found.values)
+
+
+def read_for(
+    asked: Asked, page: str, dialect: str | None = None, before: Choice | None = None, elsewhere: bool = False
+) -> Reading:
+    """The canonical values of a metrics page, of the models that are ``asked`` where it names them.
+
+    Args:
+        asked: what requests ask for; nothing: all models count.
+        page, dialect: as for ``read``. Of several engines on a page, the one that serves an asked model is taken.
+        before: what counted at the last scrape of this page.
+        elsewhere: another page of the run names an asked model.
+    """
+    queried = points_of_query(page)
+    seen = names(page) if queried is None else {point.name for point in queried}
+    best = Reading()
+    for one in [dialect] if dialect else candidates(seen):
+        found = _read_as(one, asked, page, queried, before, elsewhere)
+        if found.choice.known or not asked.names:
+            return found
+        best = best if best.dialect else found
+    return best
+
+
+def _read_as(
+    dialect: str, asked: Asked, page: str, queried: list[Point] | None, before: Choice | None, elsewhere: bool
+) -> Reading:
+    points = parse(page, _wanted(dialect)).points if queried is None else queried
+    if not asked.names or dialect == "dcgm":  # a GPU serves whom it serves
+        return Reading(dialect, values_of(points, dialect))
+    own = [point for point in points if point.name in _wanted(dialect)]
+    around: list[Point] = []
+    if not any(names_in(point.labels) for point in own):  # a router may name models with its own counters only
+        every = parse(page).points if queried is None else queried
+        around = [point for point in every if prefixed(point.name, dialect) and names_in(point.labels)]
+    choice = choose([*own, *around], asked, before, elsewhere)
+    counted, base = select(own, choice, around)
+    values = values_of(counted, dialect)
+    if base:
+        whole = values_of(base, dialect)
+        values |= {name: whole[name] for name in OF_THE_ENGINE & whole.keys() if name not in values}
+    return Reading(dialect, values, choice)
 
 
 def values_of(points: Iterable[Point], dialect: str) -> dict[str, float]:

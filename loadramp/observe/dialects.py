@@ -292,10 +292,19 @@ def detect(names: Collection[str]) -> str | None:
     A name that carries its engine's prefix is enough; of unprefixed names (NIM, the first TensorRT-LLM) two are
     asked for, because another program may use one of them.
     """
-    best, best_hits, common = None, 0, {name for sources in COMMON.values() for name in sources}
+    return next(iter(candidates(names)), None)
+
+
+def candidates(names: Collection[str]) -> list[str]:
+    """The dialects that sample names on a page may be of, the one that explains most of them first; see ``detect``."""
+    hits, common = {}, {name for sources in COMMON.values() for name in sources}
     for dialect in DIALECTS:
         found = (wanted(dialect) - common).intersection(names)
-        prefixed = any(name.lower().removeprefix("ray_").startswith(dialect) for name in found)
-        if len(found) > best_hits and (prefixed or len(found) > 1):
-            best, best_hits = dialect, len(found)
-    return best
+        if len(found) > 1 or any(prefixed(name, dialect) for name in found):
+            hits[dialect] = len(found)
+    return sorted(hits, key=lambda dialect: -hits[dialect])
+
+
+def prefixed(name: str, dialect: str) -> bool:
+    """A sample's name begins as those of ``dialect`` do, through Ray or not."""
+    return name.lower().removeprefix("ray_").startswith(dialect)

@@ -19,8 +19,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from loadramp.observe.canonical import read, why_not
+from loadramp.observe.canonical import Reading, read_for, why_not
 from loadramp.observe.fetch import Fetcher, FetchFailed, tls_context
+from loadramp.observe.models import Asked, Choice
 
 STOP = b"stop\n"
 BACK_OFF_S = 10.0
@@ -64,6 +65,36 @@ class Watched:
     fetcher: Fetcher
     dialect: str | None = None
     failures: int = 0
+    choice: Choice | None = None
+    """Which models' series counted at the last scrape."""
+
+
+@dataclass(slots=True)
+class Board:
+    """What the threads of one run know of each other's pages: whether any of them names a model that is asked."""
+
+    asked: Asked = field(default_factory=Asked)
+    pages: int = 1
+    seen: set[str] = field(default_factory=set)
+    named: set[str] = field(default_factory=set)
+    changed: threading.Condition = field(default_factory=threading.Condition)
+
+    def note(self, watched: Watched, choice: Choice) -> None:
+        """A page was read, or could not be."""
+        with self.changed:
+            self.seen.add(watched.label)
+            if choice.known:
+                self.named.add(watched.label)
+            self.changed.notify_all()
+
+    def elsewhere(self, watched: Watched) -> bool:
+        """Another page than this one names an asked model."""
+        return bool(self.named - {watched.label})
+
+    def wait(self, limit_s: float) -> None:
+        """Until every page was looked at once, at most ``limit_s``: which series of one count depends on the others."""
+        with self.changed:
+            self.changed.wait_for(lambda: len(self.seen) >= self.pages, limit_s)
 
 
 @dataclass(slots=True)
@@ -75,15 +106,15 @@ class Journal:
     lock: threading.Lock = field(default_factory=threading.Lock)
     broken: threading.Event = field(default_factory=threading.Event)
 
-    def write(self, watched: Watched, begin_s: float, values: Mapping[str, float], error: str | None) -> None:
+    def write(self, watched: Watched, scraped: Scraped) -> None:
         """Append one sample, stamped with the instant at which its page had arrived."""
-        now_s = time.monotonic()
         line = {
-            "t_s": round(now_s - self.t0_s, 6),
+            "t_s": round(scraped.end_s - self.t0_s, 6),
             "url": watched.label,
-            "values": values,
-            "cost_s": round(now_s - begin_s, 6),
-            "error": error,
+            "values": scraped.values,
+            "cost_s": round(scraped.end_s - scraped.begin_s, 6),
+            "error": scraped.error,
+            **({"unasked": True} if watched.choice is not None and watched.choice.unasked else {}),
         }
         text = json.dumps(line, separators=(",", ":")).encode() + b"\n"
         with self.lock:
@@ -95,47 +126,74 @@ class Journal:
                 self.broken.set()
 
 
-def scrape(watched: Watched, limit_s: float) -> tuple[dict[str, float], str | None]:
+@dataclass(slots=True, frozen=True)
+class Scraped:
+    """One scrape: when it began and its page had arrived (CLOCK_MONOTONIC), the values, or why there are none."""
+
+    begin_s: float
+    end_s: float
+    values: Mapping[str, float] = field(default_factory=dict)
+    error: str | None = None
+
+
+def scrape(watched: Watched, limit_s: float, board: Board | None = None) -> Scraped:
     """The values of one page, or none and the reason. Learns the dialect, and TensorRT-LLM's other address."""
+    board = board or Board()
+    begin_s = time.monotonic()
+    first = board.pages > 1 and bool(board.asked.names) and watched.label not in board.seen
     try:
         body = watched.fetcher.get(limit_s)
-        dialect, values = read(body, watched.dialect)
-        if not values and watched.dialect is not None:  # another server behind the same address
-            dialect, values = read(body)
-        if not values:
-            other = sibling(watched.url) if body.lstrip().startswith("[") else None
-            if other is not None:
-                watched.fetcher.point(other)
-                watched.url = other
-                dialect, values = read(watched.fetcher.get(limit_s))
+        other = sibling(watched.url) if body.lstrip().startswith("[") else None
+        if other is not None:
+            watched.fetcher.point(other)
+            watched.url = other
+            body = watched.fetcher.get(limit_s)
     except FetchFailed as error:
-        return {}, str(error)
-    if not values:
-        return {}, why_not(body)
-    watched.dialect = dialect
-    return values, None
+        board.note(watched, Choice())
+        return Scraped(begin_s, time.monotonic(), error=str(error))
+    end_s = time.monotonic()
+    if first:
+        board.note(watched, read_for(board.asked, body, watched.dialect).choice)
+        board.wait(limit_s)
+    found = _read(watched, body, board)
+    if not found.values:
+        foreign = "only models that nobody asked for" if found.choice.left_out else why_not(body)
+        watched.choice = found.choice if found.choice.left_out else watched.choice
+        return Scraped(begin_s, end_s, error=foreign)
+    watched.dialect, watched.choice = found.dialect, found.choice
+    board.note(watched, found.choice)
+    return Scraped(begin_s, end_s, found.values)
+
+
+def _read(watched: Watched, body: str, board: Board) -> Reading:
+    elsewhere = board.elsewhere(watched)
+    found = read_for(board.asked, body, watched.dialect, watched.choice, elsewhere)
+    if not found.values and watched.dialect is not None:  # another server behind the same address
+        found = read_for(board.asked, body, None, watched.choice, elsewhere)
+    return found
 
 
 def tell(watched: Watched) -> None:
-    """A line of JSON for the parent: the address as its samples call it, and its dialect."""
+    """A line of JSON for the parent: the address as its samples call it, its dialect, and whose series count."""
+    choice = watched.choice or Choice()
+    news = [watched.label, watched.dialect, choice.left_out, choice.unasked]
     with contextlib.suppress(OSError):  # the parent is gone; the main thread will see that
-        os.write(sys.stdout.fileno(), json.dumps([watched.label, watched.dialect]).encode() + b"\n")
+        os.write(sys.stdout.fileno(), json.dumps(news).encode() + b"\n")
 
 
-def watch(watched: Watched, journal: Journal, period_s: float, stopping: threading.Event) -> None:
+def watch(watched: Watched, journal: Journal, period_s: float, stopping: threading.Event, board: Board) -> None:
     """Scrape one address on its grid until told to stop, then once more."""
-    due_s, told = time.monotonic(), watched.dialect
+    due_s, told = time.monotonic(), (watched.dialect, Choice())
     while True:
         last = stopping.wait(max(0.0, due_s - time.monotonic()))
-        begin_s = time.monotonic()
-        values, error = scrape(watched, timeout_s(period_s))
-        if watched.dialect != told:
-            told = watched.dialect
+        scraped = scrape(watched, timeout_s(period_s), board)
+        if (news := (watched.dialect, watched.choice or Choice())) != told:
+            told = news
             tell(watched)  # before the sample: whoever has that knows this
-        journal.write(watched, begin_s, values, error)
+        journal.write(watched, scraped)
         if last:
             return
-        watched.failures = 0 if error is None else watched.failures + 1
+        watched.failures = 0 if scraped.error is None else watched.failures + 1
         due_s = next_due_s(due_s, time.monotonic(), period_s, watched.failures)
 
 
@@ -143,8 +201,8 @@ def obey(orders: Mapping[str, Any], parent: int) -> int:
     """Watch every address until stdin says stop or the parent is gone; returns the exit code.
 
     Args:
-        orders: ``pages`` (each url, label, headers, dialect), ``path``, ``t0_s`` (CLOCK_MONOTONIC at which the run
-            began), ``period_s``, ``ca_file``, ``insecure``.
+        orders: ``pages`` (each url, label, headers, dialect), ``asked`` (the fields of Asked), ``path``, ``t0_s``
+            (CLOCK_MONOTONIC at which the run began), ``period_s``, ``ca_file``, ``insecure``.
         parent: process id that this process is to outlive for a second at most.
     """
     context = None
@@ -152,12 +210,13 @@ def obey(orders: Mapping[str, Any], parent: int) -> int:
         context = tls_context(orders["ca_file"], orders["insecure"])
     descriptor = os.open(orders["path"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     journal, stopping = Journal(descriptor, orders["t0_s"]), threading.Event()
+    board = Board(Asked(**orders["asked"]), len(orders["pages"]))
     threads = []
     for page in orders["pages"]:
         fetcher = Fetcher(page["url"], page["headers"], context)
         watched = Watched(page["url"], page["label"], fetcher, page["dialect"])
         threads.append(
-            threading.Thread(target=watch, args=(watched, journal, orders["period_s"], stopping), daemon=True)
+            threading.Thread(target=watch, args=(watched, journal, orders["period_s"], stopping, board), daemon=True)
         )
         threads[-1].start()
     told = _wait(parent, journal.broken)

@@ -13,17 +13,21 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from urllib.parse import urlsplit, urlunsplit
+from typing import Any
+from urllib.parse import quote, urlsplit, urlunsplit
 
 import msgspec
 
-from loadramp.observe.canonical import read, why_not
+from loadramp.observe.canonical import read, read_for, why_not
 from loadramp.observe.dialects import METRICS_PATHS
 from loadramp.observe.fetch import Fetcher, FetchFailed, tls_context
 from loadramp.observe.gpu import query_url
+from loadramp.observe.models import Asked
 from loadramp.observe.process import STOP, next_due_s, timeout_s
 from loadramp.record.types import Sample
+from loadramp.wording import left_out_words, unasked_words
 
 _PACKAGE_PARENT = str(Path(__file__).resolve().parents[2])
 _decoder = msgspec.json.Decoder(Sample)
@@ -33,10 +37,11 @@ class Scraper:
     """Scrapes several addresses once a period, outside this process, and hands over the samples as they come.
 
     The samples are on disk before they are here: ``out_path`` is the run's ``server.jsonl``. ``told`` is what run.json
-    says of it: ``dialect``, the engine whose page is read, as soon as read() has learned it.
+    says of it, as soon as read() has learned it: ``dialect``, the engine whose page is read; ``left_out``, the models
+    whose series do not count; ``unasked``, those that count because no page names a model that is asked.
     """
 
-    __slots__ = ("_child", "_dialects", "_heard", "_offset", "_orders", "_out_path", "told")
+    __slots__ = ("_child", "_dialects", "_heard", "_offset", "_orders", "_out_path", "_say", "_whose", "told")
 
     def __init__(
         self,
@@ -50,6 +55,8 @@ class Scraper:
         dialects: Mapping[str, str] | None = None,
         ca_file: str = "",
         insecure: bool = False,
+        asked: Asked = Asked(),  # noqa: B008 (frozen)
+        say: Callable[[str], None] = lambda words: None,
     ):
         """Nothing happens before start().
 
@@ -62,6 +69,8 @@ class Scraper:
             headers_host: send ``headers`` to this host only; None: to every address.
             dialects: what is known already, url to dialect.
             ca_file, insecure: a PEM file of authorities ("": the system's); do not check certificates.
+            asked: the models that requests ask for; of a page that names them only their series count.
+            say: told which models' series do not count, or count although nobody asked for them.
 
         Raises:
             FetchFailed: one of ``urls`` is no http address.
@@ -70,7 +79,9 @@ class Scraper:
             Fetcher(url)
         labels = labels_of([full_url(url) for url in urls])
         self._dialects = {label: (dialects or {}).get(url) for url, label in zip(urls, labels, strict=True)}
-        self.told: dict[str, str] = {}
+        self.told: dict[str, Any] = {}
+        self._say = say
+        self._whose: dict[str, tuple[list[str], list[str]]] = {}
         pages = [
             {
                 "url": full_url(url),
@@ -82,7 +93,7 @@ class Scraper:
         ]
         self._orders = {
             "pages": pages, "path": str(out_path), "t0_s": t0_s, "period_s": period_s, "ca_file": ca_file,
-            "insecure": insecure,
+            "insecure": insecure, "asked": asdict(asked),
         }  # fmt: skip
         self._out_path = out_path
         self._offset = 0
@@ -148,7 +159,7 @@ class Scraper:
         return None if code in {None, 0} else f"the metrics scraper ended early (exit code {code})"
 
     def _hear(self) -> None:
-        """Take in which dialect each address turned out to speak. Never waits."""
+        """Take in which dialect each address turned out to speak, and whose series count. Never waits."""
         pipe = self._child.stdout if self._child is not None else None
         if pipe is None or pipe.closed:
             return
@@ -158,15 +169,23 @@ class Scraper:
             return
         *lines, self._heard = self._heard.split(b"\n")
         for line in lines:
-            label, dialect = json.loads(line)
+            label, dialect, left_out, unasked = json.loads(line)
             self._dialects[label] = dialect
-        self._note()
+            self._whose[label] = (left_out, unasked)
+        if lines:
+            self._note()
 
     def _note(self) -> None:
         """The engine is that of the first address that shows one; a GPU exporter is none."""
         engines = [dialect for dialect in self._dialects.values() if dialect and dialect != "dcgm"]
         if engines:
             self.told["dialect"] = engines[0]
+        for i, name in enumerate(("left_out", "unasked")):
+            models = list(dict.fromkeys(model for whose in self._whose.values() for model in whose[i]))
+            if models != self.told.get(name, []):
+                self.told[name] = models
+                if models:
+                    self._say("note: metrics: " + {"left_out": left_out_words, "unasked": unasked_words}[name](models))
 
     def _tell(self, line: bytes) -> None:
         if self._child is not None and self._child.stdin is not None:
@@ -206,6 +225,7 @@ async def find_metrics(
     base_url: str,
     headers: Mapping[str, str] | None = None,
     *,
+    asked: Asked = Asked(),  # noqa: B008 (frozen)
     engine: str = "",
     limit_s: float = 2.0,
     ca_file: str = "",
@@ -216,33 +236,38 @@ async def find_metrics(
     Args:
         base_url: the endpoint, with or without ``/v1``.
         headers: sent along.
+        asked: the models that requests ask for: a page that serves several engines is known by theirs, and a router
+            that shows one model at a time (llama.cpp) is asked for the first.
         engine: ``trtllm`` when that is known: its ``/metrics`` is then left alone, since reading drains it.
         limit_s: the longest wait for one answer.
         ca_file: the authorities to trust, a PEM file.
         insecure: do not check certificates.
     """
-    return await asyncio.to_thread(_look, base_url, dict(headers or {}), engine, limit_s, ca_file, insecure)
+    return await asyncio.to_thread(_look, base_url, dict(headers or {}), asked, engine, limit_s, ca_file, insecure)
 
 
 def _look(
-    base_url: str, headers: dict[str, str], engine: str, limit_s: float, ca_file: str, insecure: bool
+    base_url: str, headers: dict[str, str], asked: Asked, engine: str, limit_s: float, ca_file: str, insecure: bool
 ) -> tuple[str, str] | None:
     parts = urlsplit(base_url)
     root = parts.path.rstrip("/").removesuffix("/v1")
     paths = METRICS_PATHS[1:] if engine == "trtllm" else METRICS_PATHS
     context = tls_context(ca_file, insecure) if parts.scheme == "https" else None
-    for path in paths:
-        url = urlunsplit(parts._replace(path=root + path))
+    looks = [(path, parts.query) for path in paths]
+    if asked.names and "/metrics" in paths:
+        looks.insert(1, ("/metrics", "&".join(filter(None, (parts.query, f"model={quote(asked.names[0], safe='')}")))))
+    for path, query in looks:
+        url = urlunsplit(parts._replace(path=root + path, query=query))
         try:
             fetcher = Fetcher(url, headers, context)
             try:
-                dialect, values = read(fetcher.get(limit_s))
+                found = read_for(asked, fetcher.get(limit_s))
             finally:
                 fetcher.close()
         except FetchFailed:
             continue
-        if dialect is not None and values:
-            return url, dialect
+        if found.dialect is not None and found.values:
+            return url, found.dialect
     return None
 
 

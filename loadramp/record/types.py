@@ -223,6 +223,8 @@ class Sample:
     cost_s: float = 0.0
     """How long the scrape took."""
     error: str | None = None
+    unasked: bool = False
+    """``values`` are of models that nobody asked for: the page names others only."""
 
 
 @dataclass(slots=True, frozen=True)

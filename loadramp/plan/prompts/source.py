@@ -90,6 +90,12 @@ def models_of(choice: Choice, manner: Manner) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
+def names_all(choice: Choice, manner: Manner) -> bool:
+    """Every request asks for a model by name, so that the target's is asked for nothing."""
+    parts: Sequence[Part] = choice.options.get("sources", ())
+    return bool(manner.models) or (bool(parts) and all(names_all(part.choice, part.manner) for part in parts))
+
+
 def images_of(choice: Choice, manner: Manner) -> bool:
     """Whether some requests carry images."""
     parts: Sequence[Part] = choice.options.get("sources", ())
