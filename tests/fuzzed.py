@@ -116,7 +116,7 @@ def cuts(rng: Random, raw: bytes, how: str) -> list[bytes]:
     if how == "events":
         bounds = [found.end() for found in _EVENT_END.finditer(raw)]
     else:
-        most = {"whole": 0, "few": rng.randint(1, 6), "many": len(raw) // 40, "bytes": len(raw)}[how]
+        most = {"whole": 0, "few": rng.randint(1, 6), "many": 3 + len(raw) // 80, "bytes": len(raw)}[how]
         bounds = list(range(1, len(raw))) if how == "bytes" else [rng.randrange(len(raw) + 1) for _ in range(most)]
     bounds = sorted({*bounds, *range(0, len(raw), _READ_BYTES), len(raw)} - {0})
     return [raw[a:b] for a, b in zip([0, *bounds], bounds, strict=False)]
@@ -136,7 +136,7 @@ def faults_of(one: Mutated, fed: Fed | None) -> list[str]:
     written = encode(whole)
     if encode(decode(written)) != written:
         found.append("the record does not survive being written")
-    for how in ("few", "bytes" if len(one.raw) < 3_000 and rng.random() < 0.3 else "many"):
+    for how in ("few", "bytes" if len(one.raw) < 2_000 and rng.random() < 0.2 else "many"):
         other = in_python(one, cuts(rng, one.raw, how))
         found += [f"cut in {how}: {said}" for said in apart(whole, other)]
     if fed is not None:

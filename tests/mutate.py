@@ -15,8 +15,8 @@ from test_captures import CAPTURES, reads_of
 Ending = Literal["eof", "reset", "cut"]
 """How the connection goes: closed, reset, or given up by the client."""
 
-MOST_BYTES = 24_000
-"""Of one reply: long captures are cut to a stretch of that length before anything else is done."""
+USUAL_BYTES, MOST_BYTES = 6_000, 48_000
+"""Long captures are cut to a stretch of that length before anything else is done, nine of ten to the shorter one."""
 
 _KEY = re.compile(rb'"([A-Za-z_]+)": ?')
 _NUMBER = re.compile(rb"(?<=[:\[ ,])-?\d+(?:\.\d+)?")
@@ -110,11 +110,11 @@ def mutated(seed: int, number: int, corpus: Sequence[Source]) -> Mutated:
     if rng.random() < 0.2:
         raw = _stretch(rng, source.raw)
         for _ in range(rng.randint(1, 4)):
-            raw = rng.choice(_BYTES)(rng, raw, corpus)[: 2 * MOST_BYTES]
+            raw = rng.choice(_BYTES)(rng, raw, corpus)[:MOST_BYTES]
     else:
         body = _stretch(rng, source.body)
         for _ in range(rng.choice((0, 1, 1, 2, 2, 3, 5))):
-            body = rng.choice(_BODY)(rng, body, corpus)[: 2 * MOST_BYTES]
+            body = rng.choice(_BODY)(rng, body, corpus)[:MOST_BYTES]
         raw = _wire(rng, source, body)
     most = rng.choice((None, None, 1, 16, 1_000))
     ending = rng.choice(("eof", "eof", "eof", "reset", "cut"))
@@ -123,10 +123,11 @@ def mutated(seed: int, number: int, corpus: Sequence[Source]) -> Mutated:
 
 def _stretch(rng: Random, data: bytes) -> bytes:
     """A long capture's beginning and end, with a hole between them."""
-    if len(data) <= MOST_BYTES:
+    most = USUAL_BYTES if rng.random() < 0.9 else MOST_BYTES
+    if len(data) <= most:
         return data
-    begin = rng.randrange(MOST_BYTES)
-    return data[:begin] + data[len(data) - MOST_BYTES + begin :]
+    begin = rng.randrange(most)
+    return data[:begin] + data[len(data) - most + begin :]
 
 
 def _without_chunks(body: bytes) -> bytes:
