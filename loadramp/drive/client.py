@@ -96,7 +96,7 @@ class Client:
     async def send(self, arrival: Arrival, request: bytes) -> Record:
         """Send ``request`` now and follow its answer. Never raises; a cancelled one is a record of what arrived."""
         record = record_of(arrival, self._worker, self._target)
-        exchange = Exchange(record, self._asked, most_tokens(self._target, arrival.prompt))
+        exchange = Exchange(record, self._asked, most_tokens(self._target, arrival.prompt), self._clock)
         flight = Flight(self._target, exchange, record, self._counts, self._pool)
         self._flights[flight] = None
         try:

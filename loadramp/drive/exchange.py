@@ -26,6 +26,9 @@ LOT_READS = 32
 engine step must not all be parsed in the same one. Nothing piles up before the first output event."""
 LOT_BYTES = 8192
 """A read this large is parsed at once."""
+PARSE_S, SHORT_PARSE_S = 0.05, 0.001
+"""Parsing of one answer up to PARSE_S is no matter. Of a lot or a read that took less than SHORT_PARSE_S nothing is
+counted: it kept nothing waiting, however long the answer is."""
 ERROR_BODY_BYTES = 16_384
 _TLS_RECORD = b"\x15\x03"
 """How a server begins that expects TLS: an alert."""
@@ -40,9 +43,16 @@ class Exchange:
         record: who asked and when; it is filled by ``finish``.
         asked: what was asked of every answer.
         most_tokens: how many output tokens were asked for; None when that is not known.
+        clock: seconds, by which parsing is timed; None: it is not.
     """
 
-    def __init__(self, record: Record, asked: Asked, most_tokens: int | None = None) -> None:
+    def __init__(
+        self,
+        record: Record,
+        asked: Asked,
+        most_tokens: int | None = None,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
         self.answer = Answer(save_text=asked.save_text, most_tokens=most_tokens)
         self.over = False
         """The HTTP response is complete, or broken beyond use."""
@@ -52,6 +62,9 @@ class Exchange:
         """Some byte of the response has arrived."""
         self._record = record
         self._asked = asked
+        self._clock = clock or _no_clock
+        self._parse_s = 0.0
+        self._doubtful_s: float | None = None
         self._parser: Any = httptools.HttpResponseParser(self)
         self._parser.set_dangerous_leniencies(  # no danger where every reply is from the one server that was asked
             lenient_chunked_length=True, lenient_optional_cr_before_lf=True, lenient_spaces_after_chunk_size=True
@@ -104,6 +117,15 @@ class Exchange:
         if self.over:
             self.reusable = False
             return
+        began_s = self._clock()
+        self._parse(held, stamps)
+        took_s = self._clock() - began_s
+        if took_s > SHORT_PARSE_S:
+            self._parse_s += took_s
+            if self._doubtful_s is None and self._parse_s > PARSE_S:
+                self._doubtful_s = stamps[-1]
+
+    def _parse(self, held: list[bytes], stamps: list[float]) -> None:
         if len(held) > 1 and self._plain(plain_events, held, stamps):
             return
         feed_data = self._parser.feed_data
@@ -215,6 +237,8 @@ class Exchange:
 
     def _fill(self, record: Record) -> None:
         self.answer.fill(record)
+        if self._doubtful_s is not None:
+            record.parse_s, record.doubtful_s = self._parse_s, self._doubtful_s
         record.http_status = self._status
         record.first_byte_s = self._head_s if self._body_s is None else self._body_s
         record.stream_end_s = next((t for t in (self._end_s, self.ended_s, self.answer.last_s) if t is not None), None)
@@ -306,3 +330,7 @@ class Exchange:
             self._stop("tls", "the server speaks TLS on this port: write https://")
         else:
             self._stop("connect", f"what answers on this port does not speak HTTP/1.1: {error}")
+
+
+def _no_clock() -> float:
+    return 0.0

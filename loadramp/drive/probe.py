@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from math import inf
 from typing import Any
 
 from loadramp.drive.client import Client
@@ -18,6 +19,7 @@ from loadramp.plan.scenario import Target
 from loadramp.record.types import Arrival, Prompt, Record
 
 PREFLIGHT_TOKENS = 16
+PARSED_LATE = "the client was busy parsing when it came"
 PREFLIGHT_PROMPT = "Tell me in a few plain words what a queue in front of a busy counter does to those who wait in it."
 DEFAULT_MODEL = "default"
 """What is asked for where no model is named and none can be listed: single-model servers ignore the name."""
@@ -250,9 +252,22 @@ def probe_document(record: Record, streamed: bool = True) -> dict[str, Any]:
     }
     if not streamed:
         document["reasons"] = dict.fromkeys(("ttft_s", "sent_ttft_s", "itl_s", "tpot_s"), NOT_STREAMED)
+    _leave_out_late(document, record)
     if record.text is not None:
         document["text"] = record.text
     return document
+
+
+def _leave_out_late(document: dict[str, Any], record: Record) -> None:
+    """Where parsing kept the client from reading, times that end later would measure the client."""
+    doubtful_s = record.doubtful_s
+    if doubtful_s is None or not record.event_s or record.event_s[-1] <= doubtful_s:
+        return
+    ends = {"e2e_s": record.event_s[-1], "tpot_s": record.event_s[-1], "ttft_s": record.event_s[0],
+            "sent_ttft_s": record.event_s[0], "time_to_first_answer_s": record.answer_s}  # fmt: skip
+    late = [key for key, end_s in ends.items() if end_s is not None and end_s > doubtful_s]
+    document.update(dict.fromkeys(late))
+    document["reasons"] = document.get("reasons", {}) | dict.fromkeys(late, PARSED_LATE)
 
 
 def _since_due(record: Record, instant_s: float | None) -> float | None:
@@ -260,7 +275,8 @@ def _since_due(record: Record, instant_s: float | None) -> float | None:
 
 
 def _gaps(record: Record) -> list[tuple[float, int]]:
-    """(gap, tokens of the event at its end) within each choice, choice by choice."""
+    """(gap, tokens of the event at its end) within each choice, choice by choice; those are left out that end when
+    parsing may have kept the client from reading."""
     n = len(record.event_s)
     choices = record.event_choice or [0] * n
     tokens = record.event_tokens or [1] * n
@@ -268,7 +284,8 @@ def _gaps(record: Record) -> list[tuple[float, int]]:
     for i, choice in enumerate(choices):
         own.setdefault(choice, []).append(i)
     pairs = [pair for choice in sorted(own) for pair in pairwise(own[choice])]
-    return [(record.event_s[b] - record.event_s[a], tokens[b]) for a, b in pairs]
+    until_s = inf if record.doubtful_s is None else record.doubtful_s
+    return [(record.event_s[b] - record.event_s[a], tokens[b]) for a, b in pairs if record.event_s[b] <= until_s]
 
 
 def _tpot_s(record: Record) -> float | None:

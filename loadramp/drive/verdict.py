@@ -108,6 +108,7 @@ def warnings_of(record: Record, asked: Asked, whole: bool, implausible: bool = F
         "no_done": asked.done_expected and not whole and record.ok and not record.done_marker,
         "pro_rata": spread,
         "no_usage": n > 0 and source == "events" and record.status != "error" and not implausible,
+        "slow_parse": record.doubtful_s is not None,
         "implausible_usage": n > 0 and implausible,
         "burst_delivery": asked.streamed and _burst(record),
         # a final count beyond the events may be the end token alone, which has no text

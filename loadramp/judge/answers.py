@@ -133,6 +133,19 @@ def token_source(run: Run) -> list[Check]:
     return found
 
 
+def parsing(run: Run) -> list[Check]:
+    """Answers that took the client long to parse."""
+    measured = _measured(run)
+    slow = measured.warned("slow_parse")
+    if not slow.any():
+        return []
+    message = f"{percent(float(slow.mean()))} of the answers took the client more than 50 ms to parse"
+    late = int(np.count_nonzero(measured.parsed_late))
+    if late:
+        message += f"; the times of {late} of them may include that"
+    return [Check("slow_parse", "warn" if late else "note", message, "see what the server sends: loadramp probe")]
+
+
 def prefix_hits(run: Run) -> list[Check]:
     """Prompts that should be unique and were found in the prefix cache, beyond what a chat template puts before all."""
     prompts = prompts_of(run)
@@ -179,6 +192,7 @@ ANSWER_CHECKS: dict[str, Callable[[Run], list[Check]]] = {
     "output_length": output_length,
     "prompt_length": prompt_length,
     "token_source": token_source,
+    "slow_parse": parsing,
     "prefix_hits": prefix_hits,
     "stamps": stamps,
 }

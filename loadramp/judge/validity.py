@@ -26,6 +26,9 @@ COMFORTABLE_RATIO = 0.5
 SENT_RATIO = 0.98
 SPARE_S = 0.1
 """A request due so shortly before the end of its step need not have left by then."""
+PARSED_RATIO = 0.01
+"""Requests with the client's parsing in their times: fewer do not reach a p99."""
+PARSING = "ask for shorter or streamed answers, or see what the server sends (loadramp probe)"
 RESTART = "see the worker's log, start the run again"
 TICKS = 50
 """Ticks of the loop-lag ticker in one client sample (20 ms)."""
@@ -62,6 +65,7 @@ def void_reasons(
         (_loop_lag(inside, itl_p50_s), slow),
         (_cpu(inside), slow),
         (_late_reads(inside), slow),
+        (_parsing(due), PARSING),
         (_not_random(due, end_s) if arrivals in {None, "poisson"} and step.users is None else "", slow),
         (_held(inside), "raise the cap or end the ramp earlier"),
         (_dead(inside, begin_s, end_s), RESTART),
@@ -183,6 +187,13 @@ def _late_reads(samples: Sequence[ClientSample]) -> str:
     if late < 10 or late <= 0.01 * max(tokens, 1):
         return ""
     return f"{late} reads came more than 5 ms after the data, so gaps were merged before they were stamped"
+
+
+def _parsing(due: Table) -> str:
+    late = int(np.count_nonzero(due.parsed_late))
+    if late <= PARSED_RATIO * len(due):
+        return ""
+    return f"the client was busy parsing while {late} of {len(due)} answers came, so their times include it"
 
 
 def _dead(samples: Sequence[ClientSample], begin_s: float, end_s: float) -> str:

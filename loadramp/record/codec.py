@@ -1,9 +1,9 @@
 """Records to JSON lines and back. Pure: lines in, lines out.
 
 Format 1: one request a line. Times are integer microseconds: ``due_us`` since the run began, ``sent_us``,
-``first_byte_us``, ``end_us``, ``answer_us`` since ``due_us``, and ``event_us`` the gaps between output events, the
-first one since ``due_us``. Gaps are differences of rounded instants, so rounding never adds up. A field that holds
-its default is left out. Gap lists take 6 bytes a token, float seconds take 12.
+``first_byte_us``, ``end_us``, ``answer_us``, ``doubtful_us`` since ``due_us``, and ``event_us`` the gaps between output
+events, the first one since ``due_us``. Gaps are differences of rounded instants, so rounding never adds up. A field
+that holds its default is left out. Gap lists take 6 bytes a token, float seconds take 12.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ import msgspec
 
 from loadramp.record.types import Record
 
-_TIMES = {"sent_s": "sent_us", "first_byte_s": "first_byte_us", "answer_s": "answer_us", "stream_end_s": "end_us"}
+_TIMES = {"sent_s": "sent_us", "first_byte_s": "first_byte_us", "answer_s": "answer_us", "stream_end_s": "end_us",
+          "doubtful_s": "doubtful_us"}  # fmt: skip
 _PLAIN = [
     (f.name, f.default)
     for f in fields(Record)

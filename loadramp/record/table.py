@@ -36,6 +36,7 @@ _REQUEST_FLOATS = (
     "first_byte_s",
     "answer_s",
     "stream_end_s",
+    "doubtful_s",
     "asked_input_tokens",
     "asked_output_tokens",
     "prompt_tokens",
@@ -90,6 +91,7 @@ class Table:
     first_byte_s: Floats
     answer_s: Floats
     stream_end_s: Floats
+    doubtful_s: Floats
     asked_input_tokens: Floats
     asked_output_tokens: Floats
     prompt_tokens: Floats
@@ -229,6 +231,11 @@ class Table:
     def e2e_s(self) -> Floats:
         """Last output event minus ``due_s``."""
         return self.last_s - self.due_s
+
+    @property
+    def parsed_late(self) -> Bools:
+        """Requests whose last output event came after the client was kept from reading by parsing, shape n."""
+        return np.asarray(self.last_s > self.doubtful_s, dtype=np.bool_)
 
     @property
     def lag_s(self) -> Floats:

@@ -168,6 +168,10 @@ class Record:
     done_marker: bool = False
     keepalives: int = 0
     malformed_events: int = 0
+    parse_s: float = 0.0
+    """What the client spent on parsing this answer; 0 up to 50 ms, and of reads that took it less than 1 ms."""
+    doubtful_s: float | None = None
+    """From there on parsing may have kept the client from reading: instants after it may be late by ``parse_s``."""
     stamps: Literal["kernel", "user"] = "user"
     warnings: list[str] = field(default_factory=list)
     label: str = ""

@@ -15,6 +15,7 @@ WARNINGS = {
     "no_usage": "the server sent no token counts: each event counts as one token",
     "implausible_usage": "the server's token count cannot be right (fewer tokens than events with text, more than were "
     "asked for, or a running count that does not grow) and was not believed",
+    "slow_parse": "the client took more than 50 ms to parse the answer: what came after that has no times",
     "pro_rata": "the server's token count differs from the number of events: tokens were spread over them",
     LENGTH_NOT_FORCED: "the answer has a form of its own: its length was not forced",
     "short_output": "the answer is shorter than asked",
