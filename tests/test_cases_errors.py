@@ -556,3 +556,19 @@ def test_a_wait_that_cannot_be_is_none(headers: dict[str, str]) -> None:
     record = record_of(reply(b'{"error": "busy"}', "429 Too Many Requests", **headers))
     assert (record.error, record.retry_after_s) == ("http_429", None)
     assert decode(encode(record)).retry_after_s is None
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"object": "response", "status": "\udc00x", "output": []},
+        {"object": "response", "status": "incomplete", "incomplete_details": {"reason": "\ud800"}},
+        {"object": "response", "status": {"\ud800": ["\ud800"] * 90}},
+        {"choices": [{"index": 0, "delta": {"content": "\ud83d"}, "finish_reason": "\ud800"}]},
+        {"error": {"message": "\ud800", "code": "\udfff"}},
+    ],
+)
+def test_half_a_character_in_any_word_can_be_written(data: dict[str, Any]) -> None:
+    record = record_of(stream((10, event(json.dumps(data)) + DONE)))
+    assert encode(decode(encode(record))) == encode(record)
+    assert len(record.finish_reason or "") <= 100

@@ -265,9 +265,9 @@ def finishes(event: Event) -> list[tuple[int, str]]:
     if reply.status in (None, "failed", "cancelled", "in_progress", "queued"):
         return []
     if reply.status != "incomplete":
-        return [(0, "stop" if reply.status == "completed" else str(reply.status))]
+        return [(0, "stop" if reply.status == "completed" else _word(str(reply.status)))]
     why = reply.incomplete_details.get("reason") if isinstance(reply.incomplete_details, dict) else None
-    return [(0, "length" if why in (None, "max_output_tokens", "max_tokens") else str(why))]
+    return [(0, "length" if why in (None, "max_output_tokens", "max_tokens") else _word(str(why)))]
 
 
 def reason_in(choice: Choice) -> str:
@@ -287,7 +287,11 @@ def _reason_beside(part: Choice | Delta | Event) -> str:
 def reason_of(value: Any) -> str:
     if isinstance(value, dict):  # engines' native form: {"type": "length", "length": 64}
         value = value.get("type")
-    return clean(value)[:100] if isinstance(value, str) and value.lower() not in _NO_REASON else ""
+    return _word(value) if isinstance(value, str) and value.lower() not in _NO_REASON else ""
+
+
+def _word(text: str) -> str:
+    return clean(text[:100])
 
 
 def usage_of(event: Event) -> Usage | None:

@@ -30,8 +30,8 @@ PARSE_S, SHORT_PARSE_S = 0.05, 0.001
 """Parsing of one answer up to PARSE_S is no matter. Of a lot or a read that took less than SHORT_PARSE_S nothing is
 counted: it kept nothing waiting, however long the answer is."""
 ERROR_BODY_BYTES = 16_384
-_TLS_RECORD = b"\x15\x03"
-"""How a server begins that expects TLS: an alert."""
+_TLS_ALERT = b"\x15"
+"""How a server begins that expects TLS, and nothing that speaks HTTP."""
 _EVENT_ENDS = (b"}\n\n\r\n", b"}\n\n")
 """How a read ends that can wait: with an event, in a chunk of its own or not. The end of a stream looks otherwise."""
 
@@ -75,7 +75,7 @@ class Exchange:
         self._lot_reads = 1 + record.seq % LOT_READS
         self._between_chunks = False
         self._now_s = 0.0
-        self._first = b""
+        self._begins_as_tls = False
         self._status: int | None = None
         self._interim = False
         self._headers: dict[bytes, bytes] = {}
@@ -132,8 +132,7 @@ class Exchange:
         if not self.began:
             self.began = True
             self._head_s = stamps[0]
-        if len(self._first) < len(_TLS_RECORD):
-            self._first += b"".join(held)[: len(_TLS_RECORD)]
+            self._begins_as_tls = held[0].startswith(_TLS_ALERT)
         for data, t_s in zip(held, stamps, strict=True):
             self._now_s = t_s
             try:
@@ -326,7 +325,7 @@ class Exchange:
             self._stop("client", f"cannot read the reply: {error.__context__!r}")
         elif self._status is not None or self._parser.get_status_code() >= 100:
             self._stop("truncated", f"the reply breaks HTTP: {error}")
-        elif self._first.startswith(_TLS_RECORD):
+        elif self._begins_as_tls:
             self._stop("tls", "the server speaks TLS on this port: write https://")
         else:
             self._stop("connect", f"what answers on this port does not speak HTTP/1.1: {error}")
