@@ -116,7 +116,7 @@ def left_out_words(models: Sequence[str]) -> str:
 
 def unasked_words(models: Sequence[str]) -> str:
     """For metrics pages that name models, but none that is asked."""
-    return f"no series has the name of a model that is asked, so all count, those of: {_listed(models)}"
+    return f"no series has the name of the model that is asked, so the series of all models count: {_listed(models)}"
 
 
 def _listed(models: Sequence[str], most: int = 8) -> str:

@@ -249,3 +249,6 @@ def test_a_library_s_time_out_is_worded_without_its_insides() -> None:
     inside = httpx.ReadTimeout("")
     inside.__cause__ = asyncio.CancelledError("Cancelled via cancel scope 7f2d0c1e; reason: deadline exceeded")
     assert fault_of(inside)[1] == "ReadTimeout: no answer in time"
+    slow = httpx.ConnectTimeout("")
+    slow.__cause__ = asyncio.CancelledError("Cancelled via cancel scope 7f2d0c1e; reason: deadline exceeded")
+    assert fault_of(slow, 10.0) == ("connect", "no connection within 10 s")

@@ -152,3 +152,11 @@ def test_what_says_the_same_again_is_not_asked_again(status: int) -> None:
     with pytest.raises(Unreachable, match=f"HTTP {status}"):
         asked(Target(), faults=Faults(error_ratio=1.0, error_status=status), pauses_s=pauses_s)
     assert pauses_s == []
+
+
+def test_it_is_said_that_answers_with_a_form_of_their_own_are_not_forced_to_a_length() -> None:
+    said: list[str] = []
+    tools = [{"type": "function", "function": {"name": "look", "parameters": {}}}]
+    agent = Prompt(segments=((1, 20),), label="agent", body={"tools": tools})
+    asked(Target(), said.append, samples=(agent,))
+    assert "note: [prompts] body gives answers a form of their own: their length is not forced" in said

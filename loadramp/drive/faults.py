@@ -117,8 +117,11 @@ def error_words(body: bytes) -> str:
     return words(raw)
 
 
-def fault_of(error: BaseException) -> tuple[ErrorKind, str]:
-    """The kind and words of a library's transport error, from the first of its causes that says more than it."""
+def fault_of(error: BaseException, connect_timeout_s: float | None = None) -> tuple[ErrorKind, str]:
+    """The kind and words of a library's transport error, from the first of its causes that says more than it.
+
+    ``connect_timeout_s``: what a time-out while connecting is worded with.
+    """
     kind: ErrorKind = "client"
     cause: BaseException | None = error
     said = str(error)
@@ -128,6 +131,8 @@ def fault_of(error: BaseException) -> tuple[ErrorKind, str]:
         if isinstance(cause, asyncio.CancelledError):  # how a library's time-out works inside
             break
         kind = _KINDS.get(type(cause).__name__, kind)
+        if type(cause).__name__ == "ConnectTimeout" and connect_timeout_s is not None:
+            return kind, f"no connection within {connect_timeout_s:g} s"
         said = (os_words(cause) if isinstance(cause, OSError) and cause.errno else str(cause)) or said
         inner = cause.exceptions[0] if isinstance(cause, BaseExceptionGroup) else None
         cause = inner or cause.__cause__ or cause.__context__

@@ -57,7 +57,7 @@ class HttpxClient(Foreign):
                         self._heard(sent, t_s)
             sent.answer.end(self.now_s())
         except self._error as error:
-            sent.fault = fault_of(error)
+            sent.fault = fault_of(error, self._target.connect_timeout_s)
         sent.said = error_words(bytes(refused))
 
 
@@ -107,7 +107,7 @@ class OpenaiClient(Foreign):
             sent.status, sent.said = error.status_code, words(error.body or error.message)
             sent.headers = {name.lower().encode(): value.encode() for name, value in error.response.headers.items()}
         except self._sdk.APIConnectionError as error:
-            sent.fault = fault_of(error)
+            sent.fault = fault_of(error, self._target.connect_timeout_s)
         except self._sdk.APIError as error:  # the SDK raises what a stream reports in band
             sent.answer.error = words(error.body or error.message)
         except ValueError as error:

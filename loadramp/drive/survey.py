@@ -25,6 +25,7 @@ from loadramp.drive.ready import (
     key_words,
     wait_until_ready,
 )
+from loadramp.drive.wire import unforced
 from loadramp.plan.prompts.content import content_of
 from loadramp.plan.prompts.words import Calibration
 from loadramp.plan.scenario import Target
@@ -146,6 +147,8 @@ async def survey(
     calibration = _calibrated(basis, first.prompt_tokens, second.prompt_tokens)
     for sample in samples:
         await _rehearse(target, endpoint, model, first.fields, calibration, sample)
+    if any(unforced(target, replace(sample, output_tokens=1)) for sample in samples):
+        say("note: [prompts] body gives answers a form of their own: their length is not forced")
     starts = {name: await _first_answers(ask, name, first.fields, basis) for name in models}
     for name, (cold_s, warm_s) in starts.items():
         if cold_s is not None and warm_s is not None:

@@ -255,7 +255,14 @@ def whose_metrics(run: Run) -> list[Check]:
     )
     out = []
     if left_out:
-        out.append(Check("other_models", "note", left_out_words(left_out), "they are of others, as are their queues"))
+        out.append(
+            Check(
+                "other_models",
+                "note",
+                left_out_words(left_out),
+                "the metrics page shows several models; only those that requests ask for count",
+            )
+        )
     if unasked:
         message = f"the server's metrics: {unasked_words(unasked)}"
         advice = "if it is an alias, all is well" if len(unasked) == 1 else "queue and KV cache may be another model's"

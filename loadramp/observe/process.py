@@ -154,7 +154,7 @@ def scrape(watched: Watched, limit_s: float, board: Board | None = None) -> Scra
     end_s = time.monotonic()
     if first:
         board.note(watched, read_for(board.asked, body, watched.dialect).choice)
-        board.wait(limit_s)
+        board.wait(1.5)
     found = _read(watched, body, board)
     if not found.values:
         foreign = "only models that nobody asked for" if found.choice.left_out else why_not(body)
