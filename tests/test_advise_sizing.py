@@ -142,9 +142,7 @@ def test_reuse_is_read_only_where_prompts_are_such_that_it_means_something() -> 
     assert reuse_of(real) == (0.4, "")
     made_up = Run({}, '[prompts]\nkind = "fixed"\n', [], table)
     assert reuse_of(made_up)[0] is None
-    assert "never repeat" in reuse_of(made_up)[1]
-    again = Run({}, '[prompts]\nkind = "fixed"\nunique = false\n', [], table)
-    assert reuse_of(again)[0] == 0.4
+    assert "prompts of kind 'fixed' are made up" in reuse_of(made_up)[1]
     silent = Run({}, '[prompts]\nkind = "conversations"\n', [], Table.of([answered(100, 10)]))
     assert reuse_of(silent) == (None, "the server shows no prefix cache hits")
     silent.rows = [row(1.0, prefix_hit_ratio=0.5)]

@@ -11,7 +11,7 @@ from loadramp.advise.remedies import ENGINES, REMEDIES
 from loadramp.advise.runbooks import RUNBOOK_OF, RUNBOOKS, runbook_of
 from loadramp.judge.diagnose import RULES
 from loadramp.record.table import Table
-from loadramp.record.types import Finding
+from loadramp.record.types import Finding, Record
 from loadramp.report.diagnosis import TITLES
 
 DATA = Path(__file__).parent / "data"
@@ -124,3 +124,15 @@ def test_runbooks_are_steps_for_findings_that_exist() -> None:
     kv = runbook_of("kv_eviction")
     assert kv is not None
     assert kv.title == "High latency"
+
+
+def test_a_client_that_ran_out_of_files_is_not_told_to_use_more_workers() -> None:
+    detail = "too many open files: raise the limit (ulimit -n)"
+    refused = Record(0, 0, 0.0, status="error", error="client", error_detail=detail)
+    run = served(rows=[row(0, 8.0)])
+    run.findings = [Finding("client_limited", "certain", ("1 of 1 steps are void",))]
+    assert [cure.name for cure in with_cures(run)[0].cures] == ["stronger_client"]
+    run.table = Table.of([refused])
+    cure = with_cures(run)[0].cures[0]
+    assert "open files" in cure.action
+    assert "workers" not in cure.action + cure.when + cure.proof

@@ -139,7 +139,7 @@ def test_prompts_that_should_be_new_and_were_cached() -> None:
 
     run = ladder(SMALL, [2, 4], blocks=warm)
     assert codes(run) == ["prefix_cache_accidental"]
-    shared = 'prompts = { kind = "fixed", unique = false }'
+    shared = 'prompts = { kind = "conversations", file = "talks.json" }'
     assert codes(ladder(SMALL, [2, 4], blocks=warm, scenario=shared)) == ["healthy", "prefix_cache_idle"]
 
 

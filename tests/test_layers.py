@@ -4,11 +4,12 @@ import ast
 from pathlib import Path
 
 PACKAGE = Path(__file__).parent.parent / "loadramp"
-PURE = ("plan", "judge", "advise", "report", "record.types", "record.table", "record.codec", "registry", "wording",
-        "observe.dialects", "observe.models", "observe.text", "observe.canonical", "observe.gpu", "sim.engine",
+PURE = ("plan", "judge", "advise", "report", "record.types", "record.table", "record.workload", "record.codec",
+        "registry", "wording", "observe.dialects", "observe.models", "observe.text", "observe.canonical",
+        "observe.gpu", "sim.engine",
         "sim.profiles", "sim.regimes", "drive.sse", "drive.wire")  # fmt: skip
 FORBIDDEN = {"asyncio", "socket", "time", "random", "os", "click", "httpx", "openai", "subprocess", "multiprocessing"}
-SHARED = ("record.types", "record.table", "registry", "wording")
+SHARED = ("record.types", "record.table", "record.workload", "registry", "wording")
 MAY_KNOW = {
     "record.types": (),
     "registry": (),

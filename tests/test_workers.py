@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -13,12 +14,15 @@ from typing import Any
 
 import pytest
 from harness import scenario_of
+from terminal import in_process
 
 from loadramp.drive.endpoint import endpoint_of
 from loadramp.drive.fleet import FleetError, Orders, raise_file_limit, worker_count
 from loadramp.drive.wire import OPTIONAL_FIELDS
 from loadramp.drive.workers import LocalFleet
+from loadramp.jobs.launch import with_room
 from loadramp.jobs.practise import simulator
+from loadramp.plan.preview import most_users
 from loadramp.plan.prompts.words import Calibration
 from loadramp.plan.schedule import plan_step
 from loadramp.record.codec import decode_lines
@@ -132,3 +136,39 @@ def test_the_number_of_workers_is_asked_or_half_the_cores(monkeypatch: pytest.Mo
     for cores, expected in ((1, 1), (2, 1), (8, 4), (64, 8)):
         monkeypatch.setattr("os.sched_getaffinity", lambda _, n=cores: set(range(n)))
         assert worker_count("auto") == expected
+
+
+@pytest.mark.parametrize(
+    ("ramp", "needed"),
+    [
+        ('kind = "users"\nusers = [1, 4000]', "4064 open files are needed for 4000 requests in flight.*[ramp] users"),
+        ("max_in_flight = 3000", "3064 open files are needed for 3000 requests in flight.*[ramp] max_in_flight"),
+    ],
+)
+def test_a_run_that_needs_too_many_open_files_stops_before_it_starts(
+    ramp: str, needed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("resource.getrlimit", lambda _: (256, 1000))
+    monkeypatch.setattr("resource.setrlimit", lambda *_: None)
+    path = tmp_path / "s.toml"
+    path.write_text(f'[fleet]\nkind = "inline"\n[ramp]\n{ramp}\n')
+    code, _, err = in_process("run", str(path), "--base-url", "http://127.0.0.1:9", "--out", str(tmp_path / "r"))
+    assert code == 1
+    assert re.search(needed.replace("[", r"\["), " ".join(err.split()))
+    assert "ulimit -Hn" in err
+    assert "workers" not in err
+    assert not (tmp_path / "r").exists()
+
+
+def test_users_are_shared_among_the_workers_before_files_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("resource.getrlimit", lambda _: (256, 1000))
+    monkeypatch.setattr("resource.setrlimit", lambda *_: None)
+    two_thousand = scenario_of('[ramp]\nkind = "users"\nusers = [1, 2000, 5]\n')
+    assert most_users(two_thousand) == 2000
+    assert with_room(two_thousand, 3).pace.max_in_flight == 3 * 936
+    with pytest.raises(FleetError, match="1064 open files are needed for 1000 requests in flight"):
+        with_room(two_thousand, 2)
+    assert most_users(scenario_of("")) is None
+    monkeypatch.setattr("resource.getrlimit", lambda _: (60, 60))
+    with pytest.raises(FleetError, match="65 open files are needed for 1 requests in flight"):
+        with_room(scenario_of(""), 1)

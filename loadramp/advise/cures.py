@@ -47,7 +47,12 @@ FIGURES = ("longest", "context", "fewer", "more")
 def with_cures(run: Run) -> list[Finding]:
     """The run's findings with what to do about each."""
     engine, figures = engine_of(run), figures_of(run)
-    return [replace(one, cures=cures_of(one.code, engine, figures)) for one in run.findings]
+    found = [replace(one, cures=cures_of(one.code, engine, figures)) for one in run.findings]
+    if not run.table.out_of_files:
+        return found
+    files = REMEDIES["more_files"]  # more workers or cores would not help such a client
+    cure = Cure("more_files", files.action, files.when, proof="run this ramp again; no step may be void")
+    return [replace(one, cures=(cure,)) if one.code == "client_limited" else one for one in found]
 
 
 def cures_of(code: str, engine: str, figures: Mapping[str, int]) -> tuple[Cure, ...]:

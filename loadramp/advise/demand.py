@@ -12,10 +12,8 @@ import numpy as np
 
 from loadramp.record.table import Floats, Run
 from loadramp.record.types import Estimate, Row
+from loadramp.record.workload import reuse_unknown
 from loadramp.registry import ScenarioError
-
-MADE_UP = frozenset({"fixed", "uniform", "lognormal"})
-"""Prompt sources whose texts never repeat: their reuse says nothing about real traffic."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -121,13 +119,9 @@ def reuse_of(run: Run) -> tuple[float | None, str]:
     """Share of prompt tokens found in the prefix cache, where the prompts were such that it means something."""
     if not run.scenario_text.strip():
         return None, "the scenario is not known"
-    try:
-        prompts = tomllib.loads(run.scenario_text).get("prompts", {})
-    except tomllib.TOMLDecodeError:
-        prompts = {}
-    kind = str(prompts.get("kind", "lognormal"))
-    if kind in MADE_UP and prompts.get("unique", True):
-        return None, f"prompts of kind {kind!r} are made up and never repeat: measure with prompts like the real ones"
+    why = reuse_unknown(run)
+    if why:
+        return None, why
     table = run.table.select(run.table.ok)
     counted = ~np.isnan(table.cached_tokens) & ~np.isnan(table.prompt_tokens)
     total = float(table.prompt_tokens[counted].sum())

@@ -141,6 +141,7 @@ def notes(scenario: Scenario) -> list[dict[str, Any]]:
             "problems": rows.tally.problems,
             "left_out": rows.tally.left_out,
             "notes": rows.tally.notes,
+            "blocks": rows.tally.blocks,
         }
         for where, rows in scenario.corpora.items()
     ]

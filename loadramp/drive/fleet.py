@@ -196,19 +196,25 @@ class InlineFleet:
             raise FleetError(self._running.failure)
 
 
-def raise_file_limit(streams: int | None) -> int:
+def raise_file_limit(streams: int | None, lower: str = "max_in_flight") -> int:
     """Make room for ``streams`` sockets in this process, or for as many as there can be; returns how many.
 
+    Args:
+        streams: requests in flight at once, each with a socket of its own; None: as many as possible.
+        lower: the key of ``[ramp]`` by which fewer would be needed.
+
     Raises:
-        FleetError: the hard limit is too low; names the number needed.
+        FleetError: the hard limit is too low; names the number needed and how to raise it.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = MOST_STREAMS if hard == resource.RLIM_INFINITY else hard - SPARE_FILES
-    wanted = min(most, MOST_STREAMS) if streams is None else streams
+    wanted = max(1, min(most, MOST_STREAMS)) if streams is None else streams
     if wanted > most and hard != resource.RLIM_INFINITY:
+        needed = wanted + SPARE_FILES
         raise FleetError(
-            f"{wanted + SPARE_FILES} open files are needed for {wanted} requests in flight, the hard limit is {hard}: "
-            f"raise it (ulimit -Hn {wanted + SPARE_FILES}) or lower [ramp] max_in_flight"
+            f"{needed} open files are needed for {wanted} requests in flight, the hard limit is {hard}: raise it "
+            f"(ulimit -Hn {needed} as root, LimitNOFILE={needed} in a systemd unit, docker run --ulimit "
+            f"nofile={needed}) or lower [ramp] {lower}"
         )
     if soft != resource.RLIM_INFINITY and soft < wanted + SPARE_FILES:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted + SPARE_FILES, hard))

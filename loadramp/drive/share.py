@@ -1,7 +1,7 @@
 """One process's share of the load: starts each arrival at its instant, never waits for an earlier one.
 
 Open loop: an absolute schedule, planned before the step; lateness is recorded, never carried over to the next request.
-Closed loop: so many users, each sending its next request when the last one is answered.
+Closed loop: so many users, each sending its next request when the last one is answered; after a failure it waits.
 Sessions: the schedule starts them; each later turn is due when the answer before it has ended and the pause is over.
 """
 
@@ -28,6 +28,8 @@ GIVE_UP_S = 1.0
 """An arrival later than this is recorded as failed and not sent: no storm of overdue requests after a stall."""
 LEFT_OPEN_S = 0.2
 """An answer known to be over so much later than its last byte was left open by the server."""
+FIRST_WAIT_S, LONGEST_WAIT_S, LONGEST_RETRY_AFTER_S = 1.0, 10.0, 60.0
+"""How long a user waits after a failure: doubled with each failure in a row, or as long as the server asks."""
 TURN = 1 << 40
 """The ``seq`` of a later turn is that of the session's first request plus so many for each turn before it."""
 
@@ -157,7 +159,11 @@ class Share:
             self._user_tasks += 1
 
     async def _user(self, number: int) -> None:
-        """One user: send, wait for the answer, think, again; leaves when a later step has fewer users."""
+        """One user: send, wait for the answer, think, again; leaves when a later step has fewer users.
+
+        A user whose request failed waits, so that a server that refuses at once is not flooded.
+        """
+        failed = 0  # in a row
         try:
             while number < self._users and self._closed is not None:
                 prompts = self._closed
@@ -172,11 +178,23 @@ class Share:
                     record = await self._exchange(ask)
                     later = self._next_turn(ask, record)
                     self._write(record)
-                    if ask.arrival.prompt.think_s:
-                        await asyncio.sleep(ask.arrival.prompt.think_s)
+                    failed = 0 if record.ok else failed + 1
+                    pause_s = max(ask.arrival.prompt.think_s, wait_after(failed, record.retry_after_s))
+                    if pause_s and number < self._users:
+                        await self._pause(pause_s)
                     ask = later
         finally:
             self._user_tasks -= 1
+
+    async def _pause(self, pause_s: float) -> None:
+        """A user thinks or waits; the end of the load ends that at once."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._thinking.add(task)
+        try:
+            await asyncio.sleep(pause_s)
+        finally:
+            self._thinking.discard(task)
 
     def _launch(self, ask: _Ask) -> None:
         late_s = self._now_s() - ask.arrival.due_s
@@ -184,7 +202,11 @@ class Share:
         if late_s > GIVE_UP_S:
             self.write(self._not_sent(ask.arrival, f"not sent: the client was {late_s:.1f} s late"))
         elif most is not None and len(self._sending) >= -(-most // self.of):
-            self.write(self._not_sent(ask.arrival, f"not sent: {most} requests in flight (max_in_flight)"))
+            self.write(
+                self._not_sent(
+                    ask.arrival, f"not sent: {most} requests in flight (max_in_flight, or the limit on open files)"
+                )
+            )
         else:
             self._keep(self._sending, self._send(ask))
 
@@ -271,3 +293,17 @@ class Share:
 
     def _now_s(self) -> float:
         return self.clock() - self.t0_s
+
+
+def wait_after(failures: int, retry_after_s: float | None = None) -> float:
+    """Seconds that a user of a closed loop waits before the next request.
+
+    Args:
+        failures: how many of its requests have failed in a row; 0: the last one was answered, no wait.
+        retry_after_s: what the server asked for, if it did. Kept between FIRST_WAIT_S and LONGEST_RETRY_AFTER_S.
+    """
+    if failures == 0:
+        return 0.0
+    if retry_after_s is not None:
+        return min(max(FIRST_WAIT_S, retry_after_s), LONGEST_RETRY_AFTER_S)
+    return min(FIRST_WAIT_S * 2.0 ** min(failures - 1, 10), LONGEST_WAIT_S)

@@ -32,6 +32,7 @@ from loadramp.jobs.selfcheck import noted
 from loadramp.jobs.verdicts import check_rules
 from loadramp.observe.models import Asked, asked_of
 from loadramp.observe.scrape import Scraper, find_metrics
+from loadramp.plan.preview import most_users
 from loadramp.plan.prompts.source import models_of, names_all
 from loadramp.plan.scenario import Scenario
 from loadramp.plan.schedule import samples_of
@@ -107,6 +108,7 @@ async def reach(scenario: Scenario, options: Options, say: Say) -> Reached:
     Raises:
         ScenarioError: a public host without leave, no model to choose, or thresholds that nobody can judge.
         Unreachable: the endpoint does not answer as it must.
+        FleetError: fewer files may be open than the load needs.
     """
     scenario = corpus.ready(with_target(scenario, options))
     check_rules(scenario)
@@ -169,8 +171,14 @@ def info_of(reached: Reached, *, salt: int, argv: Sequence[str], began_at: datet
 
 
 def with_room(scenario: Scenario, workers: int) -> Scenario:
-    """The scenario with its limit on requests in flight known: as asked, or as many as files may be open."""
-    asked = scenario.pace.max_in_flight
+    """The scenario with its limit on requests in flight known: as asked, or as many as files may be open.
+
+    Raises:
+        FleetError: this machine's hard limit on open files is too low for what is asked.
+    """
+    asked, users = scenario.pace.max_in_flight, most_users(scenario)
+    if users is not None:  # each of them holds a connection
+        raise_file_limit(-(-users // workers), "users")
     each = raise_file_limit(None if asked is None else -(-asked // workers))
     most = asked if asked is not None else each * workers
     return replace(scenario, pace=replace(scenario.pace, max_in_flight=most))

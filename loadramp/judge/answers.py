@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 from loadramp.record.table import Bools, Floats, Gaps, Run, Table
 from loadramp.record.types import Check
+from loadramp.record.workload import always_new
 from loadramp.wording import percent
-
-UNIQUE_PROMPTS = frozenset({"fixed", "uniform", "lognormal"})
-"""Prompt sources that promise a text of its own for every request."""
-
 
 BURST_SHARE = 0.2
 """Above this share of events that come with the one before, gaps say nothing about the engine."""
@@ -148,8 +143,7 @@ def parsing(run: Run) -> list[Check]:
 
 def prefix_hits(run: Run) -> list[Check]:
     """Prompts that should be unique and were found in the prefix cache, beyond what a chat template puts before all."""
-    prompts = prompts_of(run)
-    if prompts.get("kind", "lognormal") not in UNIQUE_PROMPTS or not prompts.get("unique", True):
+    if not always_new(run):
         return []
     measured = _measured(run)
     ratios = [row["prefix_hit_ratio"] for row in run.rows if row.get("prefix_hit_ratio") is not None]
@@ -209,20 +203,3 @@ def _measured(run: Run) -> Table:
 def _ratio(table: Table, got: Floats, asked: Floats) -> float | None:
     known = ~np.isnan(got) & ~np.isnan(asked)
     return float(got[known].sum() / asked[known].sum()) if len(table) and asked[known].sum() > 0 else None
-
-
-def prompts_of(run: Run) -> dict[str, Any]:
-    """The ``[prompts]`` table that was in force: the scenario's with what ``--set`` changed. Kind "": unreadable."""
-    try:
-        prompts = tomllib.loads(run.scenario_text).get("prompts", {})
-    except tomllib.TOMLDecodeError:
-        return {"kind": ""}
-    told = dict(prompts) if isinstance(prompts, dict) else {}
-    for override in run.info.get("overrides") or ():
-        name, equals, value = str(override).partition("=")
-        if equals and name.strip().startswith("prompts."):
-            try:
-                told[name.strip().removeprefix("prompts.")] = tomllib.loads(f"v = {value}")["v"]
-            except tomllib.TOMLDecodeError:
-                told[name.strip().removeprefix("prompts.")] = value.strip().strip("\"'")
-    return told

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from loadramp.judge.answers import BURST_SHARE, UNIQUE_PROMPTS, prompts_of, template_ratio
+from loadramp.judge.answers import BURST_SHARE, template_ratio
 from loadramp.judge.attribute import CLIENT, ENGINE, PREFILL, PRIVATE, prompt_tokens
 from loadramp.judge.ceiling import counts
 from loadramp.judge.failures import MOST_RATIO, admission_failure, errors, hardware_fault, out_of_memory, server_down
@@ -27,7 +27,8 @@ from loadramp.judge.queueing import (
 )
 from loadramp.judge.symptoms import Case, StepSeen, case_of, indices
 from loadramp.record.table import Run
-from loadramp.record.types import Confidence, Finding
+from loadramp.record.types import Confidence, Finding, Row
+from loadramp.record.workload import always_new, reuse_unknown
 from loadramp.wording import latency, percent
 
 CLIENT_SHARE = 0.3
@@ -44,27 +45,45 @@ ACCEPT_RATIO = 0.60
 GAPS_TO_CLEAR = 1000
 STALLED_RATIO = 0.02
 """Of the requests: where more of them stalled than this, nobody is told that nothing gave way."""
+FLOOD_RATIO = 0.1
+"""Failures above this share of the requests set the pace of a closed loop."""
 _FIGURES = re.compile(r"\d[\d.,]*( (µs|ms|s|min)\b)?")
 
 
 def client_limited(case: Case) -> Finding | None:
     """The client could not deliver a step, or its own loop made the gaps."""
     steps = case.where(lambda one: one.gaps is not None and one.gaps.share(CLIENT) > CLIENT_SHARE and _matters(one))
-    if not case.void and not steps:
+    void = [row for row in case.void if not _flood_of_failures(row)]
+    if not void and not steps:
         return None
-    evidence = _voids(case)
+    evidence = _voids(case, void)
     evidence += [f"{_share(one, CLIENT)} the client's own loop was late {one.at}" for one in steps]
-    where = (*(int(row["step"]) for row in case.void), *indices(steps))
-    return Finding("client_limited", "certain" if case.void else "likely", tuple(evidence[:4]), where)
+    where = (*(int(row["step"]) for row in void), *indices(steps))
+    return Finding("client_limited", "certain" if void else "likely", tuple(evidence[:4]), where)
 
 
-def _voids(case: Case) -> list[str]:
+def _flood_of_failures(row: Row) -> bool:
+    """A closed loop with many failures: how fast it sent is the failures' doing, and no limit of the client's."""
+    failed = sum(n for kind, n in row["errors"].items() if kind != "client")
+    return bool(row["users"]) and failed > FLOOD_RATIO * row["requests"]
+
+
+def _failures_alone(run: Run) -> list[Finding]:
+    """What failed in steps that are void because of it (``_flood_of_failures``); nothing else is read from them."""
+    rows = [{**row, "void": False} for row in run.rows if row["void"] and _flood_of_failures(row)]
+    if not rows:
+        return []
+    case = case_of(replace(run, rows=rows))
+    return [finding for rule in FAILURES if (finding := rule(case))]
+
+
+def _voids(case: Case, void: Sequence[Row]) -> list[str]:
     """How many steps are void, and why: reasons that differ in their figures alone are one."""
-    told = [reason for row in case.void if (reason := str(row["reasons"].get("void", "")).split(";")[0])]
+    told = [reason for row in void if (reason := str(row["reasons"].get("void", "")).split(";")[0])]
     kinds = Counter(_FIGURES.sub("", reason) for reason in told)
     first = {_FIGURES.sub("", reason): reason for reason in reversed(told)}
     reasons = [(n, first[kind]) for kind, n in kinds.most_common()]
-    head = [f"{len(case.void)} of {len(case.run.rows)} steps are void: {reason}" for _, reason in reasons[:1]]
+    head = [f"{len(void)} of {len(case.run.rows)} steps are void: {reason}" for _, reason in reasons[:1]]
     return head + [f"{n} of them: {reason}" for n, reason in reasons[1:]]
 
 
@@ -173,26 +192,29 @@ def prefix_cache(case: Case) -> Finding | None:
         return None
     best = max(steps, key=lambda one: one.row["prefix_hit_ratio"])
     most = best.row["prefix_hit_ratio"]
-    prompts = prompts_of(case.run)
-    if prompts.get("kind", "lognormal") in UNIQUE_PROMPTS and prompts.get("unique", True):
+    if always_new(case.run):
         if most - template_ratio(case.run) < ACCIDENTAL_RATIO:
             return None
         found = f"{percent(most)} of the prompt tokens {best.at} were found in the prefix cache"
         words = f"{found}, though every prompt is new"
         return Finding("prefix_cache_accidental", "certain", (words,), indices(steps))
-    if most >= PREFIX_RATIO:
+    if most >= PREFIX_RATIO or reuse_unknown(case.run):
         return None
     words = f"at most {percent(most)} of the prompt tokens were found in the prefix cache ({best.at})"
     return Finding("prefix_cache_idle", "certain", (words,), indices(steps))
 
 
-RULES: tuple[Callable[[Case], Finding | None], ...] = (
-    client_limited,
+FAILURES: tuple[Callable[[Case], Finding | None], ...] = (
     hardware_fault,
     out_of_memory,
     server_down,
     admission_failure,
     errors,
+)
+
+RULES: tuple[Callable[[Case], Finding | None], ...] = (
+    client_limited,
+    *FAILURES,
     autoscaler_moved,
     proxy_buffering,
     kv_eviction,
@@ -221,13 +243,13 @@ BY_THE_WAY = frozenset({"prefix_cache_idle"})
 def diagnose(run: Run) -> list[Finding]:
     """Findings of a judged run (rows, estimates and checks filled in); without cures, which are ``advise``'s.
 
-    Those that are merely possible, or by the way, come last. Where the client left no step to judge by, only that is
-    said.
+    Those that are merely possible, or by the way, come last. Where no step is left to judge by, only what made them
+    void is said: the client, or, in a closed loop, the failures.
     """
     case = case_of(run)
     if not case.steps:
         alone = client_limited(case)
-        return [alone] if alone else []
+        return [*_failures_alone(run), *([alone] if alone else [])]
     found = [_doubted(run, finding) for rule in RULES if (finding := rule(case))]
     sure = [one for one in found if one.confidence != "possible" and one.code not in BY_THE_WAY]
     clear = [] if sure or case.over else [one for one in [stalls(case) or healthy(case)] if one]

@@ -74,6 +74,15 @@ def foresee(scenario: Scenario) -> Iterator[Foreseen]:
         rows.append(_quiet(step))
 
 
+def most_users(scenario: Scenario) -> int | None:
+    """The largest number of users of a closed-loop ramp; None for an open loop, whose requests in flight depend on the
+    answers."""
+    rows: list[Row] = []
+    while len(rows) < MOST_STEPS and isinstance(proposal := scenario.ramp(rows), Step) and proposal.users is not None:
+        rows.append(_quiet(proposal))
+    return max((row["users"] for row in rows), default=None)
+
+
 def foresee_canary(scenario: Scenario) -> Iterator[Foreseen]:
     """The blocks of a canary that is never sure before its last one. Both endpoints get them at once; where they take
     turns, the blocks of both, one after the other. Requests are counted once for all blocks alike."""

@@ -195,6 +195,12 @@ class Table:
         return ~self.ok & ~self.in_flight
 
     @property
+    def out_of_files(self) -> bool:
+        """Some requests were not sent because this machine lets no more files be opened."""
+        own = set(self.error_detail[self.error == "client"].tolist())
+        return any("too many open files" in str(detail).lower() for detail in own)
+
+    @property
     def events(self) -> Ints:
         """Output events of each request, shape n."""
         return np.diff(self.begin)

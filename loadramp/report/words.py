@@ -159,6 +159,8 @@ def _main(run: Run) -> Phrase:
     """What the ramp found, by the status of the ceiling."""
     if all(row.get("void") for row in run.rows):
         why = next((words for row in run.rows if (words := r.void_words(row))), "see the checks below").rstrip(".")
+        if run.findings and run.findings[0].code != "client_limited":
+            return Phrase(f"No verdict: requests failed, and no step can be used ({why}).", "bad")
         return Phrase(f"No verdict: the client, not the server, was the limit in every step ({why}).", "bad")
     if r.closed_loop(run.rows):
         return _users(run)

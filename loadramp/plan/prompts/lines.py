@@ -33,6 +33,8 @@ class Tally:
     left_out: dict[str, int] = field(default_factory=dict)
     """The same for rows left out because the scenario says so."""
     notes: list[str] = field(default_factory=list)
+    blocks: int = 0
+    """Block ids in the rows of a trace; 0: what its prompts have in common is not known."""
     sha256: str = ""
     """Of the file's bytes, unpacked."""
 

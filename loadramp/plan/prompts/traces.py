@@ -250,7 +250,7 @@ def _trace(found: _Columns, tally: Tally, block_tokens: int, window_s: Window | 
     last_s = float(t_s[-1])
     mean_gap_s = (last_s - float(t_s[0])) / (n - 1) if n > 1 else 1.0
     span_s = last_s + mean_gap_s if window_s is None else min(window_s[1] - window_s[0], last_s + mean_gap_s)
-    tally.rows = n
+    tally.rows, tally.blocks = n, len(blocks)
     if form.blocks == "":
         block_tokens = 0
     return Trace(
