@@ -10,9 +10,10 @@ import numpy as np
 
 from loadramp.advise.cures import with_cures
 from loadramp.judge.checks import run_checks
-from loadramp.judge.curve import fold
+from loadramp.judge.curve import counts, fold
 from loadramp.judge.diagnose import diagnose
 from loadramp.judge.knee import estimate
+from loadramp.judge.load_errors import fails_too_often
 from loadramp.judge.repeats import by_repeat, not_enough, pooled_estimates, pooled_rows
 from loadramp.judge.validity import RESTART
 from loadramp.plan.scenario import Scenario
@@ -97,9 +98,8 @@ def row_of(
         gap_cv=offer.gap_cv,
         streamed=streamed,
     )
-    ratio = row["error_ratio"]
     row["repeat"] = step.repeat
-    row["overloaded"] = ratio is not None and ratio > scenario.pace.max_error_ratio
+    row["overloaded"] = _overloaded(scenario, row, _due_in(row, table))
     return row
 
 
@@ -120,6 +120,21 @@ def _as_it_went(run: Run) -> list[Step]:
     if end_s < steps[-1].end_s - SAMPLING_S:
         steps[-1] = ended_at(steps[-1], end_s)
     return steps
+
+
+def count_again(scenario: Scenario, row: Row, table: Table) -> None:
+    """Bring the counts of a row up to date with what has become of its requests since; ``table`` holds all of them."""
+    due = _due_in(row, table)
+    row |= counts(due)
+    row["overloaded"] = _overloaded(scenario, row, due)
+
+
+def _due_in(row: Row, table: Table) -> Table:
+    return table.select((table.due_s >= row["window_begin_s"]) & (table.due_s < row["window_end_s"]))
+
+
+def _overloaded(scenario: Scenario, row: Row, due: Table) -> bool:
+    return fails_too_often(due, row["window_end_s"], scenario.pace.max_error_ratio)
 
 
 def mark_dead(row: Row, deaths: Sequence[dict[str, Any]]) -> None:

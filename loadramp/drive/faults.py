@@ -92,7 +92,8 @@ def words(error: Any, limit: int = 400, depth: int = MOST_DEPTH) -> str:
         said = f"{'.'.join(map(str, place))}: {said}"
     marks = [str(error[key]) for key in _MARKS if isinstance(error.get(key), str | int)]
     marks = [mark for mark in marks if mark and mark not in {"error", said}]
-    return " ".join((f"{said} ({', '.join(marks)})" if marks else said).split())[:limit]
+    told = f" ({', '.join(marks)})"[: limit // 2] if marks else ""  # type and code outlive a long message
+    return " ".join(f"{said[: limit - len(told)]}{told}".split())
 
 
 def _gist(text: str) -> str:

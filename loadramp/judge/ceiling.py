@@ -13,6 +13,7 @@ from typing import Annotated
 import numpy as np
 from msgspec import Meta
 
+from loadramp.judge.load_errors import load_arrival_rps, load_error_ratio, load_requests
 from loadramp.judge.offered import at, load_of
 from loadramp.judge.quantiles import t_limit
 from loadramp.record.table import Floats
@@ -65,8 +66,8 @@ class Reading:
 
 
 def usable(rows: Sequence[Row], roles: tuple[str, ...] = ("step",)) -> list[Row]:
-    """Rows that the client delivered, in which requests were due, and that went on to their end."""
-    return [row for row in rows if not row["void"] and row["role"] in roles and row["requests"] and counts(row)]
+    """Rows that the client delivered, in which requests were due that were a load, and that went on to their end."""
+    return [row for row in rows if not row["void"] and row["role"] in roles and load_requests(row) > 0 and counts(row)]
 
 
 def counts(row: Row) -> bool:
@@ -82,9 +83,10 @@ def climb(rows: Sequence[Row]) -> Climb:
 
 
 def failing(row: Row, error_ratio: float = 0.01) -> bool:
-    """More errors than the scenario allows (column ``overloaded``), or than ``error_ratio`` where that is absent."""
+    """More errors that may depend on load than the scenario allows (column ``overloaded``), or than ``error_ratio`` where
+    that is absent."""
     marked = row.get("overloaded")
-    return bool(marked) if marked is not None else (row["error_ratio"] or 0.0) > error_ratio
+    return bool(marked) if marked is not None else (load_error_ratio(row) or 0.0) > error_ratio
 
 
 def ceiling(rows: Sequence[Row], *, deficit_ratio: Ratio = 0.85) -> Estimate:
@@ -109,7 +111,7 @@ def ceiling(rows: Sequence[Row], *, deficit_ratio: Ratio = 0.85) -> Estimate:
     if worst is None:
         return _not_overloaded(found)
     if found.last_quiet is None and failing(worst) and not worst["deficit"]:
-        share = percent(worst["error_ratio"])
+        share = percent(load_error_ratio(worst) or 0.0)
         return _estimate(
             "inconclusive", f"{share} of the requests fail at the lowest rate already: not a matter of load"
         )
@@ -122,8 +124,10 @@ def _nothing(rows: Sequence[Row]) -> str:
     """Why no row is usable."""
     if any(row["void"] for row in rows):
         return "the client could deliver no step"
-    if any(row.get("partial") and row["requests"] for row in rows):
+    if any(load_requests(row) > 0 for row in rows):
         return "the first step was cut short"
+    if any(row["requests"] for row in rows):
+        return "every request failed, for reasons that do not depend on load"
     return "no request was due in any step"
 
 
@@ -199,9 +203,9 @@ def _overloaded(found: Climb, worst: Row, rows: Sequence[Row], deficit_ratio: fl
     used = [*found.rows, *usable(rows, ("soak",))]
     mean = corpus_output_tokens(used)
     readings = [read(row, mean) for row in used]
-    rates = np.array([row["arrival_rps"] for row in used])
+    rates = np.array([load_arrival_rps(row) for row in used])
     throughputs = np.array([reading.rate_rps for reading in readings])
-    arrivals = np.array([row["requests"] for row in used], dtype=np.float64)
+    arrivals = np.array([load_requests(row) for row in used], dtype=np.float64)
     quiet = found.last_quiet
     low_words = f"quiet up to {at(quiet)}" if quiet else "no quiet step below it"
     lagging = np.array([row["saturated"] and row["deficit"] for row in used])
@@ -249,7 +253,7 @@ def _gone(worst: Row, quiet: Row, sustained_rps: float | None) -> Estimate:
 
 def _only_errors(worst: Row, quiet: Row | None, sustained_rps: float | None) -> Estimate:
     """Errors without a lack of throughput: the rate at which requests succeeded is the best there is to say."""
-    succeeded = float(worst["arrival_rps"]) * (1.0 - float(worst["error_ratio"] or 0.0))
+    succeeded = load_arrival_rps(worst) * (1.0 - (load_error_ratio(worst) or 0.0))
     low, high = load_of(quiet) if quiet else None, load_of(worst)
     words = f"{_failed(worst)} at {at(worst)}; " + (f"quiet up to {at(quiet)}" if quiet else "no quiet step")
     rate_rps = min(max(succeeded, low or 0.0), high)
@@ -278,10 +282,10 @@ def _caveats(found: Climb, worst: Row, rate_rps: float) -> list[str]:
     if failing(worst):
         out.append(f"{_failed(worst)} there")
     quiet = found.last_quiet
-    if quiet and rate_rps < 0.9 * float(quiet["arrival_rps"]):
-        out.append(f"overload costs throughput: {quiet['arrival_rps']:.3g} req/s were served before it")
-    if worst["requests"] < 490:
-        out.append(f"{worst['requests']} arrivals in that step; telling rates 10 % apart takes about 490")
+    if quiet and rate_rps < 0.9 * load_arrival_rps(quiet):
+        out.append(f"overload costs throughput: {load_arrival_rps(quiet):.3g} req/s were served before it")
+    if load_requests(worst) < 490:
+        out.append(f"{load_requests(worst)} arrivals in that step; telling rates 10 % apart takes about 490")
     return out
 
 
@@ -294,7 +298,7 @@ def _signs(row: Row) -> str:
 
 
 def _failed(row: Row) -> str:
-    return f"{percent(row['error_ratio'] or 0.0)} of the requests fail"
+    return f"{percent(load_error_ratio(row) or 0.0)} of the requests fail"
 
 
 def _estimate(status: EstimateStatus, reason: str, rate_rps: float | None = None) -> Estimate:

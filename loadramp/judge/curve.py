@@ -9,7 +9,9 @@ import numpy as np
 
 from loadramp.judge import classes, latency, offered, server, signals, steady
 from loadramp.judge.latency import Columns, Seen
+from loadramp.judge.load_errors import known_independent, load_error_ratio
 from loadramp.judge.quantiles import NOT_STATIONARY, Values, estimate, quantile, words
+from loadramp.judge.said import load_independent
 from loadramp.judge.validity import void_reasons
 from loadramp.record.table import Floats, Table
 from loadramp.record.types import ClientSample, Row, Sample, Step
@@ -50,11 +52,12 @@ def fold(
     begin_s, end_s = step.window_s
     window_s = (begin_s, end_s if now_s is None else max(min(end_s, now_s), begin_s))
     seen = latency.look(table, window_s, now_s)
-    row: Row = _head(step, window_s) | _counts(seen)
+    row: Row = _head(step, window_s) | counts(seen.due) | _lags(seen.due)
     reasons: dict[str, str] = {}
-    row |= _throughput(step, seen, table, output_tokens_mean)
+    load = table.select(~known_independent(table, window_s[1]))
+    row |= _throughput(step, seen, table, load, output_tokens_mean)
     row |= server.columns(samples, window_s)
-    row |= _load(step, seen, table, samples, row, base_ttft_p50_s)
+    row |= _load(step, seen, load, samples, row, base_ttft_p50_s)
     pooled = latency.families(seen)
     stationary = bool(row["stationary"])
     for name, data in pooled.items():
@@ -154,16 +157,14 @@ def _received(table: Table) -> Floats:
     return np.asarray(total[table.begin[1:]] - total[table.begin[:-1]], dtype=np.float64)
 
 
-def _counts(seen: Seen) -> Columns:
-    due = seen.due
+def counts(due: Table) -> Columns:
+    """How many of the requests ended, and how. It grows while requests of the step are still in flight."""
     failed = due.failed
     kinds = [error or status for error, status in zip(due.error[failed], due.status[failed], strict=True)]
     pending = int(np.count_nonzero(due.in_flight))
     ended = len(due) - pending
-    lag_s = np.sort(due.lag_s[~np.isnan(due.lag_s)])
     malformed = int(np.count_nonzero((due.malformed_events > 0) & ~due.in_flight))
-    sources = Counter(str(source) for source in due.token_source[due.ok] if source)
-    return {
+    row: Columns = {
         "requests": len(due),
         "ok": int(np.count_nonzero(due.ok)),
         "pending": pending,
@@ -172,19 +173,28 @@ def _counts(seen: Seen) -> Columns:
         "malformed_ratio": malformed / ended if ended else None,
         "errors": dict(Counter(map(str, kinds))),
         "error_ratio": int(np.count_nonzero(failed)) / ended if ended else None,
+        "load_independent_errors": int(np.count_nonzero(load_independent(due))),
+    }
+    return row | {"load_error_ratio": load_error_ratio(row)}
+
+
+def _lags(due: Table) -> Columns:
+    lag_s = np.sort(due.lag_s[~np.isnan(due.lag_s)])
+    sources = Counter(str(source) for source in due.token_source[due.ok] if source)
+    return {
         "lag_p50_s": quantile(lag_s, 0.5) if len(lag_s) else None,
         "lag_p99_s": quantile(lag_s, 0.99) if len(lag_s) else None,
         "token_source": sources.most_common(1)[0][0] if sources else None,
     }
 
 
-def _throughput(step: Step, seen: Seen, table: Table, output_tokens_mean: float | None) -> Columns:
+def _throughput(step: Step, seen: Seen, table: Table, load: Table, output_tokens_mean: float | None) -> Columns:
     begin_s, end_s = seen.window_s
     length_s = seen.length_s
     sent = (table.sent_s >= begin_s) & (table.sent_s < end_s)
     finished = table.ok & (table.stream_end_s >= begin_s) & (table.stream_end_s < end_s)
     prompt = np.where(np.isnan(seen.due.prompt_tokens), seen.due.asked_input_tokens, seen.due.prompt_tokens)
-    mean, sd, n = mean_output_tokens(table, step.begin_s, end_s)
+    mean, sd, n = mean_output_tokens(load, step.begin_s, end_s)
     if output_tokens_mean is not None:  # the corpus is known: no error from estimating it
         mean, sd = output_tokens_mean, 0.0
     at = np.clip((seen.token_s - begin_s) * (THROUGHPUT_BLOCKS / length_s), 0, THROUGHPUT_BLOCKS - 1).astype(np.int64)
@@ -219,10 +229,12 @@ def _first_token_blocks(seen: Seen, prompt: Floats) -> list[float]:
 def _load(
     step: Step, seen: Seen, table: Table, samples: Sequence[Sample], row: Row, base_ttft_p50_s: float | None
 ) -> Columns:
-    """Occupancy, the signals of saturation, and whether the window had settled."""
+    """Occupancy, the signals of saturation, and whether the window had settled. ``table`` is without the requests that
+    failed whatever the load: they were no load."""
     window_s = seen.window_s
     load = signals.occupancy(table, window_s)
-    rate_rps, arrivals = float(row["arrival_rps"]), int(row["requests"])
+    due_s = table.due_s[(table.due_s >= window_s[0]) & (table.due_s < window_s[1])]
+    rate_rps, arrivals = len(due_s) / seen.length_s, len(due_s)
     base_s = _median(seen.due.ttft_s) if base_ttft_p50_s is None else base_ttft_p50_s
     signs = [
         signals.queue(load, rate_rps, base_s),
@@ -245,7 +257,7 @@ def _load(
         "queue_last_third": load.third(2),
         "saturated": bool(names),
         "deficit": signals.deficit(
-            float(row["throughput_rps"]), rate_rps, seen.length_s, signals.variation(seen.due.due_s)
+            float(row["throughput_rps"]), rate_rps, seen.length_s, signals.variation(due_s)
         ),
         "signals": names,
         "evidence": {sign.name: dict(sign.figures) for sign in signs},

@@ -14,6 +14,7 @@ import numpy as np
 from msgspec import Meta
 
 from loadramp.judge.ceiling import climb, corpus_output_tokens, fit, read
+from loadramp.judge.load_errors import load_arrival_rps
 from loadramp.judge.offered import load_of
 from loadramp.record.table import Floats
 from loadramp.record.types import Estimate, Row
@@ -160,9 +161,9 @@ def completions(rows: Sequence[Row], *, ratio: Ratio = 0.9) -> Estimate:
     """First step that finished fewer than ``ratio`` of its arrivals within its window."""
     steps = _with(rows, "done")
     for k, row in enumerate(steps):
-        if row["done_rps"] < ratio * row["arrival_rps"]:
+        if row["done_rps"] < ratio * load_arrival_rps(row):
             return _bracket(
-                "completions", steps, k - 1, f"{row['done_rps']:.3g} of {row['arrival_rps']:.3g} req/s done"
+                "completions", steps, k - 1, f"{row['done_rps']:.3g} of {load_arrival_rps(row):.3g} req/s done"
             )
     return _not_found("completions", steps) if steps else _unmeasurable("completions", "arrivals")
 
@@ -184,7 +185,7 @@ def throughput_fit(rows: Sequence[Row], *, deficit_ratio: Ratio = 0.85) -> Estim
     """The min(r, c) fit of ``ceiling`` alone, without asking whether any queue grew."""
     steps = list(climb(rows).rows)
     mean = corpus_output_tokens(steps)
-    rates = np.array([row["arrival_rps"] for row in steps])
+    rates = np.array([load_arrival_rps(row) for row in steps])
     through = np.array([read(row, mean).rate_rps for row in steps])
     if not steps or not (through < deficit_ratio * rates).any():
         return _not_found("throughput_fit", steps) if steps else _unmeasurable("throughput_fit", "throughput")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import sqrt
 
+from loadramp.judge.load_errors import independent_errors, load_error_ratio, load_requests
 from loadramp.judge.signals import variation
 from loadramp.record.table import Floats, Run
 from loadramp.record.types import Check, Row
@@ -59,13 +60,14 @@ def load_rps(asked_rps: float, arrivals: int, length_s: float, *, share: float =
 
 
 def load_of_step(row: Row, due_s: Floats, *, share: float = 1.0, gap_cv: float | None = 1.0) -> float | None:
-    """The same for a row of the curve whose signals are known; None in a closed loop.
+    """The same for a row of the curve whose signals are known; None in a closed loop. Without the requests that failed
+    whatever the load, where these are more than 10 %: they were no load.
 
     Later turns of sessions come when answers do. Where the server kept up, what was due is all that a step of sessions
     can speak for, and no scatter is allowed for; where it did not, fewer turns are its own doing.
 
     Args:
-        row: with its window, its signals and its share of errors.
+        row: with its window, its signals and its errors.
         due_s: of the requests due in the window.
         share: as above.
         gap_cv: as above; None: not known, as seen, at least 1.
@@ -74,11 +76,17 @@ def load_of_step(row: Row, due_s: Floats, *, share: float = 1.0, gap_cv: float |
         return None
     cv = max(1.0, variation(due_s)) if gap_cv is None else gap_cv
     if "sessions" in row:
-        if row["saturated"] or row["deficit"] or (row["error_ratio"] or 0.0) > FEW_ERRORS:
+        if row["saturated"] or row["deficit"] or (load_error_ratio(row) or 0.0) > FEW_ERRORS:
             return float(row["rate_rps"])
         cv = 0.0
     length_s = row["window_end_s"] - row["window_begin_s"]
-    return load_rps(float(row["rate_rps"]), len(due_s), length_s, share=share, gap_cv=cv)
+    came_rps = load_rps(float(row["rate_rps"]), len(due_s), length_s, share=share, gap_cv=cv)
+    return came_rps * load_requests(row) / len(due_s) if lightened(row) else came_rps
+
+
+def lightened(row: Row) -> bool:
+    """So many requests failed whatever the load that the load was clearly less than what was sent."""
+    return independent_errors(row) > MATERIAL_RATIO * row["requests"]
 
 
 def load_of(row: Row) -> float:
@@ -133,7 +141,7 @@ def offered(run: Run) -> list[Check]:
         (less, "these steps speak for what was offered only"),
         (more, "these steps speak for what was offered, and what failed there says nothing about the rate asked"),
     ):
-        apart = [row for row in rows if which(row)]
+        apart = [row for row in rows if which(row) and not lightened(row)]
         if apart:
             told = pairs([(float(row["rate_rps"]), load_of(row)) for row in apart])
             advice = way_out(kind, any(row.get("sessions") for row in apart))

@@ -19,7 +19,9 @@ from scipy.stats import t as student
 from loadramp.record.types import Estimate, Row
 from loadramp.wording import percent
 
-SUMMED = frozenset({"requests", "ok", "pending", "good_n", "malformed_events", "malformed_answers"})
+SUMMED = frozenset(
+    {"requests", "ok", "pending", "good_n", "malformed_events", "malformed_answers", "load_independent_errors"}
+)
 TOO_WIDE = 0.25
 """Repeats whose half-width is beyond this say so instead of an interval."""
 COUNTED = frozenset({"preemptions", "requests_rejected"})

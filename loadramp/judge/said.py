@@ -1,51 +1,147 @@
-"""What servers say when they fail, sorted into a few classes by words that engines use. The text is never repeated."""
+"""What servers say when they fail: a few classes by words that engines and gateways use, and whether the failure depends
+on load. The text is never repeated.
+
+Rule: a request that fails the same way on an idle server (too long, refused by a filter, an unknown model, a bad field)
+says nothing about load. It counts as a failure and is no evidence of a ceiling. docs/method.md, "Failures".
+"""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from collections.abc import Iterable
+from functools import lru_cache
+from http import HTTPStatus
 
-from loadramp.record.table import Table
+import numpy as np
 
-SAID: dict[str, tuple[str, ...]] = {
+from loadramp.record.table import Bools, Table
+
+Words = dict[str, tuple[str, ...]]
+
+OF_THE_SERVER: Words = {
     "memory": ("out of memory", "outofmemory", "out-of-memory", "failed to allocate", "cannot allocate memory",
                "cublas_status_alloc_failed", "oom"),
     "hardware": ("nccl", "uncorrectable ecc", "illegal memory access", "device-side assert", "unspecified launch",
                  "xid", "cuda error", "hip error", "nvlink"),
     "dead": ("enginecore", "enginedead", "engine is dead", "engine has died", "engine process", "background loop",
              "scheduler died", "no healthy upstream", "bad gateway", "connection refused by upstream"),
-    "full": ("too many requests", "overloaded", "currently busy", "queue is full", "queue full", "max_queue",
-             "maximum number of queued", "rate limit", "cannot accept", "try again later", "no available slot",
-             "temporarily unavailable", "at capacity"),
-    "long": ("maximum context length", "context length exceeded", "context_length_exceeded", "available context size",
-             "longer than the model's context", "max_model_len", "maximum model length"),
+    "full": ("too many requests", "toomanyrequests", "overloaded", "currently busy", "queue is full", "queue full",
+             "max_queue", "maximum number of queued", "rate limit", "rate_limit", "ratelimit", "cannot accept more",
+             "cannot accept new", "try again later", "no available slot", "temporarily unavailable", "at capacity"),
 }  # fmt: skip
-"""Class of failure to words that servers say; the first class that matches counts."""
+"""Class of a failure of the server to words that servers say; the first class that matches counts."""
+OF_THE_REQUEST: Words = {
+    "long": ("maximum context length", "context length exceeded", "context_length", "context window", "context size",
+             "longer than the model's context", "max_model_len", "maximum model length", "maximum allowed length",
+             "prompt is too long", "prompt too long", "input is too long", "input too long", "inputs too long",
+             "input tokens exceed", "max_total_tokens", "max_input_tokens", "max_input_length", "max_new_tokens",
+             "string_above_max_length", "request_too_large", "request too large", "payload too large",
+             "entity too large", "content too large"),
+    "filtered": ("content_filter", "content filter", "contentfilter", "content_policy", "content policy",
+                 "content management policy", "responsibleaipolicy", "data_inspection_failed", "moderation",
+                 "guardrail", "prohibited_content", "safety system", "safety_block"),
+    "unknown": ("model_not_found", "modelnotfound", "model not found", "unknown model", "no such model",
+                "does not exist", "notfounderror", "not_found_error"),
+    "denied": ("invalid_api_key", "invalid api key", "incorrect api key", "authenticationerror",
+               "authentication_error", "permissiondenied", "permission_error", "permission denied",
+               "insufficient_quota", "billing", "insufficient balance", "payment required"),
+}  # fmt: skip
+"""Class of a fault of the request, or of who sends it, to words."""
+_BUSY = ("overload", "queue", "throttl", "concurren", "quota", "per minute", "per second", "over capacity",
+         "no capacity", "capacity exceeded", "service unavailable", "serviceunavailable", "retry later", "retry after",
+         "slow down", "timed out", "timeouterror", "request timeout", "gateway timeout", "deadline exceeded", "is busy",
+         "server busy", "too busy")  # fmt: skip
+"""Words of load that a reply in the 4xx may hold: some gateways answer 400 or 403 to all that they do not take."""
+_INVALID = ("invalid_request", "invalidrequest", "badrequest", "bad request", "bad_request", "validation error",
+            "validationerror", "validation_error", "unprocessable", "invalid_argument", "invalidargument",
+            "invalid_parameter", "invalidparameter", "invalid_value", "unsupported_parameter", "unsupported_value",
+            "unsupported parameter")  # fmt: skip
+
 WORDS = {"memory": "out of memory", "hardware": "GPU or interconnect error", "dead": "engine dead",
-         "full": "refused as too busy", "long": "longer than the model's context",
-         "broken": "connection broken or refused", "late": "timed out"}  # fmt: skip
+         "full": "refused as too busy", "broken": "connection broken or refused", "late": "timed out",
+         "long": "longer than the model's context", "filtered": "refused by a content filter",
+         "unknown": "model or address unknown", "denied": "not permitted", "invalid": "request not valid"}  # fmt: skip
+"""Class to words for people."""
 _KINDS = {"http_429": "full", "connect": "broken", "reset": "broken", "truncated": "broken",
           "timeout_first": "late", "timeout_idle": "late", "timeout_total": "late"}  # fmt: skip
+_PASSING = {408: "late", 425: "full", 429: "full", 499: "late"}
+"""Status codes in the 4xx that say nothing about the request. 499: something before the server gave up waiting."""
+_BY_STATUS = {401: "denied", 402: "denied", 403: "denied", 407: "denied", 404: "unknown", 413: "long"}
+_NEVER = {501, 505}
+"""In the 5xx and the same on an idle server."""
+_TOLD = frozenset({"http_4xx", "http_5xx", "in_band", "empty"})
+"""Error kinds with words of a server that answered; the others tell of the connection, the clock or this client."""
+_CODES = {str(code) for code in (*map(int, HTTPStatus), 499, 529) if code >= 400}
+_MARKS = re.compile(r"\(([^()]*)\)")
+_STATUS = re.compile(r"\b(?:error code|status code|status|http)[ :=]*([45]\d\d)\b")
 
 
 def classes(table: Table) -> Counter[str]:
     """Failed requests by class; what fits none keeps its error kind. Those the client gave up are not counted."""
-    failed = table.select(table.failed)
-    told = zip(failed.error.tolist(), failed.error_detail.tolist(), failed.http_status.tolist(), strict=True)
-    counted = Counter(told)
     out: Counter[str] = Counter()
-    for (kind, detail, status), n in counted.items():
+    for (kind, detail, status), n in Counter(_told(table.select(table.failed))).items():
         if kind != "client":
-            out[_class(kind or "incomplete", detail.lower(), status)] += n
+            out[class_of(kind or "incomplete", detail, status)[0]] += n
     return out
 
 
-def _class(kind: str, detail: str, status: float) -> str:
-    for name, words in SAID.items():
-        if any(_holds(detail, word) for word in words):
-            return name
-    if kind == "http_5xx":
-        return "dead" if status == 502 else "full" if status == 503 else kind
-    return _KINDS.get(kind, kind)
+def load_independent(table: Table) -> Bools:
+    """Failed requests whose failure does not depend on load, shape n."""
+    out = np.zeros(len(table), dtype=np.bool_)
+    rows = np.flatnonzero(table.failed)
+    out[rows] = [not class_of(*told)[1] for told in _told(table.select_rows(rows))]
+    return out
+
+
+@lru_cache(maxsize=4096)
+def class_of(kind: str, detail: str, status: float | None = None) -> tuple[str, bool]:
+    """The class of a failure, and whether it depends on load. Where that is not known it does.
+
+    It does not: a status in the 4xx other than 408, 425, 429 and 499, or 501 and 505; the same named by an error inside
+    a 200 stream; words about the request itself. Words about load come before any status.
+
+    Args:
+        kind: the record's error kind.
+        detail: its words.
+        status: of the HTTP reply; None or NaN: there was none.
+    """
+    said = detail.lower()
+    server = _first(OF_THE_SERVER, said)
+    if kind not in _TOLD:
+        return server or _KINDS.get(kind, kind), True
+    code = _code_in(said) if kind in {"in_band", "empty"} else None if status is None else int(status)
+    if server or code in _PASSING:
+        return server or _PASSING[code or 0], True
+    if code is not None and code > 500 and code not in _NEVER:
+        return "dead" if code == 502 else "full" if code == 503 else kind, True
+    fault = _first(OF_THE_REQUEST, said)
+    if fault and (code != 500 or fault in {"long", "filtered"}):
+        return fault, False
+    refused = kind == "http_4xx" or (code is not None and code < 500)
+    if refused and any(word in said for word in _BUSY):
+        return "full", True
+    if refused or code in _NEVER or (kind != "empty" and any(word in said for word in _INVALID)):
+        return _BY_STATUS.get(code or 0, "invalid"), False
+    return kind, True
+
+
+def _told(table: Table) -> Iterable[tuple[str, str, float | None]]:
+    status = [None if code != code else code for code in table.http_status.tolist()]
+    return zip(table.error.tolist(), table.error_detail.tolist(), status, strict=True)
+
+
+def _code_in(said: str) -> int | None:
+    """The status that an error inside a reply names: one of the marks that ``faults.words`` puts in parentheses behind
+    the message (the first one: it is that of the server that began it), or spelled out as ``error code: 400``."""
+    marks = [mark.strip() for group in _MARKS.findall(said) for mark in group.split(",")]
+    codes = [int(mark) for mark in marks if mark in _CODES]
+    spelled = _STATUS.search(said)
+    return codes[0] if codes else int(spelled[1]) if spelled else None
+
+
+def _first(named: Words, said: str) -> str | None:
+    return next((name for name, words in named.items() if any(_holds(said, word) for word in words)), None)
 
 
 def _holds(detail: str, word: str) -> bool:

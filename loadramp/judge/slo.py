@@ -13,6 +13,7 @@ import numpy as np
 from scipy.special import betaincinv
 
 from loadramp.judge.ceiling import Climb, ceiling, climb
+from loadramp.judge.load_errors import independent_errors, load_error_ratio, load_requests
 from loadramp.judge.offered import load_of
 from loadramp.judge.quantiles import needed, words
 from loadramp.record.table import Floats
@@ -59,7 +60,8 @@ def slo_capacity(
     malformed_ratio: float | None = None,
 ) -> Estimate:
     """The highest rate within every limit, within ``error_ratio`` and, if asked, with ``good_ratio`` good requests and
-    within ``malformed_ratio``.
+    within ``malformed_ratio``. Errors and good requests are of those that were a load: a request that fails whatever the
+    load says nothing about a rate.
 
     The smallest of the rates at which each limit is reached, and never above the ceiling: past it waits grow without
     end, however few of them a short step has seen.
@@ -70,13 +72,15 @@ def slo_capacity(
     if not found.rows:
         return _none("not_measurable", "no open-loop step could be used")
     lines = [line for metric, limit_s in limits.items() if (line := _latency(found, metric, limit_s, quantile))]
-    lines.append(_share("error_ratio", found, [row["error_ratio"] for row in found.rows], error_ratio, "requests"))
+    requests = [load_requests(row) for row in found.rows]
+    lines.append(_share("error_ratio", found, [load_error_ratio(row) for row in found.rows], error_ratio, requests))
     if good_ratio is not None:
-        bad = [None if row["good_ratio"] is None else 1.0 - row["good_ratio"] for row in found.rows]
-        lines.append(_share("good_ratio", found, bad, 1.0 - good_ratio, "good_n"))
+        decided = [int(row["good_n"]) - independent_errors(row) for row in found.rows]
+        bad = [_not_good(row, n) for row, n in zip(found.rows, decided, strict=True)]
+        lines.append(_share("good_ratio", found, bad, 1.0 - good_ratio, decided))
     if malformed_ratio is not None:
         shares = [row.get("malformed_ratio") for row in found.rows]
-        lines.append(_share("malformed_ratio", found, shares, malformed_ratio, "requests"))
+        lines.append(_share("malformed_ratio", found, shares, malformed_ratio, [row["requests"] for row in found.rows]))
     lowest_rps = load_of(found.rows[0])
     crossings = [_since(cross(line), line, lowest_rps) for line in lines if len(line.rates)]
     top = ceiling(rows)
@@ -171,10 +175,25 @@ def _spread(row: Row, metric: str) -> float:
     return 2.0 * 1.96 * (row.get(f"slo_{metric}_log_se") or 0.0)
 
 
-def _share(name: str, found: Climb, shares: Sequence[float | None], limit: float, n_column: str) -> Line:
-    """A share that must not exceed ``limit``, with its binomial (Clopper-Pearson) interval at each rate."""
+def _not_good(row: Row, decided: int) -> float | None:
+    """Share of ``decided`` requests that were not good."""
+    if row["good_ratio"] is None or decided <= 0:
+        return None
+    return max(0.0, 1.0 - float(row["good_ratio"]) * int(row["good_n"]) / decided)
+
+
+def _share(name: str, found: Climb, shares: Sequence[float | None], limit: float, counts: Sequence[int]) -> Line:
+    """A share that must not exceed ``limit``, with its binomial (Clopper-Pearson) interval at each rate.
+
+    Args:
+        name: of the limit.
+        found: the rows.
+        shares: one a row; None: not known.
+        limit: the largest share allowed.
+        counts: how many requests each share is of.
+    """
     known = [(row, share) for row, share in zip(found.rows, shares, strict=True) if share is not None]
-    n = np.array([max(int(row.get(n_column) or 1), 1) for row, _ in known], dtype=np.float64)
+    n = np.array([max(k, 1) for k, share in zip(counts, shares, strict=True) if share is not None], dtype=np.float64)
     values = np.array([share for _, share in known], dtype=np.float64)
     k = np.rint(values * n)
     lows = np.where(k > 0, betaincinv(np.maximum(k, 1), n - k + 1, 0.025), 0.0)
