@@ -122,11 +122,10 @@ def _as_it_went(run: Run) -> list[Step]:
     return steps
 
 
-def count_again(scenario: Scenario, row: Row, table: Table) -> None:
-    """Bring the counts of a row up to date with what has become of its requests since; ``table`` holds all of them."""
+def count_again(scenario: Scenario, row: Row, table: Table) -> Row:
+    """The row with its counts brought up to what has become of its requests since; ``table`` holds all of them."""
     due = _due_in(row, table)
-    row |= counts(due)
-    row["overloaded"] = _overloaded(scenario, row, due)
+    return {**row, **counts(due), "overloaded": _overloaded(scenario, row, due)}
 
 
 def _due_in(row: Row, table: Table) -> Table:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -15,15 +16,19 @@ from typing import Any
 
 import numpy as np
 
-from loadramp.assess import ended_at, mark_dead, row_of, three_numbers
+from loadramp.assess import count_again, ended_at, mark_dead, row_of, three_numbers
+from loadramp.drive.fleet import FleetError
 from loadramp.drive.share import HOLD_S
 from loadramp.judge import steady
+from loadramp.judge.criteria import GONE, REFUSED
+from loadramp.judge.said import WORDS, class_of
 from loadramp.plan.preview import settle_s
 from loadramp.plan.scenario import Scenario
 from loadramp.plan.schedule import lack_of_rows, plan_step, rows_of, session_sample, turns_of
 from loadramp.record.rundir import RecordTail, RunDir, plain
 from loadramp.record.table import Table
 from loadramp.record.types import ClientSample, Record, Row, Sample, Step, Stop
+from loadramp.registry import in_words
 
 LEAD_S = 0.05
 """A step is announced this long before it begins, so that every worker has heard of it."""
@@ -83,8 +88,11 @@ class Ramping:
     _planned: int = 0
     _finished: int = 0
     _failed: int = 0
+    _unlike_load: Counter[str] = field(default_factory=Counter)
+    """Failures since the last success that do not depend on load, by class."""
     _fails_in_a_row: int = 0
-    _last_good_s: float = 0.0
+    """The other failures since the last success."""
+    _last_good_s: float | None = None
 
     def __post_init__(self) -> None:
         self._tail = RecordTail(self.rundir)
@@ -99,6 +107,9 @@ class Ramping:
         ending: Stop = Stop("interrupted", complete=False)
         try:
             ending = await self._climb()
+        except (FleetError, OSError) as error:
+            ending = Stop(in_words(error), complete=False)
+            raise
         finally:
             if self.steps and self._now_s() < self.steps[-1].end_s - EPSILON_S:  # an error ended it
                 self.steps[-1] = ended_at(self.steps[-1], self._now_s())
@@ -108,20 +119,20 @@ class Ramping:
         proposal = self.scenario.ramp([])
         if isinstance(proposal, Step) and self.scenario.pace.settle_s + self.scenario.pace.settle_requests > 0:
             await self._offer(self._timed(self._settle(proposal)))
-        ending = Stop("interrupted", complete=False)
+        endings: list[Stop] = []
         for repeat in range(self.repeats):
             if repeat:
                 await self._drain()
-            ending = await self._ramp(repeat)
-            if self.stop.is_set() or self._nobody_answers():
+            endings.append(await self._ramp(repeat))
+            if self.stop.is_set() or self._hopeless(endings[-1]):
                 break
         await self._end()
-        return ending
+        return next((one for one in endings if not one.complete), endings[-1])
 
     async def _ramp(self, repeat: int) -> Stop:
         """One ramp from its first step to its end."""
-        rows: list[Row] = []
         while not self.stop.is_set():
+            rows = [row for row in self.rows if row["repeat"] == repeat]
             proposal = self.scenario.ramp(rows)
             ending = proposal if isinstance(proposal, Stop) else self._over_a_cap(proposal)
             if ending is not None:
@@ -129,10 +140,12 @@ class Ramping:
             if self.steps and proposal.role != self.steps[-1].role == "step":
                 await self._drain()
             snapshot = await self._offer(replace(self._timed(proposal), repeat=repeat))
-            rows.append(self._row(self.steps[-1], snapshot, rows))
-            self.rows.append(rows[-1])
-            if self._nobody_answers():
-                return Stop("the endpoint stopped answering", complete=False)
+            self._count_again(snapshot)
+            rows = [row for row in self.rows if row["repeat"] == repeat]
+            self.rows.append(self._row(self.steps[-1], snapshot, rows))
+            hopeless = self._no_success(self.rows[-1])
+            if hopeless:
+                return hopeless
             self._save("running")
         return Stop("interrupted", complete=False)
 
@@ -147,7 +160,7 @@ class Ramping:
             tail_s = self.scenario.pace.tail_s
             if tail_s is None:
                 tail_s = steady.tail_s(self._e2e_s())
-            if tail_s > 0 and last.measured and not self._nobody_answers():
+            if tail_s > 0 and last.measured and not self._no_success():
                 await self._offer(replace(last, index=len(self.steps), role="tail", begin_s=self._begin_s(),
                                           warmup_s=0.0, measure_s=tail_s))  # fmt: skip
             await self.fleet.finish(self._now_s() + min(DRAIN_LIMIT_S, longest_s))
@@ -169,7 +182,7 @@ class Ramping:
             await self._pause(min(1.0, left_s))
             self._collect()
             self._show(step)
-            if self._nobody_answers():
+            if self._no_success():
                 break
         if self._now_s() < step.end_s - EPSILON_S:
             step = self.steps[-1] = ended_at(step, self._now_s())
@@ -242,6 +255,13 @@ class Ramping:
         row["ceiling_rps"] = three_numbers(self.scenario, [*before, row])["ceiling"].rate_rps
         return row
 
+    def _count_again(self, snapshot: Sequence[Record]) -> None:
+        """Let the rows so far tell what has become of the requests that were in flight at their ends."""
+        for i, row in enumerate(self.rows):
+            if row["pending"]:
+                table = self._table(snapshot, since_s=row["window_begin_s"])
+                self.rows[i] = count_again(self.scenario, row, table)
+
     def _not_begun(self, step: Step, known: Table) -> Table:
         """The requests planned for ``step`` that are not ``known``: no worker tells of those it has not come to yet."""
         first_seq = self._next_seq - len(self._held_s)
@@ -266,9 +286,12 @@ class Ramping:
             self._finished += 1
             if record.ok:
                 self._fails_in_a_row, self._last_good_s = 0, record.stream_end_s or 0.0
+                self._unlike_load.clear()
             else:
                 self._failed += 1
-                self._fails_in_a_row += 1
+                name, of_load = class_of(record.error or "incomplete", record.error_detail or "", record.http_status)
+                self._fails_in_a_row += of_load
+                self._unlike_load[name] += not of_load
         fresh = self.fleet.samples()
         self._client += fresh
         if fresh:
@@ -277,9 +300,22 @@ class Ramping:
         for reason in self.fleet.dead[len(self._deaths) :]:
             self._deaths.append({"t_s": self._now_s(), "reason": reason})
 
-    def _nobody_answers(self) -> bool:
-        silent_s = self._now_s() - self._last_good_s
-        return self._fails_in_a_row >= DEAD_REQUESTS and silent_s > self.scenario.pace.give_up_s
+    def _no_success(self, row: Row | None = None) -> Stop | None:
+        """Why to go on is no use, after many failures in a row: nobody answers, or every request fails whatever the
+        load. The latter must have been so from the first request on, or through all of a step, which is ``row``."""
+        if self._now_s() - (self._last_good_s or 0.0) <= self.scenario.pace.give_up_s:
+            return None
+        if self._fails_in_a_row >= DEAD_REQUESTS:
+            return Stop(GONE, complete=False)
+        never = self._last_good_s is None or (row is not None and not row["ok"])
+        if never and self._unlike_load.total() >= DEAD_REQUESTS:
+            kinds = ", ".join(f"{n:,} {WORDS[name]}" for name, n in self._unlike_load.most_common(3) if n)
+            return Stop(f"{REFUSED} ({kinds})", complete=False)
+        return None
+
+    @staticmethod
+    def _hopeless(ending: Stop) -> bool:
+        return ending.reason.startswith((GONE, REFUSED))
 
     def _e2e_s(self) -> np.ndarray[Any, np.dtype[np.float64]]:
         """End-to-end times of the latest successes."""

@@ -114,7 +114,7 @@ def test_a_void_soak_is_offered_once_more_too() -> None:
 def test_too_many_errors_end_every_ramp(kind: str) -> None:
     options = {"ladder": {"rates": [1.0, 2.0, 3.0]}}.get(kind, {})
     end = RAMPS[kind]([row(), row(overloaded=True)], **options)
-    assert end == Stop("more errors than max_error_ratio allows", complete=False)
+    assert end == Stop("more errors at 1 req/s than max_error_ratio allows", complete=False)
 
 
 def test_a_server_that_sheds_load_is_soaked_below_its_estimate() -> None:

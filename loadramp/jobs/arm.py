@@ -60,7 +60,7 @@ class Arm(Ramping):
     @property
     def fails(self) -> bool:
         """Nobody answers any more."""
-        return self._nobody_answers()
+        return self._no_success() is not None
 
     @property
     def now_s(self) -> float:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loadramp.assess import assess
+from loadramp.judge.criteria import GONE, REFUSED
 from loadramp.judge.gates import judge_gates
 from loadramp.judge.knee import KNEES
 from loadramp.plan.scenario import Scenario, load
@@ -86,6 +87,6 @@ def judged(path: Path) -> Run:
 def exit_code(run: Run, word: str) -> int:
     """The contract's exit code. Where nothing succeeded, or the endpoint went away, it could not be measured."""
     answered = any(row["ok"] for row in run.rows)
-    if not answered or run.info.get("ending") == "the endpoint stopped answering":
+    if not answered or str(run.info.get("ending") or "").startswith((GONE, REFUSED)):
         return COULD_NOT_MEASURE
     return EXIT[word]

@@ -83,8 +83,8 @@ def climb(rows: Sequence[Row]) -> Climb:
 
 
 def failing(row: Row, error_ratio: float = 0.01) -> bool:
-    """More errors that may depend on load than the scenario allows (column ``overloaded``), or than ``error_ratio`` where
-    that is absent."""
+    """More errors that may depend on load than the scenario allows (column ``overloaded``), or than ``error_ratio``
+    where that is absent."""
     marked = row.get("overloaded")
     return bool(marked) if marked is not None else (load_error_ratio(row) or 0.0) > error_ratio
 

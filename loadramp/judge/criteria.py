@@ -19,6 +19,8 @@ from loadramp.wording import latency, latency_span, percent
 
 Status = Literal["pass", "fail", "inconclusive"]
 GONE = "the endpoint stopped answering"
+REFUSED = "every request fails, for reasons that do not depend on load"
+"""How a run ended, as run.json says; words may follow the latter."""
 
 
 @dataclass(slots=True, frozen=True)

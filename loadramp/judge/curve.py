@@ -256,9 +256,7 @@ def _load(
         "queue_first_third": load.third(0),
         "queue_last_third": load.third(2),
         "saturated": bool(names),
-        "deficit": signals.deficit(
-            float(row["throughput_rps"]), rate_rps, seen.length_s, signals.variation(due_s)
-        ),
+        "deficit": signals.deficit(float(row["throughput_rps"]), rate_rps, seen.length_s, signals.variation(due_s)),
         "signals": names,
         "evidence": {sign.name: dict(sign.figures) for sign in signs},
         "began_with_backlog": begun,

@@ -1,7 +1,7 @@
 """Which failures of a step count as evidence about load. Pure.
 
-Rule: a request that would fail on an idle server too (``said.class_of``) is a failure, and is no part of the load: what
-is judged about load is judged from the others. The judgement while the run goes on and the final one are both made here.
+Rule: a request that would fail on an idle server too (``said.class_of``) is a failure and no part of the load: load is
+judged by the other requests, while the run goes on and at its end.
 """
 
 from __future__ import annotations

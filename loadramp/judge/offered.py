@@ -86,7 +86,7 @@ def load_of_step(row: Row, due_s: Floats, *, share: float = 1.0, gap_cv: float |
 
 def lightened(row: Row) -> bool:
     """So many requests failed whatever the load that the load was clearly less than what was sent."""
-    return independent_errors(row) > MATERIAL_RATIO * row["requests"]
+    return independent_errors(row) > MATERIAL_RATIO * int(row["requests"])
 
 
 def load_of(row: Row) -> float:

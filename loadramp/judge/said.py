@@ -1,5 +1,5 @@
-"""What servers say when they fail: a few classes by words that engines and gateways use, and whether the failure depends
-on load. The text is never repeated.
+"""What servers say when they fail: a few classes by words that engines and gateways use, and whether the failure
+depends on load. The text is never repeated.
 
 Rule: a request that fails the same way on an idle server (too long, refused by a filter, an unknown model, a bad field)
 says nothing about load. It counts as a failure and is no evidence of a ceiling. docs/method.md, "Failures".
@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable
 from functools import lru_cache
 from http import HTTPStatus
+from math import isnan
 
 import numpy as np
 
@@ -127,7 +128,7 @@ def class_of(kind: str, detail: str, status: float | None = None) -> tuple[str, 
 
 
 def _told(table: Table) -> Iterable[tuple[str, str, float | None]]:
-    status = [None if code != code else code for code in table.http_status.tolist()]
+    status = [None if isnan(code) else code for code in table.http_status.tolist()]
     return zip(table.error.tolist(), table.error_detail.tolist(), status, strict=True)
 
 

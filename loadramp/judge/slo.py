@@ -60,8 +60,8 @@ def slo_capacity(
     malformed_ratio: float | None = None,
 ) -> Estimate:
     """The highest rate within every limit, within ``error_ratio`` and, if asked, with ``good_ratio`` good requests and
-    within ``malformed_ratio``. Errors and good requests are of those that were a load: a request that fails whatever the
-    load says nothing about a rate.
+    within ``malformed_ratio``. Errors and good requests are of those that were a load: a request that fails whatever
+    the load says nothing about a rate.
 
     The smallest of the rates at which each limit is reached, and never above the ceiling: past it waits grow without
     end, however few of them a short step has seen.

@@ -19,14 +19,13 @@ Factor = Annotated[float, Meta(gt=1)]
 Count = Annotated[int, Meta(ge=1)]
 NotNegative = Annotated[float, Meta(ge=0)]
 
-_TOO_MANY_ERRORS = Stop("more errors than max_error_ratio allows", complete=False)
 _NO_ESTIMATE = Stop("saturated, but the ceiling cannot be estimated", complete=False)
 
 
 def ladder(rows: Sequence[Row], *, rates: Annotated[list[Rate], Meta(min_length=1)]) -> Step | Stop:
     """The given rates, one after the other, in the given order."""
-    if rows and rows[-1]["overloaded"]:
-        return _TOO_MANY_ERRORS
+    if any(row["overloaded"] for row in rows):
+        return _too_many_errors(rows)
     if len(rows) == len(rates):
         return Stop(f"all {len(rates)} rates were offered")
     return Step(len(rows), rate_rps=rates[len(rows)])
@@ -36,8 +35,8 @@ def geometric(
     rows: Sequence[Row], *, start_rps: Rate = 1.0, factor: Factor = 2.0, max_rps: Rate = 64.0, overload_steps: Count = 2
 ) -> Step | Stop:
     """``start_rps`` times powers of ``factor`` to ``max_rps``; ``overload_steps`` saturated steps in a row end it."""
-    if rows and rows[-1]["overloaded"]:
-        return _TOO_MANY_ERRORS
+    if any(row["overloaded"] for row in rows):
+        return _too_many_errors(rows)
     if len(rows) >= overload_steps and all(row["saturated"] for row in rows[-overload_steps:]):
         return Stop(f"the last {overload_steps} steps were saturated")
     rate_rps = _level(start_rps, factor, len(rows))
@@ -52,8 +51,8 @@ def users(
     users: Annotated[list[Count], Meta(min_length=1)] = [1, 8, 32, 64, 128],  # noqa: B006 (read only)
 ) -> Step | Stop:
     """Closed loop: so many users, each sending its next request when the last one is answered."""
-    if rows and rows[-1]["overloaded"]:
-        return _TOO_MANY_ERRORS
+    if any(row["overloaded"] for row in rows):
+        return _too_many_errors(rows)
     if len(rows) == len(users):
         return Stop(f"all {len(users)} numbers of users were offered")
     return Step(len(rows), users=users[len(rows)])
@@ -90,7 +89,7 @@ def ceiling(
             return back
         estimate_rps = climb[-1].get("ceiling_rps")
         if estimate_rps is None:
-            return _TOO_MANY_ERRORS if climb[-1]["overloaded"] else _NO_ESTIMATE
+            return _too_many_errors(climb) if climb[-1]["overloaded"] else _NO_ESTIMATE
         if soak_s == 0:
             return Stop("the ceiling was reached; no soak was asked for")
         return Step(len(rows), role="soak", rate_rps=soak_ratio * estimate_rps, measure_s=soak_s)
@@ -112,14 +111,18 @@ def _once_more(rows: Sequence[Row], soak_s: float) -> Step | Stop:
     """After a void row: the same again, unless that was the second attempt already."""
     last = rows[-1]
     if len(rows) > 1 and rows[-2]["void"] and rows[-2]["rate_rps"] == last["rate_rps"]:
-        return Stop("the client could not deliver the last step, twice", complete=False)
+        why = last.get("reasons", {}).get("void", "")
+        return Stop(f"the client could not deliver the last step, twice{f': {why}' if why else ''}", complete=False)
     measure_s = soak_s if last["role"] == "soak" else None
     return Step(len(rows), role=last["role"], rate_rps=last["rate_rps"], measure_s=measure_s)
 
 
 def _climb_goes_on(climb: Sequence[Row]) -> bool:
-    if climb[-1]["overloaded"] or (climb[-1]["saturated"] and climb[-1]["deficit"]):
-        return False
+    for row in reversed(climb):  # also a step below the last one, whose requests failed after it had ended
+        if row["overloaded"] or (row["saturated"] and row["deficit"]):
+            return False
+        if not (row["saturated"] or row["deficit"]):
+            break
     run = 0  # saturated steps in a row up to now
     for row in reversed(climb):
         if not row["saturated"]:
@@ -136,6 +139,12 @@ def _after_soak(rows: Sequence[Row], soaks: Sequence[Row], soak_s: float, retry_
     if len(soaks) == 1 and estimate_rps is not None:
         return Step(len(rows), role="soak", rate_rps=retry_ratio * estimate_rps, measure_s=soak_s)
     return Stop("the soak was not quiet", complete=False)
+
+
+def _too_many_errors(rows: Sequence[Row]) -> Stop:
+    row = next(row for row in reversed(rows) if row["overloaded"])
+    at = f"with {row['users']} users" if row.get("users") else f"at {row['rate_rps']:.3g} req/s"
+    return Stop(f"more errors {at} than max_error_ratio allows", complete=False)
 
 
 def _level(start_rps: float, factor: float, k: int) -> float:

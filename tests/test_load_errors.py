@@ -1,0 +1,242 @@
+"""Failures that do not depend on load: no evidence about a rate, while the run goes on and in its final judgement."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import ramp_in_memory, scenario_of
+from judged import answer, row, window
+
+from loadramp.conduct import Ramping
+from loadramp.judge.ceiling import ceiling
+from loadramp.judge.curve import fold
+from loadramp.judge.load_errors import fails_too_often, load_error_ratio
+from loadramp.judge.said import class_of
+from loadramp.judge.slo import slo_capacity
+from loadramp.record.table import Run, Table
+from loadramp.record.types import Record, Row
+from loadramp.report.words import verdict_sentence
+from loadramp.sim.faults import Faults
+
+TOO_LONG = "HTTP 400 Bad Request: This model's maximum context length is 4096 tokens (BadRequestError, 400)"
+
+SHORT = """
+seed = 5
+[prompts]
+kind = "fixed"
+input_tokens = 50
+output_tokens = 12
+[ramp]
+warmup_s = 3
+measure_s = 20
+settle_s = 0
+settle_requests = 0
+tail_s = 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "detail", "name"),
+    [
+        ("http_4xx", 400, TOO_LONG, "long"),
+        ("http_4xx", 413, "HTTP 413 Request Entity Too Large", "long"),
+        ("http_4xx", 422, "HTTP 422: Input validation error: `inputs` must have less than 1024 tokens", "invalid"),
+        ("http_4xx", 404, "HTTP 404 Not Found: The model `m` does not exist. (NotFoundError, 404)", "unknown"),
+        ("http_4xx", 401, "HTTP 401 Unauthorized", "denied"),
+        ("http_4xx", 403, "HTTP 403: You exceeded your quota, check your billing (insufficient_quota)", "denied"),
+        ("http_4xx", 400, "HTTP 400 Bad Request: The response was filtered (content_filter)", "filtered"),
+        ("http_4xx", 418, "", "invalid"),
+        ("http_5xx", 500, "HTTP 500: Requested tokens (5000) exceed context window of 4096", "long"),
+        ("http_5xx", 501, "HTTP 501 Not Implemented", "invalid"),
+        ("in_band", 200, "maximum context length is 4096 tokens (BadRequestError, 400)", "long"),
+        ("in_band", 200, "temperature must be at least 0 (BadRequestError, 400)", "invalid"),
+        ("in_band", 200, "temperature must be at least 0 (invalid_request_error)", "invalid"),
+        ("in_band", 200, "Error code: 404 - no such thing", "unknown"),
+        ("in_band", 200, "flagged (content_policy_violation)", "filtered"),
+        ("empty", 200, "finished (content_filter) without any visible output", "filtered"),
+    ],
+)  # fmt: skip
+def test_what_fails_on_an_idle_server_too_does_not_depend_on_load(
+    kind: str, status: float, detail: str, name: str
+) -> None:
+    assert class_of(kind, detail, float(status)) == (name, False)
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "detail", "name"),
+    [
+        ("http_429", 429, "HTTP 429: reduce your prompt, maximum context length", "full"),
+        ("http_4xx", 408, "HTTP 408 Request Timeout", "late"),
+        ("http_4xx", 425, "HTTP 425 Too Early", "full"),
+        ("http_4xx", 499, "HTTP 499", "late"),
+        ("http_4xx", 400, "HTTP 400 Bad Request: the server is overloaded (invalid_request_error)", "full"),
+        ("http_4xx", 400, "HTTP 400 Bad Request: Rate exceeded (ThrottlingException)", "full"),
+        ("http_4xx", 400, "HTTP 400 Bad Request: request queue is full", "full"),
+        ("http_4xx", 403, "HTTP 403 Forbidden: Quota exceeded for requests per minute (rateLimitExceeded)", "full"),
+        ("http_4xx", 400, "HTTP 400 Bad Request: CUDA out of memory", "memory"),
+        ("http_5xx", 500, "HTTP 500 Internal Server Error", "http_5xx"),
+        ("http_5xx", 503, "HTTP 503: no channel for this model (model_not_found)", "full"),
+        ("in_band", 200, "boom (InternalServerError, 500)", "in_band"),
+        ("in_band", 200, "too busy (overloaded_error)", "full"),
+        ("in_band", 200, "try later (RateLimitError, 429)", "full"),
+        ("in_band", 200, "timed out after 450 s", "in_band"),
+        ("empty", 200, "finished (stop) without any visible output", "empty"),
+        ("timeout_first", None, "no output within 60 s", "late"),
+        ("reset", None, "Connection reset by peer", "broken"),
+    ],
+)
+def test_what_may_come_of_load_or_is_not_known_depends_on_it(
+    kind: str, status: float | None, detail: str, name: str
+) -> None:
+    assert class_of(kind, detail, status) == (name, True)
+
+
+def refusal(seq: int, due_s: float, after_s: float = 0.01, **more: Any) -> Record:
+    plain = {"kind": "http_4xx", "detail": TOO_LONG, "status": 400} | more
+    return Record(
+        seq, 0, due_s, sent_s=due_s, stream_end_s=due_s + after_s, status="error",
+        error=plain["kind"], error_detail=plain["detail"], http_status=plain["status"],
+    )  # fmt: skip
+
+
+def step_of(refused: int, of: int, rate_rps: float = 10.0, **more: Any) -> Row:
+    """A row of ``of`` requests, evenly spaced, of which the first ``refused`` are refused."""
+    records = [
+        refusal(i, i / rate_rps, **more) if i < refused else answer(i, i / rate_rps, i / rate_rps + 0.05, [0.01] * 9)
+        for i in range(of)
+    ]
+    end_s = of / rate_rps
+    table = Table.of(records)
+    found = fold(window(end_s, rate_rps), table)
+    found["overloaded"] = fails_too_often(table, end_s, 0.01)
+    return found
+
+
+def test_two_over_long_prompts_are_errors_and_make_no_ceiling() -> None:
+    steps = [step_of(0, 100), step_of(2, 20, 20.0)]
+    assert (steps[1]["errors"], steps[1]["error_ratio"]) == ({"http_4xx": 2}, 0.1)
+    assert (steps[1]["load_independent_errors"], steps[1]["load_error_ratio"]) == (2, 0.0)
+    assert not steps[1]["overloaded"]
+    found = ceiling(steps)
+    assert (found.status, found.rate_rps) == ("not_found_up_to", 20.0)
+
+
+def test_the_same_number_of_refusals_as_too_busy_ends_the_climb() -> None:
+    steps = [step_of(0, 100), step_of(2, 20, 20.0, kind="http_429", detail="", status=429)]
+    assert steps[1]["overloaded"]
+    assert ceiling(steps).status == "found"
+
+
+def test_a_step_speaks_for_the_load_that_its_refusals_left() -> None:
+    half = step_of(100, 200)
+    assert (half["arrival_rps"], half["load_rps"]) == (10.0, 5.0)
+    assert not half["deficit"]
+    assert not half["saturated"]
+    found = ceiling([half])
+    assert (found.status, found.rate_rps) == ("not_found_up_to", 5.0)
+    assert "quiet up to 5 req/s (10 asked)" in found.reason
+
+
+def test_a_run_of_refusals_alone_measures_nothing() -> None:
+    nothing = step_of(50, 50)
+    found = ceiling([nothing])
+    assert (found.status, found.reason) == (
+        "not_measurable", "every request failed, for reasons that do not depend on load",
+    )  # fmt: skip
+    capacity = slo_capacity([nothing], {"ttft": 1.0}, good_ratio=0.9)
+    assert (capacity.status, capacity.rate_rps) == ("not_measurable", None)
+
+
+def test_an_slo_is_judged_by_the_requests_that_were_a_load() -> None:
+    refused = {"errors": {"http_4xx": 60}, "error_ratio": 0.1, "load_independent_errors": 60, "ok": 540}
+    steps = [row(rate, slo_ttft_s=0.1, slo_ttft_log_se=0.02) for rate in (5.0, 10.0)]
+    steps[1] |= refused | {"good_ratio": 0.9, "good_n": 600}
+    assert load_error_ratio(steps[1]) == 0.0
+    found = slo_capacity(steps, {"ttft": 1.0}, error_ratio=0.01, good_ratio=0.95)
+    assert (found.status, found.rate_rps) == ("not_found_up_to", 10.0)
+    steps[1]["load_independent_errors"] = 0
+    found = slo_capacity(steps, {"ttft": 1.0}, error_ratio=0.01)
+    assert (found.status, found.limit) == ("found", "error_ratio")
+
+
+def test_failures_after_the_end_of_a_step_count_too_and_cannot_take_back_what_ended_a_ramp() -> None:
+    at_once = [refusal(i, 0.1 * i, kind="http_429", detail="", status=429) for i in range(2)]
+    later = [answer(i, 1.0, 1.5, [0.1] * 100) for i in range(2, 200)]
+    assert fails_too_often(Table.of([*at_once, *later[:10]]), 2.0, 0.1)
+    assert fails_too_often(Table.of([*at_once, *later]), 2.0, 0.1)
+    silent = [
+        Record(i, 0, 1.0, sent_s=1.0, stream_end_s=61.0, status="error", error="timeout_first") for i in range(30)
+    ]
+    assert not fails_too_often(Table.of([*later]), 20.0, 0.1)
+    assert fails_too_often(Table.of([*later, *silent]), 20.0, 0.1)
+
+
+def ramp(tmp_path: Path, text: str, faults: Faults) -> tuple[Run, list[Row]]:
+    """The run as judged from its files, and the rows as they were judged while it went on."""
+    seen: list[Ramping] = []
+
+    async def meddle(ramping: Ramping) -> None:
+        seen.append(ramping)
+        await asyncio.sleep(0.01)
+
+    run = ramp_in_memory(scenario_of(text), tmp_path, faults=faults, meddle=lambda ramping, _: meddle(ramping))
+    return run, seen[0].rows
+
+
+LADDER = SHORT + "kind = 'ladder'\nrates = [4, 8, 12]\n"
+CLIMB = SHORT + "kind = 'ceiling'\nstart_rps = 8\nmax_rps = 64\nsoak_s = 20\n"
+
+
+@pytest.mark.parametrize("text", [LADDER, CLIMB], ids=["ladder", "ceiling"])
+@pytest.mark.parametrize(
+    "faults",
+    [
+        Faults(),
+        Faults(error_ratio=0.2, error_status=400),
+        Faults(error_ratio=0.03, error_status=404),
+        Faults(error_ratio=0.2, error_status=429),
+        Faults(error_ratio=0.05, error_status=500),
+        Faults(in_band_ratio=0.05, in_band_tokens=3),
+        Faults(reset_ratio=0.05),
+        Faults(stall_ratio=0.1, stall_s=8.0),
+    ],
+    ids=["fine", "400", "404", "429", "500", "in_band", "reset", "stall"],
+)
+def test_the_judgement_while_a_run_goes_on_and_the_final_one_agree(tmp_path: Path, text: str, faults: Faults) -> None:
+    run, early = ramp(tmp_path, text, faults)
+    flags = ("step", "role", "rate_rps", "overloaded", "saturated", "deficit", "void", "load_rps")
+    assert [[row[flag] for flag in flags] for row in early] == [[row[flag] for flag in flags] for row in run.rows]
+    last = [row for row in early if row["role"] == "step"][-1]
+    assert last["ceiling_rps"] == pytest.approx(
+        run.rows[len([r for r in early if r["role"] == "step"]) - 1]["ceiling_rps"]
+    )
+
+
+@pytest.mark.parametrize("status", [400, 403, 404, 413, 422])
+def test_refusals_whatever_the_load_do_not_end_a_ramp(tmp_path: Path, status: int) -> None:
+    run, _ = ramp(tmp_path, LADDER, Faults(error_ratio=0.3, error_status=status))
+    assert run.info["state"] == "complete"
+    assert [row["rate_rps"] for row in run.rows] == [4, 8, 12]
+    assert all(row["error_ratio"] > 0.15 and row["load_error_ratio"] == 0.0 for row in run.rows)
+    assert run.estimates["ceiling"].status == "not_found_up_to"
+    assert run.estimates["ceiling"].rate_rps == pytest.approx(12 * 0.7, rel=0.15)
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 503])
+def test_failures_that_may_come_of_load_end_a_ramp_and_the_sentence_says_so(tmp_path: Path, status: int) -> None:
+    run, _ = ramp(tmp_path, LADDER, Faults(error_ratio=0.3, error_status=status))
+    assert run.info["state"] == "stopped"
+    assert len(run.rows) == 1
+    assert "Stopped early (more errors at 4 req/s than max_error_ratio allows)" in verdict_sentence(run)
+
+
+@pytest.mark.parametrize("text", [LADDER, CLIMB], ids=["ladder", "ceiling"])
+def test_a_run_of_which_every_request_is_refused_ends_soon_and_says_why(tmp_path: Path, text: str) -> None:
+    run, _ = ramp(tmp_path, text, Faults(error_ratio=1.0, error_status=404))
+    assert run.info["state"] == "stopped"
+    assert run.info["ending"].startswith("every request fails, for reasons that do not depend on load (")
+    assert run.info["ending"].endswith("model or address unknown)")
+    assert len(run.rows) == 1
+    assert run.estimates["ceiling"].status == "not_measurable"
+    assert run.info["ending"] in verdict_sentence(run)
