@@ -90,7 +90,7 @@ def deltas(samples: Sequence[Sample], begin_s: float, end_s: float, slack_s: flo
     for own in _by_url(samples).values():
         names = {name for s in own if s.t_s <= end_s + slack_s for name in s.values if name in COUNTERS}
         between = _between(own, begin_s, end_s, slack_s)
-        turned = len({s.unasked for s in between}) > 1
+        turned = len({bool(s.unasked) for s in between}) > 1
         again = not turned and _restarted(between)
         restarted |= again
         for name in names:

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from msgspec import UNSET, UnsetType
+
 Role = Literal["settle", "step", "soak", "drain", "down", "tail"]
 """What a step is for. ``settle`` (discarded warm-up before the first step), ``drain`` and ``tail`` are load
 that is offered and recorded but never measured; the others become rows of the curve."""
@@ -227,8 +229,8 @@ class Sample:
     cost_s: float = 0.0
     """How long the scrape took."""
     error: str | None = None
-    unasked: bool = False
-    """``values`` are of models that nobody asked for: the page names others only."""
+    unasked: bool | UnsetType = UNSET
+    """``values`` are of models that nobody asked for: the page names others only. Unset: they are not."""
 
 
 @dataclass(slots=True, frozen=True)
