@@ -200,6 +200,9 @@ def test_of_two_engines_on_a_page_the_one_with_the_asked_model_is_read() -> None
     text = vllm(busy=(400, 9000)) + mine
     assert read(text)[0] == "vllm"
     assert (read_for(M, text).dialect, read_for(M, text).values) == ("sglang", {"waiting": 2.0, "kv_used_ratio": 0.5})
+    assert read_for(M, text).choice.left_out == ("busy",)
+    again = read_for(M, text, "sglang", read_for(M, text).choice)
+    assert (again.values["waiting"], again.choice.left_out) == (2.0, ("busy",))
 
 
 def test_a_gpu_exporter_names_no_model_whatever_its_labels_say() -> None:

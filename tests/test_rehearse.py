@@ -162,5 +162,7 @@ def test_a_server_without_a_health_check_is_asked_for_its_models() -> None:
     with answering(lambda path: 404 if path == "/health" else 200) as url:
         endpoint = endpoint_of(Target(base_url=url), {})
         assert _health_url(endpoint, "", False) == f"{url}/v1/models"
+    with answering(lambda path: 500 if path == "/health" else 200) as url:  # a gateway with one sick model among many
+        assert _health_url(endpoint_of(Target(base_url=url), {}), "", False) == f"{url}/v1/models"
     with answering(lambda _: 503) as url:
         assert _health_url(endpoint_of(Target(base_url=url), {}), "", False) == f"{url}/health"

@@ -7,6 +7,7 @@ import contextlib
 import os
 import shlex
 import signal
+import ssl
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -172,14 +173,21 @@ def pulse_of(base: Scenario, ramping: Ramping, endpoint: Endpoint) -> Pulse:
 
 
 def _health_url(endpoint: Endpoint, ca_file: str, insecure: bool) -> str:
-    """``/health``, or the list of models where there is no such thing."""
-    url = endpoint.address("health")
-    fetcher = Fetcher(url, endpoint.headers, tls_context(ca_file, insecure) if endpoint.tls else None)
+    """``/health``, or the list of models where there is no such thing, or it fails although requests are answered."""
+    url, models = endpoint.address("health"), endpoint.address("models")
+    context = tls_context(ca_file, insecure) if endpoint.tls else None
+    failure = _fails(url, endpoint, context)
+    if failure is None:
+        return url
+    return models if failure in NO_HEALTH or _fails(models, endpoint, context) is None else url
+
+
+def _fails(url: str, endpoint: Endpoint, context: ssl.SSLContext | None) -> str | None:
+    fetcher = Fetcher(url, endpoint.headers, context)
     try:
         fetcher.get(LIMIT_S)
     except FetchFailed as failure:
-        if str(failure) in NO_HEALTH:
-            return endpoint.address("models")
+        return str(failure)
     finally:
         fetcher.close()
-    return url
+    return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from loadramp.observe.dialects import (
@@ -74,13 +74,12 @@ def read_for(
     """
     queried = points_of_query(page)
     seen = names(page) if queried is None else {point.name for point in queried}
-    best = Reading()
-    for one in [dialect] if dialect else candidates(seen):
-        found = _read_as(one, asked, page, queried, before, elsewhere)
-        if found.choice.known or not asked.names:
-            return found
-        best = best if best.dialect else found
-    return best
+    likely = [dialect] if dialect else candidates(seen)
+    found = [_read_as(one, asked, page, queried, before, elsewhere) for one in (likely if asked.names else likely[:1])]
+    best = next((one for one in found if one.choice.known), found[0] if found else Reading())
+    strangers = [name for one in found if one is not best and best.choice.known for name in one.choice.unasked]
+    left_out = tuple(dict.fromkeys((*best.choice.left_out, *strangers)))
+    return replace(best, choice=replace(best.choice, left_out=left_out))
 
 
 def _read_as(
