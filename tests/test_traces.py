@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from loadramp.plan.arrivals import Instants, replay
 from loadramp.plan.prompts.formats import FORMATS
-from loadramp.plan.prompts.lines import Tally, lines_of, objects_of
+from loadramp.plan.prompts.json_forms import objects_of
+from loadramp.plan.prompts.lines import Tally, lines_of
 from loadramp.plan.prompts.stamps import Stamps
 from loadramp.plan.prompts.traces import Trace, read_trace
 from loadramp.registry import ScenarioError

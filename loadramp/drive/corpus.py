@@ -13,13 +13,22 @@ from typing import Any
 import numpy as np
 
 from loadramp.plan.prompts import READERS
+from loadramp.plan.prompts.asks import unfollowed
 from loadramp.plan.prompts.source import tables_of
 from loadramp.plan.scenario import Scenario
 from loadramp.plan.schedule import instants_of, reads_a_file, turns_of
 from loadramp.registry import Choice, ScenarioError, options_of
 
 CHUNK_BYTES = 1 << 20
-GZIP, PARQUET = b"\x1f\x8b", b"PAR1"
+GZIP = b"\x1f\x8b"
+REFUSED = {
+    b"PAR1": "Parquet is not read here; write it out as JSON lines first",
+    b"\x28\xb5\x2f\xfd": "compressed by zstd; unpack it first, or use gzip",
+    b"\xfd7zX": "compressed by xz; unpack it first, or use gzip",
+    b"BZh": "compressed by bzip2; unpack it first, or use gzip",
+    b"PK\x03\x04": "a ZIP archive (or a spreadsheet); unpack it first, or save it as CSV",
+}
+"""First bytes of files that are not read, and what to do."""
 SCALED = ("start_rps", "max_rps", "rates")
 """The options of ramps that are rates."""
 
@@ -41,8 +50,9 @@ class Opened:
             with self.path.open("rb") as raw:
                 magic = raw.read(4)
                 raw.seek(0)
-                if magic == PARQUET:
-                    raise ScenarioError(f"{self.path}: Parquet is not read here; write it out as JSON lines first")
+                why = next((words for first, words in REFUSED.items() if magic.startswith(first)), "")
+                if why:
+                    raise ScenarioError(f"{self.path}: {why}")
                 file = gzip.GzipFile(fileobj=raw) if magic[:2] == GZIP else raw
                 while chunk := file.read(CHUNK_BYTES):
                     self._hash.update(chunk)
@@ -128,6 +138,20 @@ def told(scenario: Scenario) -> list[str]:
     return list(dict.fromkeys(rows.tally.words() for rows in scenario.corpora.values()))
 
 
+def bad_rows(scenario: Scenario) -> list[str]:
+    """The first rows of each file that cannot be used, one a line; nothing of a file with one, which ``told`` names."""
+    tallies = {rows.tally.file: rows.tally for rows in scenario.corpora.values()}
+    return [
+        f"{tally.file}: {problem}" for tally in tallies.values() for problem in tally.problems if tally.problems[1:]
+    ]
+
+
+def not_followed(scenario: Scenario, model: str = "") -> list[str]:
+    """What rows say and the run does not do, one line each; ``model``: the one that is asked, where it is known."""
+    lines = [line for rows in scenario.corpora.values() for line in unfollowed(rows.tally, scenario.target, model)]
+    return list(dict.fromkeys(lines))
+
+
 def notes(scenario: Scenario) -> list[dict[str, Any]]:
     """The same as data, for run.json."""
     return [
@@ -142,6 +166,7 @@ def notes(scenario: Scenario) -> list[dict[str, Any]]:
             "left_out": rows.tally.left_out,
             "notes": rows.tally.notes,
             "blocks": rows.tally.blocks,
+            "asks": rows.tally.asks,
         }
         for where, rows in scenario.corpora.items()
     ]

@@ -57,7 +57,7 @@ def of_scenario(path: Path, overrides: Sequence[str] = ()) -> Answer:
         return document, words
     steps = next((part.steps for found in parts.values() for part in found if part.steps), ())
     profile = profile_of_plan(full, [seen.step for seen in steps])
-    words = "\n".join([parts_table(full, parts, document, profile, corpus.told(full)), *told])
+    words = "\n".join([parts_table(full, parts, document, profile, _files(full)), *told])
     return document | {name: parts_document(found) for name, found in parts.items()}, words
 
 
@@ -72,11 +72,16 @@ def _of_ramp(scenario: Scenario) -> tuple[dict[str, Any], str, list[str]]:
     full = corpus.ready(scenario)
     steps = with_offered(full, list(foresee(full)))
     profile = profile_of_plan(full, [seen.step for seen in steps])
-    files = corpus.told(full)
+    files = _files(full)
     document = preview_document(full, steps, profile, files)
     told = [*offered_notes(full, steps), *hopeless(full, steps)]
     document["notes"] += told
     return document, "\n".join([preview_table(full, steps, profile, files), *told]), told
+
+
+def _files(scenario: Scenario) -> list[str]:
+    """What became of the rows of its files: counts, the first bad rows, and what rows say and the run does not do."""
+    return [*corpus.told(scenario), *corpus.bad_rows(scenario), *corpus.not_followed(scenario, scenario.target.model)]
 
 
 def with_offered(scenario: Scenario, steps: Sequence[Foreseen]) -> list[Foreseen]:

@@ -121,6 +121,8 @@ async def reach(scenario: Scenario, options: Options, say: Say) -> Reached:
     models = models_of(scenario.prompts, scenario.manner)
     samples = samples_of(scenario)
     known = await survey(scenario.target, endpoint, say, basis_of(scenario.target), models, samples)
+    for line in corpus.not_followed(scenario, known.model):
+        say(line)
     return Reached(scenario, endpoint, known, workers)
 
 

@@ -8,8 +8,10 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from loadramp.plan.prompts.lines import Tally, objects_of
-from loadramp.plan.prompts.texts import MOST_ROWS, Kept, Rows, Said, Texts
+from loadramp.plan.prompts.asked import Said
+from loadramp.plan.prompts.json_forms import objects_of
+from loadramp.plan.prompts.lines import Tally
+from loadramp.plan.prompts.texts import MOST_ROWS, Kept, Rows, Texts
 
 History = Literal["answers", "file"]
 PerToken = Annotated[float, Meta(gt=0)]

@@ -12,13 +12,14 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from msgspec import Meta
 
+from loadramp.plan.prompts.asked import Said
 from loadramp.plan.prompts.conversations import History, PerToken
 from loadramp.plan.prompts.draw import Draw, Share
 from loadramp.plan.prompts.formats import FormatName
 from loadramp.plan.prompts.shared import Seconds, session_of, think_times
 from loadramp.plan.prompts.stamps import TimeUnit
 from loadramp.plan.prompts.synthetic import Cv, Tokens, lognormal_tokens
-from loadramp.plan.prompts.texts import MOST_ROWS, Rows, Said, Split, Texts
+from loadramp.plan.prompts.texts import MOST_ROWS, Rows, Split, Texts
 from loadramp.plan.prompts.traces import Trace, Window
 from loadramp.record.types import Prompt
 

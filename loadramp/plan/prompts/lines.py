@@ -1,22 +1,18 @@
-"""Bytes of a file to its rows: lines of text, or the elements of a JSON array. Pure; nothing is read twice or kept.
+"""Bytes of a file to its lines, and the count of what became of them. Pure; nothing is read twice or kept.
 
 Lines end at LF alone (a raw U+2028 within a string ends nothing); a byte order mark, CR and blank lines are taken off.
 """
 
 from __future__ import annotations
 
-import codecs
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any
 
-import msgspec
+from loadramp.plan.prompts.encodings import utf8
 
-BOM = b"\xef\xbb\xbf"
 MOST_PROBLEMS = 10
-_decoder = msgspec.json.Decoder()
+MOST_ASKS = 64
 
 
 @dataclass(slots=True)
@@ -35,6 +31,8 @@ class Tally:
     notes: list[str] = field(default_factory=list)
     blocks: int = 0
     """Block ids in the rows of a trace; 0: what its prompts have in common is not known."""
+    asks: dict[str, dict[str, int]] = field(default_factory=dict)
+    """What rows say that a run may not do: kind of request to its values, each with the number of rows."""
     sha256: str = ""
     """Of the file's bytes, unpacked."""
 
@@ -43,6 +41,13 @@ class Tally:
         self.skipped[reason] = self.skipped.get(reason, 0) + 1
         if len(self.problems) < MOST_PROBLEMS:
             self.problems.append(f"{place}: {reason}" + (f": {detail}" if detail else ""))
+
+    def ask(self, kind: str, value: str = "", n: int = 1) -> None:
+        """A row that is used asks for something that the run may not do (``asks.unfollowed``)."""
+        counted = self.asks.setdefault(kind, {})
+        if value not in counted and len(counted) >= MOST_ASKS:
+            value = "others"
+        counted[value] = counted.get(value, 0) + n
 
     def leave(self, reason: str) -> None:
         """One row that is not wanted."""
@@ -60,89 +65,26 @@ class Tally:
 
 
 def lines_of(chunks: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
-    """(line number from 1, line) of every line that is not blank."""
+    """(line number from 1, line as UTF-8) of every line that is not blank."""
     number = 0
     rest = b""
-    for chunk in chain(chunks, (b"\n",)):
+    for chunk in chain(utf8(chunks), (b"\n",)):
         whole = rest + chunk if rest else chunk
         lines = whole.split(b"\n")
         rest = lines.pop()
         for line in lines:
             number += 1
-            if number == 1:
-                line = line.removeprefix(BOM)  # noqa: PLW2901 (the same line)
             if line and not line.isspace():
                 yield number, line.removesuffix(b"\r")
 
 
-def objects_of(chunks: Iterable[bytes], tally: Tally) -> Iterator[tuple[str, Any]]:
-    """(place, value) of every row of JSON lines, or of one JSON array; a row that is no JSON is counted.
-
-    A document ``{"dataset": [..]}`` or ``{"data": [..]}`` on one line is that list.
-    """
-    first, whole = peek(chunks)
-    if first == b"[":
-        yield from _elements(whole, tally)
-        return
-    for number, line in lines_of(whole):
-        place = f"line {number}"
-        try:
-            value = _decoder.decode(line.rstrip().removesuffix(b","))
-        except msgspec.DecodeError as error:
-            tally.skip(place, "no JSON", str(error))
-            continue
-        except UnicodeDecodeError as error:
-            tally.skip(place, "not UTF-8", str(error))
-            continue
-        listed = [
-            value[key] for key in ("dataset", "data") if isinstance(value, dict) and isinstance(value.get(key), list)
-        ]
-        if listed:
-            yield from ((f"row {i}", one) for i, one in enumerate(listed[0], start=1))
-        else:
-            yield place, value
-
-
 def peek(chunks: Iterable[bytes]) -> tuple[bytes, Iterator[bytes]]:
-    """The first byte that says something, and all of the chunks."""
-    source = iter(chunks)
+    """The first byte that says something, and all of the text as UTF-8."""
+    source = utf8(chunks)
     held: list[bytes] = []
     for chunk in source:
         held.append(chunk)
-        start = b"".join(held).removeprefix(BOM).lstrip()
+        start = b"".join(held).lstrip()
         if start:
             return start[:1], chain(held, source)
     return b"", iter(held)
-
-
-def _elements(chunks: Iterable[bytes], tally: Tally) -> Iterator[tuple[str, Any]]:
-    """The elements of one JSON array, of which no more than a chunk and an element are held at a time."""
-    text = codecs.getincrementaldecoder("utf-8-sig")(errors="replace")
-    pieces: Iterator[str] = (piece for chunk in chunks if (piece := text.decode(chunk)))
-    decode = json.JSONDecoder().raw_decode
-    held, number, opened = "", 0, False
-    for piece in chain(pieces, ("",)):  # an empty piece: the end
-        held, at = held + piece, 0
-        if not opened:
-            held = held.lstrip()
-            opened = held != ""
-            at = 1
-        while (at := _past(held, at)) < len(held):
-            if held[at] == "]":
-                return
-            try:
-                value, at = decode(held, at)
-            except ValueError as error:
-                if piece:
-                    break  # the rest of it is in the next chunk
-                tally.skip(f"row {number + 1}", "no JSON", f"{error}; nothing behind it can be read")
-                return
-            number += 1
-            yield f"row {number}", value
-        held = held[at:]
-
-
-def _past(text: str, at: int) -> int:
-    while at < len(text) and text[at] in " \t\r\n,":
-        at += 1
-    return at

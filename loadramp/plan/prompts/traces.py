@@ -6,6 +6,7 @@ Columns are found by name, in any order, among any others. A row that cannot be 
 from __future__ import annotations
 
 import csv
+import re
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -16,8 +17,10 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
+from loadramp.plan.prompts.encodings import text_of
 from loadramp.plan.prompts.formats import Format, FormatName, format_of
-from loadramp.plan.prompts.lines import Tally, lines_of, objects_of, peek
+from loadramp.plan.prompts.json_forms import objects_of
+from loadramp.plan.prompts.lines import Tally, lines_of, peek
 from loadramp.plan.prompts.stamps import Stamps, TimeUnit
 from loadramp.registry import ScenarioError
 
@@ -26,6 +29,9 @@ Ints = NDArray[np.int64]
 Window = Annotated[list[float], Meta(min_length=2, max_length=2)]
 MOST_TOKENS = 2**31 - 1
 MOST_LABELS = 64
+SEPARATORS = (",", ";", "\t", "|")
+LATER_TURNS = "later turns of sessions (delay) are not replayed"
+_SEP = re.compile(rb'"?sep=([,;\t|])"?', re.IGNORECASE)
 
 
 @dataclass(slots=True, frozen=True)
@@ -121,8 +127,16 @@ def _rows(chunks: Iterable[bytes], tally: Tally) -> tuple[Iterator[tuple[str, Ma
     head = next(lines, None)
     if head is None:
         raise ScenarioError(f"{tally.file}: empty")
-    header = [name.strip() for name in _cells(head[1])]
-    return _records(lines, header, tally), header
+    told = _SEP.fullmatch(head[1])
+    if told:  # how spreadsheets name the separator
+        head = next(lines, (0, b""))
+    try:
+        first = text_of(head[1])
+    except ValueError as error:
+        raise ScenarioError(f"{tally.file}: line {head[0]}: the header is {error}: convert the file to UTF-8") from None
+    separator = told[1].decode() if told else max(SEPARATORS, key=lambda one: len(_cells(first, one)))
+    header = [name.strip() for name in _cells(first, separator)]
+    return _records(lines, header, separator, tally), header
 
 
 def _objects(chunks: Iterable[bytes], tally: Tally) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -134,25 +148,28 @@ def _objects(chunks: Iterable[bytes], tally: Tally) -> Iterator[tuple[str, Mappi
 
 
 def _records(
-    source: Iterable[tuple[int, bytes]], header: list[str], tally: Tally
+    source: Iterable[tuple[int, bytes]], header: list[str], separator: str, tally: Tally
 ) -> Iterator[tuple[str, dict[str, str]]]:
     width = len(header)
     for number, line in source:
-        cells = _cells(line)
+        try:
+            cells = _cells(text_of(line), separator)
+        except ValueError as error:
+            tally.skip(f"line {number}", str(error))
+            continue
         if len(cells) < width:
             tally.skip(f"line {number}", "too few cells", f"{len(cells)} of {width}")
             continue
         yield f"line {number}", dict(zip(header, cells, strict=False))
 
 
-def _cells(line: bytes) -> list[str]:
-    text = line.decode("utf-8", "replace")
+def _cells(text: str, separator: str) -> list[str]:
     if '"' not in text:
-        return text.split(",")
+        return text.split(separator)
     try:
-        return next(csv.reader([text]))
+        return next(csv.reader([text], delimiter=separator))
     except csv.Error:  # a stray carriage return; the row will be counted for what it lacks
-        return text.split(",")
+        return text.split(separator)
 
 
 def _take(
@@ -166,6 +183,9 @@ def _take(
     row: Mapping[str, Any],
 ) -> None:
     """Add one row, or count why not."""
+    if row.get(form.time) is None and row.get("delay") is not None:
+        tally.skip(place, LATER_TURNS)
+        return
     try:
         t_s = stamps.read(row.get(form.time))
     except ValueError as error:
