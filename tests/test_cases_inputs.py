@@ -64,7 +64,11 @@ def test_other_scripts_in_utf_16_are_known_by_their_mark(mark: bytes) -> None:
     assert asked(read_text([mark + "東京はどこですか\n大阪は".encode(name)], "t")) == ["東京はどこですか", "大阪は"]
 
 
-@given(st.text(max_size=80), st.integers(1, 7), st.sampled_from(["utf-8-sig", "utf-16", "utf-32"]))
+@given(
+    st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=80),
+    st.integers(1, 7),
+    st.sampled_from(["utf-8-sig", "utf-16", "utf-32"]),
+)
 @settings(max_examples=60, deadline=None)
 def test_how_the_bytes_are_cut_changes_no_character(text: str, size: int, name: str) -> None:
     data = text.encode(name)
@@ -282,9 +286,9 @@ def test_payload_rows_are_read() -> None:
 
 
 def test_tensors_and_bodies_given_as_text_are_read() -> None:
-    triton = {"data": [{"text_input": ["Hello"], "max_tokens": [16], "stream": [True]},
-                       {"text_input": {"content": ["Bye"], "shape": [1]}, "max_tokens": {"content": [9], "shape": [1]}}]}  # fmt: skip
-    found = rows(json.dumps(triton))
+    lists = {"text_input": ["Hello"], "max_tokens": [16], "stream": [True]}
+    tensors = {"text_input": {"content": ["Bye"], "shape": [1]}, "max_tokens": {"content": [9], "shape": [1]}}
+    found = rows(json.dumps({"data": [lists, tensors]}))
     assert [(one.text, one.output_tokens) for one in found.rows] == [("Hello", 16), ("Bye", 9)]
     (said,) = rows(json.dumps({"body": json.dumps({"prompt": "x", "max_tokens": 3, "seed": 4})})).rows
     assert (said.text, said.output_tokens, said.body) == ("x", 3, {"seed": 4})
@@ -301,7 +305,7 @@ def test_fields_and_delays_that_are_not_followed_are_named() -> None:
 
 def test_later_turns_of_sessions_in_a_trace_are_named_as_such() -> None:
     """Field case 18: three quarters of the load had "no time stamp"."""
-    opening = '{"session_id": "s%d", "timestamp": %d000, "input_length": 600, "output_length": 20, "hash_ids": [%d, 7]}'
+    opening = '{"session_id": "s%d", "timestamp": %d, "input_length": 600, "output_length": 20, "hash_ids": [%d, 7]}'
     later = '{"session_id": "s%d", "delay": 500, "input_length": 200, "output_length": 20, "hash_ids": [%d]}'
     lines = [line for i in range(5) for line in (opening % (i, i, i), *(later % (i, k) for k in range(3)))]
     found = read_trace(["\n".join(lines).encode()], "agent.jsonl")
