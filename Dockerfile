@@ -4,6 +4,7 @@ RUN apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev
 WORKDIR /app
 COPY pyproject.toml hatch_build.py README.md ./
 COPY loadramp ./loadramp
+COPY scenarios ./scenarios
 RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
 
 FROM python:3.12.8-slim-bookworm

@@ -10,7 +10,7 @@ BUILT_FROM = pyproject.toml hatch_build.py loadramp/drive/gather.c
 N    ?= 1000000
 SEED ?= 1
 
-.PHONY: demo test lint types unit slow browser real fuzz bench clean
+.PHONY: demo test lint types unit slow browser real fuzz lowest bench clean
 
 demo: $(VENV)/.runtime
 	$(BIN)/loadramp demo
@@ -38,8 +38,15 @@ real: $(VENV)/.dev
 fuzz: $(VENV)/.dev
 	PYTHONPATH=tests:. $(BIN)/python tests/fuzz.py --replies $(N) --seed $(SEED)
 
+# The lowest versions that pyproject.toml admits of what the package needs, in an environment of their own.
+lowest:
+	$(PYTHON) -m venv $(VENV)-lowest
+	$(PYTHON) tests/lowest.py > $(VENV)-lowest/lowest.txt
+	$(VENV)-lowest/bin/python -m pip install -q --disable-pip-version-check -c $(VENV)-lowest/lowest.txt -e '.[test]'
+	$(VENV)-lowest/bin/python -m pytest -n $(JOBS) --dist loadfile
+
 clean:
-	rm -rf $(VENV) build dist
+	rm -rf $(VENV) $(VENV)-lowest build dist
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

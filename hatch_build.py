@@ -1,4 +1,5 @@
-"""Compiles the optional reader (loadramp/drive/gather.c) at installation; without a compiler it is left out."""
+"""Puts the scenarios into the wheel and compiles the optional reader (loadramp/drive/gather.c); without a compiler
+the reader is left out."""
 
 from __future__ import annotations
 
@@ -20,6 +21,8 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[misc]  # untyped
     """A shared library called through ctypes: no header of Python's is needed, and any version of it will do."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        if version != "editable":  # an editable installation finds the scenarios of the checkout
+            build_data["force_include"]["scenarios"] = "loadramp/scenarios"
         where = Path(self.root, "loadramp", "drive")
         built = where / "_gather.so"
         if not sys.platform.startswith("linux"):

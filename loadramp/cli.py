@@ -99,13 +99,16 @@ def probe(
 
 def report(run_dir: Path, *, as_json: bool, quiet: bool) -> int:
     """Judge the run in RUN_DIR anew from its records and write its report again; a canary's or campaign's likewise."""
+    from loadramp.commands.screen import try_to_write
     from loadramp.jobs import finish
 
     if (run_dir / "campaign.json").is_file():
         return campaigns.again(run_dir, as_json)
     if (run_dir / "comparison.json").is_file():
         return comparing.again(run_dir, as_json)
-    return _show(finish.write_report(run_dir), as_json)
+    finished = finish.judge(run_dir)
+    try_to_write(lambda: finish.write(finished.run))
+    return _show(finished, as_json)
 
 
 def simulate(

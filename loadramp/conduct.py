@@ -26,7 +26,7 @@ from loadramp.plan.preview import settle_s
 from loadramp.plan.scenario import Scenario
 from loadramp.plan.schedule import lack_of_rows, plan_step, rows_of, session_sample, turns_of
 from loadramp.record.rundir import RecordTail, RunDir, plain
-from loadramp.record.table import Table
+from loadramp.record.table import Run, Table
 from loadramp.record.types import ClientSample, Record, Row, Sample, Step, Stop
 from loadramp.registry import in_words
 
@@ -114,6 +114,19 @@ class Ramping:
             if self.steps and self._now_s() < self.steps[-1].end_s - EPSILON_S:  # an error ended it
                 self.steps[-1] = ended_at(self.steps[-1], self._now_s())
             self._save("stopped" if self.stop.is_set() or not ending.complete else "complete", ending)
+
+    def from_memory(self) -> Run:
+        """What was measured until now, from memory: for when the directory is gone."""
+        table = Table.concat(self._tables)
+        return Run(
+            info=plain(self.info),
+            scenario_text=self.scenario.source,
+            steps=list(self.steps),
+            table=table.select_rows(table.due_s.argsort(kind="stable")),
+            samples=list(self._server),
+            client=list(self._client),
+            path=str(self.rundir.path),
+        )
 
     async def _climb(self) -> Stop:
         proposal = self.scenario.ramp([])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -16,6 +18,8 @@ import pytest
 from llamacpp import serving as serving_llama
 from llamacpp import write_model
 from terminal import KEY, QUICK, free_port, in_process, keyed_simulator, loadramp
+
+from loadramp.record import rundir
 
 
 @dataclass
@@ -162,6 +166,55 @@ def test_a_report_that_the_disk_does_not_take_is_named_and_the_answer_is_there(
     assert f"stopped: {run_dir}/report.html: File too large" in err
     assert [step["rate_rps"] for step in json.loads(out)["steps"]] == [20, 40]
     assert not [path.name for path in run_dir.iterdir() if path.name.startswith(".")]
+
+
+def test_a_directory_removed_during_the_run_takes_no_answer(sim: str, quick: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "loadramp", "run", str(quick), "--base-url", sim, "--out", str(tmp_path / "out"),
+               "--set", "ramp.rates=[20,20,20,20,20,20,20,20]", "--json"]  # fmt: skip
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        run_dir = second_step(tmp_path / "out", process)
+        shutil.rmtree(run_dir)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 1, err
+    assert re.search(rf"stopped: {run_dir}/\S+: No such file or directory", err)
+    assert f"{run_dir} was removed while the run went on: the answer below is all that is left of it" in err
+    document = json.loads(out)
+    assert document["state"] == "stopped"
+    assert 1 <= len(document["steps"]) < 8
+    assert document["steps"][0]["ok"] > 10
+
+
+def second_step(out: Path, process: subprocess.Popen[str]) -> Path:
+    """The directory of a run that has begun its second measured step."""
+    while process.poll() is None:
+        for path in out.glob("*/run.json"):
+            if sum(step["role"] == "step" for step in json.loads(path.read_text())["steps"]) > 1:
+                return path.parent
+        time.sleep(0.05)
+    raise AssertionError("the run ended")
+
+
+def test_a_report_on_a_disk_that_takes_nothing_prints_the_answer(done: Done, tmp_path: Path) -> None:
+    run_dir = done.copy(tmp_path)
+    (run_dir / "report.html").unlink()
+    code, out, err = loadramp("report", str(run_dir), "--json", most_bytes=100)
+    assert err == f"not written: {run_dir}/run.json: File too large; the answer follows all the same\n"
+    assert code == done.code
+    assert json.loads(out)["ceiling"] == json.loads(done.out)["ceiling"]
+    assert not (run_dir / "report.html").exists()
+
+
+def test_a_report_of_a_read_only_directory_prints_the_table(
+    done: Done, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(folder: Path, name: str, _: str) -> Path:
+        raise OSError(errno.EROFS, "Read-only file system", str(folder / name))
+
+    run_dir = done.copy(tmp_path)
+    monkeypatch.setattr(rundir, "replace_whole", refuse)
+    code, out, err = in_process("report", str(run_dir))
+    assert (code, "req/s" in out) == (done.code, True)
+    assert f"not written: {run_dir}/run.json: Read-only file system" in err
 
 
 def test_a_reader_that_leaves_and_a_narrow_terminal_take_nothing_from_the_answer(done: Done, tmp_path: Path) -> None:

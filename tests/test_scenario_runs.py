@@ -62,7 +62,11 @@ def test_every_scenario_that_ships_runs_on_the_simulator(
     counted, asked = run.table.prompt_tokens, run.table.asked_input_tokens
     known = ~np.isnan(asked)
     assert counted[known].sum() == pytest.approx(asked[known].sum(), rel=0.01)
-    assert run.table.output_tokens.sum() == pytest.approx(np.nansum(run.table.asked_output_tokens), rel=1e-6)
+    told, wanted = run.table.output_tokens.sum(), np.nansum(run.table.asked_output_tokens)
+    if name == "batch-summarise":  # answers in a form of their own end when the form is complete
+        assert 0.3 * wanted < told < wanted
+    else:
+        assert told == pytest.approx(wanted, rel=1e-6)
 
 
 def test_all_scenarios_that_ship_for_run_are_run_here() -> None:

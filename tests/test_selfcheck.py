@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from terminal import in_process
 
 from loadramp.cli import cli
 from loadramp.drive.probe import probe
@@ -101,10 +102,10 @@ def test_a_measure_that_cannot_be_kept_is_printed_all_the_same(tmp_path: Path, m
     (tmp_path / "file").write_text("no directory")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     monkeypatch.setattr(selfcheck, "selfcheck", measured)
-    done = CliRunner().invoke(cli, ["selfcheck", "--quiet"], catch_exceptions=False)
-    assert done.exit_code == 0
-    assert done.stdout.startswith("One worker here times 5000 tokens/s in 100 streams")
-    assert "not kept for later runs" in done.stderr
+    code, out, err = in_process("selfcheck", "--quiet")
+    assert code == 0
+    assert out.startswith("One worker here times 5000 tokens/s in 100 streams")
+    assert "not kept for later runs" in err
 
 
 def test_a_user_without_a_home_has_no_earlier_measure(monkeypatch: pytest.MonkeyPatch) -> None:

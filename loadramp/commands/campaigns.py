@@ -52,10 +52,13 @@ def campaign(
 
 
 def again(path: Path, as_json: bool) -> int:
-    """Judge a campaign anew from its files."""
-    from loadramp.jobs.readout import write_campaign
+    """Judge a campaign again from its files."""
+    from loadramp.commands.screen import try_to_write
+    from loadramp.jobs.readout import judge_campaign, write_derived
 
-    return _show(write_campaign(path), as_json)
+    found = judge_campaign(path)
+    try_to_write(lambda: write_derived(found.told))
+    return _show(found, as_json)
 
 
 def _show(finished: Any, as_json: bool) -> int:

@@ -121,10 +121,13 @@ def _say(words: str) -> None:
 
 
 def again(path: Path, as_json: bool) -> int:
-    """Judge the canary in ``path`` anew and write its report again."""
-    from loadramp.jobs.rollout import write_comparison
+    """Judge the canary in ``path`` again and write its report again."""
+    from loadramp.commands.screen import try_to_write
+    from loadramp.jobs.rollout import judge_comparison, write_derived
 
-    return _show(write_comparison(path), as_json)
+    found = judge_comparison(path)
+    try_to_write(lambda: write_derived(found.comparison))
+    return _show(found, as_json)
 
 
 def _host(url: str) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from loadramp.registry import in_words
 from loadramp.report.progress import line, row_line, step_words
 
 Watch = Callable[[Any], None]
@@ -40,6 +41,15 @@ def answer(*parts: Any) -> None:
         sys.stdout.flush()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left is flushed at the end
+
+
+def try_to_write(write: Callable[[], None]) -> None:
+    """Write what is derived, or say which file could not be written: on a full or read-only disk the answer is still
+    worth having."""
+    try:
+        write()
+    except OSError as error:
+        say(f"not written: {in_words(error)}; the answer follows all the same")
 
 
 def asks(yes: bool, as_json: bool) -> bool:

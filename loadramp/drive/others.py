@@ -101,8 +101,9 @@ class OpenaiClient(Foreign):
                 sent.answer.whole, sent.answer.done_s = True, sent.answer.last_s
                 return
             sent.status = reply.response.status_code
-            async for chunk in reply:
-                self._took(sent, chunk)
+            async with reply:  # older SDKs leave the socket of a stream that breaks open
+                async for chunk in reply:
+                    self._took(sent, chunk)
         except self._sdk.APIStatusError as error:
             sent.status, sent.said = error.status_code, words(error.body or error.message)
             sent.headers = {name.lower().encode(): value.encode() for name, value in error.response.headers.items()}

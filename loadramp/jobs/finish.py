@@ -51,6 +51,11 @@ def judge(path: Path, scenario: Scenario | None = None) -> Finished:
     run, skipped = rundirs.read(path)
     if scenario is None:
         scenario = load(run.scenario_text, str(path / "scenario.toml"), run.info.get("overrides", []), knees=KNEES)
+    return judge_run(run, scenario, skipped)
+
+
+def judge_run(run: Run, scenario: Scenario, skipped: int = 0) -> Finished:
+    """The answer of ``run``, ``skipped`` lines of whose files could not be read."""
     run.info.pop("verdict", None)
     assess(run, scenario)
     run.gates = judge_gates(run, scenario.gates.rules, scenario.gates.when_unsure)

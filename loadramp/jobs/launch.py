@@ -26,7 +26,7 @@ from loadramp.drive.fleet import FleetError, InlineFleet, Orders, raise_file_lim
 from loadramp.drive.survey import Survey, guard, survey
 from loadramp.drive.tokenizer import basis_of
 from loadramp.drive.workers import LocalFleet
-from loadramp.jobs.finish import COULD_NOT_MEASURE, Finished, judge, write
+from loadramp.jobs.finish import COULD_NOT_MEASURE, Finished, judge, judge_run, write
 from loadramp.jobs.scenarios import Options, with_target
 from loadramp.jobs.selfcheck import noted
 from loadramp.jobs.verdicts import check_rules
@@ -209,8 +209,11 @@ async def _through(
                 await scraper.stop()
     finished, failure = _reported(ramping, failure)
     if failure is not None:
+        path = ramping.rundir.path
         say(f"stopped: {in_words(failure)}")
-        say(f"what was measured is kept: loadramp report {ramping.rundir.path}")
+        kept = f"what was measured is kept: loadramp report {path}"
+        gone = f"{path} was removed while the run went on: the answer below is all that is left of it"
+        say(kept if path.is_dir() else gone)
         return Finished(finished.run, COULD_NOT_MEASURE)
     if caught:
         return Finished(finished.run, 128 + caught[0])
@@ -218,10 +221,13 @@ async def _through(
 
 
 def _reported(ramping: Ramping, failure: Exception | None) -> tuple[Finished, Exception | None]:
-    """The answer, and what went wrong. A disk that takes no report takes nothing from the answer."""
+    """The answer, and what went wrong. A disk that takes no report takes nothing from the answer, and neither does
+    somebody who removes the directory while the run goes on."""
     path = ramping.rundir.path
     if failure is not None and not (path / "run.json").is_file():
-        raise CannotMeasure(f"{in_words(failure)}; nothing was measured") from failure
+        if not ramping.rows:
+            raise CannotMeasure(f"{in_words(failure)}; nothing was measured") from failure
+        return judge_run(ramping.from_memory(), ramping.scenario), failure
     finished = judge(path, ramping.scenario)
     try:
         write(finished.run)

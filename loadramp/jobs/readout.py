@@ -55,6 +55,18 @@ def write_campaign(path: Path, answers: Path | None = None) -> Rehearsed:
 
     Raises:
         ScenarioError: it is no campaign, or scorecard or answers are wrong.
+        OSError: the files cannot be written.
+    """
+    found = judge_campaign(path, answers)
+    write_derived(found.told)
+    return found
+
+
+def judge_campaign(path: Path, answers: Path | None = None) -> Rehearsed:
+    """The answer of the campaign in ``path``; nothing is written.
+
+    Raises:
+        ScenarioError: it is no campaign, or scorecard or answers are wrong.
     """
     state = read_state(path)
     base = scenarios.read_scenario(path / "scenario.toml", state.get("overrides", []))
@@ -63,14 +75,22 @@ def write_campaign(path: Path, answers: Path | None = None) -> Rehearsed:
     criteria: dict[str, Sequence[Criterion]] = {phase: criteria_of(phase, found, base) for phase, found in seen.items()}
     card = score(items, given, facts_of(base, state, seen, criteria))
     told = Told(path.name, state, seen, criteria, card, base.source, str(path), in_order(base.campaign))
-    rundir = RunDir(path)
-    if not (path / ANSWERS).exists() and card.count("open"):
-        rundir.write(ANSWERS, questionnaire(card.lines))
+    return Rehearsed(told, exit_code(told))
+
+
+def write_derived(told: Told) -> None:
+    """Write everything derived of a campaign, and the questions that are open.
+
+    Raises:
+        OSError: the files cannot be written.
+    """
+    rundir = RunDir(Path(told.path))
+    if not (rundir.path / ANSWERS).exists() and told.card.count("open"):
+        rundir.write(ANSWERS, questionnaire(told.card.lines))
     rundir.write("verdict.json", json.dumps(campaign_document(told), indent=1, allow_nan=False) + "\n")
     rundir.write("summary.md", campaign_markdown(told))
     rundir.write("scorecard.md", scorecard_markdown(told))
     rundir.write("report.html", build_campaign_html(told))
-    return Rehearsed(told, exit_code(told))
 
 
 def exit_code(told: Told) -> int:

@@ -135,14 +135,33 @@ def write_comparison(path: Path) -> Compared:
         RunDirError: it is no comparison.
         OSError: the files cannot be written.
     """
+    found = judge_comparison(path)
+    write_derived(found.comparison)
+    return found
+
+
+def judge_comparison(path: Path) -> Compared:
+    """The answer of the comparison in ``path``; nothing is written.
+
+    Raises:
+        RunDirError: it is no comparison.
+    """
     found = read(path)
-    rundir = RunDir(path)
+    return Compared(found, EXIT[found.decision.verdict])
+
+
+def write_derived(found: Comparison) -> None:
+    """Write everything derived of a comparison.
+
+    Raises:
+        OSError: the files cannot be written.
+    """
+    rundir = RunDir(Path(found.path))
     document = comparison_document(found)
     rundir.write("verdict.json", json.dumps(document, indent=1, allow_nan=False) + "\n")
     rundir.write("comparison.csv", comparison_csv(found))
     rundir.write("summary.md", comparison_markdown(found))
     rundir.write("report.html", comparison_html(found))
-    return Compared(found, EXIT[found.decision.verdict])
 
 
 async def _reach_both(scenario: Scenario, ask: Ask, switch: Switch | None, say: Say) -> list[Reached]:

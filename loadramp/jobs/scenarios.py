@@ -33,14 +33,15 @@ class Options:
 
 
 def read_scenario(path: Path, overrides: Sequence[str] = ()) -> Scenario:
-    """The scenario at ``path``, or the one of that name that ships with the package.
+    """The scenario at ``path``, or the shipped one when ``path`` is its name: ``chat`` or ``chat.toml``.
 
     Raises:
         ScenarioError: no such file, not text, or wrong.
     """
     shipped = shipped_scenarios()
-    found = path if path.exists() else shipped.get(path.name)
-    if found is None or not found.is_file():
+    named = shipped.get(path.name.removesuffix(".toml")) if path.parent == Path() else None
+    found = path if path.is_file() else named
+    if found is None:
         raise ScenarioError(f"{path}: no such scenario file; shipped ones: {', '.join(sorted(shipped))}")
     try:
         text = found.read_bytes().decode()

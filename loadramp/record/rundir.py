@@ -128,9 +128,13 @@ class RecordTail:
     _offsets: dict[Path, int] = field(default_factory=dict)
 
     def read(self) -> list[Record]:
-        """New records of all workers, in no particular order."""
+        """New records of all workers, in no particular order.
+
+        Raises:
+            OSError: a file that was read before is gone: what its worker writes is lost.
+        """
         records: list[Record] = []
-        for path in sorted(self.rundir.path.glob("records-*.jsonl")):
+        for path in sorted({*self.rundir.path.glob("records-*.jsonl"), *self._offsets}):
             with path.open("rb") as file:
                 file.seek(self._offsets.get(path, 0))
                 data = file.read()

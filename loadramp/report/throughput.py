@@ -122,9 +122,10 @@ def _achieved(run: Run, steps: Sequence[Row]) -> Figure | None:
     shapes, _, at = c.bands(run)
     axis = c.load_axis(steps, at, log=False)
     closed = r.closed_loop(list(steps))
-    if not closed:
+    offered = [v for v in x if v]
+    if offered and not closed:
         asked = Key("all that was asked", "--quiet", dash="dash")
-        ends = [min(v for v in x if v), top]
+        ends = [min(offered), top]
         data.insert(0, c.series(asked, ends, ends, hoverinfo="skip"))
         key.append(asked)
         values += ends
