@@ -103,6 +103,15 @@ def test_a_failing_health_check_is_right_where_a_first_request_fails_too() -> No
     assert "a first request fails too: http_5xx: HTTP 503 Service Unavailable: the engine is dead" in str(error.value)
 
 
+def test_a_request_that_hangs_is_given_up_with_the_time_to_be_ready_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ready, "TRIAL_S", 0.2)
+    with pytest.raises(Unreachable) as error:
+        surveyed(server_of(SILENT, ONE, SILENT), model="tiny", ready_timeout_s=0.1)
+    assert "/health: no answer within 0.2 s; a first request fails too: timeout_first: no output within 0.2 s" in str(
+        error.value
+    )
+
+
 def test_without_a_trial_a_failing_health_check_is_believed() -> None:
     async def main() -> None:
         listener, url = await server_of(SILENT, ONE).serve()

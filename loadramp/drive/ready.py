@@ -30,8 +30,9 @@ _NOT_YET = {408, 425, 429, 500, 502, 503, 504}
 _NOT_HERE = {404, 405, 501}
 _REFUSED = {401, 403}
 
-Trial = Callable[[tuple[str, ...]], Awaitable[str | None]]
-"""Sends one request, given the models that are listed; why it failed, None when it was answered."""
+Trial = Callable[[tuple[str, ...], float], Awaitable[str | None]]
+"""Sends one request, given the models that are listed and how long its first token may take, in seconds; why it failed,
+None when it was answered."""
 
 
 class Unreachable(CannotMeasure):
@@ -122,7 +123,7 @@ async def wait_until_ready(
             look = await _look(http, target, endpoint, min(CALL_TIMEOUT_S, max(0.5, end_s - clock())), doubt)
             if look.state == "doubtful" and trial is not None:
                 doubted_s = clock()
-                look = await _tried(look, trial)
+                look = await _tried(look, trial, max(TRIAL_S, end_s - doubted_s))
             if look.state == "ready":
                 return look.ready
             words = endpoint.redact(look.words)
@@ -135,8 +136,8 @@ async def wait_until_ready(
             await sleep(POLL_S)
 
 
-async def _tried(look: _Look, trial: Trial) -> _Look:
-    failed = await trial(look.ready.models)
+async def _tried(look: _Look, trial: Trial, limit_s: float) -> _Look:
+    failed = await trial(look.ready.models, limit_s)
     if failed is None:
         return replace(look, state="ready")
     return _Look("not yet", f"{look.words}; a first request fails too: {failed}")

@@ -160,8 +160,9 @@ async def survey(
 def trial_of(target: Target, endpoint: Endpoint, models: Sequence[str] = ()) -> Trial:
     """A first request, for ``wait_until_ready``: the model is chosen as for a run."""
 
-    async def trial(listed: tuple[str, ...]) -> str | None:
-        tried = await preflight(target, endpoint, _base(target, listed, models), clock=time.monotonic)
+    async def trial(listed: tuple[str, ...], limit_s: float) -> str | None:
+        hasty = replace(target, first_timeout_s=min(target.first_timeout_s, limit_s))
+        tried = await preflight(hasty, endpoint, _base(target, listed, models), clock=time.monotonic)
         return None if tried.record.ok else _why(tried.record)
 
     return trial
