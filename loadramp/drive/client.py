@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from loadramp.drive.dial import Dialer, dialer_of, proxy_of
@@ -18,6 +19,7 @@ from loadramp.drive.flight import Counts, Flight, Line, Pool
 from loadramp.drive.pipes import Connect, ConnectFailed
 from loadramp.drive.verdict import asked_of
 from loadramp.drive.wire import OPTIONAL_FIELDS, most_tokens, request_body, unforced
+from loadramp.plan import placeholders
 from loadramp.plan.scenario import Target
 from loadramp.record.types import LENGTH_NOT_FORCED, Arrival, Record
 
@@ -64,6 +66,8 @@ class Client:
         self._worker = worker
         self._asked = asked_of(target, save_text, endpoint.redact)
         self._fields = fields
+        self._templates = tuple(endpoint.templates.items())
+        self._marked = placeholders.used_in(target.body)
         self._head = _head(target, endpoint, int(t0_s * 1e3))
         self._flights: dict[Flight, None] = {}  # in the order of sending
         self._pool = Pool(self.now_s)
@@ -81,9 +85,12 @@ class Client:
 
     def prepare(self, arrival: Arrival, content: str | Sequence[Mapping[str, Any]]) -> bytes:
         """The whole HTTP request. Raises ScenarioError for a body that cannot be measured."""
-        prompt = arrival.prompt
+        prompt, target = arrival.prompt, self._target
+        numbers = placeholders.numbers_of(arrival) if self._templates or self._marked else {}
+        if self._marked:
+            target = replace(target, body=placeholders.filled(target.body, numbers))
         body = request_body(
-            self._target,
+            target,
             prompt.model or self._model,
             content,
             prompt.output_tokens,
@@ -91,7 +98,9 @@ class Client:
             extra=prompt.body,
             fields=self._fields,
         )
-        return b"%s%d\r\nContent-Length: %d\r\n\r\n%s" % (self._head, arrival.seq, len(body), body)
+        own = [f"\r\n{name}: {placeholders.filled(value, numbers)}" for name, value in self._templates]
+        more = "".join(own).encode("latin-1")
+        return b"%s%d%s\r\nContent-Length: %d\r\n\r\n%s" % (self._head, arrival.seq, more, len(body), body)
 
     async def send(self, arrival: Arrival, request: bytes) -> Record:
         """Send ``request`` now and follow its answer. Never raises; a cancelled one is a record of what arrived."""
@@ -184,6 +193,6 @@ def _head(target: Target, endpoint: Endpoint, run: int) -> bytes:
         headers["Proxy-Authorization"] = proxy.authorization
     lines = [f"POST {where} HTTP/1.1"]
     lines += [f"{name}: {value}" for name, value in headers.items() if name.lower() not in own]
-    lines += [f"{name}: {value}" for name, value in endpoint.headers.items()]
+    lines += [f"{name}: {value}" for name, value in endpoint.headers.items() if name not in endpoint.templates]
     name = "X-Loadramp-Id" if "x-request-id" in own else "X-Request-Id"
     return ("\r\n".join(lines) + f"\r\n{name}: loadramp-{run:x}-").encode("latin-1")

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
+from loadramp.plan import placeholders
 from loadramp.plan.scenario import Target
 from loadramp.registry import ScenarioError
 
@@ -21,6 +22,8 @@ _PATHS = {"chat": "/chat/completions", "completions": "/completions", "responses
 _SUFFIXES = (*_PATHS.values(), "/models", "/health", "/metrics")
 _VERSION = re.compile(r"v\d+[a-z0-9]*")
 _SECRET_NAME = re.compile(r"key|token|secret|pass|auth|sig|cookie|cred|session|code", re.IGNORECASE)
+SHORTEST = 4
+"""Of what stands beside a placeholder in a secret header: less is no secret, and would be found everywhere."""
 _LONG = 12  # a header or query value this long is taken for a secret whatever its name
 _PLAIN_HEADERS = {"accept", "accept-encoding", "accept-language", "content-type", "user-agent", "host", "x-request-id"}
 _PRIVATE_SUFFIXES = (".localhost", ".local", ".internal", ".svc", ".svc.cluster.local", ".lan", ".home.arpa", ".test")
@@ -47,6 +50,8 @@ class Endpoint:
     headers: Mapping[str, str] = field(default_factory=dict)
     """Sent with every request, control calls included: authorization, then those of ``[target] headers``."""
     secrets: tuple[str, ...] = ()
+    templates: Mapping[str, str] = field(default_factory=dict)
+    """Those of the headers whose values differ by request (``plan.placeholders``)."""
 
     def __repr__(self) -> str:
         return f"Endpoint({self.url!r})"
@@ -109,7 +114,10 @@ def endpoint_of(target: Target, env: Mapping[str, str] | None = None) -> Endpoin
     if not written:
         raise ScenarioError("[target] base_url: missing; write http://HOST:PORT, or set OPENAI_BASE_URL")
     scheme, host, port, path, query, user = _parts(written)
+    placeholders.check(target.headers, target.body)
     headers, secrets = _headers(target, env, user)
+    templates = {name: value for name, value in headers.items() if placeholders.used_in(value)}
+    headers |= {name: placeholders.filled(value, placeholders.NO_SESSION) for name, value in templates.items()}
     secrets |= {value for name, value in parse_qsl(query) if _SECRET_NAME.search(name) or len(value) >= _LONG}
     if target.proxy:
         proxy = urlsplit(target.proxy)
@@ -123,6 +131,7 @@ def endpoint_of(target: Target, env: Mapping[str, str] | None = None) -> Endpoin
         query=query,
         headers=headers,
         secrets=tuple(sorted(forms, key=len, reverse=True)),  # longest first: one may hold another
+        templates=templates,
     )
 
 
@@ -180,7 +189,9 @@ def _headers(target: Target, env: Mapping[str, str], user: str) -> tuple[dict[st
         headers[name] = value
         secret = _SECRET_NAME.search(name) or len(value) >= _LONG
         if secret and name.lower() not in _PLAIN_HEADERS:
-            secrets |= {value, value.rpartition(" ")[2], *re.findall(r"=([^;,\s]{4,})", value)}
+            whole = not placeholders.used_in(value)
+            for part in [value] if whole else [one for one in placeholders.literals(value) if len(one) >= SHORTEST]:
+                secrets |= {part, part.rpartition(" ")[2], *re.findall(r"=([^;,\s]{4,})", part)}
     for name, value in headers.items():
         if name.lower() in {"content-length", "transfer-encoding"}:
             raise ScenarioError(f"[target] headers: {name} is written by the client, which alone knows the body")

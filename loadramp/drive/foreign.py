@@ -14,6 +14,7 @@ from loadramp.drive.flight import Counts, deadline_of
 from loadramp.drive.replies import codings_of, retry_after_s
 from loadramp.drive.verdict import Outcome, asked_of, conclude
 from loadramp.drive.wire import OPTIONAL_FIELDS, most_tokens, request_body
+from loadramp.plan import placeholders
 from loadramp.plan.scenario import Target
 from loadramp.record.types import Arrival, ErrorKind, Record
 from loadramp.registry import ScenarioError
@@ -58,14 +59,18 @@ class Foreign:
         self._clock, self._t0_s = clock, t0_s
         self._worker, self._fields = worker, fields
         self._asked = asked_of(target, save_text, endpoint.redact, sees_done=target.via == "httpx")
+        self._templates = tuple(endpoint.templates.items())
+        self._marked = placeholders.used_in(target.body)
         self._run = int(t0_s * 1e3)
         self._sending: dict[int, Sent] = {}
 
     def prepare(self, arrival: Arrival, content: str | Sequence[Mapping[str, Any]]) -> bytes:
         """The request's JSON body; the library writes the rest. Raises ScenarioError as ``request_body`` does."""
-        prompt = arrival.prompt
+        prompt, target = arrival.prompt, self._target
+        if self._marked:
+            target = replace(target, body=placeholders.filled(target.body, placeholders.numbers_of(arrival)))
         return request_body(
-            self._target,
+            target,
             prompt.model or self._model,
             content,
             prompt.output_tokens,
@@ -145,7 +150,9 @@ class Foreign:
         return record
 
     def _request_id(self, arrival: Arrival) -> dict[str, str]:
-        return {"X-Request-Id": f"loadramp-{self._run:x}-{arrival.seq}"}
+        numbers = placeholders.numbers_of(arrival)
+        own = {name: placeholders.filled(value, numbers) for name, value in self._templates}
+        return {"X-Request-Id": f"loadramp-{self._run:x}-{arrival.seq}"} | own
 
 
 class _Watch:

@@ -16,6 +16,7 @@ from asyncio_throttle.throttler import Throttler
 
 from loadramp.drive.client import record_of
 from loadramp.drive.timer import Timer
+from loadramp.plan.placeholders import FIRST_TURN
 from loadramp.plan.prompts.content import Content, content_of, next_content
 from loadramp.plan.prompts.words import Calibration
 from loadramp.plan.scenario import Scenario
@@ -30,7 +31,7 @@ LEFT_OPEN_S = 0.2
 """An answer known to be over so much later than its last byte was left open by the server."""
 FIRST_WAIT_S, LONGEST_WAIT_S, LONGEST_RETRY_AFTER_S = 1.0, 10.0, 60.0
 """How long a user waits after a failure: doubled with each failure in a row, or as long as the server asks."""
-TURN = 1 << 40
+TURN = FIRST_TURN
 """The ``seq`` of a later turn is that of the session's first request plus so many for each turn before it."""
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from loadramp.plan import returned
+from loadramp.plan import placeholders, returned
 from loadramp.plan.arrivals import ARRIVALS
 from loadramp.plan.campaign import Campaign, bind_campaign
 from loadramp.plan.canary import Canary
@@ -245,7 +245,11 @@ def load(
 
 
 def _suits(target: Target, images: bool, name: str) -> None:
-    """What an API cannot carry is found before a run."""
+    """What an API cannot carry, and placeholders that there are not, are found before a run."""
+    try:
+        placeholders.check(target.headers, target.body)
+    except ScenarioError as error:
+        raise ScenarioError(f"{name}: {error}") from None
     if target.token_ids and target.api != "completions":
         raise ScenarioError(f"{name}: [target] token_ids: only api = 'completions' takes them; got {target.api!r}")
     if images and target.api == "completions":
