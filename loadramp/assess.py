@@ -33,7 +33,7 @@ def assess(run: Run, scenario: Scenario) -> Run:
     ramps = by_repeat(_rows(run, scenario))
     each = [three_numbers(scenario, rows) for rows in ramps] or [three_numbers(scenario, [])]
     run.rows = [row for rows in ramps for row in rows]
-    run.estimates = each[0]
+    run.estimates = {name: _ended_early(run, found) for name, found in each[0].items()}
     run.checks = run_checks(run)
     run.rows = ramps[0] if ramps else []  # why it gives way is asked of one whole ramp
     run.findings = diagnose(run)
@@ -45,6 +45,14 @@ def assess(run: Run, scenario: Scenario) -> Run:
         if scatter:
             run.checks.append(Check("repeats_scatter", "note", scatter, "trust the interval over the repeats"))
     return run
+
+
+def _ended_early(run: Run, found: Estimate) -> Estimate:
+    """With why nothing higher was tried, where that is not because of the ramp's own end."""
+    ending = run.info.get("ending")
+    if found.status != "not_found_up_to" or run.info.get("state") != "stopped" or not ending:
+        return found
+    return replace(found, reason=f"{found.reason}; stopped early: {ending}")
 
 
 def _rows(run: Run, scenario: Scenario) -> list[Row]:

@@ -40,15 +40,29 @@ def run(scenario: Path, *, as_json: bool, quiet: bool, yes: bool, **options: Any
     return _ramp(read, chosen, as_json, quiet)
 
 
-def plan(scenario: Path, *, overrides: Sequence[str], as_json: bool, quiet: bool) -> int:
+def plan(
+    scenario: Path,
+    *,
+    base_url: str | None,
+    model: str | None,
+    overrides: Sequence[str],
+    as_json: bool,
+    quiet: bool,
+) -> int:
     """Show what SCENARIO would send, without sending anything: steps, requests, tokens, minutes, the shape of the load.
 
     It is the ramp of loadramp run; where there is a table [canary], [nightly] or [campaign], what that command sends.
-    SCENARIO may also be the directory of a run: then the shape of what it sent is shown.
+    SCENARIO may also be the directory of a run: then the shape of what it sent is shown. With --base-url the endpoint's
+    list of models is read, which may tell how long a request may be.
     """
     from loadramp.jobs import foresight
 
-    document, words = foresight.of_run(scenario) if scenario.is_dir() else foresight.of_scenario(scenario, overrides)
+    if scenario.is_dir():
+        document, words = foresight.of_run(scenario)
+    elif base_url:
+        document, words = foresight.of_endpoint(scenario, overrides, base_url, model)
+    else:
+        document, words = foresight.of_scenario(scenario, overrides)
     click.echo(_strict(document) if as_json else words)
     return 0
 
@@ -206,7 +220,7 @@ def _commands() -> list[click.Command]:
     )
     return [
         command(run, scenario_argument(), *target_options(), *scenario_options(), *run_options(), *output_options()),
-        command(plan, scenario_argument(), *scenario_options(), *output_options()),
+        command(plan, scenario_argument(), *target_options()[:2], *scenario_options(), *output_options()),
         command(probe, *target_options(), *_probe_options(), *output_options()),
         command(report, run_dir, *output_options()),
         command(simulate, *_simulate_options()),

@@ -9,13 +9,22 @@ from harness import ramp_in_memory, scenario_of
 from judged import answer, row, window
 
 from loadramp.conduct import Ramping
+from loadramp.drive.fleet import FleetError
+from loadramp.jobs.foresight import of_scenario
+from loadramp.jobs.lengths import lengths
 from loadramp.judge.ceiling import ceiling
 from loadramp.judge.curve import fold
-from loadramp.judge.load_errors import fails_too_often, load_error_ratio
+from loadramp.judge.gates import judge_one
+from loadramp.judge.load_errors import fails_too_often, load_error_ratio, over_length, request_errors
+from loadramp.judge.rules import parse
 from loadramp.judge.said import class_of
 from loadramp.judge.slo import slo_capacity
+from loadramp.plan.overlong import overlong
+from loadramp.record.rundir import read
 from loadramp.record.table import Run, Table
 from loadramp.record.types import Record, Row
+from loadramp.report.document import verdict_document
+from loadramp.report.markdown import summary_markdown
 from loadramp.report.words import verdict_sentence
 from loadramp.sim.faults import Faults
 
@@ -240,3 +249,150 @@ def test_a_run_of_which_every_request_is_refused_ends_soon_and_says_why(tmp_path
     assert len(run.rows) == 1
     assert run.estimates["ceiling"].status == "not_measurable"
     assert run.info["ending"] in verdict_sentence(run)
+
+
+def test_a_check_says_how_many_failed_whatever_the_load_and_what_to_change(tmp_path: Path) -> None:
+    run, _ = ramp(tmp_path, LADDER, Faults(error_ratio=0.3, error_status=404))
+    checks = {check.code: check for check in run.checks}
+    assert "failed for reasons that do not depend on load (" in checks["request_errors"].message
+    assert "model or address unknown" in checks["request_errors"].message
+    assert checks["request_errors"].advice == "compare --model and --base-url with what the server lists"
+    assert "errors" not in checks
+    assert checks["offered"].message.startswith("4 req/s asked, 2.")
+    sentence = verdict_sentence(run)
+    assert ", for reasons that do not depend on load." in sentence
+    assert "req/s (12 asked)" in sentence
+    (finding,) = [one for one in run.findings if one.code == "errors"]
+    assert finding.evidence[-1] == "none of this depends on load: such requests fail on an idle server too"
+
+
+def test_failures_of_both_kinds_are_told_apart() -> None:
+    records = [refusal(0, 0.0), refusal(1, 0.1), refusal(2, 0.2, kind="http_429", detail="", status=429)]
+    records += [answer(i, 0.1 * i, 0.1 * i + 0.05, [0.01] * 9) for i in range(3, 100)]
+    table = Table.of(records)
+    found = fold(window(10.0, 10.0), table)
+    assert found["error_ratio"] == 0.03
+    assert found["load_error_ratio"] == pytest.approx(1 / 98)
+    assert fails_too_often(table, 10.0, 0.01)
+    assert not fails_too_often(table, 10.0, 0.02)
+    run = Run({}, "", [window(10.0, 10.0)], table, rows=[found])
+    assert "2 of them for reasons that do not depend on load" in verdict_sentence(run)
+    (check,) = request_errors(run)
+    assert check.message.startswith("2 of 100 requests, 2 %, failed for reasons that do not depend on load (2 longer")
+    known = judge_one(run, parse("error_ratio < 0.005"))
+    assert (known.value, known.status) == (0.03, "fail")
+
+
+def test_a_ramp_that_failures_ended_says_so_in_the_sentence_though_a_soak_held(tmp_path: Path) -> None:
+    def overload(ramping: Ramping, service: Any) -> Any:
+        async def switch() -> None:
+            await asyncio.sleep(30.0)
+            service.faults = Faults(error_ratio=0.3, error_status=429)
+            await asyncio.sleep(20.0)
+            service.faults = Faults()
+
+        return switch()
+
+    run = ramp_in_memory(scenario_of(CLIMB), tmp_path, meddle=overload)
+    assert run.estimates["ceiling"].status == "found"
+    assert "where the ramp ended because " in verdict_sentence(run)
+    assert run.info["state"] == "complete"
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ("max_minutes = 0.5\n", "Stopped early (the next step would end after max_minutes = 0.5)"),
+        ("max_requests = 120\n", "Stopped early (the next step would exceed max_requests = 120)"),
+    ],
+)
+def test_a_cap_that_ends_a_ramp_is_named_in_the_sentence_and_in_every_form_of_it(
+    tmp_path: Path, more: str, why: str
+) -> None:
+    run, _ = ramp(tmp_path, LADDER + more, Faults())
+    assert why in verdict_sentence(run)
+    assert why.replace("_", "\\_") in summary_markdown(run)
+    document = verdict_document(run)
+    assert why in document["sentence"]
+    assert document["ceiling"]["reason"].endswith(f"; stopped early: {run.info['ending']}")
+
+
+def test_a_client_that_cannot_deliver_a_step_ends_a_ramp_with_its_own_reason(tmp_path: Path) -> None:
+    run, _ = ramp(tmp_path, CLIMB + "max_in_flight = 1\n", Faults())
+    assert "Stopped early (the client could not deliver the last step, twice: " in verdict_sentence(run)
+    assert "max_in_flight" in verdict_sentence(run)
+
+
+def test_a_run_that_was_killed_says_that_it_was() -> None:
+    run = Run({"state": "running"}, "", [window(10.0, 10.0)], Table.of([]), rows=[row(4.0)])
+    assert "Stopped early (killed, or still going on)" in verdict_sentence(run)
+
+
+def test_a_run_whose_load_cannot_be_sent_any_more_says_why(tmp_path: Path) -> None:
+    def meddle(ramping: Ramping, service: Any) -> Any:
+        async def kill() -> None:
+            await asyncio.sleep(12.0)
+            ramping.fleet._worker.share.failure = "ValueError: broken"
+
+        return kill()
+
+    with pytest.raises(FleetError):
+        ramp_in_memory(scenario_of(LADDER), tmp_path, meddle=meddle)
+    (path,) = tmp_path.iterdir()
+    found, _ = read(path)
+    assert found.info["state"] == "stopped"
+    assert "ValueError: broken" in found.info["ending"]
+
+
+OVER = """
+[prompts]
+kind = "fixed"
+input_tokens = 3000
+output_tokens = 200
+[ramp]
+kind = "ladder"
+rates = [5]
+measure_s = 20
+[target.labels]
+"""
+
+
+@pytest.mark.parametrize(
+    ("labels", "share"),
+    [
+        ("max_model_len = '3199'", 1.0),
+        ("max_model_len = '3200'", 0.0),
+        ("flags = '--tensor-parallel-size 2 --max-model-len 3100'", 1.0),
+        ("context_length = '2048'", 1.0),
+        ("gpu = 'H100'", None),
+    ],
+)
+def test_plan_says_which_share_is_longer_than_the_model_takes(tmp_path: Path, labels: str, share: float | None) -> None:
+    path = tmp_path / "s.toml"
+    path.write_text(OVER + labels + "\n")
+    document, words = of_scenario(path)
+    told = document.get("over_length")
+    assert (told and told["ratio"]) == share
+    assert ("longer than max_model_len" in words) == bool(share)
+
+
+def test_each_model_has_its_own_length_and_a_card_comes_before_a_label() -> None:
+    text = OVER.replace('"fixed"', '"fixed"\nmodels = { long = 1, short = 1 }') + "max_model_len = '100'\n"
+    scenario = scenario_of(text)
+    cards = [{"id": "long", "max_model_len": 8192}, {"id": "short", "max_model_len": 2048}, {"id": "m"}]
+    found = overlong(scenario, lengths(scenario, "m", cards))
+    assert found is not None
+    assert found.max_model_len == 2048
+    assert found.longer / found.requests == pytest.approx(0.5, abs=0.1)
+    assert lengths(scenario, "m", cards)("") == 100
+    assert lengths(scenario, "long", cards)("") == 8192
+
+
+def test_a_run_keeps_what_was_known_of_over_long_requests() -> None:
+    info = {"over_length": {"requests": 500, "longer": 16, "max_model_len": 4096, "estimated": False}}
+    (check,) = over_length(Run(info, "", [], Table.of([])))
+    assert check.message == (
+        "3.2 % of the planned requests (16 of the first 500) are longer than max_model_len = 4,096 tokens, prompt and "
+        "answer together"
+    )
+    assert over_length(Run({}, "", [], Table.of([]))) == []

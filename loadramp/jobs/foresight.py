@@ -5,6 +5,7 @@ Rule: steps are chosen by the functions that the commands themselves use.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,12 +14,14 @@ from typing import Any
 from loadramp.drive import corpus
 from loadramp.jobs.contrast import outlook
 from loadramp.jobs.hopeless import hopeless
+from loadramp.jobs.lengths import asked_lengths, lengths
 from loadramp.jobs.nightly import with_reference
-from loadramp.jobs.scenarios import read_scenario
+from loadramp.jobs.scenarios import Options, read_scenario, with_target
 from loadramp.jobs.verdicts import check_rules
 from loadramp.judge.offered import load_rps, pairs, way_out
 from loadramp.plan.campaign import Phase, in_order, longest_s, overrides_of
 from loadramp.plan.offered import offered
+from loadramp.plan.overlong import Length, overlong
 from loadramp.plan.preview import Foreseen, Part, foresee, foresee_canary
 from loadramp.plan.profile import profile_of_plan, profile_of_run
 from loadramp.plan.scenario import Scenario
@@ -39,15 +42,17 @@ Answer = tuple[dict[str, Any], str]
 """For programs and for people."""
 
 
-def of_scenario(path: Path, overrides: Sequence[str] = ()) -> Answer:
+def of_scenario(path: Path, overrides: Sequence[str] = (), length_of: Length | None = None) -> Answer:
     """The preview of the scenario at ``path``: of ``run``, and of each command that it has a table for.
+
+    ``length_of``: how long a request each model takes, where an endpoint was asked; None: as the labels say.
 
     Raises:
         ScenarioError: it, or a file that it names, cannot be read; or a threshold that cannot be judged.
     """
     scenario = read_scenario(path, overrides)
     check_rules(scenario)
-    document, words, told = _of_ramp(scenario)
+    document, words, told = _of_ramp(scenario, length_of)
     full = corpus.ready(scenario)
     makers = {"canary": canary_parts, "nightly": nightly_parts}
     parts = {name: make(full) for name, make in makers.items() if name in scenario.tables}
@@ -61,20 +66,40 @@ def of_scenario(path: Path, overrides: Sequence[str] = ()) -> Answer:
     return document | {name: parts_document(found) for name, found in parts.items()}, words
 
 
+def of_endpoint(path: Path, overrides: Sequence[str], base_url: str, model: str | None) -> Answer:
+    """The same with what the list of models at ``base_url`` tells of how long a request may be.
+
+    Raises:
+        CannotMeasure: it does not list any.
+        ScenarioError: as above; or it lists several models, and none is named.
+    """
+    scenario = with_target(read_scenario(path, overrides), Options(base_url=base_url, model=model))
+    return of_scenario(path, overrides, asyncio.run(asked_lengths(scenario)))
+
+
 def foreseen(scenario: Scenario) -> Answer:
     """The preview of a run of a scenario that was read."""
     document, words, _ = _of_ramp(scenario)
     return document, words
 
 
-def _of_ramp(scenario: Scenario) -> tuple[dict[str, Any], str, list[str]]:
+def _of_ramp(scenario: Scenario, length_of: Length | None = None) -> tuple[dict[str, Any], str, list[str]]:
     """The same, and what it says of thresholds that cannot pass."""
     full = corpus.ready(scenario)
     steps = with_offered(full, list(foresee(full)))
     profile = profile_of_plan(full, [seen.step for seen in steps])
     files = _files(full)
     document = preview_document(full, steps, profile, files)
+    too_long = overlong(full, length_of or lengths(full))
     told = [*offered_notes(full, steps), *hopeless(full, steps)]
+    if too_long is not None:
+        document["over_length"] = {
+            "ratio": too_long.longer / too_long.requests,
+            "requests": too_long.requests,
+            "longer": too_long.longer,
+            "max_model_len": too_long.max_model_len,
+        }
+        told += [too_long.words()] if too_long.longer else []
     document["notes"] += told
     return document, "\n".join([preview_table(full, steps, profile, files), *told]), told
 

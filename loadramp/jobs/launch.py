@@ -27,11 +27,13 @@ from loadramp.drive.survey import Survey, guard, survey
 from loadramp.drive.tokenizer import basis_of
 from loadramp.drive.workers import LocalFleet
 from loadramp.jobs.finish import COULD_NOT_MEASURE, Finished, judge, judge_run, write
+from loadramp.jobs.lengths import lengths
 from loadramp.jobs.scenarios import Options, with_target
 from loadramp.jobs.selfcheck import noted
 from loadramp.jobs.verdicts import check_rules
 from loadramp.observe.models import Asked, asked_of
 from loadramp.observe.scrape import Scraper, find_metrics
+from loadramp.plan.overlong import Overlong, overlong
 from loadramp.plan.preview import most_users
 from loadramp.plan.prompts.source import models_of, names_all
 from loadramp.plan.scenario import Scenario
@@ -93,6 +95,8 @@ class Reached:
     endpoint: Endpoint
     known: Survey
     workers: int
+    too_long: Overlong | None = None
+    """How many requests are longer than the model takes; None: it is not known how long it may be."""
 
     @property
     def asked(self) -> Asked:
@@ -123,7 +127,10 @@ async def reach(scenario: Scenario, options: Options, say: Say) -> Reached:
     known = await survey(scenario.target, endpoint, say, basis_of(scenario.target), models, samples)
     for line in corpus.not_followed(scenario, known.model):
         say(line)
-    return Reached(scenario, endpoint, known, workers)
+    too_long = overlong(scenario, lengths(scenario, known.model, known.cards), known.calibration.overhead_tokens)
+    if too_long is not None and too_long.longer:
+        say(f"warning: {too_long.words()}")
+    return Reached(scenario, endpoint, known, workers, too_long)
 
 
 def fleet_of(reached: Reached, rundir: RunDir, *, salt: int, t0_s: float, save_text: bool) -> Any:
@@ -159,6 +166,7 @@ def info_of(reached: Reached, *, salt: int, argv: Sequence[str], began_at: datet
             **known.identity,
         },
         "labels": {name: endpoint.redact(value) for name, value in scenario.target.labels.items()},
+        **({"over_length": plain(reached.too_long)} if reached.too_long else {}),
         "fields": sorted(known.fields),
         "preflight_warnings": list(known.warnings),
         "calibration": plain(replace(known.calibration, words=(), ids=())),

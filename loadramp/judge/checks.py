@@ -13,6 +13,7 @@ from loadramp.judge.ceiling import climb, failing
 from loadramp.judge.crosscheck import CROSS_CHECKS
 from loadramp.judge.labels import contradictions
 from loadramp.judge.latency import NOT_STREAMED
+from loadramp.judge.load_errors import load_error_ratio, over_length, request_errors
 from loadramp.judge.offered import at, offered
 from loadramp.judge.steady import hysteresis, recovery_s
 from loadramp.judge.validity import COMFORTABLE_RATIO, cpu_ratio, void_reasons, workers_needed
@@ -71,7 +72,7 @@ def errors(run: Run) -> list[Check]:
     for row in run.rows:
         if not failing(row) or not row["ok"]:
             continue
-        message = f"{_at(row)}: {percent(row['error_ratio'])} of the requests failed ({_kinds(row)})"
+        message = f"{_at(row)}: {percent(load_error_ratio(row) or 0.0)} of the requests failed ({_kinds(row)})"
         advice = "percentiles are of successes only; read the all_* columns beside them"
         out.append(Check("errors", "warn", message, advice, row["step"]))
         due = run.table.select((run.table.due_s >= row["window_begin_s"]) & (run.table.due_s < row["window_end_s"]))
@@ -276,6 +277,8 @@ CHECKS: dict[str, Callable[[Run], list[Check]]] = {
     "client_busy": client_busy,
     "all_failed": all_failed,
     "errors": errors,
+    "request_errors": request_errors,
+    "over_length": over_length,
     "few_samples": few_samples,
     "began_with_backlog": backlog,
     "settled": settled,

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from loadramp.judge import server
-from loadramp.judge.said import WORDS, classes
+from loadramp.judge.said import OF_THE_REQUEST, WORDS, classes
 from loadramp.judge.signals import in_flight_at
 from loadramp.judge.symptoms import Case, StepSeen, indices
 from loadramp.record.types import Confidence, Finding, Sample
@@ -107,8 +107,10 @@ def errors(case: Case) -> Finding | None:
     evidence = [
         f"{sum(own(one).values())} of {one.row['requests']} requests failed {one.at} ({_list(own(one))})"
         for one in steps
-    ]
-    return Finding("errors", "certain", tuple(evidence[:4]), indices(steps))
+    ][:4]
+    if all(name in OF_THE_REQUEST for one in steps for name in own(one)):
+        evidence.append("none of this depends on load: such requests fail on an idle server too")
+    return Finding("errors", "certain", tuple(evidence), indices(steps))
 
 
 def _ratio(one: StepSeen, *names: str) -> float:

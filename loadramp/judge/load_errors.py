@@ -6,11 +6,22 @@ judged by the other requests, while the run goes on and at its end.
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 
-from loadramp.judge.said import load_independent
-from loadramp.record.table import Bools, Table
-from loadramp.record.types import Row
+from loadramp.judge.said import OF_THE_REQUEST, WORDS, classes, load_independent
+from loadramp.record.table import Bools, Run, Table
+from loadramp.record.types import Check, Row
+from loadramp.wording import percent, plural
+
+CURES = {
+    "long": "leave such prompts out or shorten them, or serve the model with a larger max_model_len",
+    "filtered": "use prompts that the filter lets through, or switch the filter off for the test",
+    "unknown": "compare --model and --base-url with what the server lists",
+    "denied": "check the key (--api-key-env) and what it permits",
+    "invalid": "read error_detail in records-*.jsonl, and correct [prompts] or the body in [target]",
+}
 
 
 def independent_errors(row: Row) -> int:
@@ -58,3 +69,40 @@ def fails_too_often(due: Table, end_s: float, max_error_ratio: float) -> bool:
         bool(ended.any()) and int(np.count_nonzero(load.failed & ended)) > max_error_ratio * np.count_nonzero(ended)
         for ended in (load.done_s <= end_s, ~load.in_flight)
     )
+
+
+def request_errors(run: Run) -> list[Check]:
+    """Failures that say nothing about load: how many, of what, and what to change."""
+    rows = [row for row in run.rows if not row["void"] and independent_errors(row)]
+    if not rows:
+        return []
+    found: Counter[str] = Counter()
+    for row in rows:
+        for begin_s, end_s in row.get("windows") or [(row["window_begin_s"], row["window_end_s"])]:
+            due = run.table.select((run.table.due_s >= begin_s) & (run.table.due_s < end_s))
+            found.update({name: n for name, n in classes(due).items() if name in OF_THE_REQUEST})
+    failed, of = (sum(count(row) for row in run.rows if not row["void"]) for count in (independent_errors, _ended))
+    kinds = ", ".join(f"{n:,} {WORDS[name]}" for name, n in found.most_common())
+    message = (
+        f"{failed:,} of {plural(of, 'request')}, {percent(failed / of)}, failed for reasons that do not depend on load "
+        f"({kinds}): they count as failures, and no ceiling, SLO capacity or end of the ramp rests on them"
+    )
+    advice = CURES[found.most_common(1)[0][0]] if found else CURES["invalid"]
+    return [Check("request_errors", "warn", message, advice, rows[0]["step"] if len(rows) == 1 else None)]
+
+
+def over_length(run: Run) -> list[Check]:
+    """Requests that were known to be longer than the model takes before the first was sent."""
+    told = run.info.get("over_length")
+    if not isinstance(told, dict) or not told.get("longer") or not told.get("requests"):
+        return []
+    message = (
+        f"{percent(told['longer'] / told['requests'])} of the planned requests ({told['longer']:,} of the first "
+        f"{told['requests']:,}) are longer than max_model_len = {told['max_model_len']:,} tokens, prompt and answer "
+        "together"
+    )
+    return [Check("over_length", "warn", message, CURES["long"])]
+
+
+def _ended(row: Row) -> int:
+    return int(row["requests"]) - int(row["pending"])

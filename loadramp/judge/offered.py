@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import sqrt
 
-from loadramp.judge.load_errors import independent_errors, load_error_ratio, load_requests
+from loadramp.judge.load_errors import load_error_ratio, load_requests
 from loadramp.judge.signals import variation
 from loadramp.record.table import Floats, Run
 from loadramp.record.types import Check, Row
@@ -86,7 +86,7 @@ def load_of_step(row: Row, due_s: Floats, *, share: float = 1.0, gap_cv: float |
 
 def lightened(row: Row) -> bool:
     """So many requests failed whatever the load that the load was clearly less than what was sent."""
-    return independent_errors(row) > MATERIAL_RATIO * int(row["requests"])
+    return 0 < load_requests(row) < (1.0 - MATERIAL_RATIO) * int(row["requests"])
 
 
 def load_of(row: Row) -> float:
@@ -134,7 +134,7 @@ def pairs(asked_and_offered: Sequence[tuple[float, float]]) -> str:
 
 
 def offered(run: Run) -> list[Check]:
-    """Steps that offered clearly less, or clearly more, than they asked for."""
+    """Steps that offered clearly less, or clearly more, than they asked for, and those of which much was no load."""
     kind, rows = str(run.info.get("arrivals") or ""), [row for row in run.rows if not row["void"]]
     found = []
     for which, claim in (
@@ -147,4 +147,12 @@ def offered(run: Run) -> list[Check]:
             advice = way_out(kind, any(row.get("sessions") for row in apart))
             step = apart[0]["step"] if len(apart) == 1 else None
             found.append(Check("offered", "warn", f"{told}: {claim}", advice, step))
+    light = [row for row in rows if row["rate_rps"] and lightened(row)]
+    if light:
+        told = pairs([(float(row["rate_rps"]), load_of(row)) for row in light])
+        claim = "the rest failed for reasons that do not depend on load; these steps speak for what was left only"
+        advice = "first correct the requests that fail (check request_errors)"
+        found.append(
+            Check("offered", "warn", f"{told}: {claim}", advice, light[0]["step"] if len(light) == 1 else None)
+        )
     return found

@@ -44,6 +44,7 @@ OF_THE_REQUEST: Words = {
                  "guardrail", "prohibited_content", "safety system", "safety_block"),
     "unknown": ("model_not_found", "modelnotfound", "model not found", "unknown model", "no such model",
                 "does not exist", "notfounderror", "not_found_error"),
+    "invalid": (),  # told by its status, or by words that are tried last
     "denied": ("invalid_api_key", "invalid api key", "incorrect api key", "authenticationerror",
                "authentication_error", "permissiondenied", "permission_error", "permission denied",
                "insufficient_quota", "billing", "insufficient balance", "payment required"),

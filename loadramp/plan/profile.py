@@ -72,7 +72,7 @@ def profile_of_plan(scenario: Scenario, steps: Sequence[Step]) -> Profile:
     labels: Counter[str] = Counter()
     models: Counter[str] = Counter()
     sessions = 0
-    for prompt in _prompts(scenario, steps):
+    for prompt in prompts_of_plan(scenario, steps):
         sizes = seen.sizes(prompt)
         inputs += [size.input_tokens for size in sizes]
         reused += [size.reused_tokens for size in sizes]
@@ -132,7 +132,7 @@ def burstiness(steps: Sequence[Floats]) -> float | None:
     return float(np.concatenate(scaled).std())
 
 
-def _prompts(scenario: Scenario, steps: Sequence[Step]) -> Sequence[Prompt]:
+def prompts_of_plan(scenario: Scenario, steps: Sequence[Step]) -> Sequence[Prompt]:
     """Prompts in the order in which they will be sent, at most MOST_REQUESTS."""
     found: list[Prompt] = []
     first_seq = 0

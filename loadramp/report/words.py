@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from math import log
 from typing import Literal
 
+from loadramp.judge.load_errors import load_error_ratio
 from loadramp.record.table import Run
 from loadramp.record.types import Estimate, Row
 from loadramp.report import rows as r
@@ -59,7 +60,8 @@ def headline(run: Run) -> list[Phrase]:
 
 def verdict(run: Run) -> Verdict:
     """``void``: no step may be used. ``inconclusive``: the question was not answered. ``fail``: even the lowest step
-    breaks the SLO, or everything failed. ``pass`` otherwise: it was measured, whatever the number is."""
+    breaks the SLO, or everything failed, perhaps of load. ``pass`` otherwise: it was measured, whatever the number
+    is."""
     told = run.info.get("verdict")
     if told in ("pass", "fail", "inconclusive", "void"):
         return told  # type: ignore[no-any-return]  # narrowed by the tuple above, which mypy does not follow
@@ -69,6 +71,8 @@ def verdict(run: Run) -> Verdict:
         return "void"
     requests, failed = _totals(run)
     slo_capacity = run.estimates.get("slo_capacity")
+    if requests and failed == requests and _independent(run) >= failed:
+        return "inconclusive"
     if (requests and failed == requests) or (slo_capacity and slo_capacity.status == "below_range"):
         return "fail"
     ceiling = run.estimates.get("ceiling")
@@ -97,12 +101,23 @@ def failures(run: Run) -> Phrase | None:
         "bad" if ratio > (BAD_ERROR_RATIO if slo_ratio is None else min(slo_ratio, BAD_ERROR_RATIO)) else "warn"
     )
     void = len(run.rows) - len(r.delivered(run))
-    without = f", without {plural(void, 'void step')}" if void else ""
+    without = (f", without {plural(void, 'void step')}" if void else "") + _apart_from_load(run, failed)
     if failed == requests:
         return Phrase(
             f"All {plural(requests, 'request')} failed ({of_what}){without}: there is nothing to judge.", "bad"
         )
     return Phrase(f"{failed:,} of {plural(requests, 'request')} failed, {percent(ratio)} ({of_what}){without}.", tone)
+
+
+def _apart_from_load(run: Run, failed: int) -> str:
+    """How many of the failures say nothing about load."""
+    apart = _independent(run)
+    of_them = "" if apart >= failed else f"{apart:,} of them "
+    return f", {of_them}for reasons that do not depend on load" if apart else ""
+
+
+def _independent(run: Run) -> int:
+    return sum(int(r.number(row, "load_independent_errors") or 0) for row in r.delivered(run))
 
 
 def slo(run: Run) -> Phrase | None:
@@ -145,7 +160,8 @@ def stopped(run: Run) -> Phrase | None:
     """That the run ended before its question was answered, and why."""
     if run.info.get("state", "complete") == "complete":
         return None
-    why = str(run.info.get("ending") or "").strip().rstrip(".")
+    killed = "killed, or still going on" if run.info.get("state") == "running" else ""
+    why = str(run.info.get("ending") or killed).strip().rstrip(".")
     done = len([row for row in run.rows if not (row.get("void") or row.get("partial"))])
     cut = ", ".join(r.label(row).removesuffix(" (partial)") for row in run.rows if row.get("partial"))
     short = f"; the step at {cut} was cut short and is not one of them" if cut else ""
@@ -170,7 +186,7 @@ def _main(run: Run) -> Phrase:
 
 def _found(run: Run, estimate: Estimate) -> Phrase:
     rate, band = sig(estimate.rate_rps), _band(estimate)
-    grows = _what_grows(r.broke(run))
+    grows = _what_grows(r.broke(run)) or _what_fails(run)
     way = gives_way(run)
     tail = f"{f', {grows}' if grows else ''}{f'; {way}' if way else ''}."
     if estimate.sustained_rps is None:
@@ -288,6 +304,15 @@ def _what_grows(row: Row | None) -> str:
     if "backlog" in fired:
         return "where requests pile up in flight"
     return "where the wait for the first token keeps growing" if "ttft_trend" in fired else ""
+
+
+def _what_fails(run: Run) -> str:
+    """Where no queue grew, that failures ended the ramp."""
+    row = next((row for row in r.climb(run)[1] if row.get("overloaded")), None)
+    share = load_error_ratio(row) if row is not None else None
+    if row is None or not share:
+        return ""
+    return f"where the ramp ended because {percent(share)} of the requests fail at {r.label(row)}"
 
 
 def soak_words(run: Run, rate_rps: float) -> str:
