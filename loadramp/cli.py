@@ -86,6 +86,8 @@ def probe(
     import asyncio
     import time
 
+    from loadramp.drive.endpoint import endpoint_of
+    from loadramp.drive.permission import check_hosts
     from loadramp.drive.probe import probe as send
     from loadramp.drive.probe import probe_document
     from loadramp.jobs import scenarios
@@ -95,7 +97,9 @@ def probe(
 
     limits = {"idle_timeout_s": idle_timeout, "first_timeout_s": first_timeout, "timeout_s": timeout}
     given = bind_options({key: seconds for key, seconds in limits.items() if seconds is not None}, Target, "probe:")
-    target = scenarios.target_of(Target(api=api, via=via, stream=stream, **given), scenarios.Options(**options))
+    chosen = scenarios.Options(**options)
+    target = scenarios.target_of(Target(api=api, via=via, stream=stream, **given), chosen)
+    check_hosts(endpoint_of(target), target, chosen.yes_i_may_load_test)
     record = asyncio.run(
         send(
             target,

@@ -1,11 +1,12 @@
 """One base URL in any of its forms; secrets that leave only through headers; what counts as one's own network."""
 
 import pickle
+from base64 import b64encode
 from typing import Any
 
 import pytest
 
-from loadramp.drive.endpoint import Endpoint, endpoint_of, is_private
+from loadramp.drive.endpoint import Endpoint, endpoint_of
 from loadramp.plan.scenario import Target
 from loadramp.registry import ScenarioError
 
@@ -153,7 +154,8 @@ def test_no_secret_survives_in_any_text() -> None:
     )  # fmt: skip
     text = " | ".join(
         [
-            KEY, "canary-user:canary%2Fpass", "canary/pass", "canary%2Fpass", "canary-query-1", "ab12",
+            KEY, b64encode(b"canary-proxy:canary-proxypass").decode(),
+            "canary-user:canary%2Fpass", "canary/pass", "canary%2Fpass", "canary-query-1", "ab12",
             "canary-header-1", "canary-long-value-000", "canary-cookie", "canary-inner", "canary-proxypass",
             endpoint.headers["Authorization"], "http://canary-user:canary%2Fpass@h:8000/v1",
             "socks://any:one@host", endpoint.address("chat"),
@@ -181,43 +183,3 @@ def test_plain_headers_are_no_secrets() -> None:
 def test_an_endpoint_travels_to_other_processes() -> None:
     endpoint = at("http://u:pw@h:1/v1?key=secretsecret", headers={"X-Team": "blue"})
     assert pickle.loads(pickle.dumps(endpoint)) == endpoint
-
-
-def never(name: str) -> list[str]:
-    raise OSError(f"{name} was looked up")
-
-
-@pytest.mark.parametrize(
-    "host",
-    [
-        "127.0.0.1", "127.8.8.8", "127.1", "2130706433", "0x7f000001", "localhost", "LOCALHOST.", "::1", "[::1]",
-        "0.0.0.0", "10.1.2.3", "172.16.0.1", "172.31.255.255", "192.168.1.1", "169.254.1.1", "fe80::1%eth0", "fd00::1",
-        "100.64.0.1", "100.127.255.254", "::ffff:10.0.0.1", "vllm", "gpu01.local", "llm.internal", "vllm.default.svc",
-        "vllm.default.svc.cluster.local", "box.lan", "nas.home.arpa",
-    ],
-)  # fmt: skip
-def test_one_s_own_network_is_private(host: str) -> None:
-    assert is_private(host, never)
-
-
-@pytest.mark.parametrize(
-    "host",
-    ["8.8.8.8", "134744072", "172.32.0.1", "100.128.0.1", "192.0.2.1", "203.0.113.7", "198.51.100.1", "2001:4860::1",
-     "::ffff:8.8.8.8", "api.example.com", "localhost.example.com", "10.0.0.1.example.com", "internal.example.com"],
-)  # fmt: skip
-def test_everything_else_is_public(host: str) -> None:
-    assert not is_private(host, never)
-
-
-@pytest.mark.parametrize(
-    ("addresses", "private"),
-    [
-        (["10.0.0.5"], True),
-        (["10.0.0.5", "fd00::2"], True),
-        (["10.0.0.5", "8.8.8.8"], False),
-        ([], False),
-        (["?"], False),
-    ],
-)
-def test_a_name_is_private_when_all_its_addresses_are(addresses: list[str], private: bool) -> None:
-    assert is_private("llm.corp.example", lambda name: addresses) is private

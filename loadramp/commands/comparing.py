@@ -11,7 +11,14 @@ from urllib.parse import urlsplit
 
 import click
 
-from loadramp.commands.options import command, label_option, output_options, scenario_argument, scenario_options
+from loadramp.commands.options import (
+    command,
+    label_option,
+    leave_option,
+    output_options,
+    scenario_argument,
+    scenario_options,
+)
 from loadramp.registry import ScenarioError
 
 
@@ -69,8 +76,7 @@ def canary(
     from loadramp.jobs.rollout import canary as compare_two
 
     hosts = [_host(url) for url in (baseline, candidate)]
-    leave = [host if host in {name.strip("[]").lower() for name in yes_i_may_load_test} else None for host in hosts]
-    base = scenarios.Options(base_url=baseline, yes_i_may_load_test=leave[0], **options)
+    base = scenarios.Options(base_url=baseline, yes_i_may_load_test=yes_i_may_load_test, **options)
     other = replace(
         base,
         base_url=candidate,
@@ -78,7 +84,6 @@ def canary(
         header=(*base.header, *candidate_header),
         api_key_env=candidate_api_key_env or base.api_key_env,
         label=(*base.label, *candidate_label),
-        yes_i_may_load_test=leave[1],
     )
     read = scenarios.read_scenario(scenario, base.overrides)
     if asks(yes, as_json):
@@ -229,10 +234,5 @@ def _canary_options() -> list[click.Parameter]:
             help="Half-way: exchanges what the two hosts serve, so that a difference between them cancels. No shell.",
         ),
         click.Option(["--aa"], is_flag=True, help="Both serve the same version: do the two hosts differ?"),
-        click.Option(
-            ["--yes-i-may-load-test"],
-            multiple=True,
-            metavar="HOST",
-            help="Needed for a public host: its name once more; twice where both are.",
-        ),
+        leave_option(),
     ]

@@ -27,8 +27,17 @@ def target_options() -> list[click.Parameter]:
         click.Option(["--header"], multiple=True, metavar="K=V", help="Extra request header; may be repeated."),
         click.Option(["--ca-file"], help="Certificate authorities to trust."),
         click.Option(["--insecure"], is_flag=True, help="Do not verify the server's certificate."),
-        click.Option(["--yes-i-may-load-test"], metavar="HOST", help="Needed for a public host: its name once more."),
+        leave_option(),
     ]
+
+
+def leave_option() -> click.Parameter:
+    return click.Option(
+        ["--yes-i-may-load-test"],
+        multiple=True,
+        metavar="HOST",
+        help="Confirm a public host by repeating its name; once for each.",
+    )
 
 
 def scenario_options() -> list[click.Parameter]:

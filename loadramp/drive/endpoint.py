@@ -6,11 +6,9 @@ What is secret in it leaves only through ``headers``; ``redact`` takes it out of
 from __future__ import annotations
 
 import base64
-import ipaddress
 import os
 import re
-import socket
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
@@ -26,14 +24,6 @@ SHORTEST = 4
 """Of what stands beside a placeholder in a secret header: less is no secret, and would be found everywhere."""
 _LONG = 12  # a header or query value this long is taken for a secret whatever its name
 _PLAIN_HEADERS = {"accept", "accept-encoding", "accept-language", "content-type", "user-agent", "host", "x-request-id"}
-_PRIVATE_SUFFIXES = (".localhost", ".local", ".internal", ".svc", ".svc.cluster.local", ".lan", ".home.arpa", ".test")
-_PRIVATE_NETWORKS = tuple(
-    ipaddress.ip_network(text)
-    for text in (
-        "0.0.0.0/32", "127.0.0.0/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16", "100.64.0.0/10",
-        "::/128", "::1/128", "fc00::/7", "fe80::/10",
-    )
-)  # fmt: skip
 
 
 @dataclass(slots=True, frozen=True, repr=False)
@@ -120,8 +110,14 @@ def endpoint_of(target: Target, env: Mapping[str, str] | None = None) -> Endpoin
     headers |= {name: placeholders.filled(value, placeholders.NO_SESSION) for name, value in templates.items()}
     secrets |= {value for name, value in parse_qsl(query) if _SECRET_NAME.search(name) or len(value) >= _LONG}
     if target.proxy:
-        proxy = urlsplit(target.proxy)
-        secrets |= {unquote(part) for part in (proxy.username, proxy.password) if part}
+        try:
+            proxy = urlsplit(target.proxy)
+        except ValueError as error:
+            raise ScenarioError(f"[target] proxy: not a URL: {error}") from None
+        name, password = (unquote(part or "") for part in (proxy.username, proxy.password))
+        secrets |= {name, password}
+        if name or password:
+            secrets |= {f"{name}:{password}", _basic(f"{name}:{password}")}
     forms = {form for secret in secrets if secret for form in (secret, quote(secret, safe=""))}
     return Endpoint(
         tls=scheme == "https",
@@ -133,6 +129,11 @@ def endpoint_of(target: Target, env: Mapping[str, str] | None = None) -> Endpoin
         secrets=tuple(sorted(forms, key=len, reverse=True)),  # longest first: one may hold another
         templates=templates,
     )
+
+
+def _basic(pair: str) -> str:
+    """``NAME:PASSWORD`` as Basic authorization writes it."""
+    return base64.b64encode(pair.encode()).decode()
 
 
 def _parts(written: str) -> tuple[str, str, int, str, str, str]:
@@ -177,7 +178,7 @@ def _headers(target: Target, env: Mapping[str, str], user: str) -> tuple[dict[st
     key = env.get(target.api_key_env, "").strip() if target.api_key_env else ""
     if user:
         name, _, password = (unquote(part) for part in user.partition(":"))
-        token = base64.b64encode(f"{name}:{password}".encode()).decode()
+        token = _basic(f"{name}:{password}")
         headers["Authorization"] = f"Basic {token}"
         secrets |= {user, f"{name}:{password}", password, token}
     elif key:
@@ -202,42 +203,3 @@ def _headers(target: Target, env: Mapping[str, str], user: str) -> tuple[dict[st
             where = f"[target] headers {name}" if known or user else f"the key in {target.api_key_env}"
             raise ScenarioError(f"{where}: a header has no line ends, control characters or letters beyond ASCII")
     return headers, secrets
-
-
-def is_private(host: str, resolve: Callable[[str], Iterable[str]]) -> bool:
-    """Whether load on ``host`` stays within one's own walls: loopback, private and link-local addresses, CGNAT, names
-    of such networks, and names all of whose addresses are such.
-
-    Args:
-        host: name or address, brackets allowed.
-        resolve: name to addresses; raises OSError when there are none.
-    """
-    name = host.strip("[]").rstrip(".").lower()
-    address = _address(name)
-    if address is not None:
-        return _private(address)
-    if name == "localhost" or name.endswith(_PRIVATE_SUFFIXES) or "." not in name:
-        return True
-    try:
-        found = [_address(text) for text in resolve(name)]
-    except OSError:
-        return False
-    return bool(found) and all(one is not None and _private(one) for one in found)
-
-
-def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """An address in any notation that a socket takes (``127.1``, ``2130706433``, ``fe80::1%eth0``); None for a name."""
-    try:
-        return ipaddress.ip_address(text.partition("%")[0])
-    except ValueError:
-        pass
-    try:
-        return ipaddress.IPv4Address(socket.inet_aton(text))
-    except (OSError, UnicodeError):
-        return None
-
-
-def _private(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
-    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
-        address = address.ipv4_mapped
-    return any(address in network for network in _PRIVATE_NETWORKS if network.version == address.version)

@@ -8,13 +8,12 @@ import asyncio
 import contextlib
 import json
 import secrets
-import socket
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from loadramp.drive.endpoint import Endpoint, is_private
+from loadramp.drive.endpoint import Endpoint
 from loadramp.drive.probe import Preflight, preflight
 from loadramp.drive.ready import (
     Trial,
@@ -51,25 +50,6 @@ WARNING_WORDS = {
     LENGTH_NOT_FORCED: "[target] body gives answers a form of their own: their length is not forced",
     "short_output": "answers are shorter than asked: the length cannot be forced here",
 }
-
-
-def guard(endpoint: Endpoint, permitted: str | None) -> None:
-    """Refuse to load a public host unless its name was given once more.
-
-    Raises:
-        ScenarioError: it is public and ``permitted`` is not its name.
-    """
-    if permitted is not None and permitted.strip("[]").lower() == endpoint.host.lower():
-        return
-    if not is_private(endpoint.host, _addresses):
-        raise ScenarioError(
-            f"{endpoint.host} is a public host: a load test needs its owner's leave; "
-            f"if you have it, add --yes-i-may-load-test {endpoint.host}"
-        )
-
-
-def _addresses(host: str) -> list[str]:
-    return [str(info[4][0]) for info in socket.getaddrinfo(host, None)]
 
 
 @dataclass(slots=True, frozen=True)

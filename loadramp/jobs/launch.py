@@ -23,7 +23,8 @@ from loadramp.conduct import Progress, Ramping
 from loadramp.drive import corpus
 from loadramp.drive.endpoint import Endpoint, endpoint_of
 from loadramp.drive.fleet import FleetError, InlineFleet, Orders, raise_file_limit, worker_count
-from loadramp.drive.survey import Survey, guard, survey
+from loadramp.drive.permission import check_hosts
+from loadramp.drive.survey import Survey, survey
 from loadramp.drive.tokenizer import basis_of
 from loadramp.drive.workers import LocalFleet
 from loadramp.jobs.finish import COULD_NOT_MEASURE, Finished, judge, judge_run, write
@@ -117,7 +118,7 @@ async def reach(scenario: Scenario, options: Options, say: Say) -> Reached:
     scenario = corpus.ready(with_target(scenario, options))
     check_rules(scenario)
     endpoint = endpoint_of(scenario.target)
-    guard(endpoint, options.yes_i_may_load_test)
+    check_hosts(endpoint, scenario.target, options.yes_i_may_load_test, scenario.metrics)
     for line in corpus.told(scenario):
         say(line)
     workers = worker_count(scenario.fleet.workers) if scenario.fleet.kind == "local" else 1

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from loadramp.conduct import Progress, Ramping
 from loadramp.drive.endpoint import Endpoint, endpoint_of
-from loadramp.drive.survey import guard
+from loadramp.drive.permission import check_hosts
 from loadramp.jobs import launch, scenarios
 from loadramp.jobs.campaign import HEALTH, Campaign, begin, read_state, resume
 from loadramp.jobs.finish import EXIT, Finished
@@ -71,7 +71,7 @@ async def rehearse(
     endpoint = endpoint_of(base.target)
     if resumed is None:
         check_place(options.out)
-    guard(endpoint, options.yes_i_may_load_test)
+    check_hosts(endpoint, base.target, options.yes_i_may_load_test, base.metrics)
     path = opened(base, endpoint, options.out, resumed, answers, argv)
     say(f"campaign: {path}")
 

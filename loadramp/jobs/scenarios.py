@@ -23,7 +23,8 @@ class Options:
     header: Sequence[str] = ()
     ca_file: str | None = None
     insecure: bool = False
-    yes_i_may_load_test: str | None = None
+    yes_i_may_load_test: Sequence[str] = ()
+    """Public hosts that may be connected to."""
     overrides: Sequence[str] = ()
     out: Path = Path("reports")
     save_text: bool = False
