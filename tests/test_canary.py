@@ -76,6 +76,21 @@ def test_a_candidate_that_fails_is_stopped_at_once(tmp_path: Path) -> None:
     assert document(found)["rollback"].startswith("stopped at once")
 
 
+@pytest.mark.parametrize("status", [400, 413])
+def test_requests_that_both_refuse_whatever_the_load_are_no_reason_to_stop_at_once(tmp_path: Path, status: int) -> None:
+    refusing = Faults(error_ratio=0.2, error_status=status)
+    found = compared(scenario_of(SHORT), tmp_path, faults=(refusing, refusing))
+    assert not document(found).get("rollback")
+    assert len(found.pairs) == 4
+    assert found.decision.verdict != "pass"
+
+
+def test_a_candidate_that_refuses_what_the_baseline_takes_is_stopped_at_once(tmp_path: Path) -> None:
+    found = compared(scenario_of(SHORT), tmp_path, faults=(None, Faults(error_ratio=0.3, error_status=400)))
+    assert found.decision.verdict == "fail"
+    assert document(found)["rollback"].startswith("stopped at once")
+
+
 def test_failures_of_the_warm_up_stop_it_before_a_block_is_measured(tmp_path: Path) -> None:
     text = SHORT.replace("settle_s = 3", "settle_s = 60")
     found = compared(scenario_of(text), tmp_path, faults=(None, Faults(error_ratio=0.5)))

@@ -33,6 +33,7 @@ from scripted import (
 
 from loadramp.drive.client import Client
 from loadramp.drive.probe import probe_document
+from loadramp.judge.said import class_of
 from loadramp.record.codec import decode, encode
 from loadramp.record.table import Table
 from loadramp.record.types import Record
@@ -572,3 +573,30 @@ def test_half_a_character_in_any_word_can_be_written(data: dict[str, Any]) -> No
     record = record_of(stream((10, event(json.dumps(data)) + DONE)))
     assert encode(decode(encode(record))) == encode(record)
     assert len(record.finish_reason or "") <= 100
+
+
+LONG = "This model's maximum context length is 4096 tokens. " + "You asked for many more than that. " * 20
+
+
+@pytest.mark.parametrize(
+    ("error", "name", "of_load"),
+    [
+        ({"message": LONG, "type": "BadRequestError", "code": 400}, "long", False),
+        ({"message": "no good. " * 80, "type": "BadRequestError", "code": 400}, "invalid", False),
+        ({"message": "no good. " * 80, "type": "ServerError", "code": 503}, "full", True),
+        ({"message": "prompt blocked", "code": "content_filter"}, "filtered", False),
+        (
+            {"message": "litellm: nothing of that name", "type": "None", "param": "None", "code": "404"},
+            "unknown",
+            False,
+        ),
+        ({"message": "slow down", "type": "rate_limit_error"}, "full", True),
+        ({"message": "boom", "type": "server_error"}, "in_band", True),
+    ],
+)
+def test_an_error_inside_a_stream_depends_on_load_or_not_as_it_says(
+    error: dict[str, Any], name: str, of_load: bool
+) -> None:
+    record = record_of(stream((1, event({"error": error}))))
+    assert failed(record) == ("error", "in_band")
+    assert class_of("in_band", record.error_detail or "", 200.0) == (name, of_load)

@@ -14,6 +14,7 @@ from typing import Any
 
 from loadramp.jobs.arm import Arm
 from loadramp.judge import rollback
+from loadramp.judge.said import load_independent
 from loadramp.plan.scenario import Scenario
 from loadramp.registry import CannotMeasure
 
@@ -56,13 +57,15 @@ class Guard:
         arms = self.baseline, self.candidate
         base, candidate = arms[::-1] if "swapped_at_s" in self.info else arms
         reason = self._failing(candidate, fails_from_s)
+        if reason and self._alike(base, candidate, fails_from_s):
+            reason = ""
         if not reason and slow_from_s is not None:
             reason = await self._crawling(candidate, slow_from_s)
             if reason and await self._crawling(base, slow_from_s):
                 return  # both crawl: that is no fault of the candidate
         if reason:
             self._end("rollback", f"stopped at once: {reason}", reason)
-        elif reason := self._failing(base, fails_from_s):
+        elif (reason := self._failing(base, fails_from_s)) and not self._alike(base, candidate, fails_from_s):
             self._end("stopped", f"the baseline cannot be compared with: {reason}", reason)
 
     def _compare(self, fails_from_s: float) -> None:
@@ -80,6 +83,18 @@ class Guard:
         self.info[what] = told
         self.say(reason)
         self.baseline.stop.set()
+
+    def _alike(self, base: Arm, candidate: Arm, since_s: float) -> bool:
+        """Neither fails too often but for failures that do not depend on load, and of these neither has more: it is the
+        requests that are wrong, and both say so. They still count when the two are compared."""
+        tables = [arm.seen(since_s=since_s) for arm in (base, candidate)]
+        limit = self.scenario.canary.rollback_error_ratio
+        of_load = [table.select(~load_independent(table)) for table in tables]
+        if any(rollback.too_many_failures(table, limit, since_s) for table in of_load):
+            return False
+        return any(bool(table.ok.any()) for table in tables) and not rollback.one_fails_more(
+            tables[0], tables[1], since_s
+        )
 
     def _failing(self, arm: Arm, since_s: float) -> str:
         limit = self.scenario.canary.rollback_error_ratio
