@@ -37,7 +37,7 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, metavar="NUMBER")
     parser.add_argument("--only", type=int, metavar="NUMBER", help="run one reply and show it")
     asked = parser.parse_args()
-    signal.signal(signal.SIGALRM, _hang)
+    signal.signal(signal.SIGPROF, _hang)
     with tempfile.TemporaryDirectory() as where:
         fed = Fed(Path(where))
         corpus = sources()
@@ -89,15 +89,15 @@ def _run(asked: argparse.Namespace, corpus: list, fed: Fed, program: IO[bytes]) 
 
 
 def _faults(one: Mutated, fed: Fed) -> list[str]:
-    signal.setitimer(signal.ITIMER_REAL, HANG_S)
+    signal.setitimer(signal.ITIMER_PROF, HANG_S)
     try:
         return faults_of(one, fed)
     except Hang:
-        return [f"not done after {HANG_S:g} s"]
+        return [f"not done after {HANG_S:g} s of CPU time"]
     except Exception:  # whatever a reply can raise is what is looked for
         return [traceback.format_exc(limit=-6)]
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
 
 
 def _hang(_: int, __: FrameType | None) -> None:

@@ -116,7 +116,7 @@ def cuts(rng: Random, raw: bytes, how: str) -> list[bytes]:
     if how == "events":
         bounds = [found.end() for found in _EVENT_END.finditer(raw)]
     else:
-        most = {"whole": 0, "few": rng.randint(1, 6), "many": 3 + len(raw) // 80, "bytes": len(raw)}[how]
+        most = {"whole": 0, "few": rng.randint(1, 6), "many": 3 + len(raw) // 160, "bytes": len(raw)}[how]
         bounds = list(range(1, len(raw))) if how == "bytes" else [rng.randrange(len(raw) + 1) for _ in range(most)]
     bounds = sorted({*bounds, *range(0, len(raw), _READ_BYTES), len(raw)} - {0})
     return [raw[a:b] for a, b in zip([0, *bounds], bounds, strict=False)]
@@ -139,8 +139,8 @@ def faults_of(one: Mutated, fed: Fed | None) -> list[str]:
     for how in ("few", "bytes" if len(one.raw) < 2_000 and rng.random() < 0.2 else "many"):
         other = in_python(one, cuts(rng, one.raw, how))
         found += [f"cut in {how}: {said}" for said in apart(whole, other)]
-    if fed is not None:
-        pieces = cuts(rng, one.raw, "events" if rng.random() < 0.7 else "many")
+    if fed is not None and rng.random() < 0.6:
+        pieces = cuts(rng, one.raw, "events" if rng.random() < 0.8 else "many")
         python, c = in_python(one, pieces, _BEAT_S), in_c(fed, one, pieces, _BEAT_S)
         found += [f"in C: {said}" for said in apart(python, c)]
     return found

@@ -15,7 +15,7 @@ from test_captures import CAPTURES, reads_of
 Ending = Literal["eof", "reset", "cut"]
 """How the connection goes: closed, reset, or given up by the client."""
 
-USUAL_BYTES, MOST_BYTES = 6_000, 48_000
+USUAL_BYTES, MOST_BYTES = 5_000, 48_000
 """Long captures are cut to a stretch of that length before anything else is done, nine of ten to the shorter one."""
 
 _KEY = re.compile(rb'"([A-Za-z_]+)": ?')
