@@ -28,6 +28,7 @@ from scripted import (
     jump,
     record_of,
     reply,
+    same_however_cut,
     stream,
 )
 
@@ -600,3 +601,20 @@ def test_an_error_inside_a_stream_depends_on_load_or_not_as_it_says(
     record = record_of(stream((1, event({"error": error}))))
     assert failed(record) == ("error", "in_band")
     assert class_of("in_band", record.error_detail or "", 200.0) == (name, of_load)
+
+
+@pytest.mark.parametrize("key", ["object", "code", "created", "status", "type", "index"])
+@pytest.mark.parametrize("digits", [19, 20, 30, 400, 5_000])
+def test_an_integer_of_any_length_is_read_over(key: str, digits: int) -> None:
+    number = b'{"%s": %s, "choices"' % (key.encode(), b"9" * digits)
+    one = C("a").replace(
+        b'{"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices"', number
+    )
+    assert number in one
+    for events in (one, one * 40):
+        record = record_of(
+            stream((5, C("a")), (10, events), *[(20.0 + i, one) for i in range(40)], (90, FIN("stop") + DONE))
+        )
+        assert (record.status, record.malformed_events, set(record.text or "")) == ("ok", 0, {"a"})
+    if digits <= 30:
+        same_however_cut(C("a") + one + FIN("stop"))

@@ -3,10 +3,10 @@
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadramp.drive.sse import SseParser
+from loadramp.drive.sse import Brackets, SseParser
 
 
 def parse(*pieces: bytes) -> list[bytes]:
@@ -132,3 +132,37 @@ def test_events_never_depend_on_how_the_bytes_were_cut(stream: bytes, data: st.D
     assert whole.stray == cut.stray == single.stray
     assert whole.bare == cut.bare == single.bare
     assert whole.flush() == cut.flush() == single.flush()
+
+
+def naive_end(data: bytes) -> int:
+    """Where the last open bracket of one line closes, byte by byte."""
+    depth, string, escaped = 0, False, False
+    for at, byte in enumerate(data):
+        if string:
+            string, escaped = escaped or byte != 0x22, byte == 0x5C and not escaped
+        elif byte == 0x22:
+            string = True
+        elif byte in b"{[":
+            depth += 1
+        elif byte in b"}]":
+            depth -= 1
+            if depth <= 0:
+                return at + 1
+    return -1
+
+
+@given(
+    st.lists(st.sampled_from([b"{", b"}", b"[", b"]", b'"', b"\\", b"a", b":", b'"x"', b'{"a": "]"}', b"[1]", b'\\"'])),
+    st.lists(st.floats(0, 1), max_size=4),
+)
+@settings(max_examples=500, deadline=None)
+def test_brackets_close_where_they_close_byte_by_byte(parts: list[bytes], cuts: list[float]) -> None:
+    data = b"".join(parts)
+    bounds = sorted({0, len(data), *(int(share * len(data)) for share in cuts)})
+    brackets = Brackets()
+    for a, b in pairwise(bounds):
+        end = brackets.closes(data[a:b])
+        if end >= 0:
+            assert a + end == naive_end(data)
+            return
+    assert naive_end(data) == -1

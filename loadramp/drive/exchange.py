@@ -81,6 +81,7 @@ class Exchange:
         self._headers: dict[bytes, bytes] = {}
         self._error_body = bytearray()
         self._refusal = SseParser()
+        self._body: list[bytes] = []  # of the read that is being parsed
         self._body_bytes = 0
         self._inflate: Any = None
         self._coding = ""  # what the body is said to be in; often it is plain all the same
@@ -138,8 +139,10 @@ class Exchange:
             try:
                 feed_data(data)
             except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+                self._take_body()
                 self._broken(error)
                 return
+            self._take_body()
         lines = held[-1].endswith(b"\n") and self._inflate is None and b"content-length" not in self._headers
         self._eager = not (lines and self.answer.event_s)
 
@@ -276,6 +279,19 @@ class Exchange:
             return
         if self._body_s is None:
             self._body_s = self._now_s
+        self._body.append(body)
+
+    def _take_body(self) -> None:
+        """All chunks of a read at once: they share its instant, and a chunk may be a byte."""
+        if self._body:
+            body = b"".join(self._body)
+            self._body.clear()
+            try:
+                self._read_body(body)
+            except Exception as error:  # whatever a body can raise fails this request and no other
+                self._stop("client", f"cannot read the reply: {error!r}")
+
+    def _read_body(self, body: bytes) -> None:
         self._body_bytes += len(body)
         if self._inflate is not None:
             body = self._inflate.feed(body)
@@ -306,7 +322,9 @@ class Exchange:
             self._interim = False
         else:
             self.reusable = self._parser.should_keep_alive()
-            self._complete()
+            self._take_body()
+            if not self.over:
+                self._complete()
 
     def _complete(self) -> None:
         self.over = True

@@ -14,6 +14,7 @@ import msgspec
 
 from loadramp.drive.sse import tells_failure
 
+_LONG_DIGITS = 30
 MOST_DEPTH = 32
 """Of lists and objects within each other, of which words are read: beyond it there are none for people."""
 _THOUGHT = re.compile(r"reason|think|thought|(^|_)cot(_|$)", re.IGNORECASE)
@@ -34,12 +35,17 @@ def mapping_of(payload: bytes) -> dict[str, Any] | None:
         raw = msgspec.json.decode(payload)
     except (msgspec.DecodeError, ValueError, RecursionError):
         try:
-            raw = json.loads(payload.decode("utf-8", "replace"))
+            raw = json.loads(payload.decode("utf-8", "replace"), parse_int=_number)
         except (ValueError, RecursionError):
             return None
     if isinstance(raw, list) and len(raw) == 1:
         raw = raw[0]
     return raw if isinstance(raw, dict) else None
+
+
+def _number(digits: str) -> float:
+    """An integer of any length; Python reads those of up to 4,300 digits only."""
+    return int(digits) if len(digits) < _LONG_DIGITS else float(digits)
 
 
 def text_of(value: Any, *, thoughts: bool = True, depth: int = MOST_DEPTH) -> str:

@@ -18,8 +18,13 @@ _DONE = b"[DONE]"
 _FIELDS = frozenset({b"data", b"event", b"error", b"id", b"retry"})
 _LONGEST_FIELD = max(map(len, _FIELDS))
 _STRAY_BYTES = 2000
-_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+("?)|[{}\[\]]', re.DOTALL)  # a string, ended or not, or a bracket
-_STRING_REST = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+("?)', re.DOTALL)
+_IN_STRING = rb'[^"\\]*+(?:\\.[^"\\]*+)*+'
+_FLAT = rb'(?:[^"{}\[\]]++|"' + _IN_STRING + rb'")*+'  # JSON without brackets
+_STRING_REST = re.compile(_IN_STRING + rb'("?)', re.DOTALL)
+_FIRST = re.compile(_FLAT + rb"([{}\[\]]?)", re.DOTALL)  # the next bracket that is in no string, and what is before it
+_NEXT = re.compile(  # the same within brackets, past pairs of them that hold none
+    rb'(?:[^"{}\[\]]++|"' + _IN_STRING + rb'"|\{' + _FLAT + rb"\}|\[" + _FLAT + rb"\])*+([{}\[\]]?)", re.DOTALL
+)
 _SPACE = re.compile(rb"[ \t\v\f]*+")
 _JSON_OR_SPACE = frozenset({b"{", b"[", b" ", b"\t", b"\v", b"\f"})
 _FAILURE = re.compile(
@@ -46,27 +51,29 @@ class Brackets:
     def closes(self, data: bytes, at: int = 0) -> int:
         """Read on, ``data`` from ``at``: where the last open bracket closes; -1: it does not, and all was read."""
         if self._in_string:
-            rest = _STRING_REST.match(data, min(at + self._escaped, len(data)))
-            assert rest is not None  # it matches nothing, too
-            at = self._string(data, rest)
-        for token in _TOKEN.finditer(data, at):
-            mark = token[0]
-            if mark in {b"{", b"["}:
-                self.depth += 1
-            elif mark in {b"}", b"]"}:
-                self.depth -= 1
-                if self.depth <= 0:
-                    self.depth = 0
-                    return token.end()
-            else:
-                self._string(data, token)
+            at = self._string(data, at + self._escaped)
+        while at < len(data):
+            found = (_NEXT if self.depth else _FIRST).match(data, at)
+            assert found is not None  # it matches nothing, too
+            at = found.end()
+            if not found[1]:
+                if at < len(data):  # a string begins that does not end here
+                    self._string(data, at + 1)
+                return -1
+            self.depth += 1 if found[1] in {b"{", b"["} else -1
+            if self.depth <= 0:
+                self.depth = 0
+                return at
         return -1
 
     def line_ends(self) -> None:
         """No string goes on in another line."""
         self._in_string = self._escaped = False
 
-    def _string(self, data: bytes, found: re.Match[bytes]) -> int:
+    def _string(self, data: bytes, at: int) -> int:
+        """Read on within a string; returns where it ends, or where ``data`` does."""
+        found = _STRING_REST.match(data, min(at, len(data)))
+        assert found is not None
         self._in_string = not found[1]
         self._escaped = self._in_string and found.end() < len(data)  # a backslash with nothing behind it
         return found.end() + self._escaped
