@@ -13,6 +13,7 @@ from terminal import in_process
 
 from loadramp.drive.endpoint import endpoint_of
 from loadramp.drive.foreign import Foreign
+from loadramp.drive.probe import probe
 from loadramp.drive.share import TURN, Share
 from loadramp.plan.placeholders import check, filled, literals, numbers_of, used_in
 from loadramp.plan.scenario import Target
@@ -108,7 +109,7 @@ def test_a_request_outside_sessions_is_a_session_of_its_own() -> None:
 
 def test_control_calls_belong_to_no_session_and_nothing_is_sent_as_a_template() -> None:
     endpoint = endpoint_of(Target(base_url="http://h:1", headers=HEADERS), {})
-    assert endpoint.headers["X-Correlation"] == "run7-0-0/0"
+    assert endpoint.headers["X-Correlation"] == "run7-preflight-0/0"
     assert not any(used_in(value) for value in endpoint.headers.values())
     server = Scripted([ANSWER])
 
@@ -140,7 +141,7 @@ def test_secrets_beside_a_placeholder_stay_secret_and_numbers_are_none() -> None
         "X-Session-ID": "{session}", "X-Api-Token": "s3cr3t-{session}", "Authorization": "Bearer abcdefgh.{request}",
     })  # fmt: skip
     endpoint = endpoint_of(target, {})
-    told = 'X-Api-Token = "s3cr3t-{session}" sent s3cr3t-0, abcdefgh.17 after 0 of 10 turns {session}'
+    told = 'X-Api-Token = "s3cr3t-{session}" sent s3cr3t-preflight, abcdefgh.17 after 0 of 10 turns {session}'
     shown = endpoint.redact(told)
     assert "s3cr3t" not in shown
     assert "abcdefgh" not in shown
@@ -185,3 +186,16 @@ def test_an_unknown_placeholder_ends_a_run_before_it_starts(how: str, tmp_path: 
     assert "headers X-S: no placeholder {sesion}" in " ".join(err.split())
     if how == "scenario":
         assert "s.toml" in err
+
+
+def test_requests_before_the_run_are_of_no_session_of_its_own() -> None:
+    server = Scripted([ANSWER])
+
+    async def main() -> None:
+        target = Target(base_url="http://h:1", model="m", headers=HEADERS, body={"user": "u-{session}"})
+        loop = asyncio.get_running_loop()
+        await probe(target, prompt="hi", output_tokens=4, connect=server.connect, clock=loop.time)
+
+    jump(main())
+    assert server.requests[0].headers["x-session-id"] == "preflight"
+    assert server.requests[0].body["user"] == "u-preflight"

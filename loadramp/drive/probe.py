@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import inf
 from typing import Any
@@ -15,6 +15,7 @@ from loadramp.drive.others import HttpxClient, OpenaiClient
 from loadramp.drive.pipes import Connect
 from loadramp.drive.ready import Unreachable, choose_model, list_models
 from loadramp.drive.wire import OPTIONAL_FIELDS
+from loadramp.plan.placeholders import NO_SESSION, filled
 from loadramp.plan.scenario import Target
 from loadramp.record.types import Arrival, Prompt, Record
 
@@ -186,8 +187,8 @@ async def _ask(
 ) -> Record:
     t0_s = clock()
     client = _CLIENTS[target.via](
-        target,
-        endpoint,
+        replace(target, body=filled(target.body, NO_SESSION)),
+        replace(endpoint, templates={}),
         model,
         connect=connect,
         clock=clock,

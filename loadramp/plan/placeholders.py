@@ -15,8 +15,8 @@ from loadramp.record.types import Arrival
 from loadramp.registry import ScenarioError
 
 NAMES = ("session", "turn", "request")
-NO_SESSION = dict.fromkeys(NAMES, "0")
-"""For control calls, such as the list of models, which belong to no session."""
+NO_SESSION = {"session": "preflight", "turn": "0", "request": "0"}
+"""For requests before the run and control calls, such as the list of models, which belong to no session of its own."""
 FIRST_TURN = 1 << 40
 """Later turns of a session count their ``seq`` on from its first request by so much each (``drive.share.TURN``)."""
 _ANY = re.compile(r"(?<!\{)\{([A-Za-z_][A-Za-z0-9_]*)\}(?!\})")
