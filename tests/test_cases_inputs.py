@@ -303,6 +303,12 @@ def test_fields_and_delays_that_are_not_followed_are_named() -> None:
     ]
 
 
+def test_stamps_that_some_rows_lack_are_told() -> None:
+    found = rows('{"prompt": "a", "timestamp": 0}\n{"prompt": "b"}\n{"prompt": "c", "timestamp": 2}\n')
+    assert found.t_s is None
+    assert "1 of 3 rows have no time stamp, so that none can be replayed" in found.tally.notes
+
+
 def test_later_turns_of_sessions_in_a_trace_are_named_as_such() -> None:
     """Field case 18: three quarters of the load had "no time stamp"."""
     opening = '{"session_id": "s%d", "timestamp": %d, "input_length": 600, "output_length": 20, "hash_ids": [%d, 7]}'

@@ -162,6 +162,20 @@ def test_the_finding_is_the_failure_never_the_client(tmp_path: Path, status: int
     assert len(found.table) < 600
 
 
+@pytest.mark.parametrize(
+    ("faults", "code"),
+    [
+        (Faults(crash_at_s=1.0, crash_kind="process"), "errors"),
+        (Faults(reset_ratio=1.0, reset_tokens=0), "errors"),
+        (Faults(crash_at_s=30.0, crash_kind="process"), "server_down"),
+    ],
+)
+def test_refused_and_broken_connections_are_the_finding_too(tmp_path: Path, faults: Faults, code: str) -> None:
+    found = users_of(tmp_path, faults)
+    assert [one.code for one in found.findings] == [code]
+    assert len(found.table) < 200
+
+
 def test_a_step_void_because_of_a_flood_of_failures_is_told_by_the_failures(tmp_path: Path) -> None:
     """A thousand users may still keep a process busy with refusals: that is no limit of the client's."""
     found = users_of(tmp_path, Faults(error_ratio=0.9, error_status=429))

@@ -96,9 +96,11 @@ def refused(one: StepSeen) -> int:
 
 def errors(case: Case) -> Finding | None:
     """More than 1 % failures that no other rule explains; time-outs of an overloaded step are its queue's."""
+    answered = any(one.row["ok"] for one in case.steps)
+    down = ("dead", "broken") if answered else ()  # of what never answered nobody can say that it went down
 
     def own(one: StepSeen) -> Counter[str]:
-        explained = ("memory", "hardware", "dead", "full", "broken", *(("late",) if one.row["saturated"] else ()))
+        explained = ("memory", "hardware", "full", *down, *(("late",) if one.row["saturated"] else ()))
         return Counter({name: n for name, n in one.failed.items() if name not in explained})
 
     steps = case.where(lambda one: sum(own(one).values()) - refused(one) > MOST_RATIO * one.row["requests"])

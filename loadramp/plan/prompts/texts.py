@@ -71,6 +71,9 @@ class Kept:
             raise ScenarioError(f"{self.tally.file}: no row can be used: {why}")
         self.tally.rows = len(self.rows)
         if len(self.t_s) < len(self.rows):
+            if self.t_s:
+                lacking = f"{len(self.rows) - len(self.t_s):,} of {len(self.rows):,} rows have no time stamp"
+                self.tally.notes.append(f"{lacking}, so that none can be replayed")
             return Texts(self.tally, self.rows)
         t_s = np.array(self.t_s)
         order = np.argsort(t_s, kind="stable")
