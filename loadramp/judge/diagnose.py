@@ -12,9 +12,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from loadramp.judge.answers import BURST_SHARE, template_ratio
+from loadramp.judge.answers import BURST_SHARE
 from loadramp.judge.attribute import CLIENT, ENGINE, PREFILL, PRIVATE, prompt_tokens
 from loadramp.judge.ceiling import counts
+from loadramp.judge.counters import prefix_cache, speculation_weak
 from loadramp.judge.failures import MOST_RATIO, admission_failure, errors, hardware_fault, out_of_memory, server_down
 from loadramp.judge.moves import autoscaler_moved
 from loadramp.judge.queueing import (
@@ -28,7 +29,6 @@ from loadramp.judge.queueing import (
 from loadramp.judge.symptoms import Case, StepSeen, case_of, indices
 from loadramp.record.table import Run
 from loadramp.record.types import Confidence, Finding, Row
-from loadramp.record.workload import always_new, reuse_unknown
 from loadramp.wording import latency, percent
 
 CLIENT_SHARE = 0.3
@@ -39,9 +39,6 @@ EXCESS = 0.01
 PREFILL_SHARE = 0.5
 NOTICED_S = 0.050
 """Readers hardly notice gaps below 20 tokens a second."""
-PREFIX_RATIO = 0.35
-ACCIDENTAL_RATIO = 0.01
-ACCEPT_RATIO = 0.60
 GAPS_TO_CLEAR = 1000
 STALLED_RATIO = 0.02
 """Of the requests: where more of them stalled than this, nobody is told that nothing gave way."""
@@ -171,37 +168,6 @@ def stream_stall(case: Case) -> Finding | None:
         "without regard to load, as a full KV cache would not",
     )  # fmt: skip
     return Finding("stream_stall", "likely", evidence, indices(steps))
-
-
-def speculation_weak(case: Case) -> Finding | None:
-    """Less than 60 % of the proposed tokens are accepted: the draft costs more than it brings."""
-    steps = case.where(lambda one: one.row["spec_accept_ratio"] is not None)
-    steps = [one for one in steps if one.row["spec_accept_ratio"] < ACCEPT_RATIO]
-    if not steps:
-        return None
-    worst = min(steps, key=lambda one: one.row["spec_accept_ratio"])
-    accepted = percent(worst.row["spec_accept_ratio"])
-    words = f"{accepted} of the proposed tokens were accepted {worst.at}, as the server counts"
-    return Finding("speculation_weak", "certain", (words,), indices(steps))
-
-
-def prefix_cache(case: Case) -> Finding | None:
-    """Prefixes that hardly repeat, or prompts meant to be new that were in the cache already."""
-    steps = case.where(lambda one: one.row["prefix_hit_ratio"] is not None)
-    if not steps:
-        return None
-    best = max(steps, key=lambda one: one.row["prefix_hit_ratio"])
-    most = best.row["prefix_hit_ratio"]
-    if always_new(case.run):
-        if most - template_ratio(case.run) < ACCIDENTAL_RATIO:
-            return None
-        found = f"{percent(most)} of the prompt tokens {best.at} were found in the prefix cache"
-        words = f"{found}, though every prompt is new"
-        return Finding("prefix_cache_accidental", "certain", (words,), indices(steps))
-    if most >= PREFIX_RATIO or reuse_unknown(case.run):
-        return None
-    words = f"at most {percent(most)} of the prompt tokens were found in the prefix cache ({best.at})"
-    return Finding("prefix_cache_idle", "certain", (words,), indices(steps))
 
 
 FAILURES: tuple[Callable[[Case], Finding | None], ...] = (
