@@ -179,7 +179,7 @@ class Answer:
             self.choices.append(choice)
             self._sizes.append(size)
             self._running.append(running)
-            self._resume(choice)
+            self._resume({choice})
             if not reasoning and self.answer_s is None:
                 self.answer_s = t_s
             if self.save_text and text:
@@ -196,12 +196,12 @@ class Answer:
         if not choices and isinstance(event.message, str):
             self._odd = self._odd or event.message.encode("utf-8", "replace")[:_ODD_BYTES]
 
-    def _resume(self, *choices: int) -> None:
+    def _resume(self, choices: set[int]) -> None:
         """Output of ``choices`` has come."""
         if self._closed and (self.finished_s is not None or not self._closed.isdisjoint(choices)):
             self.resumed = True
-        self._open.update(choices)
-        self._seen.update(choices)
+        self._open |= choices
+        self._seen |= choices
         self.finished_s = None
 
     def _think(self, reasoning: bool) -> None:
@@ -250,7 +250,8 @@ class Answer:
         self.choices.append(index)
         self._sizes.append(len(text))
         self._running.append(UNKNOWN if usage is None else self._count(usage, event))
-        self._resume(index)
+        if self._closed or index not in self._open:
+            self._resume({index})
         self.last_s = t_s
         if self.answer_s is None:
             self.answer_s = t_s
@@ -266,7 +267,8 @@ class Answer:
             return False
         indices = [choice.index for choice in choices]
         usages = [event.usage for event in events]
-        self._think(False)
+        if self._thinking:
+            self._think(False)
         self.event_s += stamps
         self.choices += indices
         self._sizes += [len(text) for text in texts if text]
@@ -276,7 +278,7 @@ class Answer:
                 self._prompt = self._counted = usage
                 self._summed = False
                 self._per_choice[index] = usage.completion_tokens
-        self._resume(*indices)
+        self._resume(set(indices))
         self.last_s = stamps[-1]
         if self.answer_s is None:
             self.answer_s = stamps[0]

@@ -284,8 +284,7 @@ class Exchange:
     def _take_body(self) -> None:
         """All chunks of a read at once: they share its instant, and a chunk may be a byte."""
         if self._body:
-            body = b"".join(self._body)
-            self._body.clear()
+            body, self._body = b"".join(self._body), []
             try:
                 self._read_body(body)
             except Exception as error:  # whatever a body can raise fails this request and no other

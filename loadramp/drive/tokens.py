@@ -88,18 +88,29 @@ def _differences(
     they cannot be right: they fell, or stood still while text came."""
     if not running or min(running) < 0 or max(running) == 0:
         return None, False
-    if len(set(choices)) > 1 and all(b > a for a, b in pairwise(running)):
-        choices = [0] * len(running)  # one count over all choices; vLLM counts each choice by itself
+    several = len(set(choices)) > 1
+    if several and all(b > a for a, b in pairwise(running)):  # one count over all choices; vLLM has one for each
+        several = False
+    counted = _grown(running, choices) if several else [b - a for a, b in pairwise((0, *running))]
+    least = min(counted)
+    if least > 0:
+        return counted, False
+    n = len(set(choices)) if several else 1
+    if len(running) > n and len(counted) - counted.count(0) <= n:
+        return None, False  # the same figure in every event is a total, not a running count
+    if least == 0 and all(i in shared for i, tokens in enumerate(counted) if not tokens):
+        return counted, False
+    return None, True
+
+
+def _grown(running: Sequence[int], choices: Sequence[int]) -> list[int]:
+    """How far the count of each event is beyond the one before it of its choice."""
     latest: dict[int, int] = {}
     counted = []
     for count, choice in zip(running, choices, strict=True):
         counted.append(count - latest.get(choice, 0))
         latest[choice] = count
-    if len(running) > len(latest) and sum(1 for tokens in counted if tokens) <= len(latest):
-        return None, False  # the same figure in every event is a total, not a running count
-    if min(counted) > 0 or (min(counted) == 0 and all(i in shared for i, tokens in enumerate(counted) if not tokens)):
-        return counted, False
-    return None, True
+    return counted
 
 
 def pro_rata(sizes: Sequence[int], total: int) -> list[int]:
