@@ -85,7 +85,7 @@ def request_errors(run: Run) -> list[Check]:
     kinds = ", ".join(f"{n:,} {WORDS[name]}" for name, n in found.most_common())
     message = (
         f"{failed:,} of {plural(of, 'request')}, {percent(failed / of)}, failed for reasons that do not depend on load "
-        f"({kinds}): they count as failures, and no ceiling, SLO capacity or end of the ramp rests on them"
+        f"({kinds}): they count as failures, and no ceiling or SLO capacity rests on them"
     )
     advice = CURES[found.most_common(1)[0][0]] if found else CURES["invalid"]
     return [Check("request_errors", "warn", message, advice, rows[0]["step"] if len(rows) == 1 else None)]
