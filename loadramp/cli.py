@@ -86,6 +86,7 @@ def probe(
     import asyncio
     import time
 
+    from loadramp.commands.screen import say as tell
     from loadramp.drive.endpoint import endpoint_of
     from loadramp.drive.permission import check_hosts
     from loadramp.drive.probe import probe as send
@@ -107,7 +108,7 @@ def probe(
             output_tokens=max_tokens,
             clock=time.monotonic,
             save_text=show_text,
-            say=lambda words: None if quiet else click.echo(f"note: {words}", err=True),
+            say=lambda words: None if quiet else tell(f"note: {words}"),
         )
     )
     document = probe_document(record, stream)
@@ -295,5 +296,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _complain(error: Exception, code: int) -> None:
-    click.echo(f"loadramp: {in_words(error)}", err=True)
+    from loadramp.record.untrusted import clean
+
+    click.echo(clean(f"loadramp: {in_words(error)}", lines=True), err=True)
     sys.exit(code)

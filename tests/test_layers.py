@@ -5,11 +5,12 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parent.parent / "loadramp"
 PURE = ("plan", "judge", "advise", "report", "record.types", "record.table", "record.workload", "record.codec",
+        "record.untrusted",
         "registry", "wording", "observe.dialects", "observe.models", "observe.text", "observe.canonical",
         "observe.gpu", "sim.engine",
         "sim.profiles", "sim.regimes", "drive.sse", "drive.wire")  # fmt: skip
 FORBIDDEN = {"asyncio", "socket", "time", "random", "os", "click", "httpx", "openai", "subprocess", "multiprocessing"}
-SHARED = ("record.types", "record.table", "record.workload", "registry", "wording")
+SHARED = ("record.types", "record.table", "record.workload", "record.untrusted", "registry", "wording")
 MAY_KNOW = {
     "record.types": (),
     "registry": (),

@@ -103,6 +103,7 @@ def serve(jobs: Path, *, host: str, port: int, token_env: str | None, out: Path)
     """
     import os
 
+    from loadramp.commands.screen import say
     from loadramp.jobs.allowed import read_jobs
     from loadramp.jobs.serve import serve as listen
     from loadramp.record.rundir import check_place
@@ -117,12 +118,8 @@ def serve(jobs: Path, *, host: str, port: int, token_env: str | None, out: Path)
     except (OSError, UnicodeDecodeError) as error:
         raise ScenarioError(f"{jobs}: cannot be read: {error}") from None
     check_place(out)
-    listen(host, port, read_jobs(text, str(jobs)), out, token, _say)
+    listen(host, port, read_jobs(text, str(jobs)), out, token, say)
     return 0
-
-
-def _say(words: str) -> None:
-    click.echo(words, err=True)
 
 
 def again(path: Path, as_json: bool) -> int:

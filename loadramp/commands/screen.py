@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from loadramp.record.untrusted import clean
 from loadramp.registry import in_words
 from loadramp.report.progress import line, row_line, step_words
 
@@ -21,7 +22,7 @@ LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 def say(words: str) -> None:
     """One line for people; stdout is for the answer."""
-    click.echo(words, err=True)
+    click.echo(clean(words, lines=True), err=True)
 
 
 def answer(*parts: Any) -> None:

@@ -11,7 +11,6 @@ from loadramp.drive.events import (
     MOST_CHOICES,
     Event,
     Output,
-    clean,
     finishes,
     index_of,
     look_again,
@@ -27,6 +26,7 @@ from loadramp.drive.sse import SseEvent, SseParser, is_done
 from loadramp.drive.tokens import UNKNOWN, tokens_of
 from loadramp.drive.usage import MOST_TOKENS, Usage
 from loadramp.record.types import Record
+from loadramp.record.untrusted import encodable
 
 _ODD_BYTES = 2000
 
@@ -331,7 +331,8 @@ class Answer:
             record.prompt_tokens = self._prompt.prompt
             record.cached_tokens = self._prompt.cached
         if self.save_text:
-            record.text = clean("\n".join("".join(self._text[choice]) for choice in sorted(self._text)))
+            text = "\n".join("".join(self._text[choice]) for choice in sorted(self._text))
+            record.text = encodable(text)
 
     def _total(self) -> int | None:
         """Completion tokens of the request: the last figure given, unless that is the running count of one choice."""

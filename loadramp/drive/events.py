@@ -21,6 +21,7 @@ from loadramp.drive.spellings import (
     usage_in,
 )
 from loadramp.drive.usage import Usage, struct_of
+from loadramp.record.untrusted import clean
 
 MOST_CHOICES = 1024
 _NO_REASON = frozenset({"", "null", "none", "finish_reason_unspecified"})
@@ -318,11 +319,6 @@ def final_response(event: Event) -> Event | None:
     if reply.status not in _CLOSING.values():
         reply.status = status
     return reply
-
-
-def clean(text: str) -> str:
-    """``text`` as UTF-8 can carry it: servers cut characters in two and escape the halves."""
-    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def _listed(value: Any) -> list[Any]:

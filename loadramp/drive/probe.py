@@ -213,7 +213,7 @@ async def _only_model(target: Target, endpoint: Endpoint, connect: Connect | Non
         except Unreachable as error:  # the request itself will say what is wrong
             why = str(error)
     if listed:
-        model = choose_model(target, listed)
+        model = choose_model(target, listed, endpoint.redact)
         say(f"no model named (--model): {model} is asked, the only one listed")
         return model
     say(f"no model named (--model): {DEFAULT_MODEL!r} is asked, a guess ({why})")

@@ -154,13 +154,17 @@ async def list_models(target: Target, endpoint: Endpoint) -> tuple[str, ...]:
     return found
 
 
-def choose_model(target: Target, listed: tuple[str, ...]) -> str:
-    """The model to ask for: the one named, else the only one listed. Raises ScenarioError when that is not one."""
+def choose_model(target: Target, listed: tuple[str, ...], redact: Callable[[str], str] = str) -> str:
+    """The model to ask for: the one named, else the only one listed.
+
+    Raises:
+        ScenarioError: that is not one model; names those listed, without what ``redact`` takes out.
+    """
     if target.model:
         return target.model
     if len(listed) == 1:
         return listed[0]
-    what = f"the server lists {len(listed)}: {', '.join(listed[:8])}" if listed else "the server lists none"
+    what = f"the server lists {len(listed)}: {redact(', '.join(listed[:8]))}" if listed else "the server lists none"
     raise ScenarioError(f"[target] model: name one (--model); {what}")
 
 

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from loadramp.drive.endpoint import Endpoint
+from loadramp.drive.endpoint import Endpoint, endpoint_of
 from loadramp.drive.probe import Preflight, preflight
 from loadramp.drive.ready import (
     Trial,
@@ -29,6 +29,7 @@ from loadramp.plan.prompts.content import content_of
 from loadramp.plan.prompts.words import Calibration
 from loadramp.plan.scenario import Target
 from loadramp.record.types import LENGTH_NOT_FORCED, ErrorKind, Prompt, Record
+from loadramp.record.untrusted import clean
 from loadramp.registry import ScenarioError
 from loadramp.wording import latency
 
@@ -158,7 +159,7 @@ def _guessed(model: str, models: Sequence[str]) -> str:
 def _base(target: Target, listed: tuple[str, ...], models: Sequence[str]) -> str:
     """The model that is asked about fields and lengths: the target's, else one that no request names."""
     if target.model or not models:
-        return choose_model(target, listed)
+        return choose_model(target, listed, endpoint_of(target).redact)
     return next((name for name in listed if name not in models), models[0])
 
 
@@ -267,7 +268,13 @@ async def _identity(
     with contextlib.suppress(ValueError, RecursionError):
         body = json.loads(reply.content) if reply.status == 200 else {}
         found["version"] = body.get("version") if isinstance(body, dict) else None
-    return {key: value for key, value in (found | facts_of(model, cards)).items() if value is not None}
+    told = {key: value for key, value in (found | facts_of(model, cards)).items() if value is not None}
+    return {key: shown(endpoint, value) if isinstance(value, str) else value for key, value in told.items()}
+
+
+def shown(endpoint: Endpoint, text: str) -> str:
+    """What a server says of itself, as it may be kept and printed."""
+    return clean(endpoint.redact(text))
 
 
 def facts_of(model: str, cards: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from loadramp.drive.answer import Answer
-from loadramp.drive.events import clean
 from loadramp.drive.replies import http_kind, status_words
 from loadramp.plan.scenario import Target
 from loadramp.record.types import LENGTH_NOT_FORCED, ErrorKind, Record, RecordStatus
+from loadramp.record.untrusted import clean
 
 BURST_GAP_S = 0.0002
 BURST_WAIT_S = 0.02

@@ -24,7 +24,7 @@ from loadramp.drive import corpus
 from loadramp.drive.endpoint import Endpoint, endpoint_of
 from loadramp.drive.fleet import FleetError, InlineFleet, Orders, raise_file_limit, worker_count
 from loadramp.drive.permission import check_hosts
-from loadramp.drive.survey import Survey, survey
+from loadramp.drive.survey import Survey, shown, survey
 from loadramp.drive.tokenizer import basis_of
 from loadramp.drive.workers import LocalFleet
 from loadramp.jobs.finish import COULD_NOT_MEASURE, Finished, judge, judge_run, write
@@ -42,6 +42,7 @@ from loadramp.plan.schedule import samples_of
 from loadramp.record import rundir as rundirs
 from loadramp.record.rundir import RunDir, check_place, plain
 from loadramp.record.types import Sample
+from loadramp.record.untrusted import clean_all
 from loadramp.registry import CannotMeasure, in_words
 
 LIBRARIES = ("httptools", "uvloop", "msgspec", "numpy", "scipy", "httpx", "openai", "plotly")
@@ -159,7 +160,7 @@ def info_of(reached: Reached, *, salt: int, argv: Sequence[str], began_at: datet
         "slo": plain(scenario.slo),
         "target": {
             "base_url": endpoint.url,
-            "model": known.model,
+            "model": shown(endpoint, known.model),
             "api": scenario.target.api,
             "via": scenario.target.via,
             **({"insecure": True} if scenario.target.insecure else {}),
@@ -171,7 +172,7 @@ def info_of(reached: Reached, *, salt: int, argv: Sequence[str], began_at: datet
         "fields": sorted(known.fields),
         "preflight_warnings": list(known.warnings),
         "calibration": plain(replace(known.calibration, words=(), ids=())),
-        "files": corpus.notes(scenario),
+        "files": clean_all(corpus.notes(scenario)),
         "models": {name: {"first_ttft_s": a, "second_ttft_s": b} for name, (a, b) in known.models.items()},
         "workers": reached.workers,
         "arrivals": scenario.arrivals.kind,

@@ -47,4 +47,4 @@ async def asked_lengths(scenario: Scenario) -> Length:
     cards = cards_in(reply.content) if reply.status == 200 else None
     if cards is None:
         raise CannotMeasure(endpoint.redact(f"{endpoint.shown('models')}: {reply.words or 'no list of models'}"))
-    return lengths(scenario, choose_model(target, tuple(str(card.get("id")) for card in cards)), cards)
+    return lengths(scenario, choose_model(target, tuple(str(card.get("id")) for card in cards), endpoint.redact), cards)

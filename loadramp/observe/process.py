@@ -22,6 +22,7 @@ from typing import Any
 from loadramp.observe.canonical import Reading, read_for, why_not
 from loadramp.observe.fetch import Fetcher, FetchFailed, tls_context
 from loadramp.observe.models import Asked, Choice
+from loadramp.record.untrusted import clean
 
 STOP = b"stop\n"
 BACK_OFF_S = 10.0
@@ -150,7 +151,7 @@ def scrape(watched: Watched, limit_s: float, board: Board | None = None) -> Scra
             body = watched.fetcher.get(limit_s)
     except FetchFailed as error:
         board.note(watched, Choice())
-        return Scraped(begin_s, time.monotonic(), error=str(error))
+        return Scraped(begin_s, time.monotonic(), error=clean(str(error)))
     end_s = time.monotonic()
     if first:
         board.note(watched, read_for(board.asked, body, watched.dialect).choice)
@@ -159,7 +160,7 @@ def scrape(watched: Watched, limit_s: float, board: Board | None = None) -> Scra
     if not found.values:
         foreign = "only models that nobody asked for" if found.choice.left_out else why_not(body)
         watched.choice = found.choice if found.choice.left_out else watched.choice
-        return Scraped(begin_s, end_s, error=foreign)
+        return Scraped(begin_s, end_s, error=clean(foreign))
     watched.dialect, watched.choice = found.dialect, found.choice
     board.note(watched, found.choice)
     return Scraped(begin_s, end_s, found.values)

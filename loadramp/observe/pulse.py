@@ -15,6 +15,7 @@ import msgspec
 from loadramp.observe.fetch import Fetcher, FetchFailed, tls_context
 from loadramp.observe.process import next_due_s
 from loadramp.record.types import HealthSample
+from loadramp.record.untrusted import clean
 
 LIMIT_S = 1.0
 """A check that takes longer has failed: what Kubernetes' probes allow unless told otherwise."""
@@ -79,7 +80,7 @@ class Pulse:
         try:
             fetcher.get(LIMIT_S)
         except FetchFailed as failure:
-            error = str(failure)
+            error = clean(str(failure))
         took_s = round(time.monotonic() - begin_s, 6)
         return HealthSample(round(begin_s - self._t0_s, 6), error is None, took_s, error)
 

@@ -27,6 +27,7 @@ from loadramp.observe.gpu import query_url
 from loadramp.observe.models import Asked
 from loadramp.observe.process import STOP, next_due_s, timeout_s
 from loadramp.record.types import Sample
+from loadramp.record.untrusted import clean, clean_all
 from loadramp.wording import left_out_words, unasked_words
 
 _PACKAGE_PARENT = str(Path(__file__).resolve().parents[2])
@@ -169,7 +170,7 @@ class Scraper:
             return
         *lines, self._heard = self._heard.split(b"\n")
         for line in lines:
-            label, dialect, left_out, unasked = json.loads(line)
+            label, dialect, left_out, unasked = clean_all(json.loads(line))
             self._dialects[label] = dialect
             self._whose[label] = (left_out, unasked)
         if lines:
@@ -319,8 +320,8 @@ async def _page(
     except TimeoutError:
         return {}, "timeout"
     except FetchFailed as error:
-        return {}, str(error)
+        return {}, clean(str(error))
     except (OSError, ValueError) as error:
         return {}, type(error).__name__
     _, values = read(body)
-    return values, None if values else why_not(body)
+    return values, None if values else clean(why_not(body))

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from loadramp.record.types import LENGTH_NOT_FORCED
+from loadramp.record.untrusted import clean
 from loadramp.wording import latency, plural
 
 WARNINGS = {
@@ -45,7 +46,7 @@ def probe_words(document: Mapping[str, Any]) -> str:
     )
     lines += [f"note: {WARNINGS.get(code, code)}" for code in document["warnings"]]
     if document.get("text"):
-        lines += ["", document["text"]]
+        lines += ["", clean(document["text"], lines=True)]
     return "\n".join(lines)
 
 
