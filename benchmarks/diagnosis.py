@@ -74,8 +74,9 @@ def speed(requests: int = 5000, tokens: int = 201) -> None:
     print(f"\n{found.gaps:,d} gaps, {len(found.cause):,d} of them long: {took_s:.2f} s")
 
 
-IMPOSSIBLE = {"engine_stall", "stream_stall", "autoscaler_moved", "proxy_buffering", "client_limited", "server_down",
-              "admission_failure", "errors", "speculation_weak", "healthy"}  # fmt: skip
+IMPOSSIBLE = {"engine_stall", "engine_unstable", "stream_stall", "autoscaler_moved", "proxy_buffering",
+              "client_limited", "server_down", "admission_failure", "errors", "speculation_weak",
+              "healthy"}  # fmt: skip
 
 
 def both_ways(seed: int) -> list[list[tuple[str, str]]] | None:

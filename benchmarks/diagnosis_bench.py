@@ -20,7 +20,7 @@ from loadramp.record.types import ClientSample, Step
 from loadramp.sim.engine.offline import Offline, capacity_rps
 from loadramp.sim.faults import Faults
 from loadramp.sim.profiles import PROFILES, Lengths, Profile, random_profile
-from loadramp.sim.regimes import Stall
+from loadramp.sim.regimes import Regimes, Slow, Stall
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 from harness import ramp_in_memory, scenario_of
@@ -192,6 +192,16 @@ def moved(seed: int) -> Run:
     return ramp(replace(work, profile=replace(work.profile, speeds=((at_s, factor),))), (0.1, 0.2, 0.35), seed)
 
 
+def slow_stretches(seed: int) -> Run:
+    """Every step takes 1.5 to 2.5 times as long for stretches of 2 to 12 s, a tenth to a third of the time."""
+    rng = np.random.default_rng([seed, 0])
+    lasts_s = between(rng, 2.0, 12.0)
+    every_s = lasts_s * (1.0 / float(rng.uniform(0.1, 0.33)) - 1.0)
+    slow = Slow(every_s, lasts_s, float(rng.uniform(1.5, 2.5)), spread=0.1)
+    work = sized(costs(rng), short(rng), rng)
+    return ramp(replace(work, profile=replace(work.profile, regimes=Regimes((slow,)))), (0.1, 0.2, 0.35), seed)
+
+
 def weak_draft(seed: int) -> Run:
     rng = np.random.default_rng([seed, 0])
     profile = costs(rng, draft_tokens=int(rng.integers(2, 6)), accept_ratio=float(rng.uniform(0.2, 0.55)),
@@ -290,7 +300,8 @@ CLASSES: dict[str, tuple[str, Callable[[int], Run]]] = {
     "large batch": ("compute_bound", compute),
     "long prompts": ("prefill_contention", prefill),
     "engine stalls": ("engine_stall", stalls),
-    "capacity moved": ("autoscaler_moved", moved),
+    "pace moved": ("engine_unstable", moved),
+    "slow stretches": ("engine_unstable", slow_stretches),
     "weak draft": ("speculation_weak", weak_draft),
     "warm prefix cache": ("prefix_cache_accidental", warm_cache),
     "late client": ("client_limited", slow_client),

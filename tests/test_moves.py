@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 from diagnosed import CHAT, ladder
 
-from loadramp.judge.moves import jump_of, replicas_moved
+from loadramp.judge.jumps import jump_of
+from loadramp.judge.moves import replicas_moved
 from loadramp.judge.symptoms import case_of
 from loadramp.record.types import Sample
 from loadramp.sim.profiles import PROFILES, Lengths

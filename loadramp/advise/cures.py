@@ -26,6 +26,7 @@ CURES: dict[str, tuple[str, ...]] = {
     "kv_full": ("quantized_weights", "fp8_kv_cache", "prefix_caching", "context_cap", "more_kv_memory", "replicas"),
     "scheduler_oversubscription": ("more_sequences", "replicas", "queue_limit"),
     "compute_bound": ("quantized_weights", "prefix_caching", "chunked_prefill", "replicas", "queue_limit"),
+    "engine_unstable": ("steady_host", "cuda_graphs", "steady_machine", "longer_steps"),
     "engine_stall": ("collectives", "fewer_gpus_each"),
     "prefill_contention": ("chunked_prefill", "disaggregation"),  # as good as every engine shares prefixes by itself
     "stream_stall": ("stream_path",),

@@ -115,6 +115,24 @@ REMEDIES: dict[str, Remedy] = {
         "when all streams freeze together at any load: slow collectives, garbage collection, recompilation",
         {"vllm": "--disable-custom-all-reduce (to tell whether it is to blame)"},
     ),
+    "steady_host": Remedy(
+        "Look at the CPU of the server's host while it is slow: top, perf top, cpu.stat of its cgroup (nr_throttled).",
+        "when steps double for seconds at any load: the host that launches the kernels is busy, throttled or shared; "
+        "give the server cores of its own, and the load generator others",
+    ),
+    "cuda_graphs": Remedy(
+        "Let the engine replay CUDA graphs instead of launching every kernel from the host.",
+        "when the server was started without them (--enforce-eager and the like): then each step waits for the host",
+        {"vllm": "--no-enforce-eager"},
+    ),
+    "steady_machine": Remedy(
+        "Look at the clocks (nvidia-smi -q -d CLOCK,PERFORMANCE,POWER) and at who else uses the machine.",
+        "when the GPU is capped by heat or power, or neighbours on the host, the GPU or the disk come and go",
+    ),
+    "longer_steps": Remedy(
+        "Measure long enough to see slow and fast stretches many times, and repeat the run before comparing it.",
+        "always while it lasts: a short step says how much of it was slow, not how fast the engine is",
+    ),
     "fewer_gpus_each": Remedy(
         "Spread the model over fewer GPUs, and run more replicas.",
         "when it fits: each token needs fewer exchanges between GPUs",

@@ -132,7 +132,7 @@ def attribute(
     cause = np.full(len(some.gap_s), ENGINE, dtype=np.int64)
     if len(cause):
         reach_s = _reach_s(median_s)
-        private = _private(seen.near, some, median_s)
+        private = _private(seen.near, some, median_s, _nearby_s(gaps, some, median_s))
         first_s = np.sort(seen.near.first_s[~np.isnan(seen.near.first_s)])
         begin, end = _inside(first_s, some, reach_s)
         cause[(end > begin) | _long_prompt(seen.near, some, longest_prefill_s)] = PREFILL
@@ -170,6 +170,18 @@ def mixing(seen: Seen, found: Attribution) -> Mixing:
     return Mixing(lift, _spearman(gaps.gap_s[picked], (tokens[end] - tokens[begin])[picked]))
 
 
+def block_medians(values: Floats, block: Ints, n: int, least: int) -> Floats:
+    """Median (the upper one of an even number) of the values of each of ``n`` blocks; NaN under ``least`` values."""
+    order = np.lexsort((values, block))
+    ordered, at = values[order], block[order]
+    begin = np.searchsorted(at, np.arange(n), "left")
+    size = np.searchsorted(at, np.arange(n), "right") - begin
+    out = np.full(n, np.nan)
+    enough = size >= least
+    out[enough] = ordered[(begin + size // 2)[enough]]
+    return out
+
+
 def _client(near: Table, some: Gaps, client: Sequence[ClientSample]) -> Bools:
     """The largest loop lag of the second in which the gap ended exceeds max(0.2 gap, 5 ms)."""
     late = np.zeros(len(some.gap_s), dtype=np.bool_)
@@ -186,7 +198,25 @@ def _client(near: Table, some: Gaps, client: Sequence[ClientSample]) -> Bools:
     return late
 
 
-def _private(near: Table, some: Gaps, median_s: float) -> Bools:
+def _nearby_s(gaps: Gaps, some: Gaps, median_s: float) -> Floats:
+    """The median of the second in which each of ``some`` gaps ended, at least ``median_s``.
+
+    In a slow stretch of the whole engine two of its steps are no freeze of one stream. Only the seconds that hold a gap
+    beyond the private limit are looked at.
+    """
+    nearby_s = np.full(len(some.gap_s), median_s)
+    far = some.gap_s > max(PRIVATE_FACTOR * median_s, PRIVATE_S)
+    seconds, at = np.unique(np.floor(some.end_s[far]), return_inverse=True)
+    if len(seconds):
+        of = np.floor(gaps.end_s)
+        which = np.minimum(np.searchsorted(seconds, of), len(seconds) - 1)
+        near = seconds[which] == of
+        medians = block_medians(gaps.gap_s[near], which[near], len(seconds), 1)
+        nearby_s[far] = np.maximum(medians[at], median_s)
+    return nearby_s
+
+
+def _private(near: Table, some: Gaps, median_s: float, nearby_s: Floats) -> Bools:
     """The other streams brought at least half a token each within the inner 70 % of the gap.
 
     First tokens do not count: a prompt that is computed alone answers while all others stand still.
@@ -197,7 +227,7 @@ def _private(near: Table, some: Gaps, median_s: float) -> Bools:
     inside = np.searchsorted(later_s, high_s, "left") - np.searchsorted(later_s, low_s, "right")
     middle_s = some.end_s - some.gap_s / 2.0
     active = np.searchsorted(first_s, middle_s, "right") - np.searchsorted(last_s, middle_s, "left")
-    long = some.gap_s > max(PRIVATE_FACTOR * median_s, PRIVATE_S)
+    long = some.gap_s > np.maximum(max(PRIVATE_FACTOR * median_s, PRIVATE_S), LONG_FACTOR * nearby_s)
     return np.asarray(long & (active >= 2) & (inside >= 0.5 * (active - 1)) & (inside > 0))
 
 

@@ -27,6 +27,7 @@ from loadramp.judge.queueing import (
     stalled_ratio,
 )
 from loadramp.judge.symptoms import Case, StepSeen, case_of, indices
+from loadramp.judge.unstable import engine_unstable
 from loadramp.record.table import Run
 from loadramp.record.types import Confidence, Finding, Row
 from loadramp.wording import latency, percent
@@ -187,6 +188,7 @@ RULES: tuple[Callable[[Case], Finding | None], ...] = (
     kv_full,
     scheduler_oversubscription,
     compute_bound,
+    engine_unstable,
     engine_stall,
     prefill_contention,
     stream_stall,

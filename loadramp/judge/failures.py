@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -32,9 +32,11 @@ def server_down(case: Case) -> Finding | None:
     evidence = _died(case, steps)
     if again:
         evidence.append("its counters began again at zero: the server process started anew")
-    elif case.run.samples and not case.run.samples[-1].values and any(s.values for s in case.run.samples):
+    elif _silent(case.run.samples):
         evidence.append("its metrics page did not answer any more at the end")
-    sure: Confidence = "certain" if again or found["dead"] else "likely"
+    elif not found["dead"] and not _gone(case):
+        evidence.append("a proxy or the network can break connections, too: the server did not say that it went away")
+    sure: Confidence = "certain" if again or found["dead"] else "likely" if _gone(case) else "possible"
     return Finding("server_down", sure, tuple(evidence), indices(steps))
 
 
@@ -140,6 +142,16 @@ def _died(case: Case, steps: Iterable[StepSeen]) -> list[str]:
         most = ", more than ever before in this run" if flight > before else ""
         out.append(f"{flight:.0f} requests were in flight when the first of them failed{most}")
     return out
+
+
+def _gone(case: Case) -> bool:
+    """The server is seen to be away: its page fell silent, or new connections to it failed as well."""
+    refused = int(np.count_nonzero(case.run.table.error == "connect"))
+    return refused >= LEAST_BROKEN or _silent(case.run.samples)
+
+
+def _silent(samples: Sequence[Sample]) -> bool:
+    return bool(samples) and not samples[-1].values and any(s.values for s in samples)
 
 
 def _restarted(samples: Iterable[Sample]) -> bool:

@@ -7,12 +7,13 @@ the prompts are or how many come does not move it. Definitions: docs/method.md, 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import log
 
 import numpy as np
 
 from loadramp.judge import attribute
 from loadramp.judge.latency import Seen
-from loadramp.record.table import Bools, Floats, Ints
+from loadramp.record.table import Bools, Floats
 
 AROUND_S = 20.0
 """What is usual at an instant is learnt from so many seconds before and after it."""
@@ -33,6 +34,10 @@ class Pace:
     width_s: float
     median_s: Floats
     known: Bools
+
+    @property
+    def middle_s(self) -> Floats:
+        return self.begin_s + (np.arange(len(self.median_s), dtype=np.float64) + 0.5) * self.width_s
 
     def usual_s(self) -> Floats:
         """The pace of the fast state around each block, shape (n,)."""
@@ -69,7 +74,7 @@ def pace_of(seen: Seen, width_s: float, least_gaps: int = 8) -> Pace | None:
         return None
     plain = attribute.undisturbed(seen, float(np.median(gaps.gap_s))) & (gaps.gap_s > 0.0)
     block = np.minimum(((gaps.end_s[plain] - begin_s) / width_s).astype(np.int64), n - 1)
-    median_s = block_medians(gaps.gap_s[plain], block, n, least_gaps)
+    median_s = attribute.block_medians(gaps.gap_s[plain], block, n, least_gaps)
     known = ~np.isnan(median_s)
     if np.count_nonzero(known) < n / 3.0:
         return None
@@ -77,10 +82,21 @@ def pace_of(seen: Seen, width_s: float, least_gaps: int = 8) -> Pace | None:
     return Pace(begin_s, width_s, np.interp(at, at[known], median_s[known]), known)
 
 
-def stretches(pace: Pace) -> list[Stretch]:
-    """The whole time in order, as stretches alternately slow and not."""
+def stretches(pace: Pace, streams: Floats | None = None) -> list[Stretch]:
+    """The whole time in order, as stretches alternately slow and not.
+
+    ``streams``: those under way in the middle of each block, shape (n,). What their number explains is no slowness: how
+    the pace follows it (both as logarithms) is taken from the blocks that are not slow, half as much again and a tenth
+    for noise in the counts, at most in proportion.
+    """
     usual_s = pace.usual_s()
-    slow = pace.median_s > SLOW_RATIO * usual_s
+    above = np.log(pace.median_s / usual_s)
+    slow = above > log(SLOW_RATIO)
+    if streams is not None:
+        more = np.log(np.maximum(streams, 1.0))
+        more -= np.median(more[~slow]) if not slow.all() else np.median(more)
+        above = above - follows(more[~slow], np.log(pace.median_s[~slow])) * np.maximum(more, 0.0)
+        slow &= above > log(SLOW_RATIO)
     edges = np.concatenate(([0], np.flatnonzero(np.diff(slow.astype(np.int64))) + 1, [len(slow)]))
     return [
         Stretch(
@@ -94,13 +110,17 @@ def stretches(pace: Pace) -> list[Stretch]:
     ]
 
 
-def block_medians(values: Floats, block: Ints, n: int, least: int) -> Floats:
-    """Median (the upper one of an even number) of the values of each of ``n`` blocks; NaN under ``least`` values."""
-    order = np.lexsort((values, block))
-    ordered, at = values[order], block[order]
-    begin = np.searchsorted(at, np.arange(n), "left")
-    size = np.searchsorted(at, np.arange(n), "right") - begin
-    out = np.full(n, np.nan)
-    enough = size >= least
-    out[enough] = ordered[(begin + size // 2)[enough]]
-    return out
+def follows(streams: Floats, pace: Floats) -> float:
+    """By how much the logarithm of the pace may follow the streams': 1.5 times least squares, plus 0.1, in 0.1-1."""
+    x, y = streams - streams.mean() if len(streams) else streams, pace - pace.mean() if len(pace) else pace
+    slope = float((x * y).sum() / max(float(np.square(x).sum()), 1e-9))
+    return min(max(1.5 * slope + 0.1, 0.1), 1.0)
+
+
+def streams_at(seen: Seen, t_s: Floats) -> Floats:
+    """Streams under way at the instants ``t_s``: those with a first token and no end."""
+    near = seen.near
+    last_s = np.where(near.in_flight, np.inf, near.last_s)[near.events > 0]
+    first_s = near.first_s[near.events > 0]
+    begun = np.searchsorted(np.sort(first_s), t_s, "right")
+    return np.asarray(begun - np.searchsorted(np.sort(last_s), t_s, "right"), dtype=np.float64)

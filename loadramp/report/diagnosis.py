@@ -27,6 +27,7 @@ TITLES: dict[str, str] = {
     "kv_full": "The KV cache is full: requests wait for room",
     "scheduler_oversubscription": "The batch is at its limit: the queue grows, tokens stay as fast as before",
     "compute_bound": "The GPU is at its limit: every step takes longer the more requests run",
+    "engine_unstable": "The engine's step time is not stable",
     "engine_stall": "The whole engine stalls, at any load",
     "prefill_contention": "Prompts hold up the tokens of others",
     "stream_stall": "Single streams freeze",
