@@ -1,6 +1,7 @@
 """Cures: ranked, with flags that exist, filled with figures of the run, and a proof."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -128,11 +129,13 @@ def test_runbooks_are_steps_for_findings_that_exist() -> None:
 
 def test_a_client_that_ran_out_of_files_is_not_told_to_use_more_workers() -> None:
     detail = "too many open files: raise the limit (ulimit -n)"
+    held = "not sent: 936 requests in flight (max_in_flight, or the limit on open files)"
     refused = Record(0, 0, 0.0, status="error", error="client", error_detail=detail)
     run = served(rows=[row(0, 8.0)])
     run.findings = [Finding("client_limited", "certain", ("1 of 1 steps are void",))]
     assert [cure.name for cure in with_cures(run)[0].cures] == ["stronger_client"]
-    run.table = Table.of([refused])
-    cure = with_cures(run)[0].cures[0]
-    assert "open files" in cure.action
-    assert "workers" not in cure.action + cure.when + cure.proof
+    for record in (refused, replace(refused, error_detail=held)):
+        run.table = Table.of([record])
+        cure = with_cures(run)[0].cures[0]
+        assert "open files" in cure.action
+        assert "workers" not in cure.action + cure.when + cure.proof

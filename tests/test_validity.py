@@ -4,7 +4,7 @@ from judged import answer, failure, window
 
 from loadramp.judge.validity import anderson_darling, lag_by_s, loop_lag_p99_s, void_reasons, workers_needed
 from loadramp.record.table import Table
-from loadramp.record.types import ClientSample, Record
+from loadramp.record.types import ClientSample, Record, Step
 
 
 def table(lag_s: float = 0.0, n: int = 200, **more: object) -> Table:
@@ -184,3 +184,19 @@ def test_a_cure_stands_once_behind_all_that_it_is_for() -> None:
         "3 requests were held back by max_rps or max_in_flight; the client is too slow for this rate: use 2 workers "
         "(--set fleet.workers=2) or a quieter machine, and raise the cap or end the ramp earlier",
     ]
+
+
+def test_requests_that_found_no_room_are_not_cured_by_workers() -> None:
+    """A thousand requests due, of which half found no file to open: a client twice as fast would have none either."""
+    detail = "not sent: 936 requests in flight (max_in_flight, or the limit on open files)"
+    step = Step(0, rate_rps=100.0, begin_s=0.0, warmup_s=0.0, measure_s=10.0)
+    records = [
+        Record(i, 0, i / 100.0, sent_s=i / 100.0, status="ok", event_s=[i / 100.0 + 0.1], stream_end_s=i / 100.0 + 0.2)
+        if i % 2
+        else Record(i, 0, i / 100.0, status="error", error="client", error_detail=detail, stream_end_s=i / 100.0)
+        for i in range(1000)
+    ]
+    words = " ".join(void_reasons(step, Table.of(records), []))
+    assert "planned requests were not sent" in words
+    assert "raise max_in_flight, or where it is not set the limit on open files (ulimit -n)" in words
+    assert "workers" not in words

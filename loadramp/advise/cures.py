@@ -49,10 +49,10 @@ def with_cures(run: Run) -> list[Finding]:
     """The run's findings with what to do about each."""
     engine, figures = engine_of(run), figures_of(run)
     found = [replace(one, cures=cures_of(one.code, engine, figures)) for one in run.findings]
-    if not run.table.out_of_files:
+    if not run.table.out_of_room:
         return found
-    files = REMEDIES["more_files"]  # more workers or cores would not help such a client
-    cure = Cure("more_files", files.action, files.when, proof="run this ramp again; no step may be void")
+    room = REMEDIES["more_room"]  # a faster client would not help
+    cure = Cure("more_room", room.action, room.when, proof="run this ramp again; no step may be void")
     return [replace(one, cures=(cure,)) if one.code == "client_limited" else one for one in found]
 
 

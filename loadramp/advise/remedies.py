@@ -151,9 +151,10 @@ REMEDIES: dict[str, Remedy] = {
         "Give the client more: workers, cores, a machine of its own.",
         "always: until then the server has not been measured",
     ),
-    "more_files": Remedy(
-        "Raise the limit on open files: each request in flight needs one.",
-        "ulimit -n for this shell, ulimit -Hn as root, LimitNOFILE in a systemd unit, docker run --ulimit nofile=N",
+    "more_room": Remedy(
+        "Let more requests be in flight: raise max_in_flight, or where it is not set the limit on open files.",
+        "always; for files: ulimit -n in this shell, ulimit -Hn as root, LimitNOFILE in a systemd unit, docker run "
+        "--ulimit nofile=N",
     ),
     "draft": Remedy(
         "Propose fewer tokens, use a draft closer to the model, or switch speculation off.",

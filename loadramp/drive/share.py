@@ -21,7 +21,7 @@ from loadramp.plan.prompts.content import Content, content_of, next_content
 from loadramp.plan.prompts.words import Calibration
 from loadramp.plan.scenario import Scenario
 from loadramp.plan.schedule import Prompts, plan_step, prompts_of
-from loadramp.record.types import Arrival, Record, Step
+from loadramp.record.types import NO_ROOM, Arrival, Record, Step
 
 HOLD_S = 30.0
 """How far past its end a step is planned: load for the moment until the next step is decided."""
@@ -203,11 +203,7 @@ class Share:
         if late_s > GIVE_UP_S:
             self.write(self._not_sent(ask.arrival, f"not sent: the client was {late_s:.1f} s late"))
         elif most is not None and len(self._sending) >= -(-most // self.of):
-            self.write(
-                self._not_sent(
-                    ask.arrival, f"not sent: {most} requests in flight (max_in_flight, or the limit on open files)"
-                )
-            )
+            self.write(self._not_sent(ask.arrival, f"not sent: {most} {NO_ROOM}, or the limit on open files)"))
         else:
             self._keep(self._sending, self._send(ask))
 

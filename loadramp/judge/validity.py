@@ -29,7 +29,7 @@ SPARE_S = 0.1
 PARSED_RATIO = 0.01
 """Requests with the client's parsing in their times: fewer do not reach a p99."""
 PARSING = "ask for shorter or streamed answers, or see what the server sends (loadramp probe)"
-MORE_FILES = "raise the limit on open files (ulimit -n): each request in flight needs one"
+MORE_ROOM = "raise max_in_flight, or where it is not set the limit on open files (ulimit -n)"
 RESTART = "see the worker's log, start the run again"
 TICKS = 50
 """Ticks of the loop-lag ticker in one client sample (20 ms)."""
@@ -59,7 +59,7 @@ def void_reasons(
     ttft_p50_s = _median(due.ttft_s) if ttft_p50_s is None else ttft_p50_s
     if itl_p50_s is None:
         itl_p50_s = _median(due.gaps().gap_s)
-    slow = MORE_FILES if due.out_of_files else _slow(inside)
+    slow = MORE_ROOM if due.out_of_room else _slow(inside)
     found = [
         (_late(due, end_s, ttft_p50_s), slow),
         (_not_sent(due, end_s), slow),

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 from loadramp.record.types import (
     LENGTH_NOT_FORCED,
+    NO_FILES,
+    NO_ROOM,
     Check,
     ClientSample,
     Estimate,
@@ -195,10 +197,10 @@ class Table:
         return ~self.ok & ~self.in_flight
 
     @property
-    def out_of_files(self) -> bool:
-        """Some requests were not sent because this machine lets no more files be opened."""
-        own = set(self.error_detail[self.error == "client"].tolist())
-        return any("too many open files" in str(detail).lower() for detail in own)
+    def out_of_room(self) -> bool:
+        """Some requests were not sent because no more may be in flight: no file to open, or ``max_in_flight``."""
+        own = [str(detail).lower() for detail in set(self.error_detail[self.error == "client"].tolist())]
+        return any(words in detail for detail in own for words in (NO_FILES, NO_ROOM))
 
     @property
     def events(self) -> Ints:

@@ -127,6 +127,8 @@ class Arrival:
     prompt: Prompt
 
 
+NO_FILES, NO_ROOM = "too many open files", "requests in flight (max_in_flight"
+"""In the ``error_detail`` of requests that were not sent because no more can be in flight."""
 LENGTH_NOT_FORCED = "length_not_forced"
 """Warning of a record whose answer has a form of its own (a format, a grammar, tools), so that it ends by itself."""
 
