@@ -6,11 +6,12 @@ import base64
 import http.client
 import json
 import socket
+import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import pytest
 
 from loadramp.jobs.allowed import Job, Outcome, arguments, key_of, read_jobs, status, token_of, verdict_of
 from loadramp.jobs.desk import Desk
-from loadramp.jobs.serve import MOST_BODY, Server
+from loadramp.jobs.serve import MOST_BODY, MOST_CONNECTIONS, Server
 from loadramp.registry import ScenarioError
 
 JOBS = """
@@ -36,7 +37,7 @@ base_url = "http://new:8000"
 """
 PLAY = """
 import json, pathlib, sys, time
-here, words = pathlib.Path(sys.argv[1]), sys.argv[2:]
+here, words = pathlib.Path(sys.argv[1]), json.load(sys.stdin)
 with (here / "calls").open("a") as file:
     file.write(json.dumps(words) + "\\n")
 print("block 1 is done", file=sys.stderr, flush=True)
@@ -311,3 +312,97 @@ def test_a_status_is_one_flat_object() -> None:
     told = status("chat", outcome)
     assert (told["verdict"], told["reasons"], told["state"]) == ("fail", ["r"], "done")
     assert all(not isinstance(value, dict) for value in told.values())
+
+
+def reply_to(server: Server, sent: bytes) -> bytes:
+    """What comes back for these bytes, at once."""
+    with socket.create_connection(("127.0.0.1", server.server_address[1]), timeout=10) as sock:
+        sock.sendall(sent)
+        return sock.recv(65536)
+
+
+def post(body: bytes, *headers: bytes, length: bytes | None = None) -> bytes:
+    length = str(len(body)).encode() if length is None else length
+    head = [b"POST /v1/jobs/chat/start HTTP/1.1", b"Host: localhost", b"Content-Length: " + length, *headers]
+    return b"\r\n".join([*head, b"", body])
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "code"),
+    [
+        (post(b'{"key": '), 400),
+        (post(b"\xff\xfe"), 400),
+        (post(b'{"key": "\\ud800"}'), 400),
+        (post(b"[" * 60_000), 400),
+        (post(b"", length=b"9" * 5000), 400),
+        (post(b"", length=b"9" * 12), 400),
+        (post(b"", length=b"-1"), 400),
+        (post(b"", length=b"1e3"), 400),
+        (post(b"", length="²".encode("latin-1")), 400),
+        (post(b"", b"Content-Length: 3"), 400),
+        (post(b"").replace(b"Host: localhost", b"Host: evil.example"), 400),
+        (post(b"").replace(b"Host: localhost\r\n", b""), 400),
+        (post(b"", b"Host: localhost"), 400),
+        (b"GET /healthz HTTP/1.1\r\nHost: rebound.example:8080\r\n\r\n", 400),
+        (b"GET /healthz HTTP/1.1\r\nHost: localhost:8080\r\n\r\n", 200),
+        (b"GET /healthz HTTP/1.1\r\nHost: [::1]:8080\r\n\r\n", 200),
+        (b"\x16\x03\x01\x02\x00\x01\r\n\r\n", 400),
+    ],
+)
+def test_what_is_broken_is_answered_and_starts_nothing(tmp_path: Path, request_bytes: bytes, code: int) -> None:
+    with serving(tmp_path) as server:
+        assert int(reply_to(server, request_bytes).split()[1]) == code
+        assert server.desk.outcomes == []
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        post(b'{"metadata": {"token": "\\udcff"}}'),
+        post(b'{"metadata": {"token": ["x"]}}'),
+        post(b"[" * 60_000),
+        post(b"", "Authorization: Basic \xfc\xfc==".encode("latin-1")),
+        post(b"", b"Authorization: Basic ////"),
+        post(b"", b"Authorization: Basic a"),
+        post(b"", "Authorization: Bearer \xff".encode("latin-1")),
+    ],
+)
+def test_credentials_that_are_none_are_refused(tmp_path: Path, request_bytes: bytes) -> None:
+    with serving(tmp_path, "t0ken") as server:
+        assert int(reply_to(server, request_bytes).split()[1]) == 401
+        assert server.desk.outcomes == []
+
+
+def test_a_request_that_drips_in_has_one_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("loadramp.jobs.serve.DEADLINE_S", 0.1)
+    with serving(tmp_path) as server:
+        begin_s = time.monotonic()
+        with socket.create_connection(("127.0.0.1", server.server_address[1]), timeout=10) as sock:
+            sock.settimeout(0.02)
+            while time.monotonic() < begin_s + 8.0:
+                try:
+                    sock.sendall(b"G")
+                    if sock.recv(1) == b"":
+                        break
+                except TimeoutError:
+                    continue
+                except OSError:
+                    break
+        assert time.monotonic() < begin_s + 8.0
+
+
+def test_health_is_answered_however_many_connections_say_nothing(tmp_path: Path) -> None:
+    with serving(tmp_path) as server, ExitStack() as opened:
+        for _ in range(3 * MOST_CONNECTIONS):
+            opened.enter_context(socket.create_connection(("127.0.0.1", server.server_address[1]), timeout=10))
+        assert call(server, "GET", "/healthz") == (200, {"status": "ok"})
+        assert len(server._open) <= MOST_CONNECTIONS
+
+
+def test_no_address_is_on_the_command_line_of_a_job(tmp_path: Path) -> None:
+    desk = Desk(read_jobs(JOBS, "jobs.toml"), tmp_path)
+    assert desk.command[1:] == ("-m", "loadramp", "--arguments-from-stdin")
+    told = json.dumps(["plan", "nowhere.toml"]).encode()
+    done = subprocess.run(desk.command, input=told, capture_output=True, timeout=60)
+    assert done.returncode == 2
+    assert b"nowhere.toml: no such scenario file" in done.stderr

@@ -86,7 +86,7 @@ def read_jobs(text: str, name: str) -> dict[str, Job]:
 
 
 def arguments(job: Job, out: str) -> list[str]:
-    """The command line of ``loadramp`` that a job is."""
+    """The arguments of ``loadramp`` that a job is."""
     urls = (("--baseline", job.baseline), ("--candidate", job.candidate)) if job.kind == "canary" else (
         ("--base-url", job.base_url),)  # fmt: skip
     line = [job.kind, job.scenario, *(word for pair in urls for word in pair)]
@@ -100,7 +100,7 @@ def key_of(body: bytes) -> str:
     Raises:
         ValueError: it is no JSON object, or the key is not plain.
     """
-    told = json.loads(body) if body.strip() else {}
+    told = _json(body) if body.strip() else {}
     if not isinstance(told, dict):
         raise ValueError("expected a JSON object")
     key = told.get("key", told.get("checksum", ""))
@@ -112,12 +112,20 @@ def key_of(body: bytes) -> str:
 def token_of(body: bytes) -> str:
     """The token in Flagger's ``metadata``, whose webhooks can send no header; empty where there is none."""
     try:
-        told = json.loads(body)
+        told = _json(body)
     except ValueError:
         return ""
     metadata = told.get("metadata") if isinstance(told, dict) else None
     token = metadata.get("token") if isinstance(metadata, Mapping) else None
     return token if isinstance(token, str) else ""
+
+
+def _json(body: bytes) -> Any:
+    """Raises ValueError for whatever is wrong, brackets within brackets without end included."""
+    try:
+        return json.loads(body)
+    except RecursionError:
+        raise ValueError("JSON nested too deep") from None
 
 
 def verdict_of(outcome: Outcome | None) -> str:

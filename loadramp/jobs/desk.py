@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from loadramp.jobs.allowed import MOST_PROGRESS, Job, Outcome, arguments, verdict_of
+from loadramp.record.untrusted import clean
 from loadramp.report.redact import redact
 
 MOST_DOCUMENT = 8 * 1024 * 1024
@@ -25,12 +26,12 @@ MOST_OUTCOMES = 100
 
 @dataclass(slots=True)
 class Desk:
-    """Safe to use from several threads. ``command`` is what a job's words are put behind."""
+    """Safe to use from several threads. ``command`` reads a job's arguments from stdin, a JSON list."""
 
     jobs: dict[str, Job]
     out: Path
     say: Callable[[str], None] = lambda _: None
-    command: tuple[str, ...] = (sys.executable, "-m", "loadramp")
+    command: tuple[str, ...] = (sys.executable, "-m", "loadramp", "--arguments-from-stdin")
     outcomes: list[Outcome] = field(default_factory=list)
     closing: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -72,14 +73,18 @@ class Desk:
             thread.join(30.0)
 
     def _run(self, outcome: Outcome, job: Job) -> None:
-        line = [*self.command, *arguments(job, str(self.out))]
+        told = json.dumps(arguments(job, str(self.out))).encode()
         self.say(f"job {outcome.job} ({outcome.id}) begins")
         code, printed = 1, b""
         try:
-            with subprocess.Popen(  # noqa: S603  # our own command; every word of it stands in the list of jobs
-                line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+            pipe = subprocess.PIPE
+            with subprocess.Popen(  # noqa: S603  # our own command
+                self.command, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
             ) as process:
                 self._process = process
+                assert process.stdin is not None
+                with contextlib.suppress(BrokenPipeError), process.stdin:  # it has ended: its exit code says so
+                    process.stdin.write(told)
                 ender = threading.Timer(job.timeout_s, _end, (process, signal.SIGTERM))
                 ender.start()
                 listener = threading.Thread(target=_listen, args=(process, outcome))
@@ -90,7 +95,7 @@ class Desk:
                 ender.cancel()
                 listener.join()
         except OSError as error:
-            outcome.progress = f"{line[0]}: {error.strerror or error}"
+            outcome.progress = f"{self.command[0]}: {error.strerror or error}"
         finally:
             with self._lock:
                 self._process = None
@@ -103,7 +108,7 @@ def _listen(process: subprocess.Popen[bytes], outcome: Outcome) -> None:
     """Keep the last line that a job says for people."""
     assert process.stderr is not None
     for line in process.stderr:
-        words = redact(line.decode(errors="replace").strip())
+        words = clean(redact(line.decode(errors="replace").strip()))
         if words:
             outcome.progress = words[:MOST_PROGRESS]
 

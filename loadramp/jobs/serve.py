@@ -7,13 +7,15 @@ docs/canary.md.
 from __future__ import annotations
 
 import base64
-import binascii
 import contextlib
 import hmac
+import io
 import json
 import signal
 import socket
+import sys
 import threading
+import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
@@ -26,26 +28,66 @@ from loadramp.registry import ScenarioError
 
 MOST_BODY = 64 * 1024
 MOST_DRAINED = 1024 * 1024
-SOCKET_TIMEOUT_S = 10.0
-MOST_CALLS = 32
-"""Calls answered at once; further connections are closed."""
+DEADLINE_S = 10.0
+"""For a whole request, from the moment that it is waited for to its last byte."""
+MOST_CONNECTIONS = 64
+"""Open at once. One more closes the one that has kept its request back the longest, so that a health check is answered
+however many connections somebody opens and says nothing on."""
+MOST_DIGITS = 9
 RETRY_AFTER_S = 30
 BUSY = "another job is running; one at a time"
 
 
+class _Deadline(io.RawIOBase):
+    """Reads a socket until a given instant, however the bytes drip in."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self.restart()
+
+    def restart(self) -> None:
+        """A request has DEADLINE_S from now."""
+        self._end_s = time.monotonic() + DEADLINE_S
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Raises TimeoutError when the time is over."""
+        left_s = self._end_s - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError("the request took too long")
+        self._connection.settimeout(left_s)
+        return self._connection.recv_into(buffer)
+
+
 class Handler(BaseHTTPRequestHandler):
-    """One request. ``server`` is a Server."""
+    """One connection. ``server`` is a Server."""
 
     server: Server
-    timeout = SOCKET_TIMEOUT_S
     server_version = "loadramp"
     sys_version = ""
-    protocol_version = "HTTP/1.1"
+    protocol_version = default_request_version = "HTTP/1.1"
+
+    def setup(self) -> None:
+        """Read with one deadline for a whole request instead of one for each read."""
+        super().setup()
+        self.rfile.close()
+        self._deadline = _Deadline(self.connection)
+        self.rfile = io.BufferedReader(self._deadline)
+
+    def handle_one_request(self) -> None:
+        """One request, within DEADLINE_S from the moment that it is waited for."""
+        self._deadline.restart()
+        self.server.waits(self.connection, True)
+        super().handle_one_request()
 
     def do_GET(self) -> None:  # the name that http.server calls
         """``/healthz``, ``/v1/jobs`` and ``/v1/jobs/NAME``: how its last run went."""
         if self.headers.get("Content-Length", "0") != "0" or self.headers.get("Transfer-Encoding"):
             self._answer(400, {"error": "no body is expected"}, close=True)
+        elif self._misdirected():
+            return
         elif self.path == "/healthz":
             self._answer(200, {"status": "ok"})
         elif self._refused(b""):
@@ -59,7 +101,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:  # the name that http.server calls
         """``/v1/jobs/NAME/start`` and the gates ``/confirm`` and ``/rollback``."""
         body = self._body()
-        if body is None or self._refused(body):
+        if body is None or self._misdirected() or self._refused(body):
             return
         try:
             key = key_of(body)
@@ -106,15 +148,32 @@ class Handler(BaseHTTPRequestHandler):
 
     def _body(self) -> bytes | None:
         """The body, at most 64 KiB; answers and returns None otherwise."""
-        told = self.headers.get("Content-Length", "")
-        if not told.isdecimal() or self.headers.get("Transfer-Encoding"):
+        lengths = self.headers.get_all("Content-Length", [])
+        if self.headers.get("Transfer-Encoding") or not lengths:
             self._answer(411, {"error": "Content-Length is needed"}, close=True)
+            return None
+        told = lengths[0]
+        if len(lengths) > 1 or not (told.isascii() and told.isdecimal()) or len(told) > MOST_DIGITS:
+            self._answer(400, {"error": f"Content-Length: one number of at most {MOST_DIGITS} digits"}, close=True)
             return None
         if int(told) > MOST_BODY:
             self.rfile.read(min(int(told), MOST_DRAINED))  # so that the answer is not lost with the connection
             self._answer(413, {"error": f"at most {MOST_BODY} bytes"}, close=True)
             return None
-        return self.rfile.read(int(told))
+        body = self.rfile.read(int(told))
+        if len(body) < int(told):
+            self._answer(400, {"error": "the body is shorter than its Content-Length"}, close=True)
+            return None
+        return body
+
+    def _misdirected(self) -> bool:
+        """Answers a call whose Host header names another host: a page of a browser that resolves its own name to this
+        address sends that name."""
+        hosts = self.headers.get_all("Host", [])
+        if len(hosts) == 1 and self.server.answers_to(hosts[0]):
+            return False
+        self._answer(400, {"error": "Host: expected the address that this server listens on"}, close=True)
+        return True
 
     def _refused(self, body: bytes) -> bool:
         """Answers a call from a browser's page, or one without the token."""
@@ -122,7 +181,7 @@ class Handler(BaseHTTPRequestHandler):
             self._answer(403, {"error": "not for browsers"})
             return True
         token = self.server.token
-        if token and not any(hmac.compare_digest(token.encode(), given.encode()) for given in self._tokens(body)):
+        if token and not any(_same(token, given) for given in self._tokens(body)):
             self._answer(401, {"error": "a bearer token is needed"})
             return True
         return False
@@ -134,11 +193,12 @@ class Handler(BaseHTTPRequestHandler):
         if kind.lower() == "bearer":
             given.append(value.strip())
         elif kind.lower() == "basic":
-            with contextlib.suppress(binascii.Error, UnicodeDecodeError):
+            with contextlib.suppress(ValueError):  # no Base64, or not text
                 given.append(base64.b64decode(value, validate=True).decode().partition(":")[2])
         return given
 
     def _answer(self, code: int, told: dict[str, Any], close: bool = False) -> None:
+        self.server.waits(self.connection, False)
         text = json.dumps(told, allow_nan=False).encode()
         self.send_response(code)
         self.send_header("Content-Type", "application/json")
@@ -163,7 +223,7 @@ class Server(ThreadingHTTPServer):
     """Listens for controllers. Not to be reached from outside without a token."""
 
     daemon_threads = True
-    request_queue_size = 32
+    request_queue_size = 128
 
     def __init__(self, host: str, port: int, desk: Desk, token: str) -> None:
         """Raises ScenarioError where others can reach the address and there is no token, OSError where it is taken."""
@@ -172,22 +232,56 @@ class Server(ThreadingHTTPServer):
         self.desk = desk
         self.token = token
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._calls = threading.BoundedSemaphore(MOST_CALLS)
+        self.host = host
+        self._open: dict[socket.socket, bool] = {}
+        """The open connections, the oldest first, and whether each still keeps its request back."""
+        self._lock = threading.Lock()
         super().__init__((host, port), Handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """A thread for the call, if there is one left."""
-        if self._calls.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
+        """A thread for the connection. Where there are too many, the oldest that still waits gives way; where none
+        does, the new one."""
+        with self._lock:
+            full = len(self._open) >= MOST_CONNECTIONS
+            oldest = next((one for one, waits in self._open.items() if waits), None)
+            if full and oldest is not None:
+                del self._open[oldest]
+            if not full or oldest is not None:
+                self._open[request] = True
+        if full and oldest is None:
             self.shutdown_request(request)
+            return
+        if full and oldest is not None:
+            with contextlib.suppress(OSError):  # it has just ended by itself
+                oldest.shutdown(socket.SHUT_RDWR)
+        super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """What the thread does."""
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._calls.release()
+            with self._lock:
+                self._open.pop(request, None)
+
+    def waits(self, connection: socket.socket, for_a_request: bool) -> None:
+        """Note that a connection waits for its next request, or that it has one to answer."""
+        with self._lock:
+            if self._open.pop(connection, None) is not None:
+                self._open[connection] = for_a_request
+
+    def answers_to(self, written: str) -> bool:
+        """Whether a Host header may say ``written``: the address listened on. On a loopback address any name of that,
+        elsewhere any at all: a service may have many names, and there a token is demanded."""
+        if not _loopback(self.host):
+            return True
+        name = written[: written.index("]") + 1] if written.startswith("[") and "]" in written else (
+            written.rpartition(":")[0] if ":" in written else written)  # fmt: skip
+        return _loopback(name.strip("[]").lower())
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A line instead of a traceback: mostly a client that has left."""
+        self.desk.say(f"{client_address[0]} {type(sys.exception()).__name__}")
 
     def close(self) -> None:
         """Stop listening and end what is running."""
@@ -210,6 +304,11 @@ def serve(host: str, port: int, jobs: dict[str, Job], out: Path, token: str, say
         server.serve_forever(poll_interval=0.2)
     finally:
         server.close()
+
+
+def _same(token: str, given: str) -> bool:
+    """Compared in constant time; JSON may hold half characters."""
+    return hmac.compare_digest(token.encode(), given.encode("utf-8", "surrogatepass"))
 
 
 def _loopback(host: str) -> bool:
