@@ -118,22 +118,36 @@ class Client:
             task = asyncio.current_task()
             if task is not None:
                 task.uncancel()  # the record is the answer to it
-            flight.fail("client", CUT_OFF)
+            self._cut(flight)
+        except Exception as error:  # the fence (``Line._broke``)
+            flight.broke(error)
         del self._flights[flight]
         return flight.finish()
 
     def snapshot(self) -> list[Record]:
         """Copies of the records of all requests in flight, with what has arrived so far."""
+        found = []
         for flight in tuple(self._flights):
-            flight.pull()
-        return [flight.exchange.snapshot() for flight in self._flights]
+            try:
+                flight.pull()
+                found.append(flight.exchange.snapshot())
+            except Exception as error:  # the fence (``Line._broke``)
+                flight.broke(error)
+        return found
 
     async def close(self) -> None:
         """Close idle connections and cut requests in flight (their ``send`` returns records)."""
         for flight in tuple(self._flights):
-            flight.fail("client", CUT_OFF)
+            self._cut(flight)
         self._pool.close()
         await asyncio.sleep(0)
+
+    def _cut(self, flight: Flight) -> None:
+        """The client does not wait for this answer any more."""
+        try:
+            flight.fail("client", CUT_OFF)
+        except Exception as error:  # the fence (``Line._broke``)
+            flight.broke(error)
 
     async def _fly(self, flight: Flight, request: bytes) -> None:
         begin_s, record = self.now_s(), flight.record

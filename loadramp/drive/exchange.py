@@ -285,10 +285,7 @@ class Exchange:
         """All chunks of a read at once: they share its instant, and a chunk may be a byte."""
         if self._body:
             body, self._body = b"".join(self._body), []
-            try:
-                self._read_body(body)
-            except Exception as error:  # whatever a body can raise fails this request and no other
-                self._stop("client", f"cannot read the reply: {error!r}")
+            self._read_body(body)
 
     def _read_body(self, body: bytes) -> None:
         self._body_bytes += len(body)
@@ -336,10 +333,10 @@ class Exchange:
         self._fault = (kind, detail)
 
     def _broken(self, error: Exception) -> None:
+        if isinstance(error, httptools.HttpParserCallbackError):  # raised in a method of this object
+            raise error.__context__ or error
         if self.over:
             self.reusable = False
-        elif isinstance(error, httptools.HttpParserCallbackError):
-            self._stop("client", f"cannot read the reply: {error.__context__!r}")
         elif self._status is not None or self._parser.get_status_code() >= 100:
             self._stop("truncated", f"the reply breaks HTTP: {error}")
         elif self._begins_as_tls:

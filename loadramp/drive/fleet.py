@@ -17,12 +17,12 @@ from typing import Any, BinaryIO
 from loadramp.drive.client import Client
 from loadramp.drive.corpus import with_files
 from loadramp.drive.endpoint import Endpoint
+from loadramp.drive.fence import line_of
 from loadramp.drive.share import Share
 from loadramp.drive.vitals import Vitals
 from loadramp.plan.prompts.words import Calibration
 from loadramp.plan.scenario import Scenario
 from loadramp.plan.schedule import turns_of
-from loadramp.record.codec import encode
 from loadramp.record.types import ClientSample, Record, Step
 from loadramp.registry import CannotMeasure
 
@@ -119,7 +119,7 @@ class Worker:
     def _write(self, record: Record) -> None:
         if self._disk:  # behind half a line a whole one would be lost too
             return
-        data = encode(record)
+        data = line_of(record)
         try:
             while data:  # a disk that is nearly full takes a part, and refuses the rest
                 data = data[self._file.write(data) :]

@@ -8,10 +8,12 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from loadramp.drive.answer import Answer
 from loadramp.drive.exchange import Exchange
+from loadramp.drive.fence import escaped_words, wreck
 from loadramp.drive.lots import Lot
 from loadramp.drive.pipes import Pipe
 from loadramp.plan.scenario import Target
@@ -62,27 +64,50 @@ class Line:
         flight = self.flight
         if flight is None:  # nobody asked: a server that talks out of turn is not asked again
             self.drop()
-        elif flight.exchange.feed(data, t_s - self.t0_s):
-            flight.heard()
+        else:
+            try:
+                if flight.exchange.feed(data, t_s - self.t0_s):
+                    flight.heard()
+            except Exception as error:  # the fence (``_broke``)
+                self._broke(flight, error)
 
     def on_lot(self, lot: Lot) -> None:
         flight = self.flight
         if flight is None:
             self.drop()
         else:
-            flight.exchange.feed_lot(lot, self.t0_s)
-            flight.heard()
+            try:
+                flight.exchange.feed_lot(lot, self.t0_s)
+                flight.heard()
+            except Exception as error:  # the fence (``_broke``)
+                self._broke(flight, error)
 
     def on_close(self, kind: ErrorKind | None, detail: str) -> None:
         self.dead = True
-        if self.flight is not None:
-            self.flight.lost(kind, detail)
+        flight = self.flight
+        if flight is not None:
+            try:
+                flight.lost(kind, detail)
+            except Exception as error:  # the fence (``_broke``)
+                self._broke(flight, error)
+
+    def _broke(self, flight: Flight, error: Exception) -> None:
+        """The client failed on what it has heard. A broad ``except`` is right here and in the other places that call
+        ``Flight.broke``, and nowhere else: what a server can send has no bounds, and an exception in a callback of the
+        loop would leave this request waiting for ever. It ends this request only, and the record names it."""
+        flight.broke(error)
+        self.give_up()
 
     def drop(self) -> None:
         self.dead = True
         self.flight = None
         if self.pipe is not None:
             self.pipe.close()
+
+    def give_up(self) -> None:
+        """Drop it although something of it has failed: closing may fail as well, and says nothing new."""
+        with suppress(Exception):
+            self.drop()
 
 
 @dataclass(slots=True)
@@ -113,7 +138,7 @@ class Pool:
 
     def close(self) -> None:
         while self._idle:
-            self._idle.pop().drop()
+            self._idle.pop().give_up()
         if self._reaper is not None:
             self._reaper.cancel()
             self._reaper = None
@@ -122,7 +147,7 @@ class Pool:
         """Drop the old end of the pool before the server does."""
         now_s = self.now_s()
         while self._idle and (self._idle[0].dead or now_s - self._idle[0].idle_since_s >= IDLE_S - _SLACK_S):
-            self._idle.popleft().drop()
+            self._idle.popleft().give_up()
         self._reaper = None
         if self._idle:
             wait_s = max(_SHORTEST_WAIT_S, self._idle[0].idle_since_s + IDLE_S - now_s)
@@ -143,6 +168,7 @@ class Flight:
         "_sent_s",
         "_target",
         "_timer",
+        "broken",
         "exchange",
         "line",
         "record",
@@ -154,6 +180,8 @@ class Flight:
         self.exchange = exchange
         self.record = record
         self.line: Line | None = None
+        self.broken = ""
+        """What the client failed on; empty while it has not."""
         self.stale = False
         """The kept connection was dead before the request: it may be sent again."""
         self.waiting = True
@@ -225,16 +253,35 @@ class Flight:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self.line is not None:
+            self._part(self.line)
+            self.line = None
+        if self._done is not None and not self._done.done():
+            self._done.set_result(None)
+
+    def broke(self, error: Exception) -> None:
+        """The client failed on this request with an exception that nothing foresaw: it is over. Never raises."""
+        self.broken = self.broken or escaped_words(error)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         line, self.line = self.line, None
         if line is not None:
-            self._part(line)
+            line.give_up()
         if self._done is not None and not self._done.done():
             self._done.set_result(None)
 
     def finish(self) -> Record:
-        """The finished record; the counts are brought up to it."""
-        self.land()
-        record = self.exchange.finish()
+        """The finished record; the counts are brought up to it. Never raises."""
+        record = self.record
+        try:
+            if not self.broken:
+                self.land()
+                record = self.exchange.finish()
+        except Exception as error:  # the fence (``Line._broke``)
+            self.broke(error)
+        if self.broken:
+            record = wreck(self.record, self.broken, self._now_s())
         counts = self._counts
         counts.in_flight -= 1
         counts.finished += 1
@@ -264,7 +311,14 @@ class Flight:
         self._counted = n
 
     def _check(self) -> None:
-        """The timer's turn: parse what waits, then give up, finish, or sleep until the next instant that matters."""
+        """The timer's turn."""
+        try:
+            self._look()
+        except Exception as error:  # the fence (``Line._broke``)
+            self.broke(error)
+
+    def _look(self) -> None:
+        """Parse what waits, then give up, finish, or sleep until the next instant that matters."""
         self.pull()
         if self.line is None:  # that was the end
             return

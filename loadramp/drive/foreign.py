@@ -10,6 +10,7 @@ from typing import Any
 from loadramp.drive.answer import Answer
 from loadramp.drive.client import CUT_OFF, record_of
 from loadramp.drive.endpoint import Endpoint
+from loadramp.drive.fence import escaped_words, wreck
 from loadramp.drive.flight import Counts, deadline_of
 from loadramp.drive.replies import codings_of, retry_after_s
 from loadramp.drive.verdict import Outcome, asked_of, conclude
@@ -32,6 +33,8 @@ class Sent:
     fault: tuple[ErrorKind, str] | None = None
     counted: int = 0
     waiting: bool = True
+    broken: str = ""
+    """What the client failed on; empty while it has not."""
     left_open: bool = False
     """The answer was complete, the stream was not closed."""
 
@@ -98,6 +101,8 @@ class Foreign:
                 task.uncancel()  # the record is the answer to it
             if not sent.left_open and sent.fault is None:
                 sent.fault = ("client", CUT_OFF)
+        except Exception as error:  # the fence (``Line._broke``): a library may raise anything
+            sent.broken = escaped_words(error)
         finally:
             watch.stop()
             del self._sending[id(sent)]
@@ -108,8 +113,12 @@ class Foreign:
         copies = []
         for sent in self._sending.values():
             copy = replace(sent.record, warnings=list(sent.record.warnings))
-            sent.answer.fill(copy)
-            copies.append(copy)
+            try:
+                sent.answer.fill(copy)
+            except Exception as error:  # the fence (``Line._broke``)
+                sent.broken = escaped_words(error)
+            else:
+                copies.append(copy)
         return copies
 
     def now_s(self) -> float:
@@ -134,6 +143,20 @@ class Foreign:
 
     def _finish(self, sent: Sent) -> Record:
         record, counts = sent.record, self.counts
+        try:
+            self._conclude(sent)
+        except Exception as error:  # the fence (``Line._broke``)
+            sent.broken = sent.broken or escaped_words(error)
+        if sent.broken:
+            record = wreck(record, sent.broken, self.now_s())
+        counts.in_flight -= 1
+        counts.finished += 1
+        counts.waiting -= sent.waiting
+        counts.tokens += (record.output_tokens or 0) - sent.counted
+        return record
+
+    def _conclude(self, sent: Sent) -> None:
+        record = sent.record
         sent.answer.fill(record)
         record.http_status = sent.status
         record.stream_end_s = sent.answer.last_s if sent.left_open else self.now_s()
@@ -143,11 +166,6 @@ class Foreign:
         packed = bool(codings_of(sent.headers.get(b"content-encoding", b"")))
         outcome = Outcome(sent.status, sent.fault, sent.said, content_type, packed)
         conclude(record, sent.answer, outcome, self._asked)
-        counts.in_flight -= 1
-        counts.finished += 1
-        counts.waiting -= sent.waiting
-        counts.tokens += (record.output_tokens or 0) - sent.counted
-        return record
 
     def _request_id(self, arrival: Arrival) -> dict[str, str]:
         numbers = placeholders.numbers_of(arrival)

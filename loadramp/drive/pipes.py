@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from loadramp.drive.faults import os_words, tls_words
+from loadramp.drive.fence import escaped_words
 from loadramp.drive.gather import Kept
 from loadramp.drive.intake import Intake
 from loadramp.drive.lots import Lot
@@ -169,6 +170,13 @@ class SocketPipe:
                 self._ended(None, "")
 
     def _readable(self, now_s: float, offset_s: float | None) -> None:
+        try:
+            self._read(now_s, offset_s)
+        except Exception as error:  # the fence (``Line._broke``), for what is raised before a line has heard it
+            self.close()
+            self._on_close("client", escaped_words(error))
+
+    def _read(self, now_s: float, offset_s: float | None) -> None:
         if self._kept is not None:
             self.pull()
             return

@@ -16,9 +16,11 @@ import httpx
 from loadramp.drive.dial import proxy_of, tls_context_of
 from loadramp.drive.endpoint import Endpoint
 from loadramp.drive.faults import error_words, fault_of
+from loadramp.drive.fence import escaped_words
 from loadramp.drive.replies import status_words
 from loadramp.plan.scenario import Target
 from loadramp.record.types import ErrorKind
+from loadramp.record.untrusted import encodable
 from loadramp.registry import CannotMeasure, ScenarioError
 
 CALL_TIMEOUT_S = 5.0
@@ -192,6 +194,8 @@ async def call(http: httpx.AsyncClient, url: str, timeout_s: float = CALL_TIMEOU
     except httpx.HTTPError as error:
         kind, words = fault_of(error)
         return Reply(kind=kind, fault=words)
+    except Exception as error:  # the fence (drive/fence.py): libraries let some replies end in other exceptions
+        return Reply(kind="client", fault=escaped_words(error))
     return Reply(got.status_code, bytes(body), got.headers)
 
 
@@ -259,7 +263,7 @@ def cards_in(content: bytes) -> list[dict[str, Any]] | None:
         return None
     cards = [one if isinstance(one, dict) else {"id": one} for one in listed]
     named = [{**card, "id": card.get("id", card.get("name"))} for card in cards]
-    return [{**card, "id": str(card["id"])} for card in named if card["id"]]
+    return [{**card, "id": encodable(str(card["id"]))} for card in named if card["id"]]
 
 
 def _listed(reply: Reply) -> tuple[str, ...] | None:

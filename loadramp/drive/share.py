@@ -15,6 +15,7 @@ from typing import Any
 from asyncio_throttle.throttler import Throttler
 
 from loadramp.drive.client import record_of
+from loadramp.drive.fence import escaped_words, wreck
 from loadramp.drive.timer import Timer
 from loadramp.plan.placeholders import FIRST_TURN
 from loadramp.plan.prompts.content import Content, content_of, next_content
@@ -176,8 +177,7 @@ class Share:
                 while ask is not None and number < self._users:
                     now_s = self._now_s()
                     ask = replace(ask, arrival=replace(ask.arrival, step=self._step_at(now_s), due_s=now_s))
-                    record = await self._exchange(ask)
-                    later = self._next_turn(ask, record)
+                    record, later = await self._through(ask)
                     self._write(record)
                     failed = 0 if record.ok else failed + 1
                     pause_s = max(ask.arrival.prompt.think_s, wait_after(failed, record.retry_after_s))
@@ -209,8 +209,7 @@ class Share:
 
     async def _send(self, ask: _Ask) -> None:
         """Send, and let the session go on when the answer is there."""
-        record = await self._exchange(ask)
-        later = self._next_turn(ask, record)
+        record, later = await self._through(ask)
         self._write(record)
         if later is not None and not self._resting:
             self._keep(self._thinking, self._think(later))
@@ -220,6 +219,14 @@ class Share:
         due_s = later.arrival.due_s
         await asyncio.sleep(max(0.0, due_s - self._now_s()))
         self._launch(replace(later, arrival=replace(later.arrival, step=self._step_at(due_s))))
+
+    async def _through(self, ask: _Ask) -> tuple[Record, _Ask | None]:
+        """The record of ``ask``, and the turn that follows it."""
+        record = await self._exchange(ask)
+        try:
+            return record, self._next_turn(ask, record)
+        except Exception as error:  # the fence (drive/fence.py): the next turn is made of what the server sent
+            return wreck(record, escaped_words(error), record.stream_end_s), None
 
     def _next_turn(self, ask: _Ask, record: Record) -> _Ask | None:
         """The turn that follows ``ask`` in its session; None where there is none, or where this one failed.

@@ -38,6 +38,8 @@ Sleep = Callable[[float], Awaitable[Any]]
 Ask = Callable[..., Awaitable[Preflight]]
 
 SHORT_WORDS, LONG_WORDS = 16, 200
+SAID_CHARS = 200
+"""Of what a server says about itself."""
 PAUSES_S = (1.0, 2.0, 4.0, 8.0)
 """Before a first request is tried again. It is no measurement: a server that warms up may refuse one or two."""
 PASSING: frozenset[ErrorKind | None] = frozenset({"http_429", "http_5xx", "connect", "reset", "truncated"})
@@ -264,10 +266,10 @@ async def _identity(
     base = endpoint.address("health").partition("?")[0].removesuffix("/health")
     async with control_client(target, endpoint) as http:
         reply = await call(http, f"{base}/version")
-    found["server"] = reply.headers.get("server")
+    found["server"] = _said(reply.headers.get("server"))
     with contextlib.suppress(ValueError, RecursionError):
         body = json.loads(reply.content) if reply.status == 200 else {}
-        found["version"] = body.get("version") if isinstance(body, dict) else None
+        found["version"] = _said(body.get("version")) if isinstance(body, dict) else None
     told = {key: value for key, value in (found | facts_of(model, cards)).items() if value is not None}
     return {key: shown(endpoint, value) if isinstance(value, str) else value for key, value in told.items()}
 
@@ -286,5 +288,12 @@ def facts_of(model: str, cards: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     facts = {}
     for name, key in (("max_model_len", "max_model_len"), ("engine", "owned_by")):
         told = [card.get(key) for card in own]
-        facts[name] = told[0] if told and all(one == told[0] for one in told) else None
+        facts[name] = _said(told[0]) if told and all(one == told[0] for one in told) else None
     return facts
+
+
+def _said(value: Any) -> str | int | None:
+    """A short text, or a whole number that JSON carries everywhere; None for anything else that a server says."""
+    if isinstance(value, str):
+        return clean(value)[:SAID_CHARS]
+    return value if type(value) is int and 0 <= value < 1 << 53 else None

@@ -19,8 +19,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from loadramp.drive.fence import line_of
 from loadramp.drive.fleet import FleetError, Orders, Worker, raise_file_limit
-from loadramp.record.codec import decode_lines, encode
+from loadramp.record.codec import decode_lines
 from loadramp.record.types import ClientSample, Record, Step
 from loadramp.registry import CannotMeasure, ScenarioError
 
@@ -218,7 +219,7 @@ async def _work(pipe: Connection, orders: Orders, path: Path, index: int, of: in
             if verb == "begin":
                 worker.share.begin(*args)
             elif verb == "snapshot":
-                pipe.send(("snapshot", b"".join(encode(record) for record in worker.snapshot())))
+                pipe.send(("snapshot", b"".join(line_of(record) for record in worker.snapshot())))
             elif verb == "finish":
                 await worker.share.finish(*args)
                 pipe.send(("finish", None))

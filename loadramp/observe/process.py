@@ -187,7 +187,12 @@ def watch(watched: Watched, journal: Journal, period_s: float, stopping: threadi
     due_s, told = time.monotonic(), (watched.dialect, Choice())
     while True:
         last = stopping.wait(max(0.0, due_s - time.monotonic()))
-        scraped = scrape(watched, timeout_s(period_s), board)
+        began_s = time.monotonic()
+        try:
+            scraped = scrape(watched, timeout_s(period_s), board)
+        except Exception as error:  # a page may hold anything: one that cannot be read is a failed scrape, no more
+            scraped = Scraped(began_s, time.monotonic(), error=f"unreadable page ({type(error).__name__})")
+            board.note(watched, Choice())
         if (news := (watched.dialect, watched.choice or Choice())) != told:
             told = news
             tell(watched)  # before the sample: whoever has that knows this

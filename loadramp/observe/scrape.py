@@ -267,6 +267,8 @@ def _look(
                 fetcher.close()
         except FetchFailed:
             continue
+        except Exception:  # noqa: S112  # any page may be at that address: one that cannot be read is not the one
+            continue
         if found.dialect is not None and found.values:
             return url, found.dialect
     return None
