@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 
 from loadramp.advise.cures import with_cures
+from loadramp.judge import regimes
 from loadramp.judge.checks import run_checks
 from loadramp.judge.curve import counts, fold
 from loadramp.judge.diagnose import diagnose
 from loadramp.judge.knee import estimate
+from loadramp.judge.latency import Seen, look
 from loadramp.judge.load_errors import fails_too_often
 from loadramp.judge.repeats import by_repeat, not_enough, pooled_estimates, pooled_rows
 from loadramp.judge.validity import RESTART
@@ -58,6 +60,7 @@ def _ended_early(run: Run, found: Estimate) -> Estimate:
 def _rows(run: Run, scenario: Scenario) -> list[Row]:
     """The rows of all ramps of the run, each with the estimate of its own ramp up to it."""
     rows: list[Row] = []
+    measured: list[Step] = []
     done_s = run.table.done_s
     run.steps = _as_it_went(run)
     for step in run.steps:
@@ -68,6 +71,13 @@ def _rows(run: Run, scenario: Scenario) -> list[Row]:
             mark_dead(row, run.info.get("dead_workers", []))
             row["ceiling_rps"] = three_numbers(scenario, [*before, row])["ceiling"].rate_rps
             rows.append(row)
+            measured.append(step)
+
+    def look_at(i: int) -> Seen:
+        window_s = (rows[i]["window_begin_s"], rows[i]["window_end_s"])
+        return look(run.table.select(done_s >= measured[i].begin_s), window_s)
+
+    regimes.widen(rows, look_at, scenario.slo.quantile)
     return rows
 
 

@@ -164,7 +164,8 @@ def read(row: Row, output_tokens_mean: float | None) -> Reading:
     While a batch fills up prompts run ahead of answers, X below and first tokens F above what lasts. Their difference
     has mean zero in the long run, so ``X + a (F - X)`` estimates the same for every a; a in [0, 1] is what varies least
     over the ten blocks (a control variate). Standard error: twice that of the blocks' mean (a is fitted to the same
-    blocks), that of the mean answer, and a quarter of the correction.
+    blocks) or, where the engine's pace has regimes, that of the window's pace if larger; that of the mean answer; and a
+    quarter of the correction.
     """
     scale = float(row["output_tokens_mean"] or 0.0) / output_tokens_mean if output_tokens_mean else 1.0
     plain = np.array(row["throughput_blocks"], dtype=np.float64) * scale
@@ -179,6 +180,7 @@ def read(row: Row, output_tokens_mean: float | None) -> Reading:
     n, answer = row["output_tokens_n"], float(row["output_tokens_mean"] or 0.0)
     of_answer = float(row["output_tokens_sd"] or 0.0) / answer / sqrt(n) if n and answer else 0.0
     corrected = log(rate_rps / float(plain.mean())) / 4.0
+    of_blocks = max(of_blocks, float(row.get("pace_log_sd") or 0.0))
     return Reading(rate_rps, sqrt(of_blocks**2 + of_answer**2 + corrected**2))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from loadramp.judge import classes, latency, offered, server, signals, steady
+from loadramp.judge import classes, latency, longrun, offered, server, signals, steady
 from loadramp.judge.latency import Columns, Seen
 from loadramp.judge.load_errors import known_independent, load_error_ratio
 from loadramp.judge.quantiles import NOT_STATIONARY, Values, estimate, quantile, words
@@ -64,6 +64,7 @@ def fold(
         _merge(row, reasons, latency.columns(name, data, stationary))
     _merge(row, reasons, latency.everyone(seen, stationary))
     _merge(row, reasons, latency.stalls(seen, stationary))
+    row["pace_s"], row["pace_log_sd"] = longrun.column(seen), None
     row["prefill_share"] = prefill_share(seen, pooled["gap"])
     _merge(row, reasons, _slo(seen, pooled, limits or {}, quantile, stationary))
     row |= _parts(seen, table, limits or {}, quantile, stationary)

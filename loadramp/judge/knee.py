@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from loadramp.judge import longrun
 from loadramp.judge.caution import hold_back
 from loadramp.judge.ceiling import ceiling, climb
 from loadramp.judge.detectors import DETECTORS
@@ -62,6 +63,7 @@ def estimate(
         malformed_ratio: share of requests whose answers may have events that cannot be read; None: not asked.
     """
     _annotate(rows)
+    longrun.annotate(rows)
     top = knee(rows)
     hold_back(rows, ceiling(rows))
     return {

@@ -6,7 +6,7 @@ count with their age (Kaplan-Meier).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,6 +26,8 @@ OF_STREAMS = (
 NOT_STREAMED = "[target] stream = false: answers come whole, so tokens have no times of their own"
 Window = tuple[float, float]
 Columns = dict[str, Any]
+Slower = Callable[[Floats, Floats], Floats]
+"""Begins and ends of spans of time, shape (n,), to how many times as long everything took in them, shape (n,)."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -84,11 +86,16 @@ def look(table: Table, window_s: Window, now_s: float | None = None) -> Seen:
     )
 
 
-def families(seen: Seen) -> dict[str, Values]:
-    """The values of each latency family. Requests are put into time blocks by ``due_s``, gaps by their end."""
+def families(seen: Seen, slower: Slower | None = None) -> dict[str, Values]:
+    """The values of each latency family. Requests are put into time blocks by ``due_s``, gaps by their end.
+
+    With ``slower`` each value is divided by what that says of the time it spans: what is left is without regimes.
+    """
     carry = carried(seen)
-    out = {name: _requests(seen, name, carry) for name in ("ttft", "sent_ttft", "tpot", "e2e")}
+    out = {name: _requests(seen, name, carry, slower) for name in ("ttft", "sent_ttft", "tpot", "e2e")}
     gaps = seen.gaps
+    if slower is not None:
+        gaps = replace(gaps, gap_s=gaps.gap_s / slower(gaps.end_s - gaps.gap_s, gaps.end_s))
     requests = int(np.count_nonzero(np.bincount(gaps.request))) if len(gaps.request) else 0
     out["gap"] = pool(gaps.gap_s, gaps.end_s, seen.window_s, "gaps", requests, carry=carry)
     if len(gaps.tokens) == 0 or bool((gaps.tokens == 1).all()):
@@ -210,7 +217,7 @@ def carried(seen: Seen) -> float:
     return carry_over(lived_s[(due.ok | due.in_flight) & ~np.isnan(lived_s)], seen.window_s)
 
 
-def _requests(seen: Seen, name: str, carry: float) -> Values:
+def _requests(seen: Seen, name: str, carry: float, slower: Slower | None = None) -> Values:
     """Successes of the window, and those in flight as censored at their age where their value is not known yet."""
     due = seen.due
     values: Floats = getattr(due, f"{name}_s").copy()
@@ -225,6 +232,10 @@ def _requests(seen: Seen, name: str, carry: float) -> Values:
     keep = due.ok | waiting | (pending if name.endswith("ttft") else np.False_)
     keep &= ~np.isnan(values)
     cut = np.asarray(waiting[keep])
+    if slower is not None:
+        begin_s = due.first_s if name == "tpot" else since_s
+        end_s = due.last_s if name == "tpot" else since_s + values
+        values[keep] /= slower(begin_s[keep], end_s[keep])
     return pool(values[keep], due.due_s[keep], seen.window_s, "requests", censored=cut, carry=carry)
 
 

@@ -119,7 +119,7 @@ def estimate(data: Values, q: float, stationary: bool = True) -> Figure:
     if n < needed(q, 0.05):
         more = needed(q) - n
         return Figure(None, reason=f"{n} {data.unit} cannot carry a {words(q)}: needs about {more} more")
-    value = _value(data, q)
+    value = value_of(data, q)
     if value is None:
         longest = latency(data.ordered[-1])
         return Figure(None, reason=f"{words(q)} is longer than the longest wait seen so far ({longest})")
@@ -198,7 +198,7 @@ def independent(data: Values, value: float, q: float) -> float:
     if data.unit == "requests":
         lower = [p for p in (0.5, 0.75, 0.9, 0.95, 0.99) if p < q]
         effect = max(
-            [effect, *(_design_effect(data, v, p, known) for p in lower if (v := _value(data, p)) is not None)]
+            [effect, *(_design_effect(data, v, p, known) for p in lower if (v := value_of(data, p)) is not None)]
         )
     kept = (1.96 / t_limit(int(np.count_nonzero(counts)))) ** 2
     return float(min(len(data), len(data) * kept / effect))
@@ -262,7 +262,8 @@ def kaplan_meier(values: Floats, censored: Bools, q: float) -> float | None:
     return float(values[order][reached[0]]) if len(reached) else None
 
 
-def _value(data: Values, q: float) -> float | None:
+def value_of(data: Values, q: float) -> float | None:
+    """The q-quantile; None where what is censored hides it."""
     if data.censored is None:
         return quantile(data.ordered, q)
     return kaplan_meier(data.values, data.censored, q)
@@ -282,8 +283,8 @@ def _kept(data: Values, beyond: float) -> float:
 def _limits(data: Values, q: float, n_eff: float) -> tuple[float | None, float | None]:
     """Lower and upper limit: the sample's quantiles at the Clopper-Pearson limits of q; None where they are hidden."""
     k = n_eff * q
-    low = _value(data, float(betaincinv(k, n_eff - k + 1.0, 0.025)))
-    high = _value(data, float(betaincinv(k + 1.0, max(n_eff - k, 1e-9), 0.975)))
+    low = value_of(data, float(betaincinv(k, n_eff - k + 1.0, 0.025)))
+    high = value_of(data, float(betaincinv(k + 1.0, max(n_eff - k, 1e-9), 0.975)))
     return low, high if high is not None and np.isfinite(high) else None
 
 

@@ -1,0 +1,112 @@
+"""Intervals of a step that hold in the long run although the engine's pace has regimes. Pure.
+
+A latency is a time without regimes, times how slow the engine was while it lasted. The first varies as the blocks of the
+window show; the second as the pace does over the whole run (docs/method.md, "Regimes").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import exp, hypot, log
+from typing import Any
+
+import numpy as np
+
+from loadramp.judge.latency import QUANTILES, Seen, families
+from loadramp.judge.longrun import Wander, learn, track_of
+from loadramp.judge.quantiles import Figure, estimate, mean, value_of, words
+from loadramp.judge.slowness import Following, Slowness, met, responses, slowness_of
+from loadramp.record.types import Row
+
+TOO_WIDE = log(2.0)
+"""An interval that reaches to less than half or more than twice the value is none."""
+TOO_SLOW = "no interval: the engine's pace changes for longer than this step can tell; longer steps or repeats would do"
+
+
+def widen(rows: Sequence[Row], look_at: Callable[[int], Seen], slo_quantile: float) -> None:
+    """Replace the intervals of the rows by those of the long run, in place; nothing where the pace is steady.
+
+    ``window_intervals`` of a row gets those of the window itself: what others saw of the same minute.
+
+    Args:
+        rows: of all steps and repeats of one run.
+        look_at: the records of the window of ``rows[i]``.
+        slo_quantile: the quantile of the columns ``slo_*``.
+    """
+    known = learn(rows)
+    if known is None:
+        return
+    tracks = {i: track for i, row in enumerate(rows) if (track := track_of(row)) is not None and track.load is not None}
+    slowness, following = slowness_of(list(tracks.values())), Following()
+    for k, i in enumerate(tracks):
+        following.add(met(look_at(i), slowness.over(k, rows[i]["window_begin_s"])))
+    for k, i in enumerate(tracks):
+        _widen(rows[i], look_at(i), k, slowness, following, known, slo_quantile)
+
+
+def _widen(
+    row: Row, seen: Seen, k: int, slowness: Slowness, following: Following, known: Wander, slo_quantile: float
+) -> None:
+    """One row; the window is number ``k`` of ``slowness``."""
+    log_sd, stationary = known.log_sd(seen.length_s), bool(row["stationary"])
+    plain = families(seen)
+    lasts_s = float(np.mean(plain["e2e"].values)) if len(plain["e2e"]) else 0.0
+    own: dict[str, list[float]] = {}
+    for name, (values, slow) in met(seen, slowness.over(k, row["window_begin_s"])).items():
+        elasticity = following.of(name)
+        calm = values * np.exp(-elasticity * slow)
+        still = replace(plain[name], values=calm, ordered=np.sort(calm))
+        span_s = lasts_s if name in {"tpot", "e2e"} else 0.0
+        stems = {f"{name}_{words(q)}": q for q in QUANTILES}
+        if f"slo_{name}_s" in row:
+            stems[f"slo_{name}"] = slo_quantile
+        of_mean, varies = responses(calm, slowness, elasticity, span_s, seen.length_s, list(stems.values()))
+        _put(row, own, f"{name}_mean", float(values.mean()), mean(still, stationary), of_mean * log_sd, known.times)
+        for (stem, q), response in zip(stems.items(), varies, strict=True):
+            figure, value = estimate(still, q, stationary), value_of(plain[name], q)
+            _put(row, own, stem, value, figure, response * log_sd, known.times)
+            for columns, other in _beside(row, stem):
+                _stretch(columns, other, response * log_sd * known.times)
+    row["window_intervals"] = own
+
+
+def _put(
+    row: Row, own: dict[str, list[float]], stem: str, value: float | None, still: Figure, log_sd: float, times: float
+) -> None:
+    """The interval of one statistic: what varies without regimes and what they add, logarithms in quadrature."""
+    if row.get(f"{stem}_log_se") is not None:
+        row[f"{stem}_log_se"] = hypot(row[f"{stem}_log_se"] if still.log_se is None else still.log_se, log_sd)
+    if value is None or not still.value or not still.low:
+        return
+    reach = times * log_sd
+    down, up = log(still.value / still.low), log(still.high / still.value) if still.high else None
+    row[f"{stem}_s"] = value
+    row["reasons"].pop(f"{stem}_s", None)
+    row["reasons"].pop(f"{stem}_high_s", None)
+    if up is not None:
+        own[stem] = [value * exp(-down), value * exp(up)]
+    if max(hypot(down, reach), hypot(up or 0.0, reach)) > TOO_WIDE:
+        row[f"{stem}_low_s"] = row[f"{stem}_high_s"] = None
+        row["reasons"][f"{stem}_high_s"] = TOO_SLOW
+        return
+    row[f"{stem}_low_s"] = value * exp(-hypot(down, reach))
+    row[f"{stem}_high_s"] = value * exp(hypot(up, reach)) if up is not None else None
+    if up is None:
+        row["reasons"][f"{stem}_high_s"] = still.interval_reason
+
+
+def _beside(row: Row, stem: str) -> list[tuple[dict[str, Any], str]]:
+    """Columns that follow the pace like ``stem`` and keep intervals of their own: of everyone, classes, stalls."""
+    others = [*(["longest_gap_p99"] if stem == "gap_p99" else []), f"all_{stem}"]
+    of_classes = [figures for names in row.get("classes", {}).values() for figures in names.values()]
+    return [(row, other) for other in others] + [(figures, stem) for figures in of_classes]
+
+
+def _stretch(columns: dict[str, Any], stem: str, reach: float) -> None:
+    """Add what regimes add to an interval that is there."""
+    value, low, high = (columns.get(f"{stem}{end}_s") for end in ("", "_low", "_high"))
+    if value and low:
+        columns[f"{stem}_low_s"] = value * exp(-hypot(log(value / low), reach))
+    if value and high:
+        columns[f"{stem}_high_s"] = value * exp(hypot(log(high / value), reach))
