@@ -1,4 +1,4 @@
-"""Eleven steps of 45 s at 24 req/s on a real vLLM 0.25.1, one H200, every token (10 us): what its pace does to intervals.
+"""Eleven steps of 45 s at 24 req/s on a real vLLM 0.25.1, one H200, every token (10 us): what its pace does.
 
 The tokens of one engine step came within 2 ms and have one instant here; the prompts and their tokens are as sent.
 """

@@ -1,6 +1,6 @@
 """Intervals of a step that hold in the long run although the engine's pace has regimes. Pure.
 
-A latency is a time without regimes, times how slow the engine was while it lasted. The first varies as the blocks of the
+A latency is a time without regimes, times how slow the engine was meanwhile. The first varies as the blocks of the
 window show; the second as the pace does over the whole run (docs/method.md, "Regimes").
 """
 
