@@ -184,3 +184,13 @@ def test_running_counts_of_several_choices_are_kept_to_what_was_asked_of_each() 
 
 def test_events_without_any_count_are_no_reason_to_doubt() -> None:
     assert tokens_of([1, 1], [UNKNOWN] * 2, [0, 0], None, most=12) == ([1, 1], "events", None, False)
+
+
+def test_a_part_that_is_more_than_its_whole_is_no_count() -> None:
+    usage = counted(9, 2) | {
+        "prompt_tokens_details": {"cached_tokens": 10},
+        "completion_tokens_details": {"reasoning_tokens": 3},
+    }
+    record = asked(stream((10, C("a")), (20, C("b")), (30, delta(finish_reason="stop", usage=usage) + DONE)), None)
+    assert (record.prompt_tokens, record.cached_tokens) == (9, None)
+    assert (record.output_tokens, record.reasoning_tokens) == (2, None)

@@ -96,6 +96,11 @@ def test_running_counts_come_through(via: str) -> None:
     assert (record.event_tokens, record.token_source, record.output_tokens) == ([1, 2], "continuous", 3)
 
 
+def test_text_behind_a_finish_reason_ends_with_the_stream(via: str) -> None:
+    record, _, _ = sent(stream((5, C("a")), (10, FIN("stop")), (15, C("b"))), via)
+    assert (record.status, record.text, record.finish_reason) == ("ok", "ab", "stop")
+
+
 def test_a_count_beyond_what_was_asked_is_not_believed(via: str) -> None:
     record, _, _ = sent(stream((5, CU("a", 1)), (15, CU("bcd", 4)), (15, FIN("stop") + DONE)), via)
     assert (record.event_tokens, record.token_source, record.output_tokens) == ([], "events", 2)

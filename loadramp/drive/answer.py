@@ -326,10 +326,11 @@ class Answer:
         record.done_marker = self.done_s is not None and not self.whole
         record.keepalives = self.keepalives
         record.malformed_events = self.malformed
-        record.reasoning_tokens = counted.reasoning if counted is not None and not self.implausible_usage else None
+        if counted is not None and not self.implausible_usage:
+            record.reasoning_tokens = _part_of(counted.output, counted.reasoning)
         if self._prompt is not None:
             record.prompt_tokens = self._prompt.prompt
-            record.cached_tokens = self._prompt.cached
+            record.cached_tokens = _part_of(self._prompt.prompt, self._prompt.cached)
         if self.save_text:
             text = "\n".join("".join(self._text[choice]) for choice in sorted(self._text))
             record.text = encodable(text)
@@ -338,3 +339,8 @@ class Answer:
         """Completion tokens of the request: the last figure given, unless that is the running count of one choice."""
         of_one = len(self._per_choice) > 1 and not self._summed and UNKNOWN not in self._running
         return None if self._counted is None or of_one else self._counted.output
+
+
+def _part_of(whole: int | None, part: int | None) -> int | None:
+    """``part``, unless it is more than the whole: then it is no count."""
+    return None if part is None or (whole is not None and part > whole) else part

@@ -19,6 +19,8 @@ _SAID = (
     "errmsg", "err", "status_msg", "fault", "faultstring", "exception",
 )  # fmt: skip
 _MARKS = ("type", "error_type", "code", "param", "error_code", "errorCode", "errcode", "statusCode", "status_code")
+_MOST_ERRORS = 50
+"""Of a list, that are put into words."""
 _KINDS: dict[str, ErrorKind] = {
     "ConnectError": "connect",
     "ConnectTimeout": "connect",
@@ -78,7 +80,7 @@ def words(error: Any, limit: int = 400, depth: int = MOST_DEPTH) -> str:
     if depth == 0:
         return _WORDLESS
     if isinstance(error, list):
-        return "; ".join(filter(None, (words(part, limit, depth - 1) for part in error)))[:limit]
+        return "; ".join(filter(None, (words(part, limit, depth - 1) for part in error[:_MOST_ERRORS])))[:limit]
     if not isinstance(error, dict):
         return " ".join(_gist(str(error)).split())[:limit]
     for key in _SAID:

@@ -104,6 +104,7 @@ class OpenaiClient(Foreign):
             async with reply:  # older SDKs leave the socket of a stream that breaks open
                 async for chunk in reply:
                     self._took(sent, chunk)
+            sent.answer.end(self.now_s())
         except self._sdk.APIStatusError as error:
             sent.status, sent.said = error.status_code, words(error.body or error.message)
             sent.headers = {name.lower().encode(): value.encode() for name, value in error.response.headers.items()}
