@@ -166,6 +166,12 @@ def test_the_last_figure_of_a_series_that_fell_is_no_total() -> None:
     assert tokens_of([1] * 4, [2, 9, 3, 4], [0] * 4, 4) == ([1] * 4, "usage", 4, True)
 
 
+def test_running_counts_stand_by_themselves_where_the_total_cannot_be_right() -> None:
+    assert tokens_of([1] * 3, [4, 8, 12], [0] * 3, 1, most=20) == ([4, 4, 4], "continuous", None, True)
+    assert tokens_of([1] * 3, [4, 8, 12], [0] * 3, 900, most=20) == ([4, 4, 4], "continuous", None, True)
+    assert tokens_of([1] * 3, [4, 8, 32], [0] * 3, 1, most=20) == ([1, 1, 1], "events", None, True)
+
+
 def test_counts_of_each_event_alone_that_add_up_to_the_total_are_its_tokens() -> None:
     assert tokens_of([1] * 4, [1, 4, 4, 2], [0] * 4, 11) == ([1, 4, 4, 2], "continuous", 11, False)
 

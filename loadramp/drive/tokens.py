@@ -58,6 +58,8 @@ def tokens_of(
     if broken and (not claimed or claimed == running[-1] != n):  # nothing but a series that cannot be right
         return Tokens([1] * n, "events", None, True)
     if claimed and not _plausible(claimed, per_choice, choices, shared, most):
+        if counted is not None and _plausible(sum(counted), per_choice, choices, shared, most):
+            return Tokens(counted, "continuous", None, True)
         return Tokens([1] * n, "events", None, True)
     if counted is not None and sum(counted) <= claimed:
         return Tokens(counted, "continuous", total)
