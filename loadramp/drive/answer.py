@@ -28,6 +28,8 @@ from loadramp.drive.usage import MOST_TOKENS, Usage
 from loadramp.record.types import Record
 from loadramp.record.untrusted import encodable
 
+EVENT_BYTES = 16 << 20
+"""Limit of what may come without the end of an event, as which a whole JSON reply counts (``Exchange`` enforces it)."""
 _ODD_BYTES = 2000
 
 
@@ -58,6 +60,8 @@ class Answer:
     """The reply was one JSON document, not a stream."""
     implausible_usage: bool = False
     """The server sent token counts that cannot be right; known once ``fill`` was called."""
+    quiet_bytes: int = 0
+    """What has come in whole reads since one that completed an event: no less than this is waiting for its end."""
     _odd: bytes = b""  # the first event that is not JSON, or its message
     _lone: int = -1  # output events at the end of a document that may be the whole reply; -1: there is none such
     _sse: SseParser = field(default_factory=SseParser)
@@ -96,7 +100,9 @@ class Answer:
 
     def body(self, data: bytes, t_s: float) -> None:
         """More of the body (decompressed), which arrived at ``t_s``."""
-        for event in self._sse.feed(data):
+        events = self._sse.feed(data)
+        self.quiet_bytes = 0 if events else self.quiet_bytes + len(data)
+        for event in events:
             self._take(event, t_s)
 
     def end(self, t_s: float) -> None:

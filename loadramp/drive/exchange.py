@@ -12,7 +12,7 @@ from typing import Any
 
 import httptools
 
-from loadramp.drive.answer import Answer
+from loadramp.drive.answer import EVENT_BYTES, Answer
 from loadramp.drive.events import read_event
 from loadramp.drive.faults import error_words
 from loadramp.drive.lots import Lot, PlainEvent, events_of, plain_events
@@ -30,6 +30,11 @@ PARSE_S, SHORT_PARSE_S = 0.05, 0.001
 """Parsing of one answer up to PARSE_S is no matter. Of a lot or a read that took less than SHORT_PARSE_S nothing is
 counted: it kept nothing waiting, however long the answer is."""
 ERROR_BODY_BYTES = 16_384
+FRAME_BYTES, FRAME_RATIO = 1 << 20, 64
+"""Limit of all that is not body (headers, 1xx replies, chunk sizes and extensions, trailers): FRAME_BYTES, and
+FRAME_RATIO more for each byte of the body, which may come in tiny chunks."""
+MOST_EVENTS, EVENTS_FLOOR, EVENTS_RATIO = 1_000_000, 100_000, 4
+"""Limit of output events: MOST_EVENTS; where a length was asked for, EVENTS_RATIO times that, at least EVENTS_FLOOR."""
 _TLS_ALERT = b"\x15"
 """How a server begins that expects TLS, and nothing that speaks HTTP."""
 _EVENT_ENDS = (b"}\n\n\r\n", b"}\n\n")
@@ -54,6 +59,7 @@ class Exchange:
         clock: Callable[[], float] | None = None,
     ) -> None:
         self.answer = Answer(save_text=asked.save_text, most_tokens=most_tokens)
+        self._most_events = MOST_EVENTS if most_tokens is None else max(EVENTS_FLOOR, EVENTS_RATIO * most_tokens)
         self.over = False
         """The HTTP response is complete, or broken beyond use."""
         self.reusable = False
@@ -83,6 +89,7 @@ class Exchange:
         self._refusal = SseParser()
         self._body: list[bytes] = []  # of the read that is being parsed
         self._body_bytes = 0
+        self._fed_bytes = 0  # what the HTTP parser was given
         self._inflate: Any = None
         self._coding = ""  # what the body is said to be in; often it is plain all the same
         self._head_s: float | None = None
@@ -128,6 +135,7 @@ class Exchange:
 
     def _parse(self, held: list[bytes], stamps: list[float]) -> None:
         if len(held) > 1 and self._plain(plain_events, held, stamps):
+            self._bound()
             return
         feed_data = self._parser.feed_data
         if not self.began:
@@ -136,6 +144,7 @@ class Exchange:
             self._begins_as_tls = held[0].startswith(_TLS_ALERT)
         for data, t_s in zip(held, stamps, strict=True):
             self._now_s = t_s
+            self._fed_bytes += len(data)
             try:
                 feed_data(data)
             except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
@@ -143,6 +152,7 @@ class Exchange:
                 self._broken(error)
                 return
             self._take_body()
+            self._bound()
         lines = held[-1].endswith(b"\n") and self._inflate is None and b"content-length" not in self._headers
         self._eager = not (lines and self.answer.event_s)
 
@@ -150,7 +160,10 @@ class Exchange:
         """A lot that waited where it was read, stamped ``t0_s`` later; it is parsed at once."""
         self.digest()
         stamps = [stamp_s - t0_s for stamp_s in lot.stamps_s]
-        if self.over or not self._plain(events_of, lot.payloads(), stamps):
+        if not self.over and self._plain(events_of, lot.payloads(), stamps):
+            self._now_s = stamps[-1]
+            self._bound()
+        else:
             self._held, self._held_s = lot.reads(), stamps
             self.digest()
 
@@ -295,7 +308,9 @@ class Exchange:
             self._refused(body[: ERROR_BODY_BYTES - len(self._error_body)])
         elif body:
             self.answer.body(body, self._now_s)
-        if self._inflate is not None and self._inflate.broken:
+        if self._inflate is not None and self._inflate.beyond:
+            self._stop("truncated", f"beyond a limit: {self._inflate.beyond}")
+        elif self._inflate is not None and self._inflate.broken:
             self._stop("truncated", f"the compressed body is broken: {self._inflate.broken}")
 
     def _refused(self, body: bytes) -> None:
@@ -304,6 +319,17 @@ class Exchange:
         for _, payload in self._refusal.feed(body):
             if self._refused_s is None and read_event(payload) is not None:
                 self._refused_s = self._now_s
+
+    def _bound(self) -> None:
+        """End a reply that goes beyond what the client will keep in memory."""
+        if self.over:
+            return
+        if self._fed_bytes - self._body_bytes > FRAME_BYTES + FRAME_RATIO * self._body_bytes:
+            self._stop("truncated", f"beyond a limit: headers and framing of more than {FRAME_BYTES >> 20} MiB")
+        elif self.answer.quiet_bytes > EVENT_BYTES:
+            self._stop("truncated", f"beyond a limit: {EVENT_BYTES >> 20} MiB of body without the end of an event")
+        elif len(self.answer.event_s) > self._most_events:
+            self._stop("truncated", f"beyond a limit: more than {self._most_events} output events")
 
     def on_chunk_header(self) -> None:
         self._between_chunks = False

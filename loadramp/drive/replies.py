@@ -13,25 +13,39 @@ from loadramp.record.types import ErrorKind
 
 _GZIP = b"\x1f\x8b"
 _SLICE_BYTES = 4096
+FREE_BYTES, MOST_RATIO = 4 << 20, 200
+"""A body that is more than FREE_BYTES when unpacked, and more than MOST_RATIO times what came, is a bomb: streams of
+tokens come to a tenth of that ratio."""
 
 
 class Inflate:
     """gzip or deflate, as it comes: zlib's header or gzip's is recognised, raw deflate tried where neither fits."""
 
-    __slots__ = ("_held", "_padding", "_z", "broken")
+    __slots__ = ("_came", "_held", "_made", "_padding", "_z", "beyond", "broken")
 
     def __init__(self) -> None:
         self.broken = ""
         """Why nothing more comes out: the data are none from here on, in zlib's words."""
+        self.beyond = ""
+        """The limit that the body went beyond: nothing more comes out."""
+        self._came = self._made = 0  # bytes, in and out
         self._z: Any = None
         self._padding = False
         self._held = b""  # too little to tell a header by
 
     def feed(self, data: bytes) -> bytes:
         """What ``data`` brings, up to where it is ``broken``; the same in all however the data were cut."""
-        return b"".join(
-            part for at in range(0, len(data), _SLICE_BYTES) for part in self._slice(data[at : at + _SLICE_BYTES])
-        )
+        out = []
+        for at in range(0, len(data), _SLICE_BYTES):
+            piece = data[at : at + _SLICE_BYTES]
+            self._came += len(piece)
+            for part in self._slice(piece):
+                self._made += len(part)
+                out.append(part)
+            if self._made > FREE_BYTES and self._made > MOST_RATIO * self._came:
+                self.beyond = f"the compressed body grows to more than {MOST_RATIO} times its size"
+                break
+        return b"".join(out)
 
     def _slice(self, data: bytes) -> Iterator[bytes]:
         """What data brings that is so short that many small members in it cost no long copies."""
