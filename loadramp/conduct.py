@@ -35,6 +35,8 @@ LEAD_S = 0.05
 EPSILON_S = 1e-6
 """Less than this is no time: sums of floats do not meet exactly."""
 DRAIN_LIMIT_S = 120.0
+STOP_WAIT_S = 0.1
+"""After an interruption, answers that are about to end may do so; whoever interrupts waits for the report."""
 DEAD_REQUESTS = 20
 """So many requests in a row without a success, over at least ``[ramp] give_up_s``: nobody is answering any more."""
 
@@ -167,7 +169,7 @@ class Ramping:
         now_s = self._now_s()
         longest_s = self.scenario.target.timeout_s
         if self.stop.is_set():
-            await self.fleet.finish(now_s + min(5.0, longest_s))
+            await self.fleet.finish(now_s + min(STOP_WAIT_S, longest_s))
         else:
             last = self.steps[-1]
             tail_s = self.scenario.pace.tail_s
@@ -297,6 +299,8 @@ class Ramping:
             self._tables.append(Table.of(records))
         for record in records:
             self._finished += 1
+            if record.status == "unfinished":
+                continue
             if record.ok:
                 self._fails_in_a_row, self._last_good_s = 0, record.stream_end_s or 0.0
                 self._unlike_load.clear()

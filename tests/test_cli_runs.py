@@ -111,12 +111,14 @@ def test_rp08_no_secret_reaches_any_file_or_message(tmp_path: Path) -> None:
                 assert not any(secret in text for text in files)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_saves_and_reports(sim: str, quick: Path, tmp_path: Path, number: signal.Signals) -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGHUP, 143)], ids=["INT", "HUP"])
+def test_an_interrupt_saves_and_reports(
+    sim: str, quick: Path, tmp_path: Path, number: signal.Signals, code: int
+) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "loadramp", "run", str(quick), "--base-url", sim, "--out", str(tmp_path),
          "--set", "ramp.rates=[10, 20]", "--set", "ramp.measure_s=30"],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0,
     )  # fmt: skip
     assert process.stderr is not None
     for line in process.stderr:
@@ -125,15 +127,56 @@ def test_an_interrupt_saves_and_reports(sim: str, quick: Path, tmp_path: Path, n
     records = next(tmp_path.glob("*/records-0.jsonl"))
     while len(records.read_bytes().splitlines()) < 12:
         time.sleep(0.05)
-    process.send_signal(number)
+    os.killpg(process.pid, number)  # as a terminal and a service manager do: to the workers, too
     _, err = process.communicate(timeout=60)
-    assert process.returncode == 128 + number
+    assert process.returncode == code
     assert "interrupted" in err
     run_dir = next(path for path in tmp_path.iterdir() if path.is_dir())
     info = json.loads((run_dir / "run.json").read_text())
     assert info["state"] == "stopped"
     assert (run_dir / "report.html").is_file()
-    assert len((run_dir / "records-0.jsonl").read_bytes().splitlines()) > 5
+    found = [json.loads(line) for line in (run_dir / "records-0.jsonl").read_bytes().splitlines()]
+    assert len(found) > 5
+    assert {record["status"] for record in found} <= {"ok", "unfinished"}
+    assert info["dead_workers"] == []
+
+
+def test_a_run_killed_outright_is_reported_as_killed_with_what_was_in_flight(
+    sim: str, quick: Path, tmp_path: Path
+) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "loadramp", "run", str(quick), "--base-url", sim, "--out", str(tmp_path),
+         "--set", "ramp.rates=[10]", "--set", "ramp.measure_s=60", "--set", "prompts.output_tokens=4000"],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, process_group=0,
+    )  # fmt: skip
+    while len(lines_of(tmp_path, "client.jsonl")) < 3:
+        assert process.poll() is None
+        time.sleep(0.05)
+    run_dir = next(tmp_path.glob("*/run.json")).parent
+    assert rundir.in_use(run_dir)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    assert not rundir.in_use(run_dir)
+    sent = sum(json.loads(line)["sent"] for line in lines_of(tmp_path, "client.jsonl"))
+    code, out, _ = in_process("report", str(run_dir), "--json")
+    document = json.loads(out)
+    killed = [check["message"] for check in document["checks"] if check["code"] == "killed"]
+    assert code == 1  # nothing was answered
+    assert f"Stopped early (killed): this rests on 0 finished steps; at least {sent} requests in flight lost" in (
+        document["sentence"].replace("; the step at 10 req/s was cut short and is not one of them", "")
+    )
+    assert killed == [f"the client was killed with at least {sent} requests in flight, which left no record"]
+    assert all(step["errors"] == {} for step in document["steps"])
+
+
+def lines_of(out: Path, name: str) -> list[bytes]:
+    """The whole lines of a file of the only run in ``out``."""
+    return [
+        line
+        for path in out.glob(f"*/{name}")
+        for line in path.read_bytes().splitlines(keepends=True)
+        if line.endswith(b"\n")
+    ]
 
 
 def test_records_that_the_disk_does_not_take_end_the_run_and_what_it_took_is_judged(

@@ -232,7 +232,7 @@ def test_requests_that_the_guard_holds_back_to_the_end_are_records_too() -> None
     assert first.ok
     assert [record.seq for record in others] == list(range(1, len(records)))
     assert {record.error_detail for record in others} == {"not sent: held back by max_rps until the load had ended"}
-    assert {(record.status, record.error, record.sent_s) for record in others} == {("error", "client", None)}
+    assert {(record.status, record.error, record.sent_s) for record in others} == {("unfinished", None, None)}
     assert held == len(others) > 1
 
 

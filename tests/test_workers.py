@@ -95,6 +95,18 @@ def test_dx05_a_killed_worker_is_reported_and_the_others_go_on(sim: str, tmp_pat
     assert len(records_of(tmp_path)[0]) > 20
 
 
+def test_signals_that_reach_the_workers_too_are_left_to_their_parent(sim: str, tmp_path: Path) -> None:
+    async def signal_all(fleet: LocalFleet, step: Step) -> None:
+        await until(fleet, step.begin_s + 0.2)
+        for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+            os.kill(fleet._hands[0].process.pid, number)
+
+    fleet, step = asyncio.run(offered(sim, lambda i: tmp_path / f"r-{i}", 1, signal_all))
+    planned = sum(a.due_s < step.end_s for a in plan_step(SCENARIO, step, 100, 7))
+    assert fleet.dead == []
+    assert sum(r.ok and r.due_s < step.end_s for r in records_of(tmp_path)[0]) == planned
+
+
 def test_a_full_disk_stops_the_run_with_its_reason(sim: str) -> None:
     with pytest.raises(FleetError, match=r"/dev/full: No space left on device"):
         asyncio.run(offered(sim, lambda _: Path("/dev/full"), 1))

@@ -17,13 +17,11 @@ from loadramp.drive.exchange import Exchange
 from loadramp.drive.faults import os_words
 from loadramp.drive.flight import Counts, Flight, Line, Pool
 from loadramp.drive.pipes import Connect, ConnectFailed
-from loadramp.drive.verdict import asked_of
+from loadramp.drive.verdict import CUT_OFF, asked_of
 from loadramp.drive.wire import OPTIONAL_FIELDS, most_tokens, request_body, unforced
 from loadramp.plan import placeholders
 from loadramp.plan.scenario import Target
 from loadramp.record.types import LENGTH_NOT_FORCED, Arrival, Record
-
-CUT_OFF = "cut off by the client"
 
 
 class Client:

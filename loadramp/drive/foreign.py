@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from loadramp.drive.answer import Answer
-from loadramp.drive.client import CUT_OFF, record_of
+from loadramp.drive.client import record_of
 from loadramp.drive.endpoint import Endpoint
 from loadramp.drive.fence import escaped_words, wreck
 from loadramp.drive.flight import Counts, deadline_of
 from loadramp.drive.replies import codings_of, retry_after_s
-from loadramp.drive.verdict import Outcome, asked_of, conclude
+from loadramp.drive.verdict import CUT_OFF, Outcome, asked_of, conclude
 from loadramp.drive.wire import OPTIONAL_FIELDS, most_tokens, request_body
 from loadramp.plan import placeholders
 from loadramp.plan.scenario import Target

@@ -257,7 +257,9 @@ class Share:
                 task = asyncio.current_task()
                 if task is not None:
                     task.uncancel()  # the record is the answer to it
-                return self._not_sent(ask.arrival, "not sent: held back by max_rps until the load had ended")
+                held = self._not_sent(ask.arrival, "not sent: held back by max_rps until the load had ended")
+                held.status, held.error = "unfinished", None
+                return held
         record: Record = await self.client.send(ask.arrival, ask.request)
         return record
 

@@ -15,6 +15,8 @@ from loadramp.record.untrusted import clean
 BURST_GAP_S = 0.0002
 BURST_WAIT_S = 0.02
 DETAIL_CHARS = 500
+CUT_OFF = "cut off by the client"
+"""The fault of a request that was still being answered when the client ended the run."""
 UNREAD_CHARS = 200
 
 
@@ -64,6 +66,7 @@ def _verdict(
     record: Record, answer: Answer, outcome: Outcome, asked: Asked
 ) -> tuple[RecordStatus, ErrorKind | None, str | None]:
     """ok: output, and a finish reason or ``[DONE]``. What breaks after either changes nothing for the caller.
+    unfinished: nobody knows how it would have ended, since the client did not wait for it.
 
     Output that no one can see (special tokens only) is ``empty`` even with a finish reason: there is no first token
     to time.
@@ -77,7 +80,8 @@ def _verdict(
         return "ok", None, None
     if outcome.fault is not None:
         kind, detail = outcome.fault
-        return "error", kind, f"{detail}, after {n} output events" if n else detail
+        words = f"{detail}, after {n} output events" if n else detail
+        return ("unfinished", None, words) if detail == CUT_OFF else ("error", kind, words)
     if n:
         return "incomplete", "truncated", f"the stream ended without finish reason or [DONE] after {n} output events"
     return "empty", "empty", _why_empty(record, answer, outcome, asked)
@@ -107,7 +111,7 @@ def warnings_of(record: Record, asked: Asked, whole: bool, implausible: bool = F
         "not_streamed": asked.streamed and whole and record.ok,
         "no_done": asked.done_expected and not whole and record.ok and not record.done_marker,
         "pro_rata": spread,
-        "no_usage": n > 0 and source == "events" and record.status != "error" and not implausible,
+        "no_usage": n > 0 and source == "events" and record.status not in ("error", "unfinished") and not implausible,
         "slow_parse": record.doubtful_s is not None,
         "implausible_usage": n > 0 and implausible,
         "burst_delivery": asked.streamed and _burst(record),

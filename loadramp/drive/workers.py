@@ -25,6 +25,9 @@ from loadramp.record.codec import decode_lines
 from loadramp.record.types import ClientSample, Record, Step
 from loadramp.registry import CannotMeasure, ScenarioError
 
+ORPHAN_S = 5.0
+"""After SIGTERM a worker waits so long for its parent's word, then ends by itself."""
+
 
 @dataclass(slots=True)
 class LocalFleet:
@@ -81,8 +84,8 @@ class LocalFleet:
         """Let the workers go; one that does not leave by itself is ended."""
         self.closing = True
         self._tell("close")
+        await asyncio.gather(*(asyncio.to_thread(hand.process.join, 10.0) for hand in self._hands))
         for hand in self._hands:
-            await asyncio.to_thread(hand.process.join, 10.0)
             hand.close()
 
     def _tell(self, verb: str, *args: Any) -> None:
@@ -137,7 +140,7 @@ class _Hand:
             self.pipe.close()
             self.gone = True
         if self.process.is_alive():
-            self.process.terminate()
+            self.process.kill()
 
     def _heard(self) -> None:
         try:
@@ -169,7 +172,8 @@ class _Hand:
 
 def _main(pipe: Connection, orders: Orders, path: Path, index: int, of: int) -> None:
     """What a worker process runs."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole terminal; the parent decides what it means
+    for number in (signal.SIGINT, signal.SIGHUP):  # these reach the whole terminal; the parent decides what they mean
+        signal.signal(number, signal.SIG_IGN)
     try:
         _run(pipe, orders, path, index, of)
     except (OSError, CannotMeasure, ScenarioError) as error:
@@ -211,6 +215,8 @@ async def _work(pipe: Connection, orders: Orders, path: Path, index: int, of: in
     worker = Worker(orders, path, index, of, time.monotonic)
     worker.vitals.start()
     loop.add_reader(pipe.fileno(), heard)
+    # a service manager sends SIGTERM to all processes of a run: the parent ends them in its own time, if it can
+    loop.add_signal_handler(signal.SIGTERM, lambda: loop.call_later(ORPHAN_S, commands.put_nowait, ("close",)))
     ticking = loop.create_task(_tick(pipe, worker))
     pipe.send(("ready", None))
     try:

@@ -49,6 +49,8 @@ def judge(path: Path, scenario: Scenario | None = None) -> Finished:
         RunDirError: it is no run.
     """
     run, skipped = rundirs.read(path)
+    if run.info.get("state") == "running" and not rundirs.in_use(path):
+        run.info["killed"] = True
     if scenario is None:
         scenario = load(run.scenario_text, str(path / "scenario.toml"), run.info.get("overrides", []), knees=KNEES)
     return judge_run(run, scenario, skipped)

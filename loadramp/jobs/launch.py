@@ -33,7 +33,7 @@ from loadramp.jobs.scenarios import Options, with_target
 from loadramp.jobs.selfcheck import noted
 from loadramp.jobs.verdicts import check_rules
 from loadramp.observe.models import Asked, asked_of
-from loadramp.observe.scrape import Scraper, find_metrics
+from loadramp.observe.scrape import LAST_SCRAPE_S, Scraper, find_metrics
 from loadramp.plan.overlong import Overlong, overlong
 from loadramp.plan.preview import most_users
 from loadramp.plan.prompts.source import models_of, names_all
@@ -46,6 +46,8 @@ from loadramp.record.untrusted import clean_all
 from loadramp.registry import CannotMeasure, in_words
 
 LIBRARIES = ("httptools", "uvloop", "msgspec", "numpy", "scipy", "httpx", "openai", "plotly")
+
+HURRIED_SCRAPE_S = 0.7
 
 Say = Callable[[str], None]
 Beside = Callable[[Ramping, Endpoint], Coroutine[Any, Any, None]]
@@ -214,10 +216,9 @@ async def _through(
                 await asyncio.wait([task])
                 if not task.cancelled() and task.exception() is not None:
                     say(f"beside the load: {task.exception()}")
-            await ramping.fleet.close()
-            if scraper:
-                await scraper.stop()
+            await let_go([ramping.fleet], [scraper], hurry=ramping.stop.is_set())
     finished, failure = _reported(ramping, failure)
+    ramping.rundir.let_go()
     if failure is not None:
         path = ramping.rundir.path
         say(f"stopped: {in_words(failure)}")
@@ -290,9 +291,19 @@ async def scraper_of(
     return scraper
 
 
+async def let_go(fleets: Sequence[Any], scrapers: Sequence[Scraper | None], hurry: bool) -> None:
+    """End workers and scrapers, all at once. ``hurry``: somebody waits, so no scraper gets long for a last page."""
+    limit_s = HURRIED_SCRAPE_S if hurry else LAST_SCRAPE_S
+    endings = [fleet.close() for fleet in fleets] + [one.stop(limit_s) for one in scrapers if one]
+    for result in await asyncio.gather(*endings, return_exceptions=True):
+        if isinstance(result, BaseException):
+            raise result
+
+
 @contextlib.contextmanager
 def signals(stop: asyncio.Event, say: Say) -> Any:
-    """First Ctrl-C or SIGTERM: stop arrivals, save, report. Second: leave at once. Yields the list of what came."""
+    """First Ctrl-C, SIGTERM or SIGHUP: stop arrivals, save, report. Second: leave at once. Yields the list of what
+    came, a SIGHUP as SIGTERM: its terminal is gone, and that ends a run in the same way."""
     loop = asyncio.get_running_loop()
     caught: list[int] = []
 
@@ -303,9 +314,10 @@ def signals(stop: asyncio.Event, say: Say) -> Any:
         say("interrupted: no new requests; saving what was measured (once more to leave at once)")
         stop.set()
 
-    numbers = (signal.SIGINT, signal.SIGTERM)
+    meant = {signal.SIGINT: signal.SIGINT, signal.SIGTERM: signal.SIGTERM, signal.SIGHUP: signal.SIGTERM}
+    numbers = [number for number in meant if signal.getsignal(number) is not signal.SIG_IGN]  # nohup ignores SIGHUP
     for number in numbers:
-        loop.add_signal_handler(number, came, int(number))
+        loop.add_signal_handler(number, came, int(meant[number]))
     try:
         yield caught
     finally:

@@ -25,7 +25,7 @@ from loadramp.jobs.arm import Arm
 from loadramp.jobs.canary import Duel, Switch
 from loadramp.jobs.contrast import ARMS, outlook, read
 from loadramp.jobs.finish import COULD_NOT_MEASURE, EXIT
-from loadramp.jobs.launch import Reached, Say, fleet_of, info_of, reach, scraper_of, signals
+from loadramp.jobs.launch import Reached, Say, fleet_of, info_of, let_go, reach, scraper_of, signals
 from loadramp.jobs.scenarios import Options
 from loadramp.jobs.switch import switch_of
 from loadramp.judge.compare import Comparison
@@ -255,11 +255,7 @@ async def _through(duel: Duel, scrapers: Sequence[Scraper | None], say: Say) -> 
         except (FleetError, CannotMeasure, OSError) as error:
             failure = error
         finally:
-            for arm in duel.arms:
-                await arm.fleet.close()
-            for scraper in scrapers:
-                if scraper:
-                    await scraper.stop()
+            await let_go([arm.fleet for arm in duel.arms], scrapers, hurry=duel.stop.is_set())
     try:
         found = write_comparison(duel.rundir.path)
     except (OSError, RunDirError) as error:

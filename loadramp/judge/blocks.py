@@ -101,7 +101,7 @@ def measure(
         reasons,
         failures_of(seen.due),
         {name: _shift(families[name]) for name in FAMILIES} if shift else {},
-        int(np.count_nonzero(seen.due.in_flight)),
+        int(np.count_nonzero(seen.due.in_flight & ~seen.due.unfinished)),
     )
 
 

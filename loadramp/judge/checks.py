@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from loadramp.judge import cutoff
 from loadramp.judge.answers import ANSWER_CHECKS
 from loadramp.judge.ceiling import climb, failing
 from loadramp.judge.crosscheck import CROSS_CHECKS
@@ -277,6 +278,7 @@ CHECKS: dict[str, Callable[[Run], list[Check]]] = {
     "client_busy": client_busy,
     "all_failed": all_failed,
     "errors": errors,
+    "cut_off": cutoff.check,
     "request_errors": request_errors,
     "over_length": over_length,
     "few_samples": few_samples,

@@ -30,6 +30,7 @@ from loadramp.record.types import Sample
 from loadramp.record.untrusted import clean, clean_all
 from loadramp.wording import left_out_words, unasked_words
 
+LAST_SCRAPE_S = 3.0
 _PACKAGE_PARENT = str(Path(__file__).resolve().parents[2])
 _decoder = msgspec.json.Decoder(Sample)
 
@@ -131,13 +132,13 @@ class Scraper:
         self._hear()
         return decode_samples(whole.splitlines())
 
-    async def stop(self) -> None:
-        """Have a last scrape made and the process end, within about three seconds. read() then has the rest."""
+    async def stop(self, limit_s: float = LAST_SCRAPE_S) -> None:
+        """Have a last scrape made and the process end, within about ``limit_s``. read() then has the rest."""
         if self._child is None:
             return
         self._tell(STOP)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            await asyncio.to_thread(self._child.wait, 3.0)
+            await asyncio.to_thread(self._child.wait, limit_s)
         self.kill()
 
     def kill(self) -> None:

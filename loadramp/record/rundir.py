@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import json
 import os
 import re
@@ -71,6 +72,8 @@ class RunDir:
     """Where a run is written. ``path`` exists."""
 
     path: Path
+    _hold: int | None = None
+    """A descriptor whose lock lasts as long as the process that writes here, however it ends."""
 
     @staticmethod
     def create(parent: Path, name: str, scenario_text: str, began_at: datetime) -> RunDir:
@@ -88,8 +91,17 @@ class RunDir:
             except FileExistsError:
                 continue
             put(path / "scenario.toml", scenario_text.encode())
-            return RunDir(path)
+            return RunDir(path, _held(path))
         raise FileExistsError(f"{parent}: a thousand runs called {base}")
+
+    def let_go(self) -> None:
+        """The run has ended and nothing more is written of it."""
+        if self._hold is not None:
+            os.close(self._hold)
+            self._hold = None
+
+    def __del__(self) -> None:
+        self.let_go()
 
     def records_path(self, worker: int) -> Path:
         return self.path / f"records-{worker}.jsonl"
@@ -142,6 +154,31 @@ class RecordTail:
             self._offsets[path] = self._offsets.get(path, 0) + whole
             records += decode_lines(data[:whole].split(b"\n")).records
         return records
+
+
+def _held(path: Path) -> int | None:
+    """A descriptor of ``path`` with a lock that says that a process writes there; None where there are no locks."""
+    try:
+        held = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return None
+    return held
+
+
+def in_use(path: Path) -> bool:
+    """Some process still writes the run in ``path``, or nobody can tell."""
+    try:
+        looked = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:
+        return True
+    try:
+        fcntl.flock(looked, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(looked)
+    return False
 
 
 def replace_whole(folder: Path, name: str, text: str) -> Path:

@@ -190,7 +190,13 @@ class Table:
 
     @property
     def in_flight(self) -> Bools:
-        return np.asarray(self.status == "in_flight", dtype=np.bool_)
+        """Requests that have not ended, those included that never will (``unfinished``), shape n."""
+        return np.asarray(self.status == "in_flight", dtype=np.bool_) | self.unfinished
+
+    @property
+    def unfinished(self) -> Bools:
+        """Requests that the client cut off when it ended the run, shape n."""
+        return np.asarray(self.status == "unfinished", dtype=np.bool_)
 
     @property
     def failed(self) -> Bools:

@@ -16,8 +16,9 @@ Role = Literal["settle", "step", "soak", "drain", "down", "tail"]
 """What a step is for. ``settle`` (discarded warm-up before the first step), ``drain`` and ``tail`` are load
 that is offered and recorded but never measured; the others become rows of the curve."""
 
-RecordStatus = Literal["ok", "empty", "incomplete", "error", "in_flight"]
-"""``in_flight`` only in snapshots taken while the run goes on, never on disk."""
+RecordStatus = Literal["ok", "empty", "incomplete", "error", "in_flight", "unfinished"]
+"""``in_flight`` only in snapshots taken while the run goes on, never on disk. ``unfinished``: the client ended the run
+before the answer had ended; it is neither a success nor a failure, and how long it would have taken is not known."""
 
 ErrorKind = Literal[
     "connect", "tls", "timeout_first", "timeout_idle", "timeout_total", "http_4xx", "http_429", "http_5xx",
@@ -215,7 +216,7 @@ class Record:
     @property
     def done_s(self) -> float | None:
         """The instant after which the request no longer counts as in flight."""
-        return None if self.status == "in_flight" else self.stream_end_s
+        return None if self.status in ("in_flight", "unfinished") else self.stream_end_s
 
 
 @dataclass(slots=True, frozen=True)

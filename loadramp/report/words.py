@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from math import log
 from typing import Literal
 
+from loadramp.judge import cutoff
 from loadramp.judge.load_errors import load_error_ratio
 from loadramp.record.table import Run
 from loadramp.record.types import Estimate, Row
@@ -160,15 +161,13 @@ def stopped(run: Run) -> Phrase | None:
     """That the run ended before its question was answered, and why."""
     if run.info.get("state", "complete") == "complete":
         return None
-    killed = "killed, or still going on" if run.info.get("state") == "running" else ""
-    why = str(run.info.get("ending") or killed).strip().rstrip(".")
+    why = str(run.info.get("ending") or cutoff.how_it_ended(run)).strip().rstrip(".")
     done = len([row for row in run.rows if not (row.get("void") or row.get("partial"))])
     cut = ", ".join(r.label(row).removesuffix(" (partial)") for row in run.rows if row.get("partial"))
     short = f"; the step at {cut} was cut short and is not one of them" if cut else ""
-    return Phrase(
-        f"Stopped early{f' ({why})' if why else ''}: this rests on {plural(done, 'finished step')}{short}.", "warn",
-        minor=True,
-    )  # fmt: skip
+    lost = f"; {told}" if (told := cutoff.words(run)) else ""
+    rests = f"this rests on {plural(done, 'finished step')}{short}{lost}"
+    return Phrase(f"Stopped early{f' ({why})' if why else ''}: {rests}.", "warn", minor=True)
 
 
 def _main(run: Run) -> Phrase:
