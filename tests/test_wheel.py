@@ -17,7 +17,8 @@ from terminal import free_port
 
 ROOT = Path(__file__).parent.parent
 SHORT = ("prompts.input_tokens=20", "prompts.output_tokens=4", "ramp.start_rps=20", "ramp.max_rps=20")
-QUICK = ("ramp.warmup_s=0.3", "ramp.measure_s=1.2", "ramp.settle_s=0.2", "ramp.settle_requests=0", "ramp.tail_s=0.3")
+QUICK = ("ramp.warmup_s=0.3", "ramp.measure_s=1.2", "ramp.settle_s=0.2", "ramp.settle_requests=0", "ramp.tail_s=0.3",
+         "ramp.soak_s=0")  # fmt: skip
 
 
 def run(command: list[str | Path], cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -98,7 +99,7 @@ def test_a_shipped_scenario_runs_by_its_name_and_leaves_its_report(installed: Pa
         server.terminate()
     assert done.returncode in {0, 3, 99}, done.stderr
     document = json.loads(done.stdout)
-    assert [step["requests"] > 10 for step in document["steps"]] == [True]
+    assert document["steps"][0]["requests"] > 10
     (run_dir,) = (tmp_path / "reports").iterdir()
     assert (run_dir / "report.html").stat().st_size > 100_000
     again = run([installed, "report", run_dir], tmp_path)
