@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from loadramp.judge import latency, steady
+from loadramp.judge import latency, longrun, steady
 from loadramp.judge.ceiling import ceiling
 from loadramp.judge.curve import fold
 from loadramp.judge.quantiles import quantile
@@ -15,7 +15,7 @@ from loadramp.plan.ramps import RAMPS
 from loadramp.record.types import Row, Step
 from loadramp.sim.engine.offline import Offline, capacity_rps, simulate
 from loadramp.sim.profiles import Lengths, Profile, random_profile
-from loadramp.sim.regimes import Stall
+from loadramp.sim.regimes import REGIMES, Stall
 
 CASES = {
     "population": "random engines, limited by sequences, KV blocks or budget; Poisson arrivals",
@@ -25,6 +25,8 @@ CASES = {
     "hiccups": "150 ms every 20 s",
     "stalls": "3 s every 2 min",
     "bursty": "gamma arrivals, cv 3",
+    "regimes": "the pace changes by itself as that of a real engine did",
+    "doubling": "half speed for stretches of 12 s, a fifth of the time",
 }
 SLO_QUANTILE, SLO_SHARE = 0.95, 0.6
 SLOWEST_RPS, FASTEST_RPS = 2.0, 100.0
@@ -62,6 +64,10 @@ def engine_of(case: str, seed: int) -> tuple[Profile, Lengths]:
         profile = replace(profile, stalls=(Stall(every_s=20.0, duration_s=0.15),))
     elif case == "stalls":
         profile = replace(profile, stalls=(Stall(every_s=120.0, duration_s=3.0),))
+    elif case == "regimes":
+        profile = replace(profile, regimes=REGIMES["captured"])
+    elif case == "doubling":
+        profile = replace(profile, regimes=REGIMES["doubling"])
     return profile, lengths
 
 
@@ -164,5 +170,6 @@ def _climb(out: Ramp, bench: Bench, start_rps: float, max_rps: float, measure_s:
         warmup_s = steady.warmup_s(bench.latest_e2e_s(), seconds)
         timed = replace(step, begin_s=bench.now_s, warmup_s=warmup_s, measure_s=seconds)
         out.rows.append(bench.measure(timed, out.rows, out.limits))
+    longrun.annotate(out.rows)
     out.climb_s, out.total_s = out.climb_s or bench.now_s, bench.now_s
     return out
