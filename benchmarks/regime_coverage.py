@@ -3,8 +3,8 @@
     python benchmarks/regime_coverage.py [--ladders 91] [--seed 80000] [--regimes captured doubling ...]
 
 A ladder is eleven steps of 45 s at 24 req/s, as captured on a real engine (tests/data/h200/ladder_24.npz). The truth of
-each figure is that of all windows of all ladders pooled. `before`: intervals from the blocks of the step alone. `width`:
-the median half-width on the log scale over 1.96 standard deviations of what the windows themselves scatter, which is
+each figure is that of all windows of all ladders pooled. `before`: intervals from the blocks of the step alone. `width`
+is the median half-width on the log scale over 1.96 standard deviations of what the windows themselves scatter, which is
 what an oracle would print that knows the regimes. Then: what is a second ramp worth against steps twice as long?
 """
 

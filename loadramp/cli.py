@@ -25,7 +25,7 @@ from loadramp.registry import CannotMeasure, ScenarioError, in_words
 COULD_NOT_MEASURE, USAGE, INTERRUPTED = 1, 2, 130
 
 
-def run(scenario: Path, *, as_json: bool, quiet: bool, yes: bool, **options: Any) -> int:
+def run(scenario: Path, *, as_json: bool, quiet: bool, yes: bool, until_sure: float | None, **options: Any) -> int:
     """Ramp an endpoint as SCENARIO says, find what it takes, write the report.
 
     SCENARIO is a TOML file, or the name of one that ships (demo, chat, ...).
@@ -33,6 +33,8 @@ def run(scenario: Path, *, as_json: bool, quiet: bool, yes: bool, **options: Any
     from loadramp.commands.screen import asks
     from loadramp.jobs import scenarios
 
+    if until_sure is not None:
+        options["overrides"] = (*options["overrides"], f"ramp.until_sure={until_sure!r}")
     chosen = scenarios.Options(**options)
     read = scenarios.read_scenario(scenario, chosen.overrides)
     if asks(yes, as_json):

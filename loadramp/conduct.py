@@ -19,8 +19,9 @@ import numpy as np
 from loadramp.assess import count_again, ended_at, mark_dead, row_of, three_numbers
 from loadramp.drive.fleet import FleetError
 from loadramp.drive.share import HOLD_S
-from loadramp.judge import steady
+from loadramp.judge import steady, sureness
 from loadramp.judge.criteria import GONE, REFUSED
+from loadramp.judge.latency import look
 from loadramp.judge.said import WORDS, class_of
 from loadramp.plan.preview import settle_s
 from loadramp.plan.scenario import Scenario
@@ -154,7 +155,7 @@ class Ramping:
                 return ending
             if self.steps and proposal.role != self.steps[-1].role == "step":
                 await self._drain()
-            snapshot = await self._offer(replace(self._timed(proposal), repeat=repeat))
+            snapshot = await self._offer(replace(self._timed(proposal), repeat=repeat), rows)
             self._count_again(snapshot)
             rows = [row for row in self.rows if row["repeat"] == repeat]
             self.rows.append(self._row(self.steps[-1], snapshot, rows))
@@ -181,8 +182,12 @@ class Ramping:
             await self.fleet.finish(self._now_s() + min(DRAIN_LIMIT_S, longest_s))
         self._collect()
 
-    async def _offer(self, step: Step) -> list[Record]:
-        """Send one step and wait for its end. Returns the requests then in flight; the step may have been cut short."""
+    async def _offer(self, step: Step, before: Sequence[Row] | None = None) -> list[Record]:
+        """Send one step and wait for its end. Returns the requests then in flight; the step may have been cut short.
+
+        ``before``: the rows of the same ramp, for a step that may end once it is sure.
+        """
+        look_s = self._first_look_s(step) if before is not None else float("inf")
         self.steps.append(step)
         first_seq = self._next_seq = self._next_number(step)
         self._held_s = np.empty(0)
@@ -199,11 +204,39 @@ class Ramping:
             self._show(step)
             if self._no_success():
                 break
+            if look_s <= self._now_s() < step.end_s - EPSILON_S:
+                if await self._sure(step, before or []):
+                    step = self._shortened(step)
+                    break
+                begin_s = step.window_s[0]
+                look_s = begin_s + sureness.next_look_s(self._now_s() - begin_s)
         if self._now_s() < step.end_s - EPSILON_S:
             step = self.steps[-1] = ended_at(step, self._now_s())
         snapshot: list[Record] = await self.fleet.snapshot()
         self._collect()
         return snapshot
+
+    def _first_look_s(self, step: Step) -> float:
+        """When a step may first be found sure: at its usual length. Never where nothing is asked, and no soak."""
+        pace = self.scenario.pace
+        if pace.until_sure is None or step.role == "soak":
+            return float("inf")
+        return step.window_s[0] + pace.length_s(step.rate_rps)
+
+    async def _sure(self, step: Step, before: Sequence[Row]) -> bool:
+        """Whether the interval that was asked for is narrow enough by now."""
+        snapshot, pace = await self.fleet.snapshot(), self.scenario.pace
+        row, now_s = self._row(step, snapshot, before), self._now_s()
+        seen = look(self._table(snapshot, since_s=step.begin_s), (step.window_s[0], now_s), now_s)
+        ratio, quantile = pace.until_sure or 0.0, self.scenario.slo.quantile
+        return sureness.is_sure([*before, row], seen, quantile, pace.sure_of, ratio)
+
+    def _shortened(self, step: Step) -> Step:
+        """The step as it is when it ends now because it is sure: whole, not cut short."""
+        begin_s, end_s = step.window_s[0], self._now_s()
+        self._planned -= int(np.count_nonzero((self._held_s >= end_s) & (self._held_s < step.end_s)))
+        step = self.steps[-1] = replace(step, measure_s=end_s - begin_s)
+        return step
 
     def _next_number(self, step: Step) -> int:
         """Number of the first request of ``step``. Where a file is to be gone through once, the held-over arrivals that
@@ -241,6 +274,7 @@ class Ramping:
         warmup_s = step.warmup_s if step.warmup_s is not None else pace.warmup_s
         if warmup_s is None:
             warmup_s = steady.warmup_s(self._lives_s(), measure_s)
+        measure_s = step.measure_s or pace.limit_s(step.rate_rps)
         return replace(step, index=len(self.steps), begin_s=self._begin_s(), warmup_s=warmup_s, measure_s=measure_s)
 
     def _begin_s(self) -> float:

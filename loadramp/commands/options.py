@@ -69,6 +69,12 @@ def run_options() -> list[click.Parameter]:
             show_default=True,
             help="Whole ramps, one after the other.",
         ),
+        click.Option(
+            ["--until-sure"],
+            type=click.FloatRange(min=0, min_open=True),
+            metavar="RATIO",
+            help="Steps go on until the interval of [ramp] sure_of reaches no further than this from its value (0.1).",
+        ),
         label_option(),
         click.Option(["--save-text"], is_flag=True, help="Keep the answers' text in the records."),
         click.Option(["--yes"], is_flag=True, help="Do not ask before a large run."),

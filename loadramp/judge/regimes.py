@@ -24,7 +24,7 @@ TOO_WIDE = log(2.0)
 TOO_SLOW = "no interval: the engine's pace changes for longer than this step can tell; longer steps or repeats would do"
 
 
-def widen(rows: Sequence[Row], look_at: Callable[[int], Seen], slo_quantile: float) -> None:
+def widen(rows: Sequence[Row], look_at: Callable[[int], Seen], slo_quantile: float, only: int | None = None) -> None:
     """Replace the intervals of the rows by those of the long run, in place; nothing where the pace is steady.
 
     ``window_intervals`` of a row gets those of the window itself: what others saw of the same minute.
@@ -33,15 +33,17 @@ def widen(rows: Sequence[Row], look_at: Callable[[int], Seen], slo_quantile: flo
         rows: of all steps and repeats of one run.
         look_at: the records of the window of ``rows[i]``.
         slo_quantile: the quantile of the columns ``slo_*``.
+        only: change this row alone, from its own records and the pace of all.
     """
     known = learn(rows)
     if known is None:
         return
     tracks = {i: track for i, row in enumerate(rows) if (track := track_of(row)) is not None and track.load is not None}
     slowness, following = slowness_of(list(tracks.values())), Following()
-    for k, i in enumerate(tracks):
+    chosen = [(k, i) for k, i in enumerate(tracks) if only in {None, i}]
+    for k, i in chosen:
         following.add(met(look_at(i), slowness.over(k, rows[i]["window_begin_s"])))
-    for k, i in enumerate(tracks):
+    for k, i in chosen:
         _widen(rows[i], look_at(i), k, slowness, following, known, slo_quantile)
 
 

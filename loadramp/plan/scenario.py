@@ -94,6 +94,13 @@ SHORTEST_MEASURE_S, LONGEST_MEASURE_S = 60.0, 300.0
 """Of the measured part of a step whose length nobody set."""
 
 
+SureOf = Literal[
+    "ttft_mean", "ttft_p50", "ttft_p90", "ttft_p95", "ttft_p99", "itl_mean", "itl_p50", "itl_p90", "itl_p95", "itl_p99",
+    "tpot_mean", "tpot_p50", "tpot_p90", "tpot_p95", "tpot_p99", "e2e_mean", "e2e_p50", "e2e_p90", "e2e_p95", "e2e_p99",
+    "throughput",
+]  # fmt: skip
+
+
 @dataclass(slots=True, frozen=True)
 class Pace:
     """The keys of ``[ramp]`` that every kind takes: how long a step lasts and what ends a ramp early."""
@@ -104,6 +111,12 @@ class Pace:
     """Start of each step that is not measured; None: from the fill-up time of the requests seen so far."""
     measure_s: Positive | None = None
     """Measured part of each step; None: at least 60 s and enough requests, at most 300 s."""
+    until_sure: Positive | None = None
+    """A step goes on until the interval of ``sure_of`` reaches no further than this ratio from its value; None: not."""
+    sure_of: SureOf = "itl_p50"
+    """A latency, or ``throughput``, on which the ceiling rests."""
+    longest_s: Positive = 300.0
+    """Most measured seconds of a step that goes on."""
     min_requests: Count = 300
     """Requests that fall due in 99 of 100 steps of unset length."""
     settle_s: NotNegative = 30.0
@@ -119,6 +132,11 @@ class Pace:
     """A step above it ends the ramp."""
     give_up_s: Positive = 5.0
     """So long without a single success (and 20 failures in a row) ends the run: nobody is answering any more."""
+
+    def limit_s(self, rate_rps: float | None) -> float:
+        """Measured part of a step that is never sure, seconds."""
+        length_s = self.length_s(rate_rps)
+        return length_s if self.until_sure is None else max(length_s, self.longest_s)
 
     def length_s(self, rate_rps: float | None) -> float:
         """Measured part of a step at ``rate_rps`` (None: a number of users), seconds.

@@ -171,6 +171,16 @@ def ramp_notes(scenario: Any) -> list[str]:
         caps = [f"{pace.max_requests:,} requests"] if pace.max_requests else []
         caps += [f"{pace.max_minutes:g} minutes"] if pace.max_minutes else []
         found.append(f"It ends before a step that would exceed {' or '.join(caps)}.")
+    if pace.until_sure is not None:
+        found.append(
+            f"A step goes on until the interval of {pace.sure_of} reaches no further than {percent(pace.until_sure)} "
+            f"from its value, at most to {span(pace.limit_s(None))} measured; the table has the shortest."
+        )
+    elif len(scenario.ramp.options.get("rates", ())) != 1:
+        found.append(
+            "Where the engine's pace has regimes, intervals are wide: --until-sure 0.1 lets each step go on as long as "
+            "that takes. --repeats 3 is for what changes over minutes, or from ramp to ramp."
+        )
     if pace.warmup_s == 0 and pace.settle_s + pace.settle_requests == 0:
         found.append("No warm-up: the first step is measured from its first request on (settle_requests, warmup_s).")
     if pace.warmup_s is None:
