@@ -141,7 +141,9 @@ def test_one_run_of_each_is_widened_by_what_runs_differ() -> None:
         (0.0, 0.10, 5, 6),  # (2.8 sd / ln 1.1)^2 = 8.6 blocks, 2 more for t
         (0.0, 0.03, 5, 1),
         (0.0, 0.15, 5, 17),
-        (0.09, 0.15, 5, None),  # too close to the margin to be settled in reason
+        (0.09, 0.15, 5, 17),  # not shown to differ: as many as equal versions take
+        (0.09, 0.04, 2, 3),  # shown, and too close to the margin: as many as show it to be worse at all
+        (0.0, 0.50, 5, None),
         (0.2, 0.10, 5, 5),
     ],
 )

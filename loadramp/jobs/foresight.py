@@ -16,6 +16,8 @@ from loadramp.jobs.contrast import outlook
 from loadramp.jobs.hopeless import hopeless
 from loadramp.jobs.lengths import asked_lengths, lengths
 from loadramp.jobs.nightly import with_reference
+from loadramp.jobs.noise import expected
+from loadramp.jobs.noise import stored as stored_noise
 from loadramp.jobs.scenarios import Options, read_scenario, with_target
 from loadramp.jobs.verdicts import check_rules
 from loadramp.judge.offered import load_rps, pairs, way_out
@@ -155,6 +157,8 @@ def canary_parts(scenario: Scenario) -> list[Part]:
     if canary.answers:
         notes.append(f"Before it {canary.answers} questions are asked, the baseline twice.")
     notes += [*offered_notes(scenario, with_offered(scenario, blocks)), *outlook(scenario)]
+    noise = stored_noise() if canary.design != "a_then_b" else None
+    notes += [words for words in [expected(canary, noise) if noise else ""] if words]
     return [Part(f"canary: {how}", steps, tuple(notes))]
 
 

@@ -26,6 +26,7 @@ from loadramp.jobs.canary import Duel, Switch
 from loadramp.jobs.contrast import ARMS, outlook, read
 from loadramp.jobs.finish import COULD_NOT_MEASURE, EXIT
 from loadramp.jobs.launch import Reached, Say, fleet_of, info_of, let_go, reach, scraper_of, signals
+from loadramp.jobs.noise import keep, noise_of, stored_path
 from loadramp.jobs.scenarios import Options
 from loadramp.jobs.switch import switch_of
 from loadramp.judge.compare import Comparison
@@ -263,12 +264,24 @@ async def _through(duel: Duel, scrapers: Sequence[Scraper | None], say: Say) -> 
             raise
         kept = f"what was measured is kept in {duel.rundir.path}"
         raise CannotMeasure(f"{in_words(failure or error)}; {kept}") from error
+    _keep_noise(duel, found.comparison, say)
     if failure is not None:
         say(f"stopped: {in_words(failure)}")
         return Compared(found.comparison, COULD_NOT_MEASURE)
     if caught:
         return Compared(found.comparison, 128 + caught[0])
     return found
+
+
+def _keep_noise(duel: Duel, found: Comparison, say: Say) -> None:
+    """Of two that serve the same: how far blocks scatter, for what ``plan`` expects of later comparisons."""
+    noise = noise_of(found, datetime.now(UTC), duel.canary.block_s)
+    if noise is None:
+        return
+    try:
+        keep(noise, stored_path())
+    except (OSError, RuntimeError) as error:  # RuntimeError: nobody has a home here
+        say(f"note: the noise is not kept for later plans: {error}")
 
 
 def _unwatched(_: Progress) -> None:

@@ -12,6 +12,7 @@ from math import ceil, log
 import numpy as np
 
 from loadramp.judge import latency
+from loadramp.judge.pace import steady_s
 from loadramp.judge.quantiles import Values, quantile
 from loadramp.judge.shares import Share
 from loadramp.record.table import Floats, Table
@@ -40,6 +41,7 @@ MEASURES: dict[str, Measure] = {
         for family, words in FAMILIES.items()
         for statistic in (*QUANTILES, "mean")
     },
+    "step_time": Measure("step time outside slow stretches"),
     "output_tokens_per_s": Measure("output tokens a second", -1),
     "good_rps": Measure("good requests a second", -1),
 }  # fmt: skip
@@ -88,6 +90,9 @@ def measure(
             values[name], why = _statistic(families[one.family], one.statistic)
             if why:
                 reasons[name] = why
+    values["step_time"] = steady_s(seen)
+    if values["step_time"] is None:
+        reasons["step_time"] = "too few tokens to tell the engine's pace"
     arrived = float(seen.tokens.sum())
     values["output_tokens_per_s"] = arrived / seen.length_s if arrived else None
     if not arrived:

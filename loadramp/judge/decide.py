@@ -18,6 +18,7 @@ from loadramp.judge.sameness import Sameness
 from loadramp.judge.shares import Share, difference, fisher, needed
 from loadramp.wording import percent
 
+STEADY = "step_time"
 Verdict = Literal["pass", "fail", "inconclusive"]
 
 
@@ -77,6 +78,8 @@ def decide(
     answers_fail, answers_doubt = same.findings(sameness, asked.min_match_ratio) if sameness else ([], [])
     worse, unsure = _differing(primary) if asked.same_version else _worsening(primary, final)
     of_errors = _unequal if asked.same_version else _errors
+    if unsure and not asked.same_version:
+        worse += _slower(effects, final)
     error_fails, error_doubts, error_more = of_errors(asked, shares, looks, block_requests)
     fails = [*([rollback] if rollback else []), *worse, *error_fails, *answers_fail]
     if fails:
@@ -96,6 +99,14 @@ def _worsening(primary: Sequence[Effect], final: bool) -> tuple[list[str], list[
     fails = [_beyond(one) for one in primary if one.status == "beyond"]
     fails += [_worse(one) for one in primary if one.status == "worse" and final]
     return fails, [_open(one) for one in primary if one.status != "within"]
+
+
+def _slower(effects: Sequence[Effect], final: bool) -> list[str]:
+    """Where slow stretches of the engines leave primary measures open: a step time outside of them that is shown to be
+    worse is a difference between the versions, not of how long either was slow. It never lets a candidate pass."""
+    shown = ("beyond", "worse") if final else ("beyond",)
+    found = [one for one in effects if one.metric == STEADY and not one.primary and one.rate_rps is not None]
+    return [_beyond(one) if one.status == "beyond" else _worse(one) for one in found if one.status in shown]
 
 
 def _differing(primary: Sequence[Effect]) -> tuple[list[str], list[str]]:

@@ -15,6 +15,7 @@ import numpy as np
 
 from loadramp.judge.blocks import CEILING, MEASURES, words_of
 from loadramp.judge.boundary import holm, look_p, look_z, t_of, times_of, z_of
+from loadramp.record.table import Floats
 
 ALPHA = 0.025
 """Chance, over all looks, to pass a candidate that is worse by exactly the margin; over all looks and measures, to call
@@ -24,7 +25,18 @@ LEAST_RATIO = 1.02
 INTERVAL_Z = 1.96
 POWER_Z = 0.84
 """Of a chance of 80 % to decide with the blocks that are named as missing."""
+SHOWN_Z = 2.0
+WORSE_Z = 2.58
+"""Standard errors that show one of about five measures to be worse (Holm)."""
 MOST_BLOCKS = 200
+LEAST_TO_FOLLOW = 5
+MOST_ALIKE = 0.95
+MOST_FORESEEN = 0.8
+INDEPENDENT = 0.4
+"""Correlation of two arms over blocks, below which they count as independent for what more blocks would bring."""
+LEAST_DF = 3.0
+LEAST_UNBIASED = 0.1
+"""Alike blocks understate their own variance too, by 1 - (f - 1) / (n - 1); at most tenfold is made up for."""
 
 Status = Literal["within", "worse", "beyond", "open", "no_data"]
 
@@ -80,6 +92,15 @@ class Spread:
     df: float
     n: int
     sd: float | None = None
+    followed: float = 1.0
+    """By how much the blocks' following one another raises the variance of their mean (``following``)."""
+    noise: float | None = None
+    """The mean of many more blocks will have this over their root (``noise_of``); None: as these have it."""
+
+    @property
+    def each(self) -> float | None:
+        """What one more block brings: ``noise``, else the blocks' own spread."""
+        return self.noise if self.noise is not None or self.sd is None else self.sd * sqrt(self.followed)
 
     def widened(self, run_sd: float) -> Spread:
         """With a spread from run to run that one run of each cannot show: variance 2 run_sd^2 more, known, not
@@ -106,6 +127,8 @@ class Effect:
     high: float | None = None
     """95 % interval at this look: wholly below the margin it passes, wholly above it fails."""
     sd: float | None = None
+    noise: float | None = None
+    """``sd`` with what blocks that follow one another alike add: the mean of n blocks has noise / sqrt(n)."""
     p: float | None = None
     """One-sided, of its being worse; true under several looks and, for primary measures, Holm's."""
     p_other: float | None = None
@@ -149,7 +172,10 @@ class Effect:
 
 
 def spread(worse_log: Sequence[float], group: Sequence[int] = ()) -> Spread | None:
-    """Mean of paired blocks: d +- t sqrt(s^2 / n). None under two blocks, or two in each group.
+    """Mean of paired blocks: d +- t sqrt(s^2 f / n). None under two blocks, or two in each group.
+
+    f is 1 unless neighbouring blocks are alike (``following``); then n / f blocks' worth is known, and the degrees of
+    freedom are as many less.
 
     With two groups (hosts swapped) the mean of their means, in which a difference between the hosts cancels.
     """
@@ -160,9 +186,38 @@ def spread(worse_log: Sequence[float], group: Sequence[int] = ()) -> Spread | No
     if min(map(len, parts)) < 2:
         return None
     df = float(len(d) - len(parts))
-    variance = sum(float(np.square(part - part.mean()).sum()) for part in parts) / df
-    se = sqrt(sum(variance / len(part) for part in parts)) / len(parts)
-    return Spread(float(np.mean([part.mean() for part in parts])), se, df, len(d), sqrt(variance))
+    away = [part - part.mean() for part in parts]
+    variance = sum(float(np.square(one).sum()) for one in away) / df
+    followed = following(away)
+    if followed > 1.0:
+        variance /= max(1.0 - (followed - 1.0) * len(parts) / df, LEAST_UNBIASED)
+    se = sqrt(sum(followed * variance / len(part) for part in parts)) / len(parts)
+    df = max(len(d) / followed - len(parts), min(df, LEAST_DF)) if followed > 1.0 else df
+    return Spread(float(np.mean([part.mean() for part in parts])), se, df, len(d), sqrt(variance), followed)
+
+
+def following(parts: Sequence[Floats]) -> float:
+    """By how much the variance of the mean grows because neighbouring blocks are alike, at least 1.
+
+    An engine whose pace drifts or stays slow for minutes makes blocks that follow one another alike, and the spread
+    between them says too little. The correlation r of neighbours, corrected for its bias (Kendall: (1 + 3 r) / n), is
+    that of a first-order autoregression; f = 1 + 2 sum_k (1 - k / n) r^k. One that chance alone may make (below
+    1 / sqrt(n)) counts as none.
+
+    Args:
+        parts: residuals in their order, one array for each stretch of time.
+    """
+    squares = sum(float(np.square(one).sum()) for one in parts)
+    n = sum(map(len, parts))
+    if squares <= 0.0 or n < LEAST_TO_FOLLOW:
+        return 1.0
+    r = sum(float((one[1:] * one[:-1]).sum()) for one in parts) / squares
+    if r <= 1.0 / sqrt(n):
+        return 1.0
+    r = min(r + (1.0 + 3.0 * r) / n, MOST_ALIKE)
+    longest = max(map(len, parts))
+    k = np.arange(1, longest)
+    return float(1.0 + 2.0 * np.sum((1.0 - k / longest) * r**k))
 
 
 def judge(
@@ -210,6 +265,7 @@ def effect(one: Series, found: Spread | None, looks: Looks, margin: float, prima
         low=found.mean - half,
         high=found.mean + half,
         sd=found.sd,
+        noise=found.each,
         p=look_p(z_of(t, found.df), looks.times, looks.now),
         p_other=look_p(-z_of(t, found.df), looks.times, looks.now),
         more=None if why else more_blocks(found, margin),
@@ -219,13 +275,53 @@ def effect(one: Series, found: Spread | None, looks: Looks, margin: float, prima
 def more_blocks(found: Spread, margin: float) -> int | None:
     """Blocks beyond those there are that settle it with a chance of 80 %, if what was seen so far is the truth.
 
-    K = ((1.96 + 0.84) sd / distance to the margin)^2 + 2; None above MOST_BLOCKS.
+    A difference that the blocks do not show (within two standard errors) is taken as none: its estimate is chance, and
+    the blocks that it would take follow the square of it. One that they show is taken as it is, and settles it when it
+    is shown to be within the margin, or to be worse at all: whichever takes fewer. None above MOST_BLOCKS.
     """
-    if found.sd is None:
+    each = found.each
+    if each is None:
         return None
-    distance = margin - found.mean
-    wanted = ((INTERVAL_Z + POWER_Z) * found.sd / distance) ** 2 + 2.0 if distance else inf
+    mean = found.mean if abs(found.mean) > SHOWN_Z * found.se else 0.0
+    wanted = blocks_for(each, margin - mean)
+    if log(LEAST_RATIO) < mean < 2.0 * margin:  # too near the margin to lie beyond it soon, and worse than nothing
+        wanted = min(wanted, blocks_for(each, mean, WORSE_Z))
     return max(1, ceil(wanted) - found.n) if wanted - found.n <= MOST_BLOCKS else None
+
+
+def noise_of(base: Floats, candidate: Floats) -> float | None:
+    """Standard deviation of ln(candidate / base) that the mean of many blocks will have over their root; None unknown.
+
+    Where the two arms have little in common (correlation below INDEPENDENT, as engines that are slow each at its own
+    time), it is told from the spread of either: twice the values, and a better guess than their differences are. Their
+    following one another counts with (1 + r) / (1 - r), r corrected for half its bias: nearest the truth in the median.
+
+    Args:
+        base: values of the same blocks, all above 0, shape (n,).
+        candidate: the same of the other arm.
+    """
+    n = len(base)
+    if n < LEAST_TO_FOLLOW or min(base.min(), candidate.min()) <= 0.0:
+        return None
+    arms = [np.log(base), np.log(candidate)]
+    arms = [one - one.mean() for one in arms]
+    squares = [float(np.square(one).sum()) for one in arms]
+    alike = float((arms[0] * arms[1]).sum()) / sqrt(squares[0] * squares[1]) if min(squares) > 0.0 else 1.0
+    parts = arms if alike < INDEPENDENT else [arms[1] - arms[0]]
+    whole = sum(float(np.square(one).sum()) for one in parts)
+    if whole <= 0.0:
+        return 0.0
+    r = sum(float((one[1:] * one[:-1]).sum()) for one in parts) / whole
+    r = min(max(r + 0.5 * (1.0 + 3.0 * r) / n, 0.0), MOST_FORESEEN)
+    return sqrt(whole / (n - 1) * (1.0 + r) / (1.0 - r))
+
+
+def blocks_for(sd: float, distance: float, z: float = INTERVAL_Z) -> float:
+    """Blocks after which an interval of ``z`` standard errors excludes what lies ``distance`` away, 80 % of the times.
+
+    K = ((z + 0.84) sd / distance)^2 + 2, the 2 for Student's t; ``sd`` of one block's logarithm.
+    """
+    return ((z + POWER_Z) * sd / distance) ** 2 + 2.0 if distance else inf
 
 
 def _usable(one: Series) -> tuple[Spread | None, str]:
@@ -233,6 +329,9 @@ def _usable(one: Series) -> tuple[Spread | None, str]:
     keep = [i for i, d in enumerate(one.worse_log) if d is not None]
     group = [one.group[i] for i in keep] if one.group else ()
     found = spread([d for d in one.worse_log if d is not None], group)
+    if found is not None and not group and len(one.base) == len(one.worse_log):
+        both = [[float(side[i] or 0.0) for i in keep] for side in (one.base, one.candidate)]
+        found = replace(found, noise=noise_of(*(np.asarray(side) for side in both)))
     total = len(one.worse_log)
     candidate, base = one.one_sided if one.base else (0, 0)
     words = words_of(one.metric)

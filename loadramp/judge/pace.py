@@ -19,6 +19,8 @@ AROUND_S = 20.0
 """What is usual at an instant is learnt from so many seconds before and after it."""
 USUAL = 0.25
 """... as this quantile of the pace: an engine that is slow three quarters of the time still shows its fast state."""
+FASTEST = 0.1
+"""The fast pace of one block of a comparison, as a quantile: the block is too short to look around."""
 SLOW_RATIO = 1.28
 """A block is slow when its pace exceeds the usual one by this factor."""
 
@@ -108,6 +110,19 @@ def stretches(pace: Pace, streams: Floats | None = None) -> list[Stretch]:
         )
         for a, b in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)
     ]
+
+
+def steady_s(seen: Seen, width_s: float = 0.5) -> float | None:
+    """The engine's step time as its slow stretches leave it: the median pace of the blocks that are not slow, seconds.
+
+    It tells two engines apart by what they do at their fast pace, however much of the time either was slow (at most
+    nine tenths of it). None where the pace is not known.
+    """
+    pace = pace_of(seen, width_s)
+    if pace is None:
+        return None
+    fast = pace.median_s <= SLOW_RATIO * float(np.quantile(pace.median_s, FASTEST))
+    return float(np.median(pace.median_s[fast])) if fast.any() else None
 
 
 def follows(streams: Floats, pace: Floats) -> float:

@@ -13,7 +13,7 @@ from math import log, sqrt
 import numpy as np
 
 from loadramp.judge.blocks import MEASURES
-from loadramp.judge.decide import Asked, Decision, decide
+from loadramp.judge.decide import STEADY, Asked, Decision, decide
 from loadramp.judge.noninferior import Effect, Looks, Series, Spread, correct, effect, settle
 from loadramp.judge.quantiles import t_limit
 from loadramp.judge.shares import Share
@@ -61,6 +61,8 @@ def effects(base: Side, candidate: Side, rates: Sequence[float], asked: Asked) -
     margin = log(1.0 + asked.latency_margin)
     out = []
     for metric in MEASURES:
+        if metric == STEADY:
+            continue  # rows do not keep it
         for rate in rates:
             one = Series(metric, rate, (), _values(base, metric, rate), _values(candidate, metric, rate))
             sides = step_of(base, metric, rate), step_of(candidate, metric, rate)

@@ -21,7 +21,7 @@ Metric = Literal[
     "itl_p50", "itl_p95", "itl_p99", "itl_mean",
     "tpot_p50", "tpot_p95", "tpot_p99", "tpot_mean",
     "e2e_p50", "e2e_p95", "e2e_p99", "e2e_mean",
-    "output_tokens_per_s", "good_rps",
+    "step_time", "output_tokens_per_s", "good_rps",
 ]  # fmt: skip
 PRIMARY: tuple[Metric, ...] = ("itl_p99", "itl_p50", "tpot_mean", "ttft_p50", "output_tokens_per_s")
 
