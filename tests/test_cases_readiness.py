@@ -137,7 +137,7 @@ def test_without_a_trial_a_failing_health_check_is_believed() -> None:
         (reply(b'{"data":{"m":{}}}'), f"no list of models here ({NO_LIST})"),
         (reply(b"", "302 Found", Location="/login"), "no list of models here (URL/models: HTTP 302 Found)"),
         (SILENT, "no list of models here (URL/models: no answer within 0.2 s)"),
-        (reply(b" " * 9_000_000), "no list of models here (URL/models: an answer above 8 MB)"),
+        (reply(b" " * 9_000_000), "no list of models here (URL/models: an answer above 4 MiB)"),
     ],
     ids=["403", "401", "404", "410", "empty", "html", "no list", "login", "silent", "huge"],
 )  # fmt: skip

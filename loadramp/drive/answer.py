@@ -28,8 +28,6 @@ from loadramp.drive.usage import MOST_TOKENS, Usage
 from loadramp.record.types import Record
 from loadramp.record.untrusted import encodable
 
-EVENT_BYTES = 16 << 20
-"""Limit of what may come without the end of an event, as which a whole JSON reply counts (``Exchange`` enforces it)."""
 _ODD_BYTES = 2000
 
 
@@ -62,6 +60,8 @@ class Answer:
     """The server sent token counts that cannot be right; known once ``fill`` was called."""
     quiet_bytes: int = 0
     """What has come in whole reads since one that completed an event: no less than this is waiting for its end."""
+    _characters: int = 0
+    _summed_to: int = 0  # output events whose text is in ``_characters``
     _odd: bytes = b""  # the first event that is not JSON, or its message
     _lone: int = -1  # output events at the end of a document that may be the whole reply; -1: there is none such
     _sse: SseParser = field(default_factory=SseParser)
@@ -97,6 +97,12 @@ class Answer:
     def unread(self) -> str:
         """The beginning of the first words in the body that are no part of an answer."""
         return " ".join((self._odd or self._sse.stray).decode("utf-8", "replace").split())
+
+    def characters(self) -> int:
+        """Of all output so far."""
+        self._characters += sum(self._sizes[self._summed_to :])
+        self._summed_to = len(self._sizes)
+        return self._characters
 
     def body(self, data: bytes, t_s: float) -> None:
         """More of the body (decompressed), which arrived at ``t_s``."""

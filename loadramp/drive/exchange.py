@@ -12,11 +12,12 @@ from typing import Any
 
 import httptools
 
-from loadramp.drive.answer import EVENT_BYTES, Answer
+from loadramp.drive.answer import Answer
+from loadramp.drive.bounds import BEYOND, limit_passed, most_events, size_words
 from loadramp.drive.events import read_event
 from loadramp.drive.faults import error_words
 from loadramp.drive.lots import Lot, PlainEvent, events_of, plain_events
-from loadramp.drive.replies import Inflate, codings_of, retry_after_s
+from loadramp.drive.replies import INFLATED, Inflate, codings_of, is_text, retry_after_s
 from loadramp.drive.sse import SseParser
 from loadramp.drive.verdict import Asked, Outcome, conclude
 from loadramp.record.types import ErrorKind, Record
@@ -30,11 +31,11 @@ PARSE_S, SHORT_PARSE_S = 0.05, 0.001
 """Parsing of one answer up to PARSE_S is no matter. Of a lot or a read that took less than SHORT_PARSE_S nothing is
 counted: it kept nothing waiting, however long the answer is."""
 ERROR_BODY_BYTES = 16_384
+REFUSAL_BYTES = 1 << 20
+"""What is read of the body of a reply that refuses: behind it nothing is waited for."""
 FRAME_BYTES, FRAME_RATIO = 1 << 20, 64
 """Limit of all that is not body (headers, 1xx replies, chunk sizes and extensions, trailers): FRAME_BYTES, and
 FRAME_RATIO more for each byte of the body, which may come in tiny chunks."""
-MOST_EVENTS, EVENTS_FLOOR, EVENTS_RATIO = 1_000_000, 100_000, 4
-"""Limit of output events: MOST_EVENTS; where a length was asked for, EVENTS_RATIO times that, at least EVENTS_FLOOR."""
 _TLS_ALERT = b"\x15"
 """How a server begins that expects TLS, and nothing that speaks HTTP."""
 _EVENT_ENDS = (b"}\n\n\r\n", b"}\n\n")
@@ -59,7 +60,7 @@ class Exchange:
         clock: Callable[[], float] | None = None,
     ) -> None:
         self.answer = Answer(save_text=asked.save_text, most_tokens=most_tokens)
-        self._most_events = MOST_EVENTS if most_tokens is None else max(EVENTS_FLOOR, EVENTS_RATIO * most_tokens)
+        self._most_events = most_events(asked.max_events, most_tokens)
         self.over = False
         """The HTTP response is complete, or broken beyond use."""
         self.reusable = False
@@ -86,6 +87,7 @@ class Exchange:
         self._interim = False
         self._headers: dict[bytes, bytes] = {}
         self._error_body = bytearray()
+        self._error_packed = bytearray()  # the same before it was unpacked
         self._refusal = SseParser()
         self._body: list[bytes] = []  # of the read that is being parsed
         self._body_bytes = 0
@@ -216,6 +218,10 @@ class Exchange:
     # -- what comes out
 
     @property
+    def _refuses(self) -> bool:
+        return self._status is not None and self._status >= 300
+
+    @property
     def ended_s(self) -> float | None:
         """Since when nothing more can come that matters, though the response is not over; None while it can."""
         return self.answer.last_s if self.answer.ended else self._refused_s
@@ -231,7 +237,7 @@ class Exchange:
         outcome = Outcome(
             self._status,
             self._fault,
-            error_words(bytes(self._error_body)) or self._location(),
+            self._refusal_words() or self._location(),
             self._headers.get(b"content-type", b"").decode("latin-1"),
             self._inflate is not None,
         )
@@ -245,6 +251,13 @@ class Exchange:
         self._fill(record)
         record.stream_end_s = None
         return record
+
+    def _refusal_words(self) -> str:
+        if is_text(self._error_packed):  # what stands before the server has unpacked the body and left the header
+            return error_words(bytes(self._error_packed))
+        if self._coding and not is_text(self._error_body):
+            return f"(the body is in {self._coding}, although identity was asked)" if self._error_body else ""
+        return error_words(bytes(self._error_body))
 
     def _location(self) -> str:
         target = self._headers.get(b"location", b"").decode("latin-1")
@@ -282,7 +295,7 @@ class Exchange:
             self._stop("connect", "the server switched to another protocol (HTTP 101): what answers here is no API")
             return
         codings = codings_of(self._headers.get(b"content-encoding", b""))
-        if len(codings) == 1 and codings[0] in {"gzip", "x-gzip", "deflate"}:
+        if len(codings) == 1 and codings[0] in INFLATED:
             self._inflate = Inflate()
         else:
             self._coding = ", ".join(codings)
@@ -303,13 +316,17 @@ class Exchange:
     def _read_body(self, body: bytes) -> None:
         self._body_bytes += len(body)
         if self._inflate is not None:
+            if self._refuses:
+                self._error_packed += body[: ERROR_BODY_BYTES - len(self._error_packed)]
             body = self._inflate.feed(body)
-        if self._status is not None and self._status >= 300:
+        if self._refuses:
             self._refused(body[: ERROR_BODY_BYTES - len(self._error_body)])
         elif body:
             self.answer.body(body, self._now_s)
         if self._inflate is not None and self._inflate.beyond:
-            self._stop("truncated", f"beyond a limit: {self._inflate.beyond}")
+            self._stop("truncated", f"{BEYOND}{self._inflate.beyond}")
+        elif self._inflate is not None and self._inflate.broken and self._refuses:
+            self._refused_s = self._now_s if self._refused_s is None else self._refused_s  # it may be plain text
         elif self._inflate is not None and self._inflate.broken:
             self._stop("truncated", f"the compressed body is broken: {self._inflate.broken}")
 
@@ -325,11 +342,11 @@ class Exchange:
         if self.over:
             return
         if self._fed_bytes - self._body_bytes > FRAME_BYTES + FRAME_RATIO * self._body_bytes:
-            self._stop("truncated", f"beyond a limit: headers and framing of more than {FRAME_BYTES >> 20} MiB")
-        elif self.answer.quiet_bytes > EVENT_BYTES:
-            self._stop("truncated", f"beyond a limit: {EVENT_BYTES >> 20} MiB of body without the end of an event")
-        elif len(self.answer.event_s) > self._most_events:
-            self._stop("truncated", f"beyond a limit: more than {self._most_events} output events")
+            self._stop("truncated", f"{BEYOND}headers and framing of more than {size_words(FRAME_BYTES)}")
+        elif passed := limit_passed(self.answer, self._asked.max_event_bytes, self._most_events):
+            self._stop("truncated", passed)
+        elif self._refuses and self._body_bytes > REFUSAL_BYTES:
+            self._complete()
 
     def on_chunk_header(self) -> None:
         self._between_chunks = False

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from loadramp.drive.answer import Answer
+from loadramp.drive.bounds import limit_passed, most_events
 from loadramp.drive.client import record_of
 from loadramp.drive.endpoint import Endpoint
 from loadramp.drive.fence import escaped_words, wreck
@@ -33,6 +34,7 @@ class Sent:
     fault: tuple[ErrorKind, str] | None = None
     counted: int = 0
     waiting: bool = True
+    most_events: int = 0
     broken: str = ""
     """What the client failed on; empty while it has not."""
     left_open: bool = False
@@ -86,6 +88,7 @@ class Foreign:
         """Send ``request`` now and follow its answer. Never raises; a cancelled one is a record of what arrived."""
         answer = Answer(save_text=self._asked.save_text, most_tokens=most_tokens(self._target, arrival.prompt))
         sent = Sent(record_of(arrival, self._worker, self._target), answer)
+        sent.most_events = most_events(self._asked.max_events, answer.most_tokens)
         counts = self.counts
         self._sending[id(sent)] = sent
         counts.sent += 1
@@ -130,6 +133,13 @@ class Foreign:
     async def _stream(self, sent: Sent, arrival: Arrival, request: bytes) -> None:
         """Send and read to the end; failures go into ``sent``."""
         raise NotImplementedError
+
+    def _beyond(self, sent: Sent) -> bool:
+        """The answer went beyond a limit: nothing more of it is read."""
+        passed = limit_passed(sent.answer, self._asked.max_event_bytes, sent.most_events)
+        if passed:
+            sent.fault = ("truncated", passed)
+        return bool(passed)
 
     def _heard(self, sent: Sent, t_s: float) -> None:
         if sent.record.first_byte_s is None:

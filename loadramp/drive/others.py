@@ -14,6 +14,7 @@ import msgspec
 from loadramp.drive.dial import proxy_of, tls_context_of
 from loadramp.drive.endpoint import Endpoint
 from loadramp.drive.events import event_of_sdk
+from loadramp.drive.exchange import ERROR_BODY_BYTES, REFUSAL_BYTES
 from loadramp.drive.faults import error_words, fault_of, words
 from loadramp.drive.flight import IDLE_S
 from loadramp.drive.foreign import Foreign, Sent
@@ -51,14 +52,19 @@ class HttpxClient(Foreign):
                 async for data in response.aiter_bytes():
                     t_s = self.now_s()
                     if response.status_code >= 300:
-                        refused += data
+                        refused += data[: REFUSAL_BYTES - len(refused)]
+                        if len(refused) == REFUSAL_BYTES:
+                            break
                     else:
                         sent.answer.body(data, t_s)
                         self._heard(sent, t_s)
-            sent.answer.end(self.now_s())
+                        if self._beyond(sent):
+                            break
+            if sent.fault is None:
+                sent.answer.end(self.now_s())
         except self._error as error:
             sent.fault = fault_of(error, self._target.connect_timeout_s)
-        sent.said = error_words(bytes(refused))
+        sent.said = error_words(bytes(refused[:ERROR_BODY_BYTES]))
 
 
 class OpenaiClient(Foreign):
@@ -104,6 +110,8 @@ class OpenaiClient(Foreign):
             async with reply:  # older SDKs leave the socket of a stream that breaks open
                 async for chunk in reply:
                     self._took(sent, chunk)
+                    if self._beyond(sent):
+                        break
             sent.answer.end(self.now_s())
         except self._sdk.APIStatusError as error:
             sent.status, sent.said = error.status_code, words(error.body or error.message)

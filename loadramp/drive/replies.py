@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import codecs
 import math
+import re
 import zlib
 from collections.abc import Iterator
 from email.utils import parsedate_to_datetime
@@ -12,7 +14,10 @@ from typing import Any
 from loadramp.record.types import ErrorKind
 
 _GZIP = b"\x1f\x8b"
+_CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 _SLICE_BYTES = 4096
+INFLATED = frozenset({"gzip", "x-gzip", "deflate"})
+"""The codings that ``Inflate`` understands."""
 FREE_BYTES, MOST_RATIO = 4 << 20, 200
 """A body that is more than FREE_BYTES when unpacked, and more than MOST_RATIO times what came, is a bomb: streams of
 tokens come to a tenth of that ratio."""
@@ -92,6 +97,18 @@ def codings_of(value: bytes) -> list[str]:
     """The names in a Content-Encoding or Transfer-Encoding header that change anything, in lower case."""
     named = [name.strip().lower() for name in value.decode("latin-1").split(",")]
     return [name for name in named if name not in {"", "identity", "none"}]
+
+
+def is_text(body: bytes | bytearray) -> bool:
+    """``body`` is text as it stands: UTF-8, perhaps cut off inside a character, without control characters. No gzip is,
+    and next to nothing that is compressed otherwise."""
+    if not body or _CONTROL.search(body):
+        return False
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(body)
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def http_kind(status: int) -> ErrorKind:

@@ -30,6 +30,10 @@ class Asked:
     exact_length: bool = False
     """Exactly ``asked_output_tokens``, not at most."""
     save_text: bool = False
+    max_event_bytes: int = 4 << 20
+    """Limit of what may come without the end of an event, as which a whole JSON reply counts."""
+    max_events: int | None = None
+    """Limit of the output events of one answer; None: by the length that was asked for (``bounds.most_events``)."""
     redact: Callable[[str], str] = str
     """Takes secrets out of any text that reaches a record."""
 
@@ -50,7 +54,15 @@ class Outcome:
 def asked_of(target: Target, save_text: bool, redact: Callable[[str], str], sees_done: bool = True) -> Asked:
     """What requests to ``target`` ask for."""
     done_expected = sees_done and target.stream and target.api != "responses"
-    return Asked(target.stream, done_expected, target.force_length, save_text, redact)
+    return Asked(
+        target.stream,
+        done_expected,
+        target.force_length,
+        save_text,
+        target.max_event_bytes,
+        target.max_events,
+        redact,
+    )
 
 
 def conclude(record: Record, answer: Answer, outcome: Outcome, asked: Asked) -> None:

@@ -60,6 +60,10 @@ class Target:
     """Completions only: send made-up prompts as token ids, where the server takes them."""
     max_rps: Positive | None = None
     """A guard (asyncio-throttle), never a pacer: what it holds back shows as lag."""
+    max_event_bytes: Annotated[int, Meta(ge=65_536)] = 4 << 20
+    """Longest event, or whole JSON reply, that is read (unpacked): a reply beyond it fails."""
+    max_events: Annotated[int, Meta(ge=1)] | None = None
+    """Most output events of one answer; None: four times the tokens asked for, at least 100,000."""
     ca_file: str = ""
     insecure: bool = False
     proxy: str = ""
