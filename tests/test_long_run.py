@@ -72,3 +72,10 @@ def test_the_interval_of_the_window_itself_stands_beside_that_of_the_long_run(ru
         low, high = row["window_intervals"]["itl_p50"]
         assert row["itl_p50_low_s"] < low < row["itl_p50_s"] < high < row["itl_p50_high_s"]
     assert run.rows[0]["pace_log_sd"] == pytest.approx(0.12, abs=0.02)
+
+
+def test_a_check_says_that_the_intervals_are_of_the_long_run(run: Run) -> None:
+    (check,) = [check for check in run.checks if check.code == "pace_regimes"]
+    assert check.level == "note"
+    assert "scatters by 11.8 % from the long run" in check.message
+    assert "--until-sure 0.1" in check.advice

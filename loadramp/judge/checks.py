@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from loadramp.judge import cutoff
+from loadramp.judge import cutoff, regimes
 from loadramp.judge.answers import ANSWER_CHECKS
 from loadramp.judge.ceiling import climb, failing
 from loadramp.judge.crosscheck import CROSS_CHECKS
@@ -297,6 +297,7 @@ CHECKS: dict[str, Callable[[Run], list[Check]]] = {
     "partial": partial,
     "malformed": malformed,
     "labels": contradictions,
+    "pace_regimes": regimes.check,
     **CROSS_CHECKS,
     **ANSWER_CHECKS,
 }

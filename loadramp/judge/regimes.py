@@ -17,10 +17,13 @@ from loadramp.judge.latency import QUANTILES, Seen, families
 from loadramp.judge.longrun import Wander, learn, track_of
 from loadramp.judge.quantiles import Figure, estimate, mean, value_of, words
 from loadramp.judge.slowness import Following, Slowness, met, responses, slowness_of
-from loadramp.record.types import Row
+from loadramp.record.table import Run
+from loadramp.record.types import Check, Row
+from loadramp.wording import percent, span
 
 TOO_WIDE = log(2.0)
 """An interval that reaches to less than half or more than twice the value is none."""
+NARROW = 0.1
 TOO_SLOW = "no interval: the engine's pace changes for longer than this step can tell; longer steps or repeats would do"
 
 
@@ -45,6 +48,25 @@ def widen(rows: Sequence[Row], look_at: Callable[[int], Seen], slo_quantile: flo
         following.add(met(look_at(i), slowness.over(k, rows[i]["window_begin_s"])))
     for k, i in chosen:
         _widen(rows[i], look_at(i), k, slowness, following, known, slo_quantile)
+
+
+def check(run: Run) -> list[Check]:
+    """That the intervals are those of the long run, and how long a step would have to be for a narrow one."""
+    rows = [row for row in run.rows if row.get("window_intervals") and row.get("pace_log_sd")]
+    if not rows:
+        return []
+    row = max(rows, key=lambda one: float(one["pace_log_sd"]))
+    length_s, log_sd = row["window_end_s"] - row["window_begin_s"], float(row["pace_log_sd"])
+    longer_s = length_s * (1.96 * log_sd / log(1.0 + NARROW)) ** 2
+    message = (
+        f"the engine's pace has regimes: its mean over {span(length_s)} scatters by {percent(log_sd)} from the long "
+        "run, so intervals say what holds in the long run and are wider than what the step alone would give"
+    )
+    advice = (
+        f"{percent(NARROW)} either way takes steps of about {span(longer_s)} (--until-sure {NARROW:g}); --repeats 3 "
+        "shows what changes over minutes"
+    )
+    return [Check("pace_regimes", "note", message, advice, row["step"])]
 
 
 def _widen(

@@ -36,7 +36,12 @@ def reach(row: Row, measure: str) -> float | None:
 
 
 def is_sure(rows: Sequence[Row], seen: Seen, slo_quantile: float, measure: str, ratio: float) -> bool:
-    """Whether the interval of the last of ``rows`` reaches no further than ``ratio``. None of them is changed."""
+    """Whether the interval of the last of ``rows`` reaches no further than ``ratio``. None of them is changed.
+
+    An overloaded step has no latency that more time would settle: there is nothing to wait for.
+    """
+    if rows[-1]["saturated"] and measure != "throughput":
+        return True
     copies = [row | {"reasons": dict(row["reasons"])} for row in rows]
     longrun.annotate(copies)
     regimes.widen(copies, lambda _: seen, slo_quantile, only=len(copies) - 1)

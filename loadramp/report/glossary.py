@@ -49,7 +49,8 @@ GLOSSARY: tuple[tuple[str, str, str], ...] = (
         "interval",
         "A 95 % interval: measured again in the same way, about 19 of 20 such intervals would hold the true "
         "value. It comes from blocks of time, because tokens of one engine step are no independent "
-        "observations. No interval is given where a signal of overload fired. It is that of one run: what a restart, a "
+        "observations. Where the engine's pace has regimes, it is wide enough for the long run, not for this minute "
+        "alone. No interval is given where a signal of overload fired. It is that of one run: what a restart, a "
         "neighbour on the machine or another hour changes it cannot know; several ramps (--repeats 3) show that.",
     ),
     (
