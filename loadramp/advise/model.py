@@ -36,11 +36,18 @@ class Model:
     name: str = ""
     weights: str = "bf16"
     plain_parameters: float = 0.0
-    """Embeddings and head, which quantized checkpoints leave in 16 bit."""
+    """What a quantized checkpoint leaves in 16 bit: embeddings, head, and the modules that it names."""
+    weight_each: float = 0.0
+    """Bytes of a quantized parameter with its share of the scales; 0: as WEIGHTS has it."""
     window_layers: int = 0
     window: int = 0
     latent_dim: int = 0
     """Multi-head latent attention: numbers a token and layer instead of keys and values. Every GPU holds all of it."""
+    layer_numbers: float = 0.0
+    """Keys and values of one token in one layer that keeps all of them, in numbers (the mean where layers differ);
+    0: 2 x KV heads x head_dim, or the latent vector."""
+    window_numbers: float = 0.0
+    """The same of a layer with a window."""
     max_context: int | None = None
     notes: tuple[str, ...] = ()
 
@@ -58,23 +65,33 @@ class Model:
 
     @property
     def weight_bytes(self) -> float:
-        """All weights: 2, 1 or 0.5 bytes a parameter; what stays in 16 bit counts 2."""
-        each = WEIGHTS[self.weights]
+        """All weights: 2, 1 or 0.5 bytes a parameter and its scales; what stays in 16 bit counts 2."""
+        each = self.weight_each or WEIGHTS[self.weights]
         plain = self.plain_parameters if each < 2.0 else 0.0
         return (self.parameters - plain) * each + plain * 2.0
 
-    def layer_bytes(self, kv_bytes: float = 2.0) -> float:
-        """Keys and values of one token in one layer: 2 x KV heads x head_dim x bytes, or the latent vector."""
-        return (self.latent_dim or 2 * self.kv_heads * self.head_dim) * kv_bytes
+    @property
+    def layer_size(self) -> float:
+        """Numbers that one token takes in one layer: 2 x KV heads x head_dim, or the latent vector."""
+        return float(self.latent_dim or self.layer_numbers or 2 * self.kv_heads * self.head_dim)
+
+    @property
+    def window_size(self) -> float:
+        """The same in a layer with a window."""
+        return float(self.latent_dim or self.window_numbers or self.layer_size)
 
     def token_bytes(self, kv_bytes: float = 2.0) -> float:
         """Keys and values of one token: 2 x layers x KV heads x head_dim x bytes."""
-        return (self.layers + self.window_layers) * self.layer_bytes(kv_bytes)
+        return (self.layers * self.layer_size + self.window_layers * self.window_size) * kv_bytes
+
+    def far_bytes(self, kv_bytes: float = 2.0) -> float:
+        """What one more token takes where the context is longer than the window: layers with one keep no more."""
+        return self.layers * self.layer_size * kv_bytes
 
     def context_bytes(self, tokens: int, kv_bytes: float = 2.0) -> float:
         """Keys and values of a context: layers with a window keep no more than it."""
         kept = min(tokens, self.window) if self.window else tokens
-        return (self.layers * tokens + self.window_layers * kept) * self.layer_bytes(kv_bytes)
+        return (self.layers * tokens * self.layer_size + self.window_layers * kept * self.window_size) * kv_bytes
 
     def share(self, gpus: int) -> float:
         """The part of the KV cache that one of ``gpus`` holds: KV heads are divided as far as there are any."""
@@ -99,7 +116,9 @@ def model_of(facts: Mapping[str, Any], config: Mapping[str, Any] | None = None) 
     """
     from loadramp.advise.shapes import read_config
 
-    known = {**(read_config(config) if config is not None else {}), **facts}
+    known = {**(read_config(config, facts) if config is not None else {}), **facts}
+    if "kv_heads" in facts or "head_dim" in facts:  # what was said holds for every layer
+        known |= {"layer_numbers": 0.0, "window_numbers": 0.0}
     for name, flag in (("layers", "layers"), ("kv_heads", "kv-heads"), ("head_dim", "head-dim")):
         if name not in known:
             raise ScenarioError(f"model: {name} is not known: give --{flag}, or --model-config FILE (its config.json)")

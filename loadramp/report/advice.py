@@ -185,7 +185,8 @@ def advice_document(advice: Advice) -> dict[str, Any]:
             "gpu_memory_bytes": envelope.gpu.memory_bytes, "engine_bytes": envelope.engine_bytes,
             "parameters": envelope.model.parameters, "weight_bytes": envelope.weight_bytes,
             "kv_bytes": envelope.kv_bytes, "usable_kv_bytes": envelope.usable_bytes,
-            "token_bytes": envelope.model.token_bytes(_each(envelope)), "blocks": envelope.blocks,
+            "token_bytes": envelope.model.token_bytes(_each(envelope)),
+            "token_bytes_beyond_window": envelope.model.far_bytes(_each(envelope)), "blocks": envelope.blocks,
             "tokens": envelope.tokens,
             "refused": [{"gpus": gpus, "reason": why} for gpus, why in advice.refused],
         },
@@ -230,9 +231,18 @@ def _reserve(envelope: Envelope) -> str:
 def _formula(envelope: Envelope) -> str:
     model, each = envelope.model, _each(envelope)
     layers = model.layers + model.window_layers
+    same = model.layer_size == model.window_size == 2 * model.kv_heads * model.head_dim
     if model.latent_dim:
-        return f"{layers} layers x {model.latent_dim} latent numbers x {each:g} bytes, on every card"
-    return f"2 x {layers} layers x {model.kv_heads} KV heads x {model.head_dim} x {each:g} bytes"
+        said = f"{layers} layers x {model.latent_dim} latent numbers x {each:g} bytes, on every card"
+    elif same or (model.layers == 0 and model.window_size == 2 * model.kv_heads * model.head_dim):
+        said = f"2 x {layers} layers x {model.kv_heads} KV heads x {model.head_dim} x {each:g} bytes"
+    else:
+        parts = ((model.layers, model.layer_size), (model.window_layers, model.window_size))
+        sums = " + ".join(f"{count} layers x {size:,.6g}" for count, size in parts if count)
+        said = f"({sums} numbers) x {each:g} bytes"
+    if not model.window_layers:
+        return said
+    return f"{said}; {model.far_bytes(each):,.0f} B beyond the first {model.window:,} ({plural(model.layers, 'layer')})"
 
 
 def _each(envelope: Envelope) -> float:
