@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from duels import SHORT, compared
+from harness import scenario_of
 from scipy.special import stdtrit
 
 from loadramp.jobs import noise
@@ -192,3 +194,17 @@ def test_what_was_kept_and_cannot_be_read_is_nothing(text: str, tmp_path: Path) 
     (tmp_path / "x.json").write_text(text)
     assert noise.stored(tmp_path / "x.json") is None
     assert noise.stored(tmp_path / "none.json") is None
+
+
+def test_an_aa_comparison_of_two_servers_tells_its_noise_and_one_of_versions_does_not(tmp_path: Path) -> None:
+    slow = replace(PROFILES["small"], regimes=REGIMES["captured"])
+    scenario = scenario_of(SHORT.replace("looks = [4]", "looks = []").replace("blocks = 8", "blocks = 5"))
+    same = compared(scenario, tmp_path / "same", slow, slow, info={"same_version": True})
+    told = noise.noise_of(same, datetime.now(UTC), scenario.canary.block_s)
+    assert told is not None
+    by_name = {row["metric"]: row["sd"] for row in told["noise"]}
+    assert set(by_name) == set(PRIMARY)
+    assert 0.05 < by_name["itl_p50"] < 0.8
+    assert "this scenario has 5" in noise.expected(scenario.canary, told)
+    versions = replace(same, asked=replace(same.asked, same_version=False))
+    assert noise.noise_of(versions, datetime.now(UTC), scenario.canary.block_s) is None
