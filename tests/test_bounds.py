@@ -236,3 +236,23 @@ def test_a_list_of_models_is_read_up_to_ten_thousand_of_them() -> None:
     cards = cards_in(json.dumps({"data": [{"id": f"m{i}"} for i in range(12_000)]}).encode())
     assert cards is not None
     assert (len(cards), cards[-1]) == (10_000, {"id": "m9999"})
+
+
+@pytest.mark.parametrize("part", [b"[]", b"{}", b'{"a":[0]}'])
+def test_an_event_of_more_lists_and_objects_than_any_answer_has_is_malformed(part: bytes) -> None:
+    exchange = Exchange(Record(0, 0, 0.0, sent_s=0.0), Asked())
+    parts = b",".join([part] * (400_001 if part != b'{"a":[0]}' else 200_001))
+    exchange.feed(UNTIL_CLOSE + C("a") + b'data: {"detail": [' + parts + b"]}\n\n" + C("b") + FIN("stop"), 1.0)
+    exchange.closed(None, "", 2.0)
+    record = exchange.finish()
+    assert (record.status, record.malformed_events, record.text, len(record.event_s)) == ("ok", 1, None, 2)
+
+
+def test_a_whole_reply_with_twenty_alternatives_a_token_is_read() -> None:
+    token = {"token": "a", "logprob": -0.1, "top_logprobs": [{"token": "b", "logprob": -1.0} for _ in range(20)]}
+    choice = {"index": 0, "message": {"content": "a" * 2000}, "logprobs": {"content": [token] * 2000}}
+    body = json.dumps({"choices": [{**choice, "finish_reason": "stop"}]}).encode()
+    exchange = Exchange(Record(0, 0, 0.0, sent_s=0.0), Asked(streamed=False))
+    exchange.feed(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body, 1.0)
+    record = exchange.finish()
+    assert (record.status, record.finish_reason, len(body) > 1_400_000) == ("ok", "stop", True)

@@ -18,6 +18,7 @@ from loadramp.drive.spellings import (
     mappings_in,
     text_in,
     text_of,
+    too_many_parts,
     usage_in,
 )
 from loadramp.drive.usage import Usage, struct_of
@@ -105,6 +106,8 @@ def read_event(payload: bytes) -> Event | None:
 
     What the typed decoder refuses (odd types, NaN, lone surrogates, broken UTF-8) is read once more with patience.
     """
+    if too_many_parts(payload):
+        return None
     try:
         return _decoder.decode(payload)
     except (msgspec.DecodeError, ValueError, RecursionError):

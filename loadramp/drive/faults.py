@@ -13,6 +13,7 @@ from loadramp.drive.spellings import MOST_DEPTH
 from loadramp.drive.sse import tells_failure
 from loadramp.record.types import ErrorKind
 
+MOST_ERROR_BYTES = 1 << 20
 _WORDLESS = "error without a message"
 _SAID = (
     "message", "msg", "detail", "error", "errors", "title", "error_message", "error_msg", "errorMessage", "errorMsg",
@@ -107,7 +108,7 @@ def _gist(text: str) -> str:
 
 def error_words(body: bytes) -> str:
     """What the body of an error reply says, in one line; JSON of any shape, an event, HTML or plain text."""
-    text = body.removeprefix(b"\xef\xbb\xbf").strip()
+    text = body[:MOST_ERROR_BYTES].removeprefix(b"\xef\xbb\xbf").strip()
     if text.startswith(b"data:"):
         text = text[5:].split(b"\n")[0].strip()
     try:

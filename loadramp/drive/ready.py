@@ -18,6 +18,7 @@ from loadramp.drive.endpoint import Endpoint
 from loadramp.drive.faults import error_words, fault_of
 from loadramp.drive.fence import escaped_words
 from loadramp.drive.replies import INFLATED, Inflate, codings_of, status_words
+from loadramp.drive.spellings import too_many_parts
 from loadramp.plan.scenario import Target
 from loadramp.record.types import ErrorKind
 from loadramp.record.untrusted import encodable
@@ -264,6 +265,8 @@ def _health_notes(health: Reply) -> tuple[str, ...]:
 
 def cards_in(content: bytes) -> list[dict[str, Any]] | None:
     """The entries of a models reply as objects with an ``id``, in its order; None when it is no such reply."""
+    if too_many_parts(content):
+        return None
     try:
         body = json.loads(content)
     except (ValueError, RecursionError):

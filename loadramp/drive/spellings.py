@@ -15,6 +15,7 @@ import msgspec
 from loadramp.drive.sse import tells_failure
 
 _LONG_DIGITS = 30
+MOST_PARTS = 400_000
 MOST_DEPTH = 32
 """Of lists and objects within each other, of which words are read: beyond it there are none for people."""
 _THOUGHT = re.compile(r"reason|think|thought|(^|_)cot(_|$)", re.IGNORECASE)
@@ -31,6 +32,8 @@ _FINE = frozenset({"", "0", "200", "ok", "success", "succeeded", "completed", "n
 
 def mapping_of(payload: bytes) -> dict[str, Any] | None:
     """The JSON object in ``payload``, or the only one in a list of one; None when it is something else."""
+    if too_many_parts(payload):
+        return None
     try:
         raw = msgspec.json.decode(payload)
     except (msgspec.DecodeError, ValueError, RecursionError):
@@ -41,6 +44,12 @@ def mapping_of(payload: bytes) -> dict[str, Any] | None:
     if isinstance(raw, list) and len(raw) == 1:
         raw = raw[0]
     return raw if isinstance(raw, dict) else None
+
+
+def too_many_parts(payload: bytes) -> bool:
+    """JSON of more than MOST_PARTS lists and objects, each of which takes up to 30 times its bytes in memory. No answer
+    has so many: 20 alternatives for each of 10,000 tokens are half of that."""
+    return len(payload) > 2 * MOST_PARTS and payload.count(b"[") + payload.count(b"{") > MOST_PARTS
 
 
 def _number(digits: str) -> float:
