@@ -200,7 +200,7 @@ def main(wanted: str) -> None:
         for name, (path, page) in PAGES.items():
             if path == "/v1/models" and wanted in f"probe: {name}":
                 probed(name, Server(path, page))
-            if wanted in f"run: {name}":
+            elif path != "/v1/models" and wanted in f"run: {name}":
                 ran(name, Server(path, page), Path(folder))
         for name in RUNS:
             if wanted in f"run: {name}":
