@@ -98,8 +98,8 @@ def test_a_plan_says_what_it_cannot_know() -> None:
     assert notes(users, steps) == [
         "A closed loop sends as many requests as are answered.",
         "It ends before a step that would exceed 3 minutes.",
-        "Where the engine's pace has regimes, intervals are wide: --until-sure 0.1 lets each step go on as long as that "
-        "takes. --repeats 3 is for what changes over minutes, or from ramp to ramp.",
+        "Where the engine's pace has regimes, intervals are wide: --until-sure 0.1 lets each step go on as long as "
+        "that takes. --repeats 3 is for what changes over minutes, or from ramp to ramp.",
         "Warm-ups grow with the time that requests take; 10 s is the least.",
     ]
     assert "a soak of 5 min" in notes(scenario_of(""), [])[0]
