@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from math import sqrt
 from pathlib import Path
 from typing import Any
 
@@ -119,19 +120,19 @@ def with_offered(scenario: Scenario, steps: Sequence[Foreseen]) -> list[Foreseen
 
 def offered_notes(scenario: Scenario, steps: Sequence[Foreseen]) -> list[str]:
     """A line for the steps that would offer clearly less than they ask for, and one for those that would offer more."""
-    sessions = turns_of(scenario) > 1.0
+    turns = turns_of(scenario)
     found: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
     for seen in steps:
         step = seen.step
         if not step.measured or not step.rate_rps or not step.measure_s or seen.offered_rps is None:
             continue
         offer = offer_of(scenario, step)
-        gap_cv = 0.0 if sessions else 1.0 if offer.gap_cv is None else offer.gap_cv
+        gap_cv = sqrt(turns) * (1.0 if offer.gap_cv is None else offer.gap_cv)  # sessions bring all their turns
         due = round(seen.offered_rps * step.measure_s)
         claim_rps = load_rps(step.rate_rps, due, step.measure_s, share=offer.share, gap_cv=gap_cv)
         if claim_rps != step.rate_rps:
             found[claim_rps < step.rate_rps].append((step.rate_rps, claim_rps))
-    cure = way_out(scenario.arrivals.kind, sessions)
+    cure = way_out(scenario.arrivals.kind, turns > 1.0)
     return [
         f"{pairs(list(dict.fromkeys(apart)))}: such a step speaks for what is offered, not for what is asked. To offer "
         f"what is asked, {cure}."

@@ -161,7 +161,7 @@ def _not_shown(row: Row, rule: Rule, status: Status) -> str:
     """Why a step says nothing about a rule; "": it does. One that was cut short shows nothing but failed requests."""
     if row.get("partial") and not (status == "fail" and rule.name in SHARES):
         return "the step was cut short"
-    if rule.place is None or rule.place.field not in {"rate", "soak"} or status == "inconclusive":
+    if rule.place is None or rule.place.field not in {"rate", "soak"}:
         return ""
     return offered.not_shown(row, status, harder=rule.upper != (rule.name == "good_ratio"))
 

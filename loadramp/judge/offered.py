@@ -112,12 +112,14 @@ def at(row: Row) -> str:
 
 
 def not_shown(row: Row, status: str, harder: bool) -> str:
-    """Why what a step showed (``pass``, ``fail``) says nothing about the rate that it asked for; "": it does.
+    """Why a step's ``pass``, ``fail`` or ``inconclusive`` says nothing about the rate that it asked for; "": it does.
 
-    Less load than asked shows no pass of a limit that load makes harder to keep, more load no failure of it; the other
-    way round for what load makes easier.
+    With less load than asked, a limit that load makes harder to keep can only be missed, with more load only kept; the
+    other way round for what load makes easier.
     """
-    if (less(row) and (status == "pass") == harder) or (more(row) and (status == "fail") == harder):
+    if (less(row) and status != ("fail" if harder else "pass")) or (
+        more(row) and status != ("pass" if harder else "fail")
+    ):
         return pairs([(float(row["rate_rps"]), load_of(row))])
     return ""
 

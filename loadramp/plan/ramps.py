@@ -27,7 +27,7 @@ def ladder(rows: Sequence[Row], *, rates: Annotated[list[Rate], Meta(min_length=
     if any(row["overloaded"] for row in rows):
         return _too_many_errors(rows)
     if len(rows) == len(rates):
-        return Stop(f"all {len(rates)} rates were offered")
+        return Stop(f"all {len(rates)} rates were tried")
     return Step(len(rows), rate_rps=rates[len(rows)])
 
 
@@ -54,7 +54,7 @@ def users(
     if any(row["overloaded"] for row in rows):
         return _too_many_errors(rows)
     if len(rows) == len(users):
-        return Stop(f"all {len(users)} numbers of users were offered")
+        return Stop(f"all {len(users)} numbers of users were tried")
     return Step(len(rows), users=users[len(rows)])
 
 
@@ -134,7 +134,8 @@ def _climb_goes_on(climb: Sequence[Row]) -> bool:
 def _after_soak(rows: Sequence[Row], soaks: Sequence[Row], soak_s: float, retry_ratio: float) -> Step | Stop:
     last = soaks[-1]
     if not (last["saturated"] or last["deficit"] or last["overloaded"]):
-        return Stop(f"{last['rate_rps']:.3g} req/s held for {soak_s:g} s")
+        offered_rps = last["rate_rps"] if last.get("load_rps") is None else last["load_rps"]
+        return Stop(f"{offered_rps:.3g} req/s held for {soak_s:g} s")
     estimate_rps = soaks[0].get("ceiling_rps") or rows[-1].get("ceiling_rps")
     if len(soaks) == 1 and estimate_rps is not None:
         return Step(len(rows), role="soak", rate_rps=retry_ratio * estimate_rps, measure_s=soak_s)
