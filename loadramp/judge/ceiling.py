@@ -22,6 +22,8 @@ from loadramp.wording import percent
 
 Ratio = Annotated[float, Meta(gt=0, lt=1)]
 
+GONE_REQUESTS = 20
+"""So many failures end a run whose endpoint went away; a step that was cut short with fewer tells nothing of that."""
 SIGNS = {
     "queue": "the queue grows",
     "backlog": "requests in flight pile up",
@@ -72,7 +74,10 @@ def usable(rows: Sequence[Row], roles: tuple[str, ...] = ("step",)) -> list[Row]
 
 def counts(row: Row) -> bool:
     """False of a step that was cut short, unless it was because the endpoint went away: that is what it shows."""
-    return not row.get("partial") or (failing(row) and _unreachable(row))
+    if not row.get("partial"):
+        return True
+    many = sum(row["errors"].values()) >= GONE_REQUESTS or not row["ok"]
+    return failing(row) and _unreachable(row) and many
 
 
 def climb(rows: Sequence[Row]) -> Climb:
