@@ -269,7 +269,7 @@ def test_the_command_gives_hybrids_the_memory_that_they_need(
     path.write_text(json.dumps(config(2048, None, 16, 2, head_dim=256, vocab_size=1000, intermediate_size=5120,
                                       max_position_embeddings=262144, **more)))  # fmt: skip
     words = ["advise", "--model-config", str(path), "--parameters", "30e9", "--gpu", "H100", "--context-tokens",
-             "32768", "--input-tokens", "30000", "--output-tokens", "500", "--concurrency", "4", "--replica-rps", "1",
+             "32768", "--input-tokens", "30000", "--output-tokens", "500", "--concurrency", "8", "--replica-rps", "1",
              "--peak-rps", "1", "--json"]  # fmt: skip
     assert cli.main(words, standalone_mode=False) == 0
     memory = json.loads(capsys.readouterr().out)["memory"]

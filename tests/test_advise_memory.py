@@ -6,6 +6,7 @@ import re
 import shlex
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given as drawn
@@ -15,7 +16,7 @@ from loadramp.advise.advice import advise
 from loadramp.advise.asked import Asked, EngineFacts, GpuFacts, ModelFacts, TrafficFacts
 from loadramp.advise.demand import Demand, Rate, given
 from loadramp.advise.flags import ENGINES, command_of, context_of, plan_of, sequences_of
-from loadramp.advise.gpus import gpu_of
+from loadramp.advise.gpus import Gpu, gpu_of
 from loadramp.advise.memory import BLOCK_TOKENS, Envelope, smallest_group
 from loadramp.advise.model import Model
 from loadramp.registry import ScenarioError
@@ -28,7 +29,7 @@ MEASURED = Demand(input_tokens=400, output_tokens=150, context_p95=1000, context
 
 def test_mistral_7b_on_an_l40s_at_090_leaves_29_gb_for_the_kv_cache() -> None:
     envelope = Envelope(MISTRAL, gpu_of("L40S"), utilization=0.90)
-    assert envelope.kv_bytes == pytest.approx(0.9 * 48e9 - 2 * 7_241_732_096)
+    assert envelope.kv_bytes == pytest.approx(0.9 * 46068 * 2**20 - 2 * 7_241_732_096)
     assert round(envelope.kv_bytes / 1e9) == 29
     assert envelope.blocks == int(envelope.kv_bytes * 0.9 / (16 * 131_072))
     assert envelope.tokens == envelope.blocks * 16
@@ -51,10 +52,10 @@ def test_a_group_of_gpus_shares_weights_and_kv_heads_and_copies_them_beyond_thei
 def test_the_fewest_gpus_that_divide_the_heads_and_hold_it_are_taken_and_the_others_say_why_not() -> None:
     found, refused = smallest_group(Envelope(LLAMA_70B, gpu_of("H100")), 4096, 64, 8)
     assert found.gpus == 4
-    assert found.sequences(4096) == 99
+    assert found.sequences(4096) == 112
     assert [gpus for gpus, _ in refused] == [1, 2, 3]
-    assert "the weights alone take 68 GB more" in refused[0][1]
-    assert "room for 2 of the 64 sequences of 4,096 tokens" in refused[1][1]
+    assert "the weights alone take 63 GB more" in refused[0][1]
+    assert "room for 9 of the 64 sequences of 4,096 tokens" in refused[1][1]
     assert "cannot be divided" in refused[2][1]
 
 
@@ -138,6 +139,25 @@ def test_prefix_caching_pays_from_35_percent_of_reuse_on(
         assert found == ([wanted] if wanted else [])
 
 
+@pytest.mark.parametrize(
+    ("change", "count", "words"),
+    [
+        ({}, 256, "128 to 256 is usual, more risks running out of memory; the KV cache holds 790 sequences"),
+        ({"in_flight": 3.0}, 128, "128 to 256 is usual, and at most 3 were seen at once; the KV cache holds 790"),
+        ({"in_flight": 150.0, "largest_batch": 180}, 184, "180 were seen at once, within the usual 128 to 256"),
+        ({"in_flight": 400.0}, 400, "400 were seen at once, more than the usual 128 to 256"),
+        ({"in_flight": 3000.0}, 784, "the KV cache holds 790 sequences of 1,000 tokens; rounded down"),
+        ({"slo_running": 60, "largest_batch": 150}, 56, "with more than 60 at once p99 ITL was beyond its limit"),
+    ],
+)
+def test_sequences_at_once_are_128_to_256_unless_measured_need_says_otherwise(
+    change: dict[str, Any], count: int, words: str
+) -> None:
+    envelope = Envelope(MISTRAL, Gpu("big", 145e9))
+    got, why = sequences_of(envelope, replace(MEASURED, **change), 1280)
+    assert (got, words in why) == (count, True), why
+
+
 def every_flag() -> dict[str, list[str]]:
     """Flags of both engines when everything that can be advised is."""
     model = replace(MISTRAL, weights="fp8")
@@ -177,7 +197,7 @@ def test_sglang_gets_weights_and_cache_as_one_share_of_the_card() -> None:
     envelope = Envelope(MISTRAL, gpu_of("L40S"))
     flags = ENGINES["sglang"][1](plan_of(envelope, MEASURED, (1280, "p95")), MEASURED)
     value = next(flag.value for flag in flags if flag.name == "--mem-fraction-static")
-    assert float(value) == pytest.approx((envelope.weight_bytes + envelope.usable_bytes) / 48e9, abs=0.01)
+    assert float(value) == pytest.approx((envelope.weight_bytes + envelope.usable_bytes) / (46068 * 2**20), abs=0.01)
 
 
 def test_a_model_name_cannot_break_out_of_the_command() -> None:

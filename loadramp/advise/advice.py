@@ -8,11 +8,12 @@ from typing import Any
 
 from loadramp.advise.asked import Asked, TrafficFacts
 from loadramp.advise.demand import Demand, Rate, given
-from loadramp.advise.flags import ENGINES, Flag, Plan, context_of, plan_of
-from loadramp.advise.gpus import gpu_of
-from loadramp.advise.memory import Envelope, smallest_group
+from loadramp.advise.flags import ENGINES, Flag, Plan, checkpoint_of, context_of, plan_of
+from loadramp.advise.gpus import Gpu, gpu_of
+from loadramp.advise.memory import Envelope, near_miss, smallest_group
 from loadramp.advise.model import Model, model_of
 from loadramp.advise.sizing import Choice, Load, load_of, size_of
+from loadramp.advise.versions import Version, version_of
 from loadramp.registry import ScenarioError
 
 
@@ -59,7 +60,9 @@ def advise(asked: Asked, measured: Sequence[Measured], config: Mapping[str, Any]
         gpu = gpu_of(asked.gpu.gpu, asked.gpu.gpu_memory_gb) if asked.gpu.gpu or asked.gpu.gpu_memory_gb else None
         if gpu is None:
             raise ScenarioError("a model needs a GPU to be fitted to: --gpu NAME, or --gpu-memory-gb N")
+        model = _without_bf16(asked, model, gpu)
         notes += model.notes
+        notes += [note] if (note := checkpoint_of(model)[1]) else []
         envelope, refused, plan = _fit(asked, model, gpu, demand, notes)
         wanted = ENGINES if asked.engine.engine == "both" else {asked.engine.engine: ENGINES[asked.engine.engine]}
         flags = {name: make(plan, demand) for name, (_, make) in wanted.items()} if plan else None
@@ -86,11 +89,40 @@ def _fit(
         envelope, refused = smallest_group(one, tokens, round(demand.in_flight or 1), asked.gpu.max_gpus)
     if envelope.sequences(tokens) < 1:
         short = "the weights do not fit" if envelope.kv_bytes <= 0 else f"no room for one sequence of {tokens:,} tokens"
-        raise ScenarioError(f"{envelope.gpus} x {gpu.name}: {short}; more GPUs, larger ones, or smaller weights")
+        raise ScenarioError(
+            f"{envelope.gpus} x {gpu.name}: {short}; more GPUs, larger ones, or smaller weights"
+            f"{near_miss(envelope, tokens)}"
+        )
     if context is None:
         notes.append("no lengths are known, so no flags: give a RUN, or --input-tokens and --output-tokens")
         return envelope, refused, None
-    return envelope, refused, plan_of(envelope, demand, context)
+    return envelope, refused, plan_of(envelope, demand, context, _vllm(asked, demand))
+
+
+def _vllm(asked: Asked, demand: Demand) -> Version | None:
+    """The version of vLLM that was said, or that the run met; None where it is not known."""
+    if asked.engine.engine_version:
+        return version_of(asked.engine.engine_version)
+    try:
+        return version_of(demand.vllm_version) if demand.vllm_version else None
+    except ScenarioError:  # a server may tell anything
+        return None
+
+
+def _without_bf16(asked: Asked, model: Model, gpu: Gpu) -> Model:
+    """The model as a card serves it: in float16 where it has no bfloat16.
+
+    Raises:
+        ScenarioError: bfloat16 was asked for.
+    """
+    if gpu.has_bf16:
+        return model
+    for option, value in (("--weights", asked.model.weights), ("--kv-dtype", asked.engine.kv_dtype)):
+        if value == "bf16":
+            raise ScenarioError(f"{option} bf16: {gpu.name} ({gpu.generation}) has no bfloat16; give fp16")
+    if model.weights != "bf16":
+        return model
+    return replace(model, weights="fp16", notes=(*model.notes, f"{gpu.name} has no bfloat16: served in float16"))
 
 
 def _has_model(asked: Asked) -> bool:

@@ -48,6 +48,8 @@ class EngineFacts:
     """``[engine]``"""
 
     engine: Literal["vllm", "sglang", "both"] = "both"
+    engine_version: str = ""
+    """Of vLLM: decides which flags exist. Empty: the one that the run met, or a new one."""
     utilization: Ratio = 0.90
     reserve: Ratio = 0.10
     kv_dtype: Literal["auto", "bf16", "fp16", "fp8"] = "auto"

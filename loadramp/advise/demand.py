@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from loadramp.advise.cures import engine_of
 from loadramp.record.table import Floats, Run
 from loadramp.record.types import Estimate, Row
 from loadramp.record.workload import reuse_unknown
@@ -50,6 +51,8 @@ class Demand:
     rate_reason: str = ""
     ttft_s: float | None = None
     """The service level's limit of time to first token."""
+    vllm_version: str = ""
+    """Of the vLLM that the run met; empty: another engine, or not told."""
     findings: tuple[str, ...] = field(default_factory=tuple)
     """Codes of what the diagnosis found."""
 
@@ -80,8 +83,16 @@ def demand_of(run: Run) -> Demand:
         rate=rate,
         rate_reason=no_rate,
         ttft_s=limits.get("ttft_s"),
+        vllm_version=vllm_of(run),
         findings=tuple(finding.code for finding in run.findings),
     )
+
+
+def vllm_of(run: Run) -> str:
+    """The version of vLLM that the run met; empty where it met another engine or was not told."""
+    target = run.info.get("target")
+    version = target.get("version") if isinstance(target, dict) else None
+    return str(version) if version and engine_of(run) == "vllm" else ""
 
 
 def rate_of(run: Run) -> tuple[Rate | None, str]:

@@ -1,6 +1,7 @@
 """The command that starts the engine, with a reason for every flag. Pure.
 
 Rule: only flags that exist: those of vLLM 0.32's help and of SGLang's server arguments; a test holds them against both.
+versions.py says which of them an older vLLM does not have.
 """
 
 from __future__ import annotations
@@ -11,7 +12,10 @@ from dataclasses import dataclass
 from math import ceil, floor
 
 from loadramp.advise.demand import Demand
+from loadramp.advise.gpus import NO_FP8
 from loadramp.advise.memory import Envelope
+from loadramp.advise.model import Model
+from loadramp.advise.versions import Version, has_flag, since
 from loadramp.wording import percent
 
 REUSE_RATIO = 0.35
@@ -19,6 +23,8 @@ REUSE_RATIO = 0.35
 CONTEXT_STEP = 256
 LONGEST_FACTOR = 1.25
 """The cap is raised to the longest request seen where that is at most so many times the p95."""
+USUAL_SEQUENCES = (128, 256)
+"""Sequences at once in production; more risks running out of memory."""
 MOST_SEQUENCES = 1024
 SMALL_CHUNK = 2048
 
@@ -46,12 +52,14 @@ class Plan:
     context_reason: str
     sequences: int
     sequences_reason: str
+    vllm: Version | None = None
+    """Version of vLLM; None: not known."""
 
 
-def plan_of(envelope: Envelope, demand: Demand, context: tuple[int, str]) -> Plan:
+def plan_of(envelope: Envelope, demand: Demand, context: tuple[int, str], vllm: Version | None = None) -> Plan:
     """Sequences at once for an envelope that holds at least one."""
     sequences, why = sequences_of(envelope, demand, context[0])
-    return Plan(envelope, context[0], context[1], sequences, why)
+    return Plan(envelope, context[0], context[1], sequences, why, vllm)
 
 
 def context_of(demand: Demand, most: int | None) -> tuple[int, str] | None:
@@ -78,22 +86,45 @@ def context_of(demand: Demand, most: int | None) -> tuple[int, str] | None:
 
 
 def sequences_of(envelope: Envelope, demand: Demand, context_tokens: int) -> tuple[int, str]:
-    """How many sequences at once, and why: what fits at the p95 length, no more than the ITL limit was seen to bear."""
+    """How many sequences at once, and why.
+
+    128 to 256, by what was seen at once; more only where more was seen. Fewer where the KV cache holds fewer at the p95
+    length, or the ITL limit was seen to bear fewer.
+    """
     typical = min(demand.context_p95 or context_tokens, context_tokens)
     room = envelope.sequences(typical)
-    most = min(room, MOST_SEQUENCES)
-    why = f"the KV cache holds {room:,} sequences of {typical:,} tokens"
-    if room > MOST_SEQUENCES:
-        why += f"; {MOST_SEQUENCES:,} are as many as one engine gains from"
+    most, why = _usual(demand)
+    holds = f"the KV cache holds {room:,} sequences of {typical:,} tokens"
+    if room < most:
+        most, why = room, holds
+    else:
+        why += f"; {holds}"
     if demand.slo_running is not None and demand.slo_running < most:
         most = demand.slo_running
-        why += f"; with more than {most} at once p99 ITL was beyond its limit"
+        why = f"with more than {most} at once p99 ITL was beyond its limit; {holds}"
     elif demand.largest_batch is not None and demand.largest_batch < most:
         why += f"; how tokens fare with more than {demand.largest_batch} at once was not measured"
     rounded = most // 8 * 8 if most >= 16 else most
+    if rounded != most:
+        why += "; rounded down to a multiple of 8"
     if demand.in_flight is not None:
-        why += f"; {demand.in_flight:.3g} were in flight at the rate that was sustained"
+        why += f"; {_whole(demand.in_flight)} were in flight at the rate that was sustained"
     return max(1, rounded), why
+
+
+def _usual(demand: Demand) -> tuple[int, str]:
+    """Sequences at once by what was seen at once, and why."""
+    low, high = USUAL_SEQUENCES
+    seen = [value for value in (demand.in_flight, demand.largest_batch) if value is not None]
+    if not seen:
+        return high, f"{low} to {high} is usual, more risks running out of memory"
+    need = _up(max(seen), 8)
+    if need <= low:
+        return low, f"{low} to {high} is usual, and at most {_whole(max(seen))} were seen at once"
+    if need <= high:
+        return need, f"{_whole(max(seen))} were seen at once, within the usual {low} to {high}"
+    most = min(need, MOST_SEQUENCES)
+    return most, f"{_whole(max(seen))} were seen at once, more than the usual {low} to {high}: watch the GPU's memory"
 
 
 def vllm_flags(plan: Plan, demand: Demand) -> list[Flag]:
@@ -103,6 +134,7 @@ def vllm_flags(plan: Plan, demand: Demand) -> list[Flag]:
         Flag("--max-model-len", str(plan.context_tokens), plan.context_reason),
         Flag("--max-num-seqs", str(plan.sequences), plan.sequences_reason),
         Flag("--gpu-memory-utilization", f"{plan.envelope.utilization:.2f}", _rest(plan.envelope)),
+        *_dtype(plan.envelope),
         *_quantized(plan.envelope),
         *_kv_type(plan.envelope, "fp8"),
         _prefix(demand, "--enable-prefix-caching", "--no-enable-prefix-caching"),
@@ -121,6 +153,7 @@ def sglang_flags(plan: Plan, demand: Demand) -> list[Flag]:
         Flag("--context-length", str(plan.context_tokens), plan.context_reason),
         Flag("--max-running-requests", str(plan.sequences), plan.sequences_reason),
         Flag("--mem-fraction-static", f"{static:.2f}", "weights and KV cache; the rest is for activations and graphs"),
+        *_dtype(envelope),
         *_quantized(envelope),
         *_kv_type(envelope, "fp8_e4m3"),
         prefix,
@@ -157,17 +190,61 @@ def _rest(envelope: Envelope) -> str:
     return f"{percent(outside)} of the card stay outside the engine: driver, collectives, what is not foreseen"
 
 
-def _quantized(envelope: Envelope) -> list[Flag]:
-    """A checkpoint that is quantized says so itself; the flag is for one in 16 bit that is to be served in 8."""
-    if envelope.model.weights != "fp8" or any("quantized" in note for note in envelope.model.notes):
+def _dtype(envelope: Envelope) -> list[Flag]:
+    """A card without bfloat16 refuses a bfloat16 checkpoint unless it is told to compute in float16."""
+    if envelope.gpu.has_bf16:
         return []
-    return [Flag("--quantization", "fp8", "weights of 1 byte a parameter; leave it out for a checkpoint that is FP8")]
+    return [Flag("--dtype", "half", f"{envelope.gpu.name} ({envelope.gpu.generation}) has no bfloat16")]
+
+
+def _quantized(envelope: Envelope) -> list[Flag]:
+    """A quantized checkpoint says itself how; the flag is for one in 16 bit, which engines can load in FP8 only."""
+    model = envelope.model
+    if model.quantized_by or model.weights in {"bf16", "fp16", "fp32"}:
+        return []
+    if model.weights == "fp8":
+        why = "weights of 1 byte a parameter; leave it out for a checkpoint that is FP8"
+        return [Flag("--quantization", "fp8", f"{why}{_emulated(envelope, 'computed in 16 bit')}")]
+    return [Flag("--quantization", "", f"read from the checkpoint, which must be {MAKERS[model.weights]}: "
+                 "the flag would not quantize one in 16 bit, the engine would not start", set=False)]  # fmt: skip
+
+
+MAKERS = {"int4": "quantized with AWQ or GPTQ", "int8": "quantized with GPTQ or compressed-tensors (W8A8)",
+          "fp4": "NVFP4 or MXFP4"}  # fmt: skip
+"""What checkpoints that engines cannot make from 16 bit while loading are."""
+SUFFIX = {"int4": "AWQ", "int8": "W8A8", "fp4": "NVFP4"}
+
+
+def checkpoint_of(model: Model) -> tuple[str, str]:
+    """(what the command serves, a note where that is another checkpoint than the one named)."""
+    name = model.name or "MODEL"
+    if model.quantized_by or model.weights not in MAKERS:
+        return name, ""
+    if SUFFIX[model.weights].lower() in name.lower() or (model.weights == "int4" and "gptq" in name.lower()):
+        return name, ""
+    other = f"{name}-{SUFFIX[model.weights]}"
+    return other, (
+        f"--weights {model.weights} needs a checkpoint that is {MAKERS[model.weights]}; nothing given says that "
+        f"{name} is: {other} in the commands stands for its name"
+    )
+
+
+def _emulated(envelope: Envelope, how: str) -> str:
+    """What is added where the card does not compute in FP8; empty where it does."""
+    generation = envelope.gpu.generation
+    if not generation:
+        return ""
+    return f"; emulated on {generation} ({how}), native from Hopper on" if generation in NO_FP8 else ""
 
 
 def _kv_type(envelope: Envelope, name: str) -> list[Flag]:
     if envelope.kv_dtype != "fp8":
         return []
-    return [Flag("--kv-cache-dtype", name, "1 byte a number: twice the tokens; check long answers")]
+    gpu = envelope.gpu
+    native = f"; native on {gpu.generation}" if gpu.generation and gpu.generation not in NO_FP8 else ""
+    said = native or _emulated(envelope, "widened in every step, which may cost speed")
+    said = said or "; native from Hopper on, emulated before"
+    return [Flag("--kv-cache-dtype", name, f"1 byte a number: twice the tokens; check long answers{said}")]
 
 
 def _prefix(demand: Demand, on: str, off: str) -> Flag:
@@ -193,8 +270,15 @@ def _queue(plan: Plan, demand: Demand, name: str, *, running_too: bool) -> list[
     waiting = max(1, ceil(demand.rate.low_rps * demand.ttft_s))
     value = waiting + plan.sequences if running_too else waiting
     counted = f" beside {plan.sequences} that run" if running_too else ""
+    if running_too and not has_flag(name, plan.vllm):
+        return [Flag(name, "", f"{since(name, plan.vllm)}: limit the queue at the gateway", set=False)]
     why = f"{waiting} waiting{counted} are what {demand.rate.low_rps:.3g} req/s work off within {demand.ttft_s:g} s"
-    return [Flag(name, str(value), f"{why}; more would wait in vain, and are refused at once instead")]
+    needs = f" ({since(name, None)})" if running_too and plan.vllm is None else ""
+    return [Flag(name, str(value), f"{why}; more would wait in vain, and are refused at once instead{needs}")]
+
+
+def _whole(value: float) -> str:
+    return f"{value:.3g}" if value < 100.0 else f"{value:,.0f}"
 
 
 def _up(value: float, step: int) -> int:

@@ -14,6 +14,8 @@ from loadramp.advise.model import KV_BYTES, Model
 from loadramp.registry import ScenarioError
 
 BLOCK_TOKENS = 16
+NEAR_RATIO = 0.05
+"""Where so little of a card is missing, its exact size decides."""
 TP_SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 32, 40, 48, 64)
 
 
@@ -108,6 +110,7 @@ def smallest_group(
         ScenarioError: no size up to ``most_gpus`` holds the weights and one sequence.
     """
     refused: list[tuple[int, str]] = []
+    near = ""
     best: Envelope | None = None
     for gpus in (size for size in TP_SIZES if size <= most_gpus):
         if not envelope.model.divides(gpus):
@@ -116,7 +119,7 @@ def smallest_group(
         one = Envelope(
             envelope.model, envelope.gpu, gpus, envelope.utilization, envelope.reserve_ratio, envelope.kv_dtype
         )
-        room = one.sequences(context_tokens)
+        room, near = one.sequences(context_tokens), near_miss(one, context_tokens)
         if room >= max(1, sequences):
             return one, refused
         if one.kv_bytes <= 0:
@@ -131,5 +134,17 @@ def smallest_group(
     last = refused[-1] if refused else (most_gpus, "no such size")
     raise ScenarioError(
         f"{envelope.model.name or 'the model'} does not fit {most_gpus} x {envelope.gpu.name}: "
-        f"with {last[0]}, {last[1]}; more GPUs (--max-gpus), larger ones, or smaller weights (--weights fp8)"
+        f"with {last[0]}, {last[1]}; more GPUs (--max-gpus), larger ones, or smaller weights (--weights fp8){near}"
+    )
+
+
+def near_miss(envelope: Envelope, context_tokens: int) -> str:
+    """What an error adds where less than 5 % of a card is missing for the weights and one sequence; else nothing."""
+    share = envelope.sequence_bytes(context_tokens) * envelope.model.share(envelope.gpus)
+    missing = share / (1.0 - envelope.reserve_ratio) - envelope.kv_bytes
+    if missing > NEAR_RATIO * envelope.gpu.memory_bytes:
+        return ""
+    return (
+        f"; it is a near miss of {missing / 1e9:.2g} GB: {envelope.gpu.memory_bytes / 1e9:.4g} GB is what drivers show "
+        "for this card, give your own's with --gpu-memory-gb (MiB of nvidia-smi x 0.001048576)"
     )

@@ -39,6 +39,8 @@ class Model:
     """What a quantized checkpoint leaves in 16 bit: embeddings, head, and the modules that it names."""
     weight_each: float = 0.0
     """Bytes of a quantized parameter with its share of the scales; 0: as WEIGHTS has it."""
+    quantized_by: str = ""
+    """Method that config.json's quantization_config names; empty where it has none."""
     window_layers: int = 0
     window: int = 0
     latent_dim: int = 0

@@ -97,13 +97,13 @@ REMEDIES: dict[str, Remedy] = {
     "queue_limit": Remedy(
         "Refuse early what cannot be answered in time.",
         "when callers give up waiting anyway: a short queue answers with an error at once and keeps TTFT low",
-        {"vllm": "--max-num-queued-reqs N (vLLM 0.32)", "sglang": "--max-queued-requests N",
+        {"vllm": "--max-num-queued-reqs N (vLLM 0.29 or newer)", "sglang": "--max-queued-requests N",
          "tgi": "--max-concurrent-requests N"},
     ),
     "raise_queue_limit": Remedy(
         "Let more requests wait, or spread them.",
         "when refusals are not meant: raise the limit of server, gateway or quota; a longer queue is a longer TTFT",
-        {"vllm": "--max-num-queued-reqs N (vLLM 0.32)", "sglang": "--max-queued-requests N",
+        {"vllm": "--max-num-queued-reqs N (vLLM 0.29 or newer)", "sglang": "--max-queued-requests N",
          "tgi": "--max-concurrent-requests N"},
     ),
     "disaggregation": Remedy(

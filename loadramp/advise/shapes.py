@@ -60,7 +60,7 @@ def read_config(config: Config, facts: Mapping[str, Any] | None = None) -> dict[
     kv_heads = _kv_heads(inner, heads)
     latent = whole(inner, "kv_lora_rank", 0) + whole(inner, "qk_rope_head_dim", 0) if inner.get("kv_lora_rank") else 0
     shape = _kept(inner, text or config, (count, heads, kv_heads, head_dim), latent, said.get("layers"), notes)
-    stored = Stored(said["weights"]) if "weights" in said else stored_as(config, inner)
+    stored = _stored(config, inner, said.get("weights"))
     notes += stored.notes
     kv_heads = int(shape["kv_heads"])
     parts = None if text is not None else parts_of(inner, count, hidden, heads, kv_heads, head_dim)
@@ -69,9 +69,32 @@ def read_config(config: Config, facts: Mapping[str, Any] | None = None) -> dict[
     return {
         **shape, "parameters": parts.total if parts else None,
         "plain_parameters": stored.plain(parts, count) if parts else embedded(inner, hidden), "heads": heads,
-        "head_dim": head_dim, "latent_dim": latent, "weights": stored.weights, "weight_each": stored.each,
+        "head_dim": head_dim, "latent_dim": latent, "weights": stored.weights,
+        "quantized_by": stored.method, "weight_each": stored.each,
         "max_context": _context(inner), "notes": tuple(notes), "name": str(config.get("_name_or_path") or ""),
     }  # fmt: skip
+
+
+def _stored(config: Config, inner: Config, weights: str | None) -> Stored:
+    """How the weights are stored; ``weights`` is what was said of them.
+
+    Raises:
+        ScenarioError: the checkpoint is quantized in another way than was said.
+    """
+    if weights is None:
+        return stored_as(config, inner)
+    try:
+        found = stored_as(config, inner)
+    except ScenarioError:  # a method that is not known: what was said holds
+        return Stored(weights, method="unknown")
+    if not found.method:
+        return Stored(weights)
+    if found.weights != weights:
+        raise ScenarioError(
+            f"--weights {weights}: config.json is that of a checkpoint quantized to {found.weights} ({found.method}), "
+            "which engines serve as it is: leave --weights out, or give the config of another checkpoint"
+        )
+    return found
 
 
 def text_of(config: Config) -> Config | None:

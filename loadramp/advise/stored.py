@@ -36,6 +36,8 @@ class Stored:
     left: tuple[str, ...] = ()
     only: tuple[str, ...] = ()
     notes: tuple[str, ...] = field(default_factory=tuple)
+    method: str = ""
+    """How it was quantized, as the config names it; empty where it was not."""
 
     def plain(self, parts: Parts, layers: int) -> int:
         """Parameters that stay in 16 bit: embedding, head, and what the config names."""
@@ -104,7 +106,7 @@ def _quantized(told: Config) -> Stored:
         said.append("only the experts are quantized; attention, too, counts 16 bit")
     elif left:
         said.append("so does what the checkpoint leaves unquantized")
-    return Stored(found, _each(told, found, weights, method), left, only, ("; ".join(said),))
+    return Stored(found, _each(told, found, weights, method), left, only, ("; ".join(said),), method)
 
 
 def _list(value: Any) -> list[Any]:

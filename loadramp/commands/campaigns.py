@@ -156,7 +156,7 @@ def _advise_options() -> list[click.Parameter]:
     return [
         click.Option(["--facts"], type=click.Path(path_type=Path), help="TOML file with any of these as keys."),
         click.Option(["--gpu"], metavar="NAME", help="Card, as L40S or H100 (docs/advise.md has the table)."),
-        click.Option(["--gpu-memory-gb"], type=number, help="Memory of one card, where the table does not know it."),
+        click.Option(["--gpu-memory-gb"], type=number, help="Memory of one card: MiB of nvidia-smi x 0.001048576."),
         click.Option(["--max-gpus"], type=whole, help="Cards that one replica may have.  [default: 8]"),
         click.Option(["--model"], metavar="NAME", help="What the engine is to serve."),
         click.Option(["--model-config"], metavar="FILE", help="The model's config.json (Hugging Face)."),
@@ -167,6 +167,7 @@ def _advise_options() -> list[click.Parameter]:
         click.Option(["--head-dim"], type=whole),
         click.Option(["--weights"], type=click.Choice(["bf16", "fp16", "fp8", "int8", "int4", "fp4", "fp32"])),
         click.Option(["--engine"], type=click.Choice(["vllm", "sglang", "both"]), help="[default: both]"),
+        click.Option(["--engine-version"], metavar="X.Y", help="Of vLLM; default: that of the run."),
         click.Option(["--utilization"], type=number, help="Part of each card for the engine.  [default: 0.9]"),
         click.Option(["--reserve"], type=number, help="Part of the KV memory not counted on.  [default: 0.1]"),
         click.Option(["--kv-dtype"], type=click.Choice(["auto", "bf16", "fp16", "fp8"]), help="[default: auto]"),

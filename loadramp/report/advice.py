@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from loadramp.advise.advice import Advice
-from loadramp.advise.flags import command_of
+from loadramp.advise.flags import checkpoint_of, command_of
 from loadramp.advise.memory import BLOCK_TOKENS, Envelope
 from loadramp.advise.sizing import MONTH_H, Choice, cheapest
 from loadramp.report.markdown import plain
@@ -105,7 +105,7 @@ def _commands(advice: Advice) -> list[Block]:
         Block(
             titles.get(engine, engine),
             [(flag.name, flag.value if flag.set else "left out", flag.reason) for flag in flags],
-            command_of(engine, flags, advice.envelope.model.name),
+            command_of(engine, flags, checkpoint_of(advice.envelope.model)[0]),
         )
         for engine, flags in advice.flags.items()
     ]
@@ -193,7 +193,7 @@ def advice_document(advice: Advice) -> dict[str, Any]:
         "plan": None if plan is None else {"context_tokens": plan.context_tokens, "sequences": plan.sequences},
         "engines": {
             engine: {
-                "command": command_of(engine, flags, envelope.model.name if envelope else ""),
+                "command": command_of(engine, flags, checkpoint_of(envelope.model)[0] if envelope else ""),
                 "flags": [{"name": f.name, "value": f.value, "set": f.set, "reason": f.reason} for f in flags],
             }
             for engine, flags in (advice.flags or {}).items()
