@@ -136,6 +136,8 @@ class Server:
     def _answer(self, connection: socket.socket) -> None:
         with connection:
             request = connection.recv(65_536)
+            if not request:
+                return
             try:
                 for block in self._reply_to(request):
                     connection.sendall(block)

@@ -6,9 +6,12 @@ The limits are on what comes, not on what it becomes: a byte of JSON may take 30
 from __future__ import annotations
 
 from loadramp.drive.answer import Answer
+from loadramp.record.types import Record
 
 MOST_EVENTS, EVENTS_FLOOR, EVENTS_RATIO = 1_000_000, 100_000, 4
 """Limit of output events: MOST_EVENTS; where a length was asked for, EVENTS_RATIO times that, at least EVENTS_FLOOR."""
+KEPT_EVENTS = 10_000
+"""Of an answer that went beyond a limit, so many output events are recorded: a run may meet many such answers."""
 MOST_CHARACTERS = 16 << 20
 """Limit of the text of one answer, where text is kept at all (``--save-text``, sessions)."""
 BEYOND = "beyond a limit: "
@@ -35,6 +38,12 @@ def limit_passed(answer: Answer, event_bytes: int, events: int) -> str:
     if answer.save_text and answer.characters() > MOST_CHARACTERS:
         return f"{BEYOND}more than {MOST_CHARACTERS >> 20} Mi characters of text"
     return ""
+
+
+def shorten(record: Record) -> None:
+    """Leave the first KEPT_EVENTS output events in ``record``."""
+    for times in (record.event_s, record.event_tokens, record.event_choice):
+        del times[KEPT_EVENTS:]
 
 
 def size_words(size_bytes: int) -> str:

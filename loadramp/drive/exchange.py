@@ -13,7 +13,7 @@ from typing import Any
 import httptools
 
 from loadramp.drive.answer import Answer
-from loadramp.drive.bounds import BEYOND, limit_passed, most_events, size_words
+from loadramp.drive.bounds import BEYOND, limit_passed, most_events, shorten, size_words
 from loadramp.drive.events import read_event
 from loadramp.drive.faults import error_words
 from loadramp.drive.lots import Lot, PlainEvent, events_of, plain_events
@@ -242,6 +242,8 @@ class Exchange:
             self._inflate is not None,
         )
         conclude(self._record, self.answer, outcome, self._asked)
+        if self._fault is not None and self._fault[1].startswith(BEYOND):
+            shorten(self._record)
         return self._record
 
     def snapshot(self) -> Record:
