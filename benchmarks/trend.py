@@ -1,6 +1,7 @@
 """How often is a night called worse that is not, and how long does it take to see one that is?
 
     python benchmarks/trend.py [--years 60] [--changes 300] [--seed 30000]
+    python benchmarks/trend.py --second      # a second change, some nights after the first or after it was accepted
 
 Nights are drawn with a standard deviation of 4 % (the median of three short runs of 2.7 % is what a careful setup gets;
 4 % is a careless one) on five kinds of noise; every rule sees one night more at a time and its past, never its future.
@@ -14,6 +15,7 @@ import platform
 from collections.abc import Callable, Sequence
 from functools import partial
 from multiprocessing import Pool
+from typing import Any
 
 import numpy as np
 
@@ -46,7 +48,9 @@ def noise(kind: str, n: int, sd: float, rng: np.random.Generator) -> np.ndarray:
     return plain + (np.arange(n) * math.log(1.02) / 30.0 if kind == "drift" else 0.0)
 
 
-def product(logs: np.ndarray, again: np.ndarray, begin: int, *, rerun: bool, rule: str = "") -> list[int]:
+def product(
+    logs: np.ndarray, again: np.ndarray, begin: int, *, rerun: bool, rule: str = "", accepted: int | None = None
+) -> list[int]:
     """Nights (from ``begin`` on) at which the product raises an alarm for the worse.
 
     Args:
@@ -55,19 +59,23 @@ def product(logs: np.ndarray, again: np.ndarray, begin: int, *, rerun: bool, rul
         begin: first night that is judged.
         rerun: measure again at once when a night looks bad.
         rule: only this one's alarms; empty: both.
+        accepted: the night at which somebody accepts the level.
     """
     rules = Rules(p_limit=0.0) if rule == "page" else Rules(z_limit=math.inf) if rule == "ticket" else Rules()
     nights: list[Night] = []
     known: list[Alarm] = []
     raised = []
+    taken: list[str] = []
     for i, log in enumerate(logs):
         nights.append(_night(i, log, False))
         if i < begin:
             continue
-        alarm, standing = judge_series(nights, nights[-1].night, METRIC, known, (), rules)
+        alarm, standing = judge_series(nights, nights[-1].night, METRIC, known, taken, rules)
         if rerun and standing.state == "suspect":
             nights[-1] = _night(i, (log + again[i]) / 2.0, True)
-            alarm, _ = judge_series(nights, nights[-1].night, METRIC, known, (), rules)
+            alarm, _ = judge_series(nights, nights[-1].night, METRIC, known, taken, rules)
+        if i == accepted:
+            taken.append(nights[-1].night)
         if alarm:
             known.append(alarm)
             if alarm.direction == "worse":
@@ -117,6 +125,44 @@ def detection(job: tuple[str, str, float, int, float]) -> tuple[str, str, float,
     return name, kind, change, raised[0] - SEEN + 1 if raised else None
 
 
+def second(job: tuple[str, float, int, int, float]) -> tuple[str, float, int, int | None]:
+    """Nights until the first alarm after a second change, ``after`` nights from the first, itself counted.
+
+    ``case`` says what became of the first: ``alarm`` (told, left open), ``accepted`` (accepted on its seventh night),
+    ``beforehand`` (accepted on its first, so that it raises no alarm), or ``first`` (there was none: the yardstick).
+    """
+    case, change, after, seed, sd = job
+    rng = np.random.default_rng(seed)
+    n = SEEN + after + max(BY)
+    logs = noise("gauss", n, sd, rng)
+    if case != "first":
+        logs[SEEN:] += math.log1p(0.2)
+    logs[SEEN + after :] += math.log1p(change)
+    accepted = {"accepted": SEEN + 6, "beforehand": SEEN}.get(case)
+    raised = [i for i in product(logs, logs, SEEN, rerun=False, accepted=accepted) if i >= SEEN + after]
+    return case, change, after, raised[0] - SEEN - after + 1 if raised else None
+
+
+def second_table(sd: float, args: argparse.Namespace, pool: Any) -> None:
+    """What became of the first change down, nights since it and size of the second across."""
+    cases, since = ("first", "alarm", "accepted", "beforehand"), (7, 10, 20)
+    jobs = [
+        (case, change, after, args.seed + 9000 + k, sd)
+        for case in cases for change in CHANGES for after in since for k in range(args.changes)
+    ]  # fmt: skip
+    found = pool.map(second, jobs, chunksize=16)
+    print(f"\n## a second change, detected by night 3/7/14; nights with a standard deviation of {sd:.0%}")
+    print(f"{'first change':14s}{'nights since':>13s}" + "".join(f"{f'+{change:.0%}':>18s}" for change in CHANGES))
+    for case in cases:
+        for after in since:
+            cells = []
+            for change in CHANGES:
+                delays = [d for what, c, a, d in found if (what, c, a) == (case, change, after)]
+                shares = [np.mean([d is not None and d <= by for d in delays]) for by in BY]
+                cells.append(f"{'/'.join(f'{share:.2f}' for share in shares):>18s}")
+            print(f"{case:14s}{after:13d}{''.join(cells)}")
+
+
 def _rerun(kind: str, logs: np.ndarray, sd: float, rng: np.random.Generator) -> np.ndarray:
     """A second measurement of the same night: half of the variance is the night's own (machine, weather), half is new.
 
@@ -154,18 +200,25 @@ def main() -> None:
     parser.add_argument("--changes", type=int, default=300, help="planted changes of each size")
     parser.add_argument("--seed", type=int, default=30_000)
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--second", action="store_true", help="only the table of second changes")
+    parser.add_argument("--rule", choices=list(RULES), action="append", help="only these; may be repeated")
     args = parser.parse_args()
+    names = args.rule or list(RULES)
     print(f"# python {platform.python_version()}, {args.years} years, {args.changes} changes, seeds from {args.seed}")
     for sd in (0.04, 0.02):
-        quiet = [(name, kind, args.seed + k, sd) for name in RULES for kind in KINDS for k in range(args.years)]
+        with Pool(args.processes) as pool:
+            second_table(sd, args, pool)
+        if args.second:
+            continue
+        quiet = [(name, kind, args.seed + k, sd) for name in names for kind in KINDS for k in range(args.years)]
         planted = [
-            (name, "gauss", c, args.seed + 5000 + k, sd) for name in RULES for c in CHANGES for k in range(args.changes)
+            (name, "gauss", c, args.seed + 5000 + k, sd) for name in names for c in CHANGES for k in range(args.changes)
         ]
         with Pool(args.processes) as pool:
             alarms = pool.map(false_alarms, quiet, chunksize=8)
             found = pool.map(detection, planted, chunksize=16)
         print(f"\n## nights with a standard deviation of {sd:.0%}")
-        table(list(RULES), alarms, found)
+        table(names, alarms, found)
     print("Alarms under drift are of a real change, 24 % in a year.")
 
 

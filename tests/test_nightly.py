@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from harness import scenario_of
-from nights import measured, steady
+from nights import LEVELS, measured, steady, told
 from report_runs import estimates, latencies, row, served
 
 from loadramp.cli import cli, main
@@ -25,6 +26,7 @@ from loadramp.jobs.practise import simulator
 from loadramp.jobs.scenarios import Options
 from loadramp.judge.fingerprint import digest_of, fingerprint_of
 from loadramp.judge.nights import METRICS, readings, reference_row
+from loadramp.judge.trend import judge_night
 from loadramp.plan.ramps import ladder
 from loadramp.plan.scenario import Scenario
 from loadramp.record.history import History
@@ -222,6 +224,70 @@ def test_a_change_fails_the_night_that_finds_it_and_no_later_one(tmp_path: Path,
     assert "worse, open" not in page and "smaller machine" in page
 
 
+def test_accept_names_what_it_accepts_and_takes_metrics_and_a_reason(past: History, capsys: Any) -> None:
+    known = past.read()[0][-1].fingerprint
+    for i in (20, 21):
+        lower = measured(i, lambda _, m: LEVELS[m] * (0.8 if m == "ceiling_rps" else 1.0), sd=0.001, fingerprint=known)
+        past.append(lower)
+    entries, _ = past.read()
+    past.append([replace(line, fingerprint=known) for line in told(judge_night(entries))])
+    assert here("accept", str(past.path), "--metric", "ceiling_rps", "--metric", "ref_itl_p50_s",
+                "--reason", "two sequences fewer", "--yes") == 0  # fmt: skip
+    said = capsys.readouterr()
+    assert said.out == "accepted ceiling_rps, ref_itl_p50_s of nightly as of 2026-01-22T03:00:00+00:00\n"
+    assert "Ceiling: 12.8 req/s on 2026-01-22 03:00; closes: worse since 2026-01-21 03:00, -20 % (" in said.err
+    assert "p50 ITL at the reference rate: 25 ms on 2026-01-22 03:00; nothing is open" in said.err
+    assert "p99" not in said.err
+    written = [e for e in past.read()[0] if e.kind == "accepted"]
+    assert [(e.metric, e.reason) for e in written] == [
+        ("ceiling_rps", "two sequences fewer"), ("ref_itl_p50_s", "two sequences fewer"),
+    ]  # fmt: skip
+    assert judge_night(past.read()[0]).open == []
+
+
+def test_accept_asks_on_a_terminal_and_writes_nothing_after_a_no(
+    past: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(screen, "asks", lambda yes, as_json: not yes)
+    before = past.file.read_bytes()
+    refused = CliRunner().invoke(cli, ["accept", str(past.path)], input="n\n")
+    assert refused.exit_code == 1
+    assert "Accept these 4 levels from now on?" in refused.output
+    assert past.file.read_bytes() == before
+    agreed = CliRunner().invoke(cli, ["accept", str(past.path), "--metric", "ceiling_rps"], input="y\n")
+    assert agreed.exit_code == 0
+    assert "Accept this level from now on?" in agreed.output
+    assert [e.metric for e in past.read()[0] if e.kind == "accepted"] == ["ceiling_rps"]
+
+
+@pytest.mark.parametrize(("arguments", "words"), [
+    (["--metric", "speed"], "--metric: no 'speed'; there are ceiling_rps,"),
+    (["--metric", "knee_rps"], "knee_rps was measured on no night, so there is no level to accept"),
+    (["--scenario", "chat"], "no measured night to accept of the scenario 'chat'; it holds nightly"),
+])  # fmt: skip
+def test_accept_of_what_is_not_there_is_a_usage_error(
+    past: History, capsys: Any, arguments: list[str], words: str
+) -> None:
+    assert here("accept", str(past.path), *arguments) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_a_metric_that_joins_a_change_told_before_fails_no_second_night(tmp_path: Path, past: History) -> None:
+    itl = iter([48.0, 48.0, 62.0, 62.0, 62.0, 62.0])
+
+    def slow(scenario: Scenario) -> Finished:
+        return Finished(run_at(12.0, reference_of(scenario), itl_p99_ms=next(itl)), 0)
+
+    once = TEXT + "repeats = 1\n"
+    nights_ = [night(tmp_path, slow, text=once, night=f"2026-06-{day:02d}T00:00:00+00:00")[0] for day in range(1, 7)]
+    assert [one.exit_code for one in nights_] == [0, 99, 0, 0, 0, 0]
+    (change,) = nights_[3].document["changes"]
+    assert (change["metrics"], change["told_before"]) == (["ref_itl_p99_s"], True)
+    sentence = nights_[3].document["sentence"]
+    assert sentence.startswith("Part of a change that an earlier night has told: Worse since 2026-06-01 00:00: p99 ITL")
+    assert [a["metric"] for a in nights_[5].document["open"]] == ["ceiling_rps", "ref_itl_p99_s"]
+
+
 def test_a_broken_floor_fails_every_night(tmp_path: Path) -> None:
     def low(scenario: Scenario) -> Finished:
         return Finished(run_at(9.0, reference_of(scenario)), 0)
@@ -395,5 +461,5 @@ def test_a_night_on_real_sockets(sim: str, tmp_path: Path, capsys: pytest.Captur
     assert here("export", path, "--format", "llm-d") == (1, 0, 2)[len(usable)]  # several files need a place
     assert here("alerts", path) == 0
     assert "vllm:num_requests_waiting" in capsys.readouterr().out
-    assert here("accept", str(history), "--why", "first") in {0, 2}  # 2: this machine was too busy to measure
+    assert here("accept", str(history), "--reason", "first") in {0, 2}  # 2: this machine was too busy to measure
     assert here("trend", str(tmp_path)) == 2

@@ -1,7 +1,8 @@
 """Nights judged: what raises an alarm, what does not, and that a change is told once."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -315,3 +316,148 @@ def test_alarms_come_back_from_the_history_as_they_were() -> None:
     again = judge_night([*quiet(20), *bad, *told(outcome)], metrics=["ceiling_rps"])
     assert again.alarms == []
     assert again.open == outcome.alarms
+
+
+def steps(*levels: tuple[int, float], sd: float = 0.02, metric: str = "ceiling_rps") -> Callable[[int], list[Entry]]:
+    """Nights whose level is multiplied by a factor from a night on."""
+
+    def make(i: int) -> list[Entry]:
+        factor = math.prod(factor for at, factor in levels if i >= at)
+        return exact(i, {metric: wobble(i, metric, sd) * factor})
+
+    return make
+
+
+def found(alarms: list[Alarm]) -> list[tuple[str, int, int]]:
+    """Direction, first night of the change and night of the alarm."""
+    days = {night_of(i): i for i in range(400)}
+    return [(alarm.direction, days[alarm.since], days[alarm.raised]) for alarm in alarms]
+
+
+@pytest.mark.parametrize("after", [3, 5, 8, 13, 20])
+def test_a_second_change_is_found_as_soon_as_the_first(after: int) -> None:
+    make = steps((30, 0.85), (30 + after, 0.8))
+    _, alarms = live(30 + after + 4, make, metrics=["ceiling_rps"])
+    assert found(alarms) == [("worse", 30, 31), ("worse", 30 + after, 31 + after)]
+    assert alarms[1].before == pytest.approx(16.0 * 0.85, rel=0.03)
+
+
+@pytest.mark.parametrize("accepted", [30, 31, 33, 36])
+def test_a_change_after_an_accepted_one_is_found_as_soon(accepted: int) -> None:
+    make = steps((30, 0.85), (39, 0.8))
+    entries, alarms = live(42, make, {accepted: "ceiling_rps"}, metrics=["ceiling_rps"])
+    assert found(alarms)[-1] == ("worse", 39, 40)
+    assert len(alarms) == (1 if accepted == 30 else 2)
+    assert [a.since for a in judge_night(entries, metrics=["ceiling_rps"]).open] == [night_of(39)]
+
+
+def test_nights_since_an_alarm_are_of_the_level_that_is_accepted() -> None:
+    entries, _ = live(38, steps((30, 0.85)), {37: "ceiling_rps"}, metrics=["ceiling_rps"])
+    (standing,) = judge_night([*entries, *steps((30, 0.85))(38)], metrics=["ceiling_rps"]).standings
+    assert (standing.state, standing.nights) == ("steady", 8)
+
+
+def test_the_scatter_that_is_known_is_that_of_the_nights_before() -> None:
+    """Nights that scatter widely raise no alarm after a change either; steady ones do at once."""
+    wild = steps((30, 0.6), (40, 0.9), sd=0.06)
+    calm = steps((30, 0.6), (40, 0.9), sd=0.01)
+    assert found(live(43, wild, metrics=["ceiling_rps"])[1]) == [("worse", 30, 31)]
+    assert found(live(43, calm, metrics=["ceiling_rps"])[1]) == [("worse", 30, 31), ("worse", 40, 41)]
+
+
+def test_a_new_version_that_changes_nothing_leaves_no_blind_fortnight() -> None:
+    newer = FINGERPRINT | {"version": "0.11.0"}
+
+    def make(i: int) -> list[Entry]:
+        level = wobble(i) * (0.8 if i >= 26 else 1.0)
+        return exact(i, {"ceiling_rps": level}, fingerprint=newer if i >= 20 else FINGERPRINT)
+
+    assert found(live(30, make, metrics=["ceiling_rps"])[1]) == [("worse", 26, 27)]
+
+
+def test_two_bad_nights_that_pass_are_told_and_told_to_be_over() -> None:
+    entries, alarms = live(40, steps((30, 0.7), (32, 1 / 0.7)), metrics=["ceiling_rps"])
+    assert found(alarms) == [("worse", 30, 31), ("better", 32, 33)]
+    assert judge_night(entries, metrics=["ceiling_rps"]).open == []
+
+
+@pytest.mark.parametrize("nights", [2, 4])
+def test_the_end_of_a_few_better_nights_is_no_change_for_the_worse(nights: int) -> None:
+    _, alarms = live(60, steps((30, 1.3), (30 + nights, 1 / 1.3)), metrics=["ceiling_rps"])
+    assert found(alarms) == [("better", 30, 31)]
+    _, lasting = live(60, steps((30, 1.3), (42, 1 / 1.3)), metrics=["ceiling_rps"])
+    assert found(lasting) == [("better", 30, 31), ("worse", 42, 43)]
+
+
+def test_a_change_that_goes_on_is_told_again() -> None:
+    _, alarms = live(40, steps((30, 0.85), (34, 0.7)), metrics=["ceiling_rps"])
+    assert found(alarms) == [("worse", 30, 31), ("worse", 34, 35)]
+
+
+def moved(at: Mapping[str, tuple[int, float]], **fingerprints: object) -> Callable[[int], list[Entry]]:
+    """Nights on which each metric changes on its own night."""
+
+    def make(i: int) -> list[Entry]:
+        values = {m: wobble(i, m) * (at[m][1] if m in at and i >= at[m][0] else 1.0) for m in JUDGED}
+        return exact(i, values, **fingerprints)
+
+    return make
+
+
+def failing_nights(nights: int, make: Callable[[int], list[Entry]]) -> list[int]:
+    """The nights that found a new change for the worse, which are those that fail."""
+    entries: list[Entry] = []
+    failed_on = []
+    for i in range(nights):
+        entries += make(i)
+        outcome = judge_night(entries)
+        entries += told(outcome)
+        failed_on += [i] if any(change.fails for change in outcome.changes) else []
+    return failed_on
+
+
+def test_one_change_is_one_alarm_over_all_metrics() -> None:
+    together = moved({"ceiling_rps": (30, 0.8), "ref_itl_p50_s": (30, 1.3), "ref_itl_p99_s": (30, 1.3)})
+    assert failing_nights(45, together) == [31]
+    entries, _ = live(31, together)
+    outcome = judge_night([*entries, *together(31)])
+    (change,) = outcome.changes
+    assert [alarm.metric for alarm in change.alarms] == ["ceiling_rps", "ref_itl_p50_s", "ref_itl_p99_s"]
+    assert (change.direction, change.since, change.told) == ("worse", night_of(30), False)
+    assert len(outcome.open) == 3
+
+
+def test_a_metric_that_shows_the_change_some_nights_later_joins_it() -> None:
+    late = moved({"ceiling_rps": (30, 0.8), "ref_itl_p99_s": (33, 1.3)})
+    assert failing_nights(45, late) == [31]
+    entries, alarms = live(45, late)
+    assert [(a.metric, a.joins, a.change) for a in alarms] == [
+        ("ceiling_rps", False, night_of(30)), ("ref_itl_p99_s", True, night_of(30)),
+    ]  # fmt: skip
+    assert [a.metric for a in judge_night(entries).open] == ["ceiling_rps", "ref_itl_p99_s"]
+
+
+def test_what_is_another_change_fails_another_night() -> None:
+    apart = moved({"ceiling_rps": (30, 0.8), "ref_itl_p99_s": (37, 1.3)})
+    assert failing_nights(45, apart) == [31, 38]
+    other_way = moved({"ceiling_rps": (30, 1.3), "ref_itl_p99_s": (32, 1.3)})
+    assert failing_nights(45, other_way) == [33]  # better throughput first, a longer tail after it
+
+    def released(i: int) -> list[Entry]:
+        version = "0.11.0" if i >= 33 else "0.10.0"
+        return moved(
+            {"ceiling_rps": (30, 0.8), "ref_itl_p99_s": (33, 1.4)}, fingerprint=FINGERPRINT | {"version": version}
+        )(i)
+
+    assert failing_nights(45, released) == [31, 35]  # a release of its own: the ticket, three nights on
+
+
+def test_an_alarm_of_an_older_history_is_read() -> None:
+    bad = [e for i in (20, 21) for e in exact(i, {"ceiling_rps": 13.5})]
+    lines = told(judge_night([*quiet(20), *bad], metrics=["ceiling_rps"]))
+    old = [
+        replace(line, alarm={k: v for k, v in (line.alarm or {}).items() if k not in {"change", "joins"}})
+        for line in lines
+    ]
+    outcome = judge_night([*quiet(20), *bad, *old], metrics=["ceiling_rps"])
+    assert (outcome.alarms, [a.since for a in outcome.open]) == ([], [night_of(20)])

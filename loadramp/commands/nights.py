@@ -85,13 +85,29 @@ def trend(history: Path, *, scenario: str | None, output: Path | None, as_json: 
     return 0
 
 
-def accept(history: Path, *, metric: str, scenario: str | None, why: str) -> int:
-    """Take the level of the latest night as the level from now on: its open alarms close, its baseline begins anew."""
-    from loadramp.jobs.nightly import accept as write_down
-    from loadramp.record.history import History
+def accept(history: Path, *, metric: Sequence[str], scenario: str | None, reason: str, yes: bool) -> int:
+    """Take the level of the latest night as the level from now on: its open alarms close.
 
-    entry = write_down(History(history), metric=metric, why=why, scenario=scenario)
-    click.echo(f"accepted {entry.metric or 'every metric'} of {entry.scenario} as of {entry.night}")
+    Names the levels first and, on a terminal, asks.
+    """
+    from loadramp.commands.screen import asks, say
+    from loadramp.jobs.accept import accept as write_down
+    from loadramp.jobs.accept import acceptable
+    from loadramp.record.history import History
+    from loadramp.report.trendwords import level_words
+    from loadramp.wording import plural
+
+    _read(history)
+    found = acceptable(History(history), metrics=metric, scenario=scenario)
+    say(f"{found.scenario}, night of {found.night}:")
+    for level in found.levels:
+        say(f"  {level_words(level)}")
+    if asks(yes, as_json=False):
+        levels = "this level" if len(found.levels) == 1 else f"these {plural(len(found.levels), 'level')}"
+        click.confirm(f"Accept {levels} from now on?", default=False, abort=True, err=True)
+    entry = write_down(History(history), metric=metric, why=reason, scenario=scenario)
+    what = ", ".join(metric) or f"every metric ({', '.join(level.metric for level in found.levels)})"
+    click.echo(f"accepted {what} of {entry.scenario} as of {entry.night}")
     return 0
 
 
@@ -180,8 +196,9 @@ def _nightly_options() -> list[click.Parameter]:
 
 def _accept_options() -> list[click.Parameter]:
     return [
-        click.Option(["--metric"], default="", help="One metric; default: every one."),
-        click.Option(["--why"], default="", help="For whoever reads the history later."),
+        click.Option(["--metric"], multiple=True, metavar="NAME", help="This metric only; may be repeated."),
+        click.Option(["--reason", "--why", "reason"], default="", help="For whoever reads the history later."),
+        click.Option(["--yes"], is_flag=True, help="Do not ask."),
     ]
 
 

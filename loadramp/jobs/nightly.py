@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from loadramp.conduct import Progress
+from loadramp.jobs.accept import accept as accept  # noqa: PLC0414  # offered here too
 from loadramp.jobs.finish import COULD_NOT_MEASURE, EXIT, Finished
 from loadramp.jobs.launch import Say, ramp
 from loadramp.jobs.scenarios import Options
@@ -19,7 +20,7 @@ from loadramp.jobs.verdicts import check_rules
 from loadramp.judge.alarms import Rules, plain_alarm
 from loadramp.judge.fingerprint import digest_of, fingerprint_of
 from loadramp.judge.gates import Status
-from loadramp.judge.nights import METRICS, readings
+from loadramp.judge.nights import readings
 from loadramp.judge.trend import Outcome, judge_night
 from loadramp.plan.scenario import Scenario
 from loadramp.record.history import History
@@ -209,14 +210,14 @@ def reference_first(
 
 def exit_code(outcome: Outcome, runs: Sequence[Finished]) -> int:
     """99 for a new change for the worse, a broken floor or a failed threshold; 1 when nothing was measured; 3 when a
-    judged metric was not; else 0. A change that an earlier night has told is no failure of this one."""
+    judged metric was not; else 0. A change that an earlier night has told, by any metric, is no failure of this one."""
     verdicts = [str(finished.run.info.get("verdict", "")) for finished in runs]
     codes = [finished.exit_code for finished in runs]
     if not runs or all(code == COULD_NOT_MEASURE for code in codes):
         return COULD_NOT_MEASURE
     asked = [overall_of(finished) for finished in runs]
     broken = any(floor.status == "fail" for floor in outcome.floors)
-    if broken or middle(asked) == "fail" or any(alarm.direction == "worse" for alarm in outcome.alarms):
+    if broken or middle(asked) == "fail" or any(change.fails for change in outcome.changes):
         return EXIT["fail"]
     missing = any(one.state == "missing" for one in outcome.standings)
     unknown = any(floor.status == "inconclusive" for floor in outcome.floors)
@@ -236,36 +237,6 @@ def middle(words: Sequence[Status]) -> Status:
     """The median of the runs' verdicts: one bad run of three is not a bad night."""
     order: list[Status] = ["pass", "inconclusive", "fail"]
     return sorted(words, key=order.index)[len(words) // 2]
-
-
-def accept(history: History, *, metric: str, why: str, scenario: str | None = None) -> Entry:
-    """Write down that the level of the latest night is the level from now on.
-
-    Args:
-        history: where.
-        metric: whose level; empty: of every metric.
-        why: for whoever reads the history later.
-        scenario: whose; None: of the latest night.
-
-    Raises:
-        ScenarioError: no such metric, or nothing was ever measured.
-    """
-    if metric and metric not in METRICS:
-        raise ScenarioError(f"--metric: no {metric!r}; there are {', '.join(METRICS)}")
-    entries, _ = history.read()
-    measured = [e for e in entries if e.kind == "measured" and scenario in {None, e.scenario}]
-    if not measured:
-        raise ScenarioError(f"{history.path}: no measured night to accept")
-    latest = measured[-1]
-    entry = Entry(latest.night, latest.scenario, "accepted", metric, reason=why)
-    history.append([entry])
-    write_trend(history, [*entries, entry], latest.scenario)
-    return entry
-
-
-def write_trend(history: History, entries: Sequence[Entry], scenario: str | None = None) -> str:
-    """Write ``trend.html``; returns its path."""
-    return str(history.write("trend.html", build_trend_html(entries, scenario)))
 
 
 def _half(run: Run, ratio: float) -> float | None:

@@ -34,6 +34,17 @@ class Shift:
     p: float
 
 
+@dataclass(slots=True, frozen=True)
+class Spread:
+    """What is known beforehand of how far values scatter: squares about their means, and degrees of freedom."""
+
+    squares: float = 0.0
+    freedom: int = 0
+
+
+UNKNOWN = Spread()
+
+
 def hampel(values: Floats, window: int = 14, limits: float = 3.0) -> Floats:
     """``values`` clipped to the median of the ``window`` around each, plus or minus ``limits`` standard deviations.
 
@@ -58,7 +69,9 @@ def _middles(ordered: Floats, count: Ints) -> Floats:
     return np.asarray((ordered[rows, (count - 1) // 2] + ordered[rows, count // 2]) / 2.0)
 
 
-def shifts(values: Floats, *, p_limit: float = 1e-4, least: float = 0.0, window: int = 50) -> list[Shift]:
+def shifts(
+    values: Floats, *, p_limit: float = 1e-4, least: float = 0.0, window: int = 50, spread: Spread = UNKNOWN
+) -> list[Shift]:
     """The change points of ``values`` (shape n), in order.
 
     Args:
@@ -66,11 +79,12 @@ def shifts(values: Floats, *, p_limit: float = 1e-4, least: float = 0.0, window:
         p_limit: a change point is kept when Student's t of its two sides has at most this p.
         least: and when its step is at least this large.
         window: longer series are cut into half-overlapping windows of this many, as old levels say nothing about new.
+        spread: of values before these, which count for the scatter and not for the level.
     """
     points: set[int] = set()
     for begin in range(0, max(len(values) - window // 2, 1), max(window // 2, 1)):
-        points |= {begin + at for at in _splits(values[begin : begin + window], WEAK * p_limit)}
-    return _kept(values, sorted(points), p_limit, least, window)
+        points |= {begin + at for at in _splits(values[begin : begin + window], WEAK * p_limit, spread)}
+    return _kept(values, sorted(points), p_limit, least, window, spread)
 
 
 def divide(values: Floats) -> int | None:
@@ -98,34 +112,41 @@ def divide(values: Floats) -> int | None:
     return int(tau[int(np.unravel_index(int(np.argmax(score)), score.shape)[0]), 0])
 
 
-def compare(before: Floats, after: Floats, at: int = 0) -> Shift:
-    """Student's t (pooled variance, as three nights alone cannot tell their own) of two stretches of at least one."""
+def compare(before: Floats, after: Floats, at: int = 0, spread: Spread = UNKNOWN) -> Shift:
+    """Student's t (pooled variance, as three nights alone cannot tell their own) of two stretches of at least one.
+
+    ``spread`` is pooled with theirs.
+    """
     m, k = len(before), len(after)
     step = float(after.mean() - before.mean())
-    freedom = m + k - 2
+    freedom = m + k - 2 + spread.freedom
     if freedom < 1:
         return Shift(at, step, -np.inf, np.inf, 1.0)
-    squares = float(np.square(before - before.mean()).sum() + np.square(after - after.mean()).sum())
+    own = float(np.square(before - before.mean()).sum() + np.square(after - after.mean()).sum())
+    squares = own + spread.squares
     se = max(sqrt(squares / freedom * (1.0 / m + 1.0 / k)), TINY)
     half = float(stdtrit(freedom, 0.975)) * se
     return Shift(at, step, step - half, step + half, 2.0 * float(stdtr(freedom, -abs(step) / se)))
 
 
-def _splits(values: Floats, p_limit: float) -> list[int]:
+def _splits(values: Floats, p_limit: float, spread: Spread) -> list[int]:
     """Split again and again where it is worth it."""
     at = divide(values)
-    if at is None or compare(values[:at], values[at:]).p > p_limit:
+    if at is None or compare(values[:at], values[at:], spread=spread).p > p_limit:
         return []
-    return [*_splits(values[:at], p_limit), at, *(at + later for later in _splits(values[at:], p_limit))]
+    before, after = _splits(values[:at], p_limit, spread), _splits(values[at:], p_limit, spread)
+    return [*before, at, *(at + later for later in after)]
 
 
-def _kept(values: Floats, points: Sequence[int], p_limit: float, least: float, window: int) -> list[Shift]:
+def _kept(
+    values: Floats, points: Sequence[int], p_limit: float, least: float, window: int, spread: Spread
+) -> list[Shift]:
     """Each point against its neighbours' stretches; the weakest goes first, until all that are left hold."""
     left = list(points)
     while left:
         edges = [0, *left, len(values)]
         found = [
-            compare(values[max(edges[i], at - window) : at], values[at : min(edges[i + 2], at + window)], at)
+            compare(values[max(edges[i], at - window) : at], values[at : min(edges[i + 2], at + window)], at, spread)
             for i, at in enumerate(left)
         ]
         weak = [shift for shift in found if shift.p > p_limit or abs(shift.step) < least]

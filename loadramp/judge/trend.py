@@ -1,7 +1,8 @@
 """Did the level move? One night judged against the nights before it. Pure; the method: docs/method.md, "Nights".
 
 Two rules: *page* (a robust z above the limit on two nights running, or confirmed at once by a re-run) and *ticket*
-(a change point of the whole series). Rule: one alarm for one change; after it the baseline begins anew.
+(a change point of the whole series). Rule: one alarm for one change, over all metrics; after it the level begins anew.
+How far nights scatter is known from the nights before it (judge/levels.py): a second change is found as soon.
 """
 
 from __future__ import annotations
@@ -14,9 +15,22 @@ from typing import Literal
 import numpy as np
 from scipy.special import stdtrit
 
-from loadramp.judge.alarms import Alarm, Rules, accepted_nights, alarms_of, direction, open_alarms, told_before
-from loadramp.judge.change import Shift, compare, hampel, shifts
+from loadramp.judge.alarms import (
+    Alarm,
+    Change,
+    Rules,
+    accepted_nights,
+    alarms_of,
+    changes_of,
+    direction,
+    ends_a_better_spell,
+    joined,
+    open_alarms,
+    told_before,
+)
+from loadramp.judge.change import SHORTEST, Shift, Spread, compare, hampel, shifts
 from loadramp.judge.gates import OPERATORS, Known, weigh
+from loadramp.judge.levels import Baseline, level_begins, spread_before
 from loadramp.judge.nights import JUDGED, METRICS, SET_NOW, Night, all_series, differences, floor_of, of_series
 from loadramp.judge.rules import parse
 from loadramp.record.table import Floats
@@ -50,40 +64,20 @@ class Outcome:
     night: str
     standings: list[Standing]
     alarms: list[Alarm]
-    """New ones: raised by this night."""
+    """Raised by this night, one a metric."""
     open: list[Alarm]
     """Changes for the worse, this night's included, that were neither accepted nor recovered from."""
     floors: list[GateResult]
 
     @property
+    def changes(self) -> list[Change]:
+        """This night's alarms, those of one change together."""
+        return changes_of(self.alarms)
+
+    @property
     def suspects(self) -> list[str]:
         """Metrics that look worse this night and have not been measured again."""
         return [one.metric for one in self.standings if one.state == "suspect"]
-
-
-@dataclass(slots=True, frozen=True)
-class Baseline:
-    """The nights that a night is compared with: median and robust standard deviation of the logarithms."""
-
-    middle: float
-    sd: float
-    nights: int
-
-    @staticmethod
-    def of(nights: Sequence[Night], rules: Rules) -> Baseline | None:
-        """None where there are too few."""
-        if len(nights) < rules.least_nights:
-            return None
-        logs = np.array([night.log for night in nights[-rules.most_nights :]])
-        middle = float(np.median(logs))
-        mad = float(np.median(np.abs(logs - middle)))
-        return Baseline(middle, max(1.4826 * mad, rules.least_sd), len(logs))
-
-    def beyond(self, log: float, rules: Rules) -> int:
-        """1 where ``log`` is clearly higher, -1 where it is clearly lower, 0 otherwise."""
-        change = log - self.middle
-        clear = abs(change) / self.sd > rules.z_limit and abs(math.expm1(change)) > rules.change_ratio
-        return int(math.copysign(1, change)) if clear else 0
 
 
 def judge_night(
@@ -106,19 +100,23 @@ def judge_night(
     own = of_series(entries, scenario)
     night = max((entry.night for entry in own if entry.kind in {"measured", "failed"}), default="")
     rules = rules or Rules()
-    standings, alarms, still_open = [], [], []
+    standings, alarms, known_of = [], [], {}
     every = all_series(own)
     for metric in metrics:
         nights = every.get(metric, [])
-        known = alarms_of(own, metric)
-        alarm, standing = judge_series(nights, night, metric, known, accepted_nights(own, metric), rules)
+        known_of[metric] = alarms_of(own, metric)
+        alarm, standing = judge_series(nights, night, metric, known_of[metric], accepted_nights(own, metric), rules)
         if standing.state == "missing":
             why = _why_missing(own, metric, night)
             standing = Standing(metric, "no_baseline" if why.endswith(SET_NOW) else "missing", reason=why)
         standings.append(standing)
         alarms += [alarm] if alarm else []
-        all_known = [*known, *([alarm] if alarm else [])]
-        still_open += open_alarms(all_known, nights, accepted_nights(own, metric), rules)
+    earlier = [one for metric in METRICS for one in alarms_of(own, metric)]
+    alarms = joined(alarms, earlier, sorted({entry.night for entry in own}), rules)
+    still_open = []
+    for metric in metrics:
+        known = [*known_of[metric], *(one for one in alarms if one.metric == metric)]
+        still_open += open_alarms(known, every.get(metric, []), accepted_nights(own, metric), rules)
     return Outcome(night, standings, alarms, still_open, [judge_floor(own, night, text) for text in floors])
 
 
@@ -128,14 +126,14 @@ def judge_series(
     """One metric: the alarm that ``night`` raises, if any, and where the metric stands."""
     if not nights or nights[-1].night != night:
         return None, Standing(metric, "missing")
-    begun = max([*(alarm.since for alarm in known), *accepted], default="")
-    current = [one for one in nights if one.night >= begun]
+    begins = level_begins(nights, known, accepted, rules)
+    current = [one for one in nights if not begins or one.night >= begins[-1]]
     latest = nights[-1]
     same = _same_baseline(current[:-1], latest, rules.most_nights + 1)
-    alarm = _page(nights, same, latest, metric, rules) or _ticket(nights, current, metric, rules)
-    if alarm and told_before(alarm, known, nights, rules):
+    alarm = _page(nights, same, begins, metric, rules) or _ticket(nights, current, begins, metric, rules)
+    if alarm and (told_before(alarm, known, nights, rules) or ends_a_better_spell(alarm, known, nights, rules)):
         alarm = None
-    return alarm, _standing(latest, same, metric, alarm, rules)
+    return alarm, _standing(nights, same, begins, metric, alarm, rules)
 
 
 def _same_baseline(nights: Sequence[Night], latest: Night, most: int) -> list[Night]:
@@ -169,13 +167,18 @@ def judge_floor(entries: Sequence[Entry], night: str, text: str) -> GateResult:
     return replace(result, status="fail", reason=f"the {side} end of its interval counts")
 
 
-def _page(nights: Sequence[Night], same: Sequence[Night], latest: Night, metric: str, rules: Rules) -> Alarm | None:
+def _page(
+    nights: Sequence[Night], same: Sequence[Night], begins: Sequence[str], metric: str, rules: Rules
+) -> Alarm | None:
     """The page rule: this night and the one before it in its baseline, or this night measured twice."""
+    latest = nights[-1]
     if latest.rerun:
-        base = Baseline.of(same, rules)
+        base = Baseline.of(same, rules, nights[:-1], begins)
         if base and base.beyond(latest.log, rules):
             return _paged(nights, base, [latest], metric)
-    base = Baseline.of(same[:-1], rules)
+    if not same:
+        return None
+    base = Baseline.of(same[:-1], rules, [one for one in nights[:-1] if one.night != same[-1].night], begins)
     if base is None:
         return None
     sides = {base.beyond(one.log, rules) for one in (same[-1], latest)}
@@ -185,35 +188,41 @@ def _page(nights: Sequence[Night], same: Sequence[Night], latest: Night, metric:
 def _paged(nights: Sequence[Night], base: Baseline, tested: Sequence[Night], metric: str) -> Alarm:
     """Size: mean of the tested nights minus the median; interval: t with the robust deviation, pi/2 for the median."""
     step = sum(one.log for one in tested) / len(tested) - base.middle
-    half = float(stdtrit(base.nights - 1, 0.975)) * base.sd * math.sqrt(1 / len(tested) + math.pi / 2 / base.nights)
+    half = float(stdtrit(base.freedom, 0.975)) * base.sd * math.sqrt(1 / len(tested) + math.pi / 2 / base.nights)
     return _alarm("page", nights, tested[0].night, metric, base.middle, (step, step - half, step + half))
 
 
-def _ticket(nights: Sequence[Night], current: Sequence[Night], metric: str, rules: Rules) -> Alarm | None:
+def _ticket(
+    nights: Sequence[Night], current: Sequence[Night], begins: Sequence[str], metric: str, rules: Rules
+) -> Alarm | None:
     """The ticket rule, over all fingerprints: the latest change point with enough nights on both sides."""
     recent = current[-rules.window :]
-    if len(recent) < rules.least_nights + rules.nights_after:
+    spread = spread_before(nights, begins, rules.window - len(recent))
+    least_before = SHORTEST if spread.freedom >= rules.least_nights - 1 else rules.least_nights
+    if len(recent) < least_before + rules.nights_after:
         return None
     logs = hampel(np.array([one.log for one in recent]), window=rules.least_nights)
     least = math.log1p(rules.change_ratio)
-    found = shifts(logs, p_limit=rules.p_limit, least=least, window=rules.window)
+    found = shifts(logs, p_limit=rules.p_limit, least=least, window=rules.window, spread=spread)
     if not found:
         return None
     begin = found[-2].at if len(found) > 1 else 0
-    last = _at_a_change(recent, logs, begin, found[-1], rules)
-    if last.at < rules.least_nights or len(recent) - last.at < rules.nights_after:
+    last = _at_a_change(recent, logs, begin, found[-1], spread, rules)
+    if last.at < least_before or len(recent) - last.at < rules.nights_after:
         return None
     before = float(logs[begin : last.at].mean())
     return _alarm("ticket", nights, recent[last.at].night, metric, before, (last.step, last.low, last.high))
 
 
-def _at_a_change(recent: Sequence[Night], logs: Floats, begin: int, found: Shift, rules: Rules) -> Shift:
+def _at_a_change(
+    recent: Sequence[Night], logs: Floats, begin: int, found: Shift, spread: Spread, rules: Rules
+) -> Shift:
     """Noise moves a change point by some nights. Where the endpoint changed near it and the split holds there too, that
     is the night."""
     changed = [i for i in range(1, len(recent)) if recent[i].baseline != recent[i - 1].baseline]
     near = [i for i in changed if abs(i - found.at) <= rules.apart and i > begin]
     for at in sorted(near, key=lambda i: abs(i - found.at)):
-        other = compare(logs[begin:at], logs[at:], at)
+        other = compare(logs[begin:at], logs[at:], at, spread)
         if other.p <= rules.p_limit and other.step * found.step > 0.0:
             return other
     return found
@@ -244,10 +253,17 @@ def _alarm(
     )
 
 
-def _standing(latest: Night, same: Sequence[Night], metric: str, alarm: Alarm | None, rules: Rules) -> Standing:
-    base = Baseline.of(same, rules)
-    nights = base.nights if base else len(same)
-    plain = Standing(metric, "steady", latest.value, latest.low, latest.high, nights=nights)
+def _standing(
+    nights: Sequence[Night],
+    same: Sequence[Night],
+    begins: Sequence[str],
+    metric: str,
+    alarm: Alarm | None,
+    rules: Rules,
+) -> Standing:
+    latest = nights[-1]
+    base = Baseline.of(same, rules, nights[:-1], begins)
+    plain = Standing(metric, "steady", latest.value, latest.low, latest.high, nights=base.nights if base else len(same))
     if alarm:
         return replace(plain, state=alarm.direction, baseline=alarm.before, change_ratio=alarm.change_ratio)
     if base is None:
@@ -261,7 +277,7 @@ def _standing(latest: Night, same: Sequence[Night], metric: str, alarm: Alarm | 
         state="suspect" if suspect else "steady",
         baseline=math.exp(base.middle),
         sd_ratio=base.sd,
-        z=change / base.sd,
+        z=base.z(latest.log),
         change_ratio=math.expm1(change),
     )
 

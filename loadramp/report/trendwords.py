@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from loadramp.judge.alarms import Alarm
+from loadramp.judge.alarms import Alarm, Change, changes_of
+from loadramp.judge.levels import Level
 from loadramp.judge.nights import METRICS
 from loadramp.judge.trend import Outcome, Standing
 from loadramp.record.types import GateResult
@@ -70,7 +71,7 @@ def changed_words(alarm: Alarm) -> str:
 
 def headline(outcome: Outcome) -> tuple[str, str]:
     """The night in one sentence, and its tone: ``plain``, ``warn`` or ``bad``."""
-    worse = [alarm for alarm in outcome.alarms if alarm.direction == "worse"]
+    worse = [alarm for change in outcome.changes if change.fails for alarm in change.alarms]
     broken = [floor for floor in outcome.floors if floor.status == "fail"]
     if not outcome.night:
         return "No night has been measured yet.", "warn"
@@ -78,6 +79,9 @@ def headline(outcome: Outcome) -> tuple[str, str]:
         return changes_words(worse), "bad"
     if broken:
         return f"Beyond a floor: {'; '.join(floor_words(floor) for floor in broken)}.", "bad"
+    told = [alarm for change in outcome.changes if change.told for alarm in change.alarms]
+    if told:
+        return f"Part of a change that an earlier night has told: {changes_words(told)}", "warn"
     if outcome.alarms:
         return changes_words(outcome.alarms), "plain"
     missing = [one.metric for one in outcome.standings if one.state == "missing"]
@@ -90,19 +94,31 @@ def headline(outcome: Outcome) -> tuple[str, str]:
 
 
 def changes_words(alarms: Sequence[Alarm]) -> str:
-    """Alarms of one night; metrics that changed together are told together."""
-    groups: dict[tuple[str, str], list[Alarm]] = {}
-    for alarm in alarms:
-        groups.setdefault((alarm.direction, alarm.since), []).append(alarm)
-    return " ".join(_change_words(direction, since, group) for (direction, since), group in groups.items())
+    """Alarms of one night; metrics that one change has moved are told together."""
+    return " ".join(change_words(change) for change in changes_of(alarms))
 
 
-def _change_words(direction: str, since: str, alarms: Sequence[Alarm]) -> str:
+def change_words(change: Change) -> str:
+    """One change, with every metric that it has moved this night."""
     sizes = [
         f"{METRICS[a.metric].words} {size_words(a)}, now {number(a.metric, a.after)} after {number(a.metric, a.before)}"
-        for a in alarms
+        for a in change.alarms
     ]
-    return f"{direction.capitalize()} since {night_words(since)}: {'; '.join(sizes)}. {changed_words(alarms[0])}"
+    caused = next((alarm for alarm in change.alarms if alarm.changed), change.alarms[0])
+    since = f"{change.direction.capitalize()} since {night_words(change.since)}"
+    return f"{since}: {'; '.join(sizes)}. {changed_words(caused)}"
+
+
+def level_words(level: Level) -> str:
+    """What accepting the level of a metric means: ``p99 ITL: 57 ms ...; closes: worse since ...``."""
+    name = headed(METRICS[level.metric].words)
+    told = "; ".join(
+        f"{alarm.direction} since {night_words(alarm.since)}, {size_words(alarm)}, "
+        f"before {number(alarm.metric, alarm.before)}"
+        for alarm in level.open
+    )
+    closes = f"; closes: {told}" if told else "; nothing is open"
+    return f"{name}: {number(level.metric, level.value)} on {night_words(level.night)}{closes}"
 
 
 def _quiet(outcome: Outcome, missing: Sequence[str]) -> tuple[str, str]:
@@ -196,12 +212,23 @@ def night_document(outcome: Outcome, exit_code: int, runs: Sequence[str], scenar
             "sentence": headline(outcome)[0],
             "metrics": [asdict(one) for one in outcome.standings],
             "alarms": [_alarm_document(alarm) for alarm in outcome.alarms],
+            "changes": [_change_document(change) for change in outcome.changes],
             "open": [_alarm_document(alarm) for alarm in outcome.open],
             "floors": [asdict(floor) for floor in outcome.floors],
             "runs": list(runs),
         }
     )
     return document
+
+
+def _change_document(change: Change) -> dict[str, Any]:
+    return {
+        "direction": change.direction,
+        "since": change.since,
+        "told_before": change.told,
+        "metrics": [alarm.metric for alarm in change.alarms],
+        "words": change_words(change),
+    }
 
 
 def _alarm_document(alarm: Alarm) -> dict[str, Any]:
