@@ -9,7 +9,8 @@ import pytest
 
 from loadramp.advise.advice import Measured, advise
 from loadramp.advise.asked import Asked, EngineFacts, GpuFacts, ModelFacts, TrafficFacts
-from loadramp.advise.demand import Demand, Rate, vllm_of
+from loadramp.advise.cures import met_version
+from loadramp.advise.demand import Demand, Rate
 from loadramp.advise.gpus import gpu_of
 from loadramp.advise.memory import Envelope, smallest_group
 from loadramp.advise.model import Model
@@ -104,10 +105,11 @@ def test_the_version_of_the_engine_decides_which_flags_exist(version: str, there
 
 def test_the_version_that_the_run_met_counts_where_none_is_given() -> None:
     met = Run({"target": {"version": "0.28.0", "engine": "vllm"}}, "", [], Table.of([]))
-    assert vllm_of(met) == "0.28.0"
-    assert vllm_of(replace(met, info={"target": {"version": "0.5.2", "engine": "sglang"}})) == ""
+    assert met_version(met) == (0, 28)
+    for other in ({"version": "0.5.2", "engine": "sglang"}, {"version": "nightly", "engine": "vllm"}):
+        assert met_version(replace(met, info={"target": other})) is None
     asked = Asked(GpuFacts(gpu="L40S"), ModelFacts(parameters=8e9, layers=32, kv_heads=8, head_dim=128))
-    demand = replace(MEASURED, ttft_s=1.0, rate=Rate(5, 6, "x"), vllm_version="0.28.0")
+    demand = replace(MEASURED, ttft_s=1.0, rate=Rate(5, 6, "x"), vllm_version=(0, 28))
     flags = (advise(asked, [Measured("r", demand)]).flags or {})["vllm"]
     queue = next(flag for flag in flags if flag.name == "--max-num-queued-reqs")
     assert (queue.set, "vLLM 0.28 has no such flag, 0.29 is the first" in queue.reason) == (False, True)

@@ -11,10 +11,11 @@ from harness import ramp_in_memory, scenario_of
 from judged import row
 
 from loadramp.advise.advice import Measured, advise
-from loadramp.advise.asked import Asked, LoadFacts, TrafficFacts, asked_of
+from loadramp.advise.asked import Asked, EngineFacts, GpuFacts, LoadFacts, ModelFacts, TrafficFacts, asked_of
 from loadramp.advise.demand import Demand, Rate, comparable, demand_of, rate_of, reuse_of
 from loadramp.advise.sizing import Choice, Load, Size, cheapest, load_of
 from loadramp.cli import cli
+from loadramp.jobs.finish import judged
 from loadramp.record.table import Run, Table
 from loadramp.record.types import Estimate, Record
 from loadramp.registry import ScenarioError
@@ -128,6 +129,67 @@ def test_a_rate_whose_low_end_is_not_known_is_none_to_size_by() -> None:
     assert rate_of(run_of(unseen, slo={"ttft_s": 1.0})) == (
         None, "no rate was shown to meet the service level (missed at 8 req/s)",
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("slo", "words"),
+    [
+        (Estimate("inconclusive", reason="too few answers"), "no rate was shown to meet the service level (too few"),
+        (Estimate("found", 12.0, 0.0, 14.0), "service level: the interval reaches below the lowest rate judged"),
+        (None, "the run has no estimate of the rate within its service level"),
+    ],
+)
+def test_a_ceiling_does_not_stand_in_for_a_service_level(slo: Estimate | None, words: str) -> None:
+    estimates = {"ceiling": FOUND} | ({"slo_capacity": slo} if slo else {})
+    rate, why = rate_of(run_of(estimates, slo={"itl_s": 0.1}))
+    assert rate is None
+    assert why.startswith(words)
+
+
+def test_no_rate_is_above_the_low_end_of_the_slo_capacity() -> None:
+    held = {"ceiling": FOUND, "slo_capacity": Estimate("found", 9.0, 8.0, 10.0, sustained_rps=9.5)}
+    assert rate_of(run_of(held, slo={"ttft_s": 1.0}))[0] == Rate(8.0, 10.0, "service level")
+    beyond = {"ceiling": FOUND, "slo_capacity": Estimate("not_found_up_to", 12.0, 11.0)}
+    assert rate_of(run_of(beyond, slo={"ttft_s": 1.0}))[0] == Rate(11.0, 12.0, "service level")
+
+
+def test_memory_and_flags_are_told_where_the_size_cannot_be() -> None:
+    model = ModelFacts(parameters=8e9, layers=32, kv_heads=8, head_dim=128)
+    open_slo = Demand(input_tokens=400, output_tokens=100, context_p95=1000, context_max=1000, requests=500,
+                      rate_reason="service level: the interval reaches below the lowest rate judged")  # fmt: skip
+    advice = advise(Asked(GpuFacts(gpu="L40S"), model, load=LoadFacts(peak_rps=5.0)), [Measured("r", open_slo)])
+    text, document = advice_text(advice), advice_document(advice)
+    assert "vllm serve MODEL" in text
+    assert "Replicas: not sized" in text
+    assert "r: sizing: service level: the interval reaches below the lowest rate judged; or give --replica-rps" in text
+    assert (document["sizes"], len(document["not_sized"])) == ([], 1)
+
+
+def test_limits_are_those_of_the_scenario_and_not_of_run_json(tmp_path: Path) -> None:
+    text = (
+        '[slo]\nttft_s = 0.001\n[prompts]\nkind = "uniform"\ninput_tokens = 100\noutput_tokens = 12\n'
+        "[ramp]\nstart_rps = 4\nmax_rps = 8\nwarmup_s = 1\nmeasure_s = 8\nsettle_s = 0\nsettle_requests = 0\n"
+        "soak_s = 0\ntail_s = 1\n"
+    )
+    run = ramp_in_memory(scenario_of(text), tmp_path, PROFILES["small"])
+    path = Path(run.path)
+    info = json.loads((path / "run.json").read_text())
+    for told in (None, {"ttft_s": 100.0}):
+        info.pop("slo", None)
+        (path / "run.json").write_text(json.dumps(info | ({"slo": told} if told else {})))
+        again = judged(path)
+        assert again.info["slo"]["ttft_s"] == 0.001
+        assert rate_of(again)[0] is None  # no rate meets a millisecond
+
+
+def test_more_than_90_percent_of_a_card_is_for_an_engine_alone_and_says_so() -> None:
+    model = ModelFacts(parameters=8e9, layers=32, kv_heads=8, head_dim=128)
+    traffic = TrafficFacts(context_tokens=1000)
+    high, usual = (
+        advise(Asked(GpuFacts(gpu="L40S"), model, EngineFacts(utilization=share), traffic), []) for share in (0.95, 0.9)
+    )
+    assert any("only where nothing else uses the GPU" in note for note in high.notes)
+    assert not any("nothing else uses" in note for note in usual.notes)
 
 
 def answered(prompt: int, output: int, cached: int | None = None) -> Record:

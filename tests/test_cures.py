@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from report_runs import row, served
 
-from loadramp.advise.cures import CURES, RANK, cures_of, engine_of, figures_of, with_cures
+from loadramp.advise.cures import CURES, OF_CAUSE, RANK, cures_of, engine_of, figures_of, with_cures
 from loadramp.advise.remedies import ENGINES, REMEDIES
 from loadramp.advise.runbooks import RUNBOOK_OF, RUNBOOKS, runbook_of
 from loadramp.judge.diagnose import RULES
@@ -37,11 +37,50 @@ def test_flags_are_given_for_known_engines_only() -> None:
     assert {engine for remedy in REMEDIES.values() for engine in remedy.flags} <= set(ENGINES)
 
 
-@pytest.mark.parametrize("code", CURES)
+@pytest.mark.parametrize("code", sorted(set(CURES) - OF_CAUSE))
 def test_cures_stand_in_the_order_in_which_they_are_worth_trying(code: str) -> None:
     ranked = [RANK.index(name) for name in CURES[code] if name in RANK]
     assert ranked == sorted(ranked)
     assert len(set(CURES[code])) == len(CURES[code])
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_evicted_caches_are_helped_first_by_what_needs_only_a_flag(engine: str) -> None:
+    for code in ("kv_eviction", "kv_full"):
+        names = [cure.name for cure in cures_of(code, engine, {})]
+        assert names[:2] == ["context_cap", "fp8_kv_cache"]
+        assert names.index("more_kv_memory") < names.index("quantized_weights") < names.index("larger_gpu")
+        assert names[-1] == "replicas"
+
+
+def test_memory_that_ran_out_is_budgeted_anew_first() -> None:
+    names = [cure.name for cure in cures_of("out_of_memory", "vllm", {})]
+    assert names[:5] == ["logs", "memory_budget", "less_memory", "context_cap", "fewer_sequences"]
+    less = next(cure for cure in cures_of("out_of_memory", "vllm", {}) if cure.name == "less_memory")
+    assert less.change == "--gpu-memory-utilization 0.88"
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_no_cure_takes_more_than_90_percent_of_a_gpu(engine: str) -> None:
+    shares = [
+        float(share)
+        for remedy in REMEDIES.values()
+        for share in re.findall(
+            r"(?:utilization|fraction|static|entry-count)[a-z_-]* (0\.\d+)", remedy.flags.get(engine, "")
+        )
+    ]
+    assert all(share <= 0.90 for share in shares)
+    assert shares or engine == "llamacpp"
+    assert "unless nothing else uses the GPU" in REMEDIES["more_kv_memory"].when
+
+
+@pytest.mark.parametrize(("version", "change"), [("0.28.0", ""), ("0.29.0", "--max-num-queued-reqs N"), ("?", "--max")])
+def test_a_cure_names_no_flag_that_the_engine_does_not_have(version: str, change: str) -> None:
+    run = served(info={"metrics": {"dialect": "vllm"}, "target": {"version": version}})
+    run.findings = [Finding("compute_bound", "likely", ())]
+    queue = next(cure for cure in with_cures(run)[0].cures if cure.name == "queue_limit")
+    assert queue.change.startswith(change)
+    assert bool(queue.change) == bool(change)
 
 
 def test_the_order_is_that_of_the_sources() -> None:
@@ -112,7 +151,7 @@ def test_findings_keep_their_evidence_and_get_cures() -> None:
     run = served(info={"metrics": {"dialect": "vllm"}})
     run.findings = [Finding("kv_eviction", "certain", ("12 preemptions",), (3,)), Finding("healthy", "likely", ())]
     first, second = with_cures(run)
-    assert (first.evidence, first.steps, first.cures[0].name) == (("12 preemptions",), (3,), "quantized_weights")
+    assert (first.evidence, first.steps, first.cures[0].name) == (("12 preemptions",), (3,), "context_cap")
     assert second.cures == ()
 
 

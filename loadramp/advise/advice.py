@@ -16,6 +16,9 @@ from loadramp.advise.sizing import Choice, Load, load_of, size_of
 from loadramp.advise.versions import Version, version_of
 from loadramp.registry import ScenarioError
 
+MOST_UTILIZATION = 0.90
+"""Of a card that may not be the engine's alone."""
+
 
 @dataclass(slots=True, frozen=True)
 class Measured:
@@ -39,6 +42,8 @@ class Advice:
     load: Load | None = None
     choices: Sequence[Choice] = ()
     notes: Sequence[str] = ()
+    unsized: Sequence[str] = ()
+    """Runs for which there is a load and no rate to size by, and what is missing."""
 
 
 def advise(asked: Asked, measured: Sequence[Measured], config: Mapping[str, Any] | None = None) -> Advice:
@@ -62,18 +67,23 @@ def advise(asked: Asked, measured: Sequence[Measured], config: Mapping[str, Any]
             raise ScenarioError("a model needs a GPU to be fitted to: --gpu NAME, or --gpu-memory-gb N")
         model = _without_bf16(asked, model, gpu)
         notes += model.notes
+        if asked.engine.utilization > MOST_UTILIZATION:
+            notes.append(
+                f"a utilization of {asked.engine.utilization:g} is above {MOST_UTILIZATION:.2f}: only where nothing "
+                "else uses the GPU; beside another process the engine runs out of memory under load"
+            )
         notes += [note] if (note := checkpoint_of(model)[1]) else []
         envelope, refused, plan = _fit(asked, model, gpu, demand, notes)
         wanted = ENGINES if asked.engine.engine == "both" else {asked.engine.engine: ENGINES[asked.engine.engine]}
         flags = {name: make(plan, demand) for name, (_, make) in wanted.items()} if plan else None
     load = _load(asked)
-    choices = _choices(asked, measured, demand, load, envelope) if load else []
+    choices, unsized = _choices(asked, measured, demand, load, envelope) if load else ([], [])
     if load is None and envelope is None:
         raise ScenarioError(
             "nothing to advise on: give --gpu and a model (--model-config FILE, or --parameters, --layers, --kv-heads, "
             "--head-dim), or a load to size for (--peak-rps)"
         )
-    return Advice(measured, demand, envelope, refused or (), plan, flags, load, choices, notes)
+    return Advice(measured, demand, envelope, refused or (), plan, flags, load, choices, notes, unsized)
 
 
 def _fit(
@@ -103,10 +113,7 @@ def _vllm(asked: Asked, demand: Demand) -> Version | None:
     """The version of vLLM that was said, or that the run met; None where it is not known."""
     if asked.engine.engine_version:
         return version_of(asked.engine.engine_version)
-    try:
-        return version_of(demand.vllm_version) if demand.vllm_version else None
-    except ScenarioError:  # a server may tell anything
-        return None
+    return demand.vllm_version
 
 
 def _without_bf16(asked: Asked, model: Model, gpu: Gpu) -> Model:
@@ -165,21 +172,30 @@ def _overruled(demand: Demand, traffic: TrafficFacts, has_run: bool) -> Demand:
 
 def _choices(
     asked: Asked, measured: Sequence[Measured], demand: Demand, load: Load, envelope: Envelope | None
-) -> list[Choice]:
-    """One size for each run, or one for numbers given."""
+) -> tuple[list[Choice], list[str]]:
+    """One size for each run, or one for numbers given; and why there is none for others.
+
+    Raises:
+        ScenarioError: there is nothing else to advise on, and no rate to size by.
+    """
     demands = [(one.name, one.demand) for one in measured] or [("given", demand)]
     if len(demands) == 1:
         demands = [(demands[0][0], demand)]
     gpus, prices = (_each(values, len(demands), what) for values, what in
                     ((asked.load.gpus, "--gpus"), (asked.load.price, "--price")))  # fmt: skip
-    out = []
+    out, missing = list[Choice](), list[str]()
     for i, (name, one) in enumerate(demands):
         each = gpus[i] if gpus else (envelope.gpus if envelope and len(demands) == 1 else 1)
+        if one.rate is None:
+            missing.append(f"{name}: sizing: {one.rate_reason}")
+            continue
         try:
             out.append(Choice(name, size_of(one, load, int(each), prices[i] if prices else None)))
         except ScenarioError as error:
             raise ScenarioError(f"{name}: {error}") from None
-    return out
+    if missing and envelope is None:
+        raise ScenarioError("; ".join(missing))
+    return out, missing
 
 
 def _each(values: Sequence[float], n: int, what: str) -> Sequence[float]:

@@ -8,22 +8,25 @@ from dataclasses import replace
 import numpy as np
 
 from loadramp.advise.remedies import ENGINES, REMEDIES
+from loadramp.advise.versions import SINCE, Version, has_flag, version_of
 from loadramp.record.table import Run
 from loadramp.record.types import Cure, Finding
+from loadramp.registry import ScenarioError
 
 CURES: dict[str, tuple[str, ...]] = {
     "client_limited": ("stronger_client",),
     "hardware_fault": ("logs",),
-    "out_of_memory": ("logs", "quantized_weights", "fp8_kv_cache", "chunked_prefill", "context_cap",
-                      "fewer_sequences", "less_memory"),
+    "out_of_memory": ("logs", "memory_budget", "less_memory", "context_cap", "fewer_sequences", "fp8_kv_cache",
+                      "chunked_prefill", "quantized_weights"),
     "server_down": ("logs", "less_memory", "queue_limit"),
     "admission_failure": ("raise_queue_limit", "replicas"),
     "errors": ("logs",),
     "autoscaler_moved": ("fixed_replicas",),
     "proxy_buffering": ("unbuffered_proxy",),
-    "kv_eviction": ("quantized_weights", "fp8_kv_cache", "prefix_caching", "context_cap", "fewer_sequences",
-                    "more_kv_memory", "replicas"),
-    "kv_full": ("quantized_weights", "fp8_kv_cache", "prefix_caching", "context_cap", "more_kv_memory", "replicas"),
+    "kv_eviction": ("context_cap", "fp8_kv_cache", "prefix_caching", "fewer_sequences", "more_kv_memory",
+                    "quantized_weights", "larger_gpu", "replicas"),
+    "kv_full": ("context_cap", "fp8_kv_cache", "prefix_caching", "more_kv_memory", "quantized_weights", "larger_gpu",
+                "replicas"),
     "scheduler_oversubscription": ("more_sequences", "replicas", "queue_limit"),
     "compute_bound": ("quantized_weights", "prefix_caching", "chunked_prefill", "replicas", "queue_limit"),
     "engine_unstable": ("steady_host", "cuda_graphs", "steady_machine", "longer_steps"),
@@ -35,11 +38,14 @@ CURES: dict[str, tuple[str, ...]] = {
     "prefix_cache_idle": ("prefix_caching_off",),
     "prefix_cache_accidental": ("fresh_prompts",),
 }  # fmt: skip
-"""Finding to cures. Where several of them apply they stand in the order of RANK."""
+"""Finding to cures, in the order in which they are worth trying: that of RANK, save for OF_CAUSE."""
+
+OF_CAUSE = frozenset({"kv_eviction", "kv_full", "out_of_memory"})
+"""Findings whose cures have an order of their own: first what needs only a flag, then another checkpoint, then GPUs."""
 
 RANK = ("quantized_weights", "fp8_kv_cache", "prefix_caching", "chunked_prefill", "context_cap", "fewer_sequences",
         "more_sequences", "more_kv_memory", "less_memory", "replicas", "queue_limit")  # fmt: skip
-"""Worth trying in this order: what frees memory and time for good, then limits, then more hardware."""
+"""By general effect: what frees memory and time for good, then limits, then more hardware."""
 
 
 FIGURES = ("longest", "context", "fewer", "more")
@@ -48,12 +54,34 @@ FIGURES = ("longest", "context", "fewer", "more")
 def with_cures(run: Run) -> list[Finding]:
     """The run's findings with what to do about each."""
     engine, figures = engine_of(run), figures_of(run)
-    found = [replace(one, cures=cures_of(one.code, engine, figures)) for one in run.findings]
+    found = [replace(one, cures=_that_exist(cures_of(one.code, engine, figures), run)) for one in run.findings]
     if not run.table.out_of_room:
         return found
     room = REMEDIES["more_room"]  # a faster client would not help
     cure = Cure("more_room", room.action, room.when, proof="run this ramp again; no step may be void")
     return [replace(one, cures=(cure,)) if one.code == "client_limited" else one for one in found]
+
+
+def _that_exist(cures: tuple[Cure, ...], run: Run) -> tuple[Cure, ...]:
+    """Cures without the flags that the vLLM of this run does not have."""
+    version = met_version(run)
+    lacking = [name for name in SINCE if not has_flag(name, version)]
+    return tuple(
+        replace(cure, change="", proof=proof("", "")) if any(cure.change.startswith(f"{name} ") for name in lacking)
+        else cure for cure in cures
+    )  # fmt: skip
+
+
+def met_version(run: Run) -> Version | None:
+    """The version of vLLM that the run met; None for other engines, and where it was not told."""
+    target = run.info.get("target")
+    told = target.get("version") if isinstance(target, Mapping) else None
+    if not told or engine_of(run) != "vllm":
+        return None
+    try:
+        return version_of(str(told))
+    except ScenarioError:  # a server may tell anything
+        return None
 
 
 def cures_of(code: str, engine: str, figures: Mapping[str, int]) -> tuple[Cure, ...]:

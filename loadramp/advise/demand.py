@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from loadramp.advise.cures import engine_of
+from loadramp.advise.cures import met_version
+from loadramp.advise.versions import Version
 from loadramp.record.table import Floats, Run
 from loadramp.record.types import Estimate, Row
 from loadramp.record.workload import reuse_unknown
@@ -51,8 +52,8 @@ class Demand:
     rate_reason: str = ""
     ttft_s: float | None = None
     """The service level's limit of time to first token."""
-    vllm_version: str = ""
-    """Of the vLLM that the run met; empty: another engine, or not told."""
+    vllm_version: Version | None = None
+    """Of the vLLM that the run met; None: another engine, or not told."""
     findings: tuple[str, ...] = field(default_factory=tuple)
     """Codes of what the diagnosis found."""
 
@@ -83,34 +84,28 @@ def demand_of(run: Run) -> Demand:
         rate=rate,
         rate_reason=no_rate,
         ttft_s=limits.get("ttft_s"),
-        vllm_version=vllm_of(run),
+        vllm_version=met_version(run),
         findings=tuple(finding.code for finding in run.findings),
     )
-
-
-def vllm_of(run: Run) -> str:
-    """The version of vLLM that the run met; empty where it met another engine or was not told."""
-    target = run.info.get("target")
-    version = target.get("version") if isinstance(target, dict) else None
-    return str(version) if version and engine_of(run) == "vllm" else ""
 
 
 def rate_of(run: Run) -> tuple[Rate | None, str]:
     """What a replica takes: of the ceiling, the soak and the service level the one that gives way first.
 
+    Where the scenario has latency limits, never more than the low end of the SLO capacity, and nothing without it.
+
     The low end is the lowest of the three; the high end is that of the interval of the rate that binds. A rate whose
     low end is not known is none to size by: its point is the middle of what may be true.
     """
     ceiling, slo = run.estimates.get("ceiling"), run.estimates.get("slo_capacity")
-    wanted = bool((run.info.get("slo") or {}).keys() & {"ttft_s", "itl_s", "tpot_s", "e2e_s"}) and slo is not None
     found: list[tuple[float, float, str]] = []
-    if wanted and slo is not None:
+    limits = run.info.get("slo") or {}
+    if any(limits.get(name) is not None for name in ("ttft_s", "itl_s", "tpot_s", "e2e_s")):
         why = _unsized(slo)
-        if why:
+        if why or slo is None:
             return None, why
-        if slo.rate_rps is not None and slo.status in {"found", "not_found_up_to"}:
-            low, high = _limits(slo)
-            found.append((low, high, "service level"))
+        low, high = _met(slo)
+        found.append((low, high, "service level"))
     if ceiling is not None and ceiling.rate_rps is not None and ceiling.status in {"found", "not_found_up_to"}:
         low, high = _limits(ceiling)
         if low > 0.0:
@@ -196,13 +191,22 @@ def _limits(estimate: Estimate) -> tuple[float, float]:
     return low, max(low, rate if estimate.high_rps is None else estimate.high_rps)
 
 
-def _unsized(slo: Estimate) -> str:
-    """Why the service level, missed or too vague, leaves no rate; empty where it does not stand in the way."""
+def _met(slo: Estimate) -> tuple[float, float]:
+    """The interval of the rate that was shown to meet the service level; what a soak held is no proof of it."""
+    rate = float(slo.rate_rps or 0.0)
+    low = rate if slo.low_rps is None else min(rate, slo.low_rps)
+    return low, max(low, rate if slo.high_rps is None else slo.high_rps)
+
+
+def _unsized(slo: Estimate | None) -> str:
+    """Why the service level, missed, not judged or too vague, leaves no rate; empty where it leaves one."""
+    if slo is None:
+        return "the run has no estimate of the rate within its service level"
     if slo.status == "below_range":
         return "the service level was missed at the lowest rate: there is nothing to size"
-    if slo.status == "inconclusive" and slo.high_rps is not None:
-        return f"no rate was shown to meet the service level ({slo.reason})"
-    return _open_below("service level", slo) if slo.status == "found" and slo.low_rps is None else ""
+    if slo.status not in {"found", "not_found_up_to"} or slo.rate_rps is None:
+        return f"no rate was shown to meet the service level ({slo.reason or slo.status})"
+    return _open_below("service level", slo) if slo.status == "found" and not slo.low_rps else ""
 
 
 def _open_below(what: str, found: Estimate) -> str:

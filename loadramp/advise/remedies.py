@@ -78,16 +78,27 @@ REMEDIES: dict[str, Remedy] = {
     ),
     "more_kv_memory": Remedy(
         "Give the KV cache more of the GPU's memory.",
-        "when some of it lies idle; too much ends in out of memory under load",
-        {"vllm": "--gpu-memory-utilization 0.95", "sglang": "--mem-fraction-static 0.9",
-         "trtllm": "--kv_cache_free_gpu_memory_fraction 0.95", "lmdeploy": "--cache-max-entry-count 0.9"},
+        "when the engine was given less; beyond 0.90 it ends in out of memory under load, unless nothing else uses the "
+        "GPU, which a ramp does not see",
+        {"vllm": "--gpu-memory-utilization 0.90", "sglang": "--mem-fraction-static 0.9",
+         "trtllm": "--kv_cache_free_gpu_memory_fraction 0.9", "lmdeploy": "--cache-max-entry-count 0.9"},
     ),
     "less_memory": Remedy(
         "Leave more of the GPU's memory free.",
         "when memory runs out under load: activations and graphs need room beside weights and KV cache",
-        {"vllm": "--gpu-memory-utilization 0.85", "sglang": "--mem-fraction-static 0.8",
+        {"vllm": "--gpu-memory-utilization 0.88", "sglang": "--mem-fraction-static 0.8",
          "trtllm": "--kv_cache_free_gpu_memory_fraction 0.8", "lmdeploy": "--cache-max-entry-count 0.6",
          "tgi": "--cuda-memory-fraction 0.9"},
+    ),
+    "memory_budget": Remedy(
+        "Recompute the memory budget: weights, KV cache, and 5 to 10 % for the rest.",
+        "when memory runs out at start or at admission: loadramp advise RUN --gpu NAME --model-config config.json",
+    ),
+    "larger_gpu": Remedy(
+        "Give a replica more GPU memory: a larger GPU, or more of them.",
+        "when the flags above are not enough: what weights do not take is KV cache",
+        {"vllm": "--tensor-parallel-size N", "sglang": "--tp-size N", "trtllm": "--tp_size N", "lmdeploy": "--tp N",
+         "tgi": "--num-shard N"},
     ),
     "replicas": Remedy(
         "Add replicas behind a load balancer.",

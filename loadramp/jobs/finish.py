@@ -88,6 +88,7 @@ def judged(path: Path) -> Run:
     """
     run, _ = rundirs.read(path)
     scenario = load(run.scenario_text, str(path / "scenario.toml"), run.info.get("overrides", []), knees=KNEES)
+    run.info["slo"] = plain(scenario.slo)  # the scenario tells the limits; run.json only repeats them
     return assess(run, scenario)
 
 

@@ -52,7 +52,7 @@ def advice_markdown(advice: Advice) -> str:
 
 def blocks(advice: Advice) -> list[Block]:
     """Everything that is said, in reading order."""
-    found = [_memory(advice), *_commands(advice), _size(advice), _comparison(advice)]
+    found = [_memory(advice), *_commands(advice), _size(advice), _comparison(advice), _unsized(advice)]
     notes = [("", "", note) for note in advice.notes]
     return [block for block in (*found, Block("Notes", notes) if notes else None) if block is not None]
 
@@ -129,6 +129,13 @@ def _size(advice: Advice) -> Block | None:
     return Block("Replicas", lines)
 
 
+def _unsized(advice: Advice) -> Block | None:
+    """What is missing where there is a load and no rate to size by."""
+    if not advice.unsized:
+        return None
+    return Block("Replicas: not sized", [("missing", "", f"{why}; or give --replica-rps") for why in advice.unsized])
+
+
 def _gone(survives: int) -> str:
     return "no replica may fail" if survives < 1 else f"{plural(survives, 'replica')} may fail"
 
@@ -199,6 +206,7 @@ def advice_document(advice: Advice) -> dict[str, Any]:
             for engine, flags in (advice.flags or {}).items()
         },
         "sizes": [_size_document(choice) for choice in advice.choices],
+        "not_sized": list(advice.unsized),
         "notes": list(advice.notes),
     }  # fmt: skip
     if len(advice.choices) > 1 and (chosen := cheapest(advice.choices)):
