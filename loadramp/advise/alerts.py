@@ -1,15 +1,16 @@
 """What was promised and what was measured, as Prometheus rules and a KEDA scaler in the engine's own names. Pure.
 
-Levels: latencies warn at 1.5 times the limit and are critical at 2; KV cache 0.85 and 0.95. A rule whose metric the
-engine does not show is left out and named.
+Every level is of one replica or a ratio, so a rule stays right when replicas are added. A rule whose metric neither the
+engine nor the GPU exporter shows is left out and named.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import Any
 
+from loadramp.advise.contract import Contract
+from loadramp.advise.monitored import Rule, gpus, of_replica, quantile_of, targets
 from loadramp.advise.yamltext import to_yaml
 from loadramp.registry import ScenarioError
 from loadramp.wording import percent
@@ -17,54 +18,19 @@ from loadramp.wording import percent
 WARNING, CRITICAL = 1.5, 2.0
 """Times the SLO."""
 KV_WARNING, KV_CRITICAL = 0.85, 0.95
-QUEUE = 5
-"""Waiting requests that are a queue, if they are also a tenth of those running (docs/method.md, the queue signal)."""
-PREEMPTED_RATIO, PREEMPTED_PER_MIN = 0.02, 10
-PLANNED = 0.8
-"""Of the capacity: the load that a replica is meant to carry."""
+QUEUE_WARNING, QUEUE_CRITICAL = 50, 200
+"""Waiting requests of one replica."""
+PREEMPTED_WARNING, PREEMPTED_CRITICAL = 5, 20
+"""A minute, of one replica."""
+ERRORS_WARNING, ERRORS_CRITICAL = 0.005, 0.02
+NEAR = 0.9
+"""Of the capacity."""
 NAMES = {
     "ttft": "time to first token",
     "itl": "inter-token latency",
     "tpot": "time per output token",
     "e2e": "end-to-end",
 }
-
-
-@dataclass(slots=True, frozen=True)
-class Contract:
-    """What a scenario promises, what a run has shown, and how the engine calls its numbers."""
-
-    scenario: str
-    engine: str
-    names: Mapping[str, str]
-    """Canonical name to the engine's own, with its labels where only some series count."""
-    limits: Mapping[str, float] = field(default_factory=dict)
-    """Metric (``ttft``, ``itl``, ``tpot``, ``e2e``) to seconds."""
-    quantile: float = 0.99
-    error_ratio: float = 0.01
-    capacity_rps: float | None = None
-    """The lower of SLO capacity and sustained rate (or ceiling), of all replicas together."""
-    missed: str = ""
-    """Why there is no capacity although a ceiling was found."""
-    in_flight: Sequence[tuple[float, float]] = ()
-    """Rate and mean number of requests in flight, of the steps that kept up, ascending."""
-    replicas: int = 1
-
-    @property
-    def planned_rps(self) -> float | None:
-        """What one replica is meant to carry."""
-        return None if self.capacity_rps is None else PLANNED * self.capacity_rps / self.replicas
-
-
-@dataclass(slots=True, frozen=True)
-class Rule:
-    """One alert before it is written down."""
-
-    alert: str
-    expr: str
-    severity: str
-    minutes: int
-    summary: str
 
 
 def prometheus_rules(contract: Contract) -> str:
@@ -74,7 +40,7 @@ def prometheus_rules(contract: Contract) -> str:
         ScenarioError: the engine shows nothing that an alert could use.
     """
     rules, missing = [], []
-    for make in (_latencies, _kv, _queue, _preemptions, _errors, _load):
+    for make in (_latencies, _kv, _queue, _running, _preemptions, _errors, _load, targets, gpus):
         made, lacking = make(contract)
         rules += made
         missing += lacking
@@ -84,66 +50,6 @@ def prometheus_rules(contract: Contract) -> str:
     return to_yaml({"groups": [group]}, _comment(contract, missing))
 
 
-def keda_scaler(contract: Contract) -> str:
-    """A KEDA ScaledObject that adds a replica when each carries more than PLANNED of its capacity.
-
-    Raises:
-        ScenarioError: no capacity was measured, or the engine shows no load.
-    """
-    if contract.planned_rps is None:
-        why = f" ({contract.missed})" if contract.missed else ""
-        raise ScenarioError(f"no capacity was found in this run{why}: a scaler needs a ceiling or an SLO capacity")
-    query, threshold, words = _scale_on(contract)
-    trigger = {
-        "type": "prometheus",
-        "metricType": "AverageValue",
-        "metadata": {
-            "serverAddress": "http://prometheus.monitoring.svc:9090",
-            "query": query,
-            "threshold": f"{threshold:.3g}",
-        },
-    }
-    scaler = {
-        "apiVersion": "keda.sh/v1alpha1",
-        "kind": "ScaledObject",
-        "metadata": {"name": f"loadramp-{contract.scenario}"},
-        "spec": {
-            "scaleTargetRef": {"name": "llm"},
-            "minReplicaCount": 1,
-            "maxReplicaCount": 8,
-            "pollingInterval": 15,
-            "cooldownPeriod": 360,
-            "triggers": [trigger],
-        },
-    }
-    return to_yaml(scaler, f"{_origin(contract)}\n{words}\nSet scaleTargetRef, serverAddress and maxReplicaCount.")
-
-
-def in_flight_at(contract: Contract, rate_rps: float) -> float | None:
-    """Requests in flight of one replica at ``rate_rps`` each, between the steps measured; None below them."""
-    known = [(rate / contract.replicas, n / contract.replicas) for rate, n in contract.in_flight]
-    below = [pair for pair in known if pair[0] <= rate_rps]
-    above = [pair for pair in known if pair[0] >= rate_rps]
-    if not below or not above:
-        return known[-1][1] * rate_rps / known[-1][0] if known and below else None
-    (r1, n1), (r2, n2) = below[-1], above[0]
-    return n1 if r2 == r1 else n1 + (n2 - n1) * (rate_rps - r1) / (r2 - r1)
-
-
-def _scale_on(contract: Contract) -> tuple[str, float, str]:
-    names, planned = contract.names, contract.planned_rps or 0.0
-    busy = in_flight_at(contract, planned)
-    capacity = f"the measured capacity of {contract.capacity_rps:.3g} req/s ({contract.replicas} replicas)"
-    told = f"{percent(PLANNED)} of {capacity}"
-    if busy is not None and "running" in names and "waiting" in names:
-        query = f"sum({names['running']}) + sum({names['waiting']})"
-        return query, max(busy, 1.0), f"Requests in flight a replica at {planned:.3g} req/s, {told}."
-    if "requests_done" in names:
-        query = f"sum(rate({names['requests_done']}[2m]))"
-        return query, planned, f"Requests a second and replica: {told}. Past its ceiling a replica finishes no more."
-    raise ScenarioError(f"{contract.engine} shows neither requests in flight nor requests done")
-
-
 def _latencies(contract: Contract) -> tuple[list[Rule], list[str]]:
     rules, missing = [], []
     for metric, limit_s in contract.limits.items():
@@ -151,8 +57,7 @@ def _latencies(contract: Contract) -> tuple[list[Rule], list[str]]:
         if total is None:
             missing.append(f"{NAMES[metric]} histogram")
             continue
-        buckets = f"sum by (le) (rate({total.removesuffix('_sum')}_bucket[5m]))"
-        value = f"histogram_quantile({contract.quantile:g}, {buckets})"
+        value = quantile_of(total, contract.quantile)
         for severity, times, minutes in (("warning", WARNING, 5), ("critical", CRITICAL, 2)):
             words = f"p{contract.quantile * 100:g} {NAMES[metric]} is above {times:g} times its limit of {limit_s:g} s"
             rules.append(
@@ -180,27 +85,39 @@ def _kv(contract: Contract) -> tuple[list[Rule], list[str]]:
 
 
 def _queue(contract: Contract) -> tuple[list[Rule], list[str]]:
-    waiting, running = contract.names.get("waiting"), contract.names.get("running")
+    waiting = contract.names.get("waiting")
     if waiting is None:
         return [], ["waiting requests"]
-    also = f" and sum({waiting}) > 0.1 * sum({running})" if running else ""
-    expr = f"sum({waiting}) > {QUEUE}{also}"
+    fullest = f"max({of_replica(waiting)})"
+    words = "requests wait at one replica: more comes in than is served"
     return [
-        Rule("LLMQueueWarning", expr, "warning", 5, "Requests queue: more comes in than is served"),
-        Rule("LLMQueueCritical", expr, "critical", 15, "Requests have queued for a quarter of an hour"),
+        Rule("LLMQueueWarning", f"{fullest} > {QUEUE_WARNING}", "warning", 5, f"More than {QUEUE_WARNING} {words}"),
+        Rule("LLMQueueCritical", f"{fullest} > {QUEUE_CRITICAL}", "critical", 2, f"More than {QUEUE_CRITICAL} {words}"),
     ], []
 
 
+def _running(contract: Contract) -> tuple[list[Rule], list[str]]:
+    """The engine's own limit on the batch, where its page shows it."""
+    running, most = contract.names.get("running"), contract.names.get("max_num_seqs")
+    if running is None or most is None:
+        return [], ["limit on running requests"]
+    expr = f"max({of_replica(running)} / {of_replica(most)}) >= 1"
+    words = "A replica runs as many requests as it may (max_num_seqs): further ones wait"
+    return [Rule("LLMRunningAtLimitWarning", expr, "warning", 10, words)], []
+
+
 def _preemptions(contract: Contract) -> tuple[list[Rule], list[str]]:
-    name, done = contract.names.get("preemptions"), contract.names.get("requests_done")
+    name = contract.names.get("preemptions")
     if name is None:
         return [], ["preemptions"]
-    rules = []
-    if done is not None:
-        expr = f"sum(rate({name}[5m])) > {PREEMPTED_RATIO} * sum(rate({done}[5m]))"
-        rules.append(Rule("LLMPreemptionsWarning", expr, "warning", 5, "More than 2 in 100 requests are preempted"))
-    expr = f"sum(increase({name}[1m])) > {PREEMPTED_PER_MIN}"
-    return [*rules, Rule("LLMPreemptionsCritical", expr, "critical", 5, "More than 10 preemptions a minute")], []
+    a_minute = f"60 * max({of_replica(f'rate({name}[5m])')})"
+    return [
+        Rule(
+            f"LLMPreemptions{severity.capitalize()}", f"{a_minute} > {most}", severity, minutes,
+            f"More than {most} preemptions a minute at one replica",
+        )
+        for severity, most, minutes in (("warning", PREEMPTED_WARNING, 5), ("critical", PREEMPTED_CRITICAL, 2))
+    ], []  # fmt: skip
 
 
 def _errors(contract: Contract) -> tuple[list[Rule], list[str]]:
@@ -212,22 +129,23 @@ def _errors(contract: Contract) -> tuple[list[Rule], list[str]]:
     ratio = f"({failed}) / ({failed} + sum(rate({done}[5m])))"
     return [
         Rule(
-            f"LLMErrors{severity.capitalize()}", f"{ratio} > {times * contract.error_ratio:.4g}", severity, minutes,
-            f"More than {percent(times * contract.error_ratio)} of the requests fail or are refused",
+            f"LLMErrors{severity.capitalize()}", f"{ratio} > {most:.4g}", severity, minutes,
+            f"More than {percent(most)} of the requests fail or are refused",
         )
-        for severity, times, minutes in (("warning", WARNING, 5), ("critical", CRITICAL, 2))
+        for severity, most, minutes in (("warning", ERRORS_WARNING, 5), ("critical", ERRORS_CRITICAL, 2))
     ], []  # fmt: skip
 
 
 def _load(contract: Contract) -> tuple[list[Rule], list[str]]:
-    """Demand near what was measured: the one alert that comes before anybody waits."""
+    """Demand near what was measured: the one alert that comes before anybody waits. Of the mean replica, as a load
+    balancer spreads it."""
     done = contract.names.get("requests_done")
-    if contract.capacity_rps is None:
+    if contract.safe_rps is None:
         return [], [f"measured capacity ({contract.missed})" if contract.missed else "measured capacity"]
     if done is None:
         return [], ["finished requests"]
-    expr = f"sum(rate({done}[5m])) > {0.9 * contract.capacity_rps:.4g}"
-    words = f"Load is above 90 % of the measured capacity of {contract.capacity_rps:.3g} req/s"
+    expr = f"avg({of_replica(f'rate({done}[5m])')}) > {NEAR * contract.safe_rps:.4g}"
+    words = f"Load is above {percent(NEAR)} of what a replica was shown to carry, {contract.safe_rps:.3g} req/s"
     return [Rule("LLMNearCapacityWarning", expr, "warning", 10, words)], []
 
 
@@ -242,7 +160,7 @@ def _plain(rule: Rule, contract: Contract) -> dict[str, Any]:
 
 
 def _comment(contract: Contract, missing: Sequence[str]) -> str:
-    lines = [_origin(contract)]
+    lines = [origin(contract)]
     if missing:
         lines.append(
             f"Left out, because it was not measured or {contract.engine} does not show it: {', '.join(missing)}."
@@ -252,6 +170,6 @@ def _comment(contract: Contract, missing: Sequence[str]) -> str:
     return "\n".join(lines)
 
 
-def _origin(contract: Contract) -> str:
-    capacity = f", measured capacity {contract.capacity_rps:.3g} req/s" if contract.capacity_rps else ""
+def origin(contract: Contract) -> str:
+    capacity = f", a replica carries {contract.safe_rps:.3g} req/s" if contract.safe_rps else ""
     return f"Made by loadramp alerts from the scenario {contract.scenario} ({contract.engine}{capacity})."

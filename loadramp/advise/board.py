@@ -6,7 +6,18 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from loadramp.advise.alerts import CRITICAL, KV_CRITICAL, KV_WARNING, NAMES, WARNING, Contract
+from loadramp.advise.alerts import (
+    CRITICAL,
+    KV_CRITICAL,
+    KV_WARNING,
+    NAMES,
+    NEAR,
+    PREEMPTED_CRITICAL,
+    PREEMPTED_WARNING,
+    WARNING,
+)
+from loadramp.advise.contract import Contract
+from loadramp.advise.monitored import GPU_HOT, GPU_MEMORY, GPU_WARM, gpu_memory, matched, of_replica, quantile_of
 from loadramp.registry import ScenarioError
 
 Json = dict[str, Any]
@@ -18,7 +29,7 @@ def grafana_board(contract: Contract) -> str:
     Raises:
         ScenarioError: the engine shows nothing that a panel could draw.
     """
-    panels = [panel for make in (_latencies, _load, _server) for panel in make(contract)]
+    panels = [panel for make in (_latencies, _load, _server, _targets, _gpus) for panel in make(contract)]
     if not panels:
         raise ScenarioError(f"no panel can be made: {contract.engine} shows nothing that is known")
     for i, panel in enumerate(panels):
@@ -43,9 +54,8 @@ def _latencies(contract: Contract) -> list[Json]:
         total = contract.names.get(f"{metric}_s_sum")
         if total is None:
             continue
-        buckets = f"sum by (le) (rate({total.removesuffix('_sum')}_bucket[5m]))"
         quantiles = sorted({0.5, contract.quantile})
-        targets = [(f"histogram_quantile({q:g}, {buckets})", f"p{q * 100:g}") for q in quantiles]
+        targets = [(quantile_of(total, q), f"p{q * 100:g}") for q in quantiles]
         limit_s = contract.limits.get(metric)
         lines = [(limit_s, "green"), (WARNING * limit_s, "orange"), (CRITICAL * limit_s, "red")] if limit_s else []
         panels.append(_panel(words.capitalize(), "s", targets, lines))
@@ -56,9 +66,10 @@ def _load(contract: Contract) -> list[Json]:
     done = contract.names.get("requests_done")
     if done is None:
         return []
-    capacity = contract.capacity_rps
-    lines = [(0.9 * capacity, "orange"), (capacity, "red")] if capacity else []
-    return [_panel("Requests finished", "reqps", [(f"sum(rate({done}[5m]))", "req/s")], lines)]
+    most = contract.safe_rps
+    lines = [(NEAR * most, "orange"), (most, "red")] if most else []
+    targets = [(f"avg({of_replica(f'rate({done}[5m])')})", "req/s")]
+    return [_panel("Requests finished, a replica", "reqps", targets, lines)]
 
 
 def _server(contract: Contract) -> list[Json]:
@@ -71,7 +82,10 @@ def _server(contract: Contract) -> list[Json]:
         lines = [(KV_WARNING, "orange"), (KV_CRITICAL, "red")]
         panels.append(_panel("KV cache used", "percentunit", [(f"max({names['kv_used_ratio']})", "used")], lines))
     if "preemptions" in names:
-        panels.append(_panel("Preemptions", "short", [(f"sum(increase({names['preemptions']}[1m]))", "a minute")], []))
+        preempted = names["preemptions"]
+        a_minute = [(f"60 * max({of_replica(f'rate({preempted}[5m])')})", "a minute")]
+        lines = [(PREEMPTED_WARNING, "orange"), (PREEMPTED_CRITICAL, "red")]
+        panels.append(_panel("Preemptions, worst replica", "short", a_minute, lines))
     bad = [
         (f"sum(rate({names[key]}[5m]))", key.removeprefix("requests_"))
         for key in ("requests_failed", "requests_rejected")
@@ -80,6 +94,28 @@ def _server(contract: Contract) -> list[Json]:
     if bad:
         panels.append(_panel("Requests failed", "reqps", bad, []))
     return panels
+
+
+def _gpus(contract: Contract) -> list[Json]:
+    panels = []
+    memory, gpu = gpu_memory(contract), contract.gpu
+    if memory:
+        panels.append(_panel("GPU memory used", "percentunit", [(f"max({memory})", "fullest")], [(GPU_MEMORY, "red")]))
+    if "gpu_temperature_c" in gpu:
+        lines = [(GPU_WARM, "orange"), (GPU_HOT, "red")]
+        panels.append(_panel("GPU temperature", "celsius", [(f"max({gpu['gpu_temperature_c']})", "hottest")], lines))
+    if "gpu_util_ratio" in gpu:
+        panels.append(_panel("GPU utilization", "percent", [(f"avg({gpu['gpu_util_ratio']})", "mean")], []))
+    return panels
+
+
+def _targets(contract: Contract) -> list[Json]:
+    if not contract.target:
+        return []
+    up = matched("up", contract.target)
+    panels = [_panel("Replicas that answer", "short", [(f"sum({up})", "up"), (f"count({up})", "known")], [])]
+    hour = [(f"avg(avg_over_time({up}[1h]))", "last hour")]
+    return [*panels, _panel("Availability of health checks", "percentunit", hour, [])]
 
 
 def _panel(title: str, unit: str, targets: Sequence[tuple[str, str]], lines: Sequence[tuple[float, str]]) -> Json:

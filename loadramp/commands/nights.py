@@ -152,12 +152,21 @@ def export(source: Path, *, form: str, output: Path | None) -> int:
     return 0
 
 
-def alerts(run_dir: Path, *, form: str, engine: str | None, replicas: int, output: Path | None) -> int:
+def alerts(
+    run_dir: Path,
+    *,
+    form: str,
+    engine: str | None,
+    replicas: int,
+    selector: str,
+    gpu_selector: str | None,
+    output: Path | None,
+) -> int:
     """Make Prometheus alert rules, a Grafana board or a KEDA scaler from the run's SLO and its measured capacity."""
     from loadramp.jobs.exports import alert_text
     from loadramp.record.rundir import put
 
-    text = alert_text(run_dir, form, engine, replicas)
+    text = alert_text(run_dir, form, engine, replicas, selector, gpu_selector)
     if output is None:
         click.echo(text, nl=False)
     else:
@@ -223,6 +232,8 @@ def _alert_options() -> list[click.Parameter]:
         click.Option(["--format", "form"], type=forms, default="prometheus", show_default=True),
         click.Option(["--engine"], metavar="NAME", help="Whose metric names; default: the engine that the run saw."),
         click.Option(["--replicas"], type=click.IntRange(1), default=1, help="Servers behind the measured endpoint."),
+        click.Option(["--selector"], default="", metavar="MATCHERS", help='namespace="prod",job="vllm",model_name="m"'),
+        click.Option(["--gpu-selector"], metavar="MATCHERS", help='Those of the GPU exporter: job="dcgm-exporter".'),
     ]
 
 

@@ -1,0 +1,50 @@
+"""What a scenario promises, what a run has shown, and the names that its server's numbers have. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+AVAILABLE = 0.999
+PLANNED = 0.8
+"""Of the capacity: the load that a replica is meant to carry."""
+
+
+@dataclass(slots=True, frozen=True)
+class Contract:
+    """What a scenario promises, what a run has shown, and how the engine calls its numbers."""
+
+    scenario: str
+    engine: str
+    names: Mapping[str, str]
+    """Canonical name to the engine's own, with its labels where only some series count."""
+    limits: Mapping[str, float] = field(default_factory=dict)
+    """Metric (``ttft``, ``itl``, ``tpot``, ``e2e``) to seconds."""
+    quantile: float = 0.99
+    error_ratio: float = 0.01
+    capacity_rps: float | None = None
+    """The lower of SLO capacity and sustained rate (or ceiling), of all replicas together."""
+    capacity_low_rps: float | None = None
+    """The low end of its interval; None: it has none."""
+    missed: str = ""
+    """Why there is no capacity although a ceiling was found."""
+    in_flight: Sequence[tuple[float, float]] = ()
+    """Rate and mean number of requests in flight, of the steps that kept up, ascending."""
+    replicas: int = 1
+    """Behind the endpoint that was measured."""
+    target: str = ""
+    """Matchers of the scraped targets (job, namespace), for ``up``; empty: not known."""
+    gpu: Mapping[str, str] = field(default_factory=dict)
+    """Canonical GPU quantity to the exporter's name, with its matchers; only what is shown."""
+
+    @property
+    def safe_rps(self) -> float | None:
+        """What one replica was shown to carry: the low end, for each."""
+        if self.capacity_rps is None:
+            return None
+        return (self.capacity_low_rps or self.capacity_rps) / self.replicas
+
+    @property
+    def planned_rps(self) -> float | None:
+        """What one replica is meant to carry."""
+        return None if self.safe_rps is None else PLANNED * self.safe_rps
