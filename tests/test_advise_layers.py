@@ -247,6 +247,8 @@ def test_a_list_alone_tells_how_many_layers_there_are() -> None:
 def test_the_decoder_of_a_model_of_several_inputs_is_found_where_it_is_nested(place: str) -> None:
     inner = config(2048, 48, 16, 2, model_type="qwen3_next", head_dim=256)
     assert model_of(BIG, {place: inner, "vision_config": {"num_hidden_layers": 3}}).token_bytes() == 24_576
+    outside = {place: config(2048, 48, 16, 2, head_dim=256), "full_attention_interval": 4}
+    assert model_of(BIG, outside).token_bytes() == 24_576
     omni = {"thinker_config": {"text_config": inner}}
     assert model_of(BIG, omni).token_bytes() == 24_576
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from loadramp.advise.archs import FULL, NONE, WINDOW, with_defaults
+from loadramp.advise.archs import FULL, NONE, UNDERSTOOD, WINDOW, with_defaults
 from loadramp.advise.kinds import count_of, has_count
 from loadramp.advise.layers import kv_list, layers_of
 from loadramp.advise.parts import embedded, parts_of, whole
@@ -115,7 +115,10 @@ def _kept(
     count, heads, kv_heads, head_dim = sizes
     if given is not None:
         return {"layers": given, "window_layers": 0, "window": 0, "kv_heads": kv_heads}
-    own = {"model_type": inner.get("model_type"), "num_hidden_layers": count, **own}
+    beside = {
+        key: value for key, value in inner.items() if key in UNDERSTOOD and value is not None
+    }  # the outer config's
+    own = {"model_type": inner.get("model_type"), **beside, "num_hidden_layers": count, **own}
     found = layers_of(with_defaults(own), kv_heads, heads)
     notes += found.notes
     full, windowed = found.count(FULL), found.count(WINDOW)
