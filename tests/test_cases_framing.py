@@ -108,7 +108,7 @@ def test_a_server_that_switches_protocols_fails_at_once(more: bytes) -> None:
 
 
 def test_one_event_too_deep_to_read_costs_no_other() -> None:
-    deep = C("b").replace(b'"finish_reason"', b'"x": %s, "finish_reason"' % (b"[" * 50_000 + b"]" * 50_000))
+    deep = C("b").replace(b'"finish_reason"', b'"x": %s, "finish_reason"' % (b"[" * 12_000 + b"]" * 12_000))
     script = stream(*[(10.0 + i, C("a")) for i in range(40)], (60, deep), *[(61.0 + i, C("c")) for i in range(40)],
                     (120, FIN("stop") + DONE))  # fmt: skip
     record = record_of(script)

@@ -329,7 +329,7 @@ def test_what_waits_is_in_a_snapshot_and_in_the_record_of_a_request_that_was_cut
 
     record = played(RUNNING, cut_off)
     assert seen[-1] == 7
-    assert (record.status, record.error, record.text) == ("error", "client", "firstxxxxxx")
+    assert (record.status, record.error, record.text) == ("unfinished", None, "firstxxxxxx")
     assert record.event_s == sorted(record.event_s)
 
 

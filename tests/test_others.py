@@ -205,7 +205,7 @@ def test_cancelling_gives_a_record_and_snapshots_show_what_came(via: str) -> Non
 
     seen, record = asyncio.run(main())
     assert [(copy.status, len(copy.event_s)) for copy in seen] == [("in_flight", 1)]
-    assert (record.status, record.error, len(record.event_s)) == ("error", "client", 1)
+    assert (record.status, record.error, len(record.event_s)) == ("unfinished", None, 1)
 
 
 def test_in_memory_only_the_measuring_client_works(via: Any) -> None:
