@@ -333,39 +333,55 @@ def test_a_history_as_csv_has_a_line_a_line() -> None:
     assert float(lines[0]["value"]) == entries[0].value
 
 
-def test_otava_s_configuration_names_the_columns_of_its_file() -> None:
-    files = HISTORY_EXPORTERS["otava"](nights())
-    config = yaml.safe_load(files["otava.yaml"])["tests"]["loadramp"]
-    lines = list(csv.DictReader(io.StringIO(str(files["otava.csv"]))))
-    assert len(lines) == 59  # the night without a measurement is none
-    assert config["time_column"] == "time"
-    assert {metric["column"] for metric in config["metrics"].values()} | set(config["attributes"]) | {"time"} == set(
-        lines[0]
-    )
-    assert {name: metric["direction"] for name, metric in config["metrics"].items()} == {
-        "ceiling_rps": 1, "ref_ttft_p50_s": -1, "ref_itl_p50_s": -1, "ref_itl_p99_s": -1,
-    }  # fmt: skip
-    assert all(math.isfinite(float(line["ceiling_rps"])) for line in lines)
+def lacking() -> list[Any]:
+    """Those nights, some without a p99 ITL, and the first of them with a knee."""
+    kept = [e for e in nights() if not (e.metric == "ref_itl_p99_s" and e.night[8:10] in {"05", "17"})]
+    knees = [measured(i, lambda _, m: 9.0, metrics=("knee_rps",)) for i in range(2)]
+    return [*(line for lines in knees for line in lines), *kept]
 
 
-def test_otava_itself_finds_the_change(tmp_path: Path) -> None:
+def test_otava_gets_one_series_a_metric_without_a_gap() -> None:
+    files = HISTORY_EXPORTERS["otava"](lacking())
+    config = yaml.safe_load(str(files["otava.yaml"]))
+    names = ["ceiling_rps", "knee_rps", "ref_ttft_p50_s", "ref_itl_p50_s", "ref_itl_p99_s"]
+    assert config["test_groups"] == {"loadramp": names}
+    lengths = {}
+    for name, test in config["tests"].items():
+        lines = list(csv.DictReader(io.StringIO(str(files[test["file"]]))))
+        (metric,) = test["metrics"].values()
+        assert {metric["column"], *test["attributes"], test["time_column"]} == set(lines[0])
+        assert metric["direction"] == (1 if name.endswith("rps") else -1)
+        assert all(math.isfinite(float(line[name])) for line in lines)
+        lengths[name] = len(lines)
+    assert lengths == dict(zip(names, (59, 2, 59, 59, 55), strict=True))  # a night without a value is none
+
+
+def test_otava_itself_reads_a_history_with_gaps_and_finds_the_change(tmp_path: Path) -> None:
     """Needs an environment of its own (its numpy is pinned); runs where ``otava`` is on the path."""
     otava = shutil.which("otava")
     if otava is None:
         pytest.skip("no otava on the path: it pins numpy, so it is not among the development dependencies")
-    for name, content in HISTORY_EXPORTERS["otava"](nights()).items():
+    for name, content in HISTORY_EXPORTERS["otava"](lacking()).items():
         (tmp_path / name).write_text(str(content))
     options = ["--config-file", "otava.yaml", "--since", "2026-01-01", "--until", "2026-12-31", "--output", "json"]
     command = [otava, "analyze", "loadramp", *options]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stderr
+    decoder, left, told = json.JSONDecoder(), done.stdout.strip(), {}
+    while left:  # one document a series
+        document, end = decoder.raw_decode(left)
+        told |= document
+        left = left[end:].strip()
+    assert set(told) == {*LEVELS, "knee_rps"}
     large = {
-        (change["metric"], change["index"])
-        for point in json.loads(done.stdout)["loadramp"]
+        (name, point["time"])
+        for name, points in told.items()
+        for point in points
         for change in point["changes"]
         if abs(float(change["forward_change_percent"])) > 5
     }
-    assert large == {(metric, 39) for metric in LEVELS}  # the fortieth measured night
+    assert {name for name, _ in large} == set(LEVELS)
+    assert len(large) == len(LEVELS)
 
 
 def test_a_night_is_junit_and_annotations_too() -> None:
@@ -391,7 +407,9 @@ def test_a_format_that_does_not_exist_is_a_usage_error_with_the_list(tmp_path: P
     with pytest.raises(ScenarioError, match="no such format of a run; there are bencher, csv"):
         exported(tmp_path / "nothing", "xml")
     assert listing().count("\n  ") == len(EXPORTERS) + len(HISTORY_EXPORTERS)
-    assert "otava.csv" in exported(tmp_path, "otava")
+    assert "otava-ceiling_rps.csv" in exported(tmp_path, "otava")
+    with pytest.raises(ScenarioError, match="--slo: a history has no thresholds to judge"):
+        exported(tmp_path, "csv", ["ceiling_rps >= 12"])
 
 
 def test_one_file_goes_where_it_is_told_several_go_below_it(tmp_path: Path) -> None:

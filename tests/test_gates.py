@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 from harness import ramp_in_memory, scenario_of
 from judged import answer, overload, row
+from junitparser import Failure, JUnitXml
 
 from loadramp.cli import main
+from loadramp.jobs.exports import exported
 from loadramp.jobs.finish import write_report
 from loadramp.jobs.verdicts import judged_run
 from loadramp.judge.curve import fold
@@ -398,3 +400,53 @@ def test_gates_in_words_and_data(ramped: Run) -> None:
     assert section is not None and "p50(ttft_s) &lt; 1ms @ rate = 10" in section
     ramped.gates = []
     assert gates_section(ramped) is None
+
+
+def near(**columns: Any) -> Row:
+    """A step near the ceiling: values, and no interval."""
+    plain: dict[str, Any] = {
+        "stationary": False, "requests": 480, "ttft_p50_s": 0.0669, "ttft_p50_low_s": None, "ttft_p50_high_s": None,
+        "ttft_p95_s": 0.18, "ttft_p99_low_s": None, "ttft_p99_high_s": None,
+        "reasons": {"stationary": "no interval: this near the ceiling"},
+    }  # fmt: skip
+    return step(0, 8.0, **(plain | columns))
+
+
+@pytest.mark.parametrize(("rule", "columns", "status", "high"), [
+    ("p50(ttft_s) < 0.8 @ rate = 8", {}, "pass", 0.36),
+    ("p50(ttft_s) < 0.8 @ rate = 8", {"ttft_p95_s": 0.07}, "pass", 4 * 0.0669),
+    ("p50(ttft_s) < 0.3 @ rate = 8", {}, "inconclusive", 0.36),  # not far enough from what its p95 says
+    ("p50(ttft_s) < 0.05 @ rate = 8", {}, "inconclusive", 0.36),  # nothing bounds it from below
+    ("p50(ttft_s) < 0.8 @ rate = 8", {"ttft_p95_s": None}, "inconclusive", None),
+    ("p50(ttft_s) < 0.8 @ rate = 8", {"requests": 60}, "inconclusive", None),
+    ("p50(ttft_s) < 0.8 @ rate = 8", {"saturated": True}, "inconclusive", None),  # its queue still grew
+    ("p99(ttft_s) < 9 @ rate = 8", {}, "inconclusive", None),  # no bound of a tail
+    ("p50(ttft_s) < 0.8 @ rate = 8", {"partial": True}, "inconclusive", None),
+    ("p50(ttft_s) > 0.01 @ rate = 8", {}, "inconclusive", 0.36),
+])  # fmt: skip
+def test_a_median_far_below_its_limit_is_decided_without_an_interval(
+    rule: str, columns: dict[str, Any], status: str, high: float | None
+) -> None:
+    result = judge(run_of(near(**columns)), rule)
+    assert result.status == status
+    assert result.high == (None if high is None else pytest.approx(high))
+
+
+def test_gate_writes_junit_and_export_takes_thresholds(ramped: Run, tmp_path: Path, capsys: Any) -> None:
+    out = tmp_path / "gate.xml"
+    rules = ["--slo", "p50(ttft_s) < 0.000001", "--slo", "error_ratio < 0.9"]
+    with pytest.raises(SystemExit) as left:
+        main(["gate", ramped.path, *rules, "--junit", str(out)])
+    assert left.value.code == 99
+    for text in (out.read_text(), exported(Path(ramped.path), "junit", rules[1::2])["junit.xml"]):
+        cases = {case.name: case for suite in JUnitXml.fromstring(str(text).encode()) for case in suite}
+        assert isinstance(cases["p50(ttft_s) < 0.000001"].result[0], Failure)
+        assert cases["error_ratio < 0.9"].is_passed
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as left:
+        main(["export", ramped.path, "--format", "junit", "--slo", "speed > 1"])
+    assert left.value.code == 2
+    assert "no metric 'speed'" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as left:
+        main(["gate", ramped.path, *rules, "--junit", str(tmp_path / "gate.xml" / "below.xml")])
+    assert left.value.code not in {0, 99}

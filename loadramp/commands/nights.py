@@ -111,16 +111,18 @@ def accept(history: Path, *, metric: Sequence[str], scenario: str | None, reason
     return 0
 
 
-def gate(run_dir: Path, *, slo: Sequence[str], when_unsure: Any, as_json: bool, quiet: bool) -> int:
-    """Judge the run in RUN_DIR by thresholds: --slo EXPR, or those of its scenario. Writes nothing.
+def gate(run_dir: Path, *, slo: Sequence[str], when_unsure: Any, junit: Path | None, as_json: bool, quiet: bool) -> int:
+    """Judge the run in RUN_DIR by thresholds: --slo EXPR, or those of its scenario. Writes nothing but --junit FILE.
 
     For example: --slo 'p99(ttft_s) < 0.8 @ rate = 8' --slo 'ceiling_rps >= 12'. Exit code 99: one failed; 3: one is
     open, because its interval holds the limit or its metric is not known. A run that is void, failed its own [slo] at
     the lowest rate or could not be measured keeps its exit code.
     """
+    from loadramp.jobs.exports import write
     from loadramp.jobs.finish import EXIT, exit_code
     from loadramp.jobs.verdicts import judged_run
     from loadramp.judge.gates import overall
+    from loadramp.report.exporters import EXPORTERS
     from loadramp.report.gates import gate_lines, gates_document
     from loadramp.report.words import verdict_sentence
 
@@ -129,6 +131,8 @@ def gate(run_dir: Path, *, slo: Sequence[str], when_unsure: Any, as_json: bool, 
         raise ScenarioError("no threshold: give --slo EXPR, or the scenario a [gates] table")
     word = run.info["verdict"]
     code = exit_code(run, word)
+    if junit is not None:
+        write(EXPORTERS["junit"](run), junit)
     if as_json:
         click.echo(_strict({"run_dir": run.path, "verdict": word, "gates": gates_document(run)}))
     else:
@@ -139,11 +143,11 @@ def gate(run_dir: Path, *, slo: Sequence[str], when_unsure: Any, as_json: bool, 
     return code
 
 
-def export(source: Path, *, form: str, output: Path | None) -> int:
+def export(source: Path, *, form: str, slo: Sequence[str], output: Path | None) -> int:
     """Write a run, or a history of nights, in a format that other programs read."""
     from loadramp.jobs.exports import exported, single, write
 
-    files = exported(source, form)
+    files = exported(source, form, slo)
     if output is None:
         click.echo(single(files, form), nl=False)
         return 0
@@ -188,7 +192,7 @@ def commands() -> list[click.Command]:
         command(trend, history, one, output, *output_options()),
         command(accept, history, *_accept_options(), one),
         command(gate, run_dir, *_gate_options(), *output_options()),
-        command(export, source, _format_option(), output),
+        command(export, source, _format_option(), _slo_option(), output),
         command(alerts, run_dir, *_alert_options(), output),
     ]
 
@@ -211,9 +215,14 @@ def _accept_options() -> list[click.Parameter]:
     ]
 
 
+def _slo_option() -> click.Parameter:
+    return click.Option(["--slo"], multiple=True, metavar="EXPR", help="A threshold (docs/gates.md); may be repeated.")
+
+
 def _gate_options() -> list[click.Parameter]:
     return [
-        click.Option(["--slo"], multiple=True, metavar="EXPR", help="A threshold (docs/gates.md); may be repeated."),
+        _slo_option(),
+        click.Option(["--junit"], type=click.Path(path_type=Path), metavar="FILE", help="Write JUnit XML here too."),
         click.Option(
             ["--when-unsure"], type=click.Choice(UNSURE), default=None, help="What an open threshold counts as."
         ),

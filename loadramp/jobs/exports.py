@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from loadramp.advise.alerts import prometheus_rules
@@ -28,11 +28,16 @@ OF_MODEL = frozenset({"model_name", "model", "engine", "served_model_name", "fin
 """Labels that an engine's own series carry; ``up`` and a GPU exporter's do not."""
 
 
-def exported(source: Path, form: str) -> Files:
+def exported(source: Path, form: str, slo: Sequence[str] = ()) -> Files:
     """The files that ``form`` makes of the run or history in ``source``.
 
+    Args:
+        source: a run directory or a history.
+        form: a name of EXPORTERS or HISTORY_EXPORTERS, or ``list``.
+        slo: thresholds to judge the run by in place of its scenario's.
+
     Raises:
-        ScenarioError: no such format, or the source is neither.
+        ScenarioError: no such format, the source is neither, or a threshold is none.
     """
     if form == "list":
         return {"formats.txt": listing()}
@@ -41,10 +46,12 @@ def exported(source: Path, form: str) -> Files:
     if form not in exporters:
         kind = "a history" if history else "a run"
         raise ScenarioError(f"--format {form}: no such format of {kind}; there are {', '.join(sorted(exporters))}")
+    if history and slo:
+        raise ScenarioError("--slo: a history has no thresholds to judge; it judges runs")
     if history:
         entries, _ = History(source).read()
         return HISTORY_EXPORTERS[form](entries)
-    return EXPORTERS[form](judged_run(source))
+    return EXPORTERS[form](judged_run(source, slo))
 
 
 def single(files: Files, form: str) -> str | bytes:

@@ -52,6 +52,8 @@ def _of_soak(scenario: Scenario, rule: Rule) -> str:
     soak_s, ratio = float(options.get("soak_s", 300.0)), float(options.get("soak_ratio", 0.85))
     if scenario.ramp.kind != "ceiling" or not soak_s:
         return "there is no soak"
+    if rule.aggregate == "p50" and rule.upper:
+        return ""  # a median far below its limit needs no interval
     if not rule.aggregate or gives(f"{rule.name.removesuffix('_s')}_{rule.aggregate}", ratio, soak_s):
         return ""
     return (

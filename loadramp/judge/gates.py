@@ -33,6 +33,8 @@ SAME = 1e-6
 """Rates that are this close (as a share) are the same rate: levels are powers of a factor."""
 FAULTS = {"error_ratio": "failed", "malformed_ratio": "had malformed events"}
 """Shares of the requests that ended, which should be small."""
+FAR, FEW = 4.0, 100
+"""Times its median that bounds the median of a step near the ceiling from above, and the fewest requests that do."""
 MISS = 0.05
 """One-sided, of shares."""
 
@@ -149,12 +151,26 @@ def there(row: Row, place: Place) -> bool:
 def _of_row(row: Row, rule: Rule) -> Known:
     if row["void"]:
         return Known(None, None, None, f"void: {row['reasons'].get('void', '')}", row["step"])
-    known = _measured(row, rule)
+    known = _bounded(row, rule, _measured(row, rule))
     held_against = _not_shown(row, rule, weigh(rule, known).status)
     if held_against:
         told = f"; there it was {known.value:.4g}" if known.value is not None else ""
         return Known(None, None, None, held_against + told, row["step"])
     return known
+
+
+def _bounded(row: Row, rule: Rule, known: Known) -> Known:
+    """A median far below its limit is decided where its interval is missing: by an upper bound of one side.
+
+    A step too short or too near the ceiling for an interval still bounds the median from above, by the larger of four
+    times its own and twice its p95 (docs/method.md, "Thresholds"). It bounds nothing from below, nor any tail.
+    """
+    if rule.aggregate != "p50" or known.value is None or known.high is not None or row["requests"] < FEW:
+        return known
+    p95 = row.get(f"{rule.name.removesuffix('_s')}_p95_s")
+    if p95 is None or _state([row]) == "growing":
+        return known
+    return replace(known, high=max(FAR * known.value, 2.0 * p95))
 
 
 def _not_shown(row: Row, rule: Rule, status: Status) -> str:
