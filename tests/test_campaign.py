@@ -47,6 +47,7 @@ measure_s = 200
 error_ratio = 0.005
 [campaign.overload]
 measure_s = 40
+stage_s = 40
 warmup_s = 3
 [campaign.chaos]
 after_s = 15
@@ -78,7 +79,7 @@ def states(finished: Rehearsed) -> dict[str, str]:
 
 def test_all_five_phases_run_one_after_the_other_and_pass(whole: Rehearsed) -> None:
     told = whole.told
-    assert [told.phase_verdict(phase) for phase in told.wanted] == ["pass"] * 5
+    assert [told.phase_verdict(phase) for phase in told.wanted] == ["pass"] * 4 + ["inconclusive"]
     target_rps = told.state["target_rps"]
     assert 5 < target_rps < 15
     rates = [row["rate_rps"] for row in told.seen["overload"].rows]
@@ -89,7 +90,8 @@ def test_all_five_phases_run_one_after_the_other_and_pass(whole: Rehearsed) -> N
 
 def test_a_killed_server_is_felt_and_back_when_it_has_restarted(whole: Rehearsed) -> None:
     assert criteria(whole, "chaos") == {
-        "delivered": "pass", "struck": "pass", "felt": "pass", "recovery": "pass", "nothing_lost": "pass"
+        "delivered": "pass", "struck": "pass", "felt": "pass", "recovery": "pass", "nothing_lost": "pass",
+        "retried": "inconclusive", "absorbed": "inconclusive",
     }  # fmt: skip
     seen = whole.told.seen["chaos"]
     assert seen.strike is not None
@@ -101,15 +103,17 @@ def test_a_killed_server_is_felt_and_back_when_it_has_restarted(whole: Rehearsed
 
 
 def test_the_campaign_fills_the_scorecard_and_asks_for_the_rest(whole: Rehearsed) -> None:
-    shown = {"slo", "memory", "headroom", "double_load", "overload_recovery", "chaos_recovery", "nothing_lost",
-             "metrics", "health", "baseline"}  # fmt: skip
+    short = {"slo", "memory", "double_load", "overload_recovery", "chaos_recovery", "nothing_lost", "health",
+             "baseline"}  # fmt: skip
     found = states(whole)
-    assert {item for item, state in found.items() if state == "shown"} >= shown
+    assert {found[item] for item in short} == {"open"}  # a soak of 200 s and an overload of 40 s prove nothing
+    words = {line.item.id: line.words for line in whole.told.card.lines}
+    assert words["memory"].startswith("not shown: measured for 200 s of 60 min")
     assert found["sustained_hour"] == found["max_model_len"] == found["rollback"] == "open"
     assert (whole.told.verdict, whole.exit_code) == ("open", 3)
     answers = (Path(whole.told.path) / "answers.toml").read_text()
     assert "[answers.rollback]" in answers
-    assert "[answers.slo]" not in answers
+    assert "[answers.max_num_seqs]" not in answers
 
 
 def test_answers_make_it_a_go_and_one_no_a_no_go(whole: Rehearsed, tmp_path: Path) -> None:
@@ -118,11 +122,12 @@ def test_answers_make_it_a_go_and_one_no_a_no_go(whole: Rehearsed, tmp_path: Pat
     answers.write_text(text)
     gone = write_campaign(Path(whole.told.path), answers)
     assert (gone.told.verdict, gone.exit_code) == ("go", 0)
-    answers.write_text(text.replace('[answers.access]\nanswer = "yes"', '[answers.access]\nanswer = "no"'))
+    assert write_campaign(Path(whole.told.path)).told.verdict == "go"  # the answers are kept
+    answers.write_text(text.replace('[answers.on_call]\nanswer = "yes"', '[answers.on_call]\nanswer = "no"'))
     stopped = write_campaign(Path(whole.told.path), answers)
     assert (stopped.told.verdict, stopped.exit_code) == ("no-go", 99)
     assert (
-        "No go: 1 critical item not met: only those who may can reach it"
+        "No go: 1 critical item not met: there is an on-call rotation"
         in json.loads((Path(whole.told.path) / "verdict.json").read_text())["sentence"]
     )
 
@@ -139,11 +144,11 @@ def test_the_directory_holds_runs_that_stand_alone_and_reports_of_all(whole: Reh
     for name in ("report.html", "summary.md", "scorecard.md", "scorecard.toml", "scenario.toml"):
         assert (path / name).stat().st_size > 200
     document = json.loads((path / "verdict.json").read_text())
-    assert [phase["verdict"] for phase in document["phases"]] == ["pass"] * 5
+    assert [phase["verdict"] for phase in document["phases"]] == ["pass"] * 4 + ["inconclusive"]
 
 
 def test_an_endless_queue_does_not_recover_in_time_and_that_is_no_go(tmp_path: Path) -> None:
-    short = "[campaign.overload]\nmeasure_s = 21\nwarmup_s = 1\nrecovery_s = 10\n"
+    short = "[campaign.overload]\nmeasure_s = 21\nstage_s = 21\nwarmup_s = 1\nrecovery_s = 10\n"
     text = BASE + '[campaign]\nphases = ["overload"]\ntarget_rps = 13\n' + short
     finished, code = rehearse_in_memory(text, tmp_path, replace(SMALL, max_queue=None))
     assert code == 0

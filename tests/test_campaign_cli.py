@@ -17,7 +17,10 @@ import pytest
 from terminal import loadramp
 
 from loadramp.cli import cli
-from loadramp.jobs.practise import SERVING
+from loadramp.jobs.practise import SERVING, limits_of
+from loadramp.judge.knee import KNEES
+from loadramp.plan.campaign import REHEARSAL, longest_s
+from loadramp.plan.scenario import load
 from loadramp.registry import ScenarioError
 
 QUICK = """
@@ -146,7 +149,7 @@ def test_kill_9_of_the_campaign_within_and_between_phases_costs_one_phase_at_mos
     scenario.write_text(
         QUICK.replace('"chaos"', '"sustained", "overload"')
         + "[campaign.sustained]\nmeasure_s = 4\nwarmup_s = 0.1\n"
-        + "[campaign.overload]\nwarmup_s = 0.2\nmeasure_s = 12\nrecovery_s = 2\n"
+        + "[campaign.overload]\nwarmup_s = 0.2\nmeasure_s = 12\nstage_s = 12\nrecovery_s = 2\n"
     )
     words = ["campaign", str(scenario), "--base-url", url, "--out", str(out), "--quiet", "--set", "fleet.workers=2"]
     command = [sys.executable, "-m", "loadramp", *words]
@@ -224,3 +227,18 @@ def test_an_endpoint_that_is_not_there_could_not_be_measured(
     told = capsys.readouterr()
     assert "is not ready" in told.err
     assert "Not decided yet" in told.out
+
+
+def test_limits_of_the_simulated_engine_are_told_from_faults() -> None:
+    assert limits_of(["max_queue=20", "leak_bytes_per_s=1", "max_in_flight=60"]) == (
+        {"max_queue": 20, "max_in_flight": 60}, ["leak_bytes_per_s=1"],
+    )  # fmt: skip
+    with pytest.raises(ScenarioError, match="--fault max_queue: expected a whole number of at least 1; got 'x'"):
+        limits_of(["max_queue=x"])
+
+
+def test_a_rehearsal_is_a_campaign_whose_phases_take_minutes() -> None:
+    text = "[campaign]\ntarget_rps = 8\n"
+    short = load(text, "t.toml", list(REHEARSAL), knees=KNEES).campaign
+    assert (short.sustained.measure_s, short.overload.measure_s, short.chaos.measure_s) == (60, 45, 90)
+    assert longest_s(short) < 600

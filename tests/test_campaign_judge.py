@@ -10,6 +10,7 @@ from judged import answer, failure, overload, row
 
 from loadramp.jobs.campaign import lowest_rps
 from loadramp.judge import campaign as judge
+from loadramp.judge.absorb import absorbed
 from loadramp.judge.criteria import GONE, Criterion, Seen, Strike, verdict_of
 from loadramp.judge.proofs import EVIDENCE, Facts
 from loadramp.judge.slo import slo_capacity
@@ -273,10 +274,25 @@ STRUCK = Strike(40.0, 41.0, 0)
 
 def test_a_kill_with_a_recovery_in_time_and_every_caller_told_passes() -> None:
     found = judge.chaos(killed(20.0, STRUCK), recovery_limit_s=60.0)
-    assert set(by_code(found).values()) == {"pass"}
+    assert {code for code, status in by_code(found).items() if status != "pass"} == {"retried", "absorbed"}
+    assert said(found, "absorbed") == "not seen: name the metrics page of every replica in [metrics] urls"
     assert said(found, "recovery").startswith("after 20 s")
     assert "40 of 40 requests failed (connect 40)" in said(found, "felt")
     assert "the health check failed for 20 s" in said(found, "felt")
+
+
+@pytest.mark.parametrize(
+    ("failed", "rate_rps", "retried", "taken"),
+    [(0, 10.0, "pass", "pass"), (7, 10.0, "fail", "pass"), (0, 5.0, "pass", "fail")],
+)
+def test_what_the_replicas_pages_say_of_a_killed_one(failed: int, rate_rps: float, retried: str, taken: str) -> None:
+    alive = [Sample(float(t), "a", {"requests_done": 5.0 * min(t, 40) + rate_rps * max(t - 40, 0)}) for t in range(100)]
+    dead = [Sample(float(t), "b", {"requests_done": 5.0 * t, "running": 3.0} if t < 40 else {},
+                   error=None if t < 40 else "refused") for t in range(100)]  # fmt: skip
+    found = by_code(absorbed([*alive, *dead], 40.0, 60.0, 10.0, failed))
+    assert found == {"retried": retried, "absorbed": taken}
+    both_well = absorbed([*alive, *(Sample(s.t_s, "c", s.values) for s in alive)], 40.0, 60.0, 10.0, failed)
+    assert set(by_code(both_well).values()) == {"inconclusive"}
 
 
 def test_a_late_recovery_fails_and_so_does_none() -> None:

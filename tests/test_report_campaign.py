@@ -39,10 +39,10 @@ def sentence(answers: dict[str, Answer] | None = None) -> str:
 
 
 def test_the_verdict_opens_everything() -> None:
-    assert sentence().startswith("No go: 2 critical items not met: memory does not grow under sustained load;")
+    assert sentence().startswith("No go: the sustained and the overload phase failed.")
     gone = told(PAGES["go"])
     assert gone.verdict == "go"
-    assert headline(gone)[0].text == "Go: all 17 critical items are settled, 3 of them waived."
+    assert headline(gone)[0].text == "Go: all 17 critical items are settled, 1 of them waived."
     left = dict(YES)
     del left["rollback"]
     opened = told({**left, **MEMORY, **RECOVERY})
@@ -81,20 +81,22 @@ def test_the_document_is_strict_json_and_complete() -> None:
     assert all(
         one["status"] in {"pass", "fail", "inconclusive"} for phase in document["phases"] for one in phase["criteria"]
     )
-    assert len(document["scorecard"]["items"]) == 20
+    assert len(document["scorecard"]["items"]) == 29
     assert document["target_rps"] == 4.0
 
 
 def test_markdown_and_terminal_name_every_criterion_and_item_and_link_the_runs() -> None:
     answers = {**YES, **MEMORY}
     for text in (campaign_markdown(told(answers)), campaign_text(told(answers))):
-        assert all(item.text.split(":")[0].split("(")[0].strip() in text for item in ITEMS)
+        assert all(item.text.split(":")[0].split("(")[0].strip() in text.replace("\\", "") for item in ITEMS)
         assert "p99 ITL" in text
     markdown = campaign_markdown(told(answers))
     assert "([report](20260102-030405-chat-chaos/report.html))" in markdown
     assert "<script>" not in markdown
     assert "[y](http://z)" not in markdown
-    assert "| critical | Memory does not grow under sustained load | waived |" in scorecard_markdown(told(answers))
+    assert "| additional | The server's memory does not grow under sustained load | waived |" in scorecard_markdown(
+        told(answers)
+    )
 
 
 def test_the_page_is_offline_small_and_escapes_what_it_was_told() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ def campaign(
     resume: Path | None,
     answers: Path | None,
     chaos: str | None,
+    rehearse: bool,
     yes: bool,
     as_json: bool,
     quiet: bool,
@@ -38,15 +40,26 @@ def campaign(
     import asyncio
 
     from loadramp.commands.screen import asks, watching
+    from loadramp.jobs import rehearse as job
     from loadramp.jobs import scenarios
-    from loadramp.jobs.rehearse import rehearse
+    from loadramp.plan.campaign import REHEARSAL
 
     chosen = scenarios.Options(**options)
     if asks(yes, as_json):
-        _ask(scenario, chosen)
+        _ask(scenario, replace(chosen, overrides=[*REHEARSAL, *chosen.overrides]) if rehearse else chosen)
     with watching(quiet) as (say, watch):
         finished = asyncio.run(
-            rehearse(scenario, chosen, say, watch, chaos=chaos, resumed=resume, answers=answers, argv=sys.argv[1:])
+            job.rehearse(
+                scenario,
+                chosen,
+                say,
+                watch,
+                chaos=chaos,
+                resumed=resume,
+                answers=answers,
+                argv=sys.argv[1:],
+                rehearsal=rehearse,
+            )
         )
     return _show(finished, as_json)
 
@@ -146,6 +159,7 @@ def _campaign_options() -> list[click.Parameter]:
             ["--answers"], type=a_path, help="Answers to the scorecard; default: answers.toml of the campaign."
         ),
         click.Option(["--chaos"], metavar="CMD", help="Kills or restarts a worker; run without a shell."),
+        click.Option(["--rehearse"], is_flag=True, help="Shorten every phase, to try it out: proves nothing."),
         label_option(),
         click.Option(["--yes"], is_flag=True, help="Do not ask before the load."),
     ]

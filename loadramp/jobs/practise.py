@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 from loadramp.registry import CannotMeasure, ScenarioError, bind_options
@@ -18,6 +18,28 @@ from loadramp.sim.profiles import PROFILES
 from loadramp.sim.server import serve
 
 SERVING = "serving "
+
+
+LIMITS = ("max_queue", "max_in_flight")
+"""Limits of the engine that ``--fault`` sets, too: it refuses what is beyond."""
+
+
+def limits_of(faults: Sequence[str]) -> tuple[dict[str, int], list[str]]:
+    """The engine's limits among ``KEY=VALUE`` faults, and the others.
+
+    Raises:
+        ScenarioError: a limit is no whole number of at least 1.
+    """
+    limits, others = {}, []
+    for one in faults:
+        key, _, value = one.partition("=")
+        if key.strip() not in LIMITS:
+            others.append(one)
+            continue
+        if not value.strip().isdecimal() or int(value) < 1:
+            raise ScenarioError(f"--fault {key.strip()}: expected a whole number of at least 1; got {value.strip()!r}")
+        limits[key.strip()] = int(value)
+    return limits, others
 
 
 def simulate(
@@ -39,7 +61,8 @@ def simulate(
     """
     if profile not in PROFILES:
         raise ScenarioError(f"--profile: no {profile!r}; there are {', '.join(sorted(PROFILES))}")
-    wrong = faults_of(faults)
+    limits, others = limits_of(faults)
+    engine, wrong = replace(PROFILES[profile], **limits), faults_of(others)
     key = None
     if api_key_env is not None:
         key = os.environ.get(api_key_env)
@@ -51,9 +74,7 @@ def simulate(
         ended = asyncio.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, ended.set)
-        server = await serve(
-            PROFILES[profile], host, port, faults=wrong, model=model, adapters=adapters, seed=seed, api_key=key
-        )
+        server = await serve(engine, host, port, faults=wrong, model=model, adapters=adapters, seed=seed, api_key=key)
         shown = f"[{host}]" if ":" in host else host
         say(f"{SERVING}http://{shown}:{server.port} (profile {profile}, model {model})")
         sys.stdout.flush()
@@ -86,7 +107,7 @@ def faults_of(settings: Sequence[str]) -> Faults:
 
 def listing() -> str:
     """The names that --profile and --fault take."""
-    lines = ["profiles:", *(f"  {name}" for name in PROFILES), "faults (KEY=VALUE):"]
+    lines = ["profiles:", *(f"  {name}" for name in PROFILES), "faults (KEY=VALUE):", *(f"  {name}" for name in LIMITS)]
     lines += [f"  {field.name} = {field.default!r}" for field in fields(Faults)]
     return "\n".join(lines)
 

@@ -13,13 +13,13 @@ import msgspec
 from loadramp.advise.asked import config_of
 from loadramp.advise.shapes import read_config
 from loadramp.jobs import finish, scenarios
-from loadramp.jobs.campaign import HEALTH, STRIKE, read_state
+from loadramp.jobs.campaign import HEALTH, STRIKE, lowest_rps, read_state
 from loadramp.jobs.finish import EXIT
 from loadramp.judge import campaign as judge
 from loadramp.judge.criteria import Criterion, Seen, Strike
 from loadramp.judge.gates import judge_gates
 from loadramp.judge.proofs import Facts
-from loadramp.judge.readiness import Answer, Item, questionnaire, read_answers, read_items, score
+from loadramp.judge.readiness import Answer, Item, Line, answers_text, questionnaire, read_answers, read_items, score
 from loadramp.observe.pulse import read_health
 from loadramp.plan.campaign import PHASES, in_order
 from loadramp.plan.scenario import Scenario
@@ -36,6 +36,7 @@ from loadramp.report.campaign import (
 ANSWERS = "answers.toml"
 SCORECARD = "scorecard.toml"
 MODEL_MAX = "model_max_context"
+REHEARSAL = "rehearsal"
 
 
 @dataclass(slots=True, frozen=True)
@@ -57,7 +58,8 @@ def write_campaign(path: Path, answers: Path | None = None) -> Rehearsed:
         ScenarioError: it is no campaign, or scorecard or answers are wrong.
         OSError: the files cannot be written.
     """
-    found = judge_campaign(path, answers)
+    keep_answers(path, answers)
+    found = judge_campaign(path)
     write_derived(found.told)
     return found
 
@@ -158,6 +160,23 @@ def card_of(card: Path, *answers: Path | None) -> tuple[list[Item], dict[str, An
     return items, found
 
 
+def keep_answers(path: Path, answers: Path | None) -> None:
+    """Write the answers of a file into the directory's own, over those there, so that later reports know them.
+
+    Raises:
+        ScenarioError: the file is missing, or something in it is wrong.
+        OSError: they cannot be written.
+    """
+    items, _ = card_of(path / SCORECARD, answers)
+    if answers is None or answers.resolve() == (path / ANSWERS).resolve():
+        return
+    given = read_answers(text_of(answers), items, answers.name)
+    own = path / ANSWERS
+    before = read_answers(text_of(own), items, own.name) if own.exists() else {}
+    blank = [Line(item, "open", "") for item in items if item.id not in before | given]
+    RunDir(path).write(ANSWERS, questionnaire(blank) + answers_text(before | given))
+
+
 def model_max_of(base: Scenario) -> int | None:
     """The longest context of the model itself, from the config.json that the scenario names; None without.
 
@@ -175,11 +194,28 @@ def facts_of(
     base: Scenario, state: Mapping[str, Any], seen: Mapping[str, Seen], criteria: Mapping[str, Sequence[Criterion]]
 ) -> Facts:
     """What the scorecard's proofs are made of."""
-    load = {"factor": base.campaign.overload.factor, "check_factor": base.campaign.overload.check_factor}
-    if "sustained" in seen and seen["sustained"].rows:
-        rows = seen["sustained"].rows
-        load["sustained_s"] = rows[-1]["window_end_s"] - rows[0]["window_begin_s"]
-    return Facts(criteria, seen, load, state.get(MODEL_MAX))
+    over = base.campaign.overload
+    ramp = seen.get("ramp")
+    capacity, which = lowest_rps(ramp.run) if ramp is not None else (None, "")
+    return Facts(
+        criteria, seen, {"factor": over.factor, "check_factor": over.check_factor}, state.get(MODEL_MAX),
+        lengths=lengths_of(seen),
+        rehearsal=bool(state.get(REHEARSAL)),
+        unfinished=frozenset(p for p in seen if state.get("phases", {}).get(p, {}).get("state") != "done"),
+        target_rps=base.campaign.target_rps,
+        capacity_rps=capacity if which == "the low end" else None,
+    )  # fmt: skip
+
+
+def lengths_of(seen: Mapping[str, Seen]) -> dict[str, tuple[float, int]]:
+    """Measured seconds and requests of each phase; of the overload, of its stages above the target."""
+    rows = {phase: list(found.rows) for phase, found in seen.items()}
+    over = rows.pop("overload", [])
+    rows |= {"check": over[1:2], "overload": over[2:3]}
+    return {
+        phase: (sum(row["window_end_s"] - row["window_begin_s"] for row in some), sum(row["requests"] for row in some))
+        for phase, some in rows.items()
+    }
 
 
 def text_of(path: Path) -> str:

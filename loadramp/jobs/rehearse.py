@@ -22,9 +22,10 @@ from loadramp.jobs.finish import EXIT, Finished
 from loadramp.jobs.launch import Beside
 from loadramp.jobs.readout import (
     MODEL_MAX,
+    REHEARSAL,
     SCORECARD,
     Rehearsed,
-    card_of,
+    keep_answers,
     model_max_of,
     scorecard_text,
     write_campaign,
@@ -32,6 +33,7 @@ from loadramp.jobs.readout import (
 from loadramp.jobs.scenarios import Options
 from loadramp.observe.fetch import Fetcher, FetchFailed, tls_context
 from loadramp.observe.pulse import LIMIT_S, Pulse
+from loadramp.plan.campaign import REHEARSAL as SHORTENED
 from loadramp.plan.campaign import Phase
 from loadramp.plan.scenario import Scenario
 from loadramp.record.rundir import RunDir, check_place
@@ -53,6 +55,7 @@ async def rehearse(
     resumed: Path | None = None,
     answers: Path | None = None,
     argv: Sequence[str] = (),
+    rehearsal: bool = False,
 ) -> Rehearsed:
     """Begin or resume a campaign, run what is left of it, judge and report.
 
@@ -62,17 +65,21 @@ async def rehearse(
         chaos: the command that kills or restarts a worker; None: that phase is left out.
         resumed: the directory of a campaign to go on with.
         answers: a file of answers to the scorecard.
+        rehearsal: every phase is shortened, and nothing is shown by it.
 
     Raises:
         ScenarioError: before anything was sent.
         OSError: the directory cannot be written.
     """
+    if rehearsal:
+        options = replace(options, overrides=[*SHORTENED, *options.overrides])
+        say("a rehearsal: every phase is shortened, and nothing is proven by it")
     base = scenarios.with_target(scenarios.read_scenario(scenario_path, options.overrides), options)
     endpoint = endpoint_of(base.target)
     if resumed is None:
         check_place(options.out)
     check_hosts(endpoint, base.target, options.yes_i_may_load_test, base.metrics)
-    path = opened(base, endpoint, options.out, resumed, answers, argv)
+    path = opened(base, endpoint, options.out, resumed, answers, argv, rehearsal)
     say(f"campaign: {path}")
 
     async def send(scenario: Scenario, phase: Phase, beside: Beside) -> Finished:
@@ -103,7 +110,13 @@ def _finished(path: Path, code: int, answers: Path | None) -> Rehearsed:
 
 
 def opened(
-    base: Scenario, endpoint: Endpoint, out: Path, resumed: Path | None, answers: Path | None, argv: Sequence[str]
+    base: Scenario,
+    endpoint: Endpoint,
+    out: Path,
+    resumed: Path | None,
+    answers: Path | None,
+    argv: Sequence[str],
+    rehearsal: bool = False,
 ) -> Path:
     """The campaign's directory, fresh or that of before. Scorecard and answers are read now, not after the first hour.
 
@@ -113,12 +126,13 @@ def opened(
     text, longest = scorecard_text(base), model_max_of(base)
     source, overrides = endpoint.redact(base.source), [endpoint.redact(one) for one in base.overrides]
     if resumed is None:
-        path = begin(out, base, [endpoint.redact(one) for one in argv], source, overrides, {MODEL_MAX: longest})
+        more = {MODEL_MAX: longest, REHEARSAL: rehearsal}
+        path = begin(out, base, [endpoint.redact(one) for one in argv], source, overrides, more)
     else:
         path = resumed
         resume(path, source, overrides)
     RunDir(path).write(SCORECARD, text)
-    card_of(path / SCORECARD, answers)
+    keep_answers(path, answers)
     return path
 
 

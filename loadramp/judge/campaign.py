@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from loadramp.judge import criteria as c
+from loadramp.judge.absorb import absorbed
 from loadramp.judge.criteria import Criterion, Seen, Strike
 from loadramp.judge.drift import memory_growth, p99_drift
 from loadramp.judge.recovery import Harm, availability, harm, recovery_s, unaccounted, usual_ttft_s
@@ -141,7 +142,8 @@ def chaos(seen: Seen, *, recovery_limit_s: float) -> list[Criterion]:
     after_s = recovery_s(seen.run.table, strike.begin_s, end_s, usual_s, row["arrival_rps"] or 1.0)
     until_s = end_s if after_s is None else strike.begin_s + max(after_s, 1.0)
     hurt = harm(seen.run.table, strike.begin_s, until_s, usual_s)
-    return [*out, _felt(seen, row, hurt, strike.begin_s), _nothing_lost(seen, hurt)]
+    taken = absorbed(seen.run.samples, strike.begin_s, until_s, row["arrival_rps"] or 0.0, hurt.failed)
+    return [*out, _felt(seen, row, hurt, strike.begin_s), _nothing_lost(seen, hurt), *taken]
 
 
 def _struck(strike: Strike) -> Criterion:

@@ -1,6 +1,7 @@
 """What a campaign proves of the items that a launch needs. Pure: phases in, shown, gap or open out.
 
-A proof is a function ``f(facts) -> Shown`` in EVIDENCE. Rule: what was shortened or not seen is open, never shown.
+A proof is a function ``f(facts) -> Shown`` in EVIDENCE; LEAST is how long it must have lasted. Rule: what was shortened
+or not seen is open, never shown.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ from typing import Literal
 
 from loadramp.judge.criteria import Criterion, Seen
 from loadramp.record.types import Row
-from loadramp.wording import percent
+from loadramp.wording import percent, span
 
 Proof = Literal["shown", "gap", "open"]
 HOUR_S = 3600.0
+PEAK_HEADROOM = 1.3
+MOST_UTILIZATION = 0.90
 THRASH_RATIO = 0.02
 """Preemptions a request above which the batch limit is beyond what the KV cache bears."""
 PLAIN = frozenset({"delivered", "to_the_end", "struck"})
@@ -43,10 +46,51 @@ class Facts:
     """``factor`` and ``check_factor`` of the overload, ``sustained_s`` as measured."""
     model_max: int | None = None
     """Longest context of the model itself, from its config.json."""
+    lengths: Mapping[str, tuple[float, int]] = field(default_factory=dict)
+    """Measured seconds and requests by phase; of the overload its stages ``overload`` and ``check`` apart."""
+    rehearsal: bool = False
+    """Everything was shortened: nothing is shown, and nothing is missed."""
+    unfinished: frozenset[str] = frozenset()
+    """Phases that were interrupted: what they lack is not missed."""
+    target_rps: float | None = None
+    """The rate at the peak; of the ramp its low end is ``capacity_rps``."""
+    capacity_rps: float | None = None
 
     def of(self, phase: str, *codes: str) -> list[Criterion]:
         """Criteria of a phase whose code begins with one of ``codes``."""
         return [one for one in self.criteria.get(phase, ()) if one.code.startswith(codes)]
+
+
+@dataclass(slots=True, frozen=True)
+class Least:
+    """What counts as proof: at least so long, with at least so many requests."""
+
+    of: str
+    """Key of ``Facts.lengths``."""
+    seconds: float
+    requests: int
+
+
+def prove(name: str, facts: Facts) -> Shown:
+    """What the campaign says of an item, with too short a test not shown, and nothing settled by a rehearsal or by a
+    phase that was interrupted."""
+    found = EVIDENCE[name](facts)
+    if found.proof == "open":
+        return found
+    if facts.rehearsal:
+        return Shown("open", f"a rehearsal shows nothing ({found.words})", found.phase)
+    if found.phase in facts.unfinished:
+        return Shown("open", f"the {found.phase} phase was interrupted ({found.words})", found.phase)
+    least = LEAST.get(name)
+    if found.proof == "gap" or least is None:
+        return found
+    seconds, requests = facts.lengths.get(least.of or found.phase, (0.0, 0))
+    short = []
+    if seconds < least.seconds - 1.0:
+        short.append(f"measured for {span(seconds)} of {span(least.seconds)}")
+    if requests < least.requests:
+        short.append(f"{requests:,} of {least.requests:,} requests")
+    return Shown("open", f"not shown: {', '.join(short)} ({found.words})", found.phase) if short else found
 
 
 def _from(found: Sequence[Criterion], phase: str, missing: str) -> Shown:
@@ -71,12 +115,8 @@ def _slo(facts: Facts) -> Shown:
 
 
 def _hour(facts: Facts) -> Shown:
-    found = _from(facts.of("sustained", "delivered", "to_the_end", "errors", "steady", "drift_", "no_restart"),
-                  "sustained", "no sustained phase was run")  # fmt: skip
-    seconds = facts.load.get("sustained_s", 0.0)
-    if found.proof == "shown" and seconds < HOUR_S - 1.0:
-        return Shown("open", f"only {seconds / 60.0:.3g} minutes were measured", "sustained")
-    return found
+    codes = ("delivered", "to_the_end", "errors", "steady", "drift_", "no_restart")
+    return _from(facts.of("sustained", *codes), "sustained", "no sustained phase was run")
 
 
 def _memory(facts: Facts) -> Shown:
@@ -157,7 +197,28 @@ def _metrics(facts: Facts) -> Shown:
         dialect = (seen.run.info.get("metrics") or {}).get("dialect", "known names")
         said = f"{percent(good, 4)} of {len(seen.run.samples):,} scrapes read ({dialect})"
         return Shown("shown" if good >= 0.99 else "gap", said, phase)
-    return Shown("gap", "no metrics page was found") if facts.seen else Shown("open", "nothing was run")
+    loaded = next((phase for phase in ("sustained", "ramp", "overload") if phase in facts.seen), "")
+    return Shown("gap", "no metrics page was found", loaded) if loaded else Shown("open", "nothing was run under load")
+
+
+def _sized(facts: Facts) -> Shown:
+    """The low end of what the ramp found against the peak and its headroom."""
+    if facts.target_rps is None or facts.capacity_rps is None:
+        return Shown("open", "needs a target_rps and a ramp with a known low end (or loadramp advise --peak-rps)")
+    asked = PEAK_HEADROOM * facts.target_rps
+    said = f"the low end is {facts.capacity_rps:.4g} req/s, the peak with 30 % headroom {asked:.4g}"
+    return Shown("shown" if facts.capacity_rps >= asked else "open", said, "ramp")
+
+
+def _utilization(facts: Facts) -> Shown:
+    """From the engine's configuration on its metrics page."""
+    for phase, seen in facts.seen.items():
+        for sample in seen.run.samples:
+            found = sample.values.get("gpu_memory_utilization")
+            if found is not None:
+                within = found <= MOST_UTILIZATION + 1e-9
+                return Shown("shown" if within else "gap", f"the engine runs with {found:.3g}", phase)
+    return Shown("open", "the server does not show its gpu_memory_utilization")
 
 
 def _health(facts: Facts) -> Shown:
@@ -172,8 +233,20 @@ EVIDENCE: dict[str, Callable[[Facts], Shown]] = {
     "slo": _slo, "sustained_hour": _hour, "memory": _memory, "double_load": _double, "headroom": _headroom,
     "overload_recovery": _overload_recovery, "chaos_recovery": _chaos_recovery, "nothing_lost": _nothing_lost,
     "max_model_len": _context, "max_num_seqs": _batch, "metrics": _metrics, "health": _health, "baseline": _baseline,
+    "gpus_sized": _sized, "gpu_memory_utilization": _utilization,
 }  # fmt: skip
 """What a run can prove."""
+
+LEAST: dict[str, Least] = {
+    "slo": Least("sustained", 600.0, 1000), "sustained_hour": Least("sustained", HOUR_S, 2995),
+    "memory": Least("sustained", HOUR_S, 2995), "health": Least("sustained", 600.0, 100),
+    "double_load": Least("overload", 900.0, 1000), "headroom": Least("check", 60.0, 100),
+    "overload_recovery": Least("overload", 900.0, 1000), "chaos_recovery": Least("chaos", 600.0, 300),
+    "nothing_lost": Least("chaos", 600.0, 300), "baseline": Least("baseline", 300.0, 20),
+    "metrics": Least("", 300.0, 100), "max_num_seqs": Least("", 60.0, 100), "gpus_sized": Least("ramp", 300.0, 300),
+}  # fmt: skip
+"""An empty ``of``: the phase that shows it. 2,995 requests without a failure show fewer
+than 0.1 % with 95 % confidence."""
 
 
 def _rows(facts: Facts, phase: str) -> list[Row]:

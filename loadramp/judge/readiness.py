@@ -5,16 +5,21 @@ Rule: evidence wins over an answer, a waiver over both but never in silence; wha
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from loadramp.judge.proofs import EVIDENCE, Facts, Shown
+from loadramp.judge.proofs import EVIDENCE, Facts, Shown, prove
 from loadramp.registry import ScenarioError, bind_options
 
 State = Literal["shown", "said", "waived", "gap", "open"]
 Verdict = Literal["go", "no-go", "open"]
+LOAD_TESTS = frozenset({"double_load", "sustained_hour"})
+"""Proofs of which one at least must not be waived: a launch that was never tested under load is no go-ahead."""
+REASON_CHARS = 15
+"""A waiver's reason must be at least so long, and of two words."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -25,6 +30,8 @@ class Item:
     area: str
     text: str
     critical: bool = True
+    additional: bool = False
+    """Beyond the list of twenty; never critical."""
     evidence: str = ""
     """Name of a function in EVIDENCE; empty: only people know."""
     question: str = ""
@@ -57,9 +64,23 @@ class Scorecard:
 
     @property
     def verdict(self) -> Verdict:
-        """no-go: a critical gap. open: a critical item that nobody has shown or answered. go otherwise."""
+        """no-go: a critical gap. open: a critical item that nobody has shown or answered, or every critical load test
+        waived. go otherwise."""
         states = {line.state for line in self.lines if line.item.critical}
-        return "no-go" if "gap" in states else "open" if "open" in states else "go"
+        if "gap" in states:
+            return "no-go"
+        return "open" if "open" in states or self.untested else "go"
+
+    @property
+    def untested(self) -> bool:
+        """Every critical load test was waived."""
+        tests = [line.state for line in self.lines if line.item.critical and line.item.evidence in LOAD_TESTS]
+        return bool(tests) and set(tests) == {"waived"}
+
+    @property
+    def ordered(self) -> list[Line]:
+        """The waived lines first, then the others, each in the order of the file."""
+        return sorted(self.lines, key=lambda line: line.state != "waived")
 
     def count(self, state: State, critical: bool | None = None) -> int:
         return sum(line.state == state and (critical is None or line.item.critical == critical) for line in self.lines)
@@ -86,6 +107,8 @@ def read_items(text: str, name: str) -> list[Item]:
         if item.evidence and item.evidence not in EVIDENCE:
             there = ", ".join(sorted(EVIDENCE))
             raise ScenarioError(f"{name}: [[item]] {item.id} evidence: no {item.evidence!r}; there are {there}")
+        if item.additional and item.critical:
+            raise ScenarioError(f"{name}: [[item]] {item.id} critical: an additional item must have critical = false")
         seen.add(item.id)
     return items
 
@@ -107,8 +130,10 @@ def read_answers(text: str, items: Sequence[Item], name: str) -> dict[str, Answe
         if not str(table.get("answer", "")).strip():
             continue
         answer = Answer(**bind_options(table, Answer, f"{name}: [answers.{key}]"))
-        if answer.answer == "waived" and not answer.reason.strip():
-            raise ScenarioError(f"{name}: [answers.{key}] reason: a waiver needs one")
+        reason = answer.reason.strip()
+        if answer.answer == "waived" and (len(reason) < REASON_CHARS or len(reason.split()) < 2):
+            asked = f"expected at least two words and {REASON_CHARS} characters; got {reason!r}"
+            raise ScenarioError(f"{name}: [answers.{key}] reason: a waiver needs one: {asked}")
         found[key] = answer
     return found
 
@@ -129,8 +154,17 @@ def questionnaire(lines: Sequence[Line]) -> str:
     return "\n".join(out) + "\n"
 
 
+def answers_text(answers: Mapping[str, Answer]) -> str:
+    """Answers as the TOML that ``read_answers`` reads."""
+    out = []
+    for name, told in answers.items():
+        reason = json.dumps(told.reason, ensure_ascii=False).replace("\x7f", "\\u007f")
+        out.append(f'\n[answers.{json.dumps(name, ensure_ascii=False)}]\nanswer = "{told.answer}"\nreason = {reason}\n')
+    return "".join(out)
+
+
 def _line(item: Item, answer: Answer | None, facts: Facts) -> Line:
-    shown = EVIDENCE[item.evidence](facts) if item.evidence else Shown("open", "")
+    shown = prove(item.evidence, facts) if item.evidence else Shown("open", "")
     if answer is not None and answer.answer == "waived":
         despite = f" (despite: {shown.words})" if shown.proof == "gap" else ""
         return Line(item, "waived", answer.reason + despite, shown.phase)

@@ -81,6 +81,7 @@ CANONICAL: dict[str, Quantity] = {
     "max_num_seqs": Quantity("gauge", "requests", "most requests in the batch at once"),
     "kv_blocks": Quantity("gauge", "blocks", "blocks of the KV cache"),
     "block_size": Quantity("gauge", "tokens", "tokens of a block", "max"),
+    "gpu_memory_utilization": Quantity("gauge", "ratio", "share of the GPU's memory that the engine may take", "max"),
     "process_memory_bytes": Quantity("gauge", "bytes", "resident memory of the API process"),
     "process_start_s": Quantity("gauge", "s", "when the process started, Unix time; a change is a restart", "max"),
     "gpu_util_ratio": Quantity("gauge", "ratio", "share of time with a kernel running", "mean"),
@@ -134,6 +135,7 @@ DIALECTS: dict[str, Dialect] = {
         "spec_accept_ratio": ("vllm:spec_decode_draft_acceptance_rate",),
         "kv_blocks": (Series("vllm:cache_config_info", label="num_gpu_blocks"),),
         "block_size": (Series("vllm:cache_config_info", label="block_size"),),
+        "gpu_memory_utilization": (Series("vllm:cache_config_info", label="gpu_memory_utilization"),),
     },
     "sglang": {
         "running": ("sglang:num_running_reqs",),

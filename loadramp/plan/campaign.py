@@ -35,7 +35,7 @@ class Baseline:
 
     users: Count = 1
     warmup_s: NotNegative = 10.0
-    measure_s: Positive = 120.0
+    measure_s: Positive = 300.0
 
 
 @dataclass(slots=True, frozen=True)
@@ -60,14 +60,17 @@ class Sustained:
 
 @dataclass(slots=True, frozen=True)
 class Overload:
-    """``[campaign.overload]``: target, ``check_factor`` times, ``factor`` times, target again; each of these stages
-    lasts ``warmup_s + measure_s``."""
+    """``[campaign.overload]``: target, ``check_factor`` times, ``factor`` times, target again. The third
+    lasts ``warmup_s + measure_s``, each of the others ``warmup_s + stage_s``."""
 
     factor: Annotated[float, Meta(gt=1)] = 2.0
     check_factor: Annotated[float, Meta(gt=1)] = 1.2
     """Up to so many times the target the service level must still hold."""
     warmup_s: NotNegative = 10.0
-    measure_s: Positive = 120.0
+    measure_s: Positive = 900.0
+    """At ``factor`` times the target."""
+    stage_s: Positive = 120.0
+    """Of each of the three other stages."""
     broken_ratio: Annotated[float, Meta(ge=0, lt=1)] = 0.001
     """Failures that are neither refusals (429, 503) nor the client's own time-outs."""
     recovery_s: Positive = 30.0
@@ -83,7 +86,7 @@ class Chaos:
     timeout_s: Positive = 120.0
     """Longest time that the command may take."""
     warmup_s: NotNegative = 10.0
-    measure_s: Positive = 180.0
+    measure_s: Positive = 600.0
     recovery_s: Positive = 60.0
     """After the command has begun."""
 
@@ -111,6 +114,14 @@ class Campaign:
 
 
 _TABLES: dict[str, Any] = {"baseline": Baseline, "sustained": Sustained, "overload": Overload, "chaos": Chaos}
+
+
+REHEARSAL: tuple[str, ...] = (
+    "campaign.baseline.measure_s=15", "campaign.sustained.measure_s=60", "campaign.overload.measure_s=45",
+    "campaign.overload.stage_s=45", "campaign.chaos.after_s=15", "campaign.chaos.measure_s=90",
+    "campaign.chaos.timeout_s=60",
+)  # fmt: skip
+"""What ``--rehearse`` sets: every phase as short as shows that it works. It proves nothing."""
 
 
 def bind_campaign(table: Mapping[str, Any], where: str) -> Campaign:
@@ -141,9 +152,9 @@ def _suits(campaign: Campaign, where: str) -> None:
         raise ScenarioError(f"{where} target_rps: needed where the ramp is left out")
     if overload.check_factor >= overload.factor:
         raise ScenarioError(f"{stem}.overload] check_factor: must be below factor = {overload.factor:g}")
-    if overload.warmup_s + overload.measure_s < overload.recovery_s + HOLD_S:
+    if overload.warmup_s + overload.stage_s < overload.recovery_s + HOLD_S:
         least = overload.recovery_s + HOLD_S
-        raise ScenarioError(f"{stem}.overload] measure_s: the stage after must last {least:g} s to see recovery_s")
+        raise ScenarioError(f"{stem}.overload] stage_s: the stage after must last {least:g} s to see recovery_s")
     if chaos.measure_s < chaos.after_s + chaos.recovery_s + HOLD_S:
         least = chaos.after_s + chaos.recovery_s + HOLD_S
         raise ScenarioError(f"{stem}.chaos] measure_s: must be at least {least:g} to see recovery_s")
@@ -160,7 +171,7 @@ def longest_s(campaign: Campaign) -> float:
     seconds: dict[str, float] = {
         "baseline": campaign.baseline.warmup_s + campaign.baseline.measure_s,
         "sustained": soak.measure_s + (soak.warmup_s or 0.0),
-        "overload": 4.0 * (over.warmup_s + over.measure_s),
+        "overload": 4.0 * over.warmup_s + 3.0 * over.stage_s + over.measure_s,
         "chaos": chaos.warmup_s + chaos.measure_s,
     }
     return sum(seconds.get(phase, 0.0) for phase in campaign.phases)
@@ -199,8 +210,10 @@ def _ramp(phase: Phase, campaign: Campaign, target_rps: float | None) -> dict[st
     if phase == "overload":
         over = campaign.overload
         rates = [target_rps, over.check_factor * target_rps, over.factor * target_rps, target_rps]
-        patience_s = over.recovery_s + over.measure_s
-        return {"kind": "ladder", "rates": rates, "warmup_s": over.warmup_s, "measure_s": over.measure_s,
+        patience_s = over.recovery_s + over.stage_s
+        lengths = [over.stage_s, over.stage_s, over.measure_s, over.stage_s]
+        return {"kind": "ladder", "rates": rates, "lengths": lengths, "warmup_s": over.warmup_s,
+                "measure_s": max(lengths),
                 "max_error_ratio": 1.0, "give_up_s": patience_s}  # fmt: skip
     chaos = campaign.chaos
     return {"kind": "ladder", "rates": [target_rps], "warmup_s": chaos.warmup_s, "measure_s": chaos.measure_s,

@@ -15,6 +15,7 @@ from msgspec import Meta
 from loadramp.record.types import Row, Step, Stop
 
 Rate = Annotated[float, Meta(gt=0)]
+Length = Annotated[float, Meta(gt=0)]
 Factor = Annotated[float, Meta(gt=1)]
 Count = Annotated[int, Meta(ge=1)]
 NotNegative = Annotated[float, Meta(ge=0)]
@@ -22,13 +23,16 @@ NotNegative = Annotated[float, Meta(ge=0)]
 _NO_ESTIMATE = Stop("saturated, but the ceiling cannot be estimated", complete=False)
 
 
-def ladder(rows: Sequence[Row], *, rates: Annotated[list[Rate], Meta(min_length=1)]) -> Step | Stop:
-    """The given rates, one after the other, in the given order."""
+def ladder(
+    rows: Sequence[Row], *, rates: Annotated[list[Rate], Meta(min_length=1)], lengths: list[Length] | None = None
+) -> Step | Stop:
+    """The given rates, one after the other, in the given order; ``lengths``: how long each is measured, in seconds."""
     if any(row["overloaded"] for row in rows):
         return _too_many_errors(rows)
     if len(rows) == len(rates):
         return Stop(f"all {len(rates)} rates were tried")
-    return Step(len(rows), rate_rps=rates[len(rows)])
+    measure_s = lengths[len(rows)] if lengths and len(rows) < len(lengths) else None
+    return Step(len(rows), rate_rps=rates[len(rows)], measure_s=measure_s)
 
 
 def geometric(

@@ -68,7 +68,7 @@ def scorecard_section(told: Told) -> str:
             "tone": STATE_TONES[line.state], "words": redact(line.words),
             "phase": line.phase, "link": f"#phase-{line.phase}" if line.phase in told.seen else "",
         }
-        for line in told.card.lines
+        for line in told.card.ordered
     ]  # fmt: skip
     words = (
         "A critical item that is missing means no go; an open one, not yet. Evidence of the campaign wins over an "

@@ -71,9 +71,18 @@ class Told:
         return [phase for phase in self.wanted if phases.get(phase, {}).get("state") != "done"]
 
     @property
+    def undecided(self) -> bool:
+        """A rehearsal, an interruption, or no phase under load: that decides nothing, neither go nor no go."""
+        phases = self.state.get("phases", {})
+        cut = any(told.get("state") == "running" or told.get("reason") == "interrupted" for told in phases.values())
+        return cut or bool(self.state.get("rehearsal")) or not set(self.seen) - {"baseline"}
+
+    @property
     def verdict(self) -> Verdict:
         """no-go: a critical item is missing, or a phase failed and nobody waived what it showed. open: a critical item
         or a phase is open. go otherwise."""
+        if self.undecided:
+            return "open"
         failed = [phase for phase in self.seen if self.phase_verdict(phase) == "fail" and not self._waived(phase)]
         if self.card.verdict == "no-go" or failed:
             return "no-go"
@@ -95,7 +104,7 @@ def _decision(told: Told) -> list[Phrase]:
     card = told.card
     critical = [line for line in card.lines if line.item.critical]
     gaps = [line for line in critical if line.state == "gap"]
-    waived = card.count("waived")
+    waived = card.count("waived", True)
     done = len(critical) - card.count("open", True) - len(gaps)
     settled = f"{done} of {plural(len(critical), 'critical item')} are settled"
     if told.verdict == "go":
@@ -112,8 +121,12 @@ def _decision(told: Told) -> list[Phrase]:
             out.append(Phrase(f"No go: the {' and the '.join(failed)} phase failed.", "bad"))
         return [*out, Phrase(f"{settled}.", minor=True)]
     opened = card.count("open", True)
+    if told.state.get("rehearsal"):
+        said = "Not decided: this was a rehearsal, too short to prove anything."
+        return [Phrase(said, "warn"), Phrase(f"{settled} by answers or waivers.", minor=True)]
     why = [plural(opened, "critical item") + " open"] if opened else []
     why += [f"the {', '.join(told.missing)} phase not finished"] if told.missing else []
+    why += ["every load test waived"] if card.untested else []
     return [
         Phrase(f"Not decided yet: {' and '.join(why) or 'the ramp gave no clear answer'}.", "warn"),
         Phrase(f"{settled}.", minor=True),
@@ -217,10 +230,10 @@ def scorecard_markdown(told: Told) -> str:
 
 def _card_lines(told: Told, mark: str) -> list[str]:
     out = [f"{mark} Scorecard", "", "| | item | state | shown by | why |", "|---|---|---|---|---|"]
-    for line in told.card.lines:
+    for line in told.card.ordered:
         link = run_link(told, line.phase)
         by = f"[{line.phase}]({link})" if link and line.state in {"shown", "gap"} else line.phase
-        weight = "critical" if line.item.critical else "wanted"
+        weight = "critical" if line.item.critical else "additional" if line.item.additional else "wanted"
         out.append(
             f"| {weight} | {plain(line.item.text)} | {STATE_WORDS[line.state]} | {by} | {plain(redact(line.words))} |"
         )
@@ -259,7 +272,8 @@ def _there(seen: Seen | None) -> dict[str, Any] | None:
 
 
 def _item(line: Line) -> dict[str, Any]:
-    return {"id": line.item.id, "critical": line.item.critical, "text": line.item.text, "state": line.state,
+    return {"id": line.item.id, "area": line.item.area, "additional": line.item.additional,
+            "critical": line.item.critical, "text": line.item.text, "state": line.state,
             "phase": line.phase or None, "words": line.words}  # fmt: skip
 
 
@@ -270,7 +284,7 @@ def campaign_text(told: Told) -> str:
         out += ["", f"{TITLES[phase]}: {told.phase_verdict(phase)}"]
         out += [f"  {MARKS[one.status]} {one.asked}: {redact(one.said)}" for one in told.criteria.get(phase, ())]
     out += ["", "Scorecard"]
-    for line in told.card.lines:
+    for line in told.card.ordered:
         weight = "" if line.item.critical else " (wanted)"
         words = redact(line.words)
         out.append(f"  {CARD_MARKS[line.state]} {line.item.text}{weight}: {line.state}{f', {words}' if words else ''}")

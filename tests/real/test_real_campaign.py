@@ -47,6 +47,7 @@ measure_s = 90
 error_ratio = 0.05
 [campaign.overload]
 measure_s = 40
+stage_s = 40
 warmup_s = 5
 [campaign.chaos]
 after_s = 30
@@ -79,7 +80,8 @@ def test_a_campaign_survives_a_real_kill_and_restart(tmp_path: Path) -> None:
     overload = {one["code"]: one["status"] for one in phases["overload"]["criteria"]}
     assert (overload["no_crash"], overload["refusals"]) == ("pass", "pass")
     items = {item["id"]: item["state"] for item in document["scorecard"]["items"]}
-    assert items["max_model_len"] == items["metrics"] == items["chaos_recovery"] == "shown"
+    assert items["max_model_len"] == "shown"
+    assert items["chaos_recovery"] == items["memory"] == "open"  # too short to count as proof
     assert items["sustained_hour"] == items["rollback"] == "open"
 
 
