@@ -17,7 +17,7 @@ CAPTURED = {
     "vllm-0.32-idle": {
         "running": 0.0, "waiting": 0.0, "kv_used_ratio": 0.0, "preemptions": 0.0, "prompt_tokens": 0.0,
         "output_tokens": 0.0, "requests_done": 0.0, "requests_rejected": 0.0, "ttft_s_count": 0.0,
-        "kv_blocks": 16384.0, "block_size": 128.0,
+        "kv_blocks": 16384.0, "block_size": 128.0, "gpu_memory_utilization": 0.92,
         "process_memory_bytes": 678944768.0, "process_start_s": 1795813137.13,
     },
     "vllm-0.32-early": {
@@ -36,7 +36,7 @@ CAPTURED = {
         "itl_s_sum": 166.41600210799925, "itl_s_count": 14532.0,
         "tpot_s_sum": 0.37096519135145434, "tpot_s_count": 35.0,
         "e2e_s_sum": 161.68551397323608, "e2e_s_count": 35.0,
-        "engine_steps": 3000.0, "kv_blocks": 24.0, "block_size": 128.0,
+        "engine_steps": 3000.0, "kv_blocks": 24.0, "block_size": 128.0, "gpu_memory_utilization": 0.92,
         "process_memory_bytes": 664981504.0, "process_start_s": 1795813499.58,
     },
     "vllm-0.32-after-preemption": {
@@ -88,7 +88,7 @@ WHOLE = {
         "output_tokens": 12800.0, "prefix_hit_ratio": 0.31, "requests_done": 100.0, "requests_aborted": 3.0,
         "queue_s_sum": 8.25, "queue_s_count": 103.0, "ttft_s_sum": 51.5, "ttft_s_count": 103.0,
         "itl_s_sum": 317.4, "itl_s_count": 12697.0, "e2e_s_sum": 402.0, "e2e_s_count": 100.0,
-        "kv_blocks": 27896.0, "block_size": 16.0,
+        "kv_blocks": 27896.0, "block_size": 16.0, "gpu_memory_utilization": 0.9,
     },
     "vllm-0.10-two-engines": {
         "running": 60.0, "waiting": 4.0, "kv_used_ratio": 0.97, "preemptions": 6.0, "prompt_tokens": 8100.0,
