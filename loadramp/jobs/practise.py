@@ -24,13 +24,14 @@ LIMITS = ("max_queue", "max_in_flight")
 """Limits of the engine that ``--fault`` sets, too: it refuses what is beyond."""
 
 
-def limits_of(faults: Sequence[str]) -> tuple[dict[str, int], list[str]]:
+def limits_of(faults: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     """The engine's limits among ``KEY=VALUE`` faults, and the others.
 
     Raises:
         ScenarioError: a limit is no whole number of at least 1.
     """
-    limits, others = {}, []
+    limits: dict[str, Any] = {}
+    others = []
     for one in faults:
         key, _, value = one.partition("=")
         if key.strip() not in LIMITS:
