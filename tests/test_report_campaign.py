@@ -170,3 +170,14 @@ def test_nothing_sticks_out_or_overlaps(tmp_path: Path, width: int, verdict: str
     assert measured["wide"] == []
     assert measured["cut"] == []
     assert measured["overlaps"] == [0] * 7
+
+
+def test_an_interruption_a_rehearsal_and_a_lone_baseline_decide_nothing() -> None:
+    one = told({**YES, "on_call": Answer("no")})
+    assert one.verdict == "no-go"
+    cut = {**one.state["phases"], "chaos": {"state": "stopped", "reason": "interrupted"}}
+    assert replace(one, state={**one.state, "phases": cut}).verdict == "open"
+    assert replace(one, seen={"baseline": one.seen["baseline"]}).verdict == "open"
+    rehearsal = replace(one, state={**one.state, "rehearsal": True})
+    assert rehearsal.verdict == "open"
+    assert headline(rehearsal)[0].text == "Not decided: this was a rehearsal, too short to prove anything."
