@@ -183,7 +183,22 @@ def _names(names: Iterable[str]) -> str:
     return ", ".join(sorted(names))
 
 
+OTHER_NAMES = {
+    "sharegpt": "conversations",
+    "share_gpt": "conversations",
+    "chat": "conversations",
+    "mooncake": "trace",
+    "azure": "trace",
+    "random": "uniform",
+    "prefix_repetition": "shared_prefix",
+    "exponential": "poisson",
+}
+"""What other load generators call a kind: too unlike our name for a match of letters."""
+
+
 def hint(name: str, names: Iterable[str]) -> str:
     """What was probably meant, to put behind ``name``; empty where nothing is near."""
-    close = difflib.get_close_matches(name, list(names), n=1)
+    known = list(names)
+    other = OTHER_NAMES.get(name.lower().replace("-", "_"))
+    close = [other] if other in known else difflib.get_close_matches(name, known, n=1)
     return f" (did you mean {close[0]!r}?)" if close else ""

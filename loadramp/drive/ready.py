@@ -176,8 +176,8 @@ def choose_model(target: Target, listed: tuple[str, ...], redact: Callable[[str]
 def key_words(target: Target, endpoint: Endpoint) -> str:
     """What a 401 or 403 means for the key."""
     if any(header.lower() == "authorization" for header in endpoint.headers):
-        return "the key is refused"
-    return f"no key was sent: the environment variable {target.api_key_env} is not set"
+        return "the key is refused: name the variable that holds the right one with --api-key-env"
+    return f"no key was sent: the environment variable {target.api_key_env} is not set (--api-key-env names another)"
 
 
 async def call(http: httpx.AsyncClient, url: str, timeout_s: float = CALL_TIMEOUT_S) -> Reply:

@@ -14,7 +14,7 @@ import numpy as np
 from loadramp.judge.quantiles import quantile
 from loadramp.record.table import Floats, Table
 from loadramp.record.types import ClientSample, Step
-from loadramp.wording import latency, percent
+from loadramp.wording import latency, percent, plural
 
 LAG_S = 0.010
 LATE_REQUESTS = 3
@@ -88,6 +88,11 @@ def workers_needed(samples: Sequence[ClientSample]) -> int:
 
 
 def _slow(samples: Sequence[ClientSample]) -> str:
+    if samples and cpu_ratio(samples) <= CPU_RATIO:  # more workers help only a client that lacks CPU
+        return (
+            f"the client used only {percent(cpu_ratio(samples))} of a core, so the machine was probably busy with "
+            "something else: use a quieter machine"
+        )
     n = workers_needed(samples)
     return f"the client is too slow for this rate: use {n} workers (--set fleet.workers={n}) or a quieter machine"
 
@@ -180,7 +185,8 @@ def _held(samples: Sequence[ClientSample]) -> str:
     held = sum(s.held for s in samples)
     if not held:
         return ""
-    return f"{held} requests were held back by max_rps or max_in_flight"
+    were = "was" if held == 1 else "were"
+    return f"{plural(held, 'request')} {were} held back by max_rps or max_in_flight"
 
 
 def _late_reads(samples: Sequence[ClientSample]) -> str:
