@@ -58,7 +58,7 @@ def test_preemptions_that_vllm_counts_are_certain(table: Table) -> None:
     assert (first.code, first.confidence, first.steps) == ("kv_eviction", "certain", (5,))
     assert first.evidence[0] == "317 preemptions among 679 requests at 16 req/s (46.7 %, 476 a minute)"
     assert first.evidence[1] == "KV cache up to 100 % full there"
-    assert [cure.change for cure in first.cures[:2]] == ["--quantization fp8", "--kv-cache-dtype fp8"]
+    assert [cure.change for cure in first.cures[:2]] == ["--max-model-len 512", "--kv-cache-dtype fp8"]
 
 
 def test_streams_that_freeze_alone_give_it_away_without_metrics(table: Table) -> None:
