@@ -101,6 +101,12 @@ def plural(value: int, noun: str) -> str:
     return f"{value:,} {noun}" + ("" if value == 1 else "s")
 
 
+def times_of(ratio: float, whose: str) -> str:
+    """``is 1.23 times the baseline's``; ``equals the baseline's`` where three digits show no difference."""
+    shown = f"{ratio:.3g}"
+    return f"equals {whose}" if shown == "1" else f"is {shown} times {whose}"
+
+
 def span_of(low: float | None, high: float | None) -> str:
     """An interval of rates, ``15.2-16.7``; one side may be unknown."""
     low_text, high_text = sig(low), sig(high)

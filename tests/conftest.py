@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from terminal import QUICK
 
 from loadramp.drive import gather
 from loadramp.jobs.practise import simulator
+
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whoever started the tests may ignore it, and so would what they start
 
 
 @pytest.fixture(scope="module")

@@ -315,13 +315,14 @@ def signals(stop: asyncio.Event, say: Say) -> Any:
         stop.set()
 
     meant = {signal.SIGINT: signal.SIGINT, signal.SIGTERM: signal.SIGTERM, signal.SIGHUP: signal.SIGTERM}
-    numbers = [number for number in meant if signal.getsignal(number) is not signal.SIG_IGN]  # nohup ignores SIGHUP
-    for number in numbers:
-        loop.add_signal_handler(number, came, int(meant[number]))
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # nohup; a shell's background job ignores SIGINT unasked
+        del meant[signal.SIGHUP]
+    for number, as_what in meant.items():
+        loop.add_signal_handler(number, came, int(as_what))
     try:
         yield caught
     finally:
-        for number in numbers:
+        for number in meant:
             loop.remove_signal_handler(number)
 
 

@@ -16,7 +16,7 @@ from loadramp.judge.boundary import holm
 from loadramp.judge.noninferior import ALPHA, LEAST_RATIO, Effect, Looks
 from loadramp.judge.sameness import Sameness
 from loadramp.judge.shares import Share, difference, fisher, needed
-from loadramp.wording import percent
+from loadramp.wording import percent, plural, times_of
 
 STEADY = "step_time"
 Verdict = Literal["pass", "fail", "inconclusive"]
@@ -202,8 +202,11 @@ def _told(one: Effect) -> str:
     """``p99 ITL at 8 req/s is 1.23 times the baseline's (1.18 to 1.28)``."""
     low, high = one.ratio("low"), one.ratio("high")
     known = low is not None and high is not None
-    between = f" ({low:.3g} to {high:.3g})" if known and not one.vague else f" (from {one.n} blocks: no interval)"
-    return f"{one.words}{_where(one)} is {one.ratio() or 1.0:.3g} times the baseline's{between}"
+    none = f" (from {plural(one.n, 'block')}: no interval)"
+    between = f" ({low:.3g} to {high:.3g})" if known and not one.vague else none
+    ratio = one.ratio()
+    told = "cannot be compared with the baseline's" if ratio is None else times_of(ratio, "the baseline's")
+    return f"{one.words}{_where(one)} {told}{between}"
 
 
 def _where(one: Effect) -> str:

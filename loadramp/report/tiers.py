@@ -22,7 +22,7 @@ from loadramp.report.markdown import plain
 from loadramp.report.plain import strict
 from loadramp.report.redact import redact
 from loadramp.report.words import Phrase
-from loadramp.wording import NOTHING, latency, percent, sig
+from loadramp.wording import NOTHING, latency, percent, sig, times_of
 
 SCHEMA = "loadramp.tiers/1"
 TITLES = {
@@ -66,12 +66,26 @@ def sentence(found: Tiers) -> str:
             f"that of {name}, {sig(best.value)} req/s."
         )
     if best.ratio is None:
+        near = [other for _, one, other in known if other != name and _as_high(one)]
+        if near:
+            others = f"{' and '.join(near)} as much within {'its interval' if len(near) == 1 else 'their intervals'}"
+            return f"No ceiling is shown to be the highest: {name} has {sig(best.value)} req/s, and {others}."
         return f"{name} has the highest ceiling of {len(found.sides)} configurations, {sig(best.value)} req/s."
     between = f" ({times(best.low)} to {times(best.high)})" if best.low is not None else ""
     first = found.sides[0].name
+    if (best.low is not None and best.low <= 1.0) or f"{best.ratio:.3g}" == "1":
+        return (
+            f"No configuration is shown to have a higher ceiling than {first}: that of {name}, {sig(best.value)} "
+            f"req/s, {times_of(best.ratio, f'that of {first}')}{between}."
+        )
     return (
         f"{name} has the highest ceiling, {sig(best.value)} req/s, {times(best.ratio)} times that of {first}{between}."
     )
+
+
+def _as_high(one: Figure) -> bool:
+    """Not shown to be lower than the first configuration."""
+    return one.ratio is not None and (f"{one.ratio:.3g}" == "1" or (one.high is not None and one.high >= 1.0))
 
 
 def _beyond(found: Tiers, value_rps: float) -> list[str]:
