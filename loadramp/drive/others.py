@@ -76,6 +76,7 @@ class OpenaiClient(Foreign):
 
         self._sdk = openai
         library = importlib.import_module(openai.DefaultAsyncHttpxClient.__mro__[1].__module__.split(".")[0])
+        self._broken = (openai.APIConnectionError, library.HTTPError)  # older SDKs let the latter out of a stream
         keyless = not any(name.lower() == "authorization" for name in endpoint.headers)
         self._omitted: dict[str, Any] = {"Authorization": openai.Omit()} if keyless else {}  # no key, no header
         self._client = openai.AsyncOpenAI(
@@ -116,7 +117,7 @@ class OpenaiClient(Foreign):
         except self._sdk.APIStatusError as error:
             sent.status, sent.said = error.status_code, words(error.body or error.message)
             sent.headers = {name.lower().encode(): value.encode() for name, value in error.response.headers.items()}
-        except self._sdk.APIConnectionError as error:
+        except self._broken as error:
             sent.fault = fault_of(error, self._target.connect_timeout_s)
         except self._sdk.APIError as error:  # the SDK raises what a stream reports in band
             sent.answer.error = words(error.body or error.message)
