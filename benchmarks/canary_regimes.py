@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadramp.jobs.contrast import asked_of, weigh
-from loadramp.judge import noninferior
+from loadramp.judge import standard_error
 from loadramp.judge.blocks import Block, measure
 from loadramp.judge.compare import Pair, Round
 from loadramp.judge.decide import Decision
@@ -84,12 +84,12 @@ def verdict(pairs: Sequence[Pair]) -> tuple[Decision, int, list[Effect]]:
 
 def plainly(pairs: Sequence[Pair]) -> str:
     """The verdict of blocks that are taken as independent."""
-    following = noninferior.following
-    noninferior.following = lambda parts: 1.0
+    kept = standard_error.variance_inflation
+    standard_error.variance_inflation = lambda parts: 1.0
     try:
         return verdict(pairs)[0].verdict
     finally:
-        noninferior.following = following
+        standard_error.variance_inflation = kept
 
 
 def line(name: str, slow: bool, own: dict[tuple[bool, int, int], Floats], engines: int) -> str:

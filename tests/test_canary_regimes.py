@@ -20,8 +20,9 @@ from loadramp.judge.blocks import Block, measure
 from loadramp.judge.compare import Comparison, Pair, Round
 from loadramp.judge.decide import Decision
 from loadramp.judge.knee import KNEES
-from loadramp.judge.noninferior import blocks_for, following, spread
+from loadramp.judge.sample_size import blocks_for
 from loadramp.judge.shares import Share
+from loadramp.judge.standard_error import spread, variance_inflation
 from loadramp.plan.canary import PRIMARY, Canary
 from loadramp.plan.scenario import load
 from loadramp.record.table import Run, Table
@@ -62,18 +63,18 @@ def test_blocks_that_follow_one_another_alike_widen_the_interval_and_others_do_n
     alternating = [0.1, -0.1] * 10
     found = spread(alternating)
     assert found is not None
-    assert found.followed == 1.0
+    assert found.inflation == 1.0
     assert found.df == 19.0
     slow = spread([0.1] * 10 + [-0.1] * 10)
     assert slow is not None
-    assert slow.followed > 5.0
+    assert slow.inflation > 5.0
     assert slow.se > 2.0 * found.se
     assert slow.df == 3.0
 
 
 def test_few_blocks_say_nothing_of_what_follows() -> None:
-    assert following([np.array([1.0, 1.0, -1.0, -1.0])]) == 1.0
-    assert following([np.zeros(20)]) == 1.0
+    assert variance_inflation([np.array([1.0, 1.0, -1.0, -1.0])]) == 1.0
+    assert variance_inflation([np.zeros(20)]) == 1.0
 
 
 @pytest.mark.parametrize(("rho", "most"), [(0.0, 0.03), (0.4, 0.065), (0.6, 0.085)])

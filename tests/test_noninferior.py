@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from loadramp.judge.blocks import least, measure, pair_log
-from loadramp.judge.noninferior import Effect, Looks, Series, Spread, judge, more_blocks, spread
+from loadramp.judge.noninferior import Effect, Looks, Series, judge
+from loadramp.judge.sample_size import more_blocks
+from loadramp.judge.standard_error import Spread, spread
 from loadramp.record.table import Table
 from loadramp.record.types import Record
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from loadramp.judge.blocks import words_of
 from loadramp.judge.compare import Comparison
-from loadramp.judge.noninferior import MOST_BLOCKS, blocks_for
+from loadramp.judge.sample_size import MOST_BLOCKS, blocks_for
 from loadramp.judge.shares import needed
 from loadramp.plan.canary import Canary
 from loadramp.wording import percent, plural, span

@@ -15,9 +15,10 @@ import numpy as np
 from loadramp.judge.blocks import MEASURES, SHIFT_QUANTILES, Block, measure, pair_log
 from loadramp.judge.decide import Asked, Decision
 from loadramp.judge.environment import Difference
-from loadramp.judge.noninferior import Effect, Looks, Series, Spread, effect, settle, spread
+from loadramp.judge.noninferior import Effect, Looks, Series, effect, settle
 from loadramp.judge.sameness import Sameness
 from loadramp.judge.shares import Share
+from loadramp.judge.standard_error import Spread, spread
 from loadramp.record.table import Run
 from loadramp.record.types import Estimate, Row
 

@@ -13,8 +13,9 @@ from typing import Literal
 
 from loadramp.judge import sameness as same
 from loadramp.judge.boundary import holm
-from loadramp.judge.noninferior import ALPHA, LEAST_RATIO, Effect, Looks
+from loadramp.judge.noninferior import ALPHA, Effect, Looks
 from loadramp.judge.sameness import Sameness
+from loadramp.judge.sample_size import LEAST_RATIO
 from loadramp.judge.shares import Share, difference, fisher, needed
 from loadramp.wording import percent, plural, times_of
 

@@ -8,35 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import ceil, exp, inf, log, sqrt
+from math import exp, inf, log
 from typing import Literal
 
 import numpy as np
 
 from loadramp.judge.blocks import CEILING, MEASURES, words_of
 from loadramp.judge.boundary import holm, look_p, look_z, t_of, times_of, z_of
-from loadramp.record.table import Floats
+from loadramp.judge.sample_size import LEAST_RATIO, more_blocks, noise_of
+from loadramp.judge.standard_error import Spread, spread
 
 ALPHA = 0.025
 """Chance, over all looks, to pass a candidate that is worse by exactly the margin; over all looks and measures, to call
 an equal one worse. Two-sided it is the printed 95 % interval, so verdict and interval cannot disagree."""
-LEAST_RATIO = 1.02
-"""A smaller difference is never called a regression, however sure it is."""
-INTERVAL_Z = 1.96
-POWER_Z = 0.84
-"""Of a chance of 80 % to decide with the blocks that are named as missing."""
-SHOWN_Z = 2.0
-WORSE_Z = 2.58
-"""Standard errors that show one of about five measures to be worse (Holm)."""
-MOST_BLOCKS = 200
-LEAST_TO_FOLLOW = 5
-MOST_ALIKE = 0.95
-MOST_FORESEEN = 0.8
-INDEPENDENT = 0.4
-"""Correlation of two arms over blocks, below which they count as independent for what more blocks would bring."""
-LEAST_DF = 3.0
-LEAST_UNBIASED = 0.1
-"""Alike blocks understate their own variance too, by 1 - (f - 1) / (n - 1); at most tenfold is made up for."""
 
 Status = Literal["within", "worse", "beyond", "open", "no_data"]
 
@@ -81,35 +65,6 @@ class Series:
         """Blocks in which only the candidate, only the baseline has no number."""
         pairs = list(zip(self.base, self.candidate, strict=True))
         return sum(c is None and b is not None for b, c in pairs), sum(b is None and c is not None for b, c in pairs)
-
-
-@dataclass(slots=True, frozen=True)
-class Spread:
-    """A mean of n logarithms with its standard error, the degrees of freedom of that, and the blocks' own spread."""
-
-    mean: float
-    se: float
-    df: float
-    n: int
-    sd: float | None = None
-    followed: float = 1.0
-    """By how much the blocks' following one another raises the variance of their mean (``following``)."""
-    noise: float | None = None
-    """The mean of many more blocks will have this over their root (``noise_of``); None: as these have it."""
-
-    @property
-    def each(self) -> float | None:
-        """What one more block brings: ``noise``, else the blocks' own spread."""
-        return self.noise if self.noise is not None or self.sd is None else self.sd * sqrt(self.followed)
-
-    def widened(self, run_sd: float) -> Spread:
-        """With a spread from run to run that one run of each cannot show: variance 2 run_sd^2 more, known, not
-        estimated; the degrees of freedom by Satterthwaite."""
-        own, extra = self.se**2, 2.0 * run_sd**2
-        if extra == 0.0:
-            return self
-        df = inf if own == 0.0 else (own + extra) ** 2 / (own**2 / self.df)
-        return replace(self, se=sqrt(own + extra), df=df)
 
 
 @dataclass(slots=True, frozen=True)
@@ -171,55 +126,6 @@ class Effect:
         return exp(self.worse * self.margin)
 
 
-def spread(worse_log: Sequence[float], group: Sequence[int] = ()) -> Spread | None:
-    """Mean of paired blocks: d +- t sqrt(s^2 f / n). None under two blocks, or two in each group.
-
-    f is 1 unless neighbouring blocks are alike (``following``); then n / f blocks' worth is known, and the degrees of
-    freedom are as many less.
-
-    With two groups (hosts swapped) the mean of their means, in which a difference between the hosts cancels.
-    """
-    d = np.asarray(worse_log, dtype=np.float64)
-    if len(d) < 2:
-        return None
-    parts = [d[np.asarray(group) == g] for g in (0, 1)] if group and len(set(group)) == 2 else [d]
-    if min(map(len, parts)) < 2:
-        return None
-    df = float(len(d) - len(parts))
-    away = [part - part.mean() for part in parts]
-    variance = sum(float(np.square(one).sum()) for one in away) / df
-    followed = following(away)
-    if followed > 1.0:
-        variance /= max(1.0 - (followed - 1.0) * len(parts) / df, LEAST_UNBIASED)
-    se = sqrt(sum(followed * variance / len(part) for part in parts)) / len(parts)
-    df = max(len(d) / followed - len(parts), min(df, LEAST_DF)) if followed > 1.0 else df
-    return Spread(float(np.mean([part.mean() for part in parts])), se, df, len(d), sqrt(variance), followed)
-
-
-def following(parts: Sequence[Floats]) -> float:
-    """By how much the variance of the mean grows because neighbouring blocks are alike, at least 1.
-
-    An engine whose pace drifts or stays slow for minutes makes blocks that follow one another alike, and the spread
-    between them says too little. The correlation r of neighbours, corrected for its bias (Kendall: (1 + 3 r) / n), is
-    that of a first-order autoregression; f = 1 + 2 sum_k (1 - k / n) r^k. One that chance alone may make (below
-    1 / sqrt(n)) counts as none.
-
-    Args:
-        parts: residuals in their order, one array for each stretch of time.
-    """
-    squares = sum(float(np.square(one).sum()) for one in parts)
-    n = sum(map(len, parts))
-    if squares <= 0.0 or n < LEAST_TO_FOLLOW:
-        return 1.0
-    r = sum(float((one[1:] * one[:-1]).sum()) for one in parts) / squares
-    if r <= 1.0 / sqrt(n):
-        return 1.0
-    r = min(r + (1.0 + 3.0 * r) / n, MOST_ALIKE)
-    longest = max(map(len, parts))
-    k = np.arange(1, longest)
-    return float(1.0 + 2.0 * np.sum((1.0 - k / longest) * r**k))
-
-
 def judge(
     series: Sequence[Series],
     looks: Looks,
@@ -270,58 +176,6 @@ def effect(one: Series, found: Spread | None, looks: Looks, margin: float, prima
         p_other=look_p(-z_of(t, found.df), looks.times, looks.now),
         more=None if why else more_blocks(found, margin),
     )
-
-
-def more_blocks(found: Spread, margin: float) -> int | None:
-    """Blocks beyond those there are that settle it with a chance of 80 %, if what was seen so far is the truth.
-
-    A difference that the blocks do not show (within two standard errors) is taken as none: its estimate is chance, and
-    the blocks that it would take follow the square of it. One that they show is taken as it is, and settles it when it
-    is shown to be within the margin, or to be worse at all: whichever takes fewer. None above MOST_BLOCKS.
-    """
-    each = found.each
-    if each is None:
-        return None
-    mean = found.mean if abs(found.mean) > SHOWN_Z * found.se else 0.0
-    wanted = blocks_for(each, margin - mean)
-    if log(LEAST_RATIO) < mean < 2.0 * margin:  # too near the margin to lie beyond it soon, and worse than nothing
-        wanted = min(wanted, blocks_for(each, mean, WORSE_Z))
-    return max(1, ceil(wanted) - found.n) if wanted - found.n <= MOST_BLOCKS else None
-
-
-def noise_of(base: Floats, candidate: Floats) -> float | None:
-    """Standard deviation of ln(candidate / base) that the mean of many blocks will have over their root; None unknown.
-
-    Where the two arms have little in common (correlation below INDEPENDENT, as engines that are slow each at its own
-    time), it is told from the spread of either: twice the values, and a better guess than their differences are. Their
-    following one another counts with (1 + r) / (1 - r), r corrected for half its bias: nearest the truth in the median.
-
-    Args:
-        base: values of the same blocks, all above 0, shape (n,).
-        candidate: the same of the other arm.
-    """
-    n = len(base)
-    if n < LEAST_TO_FOLLOW or min(base.min(), candidate.min()) <= 0.0:
-        return None
-    arms = [np.log(base), np.log(candidate)]
-    arms = [one - one.mean() for one in arms]
-    squares = [float(np.square(one).sum()) for one in arms]
-    alike = float((arms[0] * arms[1]).sum()) / sqrt(squares[0] * squares[1]) if min(squares) > 0.0 else 1.0
-    parts = arms if alike < INDEPENDENT else [arms[1] - arms[0]]
-    whole = sum(float(np.square(one).sum()) for one in parts)
-    if whole <= 0.0:
-        return 0.0
-    r = sum(float((one[1:] * one[:-1]).sum()) for one in parts) / whole
-    r = min(max(r + 0.5 * (1.0 + 3.0 * r) / n, 0.0), MOST_FORESEEN)
-    return sqrt(whole / (n - 1) * (1.0 + r) / (1.0 - r))
-
-
-def blocks_for(sd: float, distance: float, z: float = INTERVAL_Z) -> float:
-    """Blocks after which an interval of ``z`` standard errors excludes what lies ``distance`` away, 80 % of the times.
-
-    K = ((z + 0.84) sd / distance)^2 + 2, the 2 for Student's t; ``sd`` of one block's logarithm.
-    """
-    return ((z + POWER_Z) * sd / distance) ** 2 + 2.0 if distance else inf
 
 
 def _usable(one: Series) -> tuple[Spread | None, str]:

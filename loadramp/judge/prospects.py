@@ -11,7 +11,7 @@ from math import ceil, log1p, sqrt
 
 from loadramp.judge.blocks import MEASURES, QUANTILES, least
 from loadramp.judge.decide import Asked
-from loadramp.judge.noninferior import INTERVAL_Z
+from loadramp.judge.sample_size import INTERVAL_Z
 from loadramp.judge.shares import needed
 from loadramp.wording import count, percent, plural
 

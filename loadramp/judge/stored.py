@@ -14,9 +14,10 @@ import numpy as np
 
 from loadramp.judge.blocks import MEASURES
 from loadramp.judge.decide import STEADY, Asked, Decision, decide
-from loadramp.judge.noninferior import Effect, Looks, Series, Spread, correct, effect, settle
+from loadramp.judge.noninferior import Effect, Looks, Series, correct, effect, settle
 from loadramp.judge.quantiles import t_limit
 from loadramp.judge.shares import Share
+from loadramp.judge.standard_error import Spread
 from loadramp.record.table import Run
 from loadramp.record.types import Row
 
