@@ -6,6 +6,7 @@ time nearly are. All intervals come from time blocks (Woodruff 1952; Korn and Gr
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil, log
 from typing import Literal
@@ -44,7 +45,8 @@ class Values:
 
     ``ordered`` is ``values`` sorted; ``censored`` marks values that are only known to be longer than this (a request
     that has not finished: its age), None when there are none. ``requests`` is how many requests they come from,
-    ``carry`` how much more a mean over the window varies than its blocks tell (``carry_over``).
+    ``carry`` how much more a mean over the window varies than its blocks tell (``carry_over``). ``chances``: how likely
+    each value was to exceed a limit, shape (n,), by what is known of its time; what that explains is no chance.
     """
 
     values: Floats
@@ -55,6 +57,7 @@ class Values:
     requests: int
     censored: Bools | None = None
     carry: float = 1.0
+    chances: Callable[[float], Floats] | None = None
 
     def __len__(self) -> int:
         return len(self.values)
@@ -227,11 +230,14 @@ def _mean_variance(e2e_s: Floats, length_s: float) -> float:
 
 
 def _design_effect(data: Values, value: float, q: float, known: Bools | None) -> float:
-    """Block variance of the share above ``value`` over p (1 - p) / n; at least a half, which is chance."""
+    """Block variance of the share above ``value``, less what its chances explain, over p (1 - p) / n; at least a half,
+    which is chance."""
     above, equal, block = data.values > value, data.values == value, data.block
+    expected = None if data.chances is None else data.chances(value)
     if known is not None:  # whose side of the quantile is unknown says nothing
         sure = known | above
         above, equal, block = above[sure], equal[sure], block[sure]
+        expected = None if expected is None else expected[sure]
     counts = np.bincount(block, minlength=data.blocks)
     over = np.bincount(block[above], minlength=data.blocks).astype(np.float64)
     ties = np.bincount(block[equal], minlength=data.blocks)
@@ -241,7 +247,9 @@ def _design_effect(data: Values, value: float, q: float, known: Bools | None) ->
     p = float(over.sum()) / max(n, 1)
     if np.count_nonzero(used) < 3 or not 0.0 < p < 1.0:
         return 1.0
-    return max(0.5, _ratio_variance(over[used], counts[used], p) * n / (p * (1.0 - p)))
+    if expected is not None:
+        over -= np.bincount(block, weights=expected, minlength=data.blocks)
+    return max(0.5, _ratio_variance(over[used], counts[used], float(over.sum()) / n) * n / (p * (1.0 - p)))
 
 
 def t_limit(blocks: float) -> float:

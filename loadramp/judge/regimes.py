@@ -15,9 +15,9 @@ import numpy as np
 
 from loadramp.judge.latency import QUANTILES, Seen, families
 from loadramp.judge.longrun import Wander, learn, track_of
-from loadramp.judge.quantiles import Figure, estimate, mean, value_of, words
-from loadramp.judge.slowness import Following, Slowness, met, responses, slowness_of
-from loadramp.record.table import Run
+from loadramp.judge.quantiles import NOT_STATIONARY, Figure, Values, estimate, mean, words
+from loadramp.judge.slowness import FLOOR_S, Following, Slowness, met, responses, slowness_of
+from loadramp.record.table import Floats, Run
 from loadramp.record.types import Check, Row
 from loadramp.wording import percent, span
 
@@ -78,46 +78,64 @@ def _widen(
     lasts_s = float(np.mean(plain["e2e"].values)) if len(plain["e2e"]) else 0.0
     own: dict[str, list[float]] = {}
     for name, (values, slow) in met(seen, slowness.over(k, row["window_begin_s"])).items():
-        elasticity = following.of(name)
-        calm = values * np.exp(-elasticity * slow)
-        still = replace(plain[name], values=calm, ordered=np.sort(calm))
+        elastic = following.of(name, values, slow)
+        calm_logs = elastic.calm(np.log(np.maximum(values, FLOOR_S)), slow)
+        given = replace(plain[name], chances=elastic.chances(calm_logs, slow))
         span_s = lasts_s if name in {"tpot", "e2e"} else 0.0
         stems = {f"{name}_{words(q)}": q for q in QUANTILES}
         if f"slo_{name}_s" in row:
             stems[f"slo_{name}"] = slo_quantile
-        of_mean, varies = responses(calm, slowness, elasticity, span_s, seen.length_s, list(stems.values()))
-        _put(row, own, f"{name}_mean", float(values.mean()), mean(still, stationary), of_mean * log_sd, known.times)
+        of_mean, varies = responses(calm_logs, slowness, elastic, span_s, seen.length_s, list(stems.values()))
+        figure = _mean(plain[name], np.exp(calm_logs), stationary)
+        _put(row, own, f"{name}_mean", figure, of_mean * log_sd, known.times)
         for (stem, q), response in zip(stems.items(), varies, strict=True):
-            figure, value = estimate(still, q, stationary), value_of(plain[name], q)
-            _put(row, own, stem, value, figure, response * log_sd, known.times)
+            _put(row, own, stem, estimate(given, q, stationary), response * log_sd, known.times)
             for columns, other in _beside(row, stem):
                 _stretch(columns, other, response * log_sd * known.times)
     row["window_intervals"] = own
 
 
-def _put(
-    row: Row, own: dict[str, list[float]], stem: str, value: float | None, still: Figure, log_sd: float, times: float
-) -> None:
-    """The interval of one statistic: what varies without regimes and what they add, logarithms in quadrature."""
+def _mean(data: Values, calm: Floats, stationary: bool) -> Figure:
+    """The mean, as uncertain as that of the values without regimes is in proportion."""
+    value, still = float(data.values.mean()), mean(replace(data, values=calm, ordered=np.sort(calm)), stationary)
+    if not still.value or still.low is None or still.high is None:
+        return replace(still, value=value)
+    return replace(still, value=value, low=value * still.low / still.value, high=value * still.high / still.value)
+
+
+def _put(row: Row, own: dict[str, list[float]], stem: str, figure: Figure, log_sd: float, times: float) -> None:
+    """The interval of one statistic: what varies without regimes and what they add, logarithms in quadrature.
+
+    Where the first is not known there is none: that of the step alone would say nothing of the long run.
+    """
     if row.get(f"{stem}_log_se") is not None:
-        row[f"{stem}_log_se"] = hypot(row[f"{stem}_log_se"] if still.log_se is None else still.log_se, log_sd)
-    if value is None or not still.value or not still.low:
+        row[f"{stem}_log_se"] = hypot(row[f"{stem}_log_se"] if figure.log_se is None else figure.log_se, log_sd)
+    value, low, high = figure.value, figure.low, figure.high
+    if value is not None:
+        row[f"{stem}_s"] = value
+        row["reasons"].pop(f"{stem}_s", None)
+    if value == 0.0 or low == 0.0:  # no logarithm, and nothing that could follow the pace
         return
-    reach = times * log_sd
-    down, up = log(still.value / still.low), log(still.high / still.value) if still.high else None
-    row[f"{stem}_s"] = value
-    row["reasons"].pop(f"{stem}_s", None)
-    row["reasons"].pop(f"{stem}_high_s", None)
-    if up is not None:
-        own[stem] = [value * exp(-down), value * exp(up)]
-    if max(hypot(down, reach), hypot(up or 0.0, reach)) > TOO_WIDE:
-        row[f"{stem}_low_s"] = row[f"{stem}_high_s"] = None
-        row["reasons"][f"{stem}_high_s"] = TOO_SLOW
+    row[f"{stem}_low_s"] = row[f"{stem}_high_s"] = None
+    if value is None or low is None:
+        _explain(row, stem, figure.interval_reason or figure.reason)
+        return
+    if high is not None:
+        own[stem] = [low, high]
+    reach, down, up = times * log_sd, log(value / low), log(high / value) if high is not None else 0.0
+    if max(hypot(down, reach), hypot(up, reach)) > TOO_WIDE:
+        _explain(row, stem, TOO_SLOW)
         return
     row[f"{stem}_low_s"] = value * exp(-hypot(down, reach))
-    row[f"{stem}_high_s"] = value * exp(hypot(up, reach)) if up is not None else None
-    if up is None:
-        row["reasons"][f"{stem}_high_s"] = still.interval_reason
+    row[f"{stem}_high_s"] = value * exp(hypot(up, reach)) if high is not None else None
+    _explain(row, stem, "" if high is not None else figure.interval_reason)
+
+
+def _explain(row: Row, stem: str, reason: str) -> None:
+    """Why a limit is missing; nothing where the value itself is, or what is said once for the row."""
+    row["reasons"].pop(f"{stem}_high_s", None)
+    if reason and reason != NOT_STATIONARY and row.get(f"{stem}_s") is not None:
+        row["reasons"][f"{stem}_high_s"] = reason
 
 
 def _beside(row: Row, stem: str) -> list[tuple[dict[str, Any], str]]:

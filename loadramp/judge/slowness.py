@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import log
 
 import numpy as np
 
@@ -19,6 +20,10 @@ BIN = 0.01
 """Of logarithms, in the distributions of values and of slowness."""
 FLOOR_S = 1e-6
 STEEPEST = 1.5
+LEVELS = np.array([0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99])
+"""At which an elasticity is learnt."""
+LEAST_VALUES, MOST_PARTS = 25, 10
+"""Values that met about the same slowness, of which levels are taken; parts of one window at most."""
 MOST_VALUES = 50_000
 """More values than these tell an elasticity or a distribution no better; evenly picked."""
 
@@ -65,28 +70,87 @@ def met(seen: Seen, slower: Slower) -> dict[str, tuple[Floats, Floats]]:
     }
 
 
+@dataclass(slots=True, frozen=True)
+class Elastic:
+    """With what elasticity the values of one window follow the slowness: ``of`` where their logarithm without regimes
+    is ``at``, in between in proportion; shapes (len(LEVELS),)."""
+
+    at: Floats
+    of: Floats
+
+    def __call__(self, calm_logs: Floats) -> Floats:
+        return np.asarray(np.interp(calm_logs, self.at, self.of), dtype=np.float64)
+
+    def calm(self, logs: Floats, slowness: Floats) -> Floats:
+        """The logarithms without regimes, shape (n,), of values that met this slowness.
+
+        At each slowness the levels lie at ``at + of * slowness``; a value between two of them has an elasticity between
+        theirs, one beyond them all that of the last.
+        """
+        low = self.at[0] + self.of[0] * slowness
+        follows = np.full(len(logs), self.of[0])
+        for j in range(1, len(self.at)):
+            high = np.maximum(low, self.at[j] + self.of[j] * slowness)
+            part = np.clip((logs - low) / np.maximum(high - low, FLOOR_S), 0.0, 1.0)
+            follows = np.where(logs > low, self.of[j - 1] + part * (self.of[j] - self.of[j - 1]), follows)
+            low = high
+        return np.asarray(logs - slowness * follows)
+
+    def chances(self, calm_logs: Floats, slowness: Floats) -> Callable[[float], Floats]:
+        """How likely each value was to exceed a limit in seconds, by the slowness it met: the share of all of the
+        window that would have, shape (n,)."""
+        ordered, (each, back) = np.sort(calm_logs), np.unique(np.rint(slowness / BIN), return_inverse=True)
+
+        def exceed(limit_s: float) -> Floats:
+            calm = self.calm(np.full(len(each), log(max(limit_s, FLOOR_S))), BIN * each)
+            return np.asarray(1.0 - np.searchsorted(ordered, calm, "right") / len(ordered))[back]
+
+        return exceed
+
+
 @dataclass(slots=True)
 class Following:
-    """With what elasticity each family of latencies follows the slowness that its values met: least squares of their
-    logarithms over all windows, each about its own means and weighted by the root of its number of values."""
+    """With what elasticity each family of latencies follows the slowness that its values met, level by level.
 
-    sums: dict[str, tuple[float, float]] = field(default_factory=dict)
+    Tokens of plain decoding follow the pace in full, a gap that holds a prefill hardly: the tail of a family follows it
+    otherwise than its middle. Least squares over all windows of the levels among values that met about the same
+    slowness, each window about its own means and weighted by the root of its number of values.
+    """
+
+    sums: dict[str, tuple[Floats, Floats]] = field(default_factory=dict)
 
     def add(self, found: Mapping[str, tuple[Floats, Floats]]) -> None:
         for name, (values, slowness) in found.items():
-            x, y = slowness - slowness.mean(), np.log(np.maximum(values, FLOOR_S))
-            squares, products = self.sums.get(name, (0.0, 0.0))
-            root = float(np.sqrt(len(x)))
-            self.sums[name] = squares + float(x @ x) / root, products + float(x @ (y - y.mean())) / root
+            met_, levels = _levels(values, slowness)
+            x = met_ - met_.mean()
+            squares, products = self.sums.get(name, (np.zeros(len(LEVELS)), np.zeros(len(LEVELS))))
+            weight = float(np.sqrt(len(values))) / len(x)
+            self.sums[name] = squares + weight * float(x @ x), products + weight * (x @ levels)
 
-    def of(self, name: str) -> float:
-        """Between 0, a latency that has nothing to do with the pace, and STEEPEST."""
-        squares, products = self.sums.get(name, (0.0, 0.0))
-        return min(max(products / squares, 0.0), STEEPEST) if squares > 0.0 else 1.0
+    def of(self, name: str, values: Floats, slowness: Floats) -> Elastic:
+        """How the values of one window, seconds, follow the slowness that they met: elasticities between 0, a latency
+        that has nothing to do with the pace, and STEEPEST."""
+        squares, products = self.sums.get(name, (np.zeros(len(LEVELS)), np.ones(len(LEVELS))))
+        slope = np.where(squares > 0.0, products / np.maximum(squares, FLOOR_S**2), 1.0)
+        elasticity = np.clip(slope, 0.0, STEEPEST)
+        met_, levels = _levels(values, slowness)
+        return Elastic(np.maximum.accumulate((levels - np.outer(met_, elasticity)).mean(axis=0)), elasticity)
+
+
+def _levels(values: Floats, slowness: Floats) -> tuple[Floats, Floats]:
+    """Mean slowness, shape (m,), and levels of the logarithm, (m, len(LEVELS)), of m parts of the values that met
+    about the same slowness."""
+    evenly = slice(None, None, max(1, len(values) // MOST_VALUES))
+    logs, slowness = np.log(np.maximum(values[evenly], FLOOR_S)), slowness[evenly]
+    parts = np.array_split(np.argsort(slowness, kind="stable"), min(max(len(logs) // LEAST_VALUES, 1), MOST_PARTS))
+    return (
+        np.array([slowness[part].mean() for part in parts]),
+        np.array([np.quantile(logs[part], LEVELS) for part in parts]),
+    )
 
 
 def responses(
-    calm: Floats, slowness: Slowness, elasticity: float, span_s: float, length_s: float,
+    calm_logs: Floats, slowness: Slowness, elastic: Elastic, span_s: float, length_s: float,
     quantiles: Sequence[float] = QUANTILES,
 ) -> tuple[float, list[float]]:  # fmt: skip
     """How much the mean and the quantiles of a window vary per unit of its mean log slowness.
@@ -95,9 +159,9 @@ def responses(
     the run: the values without regimes are slowed down as often and as much as the pieces were slow.
 
     Args:
-        calm: values without regimes, seconds, shape (n,).
+        calm_logs: logarithms of the values without regimes, shape (n,).
         slowness: of all windows.
-        elasticity: with which the values follow it.
+        elastic: how the values follow it.
         span_s: how long one value lasts; it meets the mean slowness of so long a time.
         length_s: of the window.
         quantiles: which.
@@ -105,15 +169,20 @@ def responses(
     shares, lowest = _windows(slowness, span_s, length_s)
     grid = lowest + BIN * np.arange(shares.shape[1])
     sd = float((shares @ grid).std())
-    if sd < FLOOR_S or elasticity == 0.0:
-        return elasticity, [elasticity] * len(quantiles)
-    logs = np.log(np.maximum(calm[:: max(1, len(calm) // MOST_VALUES)], FLOOR_S))
+    logs = calm_logs[:: max(1, len(calm_logs) // MOST_VALUES)]
+    if sd < FLOOR_S:
+        return 1.0, [float(one) for one in np.interp(np.quantile(logs, quantiles), elastic.at, elastic.of)]
     begin = float(logs.min())
     counts = np.bincount(((logs - begin) / BIN).astype(np.int64)) / len(logs)
-    shift = np.rint(elasticity * np.arange(shares.shape[1])).astype(np.int64)
-    slowed = np.zeros((shares.shape[1], len(counts) + int(shift[-1])))
-    for row, at in zip(slowed, shift.tolist(), strict=True):
-        row[at : at + len(counts)] = counts
+    steps = np.arange(len(counts))
+    follows = elastic(np.asarray(begin + BIN * steps, dtype=np.float64))
+    last = float(follows.max()) * shares.shape[1]
+    slowed = np.array(
+        [
+            np.bincount(steps + np.rint(follows * k).astype(np.int64), counts, len(counts) + int(last) + 1)
+            for k in range(shares.shape[1])
+        ]
+    )
     mixed = shares @ slowed
     values = begin + BIN * np.arange(mixed.shape[1])
     below = np.cumsum(mixed, axis=1)
