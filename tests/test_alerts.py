@@ -19,9 +19,11 @@ from report_runs import estimates, served, served_rows
 from loadramp.advise.alerts import prometheus_rules
 from loadramp.advise.board import grafana_board
 from loadramp.advise.contract import Contract
+from loadramp.advise.rulecheck import series_in
 from loadramp.advise.scaler import in_flight_at, keda_scaler
 from loadramp.advise.yamltext import to_yaml
 from loadramp.jobs.exports import contract_of, names_of_engine
+from loadramp.jobs.preparing import series_of
 from loadramp.observe.dialects import DIALECTS, wanted
 from loadramp.record.table import Run
 from loadramp.record.types import Estimate, Sample
@@ -151,12 +153,13 @@ def exprs(text: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_the_selector_is_on_every_query(engine: str, tmp_path: Path) -> None:
+def test_the_selector_is_on_every_query(engine: str) -> None:
     chosen = contract_of(run(samples=GPU), engine, selector=SELECTOR)
     board = [t["expr"] for panel in json.loads(grafana_board(chosen))["panels"] for t in panel["targets"]]
     query = yaml.safe_load(keda_scaler(chosen))["spec"]["triggers"][0]["metadata"]["query"]
     rules = exprs(prometheus_rules(chosen))
     for expr in [*rules.values(), *board, query]:
+        assert set(series_in(expr)) <= series_of(engine)
         series = re.findall(r"([a-zA-Z_:][\w:]*)\{([^}]*)\}", expr)
         names = {name for name, _ in series}
         bare = re.sub(r"\{[^}]*\}|\[[^\]]*\]|by \(\w+\)", "", expr)
@@ -167,9 +170,44 @@ def test_the_selector_is_on_every_query(engine: str, tmp_path: Path) -> None:
             assert 'namespace="prod"' in matchers
             assert ('job="vllm"' in matchers) == (not name.startswith("DCGM")), expr
             assert ("model_name" in matchers) == (name != "up" and not name.startswith("DCGM")), expr
-    (tmp_path / "rules.yml").write_text(prometheus_rules(chosen))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_prometheus_takes_the_rules_with_a_selector(engine: str, tmp_path: Path) -> None:
+    (tmp_path / "rules.yml").write_text(prometheus_rules(contract_of(run(samples=GPU), engine, selector=SELECTOR)))
     checked = promtool("check", "rules", tmp_path / "rules.yml")
     assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_level_is_compared_with_one_replica_or_a_share_and_never_with_a_sum(engine: str) -> None:
+    """What grows with the number of replicas stands against nothing that does not."""
+    levels = {}
+    for name, expr in exprs(prometheus_rules(contract_of(run(samples=GPU), engine, selector=SELECTOR))).items():
+        left, _, level = expr.rpartition(" > ") if " > " in expr else expr.rpartition(" < ")
+        plain = re.sub(r"\{[^}]*\}|\[[^\]]*\]", "", left or expr).removeprefix("60 * ")
+        levels[name] = level
+        share = re.fullmatch(r"(.*) / \((.*)\)", plain)
+        if name.startswith("LLMErrors"):
+            assert share is not None, expr
+            assert share[1].strip("()") in share[2]
+            continue
+        assert re.match(r"(max|min|avg|absent|histogram_quantile|up\b)", plain), expr
+        assert "sum(" not in plain, expr
+        counted = any(word in name for word in ("Queue", "Preemptions", "NearCapacity", "RunningAtLimit"))
+        assert ("sum by (instance) (" in plain) == counted, expr
+    asked = {
+        "LLMKVCacheWarning": "0.85", "LLMKVCacheCritical": "0.95", "LLMQueueWarning": "50", "LLMQueueCritical": "200",
+        "LLMErrorsWarning": "0.005", "LLMErrorsCritical": "0.02", "LLMPreemptionsWarning": "5",
+        "LLMPreemptionsCritical": "20", "LLMGPUTemperatureWarning": "80", "LLMGPUTemperatureCritical": "85",
+        "LLMGPUMemoryCritical": "0.95", "LLMGPUIdleWarning": "20", "LLMAvailabilityWarning": "0.999",
+        "LLMTTFTWarning": "1.5", "LLMTTFTCritical": "2",
+    }  # fmt: skip
+    assert {name: levels[name] for name in asked if name in levels} == {
+        name: level for name, level in asked.items() if name in levels
+    }
+    if engine == "vllm":
+        assert set(asked) <= set(levels)
 
 
 def test_matchers_are_merged_with_those_that_a_series_has() -> None:

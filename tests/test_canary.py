@@ -15,8 +15,9 @@ from harness import scenario_of
 
 from loadramp.jobs import contrast
 from loadramp.jobs.canary import Duel, order_of
+from loadramp.jobs.wayback import rollback_of
 from loadramp.plan.canary import Canary
-from loadramp.registry import CannotMeasure
+from loadramp.registry import CannotMeasure, ScenarioError
 from loadramp.sim.faults import Faults
 from loadramp.sim.profiles import PROFILES
 from loadramp.sim.service import Service
@@ -245,6 +246,22 @@ def test_one_machine_in_turn_replays_each_segment_to_both(tmp_path: Path) -> Non
         assert np.allclose(due[0], due[1], atol=2e-6)
         assert steps[0].end_s <= steps[1].begin_s or steps[1].end_s <= steps[0].begin_s
     assert effect(found, "itl_p50").ratio() == pytest.approx(1.2, abs=0.03)
+    assert [one["arm"] for one in found.info["switches"]] == turns
+    back = rollback_of(Path(found.path))  # two of the three: the first switch comes before any load
+    assert back.command_s == []  # this one tells no time of its own
+    assert len(back.took_s) == 2
+    assert all(10.0 < took_s < 14.0 for took_s in back.took_s), back
+    later = [one.round.baseline_step for one in found.pairs[1:]]
+    assert back.requests == sum(row["requests"] for row in found.baseline.rows if row["step"] in later)
+    assert (back.unanswered, back.failed, back.measured_s) == (0, 0, 3 * scenario_of(ABBA).canary.block_s)
+
+
+def test_what_is_no_canary_times_no_rollback(tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError, match=r"--canary .*: no comparison.json here: it is no canary"):
+        rollback_of(tmp_path)
+    (tmp_path / "comparison.json").write_text('{"switches": [{"arm": 1}]}')
+    with pytest.raises(ScenarioError, match=r"--canary .*: not a canary"):
+        rollback_of(tmp_path)
 
 
 def test_a_switch_that_fails_ends_it_without_a_verdict(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from judged import row
 
 from loadramp.judge.criteria import Criterion, Seen
+from loadramp.judge.prepared import Alerts, Rollback, Sized
 from loadramp.judge.proofs import EVIDENCE, Facts
 from loadramp.judge.readiness import (
     Answer,
@@ -173,9 +174,49 @@ def test_utilization_and_size_are_shown_by_what_the_engine_and_the_ramp_say() ->
     for value, state in ((0.9, "shown"), (0.92, "gap")):
         seen = {"ramp": run_with(samples=[Sample(1.0, "u", {"gpu_memory_utilization": value})])}
         assert state_of(score(ITEMS, {}, Facts({}, seen)), "gpu_memory_utilization")[0] == state
-    for capacity, state in ((13.0, "shown"), (12.9, "open"), (None, "open")):
-        found = Facts(target_rps=10.0, capacity_rps=capacity, lengths={"ramp": (300.0, 300)})
+    for needed, seconds, state in ((1, 300.0, "shown"), (2, 300.0, "open"), (None, 300.0, "open"), (1, 200.0, "open")):
+        found = Facts(sized=Sized(10.0, 13.0, 13.5, needed), lengths={"ramp": (seconds, 300)})
         assert state_of(score(ITEMS, {}, found), "gpus_sized")[0] == state
+    two = Facts(sized=Sized(10.0, 13.0, 7.0, 2), lengths={"ramp": (300.0, 300)})
+    assert state_of(score(ITEMS, {}, two), "gpus_sized")[1] == (
+        "the endpoint as measured takes 7 req/s at least; the peak of 10 with 30 % headroom is 13: "
+        "2 times what was measured is needed"
+    )
+
+
+@pytest.mark.parametrize(("alerts", "state", "words"), [
+    (None, "open", "nothing was run under load"),
+    (Alerts("ramp", 14, "vllm"), "shown", "14 rules made and valid, in vllm's names (alerts.yml); that they"),
+    (Alerts("ramp", 10, "vllm", ["GPU health"]), "open", "none for GPU health"),
+    (Alerts("ramp", 10, "vllm", [], ["LLMX: no for"]), "gap", "the rules are not valid: LLMX: no for"),
+    (Alerts("ramp", refused="the run saw no metrics"), "open", "no rules can be made: the run saw no metrics"),
+    (Alerts("sustained", 14, "vllm"), "open", "not shown: measured for 0 s of 5 min, 0 of 100 requests"),
+])  # fmt: skip
+def test_alerts_are_shown_by_valid_rules_for_all_three(alerts: Alerts | None, state: str, words: str) -> None:
+    found = state_of(score(ITEMS, {}, Facts(alerts=alerts, lengths={"ramp": (300.0, 100)})), "alerts")
+    assert found[0] == state
+    assert words in found[1]
+
+
+def test_a_rollback_is_shown_by_a_canary_that_timed_one() -> None:
+    timed = Rollback("c", [4.2, 31.0], [3.9, 30.5], 0, 120.0, 960, 2)
+    for rollback, tried, took in (
+        (timed, "shown", "shown"),
+        (None, "open", "open"),
+        (Rollback("c"), "open", "open"),
+        (Rollback("c", [60.0], [59.0], 0, 120.0, 960, 2), "shown", "gap"),
+        (Rollback("c", [4.2], [3.9], 0, 120.0, 960, 10), "gap", "shown"),
+        (Rollback("c", [], [3.9], 1, 120.0, 960, 960), "gap", "open"),
+        (Rollback("c", [4.2], [3.9], 0, 45.0, 960, 0), "open", "open"),
+        (Rollback("c", [4.2], [3.9], 0, 60.0, 99, 0), "open", "open"),
+    ):
+        lengths = {} if rollback is None else {"rollback": (rollback.measured_s, rollback.requests)}
+        card = score(ITEMS, {}, Facts(rollback=rollback, lengths=lengths))
+        assert (state_of(card, "rollback")[0], state_of(card, "rollback_time")[0]) == (tried, took), rollback
+    card = score(ITEMS, {}, Facts(rollback=timed, lengths={"rollback": (120.0, 960)}))
+    assert state_of(card, "rollback_time")[1] == (
+        "c: 31 s to the first request that succeeded, the command 30 s of it"
+    )
 
 
 def test_answers_are_written_so_that_they_read_back() -> None:
@@ -221,7 +262,7 @@ def test_answers_that_cannot_be_are_named(text: str, words: str) -> None:
         ("", r"expected a list of \[\[item\]\]"),
         ("[[items]]\n", "items: no such table"),
         ("[[item]]\nid = 'a'\n", "missing; this table needs"),
-        ("[[item]]\nid = 'a'\narea = 'x'\ntext = 't'\nevidence = 'magic'\n", "no 'magic'; there are baseline"),
+        ("[[item]]\nid = 'a'\narea = 'x'\ntext = 't'\nevidence = 'magic'\n", "no 'magic'; there are alerts"),
         ("[[item]]\nid = 'a'\narea = 'x'\ntext = 't'\n" * 2, "'a' comes twice"),
     ],
 )

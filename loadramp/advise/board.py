@@ -77,10 +77,11 @@ def _server(contract: Contract) -> list[Json]:
     panels = []
     flight = [(f"sum({names[key]})", key) for key in ("running", "waiting") if key in names]
     if flight:
-        panels.append(_panel("Requests running and waiting", "short", flight, []))
+        panels.append(_panel("Requests running and waiting, all replicas", "short", flight, []))
     if "kv_used_ratio" in names:
         lines = [(KV_WARNING, "orange"), (KV_CRITICAL, "red")]
-        panels.append(_panel("KV cache used", "percentunit", [(f"max({names['kv_used_ratio']})", "used")], lines))
+        fullest = [(f"max({names['kv_used_ratio']})", "used")]
+        panels.append(_panel("KV cache used, fullest replica", "percentunit", fullest, lines))
     if "preemptions" in names:
         preempted = names["preemptions"]
         a_minute = [(f"60 * max({of_replica(f'rate({preempted}[5m])')})", "a minute")]
@@ -92,7 +93,7 @@ def _server(contract: Contract) -> list[Json]:
         if key in names
     ]
     if bad:
-        panels.append(_panel("Requests failed", "reqps", bad, []))
+        panels.append(_panel("Requests failed, all replicas", "reqps", bad, []))
     return panels
 
 

@@ -27,6 +27,7 @@ def campaign(
     resume: Path | None,
     answers: Path | None,
     chaos: str | None,
+    canary: Path | None,
     rehearse: bool,
     yes: bool,
     as_json: bool,
@@ -59,6 +60,7 @@ def campaign(
                 answers=answers,
                 argv=sys.argv[1:],
                 rehearsal=rehearse,
+                canary=canary,
             )
         )
     return _show(finished, as_json)
@@ -159,6 +161,9 @@ def _campaign_options() -> list[click.Parameter]:
             ["--answers"], type=a_path, help="Answers to the scorecard; default: answers.toml of the campaign."
         ),
         click.Option(["--chaos"], metavar="CMD", help="Kills or restarts a worker; run without a shell."),
+        click.Option(
+            ["--canary"], type=a_path, metavar="DIR", help="A canary with --switch-command: how long a rollback took."
+        ),
         click.Option(["--rehearse"], is_flag=True, help="Shorten every phase, to try it out: proves nothing."),
         label_option(),
         click.Option(["--yes"], is_flag=True, help="Do not ask before the load."),

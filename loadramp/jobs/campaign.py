@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -140,8 +140,7 @@ class Campaign:
     def save(self, state: str) -> None:
         """Replace campaign.json."""
         self.state["state"] = state
-        text = json.dumps({"schema": SCHEMA, **plain(self.state)}, indent=1, allow_nan=False) + "\n"
-        RunDir(self.path).write(CAMPAIGN, text)
+        save_state(self.path, self.state)
 
 
 @dataclass(slots=True)
@@ -223,8 +222,13 @@ def begin(
         "name": scenario.name, "began_at": began_at.isoformat(timespec="seconds"), "loadramp": __version__,
         "argv": list(argv), "overrides": list(overrides), **more, "phases": {}, "state": "running",
     }  # fmt: skip
-    RunDir(path).write(CAMPAIGN, json.dumps({"schema": SCHEMA, **state}, indent=1, allow_nan=False) + "\n")
+    save_state(path, state)
     return path
+
+
+def save_state(path: Path, state: Mapping[str, Any]) -> None:
+    """Replace campaign.json in ``path``."""
+    RunDir(path).write(CAMPAIGN, json.dumps({"schema": SCHEMA, **plain(state)}, indent=1, allow_nan=False) + "\n")
 
 
 def resume(path: Path, source: str, overrides: Sequence[str]) -> dict[str, Any]:

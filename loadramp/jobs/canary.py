@@ -28,8 +28,9 @@ from loadramp.record.types import Step, Stop
 from loadramp.registry import CannotMeasure
 
 T = TypeVar("T")
-Switch = Callable[[str], Awaitable[None]]
-"""Makes the endpoint serve the arm of that name (``baseline``, ``candidate``), or swaps the hosts (``swap``)."""
+Switch = Callable[[str], Awaitable[float | None]]
+"""Makes the endpoint serve the arm of that name (``baseline``, ``candidate``), or swaps the hosts (``swap``). Returns
+the seconds that the command took, where there is one; it is ready then."""
 
 
 @dataclass(slots=True)
@@ -192,7 +193,10 @@ class Duel:
         if self._serving != arm:
             if self.switch is not None:
                 self.say(f"switching to the {arm}")
-                await self.switch(arm)
+                begin_s = self.baseline.now_s
+                command_s = await self.switch(arm)
+                switched = {"arm": arm, "begin_s": begin_s, "ready_s": self.baseline.now_s, "command_s": command_s}
+                self.info.setdefault("switches", []).append(switched)
             self._serving = arm
 
     def _arm(self, name: str) -> Arm:

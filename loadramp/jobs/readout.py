@@ -13,12 +13,14 @@ import msgspec
 from loadramp.advise.asked import config_of
 from loadramp.advise.shapes import read_config
 from loadramp.jobs import finish, scenarios
-from loadramp.jobs.campaign import HEALTH, STRIKE, lowest_rps, read_state
+from loadramp.jobs.campaign import HEALTH, STRIKE, read_state
 from loadramp.jobs.finish import EXIT
+from loadramp.jobs.preparing import alerts_of, sized_of
 from loadramp.judge import campaign as judge
 from loadramp.judge.criteria import Criterion, Seen, Strike
 from loadramp.judge.gates import judge_gates
-from loadramp.judge.proofs import Facts
+from loadramp.judge.prepared import Alerts, Rollback
+from loadramp.judge.proofs import CANARY, Facts
 from loadramp.judge.readiness import Answer, Item, Line, answers_text, questionnaire, read_answers, read_items, score
 from loadramp.observe.pulse import read_health
 from loadramp.plan.campaign import PHASES, in_order
@@ -37,6 +39,8 @@ ANSWERS = "answers.toml"
 SCORECARD = "scorecard.toml"
 MODEL_MAX = "model_max_context"
 REHEARSAL = "rehearsal"
+ROLLBACK = "rollback"
+RULES = "alerts.yml"
 
 
 @dataclass(slots=True, frozen=True)
@@ -75,8 +79,9 @@ def judge_campaign(path: Path, answers: Path | None = None) -> Rehearsed:
     items, given = card_of(path / SCORECARD, path / ANSWERS, answers)
     seen: dict[str, Seen] = {phase: found for phase in PHASES if (found := see(path, state, phase, base)) is not None}
     criteria: dict[str, Sequence[Criterion]] = {phase: criteria_of(phase, found, base) for phase, found in seen.items()}
-    card = score(items, given, facts_of(base, state, seen, criteria))
-    told = Told(path.name, state, seen, criteria, card, base.source, str(path), in_order(base.campaign))
+    alerts, rules = alerts_of(base, seen)
+    card = score(items, given, facts_of(base, state, seen, criteria, alerts))
+    told = Told(path.name, state, seen, criteria, card, base.source, str(path), in_order(base.campaign), rules)
     return Rehearsed(told, exit_code(told))
 
 
@@ -93,6 +98,8 @@ def write_derived(told: Told) -> None:
     rundir.write("summary.md", campaign_markdown(told))
     rundir.write("scorecard.md", scorecard_markdown(told))
     rundir.write("report.html", build_campaign_html(told))
+    if told.rules:
+        rundir.write(RULES, told.rules)
 
 
 def exit_code(told: Told) -> int:
@@ -191,19 +198,26 @@ def model_max_of(base: Scenario) -> int | None:
 
 
 def facts_of(
-    base: Scenario, state: Mapping[str, Any], seen: Mapping[str, Seen], criteria: Mapping[str, Sequence[Criterion]]
+    base: Scenario,
+    state: Mapping[str, Any],
+    seen: Mapping[str, Seen],
+    criteria: Mapping[str, Sequence[Criterion]],
+    alerts: Alerts | None,
 ) -> Facts:
     """What the scorecard's proofs are made of."""
     over = base.campaign.overload
-    ramp = seen.get("ramp")
-    capacity, which = lowest_rps(ramp.run) if ramp is not None else (None, "")
+    rollback = msgspec.convert(state[ROLLBACK], Rollback) if state.get(ROLLBACK) else None
+    lengths = lengths_of(seen)
+    if rollback is not None:
+        lengths[CANARY] = (rollback.measured_s, rollback.requests)
     return Facts(
         criteria, seen, {"factor": over.factor, "check_factor": over.check_factor}, state.get(MODEL_MAX),
-        lengths=lengths_of(seen),
+        lengths=lengths,
         rehearsal=bool(state.get(REHEARSAL)),
         unfinished=frozenset(p for p in seen if state.get("phases", {}).get(p, {}).get("state") != "done"),
-        target_rps=base.campaign.target_rps,
-        capacity_rps=capacity if which == "the low end" else None,
+        alerts=alerts,
+        sized=sized_of(base, seen),
+        rollback=rollback,
     )  # fmt: skip
 
 

@@ -17,12 +17,13 @@ from loadramp.conduct import Progress, Ramping
 from loadramp.drive.endpoint import Endpoint, endpoint_of
 from loadramp.drive.permission import check_hosts
 from loadramp.jobs import launch, scenarios
-from loadramp.jobs.campaign import HEALTH, Campaign, begin, read_state, resume
+from loadramp.jobs.campaign import HEALTH, Campaign, begin, read_state, resume, save_state
 from loadramp.jobs.finish import EXIT, Finished
 from loadramp.jobs.launch import Beside
 from loadramp.jobs.readout import (
     MODEL_MAX,
     REHEARSAL,
+    ROLLBACK,
     SCORECARD,
     Rehearsed,
     keep_answers,
@@ -31,12 +32,13 @@ from loadramp.jobs.readout import (
     write_campaign,
 )
 from loadramp.jobs.scenarios import Options
+from loadramp.jobs.wayback import rollback_of
 from loadramp.observe.fetch import Fetcher, FetchFailed, tls_context
 from loadramp.observe.pulse import LIMIT_S, Pulse
 from loadramp.plan.campaign import REHEARSAL as SHORTENED
 from loadramp.plan.campaign import Phase
 from loadramp.plan.scenario import Scenario
-from loadramp.record.rundir import RunDir, check_place
+from loadramp.record.rundir import RunDir, check_place, plain
 
 SAID_CHARS = 300
 TAIL_BYTES = 4096
@@ -56,6 +58,7 @@ async def rehearse(
     answers: Path | None = None,
     argv: Sequence[str] = (),
     rehearsal: bool = False,
+    canary: Path | None = None,
 ) -> Rehearsed:
     """Begin or resume a campaign, run what is left of it, judge and report.
 
@@ -66,6 +69,7 @@ async def rehearse(
         resumed: the directory of a campaign to go on with.
         answers: a file of answers to the scorecard.
         rehearsal: every phase is shortened, and nothing is shown by it.
+        canary: the directory of a canary whose switches back were timed.
 
     Raises:
         ScenarioError: before anything was sent.
@@ -79,7 +83,7 @@ async def rehearse(
     if resumed is None:
         check_place(options.out)
     check_hosts(endpoint, base.target, options.yes_i_may_load_test, base.metrics)
-    path = opened(base, endpoint, options.out, resumed, answers, argv, rehearsal)
+    path = opened(base, endpoint, options.out, resumed, answers, argv, rehearsal, canary)
     say(f"campaign: {path}")
 
     async def send(scenario: Scenario, phase: Phase, beside: Beside) -> Finished:
@@ -117,6 +121,7 @@ def opened(
     answers: Path | None,
     argv: Sequence[str],
     rehearsal: bool = False,
+    canary: Path | None = None,
 ) -> Path:
     """The campaign's directory, fresh or that of before. Scorecard and answers are read now, not after the first hour.
 
@@ -124,13 +129,16 @@ def opened(
         ScenarioError: something in them is wrong, or ``resumed`` is not a campaign of this scenario.
     """
     text, longest = scorecard_text(base), model_max_of(base)
+    back = {} if canary is None else {ROLLBACK: plain(rollback_of(canary))}
     source, overrides = endpoint.redact(base.source), [endpoint.redact(one) for one in base.overrides]
     if resumed is None:
-        more = {MODEL_MAX: longest, REHEARSAL: rehearsal}
+        more = {MODEL_MAX: longest, REHEARSAL: rehearsal, **back}
         path = begin(out, base, [endpoint.redact(one) for one in argv], source, overrides, more)
     else:
         path = resumed
-        resume(path, source, overrides)
+        state = resume(path, source, overrides)
+        if back:
+            save_state(path, {**state, **back})
     RunDir(path).write(SCORECARD, text)
     keep_answers(path, answers)
     return path

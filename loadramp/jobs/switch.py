@@ -26,7 +26,8 @@ ARM_VARIABLE = "LOADRAMP_ARM"
 
 
 def switch_of(line: str, scenario: Scenario, baseline: Options, candidate: Options, say: Say) -> Switch | None:
-    """``line`` as something that can be awaited with the name of an arm; None for an empty line.
+    """``line`` as something that can be awaited with the name of an arm and returns the seconds that the command
+    took; None for an empty line.
 
     ``{arm}`` in its words becomes that name, as does the variable LOADRAMP_ARM. It runs without a shell and has
     ``switch_timeout_s``; then the arm's endpoint has as long again to be ready.
@@ -42,7 +43,7 @@ def switch_of(line: str, scenario: Scenario, baseline: Options, candidate: Optio
         raise ScenarioError(f"--switch-command or --swap-command: {error}: {line}") from None
     most_s = scenario.canary.switch_timeout_s
 
-    async def run(arm: str) -> None:
+    async def run(arm: str) -> float:
         begun_s = time.monotonic()
         code = await execute([word.replace("{arm}", arm) for word in words], {ARM_VARIABLE: arm}, most_s)
         took_s = time.monotonic() - begun_s
@@ -52,6 +53,7 @@ def switch_of(line: str, scenario: Scenario, baseline: Options, candidate: Optio
             raise CannotMeasure(f"{words[0]} {arm}: exit code {code} after {took_s:.1f} s")
         for name in (arm,) if arm in ARMS else ARMS:
             await _ready(scenario, baseline if name == "baseline" else candidate, most_s, say)
+        return took_s
 
     return run
 

@@ -8,15 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 from loadramp.judge.criteria import Criterion, Seen
+from loadramp.judge.prepared import (
+    Alerts,
+    Rollback,
+    Shown,
+    Sized,
+    alerts_shown,
+    rollback_timed,
+    rollback_tried,
+    size_shown,
+)
 from loadramp.record.types import Row
 from loadramp.wording import percent, span
 
-Proof = Literal["shown", "gap", "open"]
 HOUR_S = 3600.0
-PEAK_HEADROOM = 1.3
+CANARY = "rollback"
+"""Key of ``Facts.lengths`` for the load that a canary measured after a switch back."""
 MOST_UTILIZATION = 0.90
 THRASH_RATIO = 0.02
 """Preemptions a request above which the batch limit is beyond what the KV cache bears."""
@@ -24,16 +33,6 @@ PLAIN = frozenset({"delivered", "to_the_end", "struck"})
 """Criteria that are not worth a word where they hold."""
 STANDING = 0.8
 """A batch whose mean is so close to its largest stands at its limit."""
-
-
-@dataclass(slots=True, frozen=True)
-class Shown:
-    """What the campaign says of an item."""
-
-    proof: Proof
-    words: str
-    phase: str = ""
-    """Whose run shows it."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -52,9 +51,12 @@ class Facts:
     """Everything was shortened: nothing is shown, and nothing is missed."""
     unfinished: frozenset[str] = frozenset()
     """Phases that were interrupted: what they lack is not missed."""
-    target_rps: float | None = None
-    """The rate at the peak; of the ramp its low end is ``capacity_rps``."""
-    capacity_rps: float | None = None
+    alerts: Alerts | None = None
+    """None: no phase under load was run."""
+    sized: Sized | None = None
+    """None: the peak is not known, or no ramp was run."""
+    rollback: Rollback | None = None
+    """None: no canary was given."""
 
     def of(self, phase: str, *codes: str) -> list[Criterion]:
         """Criteria of a phase whose code begins with one of ``codes``."""
@@ -201,15 +203,6 @@ def _metrics(facts: Facts) -> Shown:
     return Shown("gap", "no metrics page was found", loaded) if loaded else Shown("open", "nothing was run under load")
 
 
-def _sized(facts: Facts) -> Shown:
-    """The low end of what the ramp found against the peak and its headroom."""
-    if facts.target_rps is None or facts.capacity_rps is None:
-        return Shown("open", "needs a target_rps and a ramp with a known low end (or loadramp advise --peak-rps)")
-    asked = PEAK_HEADROOM * facts.target_rps
-    said = f"the low end is {facts.capacity_rps:.4g} req/s, the peak with 30 % headroom {asked:.4g}"
-    return Shown("shown" if facts.capacity_rps >= asked else "open", said, "ramp")
-
-
 def _utilization(facts: Facts) -> Shown:
     """From the engine's configuration on its metrics page."""
     for phase, seen in facts.seen.items():
@@ -233,7 +226,9 @@ EVIDENCE: dict[str, Callable[[Facts], Shown]] = {
     "slo": _slo, "sustained_hour": _hour, "memory": _memory, "double_load": _double, "headroom": _headroom,
     "overload_recovery": _overload_recovery, "chaos_recovery": _chaos_recovery, "nothing_lost": _nothing_lost,
     "max_model_len": _context, "max_num_seqs": _batch, "metrics": _metrics, "health": _health, "baseline": _baseline,
-    "gpus_sized": _sized, "gpu_memory_utilization": _utilization,
+    "gpu_memory_utilization": _utilization, "gpus_sized": lambda facts: size_shown(facts.sized),
+    "alerts": lambda facts: alerts_shown(facts.alerts), "rollback": lambda facts: rollback_tried(facts.rollback),
+    "rollback_time": lambda facts: rollback_timed(facts.rollback),
 }  # fmt: skip
 """What a run can prove."""
 
@@ -244,6 +239,7 @@ LEAST: dict[str, Least] = {
     "overload_recovery": Least("overload", 900.0, 1000), "chaos_recovery": Least("chaos", 600.0, 300),
     "nothing_lost": Least("chaos", 600.0, 300), "baseline": Least("baseline", 300.0, 20),
     "metrics": Least("", 300.0, 100), "max_num_seqs": Least("", 60.0, 100), "gpus_sized": Least("ramp", 300.0, 300),
+    "alerts": Least("", 300.0, 100), "rollback": Least(CANARY, 60.0, 100), "rollback_time": Least(CANARY, 60.0, 100),
 }  # fmt: skip
 """An empty ``of``: the phase that shows it. 2,995 requests without a failure show fewer
 than 0.1 % with 95 % confidence."""

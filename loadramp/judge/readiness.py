@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from loadramp.judge.proofs import EVIDENCE, Facts, Shown, prove
+from loadramp.judge.prepared import Shown
+from loadramp.judge.proofs import EVIDENCE, Facts, prove
 from loadramp.registry import ScenarioError, bind_options
 
 State = Literal["shown", "said", "waived", "gap", "open"]

@@ -55,6 +55,8 @@ class Told:
     path: str = ""
     wanted: Sequence[str] = field(default_factory=tuple)
     """The phases that were asked for."""
+    rules: str = ""
+    """Alert rules made of what was measured."""
 
     def phase_verdict(self, phase: str) -> str:
         """pass, fail, inconclusive; ``not run`` where it has none."""

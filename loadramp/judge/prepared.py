@@ -1,0 +1,131 @@
+"""What a campaign shows of what was prepared beside it: alert rules, the size, the way back. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from loadramp.wording import plural, sig, span
+
+Proof = Literal["shown", "gap", "open"]
+ROLLBACK_S = 60.0
+"""A rollback must take less."""
+ROLLBACK_ERRORS = 0.01
+"""Share of failed requests above which the version before does not work after a rollback."""
+
+
+@dataclass(slots=True, frozen=True)
+class Shown:
+    """What the campaign says of an item."""
+
+    proof: Proof
+    words: str
+    phase: str = ""
+    """Whose run shows it."""
+
+
+@dataclass(slots=True, frozen=True)
+class Alerts:
+    """The rules that ``loadramp alerts`` makes of a phase's run, checked as text."""
+
+    phase: str
+    rules: int = 0
+    engine: str = ""
+    missing: Sequence[str] = ()
+    """Of error rate, latency and GPU health, what no rule watches."""
+    faults: Sequence[str] = ()
+    """What is wrong with the text."""
+    refused: str = ""
+    """Why no rules can be made."""
+
+
+@dataclass(slots=True, frozen=True)
+class Sized:
+    """What ``loadramp advise`` says of the peak and its headroom."""
+
+    peak_rps: float
+    asked_rps: float
+    """The peak with its headroom."""
+    low_rps: float | None = None
+    """What the endpoint, as measured, takes at least; None: not known."""
+    needed: int | None = None
+    """How many of it the load with its headroom needs."""
+    reason: str = ""
+    """Why neither is known."""
+
+
+@dataclass(slots=True, frozen=True)
+class Rollback:
+    """Switches back to the version before, timed by a canary on one machine."""
+
+    name: str
+    """Of the canary's directory."""
+    took_s: Sequence[float] = ()
+    """For each switch back: from the begin of the command to the end of the first request that succeeded."""
+    command_s: Sequence[float] = ()
+    """What the command itself took of that."""
+    unanswered: int = 0
+    """Switches back after which no request succeeded."""
+    measured_s: float = 0.0
+    """Load measured on the version before, after a switch back."""
+    requests: int = 0
+    failed: int = 0
+
+
+def alerts_shown(alerts: Alerts | None) -> Shown:
+    """Rules for error rate, latency and GPU health, each of them valid."""
+    if alerts is None:
+        return Shown("open", "nothing was run under load to make alert rules from")
+    if alerts.refused:
+        return Shown("open", f"no rules can be made: {alerts.refused}", alerts.phase)
+    if alerts.faults:
+        return Shown("gap", f"the rules are not valid: {'; '.join(alerts.faults[:3])}", alerts.phase)
+    made = f"{plural(alerts.rules, 'rule')} made and valid, in {alerts.engine}'s names (alerts.yml)"
+    if alerts.missing:
+        return Shown("open", f"{made}; none for {', '.join(alerts.missing)}", alerts.phase)
+    return Shown("shown", f"{made}; that they are loaded and reach somebody is not seen here", alerts.phase)
+
+
+def size_shown(sized: Sized | None) -> Shown:
+    """One of what was measured carries the peak with its headroom. More than one may well be there: that is asked."""
+    if sized is None:
+        return Shown("open", "needs the peak ([campaign] target_rps) and a ramp (or loadramp advise --peak-rps)")
+    if sized.needed is None:
+        return Shown("open", f"cannot be sized: {sized.reason}", "ramp")
+    each = f"the endpoint as measured takes {sig(sized.low_rps)} req/s at least"
+    said = f"{each}; the peak of {sig(sized.peak_rps)} with 30 % headroom is {sig(sized.asked_rps)}"
+    if sized.needed == 1:
+        return Shown("shown", said, "ramp")
+    return Shown("open", f"{said}: {sized.needed} times what was measured is needed", "ramp")
+
+
+def rollback_tried(rollback: Rollback | None) -> Shown:
+    """The version before served again after a switch back under load."""
+    if rollback is None or not (rollback.took_s or rollback.unanswered):
+        return Shown("open", _unseen(rollback))
+    if rollback.unanswered:
+        times = plural(rollback.unanswered, "time")
+        return Shown("gap", f"{rollback.name}: after the switch back no request succeeded ({times})")
+    share = rollback.failed / max(rollback.requests, 1)
+    served = f"{plural(rollback.requests, 'request')} to the version before after it, {rollback.failed:,} failed"
+    said = f"{rollback.name}: switched back {plural(len(rollback.took_s), 'time')}; {served}"
+    return Shown("shown" if share <= ROLLBACK_ERRORS else "gap", said)
+
+
+def rollback_timed(rollback: Rollback | None) -> Shown:
+    """The slowest switch back, up to the first request that succeeded."""
+    if rollback is None or not rollback.took_s:
+        return Shown("open", _unseen(rollback))
+    slowest = max(rollback.took_s)
+    command = f", the command {span(max(rollback.command_s))} of it" if rollback.command_s else ""
+    said = f"{rollback.name}: {span(slowest)} to the first request that succeeded{command}"
+    if slowest >= ROLLBACK_S:
+        return Shown("gap", f"{said}; less than {span(ROLLBACK_S)} is asked")
+    return Shown("shown", said)
+
+
+def _unseen(rollback: Rollback | None) -> str:
+    if rollback is None:
+        return "no canary was given (--canary DIR of one with [canary] design = 'abba' and --switch-command)"
+    return f"{rollback.name} has no switch back: it takes [canary] design = 'abba' and --switch-command"
