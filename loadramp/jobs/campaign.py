@@ -33,6 +33,7 @@ SCHEMA = 1
 LOOK_S = 0.2
 """How often the chaos phase looks whether its moment has come."""
 INTERRUPTED = (130, 143)
+NO_TARGET = "no target: the ramp found no rate to take a share of ([campaign] target_rps sets one)"
 
 Send = Callable[[Scenario, Phase, Beside], Awaitable[Finished]]
 """Runs one phase's scenario to its end; the run's directory is below the campaign's."""
@@ -71,8 +72,8 @@ class Campaign:
                 continue
             target_rps = self.target_rps(base)
             if target_rps is None and phase not in {"baseline", "ramp"}:
-                self._note(phase, state="skipped", reason="no target: the ramp found no rate to take a share of")
-                self.say(f"{phase}: left out, no target rate is known")
+                self._note(phase, state="skipped", reason=NO_TARGET)
+                self.say(f"{phase}: left out, {NO_TARGET}")
                 continue
             if phase == "chaos" and self.strike is None:
                 self._note(phase, state="skipped", reason="no command was given (--chaos CMD)")

@@ -171,6 +171,8 @@ def _context(facts: Facts) -> Shown:
 def _batch(facts: Facts) -> Shown:
     """The batch stood at its limit while others waited, and the KV cache bore it."""
     rows = [(phase, row) for phase in ("overload", "ramp") for row in _rows(facts, phase)]
+    if not rows:
+        return Shown("open", "nothing was run under load")
     if all(row["running_max"] is None for _, row in rows):
         return Shown("open", "the batch limit was not seen: no server metrics")
     full = [(phase, row) for phase, row in rows if _stood(row)]

@@ -23,6 +23,7 @@ from loadramp.report.campaignwords import (
     phase_words,
     run_link,
     scorecard_markdown,
+    weight_of,
 )
 from loadramp.report.html import page
 from loadramp.report.redact import redact
@@ -64,8 +65,8 @@ def scorecard_section(told: Told) -> str:
     """All items; those that a run shows lead to it."""
     lines = [
         {
-            "text": line.item.text, "critical": line.item.critical, "state": line.state,
-            "tone": STATE_TONES[line.state], "words": redact(line.words),
+            "text": line.item.text, "critical": line.item.critical, "weight": weight_of(line),
+            "state": line.state, "tone": STATE_TONES[line.state], "words": redact(line.words),
             "phase": line.phase, "link": f"#phase-{line.phase}" if line.phase in told.seen else "",
         }
         for line in told.card.ordered

@@ -125,7 +125,8 @@ def _decision(told: Told) -> list[Phrase]:
     opened = card.count("open", True)
     if told.state.get("rehearsal"):
         said = "Not decided: this was a rehearsal, too short to prove anything."
-        return [Phrase(said, "warn"), Phrase(f"{settled} by answers or waivers.", minor=True)]
+        cut = [Phrase(f"Not finished: {', '.join(told.missing)}.", "warn")] if told.missing else []
+        return [Phrase(said, "warn"), *cut, Phrase(f"{settled} by answers or waivers.", minor=True)]
     why = [plural(opened, "critical item") + " open"] if opened else []
     why += [f"the {', '.join(told.missing)} phase not finished"] if told.missing else []
     why += ["every load test waived"] if card.untested else []
@@ -184,7 +185,7 @@ def phase_words(told: Told, phase: str) -> str:
     about = told.state.get("phases", {}).get(phase, {})
     seen = told.seen.get(phase)
     if seen is None:
-        return redact(str(about.get("reason") or "not run"))
+        return redact(str(about.get("reason") or "it did not come to that"))
     rates = [row["rate_rps"] for row in seen.rows if row["rate_rps"]]
     at = (
         f"{sig(min(rates))} to {sig(max(rates))} req/s"
@@ -235,11 +236,18 @@ def _card_lines(told: Told, mark: str) -> list[str]:
     for line in told.card.ordered:
         link = run_link(told, line.phase)
         by = f"[{line.phase}]({link})" if link and line.state in {"shown", "gap"} else line.phase
-        weight = "critical" if line.item.critical else "additional" if line.item.additional else "wanted"
-        out.append(
-            f"| {weight} | {plain(line.item.text)} | {STATE_WORDS[line.state]} | {by} | {plain(redact(line.words))} |"
-        )
+        cells = [weight_of(line), plain(line.item.text), STATE_WORDS[line.state], by, plain(redact(line.words))]
+        out.append(f"| {' | '.join(cells)} |")
     return out
+
+
+def _weight(line: Line) -> str:
+    return "critical" if line.item.critical else "additional" if line.item.additional else "wanted"
+
+
+def weight_of(line: Line) -> str:
+    """critical, wanted (due within the first week) or additional."""
+    return "critical" if line.item.critical else "additional" if line.item.additional else "wanted"
 
 
 def campaign_document(told: Told) -> dict[str, Any]:
@@ -283,11 +291,12 @@ def campaign_text(told: Told) -> str:
     """For a terminal."""
     out = [phrase.text for phrase in headline(told)]
     for phase in told.wanted:
-        out += ["", f"{TITLES[phase]}: {told.phase_verdict(phase)}"]
+        why = "" if phase in told.seen else f" ({phase_words(told, phase)})"
+        out += ["", f"{TITLES[phase]}: {told.phase_verdict(phase)}{why}"]
         out += [f"  {MARKS[one.status]} {one.asked}: {redact(one.said)}" for one in told.criteria.get(phase, ())]
     out += ["", "Scorecard"]
     for line in told.card.ordered:
-        weight = "" if line.item.critical else " (wanted)"
+        weight = "" if line.item.critical else f" ({weight_of(line)})"
         words = redact(line.words)
         out.append(f"  {CARD_MARKS[line.state]} {line.item.text}{weight}: {line.state}{f', {words}' if words else ''}")
     return "\n".join(out)
