@@ -140,6 +140,16 @@ def test_ctrl_c_ends_the_phase_and_keeps_what_was_measured(server: tuple[str, st
     assert (state.parent / "report.html").is_file()
 
 
+def test_a_directory_that_is_no_canary_is_refused_before_anything_is_sent(tmp_path: Path) -> None:
+    scenario = tmp_path / "quick.toml"
+    scenario.write_text(QUICK)
+    words = ("campaign", str(scenario), "--base-url", "http://127.0.0.1:9", "--out", str(tmp_path / "out"), "--quiet")
+    code, _, stderr = loadramp(*words, "--canary", str(tmp_path))
+    assert code == 2
+    assert "no comparison.json here: it is no canary" in " ".join(stderr.split())
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.slow
 def test_kill_9_of_the_campaign_within_and_between_phases_costs_one_phase_at_most(
     server: tuple[str, str], tmp_path: Path
