@@ -26,6 +26,7 @@ from loadramp.judge.blocks import Block, measure
 from loadramp.judge.compare import Pair, Round
 from loadramp.judge.decide import Decision
 from loadramp.judge.noninferior import Effect
+from loadramp.judge.sample_size import Missing
 from loadramp.judge.shares import Share
 from loadramp.plan.canary import PRIMARY, Canary
 from loadramp.sim.engine import simulate
@@ -40,6 +41,7 @@ METRICS = (*PRIMARY, "step_time")
 COSTS = ("host_s", "t0_s", "decode_s", "context_s", "prefill_s")
 CANARY = Canary(rates=[RATE_RPS])
 ASKED = asked_of(CANARY)
+UNKNOWN = Missing(10**9, 10**9, 10**9)
 Floats = NDArray[np.float64]
 Job = tuple[str, bool, int, int, int]
 """Regimes, whether slower, arrivals, engine, seed."""
@@ -111,13 +113,18 @@ def line(name: str, slow: bool, own: dict[tuple[bool, int, int], Floats], engine
         logs = np.log(base[:, 1]), np.log(candidate[:, 1])
         widths.append(np.sqrt(sum(np.var(one, ddof=1) for one in logs)) / d[:, 1].std(ddof=1))
         if decision.verdict == "inconclusive":
-            asked.append(np.inf if decision.more_blocks is None else BLOCKS + decision.more_blocks)
+            more = decision.more or UNKNOWN
+            asked.append([BLOCKS + one for one in (more.blocks, more.low, more.high)])
     n = sum(verdicts.values())
     sd = np.std(means, axis=0) * np.sqrt(BLOCKS)
     true = takes(own, engines) if asked and not slow else np.nan
-    near = np.mean([true / 1.5 <= one <= true * 1.5 for one in asked]) if asked else np.nan
+    near = np.mean([true / 1.5 <= one[0] <= true * 1.5 for one in asked]) if asked else np.nan
+    held = np.mean([one[1] / 1.5 <= true <= one[2] * 1.5 for one in asked]) if asked else np.nan
     share = " | ".join(f"{verdicts[one] / n:.3f}" for one in ("pass", "fail", "inconclusive"))
-    told = f"{true:.0f} | {np.median(asked):.0f} | {near:.2f}" if asked and not slow else "| |"
+    middle, low, high = np.median(asked, axis=0) if asked else [np.nan] * 3
+    told = "| | |"
+    if asked and not slow:
+        told = f"{true:.0f} | {middle:.0f} ({low:.0f}-{high:.0f}) | {near:.2f} | {held:.2f}"
     words = "10 % slower" if slow else "equal"
     ratio = np.exp(np.mean(means, axis=0)[1])
     return (
@@ -158,8 +165,8 @@ def main() -> None:
     begun_s = time.monotonic()
     names = asked.only.split(",") if asked.only else ["none", "captured", "doubling", "slow_drift", "neighbour"]
     print("| regimes | candidate | pairs | pass | fail | inconclusive | plain fails | blocks | p50 ITL | sd | unpaired "
-          "| needs | asks for | within 1.5 |")  # fmt: skip
-    print("|---|---|---|---|---|---|---|---|---|---|---|---|---|---|")
+          "| needs | asks for | figure | range |")  # fmt: skip
+    print("|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|")
     with Pool(asked.processes) as pool:
         for name in names:
             jobs = [(name, slow, a, e, asked.seed)
@@ -172,7 +179,8 @@ def main() -> None:
         "\nblocks: mean number until the verdict.  p50 ITL: mean ratio.  sd: of ln(ratio of p50 ITL) of one block, as"
         "\nthe scatter of the means of 20 has it.  unpaired: its sd without pairs over that with.  needs, asks for:"
         "\nblocks after which equal versions pass (80 %), by long comparisons put together from runs, and as"
-        "\ninconclusive verdicts say (median); and the share of these that is right within a factor of 1.5."
+        "\ninconclusive verdicts say (medians: middle, ends of the range).  figure, range: share of these of which the"
+        "\nmiddle, the range is right within a factor of 1.5."
     )
     print(f"{time.monotonic() - begun_s:.0f} s")
 

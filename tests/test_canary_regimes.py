@@ -14,7 +14,7 @@ from harness import scenario_of
 from scipy.special import stdtrit
 
 from loadramp.jobs import noise
-from loadramp.jobs.contrast import asked_of, weigh
+from loadramp.jobs.contrast import COMPARISON, asked_of, read, weigh
 from loadramp.jobs.foresight import canary_parts
 from loadramp.judge.blocks import Block, measure
 from loadramp.judge.compare import Comparison, Pair, Round
@@ -25,6 +25,7 @@ from loadramp.judge.shares import Share
 from loadramp.judge.standard_error import spread, variance_inflation
 from loadramp.plan.canary import PRIMARY, Canary
 from loadramp.plan.scenario import load
+from loadramp.record.rundir import RunDirError
 from loadramp.record.table import Run, Table
 from loadramp.sim.engine import simulate
 from loadramp.sim.profiles import PROFILES
@@ -209,3 +210,27 @@ def test_an_aa_comparison_of_two_servers_tells_its_noise_and_one_of_versions_doe
     assert "this scenario has 5" in noise.expected(scenario.canary, told)
     versions = replace(same, asked=replace(same.asked, same_version=False))
     assert noise.noise_of(versions, datetime.now(UTC), scenario.canary.block_s) is None
+    again = read_with(Path(same.path), told)  # a later comparison that found the same
+    assert same.decision.more is not None and again.decision.more is not None
+    assert again.decision.more.high - again.decision.more.low < same.decision.more.high - same.decision.more.low
+    assert any(note.startswith("How many blocks it would take also rests on") for note in again.notes)
+    with pytest.raises(RunDirError, match="not a comparison"):
+        read_with(Path(same.path), {"block_s": 60.0})
+
+
+def read_with(path: Path, kept_noise: dict[str, Any]) -> Comparison:
+    """The comparison in ``path``, begun when ``kept_noise`` was known."""
+    info = json.loads((path / COMPARISON).read_text())
+    (path / COMPARISON).write_text(json.dumps(info | {"noise": kept_noise}))
+    return read(path)
+
+
+def test_earlier_noise_counts_at_its_own_rate_and_scaled_to_the_length_of_blocks() -> None:
+    told = kept(0.2, block_s=60.0)
+    found = noise.earlier(Canary(rates=[8.0, 16.0], block_s=15.0), told)
+    assert [(one.metric, one.rate_rps, one.sd, one.blocks) for one in found] == [
+        ("itl_p50", 16.0, pytest.approx(0.4), 20),
+        ("itl_p99", 16.0, pytest.approx(0.1), 20),
+    ]
+    assert noise.earlier(Canary(rates=[8.0]), told) == []
+    assert noise.earlier(CANARY, None) == []

@@ -1,5 +1,6 @@
 """Paired blocks against a margin: literal numbers in and out, and what chance does to them."""
 
+from dataclasses import replace
 from math import exp, inf, log, sqrt
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 
 from loadramp.judge.blocks import least, measure, pair_log
 from loadramp.judge.noninferior import Effect, Looks, Series, judge
-from loadramp.judge.sample_size import more_blocks
+from loadramp.judge.sample_size import Missing, Noise, more_blocks
 from loadramp.judge.standard_error import Spread, spread
 from loadramp.record.table import Table
 from loadramp.record.types import Record
@@ -46,7 +47,7 @@ def test_an_early_look_is_not_enough_for_what_the_last_one_would_pass() -> None:
     early = one(d, looks=Looks.at(5, (5, 10, 15), 20))
     assert early.status == "open"
     assert early.high is not None and early.high > TEN_PERCENT
-    assert early.more is not None and early.more >= 1
+    assert early.more is not None and early.more.low >= 1
 
 
 def test_beyond_the_margin_fails_and_a_regression_below_it_is_worse() -> None:
@@ -150,7 +151,38 @@ def test_one_run_of_each_is_widened_by_what_runs_differ() -> None:
     ],
 )
 def test_how_many_blocks_more(mean: float, sd: float, n: int, more: int | None) -> None:
-    assert more_blocks(Spread(mean, sd / sqrt(n), n - 1.0, n, sd), TEN_PERCENT) == more
+    found = more_blocks(Spread(mean, sd / sqrt(n), n - 1.0, n, sd), TEN_PERCENT)
+    assert (found and found.blocks) == more
+
+
+@pytest.mark.parametrize(
+    ("sd", "n", "earlier", "more"),
+    [
+        (0.20, 20, None, Missing(17, 6, 32)),  # 36.5 in all, known to a factor of 2: 25.8 to 51.6
+        (0.20, 10, None, Missing(27, 12, 52)),  # ... of 2.8
+        (0.20, 80, None, Missing(1, 1, 1)),
+        (0.34, 80, None, Missing(22, 22, 22)),  # 101.8
+        (0.20, 20, Noise("itl_p50", 8.0, 0.20, 20), Missing(17, 11, 24)),  # 1.41
+        (0.20, 20, Noise("itl_p50", 8.0, 0.20, 60), Missing(17, 17, 17)),
+        (0.20, 20, Noise("itl_p50", 8.0, 0.30, 20), Missing(39, 29, 50)),  # sd^2: the mean of both, 0.255^2
+        (0.20, 20, Noise("itl_p50", 8.0, 0.50, 20), Missing(17, 6, 32)),  # other machines, or another day
+    ],
+)
+def test_how_many_blocks_more_is_a_range_until_the_noise_is_known(
+    sd: float, n: int, earlier: Noise | None, more: Missing
+) -> None:
+    assert more_blocks(Spread(0.0, sd / sqrt(n), n - 1.0, n, sd), TEN_PERCENT, earlier) == more
+
+
+def test_earlier_noise_counts_for_its_own_measure_and_rate_and_never_for_the_verdict() -> None:
+    d = [0.2, -0.2] * 5
+    both = [Series("itl_p50", 8.0, d), Series("itl_p50", 16.0, d), Series("ttft_p50", 8.0, d)]
+    alone = judge(both, Looks(), margin=0.1, primary=PRIMARY)
+    found = judge(both, Looks(), margin=0.1, primary=PRIMARY, noise=[Noise("itl_p50", 8.0, 0.25, 70)])
+    assert alone[0].more is not None and alone[0].more.low < alone[0].more.high
+    assert found[0].more is not None and found[0].more.low == found[0].more.high
+    assert [one.more for one in found[1:]] == [one.more for one in alone[1:]]
+    assert [replace(one, more=None) for one in found] == [replace(one, more=None) for one in alone]
 
 
 def test_equal_arms_are_rarely_called_worse_and_an_arm_at_the_margin_rarely_passes() -> None:

@@ -17,6 +17,7 @@ from loadramp.judge.compare import Comparison, shift
 from loadramp.judge.decide import Decision
 from loadramp.judge.environment import Difference
 from loadramp.judge.sameness import Sameness
+from loadramp.judge.sample_size import Missing
 from loadramp.judge.stored import Side
 from loadramp.judge.tiers import tiers
 from loadramp.report.compare import (
@@ -70,12 +71,36 @@ def test_the_sentence_says_what_is_worse_by_how_much_and_how_sure(found: Compari
             Decision("pass", ("no primary measure is worse by 10 %", "0 of 9 failed")),
             "The candidate is no worse than allowed: no",
         ),
-        (Decision("inconclusive", ("x", "y"), 7), "Not decided: x. Y. It would probably take 7 more blocks to know."),
+        (
+            Decision("inconclusive", ("x", "y"), Missing(7, 4, 9)),
+            "Not decided: x. Y. It would probably take 4 to 9 more blocks to know: a comparison with --set "
+            "canary.blocks=12 (4 min at most).",  # 3 blocks of 10 s at two rates there are
+        ),
+        (Decision("inconclusive", ("x",), Missing(1, 1, 1)), "Not decided: x. It would probably take about 1 more bl"),
         (Decision("fail", tuple("abcde")), "The candidate is worse than allowed: a. B. C. And 2 more reasons"),
     ],
 )
 def test_every_verdict_has_its_words(found: Comparison, decision: Decision, words: str) -> None:
     assert comparison_sentence(replace(found, decision=decision)).startswith(words)
+
+
+def test_noise_that_no_number_of_blocks_overcomes_is_said(found: Comparison) -> None:
+    first, *others = [one for one in found.effects if one.primary]
+    open_ = replace(first, status="open", more=None)
+    hopeless = replace(found, decision=Decision("inconclusive", ("x",)), effects=[open_, *others])
+    assert comparison_sentence(hopeless) == (
+        "Not decided: x. It would take more than 200 more blocks to know: blocks scatter too much for what is allowed "
+        "([canary] latency_margin)."
+    )
+    no_data = replace(open_, status="no_data")
+    assert comparison_sentence(replace(hopeless, effects=[no_data])) == "Not decided: x."
+
+
+def test_the_document_holds_the_range_of_blocks(found: Comparison) -> None:
+    unsure = replace(found, decision=Decision("inconclusive", ("x",), Missing(7, 4, 9)))
+    told = comparison_document(unsure)
+    assert (told["more_blocks"], told["more_blocks_range"]) == (7, [4, 9])
+    assert comparison_document(found)["more_blocks_range"] is None
 
 
 def test_an_indicative_comparison_says_so_everywhere(found: Comparison) -> None:

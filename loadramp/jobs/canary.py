@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from loadramp.conduct import LEAD_S
 from loadramp.jobs.arm import Arm
-from loadramp.jobs.contrast import COMPARISON, SCHEMA, asked_of, paired, weigh
+from loadramp.jobs.contrast import COMPARISON, SCHEMA, asked_about, paired, weigh
 from loadramp.jobs.guard import Guard
 from loadramp.judge.ceiling import climb
 from loadramp.judge.compare import Pair, Round, blocks_done
@@ -68,7 +68,7 @@ class Duel:
 
     @property
     def asked(self) -> Asked:
-        return asked_of(self.canary, bool(self.info.get("same_version")), self.swap is not None)
+        return asked_about(self.canary, self.info)
 
     async def run(self) -> None:
         """Compare to the end. What was measured is on disk whatever ends this.

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from loadramp.assess import assess
+from loadramp.jobs.noise import earlier
 from loadramp.judge.compare import (
     Comparison,
     Pair,
@@ -28,6 +29,7 @@ from loadramp.judge.knee import KNEES
 from loadramp.judge.noninferior import Effect, Looks, judge
 from loadramp.judge.prospects import Offered, prospects
 from loadramp.judge.sameness import Sameness
+from loadramp.judge.sample_size import Noise
 from loadramp.plan.canary import Canary
 from loadramp.plan.scenario import Scenario, load
 from loadramp.plan.schedule import session_sample
@@ -41,8 +43,15 @@ SCHEMA = 1
 ARMS = ("baseline", "candidate")
 
 
-def asked_of(canary: Canary, same_version: bool = False, swap: bool = False) -> Asked:
-    """What the ``[canary]`` table asks, in the judge's words. A swap of hosts must be seen whole: no look before."""
+def asked_of(canary: Canary, same_version: bool = False, swap: bool = False, noise: Sequence[Noise] = ()) -> Asked:
+    """What the ``[canary]`` table asks, in the judge's words. A swap of hosts must be seen whole: no look before.
+
+    Args:
+        canary: the table.
+        same_version: both arms serve the same.
+        swap: the hosts are swapped half-way.
+        noise: of the last comparison of the same version.
+    """
     sequential = canary.design == "a_then_b"
     return Asked(
         primary=tuple(canary.primary),
@@ -55,7 +64,15 @@ def asked_of(canary: Canary, same_version: bool = False, swap: bool = False) -> 
         min_match_ratio=canary.min_match_ratio,
         ceiling=canary.ceiling,
         same_version=same_version,
+        noise=tuple(noise),
+        round_s=canary.round_s,
     )
+
+
+def asked_about(canary: Canary, info: Mapping[str, Any]) -> Asked:
+    """``asked_of`` a comparison that ``info`` (comparison.json) is about."""
+    swap = bool(info.get("swap_command"))
+    return asked_of(canary, bool(info.get("same_version")), swap, earlier(canary, info.get("noise")))
 
 
 def outlook(scenario: Scenario, swap: bool = False) -> list[str]:
@@ -99,7 +116,14 @@ def weigh(
     """Effects, the look they were taken at, and what they come to."""
     done = blocks_done(pairs)
     looks = Looks.at(done, asked.looks, asked.blocks) if asked.looks else Looks()
-    effects = judge(series(pairs), looks, margin=asked.latency_margin, primary=asked.primary, run_sd=asked.run_sd)
+    effects = judge(
+        series(pairs),
+        looks,
+        margin=asked.latency_margin,
+        primary=asked.primary,
+        run_sd=asked.run_sd,
+        noise=asked.noise,
+    )
     effects += [ceiling] if ceiling else []
     usable = [one for one in pairs if one.usable]
     each = sum(one.candidate.failures.requests for one in usable) / max(1, done)
@@ -136,9 +160,10 @@ def read(path: Path) -> Comparison:
         schema = info.pop("schema", None)
         rounds = [msgspec.convert(one, Round) for one in info.get("rounds", [])]
         told = msgspec.convert(info.get("answers"), Sameness | None)
+        earlier(Canary(), info.get("noise"))
     except FileNotFoundError:
         raise RunDirError(f"{path}: no {COMPARISON} here") from None
-    except (ValueError, AttributeError, msgspec.ValidationError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, msgspec.ValidationError) as error:
         raise RunDirError(f"{path / COMPARISON}: not a comparison: {error}") from None
     if schema != SCHEMA:
         raise RunDirError(f"{path / COMPARISON}: schema {schema!r}; this version reads {SCHEMA}")
@@ -158,7 +183,7 @@ def contrast(
     path: str = "",
 ) -> Comparison:
     """All of a comparison from two judged runs."""
-    asked = asked_of(scenario.canary, bool(info.get("same_version")), bool(info.get("swap_command")))
+    asked = asked_about(scenario.canary, info)
     pairs = paired(rounds, baseline, candidate, scenario)
     climbed = bool(info.get("climb_from") is not None)
     ceiling = None
@@ -203,6 +228,17 @@ def climb_of(run: Run, first_step: int, scenario: Scenario) -> Run:
     return assess(replace(run, steps=steps, rows=[], estimates={}, checks=[]), scenario)
 
 
+def _of_before(info: Mapping[str, Any]) -> str:
+    """That an earlier comparison of the same version is part of how many blocks it would take."""
+    noise = info.get("noise")
+    if not noise:
+        return ""
+    return (
+        f"How many blocks it would take also rests on the last comparison of the same version "
+        f"({str(noise['measured_at'])[:10]}), for measures that scattered alike in both."
+    )
+
+
 def notes(canary: Canary, pairs: Sequence[Pair], info: Mapping[str, Any]) -> list[str]:
     """What a reader must know of how it was done: shortness, spoilt blocks, order, swaps."""
     out = []
@@ -211,6 +247,7 @@ def notes(canary: Canary, pairs: Sequence[Pair], info: Mapping[str, Any]) -> lis
             f"Blocks of {canary.block_s:g} s are shorter than the method's 60 s: slow swings do not average out within "
             "a block, and tails rest on fewer requests."
         )
+    out += [words for words in [_of_before(info)] if words]
     if canary.blocks < 5:
         out.append(
             f"{canary.blocks} blocks are fewer than the method's 5: the spread between them is itself uncertain."

@@ -15,7 +15,7 @@ from typing import Any
 
 from loadramp.judge.blocks import words_of
 from loadramp.judge.compare import Comparison
-from loadramp.judge.sample_size import MOST_BLOCKS, blocks_for
+from loadramp.judge.sample_size import MOST_BLOCKS, Noise, blocks_for
 from loadramp.judge.shares import needed
 from loadramp.plan.canary import Canary
 from loadramp.wording import percent, plural, span
@@ -51,11 +51,24 @@ def stored(path: Path | None = None) -> dict[str, Any] | None:
     """What was kept; None where there is nothing, or nothing that can be read."""
     try:
         found = json.loads((path or stored_path()).read_text())
-        _rows(found)
+        earlier(Canary(), found)
         str(found["measured_at"])
     except (OSError, ValueError, LookupError, TypeError, RuntimeError):  # RuntimeError: nobody has a home here
         return None
     return dict(found)
+
+
+def earlier(canary: Canary, noise: dict[str, Any] | None) -> list[Noise]:
+    """What ``noise`` says of blocks like those of ``canary``: at the same rates, scaled to their length."""
+    if noise is None:
+        return []
+    longer = sqrt(float(noise["block_s"]) / canary.block_s)
+    blocks = [int(one["blocks"]) for one in noise["noise"]]
+    return [
+        Noise(metric, rate_rps, sd * longer, n)
+        for (metric, rate_rps, sd), n in zip(_rows(noise), blocks, strict=True)
+        if rate_rps in canary.rates
+    ]
 
 
 def expected(canary: Canary, noise: dict[str, Any]) -> str:
@@ -91,8 +104,7 @@ def expected(canary: Canary, noise: dict[str, Any]) -> str:
 
 
 def _lasts(canary: Canary, blocks: int) -> str:
-    turns = 1 if canary.design == "mirrored" else 2
-    return span(blocks * canary.block_s * len(canary.rates) * turns)
+    return span(blocks * canary.round_s)
 
 
 def _rows(noise: dict[str, Any]) -> Sequence[tuple[str, float, float]]:

@@ -26,7 +26,7 @@ from loadramp.jobs.canary import Duel, Switch
 from loadramp.jobs.contrast import ARMS, outlook, read
 from loadramp.jobs.finish import COULD_NOT_MEASURE, EXIT
 from loadramp.jobs.launch import Reached, Say, fleet_of, info_of, let_go, reach, scraper_of, signals
-from loadramp.jobs.noise import keep, noise_of, stored_path
+from loadramp.jobs.noise import keep, noise_of, stored, stored_path
 from loadramp.jobs.scenarios import Options
 from loadramp.jobs.switch import switch_of
 from loadramp.judge.compare import Comparison
@@ -242,6 +242,7 @@ def _about(scenario: Scenario, ask: Ask, reached: Sequence[Reached], began_at: d
         "switch_command": redact(ask.switch_command) or None,
         "swap_command": redact(ask.swap_command) or None,
         "same_version": ask.same_version,
+        "noise": stored() if scenario.canary.design != "a_then_b" else None,
     }
 
 

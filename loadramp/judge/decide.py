@@ -15,7 +15,7 @@ from loadramp.judge import sameness as same
 from loadramp.judge.boundary import holm
 from loadramp.judge.noninferior import ALPHA, Effect, Looks
 from loadramp.judge.sameness import Sameness
-from loadramp.judge.sample_size import LEAST_RATIO
+from loadramp.judge.sample_size import LEAST_RATIO, Missing, Noise
 from loadramp.judge.shares import Share, difference, fisher, needed
 from loadramp.wording import percent, plural, times_of
 
@@ -39,15 +39,23 @@ class Asked:
     ceiling: bool = False
     same_version: bool = False
     """A/A: both arms serve the same; either way of being different counts."""
+    noise: Sequence[Noise] = ()
+    """Of the last comparison of equal versions, in blocks of this length; only for how many blocks are missing."""
+    round_s: float = 0.0
+    """Time that one block more takes, at all rates and of both arms; 0: unknown."""
 
 
 @dataclass(slots=True, frozen=True)
 class Decision:
-    """The verdict and why. ``more_blocks``: pairs of blocks that would probably settle it, None: unknown or settled."""
+    """The verdict and why. ``more``: pairs of blocks that would probably settle it, None: unknown or settled."""
 
     verdict: Verdict
     reasons: tuple[str, ...]
-    more_blocks: int | None = None
+    more: Missing | None = None
+
+    @property
+    def more_blocks(self) -> int | None:
+        return self.more.blocks if self.more else None
 
 
 def decide(
@@ -191,12 +199,13 @@ def _failed(one: Share, whose: str) -> str:
     return f"{one.failed:,} of {one.requests:,} requests of the {whose} failed"
 
 
-def _more(primary: Sequence[Effect], errors: int | None) -> int | None:
+def _more(primary: Sequence[Effect], errors: int | None) -> Missing | None:
     """Blocks that the measure in most need of them takes; None where one of them cannot be settled."""
     waiting = [one for one in primary if one.status in ("open", "worse")]
     if errors is None or any(one.status == "no_data" for one in primary) or any(one.more is None for one in waiting):
         return None
-    return max([errors, *(one.more or 0 for one in waiting)]) or None
+    most = Missing.most([Missing(errors, errors, errors), *(one.more for one in waiting if one.more)])
+    return most if most.blocks else None
 
 
 def _told(one: Effect) -> str:

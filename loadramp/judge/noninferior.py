@@ -15,7 +15,7 @@ import numpy as np
 
 from loadramp.judge.blocks import CEILING, MEASURES, words_of
 from loadramp.judge.boundary import holm, look_p, look_z, t_of, times_of, z_of
-from loadramp.judge.sample_size import LEAST_RATIO, more_blocks, noise_of
+from loadramp.judge.sample_size import LEAST_RATIO, Missing, Noise, more_blocks, noise_of
 from loadramp.judge.standard_error import Spread, spread
 
 ALPHA = 0.025
@@ -91,7 +91,7 @@ class Effect:
     base: float | None = None
     candidate: float | None = None
     """Means over the blocks, in the measure's own unit."""
-    more: int | None = None
+    more: Missing | None = None
     """Blocks that would probably settle it; None: settled, or more than are worth their time."""
     reason: str = ""
 
@@ -133,6 +133,7 @@ def judge(
     margin: float,
     primary: Sequence[str],
     run_sd: float = 0.0,
+    noise: Sequence[Noise] = (),
 ) -> list[Effect]:
     """Every measure at every rate, in the order given.
 
@@ -143,19 +144,31 @@ def judge(
         primary: the measures that the verdict rests on; Holm's correction is over them, and apart from that over the
             others.
         run_sd: see ``Spread.widened``; 0 for paired blocks of the same hours.
+        noise: of an earlier comparison of equal versions; it counts only for how many blocks are missing.
     """
     effects = []
+    earlier = {(one.metric, one.rate_rps): one for one in noise}
     for one in series:
         found, why = _usable(one)
         if found is not None and run_sd:
             found = found.widened(run_sd)
-        effects.append(effect(one, found, looks, log(1.0 + margin), one.metric in primary and not one.overall, why))
+        deciding = one.metric in primary and not one.overall
+        known = earlier.get((one.metric, one.rate_rps or 0.0))
+        effects.append(effect(one, found, looks, log(1.0 + margin), deciding, why, known))
     for wanted in (True, False):
         correct(effects, wanted)
     return [settle(one) for one in effects]
 
 
-def effect(one: Series, found: Spread | None, looks: Looks, margin: float, primary: bool, why: str = "") -> Effect:
+def effect(
+    one: Series,
+    found: Spread | None,
+    looks: Looks,
+    margin: float,
+    primary: bool,
+    why: str = "",
+    earlier: Noise | None = None,
+) -> Effect:
     """The effect of one spread, before any correction for how many are tested."""
     bare = Effect(one.metric, one.rate_rps, primary, margin, "no_data", base=_mean(one.base),
                   candidate=_mean(one.candidate), reason=why)  # fmt: skip
@@ -174,7 +187,7 @@ def effect(one: Series, found: Spread | None, looks: Looks, margin: float, prima
         noise=found.each,
         p=look_p(z_of(t, found.df), looks.times, looks.now),
         p_other=look_p(-z_of(t, found.df), looks.times, looks.now),
-        more=None if why else more_blocks(found, margin),
+        more=None if why else more_blocks(found, margin, earlier),
     )
 
 

@@ -5,6 +5,8 @@ Formulas: docs/method.md, "Canary".
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from math import ceil, inf, log, sqrt
 
 import numpy as np
@@ -24,23 +26,79 @@ MOST_BLOCKS = 200
 MOST_FORESEEN = 0.8
 INDEPENDENT = 0.4
 """Correlation of two arms over blocks, below which they count as independent for what more blocks would bring."""
+SURE_BLOCKS = 80
+"""Blocks after which the noise is known well enough for one figure (docs/benchmarks.md, "Canary")."""
+MOST_APART = 2.0
+"""Noise of an earlier comparison that differs by more than this factor is of other machines, or of another day."""
 
 
-def more_blocks(found: Spread, margin: float) -> int | None:
+@dataclass(slots=True, frozen=True)
+class Noise:
+    """What an earlier comparison of equal versions showed of one measure at one rate. ``sd``: of ln(ratio) of a block,
+    as the mean of many blocks has it over their root; ``blocks``: how many it was told from."""
+
+    metric: str
+    rate_rps: float
+    sd: float
+    blocks: int
+
+    def agrees(self, sd: float) -> bool:
+        """Whether blocks that scatter by ``sd`` may come from the same machines in the same state."""
+        return sd / MOST_APART <= self.sd <= sd * MOST_APART
+
+
+@dataclass(slots=True, frozen=True)
+class Missing:
+    """How many more blocks would probably settle it, and the range that this number is known to."""
+
+    blocks: int
+    low: int
+    high: int
+
+    @staticmethod
+    def most(each: Iterable[Missing]) -> Missing:
+        """What the measure in most need of them takes."""
+        known = list(each)
+        return Missing(*(max(getattr(one, name) for one in known) for name in ("blocks", "low", "high")))
+
+
+def more_blocks(found: Spread, margin: float, earlier: Noise | None = None) -> Missing | None:
     """Blocks beyond those there are that settle it with a chance of 80 %, if what was seen so far is the truth.
 
     A difference that the blocks do not show (within two standard errors) is taken as none: its estimate is chance, and
     the blocks that it would take follow the square of it. One that they show is taken as it is, and settles it when it
     is shown to be within the margin, or to be worse at all: whichever takes fewer. None above MOST_BLOCKS.
+
+    Args:
+        found: of the blocks so far.
+        margin: logarithm of the ratio that is allowed.
+        earlier: noise of the same measure in blocks of the same length, from a comparison of equal versions.
     """
     each = found.each
     if each is None:
         return None
+    known = found.n
+    if earlier is not None and earlier.agrees(each):
+        known += earlier.blocks
+        each = sqrt((found.n * each**2 + earlier.blocks * earlier.sd**2) / known)
     mean = found.mean if abs(found.mean) > SHOWN_Z * found.se else 0.0
     wanted = blocks_for(each, margin - mean)
     if log(LEAST_RATIO) < mean < 2.0 * margin:  # too near the margin to lie beyond it soon, and worse than nothing
         wanted = min(wanted, blocks_for(each, mean, WORSE_Z))
-    return max(1, ceil(wanted) - found.n) if wanted - found.n <= MOST_BLOCKS else None
+    if wanted - found.n > MOST_BLOCKS:
+        return None
+    root = sqrt(uncertainty(known))
+    low, middle, high = (max(1, ceil(total) - found.n) for total in (wanted / root, wanted, wanted * root))
+    return Missing(middle, low, high)
+
+
+def uncertainty(blocks: int) -> float:
+    """Factor between the ends of the range of blocks it takes, when the noise is known from ``blocks`` blocks.
+
+    The blocks follow the variance, which slow stretches make hard to know: a factor of 2 after 20 blocks of each,
+    less by the root of their number; one figure after SURE_BLOCKS.
+    """
+    return max(1.0, sqrt(SURE_BLOCKS / max(blocks, 1)))
 
 
 def noise_of(base: Floats, candidate: Floats) -> float | None:

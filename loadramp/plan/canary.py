@@ -72,6 +72,11 @@ class Canary:
         """Numbers of blocks after which there is a look, the last one included."""
         return tuple(sorted({*(k for k in self.looks if 2 <= k < self.blocks), self.blocks}))
 
+    @property
+    def round_s(self) -> float:
+        """Time that a block at every rate takes, of both arms, without switches and warm-up."""
+        return self.block_s * len(self.rates) * (1 if self.design == "mirrored" else 2)
+
 
 def block_rates(canary: Canary, number: int, before_rps: float | None) -> list[tuple[float, bool]]:
     """(rate, whether it needs a warm-up) of each block of a mirrored round; ``before_rps`` is the rate before it."""

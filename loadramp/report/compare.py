@@ -19,6 +19,7 @@ from loadramp.report.compare_words import (
     comparison_table,
     limit_words,
     minutes,
+    more_words,
     ratio_words,
     status_words,
     value_words,
@@ -137,7 +138,7 @@ def _grid(effects: Sequence[Effect]) -> Any:
 
 
 def _more(one: Effect) -> str:
-    return f"about {plural(one.more, 'block')} more" if one.more else ""
+    return more_words(one.more) if one.more else ""
 
 
 def _cell(text: str, tone: str = "", small: str = "") -> dict[str, str]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from loadramp.judge.compare import Comparison
 from loadramp.judge.noninferior import Effect
+from loadramp.judge.sample_size import Missing
 from loadramp.judge.shares import Share, difference, fisher, needed
 from loadramp.report.compare_words import comparison_sentence, minutes
 from loadramp.report.plain import strict
@@ -32,6 +33,7 @@ def comparison_document(found: Comparison) -> dict[str, Any]:
         "sentence": comparison_sentence(found),
         "reasons": [redact(reason) for reason in found.decision.reasons],
         "more_blocks": found.decision.more_blocks,
+        "more_blocks_range": _range(found.decision.more),
         "run_id": PurePath(found.path).name,
         "comparison_dir": found.path,
         "state": found.info.get("state"),
@@ -90,9 +92,14 @@ def check(one: Effect) -> dict[str, Any]:
         "p_worse": one.p,
         "baseline": one.base,
         "candidate": one.candidate,
-        "more_blocks": one.more,
+        "more_blocks": one.more.blocks if one.more else None,
+        "more_blocks_range": _range(one.more),
         "reason": one.reason,
     }
+
+
+def _range(more: Missing | None) -> list[int] | None:
+    return [more.low, more.high] if more else None
 
 
 def comparison_csv(found: Comparison) -> str:

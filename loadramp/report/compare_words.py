@@ -8,11 +8,12 @@ from rich.text import Text
 
 from loadramp.judge.compare import Comparison
 from loadramp.judge.noninferior import Effect
+from loadramp.judge.sample_size import MOST_BLOCKS, Missing
 from loadramp.report.markdown import plain
 from loadramp.report.redact import redact
 from loadramp.report.text import STYLES
 from loadramp.report.words import Phrase, Tone
-from loadramp.wording import NOTHING, count, finite, latency, percent, plural, sig
+from loadramp.wording import NOTHING, count, finite, latency, percent, plural, sig, span
 
 STATUS_WORDS = {
     "within": "within",
@@ -44,10 +45,8 @@ def comparison_headline(found: Comparison) -> list[Phrase]:
         parts.append(
             Phrase(f"And {plural(len(reasons) - MOST_REASONS, 'more reason')}, in the table below.", minor=True)
         )
-    if decision.more_blocks:
-        parts.append(
-            Phrase(f"It would probably take {plural(decision.more_blocks, 'more block')} to know.", minor=True)
-        )
+    if decision.verdict == "inconclusive":
+        parts += [Phrase(words, minor=True) for words in [it_takes(found)] if words]
     if found.indicative:
         parts.append(
             Phrase(
@@ -56,6 +55,37 @@ def comparison_headline(found: Comparison) -> list[Phrase]:
             )
         )  # fmt: skip
     return parts
+
+
+def it_takes(found: Comparison) -> str:
+    """What it would probably take to know: blocks, and the time of a comparison that has them."""
+    decision, asked = found.decision, found.asked
+    stored = found.info.get("kind") == "compare"
+    if decision.more is None:
+        waiting = [one for one in found.effects if one.primary and one.status in ("open", "worse")]
+        if stored or found.indicative or all(one.more is not None for one in waiting):
+            return ""
+        return (
+            f"It would take more than {MOST_BLOCKS} more blocks to know: blocks scatter too much for what is allowed "
+            "([canary] latency_margin)."
+        )
+    said = f"It would probably take {more_words(decision.more)} to know"
+    if not asked.round_s or stored:
+        return f"{said}."
+    whole = min(asked_blocks(found) + decision.more.high, MOST_BLOCKS)
+    return f"{said}: a comparison with --set canary.blocks={whole} ({span(whole * asked.round_s)} at most)."
+
+
+def asked_blocks(found: Comparison) -> int:
+    """Blocks that there are at the rate which has the most."""
+    return max((one.n for one in found.effects if one.primary), default=0)
+
+
+def more_words(more: Missing) -> str:
+    """``40 to 80 more blocks``; ``about 50 more blocks`` where one figure is known."""
+    if more.low == more.high:
+        return f"about {plural(more.blocks, 'more block')}"
+    return f"{more.low:,} to {plural(more.high, 'more block')}"
 
 
 def _lead(found: Comparison) -> str:
