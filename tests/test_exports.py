@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import msgspec
 import numpy as np
 import pytest
 import yaml
@@ -120,13 +121,64 @@ def test_annotations_are_commands_one_a_line_and_few() -> None:
     assert quiet.startswith("::notice title=chat::Sustains 13.6 req/s")
 
 
+class ActionEntry(msgspec.Struct, forbid_unknown_fields=True):
+    """A custom benchmark of the action, as projects that use it publish theirs."""
+
+    name: str
+    unit: str
+    value: float
+    range: str = ""
+    extra: str = ""
+
+
+class HudBenchmark(msgspec.Struct, forbid_unknown_fields=True):
+    name: str
+    extra_info: dict[str, Any]
+
+
+class HudModel(msgspec.Struct, forbid_unknown_fields=True):
+    name: str
+
+
+class HudMetric(msgspec.Struct, forbid_unknown_fields=True):
+    name: str
+    benchmark_values: list[float]
+    extra_info: dict[str, Any]
+
+
+class HudRecord(msgspec.Struct, forbid_unknown_fields=True):
+    """A record as vLLM's own benchmarks write it for the dashboard."""
+
+    benchmark: HudBenchmark
+    model: HudModel
+    metric: HudMetric
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (ActionEntry, '[{"name": "a", "unit": "s", "value": "1"}]'),
+        (ActionEntry, '[{"name": "a", "unit": "s", "value": null}]'),
+        (ActionEntry, '[{"name": "a", "value": 1}]'),
+        (ActionEntry, '[{"name": "a", "unit": "s", "value": 1, "range": 2}]'),
+        (HudRecord, '[{"benchmark": {"name": "a", "extra_info": {}}, "model": {"name": "m"}}]'),
+        (
+            HudRecord,
+            '[{"benchmark": {"name": "a", "extra_info": {}}, "model": {"name": "m"}, '
+            '"metric": {"name": "x", "benchmark_values": [null], "extra_info": {}}}]',
+        ),
+    ],
+)
+def test_the_strict_readers_refuse_what_is_no_entry(kind: Any, text: str) -> None:
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.json.decode(text, type=list[kind])
+
+
 def test_github_action_benchmark_gets_what_should_rise_and_what_should_fall_apart() -> None:
     files = EXPORTERS["github-action-benchmark"](run())
     bigger, smaller = (json.loads(files[f"{word}-is-better.json"]) for word in ("bigger", "smaller"))
-    for entry in [*bigger, *smaller]:  # its schema: name, unit and value, the rest as text
-        assert isinstance(entry["name"], str) and isinstance(entry["unit"], str)
-        assert isinstance(entry["value"], float | int)
-        assert all(isinstance(value, str) for key, value in entry.items() if key in {"range", "extra"})
+    for name in ("bigger", "smaller"):
+        assert msgspec.json.decode(files[f"{name}-is-better.json"], type=list[ActionEntry])
     assert bigger[0] == {"name": "ceiling_rps", "unit": "req/s", "value": 15.9, "range": "15.2 to 16.7",
                          "extra": bigger[0]["extra"]}  # fmt: skip
     names = [entry["name"] for entry in smaller]
@@ -149,6 +201,7 @@ def test_bencher_metric_format_meets_its_schema() -> None:
 
 def test_pytorch_hud_records_have_the_shape_that_vllm_s_own_have() -> None:
     records = json.loads(text("pytorch-hud"))
+    assert msgspec.json.decode(text("pytorch-hud"), type=list[HudRecord])
     for record in records:
         assert set(record) == {"benchmark", "model", "metric"}
         assert set(record["benchmark"]) == {"name", "extra_info"}
