@@ -14,6 +14,8 @@ KEPT_EVENTS = 10_000
 """Of an answer that went beyond a limit, so many output events are recorded: a run may meet many such answers."""
 MOST_CHARACTERS = 16 << 20
 """Limit of the text of one answer, where text is kept at all (``--save-text``, sessions)."""
+LOOK_BYTES = 16 << 10
+"""A look at the limits is due after so many bytes, and sooner where fewer could go beyond one."""
 BEYOND = "beyond a limit: "
 
 
@@ -38,6 +40,13 @@ def limit_passed(answer: Answer, event_bytes: int, events: int) -> str:
     if answer.save_text and answer.characters() > MOST_CHARACTERS:
         return f"{BEYOND}more than {MOST_CHARACTERS >> 20} Mi characters of text"
     return ""
+
+
+def unlooked_bytes(answer: Answer, event_bytes: int, events: int) -> int:
+    """How many bytes more of the body need no look, at most LOOK_BYTES: none of them can take ``answer`` beyond a limit
+    of ``limit_passed``. An output event and a character are a byte or more, where nothing is compressed."""
+    room = min(LOOK_BYTES, event_bytes - answer.quiet_bytes, events - len(answer.event_s))
+    return min(room, MOST_CHARACTERS - answer.characters()) if answer.save_text else room
 
 
 def shorten(record: Record) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import httptools
 
 from loadramp.drive.answer import Answer
-from loadramp.drive.bounds import BEYOND, limit_passed, most_events, shorten, size_words
+from loadramp.drive.bounds import BEYOND, limit_passed, most_events, shorten, size_words, unlooked_bytes
 from loadramp.drive.events import read_event
 from loadramp.drive.faults import error_words
 from loadramp.drive.lots import Lot, PlainEvent, events_of, plain_events
@@ -91,7 +91,8 @@ class Exchange:
         self._refusal = SseParser()
         self._body: list[bytes] = []  # of the read that is being parsed
         self._body_bytes = 0
-        self._fed_bytes = 0  # what the HTTP parser was given
+        self._fed_bytes = 0  # what the HTTP parser was given up to the latest look at the limits
+        self._room_bytes = self._room_then_bytes = 0  # so many need no look: now, and after the latest
         self._inflate: Any = None
         self._coding = ""  # what the body is said to be in; often it is plain all the same
         self._head_s: float | None = None
@@ -146,7 +147,7 @@ class Exchange:
             self._begins_as_tls = held[0].startswith(_TLS_ALERT)
         for data, t_s in zip(held, stamps, strict=True):
             self._now_s = t_s
-            self._fed_bytes += len(data)
+            self._room_bytes = room_bytes = self._room_bytes - len(data)
             try:
                 feed_data(data)
             except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
@@ -154,7 +155,8 @@ class Exchange:
                 self._broken(error)
                 return
             self._take_body()
-            self._bound()
+            if room_bytes < 0:
+                self._bound()
         lines = held[-1].endswith(b"\n") and self._inflate is None and b"content-length" not in self._headers
         self._eager = not (lines and self.answer.event_s)
 
@@ -311,11 +313,9 @@ class Exchange:
 
     def _take_body(self) -> None:
         """All chunks of a read at once: they share its instant, and a chunk may be a byte."""
-        if self._body:
-            body, self._body = b"".join(self._body), []
-            self._read_body(body)
-
-    def _read_body(self, body: bytes) -> None:
+        if not self._body:
+            return
+        body, self._body = b"".join(self._body), []
         self._body_bytes += len(body)
         if self._inflate is not None:
             if self._refuses:
@@ -343,12 +343,18 @@ class Exchange:
         """End a reply that goes beyond what the client will keep in memory."""
         if self.over:
             return
-        if self._fed_bytes - self._body_bytes > FRAME_BYTES + FRAME_RATIO * self._body_bytes:
+        self._fed_bytes += self._room_then_bytes - self._room_bytes
+        self._room_bytes = self._room_then_bytes = 0
+        frame_room = FRAME_BYTES + (1 + FRAME_RATIO) * self._body_bytes - self._fed_bytes
+        if frame_room < 0:
             self._stop("truncated", f"{BEYOND}headers and framing of more than {size_words(FRAME_BYTES)}")
         elif passed := limit_passed(self.answer, self._asked.max_event_bytes, self._most_events):
             self._stop("truncated", passed)
         elif self._refuses and self._body_bytes > REFUSAL_BYTES:
             self._complete()
+        elif self._status is not None and self._inflate is None and not self._refuses:
+            room = unlooked_bytes(self.answer, self._asked.max_event_bytes, self._most_events)
+            self._room_bytes = self._room_then_bytes = min(room, frame_room)
 
     def on_chunk_header(self) -> None:
         self._between_chunks = False
