@@ -174,6 +174,18 @@ def test_how_many_blocks_more_is_a_range_until_the_noise_is_known(
     assert more_blocks(Spread(0.0, sd / sqrt(n), n - 1.0, n, sd), TEN_PERCENT, earlier) == more
 
 
+def test_a_candidate_10_percent_slower_beside_a_neighbour_is_told_what_it_takes() -> None:
+    """Two engines that are slow, by half, in 7 of 20 blocks, each at its own: about 124 blocks in all."""
+    base = np.array([15, 15, 22, 23, 15, 15, 15, 22, 15, 15, 15, 15, 23, 23, 22, 15, 15, 15, 15, 22]) * 1e-3
+    candidate = np.array([16, 24, 25, 16, 16, 16, 16, 16, 25, 24, 16, 16, 16, 16, 16, 25, 25, 16, 16, 16]) * 1e-3
+    d = np.log(candidate / base).tolist()
+    found = judge([Series("itl_p50", 8.0, d, base.tolist(), candidate.tolist())], Looks(), margin=0.1,
+                  primary=("itl_p50",))[0]  # fmt: skip
+    assert (found.status, found.ratio()) == ("open", pytest.approx(1.055, abs=0.001))
+    assert found.noise == pytest.approx(0.376, abs=0.001)
+    assert found.more == Missing(105, 68, 156)  # 124.1 in all
+
+
 def test_earlier_noise_counts_for_its_own_measure_and_rate_and_never_for_the_verdict() -> None:
     d = [0.2, -0.2] * 5
     both = [Series("itl_p50", 8.0, d), Series("itl_p50", 16.0, d), Series("ttft_p50", 8.0, d)]

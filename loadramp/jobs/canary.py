@@ -112,6 +112,8 @@ class Duel:
             usable = await self._round(number + spoilt)
             if not usable and spoilt < self.canary.blocks // 2:
                 spoilt += 1  # a client disturbed once need not be too slow: offer the round once more
+                if not self.stop.is_set():
+                    self.say(f"it cannot be used and is offered again ({spoilt} of {self.canary.blocks // 2} times)")
                 continue
             number += 1
             if await self._known(number):
@@ -220,7 +222,7 @@ class Duel:
         self._report(number)
 
     def _report(self, number: int) -> None:
-        self.say(f"block {number + 1} is done, {self.canary.blocks} are wanted at most")
+        self.say(f"block {number + 1} is done; {self.canary.blocks} that can be used are wanted at most")
         self.save("running")
 
     async def _known(self, done: int) -> bool:

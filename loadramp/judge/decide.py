@@ -149,7 +149,7 @@ def _errors(
         return [f"{said}, {base.failed:,} of {base.requests:,} of the baseline{points}"], [], 0
     doubts, more = _unshown(candidate, "candidate", limit, block_requests)
     if base.requests == 0:
-        doubts.append("no request of the baseline has ended")
+        doubts.append("no request of the baseline has ended in a block that can be used")
     elif base.lower(alpha) > limit:
         doubts.append(f"the baseline itself fails: {base.failed:,} of {base.requests:,} requests")
     return [], doubts, more
@@ -187,7 +187,7 @@ def _unshown(one: Share, whose: str, limit: float, block_requests: float) -> tup
     so_far = (
         f"{_failed(one, whose)}, at most {percent(one.upper())}"
         if one.requests
-        else f"no request of the {whose} has ended"
+        else f"no request of the {whose} has ended in a block that can be used"
     )
     without = "an error" if one.failed == 0 else f"more than these {one.failed}"
     more = -(-(wanted - one.requests) // max(1, int(block_requests))) if block_requests else 0
