@@ -111,6 +111,10 @@ class Bench:
 
     def measure(self, step: Step, before: Sequence[Row], limits: Mapping[str, float]) -> Row:
         self.offer(step.rate_rps or 0.0, step.end_s - step.begin_s, step.index)
+        return self.row(step, before, limits)
+
+    def row(self, step: Step, before: Sequence[Row], limits: Mapping[str, float]) -> Row:
+        """The row of a step that was offered."""
         table = self.engine.table()
         recent = table.select(table.done_s >= step.begin_s)
         base_s = before[0]["ttft_p50_s"] if before else None

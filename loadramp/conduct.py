@@ -19,10 +19,11 @@ import numpy as np
 from loadramp.assess import count_again, ended_at, mark_dead, row_of, three_numbers
 from loadramp.drive.fleet import FleetError
 from loadramp.drive.share import HOLD_S
-from loadramp.judge import steady, sureness
+from loadramp.judge import lengthen, steady, sureness
 from loadramp.judge.criteria import GONE, REFUSED
 from loadramp.judge.latency import look
 from loadramp.judge.said import WORDS, class_of
+from loadramp.plan.lengthening import longest_s, most_further_s
 from loadramp.plan.preview import settle_s
 from loadramp.plan.scenario import Scenario
 from loadramp.plan.schedule import lack_of_rows, plan_step, rows_of, session_sample, turns_of
@@ -38,6 +39,8 @@ EPSILON_S = 1e-6
 DRAIN_LIMIT_S = 120.0
 STOP_WAIT_S = 0.1
 """After an interruption, answers that are about to end may do so; whoever interrupts waits for the report."""
+CONTINUED = 1000
+"""The k-th part by which a step goes on is planned as a step whose index is so much higher times k."""
 DEAD_REQUESTS = 20
 """So many requests in a row without a success, over at least ``[ramp] give_up_s``: nobody is answering any more."""
 
@@ -96,6 +99,8 @@ class Ramping:
     _fails_in_a_row: int = 0
     """The other failures since the last success."""
     _last_good_s: float | None = None
+    _further_s: float = 0.0
+    """By how much steps of this ramp may still go on."""
 
     def __post_init__(self) -> None:
         self._tail = RecordTail(self.rundir)
@@ -147,6 +152,7 @@ class Ramping:
 
     async def _ramp(self, repeat: int) -> Stop:
         """One ramp from its first step to its end."""
+        self._further_s = most_further_s(self.scenario)
         while not self.stop.is_set():
             rows = [row for row in self.rows if row["repeat"] == repeat]
             proposal = self.scenario.ramp(rows)
@@ -158,7 +164,8 @@ class Ramping:
             snapshot = await self._offer(replace(self._timed(proposal), repeat=repeat), rows)
             self._count_again(snapshot)
             rows = [row for row in self.rows if row["repeat"] == repeat]
-            self.rows.append(self._row(self.steps[-1], snapshot, rows))
+            row = self._row(self.steps[-1], snapshot, rows)
+            self.rows.append(await self._go_on(row, snapshot, rows) if self._further_s else row)
             hopeless = self._no_success(self.rows[-1])
             if hopeless:
                 return hopeless
@@ -230,6 +237,42 @@ class Ramping:
         seen = look(self._table(snapshot, since_s=step.begin_s), (step.window_s[0], now_s), now_s)
         ratio, quantile = pace.until_sure or 0.0, self.scenario.slo.quantile
         return sureness.is_sure([*before, row], seen, quantile, pace.sure_of, ratio)
+
+    async def _go_on(self, row: Row, snapshot: Sequence[Record], before: Sequence[Row]) -> Row:
+        """Offer more of the step that has just ended, as long as it is too short for an engine whose step time has
+        regimes. Returns its row as it is then."""
+        usual_s, regimes, k = float(self.steps[-1].measure_s or 0.0), False, 0
+        while (more_s := self._more_s(row, snapshot, usual_s)) and not lengthen.is_long_enough([*before, row]):
+            regimes = regimes or lengthen.has_regimes(self._so_far(snapshot, [*before, row]))
+            k, step = k + 1, self.steps[-1]
+            part = replace(step, index=step.index + CONTINUED * k, begin_s=self._begin_s(), warmup_s=0.0,
+                           measure_s=more_s)  # fmt: skip
+            if not regimes or self._over_a_cap(part) or self._no_success(row) or self.stop.is_set():
+                break
+            try:
+                snapshot = await self._offer(part)
+            finally:  # one step, whatever ends it
+                part = self.steps.pop()
+                self.steps[-1] = replace(step, measure_s=part.end_s - step.window_s[0])
+            self._further_s -= more_s
+            self.info.setdefault("lengthened", {})[str(step.index)] = usual_s
+            row = self._row(self.steps[-1], snapshot, before)
+        return row
+
+    def _more_s(self, row: Row, snapshot: Sequence[Record], usual_s: float) -> float:
+        """By how much the last step may go on; 0: it does not."""
+        measured_s, most_s = row["window_end_s"] - row["window_begin_s"], longest_s(self.scenario.pace, usual_s)
+        more_s = min(lengthen.further_s(measured_s, most_s), self._further_s)
+        if more_s < 1.0 or not lengthen.concerns(row):
+            return 0.0
+        waiting_s = max((self._now_s() - one.due_s for one in snapshot if one.answer_s is None), default=0.0)
+        limit_s, most = self.scenario.target.first_timeout_s, self.scenario.pace.max_in_flight
+        endured = lengthen.endured(waiting_s, measured_s, more_s, limit_s)
+        return more_s if endured and lengthen.endured(len(snapshot), measured_s, more_s, most) else 0.0
+
+    def _so_far(self, snapshot: Sequence[Record], rows: list[Row]) -> Run:
+        """What is known of one ramp, as its report would see it."""
+        return replace(self.from_memory(), table=self._table(snapshot), rows=rows)
 
     def _shortened(self, step: Step) -> Step:
         """The step as it is when it ends now because it is sure: whole, not cut short."""

@@ -22,6 +22,7 @@ from loadramp.jobs.noise import stored as stored_noise
 from loadramp.jobs.scenarios import Options, read_scenario, with_target
 from loadramp.jobs.verdicts import check_rules
 from loadramp.judge.offered import load_rps, pairs, way_out
+from loadramp.plan import lengthening
 from loadramp.plan.campaign import Phase, in_order, longest_s, overrides_of
 from loadramp.plan.offered import offered
 from loadramp.plan.overlong import Length, overlong
@@ -94,7 +95,7 @@ def _of_ramp(scenario: Scenario, length_of: Length | None = None) -> tuple[dict[
     files = _files(full)
     document = preview_document(full, steps, profile, files)
     too_long = overlong(full, length_of or lengths(full))
-    told = [*offered_notes(full, steps), *hopeless(full, steps)]
+    told = [*lengthening.words(full), *offered_notes(full, steps), *hopeless(full, steps)]
     if too_long is not None:
         document["over_length"] = {
             "ratio": too_long.longer / too_long.requests,
@@ -173,7 +174,7 @@ def nightly_parts(scenario: Scenario) -> list[Part]:
         "these, in every run."
     ]  # fmt: skip
     steps = with_offered(full, list(foresee(full)))
-    notes += [*ramp_notes(full), *offered_notes(full, steps)]
+    notes += [*ramp_notes(full), *lengthening.words(full), *offered_notes(full, steps)]
     if settings.rerun:
         notes.append("A night that looks bad is measured twice.")
     title = f"nightly: {plural(settings.repeats, 'run')} of these steps"
@@ -196,7 +197,11 @@ def _phase(read: Callable[[Sequence[str]], Scenario], base: Scenario, phase: Pha
         return Part(f"campaign: {phase}", (), tuple(notes))
     full = corpus.ready(read(overrides_of(phase, campaign, base.pace, base.name, target_rps)))
     steps = with_offered(full, list(foresee(full)))
-    return Part(f"campaign: {phase}", tuple(steps), (*ramp_notes(full), *offered_notes(full, steps), *notes))
+    return Part(
+        f"campaign: {phase}",
+        tuple(steps),
+        (*ramp_notes(full), *lengthening.words(full), *offered_notes(full, steps), *notes),
+    )
 
 
 def of_run(path: Path) -> Answer:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from loadramp.judge import cutoff, regimes
+from loadramp.judge import cutoff, lengthen, regimes
 from loadramp.judge.answers import ANSWER_CHECKS
 from loadramp.judge.ceiling import climb, failing
 from loadramp.judge.crosscheck import CROSS_CHECKS
@@ -298,6 +298,7 @@ CHECKS: dict[str, Callable[[Run], list[Check]]] = {
     "malformed": malformed,
     "labels": contradictions,
     "pace_regimes": regimes.check,
+    "lengthened": lengthen.check,
     **CROSS_CHECKS,
     **ANSWER_CHECKS,
 }

@@ -139,7 +139,8 @@ def _after_soak(rows: Sequence[Row], soaks: Sequence[Row], soak_s: float, retry_
     last = soaks[-1]
     if not (last["saturated"] or last["deficit"] or last["overloaded"]):
         offered_rps = last["rate_rps"] if last.get("load_rps") is None else last["load_rps"]
-        return Stop(f"{offered_rps:.3g} req/s held for {soak_s:g} s")
+        held_s = last.get("window_end_s", 0.0) - last.get("window_begin_s", 0.0)
+        return Stop(f"{offered_rps:.3g} req/s held for {round(held_s) if held_s > soak_s + 1.0 else soak_s:g} s")
     estimate_rps = soaks[0].get("ceiling_rps") or rows[-1].get("ceiling_rps")
     if len(soaks) == 1 and estimate_rps is not None:
         return Step(len(rows), role="soak", rate_rps=retry_ratio * estimate_rps, measure_s=soak_s)

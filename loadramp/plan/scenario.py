@@ -119,8 +119,9 @@ class Pace:
     """A step goes on until the interval of ``sure_of`` reaches no further than this ratio from its value; None: not."""
     sure_of: SureOf = "itl_p50"
     """A latency, or ``throughput``, on which the ceiling rests."""
-    longest_s: Positive = 300.0
-    """Most measured seconds of a step that goes on."""
+    longest_s: NotNegative | None = None
+    """Most measured seconds of a step that goes on; None: 300 s with ``until_sure``, else three times its usual length,
+    at most 600 s; 0: none goes on."""
     min_requests: Count = 300
     """Requests that fall due in 99 of 100 steps of unset length."""
     settle_s: NotNegative = 30.0
@@ -140,7 +141,8 @@ class Pace:
     def limit_s(self, rate_rps: float | None) -> float:
         """Measured part of a step that is never sure, seconds."""
         length_s = self.length_s(rate_rps)
-        return length_s if self.until_sure is None else max(length_s, self.longest_s)
+        longest_s = 300.0 if self.longest_s is None else self.longest_s
+        return length_s if self.until_sure is None else max(length_s, longest_s)
 
     def length_s(self, rate_rps: float | None) -> float:
         """Measured part of a step at ``rate_rps`` (None: a number of users), seconds.
