@@ -13,8 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from loadramp.assess import assess
-from loadramp.judge.knee import KNEES
-from loadramp.plan.scenario import load
+from loadramp.jobs.scenarios import load
 from loadramp.record.table import Run, Table
 from loadramp.record.types import ClientSample, Step
 from loadramp.sim.engine.offline import Offline, capacity_rps
@@ -26,7 +25,7 @@ sys.path.append(str(Path(__file__).parents[1] / "tests"))
 from harness import ramp_in_memory, scenario_of
 
 MEASURE_S, WARMUP_S, JITTER_S = 40.0, 10.0, 0.001
-PLAIN = load("", "bench.toml", knees=KNEES)
+PLAIN = load("", "bench.toml")
 Rng = np.random.Generator
 
 

@@ -18,9 +18,8 @@ from loadramp.drive.fleet import Orders
 from loadramp.drive.wire import OPTIONAL_FIELDS
 from loadramp.drive.workers import LocalFleet
 from loadramp.jobs.practise import null_server
-from loadramp.judge.knee import KNEES
+from loadramp.jobs.scenarios import load
 from loadramp.plan.prompts.words import Calibration
-from loadramp.plan.scenario import load
 from loadramp.record.types import Step
 
 STEP_S = 60.0
@@ -34,7 +33,7 @@ def resident_mb(pid: int) -> float:
 
 async def soak(minutes: int, rate: float, tokens: int) -> None:
     with null_server() as url, tempfile.TemporaryDirectory() as folder:
-        scenario = load(SCENARIO.format(url=url, tokens=tokens), knees=KNEES)
+        scenario = load(SCENARIO.format(url=url, tokens=tokens))
         t0_s = time.monotonic()
         orders = Orders(scenario, endpoint_of(scenario.target, {}), "null", OPTIONAL_FIELDS, Calibration(), 0, t0_s)
         fleet = LocalFleet(orders, lambda index: Path(folder, f"records-{index}"), 1)

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from loadramp import __version__
-from loadramp.commands import campaigns, comparing, nights
+from loadramp.commands import thresholds
 from loadramp.commands.options import (
     EPILOG,
     command,
@@ -18,9 +18,10 @@ from loadramp.commands.options import (
     run_options,
     scenario_argument,
     scenario_options,
+    strict_json,
     target_options,
 )
-from loadramp.registry import CannotMeasure, ScenarioError, in_words
+from loadramp.registry import FEATURES, CannotMeasure, ScenarioError, in_words, reach
 
 COULD_NOT_MEASURE, USAGE, INTERRUPTED = 1, 2, 130
 
@@ -65,7 +66,7 @@ def plan(
         document, words = foresight.of_endpoint(scenario, overrides, base_url, model)
     else:
         document, words = foresight.of_scenario(scenario, overrides)
-    click.echo(_strict(document) if as_json else words)
+    click.echo(strict_json(document) if as_json else words)
     return 0
 
 
@@ -114,7 +115,7 @@ def probe(
         )
     )
     document = probe_document(record, stream)
-    click.echo(_strict(document) if as_json else probe_words(document))
+    click.echo(strict_json(document) if as_json else probe_words(document))
     return 0 if record.ok else COULD_NOT_MEASURE
 
 
@@ -123,10 +124,10 @@ def report(run_dir: Path, *, as_json: bool, quiet: bool) -> int:
     from loadramp.commands.screen import try_to_write
     from loadramp.jobs import finish
 
-    if (run_dir / "campaign.json").is_file():
-        return campaigns.again(run_dir, as_json)
-    if (run_dir / "comparison.json").is_file():
-        return comparing.again(run_dir, as_json)
+    for feature in FEATURES.values():
+        for marker, again in feature.directories.items():
+            if (run_dir / marker).is_file():
+                return int(reach(again)(run_dir, as_json))
     finished = finish.judge(run_dir)
     try_to_write(lambda: finish.write(finished.run))
     return _show(finished, as_json)
@@ -166,7 +167,7 @@ def selfcheck(*, seconds: float, as_json: bool, quiet: bool) -> int:
 
     with watching(quiet) as (say, _):
         result = asyncio.run(own.selfcheck(seconds, say))
-    click.echo(_strict(result) if as_json else own.words(result))
+    click.echo(strict_json(result) if as_json else own.words(result))
     try:
         own.keep(result, own.stored_path())
     except (OSError, RuntimeError) as error:  # RuntimeError: nobody has a home here
@@ -192,7 +193,7 @@ def _show(finished: Any, as_json: bool) -> int:
 
     run, code = finished.run, finished.exit_code
     if as_json:
-        answer(_strict(verdict_document(run)))
+        answer(strict_json(verdict_document(run)))
     else:
         page = Path(run.path) / "report.html"
         answer(terminal_table(run), *([f"\nreport: {page}"] if page.is_file() else []))
@@ -213,12 +214,6 @@ def _ask(scenario: Any, options: Any) -> None:
     confirm([host], question)
 
 
-def _strict(document: Any) -> str:
-    import json
-
-    return json.dumps(document, indent=1, allow_nan=False)
-
-
 def _commands() -> list[click.Command]:
     run_dir = click.Argument(["run_dir"], type=click.Path(path_type=Path))
     out = click.Option(["--out"], type=click.Path(path_type=Path), default=Path("reports"), help="Where runs are put.")
@@ -233,9 +228,8 @@ def _commands() -> list[click.Command]:
         command(simulate, *_simulate_options()),
         command(demo, out, *output_options()),
         command(selfcheck, seconds, *output_options()),
-        *comparing.commands(),
-        *nights.commands(),
-        *campaigns.commands(),
+        *thresholds.commands(),
+        *(one for feature in FEATURES.values() if feature.commands for one in reach(feature.commands)()),
     ]
 
 

@@ -20,7 +20,6 @@ from loadramp.assess import count_again, ended_at, mark_dead, row_of, three_numb
 from loadramp.drive.fleet import FleetError
 from loadramp.drive.share import HOLD_S
 from loadramp.judge import lengthen, steady, sureness
-from loadramp.judge.criteria import GONE, REFUSED
 from loadramp.judge.latency import look
 from loadramp.judge.said import WORDS, class_of
 from loadramp.plan.lengthening import longest_s, most_further_s
@@ -29,7 +28,7 @@ from loadramp.plan.scenario import Scenario
 from loadramp.plan.schedule import lack_of_rows, plan_step, rows_of, session_sample, turns_of
 from loadramp.record.rundir import RecordTail, RunDir, plain
 from loadramp.record.table import Run, Table
-from loadramp.record.types import ClientSample, Record, Row, Sample, Step, Stop
+from loadramp.record.types import GONE, REFUSED, ClientSample, Record, Row, Sample, Step, Stop
 from loadramp.registry import in_words
 
 LEAD_S = 0.05

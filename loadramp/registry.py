@@ -66,6 +66,46 @@ class Choice:
         return result
 
 
+@dataclass(slots=True, frozen=True)
+class Feature:
+    """What a feature adds to the core. Functions are written ``package.module:function`` and imported when needed."""
+
+    tables: Mapping[str, Callable[[Mapping[str, Any], str], Any]] = field(default_factory=dict)
+    """Its tables of a scenario: name to ``f(table, where)``, which binds one or raises ScenarioError."""
+    check: str = ""
+    """``f(scenario)``: raises ScenarioError where a table cannot be judged by."""
+    rates: str = ""
+    """``f(scenario)``: requests a second that its command offers beside the steps of the ramp."""
+    commands: str = ""
+    """``f() -> list[click.Command]``."""
+    previews: Mapping[str, str] = field(default_factory=dict)
+    """Name of a table to ``f(scenario, read) -> list[Part]``, what ``loadramp plan`` shows of its command."""
+    directories: Mapping[str, str] = field(default_factory=dict)
+    """Name of the file that marks a directory of its own to ``f(path, as_json) -> exit code``, for ``report``."""
+    exports: Mapping[str, str] = field(default_factory=dict)
+    """Kind of a directory (``a history``) to ``f(source, form) -> files``, None where the source is not of that kind;
+    ``f(None, "")`` gives the names of the formats as keys."""
+    evidence: Mapping[str, str] = field(default_factory=dict)
+    """Name to a function that another feature may use where both are there."""
+
+
+FEATURES: dict[str, Feature] = {}
+"""By name; filled by ``loadramp.features``, one line a feature."""
+
+
+def evidence_of(name: str) -> Callable[..., Any] | None:
+    """The function of that name that a feature offers to others; None where no feature does."""
+    found = next((feature.evidence[name] for feature in FEATURES.values() if name in feature.evidence), None)
+    return None if found is None else reach(found)
+
+
+def reach(where: str) -> Callable[..., Any]:
+    """The function of a feature that is written ``package.module:function``."""
+    module_name, _, name = where.partition(":")
+    found: Callable[..., Any] = getattr(importlib.import_module(module_name), name)
+    return found
+
+
 def told(error: BaseException) -> str:
     """An error in one line: its type and what it says."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}".rstrip(": ")

@@ -23,10 +23,10 @@ from loadramp.jobs.campaign import HEALTH, Campaign, begin, resume
 from loadramp.jobs.finish import Finished
 from loadramp.jobs.launch import Beside
 from loadramp.jobs.readout import MODEL_MAX, SCORECARD, Rehearsed, model_max_of, scorecard_text, write_campaign
-from loadramp.judge.knee import KNEES
+from loadramp.jobs.scenarios import load
 from loadramp.observe.scrape import scrape_inline
 from loadramp.plan.prompts.words import Calibration
-from loadramp.plan.scenario import Scenario, load
+from loadramp.plan.scenario import Scenario
 from loadramp.record.rundir import RunDir, plain, read
 from loadramp.record.types import HealthSample, Sample
 from loadramp.sim.clock import run as run_jumping
@@ -76,7 +76,7 @@ class Stage:
     sent: list[str] | None = None
 
     def read(self, more: Sequence[str]) -> Scenario:
-        return load(self.text, "test.toml", more, knees=KNEES)
+        return load(self.text, "test.toml", more)
 
     async def send(self, scenario: Scenario, phase: str, beside: Beside) -> Finished:
         """What launch.ramp does, without sockets."""
@@ -150,7 +150,7 @@ def rehearse_in_memory(
     """Run a campaign of the scenario ``text``; what it comes to, and the code of its phases."""
 
     async def main() -> int:
-        scenario = load(text, "test.toml", knees=KNEES)
+        scenario = load(text, "test.toml")
         path = resumed or begin(tmp_path, scenario, [], text, [], {MODEL_MAX: model_max_of(scenario)})
         RunDir(path).write(SCORECARD, scorecard_text(scenario))
         engine = PROFILES[profile] if isinstance(profile, str) else profile

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from loadramp.assess import assess
-from loadramp.judge.knee import KNEES
-from loadramp.plan.scenario import load
+from loadramp.jobs.scenarios import load
 from loadramp.record.table import Run
 from loadramp.record.types import Finding, Step
 from loadramp.sim.engine.offline import Offline
@@ -36,7 +35,7 @@ def ladder(
         steps.append(step)
     engine.run(now_s + 30.0)
     run = Run(info or {}, scenario, steps, engine.table(), engine.samples if metrics else [])
-    return assess(run, load(scenario, "test.toml", knees=KNEES))
+    return assess(run, load(scenario, "test.toml"))
 
 
 def codes(run: Run) -> list[str]:

@@ -18,11 +18,11 @@ from loadramp.drive.endpoint import endpoint_of
 from loadramp.drive.fleet import InlineFleet, Orders
 from loadramp.drive.pipes import ConnectFailed
 from loadramp.drive.wire import OPTIONAL_FIELDS
-from loadramp.judge.knee import KNEES
+from loadramp.jobs.scenarios import load
 from loadramp.observe.scrape import scrape_inline
 from loadramp.plan.prompts.source import models_of
 from loadramp.plan.prompts.words import Calibration
-from loadramp.plan.scenario import Scenario, load
+from loadramp.plan.scenario import Scenario
 from loadramp.record.rundir import RunDir, read
 from loadramp.record.table import Run
 from loadramp.record.types import Sample
@@ -36,7 +36,7 @@ BEGAN_AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
 def scenario_of(text: str) -> Scenario:
-    return load(text, "test.toml", knees=KNEES)
+    return load(text, "test.toml")
 
 
 def ramp_in_memory(
@@ -69,7 +69,7 @@ def ramp_in_memory(
             PROFILES[profile] if isinstance(profile, str) else profile,
             faults=faults,
             seed=scenario.seed,
-            adapters=models_of(scenario.prompts, scenario.manner),
+            adapters=models_of(scenario.prompts, scenario.prompt_options),
         )
         target = replace(scenario.target, base_url="http://127.0.0.1:8000")
         ready = replace(scenario, target=target)

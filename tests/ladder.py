@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from loadramp.judge.knee import KNEES
-from loadramp.plan.scenario import Scenario, load
+from loadramp.jobs.scenarios import load
+from loadramp.plan.scenario import Scenario
 from loadramp.record.table import Run, Table
 from loadramp.record.types import Record, Step
 
@@ -18,7 +18,7 @@ RATE_RPS, WARMUP_S, MEASURE_S = 24.0, 2.0, 45.0
 
 
 def scenario() -> Scenario:
-    return load("[ramp]\nkind = 'ladder'\nrates = [24]\n", "ladder.toml", knees=KNEES)
+    return load("[ramp]\nkind = 'ladder'\nrates = [24]\n", "ladder.toml")
 
 
 def captured() -> Run:

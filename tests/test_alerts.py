@@ -22,8 +22,8 @@ from loadramp.advise.contract import Contract
 from loadramp.advise.rulecheck import series_in
 from loadramp.advise.scaler import in_flight_at, keda_scaler
 from loadramp.advise.yamltext import to_yaml
-from loadramp.jobs.exports import contract_of, names_of_engine
-from loadramp.jobs.preparing import series_of
+from loadramp.jobs.alert_export import contract_of, names_of_engine
+from loadramp.jobs.launch_evidence import series_of
 from loadramp.observe.dialects import DIALECTS, wanted
 from loadramp.record.table import Run
 from loadramp.record.types import Estimate, Sample

@@ -18,9 +18,8 @@ from terminal import loadramp
 
 from loadramp.cli import cli
 from loadramp.jobs.practise import SERVING, limits_of
-from loadramp.judge.knee import KNEES
-from loadramp.plan.campaign import REHEARSAL, longest_s
-from loadramp.plan.scenario import load
+from loadramp.jobs.scenarios import load
+from loadramp.plan.campaign import REHEARSAL, campaign_of, longest_s
 from loadramp.registry import ScenarioError
 
 QUICK = """
@@ -249,6 +248,6 @@ def test_limits_of_the_simulated_engine_are_told_from_faults() -> None:
 
 def test_a_rehearsal_is_a_campaign_whose_phases_take_minutes() -> None:
     text = "[campaign]\ntarget_rps = 8\n"
-    short = load(text, "t.toml", list(REHEARSAL), knees=KNEES).campaign
+    short = campaign_of(load(text, "t.toml", list(REHEARSAL)))
     assert (short.sustained.measure_s, short.overload.measure_s, short.chaos.measure_s) == (60, 45, 90)
     assert longest_s(short) < 600

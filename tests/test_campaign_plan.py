@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from loadramp.judge.knee import KNEES
-from loadramp.plan.campaign import PHASES, Campaign, in_order, overrides_of
-from loadramp.plan.scenario import Scenario, load
+from loadramp.jobs.scenarios import load
+from loadramp.plan.campaign import PHASES, Campaign, campaign_of, in_order, overrides_of
+from loadramp.plan.scenario import Scenario
 from loadramp.record.types import Step
 from loadramp.registry import ScenarioError
 
@@ -19,12 +19,12 @@ BASE = 'name = "it\\"s"\n[ramp]\nkind = "ceiling"\nstart_rps = 2\nsettle_s = 3\n
 
 
 def phase(name: str, text: str = BASE, target_rps: float | None = 8.0) -> Scenario:
-    base = load(text, "t.toml", knees=KNEES)
-    return load(text, "t.toml", overrides_of(name, base.campaign, base.pace, base.name, target_rps), knees=KNEES)  # type: ignore[arg-type]  # a phase
+    base = load(text, "t.toml")
+    return load(text, "t.toml", overrides_of(name, campaign_of(base), base.pace, base.name, target_rps))  # type: ignore[arg-type]  # a phase
 
 
 def test_the_defaults_are_an_hour_twice_the_load_and_all_five_phases() -> None:
-    campaign = load("", "t.toml", knees=KNEES).campaign
+    campaign = campaign_of(load("", "t.toml"))
     assert in_order(campaign) == list(PHASES)
     assert (campaign.sustained.measure_s, campaign.sustained.error_ratio) == (3600, 0.001)
     assert (campaign.overload.factor, campaign.overload.check_factor, campaign.overload.recovery_s) == (2, 1.2, 30)
@@ -89,7 +89,7 @@ def test_phases_come_in_the_order_that_makes_sense() -> None:
 )
 def test_what_cannot_be_asked_is_named(text: str, words: str) -> None:
     with pytest.raises(ScenarioError, match=words):
-        load(text, "t.toml", knees=KNEES)
+        load(text, "t.toml")
 
 
 def test_the_document_shows_every_key_with_its_default() -> None:
@@ -112,4 +112,4 @@ def flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def test_the_shipped_scenario_is_a_campaign_with_the_defaults() -> None:
     path = Path(__file__).parent.parent / "scenarios" / "campaign.toml"
-    assert load(path.read_text(), "campaign.toml", knees=KNEES).campaign == Campaign()
+    assert campaign_of(load(path.read_text(), "campaign.toml")) == Campaign()

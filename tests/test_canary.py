@@ -16,7 +16,7 @@ from harness import scenario_of
 from loadramp.jobs import contrast
 from loadramp.jobs.canary import Duel, order_of
 from loadramp.jobs.wayback import rollback_of
-from loadramp.plan.canary import Canary
+from loadramp.plan.canary import Canary, canary_of
 from loadramp.registry import CannotMeasure, ScenarioError
 from loadramp.sim.faults import Faults
 from loadramp.sim.profiles import PROFILES
@@ -253,7 +253,7 @@ def test_one_machine_in_turn_replays_each_segment_to_both(tmp_path: Path) -> Non
     assert all(10.0 < took_s < 14.0 for took_s in back.took_s), back
     later = [one.round.baseline_step for one in found.pairs[1:]]
     assert back.requests == sum(row["requests"] for row in found.baseline.rows if row["step"] in later)
-    assert (back.unanswered, back.failed, back.measured_s) == (0, 0, 3 * scenario_of(ABBA).canary.block_s)
+    assert (back.unanswered, back.failed, back.measured_s) == (0, 0, 3 * canary_of(scenario_of(ABBA)).block_s)
 
 
 def test_what_is_no_canary_times_no_rollback(tmp_path: Path) -> None:

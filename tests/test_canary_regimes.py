@@ -14,17 +14,16 @@ from harness import scenario_of
 from scipy.special import stdtrit
 
 from loadramp.jobs import noise
+from loadramp.jobs.canary_preview import canary_parts
 from loadramp.jobs.contrast import COMPARISON, asked_of, read, weigh
-from loadramp.jobs.foresight import canary_parts
+from loadramp.jobs.scenarios import load
 from loadramp.judge.blocks import Block, measure
 from loadramp.judge.compare import Comparison, Pair, Round
 from loadramp.judge.decide import Decision
-from loadramp.judge.knee import KNEES
 from loadramp.judge.sample_size import blocks_for
 from loadramp.judge.shares import Share
 from loadramp.judge.standard_error import spread, variance_inflation
-from loadramp.plan.canary import PRIMARY, Canary
-from loadramp.plan.scenario import load
+from loadramp.plan.canary import PRIMARY, Canary, canary_of
 from loadramp.record.rundir import RunDirError
 from loadramp.record.table import Run, Table
 from loadramp.sim.engine import simulate
@@ -185,8 +184,9 @@ def test_what_a_comparison_of_the_same_version_showed_is_kept_for_plan(
     assert {row["metric"] for row in told["noise"]} == set(PRIMARY)
     assert told["noise"][0]["sd"] == pytest.approx(np.std(d, ddof=1), rel=0.3)
     noise.keep(told, noise.stored_path())
-    scenario = load("[canary]\nrates = [16]\n", "x.toml", knees=KNEES)
-    assert any(note.startswith("At noise like that of the last") for note in canary_parts(scenario)[0].notes)
+    scenario = load("[canary]\nrates = [16]\n", "x.toml")
+    (part,) = canary_parts(scenario, lambda _: scenario)
+    assert any(note.startswith("At noise like that of the last") for note in part.notes)
     versions = Comparison({}, run, run, asked_of(CANARY), Decision("pass", ()), effects)
     assert noise.noise_of(versions, datetime.now(UTC), 60.0) is None
 
@@ -202,14 +202,14 @@ def test_an_aa_comparison_of_two_servers_tells_its_noise_and_one_of_versions_doe
     slow = replace(PROFILES["small"], regimes=REGIMES["captured"])
     scenario = scenario_of(SHORT.replace("looks = [4]", "looks = []").replace("blocks = 8", "blocks = 5"))
     same = compared(scenario, tmp_path / "same", slow, slow, info={"same_version": True})
-    told = noise.noise_of(same, datetime.now(UTC), scenario.canary.block_s)
+    told = noise.noise_of(same, datetime.now(UTC), canary_of(scenario).block_s)
     assert told is not None
     by_name = {row["metric"]: row["sd"] for row in told["noise"]}
     assert set(by_name) == set(PRIMARY)
     assert 0.05 < by_name["itl_p50"] < 0.8
-    assert "this scenario has 5" in noise.expected(scenario.canary, told)
+    assert "this scenario has 5" in noise.expected(canary_of(scenario), told)
     versions = replace(same, asked=replace(same.asked, same_version=False))
-    assert noise.noise_of(versions, datetime.now(UTC), scenario.canary.block_s) is None
+    assert noise.noise_of(versions, datetime.now(UTC), canary_of(scenario).block_s) is None
     again = read_with(Path(same.path), told)  # a later comparison that found the same
     assert same.decision.more is not None and again.decision.more is not None
     assert again.decision.more.high - again.decision.more.low < same.decision.more.high - same.decision.more.low

@@ -6,7 +6,7 @@ import pytest
 from harness import scenario_of
 
 from loadramp.judge.blocks import MEASURES
-from loadramp.plan.canary import PRIMARY, Canary, Metric
+from loadramp.plan.canary import PRIMARY, Canary, Metric, canary_of
 from loadramp.registry import ScenarioError
 
 
@@ -16,7 +16,7 @@ def test_the_metrics_of_the_table_are_those_that_blocks_measure() -> None:
 
 
 def test_the_defaults_are_those_of_the_method() -> None:
-    canary = scenario_of("").canary
+    canary = canary_of(scenario_of(""))
     assert canary == Canary()
     assert (canary.design, canary.blocks, canary.look_at, canary.block_s) == ("mirrored", 20, (5, 10, 15, 20), 60.0)
     assert (canary.latency_margin, canary.error_ratio, canary.ceiling_margin) == (0.1, 0.001, 0.1)
@@ -28,7 +28,7 @@ def test_the_defaults_are_those_of_the_method() -> None:
     [("blocks = 6", (5, 6)), ("blocks = 4", (4,)), ("looks = [1, 2, 9]\nblocks = 9", (2, 9)), ("looks = []", (20,))],
 )
 def test_the_last_block_is_always_a_look(text: str, looks: tuple[int, ...]) -> None:
-    assert scenario_of(f"[canary]\n{text}\n").canary.look_at == looks
+    assert canary_of(scenario_of(f"[canary]\n{text}\n")).look_at == looks
 
 
 @pytest.mark.parametrize(

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from terminal import in_process
 
 from loadramp.drive import corpus
-from loadramp.judge.knee import KNEES
+from loadramp.jobs.scenarios import load
 from loadramp.plan.prompts.asks import unfollowed
 from loadramp.plan.prompts.conversations import read_conversations
 from loadramp.plan.prompts.encodings import utf8
 from loadramp.plan.prompts.texts import Texts, read_rows, read_text
 from loadramp.plan.prompts.traces import read_trace
-from loadramp.plan.scenario import Target, load
+from loadramp.plan.scenario import Target
 from loadramp.registry import ScenarioError
 
 ENCODINGS = ("utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be")
@@ -122,7 +122,7 @@ def test_a_header_that_is_no_text_is_an_error() -> None:
 
 def test_gzip_of_utf_16_is_both(tmp_path: Path) -> None:
     (tmp_path / "p.txt").write_bytes(gzip.compress("one\r\ntwo\r\n".encode("utf-16")))
-    scenario = load(f'[prompts]\nkind = "text"\nfile = "{tmp_path}/p.txt"\norder = "file"\n', knees=KNEES)
+    scenario = load(f'[prompts]\nkind = "text"\nfile = "{tmp_path}/p.txt"\norder = "file"\n')
     assert asked(corpus.with_files(scenario).corpora["prompts"]) == ["one", "two"]
 
 
@@ -135,7 +135,7 @@ def test_gzip_of_utf_16_is_both(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_files_of_other_kinds_are_refused_by_name(first: bytes, words: str, tmp_path: Path) -> None:
     (tmp_path / "p.txt").write_bytes(first)
-    scenario = load(f'[prompts]\nkind = "text"\nfile = "{tmp_path}/p.txt"\n', knees=KNEES)
+    scenario = load(f'[prompts]\nkind = "text"\nfile = "{tmp_path}/p.txt"\n')
     with pytest.raises(ScenarioError, match=words):
         corpus.with_files(scenario)
 
@@ -347,7 +347,7 @@ def test_plan_names_up_to_ten_bad_rows_and_what_is_not_followed(tmp_path: Path) 
     assert "b.jsonl: 1 row names another model (other-model): m is asked" in lines
     code, out, _ = in_process("plan", str(tmp_path / "s.toml"), "--json")
     assert "b.jsonl: line 8: an empty prompt" in json.loads(out)["notes"]
-    scenario = load((tmp_path / "s.toml").read_text(), knees=KNEES)
+    scenario = load((tmp_path / "s.toml").read_text())
     full = corpus.with_files(replace(scenario, folder=str(tmp_path)))
     assert corpus.notes(full)[0]["asks"]["model"] == {"m": 3, "other-model": 1}
 

@@ -13,8 +13,8 @@ from diagnosed import codes, ladder
 from loadramp.advise.demand import Demand, reuse_of
 from loadramp.advise.flags import _prefix
 from loadramp.drive import corpus
+from loadramp.jobs.scenarios import load
 from loadramp.judge.diagnose import diagnose
-from loadramp.plan.scenario import load
 from loadramp.record.table import Run, Table
 from loadramp.record.types import Record
 from loadramp.sim.profiles import PROFILES

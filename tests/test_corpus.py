@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 from loadramp.drive import corpus
-from loadramp.judge.knee import KNEES
-from loadramp.plan.scenario import Scenario, load
+from loadramp.jobs.scenarios import load
+from loadramp.plan.scenario import Scenario
 from loadramp.registry import ScenarioError
 
 ROWS = b"time,input_tokens,output_tokens\n0,10,5\n1,20,6\n2,0,1\n"
 
 
 def scenario(text: str, folder: Path) -> Scenario:
-    return replace(load(text, "t.toml", knees=KNEES), folder=str(folder))
+    return replace(load(text, "t.toml"), folder=str(folder))
 
 
 TRACE = '[prompts]\nkind = "trace"\nfile = "rows.csv"'

@@ -8,10 +8,9 @@ from diagnosed import codes, found, ladder
 from judged import H200_RATES, h200
 
 from loadramp.assess import assess
+from loadramp.jobs.scenarios import load
 from loadramp.judge.diagnose import diagnose
-from loadramp.judge.knee import KNEES
 from loadramp.judge.said import classes
-from loadramp.plan.scenario import load
 from loadramp.record.table import Run, Table
 from loadramp.record.types import ClientSample, Record, Sample, Step
 from loadramp.sim.profiles import PROFILES, Lengths
@@ -89,7 +88,7 @@ def test_a_real_h200_with_default_limits_is_bound_by_compute() -> None:
     records = [record for k, rate in enumerate(H200_RATES) for record in h200(rate, 100.0 * k, k, 10_000 * k)]
     steps = [Step(k, rate_rps=float(rate), begin_s=100.0 * k, warmup_s=0.0, measure_s=20.0)
              for k, rate in enumerate(H200_RATES)]  # fmt: skip
-    run = assess(Run({}, "", steps, Table.of(records)), load("", "h200.toml", knees=KNEES))
+    run = assess(Run({}, "", steps, Table.of(records)), load("", "h200.toml"))
     assert run.findings[0].code == "compute_bound"
     assert run.findings[0].steps == (5, 6)
     assert not {"kv_eviction", "engine_stall", "stream_stall"} & set(codes(run))
@@ -245,7 +244,7 @@ def test_failures_are_sorted_by_what_the_server_says(kind: str, status: int | No
     }
     for name, value in columns.items():
         getattr(run.table, name)[failed] = value
-    assert codes_of(assess(run, load("", "test.toml", knees=KNEES))) == [code]
+    assert codes_of(assess(run, load("", "test.toml"))) == [code]
     assert said == "" or not any(said in words for finding in run.findings for words in finding.evidence)
 
 
@@ -253,7 +252,7 @@ def test_timeouts_of_an_overloaded_step_are_its_queues() -> None:
     run = ladder(replace(SMALL, max_num_seqs=16), [4, 48])
     late = np.flatnonzero(run.table.step == 1)[::10]
     run.table.status[late], run.table.error[late] = "error", "timeout_first"
-    assert "errors" not in codes_of(assess(run, load("", "test.toml", knees=KNEES)))
+    assert "errors" not in codes_of(assess(run, load("", "test.toml")))
 
 
 def test_nothing_measured_nothing_found() -> None:

@@ -9,13 +9,15 @@ from typing import Any
 
 import pytest
 
+from loadramp.jobs.scenarios import load
 from loadramp.judge.knee import KNEES
 from loadramp.plan import scenario
 from loadramp.plan.arrivals import ARRIVALS
+from loadramp.plan.canary import Canary
+from loadramp.plan.nightly import Nightly
 from loadramp.plan.prompts import PROMPTS
-from loadramp.plan.prompts.source import Manner
 from loadramp.plan.ramps import RAMPS
-from loadramp.plan.scenario import Pace
+from loadramp.plan.scenario import Pace, PromptOptions
 from loadramp.registry import options_of
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -25,7 +27,8 @@ KINDS: dict[str, Mapping[str, Callable[..., Any]]] = {
     "ramp": RAMPS,
     "knee": KNEES,
 }
-EVERY_KIND = {"prompts": Manner, "ramp": Pace}
+TABLES = {**scenario._TABLES, "canary": Canary, "nightly": Nightly}
+EVERY_KIND = {"prompts": PromptOptions, "ramp": Pace}
 
 
 def described() -> dict[str, dict[str, str]]:
@@ -66,16 +69,16 @@ def defaults(function: Any) -> dict[str, str]:
     return {name: shown(value) for name, value in made.items()}
 
 
-@pytest.mark.parametrize("table", sorted(scenario._TABLES))
+@pytest.mark.parametrize("table", sorted(TABLES))
 def test_every_key_of_a_table_is_described_with_its_default(table: str) -> None:
     page = described()
     assert table in page, f"docs/scenario.md has no section [{table}]"
     if page[table]:
-        assert page[table] == defaults(scenario._TABLES[table])
+        assert page[table] == defaults(TABLES[table])
         return
     text = (DOCS / "scenario.md").read_text().partition(f"## [{table}]\n")[2].partition("\n## ")[0]
     (elsewhere,) = re.findall(r"\((\w+\.md)\)", text)
-    keys = set(defaults(scenario._TABLES[table]))
+    keys = set(defaults(TABLES[table]))
     assert {key for key in keys if f"`{key}`" not in (DOCS / elsewhere).read_text()} == set()
 
 
@@ -90,11 +93,11 @@ def test_the_keys_that_every_kind_takes_are_described(table: str) -> None:
 
 
 def test_nothing_is_described_that_is_not_there() -> None:
-    known = set(scenario._TABLES) | set(KINDS) | {f"{table}.every kind" for table in EVERY_KIND}
+    known = set(TABLES) | set(KINDS) | {f"{table}.every kind" for table in EVERY_KIND}
     known |= {f"{table}.{kind}" for table, kinds in KINDS.items() for kind in kinds}
     assert set(described()) == known
 
 
 def test_the_prompts_of_a_mixture_are_written_as_the_page_says() -> None:
     text = "[prompts]\nkind = 'mix'\n[[prompts.sources]]\nweight = 2\n[[prompts.sources]]\nkind = 'fixed'\n"
-    assert [part.weight for part in scenario.load(text, knees=KNEES).prompts.options["sources"]] == [2.0, 1.0]
+    assert [part.weight for part in load(text).prompts.options["sources"]] == [2.0, 1.0]

@@ -24,6 +24,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from report_runs import estimates, row, served, served_rows, served_table
 
 from loadramp.jobs.exports import exported, listing, single, write
+from loadramp.jobs.history_export import HISTORY_EXPORTERS
 from loadramp.judge.repeats import pooled_rows
 from loadramp.judge.trend import judge_night
 from loadramp.plan.arrivals import ARRIVALS
@@ -31,7 +32,7 @@ from loadramp.record.history import History
 from loadramp.record.table import Run
 from loadramp.record.types import Check, Estimate, GateResult
 from loadramp.registry import CannotMeasure, ScenarioError, options_of
-from loadramp.report.exporters import EXPORTERS, HISTORY_EXPORTERS
+from loadramp.report.exporters import EXPORTERS
 from loadramp.report.exporters.github import MOST_BYTES, commands, shortened
 from loadramp.report.exporters.junit import clean
 from loadramp.report.exporters.night import night_annotations, night_junit

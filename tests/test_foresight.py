@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from loadramp.cli import main
+from loadramp.jobs.canary_preview import foresee_canary
 from loadramp.jobs.contrast import outlook
 from loadramp.jobs.foresight import of_scenario
 from loadramp.jobs.nightly import reference_first
-from loadramp.judge.knee import KNEES
+from loadramp.jobs.scenarios import load
 from loadramp.plan.canary import Canary, block_rates, climb_rates
-from loadramp.plan.preview import foresee_canary, settle_s
-from loadramp.plan.scenario import load
+from loadramp.plan.preview import settle_s
 from loadramp.plan.schedule import LOOKED_AT, beginning
 from loadramp.record.types import Step
 
@@ -97,7 +97,7 @@ def test_good_requests_need_a_limit_and_one_run_of_each_a_wider_margin(tmp_path:
 
 
 def test_hosts_that_are_swapped_are_looked_at_only_at_the_end() -> None:
-    scenario = load(COMMON + "[canary]\n", knees=KNEES)
+    scenario = load(COMMON + "[canary]\n")
     assert (len(outlook(scenario)), outlook(scenario, swap=True)) == (1, [])
 
 
@@ -134,7 +134,7 @@ def test_a_night_shows_its_reference_step_and_how_often_it_runs(tmp_path: Path) 
     ]  # fmt: skip
     assert part["runs"] == 3
     assert "== loadramp nightly: 3 runs of these steps (5.2 min in all)" in words
-    assert load(RAMP, knees=KNEES).ramp.function is not reference_first
+    assert load(RAMP).ramp.function is not reference_first
     _, words = planned(RAMP + "[nightly]\nrepeats = 2\n", tmp_path)
     assert "a step at 50 % of the first one found comes before these" in words
 
@@ -167,7 +167,7 @@ def test_the_ramp_of_run_stays_where_programs_read_it(tmp_path: Path, capsys: py
 
 
 def test_requests_of_blocks_alike_are_counted_once() -> None:
-    scenario = load(COMMON + "[canary]\nblocks = 200\nrates = [50]\n", knees=KNEES)
+    scenario = load(COMMON + "[canary]\nblocks = 200\nrates = [50]\n")
     steps = list(foresee_canary(scenario))
     assert len(steps) == 201
     assert len({seen.requests for seen in steps[1:]}) == 1
@@ -176,7 +176,7 @@ def test_requests_of_blocks_alike_are_counted_once() -> None:
 
 def test_a_step_of_an_absurd_rate_is_counted_from_its_begin(tmp_path: Path) -> None:
     text = '[arrivals]\nkind = "constant"\n[ramp]\nkind = "ladder"\nrates = [1000000]\nwarmup_s = 10\nmeasure_s = 50\n'
-    scenario = load(COMMON + text, knees=KNEES)
+    scenario = load(COMMON + text)
     step = Step(1, rate_rps=1e6, begin_s=5.0, warmup_s=10.0, measure_s=50.0)
     plan = beginning(scenario, step, 7)
     assert (len(plan), plan.first_seq, plan.due_s[0]) == (LOOKED_AT, 7, pytest.approx(5.0000005))

@@ -5,12 +5,14 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parent.parent / "loadramp"
 PURE = ("plan", "judge", "advise", "report", "record.types", "record.table", "record.workload", "record.codec",
-        "record.untrusted",
+        "record.untrusted", "record.preparation",
         "registry", "wording", "observe.dialects", "observe.models", "observe.text", "observe.canonical",
         "observe.gpu", "sim.engine",
         "sim.profiles", "sim.regimes", "drive.sse", "drive.wire")  # fmt: skip
 FORBIDDEN = {"asyncio", "socket", "time", "random", "os", "click", "httpx", "openai", "subprocess", "multiprocessing"}
-SHARED = ("record.types", "record.table", "record.workload", "record.untrusted", "registry", "wording")
+SHARED = (
+    "record.types", "record.table", "record.workload", "record.untrusted", "record.preparation", "registry", "wording",
+)  # fmt: skip
 MAY_KNOW = {
     "record.types": (),
     "registry": (),

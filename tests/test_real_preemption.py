@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from loadramp.assess import assess
+from loadramp.jobs.scenarios import load
 from loadramp.judge.crosscheck import compare
-from loadramp.judge.knee import KNEES
-from loadramp.plan.scenario import load
 from loadramp.record.table import Run, Table
 from loadramp.record.types import Record, Sample, Step
 
@@ -49,7 +48,7 @@ def table() -> Table:
 
 def judged(table: Table, scrapes: list[Sample]) -> Run:
     info = {"metrics": {"dialect": "vllm"}}
-    return assess(Run(info, "", list(STEPS.values()), table, scrapes), load("", "kv24.toml", knees=KNEES))
+    return assess(Run(info, "", list(STEPS.values()), table, scrapes), load("", "kv24.toml"))
 
 
 def test_preemptions_that_vllm_counts_are_certain(table: Table) -> None:

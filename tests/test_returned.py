@@ -10,9 +10,9 @@ import pytest
 
 from loadramp.cli import main
 from loadramp.drive import corpus
+from loadramp.jobs.scenarios import load
 from loadramp.jobs.verdicts import check_rules
-from loadramp.judge.knee import KNEES
-from loadramp.plan.scenario import Scenario, load
+from loadramp.plan.scenario import Scenario
 from loadramp.plan.schedule import plan_step, samples_of
 from loadramp.record.types import Estimate, Prompt, Step, Stop
 from loadramp.registry import ScenarioError
@@ -58,7 +58,7 @@ def no_idea(rows: list[Any]) -> Estimate:
 
 def used(table: str, kind: str) -> Scenario:
     """A scenario with that kind, each of its functions called once."""
-    scenario = load(f'[{table}]\nkind = "{kind}"\n', "own.toml", knees=KNEES)
+    scenario = load(f'[{table}]\nkind = "{kind}"\n', "own.toml")
     scenario = corpus.ready(scenario)
     check_rules(scenario)
     samples_of(scenario)
@@ -113,7 +113,7 @@ def test_a_function_of_one_s_own_that_fits_is_used(table: str, name: str) -> Non
 
 def test_a_source_of_a_mixture_is_named_by_its_number() -> None:
     text = '[prompts]\nkind = "mix"\nsources = [{kind = "fixed"}, {kind = "os:getcwd"}]\n'
-    scenario = load(text, "own.toml", knees=KNEES)
+    scenario = load(text, "own.toml")
     with pytest.raises(ScenarioError, match=r"^own.toml: \[prompts\] sources 2 kind: 'os:getcwd' failed: TypeError"):
         samples_of(scenario)
 

@@ -12,7 +12,7 @@ from test_alerts import ENGINES, GPU, VALUES, contract_of, run
 from loadramp.advise.alerts import prometheus_rules
 from loadramp.advise.rulecheck import expr_faults, faults_of, read_yaml, rules_in, series_in, unwatched
 from loadramp.advise.yamltext import to_yaml
-from loadramp.jobs.preparing import checked, replicas_of, series_of
+from loadramp.jobs.launch_evidence import checked, replicas_of, series_of
 from loadramp.observe.dialects import DIALECTS
 from loadramp.record.types import Sample
 

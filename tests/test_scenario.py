@@ -5,15 +5,15 @@ from pathlib import Path
 import pytest
 from scipy.stats import poisson
 
-from loadramp.judge.knee import KNEES
-from loadramp.plan.scenario import Scenario, load
+from loadramp.jobs.scenarios import load
+from loadramp.plan.scenario import Scenario
 from loadramp.registry import ScenarioError
 
 ROOT = Path(__file__).parent.parent
 
 
 def read(text: str, *overrides: str) -> Scenario:
-    return load(text, "dir/my.toml", overrides, knees=KNEES)
+    return load(text, "dir/my.toml", overrides)
 
 
 def test_an_empty_scenario_is_the_default_ramp() -> None:
@@ -125,7 +125,7 @@ def test_a_function_outside_the_repository_is_reached_by_name() -> None:
 
 @pytest.mark.parametrize("path", sorted((ROOT / "scenarios").glob("*.toml")), ids=lambda p: p.name)
 def test_every_scenario_that_ships_can_be_read(path: Path) -> None:
-    scenario = load(path.read_text(), str(path), knees=KNEES)
+    scenario = load(path.read_text(), str(path))
     assert scenario.name
 
 

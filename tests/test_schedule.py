@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from loadramp.jobs.scenarios import load
 from loadramp.plan.arrivals import ARRIVALS, constant, gamma, poisson
 from loadramp.plan.prompts.words import Calibration, render
-from loadramp.plan.scenario import Scenario, load
+from loadramp.plan.scenario import Scenario
 from loadramp.plan.schedule import plan_step
 from loadramp.record.types import Step
 from loadramp.registry import ScenarioError

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from loadramp.drive.share import TURN, Share
-from loadramp.plan.scenario import Scenario, load
+from loadramp.jobs.scenarios import load
+from loadramp.plan.scenario import Scenario
 from loadramp.plan.schedule import plan_step
 from loadramp.record.types import Arrival, Record, Step
 from loadramp.sim.clock import JumpingLoop, run

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from loadramp.drive import corpus
-from loadramp.judge.knee import KNEES
+from loadramp.jobs.scenarios import load
 from loadramp.plan.prompts import PROMPTS, READERS
 from loadramp.plan.prompts.source import models_of, tables_of
 from loadramp.plan.reuse import Seen
-from loadramp.plan.scenario import Scenario, load
+from loadramp.plan.scenario import Scenario
 from loadramp.plan.schedule import SAMPLE, instants_of, plan_step, samples_of, session_sample, turns_of
 from loadramp.record.types import Prompt, Step
 from loadramp.registry import ScenarioError, options_of
@@ -25,7 +25,7 @@ STEP = Step(1, rate_rps=50.0, begin_s=10.0, warmup_s=0.0, measure_s=20.0)
 
 
 def scenario(text: str, folder: Path = DATA) -> Scenario:
-    return corpus.ready(replace(load(f"seed = 4\n{text}", "t.toml", knees=KNEES), folder=str(folder)))
+    return corpus.ready(replace(load(f"seed = 4\n{text}", "t.toml"), folder=str(folder)))
 
 
 def prompts(read: Scenario, step: Step = STEP, first_seq: int = 0, salt: int = 1) -> list[Prompt]:
@@ -150,15 +150,15 @@ def test_a_mixture_draws_each_source_by_its_weight() -> None:
 )
 def test_errors_in_sources_name_the_place(text: str, words: str) -> None:
     with pytest.raises(ScenarioError) as caught:
-        load(f"[prompts]\n{text}", "t.toml", knees=KNEES)
+        load(f"[prompts]\n{text}", "t.toml")
     assert words in str(caught.value)
 
 
 def test_what_an_api_cannot_carry_is_found_before_a_run() -> None:
     with pytest.raises(ScenarioError, match="api = 'completions' takes none"):
-        load('[target]\napi = "completions"\n[prompts]\nimages = 1', knees=KNEES)
+        load('[target]\napi = "completions"\n[prompts]\nimages = 1')
     with pytest.raises(ScenarioError, match="only api = 'completions' takes them"):
-        load("[target]\ntoken_ids = true", knees=KNEES)
+        load("[target]\ntoken_ids = true")
 
 
 def test_models_are_drawn_by_weight_and_stay_for_a_session() -> None:
@@ -171,7 +171,7 @@ def test_models_are_drawn_by_weight_and_stay_for_a_session() -> None:
         "c": pytest.approx(0.1, abs=0.02),
     }
     assert all(turn.model == prompt.model for prompt in found for turn in prompt.following)
-    assert models_of(read.prompts, read.manner) == ("a", "b", "c")
+    assert models_of(read.prompts, read.prompt_options) == ("a", "b", "c")
     other = [prompt.model for prompt in prompts(read, replace(STEP, rate_rps=400.0), salt=9)]
     assert other == [prompt.model for prompt in found]
 
@@ -322,7 +322,7 @@ def test_a_reader_and_its_source_have_the_same_defaults() -> None:
 
 
 def test_tables_within_tables_have_names_of_their_own() -> None:
-    read = load(MIX + '[[prompts.sources]]\nkind = "mix"\nsources = [{ kind = "fixed" }]', knees=KNEES)
+    read = load(MIX + '[[prompts.sources]]\nkind = "mix"\nsources = [{ kind = "fixed" }]')
     assert [where for where, _ in tables_of(read.prompts)] == [
         "prompts", "prompts.0", "prompts.1", "prompts.2", "prompts.2.0",
     ]  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +17,9 @@ from loadramp.commands.options import (
     output_options,
     scenario_argument,
     scenario_options,
+    strict_json,
 )
+from loadramp.plan.canary import canary_of
 from loadramp.registry import ScenarioError
 
 
@@ -38,7 +39,7 @@ def compare(
     if not isinstance(found, Tiered):
         return _show(found, as_json)
     if as_json:
-        click.echo(_strict(tiers_document(found.tiers)))
+        click.echo(strict_json(tiers_document(found.tiers)))
     else:
         _print(tiers_table(found.tiers), found.tiers.path)
     return found.exit_code
@@ -87,7 +88,7 @@ def canary(
     )
     read = scenarios.read_scenario(scenario, base.overrides)
     if asks(yes, as_json):
-        table = read.canary
+        table = canary_of(read)
         minutes = len(table.rates) * table.blocks * table.block_s / 60.0 * (1 if table.design == "mirrored" else 2)
         confirm(hosts, lambda: f"Load {' and '.join(hosts)} for up to {minutes:.0f} minutes?")
     ask = Ask(base, other, switch_command, swap_command, aa, sys.argv[1:])
@@ -144,7 +145,7 @@ def _show(found: Any, as_json: bool) -> int:
     from loadramp.report.compare import comparison_document, comparison_table
 
     if as_json:
-        click.echo(_strict(comparison_document(found.comparison)))
+        click.echo(strict_json(comparison_document(found.comparison)))
     else:
         _print(comparison_table(found.comparison), found.comparison.path)
     return int(found.exit_code)
@@ -154,10 +155,6 @@ def _print(what: Any, path: str) -> None:
     from loadramp.commands.screen import answer
 
     answer(what, f"\nreport: {Path(path) / 'report.html'}")
-
-
-def _strict(document: Any) -> str:
-    return json.dumps(document, indent=1, allow_nan=False)
 
 
 def commands() -> list[click.Command]:

@@ -1,8 +1,7 @@
-"""The commands about thresholds and nights: parse, call, print. No logic lives here."""
+"""The commands about nights: parse, call, print. No logic lives here."""
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,10 +9,15 @@ from typing import Any
 
 import click
 
-from loadramp.commands.options import command, output_options, scenario_argument, scenario_options, target_options
+from loadramp.commands.options import (
+    command,
+    output_options,
+    scenario_argument,
+    scenario_options,
+    strict_json,
+    target_options,
+)
 from loadramp.registry import ScenarioError
-
-UNSURE = ["inconclusive", "pass", "fail", "point"]
 
 
 def nightly(
@@ -39,7 +43,7 @@ def nightly(
         night = Measuring(read, chosen, History(history), say, watch, argv=sys.argv[1:], labels=_labels(label))
         finished = asyncio.run(night.measure())
     if as_json:
-        click.echo(_strict(finished.document))
+        click.echo(strict_json(finished.document))
     else:
         _tell(finished.outcome)
         click.echo(f"\ntrend: {history / 'trend.html'}")
@@ -50,7 +54,7 @@ def _ask(scenario: Any, options: Any) -> None:
     from loadramp.commands.screen import confirm
     from loadramp.drive import corpus
     from loadramp.drive.endpoint import endpoint_of
-    from loadramp.jobs.foresight import nightly_parts
+    from loadramp.jobs.night_preview import nightly_parts
     from loadramp.jobs.scenarios import with_target
     from loadramp.wording import plural, span
 
@@ -78,7 +82,7 @@ def trend(history: Path, *, scenario: str | None, output: Path | None, as_json: 
     else:
         put(output, build_trend_html(entries, scenario).encode())
     if as_json:
-        click.echo(_strict(night_document(shown.outcome, 0, [], shown.scenario)))
+        click.echo(strict_json(night_document(shown.outcome, 0, [], shown.scenario)))
     else:
         _tell(shown.outcome)
         click.echo(f"\ntrend: {path}")
@@ -111,78 +115,9 @@ def accept(history: Path, *, metric: Sequence[str], scenario: str | None, reason
     return 0
 
 
-def gate(run_dir: Path, *, slo: Sequence[str], when_unsure: Any, junit: Path | None, as_json: bool, quiet: bool) -> int:
-    """Judge the run in RUN_DIR by thresholds: --slo EXPR, or those of its scenario. Writes nothing but --junit FILE.
-
-    For example: --slo 'p99(ttft_s) < 0.8 @ rate = 8' --slo 'ceiling_rps >= 12'. Exit code 99: one failed; 3: one is
-    open, because its interval holds the limit or its metric is not known. A run that is void, failed its own [slo] at
-    the lowest rate or could not be measured keeps its exit code.
-    """
-    from loadramp.jobs.exports import write
-    from loadramp.jobs.finish import EXIT, exit_code
-    from loadramp.jobs.verdicts import judged_run
-    from loadramp.judge.gates import overall
-    from loadramp.report.exporters import EXPORTERS
-    from loadramp.report.gates import gate_lines, gates_document
-    from loadramp.report.words import verdict_sentence
-
-    run = judged_run(run_dir, slo, when_unsure)
-    if not run.gates:
-        raise ScenarioError("no threshold: give --slo EXPR, or the scenario a [gates] table")
-    word = run.info["verdict"]
-    code = exit_code(run, word)
-    if junit is not None:
-        write(EXPORTERS["junit"](run), junit)
-    if as_json:
-        click.echo(_strict({"run_dir": run.path, "verdict": word, "gates": gates_document(run)}))
-    else:
-        for line in gate_lines(run):
-            click.echo(line)
-        if code != EXIT[overall(run.gates)]:
-            click.echo(f"the run itself: {verdict_sentence(run)}")
-    return code
-
-
-def export(source: Path, *, form: str, slo: Sequence[str], output: Path | None) -> int:
-    """Write a run, or a history of nights, in a format that other programs read."""
-    from loadramp.jobs.exports import exported, single, write
-
-    files = exported(source, form, slo)
-    if output is None:
-        click.echo(single(files, form), nl=False)
-        return 0
-    for path in write(files, output):
-        click.echo(str(path), err=True)
-    return 0
-
-
-def alerts(
-    run_dir: Path,
-    *,
-    form: str,
-    engine: str | None,
-    replicas: int,
-    selector: str,
-    gpu_selector: str | None,
-    output: Path | None,
-) -> int:
-    """Make Prometheus alert rules, a Grafana board or a KEDA scaler from the run's SLO and its measured capacity."""
-    from loadramp.jobs.exports import alert_text
-    from loadramp.record.rundir import put
-
-    text = alert_text(run_dir, form, engine, replicas, selector, gpu_selector)
-    if output is None:
-        click.echo(text, nl=False)
-    else:
-        put(output, text.encode())
-    return 0
-
-
 def commands() -> list[click.Command]:
     """The commands of this module, for the group in cli.py."""
-    run_dir = click.Argument(["run_dir"], type=click.Path(path_type=Path))
     history = click.Argument(["history"], type=click.Path(path_type=Path))
-    source = click.Argument(["source"], type=click.Path(path_type=Path))
     one = click.Option(["--scenario"], metavar="NAME", help="Of a history of several: whose nights.")
     output = click.Option(["--output", "-o"], type=click.Path(path_type=Path), help="File, or directory for several.")
     return [
@@ -191,9 +126,6 @@ def commands() -> list[click.Command]:
         ),
         command(trend, history, one, output, *output_options()),
         command(accept, history, *_accept_options(), one),
-        command(gate, run_dir, *_gate_options(), *output_options()),
-        command(export, source, _format_option(), _slo_option(), output),
-        command(alerts, run_dir, *_alert_options(), output),
     ]
 
 
@@ -212,37 +144,6 @@ def _accept_options() -> list[click.Parameter]:
         click.Option(["--metric"], multiple=True, metavar="NAME", help="This metric only; may be repeated."),
         click.Option(["--reason", "--why", "reason"], default="", help="For whoever reads the history later."),
         click.Option(["--yes"], is_flag=True, help="Do not ask."),
-    ]
-
-
-def _slo_option() -> click.Parameter:
-    return click.Option(["--slo"], multiple=True, metavar="EXPR", help="A threshold (docs/gates.md); may be repeated.")
-
-
-def _gate_options() -> list[click.Parameter]:
-    return [
-        _slo_option(),
-        click.Option(["--junit"], type=click.Path(path_type=Path), metavar="FILE", help="Write JUnit XML here too."),
-        click.Option(
-            ["--when-unsure"], type=click.Choice(UNSURE), default=None, help="What an open threshold counts as."
-        ),
-    ]
-
-
-def _format_option() -> click.Parameter:
-    return click.Option(
-        ["--format", "form"], required=True, metavar="NAME", help="'list' names them (docs/exports.md)."
-    )
-
-
-def _alert_options() -> list[click.Parameter]:
-    forms = click.Choice(["prometheus", "grafana", "keda"])
-    return [
-        click.Option(["--format", "form"], type=forms, default="prometheus", show_default=True),
-        click.Option(["--engine"], metavar="NAME", help="Whose metric names; default: the engine that the run saw."),
-        click.Option(["--replicas"], type=click.IntRange(1), default=1, help="Servers behind the measured endpoint."),
-        click.Option(["--selector"], default="", metavar="MATCHERS", help='namespace="prod",job="vllm",model_name="m"'),
-        click.Option(["--gpu-selector"], metavar="MATCHERS", help='Those of the GPU exporter: job="dcgm-exporter".'),
     ]
 
 
@@ -272,7 +173,3 @@ def _tell(outcome: Any) -> None:
 
     for line in terminal_lines(outcome):
         click.echo(line)
-
-
-def _strict(document: Any) -> str:
-    return json.dumps(document, indent=1, allow_nan=False)

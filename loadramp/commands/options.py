@@ -89,3 +89,10 @@ def command(function: Any, *params: click.Parameter) -> click.Command:
         help=function.__doc__,
         epilog=EPILOG,
     )
+
+
+def strict_json(document: Any) -> str:
+    """A document as JSON text: no NaN, no infinity."""
+    import json
+
+    return json.dumps(document, indent=1, allow_nan=False)

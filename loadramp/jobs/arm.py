@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from loadramp.conduct import Ramping
 from loadramp.judge import steady
+from loadramp.plan.canary import canary_of
 from loadramp.record.table import Run, Table
 from loadramp.record.types import Record, Row, Step, Stop
 
@@ -73,7 +74,7 @@ class Arm(Ramping):
 
     def warmup_s(self, measure_s: float) -> float:
         """Warm-up of a block after a change: as asked, else from the requests seen so far."""
-        asked = self.scenario.canary.warmup_s
+        asked = canary_of(self.scenario).warmup_s
         asked = self.scenario.pace.warmup_s if asked is None else asked
         return steady.warmup_s(self._e2e_s(), measure_s) if asked is None else asked
 

@@ -18,11 +18,12 @@ from loadramp import __version__
 from loadramp.conduct import Ramping
 from loadramp.jobs.finish import COULD_NOT_MEASURE, Finished
 from loadramp.jobs.launch import Beside
-from loadramp.judge.criteria import GONE, Strike
-from loadramp.plan.campaign import PHASES, Phase, in_order, overrides_of
+from loadramp.judge.criteria import Strike
+from loadramp.plan.campaign import PHASES, Phase, campaign_of, in_order, overrides_of
 from loadramp.plan.scenario import Scenario
 from loadramp.record.rundir import RunDir, plain, safe_name
 from loadramp.record.table import Run
+from loadramp.record.types import GONE
 from loadramp.registry import CannotMeasure, ScenarioError
 from loadramp.wording import percent
 
@@ -66,7 +67,7 @@ class Campaign:
             ScenarioError: a phase cannot be made of the scenario.
         """
         base = self.read([])
-        for phase in in_order(base.campaign):
+        for phase in in_order(campaign_of(base)):
             if self.phase(phase).get("state") == "done":
                 self.say(f"{phase}: done before")
                 continue
@@ -87,7 +88,7 @@ class Campaign:
 
     async def _one(self, phase: Phase, base: Scenario, target_rps: float | None) -> int:
         """One phase; 0 when it is over, whatever it showed."""
-        scenario = self.read(overrides_of(phase, base.campaign, base.pace, base.name, target_rps))
+        scenario = self.read(overrides_of(phase, campaign_of(base), base.pace, base.name, target_rps))
         at = f" at {target_rps:.4g} req/s" if target_rps and phase not in {"baseline", "ramp"} else ""
         self.say(f"== {phase}{at}")
         self._note(phase, state="running", target_rps=target_rps, began_at=_now())
@@ -110,16 +111,16 @@ class Campaign:
 
     def target_rps(self, base: Scenario) -> float | None:
         """What was asked for, or what the ramp has shown."""
-        found = base.campaign.target_rps or self.state.get("target_rps")
+        found = campaign_of(base).target_rps or self.state.get("target_rps")
         return float(found) if found else None
 
     def _aim(self, base: Scenario, run: Run) -> None:
-        if base.campaign.target_rps is not None:
+        if campaign_of(base).target_rps is not None:
             return
         low_rps, which = lowest_rps(run)
         if low_rps is not None:
-            self.state["target_rps"] = base.campaign.target_ratio * low_rps
-            self.state["target_reason"] = f"{percent(base.campaign.target_ratio)} of {low_rps:.4g} req/s, {which}"
+            self.state["target_rps"] = campaign_of(base).target_ratio * low_rps
+            self.state["target_reason"] = f"{percent(campaign_of(base).target_ratio)} of {low_rps:.4g} req/s, {which}"
 
     def phase(self, phase: Phase) -> dict[str, Any]:
         """What campaign.json says of a phase."""
@@ -166,7 +167,7 @@ class _Beside:
             pulse.stop()
 
     async def _strike(self, ramping: Ramping) -> None:
-        chaos = self.base.campaign.chaos
+        chaos = campaign_of(self.base).chaos
 
         def now_s() -> float:
             return ramping.clock() - ramping.t0_s

@@ -20,8 +20,7 @@ from loadramp.judge.ceiling import climb
 from loadramp.judge.compare import Pair, Round, blocks_done
 from loadramp.judge.decide import Asked, Decision
 from loadramp.judge.sameness import Sameness
-from loadramp.plan.canary import Canary, block_rates, climb_rates, order_of
-from loadramp.plan.preview import turn_warmup_s
+from loadramp.plan.canary import Canary, block_rates, canary_of, climb_rates, order_of, turn_warmup_s
 from loadramp.plan.scenario import Scenario
 from loadramp.record.rundir import RunDir, plain
 from loadramp.record.types import Step, Stop
@@ -56,7 +55,7 @@ class Duel:
 
     @property
     def canary(self) -> Canary:
-        return self.scenario.canary
+        return canary_of(self.scenario)
 
     @property
     def stop(self) -> asyncio.Event:

@@ -14,14 +14,13 @@ from loadramp.assess import assess
 from loadramp.jobs.contrast import COMPARISON, asked_of
 from loadramp.jobs.finish import EXIT
 from loadramp.jobs.rollout import Compared, write_comparison
+from loadramp.jobs.scenarios import load
 from loadramp.judge.compare import Comparison
 from loadramp.judge.decide import Decision
 from loadramp.judge.environment import Difference, differences, fingerprint
-from loadramp.judge.knee import KNEES
 from loadramp.judge.stored import Side, failures, indicative, judged, matched_rates
 from loadramp.judge.tiers import Tiers, tiers
-from loadramp.plan.canary import Canary
-from loadramp.plan.scenario import load
+from loadramp.plan.canary import Canary, canary_of
 from loadramp.record import rundir as rundirs
 from loadramp.record.rundir import RunDir, check_place
 from loadramp.record.table import Run
@@ -77,8 +76,8 @@ def read_side(name: str, overrides: Sequence[str] = ()) -> tuple[Side, Canary]:
 def _read(path: Path, overrides: Sequence[str]) -> tuple[Run, Canary]:
     run, _ = rundirs.read(path)
     told = [*run.info.get("overrides", []), *overrides]
-    scenario = load(run.scenario_text, str(path / "scenario.toml"), told, knees=KNEES)
-    return assess(run, scenario), scenario.canary
+    scenario = load(run.scenario_text, str(path / "scenario.toml"), told)
+    return assess(run, scenario), canary_of(scenario)
 
 
 def _short(paths: Sequence[Path]) -> str:

@@ -12,6 +12,7 @@ import msgspec
 
 from loadramp.assess import assess
 from loadramp.jobs.noise import earlier
+from loadramp.jobs.scenarios import load
 from loadramp.judge.compare import (
     Comparison,
     Pair,
@@ -25,13 +26,12 @@ from loadramp.judge.compare import (
 )
 from loadramp.judge.decide import Asked, Decision, decide
 from loadramp.judge.environment import differences, fingerprint
-from loadramp.judge.knee import KNEES
 from loadramp.judge.noninferior import Effect, Looks, judge
 from loadramp.judge.prospects import Offered, prospects
 from loadramp.judge.sameness import Sameness
 from loadramp.judge.sample_size import Noise
-from loadramp.plan.canary import Canary
-from loadramp.plan.scenario import Scenario, load
+from loadramp.plan.canary import Canary, canary_of
+from loadramp.plan.scenario import Scenario
 from loadramp.plan.schedule import session_sample
 from loadramp.record import rundir as rundirs
 from loadramp.record.rundir import RunDirError
@@ -82,7 +82,7 @@ def outlook(scenario: Scenario, swap: bool = False) -> list[str]:
         scenario: with its files read.
         swap: the hosts will be swapped half-way.
     """
-    canary = scenario.canary
+    canary = canary_of(scenario)
     turns = [turn for prompt in session_sample(scenario) for turn in (prompt, *prompt.following)]
     known = [turn.output_tokens for turn in turns if turn.output_tokens is not None]
     gaps = sum(known) / len(known) - 1.0 if known and len(known) == len(turns) else None
@@ -168,7 +168,7 @@ def read(path: Path) -> Comparison:
     if schema != SCHEMA:
         raise RunDirError(f"{path / COMPARISON}: schema {schema!r}; this version reads {SCHEMA}")
     text = (path / "scenario.toml").read_bytes().decode()
-    scenario = load(text, str(path / "scenario.toml"), info.get("overrides", []), knees=KNEES)
+    scenario = load(text, str(path / "scenario.toml"), info.get("overrides", []))
     runs = [assess(rundirs.read(path / arm)[0], scenario) for arm in ARMS]
     return contrast(info, rounds, runs[0], runs[1], scenario, told, str(path))
 
@@ -183,7 +183,7 @@ def contrast(
     path: str = "",
 ) -> Comparison:
     """All of a comparison from two judged runs."""
-    asked = asked_about(scenario.canary, info)
+    asked = asked_about(canary_of(scenario), info)
     pairs = paired(rounds, baseline, candidate, scenario)
     climbed = bool(info.get("climb_from") is not None)
     ceiling = None
@@ -217,7 +217,7 @@ def contrast(
         environment=differences(told[0], told[1]),
         sameness=sameness,
         looks=looks,
-        notes=notes(scenario.canary, pairs, info),
+        notes=notes(canary_of(scenario), pairs, info),
         path=path,
     )
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loadramp.assess import assess
-from loadramp.judge.criteria import GONE, REFUSED
+from loadramp.jobs.scenarios import load_of_run
 from loadramp.judge.gates import judge_gates
-from loadramp.judge.knee import KNEES
-from loadramp.plan.scenario import Scenario, load
+from loadramp.plan.scenario import Scenario
 from loadramp.record import rundir as rundirs
 from loadramp.record.rundir import RunDir, plain
 from loadramp.record.table import Run
+from loadramp.record.types import GONE, REFUSED
 from loadramp.report import build_html, curve_csv, summary_markdown, verdict_document
 from loadramp.report.gates import with_gates
 from loadramp.report.words import verdict
@@ -52,7 +52,7 @@ def judge(path: Path, scenario: Scenario | None = None) -> Finished:
     if run.info.get("state") == "running" and not rundirs.in_use(path):
         run.info["killed"] = True
     if scenario is None:
-        scenario = load(run.scenario_text, str(path / "scenario.toml"), run.info.get("overrides", []), knees=KNEES)
+        scenario = load_of_run(run)
     return judge_run(run, scenario, skipped)
 
 
@@ -87,7 +87,7 @@ def judged(path: Path) -> Run:
         RunDirError: it is no run.
     """
     run, _ = rundirs.read(path)
-    scenario = load(run.scenario_text, str(path / "scenario.toml"), run.info.get("overrides", []), knees=KNEES)
+    scenario = load_of_run(run)
     run.info["slo"] = plain(scenario.slo)  # the scenario tells the limits; run.json only repeats them
     return assess(run, scenario)
 

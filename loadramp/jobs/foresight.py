@@ -6,31 +6,27 @@ Rule: steps are chosen by the functions that the commands themselves use.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from math import sqrt
 from pathlib import Path
 from typing import Any
 
 from loadramp.drive import corpus
-from loadramp.jobs.contrast import outlook
 from loadramp.jobs.hopeless import hopeless
 from loadramp.jobs.lengths import asked_lengths, lengths
-from loadramp.jobs.nightly import with_reference
-from loadramp.jobs.noise import expected
-from loadramp.jobs.noise import stored as stored_noise
 from loadramp.jobs.scenarios import Options, read_scenario, with_target
 from loadramp.jobs.verdicts import check_rules
 from loadramp.judge.offered import load_rps, pairs, way_out
 from loadramp.plan import lengthening
-from loadramp.plan.campaign import Phase, in_order, longest_s, overrides_of
 from loadramp.plan.offered import offered
 from loadramp.plan.overlong import Length, overlong
-from loadramp.plan.preview import Foreseen, Part, foresee, foresee_canary
+from loadramp.plan.preview import Foreseen, foresee
 from loadramp.plan.profile import profile_of_plan, profile_of_run
 from loadramp.plan.scenario import Scenario
 from loadramp.plan.schedule import offer_of, turns_of
 from loadramp.record import rundir
+from loadramp.registry import FEATURES, reach
 from loadramp.report.preview import (
     parts_document,
     parts_table,
@@ -38,9 +34,7 @@ from loadramp.report.preview import (
     preview_table,
     profile_document,
     profile_lines,
-    ramp_notes,
 )
-from loadramp.wording import percent, plural, span
 
 Answer = tuple[dict[str, Any], str]
 """For programs and for people."""
@@ -58,10 +52,12 @@ def of_scenario(path: Path, overrides: Sequence[str] = (), length_of: Length | N
     check_rules(scenario)
     document, words, told = _of_ramp(scenario, length_of)
     full = corpus.ready(scenario)
-    makers = {"canary": canary_parts, "nightly": nightly_parts}
-    parts = {name: make(full) for name, make in makers.items() if name in scenario.tables}
-    if "campaign" in scenario.tables:
-        parts["campaign"] = campaign_parts(lambda more: read_scenario(path, [*overrides, *more]))
+    parts = {
+        table: reach(preview)(full, lambda more: read_scenario(path, [*overrides, *more]))
+        for feature in FEATURES.values()
+        for table, preview in feature.previews.items()
+        if table in scenario.tables
+    }
     if not parts:
         return document, words
     steps = next((part.steps for found in parts.values() for part in found if part.steps), ())
@@ -95,7 +91,8 @@ def _of_ramp(scenario: Scenario, length_of: Length | None = None) -> tuple[dict[
     files = _files(full)
     document = preview_document(full, steps, profile, files)
     too_long = overlong(full, length_of or lengths(full))
-    told = [*lengthening.words(full), *offered_notes(full, steps), *hopeless(full, steps)]
+    beside = [rate for feature in FEATURES.values() if feature.rates for rate in reach(feature.rates)(full)]
+    told = [*lengthening.words(full), *offered_notes(full, steps), *hopeless(full, steps, beside)]
     if too_long is not None:
         document["over_length"] = {
             "ratio": too_long.longer / too_long.requests,
@@ -140,68 +137,6 @@ def offered_notes(scenario: Scenario, steps: Sequence[Foreseen]) -> list[str]:
         for apart in found.values()
         if apart
     ]
-
-
-def canary_parts(scenario: Scenario) -> list[Part]:
-    """The blocks of ``loadramp canary``."""
-    canary = scenario.canary
-    steps = tuple(foresee_canary(scenario))
-    blocks = list({replace(seen.step, index=0, begin_s=0.0): seen for seen in steps}.values())
-    if canary.design == "mirrored":
-        how = "both endpoints at once, each with these requests"
-        spare = f"A round that a client spoils is offered again, at most {canary.blocks // 2} times."
-        looks = " or ".join(str(look) for look in canary.look_at[:-1])
-        ends = f"It ends after {looks} blocks where that settles it." if looks else "It takes all its blocks."
-        notes = [ends, spare, *(["The climb ends when both are overloaded."] if canary.ceiling else [])]
-    else:
-        how = f"the endpoints in turn ({canary.design}), the blocks of both"
-        notes = ["Switches, and the time until no request is in flight after each block, come on top."]
-    if canary.answers:
-        notes.append(f"Before it {canary.answers} questions are asked, the baseline twice.")
-    notes += [*offered_notes(scenario, with_offered(scenario, blocks)), *outlook(scenario)]
-    noise = stored_noise() if canary.design != "a_then_b" else None
-    notes += [words for words in [expected(canary, noise) if noise else ""] if words]
-    return [Part(f"canary: {how}", steps, tuple(notes))]
-
-
-def nightly_parts(scenario: Scenario) -> list[Part]:
-    """One run of ``loadramp nightly``, as often as it repeats."""
-    settings = scenario.nightly
-    known = settings.reference_rps is not None
-    full = scenario if settings.reference_rps is None else with_reference(scenario, settings.reference_rps)
-    notes = [] if known else [
-        f"Once a ceiling is known, a step at {percent(settings.reference_ratio)} of the first one found comes before "
-        "these, in every run."
-    ]  # fmt: skip
-    steps = with_offered(full, list(foresee(full)))
-    notes += [*ramp_notes(full), *lengthening.words(full), *offered_notes(full, steps)]
-    if settings.rerun:
-        notes.append("A night that looks bad is measured twice.")
-    title = f"nightly: {plural(settings.repeats, 'run')} of these steps"
-    return [Part(title, tuple(steps), tuple(notes), settings.repeats)]
-
-
-def campaign_parts(read: Callable[[Sequence[str]], Scenario]) -> list[Part]:
-    """The phases of ``loadramp campaign``; ``read`` gives the scenario with further overrides."""
-    base = read([])
-    campaign = base.campaign
-    return [_phase(read, base, phase) for phase in in_order(campaign)]
-
-
-def _phase(read: Callable[[Sequence[str]], Scenario], base: Scenario, phase: Phase) -> Part:
-    campaign, target_rps = base.campaign, base.campaign.target_rps
-    notes = ["Left out without --chaos CMD."] if phase == "chaos" else []
-    if target_rps is None and phase not in {"baseline", "ramp"}:
-        length, share = span(longest_s(replace(campaign, phases=(phase,)))), percent(campaign.target_ratio)
-        notes.insert(0, f"{length}, at {share} of what the ramp finds.")
-        return Part(f"campaign: {phase}", (), tuple(notes))
-    full = corpus.ready(read(overrides_of(phase, campaign, base.pace, base.name, target_rps)))
-    steps = with_offered(full, list(foresee(full)))
-    return Part(
-        f"campaign: {phase}",
-        tuple(steps),
-        (*ramp_notes(full), *lengthening.words(full), *offered_notes(full, steps), *notes),
-    )
 
 
 def of_run(path: Path) -> Answer:

@@ -15,6 +15,7 @@ from typing import Any
 from loadramp.jobs.arm import Arm
 from loadramp.judge import rollback
 from loadramp.judge.said import load_independent
+from loadramp.plan.canary import canary_of
 from loadramp.plan.scenario import Scenario
 from loadramp.registry import CannotMeasure
 
@@ -88,7 +89,7 @@ class Guard:
         """Neither fails too often but for failures that do not depend on load, and of these neither has more: it is the
         requests that are wrong, and both say so. They still count when the two are compared."""
         tables = [arm.seen(since_s=since_s) for arm in (base, candidate)]
-        limit = self.scenario.canary.rollback_error_ratio
+        limit = canary_of(self.scenario).rollback_error_ratio
         of_load = [table.select(~load_independent(table)) for table in tables]
         if any(rollback.too_many_failures(table, limit, since_s) for table in of_load):
             return False
@@ -97,11 +98,11 @@ class Guard:
         )
 
     def _failing(self, arm: Arm, since_s: float) -> str:
-        limit = self.scenario.canary.rollback_error_ratio
+        limit = canary_of(self.scenario).rollback_error_ratio
         return rollback.too_many_failures(arm.seen(since_s=since_s), limit, since_s)
 
     async def _crawling(self, arm: Arm, since_s: float) -> str:
         slo = self.scenario.slo
         table = arm.seen(await arm.fleet.snapshot(), since_s)
-        factor = self.scenario.canary.rollback_slo_factor
+        factor = canary_of(self.scenario).rollback_slo_factor
         return rollback.far_beyond_slo(table, arm.now_s, slo.limits, slo.quantile, factor, since_s)

@@ -20,18 +20,18 @@ OF_REQUESTS = ("ttft_s", "sent_ttft_s", "tpot_s", "e2e_s", "all_ttft_s", "all_e2
 """Latencies of which a request gives one value; tokens are many."""
 
 
-def hopeless(scenario: Scenario, steps: Sequence[Foreseen]) -> list[str]:
+def hopeless(scenario: Scenario, steps: Sequence[Foreseen], beside: Sequence[float] = ()) -> list[str]:
     """A line for each threshold of ``[gates]`` that a run of ``steps`` leaves open however fast the endpoint is.
 
     Raises:
         ScenarioError: one is no rule.
     """
     rules = [parse(text) for text in scenario.gates.rules]
-    found = [(rule, _why(scenario, steps, rule)) for rule in rules]
+    found = [(rule, _why(scenario, steps, rule, beside)) for rule in rules]
     return [f"{rule.text} cannot pass: {why}." for rule, why in found if why]
 
 
-def _why(scenario: Scenario, steps: Sequence[Foreseen], rule: Rule) -> str:
+def _why(scenario: Scenario, steps: Sequence[Foreseen], rule: Rule, beside: Sequence[float]) -> str:
     if rule.place is not None and rule.place.field == "soak":
         return _of_soak(scenario, rule)
     if rule.place is not None and rule.place.field == "step":
@@ -41,8 +41,7 @@ def _why(scenario: Scenario, steps: Sequence[Foreseen], rule: Rule) -> str:
         return _of_all(scenario, measured, rule)
     asked = [seen for seen in measured if there(_row(seen.step), rule.place)]
     if not asked:
-        extra = scenario.nightly.reference_rps if "nightly" in scenario.tables else None
-        cut = len(measured) >= MOST_STEPS or (extra and there(_row(Step(0, rate_rps=extra)), rule.place))
+        cut = len(measured) >= MOST_STEPS or any(there(_row(Step(0, rate_rps=rate)), rule.place) for rate in beside)
         return "" if cut else f"no step is offered there; the steps are {_offered(measured)}"
     return _too_few(asked, rule)
 

@@ -105,8 +105,8 @@ class Reached:
     @property
     def asked(self) -> Asked:
         """The models that requests ask for, as the server's list knows them."""
-        named = models_of(self.scenario.prompts, self.scenario.manner)
-        everyone = names_all(self.scenario.prompts, self.scenario.manner)
+        named = models_of(self.scenario.prompts, self.scenario.prompt_options)
+        everyone = names_all(self.scenario.prompts, self.scenario.prompt_options)
         return asked_of(named if everyone else (self.known.model, *named), self.known.cards)
 
 
@@ -126,7 +126,7 @@ async def reach(scenario: Scenario, options: Options, say: Say) -> Reached:
         say(line)
     workers = worker_count(scenario.fleet.workers) if scenario.fleet.kind == "local" else 1
     scenario = with_room(scenario, workers)
-    models = models_of(scenario.prompts, scenario.manner)
+    models = models_of(scenario.prompts, scenario.prompt_options)
     samples = samples_of(scenario)
     known = await survey(scenario.target, endpoint, say, basis_of(scenario.target), models, samples)
     for line in corpus.not_followed(scenario, known.model):

@@ -22,6 +22,7 @@ from loadramp.judge.fingerprint import digest_of, fingerprint_of
 from loadramp.judge.gates import Status
 from loadramp.judge.nights import readings
 from loadramp.judge.trend import Outcome, judge_night
+from loadramp.plan.nightly import nightly_of
 from loadramp.plan.scenario import Scenario
 from loadramp.record.history import History
 from loadramp.record.rundir import check_place
@@ -84,7 +85,7 @@ class Measuring:
             self.say(f"note: {skipped} torn lines of {self.history.file} were skipped")
         await self._repeats(rerun=False)
         outcome = self.judge()
-        if self.scenario.nightly.rerun and outcome.suspects and not self.interrupted:
+        if nightly_of(self.scenario).rerun and outcome.suspects and not self.interrupted:
             self.say(f"{', '.join(outcome.suspects)} looks worse: measuring once more")
             await self._repeats(rerun=True)
             outcome = self.judge()
@@ -93,7 +94,7 @@ class Measuring:
 
     def judge(self) -> Outcome:
         """This night against those before it."""
-        settings = self.scenario.nightly
+        settings = nightly_of(self.scenario)
         return judge_night(
             self.entries,
             scenario=self.scenario.name,
@@ -103,7 +104,7 @@ class Measuring:
         )
 
     async def _repeats(self, *, rerun: bool) -> None:
-        for repeat in range(self.scenario.nightly.repeats):
+        for repeat in range(nightly_of(self.scenario).repeats):
             try:
                 finished = await self.ramp(self._prepared(), self.options, self.say, self.watch, argv=self.argv)
             except CannotMeasure as error:
@@ -123,7 +124,7 @@ class Measuring:
 
     def _reference_rps(self) -> float | None:
         """As the scenario says, else what the history's latest night of this scenario was measured at."""
-        settings = self.scenario.nightly
+        settings = nightly_of(self.scenario)
         if settings.reference_rps is not None:
             return settings.reference_rps
         digest = self._digest()
@@ -141,8 +142,8 @@ class Measuring:
         if code == COULD_NOT_MEASURE or code >= INTERRUPTED or run.info.get("verdict") == "void":
             return [self._failed(repeat, rerun, _why(run, code), code, run.path)]
         known_rps = self._reference_rps()
-        reference_rps = known_rps or _half(run, self.scenario.nightly.reference_ratio)
-        labels = {**self.scenario.target.labels, **self.scenario.nightly.labels, **self.labels}
+        reference_rps = known_rps or _half(run, nightly_of(self.scenario).reference_ratio)
+        labels = {**self.scenario.target.labels, **nightly_of(self.scenario).labels, **self.labels}
         fingerprint = fingerprint_of(run, self._digest(), labels, reference_rps)
         return [
             Entry(
@@ -190,7 +191,7 @@ class Measuring:
 
 def with_reference(scenario: Scenario, reference_rps: float) -> Scenario:
     """``scenario`` as a night ramps it: the step at the reference rate first."""
-    options = {"ramp": scenario.ramp, "rate_rps": reference_rps, "measure_s": scenario.nightly.reference_s}
+    options = {"ramp": scenario.ramp, "rate_rps": reference_rps, "measure_s": nightly_of(scenario).reference_s}
     return replace(scenario, ramp=Choice(scenario.ramp.kind, reference_first, options))
 
 

@@ -10,23 +10,22 @@ from typing import Any
 
 import msgspec
 
-from loadramp.advise.asked import config_of
-from loadramp.advise.shapes import read_config
 from loadramp.jobs import finish, scenarios
 from loadramp.jobs.campaign import HEALTH, STRIKE, read_state
 from loadramp.jobs.finish import EXIT
-from loadramp.jobs.preparing import alerts_of, sized_of
+from loadramp.jobs.scenarios import text_of
 from loadramp.judge import campaign as judge
 from loadramp.judge.criteria import Criterion, Seen, Strike
 from loadramp.judge.gates import judge_gates
-from loadramp.judge.prepared import Alerts, Rollback
+from loadramp.judge.prepared import Rollback
 from loadramp.judge.proofs import CANARY, Facts
 from loadramp.judge.readiness import Answer, Item, Line, answers_text, questionnaire, read_answers, read_items, score
 from loadramp.observe.pulse import read_health
-from loadramp.plan.campaign import PHASES, in_order
+from loadramp.plan.campaign import PHASES, campaign_of, in_order
 from loadramp.plan.scenario import Scenario
+from loadramp.record.preparation import Alerts, Sized
 from loadramp.record.rundir import RunDir
-from loadramp.registry import ScenarioError
+from loadramp.registry import evidence_of
 from loadramp.report.campaign import (
     Told,
     build_campaign_html,
@@ -39,6 +38,8 @@ ANSWERS = "answers.toml"
 SCORECARD = "scorecard.toml"
 MODEL_MAX = "model_max_context"
 REHEARSAL = "rehearsal"
+UNDER_LOAD = ("ramp", "sustained", "overload")
+"""Phases that rules can be made of, the one that knows a capacity first."""
 ROLLBACK = "rollback"
 RULES = "alerts.yml"
 
@@ -81,7 +82,7 @@ def judge_campaign(path: Path, answers: Path | None = None) -> Rehearsed:
     criteria: dict[str, Sequence[Criterion]] = {phase: criteria_of(phase, found, base) for phase, found in seen.items()}
     alerts, rules = alerts_of(base, seen)
     card = score(items, given, facts_of(base, state, seen, criteria, alerts))
-    told = Told(path.name, state, seen, criteria, card, base.source, str(path), in_order(base.campaign), rules)
+    told = Told(path.name, state, seen, criteria, card, base.source, str(path), in_order(campaign_of(base)), rules)
     return Rehearsed(told, exit_code(told))
 
 
@@ -125,7 +126,7 @@ def see(path: Path, state: Mapping[str, Any], phase: str, base: Scenario) -> See
 
 def criteria_of(phase: str, seen: Seen, base: Scenario) -> Sequence[Criterion]:
     """What the phase had to show, by the scenario's table."""
-    campaign = base.campaign
+    campaign = campaign_of(base)
     if phase == "baseline":
         return judge.baseline(seen)
     if phase == "ramp":
@@ -146,7 +147,7 @@ def scorecard_text(base: Scenario) -> str:
     Raises:
         ScenarioError: the file is not there.
     """
-    named = base.campaign.scorecard
+    named = campaign_of(base).scorecard
     return text_of(Path(base.folder) / named if named else Path(__file__).parent / SCORECARD)
 
 
@@ -190,11 +191,33 @@ def model_max_of(base: Scenario) -> int | None:
     Raises:
         ScenarioError: it is not there, or no such config.
     """
-    named = base.campaign.model_config
+    named = campaign_of(base).model_config
     if not named:
         return None
-    found = read_config(config_of(text_of(Path(base.folder) / named), named))["max_context"]
-    return int(found) if found else None
+    read = evidence_of("model_max")
+    found: int | None = read(text_of(Path(base.folder) / named), named) if read else None
+    return found
+
+
+def alerts_of(base: Scenario, seen: Mapping[str, Seen]) -> tuple[Alerts | None, str]:
+    """The alert rules of the first phase under load, and their text; None without such a phase, or without a feature
+    that makes rules."""
+    phase = next((phase for phase in UNDER_LOAD if phase in seen), None)
+    make = evidence_of("alerts")
+    if phase is None or make is None:
+        return None, ""
+    made: tuple[Alerts, str] = make(base.name, phase, seen[phase].run)
+    return made
+
+
+def sized_of(base: Scenario, seen: Mapping[str, Seen]) -> Sized | None:
+    """How often what was measured is needed for the peak and its headroom; None where peak, ramp or a feature that
+    sizes are missing."""
+    peak_rps, size = campaign_of(base).target_rps, evidence_of("size")
+    if peak_rps is None or "ramp" not in seen or size is None:
+        return None
+    sized: Sized = size(peak_rps, seen["ramp"].run)
+    return sized
 
 
 def facts_of(
@@ -205,7 +228,7 @@ def facts_of(
     alerts: Alerts | None,
 ) -> Facts:
     """What the scorecard's proofs are made of."""
-    over = base.campaign.overload
+    over = campaign_of(base).overload
     rollback = msgspec.convert(state[ROLLBACK], Rollback) if state.get(ROLLBACK) else None
     lengths = lengths_of(seen)
     if rollback is not None:
@@ -230,17 +253,3 @@ def lengths_of(seen: Mapping[str, Seen]) -> dict[str, tuple[float, int]]:
         phase: (sum(row["window_end_s"] - row["window_begin_s"] for row in some), sum(row["requests"] for row in some))
         for phase, some in rows.items()
     }
-
-
-def text_of(path: Path) -> str:
-    """A file's text.
-
-    Raises:
-        ScenarioError: it is not there, or not text.
-    """
-    try:
-        return path.read_bytes().decode()
-    except FileNotFoundError:
-        raise ScenarioError(f"{path}: no such file") from None
-    except UnicodeDecodeError as error:
-        raise ScenarioError(f"{path}: not UTF-8 text: {error}") from None

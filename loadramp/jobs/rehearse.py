@@ -36,7 +36,7 @@ from loadramp.jobs.wayback import rollback_of
 from loadramp.observe.fetch import Fetcher, FetchFailed, tls_context
 from loadramp.observe.pulse import LIMIT_S, Pulse
 from loadramp.plan.campaign import REHEARSAL as SHORTENED
-from loadramp.plan.campaign import Phase
+from loadramp.plan.campaign import Phase, campaign_of
 from loadramp.plan.scenario import Scenario
 from loadramp.record.rundir import RunDir, check_place, plain
 
@@ -91,7 +91,7 @@ async def rehearse(
         return await launch.ramp(scenario, chosen, say, watch, argv, beside=beside)
 
     async def strike() -> tuple[int | None, str]:
-        code, said = await run_command(chaos or "", base.campaign.chaos.timeout_s)
+        code, said = await run_command(chaos or "", campaign_of(base).chaos.timeout_s)
         return code, endpoint.redact(said)
 
     campaign = Campaign(
@@ -180,12 +180,12 @@ def _last_line(said: bytes) -> str:
 
 def pulse_of(base: Scenario, ramping: Ramping, endpoint: Endpoint) -> Pulse:
     """The health checks of one run, going. A health address of its own gets no key."""
-    target, url = base.target, base.campaign.health_url
+    target, url = base.target, campaign_of(base).health_url
     pulse = Pulse(
         url or _health_url(endpoint, target.ca_file, target.insecure),
         ramping.rundir.path / HEALTH,
         t0_s=ramping.t0_s,
-        period_s=base.campaign.health_period_s,
+        period_s=campaign_of(base).health_period_s,
         headers={} if url else endpoint.headers,
         ca_file=target.ca_file,
         insecure=target.insecure,

@@ -33,6 +33,7 @@ from loadramp.judge.compare import Comparison
 from loadramp.judge.sameness import Answer, Sameness
 from loadramp.judge.sameness import compare as same
 from loadramp.observe.scrape import Scraper
+from loadramp.plan.canary import canary_of
 from loadramp.plan.scenario import Scenario
 from loadramp.record.rundir import RunDir, RunDirError, check_place, put
 from loadramp.record.types import Sample
@@ -105,14 +106,14 @@ async def canary(scenario: Scenario, ask: Ask, say: Say, watch: Callable[[Progre
 
 def _sharing(scenario: Scenario) -> Scenario:
     """Two fleets share this machine where each alone would take half of its cores."""
-    if scenario.fleet.workers != "auto" or scenario.canary.design != "mirrored":
+    if scenario.fleet.workers != "auto" or canary_of(scenario).design != "mirrored":
         return scenario
     return replace(scenario, fleet=replace(scenario.fleet, workers=max(1, worker_count("auto") // 2)))
 
 
 def check(scenario: Scenario, ask: Ask) -> None:
     """Refuse what cannot be compared, before anything is sent. Raises ScenarioError."""
-    design = scenario.canary.design
+    design = canary_of(scenario).design
     if not ask.baseline.base_url or not ask.candidate.base_url:
         raise ScenarioError("--baseline and --candidate: both URLs are needed")
     if ask.baseline.base_url == ask.candidate.base_url and not (design != "mirrored" and ask.switch_command):
@@ -123,9 +124,9 @@ def check(scenario: Scenario, ask: Ask) -> None:
         raise ScenarioError("--switch-command: both arms are loaded at once; it is for [canary] design = 'abba'")
     if design != "mirrored" and ask.swap_command:
         raise ScenarioError("--swap-command: only for [canary] design = 'mirrored'")
-    if design != "mirrored" and scenario.canary.ceiling:
+    if design != "mirrored" and canary_of(scenario).ceiling:
         raise ScenarioError("[canary] ceiling: both must be loaded at once to compare ceilings: design = 'mirrored'")
-    if ask.swap_command and scenario.canary.blocks < 4:
+    if ask.swap_command and canary_of(scenario).blocks < 4:
         raise ScenarioError("[canary] blocks: a swap half-way needs 4 at least")
 
 
@@ -187,7 +188,7 @@ async def _answers(
     reached: Sequence[Reached], scenario: Scenario, top: RunDir, ask: Ask, switch: Switch | None, say: Say
 ) -> Sameness | None:
     """Whether both give the same answers: each asked alone, the baseline twice."""
-    wanted = scenario.canary.answers
+    wanted = canary_of(scenario).answers
     if not wanted:
         return None
     say(f"asking {wanted} questions of both")
@@ -198,7 +199,7 @@ async def _answers(
         if switch is not None and turn != "again":
             await switch(ARMS[which])
         told = await greedy.ask(one.scenario.target, one.endpoint, one.known.model, one.known.fields, questions,
-                                scenario.canary.answer_tokens, time.monotonic)  # fmt: skip
+                                canary_of(scenario).answer_tokens, time.monotonic)  # fmt: skip
         texts[turn] = [Answer(*answer) for answer in told]
     if ask.baseline.save_text:
         lines = [msgspec.json.encode({"question": q, **{name: own[i].text for name, own in texts.items()}})
@@ -213,7 +214,7 @@ def _salts(scenario: Scenario) -> tuple[int, int]:
     """Mirrored: the same texts to both. One machine: other texts of the same lengths, so that no cache of the first
     version's prompts helps the second."""
     first = secrets.randbits(60)
-    return first, first if scenario.canary.design == "mirrored" else secrets.randbits(60)
+    return first, first if canary_of(scenario).design == "mirrored" else secrets.randbits(60)
 
 
 def _arm_dir(top: RunDir, name: str, text: str) -> RunDir:
@@ -232,7 +233,7 @@ def _about(scenario: Scenario, ask: Ask, reached: Sequence[Reached], began_at: d
     return {
         "name": scenario.name,
         "kind": "same_version" if ask.same_version else "canary",
-        "design": scenario.canary.design,
+        "design": canary_of(scenario).design,
         "began_at": began_at.isoformat(timespec="seconds"),
         "loadramp": __version__,
         "argv": [redact(word) for word in ask.argv],
@@ -242,7 +243,7 @@ def _about(scenario: Scenario, ask: Ask, reached: Sequence[Reached], began_at: d
         "switch_command": redact(ask.switch_command) or None,
         "swap_command": redact(ask.swap_command) or None,
         "same_version": ask.same_version,
-        "noise": stored() if scenario.canary.design != "a_then_b" else None,
+        "noise": stored() if canary_of(scenario).design != "a_then_b" else None,
     }
 
 

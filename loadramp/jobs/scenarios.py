@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from loadramp.judge.knee import KNEES
-from loadramp.plan.scenario import Scenario, Target, load
-from loadramp.registry import ScenarioError
+from loadramp.plan import returned
+from loadramp.plan.scenario import Binders, Scenario, Target, parse
+from loadramp.plan.tables import bind_arrivals, bind_prompts, bind_ramp, check_target
+from loadramp.record.table import Run
+from loadramp.registry import Choice, ScenarioError, bind
 
 
 @dataclass(slots=True, frozen=True)
@@ -33,6 +36,29 @@ class Options:
     """``NAME=VALUE`` each, beside ``[target] labels``."""
 
 
+def load(text: str, name: str = "scenario.toml", overrides: Sequence[str] = ()) -> Scenario:
+    """The scenario that ``text`` is; ``name`` is how errors call it.
+
+    Raises:
+        ScenarioError: anything is misspelt, of the wrong type or out of range.
+    """
+    binders = Binders(bind_prompts, bind_arrivals, bind_ramp, _bind_knee, check_target)
+    return parse(text, name, overrides, binders)
+
+
+def load_of_run(run: Run) -> Scenario:
+    """The scenario of a run that was read from its directory.
+
+    Raises:
+        ScenarioError: it is none any more.
+    """
+    return load(run.scenario_text, str(Path(run.path) / "scenario.toml"), run.info.get("overrides", []))
+
+
+def _bind_knee(table: Mapping[str, Any], where: str) -> Choice:
+    return bind(table, KNEES, where, "ceiling", returned.estimate)
+
+
 def read_scenario(path: Path, overrides: Sequence[str] = ()) -> Scenario:
     """The scenario at ``path``, or the shipped one when ``path`` is its name: ``chat`` or ``chat.toml``.
 
@@ -48,7 +74,7 @@ def read_scenario(path: Path, overrides: Sequence[str] = ()) -> Scenario:
         text = found.read_bytes().decode()
     except UnicodeDecodeError as error:
         raise ScenarioError(f"{path}: not UTF-8 text: {error}") from None
-    return replace(load(text, str(path), overrides, knees=KNEES), folder=str(found.parent))
+    return replace(load(text, str(path), overrides), folder=str(found.parent))
 
 
 def shipped_scenarios() -> dict[str, Path]:
@@ -94,3 +120,17 @@ def named(option: str, settings: Sequence[str]) -> dict[str, str]:
             raise ScenarioError(f"{option} {shown}: expected NAME=VALUE, an equals sign between them")
         found[name.strip()] = value
     return found
+
+
+def text_of(path: Path) -> str:
+    """A file's text.
+
+    Raises:
+        ScenarioError: it is not there, or not text.
+    """
+    try:
+        return path.read_bytes().decode()
+    except FileNotFoundError:
+        raise ScenarioError(f"{path}: no such file") from None
+    except UnicodeDecodeError as error:
+        raise ScenarioError(f"{path}: not UTF-8 text: {error}") from None

@@ -27,11 +27,10 @@ from loadramp.drive.fleet import Orders, raise_file_limit
 from loadramp.drive.wire import OPTIONAL_FIELDS
 from loadramp.drive.workers import LocalFleet
 from loadramp.jobs.practise import null_server
-from loadramp.judge.knee import KNEES
+from loadramp.jobs.scenarios import load
 from loadramp.judge.quantiles import quantile
 from loadramp.judge.validity import cpu_ratio, loop_lag_p99_s, pacing_lag_s, void_reasons
 from loadramp.plan.prompts.words import Calibration
-from loadramp.plan.scenario import load
 from loadramp.record.codec import decode_lines
 from loadramp.record.rundir import host
 from loadramp.record.table import Table
@@ -174,7 +173,7 @@ def words(result: dict[str, Any]) -> str:
 
 @asynccontextmanager
 async def _bench(url: str, tokens: int, seconds: float) -> AsyncIterator[Bench]:
-    scenario = load(f'[target]\nbase_url = "{url}"\n[prompts]\nkind = "fixed"\noutput_tokens = {tokens}\n', knees=KNEES)
+    scenario = load(f'[target]\nbase_url = "{url}"\n[prompts]\nkind = "fixed"\noutput_tokens = {tokens}\n')
     orders = Orders(
         scenario, endpoint_of(scenario.target, {}), "null", OPTIONAL_FIELDS, Calibration(), 0, time.monotonic()
     )

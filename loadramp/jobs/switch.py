@@ -18,6 +18,7 @@ from loadramp.jobs.canary import Switch
 from loadramp.jobs.contrast import ARMS
 from loadramp.jobs.launch import Say
 from loadramp.jobs.scenarios import Options, with_target
+from loadramp.plan.canary import canary_of
 from loadramp.plan.prompts.source import models_of
 from loadramp.plan.scenario import Scenario
 from loadramp.registry import CannotMeasure, ScenarioError
@@ -41,7 +42,7 @@ def switch_of(line: str, scenario: Scenario, baseline: Options, candidate: Optio
         words = shlex.split(line)
     except ValueError as error:
         raise ScenarioError(f"--switch-command or --swap-command: {error}: {line}") from None
-    most_s = scenario.canary.switch_timeout_s
+    most_s = canary_of(scenario).switch_timeout_s
 
     async def run(arm: str) -> float:
         begun_s = time.monotonic()
@@ -86,5 +87,5 @@ async def execute(words: Sequence[str], variables: Mapping[str, str], most_s: fl
 async def _ready(scenario: Scenario, options: Options, most_s: float, say: Say) -> None:
     target = replace(with_target(scenario, options).target, ready_timeout_s=most_s)
     endpoint = endpoint_of(target)
-    trial = trial_of(target, endpoint, models_of(scenario.prompts, scenario.manner))
+    trial = trial_of(target, endpoint, models_of(scenario.prompts, scenario.prompt_options))
     await wait_until_ready(target, endpoint, clock=time.monotonic, say=say, trial=trial)

@@ -9,14 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from loadramp.assess import assess
+from loadramp.jobs.scenarios import load_of_run
 from loadramp.judge.gates import Unsure, judge_gates
-from loadramp.judge.knee import KNEES
-from loadramp.judge.nights import METRICS
 from loadramp.judge.rules import parse
-from loadramp.plan.scenario import Scenario, load
+from loadramp.plan.scenario import Scenario
 from loadramp.record import rundir as rundirs
 from loadramp.record.table import Run
-from loadramp.registry import ScenarioError
+from loadramp.registry import FEATURES, ScenarioError, reach
 from loadramp.report.gates import with_gates
 from loadramp.report.words import verdict
 
@@ -37,11 +36,9 @@ def check_rules(scenario: Scenario) -> None:
         _need_no_stream(scenario)
     for rule in scenario.gates.rules:
         parse(rule)
-    for floor in scenario.nightly.floors:
-        parse(floor, METRICS)
-    for metric in scenario.nightly.metrics:
-        if metric not in METRICS:
-            raise ScenarioError(f"[nightly] metrics: no {metric!r}; there are {', '.join(METRICS)}")
+    for feature in FEATURES.values():
+        if feature.check:
+            reach(feature.check)(scenario)
 
 
 def _need_no_stream(scenario: Scenario) -> None:
@@ -66,7 +63,7 @@ def judged_run(path: Path, rules: Sequence[str] = (), when_unsure: Unsure | None
     for rule in rules:
         parse(rule)
     run, _ = rundirs.read(path)
-    scenario = load(run.scenario_text, str(path / "scenario.toml"), run.info.get("overrides", []), knees=KNEES)
+    scenario = load_of_run(run)
     run.info.pop("verdict", None)
     assess(run, scenario)
     run.gates = judge_gates(run, rules or scenario.gates.rules, when_unsure or scenario.gates.when_unsure)

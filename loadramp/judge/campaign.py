@@ -13,7 +13,7 @@ from loadramp.judge.criteria import Criterion, Seen, Strike
 from loadramp.judge.drift import memory_growth, p99_drift
 from loadramp.judge.recovery import Harm, availability, harm, recovery_s, unaccounted, usual_ttft_s
 from loadramp.judge.signals import in_flight_at
-from loadramp.record.types import Estimate, Row
+from loadramp.record.types import GONE, Estimate, Row
 from loadramp.wording import latency
 
 FELT = "a worker that serves goes away"
@@ -97,7 +97,7 @@ def overload(
     third neither crashes it nor makes it fail in other ways than by refusing; the fourth is soon as the first."""
     rows = seen.rows
     if len(rows) < 3:
-        gone = seen.ending == c.GONE
+        gone = seen.ending == GONE
         return [Criterion("no_crash", "no crash", "fail", seen.ending)] if gone else [c.nothing(seen)]
     before, check, over = rows[:3]
     end_s = rows[-1]["window_end_s"]
@@ -109,7 +109,7 @@ def overload(
     ]
     asked = f"as before within {recovery_limit_s:g} s after the load falls"
     if len(rows) < 4:
-        return [*out, Criterion("recovery", asked, "fail" if seen.ending == c.GONE else "inconclusive", seen.ending)]
+        return [*out, Criterion("recovery", asked, "fail" if seen.ending == GONE else "inconclusive", seen.ending)]
     fall_s = rows[3]["begin_s"]
     backlog = int(in_flight_at(seen.run.table, np.array([fall_s]))[0])
     words = f"{backlog:,} requests were in flight when it fell"

@@ -14,13 +14,10 @@ from loadramp.judge.drift import Drift
 from loadramp.judge.recovery import Availability, availability, failures, recovery_s, usual_ttft_s
 from loadramp.judge.shares import Share, needed
 from loadramp.record.table import Run
-from loadramp.record.types import Estimate, HealthSample, Row
+from loadramp.record.types import GONE, Estimate, HealthSample, Row
 from loadramp.wording import latency, latency_span, percent
 
 Status = Literal["pass", "fail", "inconclusive"]
-GONE = "the endpoint stopped answering"
-REFUSED = "every request fails, for reasons that do not depend on load"
-"""How a run ended, as run.json says; words may follow the latter."""
 
 
 @dataclass(slots=True, frozen=True)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from loadramp.record.preparation import Alerts, Sized
 from loadramp.wording import plural, sig, span
 
 Proof = Literal["shown", "gap", "open"]
@@ -23,36 +24,6 @@ class Shown:
     words: str
     phase: str = ""
     """Whose run shows it."""
-
-
-@dataclass(slots=True, frozen=True)
-class Alerts:
-    """The rules that ``loadramp alerts`` makes of a phase's run, checked as text."""
-
-    phase: str
-    rules: int = 0
-    engine: str = ""
-    missing: Sequence[str] = ()
-    """Of error rate, latency and GPU health, what no rule watches."""
-    faults: Sequence[str] = ()
-    """What is wrong with the text."""
-    refused: str = ""
-    """Why no rules can be made."""
-
-
-@dataclass(slots=True, frozen=True)
-class Sized:
-    """What ``loadramp advise`` says of the peak and its headroom."""
-
-    peak_rps: float
-    asked_rps: float
-    """The peak with its headroom."""
-    low_rps: float | None = None
-    """What the endpoint, as measured, takes at least; None: not known."""
-    needed: int | None = None
-    """How many of it the load with its headroom needs."""
-    reason: str = ""
-    """Why neither is known."""
 
 
 @dataclass(slots=True, frozen=True)

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
+from loadramp.plan.scenario import Scenario
 from loadramp.registry import ScenarioError, bind_options
 
 Positive = Annotated[float, Meta(gt=0)]
@@ -141,6 +142,12 @@ def bind_campaign(table: Mapping[str, Any], where: str) -> Campaign:
     found = Campaign(**bind_options(own, Campaign, where), **inner)
     _suits(found, where)
     return found
+
+
+def campaign_of(scenario: Scenario) -> Campaign:
+    """The table of a scenario, with those below it."""
+    table: Campaign = scenario.features["campaign"]
+    return table
 
 
 def _suits(campaign: Campaign, where: str) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta
+
+from loadramp.plan.scenario import SHORTEST_WARMUP_S, Scenario
+from loadramp.registry import bind_options
 
 Rate = Annotated[float, Meta(gt=0)]
 Positive = Annotated[float, Meta(gt=0)]
@@ -78,6 +81,17 @@ class Canary:
         return self.block_s * len(self.rates) * (1 if self.design == "mirrored" else 2)
 
 
+def bind_canary(table: Mapping[str, Any], where: str) -> Canary:
+    """A ``[canary]`` table."""
+    return Canary(**bind_options(table, Canary, where))
+
+
+def canary_of(scenario: Scenario) -> Canary:
+    """The table of a scenario."""
+    table: Canary = scenario.features["canary"]
+    return table
+
+
 def block_rates(canary: Canary, number: int, before_rps: float | None) -> list[tuple[float, bool]]:
     """(rate, whether it needs a warm-up) of each block of a mirrored round; ``before_rps`` is the rate before it."""
     found = []
@@ -103,3 +117,11 @@ def order_of(canary: Canary) -> list[tuple[int, str]]:
         return [(n, arm) for arm in ("baseline", "candidate") for n in range(canary.blocks)]
     pairs = (("baseline", "candidate"), ("candidate", "baseline"))
     return [(n, arm) for n in range(canary.blocks) for arm in pairs[n % 2]]
+
+
+def turn_warmup_s(scenario: Scenario) -> float:
+    """Warm-up of every block where two versions take turns: the same whether it was switched before it or not, so that
+    each segment is replayed whole."""
+    asked = canary_of(scenario).warmup_s
+    asked = scenario.pace.warmup_s if asked is None else asked
+    return max(SHORTEST_WARMUP_S, scenario.pace.settle_s) if asked is None else asked

@@ -1,25 +1,19 @@
-"""``[gates]`` and ``[nightly]``: what a run must hold, and how a night is measured and judged. Pure data."""
+"""``[nightly]``: how a night is measured and judged. Pure data."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, Any
 
 from msgspec import Meta
+
+from loadramp.plan.scenario import Scenario
+from loadramp.registry import bind_options
 
 Positive = Annotated[float, Meta(gt=0)]
 Share = Annotated[float, Meta(gt=0, lt=1)]
 Count = Annotated[int, Meta(ge=1)]
-
-
-@dataclass(slots=True, frozen=True)
-class Gates:
-    """``[gates]``: thresholds that the run is judged by (docs/gates.md)."""
-
-    rules: Sequence[str] = ()
-    when_unsure: Literal["inconclusive", "pass", "fail", "point"] = "inconclusive"
-    """What a rule comes to whose interval holds the limit; ``point``: its value is judged as if it had none."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -43,3 +37,14 @@ class Nightly:
     """Measure again at once when a night looks bad, instead of waiting for the next."""
     labels: Mapping[str, str] = field(default_factory=dict)
     """What the endpoint does not tell of itself, as ``gpu`` or ``driver``: part of the fingerprint."""
+
+
+def bind_nightly(table: Mapping[str, Any], where: str) -> Nightly:
+    """A ``[nightly]`` table."""
+    return Nightly(**bind_options(table, Nightly, where))
+
+
+def nightly_of(scenario: Scenario) -> Nightly:
+    """The table of a scenario."""
+    table: Nightly = scenario.features["nightly"]
+    return table

@@ -86,4 +86,4 @@ def _steps(scenario: Scenario) -> list[Step]:
 
 
 def _models(scenario: Scenario) -> tuple[str, ...]:
-    return tuple(models_of(scenario.prompts, scenario.manner))
+    return tuple(models_of(scenario.prompts, scenario.prompt_options))

@@ -6,20 +6,11 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import sqrt
-from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from loadramp.plan import placeholders, returned
-from loadramp.plan.arrivals import ARRIVALS
-from loadramp.plan.campaign import Campaign, bind_campaign
-from loadramp.plan.canary import Canary
-from loadramp.plan.nightly import Gates, Nightly
-from loadramp.plan.prompts import PROMPTS
-from loadramp.plan.prompts.source import Manner, bind_source, images_of
-from loadramp.plan.ramps import RAMPS
-from loadramp.registry import Choice, ScenarioError, bind, bind_options, convert, hint, options_of
+from loadramp.registry import FEATURES, Choice, ScenarioError, bind_options, convert, hint, options_of
 
 Positive = Annotated[float, Meta(gt=0)]
 NotNegative = Annotated[float, Meta(ge=0)]
@@ -96,6 +87,8 @@ class Slo:
 
 SHORTEST_MEASURE_S, LONGEST_MEASURE_S = 60.0, 300.0
 """Of the measured part of a step whose length nobody set."""
+SHORTEST_WARMUP_S = 10.0
+"""Of a step whose warm-up nobody set, before anything is known of the server."""
 
 
 SureOf = Literal[
@@ -159,6 +152,26 @@ class Pace:
         return min(max(SHORTEST_MEASURE_S, expected / rate_rps), LONGEST_MEASURE_S)
 
 
+Weight = Annotated[float, Meta(gt=0)]
+Pixels = Annotated[int, Meta(ge=8, le=8192)]
+
+
+@dataclass(slots=True, frozen=True)
+class PromptOptions:
+    """Keys of ``[prompts]`` that every kind takes."""
+
+    label: str = ""
+    """Class of traffic: its requests get rows of their own."""
+    body: Mapping[str, Any] = field(default_factory=dict)
+    """Extra request fields: tools, tool_choice, response_format, temperature, ..."""
+    models: Mapping[str, Weight] = field(default_factory=dict)
+    """Model or LoRA adapter to weight; empty: the target's model."""
+    images: Annotated[int, Meta(ge=0, le=64)] = 0
+    """Images a request."""
+    image_pixels: Annotated[list[Pixels], Meta(min_length=2, max_length=2)] = field(default_factory=lambda: [512, 512])
+    """Width and height."""
+
+
 @dataclass(slots=True, frozen=True)
 class Metrics:
     """``[metrics]``: where the server's own metrics are. Empty ``url``: ``/metrics`` of the target, if it answers."""
@@ -178,6 +191,15 @@ class Fleet:
 
 
 @dataclass(slots=True, frozen=True)
+class Gates:
+    """``[gates]``: thresholds that the run is judged by (docs/gates.md)."""
+
+    rules: Sequence[str] = ()
+    when_unsure: Literal["inconclusive", "pass", "fail", "point"] = "inconclusive"
+    """What a rule comes to whose interval holds the limit; ``point``: its value is judged as if it had none."""
+
+
+@dataclass(slots=True, frozen=True)
 class Scenario:
     """How to ramp. ``source`` is the text that was read, byte for byte; ``overrides`` what ``--set`` changed."""
 
@@ -192,11 +214,10 @@ class Scenario:
     knee: Choice
     metrics: Metrics
     fleet: Fleet
-    canary: Canary = field(default_factory=Canary)
     gates: Gates = field(default_factory=Gates)
-    nightly: Nightly = field(default_factory=Nightly)
-    campaign: Campaign = field(default_factory=Campaign)
-    manner: Manner = field(default_factory=Manner)
+    features: Mapping[str, Any] = field(default_factory=dict)
+    """The tables of features by name, each as the feature that knows it bound it."""
+    prompt_options: PromptOptions = field(default_factory=PromptOptions)
     tables: tuple[str, ...] = ()
     """The tables that it has, those that overrides add included; the others hold what they hold by default."""
     source: str = ""
@@ -207,27 +228,31 @@ class Scenario:
     """What was read from files: name of the table (``prompts``, ``prompts.0``, ``arrivals``) to rows."""
 
 
-_TABLES = {
-    "target": Target, "slo": Slo, "metrics": Metrics, "fleet": Fleet, "canary": Canary, "gates": Gates,
-    "nightly": Nightly,
-}  # fmt: skip
+_TABLES = {"target": Target, "slo": Slo, "metrics": Metrics, "fleet": Fleet, "gates": Gates}
 _CHOICES = ("prompts", "arrivals", "ramp", "knee")
 
 
-def load(
-    text: str,
-    name: str = "scenario.toml",
-    overrides: Sequence[str] = (),
-    knees: Mapping[str, Callable[..., Any]] = MappingProxyType({}),
-) -> Scenario:
+@dataclass(slots=True, frozen=True)
+class Binders:
+    """Who knows the kinds of a table: ``f(table, where)``. This room knows none; the caller hands them over."""
+
+    prompts: Callable[[Mapping[str, Any], str], tuple[Choice, PromptOptions]]
+    arrivals: Callable[[Mapping[str, Any], str], Choice]
+    ramp: Callable[[Mapping[str, Any], str], Choice]
+    """Of the keys that are not those of Pace."""
+    knee: Callable[[Mapping[str, Any], str], Choice]
+    check: Callable[[Target, Choice, PromptOptions], None]
+    """Raises ScenarioError where the endpoint cannot be sent what is asked."""
+
+
+def parse(text: str, name: str, overrides: Sequence[str], binders: Binders) -> Scenario:
     """Read a scenario.
 
     Args:
         text: the TOML text.
         name: how errors call it.
         overrides: ``table.key=value`` in TOML's value syntax (a bare word is a string); they win over the text.
-
-        knees: the knee detectors by kind; the caller hands them over, because this room knows no other.
+        binders: who knows the kinds of its tables.
 
     Raises:
         ScenarioError: anything is misspelt, of the wrong type or out of range.
@@ -238,46 +263,42 @@ def load(
         raise ScenarioError(f"{name}: not TOML: {error}") from None
     for override in overrides:
         _apply(raw, override)
-    allowed = {"name", "seed", "campaign", *_TABLES, *_CHOICES}
+    of_features = {table: bound for feature in FEATURES.values() for table, bound in feature.tables.items()}
+    _check_keys(raw, {"name", "seed", *of_features, *_TABLES, *_CHOICES}, name)
+    tables: dict[str, Any] = {
+        key: kind(**bind_options(raw.get(key, {}), kind, f"{name}: [{key}]")) for key, kind in _TABLES.items()
+    }
+    features = {key: bound(raw.get(key, {}), f"{name}: [{key}]") for key, bound in of_features.items()}
+    ramp, pace = _ramp(raw.get("ramp", {}), f"{name}: [ramp]", binders)
+    prompts, prompt_options = binders.prompts(raw.get("prompts", {}), f"{name}: [prompts]")
+    try:
+        binders.check(tables["target"], prompts, prompt_options)
+    except ScenarioError as error:
+        raise ScenarioError(f"{name}: {error}") from None
+    return Scenario(
+        name=convert(raw.get("name", name.rsplit("/", 1)[-1].removesuffix(".toml")), str, f"{name}: name"),
+        seed=convert(raw.get("seed", 0), Annotated[int, Meta(ge=0)], f"{name}: seed"),
+        prompts=prompts,
+        prompt_options=prompt_options,
+        arrivals=binders.arrivals(raw.get("arrivals", {}), f"{name}: [arrivals]"),
+        ramp=ramp,
+        pace=pace,
+        knee=binders.knee(raw.get("knee", {}), f"{name}: [knee]"),
+        tables=tuple(key for key, value in raw.items() if isinstance(value, dict)),
+        source=text,
+        overrides=tuple(overrides),
+        features=features,
+        **tables,
+    )
+
+
+def _check_keys(raw: Mapping[str, Any], allowed: set[str], name: str) -> None:
     for key, value in raw.items():
         if key not in allowed:
             near, there = hint(key, allowed), ", ".join(sorted(allowed))
             raise ScenarioError(f"{name}: {key}: no such key or table{near}; there are {there}")
         if key not in {"name", "seed"} and not isinstance(value, dict):
             raise ScenarioError(f"{name}: {key}: expected a table [{key}]; got {value!r}")
-    tables: dict[str, Any] = {
-        key: kind(**bind_options(raw.get(key, {}), kind, f"{name}: [{key}]")) for key, kind in _TABLES.items()
-    }
-    tables["campaign"] = bind_campaign(raw.get("campaign", {}), f"{name}: [campaign]")
-    ramp, pace = _ramp(raw.get("ramp", {}), f"{name}: [ramp]")
-    prompts, manner = bind_source(raw.get("prompts", {}), PROMPTS, f"{name}: [prompts]")
-    _suits(tables["target"], images_of(prompts, manner), name)
-    return Scenario(
-        name=convert(raw.get("name", name.rsplit("/", 1)[-1].removesuffix(".toml")), str, f"{name}: name"),
-        seed=convert(raw.get("seed", 0), Annotated[int, Meta(ge=0)], f"{name}: seed"),
-        prompts=prompts,
-        manner=manner,
-        arrivals=bind(raw.get("arrivals", {}), ARRIVALS, f"{name}: [arrivals]", "poisson", returned.instants),
-        ramp=ramp,
-        pace=pace,
-        knee=bind(raw.get("knee", {}), knees, f"{name}: [knee]", "ceiling", returned.estimate),
-        tables=tuple(key for key, value in raw.items() if isinstance(value, dict)),
-        source=text,
-        overrides=tuple(overrides),
-        **tables,
-    )
-
-
-def _suits(target: Target, images: bool, name: str) -> None:
-    """What an API cannot carry, and placeholders that there are not, are found before a run."""
-    try:
-        placeholders.check(target.headers, target.body)
-    except ScenarioError as error:
-        raise ScenarioError(f"{name}: {error}") from None
-    if target.token_ids and target.api != "completions":
-        raise ScenarioError(f"{name}: [target] token_ids: only api = 'completions' takes them; got {target.api!r}")
-    if images and target.api == "completions":
-        raise ScenarioError(f"{name}: [prompts] images: api = 'completions' takes none; there are chat and responses")
 
 
 def _apply(raw: dict[str, Any], override: str) -> None:
@@ -297,18 +318,13 @@ def _apply(raw: dict[str, Any], override: str) -> None:
     table[keys[-1]] = parsed
 
 
-def _ramp(table: Mapping[str, Any], where: str) -> tuple[Choice, Pace]:
+def _ramp(table: Mapping[str, Any], where: str, binders: Binders) -> tuple[Choice, Pace]:
     """``[ramp]`` carries the kind's own options and those of Pace; an unknown key is reported against both."""
     shared = options_of(Pace)
     own = {key: value for key, value in table.items() if key not in shared}
     try:
-        choice = bind(own, RAMPS, where, "ceiling", returned.step)
+        choice = binders.ramp(own, where)
     except ScenarioError as error:
         every = f"; and for every kind: {', '.join(sorted(shared))}" if "allowed: " in str(error) else ""
         raise ScenarioError(f"{error}{every}") from None
-    takes = options_of(choice.function)
-    if {"start_rps", "max_rps"} <= takes.keys():
-        start_rps, max_rps = (choice.options.get(key, takes[key][1]) for key in ("start_rps", "max_rps"))
-        if start_rps > max_rps:
-            raise ScenarioError(f"{where} start_rps: {start_rps:g} is above max_rps = {max_rps:g}: no step is left")
     return choice, Pace(**bind_options({k: v for k, v in table.items() if k in shared}, Pace, where))

@@ -82,7 +82,7 @@ class Prompts:
             salt=self.salt,
             corpora=scenario.corpora,
         )
-        return dress(scenario.prompts(draw), scenario.manner, draw)
+        return dress(scenario.prompts(draw), scenario.prompt_options, draw)
 
 
 @dataclass(slots=True, frozen=True)
@@ -237,7 +237,7 @@ def session_sample(scenario: Scenario, n: int = SAMPLE) -> list[Prompt]:
     numbers = np.arange(n)
     lengths, texts, choices = (_rng(scenario.seed, _SAMPLE, k) for k in range(3))
     draw = Draw(numbers, lengths, texts, choices, rows=numbers, corpora=scenario.corpora)
-    return dress(scenario.prompts(draw), scenario.manner, draw)
+    return dress(scenario.prompts(draw), scenario.prompt_options, draw)
 
 
 def samples_of(scenario: Scenario) -> list[Prompt]:

@@ -88,6 +88,11 @@ class Stop:
     complete: bool = True
 
 
+GONE = "the endpoint stopped answering"
+REFUSED = "every request fails, for reasons that do not depend on load"
+"""Reasons to stop that mean that nothing could be measured; words may follow the latter."""
+
+
 @dataclass(slots=True, frozen=True)
 class Prompt:
     """What one request asks. Text is either given or built from segments when it is needed.

@@ -1,15 +1,14 @@
-"""A run, or a history of nights, in formats that other programs read. Pure: data in, files (name to content) out.
+"""A run in formats that other programs read. Pure: data in, files (name to content) out.
 
-An exporter is a function ``f(run) -> Files`` in EXPORTERS, or ``f(entries) -> Files`` in HISTORY_EXPORTERS. Rule: what
-was refused stays refused: null, absent or empty as the format allows, never a made-up number.
+An exporter is a function ``f(run) -> Files`` in EXPORTERS. Rule: what was
+refused stays refused: null, absent or empty as the format allows, never a made-up number.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from loadramp.record.table import Run
-from loadramp.record.types import Entry
 from loadramp.report.exporters.bencher import bencher
 from loadramp.report.exporters.benchmark_action import benchmark_action
 from loadramp.report.exporters.github import job_annotations, step_summary
@@ -17,9 +16,8 @@ from loadramp.report.exporters.hud import pytorch_hud
 from loadramp.report.exporters.junit import junit
 from loadramp.report.exporters.llmd import llmd
 from loadramp.report.exporters.openmetrics import openmetrics
-from loadramp.report.exporters.otava import otava
 from loadramp.report.exporters.points import Files
-from loadramp.report.exporters.tables import csv_nights, csv_rows, parquet
+from loadramp.report.exporters.tables import csv_rows, parquet
 from loadramp.report.exporters.vllm_bench import vllm_bench
 
 EXPORTERS: dict[str, Callable[[Run], Files]] = {
@@ -34,8 +32,4 @@ EXPORTERS: dict[str, Callable[[Run], Files]] = {
     "parquet": parquet,
     "pytorch-hud": pytorch_hud,
     "vllm-bench": vllm_bench,
-}
-HISTORY_EXPORTERS: dict[str, Callable[[Sequence[Entry]], Files]] = {
-    "csv": csv_nights,
-    "otava": otava,
 }

@@ -1,37 +1,35 @@
-"""What a campaign makes of its runs for a launch: alert rules and the size, as ``alerts`` and ``advise`` make them."""
+"""What a campaign may show of a launch with the code of ``alerts`` and ``advise``: rules, size, the longest context."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from loadramp.advise.alerts import prometheus_rules
+from loadramp.advise.asked import config_of
 from loadramp.advise.demand import demand_of
 from loadramp.advise.rulecheck import faults_of, rules_in, unwatched
+from loadramp.advise.shapes import read_config
 from loadramp.advise.sizing import Load, size_of
-from loadramp.jobs.exports import contract_of
-from loadramp.judge.criteria import Seen
-from loadramp.judge.prepared import Alerts, Sized
+from loadramp.jobs.alert_export import contract_of
 from loadramp.observe.dialects import wanted
-from loadramp.plan.scenario import Scenario
+from loadramp.record.preparation import Alerts, Sized
 from loadramp.record.rundir import safe_name
 from loadramp.record.table import Run
 from loadramp.registry import ScenarioError
 
 PEAK_HEADROOM = 1.3
-UNDER_LOAD = ("ramp", "sustained", "overload")
-"""Phases that rules can be made of, the one that knows a capacity first."""
 
 
-def alerts_of(base: Scenario, seen: Mapping[str, Seen]) -> tuple[Alerts | None, str]:
-    """The rules that ``loadramp alerts`` makes of the first phase under load, as text, and what a check of the text
-    finds; None without such a phase."""
-    phase = next((phase for phase in UNDER_LOAD if phase in seen), None)
-    if phase is None:
-        return None, ""
-    run = seen[phase].run
+def alerts_of(name: str, phase: str, run: Run) -> tuple[Alerts, str]:
+    """The rules that ``loadramp alerts`` makes of the run of a phase, and what a check of their text finds.
+
+    Args:
+        name: of the scenario.
+        phase: whose run it is.
+        run: judged.
+    """
     try:
-        contract = replace(contract_of(run, replicas=replicas_of(run)), scenario=safe_name(base.name))
+        contract = replace(contract_of(run, replicas=replicas_of(run)), scenario=safe_name(name))
         text = prometheus_rules(contract)
     except ScenarioError as error:
         return Alerts(phase, refused=str(error)), ""
@@ -58,14 +56,21 @@ def replicas_of(run: Run) -> int:
     return max(1, len({sample.url for sample in run.samples if "running" in sample.values}))
 
 
-def sized_of(base: Scenario, seen: Mapping[str, Seen]) -> Sized | None:
-    """How often what was measured is needed for the peak and its headroom; None where peak or ramp are missing."""
-    peak_rps = base.campaign.target_rps
-    if peak_rps is None or "ramp" not in seen:
-        return None
+def sized_of(peak_rps: float, ramp: Run) -> Sized:
+    """How often what the ramp measured is needed for the peak and its headroom."""
     asked_rps = PEAK_HEADROOM * peak_rps
     try:
-        size = size_of(demand_of(seen["ramp"].run), Load(asked_rps, headroom_ratio=0.0, spare=0), 1, None)
+        size = size_of(demand_of(ramp), Load(asked_rps, headroom_ratio=0.0, spare=0), 1, None)
     except ScenarioError as error:
         return Sized(peak_rps, asked_rps, reason=str(error).removeprefix("sizing: "))
     return Sized(peak_rps, asked_rps, size.rate.low_rps, size.needed)
+
+
+def model_max_of(text: str, name: str) -> int | None:
+    """The longest context of a model, from the text of its config.json; ``name`` is how errors call the file.
+
+    Raises:
+        ScenarioError: it is no such config.
+    """
+    found = read_config(config_of(text, name))["max_context"]
+    return int(found) if found else None

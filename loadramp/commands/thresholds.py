@@ -1,0 +1,90 @@
+"""The commands that read a run again: thresholds and other programs' formats. Parse, call, print."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from loadramp.commands.options import command, output_options, strict_json
+from loadramp.registry import ScenarioError
+
+UNSURE = ["inconclusive", "pass", "fail", "point"]
+
+
+def gate(run_dir: Path, *, slo: Sequence[str], when_unsure: Any, junit: Path | None, as_json: bool, quiet: bool) -> int:
+    """Judge the run in RUN_DIR by thresholds: --slo EXPR, or those of its scenario. Writes nothing but --junit FILE.
+
+    For example: --slo 'p99(ttft_s) < 0.8 @ rate = 8' --slo 'ceiling_rps >= 12'. Exit code 99: one failed; 3: one is
+    open, because its interval holds the limit or its metric is not known. A run that is void, failed its own [slo] at
+    the lowest rate or could not be measured keeps its exit code.
+    """
+    from loadramp.jobs.exports import write
+    from loadramp.jobs.finish import EXIT, exit_code
+    from loadramp.jobs.verdicts import judged_run
+    from loadramp.judge.gates import overall
+    from loadramp.report.exporters import EXPORTERS
+    from loadramp.report.gates import gate_lines, gates_document
+    from loadramp.report.words import verdict_sentence
+
+    run = judged_run(run_dir, slo, when_unsure)
+    if not run.gates:
+        raise ScenarioError("no threshold: give --slo EXPR, or the scenario a [gates] table")
+    word = run.info["verdict"]
+    code = exit_code(run, word)
+    if junit is not None:
+        write(EXPORTERS["junit"](run), junit)
+    if as_json:
+        click.echo(strict_json({"run_dir": run.path, "verdict": word, "gates": gates_document(run)}))
+    else:
+        for line in gate_lines(run):
+            click.echo(line)
+        if code != EXIT[overall(run.gates)]:
+            click.echo(f"the run itself: {verdict_sentence(run)}")
+    return code
+
+
+def export(source: Path, *, form: str, slo: Sequence[str], output: Path | None) -> int:
+    """Write a run, or a history of nights, in a format that other programs read."""
+    from loadramp.jobs.exports import exported, single, write
+
+    files = exported(source, form, slo)
+    if output is None:
+        click.echo(single(files, form), nl=False)
+        return 0
+    for path in write(files, output):
+        click.echo(str(path), err=True)
+    return 0
+
+
+def commands() -> list[click.Command]:
+    """The commands of this module, for the group in cli.py."""
+    run_dir = click.Argument(["run_dir"], type=click.Path(path_type=Path))
+    source = click.Argument(["source"], type=click.Path(path_type=Path))
+    output = click.Option(["--output", "-o"], type=click.Path(path_type=Path), help="File, or directory for several.")
+    return [
+        command(gate, run_dir, *_gate_options(), *output_options()),
+        command(export, source, _format_option(), _slo_option(), output),
+    ]
+
+
+def _slo_option() -> click.Parameter:
+    return click.Option(["--slo"], multiple=True, metavar="EXPR", help="A threshold (docs/gates.md); may be repeated.")
+
+
+def _gate_options() -> list[click.Parameter]:
+    return [
+        _slo_option(),
+        click.Option(["--junit"], type=click.Path(path_type=Path), metavar="FILE", help="Write JUnit XML here too."),
+        click.Option(
+            ["--when-unsure"], type=click.Choice(UNSURE), default=None, help="What an open threshold counts as."
+        ),
+    ]
+
+
+def _format_option() -> click.Parameter:
+    return click.Option(
+        ["--format", "form"], required=True, metavar="NAME", help="'list' names them (docs/exports.md)."
+    )
