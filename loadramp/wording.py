@@ -96,15 +96,41 @@ def count(value: float | None) -> str:
     return "" if number is None else f"{round(number):,}"
 
 
-def plural(value: int, noun: str) -> str:
-    """``1 request``, ``1,200 requests``."""
-    return f"{value:,} {noun}" + ("" if value == 1 else "s")
+_OF_ONE = {"are": "is", "were": "was", "have": "has"}
+
+
+def plural(value: int, noun: str, verb: str = "") -> str:
+    """``1 request``, ``1,200 requests``, ``2 slow stretches``; with a verb ``1 request was``, ``0 requests were``."""
+    return counted(f"{value:,}", noun) + (f" {agreed(value, verb)}" if verb else "")
+
+
+def counted(shown: str, noun: str) -> str:
+    """The same for a number that is words already: ``1 token``, ``1.5 tokens``, ``0 tokens``."""
+    if shown == "1":
+        return f"1 {noun}"
+    return f"{shown} {noun}" + ("es" if noun.endswith(("ch", "sh", "s", "x")) else "s")
+
+
+def agreed(value: int, verb: str) -> str:
+    """``are``, ``were`` or ``have`` as one or several take it: ``1 of 5 was``, ``2 of 5 were``."""
+    return _OF_ONE[verb] if value == 1 else verb
+
+
+def often(value: int) -> str:
+    """How often something is done at most: ``once``, ``twice``, ``3 times``."""
+    return {1: "once", 2: "twice"}.get(value, f"{value:,} times")
+
+
+def multiple(ratio: float) -> str:
+    """A factor, ``1.23 times``; of one that three digits do not tell from 1, ``1.00 times``."""
+    shown = sig(ratio) or f"{ratio:g}"
+    return "1.00 times" if shown == "1" else f"{shown} times"
 
 
 def times_of(ratio: float, whose: str) -> str:
     """``is 1.23 times the baseline's``; ``equals the baseline's`` where three digits show no difference."""
-    shown = f"{ratio:.3g}"
-    return f"equals {whose}" if shown == "1" else f"is {shown} times {whose}"
+    shown = sig(ratio)
+    return f"equals {whose}" if shown == "1" else f"is {multiple(ratio)} {whose}"
 
 
 def span_of(low: float | None, high: float | None) -> str:

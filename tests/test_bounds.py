@@ -52,7 +52,7 @@ def played(begin: bytes, unit: bytes, read_bytes: int = 65_536, most_tokens: int
 )
 def test_a_reply_of_headers_and_framing_without_end_fails_by_that_limit(begin: bytes, unit: bytes) -> None:
     record, fed = played(begin, unit)
-    after = ", after 1 output events" if record.event_s else ""
+    after = ", after 1 output event" if record.event_s else ""
     assert (record.status, record.error, record.error_detail) == ("error", "truncated", FRAMING + after)
     assert fed < 1_300_000
 

@@ -240,7 +240,7 @@ def test_a_crash_is_seen_by_health_check_restart_or_silence() -> None:
     assert "at 120 s for 5 s (http 503)" in said(gone, "no_crash")
     late = judge.overload(stages(health=checks(0, 200, (120.0, 125.0), "timeout")), **OVERLOAD)
     assert by_code(late)["no_crash"] == "pass"
-    assert "1 health checks were late" in said(late, "no_crash")
+    assert "1 health check was late" in said(late, "no_crash")
     cut = stages(ending=GONE)
     cut.run.rows = cut.run.rows[:3]
     status = by_code(judge.overload(cut, **OVERLOAD))
@@ -317,7 +317,7 @@ def test_a_request_that_nobody_ever_answered_is_lost_silently() -> None:
     assert "10 requests never got an answer nor an error" in said(found, "nothing_lost")
     holes = killed(5.0, STRUCK)
     holes.run.table = holes.run.table.select(holes.run.table.seq != 200)
-    assert "1 planned requests have no record" in said(judge.chaos(holes, recovery_limit_s=60.0), "nothing_lost")
+    assert "1 planned request has no record" in said(judge.chaos(holes, recovery_limit_s=60.0), "nothing_lost")
 
 
 def test_a_command_that_failed_or_that_nobody_felt_proves_nothing() -> None:

@@ -282,11 +282,11 @@ def test_words_that_are_no_json_are_cut_short_and_hide_secrets() -> None:
     assert "x" * 200 in (record.error_detail or "")
     assert "x" * 201 not in (record.error_detail or "")
     unsaved = record_of(stream((5, b"data: " + b"x" * 5000 + b"\n\n")), save_text=False)  # it may be an answer
-    assert unsaved.error_detail == "1 events that are not JSON, and no output: 2000 characters or more"
+    assert unsaved.error_detail == "1 event that is not JSON, and no output: 2,000 characters or more"
     asked = Asked(redact=lambda text: text.replace("sk-secret", "***"))
     exchange = Exchange(Record(0, 0, 0.0, sent_s=0.0), asked)
     exchange.feed(HEAD + framed(b"data: " + b"y" * 195 + b"sk-secret\n\n") + LAST, 1.0)
-    assert exchange.finish().error_detail == "1 events that are not JSON, and no output: " + "y" * 195 + "***"
+    assert exchange.finish().error_detail == "1 event that is not JSON, and no output: " + "y" * 195 + "***"
 
 
 # -- the responses API

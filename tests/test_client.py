@@ -238,7 +238,7 @@ def test_cancelling_a_request_gives_a_record_of_what_arrived() -> None:
     assert (record.status, record.error, record.error_detail) == (
         "unfinished",
         None,
-        "cut off by the client, after 1 output events",
+        "cut off by the client, after 1 output event",
     )
     assert record.event_s == pytest.approx([0.02])
     assert (counts.in_flight, counts.waiting, counts.finished) == (0, 0, 1)

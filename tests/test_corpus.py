@@ -75,7 +75,7 @@ def test_what_was_skipped_is_told_to_people_and_kept_for_the_run(tmp_path: Path)
     (tmp_path / "rows.csv").write_bytes(ROWS)
     full = corpus.ready(scenario(TRACE, tmp_path))
     assert corpus.told(full) == [
-        "rows.csv: 2 rows (plain); 1 skipped (1 no prompt; line 4: no prompt: 0 and 1 tokens); time in s"
+        "rows.csv: 2 rows (plain); 1 skipped (1 no prompt; line 4: no prompt: 0 tokens, answer of 1); time in s"
     ]
     (note,) = corpus.notes(full)
     assert (note["table"], note["rows"], note["skipped"]) == ("prompts", 2, {"no prompt": 1})

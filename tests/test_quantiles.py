@@ -101,7 +101,7 @@ def test_tokens_worth_fewer_than_100_independent_ones_carry_no_p99() -> None:
     values[(at_s >= 5.0) & (at_s < 10.0)] = 0.2  # all that is slow happened in one stretch
     figure = estimate(pool(values, at_s, WINDOW, "tokens", 60), 0.99)
     assert figure.value is None
-    assert figure.reason.startswith("6000 tokens are worth about 79 independent ones: a p99 needs about ")
+    assert figure.reason.startswith("6,000 tokens are worth about 79 independent ones: a p99 needs about ")
 
 
 def test_a_window_that_is_not_stationary_has_a_value_and_no_interval() -> None:

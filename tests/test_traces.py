@@ -107,7 +107,7 @@ def test_equal_stamps_are_kept() -> None:
 def test_rows_without_a_prompt_or_an_answer_are_counted_by_line() -> None:
     tally = read_trace([(DATA / "burstgpt.csv").read_bytes()], "burstgpt.csv").tally
     assert tally.skipped == {"no answer": 1, "no prompt": 1, "no length": 1, "too few cells": 1}
-    assert tally.problems[0] == "line 4: no answer: 1207 and 0 tokens"
+    assert tally.problems[0] == "line 4: no answer: 1,207 tokens, answer of 0"
     assert tally.words().startswith("burstgpt.csv: 3 rows (burstgpt); 4 skipped (1 no answer, 1 no prompt")
 
 
@@ -170,7 +170,7 @@ def test_mooncake_and_qwen_share_column_names_but_neither_unit_nor_block() -> No
 
 def test_blocks_that_do_not_make_the_prompt_are_refused_row_by_row() -> None:
     trace = read_trace([(DATA / "mooncake.jsonl").read_bytes()], "m")
-    assert trace.tally.problems == ["line 4: blocks do not make the prompt: 3 blocks of 512 for 1600 tokens (4)"]
+    assert trace.tally.problems == ["line 4: blocks do not make the prompt: 3 blocks of 512 for 1,600 tokens (4)"]
     line = '{"timestamp": 1, "input_length": 64, "output_length": 2, "hash_ids": [1, 2, 3, 4]}\n'
     with pytest.raises(ScenarioError, match=r"\(block_tokens = 512: another number\?\)"):
         read(line)

@@ -139,7 +139,8 @@ def test_too_few_file_descriptors_are_refused_with_the_number_needed(monkeypatch
     assert raise_file_limit(500) == 500
     assert set_to == [(564, 1000)]
     assert raise_file_limit(None) == 936
-    with pytest.raises(FleetError, match=r"5064 open files are needed for 5000 requests in flight.*hard limit is 1000"):
+    told = r"5,064 open files are needed for 5,000 requests in flight.*hard limit is 1000"
+    with pytest.raises(FleetError, match=told):
         raise_file_limit(5000)
 
 
@@ -153,8 +154,8 @@ def test_the_number_of_workers_is_asked_or_half_the_cores(monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("ramp", "needed"),
     [
-        ('kind = "users"\nusers = [1, 4000]', "4064 open files are needed for 4000 requests in flight.*[ramp] users"),
-        ("max_in_flight = 3000", "3064 open files are needed for 3000 requests in flight.*[ramp] max_in_flight"),
+        ('kind = "users"\nusers = [1, 4000]', "4,064 open files are needed for 4,000 requests in flight.*[ramp] users"),
+        ("max_in_flight = 3000", "3,064 open files are needed for 3,000 requests in flight.*[ramp] max_in_flight"),
     ],
 )
 def test_a_run_that_needs_too_many_open_files_stops_before_it_starts(
@@ -178,9 +179,9 @@ def test_users_are_shared_among_the_workers_before_files_are_counted(monkeypatch
     two_thousand = scenario_of('[ramp]\nkind = "users"\nusers = [1, 2000, 5]\n')
     assert most_users(two_thousand) == 2000
     assert with_room(two_thousand, 3).pace.max_in_flight == 3 * 936
-    with pytest.raises(FleetError, match="1064 open files are needed for 1000 requests in flight"):
+    with pytest.raises(FleetError, match="1,064 open files are needed for 1,000 requests in flight"):
         with_room(two_thousand, 2)
     assert most_users(scenario_of("")) is None
     monkeypatch.setattr("resource.getrlimit", lambda _: (60, 60))
-    with pytest.raises(FleetError, match="65 open files are needed for 1 requests in flight"):
+    with pytest.raises(FleetError, match="65 open files are needed for 1 request in flight"):
         with_room(scenario_of(""), 1)

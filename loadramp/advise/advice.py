@@ -15,6 +15,7 @@ from loadramp.advise.model import Model, model_of
 from loadramp.advise.sizing import Choice, Load, load_of, size_of
 from loadramp.advise.versions import Version, version_of
 from loadramp.registry import ScenarioError
+from loadramp.wording import plural
 
 MOST_UTILIZATION = 0.90
 """Of a card that may not be the engine's alone."""
@@ -98,7 +99,11 @@ def _fit(
     else:
         envelope, refused = smallest_group(one, tokens, round(demand.in_flight or 1), asked.gpu.max_gpus)
     if envelope.sequences(tokens) < 1:
-        short = "the weights do not fit" if envelope.kv_bytes <= 0 else f"no room for one sequence of {tokens:,} tokens"
+        short = (
+            "the weights do not fit"
+            if envelope.kv_bytes <= 0
+            else f"no room for one sequence of {plural(tokens, 'token')}"
+        )
         raise ScenarioError(
             f"{envelope.gpus} x {gpu.name}: {short}; more GPUs, larger ones, or smaller weights"
             f"{near_miss(envelope, tokens)}"
@@ -200,5 +205,5 @@ def _choices(
 
 def _each(values: Sequence[float], n: int, what: str) -> Sequence[float]:
     if len(values) not in {0, 1, n}:
-        raise ScenarioError(f"{what}: give it once, or once for each of the {n} runs; got {len(values)}")
+        raise ScenarioError(f"{what}: give it once, or once for each of the {plural(n, 'run')}; got {len(values)}")
     return list(values) * n if len(values) == 1 else list(values)

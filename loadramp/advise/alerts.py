@@ -13,7 +13,7 @@ from loadramp.advise.contract import Contract
 from loadramp.advise.monitored import Rule, gpus, of_replica, quantile_of, targets
 from loadramp.advise.yamltext import to_yaml
 from loadramp.registry import ScenarioError
-from loadramp.wording import percent
+from loadramp.wording import multiple, percent, plural
 
 WARNING, CRITICAL = 1.5, 2.0
 """Times the SLO."""
@@ -59,7 +59,9 @@ def _latencies(contract: Contract) -> tuple[list[Rule], list[str]]:
             continue
         value = quantile_of(total, contract.quantile)
         for severity, times, minutes in (("warning", WARNING, 5), ("critical", CRITICAL, 2)):
-            words = f"p{contract.quantile * 100:g} {NAMES[metric]} is above {times:g} times its limit of {limit_s:g} s"
+            words = (
+                f"p{contract.quantile * 100:g} {NAMES[metric]} is above {multiple(times)} its limit of {limit_s:g} s"
+            )
             rules.append(
                 Rule(
                     f"LLM{metric.upper()}{severity.capitalize()}",
@@ -114,7 +116,7 @@ def _preemptions(contract: Contract) -> tuple[list[Rule], list[str]]:
     return [
         Rule(
             f"LLMPreemptions{severity.capitalize()}", f"{a_minute} > {most}", severity, minutes,
-            f"More than {most} preemptions a minute at one replica",
+            f"More than {plural(most, 'preemption')} a minute at one replica",
         )
         for severity, most, minutes in (("warning", PREEMPTED_WARNING, 5), ("critical", PREEMPTED_CRITICAL, 2))
     ], []  # fmt: skip

@@ -16,7 +16,7 @@ from loadramp.advise.gpus import NO_FP8
 from loadramp.advise.memory import Envelope
 from loadramp.advise.model import Model
 from loadramp.advise.versions import Version, has_flag, since
-from loadramp.wording import percent
+from loadramp.wording import percent, plural
 
 REUSE_RATIO = 0.35
 """Prefix caching pays from this share of reused prompt tokens on."""
@@ -71,9 +71,9 @@ def context_of(demand: Demand, most: int | None) -> tuple[int, str] | None:
         return None
     cap = _up(demand.context_p95, CONTEXT_STEP)
     longest = demand.context_max or demand.context_p95
-    said = f"95 of 100 requests have at most {demand.context_p95:,} tokens, input and output together"
+    said = f"95 of 100 requests have at most {plural(demand.context_p95, 'token')}, input and output together"
     if not demand.requests:
-        said = f"requests have {demand.context_p95:,} tokens, as given; longer ones would be refused"
+        said = f"requests have {plural(demand.context_p95, 'token')}, as given; longer ones would be refused"
     if longest > cap and longest <= LONGEST_FACTOR * cap:
         cap = _up(longest, CONTEXT_STEP)
         said += f"; the longest, {longest:,}, is not much longer"
@@ -94,7 +94,7 @@ def sequences_of(envelope: Envelope, demand: Demand, context_tokens: int) -> tup
     typical = min(demand.context_p95 or context_tokens, context_tokens)
     room = envelope.sequences(typical)
     most, why = _usual(demand)
-    holds = f"the KV cache holds {room:,} sequences of {typical:,} tokens"
+    holds = f"the KV cache holds {plural(room, 'sequence')} of {plural(typical, 'token')}"
     if room < most:
         most, why = room, holds
     else:

@@ -30,6 +30,7 @@ from loadramp.advise.archs import (
     unclear,
 )  # fmt: skip
 from loadramp.registry import ScenarioError
+from loadramp.wording import plural
 
 
 def kinds_of(config: Config, count: int) -> tuple[set[str], list[str]]:
@@ -50,7 +51,7 @@ def _blocks(config: Config, count: int) -> Found:
     if not blocks:
         return None
     if not isinstance(blocks, list) or len(blocks) < count or not all(isinstance(one, Mapping) for one in blocks):
-        raise unclear("block_configs", f"expected an object for each of the {count} layers")
+        raise unclear("block_configs", f"expected an object for each of the {plural(count, 'layer')}")
     return {"block_configs"}, [_block(one) for one in blocks[:count]]
 
 
@@ -78,7 +79,7 @@ def _listed(config: Config, count: int) -> Found:
         elif len(kinds) == count + (extra if isinstance(extra, int) else 0):
             kinds = kinds[:count]
         elif len(kinds) != count:
-            raise unclear(name, f"tells of {len(kinds)} layers, num_hidden_layers of {count}")
+            raise unclear(name, f"tells of {plural(len(kinds), 'layer')}, num_hidden_layers of {count}")
         return {name}, [_kind(str(one), name) for one in kinds]
     return None
 
@@ -105,7 +106,7 @@ def _lettered(config: Config, count: int) -> Found:
     if name is not None:
         letters = _letters(str(config[name]))
         if len(letters) != count:
-            raise unclear(name, f"tells of {len(letters)} layers, num_hidden_layers of {count}")
+            raise unclear(name, f"tells of {plural(len(letters), 'layer')}, num_hidden_layers of {count}")
         odd = sorted(set(letters) - set(LETTERS))
         if odd:
             raise unclear(name, f"{odd[0]!r} is not known")
@@ -125,7 +126,7 @@ def _numbered(config: Config, count: int) -> Found:
         if not isinstance(numbers, list) or not numbers:
             continue
         if len(numbers) < count or any(one not in meaning for one in numbers):
-            raise unclear(name, f"expected 0 or 1 for each of the {count} layers")
+            raise unclear(name, f"expected 0 or 1 for each of the {plural(count, 'layer')}")
         return {name}, [meaning[one] for one in numbers[:count]]
     return None
 

@@ -24,6 +24,7 @@ from loadramp.advise.archs import (
     unclear,
 )
 from loadramp.advise.kinds import ask_for_others, count_of, kinds_of, step_of
+from loadramp.wording import plural
 
 
 @dataclass(slots=True, frozen=True)
@@ -60,12 +61,13 @@ def layers_of(config: Config, kv_heads: int, heads: int) -> Layers:
     each = _kv_heads(config, kept, kv_heads, heads)
     rest = count - sum(kind != NONE for kind in kinds)
     if rest:
-        notes.append(f"{rest} of {count} layers keep no keys and values (fixed state, convolution or MLP)")
+        notes.append(f"{rest} of {plural(count, 'layer')} keep no keys and values (fixed state, convolution or MLP)")
     if all(kind == NONE for kind in kept):
         raise UnclearError("config.json: no layer keeps keys and values: there is no KV cache to size")
     if WINDOW in kept:
-        said = f"{kept.count(WINDOW)} of {count} layers keep" if kept.count(WINDOW) < count else "every layer keeps"
-        notes.append(f"{said} the last {window:,} tokens only, where the engine makes use of it")
+        some = f"{kept.count(WINDOW)} of {plural(count, 'layer')} keep"
+        said = some if kept.count(WINDOW) < count else "every layer keeps"
+        notes.append(f"{said} the last {plural(window, 'token')} only, where the engine makes use of it")
     return Layers(kept, window if WINDOW in kept else 0, each, notes)
 
 
@@ -95,7 +97,7 @@ def _window(config: Config, kinds: list[str], notes: list[str]) -> tuple[list[st
     if config.get("use_sliding_window") is False or (isinstance(context, int) and size >= context):
         return kinds, 0
     if chunk is None and not any(config.get(name) for name in WHERE) and config.get("model_type") not in ALL_WINDOWED:
-        notes.append(f"which layers keep the last {size:,} tokens only is not told: all are counted whole")
+        notes.append(f"which layers keep the last {plural(size, 'token')} only is not told: all are counted whole")
         return kinds, 0
     return [WINDOW if _narrow(config, i, chunk is not None) else kind for i, kind in enumerate(kinds)], size
 
@@ -103,7 +105,7 @@ def _window(config: Config, kinds: list[str], notes: list[str]) -> tuple[list[st
 def _windows(sizes: list[Any], kinds: list[str]) -> tuple[list[str], int]:
     """A window for each layer, null where there is none; the largest stands for all."""
     if len(sizes) != len(kinds) or not all(one is None or isinstance(one, int) for one in sizes):
-        raise unclear("sliding_window", f"expected a number or null for each of the {len(kinds)} layers")
+        raise unclear("sliding_window", f"expected a number or null for each of the {plural(len(kinds), 'layer')}")
     out = [NONE if kind == NONE else WINDOW if size else FULL for kind, size in zip(kinds, sizes, strict=True)]
     return out, max((int(one) for one in sizes if one), default=0)
 
@@ -146,7 +148,7 @@ def _shared(config: Config, kinds: list[str], notes: list[str]) -> list[str]:
         own = [NONE if i in config["cross_attention_layers"] else kind for i, kind in enumerate(own)]
     gone = sum(a != b for a, b in zip(own, kinds, strict=True))
     if gone:
-        notes.append(f"{gone} of {count} layers use keys and values of others (shared, or of another input)")
+        notes.append(f"{gone} of {plural(count, 'layer')} use keys and values of others (shared, or of another input)")
     return own
 
 
@@ -159,7 +161,7 @@ def _kv_heads(config: Config, kinds: Sequence[str], kv_heads: int, heads: int) -
     if listed is not None:
         name, values = listed
         if len(values) != len(kinds):
-            raise unclear(name, f"tells of {len(values)} layers, num_hidden_layers of {len(kinds)}")
+            raise unclear(name, f"tells of {plural(len(values), 'layer')}, num_hidden_layers of {len(kinds)}")
         return values
     return [kv_heads] * len(kinds)
 

@@ -12,6 +12,7 @@ from math import floor
 from loadramp.advise.gpus import Gpu
 from loadramp.advise.model import KV_BYTES, Model
 from loadramp.registry import ScenarioError
+from loadramp.wording import plural
 
 BLOCK_TOKENS = 16
 NEAR_RATIO = 0.05
@@ -45,7 +46,8 @@ class Envelope:
         if not self.model.divides(self.gpus):
             heads = f"{self.model.heads} attention and " if self.model.heads else ""
             raise ScenarioError(
-                f"tensor parallel over {self.gpus} GPUs: {heads}{self.model.kv_heads} KV heads cannot be divided so"
+                f"tensor parallel over {plural(self.gpus, 'GPU')}: {heads}{self.model.kv_heads} KV heads cannot "
+                f"be divided so"
             )
 
     @property
@@ -126,7 +128,7 @@ def smallest_group(
             short = -one.kv_bytes / 1e9
             refused.append((gpus, f"the weights alone take {short:.3g} GB more than each card gives"))
         else:
-            asked = f"{max(1, sequences):,} sequences of {context_tokens:,} tokens"
+            asked = f"{plural(max(1, sequences), 'sequence')} of {plural(context_tokens, 'token')}"
             refused.append((gpus, f"room for {room} of the {asked}"))
         best = one if room >= 1 else best
     if best is not None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from loadramp.registry import ScenarioError
+from loadramp.wording import plural
 
 WEIGHTS: dict[str, float] = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "int4": 0.5, "fp4": 0.5}
 """Bytes a parameter."""
@@ -63,7 +64,9 @@ class Model:
         if self.weights not in WEIGHTS:
             raise ScenarioError(f"model: weights {self.weights!r}: no such type; there are {', '.join(WEIGHTS)}")
         if self.heads and self.heads % self.kv_heads:
-            raise ScenarioError(f"model: {self.heads} attention heads cannot share {self.kv_heads} KV heads evenly")
+            raise ScenarioError(
+                f"model: {plural(self.heads, 'attention head')} cannot share {self.kv_heads} KV heads evenly"
+            )
 
     @property
     def weight_bytes(self) -> float:

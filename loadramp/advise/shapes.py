@@ -11,6 +11,7 @@ from loadramp.advise.layers import kv_list, layers_of
 from loadramp.advise.parts import embedded, parts_of, whole
 from loadramp.advise.stored import Stored, stored_as
 from loadramp.registry import ScenarioError
+from loadramp.wording import plural
 
 HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads", "num_query_heads")
 HIDDEN = ("hidden_size", "n_embd", "d_model", "model_dim")
@@ -159,7 +160,7 @@ def _head_dim(config: Config, hidden: int, heads: int) -> int:
         return whole(config, "v_head_dim")
     if hidden % heads:
         raise ScenarioError(
-            f"config.json: hidden_size {hidden} is no multiple of {heads} heads, and head_dim is missing"
+            f"config.json: hidden_size {hidden} is no multiple of {plural(heads, 'head')}, and head_dim is missing"
         )
     return hidden // heads * (2 if config.get("model_type") in {"zamba", "zamba2"} else 1)
 

@@ -19,6 +19,7 @@ from loadramp.commands.options import (
     target_options,
 )
 from loadramp.plan.campaign import campaign_of
+from loadramp.wording import plural
 
 
 def campaign(
@@ -97,7 +98,7 @@ def _ask(scenario: Path, chosen: Any) -> None:
     read = scenarios.with_target(scenarios.read_scenario(scenario, chosen.overrides), chosen)
     host, phases = endpoint_of(read.target).host, ", ".join(in_order(campaign_of(read)))
     minutes = longest_s(campaign_of(read)) / 60.0
-    confirm([host], lambda: f"Load {host} for {minutes:.0f} minutes and a ramp ({phases})?")
+    confirm([host], lambda: f"Load {host} for {plural(round(minutes), 'minute')} and a ramp ({phases})?")
 
 
 def commands() -> list[click.Command]:

@@ -21,6 +21,7 @@ from loadramp.commands.options import (
 )
 from loadramp.plan.canary import canary_of
 from loadramp.registry import ScenarioError
+from loadramp.wording import plural
 
 
 def compare(
@@ -90,7 +91,7 @@ def canary(
     if asks(yes, as_json):
         table = canary_of(read)
         minutes = len(table.rates) * table.blocks * table.block_s / 60.0 * (1 if table.design == "mirrored" else 2)
-        confirm(hosts, lambda: f"Load {' and '.join(hosts)} for up to {minutes:.0f} minutes?")
+        confirm(hosts, lambda: f"Load {' and '.join(hosts)} for up to {plural(round(minutes), 'minute')}?")
     ask = Ask(base, other, switch_command, swap_command, aa, sys.argv[1:])
     with watching(quiet) as (say, watch):
         found = asyncio.run(compare_two(read, ask, say, watch))

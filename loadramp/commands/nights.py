@@ -159,12 +159,13 @@ def _labels(settings: Sequence[str]) -> dict[str, str]:
 
 def _read(history: Path) -> Any:
     from loadramp.record.history import History, is_history
+    from loadramp.wording import plural
 
     if not is_history(history):
         raise ScenarioError(f"{history}: no history (no history.jsonl) here")
     entries, skipped = History(history).read()
     if skipped:
-        click.echo(f"note: {skipped} torn lines were skipped", err=True)
+        click.echo(f"note: {plural(skipped, 'torn line', 'were')} skipped", err=True)
     return entries
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from loadramp.drive.answer import Answer
 from loadramp.record.types import Record
+from loadramp.wording import plural
 
 MOST_EVENTS, EVENTS_FLOOR, EVENTS_RATIO = 1_000_000, 100_000, 4
 """Limit of output events: MOST_EVENTS; where a length was asked for, EVENTS_RATIO times that, at least EVENTS_FLOOR."""
@@ -36,7 +37,7 @@ def limit_passed(answer: Answer, event_bytes: int, events: int) -> str:
     if answer.quiet_bytes > event_bytes:
         return f"{BEYOND}{size_words(event_bytes)} of body without the end of an event ([target] max_event_bytes)"
     if len(answer.event_s) > events:
-        return f"{BEYOND}more than {events} output events ([target] max_events)"
+        return f"{BEYOND}more than {plural(events, 'output event')} ([target] max_events)"
     if answer.save_text and answer.characters() > MOST_CHARACTERS:
         return f"{BEYOND}more than {MOST_CHARACTERS >> 20} Mi characters of text"
     return ""
@@ -57,4 +58,4 @@ def shorten(record: Record) -> None:
 
 def size_words(size_bytes: int) -> str:
     """``4 MiB``, or the bytes where they are no whole number of MiB."""
-    return f"{size_bytes >> 20} MiB" if size_bytes and not size_bytes % (1 << 20) else f"{size_bytes:,} bytes"
+    return f"{size_bytes >> 20} MiB" if size_bytes and not size_bytes % (1 << 20) else plural(size_bytes, "byte")

@@ -25,6 +25,7 @@ from loadramp.plan.scenario import Scenario
 from loadramp.plan.schedule import turns_of
 from loadramp.record.types import ClientSample, Record, Step
 from loadramp.registry import CannotMeasure
+from loadramp.wording import plural
 
 MOST_STREAMS = 20_000
 SPARE_FILES = 64
@@ -212,7 +213,8 @@ def raise_file_limit(streams: int | None, lower: str = "max_in_flight") -> int:
     if wanted > most and hard != resource.RLIM_INFINITY:
         needed = wanted + SPARE_FILES
         raise FleetError(
-            f"{needed} open files are needed for {wanted} requests in flight, the hard limit is {hard}: raise it "
+            f"{plural(needed, 'open file', 'are')} needed for {plural(wanted, 'request')} in flight, the hard "
+            f"limit is {hard}: raise it "
             f"(ulimit -Hn {needed} as root, LimitNOFILE={needed} in a systemd unit, docker run --ulimit "
             f"nofile={needed}) or lower [ramp] {lower}"
         )

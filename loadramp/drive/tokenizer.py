@@ -13,6 +13,7 @@ from typing import Any
 from loadramp.plan.prompts.words import WORDS, Calibration
 from loadramp.plan.scenario import Target
 from loadramp.registry import ScenarioError
+from loadramp.wording import plural
 
 LETTERS = 256
 """Words that text is written with: one for each byte."""
@@ -33,7 +34,9 @@ def basis_of(target: Target) -> Calibration:
     tokenizer = _opened(target.tokenizer)
     words = single_words(tokenizer)
     if len(words) < FEWEST:
-        raise ScenarioError(f"[target] tokenizer: {target.tokenizer} has only {len(words)} words of one token")
+        raise ScenarioError(
+            f"[target] tokenizer: {target.tokenizer} has only {plural(len(words), 'word')} of one token"
+        )
     letters = tuple(words[i % len(words)] for i in range(LETTERS))
     ids = tuple(_ids(tokenizer, f" {word}")[-1] for word in letters) if target.token_ids else ()
     return Calibration(words=letters, ids=ids)

@@ -11,6 +11,7 @@ from loadramp.drive.replies import http_kind, status_words
 from loadramp.plan.scenario import Target
 from loadramp.record.types import LENGTH_NOT_FORCED, ErrorKind, Record, RecordStatus
 from loadramp.record.untrusted import clean
+from loadramp.wording import agreed, plural
 
 BURST_GAP_S = 0.0002
 BURST_WAIT_S = 0.02
@@ -92,21 +93,26 @@ def _verdict(
         return "ok", None, None
     if outcome.fault is not None:
         kind, detail = outcome.fault
-        words = f"{detail}, after {n} output events" if n else detail
+        words = f"{detail}, after {plural(n, 'output event')}" if n else detail
         return ("unfinished", None, words) if detail == CUT_OFF else ("error", kind, words)
     if n:
-        return "incomplete", "truncated", f"the stream ended without finish reason or [DONE] after {n} output events"
+        return (
+            "incomplete",
+            "truncated",
+            f"the stream ended without finish reason or [DONE] after {plural(n, 'output event')}",
+        )
     return "empty", "empty", _why_empty(record, answer, outcome, asked)
 
 
 def _why_empty(record: Record, answer: Answer, outcome: Outcome, asked: Asked) -> str:
     said = asked.redact(answer.unread)  # before it is cut: half a secret is not seen as one
     if len(said) > UNREAD_CHARS:  # no message of an error is so long: it may be an answer, which is not for the record
-        said = f"{said[:UNREAD_CHARS]}..." if asked.save_text else f"{len(said)} characters or more"
+        said = f"{said[:UNREAD_CHARS]}..." if asked.save_text else f"{plural(len(said), 'character')} or more"
     if answer.malformed:
-        return f"{answer.malformed} events that are not JSON, and no output: {said}"
+        events = f"{plural(answer.malformed, 'event')} that {agreed(answer.malformed, 'are')} not JSON"
+        return f"{events}, and no output: {said}"
     if answer.finish_reason is not None:
-        tokens = f"; the server counted {record.output_tokens} tokens" if record.output_tokens else ""
+        tokens = f"; the server counted {plural(record.output_tokens, 'token')}" if record.output_tokens else ""
         return f"finished ({answer.finish_reason}) without any visible output{tokens}"
     kind = outcome.content_type.split(";")[0] or "no content type"
     without = f"HTTP {outcome.status} ({kind}) without any output"

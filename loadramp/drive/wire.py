@@ -11,6 +11,7 @@ from loadramp.drive.spellings import text_of
 from loadramp.plan.scenario import Target
 from loadramp.record.types import Prompt
 from loadramp.registry import ScenarioError
+from loadramp.wording import plural
 
 OPTIONAL_FIELDS: frozenset[str] = frozenset({"include_usage", "continuous_usage_stats", "ignore_eos", "min_tokens"})
 """Request fields that help to measure or to hold the length, and that a strict server may refuse (``preflight``)."""
@@ -108,7 +109,8 @@ def unforced(target: Target, prompt: Prompt) -> bool:
 def _refuse(own: Mapping[str, Any]) -> None:
     if isinstance(own.get("n"), int) and own["n"] > 1:
         raise ScenarioError(
-            f"[target] body n: {own['n']} answers to one request are not measured; leave it out or ask for n = 1"
+            f"[target] body n: {plural(own['n'], 'answer')} to one request are not measured; leave it out or ask "
+            f"for n = 1"
         )
     if "stream" in own:
         raise ScenarioError("[target] body stream: not a body field here; set [target] stream = true or false")

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 
 from loadramp.registry import ScenarioError, bind_options
+from loadramp.wording import plural
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 KEY = re.compile(r"[A-Za-z0-9._:/@+=-]{1,128}")
@@ -71,7 +72,7 @@ def read_jobs(text: str, name: str) -> dict[str, Job]:
     if set(raw) != {"jobs"} or not isinstance(tables, dict) or not tables:
         raise ScenarioError(f"{name}: expected tables [jobs.NAME] and nothing else")
     if len(tables) > MOST_JOBS:
-        raise ScenarioError(f"{name}: {len(tables)} jobs; at most {MOST_JOBS}")
+        raise ScenarioError(f"{name}: {plural(len(tables), 'job')}; at most {MOST_JOBS}")
     jobs = {}
     for job, table in tables.items():
         where = f"{name}: [jobs.{job}]"

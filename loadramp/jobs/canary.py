@@ -25,6 +25,7 @@ from loadramp.plan.scenario import Scenario
 from loadramp.record.rundir import RunDir, plain
 from loadramp.record.types import Step, Stop
 from loadramp.registry import CannotMeasure
+from loadramp.wording import plural
 
 T = TypeVar("T")
 Switch = Callable[[str], Awaitable[float | None]]
@@ -232,7 +233,7 @@ class Duel:
             await self._wait_for_answers()
         decision, used = await self._look()
         self.info.setdefault("looks", []).append({"blocks": used, "verdict": decision.verdict})
-        self.say(f"after {used} blocks: {decision.verdict} ({decision.reasons[0]})")
+        self.say(f"after {plural(used, 'block')}: {decision.verdict} ({decision.reasons[0]})")
         return decision.verdict != "inconclusive" and used == done
 
     async def _wait_for_answers(self) -> None:

@@ -13,6 +13,7 @@ from loadramp.plan.canary import block_rates, canary_of, climb_rates, order_of, 
 from loadramp.plan.preview import Foreseen, Part, add_step, settle_s, times
 from loadramp.plan.scenario import SHORTEST_WARMUP_S, Scenario
 from loadramp.record.types import Step
+from loadramp.wording import counted, often, plural
 
 
 def canary_parts(scenario: Scenario, _: Callable[[Sequence[str]], Scenario]) -> list[Part]:
@@ -22,15 +23,17 @@ def canary_parts(scenario: Scenario, _: Callable[[Sequence[str]], Scenario]) -> 
     blocks = list({replace(seen.step, index=0, begin_s=0.0): seen for seen in steps}.values())
     if canary.design == "mirrored":
         how = "both endpoints at once, each with these requests"
-        spare = f"A round that a client spoils is offered again, at most {canary.blocks // 2} times."
+        spare = f"A round that a client spoils is offered again, at most {often(canary.blocks // 2)}."
         looks = " or ".join(str(look) for look in canary.look_at[:-1])
-        ends = f"It ends after {looks} blocks where that settles it." if looks else "It takes all its blocks."
+        ends = (
+            f"It ends after {counted(looks, 'block')} where that settles it." if looks else "It takes all its blocks."
+        )
         notes = [ends, spare, *(["The climb ends when both are overloaded."] if canary.ceiling else [])]
     else:
         how = f"the endpoints in turn ({canary.design}), the blocks of both"
         notes = ["Switches, and the time until no request is in flight after each block, come on top."]
     if canary.answers:
-        notes.append(f"Before it {canary.answers} questions are asked, the baseline twice.")
+        notes.append(f"Before it {plural(canary.answers, 'question', 'are')} asked, the baseline twice.")
     notes += [*offered_notes(scenario, with_offered(scenario, blocks)), *outlook(scenario)]
     noise = stored_noise() if canary.design != "a_then_b" else None
     notes += [words for words in [expected(canary, noise) if noise else ""] if words]

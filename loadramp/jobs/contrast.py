@@ -36,7 +36,7 @@ from loadramp.plan.schedule import session_sample
 from loadramp.record import rundir as rundirs
 from loadramp.record.rundir import RunDirError
 from loadramp.record.table import Run
-from loadramp.wording import percent
+from loadramp.wording import agreed, percent, plural
 
 COMPARISON = "comparison.json"
 SCHEMA = 1
@@ -145,7 +145,7 @@ def _too_few(pairs: Sequence[Pair], done: int) -> str:
     spoilt = [one for one in pairs if not one.usable]
     if done >= 2 or not spoilt:
         return ""
-    return f"{len(spoilt)} of {len(pairs)} pairs of blocks cannot be used: {spoilt[-1].why}"
+    return f"{len(spoilt)} of {plural(len(pairs), 'pair')} of blocks cannot be used: {spoilt[-1].why}"
 
 
 def read(path: Path) -> Comparison:
@@ -250,12 +250,15 @@ def notes(canary: Canary, pairs: Sequence[Pair], info: Mapping[str, Any]) -> lis
     out += [words for words in [_of_before(info)] if words]
     if canary.blocks < 5:
         out.append(
-            f"{canary.blocks} blocks are fewer than the method's 5: the spread between them is itself uncertain."
+            f"{plural(canary.blocks, 'block', 'are')} fewer than the method's 5: the spread between them is "
+            f"itself uncertain."
         )
     spoilt = [one for one in pairs if not one.usable]
     if spoilt:
         why = spoilt[0].why.partition(";")[0]
-        out.append(f"{len(spoilt)} of {len(pairs)} pairs of blocks are not used: {why}.")
+        out.append(
+            f"{len(spoilt)} of {plural(len(pairs), 'pair')} of blocks {agreed(len(spoilt), 'are')} not used: {why}."
+        )
     if canary.design == "a_then_b":
         out.append(
             f"Indicative: one version after the other, so what changed with time looks like the version. A spread from "

@@ -10,6 +10,7 @@ from loadramp.record.rundir import put
 from loadramp.registry import FEATURES, CannotMeasure, ScenarioError, reach
 from loadramp.report.exporters import EXPORTERS
 from loadramp.report.exporters.points import Files
+from loadramp.wording import plural
 
 
 def exported(source: Path, form: str, slo: Sequence[str] = ()) -> Files:
@@ -55,7 +56,7 @@ def single(files: Files, form: str) -> str | bytes:
     """
     if len(files) > 1:
         raise ScenarioError(
-            f"--format {form} makes {len(files)} files ({', '.join(files)}): say where with --output DIR"
+            f"--format {form} makes {plural(len(files), 'file')} ({', '.join(files)}): say where with --output DIR"
         )
     if not files:
         raise CannotMeasure("nothing to export: no step of this run may be used")

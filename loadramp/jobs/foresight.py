@@ -35,6 +35,7 @@ from loadramp.report.preview import (
     profile_document,
     profile_lines,
 )
+from loadramp.wording import plural
 
 Answer = tuple[dict[str, Any], str]
 """For programs and for people."""
@@ -148,5 +149,5 @@ def of_run(path: Path) -> Answer:
     run, skipped = rundir.read(path)
     profile = profile_of_run(run)
     document = {"name": run.info.get("name", ""), "run_dir": str(path), "profile": profile_document(profile)}
-    torn = [f"{skipped} torn lines were skipped"] if skipped else []
+    torn = [f"{plural(skipped, 'torn line', 'were')} skipped"] if skipped else []
     return document, "\n".join([f"{run.info.get('name', '')}: what was sent", "", *profile_lines(profile), *torn])

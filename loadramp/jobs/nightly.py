@@ -33,6 +33,7 @@ from loadramp.report.exporters.github import shortened
 from loadramp.report.exporters.night import night_annotations, night_junit
 from loadramp.report.trend import build_trend_html
 from loadramp.report.trendwords import night_document, night_markdown
+from loadramp.wording import agreed, plural
 
 INTERRUPTED = 128
 Ramp = Callable[..., Any]
@@ -82,7 +83,7 @@ class Measuring:
             )
         self.entries, skipped = self.history.read()
         if skipped:
-            self.say(f"note: {skipped} torn lines of {self.history.file} were skipped")
+            self.say(f"note: {plural(skipped, 'torn line')} of {self.history.file} {agreed(skipped, 'were')} skipped")
         await self._repeats(rerun=False)
         outcome = self.judge()
         if nightly_of(self.scenario).rerun and outcome.suspects and not self.interrupted:

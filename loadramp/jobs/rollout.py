@@ -39,6 +39,7 @@ from loadramp.record.rundir import RunDir, RunDirError, check_place, put
 from loadramp.record.types import Sample
 from loadramp.registry import CannotMeasure, ScenarioError, in_words
 from loadramp.report.compare import comparison_csv, comparison_document, comparison_html, comparison_markdown
+from loadramp.wording import agreed, plural
 
 
 @dataclass(slots=True, frozen=True)
@@ -191,7 +192,7 @@ async def _answers(
     wanted = canary_of(scenario).answers
     if not wanted:
         return None
-    say(f"asking {wanted} questions of both")
+    say(f"asking {plural(wanted, 'question')} of both")
     questions = greedy.prompts(wanted)
     texts: dict[str, list[Answer]] = {}
     for turn, which in (("baseline", 0), ("again", 0), ("candidate", 1)):
@@ -206,7 +207,10 @@ async def _answers(
                  for i, q in enumerate(questions)]  # fmt: skip
         top.write("answers.jsonl", "".join(line.decode() + "\n" for line in lines))
     found = same(texts["baseline"], texts["again"], texts["candidate"])
-    say(f"{found.equal} of {found.prompts} answers are equal; the baseline repeats {found.equal_to_itself} of its own")
+    say(
+        f"{found.equal} of {plural(found.prompts, 'answer')} {agreed(found.equal, 'are')} equal; the baseline "
+        f"repeats {found.equal_to_itself} of its own"
+    )
     return found
 
 

@@ -35,7 +35,7 @@ from loadramp.record.codec import decode_lines
 from loadramp.record.rundir import host
 from loadramp.record.table import Table
 from loadramp.record.types import ClientSample, Step
-from loadramp.wording import percent
+from loadramp.wording import percent, plural
 
 PACING_RPS = (10.0, 100.0, 1000.0)
 SLOPE_TOKENS = (5, 105)
@@ -166,7 +166,8 @@ def words(result: dict[str, Any]) -> str:
     if result["most_tokens_per_s"] is None:
         return f"not even {LEVELS_PER_S[0]:.0f} tokens/s could be timed here ({cost}): {result['limit']}"
     most = (
-        f"One worker here times {result['most_tokens_per_s']:.0f} tokens/s in {result['most_streams']} streams; {cost}."
+        f"One worker here times {result['most_tokens_per_s']:.0f} tokens/s in "
+        f"{plural(result['most_streams'], 'stream')}; {cost}."
     )
     return f"{most} Beyond that: {result['limit']}" if result["limit"] else f"{most} No limit was met."
 
@@ -204,7 +205,7 @@ async def _climb(bench: Bench, say: Say) -> list[dict[str, Any]]:
         levels.append(_level(level))
         row = levels[-1]
         state = "; ".join(row["void"]) or "held"
-        rate = f"{row['tokens_per_s']:6.0f} tokens/s in {row['streams']} streams"
+        rate = f"{row['tokens_per_s']:6.0f} tokens/s in {plural(row['streams'], 'stream')}"
         say(f"{rate}, {percent(row['cpu_ratio'])} of a core: {state}")
         if level.void:
             break

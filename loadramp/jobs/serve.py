@@ -25,6 +25,7 @@ from typing import Any
 from loadramp.jobs.allowed import Job, key_of, status, token_of, verdict_of
 from loadramp.jobs.desk import Desk
 from loadramp.registry import ScenarioError
+from loadramp.wording import plural
 
 MOST_BODY = 64 * 1024
 MOST_DRAINED = 1024 * 1024
@@ -297,7 +298,7 @@ def serve(host: str, port: int, jobs: dict[str, Job], out: Path, token: str, say
         OSError: the address is taken.
     """
     server = Server(host, port, Desk(jobs, out, say), token)
-    say(f"serving {len(jobs)} job{'s' * (len(jobs) != 1)} on http://{host}:{server.server_address[1]}")
+    say(f"serving {plural(len(jobs), 'job')} on http://{host}:{server.server_address[1]}")
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: threading.Thread(target=server.shutdown).start())
     try:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from loadramp.judge.criteria import Criterion, holds
 from loadramp.record.types import Sample
+from loadramp.wording import plural
 
 ABSORBED = 0.9
 """Share of the arriving requests that the healthy replicas must finish while one is away."""
@@ -36,13 +37,13 @@ def absorbed(
         return _unseen("not seen: name the metrics page of every replica in [metrics] urls")
     hit = [url for url, page in shown.items() if _went(page, begin_s, end_s)]
     if not hit or len(hit) == len(shown):
-        return _unseen(f"not seen: {len(hit)} of {len(shown)} replicas' pages went away or restarted")
+        return _unseen(f"not seen: {len(hit)} of {plural(len(shown), 'replica')}' pages went away or restarted")
     busy = sum(_last(shown[url], begin_s, "running") for url in hit)
     if failed:
-        said = f"{failed:,} failures reached the caller"
+        said = f"{plural(failed, 'failure')} reached the caller"
         retried = Criterion("retried", RETRIED_ASKED, "fail", said)
     elif busy:
-        said = f"about {busy:.0f} requests ran on the killed replica, and no failure reached the caller"
+        said = f"about {plural(round(busy), 'request')} ran on the killed replica, and no failure reached the caller"
         retried = Criterion("retried", RETRIED_ASKED, "pass", said)
     else:
         retried = Criterion("retried", RETRIED_ASKED, "inconclusive", "nothing ran on the killed replica")

@@ -10,7 +10,7 @@ import numpy as np
 from loadramp.record.table import Bools, Floats, Gaps, Run, Table
 from loadramp.record.types import Check
 from loadramp.record.workload import always_new
-from loadramp.wording import percent
+from loadramp.wording import agreed, counted, percent, plural
 
 BURST_SHARE = 0.2
 """Above this share of events that come with the one before, gaps say nothing about the engine."""
@@ -64,7 +64,8 @@ def delivery(run: Run) -> list[Check]:
         tokens = float(measured.event_tokens.mean())
         if tokens > 1.05:
             message = (
-                f"{tokens:.3g} tokens an event on average: ITL is the gap divided by its tokens, the gap is longer"
+                f"{counted(format(tokens, '.3g'), 'token')} an event on average: ITL is the gap divided by its "
+                f"tokens, the gap is longer"
             )
             out.append(Check("tokens_per_event", "note", message, "read the gap columns for what a reader sees"))
     return out
@@ -77,7 +78,8 @@ def output_length(run: Run) -> list[Check]:
     free = int(measured.length_free.sum())
     if free:
         message = (
-            f"{free} of {len(measured)} answers have a form of their own (response_format, a grammar, tools): "
+            f"{free} of {plural(len(measured), 'answer')} {agreed(free, 'have')} a form of their own "
+            f"(response_format, a grammar, tools): "
             "their length was not forced"
         )
         out.append(Check("length_not_forced", "note", message, "what they cost is what such answers cost, no more"))

@@ -14,7 +14,7 @@ from loadramp.judge.drift import memory_growth, p99_drift
 from loadramp.judge.recovery import Harm, availability, harm, recovery_s, unaccounted, usual_ttft_s
 from loadramp.judge.signals import in_flight_at
 from loadramp.record.types import GONE, Estimate, Row
-from loadramp.wording import latency
+from loadramp.wording import agreed, latency, plural
 
 FELT = "a worker that serves goes away"
 TOLD = "nothing is lost silently"
@@ -112,7 +112,7 @@ def overload(
         return [*out, Criterion("recovery", asked, "fail" if seen.ending == GONE else "inconclusive", seen.ending)]
     fall_s = rows[3]["begin_s"]
     backlog = int(in_flight_at(seen.run.table, np.array([fall_s]))[0])
-    words = f"{backlog:,} requests were in flight when it fell"
+    words = f"{plural(backlog, 'request', 'were')} in flight when it fell"
     window = (before["window_begin_s"], before["window_end_s"])
     return [*out, c.recovered(seen, asked, window, fall_s, end_s, recovery_limit_s, words)]
 
@@ -160,7 +160,8 @@ def _felt(seen: Seen, row: Row, hurt: Harm, from_s: float) -> Criterion:
     if not (hurt.failed or hurt.slowed or there.outages or row["server_restarted"]):
         return Criterion("felt", FELT, "inconclusive", "nothing shows that one did: no failure, no delay, no restart")
     kinds = f" ({', '.join(f'{kind} {n:,}' for kind, n in hurt.kinds.items())})" if hurt.kinds else ""
-    said = f"{hurt.failed:,} of {hurt.requests:,} requests failed{kinds}, {hurt.slowed:,} were slowed"
+    slowed = f"{hurt.slowed:,} {agreed(hurt.slowed, 'were')} slowed"
+    said = f"{hurt.failed:,} of {plural(hurt.requests, 'request')} failed{kinds}, {slowed}"
     down = f"; the health check failed for {there.down_s:.3g} s" if there.outages else ""
     return Criterion("felt", FELT, "pass", said + down)
 
@@ -169,7 +170,7 @@ def _nothing_lost(seen: Seen, hurt: Harm) -> Criterion:
     missing = unaccounted(seen.run.table)
     said = "every failure was told to its caller"
     if hurt.silent:
-        said = f"{hurt.silent:,} requests never got an answer nor an error"
+        said = f"{plural(hurt.silent, 'request')} never got an answer nor an error"
     if missing:
-        said += f"; {missing:,} planned requests have no record"
+        said += f"; {plural(missing, 'planned request', 'have')} no record"
     return c.holds("nothing_lost", TOLD, not hurt.silent and not missing, said)

@@ -18,7 +18,7 @@ from loadramp.judge.offered import at, load_of
 from loadramp.judge.quantiles import t_limit
 from loadramp.record.table import Floats
 from loadramp.record.types import Estimate, EstimateStatus, Row
-from loadramp.wording import percent
+from loadramp.wording import percent, plural
 
 Ratio = Annotated[float, Meta(gt=0, lt=1)]
 
@@ -146,11 +146,13 @@ def plateau(rows: Sequence[Row]) -> Estimate:
     reading = read(reached, None)
     more = [row for row in steps if row["users"] >= 1.5 * reached["users"]]
     if not more:
-        words = f"throughput still rises at {steps[-1]['users']} users, the most tried"
+        words = f"throughput still rises at {plural(steps[-1]['users'], 'user')}, the most tried"
         return _estimate("not_found_up_to", words, best)
     top = float(np.median([row["throughput_rps"] for row in [reached, *more]]))
     half = t_limit(10) * reading.log_se
-    words = f"more than {reached['users']} users bring no more throughput (closed loop: they wait for each other)"
+    words = (
+        f"more than {plural(reached['users'], 'user')} bring no more throughput (closed loop: they wait for each other)"
+    )
     return Estimate("found", top, top * exp(-half), top * exp(half), "ceiling", words)
 
 
@@ -292,7 +294,7 @@ def _caveats(found: Climb, worst: Row, rate_rps: float) -> list[str]:
     if quiet and rate_rps < 0.9 * load_arrival_rps(quiet):
         out.append(f"overload costs throughput: {load_arrival_rps(quiet):.3g} req/s were served before it")
     if load_requests(worst) < 490:
-        out.append(f"{load_requests(worst)} arrivals in that step; telling rates 10 % apart takes about 490")
+        out.append(f"{plural(load_requests(worst), 'arrival')} in that step; telling rates 10 % apart takes about 490")
     return out
 
 

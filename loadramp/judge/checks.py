@@ -20,7 +20,7 @@ from loadramp.judge.steady import hysteresis, recovery_s
 from loadramp.judge.validity import COMFORTABLE_RATIO, cpu_ratio, void_reasons, workers_needed
 from loadramp.record.table import Run
 from loadramp.record.types import Check, Row
-from loadramp.wording import left_out_words, percent, plural, span, unasked_words
+from loadramp.wording import left_out_words, multiple, percent, plural, span, unasked_words
 
 __all__ = ["CHECKS", "run_checks", "void_reasons"]
 
@@ -207,7 +207,7 @@ def soak(run: Run) -> list[Check]:
 def down(run: Run) -> list[Check]:
     """An endpoint that is slower on the way down."""
     return [
-        Check("hysteresis", "warn", f"at {rate:.3g} req/s p99 ITL is {ratio:.2g} times what it was on the way up",
+        Check("hysteresis", "warn", f"at {rate:.3g} req/s p99 ITL is {multiple(ratio)} what it was on the way up",
               "it does not recover by itself: shed load early")
         for rate, ratio in hysteresis(run.rows)
         if ratio > 1.2
@@ -305,7 +305,7 @@ CHECKS: dict[str, Callable[[Run], list[Check]]] = {
 
 
 def _at(row: Row) -> str:
-    level = f"{row['users']} users" if row["users"] else f"{row['rate_rps']:.3g} req/s"
+    level = plural(row["users"], "user") if row["users"] else f"{row['rate_rps']:.3g} req/s"
     kind = {"step": "the step", "soak": "the soak", "down": "the downward step"}.get(row["role"], "the step")
     return f"{kind} at {level}"
 
@@ -315,5 +315,5 @@ def _kinds(row: Row) -> str:
 
 
 def _rates(rows: Sequence[Row]) -> str:
-    levels = [f"{row['users']} users" if row["users"] else f"{row['rate_rps']:.3g}" for row in rows]
+    levels = [plural(row["users"], "user") if row["users"] else f"{row['rate_rps']:.3g}" for row in rows]
     return ", ".join(levels) + ("" if rows[-1]["users"] else " req/s")

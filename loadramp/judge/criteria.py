@@ -15,7 +15,7 @@ from loadramp.judge.recovery import Availability, availability, failures, recove
 from loadramp.judge.shares import Share, needed
 from loadramp.record.table import Run
 from loadramp.record.types import GONE, Estimate, HealthSample, Row
-from loadramp.wording import latency, latency_span, percent
+from loadramp.wording import agreed, latency, latency_span, multiple, percent, plural
 
 Status = Literal["pass", "fail", "inconclusive"]
 
@@ -109,7 +109,9 @@ def errors(rows: Sequence[Row], limit: float) -> Criterion:
     if share.failed and share.lower() > limit:
         return Criterion("errors", asked, "fail", f"{said}, above {percent(share.lower())}")
     more = needed(share.failed, limit) - share.requests
-    return Criterion("errors", asked, "inconclusive", f"{said}; {more:,} more requests without a failure would show it")
+    return Criterion(
+        "errors", asked, "inconclusive", f"{said}; {plural(more, 'more request')} without a failure would show it"
+    )
 
 
 def steady(rows: Sequence[Row]) -> Criterion:
@@ -167,10 +169,10 @@ def headroom(seen: Seen, row: Row, check_factor: float, limit: float) -> list[Cr
 def refusals(seen: Seen, over: Row, factor: float, limit: float) -> Criterion:
     """Failures under overload: refusing is right, breaking is not."""
     found = failures(seen.run.table, over["begin_s"], over["window_end_s"])
-    asked = f"at {factor:g} times the target what fails is refused (429 or 503), not broken"
+    asked = f"at {multiple(factor)} the target what fails is refused (429 or 503), not broken"
     kinds = f" ({', '.join(f'{kind} {n:,}' for kind, n in found.kinds.items())})" if found.kinds else ""
-    said = f"of {found.requests:,} requests {found.refused:,} were refused, {found.gave_up:,} timed out, "
-    said += f"{found.broken:,} broke{kinds}"
+    said = f"of {plural(found.requests, 'request')} {found.refused:,} {agreed(found.refused, 'were')} refused, "
+    said += f"{found.gave_up:,} timed out, {found.broken:,} broke{kinds}"
     return holds("refusals", asked, found.broken <= limit * max(found.requests, 1), said)
 
 
@@ -188,8 +190,10 @@ def crash(seen: Seen, begin_s: float, end_s: float) -> Criterion:
     known = there.checks > 0 or any(row["server_restarted"] is not None for row in seen.rows)
     if not known:
         return Criterion("no_crash", "no crash", "inconclusive", "neither a health check nor metrics were seen")
-    slow = f"; {len(there.outages)} health checks were late" if there.outages else ""
-    return Criterion("no_crash", "no crash", "pass", f"{there.good:,} of {there.checks:,} health checks answered{slow}")
+    slow = f"; {plural(len(there.outages), 'health check', 'were')} late" if there.outages else ""
+    return Criterion(
+        "no_crash", "no crash", "pass", f"{there.good:,} of {plural(there.checks, 'health check')} answered{slow}"
+    )
 
 
 def no_restart(seen: Seen, begin_s: float, end_s: float) -> Criterion:

@@ -17,7 +17,7 @@ from loadramp.judge.noninferior import ALPHA, Effect, Looks
 from loadramp.judge.sameness import Sameness
 from loadramp.judge.sample_size import LEAST_RATIO, Missing, Noise
 from loadramp.judge.shares import Share, difference, fisher, needed
-from loadramp.wording import percent, plural, times_of
+from loadramp.wording import multiple, percent, plural, times_of
 
 STEADY = "step_time"
 Verdict = Literal["pass", "fail", "inconclusive"]
@@ -138,7 +138,7 @@ def _errors(
     limit, alpha = asked.error_ratio, ALPHA / len(looks.times)
     said = _failed(candidate, "candidate")
     if candidate.requests and candidate.failed == candidate.requests:
-        return [f"all {candidate.requests:,} requests of the candidate failed"], [], 0
+        return [f"all {plural(candidate.requests, 'request')} of the candidate failed"], [], 0
     if candidate.lower(alpha) > limit:
         return [f"{said}, at least {percent(candidate.lower(alpha))}; allowed {percent(limit)}"], [], 0
     shown = candidate.upper() < limit
@@ -151,7 +151,7 @@ def _errors(
     if base.requests == 0:
         doubts.append("no request of the baseline has ended in a block that can be used")
     elif base.lower(alpha) > limit:
-        doubts.append(f"the baseline itself fails: {base.failed:,} of {base.requests:,} requests")
+        doubts.append(f"the baseline itself fails: {base.failed:,} of {plural(base.requests, 'request')}")
     return [], doubts, more
 
 
@@ -170,7 +170,7 @@ def _unequal(
     blocks: int | None = 0
     for whose, one in (("baseline", base), ("candidate", candidate)):
         if one.lower(alpha) > limit:
-            doubts.append(f"the {whose} itself fails: {one.failed:,} of {one.requests:,} requests")
+            doubts.append(f"the {whose} itself fails: {one.failed:,} of {plural(one.requests, 'request')}")
             blocks = None
             continue
         why, more = _unshown(one, whose, limit, block_requests)
@@ -191,12 +191,15 @@ def _unshown(one: Share, whose: str, limit: float, block_requests: float) -> tup
     )
     without = "an error" if one.failed == 0 else f"more than these {one.failed}"
     more = -(-(wanted - one.requests) // max(1, int(block_requests))) if block_requests else 0
-    words = f"an error rate below {percent(limit)} is not shown ({so_far}): needs {wanted:,} requests without {without}"
+    words = (
+        f"an error rate below {percent(limit)} is not shown ({so_far}): needs {plural(wanted, 'request')} without "
+        f"{without}"
+    )
     return [words], more
 
 
 def _failed(one: Share, whose: str) -> str:
-    return f"{one.failed:,} of {one.requests:,} requests of the {whose} failed"
+    return f"{one.failed:,} of {plural(one.requests, 'request')} of the {whose} failed"
 
 
 def _more(primary: Sequence[Effect], errors: int | None) -> Missing | None:
@@ -241,7 +244,7 @@ def _passed(primary: Sequence[Effect], asked: Asked) -> str:
     worst = max(primary, key=lambda one: (one.high or 0.0) / one.margin)
     return (
         f"no primary measure is worse by {percent(asked.latency_margin)}: the least certain, {worst.words}, is at "
-        f"{'most' if worst.worse > 0 else 'least'} {worst.worst_ratio or 1.0:.3g} times the baseline's"
+        f"{'most' if worst.worse > 0 else 'least'} {multiple(worst.worst_ratio or 1.0)} the baseline's"
     )
 
 
@@ -251,10 +254,12 @@ def _equal(asked: Asked) -> str:
 
 def _few_both(base: Share, candidate: Share) -> str:
     return (
-        f"{base.failed:,} of {base.requests:,} requests of the baseline and {candidate.failed:,} of "
+        f"{base.failed:,} of {plural(base.requests, 'request')} of the baseline and {candidate.failed:,} of "
         f"{candidate.requests:,} of the candidate failed, at most {percent(max(base.upper(), candidate.upper()))}"
     )
 
 
 def _few(candidate: Share) -> str:
-    return f"{candidate.failed:,} of {candidate.requests:,} requests failed, at most {percent(candidate.upper())}"
+    return (
+        f"{candidate.failed:,} of {plural(candidate.requests, 'request')} failed, at most {percent(candidate.upper())}"
+    )

@@ -18,6 +18,7 @@ from loadramp.judge.load_errors import load_arrival_rps
 from loadramp.judge.offered import load_of
 from loadramp.record.table import Floats
 from loadramp.record.types import Estimate, Row
+from loadramp.wording import multiple
 
 Positive = Annotated[float, Meta(gt=0)]
 Ratio = Annotated[float, Meta(gt=0, lt=1)]
@@ -51,7 +52,9 @@ def elasticity(
     fired = growth > threshold
     for k in range(len(fired) - in_a_row + 1):
         if fired[k : k + in_a_row].all():
-            return _bracket("elasticity", steps, k, f"{metric} grows more than {threshold:g} times as fast as the rate")
+            return _bracket(
+                "elasticity", steps, k, f"{metric} grows more than {multiple(threshold)} as fast as the rate"
+            )
     return _not_found("elasticity", steps)
 
 

@@ -30,7 +30,7 @@ from loadramp.judge.symptoms import Case, StepSeen, case_of, indices
 from loadramp.judge.unstable import engine_unstable
 from loadramp.record.table import Run
 from loadramp.record.types import Confidence, Finding, Row
-from loadramp.wording import latency, percent
+from loadramp.wording import agreed, latency, multiple, percent, plural
 
 CLIENT_SHARE = 0.3
 ENGINE_SHARE = 0.3
@@ -81,7 +81,10 @@ def _voids(case: Case, void: Sequence[Row]) -> list[str]:
     kinds = Counter(_FIGURES.sub("", reason) for reason in told)
     first = {_FIGURES.sub("", reason): reason for reason in reversed(told)}
     reasons = [(n, first[kind]) for kind, n in kinds.most_common()]
-    head = [f"{len(void)} of {len(case.run.rows)} steps are void: {reason}" for _, reason in reasons[:1]]
+    head = [
+        f"{len(void)} of {plural(len(case.run.rows), 'step')} {agreed(len(void), 'are')} void: {reason}"
+        for _, reason in reasons[:1]
+    ]
     return head + [f"{n} of them: {reason}" for n, reason in reasons[1:]]
 
 
@@ -111,8 +114,9 @@ def engine_stall(case: Case) -> Finding | None:
     gaps = one.gaps
     assert gaps is not None
     evidence = [
-        f"{_share(one, ENGINE)} all streams stood still together {one.at}: {gaps.count(ENGINE)} gaps at "
-        f"{gaps.moments(ENGINE)} moments, p99 ITL {latency(gaps.p99_s)} against a median of {latency(gaps.median_s)}"
+        f"{_share(one, ENGINE)} all streams stood still together {one.at}: {plural(gaps.count(ENGINE), 'gap')} at "
+        f"{plural(gaps.moments(ENGINE), 'moment')}, p99 ITL {latency(gaps.p99_s)} against a median of "
+        f"{latency(gaps.median_s)}"
     ]
     evidence.append("at the lowest load already, so it is not a matter of load" if low else
                     "not at the lowest load, where a stall of the machine would show too")  # fmt: skip
@@ -142,14 +146,14 @@ def prefill_contention(case: Case) -> Finding | None:
     gaps, mixing = one.gaps, one.mixing()
     assert gaps is not None
     evidence = [
-        f"p99 ITL {latency(gaps.p99_s)} {one.at}, {_spread(one):.3g} times the median",
+        f"p99 ITL {latency(gaps.p99_s)} {one.at}, {multiple(_spread(one))} the median",
         f"{_share(one, PREFILL)} prompts of other requests were computed",
         f"a gap is {_times(mixing.lift)} as likely to be long when another request's first token falls into it; rank "
         f"correlation of gap and prompt length {mixing.dose:.2f}",
     ]
     longest = float(prompt_tokens(one.seen.due).max(initial=0.0))
     if longest:
-        evidence.append(f"longest prompt {one.at}: {longest:.0f} tokens")
+        evidence.append(f"longest prompt {one.at}: {plural(round(longest), 'token')}")
     likely = (noticed and early) or (knee is not None and knee.cause == "prefill_mixing")
     return Finding("prefill_contention", "likely" if likely else "possible", tuple(evidence), indices(steps))
 
@@ -164,7 +168,7 @@ def stream_stall(case: Case) -> Finding | None:
     assert gaps is not None
     evidence = (
         f"{percent(stalled_ratio(steps[0]))} of the requests {steps[0].at} froze while the other streams went on "
-        f"({gaps.count(PRIVATE)} gaps)",
+        f"({plural(gaps.count(PRIVATE), 'gap')})",
         "the server counted no preemptions" if steps[0].row["preemptions"] == 0 else
         "without regard to load, as a full KV cache would not",
     )  # fmt: skip
@@ -248,7 +252,8 @@ def _doubted(run: Run, finding: Finding) -> Finding:
     if not unasked or len(unasked) < 2 or finding.code not in FROM_METRICS:
         return finding
     words = (
-        f"the metrics are of {len(unasked)} models, none of them by the name that is asked: any of them may be meant"
+        f"the metrics are of {plural(len(unasked), 'model')}, none of them by the name that is asked: any of them "
+        f"may be meant"
     )
     return replace(finding, confidence="possible", evidence=(*finding.evidence, words))
 
@@ -269,7 +274,7 @@ def healthy(case: Case) -> Finding | None:
         evidence.append(f"{percent(top.gaps.excess_ratio)} of the streaming time {top.at} was lost in long gaps")
     used, preempted = top.row["kv_used_ratio_max"], top.row["preemptions"] or 0.0
     if used is not None:
-        evidence.append(f"KV cache at most {percent(used)} full, {preempted:.0f} preemptions")
+        evidence.append(f"KV cache at most {percent(used)} full, {plural(round(preempted), 'preemption')}")
     return Finding("healthy", "likely" if gaps >= GAPS_TO_CLEAR else "possible", tuple(evidence), indices(case.steps))
 
 
@@ -303,4 +308,4 @@ def _share(one: StepSeen, cause: int) -> str:
 
 
 def _times(lift: float) -> str:
-    return "more than 1,000 times" if lift > 1000.0 else f"{lift:.3g} times"
+    return "more than 1,000 times" if lift > 1000.0 else multiple(lift)

@@ -21,7 +21,7 @@ from loadramp.judge.quantiles import quantile
 from loadramp.judge.signals import rising
 from loadramp.record.table import Floats, Table
 from loadramp.record.types import Sample
-from loadramp.wording import percent, signed
+from loadramp.wording import percent, plural, signed
 
 ALPHA = 0.01
 """Of all metrics of one soak together: each is tested at its share (Bonferroni)."""
@@ -150,12 +150,12 @@ def _judged(
     alpha: float,
 ) -> Drift:
     if blocks < LEAST_BLOCKS:
-        reason = f"too short to test: {max(blocks, 0)} blocks of 100 requests, it takes {LEAST_BLOCKS}"
+        reason = f"too short to test: {plural(max(blocks, 0), 'block')} of 100 requests, it takes {LEAST_BLOCKS}"
         return Drift(metric, words, "inconclusive", reason)
     block_s = (window_s[1] - window_s[0]) / blocks
     logs = np.array([log(value) for value in shown if value is not None])
     if len(logs) < max(LEAST_BLOCKS, 0.9 * blocks):
-        reason = f"only {len(logs)} of {blocks} blocks hold the 100 values that a p99 takes"
+        reason = f"only {len(logs)} of {plural(blocks, 'block')} hold the 100 values that a p99 takes"
         return Drift(metric, words, "inconclusive", reason, block_s=block_s, values=tuple(shown))
     found = trend(logs, 2.0 * alpha)
     rise, low, high = (expm1(slope * (found.n - 1)) for slope in (found.slope, found.low, found.high))

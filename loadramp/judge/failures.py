@@ -12,7 +12,7 @@ from loadramp.judge.said import OF_THE_REQUEST, WORDS, classes
 from loadramp.judge.signals import in_flight_at
 from loadramp.judge.symptoms import Case, StepSeen, indices
 from loadramp.record.types import Confidence, Finding, Sample
-from loadramp.wording import percent
+from loadramp.wording import agreed, percent, plural
 
 MOST_RATIO = 0.01
 LEAST_BROKEN = 5
@@ -46,7 +46,7 @@ def out_of_memory(case: Case) -> Finding | None:
     if not found["memory"]:
         return None
     steps = case.where(lambda one: one.failed["memory"] > 0)
-    evidence = [f"{found['memory']} requests ended with words of the server about memory that ran out"]
+    evidence = [f"{plural(found['memory'], 'request')} ended with words of the server about memory that ran out"]
     return Finding("out_of_memory", "certain", tuple(evidence + _died(case, steps)), indices(steps))
 
 
@@ -63,7 +63,9 @@ def hardware_fault(case: Case) -> Finding | None:
         when = "during the run" if fresh else "before the run began, and not cleared since"
         evidence.append(f"Xid {', '.join(map(str, sorted(codes)))} reported by the GPU driver {when}")
     if found["hardware"]:
-        evidence.append(f"{found['hardware']} requests ended with the server's words about CUDA, NCCL or the GPU")
+        evidence.append(
+            f"{plural(found['hardware'], 'request')} ended with the server's words about CUDA, NCCL or the GPU"
+        )
     steps = case.where(lambda one: one.failed["hardware"] > 0)
     fresh_code = bool(codes) and seen[0] not in codes
     sure: Confidence = "certain" if fresh_code else "likely" if found["hardware"] else "possible"
@@ -78,14 +80,15 @@ def admission_failure(case: Case) -> Finding | None:
     worst = max(steps, key=lambda one: refused(one) / one.row["requests"])
     share, lowest = refused(worst) / worst.row["requests"], case.lowest
     evidence = [
-        f"{refused(worst)} of {worst.row['requests']} requests {worst.at} were refused ({percent(share)}), "
-        f"with at most {worst.row['in_flight_max']:.0f} in flight"
+        f"{refused(worst)} of {plural(worst.row['requests'], 'request')} {worst.at} "
+        f"{agreed(refused(worst), 'were')} refused ({percent(share)}), with at most "
+        f"{worst.row['in_flight_max']:.0f} in flight"
     ]
     if lowest is not None and refused(lowest) > 0.5 * share * lowest.row["requests"]:
         evidence.append(f"as many {lowest.at}, the lowest load: a quota rather than a lack of room")
     rejected = max((one.row["requests_rejected"] or 0.0 for one in steps), default=0.0)
     if rejected:
-        evidence.append(f"the server itself counted {rejected:.0f} rejections")
+        evidence.append(f"the server itself counted {plural(round(rejected), 'rejection')}")
     return Finding("admission_failure", "certain", tuple(evidence), indices(steps))
 
 
@@ -109,7 +112,7 @@ def errors(case: Case) -> Finding | None:
     if not steps:
         return None
     evidence = [
-        f"{sum(own(one).values())} of {one.row['requests']} requests failed {one.at} ({_list(own(one))})"
+        f"{sum(own(one).values())} of {plural(one.row['requests'], 'request')} failed {one.at} ({_list(own(one))})"
         for one in steps
     ][:4]
     if all(name in OF_THE_REQUEST for one in steps for name in own(one)):
@@ -132,7 +135,7 @@ def _all_classes(case: Case) -> Counter[str]:
 def _died(case: Case, steps: Iterable[StepSeen]) -> list[str]:
     """How many failed of what, and how much was in flight when it began."""
     table = case.run.table
-    out = [f"{one.at}: {_list(one.failed)}, of {one.row['requests']} requests" for one in list(steps)[:2]]
+    out = [f"{one.at}: {_list(one.failed)}, of {plural(one.row['requests'], 'request')}" for one in list(steps)[:2]]
     broken = table.select(table.failed)
     ends = np.sort(broken.stream_end_s[~np.isnan(broken.stream_end_s)])
     if len(ends):
@@ -140,7 +143,7 @@ def _died(case: Case, steps: Iterable[StepSeen]) -> list[str]:
         before = max((float(one.row["in_flight_max"]) for one in case.steps if one.row["window_end_s"] < ends[0]),
                      default=0.0)  # fmt: skip
         most = ", more than ever before in this run" if flight > before else ""
-        out.append(f"{flight:.0f} requests were in flight when the first of them failed{most}")
+        out.append(f"{plural(round(flight), 'request', 'were')} in flight when the first of them failed{most}")
     return out
 
 

@@ -284,7 +284,7 @@ def _needs(rule: Rule, k: int) -> str:
     """How many requests a limit on errors takes when none fails."""
     if rule.name not in FAULTS or k or not rule.upper or not 0.0 < rule.limit < 1.0:
         return ""
-    return f"; {percent(rule.limit)} takes {takes(rule):,} requests without a failure"
+    return f"; {percent(rule.limit)} takes {plural(takes(rule), 'request')} without a failure"
 
 
 def takes(rule: Rule) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from loadramp.record.table import Run
 from loadramp.record.types import Check
+from loadramp.wording import plural
 
 SAME_AS = {
     "model_name": "model", "model_path": "model", "served_model_name": "model", "model_id": "model",
@@ -77,7 +78,8 @@ def _differs(name: str, label: str, page: str) -> str:
         return ""
     engines = shown / claimed if claimed else 0.0
     several = name in ADDED_UP and engines > 1.0 and engines == int(engines)
-    return f"the server says {page}" + (f" (right only where {engines:.0f} engines share its page)" if several else "")
+    only = f" (right only where {plural(round(engines), 'engine')} share its page)" if several else ""
+    return f"the server says {page}{only}"
 
 
 def _overrun(run: Run, name: str, label: str) -> str:
@@ -86,7 +88,10 @@ def _overrun(run: Run, name: str, label: str) -> str:
     claimed = _number(label)
     if name != "max_num_seqs" or claimed is None or most <= claimed:
         return ""
-    return f"and the server had {most:.0f} requests running at once (right only where several engines share its page)"
+    return (
+        f"and the server had {plural(round(most), 'request')} running at once (right only where several engines "
+        f"share its page)"
+    )
 
 
 def _bare(text: str) -> str:

@@ -98,7 +98,8 @@ def over_length(run: Run) -> list[Check]:
         return []
     message = (
         f"{percent(told['longer'] / told['requests'])} of the planned requests ({told['longer']:,} of the first "
-        f"{told['requests']:,}) are longer than max_model_len = {told['max_model_len']:,} tokens, prompt and answer "
+        f"{told['requests']:,}) are longer than max_model_len = {plural(told['max_model_len'], 'token')}, prompt "
+        f"and answer "
         "together"
     )
     return [Check("over_length", "warn", message, CURES["long"])]

@@ -17,6 +17,7 @@ from loadramp.judge.blocks import CEILING, MEASURES, words_of
 from loadramp.judge.boundary import holm, look_p, look_z, t_of, times_of, z_of
 from loadramp.judge.sample_size import LEAST_RATIO, Missing, Noise, more_blocks, noise_of
 from loadramp.judge.standard_error import Spread, spread
+from loadramp.wording import plural
 
 ALPHA = 0.025
 """Chance, over all looks, to pass a candidate that is worse by exactly the margin; over all looks and measures, to call
@@ -206,12 +207,12 @@ def _usable(one: Series) -> tuple[Spread | None, str]:
         return found, "no block was measured"
     if candidate or base:
         side, blocks = ("candidate", candidate) if candidate else ("baseline", base)
-        return found, f"the {side} has no {words} in {blocks} of {total} blocks{_because(one.reason)}"
+        return found, f"the {side} has no {words} in {blocks} of {plural(total, 'block')}{_because(one.reason)}"
     if found is None:
-        few = f"{len(keep)} of {total} blocks have one" if len(keep) < total else f"{total} block is too few"
+        few = f"{len(keep)} of {plural(total, 'block')} have one" if len(keep) < total else f"{total} block is too few"
         return found, f"no {words} to compare: {few}{_because(one.reason)}"
     if 2 * len(keep) < total:
-        return found, f"only {len(keep)} of {total} blocks have a {words}{_because(one.reason)}"
+        return found, f"only {len(keep)} of {plural(total, 'block')} have a {words}{_because(one.reason)}"
     return found, ""
 
 

@@ -13,7 +13,7 @@ from loadramp.judge.criteria import Criterion, Seen
 from loadramp.judge.prepared import Rollback, Shown, alerts_shown, rollback_timed, rollback_tried, size_shown
 from loadramp.record.preparation import Alerts, Sized
 from loadramp.record.types import Row
-from loadramp.wording import percent, span
+from loadramp.wording import counted, multiple, percent, plural, span
 
 HOUR_S = 3600.0
 CANARY = "rollback"
@@ -83,7 +83,7 @@ def prove(name: str, facts: Facts) -> Shown:
     if seconds < least.seconds - 1.0:
         short.append(f"measured for {span(seconds)} of {span(least.seconds)}")
     if requests < least.requests:
-        short.append(f"{requests:,} of {least.requests:,} requests")
+        short.append(f"{requests:,} of {plural(least.requests, 'request')}")
     return Shown("open", f"not shown: {', '.join(short)} ({found.words})", found.phase) if short else found
 
 
@@ -121,7 +121,7 @@ def _double(facts: Facts) -> Shown:
     found = _from(facts.of("overload", "delivered", "no_crash", "refusals"), "overload", "no overload was tried")
     factor = facts.load.get("factor", 0.0)
     if found.proof == "shown" and factor < 2.0 - 1e-9:
-        return Shown("open", f"only {factor:g} times the target was tried", "overload")
+        return Shown("open", f"only {multiple(factor)} the target was tried", "overload")
     return found
 
 
@@ -154,10 +154,10 @@ def _context(facts: Facts) -> Shown:
     phase = next(iter(facts.seen))
     if facts.model_max is None:
         why = "without the model's config.json nobody can tell whether that was chosen ([campaign] model_config)"
-        return Shown("open", f"it serves contexts of {served:,} tokens; {why}", phase)
+        return Shown("open", f"it serves contexts of {plural(served, 'token')}; {why}", phase)
     if served < facts.model_max:
-        return Shown("shown", f"{served:,} tokens, the model could {facts.model_max:,}", phase)
-    return Shown("open", f"it serves all {served:,} tokens that the model has: by choice?", phase)
+        return Shown("shown", f"{plural(served, 'token')}, the model could {facts.model_max:,}", phase)
+    return Shown("open", f"it serves all {plural(served, 'token')} that the model has: by choice?", phase)
 
 
 def _batch(facts: Facts) -> Shown:
@@ -172,10 +172,11 @@ def _batch(facts: Facts) -> Shown:
         return Shown("open", "the batch limit was never reached: nothing waited for long")
     phase, row = max(full, key=lambda one: float(one[1]["running_max"]))
     preempted = (row["preemptions"] or 0.0) / max(row["requests"], 1)
-    said = f"{row['running_max']:.0f} requests ran at once while up to {row['waiting_max']:.0f} waited"
+    said = f"{plural(round(row['running_max']), 'request')} ran at once while up to {row['waiting_max']:.0f} waited"
+    each = counted(f"{preempted:.2g}", "preemption")
     if preempted > THRASH_RATIO:
-        return Shown("gap", f"{said}, and {preempted:.2g} preemptions a request: more than the KV cache bears", phase)
-    return Shown("shown", f"{said}; {preempted:.2g} preemptions a request", phase)
+        return Shown("gap", f"{said}, and {each} a request: more than the KV cache bears", phase)
+    return Shown("shown", f"{said}; {each} a request", phase)
 
 
 def _stood(row: Row) -> bool:
@@ -191,7 +192,7 @@ def _metrics(facts: Facts) -> Shown:
             continue
         good = sum(bool(one.values) for one in seen.run.samples) / len(seen.run.samples)
         dialect = (seen.run.info.get("metrics") or {}).get("dialect", "known names")
-        said = f"{percent(good, 4)} of {len(seen.run.samples):,} scrapes read ({dialect})"
+        said = f"{percent(good, 4)} of {plural(len(seen.run.samples), 'scrape')} read ({dialect})"
         return Shown("shown" if good >= 0.99 else "gap", said, phase)
     loaded = next((phase for phase in ("sustained", "ramp", "overload") if phase in facts.seen), "")
     return Shown("gap", "no metrics page was found", loaded) if loaded else Shown("open", "nothing was run under load")

@@ -57,17 +57,19 @@ def _failures(asked: Asked, each: float) -> str:
     wanted = needed(0, asked.error_ratio)
     looks = sorted({*(k for k in asked.looks if k <= asked.blocks), asked.blocks})
     enough = [k for k in looks if k * each >= wanted]
-    why = f"an error rate below {percent(asked.error_ratio)} takes {wanted:,} requests without an error"
+    why = f"an error rate below {percent(asked.error_ratio)} takes {plural(wanted, 'request')} without an error"
     if not enough:
         return (
-            f"It cannot be expected to pass: {why}, and {plural(asked.blocks, 'block')} have about "
-            f"{count(asked.blocks * each)} of each version; it would take {ceil(wanted / each):,} blocks, or more "
+            f"It cannot be expected to pass: {why}, and {plural(asked.blocks, 'block', 'have')} about "
+            f"{count(asked.blocks * each)} of each version; it would take {plural(ceil(wanted / each), 'block')}, "
+            f"or more "
             "requests in each ([canary] rates, block_s)."
         )
     if enough[0] == looks[0]:
         return ""
     return (
-        f"It can pass after {enough[0]} blocks at the earliest: {why}, and {looks[0]} blocks have about "
+        f"It can pass after {plural(enough[0], 'block')} at the earliest: {why}, and "
+        f"{plural(looks[0], 'block', 'have')} about "
         f"{count(looks[0] * each)} of each version."
     )
 

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.special import betaincinv, stdtrit
 
 from loadramp.record.table import Bools, Floats, Ints
-from loadramp.wording import latency
+from loadramp.wording import latency, plural
 
 BLOCK_S = 5.0
 MIN_BLOCKS = 6
@@ -129,23 +129,24 @@ def estimate(data: Values, q: float, stationary: bool = True) -> Figure:
     n_eff = independent(data, value, q)
     if data.unit != "requests" and stationary and n_eff < 1.0 / (1.0 - q):
         more = ceil(data.requests * (needed(q) / max(n_eff, 1.0) - 1.0))
-        worth = f"worth about {n_eff:.0f} independent ones"
-        return Figure(None, reason=f"{n} {data.unit} are {worth}: a {words(q)} needs about {more} more requests")
+        worth = f"worth about {plural(round(n_eff), 'independent one')}"
+        told = plural(n, data.unit.removesuffix("s"), "are")
+        return Figure(None, reason=f"{told} {worth}: a {words(q)} needs about {plural(more, 'more request')}")
     log_se = _log_se(data, q, n_eff)
     if not stationary:
         return Figure(value, interval_reason=NOT_STATIONARY, log_se=log_se)
     n_eff /= data.carry
     if n_eff < max(2.0, 1.0 / (1.0 - q)):
-        words_ = f"worth about {n_eff:.0f} independent values: no interval without about "
+        words_ = f"worth about {plural(round(n_eff), 'independent value')}: no interval without about "
         more = ceil(data.requests * (needed(q) / max(n_eff, 1.0) - 1.0))
-        return Figure(value, interval_reason=f"{words_}{more} more requests", log_se=log_se)
+        return Figure(value, interval_reason=f"{words_}{plural(more, 'more request')}", log_se=log_se)
     low, high = _limits(data, q, max(2.0, n_eff * _kept(data, n_eff * min(q, 1.0 - q))))
     if low is None:
         return Figure(value, interval_reason="what failed or has not ended hides the limits", log_se=log_se)
     reach = n_eff if data.unit == "requests" and q > 0.95 else n
     if q**reach > 0.025:
         more = ceil(data.requests * (needed(q) / reach - 1.0))
-        high, reason = None, f"no upper limit: needs about {more} more requests"
+        high, reason = None, f"no upper limit: needs about {plural(more, 'more request')}"
     else:
         reason = "" if high is not None else "no upper limit: what failed or has not ended hides it"
     return Figure(value, low, high, interval_reason=reason, log_se=log_se)

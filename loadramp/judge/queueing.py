@@ -9,7 +9,7 @@ from __future__ import annotations
 from loadramp.judge.attribute import PRIVATE, RECOMPUTE
 from loadramp.judge.symptoms import Case, StepSeen, flat, indices
 from loadramp.record.types import Confidence, Finding
-from loadramp.wording import latency, percent
+from loadramp.wording import latency, percent, plural
 
 PREEMPTED_RATIO = 0.02
 PREEMPTED_PER_MINUTE = 10.0
@@ -66,7 +66,8 @@ def kv_eviction(case: Case) -> Finding | None:
     if worst.row["preemptions"]:
         n, requests = worst.row["preemptions"], worst.row["requests"]
         evidence.append(
-            f"{n:.0f} preemptions among {requests} requests {worst.at} ({percent(n / requests)}, "
+            f"{plural(round(n), 'preemption')} among {plural(requests, 'request')} {worst.at} "
+            f"({percent(n / requests)}, "
             f"{n / worst.minutes:.0f} a minute)"
         )
     if worst.row["kv_used_ratio_max"] is not None:
@@ -79,7 +80,7 @@ def _stalls(case: Case, worst: StepSeen) -> list[str]:
     out = []
     if gaps is not None and gaps.count(PRIVATE):
         out.append(
-            f"{gaps.count(PRIVATE)} gaps in single streams while the others went on, "
+            f"{plural(gaps.count(PRIVATE), 'gap')} in single streams while the others went on, "
             f"in {percent(stalled_ratio(worst))} of the requests {worst.at}; "
             "with the recomputing that holds up the others, "
             f"{percent(gaps.share(PRIVATE, RECOMPUTE))} of the time lost in long gaps"
@@ -115,7 +116,7 @@ def scheduler_oversubscription(case: Case) -> Finding | None:
     stands = [one for one in steps if _at_limit(one)]
     if stands:
         one = stands[-1]
-        evidence.append(f"the batch stands at {one.running_mean:.0f} requests {one.at} while others wait")
+        evidence.append(f"the batch stands at {plural(round(one.running_mean), 'request')} {one.at} while others wait")
     evidence += _itl_words(case, worst)
     known = worst.row["kv_used_ratio_max"]
     if known is not None:
@@ -170,7 +171,8 @@ def _itl_words(case: Case, one: StepSeen) -> list[str]:
     if quiet is None or not quiet.row["itl_p50_s"] or not one.row["itl_p50_s"]:
         return []
     return [
-        f"median ITL {latency(quiet.row['itl_p50_s'])} {quiet.at} with {quiet.running_mean:.0f} requests in the batch, "
+        f"median ITL {latency(quiet.row['itl_p50_s'])} {quiet.at} with "
+        f"{plural(round(quiet.running_mean), 'request')} in the batch, "
         f"{latency(one.row['itl_p50_s'])} {one.at} with {one.running_mean:.0f}"
     ]
 

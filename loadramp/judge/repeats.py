@@ -17,7 +17,7 @@ from scipy.stats import chi2
 from scipy.stats import t as student
 
 from loadramp.record.types import Estimate, Row
-from loadramp.wording import percent
+from loadramp.wording import percent, plural
 
 SUMMED = frozenset(
     {"requests", "ok", "pending", "good_n", "malformed_events", "malformed_answers", "load_independent_errors"}
@@ -77,7 +77,7 @@ def pooled_estimates(each: Sequence[Mapping[str, Estimate]]) -> dict[str, Estima
 
 def _pooled(name: str, each: Sequence[Estimate]) -> Estimate:
     found = [estimate for estimate in each if estimate.status == "found" and estimate.rate_rps is not None]
-    told = f"in {len(found)} of {len(each)} repeats"
+    told = f"in {len(found)} of {plural(len(each), 'repeat')}"
     if 2 * len(found) < len(each) or not found:
         other = next(estimate for estimate in each if estimate.status != "found")
         return replace(other, reason=f"found {told}; else: {other.reason}")

@@ -14,7 +14,7 @@ from loadramp.judge.blocks import failures_of, least
 from loadramp.judge.quantiles import quantile, words
 from loadramp.judge.shares import fisher
 from loadramp.record.table import Floats, Table
-from loadramp.wording import latency, percent, span
+from loadramp.wording import latency, multiple, percent, plural, span
 
 RECENT_S = 60.0
 ALPHA = 0.001
@@ -29,7 +29,7 @@ def too_many_failures(table: Table, error_ratio: float, since_s: float = 0.0) ->
     if seen.failed < LEAST_FAILED or seen.lower(ALPHA) <= error_ratio:
         return ""
     return (
-        f"{seen.failed:,} of {seen.requests:,} requests failed: the error rate is above {percent(error_ratio)} "
+        f"{seen.failed:,} of {plural(seen.requests, 'request')} failed: the error rate is above {percent(error_ratio)} "
         f"(at least {percent(seen.lower(ALPHA))})"
     )
 
@@ -66,7 +66,7 @@ def far_beyond_slo(
         if found_s > factor * limit_s:
             lately = "minute" if within_s == RECENT_S else span(within_s)
             return (
-                f"{words(q)} {NAMES[metric]} of the last {lately} is {latency(found_s)}, more than {factor:g} times "
+                f"{words(q)} {NAMES[metric]} of the last {lately} is {latency(found_s)}, more than {multiple(factor)} "
                 f"the limit of {latency(limit_s)}"
             )
     return ""

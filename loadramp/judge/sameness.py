@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
+from loadramp.wording import plural
+
 LONGEST_PERIOD = 8
 REPEATS = 24
 """Words at the end of an answer that follow one pattern of at most LONGEST_PERIOD words: it runs in circles."""
@@ -110,7 +112,7 @@ def findings(seen: Sameness, min_match_ratio: float) -> tuple[list[str], list[st
     fails, doubts = [], []
     kinds = ", ".join(f"{n} {kind}" for kind, n in sorted(seen.broken_candidate.items()))
     count = sum(seen.broken_candidate.values())
-    told = f"{count} of {seen.prompts} answers {'is' if count == 1 else 'are'} broken ({kinds})"
+    told = f"{count} of {plural(seen.prompts, 'answer')} {'is' if count == 1 else 'are'} broken ({kinds})"
     if seen.broken >= max(2.0, BROKEN_RATIO * seen.prompts):
         fails.append(told)
     elif seen.broken > 0:

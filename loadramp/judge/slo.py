@@ -18,6 +18,7 @@ from loadramp.judge.offered import load_of
 from loadramp.judge.quantiles import needed, words
 from loadramp.record.table import Floats
 from loadramp.record.types import Estimate, EstimateStatus, Row
+from loadramp.wording import plural
 
 NAMES = {"ttft": "TTFT", "itl": "ITL", "tpot": "TPOT", "e2e": "end-to-end time"}
 
@@ -221,7 +222,7 @@ def _answer(
         top = shown.rate
         words_ = f"every limit is met up to {top:.3g} req/s"
         if top < load_of(found.rows[-1]):
-            words_ += f"; no step above it has the {needed(q)} requests for {_limit(shown.name, limits, q)}"
+            words_ += f"; no step above it has the {plural(needed(q), 'request')} for {_limit(shown.name, limits, q)}"
         return Estimate("not_found_up_to", top, top, None, "slo_capacity", words_)
     lows = [one.low for one in crossings if not one.beyond]
     if shown is not None and shown.rate < first.rate:
@@ -239,7 +240,8 @@ def _unseen(crossings: Sequence[Crossing], limits: Mapping[str, float], q: float
     highs = [one.high for one in crossings if one.high is not None and not one.below]
     reason = (
         f"{_limit(missed.name, limits, q)} is missed at {missed.rate:.3g} req/s, and no step below it has the "
-        f"{needed(q)} requests that show whether it is met there: make them longer ([ramp] measure_s or min_requests)"
+        f"{plural(needed(q), 'request')} that show whether it is met there: make them longer ([ramp] measure_s or "
+        f"min_requests)"
     )
     high_rps = min([missed.rate, *highs])
     return Estimate("inconclusive", None, None, high_rps, "slo_capacity", reason, limit=missed.name)
@@ -250,7 +252,7 @@ def _unknown(unknown: Sequence[str], found: Climb, q: float) -> Estimate:
     failed = [(load_of(row), metric) for row in found.rows for metric in unknown if _clearly_over(row, metric, q)]
     most = max(int(row["requests"]) for row in found.rows)
     what = " and ".join(f"{words(q)} {NAMES.get(metric, metric)}" for metric in unknown)
-    reason = f"no step has the {needed(q)} requests that a {what} needs (at most {most})"
+    reason = f"no step has the {plural(needed(q), 'request')} that a {what} needs (at most {most})"
     if not failed:
         return _none("inconclusive", reason)
     rate, metric = min(failed)

@@ -21,6 +21,7 @@ from loadramp.judge.offered import at, load_of
 from loadramp.judge.said import classes
 from loadramp.record.table import Floats, Run, Table
 from loadramp.record.types import Row
+from loadramp.wording import plural
 
 FLAT_ELASTICITY = 0.5
 """ITL that grows by less than the square root of the batch leaves room in the engine's step."""
@@ -58,7 +59,7 @@ class StepSeen:
     @property
     def at(self) -> str:
         """``at 8 req/s``, ``with 32 users``."""
-        return f"with {self.row['users']} users" if self.row["users"] else f"at {at(self.row)}"
+        return f"with {plural(self.row['users'], 'user')}" if self.row["users"] else f"at {at(self.row)}"
 
     @property
     def minutes(self) -> float:

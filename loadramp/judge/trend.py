@@ -35,6 +35,7 @@ from loadramp.judge.nights import JUDGED, METRICS, SET_NOW, Night, all_series, d
 from loadramp.judge.rules import parse
 from loadramp.record.table import Floats
 from loadramp.record.types import Entry, GateResult
+from loadramp.wording import plural
 
 State = Literal["no_baseline", "steady", "suspect", "worse", "better", "missing"]
 
@@ -267,7 +268,7 @@ def _standing(
     if alarm:
         return replace(plain, state=alarm.direction, baseline=alarm.before, change_ratio=alarm.change_ratio)
     if base is None:
-        reason = f"{len(same)} of the {rules.least_nights} nights that a baseline takes"
+        reason = f"{len(same)} of the {plural(rules.least_nights, 'night')} that a baseline takes"
         return replace(plain, state="no_baseline", reason=reason)
     change = latest.log - base.middle
     side = base.beyond(latest.log, rules)

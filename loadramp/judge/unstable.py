@@ -19,7 +19,7 @@ from loadramp.judge.queueing import kv_steps
 from loadramp.judge.symptoms import Case, StepSeen
 from loadramp.record.table import Floats
 from loadramp.record.types import Confidence, Finding, Sample
-from loadramp.wording import latency, percent
+from loadramp.wording import latency, percent, plural
 
 BLOCK_S = 0.5
 LEAST_S = 1.0
@@ -113,7 +113,7 @@ def _words(found: Unstable) -> list[str]:
     one, longest = max(found.slow, key=lambda pair: pair[1].lasts_s)
     said = [
         f"the engine's step time is unstable: {latency(usual_s)} and {latency(slow_s)} {low.at}",
-        f"{len(parts)} slow stretches of median {np.median([part.lasts_s for part in parts]):.3g} s in "
+        f"{plural(len(parts), 'slow stretch')} of median {np.median([part.lasts_s for part in parts]):.3g} s in "
         f"{found.measured_s:.0f} s, {percent(found.share)} of the time; the longest lasted {longest.lasts_s:.3g} s, "
         f"from {longest.begin_s:.0f} s into the run on, {one.at}",
     ]

@@ -14,7 +14,7 @@ import numpy as np
 from loadramp.judge.quantiles import quantile
 from loadramp.record.table import Floats, Table
 from loadramp.record.types import ClientSample, Step
-from loadramp.wording import latency, percent, plural
+from loadramp.wording import agreed, latency, percent, plural
 
 LAG_S = 0.010
 LATE_REQUESTS = 3
@@ -94,7 +94,10 @@ def _slow(samples: Sequence[ClientSample]) -> str:
             "something else: use a quieter machine"
         )
     n = workers_needed(samples)
-    return f"the client is too slow for this rate: use {n} workers (--set fleet.workers={n}) or a quieter machine"
+    return (
+        f"the client is too slow for this rate: use {plural(n, 'worker')} (--set fleet.workers={n}) or a quieter "
+        f"machine"
+    )
 
 
 def _left_s(due: Table) -> Floats:
@@ -163,7 +166,10 @@ def _not_sent(due: Table, end_s: float) -> str:
     if missing < 2 or missing <= (1.0 - SENT_RATIO) * len(due):
         return ""
     allowed = percent(1.0 - SENT_RATIO)
-    return f"{missing} of {len(due)} planned requests were not sent within the step (allowed {allowed})"
+    return (
+        f"{missing} of {plural(len(due), 'planned request')} {agreed(missing, 'were')} not sent within the step "
+        f"(allowed {allowed})"
+    )
 
 
 def _loop_lag(samples: Sequence[ClientSample], itl_p50_s: float) -> str:
@@ -185,22 +191,21 @@ def _held(samples: Sequence[ClientSample]) -> str:
     held = sum(s.held for s in samples)
     if not held:
         return ""
-    were = "was" if held == 1 else "were"
-    return f"{plural(held, 'request')} {were} held back by max_rps or max_in_flight"
+    return f"{plural(held, 'request', 'were')} held back by max_rps or max_in_flight"
 
 
 def _late_reads(samples: Sequence[ClientSample]) -> str:
     late, tokens = sum(s.late_reads for s in samples), sum(s.tokens for s in samples)
     if late < 10 or late <= 0.01 * max(tokens, 1):
         return ""
-    return f"{late} reads came more than 5 ms after the data, so gaps were merged before they were stamped"
+    return f"{plural(late, 'read')} came more than 5 ms after the data, so gaps were merged before they were stamped"
 
 
 def _parsing(due: Table) -> str:
     late = int(np.count_nonzero(due.parsed_late))
     if late <= PARSED_RATIO * len(due):
         return ""
-    return f"the client was busy parsing while {late} of {len(due)} answers came, so their times include it"
+    return f"the client was busy parsing while {late} of {plural(len(due), 'answer')} came, so their times include it"
 
 
 def _dead(samples: Sequence[ClientSample], begin_s: float, end_s: float) -> str:

@@ -38,7 +38,8 @@ class Overlong:
         about = "about " if self.estimated else ""
         return (
             f"{about}{percent(self.longer / self.requests)} of the requests ({self.longer:,} of the first "
-            f"{plural(self.requests, 'request')}) are longer than max_model_len = {self.max_model_len:,} tokens, "
+            f"{plural(self.requests, 'request')}) are longer than max_model_len = "
+            f"{plural(self.max_model_len, 'token')}, "
             "prompt and answer together: the server will refuse them or cut them short, whatever the load. Shorten "
             "them or leave them out, or serve the model with a larger max_model_len."
         )

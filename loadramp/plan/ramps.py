@@ -13,6 +13,7 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from loadramp.record.types import Row, Step, Stop
+from loadramp.wording import agreed, plural
 
 Rate = Annotated[float, Meta(gt=0)]
 Length = Annotated[float, Meta(gt=0)]
@@ -30,7 +31,7 @@ def ladder(
     if any(row["overloaded"] for row in rows):
         return _too_many_errors(rows)
     if len(rows) == len(rates):
-        return Stop(f"all {len(rates)} rates were tried")
+        return Stop(f"all {plural(len(rates), 'rate', 'were')} tried")
     measure_s = lengths[len(rows)] if lengths and len(rows) < len(lengths) else None
     return Step(len(rows), rate_rps=rates[len(rows)], measure_s=measure_s)
 
@@ -42,7 +43,7 @@ def geometric(
     if any(row["overloaded"] for row in rows):
         return _too_many_errors(rows)
     if len(rows) >= overload_steps and all(row["saturated"] for row in rows[-overload_steps:]):
-        return Stop(f"the last {overload_steps} steps were saturated")
+        return Stop(f"the last {plural(overload_steps, 'step', 'were')} saturated")
     rate_rps = _level(start_rps, factor, len(rows))
     if rate_rps > max_rps * (1 + 1e-9):
         return Stop(f"reached max_rps = {max_rps:g}")
@@ -58,7 +59,7 @@ def users(
     if any(row["overloaded"] for row in rows):
         return _too_many_errors(rows)
     if len(rows) == len(users):
-        return Stop(f"all {len(users)} numbers of users were tried")
+        return Stop(f"all {plural(len(users), 'number')} of users {agreed(len(users), 'were')} tried")
     return Step(len(rows), users=users[len(rows)])
 
 
@@ -149,7 +150,7 @@ def _after_soak(rows: Sequence[Row], soaks: Sequence[Row], soak_s: float, retry_
 
 def _too_many_errors(rows: Sequence[Row]) -> Stop:
     row = next(row for row in reversed(rows) if row["overloaded"])
-    at = f"with {row['users']} users" if row.get("users") else f"at {row['rate_rps']:.3g} req/s"
+    at = f"with {plural(row['users'], 'user')}" if row.get("users") else f"at {row['rate_rps']:.3g} req/s"
     return Stop(f"more errors {at} than max_error_ratio allows", complete=False)
 
 

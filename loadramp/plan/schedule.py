@@ -19,6 +19,7 @@ from loadramp.plan.prompts.source import dress, tables_of
 from loadramp.plan.scenario import Scenario
 from loadramp.record.types import Arrival, Prompt, Step
 from loadramp.registry import ScenarioError, options_of
+from loadramp.wording import plural
 
 BLOCK = 256
 MOST_ARRIVALS = 100_000_000
@@ -220,7 +221,10 @@ def lack_of_rows(scenario: Scenario, step: Step, first_seq: int) -> str:
     left = prompts_of(scenario, step, first_seq, 0).runs_out_at()
     needed = seconds * step.rate_rps / turns_of(scenario)
     if left is not None and needed > left:
-        return f"the next step would need about {needed:.0f} rows, the file has {max(0, left)} left (at_end = 'stop')"
+        return (
+            f"the next step would need about {plural(round(needed), 'row')}, the file has {max(0, left)} left "
+            f"(at_end = 'stop')"
+        )
     return ""
 
 

@@ -12,7 +12,7 @@ from loadramp.advise.memory import BLOCK_TOKENS, Envelope
 from loadramp.advise.sizing import MONTH_H, Choice, cheapest
 from loadramp.report.markdown import plain
 from loadramp.report.plain import strict
-from loadramp.wording import percent, plural, sig, span_of
+from loadramp.wording import counted, percent, plural, sig, span_of
 
 GB, GIB = 1e9, 2.0**30
 WIDTH = 22
@@ -77,7 +77,7 @@ def _memory(advice: Advice) -> Block | None:
         ("left for KV cache", _gb(envelope.kv_bytes), f"{envelope.kv_bytes / GIB:.3g} GiB"),
         ("of it counted on", _gb(envelope.usable_bytes), _reserve(envelope)),
         ("a token", f"{model.token_bytes(_each(envelope)):,.0f} B", _formula(envelope)),
-        ("room for", f"{envelope.tokens:,} tokens", f"{envelope.blocks:,} blocks of {BLOCK_TOKENS}"),
+        ("room for", plural(envelope.tokens, "token"), f"{plural(envelope.blocks, 'block')} of {BLOCK_TOKENS}"),
         *_sequences(advice, envelope),
         *((f"not {plural(gpus, 'GPU')}", "", why) for gpus, why in advice.refused),
     ]
@@ -91,7 +91,7 @@ def _sequences(advice: Advice, envelope: Envelope) -> list[tuple[str, str, str]]
     if advice.demand.requests and advice.demand.context_p95 and advice.demand.context_p95 <= cap - BLOCK_TOKENS:
         lengths = {advice.demand.context_p95: "the p95 of input plus output"} | lengths
     return [
-        ("sequences at once", f"{envelope.sequences(tokens):,}", f"of {tokens:,} tokens, {what}; "
+        ("sequences at once", f"{envelope.sequences(tokens):,}", f"of {plural(tokens, 'token')}, {what}; "
          f"one takes {envelope.sequence_bytes(tokens) / GB:.3g} GB")
         for tokens, what in lengths.items()
     ]  # fmt: skip
@@ -174,7 +174,9 @@ def _comparison(advice: Advice) -> Block | None:
         cost = f", {_money(size.cost_per_hour)} an hour" if size.cost_per_hour is not None else ""
         busy = size.busy_cost(size.output_tokens)
         each = f", {_money(busy[1])} for 10^6 output tokens" if busy else ""
-        lines.append((choice.name, f"{size.replicas} x {size.gpus_each} GPUs", f"{_rate(size.rate)}{cost}{each}"))
+        lines.append(
+            (choice.name, f"{size.replicas} x {plural(size.gpus_each, 'GPU')}", f"{_rate(size.rate)}{cost}{each}")
+        )
     chosen = cheapest(advice.choices)
     assert chosen is not None
     best, rivals = chosen
@@ -241,13 +243,19 @@ def _formula(envelope: Envelope) -> str:
     layers = model.layers + model.window_layers
     same = model.layer_size == model.window_size == 2 * model.kv_heads * model.head_dim
     if model.latent_dim:
-        said = f"{layers} layers x {model.latent_dim} latent numbers x {each:g} bytes, on every card"
+        said = (
+            f"{plural(layers, 'layer')} x {plural(model.latent_dim, 'latent number')} x "
+            f"{counted(format(each, 'g'), 'byte')}, on every card"
+        )
     elif same or (model.layers == 0 and model.window_size == 2 * model.kv_heads * model.head_dim):
-        said = f"2 x {layers} layers x {model.kv_heads} KV heads x {model.head_dim} x {each:g} bytes"
+        said = (
+            f"2 x {plural(layers, 'layer')} x {model.kv_heads} KV heads x {model.head_dim} x "
+            f"{counted(format(each, 'g'), 'byte')}"
+        )
     else:
         parts = ((model.layers, model.layer_size), (model.window_layers, model.window_size))
-        sums = " + ".join(f"{count} layers x {size:,.6g}" for count, size in parts if count)
-        said = f"({sums} numbers) x {each:g} bytes"
+        sums = " + ".join(f"{plural(count, 'layer')} x {size:,.6g}" for count, size in parts if count)
+        said = f"({sums} numbers) x {counted(format(each, 'g'), 'byte')}"
     if not model.window_layers:
         return said
     return f"{said}; {model.far_bytes(each):,.0f} B beyond the first {model.window:,} ({plural(model.layers, 'layer')})"

@@ -18,7 +18,7 @@ from loadramp.report import rows as r
 from loadramp.report.charts import Figure, Json, Key
 from loadramp.report.curves import floored
 from loadramp.report.plain import rounded
-from loadramp.wording import latency, sig
+from loadramp.wording import latency, multiple, plural, sig
 
 BASE = Key("baseline", "--p50", dash="dash", symbol="circle", hollow=True)
 CANDIDATE = Key("candidate", "--p99", symbol="circle")
@@ -243,7 +243,7 @@ def _shift_words(points: Sequence[tuple[float, float, float, float]]) -> str:
         if min(s for s, _ in sure) >= 0.8
         else "in part"
     )
-    return f"Candidate {way} {share}; most at p{sig(100 * q)}, {sig(v)} times."
+    return f"Candidate {way} {share}; most at p{sig(100 * q)}, {multiple(v)}."
 
 
 def _label(one: Effect, effects: Sequence[Effect]) -> str:
@@ -254,7 +254,9 @@ def _label(one: Effect, effects: Sequence[Effect]) -> str:
 
 def _hover(one: Effect) -> str:
     low, high = sig(one.ratio("low")), sig(one.ratio("high"))
-    return f"{one.words}: {sig(one.ratio())} ({low}-{high})<br>allowed {sig(one.allowed_ratio)}, {one.n} blocks"
+    return (
+        f"{one.words}: {sig(one.ratio())} ({low}-{high})<br>allowed {sig(one.allowed_ratio)}, {plural(one.n, 'block')}"
+    )
 
 
 def _ratio_ticks(low: float, high: float) -> list[float]:

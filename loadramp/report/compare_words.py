@@ -140,7 +140,7 @@ def ratio_words(one: Effect) -> str:
 def limit_words(one: Effect) -> str:
     """``at most 1.039, allowed 1.1``."""
     if one.high is None or one.vague:
-        return one.reason or f"{one.n} blocks are too few"
+        return one.reason or f"{plural(one.n, 'block', 'are')} too few"
     side = "most" if one.worse > 0 else "least"
     return f"at {side} {times(one.worst_ratio)}, allowed {sig(one.allowed_ratio)}"
 

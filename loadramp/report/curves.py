@@ -12,7 +12,7 @@ from loadramp.report import charts as c
 from loadramp.report import rows as r
 from loadramp.report.charts import Figure, Json, Key, term
 from loadramp.report.words import quantile_words
-from loadramp.wording import count, finite, latency
+from loadramp.wording import count, counted, finite, latency
 
 P50 = Key("p50: half wait longer", "--p50", symbol="circle")
 P95 = Key("p95: 1 in 20 waits longer", "--p95", dash="dash", symbol="square")
@@ -113,9 +113,10 @@ def hover(row: Row, metric: str, q: str) -> str:
     low, high = r.number(row, f"{metric}_{q}_low_s"), r.number(row, f"{metric}_{q}_high_s")
     between = f" ({latency(low)} to {latency(high) or 'unknown'})" if low is not None else ""
     n = r.number(row, f"{metric}_n")
+    source = f"<br>from {counted(count(n), 'value')}" if n else ""
     return (
         f"{r.label(row)}, {r.state_words(row)}<br>{q} {r.METRICS[metric][0]} "
-        f"{latency(r.number(row, f'{metric}_{q}_s'))}{between}" + (f"<br>from {count(n)} values" if n else "")
+        f"{latency(r.number(row, f'{metric}_{q}_s'))}{between}{source}"
     )
 
 

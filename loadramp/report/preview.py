@@ -9,7 +9,7 @@ from typing import Any
 
 from loadramp.report.plain import strict
 from loadramp.report.progress import step_words
-from loadramp.wording import count, percent, plural, sig, span
+from loadramp.wording import count, counted, percent, plural, sig, span
 
 MOST_LINES = 64
 
@@ -131,13 +131,13 @@ def profile_lines(profile: Any) -> list[str]:
         rows.append((name, *(count(getattr(lengths, head)) or "?" for head in heads[1:])))
     widths = [max(len(row[i]) for row in rows) for i in range(len(heads))]
     lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    lines.append(f"from {profile.requests:,} requests" + _guessed(profile.estimated_ratio))
+    lines.append(f"from {plural(profile.requests, 'request')}" + _guessed(profile.estimated_ratio))
     reuse = percent(profile.prefix_reuse_ratio)
     lines.append(f"prefix reuse: {reuse} of the prompt tokens" if reuse else "prefix reuse: not known")
     if profile.gap_cv is not None:
         lines.append(f"burstiness: the gaps' coefficient of variation is {sig(profile.gap_cv)} (Poisson: 1)")
     if profile.turns_mean > 1:
-        lines.append(f"sessions of {sig(profile.turns_mean)} turns on average")
+        lines.append(f"sessions of {counted(sig(profile.turns_mean), 'turn')} on average")
     for name, shares in (("classes", profile.classes), ("models", profile.models)):
         if shares:
             lines.append(f"{name}: {_shares(shares)}")
@@ -168,8 +168,8 @@ def ramp_notes(scenario: Any) -> list[str]:
             + (f"a soak of {span(soak_s)} below the ceiling comes on top." if soak_s else "no soak follows.")
         )
     if pace.max_requests or pace.max_minutes:
-        caps = [f"{pace.max_requests:,} requests"] if pace.max_requests else []
-        caps += [f"{pace.max_minutes:g} minutes"] if pace.max_minutes else []
+        caps = [plural(pace.max_requests, "request")] if pace.max_requests else []
+        caps += [counted(f"{pace.max_minutes:g}", "minute")] if pace.max_minutes else []
         found.append(f"It ends before a step that would exceed {' or '.join(caps)}.")
     if pace.until_sure is not None:
         found.append(

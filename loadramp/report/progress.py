@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from loadramp.record.types import Row, Step
-from loadramp.wording import latency
+from loadramp.wording import latency, plural
 
 
 def step_words(step: Step) -> str:
     """``8 req/s``, ``32 users``, ``soak at 13.5 req/s``, ``draining``, ``settling at 1 req/s``."""
-    load = f"{step.users} user{'s' * (step.users != 1)}" if step.users is not None else f"{step.rate_rps:.4g} req/s"
+    load = plural(step.users, "user") if step.users is not None else f"{step.rate_rps:.4g} req/s"
     before = {"soak": "soak at ", "settle": "settling at ", "tail": "last answers, still ", "down": "down to "}
     return "draining" if step.role == "drain" else f"{before.get(step.role, '')}{load}"
 
@@ -38,7 +38,7 @@ def line(progress: Any) -> str:
 
 def row_line(row: Row) -> str:
     """What a finished step came to, in one line."""
-    load = f"{row['users']} users" if row.get("users") is not None else f"{row['rate_rps']:,.4g} req/s"
+    load = plural(row["users"], "user") if row.get("users") is not None else f"{row['rate_rps']:,.4g} req/s"
     words = [f"{row['role']} {load}: {row['ok']:,} of {row['requests']:,} answered"]
     for name, column in (("TTFT", "ttft"), ("ITL", "itl")):
         p50, p99 = row.get(f"{column}_p50_s"), row.get(f"{column}_p99_s")

@@ -24,7 +24,7 @@ from loadramp.report.repeats import repeats_section
 from loadramp.report.tails import tails_section, waterfall_section
 from loadramp.report.throughput import errors_section, throughput_section
 from loadramp.report.timeline import timeline_section
-from loadramp.wording import NOTHING, count, percent, plural, sig, span
+from loadramp.wording import NOTHING, count, counted, percent, plural, sig, span
 
 MOST_CHECKS = 60
 MOST_SCENARIO_CHARS = 40_000
@@ -52,7 +52,7 @@ def subtitle(run: Run) -> list[str]:
     server = told.get("base_url") or run.info.get("base_url") or (target if isinstance(target, str) else "")
     facts = [name_of(run), run.info.get("model") or told.get("model"), server, run.info.get("started_at")]
     n = len(run.table)
-    facts.append(f"{plural(n, 'request')}, {count(float(run.table.event_tokens.sum()))} tokens" if n else "")
+    facts.append(f"{plural(n, 'request')}, {counted(count(float(run.table.event_tokens.sum())), 'token')}" if n else "")
     if run.steps:
         facts.append(span(max(step.end_s for step in run.steps)))
     return [redact(str(fact)) for fact in facts if fact]

@@ -22,7 +22,7 @@ from loadramp.report.markdown import plain
 from loadramp.report.plain import strict
 from loadramp.report.redact import redact
 from loadramp.report.words import Phrase
-from loadramp.wording import NOTHING, latency, percent, sig, times_of
+from loadramp.wording import NOTHING, latency, percent, plural, sig, times_of
 
 SCHEMA = "loadramp.tiers/1"
 TITLES = {
@@ -58,7 +58,7 @@ def sentence(found: Tiers) -> str:
     numbered = [(own["ceiling"], side.name) for own, side in zip(found.figures, found.sides, strict=True)]
     known = [(one.value, one, name) for one, name in numbered if one.value is not None]
     if not known:
-        return f"{len(found.sides)} configurations; none of them has a ceiling that was found."
+        return f"{plural(len(found.sides), 'configuration')}; none of them has a ceiling that was found."
     value, best, name = max(known, key=lambda item: item[0])
     if beyond := _beyond(found, value):
         return (
@@ -70,7 +70,8 @@ def sentence(found: Tiers) -> str:
         if near:
             others = f"{' and '.join(near)} as much within {'its interval' if len(near) == 1 else 'their intervals'}"
             return f"No ceiling is shown to be the highest: {name} has {sig(best.value)} req/s, and {others}."
-        return f"{name} has the highest ceiling of {len(found.sides)} configurations, {sig(best.value)} req/s."
+        of = plural(len(found.sides), "configuration")
+        return f"{name} has the highest ceiling of {of}, {sig(best.value)} req/s."
     between = f" ({times(best.low)} to {times(best.high)})" if best.low is not None else ""
     first = found.sides[0].name
     if (best.low is not None and best.low <= 1.0) or f"{best.ratio:.3g}" == "1":
@@ -206,7 +207,7 @@ def _title(name: str, found: Tiers) -> str:
 
 def _opening(found: Tiers) -> str:
     facts = [
-        f"{len(found.sides)} configurations",
+        plural(len(found.sides), "configuration"),
         str(found.info.get("name") or ""),
         str(found.info.get("began_at") or ""),
     ]
@@ -220,7 +221,8 @@ def _table_section(found: Tiers) -> str:
     lines = []
     for side, own in zip(found.sides, found.figures, strict=True):
         cells = [cell_words(name, own.get(name)) for name in names]
-        lines.append([{"text": side.name, "tone": "", "small": f"{len(side.runs)} runs" if len(side.runs) > 1 else ""},
+        runs = plural(len(side.runs), "run") if len(side.runs) > 1 else ""
+        lines.append([{"text": side.name, "tone": "", "small": runs},
                       *({"text": text, "tone": "", "small": small} for text, small in cells)])  # fmt: skip
     words = (
         "Each number, and how many times that of the first configuration it is, with the 95 % interval of that ratio."

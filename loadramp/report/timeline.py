@@ -13,7 +13,7 @@ from loadramp.report import downsample as d
 from loadramp.report import server
 from loadramp.report.charts import Figure, Json, Key
 from loadramp.report.plain import rounded
-from loadramp.wording import percent, plural, sig
+from loadramp.wording import counted, percent, plural, sig
 
 BUCKETS = 300
 HEAT_COLUMNS = 240
@@ -245,7 +245,7 @@ def _long_prompts(table: Table, y: float) -> tuple[Json, Key] | None:
     if not len(at_s):
         return None
     at_s = at_s[np.unique(np.linspace(0, len(at_s) - 1, MOST_MARKS).astype(np.int64))]
-    key = Key(f"first token of a prompt of {sig(limit)} tokens or more", "--knee", "dot", symbol="line-ns")
+    key = Key(f"first token of a prompt of {counted(sig(limit), 'token')} or more", "--knee", "dot", symbol="line-ns")
     trace = c.series(key, np.round(at_s, 2), np.full(len(at_s), y * 0.93), hoverinfo="skip")
     trace["marker"] |= {"size": 8}
     return trace, key

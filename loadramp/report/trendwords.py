@@ -150,7 +150,8 @@ def baseline_words(one: Standing) -> str:
     if one.baseline is None:
         return NOTHING
     spread = f" ± {percent(one.sd_ratio, 2)}" if one.sd_ratio else ""
-    return f"{number(one.metric, one.baseline)}{spread}" + (f" over {one.nights} nights" if one.nights else "")
+    over = f" over {plural(one.nights, 'night')}" if one.nights else ""
+    return f"{number(one.metric, one.baseline)}{spread}{over}"
 
 
 def floor_words(floor: GateResult) -> str:

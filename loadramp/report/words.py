@@ -15,7 +15,7 @@ from loadramp.judge.load_errors import load_error_ratio
 from loadramp.record.table import Run
 from loadramp.record.types import Estimate, Row
 from loadramp.report import rows as r
-from loadramp.wording import count, finite, latency, percent, plural, sig, span, span_of
+from loadramp.wording import count, counted, finite, latency, percent, plural, sig, span, span_of
 
 Tone = Literal["plain", "warn", "bad"]
 Verdict = Literal["pass", "fail", "inconclusive", "void"]
@@ -245,7 +245,8 @@ def _users(run: Run) -> Phrase:
     tails = [f"p99 {name} {latency(v)}" for name, v in (("TTFT", ttft_s), ("ITL", itl_s)) if v is not None]
     there = f", {' and '.join(tails)} there" if tails else ""
     return Phrase(
-        f"Throughput peaks at {sig(r.number(best, 'done_rps'))} req/s with {count(r.load(best))} users{there}. "
+        f"Throughput peaks at {sig(r.number(best, 'done_rps'))} req/s "
+        f"with {counted(count(r.load(best)), 'user')}{there}. "
         "Users wait for their answers before they ask again, so this ramp cannot show a queue that grows without end."
     )
 
@@ -292,7 +293,7 @@ def _kv_words(row: Row) -> str:
     requests = r.number(row, "requests") or 0.0
     if preempted and requests and preempted / requests > THRASH_RATIO:
         full = " is full" if used is None or used >= KV_FULL_RATIO else ""
-        return f"the KV cache{full or ' evicts'} ({count(preempted)} preemptions)"
+        return f"the KV cache{full or ' evicts'} ({counted(count(preempted), 'preemption')})"
     return ""
 
 

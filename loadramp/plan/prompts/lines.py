@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from loadramp.plan.prompts.encodings import utf8
+from loadramp.wording import plural
 
 MOST_PROBLEMS = 10
 MOST_ASKS = 64
@@ -55,7 +56,7 @@ class Tally:
 
     def words(self) -> str:
         """One line for people."""
-        parts = [f"{self.file}: {self.rows:,} rows" + (f" ({self.format})" if self.format else "")]
+        parts = [f"{self.file}: {plural(self.rows, 'row')}" + (f" ({self.format})" if self.format else "")]
         bad = sum(self.skipped.values())
         if bad:
             why = ", ".join(f"{n:,} {reason}" for reason, n in self.skipped.items())

@@ -19,6 +19,7 @@ from loadramp.plan.prompts.json_forms import objects_of
 from loadramp.plan.prompts.lines import Tally, lines_of
 from loadramp.plan.prompts.stamps import Stamps, TimeUnit
 from loadramp.registry import ScenarioError
+from loadramp.wording import plural
 
 Split = Literal["line", "paragraph", "whole"]
 Rows = Annotated[int, Meta(ge=1)]
@@ -72,7 +73,7 @@ class Kept:
         self.tally.rows = len(self.rows)
         if len(self.t_s) < len(self.rows):
             if self.t_s:
-                lacking = f"{len(self.rows) - len(self.t_s):,} of {len(self.rows):,} rows have no time stamp"
+                lacking = f"{len(self.rows) - len(self.t_s):,} of {plural(len(self.rows), 'row')} have no time stamp"
                 self.tally.notes.append(f"{lacking}, so that none can be replayed")
             return Texts(self.tally, self.rows)
         t_s = np.array(self.t_s)

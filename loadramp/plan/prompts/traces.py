@@ -23,6 +23,7 @@ from loadramp.plan.prompts.json_forms import objects_of
 from loadramp.plan.prompts.lines import Tally, lines_of, peek
 from loadramp.plan.prompts.stamps import Stamps, TimeUnit
 from loadramp.registry import ScenarioError
+from loadramp.wording import plural
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -110,7 +111,7 @@ def read_trace(
             tally.leave("not " + ", ".join(f"{key} = {value}" for key, value in only.items()))
             continue
         _take(found, tally, form, block, stamps, window_s, place, row)
-    tally.notes.append(f"time in {unit}" + (f", blocks of {block} tokens" if found.blocks else ""))
+    tally.notes.append(f"time in {unit}" + (f", blocks of {plural(block, 'token')}" if found.blocks else ""))
     return _trace(found, tally, block, window_s, form)
 
 
@@ -197,14 +198,18 @@ def _take(
         tally.skip(place, "no length", str(error))
         return
     if tokens < 1 or answer < 1:
-        tally.skip(place, "no prompt" if tokens < 1 else "no answer", f"{tokens} and {answer} tokens")
+        tally.skip(
+            place, "no prompt" if tokens < 1 else "no answer", f"{plural(tokens, 'token')}, answer of {answer:,}"
+        )
         return
     ids = row.get(form.blocks) if form.blocks else None
     if ids is not None and not _fits(ids, tokens, block_tokens):
         n = len(ids) if isinstance(ids, list) else ids
         expected = -(-tokens // block_tokens)
         tally.skip(
-            place, "blocks do not make the prompt", f"{n} blocks of {block_tokens} for {tokens} tokens ({expected})"
+            place,
+            "blocks do not make the prompt",
+            f"{plural(n, 'block')} of {block_tokens} for {plural(tokens, 'token')} ({expected})",
         )
         return
     if window_s is not None and not window_s[0] <= t_s < window_s[1]:
