@@ -10,7 +10,6 @@ import pytest
 from judged import row
 
 from loadramp.judge.criteria import Criterion, Seen
-from loadramp.judge.prepared import Rollback
 from loadramp.judge.proofs import EVIDENCE, Facts
 from loadramp.judge.readiness import (
     Answer,
@@ -22,7 +21,7 @@ from loadramp.judge.readiness import (
     read_items,
     score,
 )
-from loadramp.record.preparation import Alerts, Sized
+from loadramp.record.preparation import Alerts, Rollback, Sized
 from loadramp.record.table import Run, Table
 from loadramp.record.types import Sample
 from loadramp.registry import ScenarioError

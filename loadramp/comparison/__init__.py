@@ -7,5 +7,6 @@ FEATURE = Feature(
     tables={"canary": bind_canary},
     commands="loadramp.commands.comparing:commands",
     previews={"canary": "loadramp.jobs.canary_preview:canary_parts"},
+    evidence={"rollback": "loadramp.jobs.wayback:rollback_of"},
     directories={"comparison.json": "loadramp.commands.comparing:again"},
 )

@@ -17,13 +17,12 @@ from loadramp.jobs.scenarios import text_of
 from loadramp.judge import campaign as judge
 from loadramp.judge.criteria import Criterion, Seen, Strike
 from loadramp.judge.gates import judge_gates
-from loadramp.judge.prepared import Rollback
 from loadramp.judge.proofs import CANARY, Facts
 from loadramp.judge.readiness import Answer, Item, Line, answers_text, questionnaire, read_answers, read_items, score
 from loadramp.observe.pulse import read_health
 from loadramp.plan.campaign import PHASES, campaign_of, in_order
 from loadramp.plan.scenario import Scenario
-from loadramp.record.preparation import Alerts, Sized
+from loadramp.record.preparation import Alerts, Rollback, Sized
 from loadramp.record.rundir import RunDir
 from loadramp.registry import evidence_of
 from loadramp.report.campaign import (

@@ -32,13 +32,13 @@ from loadramp.jobs.readout import (
     write_campaign,
 )
 from loadramp.jobs.scenarios import Options
-from loadramp.jobs.wayback import rollback_of
 from loadramp.observe.fetch import Fetcher, FetchFailed, tls_context
 from loadramp.observe.pulse import LIMIT_S, Pulse
 from loadramp.plan.campaign import REHEARSAL as SHORTENED
 from loadramp.plan.campaign import Phase, campaign_of
 from loadramp.plan.scenario import Scenario
 from loadramp.record.rundir import RunDir, check_place, plain
+from loadramp.registry import evidence_of
 
 SAID_CHARS = 300
 TAIL_BYTES = 4096
@@ -129,7 +129,8 @@ def opened(
         ScenarioError: something in them is wrong, or ``resumed`` is not a campaign of this scenario.
     """
     text, longest = scorecard_text(base), model_max_of(base)
-    back = {} if canary is None else {ROLLBACK: plain(rollback_of(canary))}
+    seen = evidence_of("rollback") if canary is not None else None
+    back = {} if seen is None else {ROLLBACK: plain(seen(canary))}
     source, overrides = endpoint.redact(base.source), [endpoint.redact(one) for one in base.overrides]
     if resumed is None:
         more = {MODEL_MAX: longest, REHEARSAL: rehearsal, **back}

@@ -9,8 +9,8 @@ import msgspec
 import numpy as np
 
 from loadramp.jobs.contrast import COMPARISON
-from loadramp.judge.prepared import Rollback
 from loadramp.record import rundir as rundirs
+from loadramp.record.preparation import Rollback
 from loadramp.record.table import Table
 from loadramp.registry import ScenarioError
 

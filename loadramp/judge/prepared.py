@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from loadramp.record.preparation import Alerts, Sized
+from loadramp.record.preparation import Alerts, Rollback, Sized
 from loadramp.wording import plural, sig, span
 
 Proof = Literal["shown", "gap", "open"]
@@ -24,24 +23,6 @@ class Shown:
     words: str
     phase: str = ""
     """Whose run shows it."""
-
-
-@dataclass(slots=True, frozen=True)
-class Rollback:
-    """Switches back to the version before, timed by a canary on one machine."""
-
-    name: str
-    """Of the canary's directory."""
-    took_s: Sequence[float] = ()
-    """For each switch back: from the begin of the command to the end of the first request that succeeded."""
-    command_s: Sequence[float] = ()
-    """What the command itself took of that."""
-    unanswered: int = 0
-    """Switches back after which no request succeeded."""
-    measured_s: float = 0.0
-    """Load measured on the version before, after a switch back."""
-    requests: int = 0
-    failed: int = 0
 
 
 def alerts_shown(alerts: Alerts | None) -> Shown:

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from loadramp.judge.criteria import Criterion, Seen
-from loadramp.judge.prepared import Rollback, Shown, alerts_shown, rollback_timed, rollback_tried, size_shown
-from loadramp.record.preparation import Alerts, Sized
+from loadramp.judge.prepared import Shown, alerts_shown, rollback_timed, rollback_tried, size_shown
+from loadramp.record.preparation import Alerts, Rollback, Sized
 from loadramp.record.types import Row
 from loadramp.wording import counted, multiple, percent, plural, span
 

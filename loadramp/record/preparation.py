@@ -1,4 +1,4 @@
-"""What one feature finds of a launch's preparation and another one shows: alert rules and size. Plain data."""
+"""What one feature finds of a launch's preparation and another shows: alert rules, size, the way back. Plain."""
 
 from __future__ import annotations
 
@@ -34,3 +34,21 @@ class Sized:
     """How many of it the load with its headroom needs."""
     reason: str = ""
     """Why neither is known."""
+
+
+@dataclass(slots=True, frozen=True)
+class Rollback:
+    """Switches back to the version before, timed by a canary on one machine."""
+
+    name: str
+    """Of the canary's directory."""
+    took_s: Sequence[float] = ()
+    """For each switch back: from the begin of the command to the end of the first request that succeeded."""
+    command_s: Sequence[float] = ()
+    """What the command itself took of that."""
+    unanswered: int = 0
+    """Switches back after which no request succeeded."""
+    measured_s: float = 0.0
+    """Load measured on the version before, after a switch back."""
+    requests: int = 0
+    failed: int = 0
