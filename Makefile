@@ -4,7 +4,7 @@ VENV   ?= .venv
 # One more than cores: tests on real sockets wait a good part of their time.
 JOBS   ?= $(shell echo $$(($$($(PYTHON) -c "import os; print(os.cpu_count())") + 1)))
 BIN     = $(VENV)/bin
-BUILT_FROM = pyproject.toml hatch_build.py loadramp/drive/gather.c
+BUILT_FROM = pyproject.toml hatch_build.py loadramp/client/http/c_reader.c
 
 # Of `make fuzz`: how many replies, and which.
 N    ?= 1000000

@@ -1,5 +1,4 @@
-"""Puts the scenarios into the wheel and compiles the optional reader (loadramp/drive/gather.c); without a compiler
-the reader is left out."""
+"""Puts the scenarios into the wheel and compiles the optional reader in C; without a compiler it is left out."""
 
 from __future__ import annotations
 
@@ -23,14 +22,14 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[misc]  # untyped
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         if version != "editable":  # an editable installation finds the scenarios of the checkout
             build_data["force_include"]["scenarios"] = "loadramp/scenarios"
-        where = Path(self.root, "loadramp", "drive")
-        built = where / "_gather.so"
+        where = Path(self.root, "loadramp", "client", "http")
+        built = where / "_c_reader.so"
         if not sys.platform.startswith("linux"):
             return
-        if fault := compiled(where / "gather.c", built):
+        if fault := compiled(where / "c_reader.c", built):
             self.app.display_warning(f"loadramp: installing without the reader in C: {fault}")
             return
-        build_data["artifacts"].append("loadramp/drive/_gather.so")
+        build_data["artifacts"].append("loadramp/client/http/_c_reader.so")
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
 

@@ -10,8 +10,8 @@ from dataclasses import fields
 
 import numpy as np
 
-from loadramp.judge.curve import fold
-from loadramp.judge.knee import estimate
+from loadramp.analysis.curve import fold
+from loadramp.analysis.itl_knee import estimate
 from loadramp.record.table import Table
 from loadramp.record.types import Step
 

@@ -18,15 +18,15 @@ from multiprocessing import Pool
 import numpy as np
 from scipy import stats
 
-from loadramp.jobs.contrast import asked_of, weigh
-from loadramp.judge.blocks import measure
-from loadramp.judge.compare import Pair, Round
-from loadramp.plan.canary import Canary
+from loadramp.analysis.blocks import measure
+from loadramp.comparison.judge import asked_of, weigh
+from loadramp.comparison.pairs import Pair, Round
+from loadramp.comparison.table import Canary
 from loadramp.record.table import Table
-from loadramp.sim.engine import Offline
-from loadramp.sim.profiles import Lengths, Profile
+from loadramp.simulator.engine import Offline
+from loadramp.simulator.profiles import EngineProfile, Lengths
 
-ENGINE = Profile(name="compute", max_num_seqs=256, token_budget=2048, kv_blocks=27_000)
+ENGINE = EngineProfile(name="compute", max_num_seqs=256, token_budget=2048, kv_blocks=27_000)
 LENGTHS = Lengths(400, 0.6, 150, 0.6, prompt_max=2500, output_max=1200)
 RATE_RPS, BLOCK_S, WARMUP_S, TAIL_S = 16.0, 60.0, 30.0, 20.0
 DRIFT_SD, DRIFT_S, DRIFT_STEP_S = 0.04, 300.0, 5.0

@@ -20,18 +20,18 @@ from multiprocessing import Pool
 import numpy as np
 from numpy.typing import NDArray
 
-from loadramp.jobs.contrast import asked_of, weigh
-from loadramp.judge import standard_error
-from loadramp.judge.blocks import Block, measure
-from loadramp.judge.compare import Pair, Round
-from loadramp.judge.decide import Decision
-from loadramp.judge.noninferior import Effect
-from loadramp.judge.sample_size import Missing
-from loadramp.judge.shares import Share
-from loadramp.plan.canary import PRIMARY, Canary
-from loadramp.sim.engine import simulate
-from loadramp.sim.profiles import PROFILES
-from loadramp.sim.regimes import REGIMES
+from loadramp.analysis.blocks import Block, measure
+from loadramp.analysis.proportions import Proportion
+from loadramp.comparison import standard_error
+from loadramp.comparison.decide import Decision
+from loadramp.comparison.judge import asked_of, weigh
+from loadramp.comparison.noninferior import Effect
+from loadramp.comparison.pairs import Pair, Round
+from loadramp.comparison.sample_size import Missing
+from loadramp.comparison.table import PRIMARY, Canary
+from loadramp.simulator.engine import simulate
+from loadramp.simulator.profiles import PROFILES
+from loadramp.simulator.regimes import REGIMES
 
 ENGINE = PROFILES["h200-8b-regimes"]
 RATE_RPS, BLOCK_S, WARMUP_S, TAIL_S, BLOCKS = 8.0, 60.0, 10.0, 15.0, 20
@@ -70,7 +70,7 @@ def blocks(job: Job) -> Floats:
 
 def paired(base: Floats, candidate: Floats, steady: bool) -> list[Pair]:
     names = METRICS if steady else PRIMARY
-    share = Share(0, round(RATE_RPS * BLOCK_S))
+    share = Proportion(0, round(RATE_RPS * BLOCK_S))
     both = [[Block(dict(zip(names, row, strict=False)), failures=share) for row in own] for own in (base, candidate)]
     return [Pair(Round(k, RATE_RPS, k, k), b, c) for k, (b, c) in enumerate(zip(*both, strict=True))]
 

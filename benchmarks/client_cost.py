@@ -26,7 +26,7 @@ from typing import Any
 
 from stage import machine, metronome, run, sender, together
 
-from loadramp.drive import gather
+from loadramp.client.http import c_reader
 
 SPREAD_S, MANY_S = 5.0, 20.0
 """Of the table of many streams: they begin within SPREAD_S (400 requests/s) and last MANY_S."""
@@ -36,7 +36,7 @@ def cpu_s(via: str, url: str, streams: int, tokens: int, itl_s: float) -> tuple[
     """CPU seconds and wall seconds of ``streams`` answers of ``tokens`` tokens side by side."""
 
     if via == "direct-python":
-        gather.LOADED = None
+        c_reader.LOADED = None
 
     async def main() -> tuple[float, float]:
         with tempfile.TemporaryFile("wb", buffering=0) as out:
@@ -102,9 +102,9 @@ def peer_us(command: str, rate: int, streams: int, lengths: tuple[int, int], tic
 def many(streams: int, rate: int, tokens: int) -> dict[str, Any]:
     """How the measuring client fares with ``streams`` side by side."""
     itl_s = streams / rate
-    from loadramp.drive.client import dialer_of
-    from loadramp.drive.endpoint import endpoint_of
-    from loadramp.plan.scenario import Target
+    from loadramp.client.endpoint import endpoint_of
+    from loadramp.client.measuring_client import dialer_of
+    from loadramp.scenario.scenario import Target
 
     with metronome(50_000, round(itl_s * 1e6)) as server:
         target = Target(base_url=server.url)

@@ -15,25 +15,25 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betaincinv
 
-from loadramp.judge import latency
-from loadramp.judge.caution import hold_back
-from loadramp.judge.curve import fold
-from loadramp.judge.quantiles import pool, quantile
-from loadramp.plan.arrivals import poisson
+from loadramp.analysis import latency
+from loadramp.analysis.curve import fold
+from loadramp.analysis.interval_policy import hold_back
+from loadramp.analysis.quantiles import pool, quantile
 from loadramp.record.table import Table
 from loadramp.record.types import Estimate, Step
-from loadramp.sim.engine.offline import capacity_rps, simulate
-from loadramp.sim.profiles import Lengths, Profile
-from loadramp.sim.regimes import Stall
+from loadramp.simulator.engine.offline import capacity_rps, simulate
+from loadramp.simulator.profiles import EngineProfile, Lengths
+from loadramp.simulator.regimes import Stall
+from loadramp.workload.arrivals import poisson
 
 SCENARIOS = {
-    "compute": (Profile(max_num_seqs=256, token_budget=2048), Lengths(512, 0.6, 200, 0.6)),
-    "sequences": (Profile(max_num_seqs=32), Lengths(300, 0.6, 200, 0.6)),
-    "kv": (Profile(kv_blocks=2500, max_num_seqs=256), Lengths(600, 0.6, 250, 0.6, 4000, 2000)),
-    "prefill": (Profile(), Lengths(2000, 0.7, 100, 0.6)),
-    "h100": (Profile(), Lengths(512, 0.6, 200, 0.6)),
+    "compute": (EngineProfile(max_num_seqs=256, token_budget=2048), Lengths(512, 0.6, 200, 0.6)),
+    "sequences": (EngineProfile(max_num_seqs=32), Lengths(300, 0.6, 200, 0.6)),
+    "kv": (EngineProfile(kv_blocks=2500, max_num_seqs=256), Lengths(600, 0.6, 250, 0.6, 4000, 2000)),
+    "prefill": (EngineProfile(), Lengths(2000, 0.7, 100, 0.6)),
+    "h100": (EngineProfile(), Lengths(512, 0.6, 200, 0.6)),
     "hiccups": (
-        Profile(max_num_seqs=256, token_budget=2048, stalls=(Stall(20.0, 0.15),)),
+        EngineProfile(max_num_seqs=256, token_budget=2048, stalls=(Stall(20.0, 0.15),)),
         Lengths(512, 0.6, 200, 0.6),
     ),
 }

@@ -19,8 +19,8 @@ import numpy as np
 from analysis_speed import synthetic
 from diagnosis_bench import CLASSES, population
 
-from loadramp.judge.attribute import attribute
-from loadramp.judge.latency import look
+from loadramp.analysis.diagnosis.gap_causes import attribute
+from loadramp.analysis.latency import look
 
 
 def diagnosed(job: tuple[str, int]) -> tuple[str, int, list[tuple[str, str]]]:

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import numpy as np
 
-from loadramp.assess import assess
-from loadramp.jobs.scenarios import load
 from loadramp.record.table import Run, Table
 from loadramp.record.types import ClientSample, Step
-from loadramp.sim.engine.offline import Offline, capacity_rps
-from loadramp.sim.faults import Faults
-from loadramp.sim.profiles import PROFILES, Lengths, Profile, random_profile
-from loadramp.sim.regimes import Regimes, Slow, Stall
+from loadramp.runner.assess import assess
+from loadramp.runner.scenarios import load
+from loadramp.simulator.engine.offline import Offline, capacity_rps
+from loadramp.simulator.faults import Faults
+from loadramp.simulator.profiles import PROFILES, EngineProfile, Lengths, random_profile
+from loadramp.simulator.regimes import Regimes, Slow, Stall
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 from harness import ramp_in_memory, scenario_of
@@ -33,7 +33,7 @@ Rng = np.random.Generator
 class Workload:
     """An engine, what it is asked, and its capacity."""
 
-    profile: Profile
+    profile: EngineProfile
     lengths: Lengths
     capacity: float
 
@@ -43,9 +43,9 @@ def between(rng: Rng, low: float, high: float) -> float:
     return float(np.exp(rng.uniform(np.log(low), np.log(high))))
 
 
-def costs(rng: Rng, **limits: object) -> Profile:
+def costs(rng: Rng, **limits: object) -> EngineProfile:
     """H100-like costs within a factor of about two; ``limits`` as given."""
-    plain = Profile(
+    plain = EngineProfile(
         name="random",
         t0_s=between(rng, 0.006, 0.02),
         decode_s=between(rng, 8e-6, 30e-6),
@@ -71,7 +71,7 @@ def short(rng: Rng, prompt: float = 200.0, output: float = 150.0) -> Lengths:
     )
 
 
-def sized(profile: Profile, lengths: Lengths, rng: Rng) -> Workload:
+def sized(profile: EngineProfile, lengths: Lengths, rng: Rng) -> Workload:
     return Workload(profile, lengths, capacity_rps(replace(profile, stalls=(), draft_tokens=0), lengths, rng, 1500))
 
 
@@ -220,7 +220,7 @@ def warm_cache(seed: int) -> Run:
     return ramp(sized(costs(rng), short(rng), rng), (0.1, 0.2, 0.4), seed, blocks=blocks)
 
 
-def wire(seed: int, rates: Sequence[float], profile: Profile, faults: Faults | None = None) -> Run:
+def wire(seed: int, rates: Sequence[float], profile: EngineProfile, faults: Faults | None = None) -> Run:
     """A ladder through client, parser and simulated server, in memory."""
     text = f"""
 seed = {seed}

@@ -14,20 +14,20 @@ from multiprocessing import Pool
 import numpy as np
 from numpy.typing import NDArray
 
-from loadramp.judge import latency
-from loadramp.judge.drift import ALPHA, p99_drift, trend
-from loadramp.judge.quantiles import quantile
-from loadramp.judge.signals import rising
-from loadramp.judge.signals import trend as line
-from loadramp.plan.arrivals import poisson
+from loadramp.analysis import latency
+from loadramp.analysis.quantiles import quantile
+from loadramp.analysis.saturation import rising
+from loadramp.analysis.saturation import trend as line
+from loadramp.campaign.drift import ALPHA, p99_drift, trend
 from loadramp.record.table import Table
-from loadramp.sim.engine.offline import capacity_rps, simulate
-from loadramp.sim.profiles import Lengths, Profile
+from loadramp.simulator.engine.offline import capacity_rps, simulate
+from loadramp.simulator.profiles import EngineProfile, Lengths
+from loadramp.workload.arrivals import poisson
 
 SCENARIOS = {
-    "compute": (Profile(max_num_seqs=256, token_budget=2048), Lengths(512, 0.6, 200, 0.6)),
-    "sequences": (Profile(max_num_seqs=32), Lengths(300, 0.6, 200, 0.6)),
-    "prefill": (Profile(), Lengths(2000, 0.7, 100, 0.6)),
+    "compute": (EngineProfile(max_num_seqs=256, token_budget=2048), Lengths(512, 0.6, 200, 0.6)),
+    "sequences": (EngineProfile(max_num_seqs=32), Lengths(300, 0.6, 200, 0.6)),
+    "prefill": (EngineProfile(), Lengths(2000, 0.7, 100, 0.6)),
 }
 LOADS = (0.5, 0.7, 0.85)
 SLOWER = (0.0, 0.1, 0.2, 0.5)
@@ -68,7 +68,7 @@ def soak(job: tuple[str, float, float, int, float]) -> tuple[str, float, float, 
     if slower:
         at = np.linspace(LEAD_S, end_s, 60)
         speeds = tuple((float(t), float(1.0 / (1.0 + slower * (t - LEAD_S) / measure_s))) for t in at)
-        profile = Profile(**{f: getattr(profile, f) for f in profile.__dataclass_fields__} | {"speeds": speeds})
+        profile = EngineProfile(**{f: getattr(profile, f) for f in profile.__dataclass_fields__} | {"speeds": speeds})
     due_s = poisson(load * capacity, end_s + 30.0, rng)
     prompt, output = lengths.draw(rng, len(due_s))
     table, _ = simulate(profile, due_s, prompt, output, rng)

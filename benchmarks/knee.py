@@ -15,10 +15,10 @@ from multiprocessing import Pool
 import numpy as np
 from ramp_bench import CASES, SLO_QUANTILE, SLO_SHARE, Ramp, ramp
 
-from loadramp.judge import detectors
-from loadramp.judge.ceiling import ceiling, climb
-from loadramp.judge.knee import p99_itl_knee
-from loadramp.judge.slo import slo_capacity
+from loadramp.analysis import detectors
+from loadramp.analysis.ceiling import ceiling, climb
+from loadramp.analysis.itl_knee import p99_itl_knee
+from loadramp.analysis.slo_capacity import slo_capacity
 from loadramp.record.types import Estimate, Row
 
 Detector = Callable[[Sequence[Row]], Estimate]

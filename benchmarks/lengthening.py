@@ -21,15 +21,15 @@ from multiprocessing import Pool
 import numpy as np
 from ramp_bench import Bench, engine_of
 
-from loadramp.judge import lengthen, longrun, steady, sureness
-from loadramp.judge.ceiling import ceiling
-from loadramp.judge.curve import fold
-from loadramp.judge.repeats import pooled_estimates
-from loadramp.plan.ramps import RAMPS
+from loadramp.analysis import lengthen, long_run, precision, steady_state
+from loadramp.analysis.ceiling import ceiling
+from loadramp.analysis.curve import fold
+from loadramp.analysis.repeats import pooled_estimates
 from loadramp.record.table import Run, Table
 from loadramp.record.types import Estimate, Row, Step
-from loadramp.sim.engine.offline import capacity_rps
-from loadramp.sim.regimes import mean_speed
+from loadramp.simulator.engine.offline import capacity_rps
+from loadramp.simulator.regimes import mean_speed
+from loadramp.workload.ramps import RAMPS
 
 MEASURE_S, UNTIL_SURE, LONGEST_S = 60.0, 0.2, 180.0
 SLOWEST_RPS, FASTEST_RPS = 2.0, 12.0
@@ -55,7 +55,7 @@ class Recorded:
         """Step ``k`` as it is after ``measure_s``."""
         bench = self.bench
         while k >= len(self.steps):
-            warmup_s = steady.warmup_s(bench.latest_e2e_s(), MEASURE_S)
+            warmup_s = steady_state.warmup_s(bench.latest_e2e_s(), MEASURE_S)
             self.steps.append(Step(k, rate_rps=rate_rps, begin_s=bench.now_s, warmup_s=warmup_s, measure_s=measure_s))
             bench.offer(rate_rps, warmup_s + self.longest_s, k)
             self.tables.append(bench.engine.table())
@@ -85,11 +85,11 @@ def by_default(of: Recorded, rows: list[Row]) -> float:
 
 def until_sure(_: Recorded, rows: list[Row]) -> float:
     copies = [dict(row) for row in rows]
-    longrun.annotate(copies)
-    reached, measured_s = sureness.reach(copies[-1], "throughput"), _length_s(rows[-1])
+    long_run.annotate(copies)
+    reached, measured_s = precision.reach(copies[-1], "throughput"), _length_s(rows[-1])
     if reached is not None and reached <= UNTIL_SURE:
         return 0.0
-    return max(0.0, min(sureness.next_look_s(measured_s), LONGEST_S) - measured_s)
+    return max(0.0, min(precision.next_look_s(measured_s), LONGEST_S) - measured_s)
 
 
 def climb(of: Recorded, goes_on: GoesOn) -> tuple[Estimate, float]:
@@ -101,7 +101,7 @@ def climb(of: Recorded, goes_on: GoesOn) -> tuple[Estimate, float]:
         while more_s := goes_on(of, rows):
             measure_s += more_s
             rows[-1] = of.row(k, rate_rps, measure_s, rows[:-1])
-    longrun.annotate(rows)
+    long_run.annotate(rows)
     warmups_s = sum(step.warmup_s or 0.0 for step in of.steps[: len(rows)])
     return ceiling(rows), (sum(map(_length_s, rows)) + warmups_s) / 60.0
 

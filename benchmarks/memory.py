@@ -13,14 +13,14 @@ from pathlib import Path
 
 from stage import machine
 
-from loadramp.drive.endpoint import endpoint_of
-from loadramp.drive.fleet import Orders
-from loadramp.drive.wire import OPTIONAL_FIELDS
-from loadramp.drive.workers import LocalFleet
-from loadramp.jobs.practise import null_server
-from loadramp.jobs.scenarios import load
-from loadramp.plan.prompts.words import Calibration
+from loadramp.client.endpoint import endpoint_of
+from loadramp.client.fleet import Orders
+from loadramp.client.request_body import OPTIONAL_FIELDS
+from loadramp.client.workers import LocalFleet
 from loadramp.record.types import Step
+from loadramp.runner.scenarios import load
+from loadramp.simulator.practise import null_server
+from loadramp.workload.prompts.vocabulary import Calibration
 
 STEP_S = 60.0
 SCENARIO = '[target]\nbase_url = "{url}"\n[prompts]\nkind = "fixed"\noutput_tokens = {tokens}\n'

@@ -6,16 +6,16 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from loadramp.judge import latency, longrun, steady
-from loadramp.judge.ceiling import ceiling
-from loadramp.judge.curve import fold
-from loadramp.judge.quantiles import quantile
-from loadramp.plan.arrivals import gamma, poisson
-from loadramp.plan.ramps import RAMPS
+from loadramp.analysis import latency, long_run, steady_state
+from loadramp.analysis.ceiling import ceiling
+from loadramp.analysis.curve import fold
+from loadramp.analysis.quantiles import quantile
 from loadramp.record.types import Row, Step
-from loadramp.sim.engine.offline import Offline, capacity_rps, simulate
-from loadramp.sim.profiles import Lengths, Profile, random_profile
-from loadramp.sim.regimes import REGIMES, Stall
+from loadramp.simulator.engine.offline import Offline, capacity_rps, simulate
+from loadramp.simulator.profiles import EngineProfile, Lengths, random_profile
+from loadramp.simulator.regimes import REGIMES, Stall
+from loadramp.workload.arrivals import gamma, poisson
+from loadramp.workload.ramps import RAMPS
 
 CASES = {
     "population": "random engines, limited by sequences, KV blocks or budget; Poisson arrivals",
@@ -51,13 +51,13 @@ class Ramp:
         return [row for row in self.rows if row["role"] == "step"]
 
 
-def engine_of(case: str, seed: int) -> tuple[Profile, Lengths]:
+def engine_of(case: str, seed: int) -> tuple[EngineProfile, Lengths]:
     """The engine and workload of one seed."""
     profile, lengths = random_profile(np.random.default_rng([seed, 0]))
     if case == "no chunked prefill":
         profile = replace(profile, chunked_prefill=False)
     elif case == "1024 sequences":
-        profile = replace(Profile(), max_model_len=profile.max_model_len)
+        profile = replace(EngineProfile(), max_model_len=profile.max_model_len)
     elif case == "kv bound":
         profile = replace(profile, max_num_seqs=1024, kv_blocks=max(1100, profile.kv_blocks // 8))
     elif case == "hiccups":
@@ -75,7 +75,7 @@ def engine_of(case: str, seed: int) -> tuple[Profile, Lengths]:
 class Bench:
     """An engine that is offered one step after the other, as a conductor would."""
 
-    profile: Profile
+    profile: EngineProfile
     lengths: Lengths
     seed: int
     cv: float = 1.0
@@ -151,7 +151,7 @@ def ramp(case: str, seed: int, measure_s: float, soak_s: float, share: float | N
 
 
 def _true_limits(
-    profile: Profile, lengths: Lengths, capacity: float, seed: int, seconds: float = 1800.0
+    profile: EngineProfile, lengths: Lengths, capacity: float, seed: int, seconds: float = 1800.0
 ) -> dict[str, float]:
     """ITL and TTFT at SLO_QUANTILE in a long run at SLO_SHARE of the capacity."""
     rng = np.random.default_rng([seed, 6])
@@ -171,9 +171,9 @@ def _climb(out: Ramp, bench: Bench, start_rps: float, max_rps: float, measure_s:
             out.climb_s = bench.now_s
             bench.drain(120.0)
         seconds = step.measure_s or measure_s
-        warmup_s = steady.warmup_s(bench.latest_e2e_s(), seconds)
+        warmup_s = steady_state.warmup_s(bench.latest_e2e_s(), seconds)
         timed = replace(step, begin_s=bench.now_s, warmup_s=warmup_s, measure_s=seconds)
         out.rows.append(bench.measure(timed, out.rows, out.limits))
-    longrun.annotate(out.rows)
+    long_run.annotate(out.rows)
     out.climb_s, out.total_s = out.climb_s or bench.now_s, bench.now_s
     return out

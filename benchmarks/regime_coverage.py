@@ -20,12 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 from regimes import PROFILE, load
 
-from loadramp.judge import latency, longrun, regimes
-from loadramp.judge.curve import fold
-from loadramp.judge.latency import Seen
+from loadramp.analysis import latency, long_run, regimes
+from loadramp.analysis.curve import fold
+from loadramp.analysis.latency import WindowView
 from loadramp.record.types import Row, Step
-from loadramp.sim.engine import simulate
-from loadramp.sim.regimes import REGIMES
+from loadramp.simulator.engine import simulate
+from loadramp.simulator.regimes import REGIMES
 
 STEPS, SETTLE_S, WARMUP_S, MEASURE_S, RATE_RPS = 11, 12.0, 2.0, 45.0, 24.0
 FAMILIES = ("itl", "gap", "tpot", "ttft", "e2e")
@@ -54,7 +54,7 @@ def one(job: tuple[str, int]) -> Ladder:
     rng = np.random.default_rng([seed, 1])
     table, samples = simulate(profile, *load(seed, seconds), rng, until_s=seconds)
     rows: list[Row] = []
-    seen: list[Seen] = []
+    seen: list[WindowView] = []
     for k in range(STEPS):
         begin_s = SETTLE_S + k * (WARMUP_S + MEASURE_S)
         step = Step(k, rate_rps=RATE_RPS, begin_s=begin_s, warmup_s=WARMUP_S, measure_s=MEASURE_S)
@@ -62,7 +62,7 @@ def one(job: tuple[str, int]) -> Ladder:
         rows.append(fold(step, part, samples=samples))
         seen.append(latency.look(part, step.window_s))
     before = copy.deepcopy(rows)
-    longrun.annotate(rows)
+    long_run.annotate(rows)
     regimes.widen(rows, seen.__getitem__, 0.99)
     counts = {family: np.zeros(BINS, dtype=np.int64) for family in FAMILIES}
     sums = dict.fromkeys(FAMILIES, 0.0)

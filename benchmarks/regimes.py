@@ -20,14 +20,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from loadramp.judge import latency
-from loadramp.judge.blocks import measure
-from loadramp.judge.pace import Pace, pace_of, stretches
-from loadramp.record.rundir import read
+from loadramp.analysis import latency
+from loadramp.analysis.blocks import measure
+from loadramp.analysis.step_time import StepTimes, pace_of, stretches
+from loadramp.record.run_directory import read
 from loadramp.record.table import Table
-from loadramp.sim.engine import simulate
-from loadramp.sim.profiles import PROFILES, Profile
-from loadramp.sim.regimes import REGIMES
+from loadramp.simulator.engine import simulate
+from loadramp.simulator.profiles import PROFILES, EngineProfile
+from loadramp.simulator.regimes import REGIMES
 
 CAPTURED = Path(__file__).with_name("captured_pace.csv")
 PROFILE = PROFILES["h200-8b-regimes"]
@@ -45,19 +45,19 @@ def load(seed: int, seconds: float) -> tuple[Floats, NDArray[np.int64], NDArray[
     return due_s, rng.integers(256, 769, len(due_s)), rng.integers(64, 193, len(due_s))
 
 
-def run(profile: Profile, seed: int, engine: int, seconds: float) -> Table:
+def run(profile: EngineProfile, seed: int, engine: int, seconds: float) -> Table:
     rng = np.random.default_rng([seed, 1 + engine])
     table, _ = simulate(profile, *load(seed, seconds), rng, until_s=seconds, sample_period_s=0.0)
     return table
 
 
-def captured() -> Pace:
+def captured() -> StepTimes:
     t_s, median_ms = np.genfromtxt(CAPTURED, delimiter=",", skip_header=1, unpack=True)
     known = ~np.isnan(median_ms)
-    return Pace(float(t_s[0]), WIDTH_S, np.interp(t_s, t_s[known], median_ms[known]) / 1e3, known)
+    return StepTimes(float(t_s[0]), WIDTH_S, np.interp(t_s, t_s[known], median_ms[known]) / 1e3, known)
 
 
-def figures(pace: Pace) -> dict[str, float]:
+def figures(pace: StepTimes) -> dict[str, float]:
     """What a pace looks like, in the order in which it is printed."""
     parts = stretches(pace)
     slow = [one for one in parts if one.slow]

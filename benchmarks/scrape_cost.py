@@ -14,10 +14,10 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from loadramp.observe.canonical import read
-from loadramp.observe.dialects import detect, wanted
-from loadramp.observe.scrape import Scraper
-from loadramp.observe.text import names, parse
+from loadramp.metrics.canonical import read
+from loadramp.metrics.dialects import detect, wanted
+from loadramp.metrics.prometheus_text import names, parse
+from loadramp.metrics.scraper import Scraper
 
 PAGE = gzip.decompress(
     (Path(__file__).parent.parent / "tests/data/metrics/vllm-0.32-idle.txt.gz").read_bytes()

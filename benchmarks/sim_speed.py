@@ -11,14 +11,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from loadramp.sim.engine import Offline, capacity_rps
-from loadramp.sim.profiles import PROFILES, Lengths, Profile, random_profile
+from loadramp.simulator.engine import Offline, capacity_rps
+from loadramp.simulator.profiles import PROFILES, EngineProfile, Lengths, random_profile
 
 STEP_S = 77.0
-COMPUTE = Profile(name="compute", max_num_seqs=256, token_budget=2048, kv_blocks=27_000)
+COMPUTE = EngineProfile(name="compute", max_num_seqs=256, token_budget=2048, kv_blocks=27_000)
 
 
-def ramp(profile: Profile, lengths: Lengths, ceiling_rps: float) -> tuple[int, int, float, float]:
+def ramp(profile: EngineProfile, lengths: Lengths, ceiling_rps: float) -> tuple[int, int, float, float]:
     """Seven octaves that end at about 1.5 times the ceiling. Returns requests, tokens, engine and table CPU seconds."""
     rng = np.random.default_rng(0)
     begun = time.process_time()

@@ -2,7 +2,7 @@
 
     python benchmarks/soaks.py [--soaks 24] [--load 0.85] [--seed 51000]      # three minutes of one core
 
-`kept`: what `judge.caution` leaves to a soak.
+`kept`: what `analysis.interval_policy` leaves to a soak.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from collections import defaultdict
 import numpy as np
 from coverage import SCENARIOS
 
-from loadramp.judge import latency
-from loadramp.judge.caution import SOAK_KEEPS, SOAK_S
-from loadramp.judge.curve import fold
-from loadramp.judge.quantiles import quantile
-from loadramp.plan.arrivals import poisson
+from loadramp.analysis import latency
+from loadramp.analysis.curve import fold
+from loadramp.analysis.interval_policy import SOAK_KEEPS, SOAK_S
+from loadramp.analysis.quantiles import quantile
 from loadramp.record.table import Table
 from loadramp.record.types import Step
-from loadramp.sim.engine.offline import capacity_rps, simulate
-from loadramp.sim.profiles import Lengths, Profile
+from loadramp.simulator.engine.offline import capacity_rps, simulate
+from loadramp.simulator.profiles import EngineProfile, Lengths
+from loadramp.workload.arrivals import poisson
 
 STATS = {"mean": None, "p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 LEAD_S = 120.0
@@ -54,7 +54,7 @@ def soaks(name: str, load: float, windows: int, seed: int) -> tuple[int, Hits]:
     return quiet, hits
 
 
-def first_step_ttft_s(profile: Profile, lengths: Lengths, rate_rps: float, rng: np.random.Generator) -> float:
+def first_step_ttft_s(profile: EngineProfile, lengths: Lengths, rate_rps: float, rng: np.random.Generator) -> float:
     """Median TTFT at a low rate, which the queue signal of a ramp scales with."""
     due_s = poisson(rate_rps, 120.0, rng)
     return float(np.nanmedian(simulate(profile, due_s, *lengths.draw(rng, len(due_s)), rng)[0].ttft_s))

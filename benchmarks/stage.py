@@ -19,13 +19,13 @@ from typing import Any
 import numpy as np
 import uvloop
 
-from loadramp.drive.client import Client
-from loadramp.drive.endpoint import endpoint_of
-from loadramp.drive.others import HttpxClient, OpenaiClient
-from loadramp.drive.workers import calm_collector
-from loadramp.plan.scenario import Target
+from loadramp.client.comparison_clients import HttpxClient, OpenaiClient
+from loadramp.client.endpoint import endpoint_of
+from loadramp.client.measuring_client import Client
+from loadramp.client.workers import calm_collector
 from loadramp.record.codec import encode
 from loadramp.record.types import Arrival, Prompt, Record
+from loadramp.scenario.scenario import Target
 
 SENT = np.dtype([("request", "<u8"), ("index", "<u4"), ("tokens", "<u4"), ("send_ns", "<i8"), ("request_ns", "<i8")])
 """One token as the server sent it."""

@@ -21,12 +21,12 @@ from typing import Any
 import numpy as np
 from stage import SENT, machine, metronome, run, sender, together
 
-from loadramp.drive.client import dialer_of
-from loadramp.drive.endpoint import endpoint_of
-from loadramp.drive.pipes import OnBytes, OnClose, Pipe
-from loadramp.plan.scenario import Target
+from loadramp.client.endpoint import endpoint_of
+from loadramp.client.http.sockets import OnBytes, OnClose, Pipe
+from loadramp.client.measuring_client import dialer_of
 from loadramp.record.types import Record
-from loadramp.sim.null import BEAT_S
+from loadramp.scenario.scenario import Target
+from loadramp.simulator.null_server import BEAT_S
 
 _SELF_SIGNED = ("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
                 "-days", "1", "-subj", "/CN=localhost")  # fmt: skip

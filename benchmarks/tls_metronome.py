@@ -17,7 +17,7 @@ import numpy as np
 import uvloop
 from stage import SENT
 
-from loadramp.sim.null import Answering, Beat
+from loadramp.simulator.null_server import Answering, TokenBeat
 
 _NUMBER = re.compile(rb"x-request-id: *\S*?(\d+)\r\n", re.IGNORECASE)
 SENT_AT: list[tuple[int, int, int, int, int]] = []
@@ -43,7 +43,7 @@ async def main(certificate: str, key: str) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
     loop = asyncio.get_running_loop()
-    beat, ended = Beat(loop), asyncio.Event()
+    beat, ended = TokenBeat(loop), asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, ended.set)
     server = await loop.create_server(lambda: Logged(beat), "127.0.0.1", 0, ssl=context, backlog=4096)
     sys.stdout.write(f"{server.sockets[0].getsockname()[1]}\n")

@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from loadramp.judge.alarms import Alarm, Rules
-from loadramp.judge.nights import Night
-from loadramp.judge.trend import judge_series
+from loadramp.nightly.alarms import Alarm, Rules
+from loadramp.nightly.series import Night
+from loadramp.nightly.trend import judge_series
 
 METRIC = "ref_itl_p99_s"  # lower is better: a rise is a regression
 NIGHTS = 365

@@ -13,12 +13,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from loadramp.judge.curve import fold
-from loadramp.judge.knee import estimate
-from loadramp.plan.arrivals import gamma
+from loadramp.analysis.curve import fold
+from loadramp.analysis.itl_knee import estimate
 from loadramp.record.types import Row, Step
-from loadramp.sim.engine.offline import Offline
-from loadramp.sim.profiles import PROFILES, Profile
+from loadramp.simulator.engine.offline import Offline
+from loadramp.simulator.profiles import PROFILES, EngineProfile
+from loadramp.workload.arrivals import gamma
 
 PROFILE = replace(PROFILES["h100-8b"], max_num_seqs=64)
 PROMPT, OUTPUT, CV = 1500, 60, 0.5
@@ -36,7 +36,7 @@ def lengths(rng: np.random.Generator, median: int, n: int) -> np.ndarray:
 class Load:
     """Requests of one workload, offered to one engine step by step."""
 
-    def __init__(self, profile: Profile, reuse: float, cv: float, seed: int) -> None:
+    def __init__(self, profile: EngineProfile, reuse: float, cv: float, seed: int) -> None:
         self.engine = Offline(profile, np.random.default_rng([seed, 9]))
         self.rng = np.random.default_rng([seed, 1])
         self.reuse, self.cv, self.block = reuse, cv, profile.block_tokens

@@ -31,8 +31,8 @@ def run(scenario: Path, *, as_json: bool, quiet: bool, yes: bool, until_sure: fl
 
     SCENARIO is a TOML file, or the name of one that ships (demo, chat, ...).
     """
-    from loadramp.commands.screen import asks
-    from loadramp.jobs import scenarios
+    from loadramp.commands.terminal import asks
+    from loadramp.runner import scenarios
 
     if until_sure is not None:
         options["overrides"] = (*options["overrides"], f"ramp.until_sure={until_sure!r}")
@@ -58,14 +58,14 @@ def plan(
     SCENARIO may also be the directory of a run: then the shape of what it sent is shown. With --base-url the endpoint's
     list of models is read, which may tell how long a request may be.
     """
-    from loadramp.jobs import foresight
+    from loadramp.runner import preview
 
     if scenario.is_dir():
-        document, words = foresight.of_run(scenario)
+        document, words = preview.of_run(scenario)
     elif base_url:
-        document, words = foresight.of_endpoint(scenario, overrides, base_url, model)
+        document, words = preview.of_endpoint(scenario, overrides, base_url, model)
     else:
-        document, words = foresight.of_scenario(scenario, overrides)
+        document, words = preview.of_scenario(scenario, overrides)
     click.echo(strict_json(document) if as_json else words)
     return 0
 
@@ -89,15 +89,15 @@ def probe(
     import asyncio
     import time
 
-    from loadramp.commands.screen import say as tell
-    from loadramp.drive.endpoint import endpoint_of
-    from loadramp.drive.permission import check_hosts
-    from loadramp.drive.probe import probe as send
-    from loadramp.drive.probe import probe_document
-    from loadramp.jobs import scenarios
-    from loadramp.plan.scenario import Target
+    from loadramp.client.endpoint import endpoint_of
+    from loadramp.client.permission import check_hosts
+    from loadramp.client.probe import probe as send
+    from loadramp.client.probe import probe_document
+    from loadramp.commands.terminal import say as tell
     from loadramp.registry import bind_options
-    from loadramp.report.probe import probe_words
+    from loadramp.report.probe_text import probe_words
+    from loadramp.runner import scenarios
+    from loadramp.scenario.scenario import Target
 
     limits = {"idle_timeout_s": idle_timeout, "first_timeout_s": first_timeout, "timeout_s": timeout}
     given = bind_options({key: seconds for key, seconds in limits.items() if seconds is not None}, Target, "probe:")
@@ -121,8 +121,8 @@ def probe(
 
 def report(run_dir: Path, *, as_json: bool, quiet: bool) -> int:
     """Judge the run in RUN_DIR anew from its records and write its report again; a canary's or campaign's likewise."""
-    from loadramp.commands.screen import try_to_write
-    from loadramp.jobs import finish
+    from loadramp.commands.terminal import try_to_write
+    from loadramp.runner import finish
 
     for feature in FEATURES.values():
         for marker, again in feature.directories.items():
@@ -137,7 +137,7 @@ def simulate(
     *, host: str, port: int, profile: str, model: str, adapter: Any, seed: int, fault: Any, api_key_env: str | None
 ) -> int:
     """Serve the built-in simulator of a vLLM server until interrupted."""
-    from loadramp.jobs import practise
+    from loadramp.simulator import practise
 
     if "list" in {profile, *fault}:
         click.echo(practise.listing())
@@ -148,7 +148,8 @@ def simulate(
 
 def demo(*, out: Path, as_json: bool, quiet: bool) -> int:
     """A whole ramp against the built-in simulator, in under three minutes: no server, no GPU."""
-    from loadramp.jobs import practise, scenarios
+    from loadramp.runner import scenarios
+    from loadramp.simulator import practise
 
     with practise.simulator() as base_url:
         read = scenarios.read_scenario(Path("demo"))
@@ -162,8 +163,8 @@ def selfcheck(*, seconds: float, as_json: bool, quiet: bool) -> int:
     """
     import asyncio
 
-    from loadramp.commands.screen import watching
-    from loadramp.jobs import selfcheck as own
+    from loadramp.commands.terminal import watching
+    from loadramp.runner import selfcheck as own
 
     with watching(quiet) as (say, _):
         result = asyncio.run(own.selfcheck(seconds, say))
@@ -178,8 +179,8 @@ def selfcheck(*, seconds: float, as_json: bool, quiet: bool) -> int:
 def _ramp(scenario: Any, options: Any, as_json: bool, quiet: bool) -> int:
     import asyncio
 
-    from loadramp.commands.screen import watching
-    from loadramp.jobs import launch
+    from loadramp.commands.terminal import watching
+    from loadramp.runner import launch
 
     with watching(quiet) as (say, watch):
         finished = asyncio.run(launch.ramp(scenario, options, say, watch, argv=sys.argv[1:]))
@@ -188,7 +189,7 @@ def _ramp(scenario: Any, options: Any, as_json: bool, quiet: bool) -> int:
 
 def _show(finished: Any, as_json: bool) -> int:
     """The answer: JSON for programs; a table, the sentence and the report's path for people."""
-    from loadramp.commands.screen import answer
+    from loadramp.commands.terminal import answer
     from loadramp.report import terminal_table, verdict_document
 
     run, code = finished.run, finished.exit_code
@@ -201,10 +202,10 @@ def _show(finished: Any, as_json: bool) -> int:
 
 
 def _ask(scenario: Any, options: Any) -> None:
-    from loadramp.commands.screen import confirm
-    from loadramp.drive.endpoint import endpoint_of
-    from loadramp.jobs import scenarios
-    from loadramp.jobs.foresight import foreseen
+    from loadramp.client.endpoint import endpoint_of
+    from loadramp.commands.terminal import confirm
+    from loadramp.runner import scenarios
+    from loadramp.runner.preview import foreseen
 
     def question() -> str:
         click.echo(foreseen(scenario)[1], err=True)
@@ -292,7 +293,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _complain(error: Exception, code: int) -> None:
-    from loadramp.record.untrusted import clean
+    from loadramp.record.sanitize import clean
 
     click.echo(clean(f"loadramp: {in_words(error)}", lines=True), err=True)
     sys.exit(code)

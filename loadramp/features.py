@@ -1,14 +1,17 @@
-"""The features that stand on the core, a line each: without its line and its folder a feature is gone.
+"""The features that stand on the core: without its folder and its two lines here a feature is gone.
 
 They know the core and not one another; what they add to it is in their ``FEATURE``.
 """
 
 from __future__ import annotations
 
-from loadramp import advise, campaign, comparison, nightly
+from loadramp.advise import FEATURE as ADVISE
+from loadramp.campaign import FEATURE as CAMPAIGN
+from loadramp.comparison import FEATURE as COMPARISON
+from loadramp.nightly import FEATURE as NIGHTLY
 from loadramp.registry import FEATURES
 
-FEATURES["comparison"] = comparison.FEATURE
-FEATURES["nightly"] = nightly.FEATURE
-FEATURES["campaign"] = campaign.FEATURE
-FEATURES["advise"] = advise.FEATURE
+FEATURES["comparison"] = COMPARISON
+FEATURES["nightly"] = NIGHTLY
+FEATURES["campaign"] = CAMPAIGN
+FEATURES["advise"] = ADVISE

@@ -90,7 +90,7 @@ class Feature:
 
 
 FEATURES: dict[str, Feature] = {}
-"""By name; filled by ``loadramp.features``, one line a feature."""
+"""By name; filled by ``loadramp.features``."""
 
 
 def evidence_of(name: str) -> Callable[..., Any] | None:

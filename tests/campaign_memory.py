@@ -12,36 +12,36 @@ from typing import Any
 import msgspec
 from harness import BEGAN_AT
 
-from loadramp.assess import assess
-from loadramp.conduct import Ramping
-from loadramp.drive import corpus
-from loadramp.drive.endpoint import endpoint_of
-from loadramp.drive.fleet import InlineFleet, Orders
-from loadramp.drive.pipes import ConnectFailed
-from loadramp.drive.wire import OPTIONAL_FIELDS
-from loadramp.jobs.campaign import HEALTH, Campaign, begin, resume
-from loadramp.jobs.finish import Finished
-from loadramp.jobs.launch import Beside
-from loadramp.jobs.readout import MODEL_MAX, SCORECARD, Rehearsed, model_max_of, scorecard_text, write_campaign
-from loadramp.jobs.scenarios import load
-from loadramp.observe.scrape import scrape_inline
-from loadramp.plan.prompts.words import Calibration
-from loadramp.plan.scenario import Scenario
-from loadramp.record.rundir import RunDir, plain, read
+from loadramp.campaign.assess import MODEL_MAX, SCORECARD, JudgedCampaign, model_max_of, scorecard_text, write_campaign
+from loadramp.campaign.phases import HEALTH, CampaignRun, begin, resume
+from loadramp.client import input_files
+from loadramp.client.endpoint import endpoint_of
+from loadramp.client.fleet import InlineFleet, Orders
+from loadramp.client.http.sockets import ConnectFailed
+from loadramp.client.request_body import OPTIONAL_FIELDS
+from loadramp.metrics.scraper import scrape_inline
+from loadramp.record.run_directory import RunDir, plain, read
 from loadramp.record.types import HealthSample, Sample
-from loadramp.sim.clock import run as run_jumping
-from loadramp.sim.faults import Faults
-from loadramp.sim.page import metrics_page
-from loadramp.sim.profiles import PROFILES, Profile
-from loadramp.sim.service import Service, connect_in_memory
+from loadramp.runner.assess import assess
+from loadramp.runner.conductor import Conductor
+from loadramp.runner.finish import Finished
+from loadramp.runner.launch import Beside
+from loadramp.runner.scenarios import load
+from loadramp.scenario.scenario import Scenario
+from loadramp.simulator.clock import run as run_jumping
+from loadramp.simulator.faults import Faults
+from loadramp.simulator.metrics_page import metrics_page
+from loadramp.simulator.profiles import PROFILES, EngineProfile
+from loadramp.simulator.service import Service, connect_in_memory
+from loadramp.workload.prompts.vocabulary import Calibration
 
 
 @dataclass(slots=True)
 class InlinePulse:
-    """Health checks as a task of the jumping loop: what observe.pulse does from a thread."""
+    """Health checks as a task of the jumping loop: what metrics.health_check does from a thread."""
 
     service: Service
-    ramping: Ramping
+    ramping: Conductor
     task: asyncio.Task[None] | None = None
 
     def start(self) -> InlinePulse:
@@ -83,7 +83,7 @@ class Stage:
         if self.sent is not None:
             self.sent.append(phase)
         loop = asyncio.get_running_loop()
-        scenario = corpus.ready(scenario)
+        scenario = input_files.ready(scenario)
         target = replace(scenario.target, base_url="http://127.0.0.1:8000")
         ready = replace(scenario, target=target)
         rundir = RunDir.create(self.path, scenario.name, scenario.source, BEGAN_AT)
@@ -95,7 +95,7 @@ class Stage:
         about = {"model": "sim", "max_model_len": self.service.profile.max_model_len}
         info = {"name": scenario.name, "overrides": list(scenario.overrides), "slo": plain(scenario.slo),
                 "target": about, "metrics": {"dialect": "vllm"}}  # fmt: skip
-        ramping = Ramping(ready, rundir, fleet, loop.time, orders.t0_s, info, lambda: _taken(samples))
+        ramping = Conductor(ready, rundir, fleet, loop.time, orders.t0_s, info, lambda: _taken(samples))
         tasks = [
             asyncio.ensure_future(beside(ramping, endpoint)),
             asyncio.ensure_future(self._scrape(ramping, samples)),
@@ -114,7 +114,7 @@ class Stage:
         assert skipped == 0
         return Finished(assess(run, scenario), 130 if phase == self.stop_in else 0)
 
-    async def _scrape(self, ramping: Ramping, samples: list[Sample]) -> None:
+    async def _scrape(self, ramping: Conductor, samples: list[Sample]) -> None:
         service = self.service
 
         async def page(_: str) -> str:
@@ -140,13 +140,13 @@ class Stage:
 def rehearse_in_memory(
     text: str,
     tmp_path: Path,
-    profile: Profile | str = "small",
+    profile: EngineProfile | str = "small",
     faults: Faults | None = None,
     *,
     resumed: Path | None = None,
     answers: Path | None = None,
     **stage: Any,
-) -> tuple[Rehearsed, int]:
+) -> tuple[JudgedCampaign, int]:
     """Run a campaign of the scenario ``text``; what it comes to, and the code of its phases."""
 
     async def main() -> int:
@@ -158,12 +158,12 @@ def rehearse_in_memory(
         play = Stage(text, path, service, **stage)
         places.append(path)
 
-        def pulse(ramping: Ramping, _: Any) -> InlinePulse:
+        def pulse(ramping: Conductor, _: Any) -> InlinePulse:
             return InlinePulse(service, ramping).start()
 
         try:
             strike = play.strike if play.command else None
-            return await Campaign(path, play.read, play.send, pulse, strike, state=resume(path, text, [])).run()
+            return await CampaignRun(path, play.read, play.send, pulse, strike, state=resume(path, text, [])).run()
         finally:
             service.close()
 

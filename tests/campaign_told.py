@@ -6,16 +6,16 @@ from typing import Any
 
 import numpy as np
 from judged import answer, failure, row
-from test_readiness import ITEMS
+from test_scorecard import ITEMS
 
-from loadramp.judge import campaign as judge
-from loadramp.judge.criteria import Seen, Strike
-from loadramp.judge.proofs import Facts
-from loadramp.judge.readiness import Answer, score
-from loadramp.plan.campaign import PHASES
+from loadramp.campaign import judge
+from loadramp.campaign.criteria import PhaseView, Strike
+from loadramp.campaign.evidence import Facts
+from loadramp.campaign.page import Told
+from loadramp.campaign.scorecard import ItemAnswer, score
+from loadramp.campaign.table import PHASES
 from loadramp.record.table import Run, Table
 from loadramp.record.types import Estimate, HealthSample, Sample, Step
-from loadramp.report.campaign import Told
 
 HOSTILE = "<script>alert(1)</script> | `x` [y](http://z)"
 
@@ -35,7 +35,7 @@ def _health(end_s: float, down: tuple[float, float] = (0.0, 0.0)) -> list[Health
     ]
 
 
-def _soak() -> Seen:
+def _soak() -> PhaseView:
     rng = np.random.default_rng(7)
     due_s = np.arange(0.0, 1200.0, 0.25)
     ttft_s, gap_s = (scale * np.exp(0.1 * rng.standard_normal(len(due_s))) for scale in (0.12, 0.02))
@@ -46,10 +46,10 @@ def _soak() -> Seen:
     samples = [Sample(float(t), url, {"process_memory_bytes": 1.4e9 + 4e5 * t}) for t in range(1200)]
     slo = {"slo_ttft_s": 0.2, "slo_ttft_low_s": 0.19, "slo_ttft_high_s": 0.22, "stationary": True}
     one = row(4.0, window_end_s=1200.0, requests=4800, ok=4800, server_restarted=False, **slo)
-    return Seen(_run([one], records, samples), 4.0, _health(1200.0), limits={"ttft": 1.0})
+    return PhaseView(_run([one], records, samples), 4.0, _health(1200.0), limits={"ttft": 1.0})
 
 
-def _overload() -> Seen:
+def _overload() -> PhaseView:
     """Refuses every fifth request at twice the target, and is slow for 40 s after it."""
     rates = (4.0, 4.8, 8.0, 4.0)
     due_s = np.concatenate([np.arange(100.0 * i, 100.0 * (i + 1), 1.0 / rate) for i, rate in enumerate(rates)])
@@ -63,21 +63,21 @@ def _overload() -> Seen:
     for i, rate in enumerate(rates):
         begin_s = 100.0 * i
         rows.append(row(rate, step=i, begin_s=begin_s, window_begin_s=begin_s + 5, window_end_s=begin_s + 100))
-    return Seen(_run(rows, records), 4.0, _health(400.0), limits={})
+    return PhaseView(_run(rows, records), 4.0, _health(400.0), limits={})
 
 
-def _chaos() -> Seen:
+def _chaos() -> PhaseView:
     records = [failure(k, t, kind="connect") if 40 <= t < 63 else answer(k, t, t + 0.1, [0.02])
                for k, t in enumerate(np.arange(0.0, 180.0, 0.25).tolist())]  # fmt: skip
     rows = [row(4.0, begin_s=0.0, window_end_s=180.0)]
-    return Seen(_run(rows, records), 4.0, _health(180.0, (41.0, 63.0)), Strike(40.0, 42.0, 0, HOSTILE))
+    return PhaseView(_run(rows, records), 4.0, _health(180.0, (41.0, 63.0)), Strike(40.0, 42.0, 0, HOSTILE))
 
 
-def told(answers: dict[str, Answer] | None = None, **state: Any) -> Told:
+def told(answers: dict[str, ItemAnswer] | None = None, **state: Any) -> Told:
     """All five phases; memory grows, so without a waiver it is no go."""
-    ramp = Seen(_run([row(1.0), row(2.0)], [answer(0, 0.0, 0.1)]))
+    ramp = PhaseView(_run([row(1.0), row(2.0)], [answer(0, 0.0, 0.1)]))
     ramp.run.estimates = {"ceiling": Estimate("found", 6.1, 5.8, 6.4, sustained_rps=5.2)}
-    seen = {"baseline": Seen(_run([row(1.0, users=1)], [answer(0, 0.0, 0.1)])), "ramp": ramp, "sustained": _soak(),
+    seen = {"baseline": PhaseView(_run([row(1.0, users=1)], [answer(0, 0.0, 0.1)])), "ramp": ramp, "sustained": _soak(),
             "overload": _overload(), "chaos": _chaos()}  # fmt: skip
     limits = {
         "error_ratio": 0.001,

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from terminal import QUICK
 
-from loadramp.drive import gather
-from loadramp.jobs.practise import simulator
+from loadramp.client.http import c_reader
+from loadramp.simulator.practise import simulator
 
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whoever started the tests may ignore it, and so would what they start
 
@@ -25,8 +25,8 @@ def sim() -> Iterator[str]:
 def read_in(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Both ways to read sockets."""
     if request.param == "in Python":
-        monkeypatch.setattr(gather, "LOADED", None)
-    elif gather.LOADED is None:
+        monkeypatch.setattr(c_reader, "LOADED", None)
+    elif c_reader.LOADED is None:
         pytest.skip("the reader in C was not built")
     return str(request.param)
 

@@ -7,19 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from loadramp.assess import assess
-from loadramp.jobs.scenarios import load
 from loadramp.record.table import Run
 from loadramp.record.types import Finding, Step
-from loadramp.sim.engine.offline import Offline
-from loadramp.sim.profiles import Lengths, Profile
+from loadramp.runner.assess import assess
+from loadramp.runner.scenarios import load
+from loadramp.simulator.engine.offline import Offline
+from loadramp.simulator.profiles import EngineProfile, Lengths
 
 CHAT = Lengths(200, 0.5, 100, 0.5, prompt_max=1000, output_max=600)
 
 
 def ladder(
-    profile: Profile, rates: Sequence[float], lengths: Lengths = CHAT, *, metrics: bool = True, measure_s: float = 30.0,
-    scenario: str = "", info: dict[str, Any] | None = None, blocks: Any = None, seed: int = 1,
+    profile: EngineProfile, rates: Sequence[float], lengths: Lengths = CHAT, *, metrics: bool = True,
+    measure_s: float = 30.0, scenario: str = "", info: dict[str, Any] | None = None, blocks: Any = None, seed: int = 1,
 ) -> Run:  # fmt: skip
     """Steps of 8 s warm-up and ``measure_s`` at each rate, Poisson arrivals, a perfect client."""
     rng = np.random.default_rng([seed, 1])

@@ -11,22 +11,22 @@ from typing import Any
 
 from harness import BEGAN_AT
 
-from loadramp.drive.endpoint import endpoint_of
-from loadramp.drive.fleet import InlineFleet, Orders
-from loadramp.drive.pipes import ConnectFailed
-from loadramp.drive.wire import OPTIONAL_FIELDS
-from loadramp.jobs import contrast
-from loadramp.jobs.arm import Arm
-from loadramp.jobs.canary import Duel, Switch
-from loadramp.judge.compare import Comparison
-from loadramp.plan.prompts.words import Calibration
-from loadramp.plan.scenario import Scenario
-from loadramp.record.rundir import RunDir
+from loadramp.client.endpoint import endpoint_of
+from loadramp.client.fleet import InlineFleet, Orders
+from loadramp.client.http.sockets import ConnectFailed
+from loadramp.client.request_body import OPTIONAL_FIELDS
+from loadramp.comparison import judge
+from loadramp.comparison.arm import Arm
+from loadramp.comparison.canary_run import CanaryRun, Switch
+from loadramp.comparison.pairs import Comparison
+from loadramp.record.run_directory import RunDir
 from loadramp.registry import CannotMeasure
-from loadramp.sim.clock import run as run_jumping
-from loadramp.sim.faults import Faults
-from loadramp.sim.profiles import PROFILES, Profile
-from loadramp.sim.service import Service, connect_in_memory
+from loadramp.scenario.scenario import Scenario
+from loadramp.simulator.clock import run as run_jumping
+from loadramp.simulator.faults import Faults
+from loadramp.simulator.profiles import PROFILES, EngineProfile
+from loadramp.simulator.service import Service, connect_in_memory
+from loadramp.workload.prompts.vocabulary import Calibration
 
 SLOWER = replace(PROFILES["small"], t0_s=PROFILES["small"].t0_s * 1.2)
 
@@ -56,13 +56,13 @@ error_ratio = 0.02
 def compared(
     scenario: Scenario,
     tmp_path: Path,
-    candidate: Profile = PROFILES["small"],
-    baseline: Profile = PROFILES["small"],
+    candidate: EngineProfile = PROFILES["small"],
+    baseline: EngineProfile = PROFILES["small"],
     faults: tuple[Faults | None, Faults | None] = (None, None),
     info: dict[str, Any] | None = None,
     switch: Callable[[list[Service]], Switch] | None = None,
     swap: Callable[[list[Service]], Switch] | None = None,
-    meddle: Callable[[Duel, list[Service]], Any] | None = None,
+    meddle: Callable[[CanaryRun, list[Service]], Any] | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> Comparison:
     """Run a whole comparison and judge what it left on disk.
@@ -86,10 +86,9 @@ def compared(
         services = [Service(profile, faults=wrong, seed=seed) for seed, profile, wrong in profiles]
         stop = asyncio.Event()
         arms = [
-            _arm(scenario, top, name, service, t0_s, stop)
-            for name, service in zip(contrast.ARMS, services, strict=True)
+            _arm(scenario, top, name, service, t0_s, stop) for name, service in zip(judge.ARMS, services, strict=True)
         ]
-        duel = Duel(scenario, top, arms[0], arms[1], {"name": scenario.name, **(info or {})}, say,
+        duel = CanaryRun(scenario, top, arms[0], arms[1], {"name": scenario.name, **(info or {})}, say,
                     switch(services) if switch else None, swap(services) if swap else None)  # fmt: skip
         if swap:
             duel.info["swap_command"] = "swap"
@@ -108,7 +107,7 @@ def compared(
                 service.close()
 
     run_jumping(main())
-    return contrast.read(top.path)
+    return judge.read(top.path)
 
 
 def _arm(scenario: Scenario, top: RunDir, name: str, service: Service, t0_s: float, stop: asyncio.Event) -> Arm:
@@ -126,5 +125,5 @@ def _arm(scenario: Scenario, top: RunDir, name: str, service: Service, t0_s: flo
 
 def document(found: Comparison) -> dict[str, Any]:
     """comparison.json as it lies on disk."""
-    told: dict[str, Any] = json.loads((Path(found.path) / contrast.COMPARISON).read_text())
+    told: dict[str, Any] = json.loads((Path(found.path) / judge.COMPARISON).read_text())
     return told

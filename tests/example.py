@@ -10,8 +10,8 @@ from pathlib import Path
 
 from harness import ramp_in_memory
 
-from loadramp.jobs.finish import write_report
-from loadramp.jobs.scenarios import read_scenario
+from loadramp.runner.finish import write_report
+from loadramp.runner.scenarios import read_scenario
 
 EXAMPLE = Path(__file__).parent.parent / "reports" / "example"
 RAW = ("scenario.toml", "records-0.jsonl", "server.jsonl")

@@ -54,7 +54,7 @@ def main() -> int:
             crashed = program.wait() != 0
         fed.close()
     if crashed:
-        sys.stdout.write("gather.c under ASan and UBSan failed\n")
+        sys.stdout.write("c_reader.c under ASan and UBSan failed\n")
     return 1 if failed or crashed else 0
 
 

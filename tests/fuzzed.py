@@ -12,13 +12,13 @@ from typing import Any
 from mutate import Mutated
 
 from hatch_build import compiled
-from loadramp.drive.exchange import Exchange
-from loadramp.drive.gather import Gather, Kept, load
-from loadramp.drive.verdict import Asked
+from loadramp.client.http.c_reader import Gather, KeptBuffer, load
+from loadramp.client.http.response import ResponseReader
+from loadramp.client.stream.outcome import RequestedOutput
 from loadramp.record.codec import decode, encode
 from loadramp.record.types import Record
 
-SOURCE = Path(__file__).with_name("gather_fed.c")
+SOURCE = Path(__file__).with_name("c_reader_fed.c")
 _FD = 9
 _BEAT_S = 0.5
 """Between two reads: a stamp that the kernel's nanoseconds hold exactly."""
@@ -40,7 +40,7 @@ class Fed:
         self._feed = library.gather_feed
         self._gather = Gather(library)
 
-    def keep(self) -> Kept:
+    def keep(self) -> KeptBuffer:
         return self._gather.keep(_FD)
 
     def drop(self) -> None:
@@ -55,12 +55,14 @@ class Fed:
         self._gather.close()
 
 
-def exchange_of(one: Mutated) -> Exchange:
-    asked = Asked(streamed=one.streamed, done_expected=one.done_expected, save_text=True)
-    return Exchange(Record(one.seq, 0, 0.0, sent_s=0.0, asked_output_tokens=one.most_tokens), asked, one.most_tokens)
+def exchange_of(one: Mutated) -> ResponseReader:
+    asked = RequestedOutput(streamed=one.streamed, done_expected=one.done_expected, save_text=True)
+    return ResponseReader(
+        Record(one.seq, 0, 0.0, sent_s=0.0, asked_output_tokens=one.most_tokens), asked, one.most_tokens
+    )
 
 
-def ended(exchange: Exchange, one: Mutated, t_s: float) -> Record:
+def ended(exchange: ResponseReader, one: Mutated, t_s: float) -> Record:
     if one.ending == "cut":
         exchange.fail("timeout_total", "given up", t_s)
     else:
@@ -81,9 +83,9 @@ def in_python(one: Mutated, pieces: Sequence[bytes], beat_s: float = 0.0) -> Rec
 def in_c(fed: Fed, one: Mutated, pieces: Sequence[bytes], beat_s: float) -> Record:
     """The same by way of the reader in C, as a socket's pipe uses it."""
     exchange = exchange_of(one)
-    kept: Kept | None = None
+    kept: KeptBuffer | None = None
 
-    def pull(kept: Kept) -> None:
+    def pull(kept: KeptBuffer) -> None:
         taken = kept.take()
         if taken.lot is not None:
             exchange.feed_lot(taken.lot, 0.0)

@@ -11,26 +11,26 @@ from typing import Any
 
 import msgspec
 
-from loadramp.assess import assess
-from loadramp.conduct import Progress, Ramping
-from loadramp.drive import corpus
-from loadramp.drive.endpoint import endpoint_of
-from loadramp.drive.fleet import InlineFleet, Orders
-from loadramp.drive.pipes import ConnectFailed
-from loadramp.drive.wire import OPTIONAL_FIELDS
-from loadramp.jobs.scenarios import load
-from loadramp.observe.scrape import scrape_inline
-from loadramp.plan.prompts.source import models_of
-from loadramp.plan.prompts.words import Calibration
-from loadramp.plan.scenario import Scenario
-from loadramp.record.rundir import RunDir, read
+from loadramp.client import input_files
+from loadramp.client.endpoint import endpoint_of
+from loadramp.client.fleet import InlineFleet, Orders
+from loadramp.client.http.sockets import ConnectFailed
+from loadramp.client.request_body import OPTIONAL_FIELDS
+from loadramp.metrics.scraper import scrape_inline
+from loadramp.record.run_directory import RunDir, read
 from loadramp.record.table import Run
 from loadramp.record.types import Sample
-from loadramp.sim.clock import run as run_jumping
-from loadramp.sim.faults import Faults
-from loadramp.sim.page import metrics_page
-from loadramp.sim.profiles import PROFILES, Profile
-from loadramp.sim.service import Service, connect_in_memory
+from loadramp.runner.assess import assess
+from loadramp.runner.conductor import Conductor, Progress
+from loadramp.runner.scenarios import load
+from loadramp.scenario.scenario import Scenario
+from loadramp.simulator.clock import run as run_jumping
+from loadramp.simulator.faults import Faults
+from loadramp.simulator.metrics_page import metrics_page
+from loadramp.simulator.profiles import PROFILES, EngineProfile
+from loadramp.simulator.service import Service, connect_in_memory
+from loadramp.workload.prompts.source import models_of
+from loadramp.workload.prompts.vocabulary import Calibration
 
 BEGAN_AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -42,12 +42,12 @@ def scenario_of(text: str) -> Scenario:
 def ramp_in_memory(
     scenario: Scenario,
     tmp_path: Path,
-    profile: Profile | str = "small",
+    profile: EngineProfile | str = "small",
     faults: Faults | None = None,
     watch: Callable[[Progress], None] = lambda _: None,
     stop_at_s: float | None = None,
     repeats: int = 1,
-    meddle: Callable[[Ramping, Service], Any] | None = None,
+    meddle: Callable[[Conductor, Service], Any] | None = None,
 ) -> Run:
     """Ramp the simulator as the product ramps an endpoint, and judge what is on disk afterwards.
 
@@ -60,7 +60,7 @@ def ramp_in_memory(
         repeats: how many whole ramps.
         meddle: called when the run begins; a coroutine it returns runs beside it.
     """
-    scenario = corpus.ready(scenario)
+    scenario = input_files.ready(scenario)
     rundir = RunDir.create(tmp_path, scenario.name, scenario.source, BEGAN_AT)
 
     async def main() -> None:
@@ -77,7 +77,7 @@ def ramp_in_memory(
         connect = connect_in_memory(service, refused=ConnectFailed)
         fleet = InlineFleet(orders, rundir.records_path, loop.time, connect, precise=False)
         samples: list[Sample] = []
-        ramping = Ramping(
+        ramping = Conductor(
             ready, rundir, fleet, loop.time, orders.t0_s, {}, lambda: _taken(samples), watch, repeats=repeats
         )
 

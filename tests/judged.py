@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from loadramp.judge.curve import fold
+from loadramp.analysis.curve import fold
 from loadramp.record.table import Table
 from loadramp.record.types import Record, Row, Step
 

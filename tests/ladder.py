@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from loadramp.jobs.scenarios import load
-from loadramp.plan.scenario import Scenario
 from loadramp.record.table import Run, Table
 from loadramp.record.types import Record, Step
+from loadramp.runner.scenarios import load
+from loadramp.scenario.scenario import Scenario
 
 DATA = Path(__file__).parent / "data" / "h200" / "ladder_24.npz"
 RATE_RPS, WARMUP_S, MEASURE_S = 24.0, 2.0, 45.0

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from loadramp.judge.alarms import Alarm, plain_alarm
-from loadramp.judge.nights import JUDGED
-from loadramp.judge.trend import Outcome, judge_night
+from loadramp.nightly.alarms import Alarm, plain_alarm
+from loadramp.nightly.series import JUDGED
+from loadramp.nightly.trend import NightOutcome, judge_night
 from loadramp.record.types import Entry
 
 FIRST = datetime(2026, 1, 1, 3, 0, 0, tzinfo=UTC)
@@ -62,7 +62,7 @@ def failed(i: int, reason: str = "http://host: connection refused") -> list[Entr
     return [Entry(night_of(i), "nightly", "failed", exit_code=1, reason=reason)]
 
 
-def told(outcome: Outcome) -> list[Entry]:
+def told(outcome: NightOutcome) -> list[Entry]:
     """The lines that the alarms of a night leave."""
     return [
         Entry(outcome.night, "nightly", "alarm", a.metric, a.after, fingerprint=FINGERPRINT, alarm=plain_alarm(a))

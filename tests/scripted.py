@@ -17,13 +17,13 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Literal, TypeVar
 
-from loadramp.drive.client import Client
-from loadramp.drive.endpoint import endpoint_of
-from loadramp.drive.exchange import Exchange
-from loadramp.drive.pipes import OnBytes, OnClose
-from loadramp.drive.verdict import Asked
-from loadramp.plan.scenario import Target
+from loadramp.client.endpoint import endpoint_of
+from loadramp.client.http.response import ResponseReader
+from loadramp.client.http.sockets import OnBytes, OnClose
+from loadramp.client.measuring_client import Client
+from loadramp.client.stream.outcome import RequestedOutput
 from loadramp.record.types import Arrival, Prompt, Record
+from loadramp.scenario.scenario import Target
 
 T = TypeVar("T")
 Act = tuple[float, bytes | Literal["close", "reset"]]
@@ -166,7 +166,7 @@ class Scripted:
     pipes: list[_MemoryPipe] = field(default_factory=list)
 
     async def connect(self, on_bytes: OnBytes, on_close: OnClose) -> _MemoryPipe:
-        """A pipe with no socket (``Connect`` of drive.pipes)."""
+        """A pipe with no socket (``Connect`` of client.http.sockets)."""
         pipe = _MemoryPipe(self, len(self.pipes), on_bytes, on_close)
         self.pipes.append(pipe)
         return pipe
@@ -290,7 +290,7 @@ def same_however_cut(body: bytes) -> Record:
     """The record of ``body`` (chunked), after making sure that no cut of it into two or into bytes changes it."""
 
     def played(pieces: list[bytes]) -> dict[str, Any]:
-        exchange = Exchange(Record(0, 0, 0.0, sent_s=0.0), Asked(save_text=True))
+        exchange = ResponseReader(Record(0, 0, 0.0, sent_s=0.0), RequestedOutput(save_text=True))
         for piece in [HEAD, *map(framed, pieces), LAST]:
             exchange.feed(piece, 1.0)
         record = exchange.finish()

@@ -10,9 +10,9 @@ from typing import Any
 
 import httptools
 
-from loadramp.sim import clock
-from loadramp.sim.profiles import Profile
-from loadramp.sim.service import Connect, Service, connect_in_memory
+from loadramp.simulator import clock
+from loadramp.simulator.profiles import EngineProfile
+from loadramp.simulator.service import Connect, Service, connect_in_memory
 
 
 @dataclass
@@ -136,13 +136,15 @@ def chat(prompt: str = "one two three", tokens: int = 8, **extra: Any) -> dict[s
 
 
 CHAT = "/v1/chat/completions"
-QUICK = Profile(
+QUICK = EngineProfile(
     name="quick", t0_s=0.010, decode_s=0.001, context_s=0.0, prefill_s=0.0001, noise_ratio=0.0,
     max_num_seqs=4, token_budget=64, kv_blocks=64, max_model_len=512,
 )  # fmt: skip
 
 
-def on_simulator(talk: Callable[[Service, Connect], Awaitable[Any]], profile: Profile = QUICK, **options: Any) -> Any:
+def on_simulator(
+    talk: Callable[[Service, Connect], Awaitable[Any]], profile: EngineProfile = QUICK, **options: Any
+) -> Any:
     """The result of ``talk`` with a service in simulated time."""
 
     async def main() -> Any:

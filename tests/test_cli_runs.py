@@ -19,7 +19,7 @@ from llamacpp import serving as serving_llama
 from llamacpp import write_model
 from terminal import KEY, QUICK, free_port, in_process, keyed_simulator, loadramp
 
-from loadramp.record import rundir
+from loadramp.record import run_directory
 
 
 @dataclass
@@ -153,10 +153,10 @@ def test_a_run_killed_outright_is_reported_as_killed_with_what_was_in_flight(
         assert process.poll() is None
         time.sleep(0.05)
     run_dir = next(tmp_path.glob("*/run.json")).parent
-    assert rundir.in_use(run_dir)
+    assert run_directory.in_use(run_dir)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    assert not rundir.in_use(run_dir)
+    assert not run_directory.in_use(run_dir)
     sent = sum(json.loads(line)["sent"] for line in lines_of(tmp_path, "client.jsonl"))
     code, out, _ = in_process("report", str(run_dir), "--json")
     document = json.loads(out)
@@ -254,7 +254,7 @@ def test_a_report_of_a_read_only_directory_prints_the_table(
         raise OSError(errno.EROFS, "Read-only file system", str(folder / name))
 
     run_dir = done.copy(tmp_path)
-    monkeypatch.setattr(rundir, "replace_whole", refuse)
+    monkeypatch.setattr(run_directory, "replace_whole", refuse)
     code, out, err = in_process("report", str(run_dir))
     assert (code, "req/s" in out) == (done.code, True)
     assert f"not written: {run_dir}/run.json: Read-only file system" in err

@@ -27,7 +27,13 @@ from loadramp.cli import cli
 ROOT = Path(__file__).parent.parent
 FILE = ROOT / "docker-compose.yml"
 OURS = "loadramp:local"
-BUILD_READS = ("pyproject.toml", "hatch_build.py", "README.md", "loadramp/drive/gather.c", "scenarios/demo.toml")
+BUILD_READS = (
+    "pyproject.toml",
+    "hatch_build.py",
+    "README.md",
+    "loadramp/client/http/c_reader.c",
+    "scenarios/demo.toml",
+)
 
 
 def filled(text: str, values: dict[str, str] | None = None) -> str:

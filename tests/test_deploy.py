@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from loadramp.observe.dialects import DIALECTS
+from loadramp.metrics.dialects import DIALECTS
 
 ROOT = Path(__file__).parent.parent
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from loadramp.cli import cli
-from loadramp.jobs.allowed import arguments, read_jobs
+from loadramp.comparison.job_config import arguments, read_jobs
 
 ROOT = Path(__file__).parent.parent / "deploy"
 KNOWN: dict[str, Any] = json.loads((Path(__file__).parent / "data/crds.json").read_text())

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from loadramp.jobs.scenarios import load
-from loadramp.judge.knee import KNEES
-from loadramp.plan import scenario
-from loadramp.plan.arrivals import ARRIVALS
-from loadramp.plan.canary import Canary
-from loadramp.plan.nightly import Nightly
-from loadramp.plan.prompts import PROMPTS
-from loadramp.plan.ramps import RAMPS
-from loadramp.plan.scenario import Pace, PromptOptions
+from loadramp.analysis.itl_knee import KNEES
+from loadramp.comparison.table import Canary
+from loadramp.nightly.table import Nightly
 from loadramp.registry import options_of
+from loadramp.runner.scenarios import load
+from loadramp.scenario import scenario
+from loadramp.scenario.scenario import PromptOptions, RampOptions
+from loadramp.workload.arrivals import ARRIVALS
+from loadramp.workload.prompts import PROMPTS
+from loadramp.workload.ramps import RAMPS
 
 DOCS = Path(__file__).parent.parent / "docs"
 KINDS: dict[str, Mapping[str, Callable[..., Any]]] = {
@@ -28,7 +28,7 @@ KINDS: dict[str, Mapping[str, Callable[..., Any]]] = {
     "knee": KNEES,
 }
 TABLES = {**scenario._TABLES, "canary": Canary, "nightly": Nightly}
-EVERY_KIND = {"prompts": PromptOptions, "ramp": Pace}
+EVERY_KIND = {"prompts": PromptOptions, "ramp": RampOptions}
 
 
 def described() -> dict[str, dict[str, str]]:

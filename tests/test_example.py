@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from example import DERIVED, EXAMPLE, RAW, make
 
-from loadramp.jobs.finish import judged
+from loadramp.runner.finish import judged
 
 ROOT = Path(__file__).parent.parent
 

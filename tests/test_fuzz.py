@@ -13,7 +13,7 @@ from mutate import Mutated, mutated, sources
 from scripted import DONE, FIN, UNTIL_CLOSE, C
 
 from hatch_build import COMPILERS
-from loadramp.drive.exchange import Exchange
+from loadramp.client.http.response import ResponseReader
 
 CORPUS = sources()
 CC = next(filter(None, map(shutil.which, COMPILERS)), None) if sys.platform.startswith("linux") else None
@@ -79,6 +79,6 @@ def test_a_reader_that_depends_on_the_cuts_is_found(monkeypatch: pytest.MonkeyPa
     body = b"".join(C(word) for word in ("a", "b", "c", "d")) + FIN("stop") + DONE
     made = [Mutated("x", str(n), UNTIL_CLOSE + body, "eof", True, True, None, 0) for n in range(20)]
     assert all(faults_of(one, None) == [] for one in made)
-    feed = Exchange.feed
-    monkeypatch.setattr(Exchange, "feed", lambda self, data, t_s: feed(self, data.rstrip(b"\n"), t_s))
+    feed = ResponseReader.feed
+    monkeypatch.setattr(ResponseReader, "feed", lambda self, data, t_s: feed(self, data.rstrip(b"\n"), t_s))
     assert any(faults_of(one, None) for one in made)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from loadramp.plan.prompts import PROMPTS
 from loadramp.registry import hint
+from loadramp.workload.prompts import PROMPTS
 
 
 @pytest.mark.parametrize(

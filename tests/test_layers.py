@@ -1,39 +1,33 @@
-"""Who may import whom (DESIGN: the rooms). Parsed, not imported."""
+"""Who may import whom (CONTRIBUTING: the house). Parsed, not imported."""
 
 import ast
 from pathlib import Path
 
-PACKAGE = Path(__file__).parent.parent / "loadramp"
-PURE = ("plan", "judge", "advise", "report", "record.types", "record.table", "record.workload", "record.codec",
-        "record.untrusted", "record.preparation",
-        "registry", "wording", "observe.dialects", "observe.models", "observe.text", "observe.canonical",
-        "observe.gpu", "sim.engine",
-        "sim.profiles", "sim.regimes", "drive.sse", "drive.wire")  # fmt: skip
-FORBIDDEN = {"asyncio", "socket", "time", "random", "os", "click", "httpx", "openai", "subprocess", "multiprocessing"}
-SHARED = (
-    "record.types", "record.table", "record.workload", "record.untrusted", "record.preparation", "registry", "wording",
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "loadramp"
+CORE = ("scenario", "record", "workload", "client", "metrics", "analysis", "report", "simulator", "runner")
+"""The rooms of the core, from the bottom: each may import those before it and itself."""
+FEATURES = ("comparison", "nightly", "campaign", "advise")
+"""They may import the core and the command line's options, and not one another."""
+SHARED = ("registry", "units")
+"""What everybody may import; they import nobody."""
+TOP = ("cli", "commands", "features", "__main__")
+PURE = (
+    "workload", "analysis", "report", "registry", "units", "scenario", "metrics.dialects", "metrics.model_series",
+    "metrics.prometheus_text", "metrics.canonical", "metrics.gpu", "simulator.engine", "simulator.profiles",
+    "simulator.regimes", "client.stream", "client.request_body", "record.types", "record.table",
+    "record.prompt_facts", "record.codec", "record.sanitize", "record.preparation",
 )  # fmt: skip
-MAY_KNOW = {
-    "record.types": (),
-    "registry": (),
-    "wording": (),
-    "record": ("record", *SHARED),
-    "plan": ("plan", *SHARED),
-    "judge": ("judge", *SHARED),
-    "advise": ("advise", *SHARED),
-    "report": ("report", "judge", "advise", *SHARED),
-    "observe.dialects": SHARED,
-    "sim.engine": ("sim.engine", "sim.profiles", "sim.regimes", *SHARED),
-    "observe": ("observe", "record", *SHARED),
-    "drive": ("drive", "plan", "record", *SHARED),
-    "sim": ("sim", "observe", *SHARED),
-}
+FORBIDDEN = {"asyncio", "socket", "time", "random", "os", "click", "httpx", "openai", "subprocess", "multiprocessing"}
 
 
 def modules() -> dict[str, Path]:
     return {
         ".".join(p.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__"): p
         for p in PACKAGE.rglob("*.py")
+        if p != PACKAGE / "__init__.py"
     }
 
 
@@ -48,8 +42,28 @@ def imports_of(path: Path) -> set[str]:
     return found
 
 
+def rooms_of(path: Path) -> set[str]:
+    """The rooms that a module imports from."""
+    inside = {name.removeprefix("loadramp.") for name in imports_of(path) if name.startswith("loadramp.")}
+    return {name.partition(".")[0] for name in inside} & {*CORE, *FEATURES, *SHARED, *TOP}
+
+
 def within(name: str, rooms: tuple[str, ...]) -> bool:
     return any(name == room or name.startswith(room + ".") for room in rooms)
+
+
+def may_import(room: str) -> set[str]:
+    if room in SHARED:
+        return set()
+    if room in FEATURES:
+        return {*CORE, *SHARED, "commands", room}
+    if room == "commands":
+        return {*CORE, *SHARED, room}
+    return {*CORE[: CORE.index(room) + 1], *SHARED}
+
+
+def test_every_module_is_in_a_room() -> None:
+    assert {name.partition(".")[0] for name in modules()} == {*CORE, *FEATURES, *SHARED, *TOP}
 
 
 def test_pure_modules_import_no_clock_no_chance_and_no_outside_world() -> None:
@@ -61,26 +75,31 @@ def test_pure_modules_import_no_clock_no_chance_and_no_outside_world() -> None:
     assert bad == {}
 
 
-def test_each_room_knows_only_the_rooms_it_may_know() -> None:
-    known = set(modules())
-    bad = []
-    for name, path in modules().items():
-        room = next((r for r in (name, name.split(".")[0]) if r in MAY_KNOW), None)
-        if room is None:
-            continue  # conduct, jobs, commands and cli know every room
-        for imported in imports_of(path):
-            inside = imported.removeprefix("loadramp.")
-            if imported.startswith("loadramp.") and inside in known and not within(inside, (*MAY_KNOW[room], name)):
-                bad.append(f"{name} imports {inside}")
+def test_each_room_imports_only_the_rooms_that_it_may() -> None:
+    bad = [
+        f"{name} imports {other}"
+        for name, path in modules().items()
+        if (room := name.partition(".")[0]) not in {"cli", "features", "__main__"}
+        for other in sorted(rooms_of(path) - may_import(room))
+    ]
     assert bad == []
 
 
-def test_only_the_command_line_knows_the_command_line() -> None:
-    assert [n for n, p in modules().items() if "loadramp.cli" in imports_of(p) and n != "__main__"] == []
-    outside = [n for n in modules() if not within(n, ("cli", "commands"))]
-    assert [n for n in outside if any(i.startswith("loadramp.commands") for i in imports_of(modules()[n]))] == []
+def test_only_the_list_of_features_knows_them() -> None:
+    known = {name for name, path in modules().items() if rooms_of(path) & set(FEATURES)}
+    assert {name for name in known if not within(name, FEATURES)} == {"features"}
 
 
-def test_the_loop_knows_no_job() -> None:
-    below = [n for n in modules() if not within(n, ("cli", "commands", "jobs", "__main__"))]
-    assert [n for n in below if any(i.startswith("loadramp.jobs") for i in imports_of(modules()[n]))] == []
+@pytest.mark.parametrize("room", [*CORE, *FEATURES])
+def test_the_map_of_contributing_names_the_room(room: str) -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    assert f"| `{room}/` |" in text
+
+
+def test_no_class_name_is_in_two_modules() -> None:
+    where: dict[str, list[str]] = {}
+    for name, path in modules().items():
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef):
+                where.setdefault(node.name, []).append(name)
+    assert {name: places for name, places in where.items() if len(places) > 1} == {}

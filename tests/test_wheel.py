@@ -69,7 +69,7 @@ def test_the_wheel_holds_every_scenario_with_its_files(wheel: Path) -> None:
 
 @pytest.mark.skipif(sysconfig.get_platform() != "linux-x86_64", reason="the reader in C is built on Linux")
 def test_the_wheel_says_for_which_machine_its_reader_is(wheel: Path) -> None:
-    assert "loadramp/drive/_gather.so" in zipfile.ZipFile(wheel).namelist()
+    assert "loadramp/client/http/_c_reader.so" in zipfile.ZipFile(wheel).namelist()
     assert wheel.name.endswith("-py3-none-linux_x86_64.whl")
 
 

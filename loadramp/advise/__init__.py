@@ -3,10 +3,10 @@
 from loadramp.registry import Feature
 
 FEATURE = Feature(
-    commands="loadramp.commands.advising:commands",
+    commands="loadramp.advise.commands:commands",
     evidence={
-        "alerts": "loadramp.jobs.launch_evidence:alerts_of",
-        "size": "loadramp.jobs.launch_evidence:sized_of",
-        "model_max": "loadramp.jobs.launch_evidence:model_max_of",
+        "alerts": "loadramp.advise.launch_evidence:alerts_of",
+        "size": "loadramp.advise.launch_evidence:sized_of",
+        "model_max": "loadramp.advise.launch_evidence:model_max_of",
     },
 )

@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from loadramp.advise.asked import Asked, TrafficFacts
 from loadramp.advise.demand import Demand, Rate, given
-from loadramp.advise.flags import ENGINES, Flag, Plan, checkpoint_of, context_of, plan_of
+from loadramp.advise.flags import ENGINES, EnginePlan, Flag, checkpoint_of, context_of, plan_of
 from loadramp.advise.gpus import Gpu, gpu_of
 from loadramp.advise.memory import Envelope, near_miss, smallest_group
 from loadramp.advise.model import Model, model_of
-from loadramp.advise.sizing import Choice, Load, load_of, size_of
-from loadramp.advise.versions import Version, version_of
+from loadramp.advise.options import AdviceOptions, TrafficFacts
+from loadramp.advise.sizing import Load, SizeOption, load_of, size_of
+from loadramp.analysis.diagnosis.engine_versions import Version, version_of
 from loadramp.registry import ScenarioError
-from loadramp.wording import plural
+from loadramp.units import plural
 
 MOST_UTILIZATION = 0.90
 """Of a card that may not be the engine's alone."""
@@ -38,16 +38,16 @@ class Advice:
     envelope: Envelope | None = None
     refused: Sequence[tuple[int, str]] = ()
     """Smaller groups of GPUs, and why they will not do."""
-    plan: Plan | None = None
+    plan: EnginePlan | None = None
     flags: Mapping[str, list[Flag]] | None = None
     load: Load | None = None
-    choices: Sequence[Choice] = ()
+    choices: Sequence[SizeOption] = ()
     notes: Sequence[str] = ()
     unsized: Sequence[str] = ()
     """Runs for which there is a load and no rate to size by, and what is missing."""
 
 
-def advise(asked: Asked, measured: Sequence[Measured], config: Mapping[str, Any] | None = None) -> Advice:
+def advise(asked: AdviceOptions, measured: Sequence[Measured], config: Mapping[str, Any] | None = None) -> Advice:
     """Advice from runs, numbers given, or both.
 
     Args:
@@ -88,8 +88,8 @@ def advise(asked: Asked, measured: Sequence[Measured], config: Mapping[str, Any]
 
 
 def _fit(
-    asked: Asked, model: Model, gpu: Any, demand: Demand, notes: list[str]
-) -> tuple[Envelope, Sequence[tuple[int, str]], Plan | None]:
+    asked: AdviceOptions, model: Model, gpu: Any, demand: Demand, notes: list[str]
+) -> tuple[Envelope, Sequence[tuple[int, str]], EnginePlan | None]:
     context = context_of(demand, model.max_context)
     tokens = context[0] if context else min(model.max_context or 4096, 4096)
     one = Envelope(model, gpu, 1, asked.engine.utilization, asked.engine.reserve, asked.engine.kv_dtype)
@@ -114,14 +114,14 @@ def _fit(
     return envelope, refused, plan_of(envelope, demand, context, _vllm(asked, demand))
 
 
-def _vllm(asked: Asked, demand: Demand) -> Version | None:
+def _vllm(asked: AdviceOptions, demand: Demand) -> Version | None:
     """The version of vLLM that was said, or that the run met; None where it is not known."""
     if asked.engine.engine_version:
         return version_of(asked.engine.engine_version)
     return demand.vllm_version
 
 
-def _without_bf16(asked: Asked, model: Model, gpu: Gpu) -> Model:
+def _without_bf16(asked: AdviceOptions, model: Model, gpu: Gpu) -> Model:
     """The model as a card serves it: in float16 where it has no bfloat16.
 
     Raises:
@@ -137,19 +137,19 @@ def _without_bf16(asked: Asked, model: Model, gpu: Gpu) -> Model:
     return replace(model, weights="fp16", notes=(*model.notes, f"{gpu.name} has no bfloat16: served in float16"))
 
 
-def _has_model(asked: Asked) -> bool:
+def _has_model(asked: AdviceOptions) -> bool:
     facts = asked.model
     return bool(facts.model_config or facts.parameters or facts.layers or facts.kv_heads or facts.head_dim)
 
 
-def _model(asked: Asked, config: Mapping[str, Any] | None) -> Model:
+def _model(asked: AdviceOptions, config: Mapping[str, Any] | None) -> Model:
     facts = asked.model
     named = {"parameters": facts.parameters, "layers": facts.layers, "heads": facts.heads, "kv_heads": facts.kv_heads,
              "head_dim": facts.head_dim, "weights": facts.weights, "name": facts.model or None}  # fmt: skip
     return model_of({key: value for key, value in named.items() if value is not None}, config)
 
 
-def _load(asked: Asked) -> Load | None:
+def _load(asked: AdviceOptions) -> Load | None:
     told = asked.load
     return load_of(told.peak_rps, told.mean_rps, told.peak_multiplier, told.headroom, told.spare)
 
@@ -176,8 +176,8 @@ def _overruled(demand: Demand, traffic: TrafficFacts, has_run: bool) -> Demand:
 
 
 def _choices(
-    asked: Asked, measured: Sequence[Measured], demand: Demand, load: Load, envelope: Envelope | None
-) -> tuple[list[Choice], list[str]]:
+    asked: AdviceOptions, measured: Sequence[Measured], demand: Demand, load: Load, envelope: Envelope | None
+) -> tuple[list[SizeOption], list[str]]:
     """One size for each run, or one for numbers given; and why there is none for others.
 
     Raises:
@@ -188,14 +188,14 @@ def _choices(
         demands = [(demands[0][0], demand)]
     gpus, prices = (_each(values, len(demands), what) for values, what in
                     ((asked.load.gpus, "--gpus"), (asked.load.price, "--price")))  # fmt: skip
-    out, missing = list[Choice](), list[str]()
+    out, missing = list[SizeOption](), list[str]()
     for i, (name, one) in enumerate(demands):
         each = gpus[i] if gpus else (envelope.gpus if envelope and len(demands) == 1 else 1)
         if one.rate is None:
             missing.append(f"{name}: sizing: {one.rate_reason}")
             continue
         try:
-            out.append(Choice(name, size_of(one, load, int(each), prices[i] if prices else None)))
+            out.append(SizeOption(name, size_of(one, load, int(each), prices[i] if prices else None)))
         except ScenarioError as error:
             raise ScenarioError(f"{name}: {error}") from None
     if missing and envelope is None:

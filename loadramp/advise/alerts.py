@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from loadramp.advise.contract import Contract
-from loadramp.advise.monitored import Rule, gpus, of_replica, quantile_of, targets
-from loadramp.advise.yamltext import to_yaml
+from loadramp.advise.promises import Contract
+from loadramp.advise.promql import AlertRule, gpus, of_replica, quantile_of, targets
+from loadramp.advise.yaml_text import to_yaml
 from loadramp.registry import ScenarioError
-from loadramp.wording import multiple, percent, plural
+from loadramp.units import multiple, percent, plural
 
 WARNING, CRITICAL = 1.5, 2.0
 """Times the SLO."""
@@ -50,7 +50,7 @@ def prometheus_rules(contract: Contract) -> str:
     return to_yaml({"groups": [group]}, _comment(contract, missing))
 
 
-def _latencies(contract: Contract) -> tuple[list[Rule], list[str]]:
+def _latencies(contract: Contract) -> tuple[list[AlertRule], list[str]]:
     rules, missing = [], []
     for metric, limit_s in contract.limits.items():
         total = contract.names.get(f"{metric}_s_sum")
@@ -63,7 +63,7 @@ def _latencies(contract: Contract) -> tuple[list[Rule], list[str]]:
                 f"p{contract.quantile * 100:g} {NAMES[metric]} is above {multiple(times)} its limit of {limit_s:g} s"
             )
             rules.append(
-                Rule(
+                AlertRule(
                     f"LLM{metric.upper()}{severity.capitalize()}",
                     f"{value} > {times * limit_s:.4g}",
                     severity,
@@ -74,47 +74,51 @@ def _latencies(contract: Contract) -> tuple[list[Rule], list[str]]:
     return rules, missing
 
 
-def _kv(contract: Contract) -> tuple[list[Rule], list[str]]:
+def _kv(contract: Contract) -> tuple[list[AlertRule], list[str]]:
     name = contract.names.get("kv_used_ratio")
     if name is None:
         return [], ["KV cache use"]
     return [
-        Rule("LLMKVCacheWarning", f"max({name}) > {KV_WARNING}", "warning", 5, "KV cache is filling up"),
-        Rule(
+        AlertRule("LLMKVCacheWarning", f"max({name}) > {KV_WARNING}", "warning", 5, "KV cache is filling up"),
+        AlertRule(
             "LLMKVCacheCritical", f"max({name}) > {KV_CRITICAL}", "critical", 2, "KV cache is full: preemptions follow"
         ),
     ], []
 
 
-def _queue(contract: Contract) -> tuple[list[Rule], list[str]]:
+def _queue(contract: Contract) -> tuple[list[AlertRule], list[str]]:
     waiting = contract.names.get("waiting")
     if waiting is None:
         return [], ["waiting requests"]
     fullest = f"max({of_replica(waiting)})"
     words = "requests wait at one replica: more comes in than is served"
     return [
-        Rule("LLMQueueWarning", f"{fullest} > {QUEUE_WARNING}", "warning", 5, f"More than {QUEUE_WARNING} {words}"),
-        Rule("LLMQueueCritical", f"{fullest} > {QUEUE_CRITICAL}", "critical", 2, f"More than {QUEUE_CRITICAL} {words}"),
+        AlertRule(
+            "LLMQueueWarning", f"{fullest} > {QUEUE_WARNING}", "warning", 5, f"More than {QUEUE_WARNING} {words}"
+        ),
+        AlertRule(
+            "LLMQueueCritical", f"{fullest} > {QUEUE_CRITICAL}", "critical", 2, f"More than {QUEUE_CRITICAL} {words}"
+        ),
     ], []
 
 
-def _running(contract: Contract) -> tuple[list[Rule], list[str]]:
+def _running(contract: Contract) -> tuple[list[AlertRule], list[str]]:
     """The engine's own limit on the batch, where its page shows it."""
     running, most = contract.names.get("running"), contract.names.get("max_num_seqs")
     if running is None or most is None:
         return [], ["limit on running requests"]
     expr = f"max({of_replica(running)} / {of_replica(most)}) >= 1"
     words = "A replica runs as many requests as it may (max_num_seqs): further ones wait"
-    return [Rule("LLMRunningAtLimitWarning", expr, "warning", 10, words)], []
+    return [AlertRule("LLMRunningAtLimitWarning", expr, "warning", 10, words)], []
 
 
-def _preemptions(contract: Contract) -> tuple[list[Rule], list[str]]:
+def _preemptions(contract: Contract) -> tuple[list[AlertRule], list[str]]:
     name = contract.names.get("preemptions")
     if name is None:
         return [], ["preemptions"]
     a_minute = f"60 * max({of_replica(f'rate({name}[5m])')})"
     return [
-        Rule(
+        AlertRule(
             f"LLMPreemptions{severity.capitalize()}", f"{a_minute} > {most}", severity, minutes,
             f"More than {plural(most, 'preemption')} a minute at one replica",
         )
@@ -122,7 +126,7 @@ def _preemptions(contract: Contract) -> tuple[list[Rule], list[str]]:
     ], []  # fmt: skip
 
 
-def _errors(contract: Contract) -> tuple[list[Rule], list[str]]:
+def _errors(contract: Contract) -> tuple[list[AlertRule], list[str]]:
     done = contract.names.get("requests_done")
     bad = [name for key in ("requests_failed", "requests_rejected") if (name := contract.names.get(key))]
     if done is None or not bad:
@@ -130,7 +134,7 @@ def _errors(contract: Contract) -> tuple[list[Rule], list[str]]:
     failed = " + ".join(f"(sum(rate({name}[5m])) or vector(0))" for name in bad)  # older engines lack some
     ratio = f"({failed}) / ({failed} + sum(rate({done}[5m])))"
     return [
-        Rule(
+        AlertRule(
             f"LLMErrors{severity.capitalize()}", f"{ratio} > {most:.4g}", severity, minutes,
             f"More than {percent(most)} of the requests fail or are refused",
         )
@@ -138,7 +142,7 @@ def _errors(contract: Contract) -> tuple[list[Rule], list[str]]:
     ], []  # fmt: skip
 
 
-def _load(contract: Contract) -> tuple[list[Rule], list[str]]:
+def _load(contract: Contract) -> tuple[list[AlertRule], list[str]]:
     """Demand near what was measured: the one alert that comes before anybody waits. Of the mean replica, as a load
     balancer spreads it."""
     done = contract.names.get("requests_done")
@@ -148,10 +152,10 @@ def _load(contract: Contract) -> tuple[list[Rule], list[str]]:
         return [], ["finished requests"]
     expr = f"avg({of_replica(f'rate({done}[5m])')}) > {NEAR * contract.safe_rps:.4g}"
     words = f"Load is above {percent(NEAR)} of what a replica was shown to carry, {contract.safe_rps:.3g} req/s"
-    return [Rule("LLMNearCapacityWarning", expr, "warning", 10, words)], []
+    return [AlertRule("LLMNearCapacityWarning", expr, "warning", 10, words)], []
 
 
-def _plain(rule: Rule, contract: Contract) -> dict[str, Any]:
+def _plain(rule: AlertRule, contract: Contract) -> dict[str, Any]:
     return {
         "alert": rule.alert,
         "expr": rule.expr,

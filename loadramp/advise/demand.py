@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from loadramp.advise.cures import met_version
-from loadramp.advise.versions import Version
+from loadramp.analysis.diagnosis.cures import met_version
+from loadramp.analysis.diagnosis.engine_versions import Version
+from loadramp.record.prompt_facts import reuse_unknown
 from loadramp.record.table import Floats, Run
 from loadramp.record.types import Estimate, Row
-from loadramp.record.workload import reuse_unknown
 from loadramp.registry import ScenarioError
 
 

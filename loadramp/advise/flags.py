@@ -15,8 +15,8 @@ from loadramp.advise.demand import Demand
 from loadramp.advise.gpus import NO_FP8
 from loadramp.advise.memory import Envelope
 from loadramp.advise.model import Model
-from loadramp.advise.versions import Version, has_flag, since
-from loadramp.wording import percent, plural
+from loadramp.analysis.diagnosis.engine_versions import Version, has_flag, since
+from loadramp.units import percent, plural
 
 REUSE_RATIO = 0.35
 """Prefix caching pays from this share of reused prompt tokens on."""
@@ -44,7 +44,7 @@ class Flag:
 
 
 @dataclass(slots=True, frozen=True)
-class Plan:
+class EnginePlan:
     """What the flags are made of."""
 
     envelope: Envelope
@@ -56,10 +56,10 @@ class Plan:
     """Version of vLLM; None: not known."""
 
 
-def plan_of(envelope: Envelope, demand: Demand, context: tuple[int, str], vllm: Version | None = None) -> Plan:
+def plan_of(envelope: Envelope, demand: Demand, context: tuple[int, str], vllm: Version | None = None) -> EnginePlan:
     """Sequences at once for an envelope that holds at least one."""
     sequences, why = sequences_of(envelope, demand, context[0])
-    return Plan(envelope, context[0], context[1], sequences, why, vllm)
+    return EnginePlan(envelope, context[0], context[1], sequences, why, vllm)
 
 
 def context_of(demand: Demand, most: int | None) -> tuple[int, str] | None:
@@ -127,7 +127,7 @@ def _usual(demand: Demand) -> tuple[int, str]:
     return most, f"{_whole(max(seen))} were seen at once, more than the usual {low} to {high}: watch the GPU's memory"
 
 
-def vllm_flags(plan: Plan, demand: Demand) -> list[Flag]:
+def vllm_flags(plan: EnginePlan, demand: Demand) -> list[Flag]:
     """Flags of ``vllm serve``."""
     return [
         _group("--tensor-parallel-size", plan),
@@ -143,7 +143,7 @@ def vllm_flags(plan: Plan, demand: Demand) -> list[Flag]:
     ]
 
 
-def sglang_flags(plan: Plan, demand: Demand) -> list[Flag]:
+def sglang_flags(plan: EnginePlan, demand: Demand) -> list[Flag]:
     """Flags of ``python -m sglang.launch_server``."""
     envelope = plan.envelope
     static = floor((envelope.weight_bytes + envelope.usable_bytes) / envelope.gpu.memory_bytes * 100.0) / 100.0
@@ -163,7 +163,7 @@ def sglang_flags(plan: Plan, demand: Demand) -> list[Flag]:
     ]
 
 
-ENGINES: dict[str, tuple[str, Callable[[Plan, Demand], list[Flag]]]] = {
+ENGINES: dict[str, tuple[str, Callable[[EnginePlan, Demand], list[Flag]]]] = {
     "vllm": ("vllm serve {model}", vllm_flags),
     "sglang": ("python -m sglang.launch_server --model-path {model}", sglang_flags),
 }
@@ -176,7 +176,7 @@ def command_of(engine: str, flags: list[Flag], model: str) -> str:
     return " ".join([begin, *(flag.words for flag in flags if flag.set)])
 
 
-def _group(name: str, plan: Plan) -> Flag:
+def _group(name: str, plan: EnginePlan) -> Flag:
     envelope = plan.envelope
     weights = f"weights take {envelope.weight_bytes / 1e9:.3g} of {envelope.engine_bytes / 1e9:.3g} GB a card"
     heads = f"{envelope.model.kv_heads} KV heads can be divided by {envelope.gpus}"
@@ -263,7 +263,7 @@ def _chunks(demand: Demand, name: str) -> list[Flag]:
     return [Flag(name, str(SMALL_CHUNK), "tokens waited for the prompts of others: smaller chunks even ITL out")]
 
 
-def _queue(plan: Plan, demand: Demand, name: str, *, running_too: bool) -> list[Flag]:
+def _queue(plan: EnginePlan, demand: Demand, name: str, *, running_too: bool) -> list[Flag]:
     """A limit on the queue: what is worked off within the TTFT limit. vLLM counts the running requests, too."""
     if demand.ttft_s is None or demand.rate is None:
         return []

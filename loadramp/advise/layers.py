@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from loadramp.advise.archs import (
+from loadramp.advise.architectures import (
     ALL_WINDOWED,
     FULL,
     LISTS,
@@ -23,8 +23,8 @@ from loadramp.advise.archs import (
     UnclearError,
     unclear,
 )
-from loadramp.advise.kinds import ask_for_others, count_of, kinds_of, step_of
-from loadramp.wording import plural
+from loadramp.advise.layer_kinds import ask_for_others, count_of, kinds_of, step_of
+from loadramp.units import plural
 
 
 @dataclass(slots=True, frozen=True)

@@ -12,7 +12,7 @@ from math import floor
 from loadramp.advise.gpus import Gpu
 from loadramp.advise.model import KV_BYTES, Model
 from loadramp.registry import ScenarioError
-from loadramp.wording import plural
+from loadramp.units import plural
 
 BLOCK_TOKENS = 16
 NEAR_RATIO = 0.05

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from loadramp.registry import ScenarioError
-from loadramp.wording import plural
+from loadramp.units import plural
 
 WEIGHTS: dict[str, float] = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "int4": 0.5, "fp4": 0.5}
 """Bytes a parameter."""
@@ -119,7 +119,7 @@ def model_of(facts: Mapping[str, Any], config: Mapping[str, Any] | None = None) 
     Raises:
         ScenarioError: something is missing, contradicts itself or cannot be.
     """
-    from loadramp.advise.shapes import read_config
+    from loadramp.advise.hf_config import read_config
 
     known = {**(read_config(config, facts) if config is not None else {}), **facts}
     if "kv_heads" in facts or "head_dim" in facts:  # what was said holds for every layer

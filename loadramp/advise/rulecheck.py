@@ -150,7 +150,7 @@ def _at(line: str, indent: int) -> bool:
 
 def _scalar(word: str) -> Any:
     """A quoted string, a number, true, false, null, or a bare word."""
-    if word[0] in "\"-0123456789" or word in {"true", "false", "null"}:
+    if word[0] in '"-0123456789' or word in {"true", "false", "null"}:
         return json.loads(word)
     if re.search(r'["{}\[\]&*!|>%@`]|: | #', word):
         raise ValueError(f"not a plain word: {word}")

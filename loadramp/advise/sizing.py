@@ -65,7 +65,7 @@ def load_of(
 
 
 @dataclass(slots=True, frozen=True)
-class Size:
+class ReplicaSize:
     """Replicas for a load: by the low end of the rate's interval, and by its high end."""
 
     load: Load
@@ -130,7 +130,7 @@ class Size:
         return None if mean_rps is None else self.cost_per_million(tokens, mean_rps, self.cost_per_hour)
 
 
-def size_of(demand: Demand, load: Load, gpus_each: int, price_per_gpu_hour: float | None) -> Size:
+def size_of(demand: Demand, load: Load, gpus_each: int, price_per_gpu_hour: float | None) -> ReplicaSize:
     """Replicas for ``load``.
 
     Raises:
@@ -141,18 +141,18 @@ def size_of(demand: Demand, load: Load, gpus_each: int, price_per_gpu_hour: floa
     if price_per_gpu_hour is not None and price_per_gpu_hour < 0:
         raise ScenarioError(f"price: must not be below 0; got {price_per_gpu_hour:g}")
     price = None if price_per_gpu_hour is None else price_per_gpu_hour * gpus_each
-    return Size(load, demand.rate, gpus_each, price, demand.input_tokens, demand.output_tokens)
+    return ReplicaSize(load, demand.rate, gpus_each, price, demand.input_tokens, demand.output_tokens)
 
 
 @dataclass(slots=True, frozen=True)
-class Choice:
+class SizeOption:
     """One measured configuration with its size."""
 
     name: str
-    size: Size
+    size: ReplicaSize
 
 
-def cheapest(choices: Sequence[Choice]) -> tuple[Choice, list[Choice]] | None:
+def cheapest(choices: Sequence[SizeOption]) -> tuple[SizeOption, list[SizeOption]] | None:
     """The one of least cost an hour (without prices: of fewest GPUs), and those that might be as cheap if the high end
     of their interval is true. None without choices."""
     if not choices:
@@ -163,5 +163,5 @@ def cheapest(choices: Sequence[Choice]) -> tuple[Choice, list[Choice]] | None:
     return best, rivals
 
 
-def _cost(size: Size, replicas: int) -> float:
+def _cost(size: ReplicaSize, replicas: int) -> float:
     return float(replicas * (size.gpus_each if size.price_per_hour is None else size.price_per_hour))

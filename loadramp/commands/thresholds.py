@@ -21,13 +21,13 @@ def gate(run_dir: Path, *, slo: Sequence[str], when_unsure: Any, junit: Path | N
     open, because its interval holds the limit or its metric is not known. A run that is void, failed its own [slo] at
     the lowest rate or could not be measured keeps its exit code.
     """
-    from loadramp.jobs.exports import write
-    from loadramp.jobs.finish import EXIT, exit_code
-    from loadramp.jobs.verdicts import judged_run
-    from loadramp.judge.gates import overall
+    from loadramp.analysis.thresholds import overall
     from loadramp.report.exporters import EXPORTERS
-    from loadramp.report.gates import gate_lines, gates_document
-    from loadramp.report.words import verdict_sentence
+    from loadramp.report.thresholds import gate_lines, gates_document
+    from loadramp.report.verdict_text import verdict_sentence
+    from loadramp.runner.export import write
+    from loadramp.runner.finish import EXIT, exit_code
+    from loadramp.runner.gate_check import judged_run
 
     run = judged_run(run_dir, slo, when_unsure)
     if not run.gates:
@@ -48,7 +48,7 @@ def gate(run_dir: Path, *, slo: Sequence[str], when_unsure: Any, junit: Path | N
 
 def export(source: Path, *, form: str, slo: Sequence[str], output: Path | None) -> int:
     """Write a run, or a history of nights, in a format that other programs read."""
-    from loadramp.jobs.exports import exported, single, write
+    from loadramp.runner.export import exported, single, write
 
     files = exported(source, form, slo)
     if output is None:

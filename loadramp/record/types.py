@@ -228,7 +228,7 @@ class Record:
 class Sample:
     """One scrape of one server, in canonical names. Absent is None, never zero.
 
-    ``values`` holds gauges as read and counters as totals; keys are those of ``observe.dialects.CANONICAL``.
+    ``values`` holds gauges as read and counters as totals; keys are those of ``metrics.dialects.CANONICAL``.
     """
 
     t_s: float

@@ -7,8 +7,8 @@ data), ``curve_csv``, and the ``verdict_sentence`` that opens all of them.
 from loadramp.report.document import curve_csv, verdict_document
 from loadramp.report.html import build_html
 from loadramp.report.markdown import summary_markdown
-from loadramp.report.text import terminal_table
-from loadramp.report.words import verdict, verdict_sentence
+from loadramp.report.terminal import terminal_table
+from loadramp.report.verdict_text import verdict, verdict_sentence
 
 __all__ = [
     "build_html",

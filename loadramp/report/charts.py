@@ -18,9 +18,9 @@ from markupsafe import Markup
 
 from loadramp.record.table import Run
 from loadramp.record.types import Row
-from loadramp.report import rows as r
-from loadramp.report.plain import rounded, strict
-from loadramp.wording import finite, latency, sig, span_of
+from loadramp.report import row_access as r
+from loadramp.report.json_data import rounded, strict
+from loadramp.units import finite, latency, sig, span_of
 
 Json = dict[str, Any]
 AXIS_WIDTH = 11

@@ -9,10 +9,10 @@ from markupsafe import Markup
 from loadramp.record.table import Run
 from loadramp.record.types import Row
 from loadramp.report import charts as c
-from loadramp.report import rows as r
+from loadramp.report import row_access as r
 from loadramp.report.charts import Figure, Json, Key, term
-from loadramp.report.words import quantile_words
-from loadramp.wording import count, counted, finite, latency
+from loadramp.report.verdict_text import quantile_words
+from loadramp.units import count, counted, finite, latency
 
 P50 = Key("p50: half wait longer", "--p50", symbol="circle")
 P95 = Key("p95: 1 in 20 waits longer", "--p95", dash="dash", symbol="square")

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from loadramp.advise.runbooks import runbook_of
+from loadramp.analysis.diagnosis.runbooks import runbook_of
 from loadramp.record.table import Run
 from loadramp.record.types import Finding
 from loadramp.report import charts as c
-from loadramp.report import rows as r
+from loadramp.report import row_access as r
 
 TITLES: dict[str, str] = {
     "client_limited": "The client was the limit",

@@ -11,10 +11,10 @@ from typing import Any
 from loadramp.record.table import Run
 from loadramp.record.types import Estimate, Row
 from loadramp.report.diagnosis import diagnosis_document
-from loadramp.report.gates import gates_document
-from loadramp.report.plain import strict
+from loadramp.report.json_data import strict
 from loadramp.report.repeats import repeats_document
-from loadramp.report.words import verdict, verdict_sentence
+from loadramp.report.thresholds import gates_document
+from loadramp.report.verdict_text import verdict, verdict_sentence
 
 ESTIMATE_KEYS = ("status", "rate_rps", "low_rps", "high_rps", "sustained_rps", "detector", "reason")
 EXTRA_KEYS = {"ceiling": (), "p99_itl_knee": ("cause",), "slo_capacity": ("limit",)}

@@ -69,7 +69,7 @@ def bin_edge_s(index: Ints | int) -> Floats:
 
 
 @dataclass(slots=True, frozen=True)
-class Tokens:
+class TokenPoints:
     """Token latencies of a slice of requests: one entry an event after the first, that stands for ``weight`` tokens."""
 
     end_s: Floats
@@ -77,7 +77,7 @@ class Tokens:
     weight: Ints
 
 
-def tokens(table: Table, *, ok_only: bool = False, slice_events: int = SLICE_EVENTS) -> Iterator[Tokens]:
+def tokens(table: Table, *, ok_only: bool = False, slice_events: int = SLICE_EVENTS) -> Iterator[TokenPoints]:
     """The token latencies of all requests in slices of about ``slice_events`` events, so that memory stays flat."""
     first, n = 0, len(table)
     interleaved = bool(table.event_choice.any())
@@ -91,7 +91,7 @@ def tokens(table: Table, *, ok_only: bool = False, slice_events: int = SLICE_EVE
             keep &= wanted[first:last][part[3]]
         k = part[2]
         keep &= k > 0
-        yield Tokens(end_s=part[0][keep], itl_s=part[1][keep] / k[keep], weight=k[keep])
+        yield TokenPoints(end_s=part[0][keep], itl_s=part[1][keep] / k[keep], weight=k[keep])
         first = last
 
 

@@ -12,7 +12,7 @@ from markupsafe import Markup
 from loadramp.record.table import Run
 from loadramp.report import charts as c
 from loadramp.report.sections import SECTIONS, name_of
-from loadramp.report.words import verdict_sentence
+from loadramp.report.verdict_text import verdict_sentence
 
 MOST_BYTES = 6_000_000
 

@@ -7,12 +7,12 @@ import re
 from loadramp.record.table import Run
 from loadramp.record.types import Estimate
 from loadramp.report import diagnosis, steptable
-from loadramp.report import rows as r
-from loadramp.report.gates import gate_lines
+from loadramp.report import row_access as r
 from loadramp.report.redact import redact
 from loadramp.report.sections import CARDS, checks_by_code, flat, subtitle
-from loadramp.report.words import headline, verdict
-from loadramp.wording import NOTHING, sig
+from loadramp.report.thresholds import gate_lines
+from loadramp.report.verdict_text import headline, verdict
+from loadramp.units import NOTHING, sig
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#~])")
 MOST_ROWS = 60

@@ -7,9 +7,9 @@ from dataclasses import asdict
 from itertools import groupby
 from typing import Any
 
-from loadramp.report.plain import strict
+from loadramp.report.json_data import strict
 from loadramp.report.progress import step_words
-from loadramp.wording import count, counted, percent, plural, sig, span
+from loadramp.units import count, counted, percent, plural, sig, span
 
 MOST_LINES = 64
 
@@ -17,7 +17,7 @@ MOST_LINES = 64
 def preview_document(
     scenario: Any, steps: Sequence[Any], profile: Any = None, files: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """``loadramp plan --json``: one object a step (a plan.preview.Foreseen), the totals, the profile of the load."""
+    """``loadramp plan --json``: one object a step (``Foreseen``), the totals, the profile of the load."""
     return {
         "name": scenario.name,
         "ramp": scenario.ramp.kind,
@@ -30,7 +30,7 @@ def preview_document(
 
 
 def parts_document(parts: Sequence[Any]) -> list[dict[str, Any]]:
-    """What a command would send: one object a part (a plan.preview.Part); ``runs``: how often all of it is sent."""
+    """What a command would send: one object a part (a workload.preview.Part); ``runs``: how often all of it is sent."""
     return [
         {"title": part.title, "runs": part.runs, **_steps_document(part.steps), "notes": list(part.notes)}
         for part in parts
@@ -79,9 +79,9 @@ def parts_table(
 
     Args:
         scenario: the scenario.
-        parts: command to its parts (plan.preview.Part).
+        parts: command to its parts (workload.preview.Part).
         ramp: the document of what ``run`` would send, which is told in a line.
-        profile: a plan.profile.Profile.
+        profile: a workload.profile.Profile.
         files: a line for each file read.
     """
     out = [f"{scenario.name}: {scenario.arrivals.kind} arrivals, {scenario.prompts.kind} prompts", *files, ""]
@@ -118,7 +118,7 @@ def _alike(seen: Any) -> Any:
 
 
 def profile_document(profile: Any) -> dict[str, Any] | None:
-    """A plan.profile.Profile as data; lengths in tokens."""
+    """A workload.profile.Profile as data; lengths in tokens."""
     plain: dict[str, Any] | None = None if profile is None else strict(asdict(profile))
     return plain
 

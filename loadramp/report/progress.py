@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from loadramp.record.types import Row, Step
-from loadramp.wording import latency, plural
+from loadramp.units import latency, plural
 
 
 def step_words(step: Step) -> str:

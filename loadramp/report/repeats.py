@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from loadramp.judge.repeats import not_enough, spread_of
+from loadramp.analysis.repeats import not_enough, spread_of
 from loadramp.record.table import Run
 from loadramp.record.types import Estimate
 from loadramp.report import charts as c
-from loadramp.wording import percent, plural, sig, span_of
+from loadramp.units import percent, plural, sig, span_of
 
 NAMES = {"ceiling": "Ceiling", "p99_itl_knee": "p99 ITL knee", "slo_capacity": "SLO capacity"}
 

@@ -10,21 +10,21 @@ from markupsafe import Markup
 from loadramp.record.table import Run
 from loadramp.record.types import Check, Estimate, Row
 from loadramp.report import charts as c
-from loadramp.report import rows as r
-from loadramp.report import steptable, words
-from loadramp.report.classes import classes_section
-from loadramp.report.client import client_section
+from loadramp.report import row_access as r
+from loadramp.report import steptable, verdict_text
+from loadramp.report.client_health import client_section
 from loadramp.report.curves import latency_section
 from loadramp.report.diagnosis import diagnosis_section
-from loadramp.report.gates import gates_section
 from loadramp.report.glossary import GLOSSARY
-from loadramp.report.plain import strict
+from loadramp.report.json_data import strict
 from loadramp.report.redact import redact
 from loadramp.report.repeats import repeats_section
 from loadramp.report.tails import tails_section, waterfall_section
+from loadramp.report.thresholds import gates_section
 from loadramp.report.throughput import errors_section, throughput_section
 from loadramp.report.timeline import timeline_section
-from loadramp.wording import NOTHING, count, counted, percent, plural, sig, span
+from loadramp.report.traffic_classes import classes_section
+from loadramp.units import NOTHING, count, counted, percent, plural, sig, span
 
 MOST_CHECKS = 60
 MOST_SCENARIO_CHARS = 40_000
@@ -41,7 +41,12 @@ ANCHORS = {"ceiling": "ceiling", "p99_itl_knee": "knee", "slo_capacity": "slo"}
 def opening(run: Run) -> str:
     """What was measured, and the sentence."""
     return str(
-        c.render("opening.html.j2", subtitle=subtitle(run), phrases=words.headline(run), verdict=words.verdict(run))
+        c.render(
+            "opening.html.j2",
+            subtitle=subtitle(run),
+            phrases=verdict_text.headline(run),
+            verdict=verdict_text.verdict(run),
+        )
     )
 
 
@@ -89,12 +94,14 @@ def _card(run: Run, name: str, title: str, meaning: str) -> dict[str, Any]:
             f"{interval}: {low} to {high} req/s" if estimate.status == "found" else f"between {low} and {high} req/s"
         )
     if estimate.sustained_rps is not None:
-        facts.append(f"sustained: {sig(estimate.sustained_rps)} req/s{words.soak_words(run, estimate.sustained_rps)}")
+        facts.append(
+            f"sustained: {sig(estimate.sustained_rps)} req/s{verdict_text.soak_words(run, estimate.sustained_rps)}"
+        )
     if estimate.cause:
         facts.append("cause: " + estimate.cause.replace("_", " "))
     if estimate.limit:
-        facts.append(f"gives way first: {words.limit_words(estimate.limit)}")
-    if name == "slo_capacity" and (wanted := words.slo_words(run)):
+        facts.append(f"gives way first: {verdict_text.limit_words(estimate.limit)}")
+    if name == "slo_capacity" and (wanted := verdict_text.slo_words(run)):
         facts.append(f"service level: {wanted}")
     return {
         "title": title, "anchor": ANCHORS[name], "meaning": meaning, "big": big,

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from loadramp.record.types import Row
-from loadramp.report import rows as r
-from loadramp.wording import NOTHING, count, latency, latency_span, percent, sig
+from loadramp.report import row_access as r
+from loadramp.units import NOTHING, count, latency, latency_span, percent, sig
 
 
 @dataclass(slots=True, frozen=True)

@@ -11,10 +11,10 @@ from loadramp.record.table import Floats, Ints, Run, Table
 from loadramp.record.types import Row, Step
 from loadramp.report import charts as c
 from loadramp.report import downsample as d
-from loadramp.report import rows as r
+from loadramp.report import row_access as r
 from loadramp.report.charts import Figure, Json, Key, term
-from loadramp.report.plain import rounded
-from loadramp.wording import count, latency, percent
+from loadramp.report.json_data import rounded
+from loadramp.units import count, latency, percent
 
 MOST_STEPS = 10
 SLOWEST = 6

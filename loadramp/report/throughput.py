@@ -12,11 +12,11 @@ from markupsafe import Markup
 from loadramp.record.table import Run
 from loadramp.record.types import Row
 from loadramp.report import charts as c
-from loadramp.report import rows as r
+from loadramp.report import row_access as r
 from loadramp.report.charts import Figure, Json, Key, term
 from loadramp.report.curves import P50, P99, floored, hover
-from loadramp.report.plain import rounded
-from loadramp.wording import NOTHING, latency, percent, plural, sig
+from loadramp.report.json_data import rounded
+from loadramp.units import NOTHING, latency, percent, plural, sig
 
 Place = tuple[float, float]
 KINDS = ("--p99", "--p50", "--p95", "--slo", "--knee", "--sky", "--ceiling")

@@ -10,10 +10,10 @@ import numpy as np
 from loadramp.record.table import Floats, Ints, Run, Table
 from loadramp.report import charts as c
 from loadramp.report import downsample as d
-from loadramp.report import server
+from loadramp.report import server_series
 from loadramp.report.charts import Figure, Json, Key
-from loadramp.report.plain import rounded
-from loadramp.wording import counted, percent, plural, sig
+from loadramp.report.json_data import rounded
+from loadramp.units import counted, percent, plural, sig
 
 BUCKETS = 300
 HEAT_COLUMNS = 240
@@ -53,7 +53,7 @@ def timeline_section(run: Run) -> str | None:
     layout["shapes"] = _step_shapes(run)
     layout["margin"] = {"t": 44}
     layout["annotations"] += _step_labels(run, end_s)
-    no_server = "" if any(s.values for s in run.samples) else " " + server.why_none(run.samples)
+    no_server = "" if any(s.values for s in run.samples) else " " + server_series.why_none(run.samples)
     figure = Figure(
         title="Timeline",
         data=data,
@@ -155,7 +155,7 @@ def _flight_lane(run: Run, end_s: float) -> Lane:
         lane.data.append(line(key, t_s, n.astype(np.float64), hv=True))
         highest.append(float(n.max(initial=0)))
     for key, name in ((running, "running"), (queued, "waiting")):
-        t_s, values = server.gauge(run.samples, name)
+        t_s, values = server_series.gauge(run.samples, name)
         if len(t_s):
             lane.data.append(line(key, t_s, values))
             lane.key.append(key)
@@ -252,8 +252,8 @@ def _long_prompts(table: Table, y: float) -> tuple[Json, Key] | None:
 
 
 def _server_lane(run: Run, end_s: float) -> Lane | None:
-    t_s, used = server.gauge(run.samples, "kv_used_ratio", highest=True)
-    at_s, preempted = server.increments(run.samples, "preemptions")
+    t_s, used = server_series.gauge(run.samples, "kv_used_ratio", highest=True)
+    at_s, preempted = server_series.increments(run.samples, "preemptions")
     if not len(t_s) and not preempted.any():
         return None
     lane = Lane("KV cache in use; preemptions", [])

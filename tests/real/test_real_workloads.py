@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loadramp.plan.prompts.words import WORDS
-from loadramp.record.rundir import read
+from loadramp.record.run_directory import read
 from loadramp.record.table import Run
+from loadramp.workload.prompts.vocabulary import WORDS
 from real.server import HOME, serving
 
 pytestmark = pytest.mark.real

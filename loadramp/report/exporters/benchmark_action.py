@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from loadramp.record.table import Run
-from loadramp.report.exporters.points import Files, Point, between, document, identity, points
+from loadramp.report.exporters.points import Files, NamedNumber, between, document, identity, points
 
 
 def benchmark_action(run: Run) -> Files:
@@ -21,7 +21,7 @@ def benchmark_action(run: Run) -> Files:
     }
 
 
-def _entry(point: Point, extra: str) -> dict[str, Any]:
+def _entry(point: NamedNumber, extra: str) -> dict[str, Any]:
     entry: dict[str, Any] = {"name": point.full_name, "unit": point.unit, "value": point.value, "extra": extra}
     interval = between(point)
     return entry | ({"range": interval} if interval else {})

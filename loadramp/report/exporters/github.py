@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 
 from loadramp.record.table import Run
 from loadramp.report.exporters.points import Files
-from loadramp.report.gates import gate_line
 from loadramp.report.markdown import summary_markdown
 from loadramp.report.redact import redact
 from loadramp.report.sections import checks_by_code, name_of
-from loadramp.report.words import verdict, verdict_sentence
+from loadramp.report.thresholds import gate_line
+from loadramp.report.verdict_text import verdict, verdict_sentence
 
 MOST_BYTES = 1024 * 1024 - 4096
 MOST_ANNOTATIONS = 10

@@ -13,16 +13,16 @@ from typing import Literal
 
 from loadramp.record.table import Run
 from loadramp.report.exporters.points import Files, identity
-from loadramp.report.gates import gate_line
 from loadramp.report.redact import redact
 from loadramp.report.sections import checks_by_code
-from loadramp.report.words import verdict, verdict_sentence
+from loadramp.report.thresholds import gate_line
+from loadramp.report.verdict_text import verdict, verdict_sentence
 
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 @dataclass(slots=True, frozen=True)
-class Case:
+class TestCase:
     """One test case. ``words`` explain it; they are its failure's message where it did not pass."""
 
     name: str
@@ -38,14 +38,14 @@ def junit(run: Run) -> Files:
     return {"junit.xml": suite(name, cases(run), told, took_s, verdict_sentence(run))}
 
 
-def cases(run: Run) -> list[Case]:
+def cases(run: Run) -> list[TestCase]:
     """The verdict, the thresholds, and what speaks against the measurement."""
     word = verdict(run)
     status: dict[str, Literal["pass", "fail", "error"]] = {"pass": "pass", "fail": "fail"}
-    asked = [Case(gate.rule, status.get(gate.status, "error"), gate_line(gate)) for gate in run.gates]
+    asked = [TestCase(gate.rule, status.get(gate.status, "error"), gate_line(gate)) for gate in run.gates]
     own = "pass" if asked and word != "void" else status.get(word, "error")
     found = [
-        Case(
+        TestCase(
             f"check {group['code']}",
             "error" if group["level"] == "void" else "note",
             " ".join([*(said["message"] for said in group["said"]), group["advice"]]),
@@ -53,10 +53,10 @@ def cases(run: Run) -> list[Case]:
         for group in checks_by_code(run)
         if group["level"] != "note"
     ]
-    return [Case("measured", own, verdict_sentence(run)), *asked, *found]
+    return [TestCase("measured", own, verdict_sentence(run)), *asked, *found]
 
 
-def suite(name: str, found: Sequence[Case], properties: dict[str, str], took_s: float, output: str) -> str:
+def suite(name: str, found: Sequence[TestCase], properties: dict[str, str], took_s: float, output: str) -> str:
     """The XML text of one suite."""
     failures = sum(case.status == "fail" for case in found)
     errors = sum(case.status == "error" for case in found)

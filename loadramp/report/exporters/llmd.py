@@ -7,16 +7,16 @@ from datetime import datetime, timedelta
 from pathlib import PurePath
 from typing import Any
 
-from loadramp.judge.gates import windows
-from loadramp.judge.latency import Window
+from loadramp.analysis.latency import Window
+from loadramp.analysis.thresholds import windows
 from loadramp.record.table import Run
 from loadramp.record.types import Row
-from loadramp.report import rows as r
+from loadramp.report import row_access as r
 from loadramp.report.exporters.points import Files, document, due_in, identity
-from loadramp.report.plain import strict
+from loadramp.report.json_data import strict
 from loadramp.report.redact import redact
-from loadramp.report.words import verdict_sentence
-from loadramp.wording import finite
+from loadramp.report.verdict_text import verdict_sentence
+from loadramp.units import finite
 
 VERSION = "0.2.1"
 QUANTILES = ("p50", "p90", "p95", "p99")

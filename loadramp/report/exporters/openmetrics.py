@@ -8,10 +8,10 @@ from datetime import datetime
 
 from loadramp.record.table import Run
 from loadramp.record.types import Row
-from loadramp.report import rows as r
+from loadramp.report import row_access as r
 from loadramp.report.exporters.points import ESTIMATES, Files, identity
-from loadramp.report.words import verdict
-from loadramp.wording import finite
+from loadramp.report.verdict_text import verdict
+from loadramp.units import finite
 
 LATENCIES = {
     "ttft": ("loadramp_time_to_first_token_seconds", "Time to first token, from when the request was due."),
@@ -24,7 +24,7 @@ VERDICTS = {"pass": 1.0, "fail": -1.0, "inconclusive": 0.0, "void": 0.0}
 
 
 @dataclass(slots=True)
-class Family:
+class MetricFamily:
     """A metric with its points: labels and value."""
 
     name: str
@@ -49,7 +49,7 @@ def openmetrics(run: Run) -> Files:
     common: dict[str, str] = {key: told[key] for key in ("scenario", "model") if key in told}
     rows = [row for row in run.rows if not row.get("void") and r.load(row) is not None]
     families = [
-        Family(
+        MetricFamily(
             "loadramp_verdict", "gauge", "1 pass, 0 inconclusive or void, -1 fail.", [(common, VERDICTS[verdict(run)])]
         ),
         *_rates(run, common),
@@ -59,13 +59,13 @@ def openmetrics(run: Run) -> Files:
     began = _seconds(told.get("began_at"))
     if began is not None:
         families.append(
-            Family("loadramp_last_run_timestamp_seconds", "gauge", "When the run began.", [(common, began)])
+            MetricFamily("loadramp_last_run_timestamp_seconds", "gauge", "When the run began.", [(common, began)])
         )
     lines = [line for family in families if family.points for line in family.lines()]
     return {"metrics.txt": "\n".join([*lines, "# EOF"]) + "\n"}
 
 
-def _rates(run: Run, common: Mapping[str, str]) -> list[Family]:
+def _rates(run: Run, common: Mapping[str, str]) -> list[MetricFamily]:
     out = []
     for key, name in ESTIMATES.items():
         found = run.estimates.get(key)
@@ -74,21 +74,25 @@ def _rates(run: Run, common: Mapping[str, str]) -> list[Family]:
         limits = {"estimate": found.rate_rps, "low": found.low_rps, "high": found.high_rps}
         points = [({**common, "limit": limit}, value) for limit, value in limits.items() if value is not None]
         out.append(
-            Family(f"loadramp_{name}", "gauge", f"{key}, requests a second, with its 95 % interval.", list(points))
+            MetricFamily(
+                f"loadramp_{name}", "gauge", f"{key}, requests a second, with its 95 % interval.", list(points)
+            )
         )
     ceiling = run.estimates.get("ceiling")
     held = ceiling.sustained_rps if ceiling else None
     if held is not None:
         out.append(
-            Family("loadramp_sustained_rps", "gauge", "Rate that a soak held, requests a second.", [(common, held)])
+            MetricFamily(
+                "loadramp_sustained_rps", "gauge", "Rate that a soak held, requests a second.", [(common, held)]
+            )
         )
     return out
 
 
-def _steps(rows: Iterable[Row], common: Mapping[str, str]) -> list[Family]:
-    requests = Family("loadramp_requests", "counter", "Requests of a step by outcome.")
-    offered = Family("loadramp_target_rate_rps", "gauge", "Rate that was asked.")
-    done = Family("loadramp_done_rate_rps", "gauge", "Requests finished a second.")
+def _steps(rows: Iterable[Row], common: Mapping[str, str]) -> list[MetricFamily]:
+    requests = MetricFamily("loadramp_requests", "counter", "Requests of a step by outcome.")
+    offered = MetricFamily("loadramp_target_rate_rps", "gauge", "Rate that was asked.")
+    done = MetricFamily("loadramp_done_rate_rps", "gauge", "Requests finished a second.")
     for row in rows:
         labels = {**common, **_place(row)}
         failed = sum(r.errors(row).values())
@@ -103,11 +107,11 @@ def _steps(rows: Iterable[Row], common: Mapping[str, str]) -> list[Family]:
     return [requests, offered, done]
 
 
-def _latencies(rows: Iterable[Row], common: Mapping[str, str]) -> list[Family]:
+def _latencies(rows: Iterable[Row], common: Mapping[str, str]) -> list[MetricFamily]:
     shown = list(rows)
     out = []
     for metric, (name, words) in LATENCIES.items():
-        family = Family(name, "gauge", words)
+        family = MetricFamily(name, "gauge", words)
         for row in shown:
             for quantile, label in QUANTILES.items():
                 value = finite(row.get(f"{metric}_{quantile}_s"))

@@ -10,13 +10,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from loadramp.judge.gates import windows
+from loadramp.analysis.thresholds import windows
 from loadramp.record.table import Run, Table
 from loadramp.record.types import Row
-from loadramp.report import rows as r
-from loadramp.report.plain import strict
+from loadramp.report import row_access as r
+from loadramp.report.json_data import strict
 from loadramp.report.sections import name_of
-from loadramp.wording import finite, sig
+from loadramp.units import finite, sig
 
 Files = dict[str, str | bytes]
 """File name to content."""
@@ -26,7 +26,7 @@ LATENCIES = ("ttft_p50", "ttft_p99", "itl_p50", "itl_p99", "tpot_p50", "e2e_p50"
 
 
 @dataclass(slots=True, frozen=True)
-class Point:
+class NamedNumber:
     """One number of a run with its interval; ``row`` where it belongs to a step."""
 
     name: str
@@ -47,7 +47,7 @@ class Point:
         return f"{self.name} @ {self.place}" if self.row else self.name
 
 
-def points(run: Run, *, overloaded: bool = False) -> list[Point]:
+def points(run: Run, *, overloaded: bool = False) -> list[NamedNumber]:
     """The numbers found and, of each step that may be used, its latencies, errors and throughput.
 
     Args:
@@ -62,29 +62,29 @@ def points(run: Run, *, overloaded: bool = False) -> list[Point]:
     return out
 
 
-def _of_run(run: Run) -> list[Point]:
+def _of_run(run: Run) -> list[NamedNumber]:
     out = []
     for key, name in ESTIMATES.items():
         found = run.estimates.get(key)
         if found is not None and found.status == "found" and found.rate_rps:
-            out.append(Point(name, "req/s", "higher", found.rate_rps, found.low_rps, found.high_rps))
+            out.append(NamedNumber(name, "req/s", "higher", found.rate_rps, found.low_rps, found.high_rps))
     ceiling = run.estimates.get("ceiling")
     if ceiling is not None and ceiling.sustained_rps:
-        out.append(Point("sustained_rps", "req/s", "higher", ceiling.sustained_rps))
+        out.append(NamedNumber("sustained_rps", "req/s", "higher", ceiling.sustained_rps))
     return out
 
 
-def _of_row(row: Row) -> list[Point]:
+def _of_row(row: Row) -> list[NamedNumber]:
     out = []
     for stem in LATENCIES:
         value = finite(row.get(f"{stem}_s"))
         if value is not None:
             low, high = finite(row.get(f"{stem}_low_s")), finite(row.get(f"{stem}_high_s"))
-            out.append(Point(f"{stem}_s", "s", "lower", value, low, high, row))
+            out.append(NamedNumber(f"{stem}_s", "s", "lower", value, low, high, row))
     for name, unit, better in (("error_ratio", "ratio", "lower"), ("output_tokens_per_s", "tokens/s", "higher")):
         value = finite(row.get(name))
         if value is not None:
-            out.append(Point(name, unit, "higher" if better == "higher" else "lower", value, row=row))
+            out.append(NamedNumber(name, unit, "higher" if better == "higher" else "lower", value, row=row))
     return out
 
 
@@ -135,7 +135,7 @@ def _parsed(value: str) -> Any:
         return value.strip()
 
 
-def between(point: Point) -> str:
+def between(point: NamedNumber) -> str:
     """The interval for people; empty without."""
     return f"{sig(point.low, 4)} to {sig(point.high, 4)}" if point.low is not None and point.high is not None else ""
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from loadramp.judge.gates import windows
+from loadramp.analysis.thresholds import windows
 from loadramp.record.table import Floats, Run, Table
 from loadramp.record.types import Row
-from loadramp.report import rows as r
+from loadramp.report import row_access as r
 from loadramp.report.exporters.points import Files, document, due_in, identity, setting
-from loadramp.wording import finite, sig
+from loadramp.units import finite, sig
 
 QUANTILES = ("p50", "p90", "p95", "p99")
 NAMES = {"ttft": "sent_ttft", "tpot": "tpot", "itl": "gap", "e2el": "e2e"}
@@ -24,7 +24,7 @@ NAMES = {"ttft": "sent_ttft", "tpot": "tpot", "itl": "gap", "e2el": "e2e"}
 BACKENDS = {"chat": "openai-chat", "completions": "openai", "responses": "openai-responses"}
 """What it calls ``[target] api``; the last one it does not have."""
 GAMMA_CV = 2.0
-"""Of gamma arrivals that name none (plan.arrivals)."""
+"""Of gamma arrivals that name none (workload.arrivals)."""
 
 
 def vllm_bench(run: Run) -> Files:

@@ -1,0 +1,142 @@
+"""From a run to alert rules, a board or a scaler."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from loadramp.advise.alerts import prometheus_rules
+from loadramp.advise.grafana import grafana_board
+from loadramp.advise.keda import keda_scaler
+from loadramp.advise.promises import Contract
+from loadramp.advise.promql import matched
+from loadramp.metrics.dialects import DIALECTS, Source, spellings
+from loadramp.record.run_directory import safe_name
+from loadramp.record.table import Run
+from loadramp.registry import ScenarioError
+from loadramp.report.row_access import kept_up, limits, place, slo_of
+from loadramp.report.sections import name_of
+from loadramp.runner.gate_check import judged_run
+
+MATCHER = r'[a-zA-Z_]\w*\s*(?:=~|!~|!=|=)\s*"(?:[^"\\]|\\.)*"'
+"""A label matcher of PromQL."""
+OF_MODEL = frozenset({"model_name", "model", "engine", "served_model_name", "finished_reason"})
+"""Labels that an engine's own series carry; ``up`` and a GPU exporter's do not."""
+
+
+def alert_text(
+    source: Path,
+    form: str,
+    engine: str | None = None,
+    replicas: int = 1,
+    selector: str = "",
+    gpu_selector: str | None = None,
+) -> str:
+    """Rules, board or scaler from the run in ``source``.
+
+    Args:
+        source: a run directory.
+        form: ``prometheus``, ``grafana`` or ``keda``.
+        engine: a dialect; None: the one that the run's metrics were read in.
+        replicas: servers behind the endpoint that was measured.
+        selector: matchers of the engine's series, ``namespace="prod",job="vllm",model_name="m"``.
+        gpu_selector: those of the GPU exporter's; None: those of ``selector`` that both share.
+
+    Raises:
+        ScenarioError: it is no run, the engine is not known, or a selector is none.
+    """
+    makers = {"prometheus": prometheus_rules, "grafana": grafana_board, "keda": keda_scaler}
+    return makers[form](contract_of(judged_run(source), engine, replicas, selector, gpu_selector))
+
+
+def contract_of(
+    run: Run, engine: str | None = None, replicas: int = 1, selector: str = "", gpu_selector: str | None = None
+) -> Contract:
+    """What the run's scenario promises and what the run has shown; see ``alert_text``."""
+    own, gpu_own = _matchers(selector, "--selector"), _matchers(gpu_selector or "", "--gpu-selector")
+    shared = {k: v for k, v in own.items() if k not in {*OF_MODEL, "job", "instance", "pod", "container", "service"}}
+    gpu_matchers = shared if gpu_selector is None else gpu_own
+    chosen = engine or str(run.info.get("metrics", {}).get("dialect") or "")
+    if chosen not in DIALECTS or chosen == "dcgm":
+        known = ", ".join(sorted(set(DIALECTS) - {"dcgm"}))
+        seen = any(sample.values for sample in run.samples)
+        why = "the run does not say whose metrics it saw" if seen else "the run saw no metrics"
+        said = f"no engine {chosen!r}" if chosen else f"{why}, so whose names to use is not known"
+        raise ScenarioError(f"{said}: give --engine, one of {known}")
+    slo = slo_of(run)
+    capacity_rps, low_rps, missed = _capacity(run)
+    in_flight = [(place(row), row.get("in_flight_mean")) for row in kept_up(run)]
+    return Contract(
+        scenario=safe_name(name_of(run) or "llm"),
+        engine=chosen,
+        names={name: matched(one, _joined(own)) for name, one in names_of_engine(chosen).items()},
+        limits=limits(run),
+        quantile=float(slo.get("quantile") or 0.99),
+        error_ratio=float(slo.get("error_ratio") or 0.01),
+        capacity_rps=capacity_rps,
+        capacity_low_rps=low_rps,
+        missed=missed,
+        in_flight=[(rate, n) for rate, n in in_flight if rate and n],
+        replicas=replicas,
+        target=_joined({k: v for k, v in own.items() if k not in OF_MODEL}),
+        gpu=_gpu_names(run, _joined(gpu_matchers), asked=gpu_selector is not None),
+    )
+
+
+def _gpu_names(run: Run, matchers: str, *, asked: bool) -> dict[str, str]:
+    """What the GPU exporter shows: what the run has seen of it, or all where its matchers are given."""
+    seen = {name for sample in run.samples for name in sample.values}
+    every = names_of_engine("dcgm")
+    return {name: matched(one, matchers) for name, one in every.items() if asked or name in seen}
+
+
+def _matchers(text: str, option: str) -> dict[str, str]:
+    """``a="b",c=~"d"`` as label to matcher; braces around it are allowed.
+
+    Raises:
+        ScenarioError: it is not made of matchers.
+    """
+    plain = text.strip().removeprefix("{").removesuffix("}").strip().removesuffix(",")
+    if not plain:
+        return {}
+    if not re.fullmatch(rf"{MATCHER}(\s*,\s*{MATCHER})*", plain):
+        raise ScenarioError(f'{option} {text}: expected matchers such as namespace="prod",job="vllm",model_name="m"')
+    return {re.split(r"\s*[=!]", one[0])[0]: one[0] for one in re.finditer(MATCHER, plain)}
+
+
+def _joined(matchers: Mapping[str, str]) -> str:
+    return ",".join(matchers.values())
+
+
+def _capacity(run: Run) -> tuple[float | None, float | None, str]:
+    """The lower of SLO capacity and sustained rate (or ceiling), and the lower of their low ends. None where the
+    latencies promised were met at no rate that was shown, and why."""
+    ceiling, slo = run.estimates.get("ceiling"), run.estimates.get("slo_capacity")
+    if slo is not None and limits(run):
+        if slo.status == "below_range":
+            return None, None, "the service level was missed at the lowest rate"
+        if slo.status == "inconclusive" and slo.high_rps is not None:
+            return None, None, "no rate was shown to meet the service level"
+    pairs = []
+    if ceiling and ceiling.status == "found":
+        held = ceiling.sustained_rps
+        pairs.append((held or ceiling.rate_rps, held or ceiling.low_rps or ceiling.rate_rps))
+    if slo and slo.status == "found":
+        pairs.append((slo.rate_rps, slo.low_rps or slo.rate_rps))
+    found, lows = ([rate for rate in side if rate] for side in zip(*pairs, strict=True)) if pairs else ([], [])
+    return min(found, default=None), min(lows, default=None), ""
+
+
+def names_of_engine(engine: str) -> dict[str, str]:
+    """Canonical name to what stands on the engine's page today, as a PromQL selector."""
+    return {canonical: _selector(sources[0], canonical) for canonical, sources in DIALECTS[engine].items() if sources}
+
+
+def _selector(source: Source, canonical: str) -> str:
+    if isinstance(source, str):
+        return spellings(source, canonical)[0]
+    only = [f'{label}=~"{"|".join(values)}"' for label, values in source.only.items()]
+    skip = [f'{label}!~"{"|".join(values)}"' for label, values in source.skip.items()]
+    matchers = ",".join([*only, *skip])
+    return spellings(source.name, canonical)[0] + (f"{{{matchers}}}" if matchers else "")

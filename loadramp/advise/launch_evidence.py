@@ -1,0 +1,76 @@
+"""What a campaign may show of a launch with the code of ``alerts`` and ``advise``: rules, size, the longest context."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from loadramp.advise.alert_export import contract_of
+from loadramp.advise.alerts import prometheus_rules
+from loadramp.advise.demand import demand_of
+from loadramp.advise.hf_config import read_config
+from loadramp.advise.options import config_of
+from loadramp.advise.rulecheck import faults_of, rules_in, unwatched
+from loadramp.advise.sizing import Load, size_of
+from loadramp.metrics.dialects import wanted
+from loadramp.record.preparation import Alerts, Sized
+from loadramp.record.run_directory import safe_name
+from loadramp.record.table import Run
+from loadramp.registry import ScenarioError
+
+PEAK_HEADROOM = 1.3
+
+
+def alerts_of(name: str, phase: str, run: Run) -> tuple[Alerts, str]:
+    """The rules that ``loadramp alerts`` makes of the run of a phase, and what a check of their text finds.
+
+    Args:
+        name: of the scenario.
+        phase: whose run it is.
+        run: judged.
+    """
+    try:
+        contract = replace(contract_of(run, replicas=replicas_of(run)), scenario=safe_name(name))
+        text = prometheus_rules(contract)
+    except ScenarioError as error:
+        return Alerts(phase, refused=str(error)), ""
+    return checked(phase, contract.engine, text), text
+
+
+def checked(phase: str, engine: str, text: str) -> Alerts:
+    """What a check of a rule file finds."""
+    try:
+        rules = rules_in(text)
+    except ValueError as error:
+        return Alerts(phase, engine=engine, faults=[f"not YAML that can be read: {error}"])
+    return Alerts(phase, len(rules), engine, unwatched(rules), faults_of(rules, series_of(engine)))
+
+
+def series_of(engine: str) -> frozenset[str]:
+    """Every series that rules may read: the engine's, the GPU exporter's, and ``up``."""
+    names = wanted(engine) | wanted("dcgm") | {"up"}
+    return names | {f"{name.removesuffix('_sum')}_bucket" for name in names if name.endswith("_sum")}
+
+
+def replicas_of(run: Run) -> int:
+    """Servers behind the endpoint: as many as have shown a metrics page, at least one."""
+    return max(1, len({sample.url for sample in run.samples if "running" in sample.values}))
+
+
+def sized_of(peak_rps: float, ramp: Run) -> Sized:
+    """How often what the ramp measured is needed for the peak and its headroom."""
+    asked_rps = PEAK_HEADROOM * peak_rps
+    try:
+        size = size_of(demand_of(ramp), Load(asked_rps, headroom_ratio=0.0, spare=0), 1, None)
+    except ScenarioError as error:
+        return Sized(peak_rps, asked_rps, reason=str(error).removeprefix("sizing: "))
+    return Sized(peak_rps, asked_rps, size.rate.low_rps, size.needed)
+
+
+def model_max_of(text: str, name: str) -> int | None:
+    """The longest context of a model, from the text of its config.json; ``name`` is how errors call the file.
+
+    Raises:
+        ScenarioError: it is no such config.
+    """
+    found = read_config(config_of(text, name))["max_context"]
+    return int(found) if found else None

@@ -1,0 +1,159 @@
+"""The client's counts against the server's, step by step, and how much of TTFT passes outside the server. Pure.
+
+Both sides are counted between the same two scrapes. Rule: a server may count a request when it begins or when it ends,
+so it disagrees only when it is outside both of the client's counts and the tolerance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import sqrt
+
+import numpy as np
+
+from loadramp.analysis import server_window as server
+from loadramp.record.table import Bools, Floats, Run, Table
+from loadramp.record.types import Check, Row, Sample
+from loadramp.units import latency
+
+TOLERANCE = 0.02
+LEAST = 2.0
+"""Requests (or their tokens) that may lie on the other side of a scrape whatever their number."""
+EDGE_S = 0.1
+"""A scrape and the bytes on the wire are not of the same instant."""
+OUTSIDE_RATIO, OUTSIDE_S = 0.25, 0.010
+SHORTEST_S = 5.0
+NOUNS = {"requests": "finished requests", "prompt_tokens": "prompt tokens", "output_tokens": "output tokens"}
+_COUNTERS = {"requests": "requests_done", "prompt_tokens": "prompt_tokens", "output_tokens": "output_tokens"}
+
+
+@dataclass(slots=True, frozen=True)
+class CountComparison:
+    """One quantity of one step: what the client counted (least and most, by begin or end), what the server did."""
+
+    name: str
+    low: float
+    high: float
+    server: float
+    allowed: float
+
+    @property
+    def agrees(self) -> bool:
+        return self.low - self.allowed <= self.server <= self.high + self.allowed
+
+
+def compare(row: Row, table: Table, samples: Sequence[Sample]) -> list[CountComparison]:
+    """Requests, prompt tokens and output tokens of a step, as far as the server counts them.
+
+    Tolerance: 2 % of the count, two requests' worth, and what arrives in the time by which scrapes may be off. Empty
+    without a scrape near both ends, after a restart, or with less than 5 s between the scrapes.
+    """
+    span = _scraped(samples, float(row["window_begin_s"]), float(row["window_end_s"]))
+    if span is None:
+        return []
+    begin_s, end_s, slack_s = span
+    grown = server.deltas(samples, begin_s, end_s)
+    out = []
+    for name, counter in _COUNTERS.items():
+        total = grown.get(counter)
+        if total is None:
+            continue
+        by_begin, by_end, each = _counts(table, name, begin_s, end_s)
+        low, high = min(by_begin, by_end), max(by_begin, by_end)
+        rate = max(high, total) / (end_s - begin_s)
+        allowed = TOLERANCE * max(high, total) + LEAST * each + rate * slack_s + 3.0 * sqrt(each * rate * slack_s)
+        out.append(CountComparison(name, low, high, total, allowed))
+    return out
+
+
+def outside_s(row: Row) -> float | None:
+    """Client's mean sent TTFT minus the server's mean TTFT: network, proxy, and the wait to be accepted, in seconds.
+
+    None without the server's, and in steps that were not stationary: there the two means are of different requests.
+    """
+    client, told = row["sent_ttft_mean_s"], row["server_ttft_mean_s"]
+    return None if client is None or told is None or not row["stationary"] else float(client) - float(told)
+
+
+def server_counts(run: Run) -> list[Check]:
+    """Steps in which client and server disagree about how much was done."""
+    out = []
+    for row in run.rows:
+        if row["void"] or row["server_restarted"]:
+            continue
+        near = [s for s in run.samples
+                if row["window_begin_s"] - server.NEAR_S <= s.t_s <= row["window_end_s"] + server.NEAR_S]  # fmt: skip
+        out += [_mismatch(row, one) for one in compare(row, run.table, near) if not one.agrees]
+    return out
+
+
+def ttft_outside(run: Run) -> list[Check]:
+    """Steps in which more than a quarter of TTFT, and more than 10 ms, passes outside the server."""
+    out = []
+    for row in run.rows:
+        outside = None if row["void"] else outside_s(row)
+        if outside is None or outside <= max(OUTSIDE_S, OUTSIDE_RATIO * row["sent_ttft_mean_s"]):
+            continue
+        message = (
+            f"{latency(outside)} of a mean TTFT of {latency(row['sent_ttft_mean_s'])} pass outside the "
+            f"server (its own mean: {latency(row['server_ttft_mean_s'])})"
+        )
+        advice = "network, proxy or load balancer: measure beside the server too, and compare"
+        out.append(Check("ttft_outside_server", "note", message, advice, row["step"]))
+    return out
+
+
+def _mismatch(row: Row, one: CountComparison) -> Check:
+    noun = NOUNS[one.name]
+    nearest = one.high if one.server > one.high else one.low
+    message = (
+        f"the server counted {one.server:,.0f} {noun}, the client {nearest:,.0f} (tolerance {one.allowed:,.0f})"
+    )  # fmt: skip
+    more = (
+        "others use this server too, or something on the way repeats requests: what is measured is not this load alone"
+    )
+    less = "not every replica is scraped, or a cache on the way answers: list them all in [metrics] urls"
+    return Check("server_counts", "warn", message, more if one.server > one.high else less, row["step"])
+
+
+def _scraped(samples: Sequence[Sample], begin_s: float, end_s: float) -> tuple[float, float, float] | None:
+    """The scrapes nearest to both ends: instants in the middle of all replicas', and by how much these differ."""
+    by_url: dict[str, list[float]] = {}
+    for s in samples:
+        if s.values:
+            by_url.setdefault(s.url, []).append(s.t_s)
+    if not by_url:
+        return None
+    firsts = [min(times, key=lambda t_s: abs(t_s - begin_s)) for times in by_url.values()]
+    lasts = [min(times, key=lambda t_s: abs(t_s - end_s)) for times in by_url.values()]
+    first_s, last_s = (max(firsts) + min(firsts)) / 2.0, (max(lasts) + min(lasts)) / 2.0
+    if last_s - first_s < SHORTEST_S:
+        return None
+    cost_s = max((s.cost_s for s in samples), default=0.0)
+    return first_s, last_s, EDGE_S + cost_s + (max(firsts) - min(firsts)) + (max(lasts) - min(lasts))
+
+
+def _counts(table: Table, name: str, begin_s: float, end_s: float) -> tuple[float, float, float]:
+    """What the client saw in ``[begin_s, end_s)``: counted when a request begins to answer (output tokens: as they
+    come), counted when it ends; and one request's worth."""
+    began, ended = _within(table.first_s, begin_s, end_s), _within(table.stream_end_s, begin_s, end_s) & table.ok
+    if name == "requests":
+        return float(np.count_nonzero(began)), float(np.count_nonzero(ended)), 1.0
+    if name == "prompt_tokens":
+        tokens = np.nan_to_num(table.prompt_tokens)
+        return float(tokens[began].sum()), float(tokens[ended].sum()), _mean(tokens, ended | began)
+    came = float(table.event_tokens[_within(table.event_s, begin_s, end_s)].sum())
+    tokens = np.nan_to_num(table.output_tokens)
+    return came, float(tokens[ended].sum()), _mean(tokens, ended)
+
+
+def _within(t_s: Floats, begin_s: float, end_s: float) -> Bools:
+    return np.asarray((t_s >= begin_s) & (t_s < end_s))
+
+
+def _mean(values: Floats, keep: Bools) -> float:
+    return float(values[keep].mean()) if keep.any() else 0.0
+
+
+CROSS_CHECKS = {"server_counts": server_counts, "ttft_outside": ttft_outside}

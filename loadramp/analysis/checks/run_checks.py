@@ -1,0 +1,320 @@
+"""Findings about the measurement itself: may this run be believed? Rule: what happened, then what to do about it.
+
+A check is a function ``f(run) -> list[Check]`` in CHECKS. ``void`` takes a step out of every verdict, ``warn`` asks for
+care, ``note`` is good to know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from loadramp.analysis import lengthen, regimes
+from loadramp.analysis.ceiling import climb, failing
+from loadramp.analysis.checks import unfinished
+from loadramp.analysis.checks.answer_checks import ANSWER_CHECKS
+from loadramp.analysis.checks.crosscheck import CROSS_CHECKS
+from loadramp.analysis.checks.labels import contradictions
+from loadramp.analysis.checks.validity import COMFORTABLE_RATIO, cpu_ratio, void_reasons, workers_needed
+from loadramp.analysis.latency import NOT_STREAMED
+from loadramp.analysis.load_errors import load_error_ratio, over_length, request_errors
+from loadramp.analysis.offered_load import at, offered
+from loadramp.analysis.steady_state import hysteresis, recovery_s
+from loadramp.record.table import Run
+from loadramp.record.types import Check, Row
+from loadramp.units import left_out_words, multiple, percent, plural, span, unasked_words
+
+__all__ = ["CHECKS", "run_checks", "void_reasons"]
+
+_ORDER = {"void": 0, "warn": 1, "note": 2}
+
+
+def run_checks(run: Run) -> list[Check]:
+    """All findings, the gravest first."""
+    found = [check for function in CHECKS.values() for check in function(run)]
+    return sorted(found, key=lambda check: _ORDER[check.level])
+
+
+def client_limited(run: Run) -> list[Check]:
+    """Steps that the client could not deliver."""
+    out = []
+    for row in run.rows:
+        if row["void"]:
+            what, _, cure = row["reasons"].get("void", "the client could not deliver it").rpartition("; ")
+            message = f"{_at(row)} is void: {what or cure}"
+            out.append(Check("client_limited", "void", message, cure if what else "", row["step"]))
+    return out
+
+
+def client_busy(run: Run) -> list[Check]:
+    """Steps delivered by a client above half its capacity."""
+    out = []
+    for row in run.rows:
+        inside = [s for s in run.client if row["window_begin_s"] <= s.t_s <= row["window_end_s"]]
+        ratio = cpu_ratio(inside)
+        if not row["void"] and ratio > COMFORTABLE_RATIO:
+            message = f"{_at(row)}: a client process used {percent(ratio)} of a core"
+            advice = f"--set fleet.workers={workers_needed(inside)}, before it is too much"
+            out.append(Check("client_busy", "warn", message, advice, row["step"]))
+    return out
+
+
+def all_failed(run: Run) -> list[Check]:
+    """Steps without a single success."""
+    advice = "see the error kinds, and try one request: loadramp probe"
+    return [
+        Check("all_failed", "warn", f"{_at(row)}: every request failed ({_kinds(row)})", advice, row["step"])
+        for row in run.rows
+        if row["errors"] and not row["ok"] and not row["pending"]
+    ]
+
+
+def errors(run: Run) -> list[Check]:
+    """Steps with more errors than allowed, and whether these flatter the latencies of the rest."""
+    out = []
+    for row in run.rows:
+        if not failing(row) or not row["ok"]:
+            continue
+        message = f"{_at(row)}: {percent(load_error_ratio(row) or 0.0)} of the requests failed ({_kinds(row)})"
+        advice = "percentiles are of successes only; read the all_* columns beside them"
+        out.append(Check("errors", "warn", message, advice, row["step"]))
+        due = run.table.select((run.table.due_s >= row["window_begin_s"]) & (run.table.due_s < row["window_end_s"]))
+        failed_s = (due.done_s - due.due_s)[due.failed]
+        if len(failed_s) and row["e2e_p50_s"] and float(sorted(failed_s)[len(failed_s) // 2]) < 0.1 * row["e2e_p50_s"]:
+            message = f"{_at(row)}: failures came back at once, so they lighten the load that the others meet"
+            out.append(Check("fast_failures", "warn", message, "do not read this step as capacity", row["step"]))
+    return out
+
+
+def malformed(run: Run) -> list[Check]:
+    """Answers with events that cannot be read: what they held is lost, and nothing tells what it was."""
+    rows = [row for row in run.rows if row.get("malformed_answers") and not row["void"]]
+    if not rows:
+        return []
+    events, answers = (sum(row[name] for row in rows) for name in ("malformed_events", "malformed_answers"))
+    ended = sum(row["requests"] - row["pending"] for row in run.rows if not row["void"])
+    message = (
+        f"{plural(events, 'event')} that cannot be read (malformed) in {answers:,} of {plural(ended, 'answer')}, "
+        f"{percent(answers / ended)}"
+    )
+    advice = (
+        "tokens in them are missing from every figure; see what sends them (loadramp probe), "
+        "and limit them with [slo] malformed_ratio or the threshold malformed_ratio < 0.001"
+    )
+    return [Check("malformed_events", "warn", message, advice, rows[0]["step"] if len(rows) == 1 else None)]
+
+
+def partial(run: Run) -> list[Check]:
+    """Steps that were cut short."""
+    out = []
+    for row in run.rows:
+        if row.get("partial"):
+            seconds = span(row["window_end_s"] - row["window_begin_s"])
+            message = f"{_at(row)} was cut short after {seconds} of measuring: it is shown, and is no full step"
+            out.append(Check("partial_step", "warn", message, "run it again to the end", row["step"]))
+    return out
+
+
+def few_samples(run: Run) -> list[Check]:
+    """Percentiles that were refused because the step was too short for them."""
+    out = []
+    for name, label in (("ttft", "TTFT"), ("itl", "ITL"), ("e2e", "end-to-end")):
+        rows = [r for r in run.rows if not r["void"] and r["ok"] and r[f"{name}_p99_s"] is None]
+        rows = [r for r in rows if r["reasons"].get(f"{name}_p99_s") != NOT_STREAMED]
+        if rows:
+            why = rows[-1]["reasons"].get(f"{name}_p99_s", "too few")
+            message = f"no p99 {label} at {_rates(rows)}: {why}"
+            advice = "longer steps (--set ramp.measure_s=300), or read p95 and p90"
+            out.append(Check("few_samples", "note", message, advice))
+    return out
+
+
+def backlog(run: Run) -> list[Check]:
+    """Steps that began while requests of before still queued."""
+    advice = "let the queue drain first, or read this step as the end of the one before"
+    return [
+        Check("began_with_backlog", "warn", f"{_at(row)} began with a queue left over", advice, row["step"])
+        for row in run.rows
+        if row["began_with_backlog"] and not row["void"]
+    ]
+
+
+def settled(run: Run) -> list[Check]:
+    """Steps measured before their load had filled up."""
+    advice = "a longer warm-up: --set ramp.warmup_s=N, about twice the time a request takes"
+    return [
+        Check("not_settled", "warn", f"{_at(row)} was measured while its load still filled up", advice, row["step"])
+        for row in run.rows
+        if not row["settled"] and not row["void"]
+    ]
+
+
+def no_warmup(run: Run) -> list[Check]:
+    """A first step that was measured from the first request on."""
+    first = next((step for step in run.steps if step.measured and step.measure_s), None)
+    if first is None or first.warmup_s or any(step.begin_s < first.begin_s and step.measure_s for step in run.steps):
+        return []
+    message = "no warm-up: the first step has in it what first requests pay (compilation, cold caches)"
+    return [Check("no_warmup", "note", message, "--set ramp.settle_requests=50, or ramp.warmup_s=10", first.index)]
+
+
+def alarms(run: Run) -> list[Check]:
+    """Alarms of saturation that a higher rate refuted, or that nothing confirmed."""
+    found = climb(run.rows)
+    lone = found.above if len(found.above) == 1 and found.overloaded is None else []
+    return [
+        Check("lone_alarm", "note", f"{_at(row)}: {', '.join(row['signals']) or 'a lack of throughput'}, not confirmed",
+              "a hiccup of server or machine, most likely; run that rate again if it matters", row["step"])
+        for row in [*found.hiccups, *lone]
+    ]  # fmt: skip
+
+
+def knee_at_edge(run: Run) -> list[Check]:
+    """A ceiling that lies outside what was measured well."""
+    ceiling, steps = run.estimates.get("ceiling"), climb(run.rows).rows
+    if ceiling is None or not steps:
+        return []
+    if ceiling.status == "below_range":
+        message = f"the lowest rate, {at(steps[0])}, was already too much"
+        return [Check("knee_at_first_step", "warn", message, "start lower: --set ramp.start_rps=...")]
+    quiet = climb(run.rows).quiet
+    if ceiling.status == "found" and quiet == 0 and len(steps) > 1:
+        message = f"only one step, {at(steps[0])}, was quiet"
+        return [Check("knee_at_first_step", "warn", message, "start lower for a curve to compare with")]
+    if ceiling.status == "not_found_up_to":
+        message = f"the ramp ended at {at(steps[-1])} without reaching the ceiling"
+        return [Check("knee_at_last_step", "note", message, "go higher: --set ramp.max_rps=...")]
+    return []
+
+
+def closed_loop(run: Run) -> list[Check]:
+    """Users that wait for their answers."""
+    if not any(row["users"] for row in run.rows):
+        return []
+    message = "closed loop: users wait for their answers, so overload slows the load down instead of showing in latency"
+    return [Check("closed_loop", "note", message, "an open-loop ramp (ramp.kind = 'ceiling') shows what callers meet")]
+
+
+def soak(run: Run) -> list[Check]:
+    """Soaks that did not hold."""
+    out = []
+    for row in run.rows:
+        if row["role"] == "soak" and not row["void"] and (row["saturated"] or row["deficit"] or failing(row)):
+            why = ", ".join(row["signals"]) or _kinds(row) or "a lack of throughput"
+            advice = "the next lower soak counts; without one no rate is known to last"
+            out.append(Check("soak_failed", "warn", f"the soak at {at(row)}: {why}", advice, row["step"]))
+    return out
+
+
+def down(run: Run) -> list[Check]:
+    """An endpoint that is slower on the way down."""
+    return [
+        Check("hysteresis", "warn", f"at {rate:.3g} req/s p99 ITL is {multiple(ratio)} what it was on the way up",
+              "it does not recover by itself: shed load early")
+        for rate, ratio in hysteresis(run.rows)
+        if ratio > 1.2
+    ]  # fmt: skip
+
+
+def recovery(run: Run) -> list[Check]:
+    """How long after the top of the ramp the load was back where it was on the way up, at the first downward rate."""
+    first = next((step for step in run.steps if step.role == "down"), None)
+    top = next(
+        (step for step in reversed(run.steps) if first and step.role == "step" and step.index < first.index), None
+    )
+    usual = next(
+        (row for row in run.rows if first and row["role"] == "step" and row["rate_rps"] == first.rate_rps), None
+    )
+    if first is None or top is None or usual is None or usual["in_flight_mean"] is None:
+        return []
+    took_s = recovery_s(run.table, top.end_s, first.end_s, usual["in_flight_mean"])
+    at = f"{top.rate_rps:.3g} req/s"
+    if took_s is None:
+        message = f"after {at} more requests stayed in flight than on the way up, to the end of the first downward step"
+        return [Check("recovery", "warn", message, "it does not recover by itself: shed load early", first.index)]
+    message = (
+        f"after {at} it took {took_s:.0f} s until the requests in flight were as few as at {first.rate_rps:.3g} req/s"
+    )
+    return [Check("recovery", "note", message, "", first.index)]
+
+
+def server(run: Run) -> list[Check]:
+    """No metrics, or a server that restarted."""
+    out = [
+        Check("server_restarted", "warn", f"{_at(row)}: a server restarted", "see its log; run again", row["step"])
+        for row in run.rows
+        if row["server_restarted"]
+    ]
+    if run.rows and not any(sample.values for sample in run.samples):
+        advice = "[metrics] url = ... adds its queue, KV use and preemptions"
+        out.append(Check("no_server_metrics", "note", "the server's metrics were not seen", advice))
+    return out
+
+
+def whose_metrics(run: Run) -> list[Check]:
+    """Metrics pages that show models which nobody asked for, whether or not their numbers could be kept out."""
+    told = run.info.get("metrics")
+    left_out, unasked = (
+        list(told.get(name) or ()) if isinstance(told, dict) else [] for name in ("left_out", "unasked")
+    )
+    out = []
+    if left_out:
+        out.append(
+            Check(
+                "other_models",
+                "note",
+                left_out_words(left_out),
+                "the metrics page shows several models; only those that requests ask for count",
+            )
+        )
+    if unasked:
+        message = f"the server's metrics: {unasked_words(unasked)}"
+        advice = "if it is an alias, all is well" if len(unasked) == 1 else "queue and KV cache may be another model's"
+        advice += "; else ask for the model by the name that the page has, or scrape its own server ([metrics] url)"
+        out.append(Check("unasked_models", "note" if len(unasked) == 1 else "warn", message, advice))
+    return out
+
+
+CHECKS: dict[str, Callable[[Run], list[Check]]] = {
+    "client_limited": client_limited,
+    "client_busy": client_busy,
+    "all_failed": all_failed,
+    "errors": errors,
+    "cut_off": unfinished.check,
+    "request_errors": request_errors,
+    "over_length": over_length,
+    "few_samples": few_samples,
+    "began_with_backlog": backlog,
+    "settled": settled,
+    "no_warmup": no_warmup,
+    "alarms": alarms,
+    "knee_at_edge": knee_at_edge,
+    "closed_loop": closed_loop,
+    "soak": soak,
+    "hysteresis": down,
+    "recovery": recovery,
+    "server": server,
+    "whose_metrics": whose_metrics,
+    "offered": offered,
+    "partial": partial,
+    "malformed": malformed,
+    "labels": contradictions,
+    "pace_regimes": regimes.check,
+    "lengthened": lengthen.check,
+    **CROSS_CHECKS,
+    **ANSWER_CHECKS,
+}
+
+
+def _at(row: Row) -> str:
+    level = plural(row["users"], "user") if row["users"] else f"{row['rate_rps']:.3g} req/s"
+    kind = {"step": "the step", "soak": "the soak", "down": "the downward step"}.get(row["role"], "the step")
+    return f"{kind} at {level}"
+
+
+def _kinds(row: Row) -> str:
+    return ", ".join(f"{count} {kind}" for kind, count in sorted(row["errors"].items(), key=lambda item: -item[1]))
+
+
+def _rates(rows: Sequence[Row]) -> str:
+    levels = [plural(row["users"], "user") if row["users"] else f"{row['rate_rps']:.3g}" for row in rows]
+    return ", ".join(levels) + ("" if rows[-1]["users"] else " req/s")

@@ -1,0 +1,309 @@
+"""Records of one step to one row of the curve (columns: docs/format.md). Rule: a null has its reason beside it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from loadramp.analysis import latency, long_run, offered_load, saturation, server_window, steady_state, traffic_classes
+from loadramp.analysis.checks.validity import void_reasons
+from loadramp.analysis.error_classes import load_independent
+from loadramp.analysis.latency import Columns, WindowView
+from loadramp.analysis.load_errors import known_independent, load_error_ratio
+from loadramp.analysis.quantiles import NOT_STATIONARY, Values, estimate, quantile, words
+from loadramp.record.table import Floats, Table
+from loadramp.record.types import ClientSample, Row, Sample, Step
+
+THROUGHPUT_BLOCKS = 10
+
+
+def fold(
+    step: Step,
+    table: Table,
+    *,
+    samples: Sequence[Sample] = (),
+    client: Sequence[ClientSample] = (),
+    limits: Mapping[str, float] | None = None,
+    quantile: float = 0.99,
+    base_ttft_p50_s: float | None = None,
+    output_tokens_mean: float | None = None,
+    now_s: float | None = None,
+    share: float = 1.0,
+    gap_cv: float | None = 1.0,
+    streamed: bool = True,
+) -> Row:
+    """One row of the curve.
+
+    Args:
+        step: the step; its window is cut at ``now_s`` when it was ended early.
+        table: all records of the run so far, unfinished requests included (status ``in_flight``, events so far).
+        samples, client: the server's and the client's own health, of the whole run or of this step.
+        limits: SLO metric (``ttft``, ``itl``, ``tpot``, ``e2e``) to seconds; each gets a ``slo_{metric}_s`` column.
+        quantile: the quantile of each latency that must be within its limit.
+        base_ttft_p50_s: median TTFT of the first step, which the queue signal scales with; None: of this step.
+        output_tokens_mean: mean output tokens of a request of the corpus, if it is known.
+        now_s: the instant up to which the data reaches; None: the end of the data.
+        share: of the asked rate that the arrival process offers in the window on average.
+        gap_cv: coefficient of variation of the gaps between arrivals; None: not known, as seen, at least 1.
+        streamed: False: answers come whole; what only a stream can tell is null.
+    """
+    begin_s, end_s = step.window_s
+    window_s = (begin_s, end_s if now_s is None else max(min(end_s, now_s), begin_s))
+    seen = latency.look(table, window_s, now_s)
+    row: Row = _head(step, window_s) | counts(seen.due) | _lags(seen.due)
+    reasons: dict[str, str] = {}
+    load = table.select(~known_independent(table, window_s[1]))
+    row |= _throughput(step, seen, table, load, output_tokens_mean)
+    row |= server_window.columns(samples, window_s)
+    row |= _load(step, seen, load, samples, row, base_ttft_p50_s)
+    pooled = latency.families(seen)
+    stationary = bool(row["stationary"])
+    for name, data in pooled.items():
+        _merge(row, reasons, latency.columns(name, data, stationary))
+    _merge(row, reasons, latency.everyone(seen, stationary))
+    _merge(row, reasons, latency.stalls(seen, stationary))
+    row["pace_s"], row["pace_log_sd"] = long_run.column(seen), None
+    row["prefill_share"] = prefill_share(seen, pooled["gap"])
+    _merge(row, reasons, _slo(seen, pooled, limits or {}, quantile, stationary))
+    row |= _parts(seen, table, limits or {}, quantile, stationary)
+    row["load_rps"] = offered_load.load_of_step(row, seen.due.due_s, share=share, gap_cv=gap_cv)
+    void = void_reasons(
+        step, seen.due, client, ttft_p50_s=_ttft_by_s(seen.due, end_s), itl_p50_s=row["itl_p50_s"] or 0.0
+    )
+    if not streamed:
+        _merge(row, reasons, latency.without_stream(row))
+    if not stationary:
+        reasons["stationary"] = f"{NOT_STATIONARY} ({', '.join(row['signals'])})"
+    row["void"] = bool(void)
+    if void:
+        reasons["void"] = "; ".join(void)
+    row["reasons"] = reasons
+    return row
+
+
+def _head(step: Step, window_s: tuple[float, float]) -> Columns:
+    return {
+        "step": step.index,
+        "role": step.role,
+        "rate_rps": step.rate_rps,
+        "users": step.users,
+        "partial": step.partial,
+        "begin_s": step.begin_s,
+        "window_begin_s": window_s[0],
+        "window_end_s": window_s[1],
+        "p99_itl_elasticity": None,
+        "p99_itl_elasticity_se": None,
+    }
+
+
+def _parts(seen: WindowView, table: Table, limits: Mapping[str, float], q: float, stationary: bool) -> Columns:
+    """``classes`` and ``sessions``, where there is more than one class, and where there are sessions."""
+    found = {
+        "classes": traffic_classes.by_class(seen, limits, q, stationary),
+        "sessions": traffic_classes.sessions(table, seen.window_s),
+    }
+    return {name: figures for name, figures in found.items() if figures}
+
+
+def prefill_share(seen: WindowView, gaps: Values) -> float | None:
+    """Share of the p99 excess (time above the median in gaps of at least p99) that prefills explain.
+
+    A gap counts when another request's first token arrives within max(1.5 ms, 0.3 medians) of its end, or when a
+    prompt of 1024 tokens or more was between sending and first token at its middle. None under 100 gaps.
+    """
+    if len(gaps) < 100:
+        return None
+    median_s, p99_s = quantile(gaps.ordered, 0.5), quantile(gaps.ordered, 0.99)
+    top = seen.gaps.gap_s >= p99_s
+    end_s, gap_s = seen.gaps.end_s[top], seen.gaps.gap_s[top]
+    excess_s = gap_s - median_s
+    total_s = float(excess_s.sum())
+    if total_s <= 0.0:
+        return 0.0
+    first_s = seen.near.first_s
+    known = np.sort(first_s[~np.isnan(first_s)])
+    reach_s = max(0.0015, 0.3 * median_s)
+    close = np.searchsorted(known, end_s + reach_s, "right") > np.searchsorted(known, end_s - reach_s, "left")
+    tokens = np.where(np.isnan(seen.near.prompt_tokens), seen.near.asked_input_tokens, seen.near.prompt_tokens)
+    big = (tokens >= 1024) & ~np.isnan(seen.near.sent_s)
+    middle_s = end_s - gap_s / 2.0
+    sent = np.searchsorted(np.sort(seen.near.sent_s[big]), middle_s)
+    begun = np.searchsorted(np.sort(np.nan_to_num(first_s[big], nan=np.inf)), middle_s)
+    return float(excess_s[close | (sent > begun)].sum()) / total_s
+
+
+def mean_output_tokens(table: Table, begin_s: float, until_s: float) -> tuple[float | None, float, int]:
+    """Mean output tokens of the requests due in ``[begin_s, until_s)``, their standard deviation and number.
+
+    The mean of what was asked, times received / asked of all that finished: taking the finished alone would favour
+    short answers. Where the asked length is not known, the mean of all that finished so far.
+    """
+    received = _received(table)
+    done = (table.due_s < until_s) & table.ok & (received > 0)
+    if not done.any():
+        return None, 0.0, 0
+    asked = table.asked_output_tokens
+    due = (table.due_s >= begin_s) & (table.due_s < until_s)
+    if not due.any() or np.isnan(asked[due | done]).any() or asked[done].sum() <= 0.0:
+        return float(received[done].mean()), _sd(received[done]), int(np.count_nonzero(done))
+    kept = float(received[done].sum() / asked[done].sum())
+    return float(asked[due].mean()) * kept, _sd(asked[due]) * kept, int(np.count_nonzero(due))
+
+
+def _received(table: Table) -> Floats:
+    """Tokens that arrived in each request's events."""
+    total = np.concatenate(([0], np.cumsum(table.event_tokens)))
+    return np.asarray(total[table.begin[1:]] - total[table.begin[:-1]], dtype=np.float64)
+
+
+def counts(due: Table) -> Columns:
+    """How many of the requests ended, and how. It grows while requests of the step are still in flight."""
+    failed = due.failed
+    kinds = [error or status for error, status in zip(due.error[failed], due.status[failed], strict=True)]
+    pending = int(np.count_nonzero(due.in_flight))
+    ended = len(due) - pending
+    malformed = int(np.count_nonzero((due.malformed_events > 0) & ~due.in_flight))
+    row: Columns = {
+        "requests": len(due),
+        "ok": int(np.count_nonzero(due.ok)),
+        "pending": pending,
+        "malformed_events": int(due.malformed_events.sum()),
+        "malformed_answers": malformed,
+        "malformed_ratio": malformed / ended if ended else None,
+        "errors": dict(Counter(map(str, kinds))),
+        "error_ratio": int(np.count_nonzero(failed)) / ended if ended else None,
+        "load_independent_errors": int(np.count_nonzero(load_independent(due))),
+    }
+    return row | {"load_error_ratio": load_error_ratio(row)}
+
+
+def _lags(due: Table) -> Columns:
+    lag_s = np.sort(due.lag_s[~np.isnan(due.lag_s)])
+    sources = Counter(str(source) for source in due.token_source[due.ok] if source)
+    return {
+        "lag_p50_s": quantile(lag_s, 0.5) if len(lag_s) else None,
+        "lag_p99_s": quantile(lag_s, 0.99) if len(lag_s) else None,
+        "token_source": sources.most_common(1)[0][0] if sources else None,
+    }
+
+
+def _throughput(step: Step, seen: WindowView, table: Table, load: Table, output_tokens_mean: float | None) -> Columns:
+    begin_s, end_s = seen.window_s
+    length_s = seen.length_s
+    sent = (table.sent_s >= begin_s) & (table.sent_s < end_s)
+    finished = table.ok & (table.stream_end_s >= begin_s) & (table.stream_end_s < end_s)
+    prompt = np.where(np.isnan(seen.due.prompt_tokens), seen.due.asked_input_tokens, seen.due.prompt_tokens)
+    mean, sd, n = mean_output_tokens(load, step.begin_s, end_s)
+    if output_tokens_mean is not None:  # the corpus is known: no error from estimating it
+        mean, sd = output_tokens_mean, 0.0
+    at = np.clip((seen.token_s - begin_s) * (THROUGHPUT_BLOCKS / length_s), 0, THROUGHPUT_BLOCKS - 1).astype(np.int64)
+    blocks = np.bincount(at, weights=seen.tokens, minlength=THROUGHPUT_BLOCKS)
+    per_block = length_s / THROUGHPUT_BLOCKS * mean if mean else None
+    return {
+        "arrival_rps": len(seen.due) / length_s,
+        "sent_rps": int(np.count_nonzero(sent)) / length_s,
+        "done_rps": int(np.count_nonzero(finished)) / length_s,
+        "throughput_rps": float(blocks.sum()) / length_s / mean if mean else 0.0,
+        "throughput_blocks": [float(b) / per_block for b in blocks] if per_block else [0.0] * THROUGHPUT_BLOCKS,
+        "first_token_blocks": _first_token_blocks(seen, prompt),
+        "output_tokens_mean": mean,
+        "output_tokens_sd": sd,
+        "output_tokens_n": n,
+        "input_tokens_per_s": float(np.nansum(prompt)) / length_s,
+        **latency.per_second(seen),
+    }
+
+
+def _first_token_blocks(seen: WindowView, prompt: Floats) -> list[float]:
+    """Prompts worked off in each tenth of the window, in requests a second: first tokens weighted by prompt length."""
+    tokens = np.where(np.isnan(seen.near.prompt_tokens), seen.near.asked_input_tokens, seen.near.prompt_tokens)
+    mean = float(np.nanmean(prompt)) if len(prompt) and not np.isnan(prompt).all() else 0.0
+    weights = np.nan_to_num(tokens) / mean if mean > 0.0 else np.ones(len(tokens))
+    at = (seen.near.first_s - seen.window_s[0]) * (THROUGHPUT_BLOCKS / seen.length_s)
+    inside = (at >= 0.0) & (at < THROUGHPUT_BLOCKS)
+    counts = np.bincount(at[inside].astype(np.int64), weights=weights[inside], minlength=THROUGHPUT_BLOCKS)
+    return [float(count) * THROUGHPUT_BLOCKS / seen.length_s for count in counts]
+
+
+def _load(
+    step: Step, seen: WindowView, table: Table, samples: Sequence[Sample], row: Row, base_ttft_p50_s: float | None
+) -> Columns:
+    """Occupancy, the signals of saturation, and whether the window had settled. ``table`` is without the requests that
+    failed whatever the load: they were no load."""
+    window_s = seen.window_s
+    load = saturation.occupancy(table, window_s)
+    due_s = table.due_s[(table.due_s >= window_s[0]) & (table.due_s < window_s[1])]
+    rate_rps, arrivals = len(due_s) / seen.length_s, len(due_s)
+    base_s = _median(seen.due.ttft_s) if base_ttft_p50_s is None else base_ttft_p50_s
+    signs = [
+        saturation.queue(load, rate_rps, base_s),
+        saturation.backlog(load, rate_rps, arrivals),
+        saturation.ttft_trend(table, window_s),
+        saturation.server_queue(samples, window_s),
+    ]
+    if step.users is not None:  # closed loop: the number in flight is set, not suffered
+        signs = [sign for sign in signs if sign.name != "backlog"]
+    names = [sign.name for sign in signs if sign.fired]
+    edge = saturation.in_flight_at(table, np.array(window_s))
+    begun = steady_state.began_with_backlog(table, step.begin_s)
+    settled = steady_state.settled(load, seen.due.e2e_s[seen.due.ok], window_s[0] - step.begin_s)
+    return {
+        "in_flight_begin": float(edge[0]),
+        "in_flight_end": float(edge[1]),
+        "in_flight_mean": float(load.in_flight.mean()),
+        "in_flight_max": float(max(load.in_flight.max(), *edge)),
+        "queue_first_third": load.third(0),
+        "queue_last_third": load.third(2),
+        "saturated": bool(names),
+        "deficit": saturation.deficit(
+            float(row["throughput_rps"]), rate_rps, seen.length_s, saturation.variation(due_s)
+        ),
+        "signals": names,
+        "evidence": {sign.name: dict(sign.figures) for sign in signs},
+        "began_with_backlog": begun,
+        "settled": settled,
+        "stationary": not names,
+    }
+
+
+def _slo(
+    seen: WindowView, pooled: Mapping[str, Values], limits: Mapping[str, float], q: float, stationary: bool
+) -> tuple[Columns, dict[str, str]]:
+    fine, decided = latency.good(seen, limits, q)
+    out: Columns = {
+        "good_ratio": fine / decided if decided else None,
+        "good_rps": fine / seen.length_s,
+        "good_n": decided,
+    }
+    reasons: dict[str, str] = {} if decided else {"good_ratio": "no request of this window has ended"}
+    for metric, limit_s in limits.items():
+        data = pooled[metric]
+        figure = estimate(data, q, stationary)
+        stem = f"slo_{metric}"
+        out |= {f"{stem}_s": figure.value, f"{stem}_low_s": figure.low, f"{stem}_high_s": figure.high}
+        out[f"{stem}_log_se"] = figure.log_se
+        out[f"{stem}_over_ratio"] = float(np.mean(data.values > limit_s)) if len(data) else None
+        if figure.value is None:
+            reasons[f"{stem}_s"] = f"{words(q)}: {figure.reason}"
+    return out, reasons
+
+
+def _merge(row: Row, reasons: dict[str, str], part: tuple[Columns, dict[str, str]]) -> None:
+    row |= part[0]
+    reasons |= part[1]
+
+
+def _sd(values: Floats) -> float:
+    return float(values.std(ddof=1)) if len(values) > 1 else 0.0
+
+
+def _ttft_by_s(due: Table, end_s: float) -> float:
+    """Median TTFT of the requests that had a first token by ``end_s``: what is known when the step ends."""
+    return _median(due.ttft_s[due.due_s + due.ttft_s <= end_s])
+
+
+def _median(values: Floats) -> float:
+    known = values[~np.isnan(values)]
+    return float(np.median(known)) if len(known) else 0.0

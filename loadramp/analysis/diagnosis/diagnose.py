@@ -1,0 +1,318 @@
+"""Why does it give way? A judged run in, findings out, the first cause first. Pure.
+
+A rule is a function ``f(case) -> Finding | None`` in RULES. What the client shaped is never laid at the server's door:
+steps that it could not deliver are left out, and where that leaves none, nothing else is said. Rules and thresholds:
+docs/diagnosis.md, docs/method.md.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from loadramp.analysis.ceiling import counts
+from loadramp.analysis.checks.answer_checks import BURST_SHARE
+from loadramp.analysis.diagnosis.capacity_shifts import autoscaler_moved
+from loadramp.analysis.diagnosis.counters import prefix_cache, speculation_weak
+from loadramp.analysis.diagnosis.failures import (
+    MOST_RATIO,
+    admission_failure,
+    errors,
+    hardware_fault,
+    out_of_memory,
+    server_down,
+)
+from loadramp.analysis.diagnosis.gap_causes import CLIENT, ENGINE, PREFILL, PRIVATE, prompt_tokens
+from loadramp.analysis.diagnosis.queueing import (
+    compute_bound,
+    kv_eviction,
+    kv_full,
+    kv_steps,
+    scheduler_oversubscription,
+    stalled_ratio,
+)
+from loadramp.analysis.diagnosis.symptoms import Case, StepSeen, case_of, indices
+from loadramp.analysis.diagnosis.unstable_engine import engine_unstable
+from loadramp.record.table import Run
+from loadramp.record.types import Confidence, Finding, Row
+from loadramp.units import agreed, latency, multiple, percent, plural
+
+CLIENT_SHARE = 0.3
+ENGINE_SHARE = 0.3
+ENGINE_GAPS = 20
+MOMENTS = 5
+EXCESS = 0.01
+PREFILL_SHARE = 0.5
+NOTICED_S = 0.050
+"""Readers hardly notice gaps below 20 tokens a second."""
+GAPS_TO_CLEAR = 1000
+STALLED_RATIO = 0.02
+"""Of the requests: where more of them stalled than this, nobody is told that nothing gave way."""
+FLOOD_RATIO = 0.1
+"""Failures above this share of the requests set the pace of a closed loop."""
+_FIGURES = re.compile(r"\d[\d.,]*( (µs|ms|s|min)\b)?")
+
+
+def client_limited(case: Case) -> Finding | None:
+    """The client could not deliver a step, or its own loop made the gaps."""
+    steps = case.where(lambda one: one.gaps is not None and one.gaps.share(CLIENT) > CLIENT_SHARE and _matters(one))
+    void = [row for row in case.void if not _flood_of_failures(row)]
+    if not void and not steps:
+        return None
+    evidence = _voids(case, void)
+    evidence += [f"{_share(one, CLIENT)} the client's own loop was late {one.at}" for one in steps]
+    where = (*(int(row["step"]) for row in void), *indices(steps))
+    return Finding("client_limited", "certain" if void else "likely", tuple(evidence[:4]), where)
+
+
+def _flood_of_failures(row: Row) -> bool:
+    """A closed loop with many failures: how fast it sent is the failures' doing, and no limit of the client's."""
+    failed = sum(n for kind, n in row["errors"].items() if kind != "client")
+    return bool(row["users"]) and failed > FLOOD_RATIO * row["requests"]
+
+
+def _failures_alone(run: Run) -> list[Finding]:
+    """What failed in steps that are void because of it (``_flood_of_failures``); nothing else is read from them."""
+    rows = [{**row, "void": False} for row in run.rows if row["void"] and _flood_of_failures(row)]
+    if not rows:
+        return []
+    case = case_of(replace(run, rows=rows))
+    return [finding for rule in FAILURES if (finding := rule(case))]
+
+
+def _voids(case: Case, void: Sequence[Row]) -> list[str]:
+    """How many steps are void, and why: reasons that differ in their figures alone are one."""
+    told = [reason for row in void if (reason := str(row["reasons"].get("void", "")).split(";")[0])]
+    kinds = Counter(_FIGURES.sub("", reason) for reason in told)
+    first = {_FIGURES.sub("", reason): reason for reason in reversed(told)}
+    reasons = [(n, first[kind]) for kind, n in kinds.most_common()]
+    head = [
+        f"{len(void)} of {plural(len(case.run.rows), 'step')} {agreed(len(void), 'are')} void: {reason}"
+        for _, reason in reasons[:1]
+    ]
+    return head + [f"{n} of them: {reason}" for n, reason in reasons[1:]]
+
+
+def proxy_buffering(case: Case) -> Finding | None:
+    """Events come in bursts: something between engine and client holds them back."""
+    steps = case.where(lambda one: one.bursty > BURST_SHARE)
+    if not steps:
+        return None
+    one, lowest = steps[0], case.lowest
+    apart = one.seen.gaps.gap_s[one.seen.gaps.gap_s >= 0.0002]
+    evidence = [f"{percent(one.bursty)} of the output events {one.at} came together with the one before"]
+    if len(apart):
+        evidence.append(f"the bursts are {latency(float(sorted(apart)[len(apart) // 2]))} apart")
+    if one.row["server_itl_mean_s"]:
+        evidence.append(f"the server itself put {latency(one.row['server_itl_mean_s'])} between outputs")
+    if one is not lowest:
+        evidence.append("only under load: the API process may be too busy to write each event by itself")
+    return Finding("proxy_buffering", "likely" if one is lowest else "possible", tuple(evidence), indices(steps))
+
+
+def engine_stall(case: Case) -> Finding | None:
+    """All streams freeze together, with no prefill to explain it; credible where the lowest load has it too."""
+    steps = case.where(lambda one: _stalls(one, ENGINE, ENGINE_SHARE))
+    if not steps:
+        return None
+    one, low = steps[0], steps[0] is case.lowest
+    gaps = one.gaps
+    assert gaps is not None
+    evidence = [
+        f"{_share(one, ENGINE)} all streams stood still together {one.at}: {plural(gaps.count(ENGINE), 'gap')} at "
+        f"{plural(gaps.moments(ENGINE), 'moment')}, p99 ITL {latency(gaps.p99_s)} against a median of "
+        f"{latency(gaps.median_s)}"
+    ]
+    evidence.append("at the lowest load already, so it is not a matter of load" if low else
+                    "not at the lowest load, where a stall of the machine would show too")  # fmt: skip
+    sure: Confidence = "possible"
+    if low and (_spread(one) > 3.0 or gaps.moments(ENGINE, NOTICED_S) >= MOMENTS):
+        sure = "certain" if gaps.share(ENGINE) > 0.8 and len(steps) > 1 else "likely"
+    return Finding("engine_stall", sure, tuple(evidence), indices(steps))
+
+
+def prefill_contention(case: Case) -> Finding | None:
+    """Tokens wait while prompts are computed: ITL spikes follow the arrival of prompts rather than the load.
+
+    Overloaded steps are left out: there a whole queue of prompts is computed whenever room comes free.
+    """
+    over = {one.index for one in case.over}
+    steps = case.where(
+        lambda one: one.index not in over and _stalls(one, PREFILL, PREFILL_SHARE) and _spread(one) > 3.0
+    )
+    if not steps:
+        return None
+    slo, knee = case.run.info.get("slo"), case.run.estimates.get("p99_itl_knee")
+    limit_s = slo.get("itl_s") if isinstance(slo, dict) else None
+    noticed = [one for one in steps if _p99_s(one) > (limit_s or NOTICED_S)]
+    highest = max((one.load for one in case.climb if one.index not in over), default=0.0)
+    early = limit_s or len(case.climb) == 1 or any(one.load < highest or _spread(one) > 5.0 for one in noticed)
+    one = noticed[0] if noticed else steps[-1]
+    gaps, mixing = one.gaps, one.mixing()
+    assert gaps is not None
+    evidence = [
+        f"p99 ITL {latency(gaps.p99_s)} {one.at}, {multiple(_spread(one))} the median",
+        f"{_share(one, PREFILL)} prompts of other requests were computed",
+        f"a gap is {_times(mixing.lift)} as likely to be long when another request's first token falls into it; rank "
+        f"correlation of gap and prompt length {mixing.dose:.2f}",
+    ]
+    longest = float(prompt_tokens(one.seen.due).max(initial=0.0))
+    if longest:
+        evidence.append(f"longest prompt {one.at}: {plural(round(longest), 'token')}")
+    likely = (noticed and early) or (knee is not None and knee.cause == "prefill_mixing")
+    return Finding("prefill_contention", "likely" if likely else "possible", tuple(evidence), indices(steps))
+
+
+def stream_stall(case: Case) -> Finding | None:
+    """Single streams freeze at any load: a network, a proxy, or one replica among several; not the KV cache."""
+    kv = {one.index for one in kv_steps(case)}
+    steps = case.where(lambda one: one.index not in kv and stalled_ratio(one) > 0.02 and _moments(one) >= MOMENTS)
+    if not steps:
+        return None
+    gaps = steps[0].gaps
+    assert gaps is not None
+    evidence = (
+        f"{percent(stalled_ratio(steps[0]))} of the requests {steps[0].at} froze while the other streams went on "
+        f"({plural(gaps.count(PRIVATE), 'gap')})",
+        "the server counted no preemptions" if steps[0].row["preemptions"] == 0 else
+        "without regard to load, as a full KV cache would not",
+    )  # fmt: skip
+    return Finding("stream_stall", "likely", evidence, indices(steps))
+
+
+FAILURES: tuple[Callable[[Case], Finding | None], ...] = (
+    hardware_fault,
+    out_of_memory,
+    server_down,
+    admission_failure,
+    errors,
+)
+
+RULES: tuple[Callable[[Case], Finding | None], ...] = (
+    client_limited,
+    *FAILURES,
+    autoscaler_moved,
+    proxy_buffering,
+    kv_eviction,
+    kv_full,
+    scheduler_oversubscription,
+    compute_bound,
+    engine_unstable,
+    engine_stall,
+    prefill_contention,
+    stream_stall,
+    speculation_weak,
+    prefix_cache,
+)
+"""In the order in which findings are told: what voids others before them, what ends a ramp before what slows it."""
+
+
+FROM_METRICS = frozenset(
+    {"kv_eviction", "kv_full", "scheduler_oversubscription", "speculation_weak"}
+    | {"prefix_cache_accidental", "prefix_cache_idle"}
+)
+"""What the server's metrics show, or are most of the evidence for."""
+
+BY_THE_WAY = frozenset({"prefix_cache_idle"})
+"""True, and no reason why anything gives way."""
+
+
+def diagnose(run: Run) -> list[Finding]:
+    """Findings of a judged run (rows, estimates and checks filled in); without cures, which are ``advise``'s.
+
+    Those that are merely possible, or by the way, come last. Where no step is left to judge by, only what made them
+    void is said: the client, or, in a closed loop, the failures.
+    """
+    case = case_of(run)
+    if not case.steps:
+        alone = client_limited(case)
+        return [*_failures_alone(run), *([alone] if alone else [])]
+    found = [_doubted(run, finding) for rule in RULES if (finding := rule(case))]
+    sure = [one for one in found if one.confidence != "possible" and one.code not in BY_THE_WAY]
+    clear = [] if sure or case.over else [one for one in [stalls(case) or healthy(case)] if one]
+    return [*sure, *clear, *(one for one in found if one not in sure)]
+
+
+def stalls(case: Case) -> Finding | None:
+    """Requests stalled, and no rule says why: as many do not pass for nothing."""
+    steps = case.where(lambda one: _stalled(one) > STALLED_RATIO)
+    if not steps:
+        return None
+    worst = max(steps, key=_stalled)
+    longest_s, evidence = worst.row.get("longest_gap_max_s"), []
+    evidence.append(f"{percent(_stalled(worst))} of the requests {worst.at} stalled: a gap above 250 ms and 10 medians")
+    if longest_s:
+        evidence.append(f"the longest gap there was {latency(longest_s)}")
+    return Finding("stalls", "likely", tuple(evidence), indices(steps))
+
+
+def _stalled(one: StepSeen) -> float:
+    return float(one.row.get("stalled_ratio") or 0.0)
+
+
+def _doubted(run: Run, finding: Finding) -> Finding:
+    """A finding from the server's metrics is merely possible where these add up models that nobody asked for."""
+    told = run.info.get("metrics")
+    unasked = told.get("unasked") if isinstance(told, dict) else None
+    if not unasked or len(unasked) < 2 or finding.code not in FROM_METRICS:
+        return finding
+    words = (
+        f"the metrics are of {plural(len(unasked), 'model')}, none of them by the name that is asked: any of them "
+        f"may be meant"
+    )
+    return replace(finding, confidence="possible", evidence=(*finding.evidence, words))
+
+
+def healthy(case: Case) -> Finding | None:
+    """Nothing gave way at any load that was offered; None when a step was overloaded or failed after all."""
+    if any((one.row["error_ratio"] or 0.0) > MOST_RATIO for one in case.steps):
+        return None
+    if case.quiet is None and case.climb:
+        return None
+    gaps = sum(len(one.seen.gaps.gap_s) for one in case.steps)
+    whole = [one for one in case.climb or case.steps if counts(one.row)]
+    if not whole:
+        return None
+    top = max(whole, key=lambda one: one.load)
+    evidence = [f"every step up to {top.load:.3g} {'users' if top.row['users'] else 'req/s'} kept up, none failed"]
+    if top.gaps is not None:
+        evidence.append(f"{percent(top.gaps.excess_ratio)} of the streaming time {top.at} was lost in long gaps")
+    used, preempted = top.row["kv_used_ratio_max"], top.row["preemptions"] or 0.0
+    if used is not None:
+        evidence.append(f"KV cache at most {percent(used)} full, {plural(round(preempted), 'preemption')}")
+    return Finding("healthy", "likely" if gaps >= GAPS_TO_CLEAR else "possible", tuple(evidence), indices(case.steps))
+
+
+def _matters(one: StepSeen) -> bool:
+    return one.gaps is not None and one.gaps.excess_ratio > EXCESS
+
+
+def _stalls(one: StepSeen, cause: int, share: float) -> bool:
+    """The cause has this share of the time lost in long gaps, at several moments, and it is time worth speaking of."""
+    gaps = one.gaps
+    if gaps is None or gaps.share(cause) <= share or gaps.count(cause) < ENGINE_GAPS or gaps.moments(cause) < MOMENTS:
+        return False
+    return gaps.share(CLIENT) <= CLIENT_SHARE and gaps.share(cause) * gaps.excess_ratio > EXCESS
+
+
+def _moments(one: StepSeen) -> int:
+    return one.gaps.moments(PRIVATE) if one.gaps is not None else 0
+
+
+def _spread(one: StepSeen) -> float:
+    return one.gaps.p99_s / one.gaps.median_s if one.gaps is not None and one.gaps.median_s > 0.0 else 0.0
+
+
+def _p99_s(one: StepSeen) -> float:
+    return one.gaps.p99_s if one.gaps is not None else 0.0
+
+
+def _share(one: StepSeen, cause: int) -> str:
+    assert one.gaps is not None
+    return f"{percent(one.gaps.share(cause))} of the time lost in long gaps was lost while"
+
+
+def _times(lift: float) -> str:
+    return "more than 1,000 times" if lift > 1000.0 else multiple(lift)

@@ -1,0 +1,188 @@
+"""Rules about what holds requests back under load: KV cache, batch limit, or the engine's step itself.
+
+KV eviction is told from the rest by preemptions or, without metrics, by single streams that freeze while others go on:
+pooled p99 ITL may stay flat all the while. Formulas: docs/method.md, "Labels".
+"""
+
+from __future__ import annotations
+
+from loadramp.analysis.diagnosis.gap_causes import PRIVATE, RECOMPUTE
+from loadramp.analysis.diagnosis.symptoms import Case, StepSeen, flat, indices
+from loadramp.record.types import Confidence, Finding
+from loadramp.units import latency, percent, plural
+
+PREEMPTED_RATIO = 0.02
+PREEMPTED_PER_MINUTE = 10.0
+PRIVATE_SHARE = 0.25
+STALLS = 5
+KV_FULL_RATIO = 0.95
+KV_ROOM_RATIO = 0.8
+WAITING = 5.0
+
+
+def kv_steps(case: Case) -> list[StepSeen]:
+    """Steps in which the KV cache overflowed: counted by the server, or seen in its streams."""
+    return case.where(lambda one: counted(one) or streams_freeze(one, case))
+
+
+def counted(one: StepSeen) -> bool:
+    """The server counted preemptions of more than 2 % of the requests, or more than 10 a minute."""
+    n = one.row["preemptions"]
+    if n is None or n < 2:
+        return False
+    return bool(n > PREEMPTED_RATIO * one.row["requests"] or n > PREEMPTED_PER_MINUTE * one.minutes)
+
+
+def streams_freeze(one: StepSeen, case: Case) -> bool:
+    """Single streams froze while the others went on, in a load above the lowest, which had hardly any.
+
+    Their share of the time lost in long gaps is above 25 %, or they are more than 2 % of the requests; at least 5
+    stalls. Not where the server counts preemptions and counted none, or shows a KV cache that had room.
+    """
+    gaps, lowest = one.gaps, case.lowest
+    if gaps is None or gaps.moments(PRIVATE) < STALLS or one.row["preemptions"] == 0:
+        return False
+    used = one.row["kv_used_ratio_max"]
+    if one.row["preemptions"] is None and used is not None and used < KV_ROOM_RATIO:
+        return False
+    if lowest is None or lowest is one or stalled_ratio(lowest) > 0.25 * stalled_ratio(one):
+        return False
+    return gaps.share(PRIVATE, RECOMPUTE) > PRIVATE_SHARE or stalled_ratio(one) > PREEMPTED_RATIO
+
+
+def stalled_ratio(one: StepSeen) -> float:
+    """Share of the step's requests that froze alone."""
+    return one.gaps.requests(PRIVATE) / max(int(one.row["requests"]), 1) if one.gaps is not None else 0.0
+
+
+def kv_eviction(case: Case) -> Finding | None:
+    """The KV cache is too small for the load: running requests are thrown out and computed again."""
+    steps = kv_steps(case)
+    if not steps:
+        return None
+    sure: Confidence = "certain" if any(counted(one) for one in steps) else "likely"
+    worst = max(steps, key=lambda one: (one.row["preemptions"] or 0.0, stalled_ratio(one)))
+    evidence = []
+    if worst.row["preemptions"]:
+        n, requests = worst.row["preemptions"], worst.row["requests"]
+        evidence.append(
+            f"{plural(round(n), 'preemption')} among {plural(requests, 'request')} {worst.at} "
+            f"({percent(n / requests)}, "
+            f"{n / worst.minutes:.0f} a minute)"
+        )
+    if worst.row["kv_used_ratio_max"] is not None:
+        evidence.append(f"KV cache up to {percent(worst.row['kv_used_ratio_max'])} full there")
+    return Finding("kv_eviction", sure, (*evidence, *_stalls(case, worst)), indices(steps))
+
+
+def _stalls(case: Case, worst: StepSeen) -> list[str]:
+    gaps, row = worst.gaps, worst.row
+    out = []
+    if gaps is not None and gaps.count(PRIVATE):
+        out.append(
+            f"{plural(gaps.count(PRIVATE), 'gap')} in single streams while the others went on, "
+            f"in {percent(stalled_ratio(worst))} of the requests {worst.at}; "
+            "with the recomputing that holds up the others, "
+            f"{percent(gaps.share(PRIVATE, RECOMPUTE))} of the time lost in long gaps"
+        )
+    quiet = case.quiet
+    longest_s, p99_s = row["longest_gap_p99_s"], row["itl_p99_s"]
+    if longest_s and p99_s and quiet is not None and quiet.row["itl_p99_s"] and p99_s <= 1.5 * quiet.row["itl_p99_s"]:
+        out.append(
+            f"pooled p99 ITL hides it ({latency(quiet.row['itl_p99_s'])} {quiet.at}, {latency(p99_s)} {worst.at}): "
+            f"p99 of each request's longest gap is {latency(longest_s)}"
+        )
+    return out
+
+
+def kv_full(case: Case) -> Finding | None:
+    """The KV cache is full and requests wait for room, without being thrown out."""
+    steps = [one for one in _held(case) if _starved(one) and (one.row["waiting_max"] or WAITING) >= WAITING]
+    if not steps:
+        return None
+    worst = steps[-1]
+    evidence = [f"KV cache up to {percent(worst.row['kv_used_ratio_max'])} full {worst.at}", *_queue_words(worst)]
+    evidence.append("hardly any request was thrown out: they wait until one has ended")
+    return Finding("kv_full", "likely", tuple(evidence), indices(steps))
+
+
+def scheduler_oversubscription(case: Case) -> Finding | None:
+    """The batch is at its limit: the queue grows and TTFT with it, while tokens come as fast as before."""
+    steps = [one for one in _held(case) if not _starved(one) and _steps_flat(case, one) is not False]
+    if not steps:
+        return None
+    worst = steps[-1]
+    evidence = _queue_words(worst)
+    stands = [one for one in steps if _at_limit(one)]
+    if stands:
+        one = stands[-1]
+        evidence.append(f"the batch stands at {plural(round(one.running_mean), 'request')} {one.at} while others wait")
+    evidence += _itl_words(case, worst)
+    known = worst.row["kv_used_ratio_max"]
+    if known is not None:
+        evidence.append(f"the KV cache has room (at most {percent(known)} full)")
+    sure: Confidence = "possible"
+    if case.confirmed:
+        server_says = known is not None and (worst.row["waiting_max"] or 0.0) >= WAITING
+        told = _steps_flat(case, worst) is not None or bool(stands)
+        sure = "certain" if stands and server_says else "likely" if told else "possible"
+    return Finding("scheduler_oversubscription", sure, tuple(evidence), indices(steps))
+
+
+def compute_bound(case: Case) -> Finding | None:
+    """Every step of the engine takes longer the more requests are in it: the GPU is what gives way."""
+    steps = [one for one in _held(case) if not _starved(one) and _steps_flat(case, one) is False]
+    if not steps:
+        return None
+    worst = steps[-1]
+    evidence = [*_itl_words(case, worst), *_queue_words(worst)]
+    sure: Confidence = "likely" if case.confirmed else "possible"
+    return Finding("compute_bound", sure, tuple(evidence), indices(steps))
+
+
+def _held(case: Case) -> list[StepSeen]:
+    """Overloaded steps that a KV overflow does not explain."""
+    kv = {one.index for one in kv_steps(case)}
+    return [one for one in case.over if one.row["saturated"] and one.index not in kv]
+
+
+def _starved(one: StepSeen) -> bool:
+    """The KV cache was full, and the batch breathed with it: one that stands still is held by its own limit."""
+    mean, most = one.row["running_mean"], one.row["running_max"]
+    stands = mean is not None and most and mean >= 0.97 * most
+    return (one.row["kv_used_ratio_max"] or 0.0) >= KV_FULL_RATIO and not stands
+
+
+def _at_limit(one: StepSeen) -> bool:
+    """The batch stood still while requests waited for it."""
+    mean, most = one.row["running_mean"], one.row["running_max"]
+    if mean is not None and most:
+        return bool(mean >= 0.9 * most and (one.row["waiting_max"] or 0.0) >= WAITING)
+    return one.plateau
+
+
+def _steps_flat(case: Case, one: StepSeen) -> bool | None:
+    """Whether median ITL hardly grew with the batch since the last step that kept up; None when it cannot be said."""
+    return flat(case.quiet, one) if case.quiet is not None else None
+
+
+def _itl_words(case: Case, one: StepSeen) -> list[str]:
+    quiet = case.quiet
+    if quiet is None or not quiet.row["itl_p50_s"] or not one.row["itl_p50_s"]:
+        return []
+    return [
+        f"median ITL {latency(quiet.row['itl_p50_s'])} {quiet.at} with "
+        f"{plural(round(quiet.running_mean), 'request')} in the batch, "
+        f"{latency(one.row['itl_p50_s'])} {one.at} with {one.running_mean:.0f}"
+    ]
+
+
+def _queue_words(one: StepSeen) -> list[str]:
+    row = one.row
+    first, last = row["queue_first_third"], row["queue_last_third"]
+    grew = f"grew from {first:.0f} to {last:.0f} within the step" if last > first else f"were {last:.0f}"
+    server = f" (server: up to {row['waiting_max']:.0f} waiting)" if row["waiting_max"] else ""
+    out = [f"requests without a first token {grew} {one.at}{server}"]
+    if row["ttft_p50_s"]:
+        out.append(f"median TTFT {latency(row['ttft_p50_s'])} {one.at}")
+    return out

@@ -1,0 +1,177 @@
+"""What every rule of the diagnosis looks at: the usable steps by load, each with its long gaps and who ran and waited.
+
+Rule: a step that the client could not deliver is never looked at.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from math import log
+
+import numpy as np
+
+from loadramp.analysis import latency, saturation
+from loadramp.analysis.ceiling import counts, failing
+from loadramp.analysis.checks.answer_checks import BURST_SHARE, burst_share
+from loadramp.analysis.diagnosis import gap_causes
+from loadramp.analysis.diagnosis.gap_causes import Attribution, Mixing
+from loadramp.analysis.error_classes import classes
+from loadramp.analysis.latency import WindowView
+from loadramp.analysis.offered_load import at, load_of
+from loadramp.record.table import Floats, Run, Table
+from loadramp.record.types import Row
+from loadramp.units import plural
+
+FLAT_ELASTICITY = 0.5
+"""ITL that grows by less than the square root of the batch leaves room in the engine's step."""
+FLAT_RATIO = 1.2
+PLATEAU = 0.1
+"""A batch that varies by less than this share of itself stands at a limit."""
+
+
+@dataclass(slots=True, frozen=True)
+class StepSeen:
+    """One measured step: its row, its window and what its long gaps come from.
+
+    ``gaps`` is None where there are none, or where they came in bursts and say nothing about the engine.
+    """
+
+    row: Row
+    seen: WindowView
+    gaps: Attribution | None
+    running: Floats
+    """Requests that have a first token and no end, once a second."""
+    bursty: float
+    """Share of output events that came together with the one before."""
+    failed: Counter[str]
+    """Failed requests by class (``said.WORDS``) or error kind."""
+
+    @property
+    def index(self) -> int:
+        return int(self.row["step"])
+
+    @property
+    def load(self) -> float:
+        """Users, or the rate that the step speaks for."""
+        return float(self.row["users"] or 0.0) if self.row["rate_rps"] is None else load_of(self.row)
+
+    @property
+    def at(self) -> str:
+        """``at 8 req/s``, ``with 32 users``."""
+        return f"with {plural(self.row['users'], 'user')}" if self.row["users"] else f"at {at(self.row)}"
+
+    @property
+    def minutes(self) -> float:
+        return self.seen.length_s / 60.0
+
+    @property
+    def running_mean(self) -> float:
+        """Requests in the batch: as the server says, else as the client sees streams under way."""
+        told = self.row.get("running_mean")
+        return float(told) if told is not None else float(self.running.mean())
+
+    @property
+    def plateau(self) -> bool:
+        """In the window's last two thirds the batch stood still: p90 - p10 of streams under way within a tenth."""
+        late = self.running[len(self.running) // 3 :]
+        low, middle, high = np.quantile(late, (0.1, 0.5, 0.9))
+        return bool(middle >= 4.0 and high - low <= max(PLATEAU * middle, 1.0))
+
+    def mixing(self) -> Mixing:
+        """How its gaps follow prefills."""
+        return gap_causes.mixing(self.seen, self.gaps) if self.gaps is not None else Mixing(0.0, 0.0)
+
+
+@dataclass(slots=True, frozen=True)
+class Case:
+    """A run as the rules see it. ``steps`` are the usable ones by load, ramp up before soaks before the way down.
+
+    ``over``: steps of the ramp up above the highest quiet one that are saturated or fail; ``confirmed``: one of them
+    lacks throughput or fails, or two are saturated.
+    """
+
+    run: Run
+    steps: Sequence[StepSeen]
+    climb: Sequence[StepSeen]
+    """The ramp up: those of role ``step``."""
+    void: Sequence[Row]
+    """Steps that the client could not deliver, nor a repetition of them."""
+    over: Sequence[StepSeen]
+    confirmed: bool
+    quiet: StepSeen | None
+    """The highest step that kept up."""
+
+    @property
+    def lowest(self) -> StepSeen | None:
+        return self.steps[0] if self.steps else None
+
+    def where(self, test: Callable[[StepSeen], bool]) -> list[StepSeen]:
+        return [one for one in self.steps if test(one)]
+
+
+def case_of(run: Run) -> Case:
+    """Look at every measured step of a judged run."""
+    usable = sorted((row for row in run.rows if not row["void"] and row["requests"]), key=_place)
+    seen = [latency.look(_alive(run.table, row), (row["window_begin_s"], row["window_end_s"])) for row in usable]
+    jitter_s = next((gap_causes.jitter_s(one.gaps) for one in seen if len(one.gaps.gap_s)), 0.0)
+    longest_s = gap_causes.longest_prefill_s(seen[0].due) if seen else None
+    steps = []
+    for row, one in zip(usable, seen, strict=True):
+        bursty = burst_share(one.gaps, row["sent_ttft_p50_s"])
+        told = bursty <= BURST_SHARE
+        gaps = gap_causes.attribute(one, run.client, jitter_s=jitter_s, longest_prefill_s=longest_s) if told else None
+        steps.append(StepSeen(row, one, gaps, _running(one), bursty, classes(one.due)))
+    climb = [one for one in steps if one.row["role"] == "step"]
+    calm = [i for i, one in enumerate(climb) if not _troubled(one.row) and counts(one.row)]
+    above = [one for one in climb[(calm[-1] + 1 if calm else 0) :] if counts(one.row)]
+    over = [one for one in above if one.row["saturated"] or failing(one.row)]
+    settled = any((one.row["saturated"] and one.row["deficit"]) or failing(one.row) for one in over)
+    return Case(
+        run=run,
+        steps=steps,
+        climb=climb,
+        void=[row for row in run.rows if row["void"] and not _made_up_for(row, usable)],
+        over=over,
+        confirmed=settled or len(over) >= 2,
+        quiet=climb[calm[-1]] if calm else None,
+    )
+
+
+def flat(below: StepSeen, above: StepSeen, column: str = "itl_p50_s") -> bool | None:
+    """Whether a latency hardly grew with the batch from one step to another; None when it cannot be said."""
+    low, high = below.row.get(column), above.row.get(column)
+    if not low or not high:
+        return None
+    if high <= FLAT_RATIO * low:
+        return True
+    grown = above.running_mean / max(below.running_mean, 1.0)
+    return grown > 1.0 and log(high / low) <= FLAT_ELASTICITY * log(grown)
+
+
+def indices(steps: Iterable[StepSeen]) -> tuple[int, ...]:
+    return tuple(one.index for one in steps)
+
+
+def _place(row: Row) -> tuple[int, float]:
+    load = float(row["users"] or 0.0) if row["rate_rps"] is None else load_of(row)
+    return {"step": 0, "soak": 1}.get(row["role"], 2), load
+
+
+def _made_up_for(void: Row, usable: Sequence[Row]) -> bool:
+    return any(row["rate_rps"] == void["rate_rps"] and row["users"] == void["users"] for row in usable)
+
+
+def _troubled(row: Row) -> bool:
+    return bool(row["saturated"] or row["deficit"] or failing(row))
+
+
+def _alive(table: Table, row: Row) -> Table:
+    return table.select((table.due_s < row["window_end_s"]) & (table.done_s >= row["window_begin_s"]))
+
+
+def _running(seen: WindowView) -> Floats:
+    """Streams under way, at least 30 times in the window."""
+    load = saturation.occupancy(seen.near, seen.window_s)
+    return load.in_flight - load.queued

@@ -1,0 +1,173 @@
+"""Does the engine keep its own pace? Slow stretches that come and go, or a change that stays. Pure.
+
+Only what the client sees is said here: that the step time changes, how often and by how much. Why it does is another
+matter, and a return from a slow stretch is no change of capacity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from loadramp.analysis.diagnosis.gap_causes import CLIENT
+from loadramp.analysis.diagnosis.queueing import kv_steps
+from loadramp.analysis.diagnosis.symptoms import Case, StepSeen
+from loadramp.analysis.step_time import Stretch, pace_of, streams_at, stretches
+from loadramp.analysis.step_time_jumps import jump_of
+from loadramp.record.table import Floats
+from loadramp.record.types import Confidence, Finding, Sample
+from loadramp.units import latency, percent, plural
+
+BLOCK_S = 0.5
+LEAST_S = 1.0
+"""Shorter stretches are left out: a burst of prompts can make one."""
+LEAST_STRETCHES = 3
+LEAST_SHARE = 0.03
+CLIENT_SHARE = 0.3
+CONFIRMS, DENIES = 1.15, 1.05
+"""The server's own mean gap in slow stretches over that outside: above the first it confirms them, below the second it
+denies them."""
+LEAST_COUNTED = 500.0
+"""Gaps that the server counted, inside and outside, before its mean says anything."""
+
+
+@dataclass(slots=True, frozen=True)
+class Unstable:
+    """The slow stretches of the steps in which the pace could be told from the load, and how slow each step was."""
+
+    slow: Sequence[tuple[StepSeen, Stretch]]
+    shares: Sequence[tuple[StepSeen, float]]
+    """Every step that was looked at, and the share of its time that was slow."""
+    measured_s: float
+
+    @property
+    def share(self) -> float:
+        return sum(part.lasts_s for _, part in self.slow) / self.measured_s if self.measured_s else 0.0
+
+    @property
+    def comes_and_goes(self) -> bool:
+        """There are several slow stretches, they take time worth speaking of, and at least two of them began and ended
+        under observation: a single change of level is none of this."""
+        whole = sum(
+            one.seen.window_s[0] + LEAST_S < part.begin_s and part.end_s < one.seen.window_s[1] - LEAST_S
+            for one, part in self.slow
+        )
+        return len(self.slow) >= LEAST_STRETCHES and whole >= 2 and self.share >= LEAST_SHARE
+
+
+def engine_unstable(case: Case) -> Finding | None:
+    """The engine's step time changes by itself: it comes and goes, or it changed once within a step and stayed.
+
+    Steps whose own load changes the pace are left out: overloaded, evicting, or shaped by a late client. The server's
+    own inter-token latency, where it is known, confirms it (certain) or lays it at the way's door (possible).
+    """
+    steps = calm(case)
+    found = unstable(steps)
+    if found.comes_and_goes:
+        sure, said = _server_says(case.run.samples, found)
+        where = dict.fromkeys(one.index for one, _ in found.slow)
+        return Finding("engine_unstable", sure, (*_words(found), *said), tuple(where))
+    jumps = [(one, jump) for one in steps if (jump := jump_of(one))]
+    if not jumps:
+        return None
+    evidence = [jump.words(one.at) for one, jump in jumps[:3]]
+    evidence.append("from outside it looks the same whether the machine, its neighbours or the replicas changed")
+    return Finding("engine_unstable", "likely", tuple(evidence), tuple(one.index for one, _ in jumps))
+
+
+def calm(case: Case) -> list[StepSeen]:
+    """Steps whose load does not change the pace by itself, and that no late client shaped."""
+    busy = {one.index for one in (*case.over, *kv_steps(case))}
+    return case.where(
+        lambda one: one.index not in busy and one.gaps is not None and one.gaps.share(CLIENT) <= CLIENT_SHARE
+    )
+
+
+def unstable(steps: Sequence[StepSeen]) -> Unstable:
+    """Slow stretches of at least a second in ``steps``; those whose streams tell nothing of the pace are left out."""
+    slow: list[tuple[StepSeen, Stretch]] = []
+    shares: list[tuple[StepSeen, float]] = []
+    measured_s = 0.0
+    for one in steps:
+        pace = pace_of(one.seen, BLOCK_S)
+        if pace is None:
+            continue
+        found = [p for p in stretches(pace, streams_at(one.seen, pace.middle_s)) if p.slow and p.lasts_s >= LEAST_S]
+        slow += [(one, part) for part in found]
+        length_s = len(pace.median_s) * pace.width_s
+        shares.append((one, sum(part.lasts_s for part in found) / length_s))
+        measured_s += length_s
+    return Unstable(slow, shares, measured_s)
+
+
+def _words(found: Unstable) -> list[str]:
+    """What was seen, and what it does to the numbers."""
+    low = min(found.slow, key=lambda pair: pair[0].load)[0]
+    own = [part for one, part in found.slow if one is low]
+    usual_s = float(np.median([part.usual_s for part in own]))
+    slow_s = max(own, key=lambda part: part.lasts_s).pace_s
+    parts = [part for _, part in found.slow]
+    one, longest = max(found.slow, key=lambda pair: pair[1].lasts_s)
+    said = [
+        f"the engine's step time is unstable: {latency(usual_s)} and {latency(slow_s)} {low.at}",
+        f"{plural(len(parts), 'slow stretch')} of median {np.median([part.lasts_s for part in parts]):.3g} s in "
+        f"{found.measured_s:.0f} s, {percent(found.share)} of the time; the longest lasted {longest.lasts_s:.3g} s, "
+        f"from {longest.begin_s:.0f} s into the run on, {one.at}",
+    ]
+    slower = float(np.median([part.factor for part in parts])) - 1.0
+    least, most = (pick(share for _, share in found.shares) * slower for pick in (min, max))
+    said.append(
+        f"this makes the mean ITL of a step {percent(least)} to {percent(most)} longer than at the fast pace: "
+        "short steps and short runs differ by that much by chance"
+    )
+    return said
+
+
+def _server_says(samples: Sequence[Sample], found: Unstable) -> tuple[Confidence, list[str]]:
+    """How sure the server's own inter-token latency makes it, and in which words.
+
+    From the lowest step in which it counted enough gaps inside and outside the slow stretches.
+    """
+    by_url: dict[str, list[Sample]] = {}
+    for s in samples:
+        if "itl_s_sum" in s.values and "itl_s_count" in s.values:
+            by_url.setdefault(s.url, []).append(s)
+    for one, _ in sorted(found.shares, key=lambda pair: pair[0].load):
+        slow = [(part.begin_s, part.end_s) for step, part in found.slow if step is one]
+        totals = _counted(by_url, one.seen.window_s, slow)
+        if totals[:, 1].min() < LEAST_COUNTED:
+            continue
+        outside_s, inside_s = (totals[:, 0] / totals[:, 1]).tolist()
+        said = [
+            f"the server's own mean inter-token latency {one.at} is {latency(inside_s)} in these stretches and "
+            f"{latency(outside_s)} outside them"
+        ]
+        if inside_s > CONFIRMS * outside_s:
+            return "certain", said
+        if inside_s > DENIES * outside_s:
+            return "likely", said
+        return "possible", [*said, "so the delay may arise between server and client"]
+    return "likely", []
+
+
+def _counted(
+    by_url: Mapping[str, Sequence[Sample]], window_s: tuple[float, float], slow: Sequence[tuple[float, float]]
+) -> Floats:
+    """Seconds and gaps that the servers counted outside (first row) and inside ``slow``; shape (2, 2).
+
+    From the growth between two scrapes that both lie in one stretch, or with no slow time between them.
+    """
+    totals = np.zeros((2, 2))
+    for own in by_url.values():
+        for a, b in pairwise(own):
+            grown = [b.values[name] - a.values[name] for name in ("itl_s_sum", "itl_s_count")]
+            if min(grown) < 0.0 or a.t_s < window_s[0] or b.t_s > window_s[1]:
+                continue
+            if any(begin <= a.t_s and b.t_s <= end for begin, end in slow):
+                totals[1] += grown
+            elif not any(begin < b.t_s and a.t_s < end for begin, end in slow):
+                totals[0] += grown
+    return totals

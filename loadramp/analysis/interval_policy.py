@@ -1,0 +1,93 @@
+"""Intervals that a step cannot carry because it ran too near the ceiling. Rule: better no interval than one that lies.
+
+How far a queue swings is a matter of minutes there; a step of one minute has seen too little of it, and nothing within
+the step tells. Known only once the ceiling is (docs/method.md, "Where no interval is given").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from loadramp.analysis.offered_load import load_of
+from loadramp.record.types import Estimate, Row
+
+NEAR_RATIO = 0.75
+NEAR_TTFT_RATIOS = {"mean": 0.5, "p99": 0.5, "p90": 0.6, "p95": 0.6}
+"""For waiting for the first token: rare queues make its tails, the rarest and longest its mean and p99."""
+RARE = "no interval: rare queues make it, this near the ceiling"
+SHORT = "no interval: even a soak is too short for it, this near the ceiling; repeats would give one"
+SOAK_S = 300.0
+SOAK_RATIO = 0.9
+SOAK_KEEPS = frozenset(
+    {"itl_p90", "itl_p95", "itl_p99", "gap_p90", "gap_p95", "gap_p99"} | {"tpot_p90", "tpot_p95"}
+    | {"ttft_p50", "sent_ttft_p50"}
+)  # fmt: skip
+"""What a soak of ``SOAK_S`` or longer, up to ``SOAK_RATIO`` of the ceiling, has seen enough of (docs/benchmarks.md)."""
+
+
+def hold_back(rows: Sequence[Row], ceiling: Estimate) -> None:
+    """Take the intervals out of rows above 0.75 of the ceiling; TTFT: of p90, p95 above 0.6, of mean, p99 above 0.5.
+
+    A long soak keeps those of ``SOAK_KEEPS``.
+    """
+    top_rps = _top_rps(ceiling)
+    for row in rows:
+        if top_rps is None or row["rate_rps"] is None or not row.get("stationary"):
+            continue
+        ends = [name for name in row if name.endswith(("_low_s", "_high_s"))]
+        if _near(row, top_rps):
+            _strip(row, ends)
+            row["stationary"] = False
+            row["reasons"]["stationary"] = (
+                f"no interval: this near the ceiling ({top_rps:.3g} req/s) queues swing more slowly than the "
+                "step is long; repeats would give one"
+            )
+            continue
+        gone = [name for name in ends if withheld(row, _stem(name), ceiling)]
+        taken, short = _strip(row, gone), load_of(row) > NEAR_RATIO * top_rps
+        for name in gone if short else taken:  # of a soak that near, more requests would not give one either
+            if name.endswith("_high_s") and (name in taken or row.get(f"{_stem(name)}_s") is not None):
+                row["reasons"][name] = SHORT if short else RARE
+
+
+def withheld(row: Row, stem: str, ceiling: Estimate) -> bool:
+    """No interval of ``stem`` (``ttft_p99``, ``sent_ttft_p99``, ...) is given at the row's rate."""
+    top_rps = _top_rps(ceiling)
+    if top_rps is None or row["rate_rps"] is None:
+        return False
+    return _near(row, top_rps) or not gives(stem, load_of(row) / top_rps, _soak_s(row))
+
+
+def gives(stem: str, ratio: float, soak_s: float = 0.0) -> bool:
+    """A step at ``ratio`` of the ceiling has an interval of ``stem``; ``soak_s``: how long it is where it is a soak."""
+    if soak_s >= SOAK_S and ratio <= SOAK_RATIO and stem in SOAK_KEEPS:
+        return True
+    tails = [tail for tail, most in NEAR_TTFT_RATIOS.items() if ratio > most]
+    return ratio <= NEAR_RATIO and not stem.endswith(tuple(f"ttft_{tail}" for tail in tails))
+
+
+def _near(row: Row, top_rps: float) -> bool:
+    """Too near the ceiling for any interval."""
+    ratio = load_of(row) / top_rps
+    return bool(ratio > NEAR_RATIO and not (_soak_s(row) >= SOAK_S and ratio <= SOAK_RATIO))
+
+
+def _soak_s(row: Row) -> float:
+    """Measured seconds of a soak, of another step 0."""
+    return float(round(row["window_end_s"] - row["window_begin_s"], 6)) if row["role"] == "soak" else 0.0
+
+
+def _top_rps(ceiling: Estimate) -> float | None:
+    return ceiling.rate_rps if ceiling.status in {"found", "below_range"} else None
+
+
+def _stem(name: str) -> str:
+    return name.removesuffix("_low_s").removesuffix("_high_s")
+
+
+def _strip(row: Row, names: Sequence[str]) -> list[str]:
+    """Set the columns to null; the names of those that held a number."""
+    taken = [name for name in names if row[name] is not None]
+    for name in taken:
+        row[name] = None
+    return taken

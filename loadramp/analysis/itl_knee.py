@@ -1,0 +1,178 @@
+"""Rows of the curve to the three numbers: ceiling, p99 ITL knee, SLO capacity. Formulas: docs/method.md.
+
+A knee detector is a function ``f(rows, *, options) -> Estimate`` in KNEES; ``ceiling`` is the default, the others are
+there to be compared with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import log, sqrt
+from typing import Any
+
+import numpy as np
+
+from loadramp.analysis import long_run
+from loadramp.analysis.ceiling import ceiling, climb
+from loadramp.analysis.detectors import DETECTORS
+from loadramp.analysis.interval_policy import hold_back
+from loadramp.analysis.latency import NOT_STREAMED
+from loadramp.analysis.offered_load import load_of
+from loadramp.analysis.slo_capacity import slo_capacity
+from loadramp.record.types import Estimate, Row
+from loadramp.units import latency_span, percent
+
+KNEES: dict[str, Callable[..., Any]] = {"ceiling": ceiling, **DETECTORS}
+UNKNOWN_LOG_SE = 0.2
+"""Of a p99 whose interval could not be had."""
+
+
+@dataclass(slots=True, frozen=True)
+class Elasticity:
+    """Growth from one step to the next: ln(q2 / q1) / ln(r2 / r1), above 1 where the latency outgrows the rate."""
+
+    value: float
+    se: float
+
+    @property
+    def super_linear(self) -> bool:
+        return self.value - 1.645 * self.se > 1.0
+
+
+def estimate(
+    rows: Sequence[Row],
+    *,
+    knee: Callable[[Sequence[Row]], Estimate] = ceiling,
+    limits: Mapping[str, float] | None = None,
+    quantile: float = 0.99,
+    error_ratio: float = 0.01,
+    good_ratio: float | None = None,
+    malformed_ratio: float | None = None,
+) -> dict[str, Estimate]:
+    """The three numbers, by name. Completes the rows: elasticities to the next step, no intervals near the ceiling.
+
+    Args:
+        rows: the curve.
+        knee: the detector that answers for ``ceiling``.
+        limits: SLO metric to seconds.
+        quantile: the quantile of each latency that must be within its limit.
+        error_ratio: share of requests that may fail.
+        good_ratio: share of requests that must be within every limit; None: not asked.
+        malformed_ratio: share of requests whose answers may have events that cannot be read; None: not asked.
+    """
+    _annotate(rows)
+    long_run.annotate(rows)
+    top = knee(rows)
+    hold_back(rows, ceiling(rows))
+    return {
+        "ceiling": top,
+        "p99_itl_knee": p99_itl_knee(rows),
+        "slo_capacity": slo_capacity(
+            rows,
+            limits or {},
+            quantile=quantile,
+            error_ratio=error_ratio,
+            good_ratio=good_ratio,
+            malformed_ratio=malformed_ratio,
+        ),
+    }
+
+
+def p99_itl_knee(rows: Sequence[Row]) -> Estimate:
+    """Where p99 ITL begins to grow faster than the rate, and why. Never at the first step.
+
+    First r_k with ``e_k - 1.645 se > 1``, on the lower envelope of the curve (each p99 is taken as no more than any at
+    a higher rate), so that one bad step is not a knee; a rise that only the last step shows counts if that step is
+    saturated.
+    """
+    steps = [row for row in climb(rows).rows if row["itl_p99_s"] is not None]
+    if len(steps) < 2:
+        few = "no two steps with a p99 ITL" if rows else "no step was measured"
+        if any(row["reasons"].get("itl_p99_s") == NOT_STREAMED for row in rows):
+            few = NOT_STREAMED
+        return Estimate("not_measurable", detector="p99_itl_knee", reason=few)
+    low = envelope(steps)
+    hiccups = [
+        f"one high step at {load_of(row):.3g} req/s (hiccup)"
+        for row, calm in zip(steps, low, strict=True)
+        if float(row["itl_p99_s"]) > 2.0 * float(calm["itl_p99_s"])
+    ]
+    growth = [elasticity(a, b) for a, b in pairwise(low)]
+    rising = [k for k, one in enumerate(growth) if one is not None and one.super_linear]
+    later = [k for k in rising if k > 0]
+    if not later:
+        return _no_knee(steps, rising, hiccups)
+    k = later[0]
+    if k == len(steps) - 2 and not steps[-1]["saturated"]:
+        words = f"only the last step, {load_of(steps[-1]):.3g} req/s, shows it: go one step higher"
+        return Estimate("inconclusive", None, load_of(steps[k]), None, "p99_itl_knee", words)
+    here, above, one = steps[k], steps[k + 1], growth[k]
+    assert one is not None
+    cause, why = _cause(low[k], low[k + 1], steps[k + 1])
+    ttft = elasticity(here, above, "ttft_p50")
+    beside = f"; that of the median TTFT {ttft.value:.2g}" if ttft is not None else ""
+    words = (
+        f"from {load_of(here):.3g} to {load_of(above):.3g} req/s p99 ITL grows from "
+        f"{latency_span(low[k]['itl_p99_s'], low[k + 1]['itl_p99_s'])}, "
+        f"elasticity {one.value:.2g} (se {one.se:.2g}{beside}); {why}"
+    )
+    return Estimate("found", load_of(here), load_of(here), load_of(above),
+                    "p99_itl_knee", "; ".join([words, *hiccups]), cause=cause)  # fmt: skip
+
+
+def envelope(steps: Sequence[Row]) -> list[Row]:
+    """For each step the row with the lowest p99 ITL among it and all at higher rates."""
+    out = list(steps)
+    for k in range(len(out) - 2, -1, -1):
+        if out[k + 1]["itl_p99_s"] < out[k]["itl_p99_s"]:
+            out[k] = {**out[k + 1], "rate_rps": out[k]["rate_rps"], "load_rps": load_of(out[k])}
+    return out
+
+
+def elasticity(one: Row, next_: Row, column: str = "itl_p99") -> Elasticity | None:
+    """Elasticity of a latency between two rows; None without values or at equal rates."""
+    q1, q2 = one[f"{column}_s"], next_[f"{column}_s"]
+    step = log(load_of(next_) / load_of(one))
+    if not q1 or not q2 or step < 0.01:
+        return None
+    s1, s2 = (UNKNOWN_LOG_SE if (s := row.get(f"{column}_log_se")) is None else s for row in (one, next_))
+    return Elasticity(log(q2 / q1) / step, sqrt(s1**2 + s2**2) / step)
+
+
+def _annotate(rows: Sequence[Row]) -> None:
+    for row in rows:
+        row["p99_itl_elasticity"] = row["p99_itl_elasticity_se"] = None
+    steps = climb(rows).rows
+    for here, above in pairwise(steps):
+        one = elasticity(here, above)
+        if one is not None:
+            here["p99_itl_elasticity"], here["p99_itl_elasticity_se"] = one.value, one.se
+
+
+def _cause(below: Row, above: Row, seen: Row) -> tuple[str, str]:
+    """Prefill mixing when the median does not follow and prefills explain most of the excess; capacity otherwise."""
+    median = elasticity(below, above, "itl_p50")
+    share = seen.get("prefill_share")
+    if median is not None and median.value <= 0.3 and share is not None and share > 0.5:
+        return "prefill_mixing", (
+            f"prefill mixing, not capacity: the median does not follow (elasticity {median.value:.2g}) and prefills "
+            f"explain {percent(share)} of the excess"
+        )
+    follows = f"the median follows with elasticity {median.value:.2g}" if median is not None else "median unknown"
+    return "capacity", follows
+
+
+def _no_knee(steps: Sequence[Row], rising: Sequence[int], hiccups: Sequence[str]) -> Estimate:
+    if rising:
+        words = (
+            f"p99 ITL outgrows the rate from the lowest step on ({load_of(steps[0]):.3g} to "
+            f"{load_of(steps[1]):.3g} req/s) and not later; {_cause(steps[0], steps[1], steps[1])[1]}; "
+            "start lower to place it"
+        )
+        return Estimate("below_range", None, None, load_of(steps[0]), "p99_itl_knee", words)
+    top = load_of(steps[-1])
+    between = latency_span(float(np.min([row["itl_p99_s"] for row in steps])), float(steps[-1]["itl_p99_s"]))
+    words = f"p99 ITL grows no faster than the rate up to {top:.3g} req/s ({between})"
+    return Estimate("not_found_up_to", top, top, None, "p99_itl_knee", "; ".join([words, *hiccups]))

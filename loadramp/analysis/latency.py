@@ -1,0 +1,282 @@
+"""The latencies of one measured window. Rule: requests belong to the step they were due in, gaps to where they ended.
+
+Failed requests are in no percentile of successes and in the ``all_*`` ones as +inf; requests that have not finished
+count with their age (Kaplan-Meier).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from loadramp.analysis.quantiles import (
+    NOT_STATIONARY,
+    QuantileEstimate,
+    Values,
+    carry_over,
+    estimate,
+    mean,
+    pool,
+    words,
+)
+from loadramp.record.table import Bools, Floats, Gaps, Ints, Table
+from loadramp.units import percent
+
+FAMILIES = ("ttft", "sent_ttft", "itl", "gap", "tpot", "e2e")
+QUANTILES = (0.5, 0.9, 0.95, 0.99)
+OF_STREAMS = (
+    *(f"{prefix}{name}_" for prefix in ("", "slo_") for name in ("ttft", "sent_ttft", "itl", "gap", "tpot")),
+    "all_ttft_", "longest_gap_", "prefill_share",
+)  # fmt: skip
+"""How columns begin that answers without a stream leave empty."""
+NOT_STREAMED = "[target] stream = false: answers come whole, so tokens have no times of their own"
+Window = tuple[float, float]
+Columns = dict[str, Any]
+Slower = Callable[[Floats, Floats], Floats]
+"""Begins and ends of spans of time, shape (n,), to how many times as long everything took in them, shape (n,)."""
+
+
+@dataclass(slots=True, frozen=True)
+class WindowView:
+    """What the records say about one window ``[begin_s, end_s)`` at the instant ``now_s``.
+
+    ``near``: rows that touch the window; ``due``: those of them due in it. ``gaps``: those that end in the window, of
+    successes and of requests still in flight (``Gaps.request`` is the row of ``near``). ``due_gaps``: all gaps of the
+    rows of ``due``. ``token_s`` and ``tokens``: every output event in the window.
+    """
+
+    window_s: Window
+    now_s: float
+    due: Table
+    near: Table
+    gaps: Gaps
+    due_gaps: Gaps
+    token_s: Floats
+    tokens: Ints
+
+    @property
+    def length_s(self) -> float:
+        return max(self.window_s[1] - self.window_s[0], 1e-9)
+
+
+def look(table: Table, window_s: Window, now_s: float | None = None) -> WindowView:
+    """Cut one window out of all records of a run so far, snapshots of unfinished requests included.
+
+    Args:
+        table: all records; only those that touch the window are read further.
+        window_s: begin and end, seconds since the run began.
+        now_s: the instant up to which the data reaches; None: the end of what the table holds.
+    """
+    begin_s, end_s = window_s
+    due = (table.due_s >= begin_s) & (table.due_s < end_s)
+    last_s = table.last_s
+    touching = due | ((table.due_s < end_s) & (last_s >= begin_s))
+    near = _select(table, touching)
+    every = near.gaps()
+    fine = np.asarray(near.ok | near.in_flight)
+    gaps = every if fine.all() else _where(every, fine[every.request])
+    of_near = due[touching]
+    inside = (near.event_s >= begin_s) & (near.event_s < end_s)
+    if now_s is None:
+        ends = np.concatenate((table.stream_end_s, table.event_s, [end_s]))
+        now_s = float(np.nanmax(ends))
+    return WindowView(
+        window_s=window_s,
+        now_s=now_s,
+        due=_select(near, of_near),
+        near=near,
+        gaps=gaps.within(begin_s, end_s),
+        due_gaps=_of_rows(every, of_near),
+        token_s=near.event_s[inside],
+        tokens=near.event_tokens[inside],
+    )
+
+
+def families(seen: WindowView, slower: Slower | None = None) -> dict[str, Values]:
+    """The values of each latency family. Requests are put into time blocks by ``due_s``, gaps by their end.
+
+    With ``slower`` each value is divided by what that says of the time it spans: what is left is without regimes.
+    """
+    carry = carried(seen)
+    out = {name: _requests(seen, name, carry, slower) for name in ("ttft", "sent_ttft", "tpot", "e2e")}
+    gaps = seen.gaps
+    if slower is not None:
+        gaps = replace(gaps, gap_s=gaps.gap_s / slower(gaps.end_s - gaps.gap_s, gaps.end_s))
+    requests = int(np.count_nonzero(np.bincount(gaps.request))) if len(gaps.request) else 0
+    out["gap"] = pool(gaps.gap_s, gaps.end_s, seen.window_s, "gaps", requests, carry=carry)
+    if len(gaps.tokens) == 0 or bool((gaps.tokens == 1).all()):
+        plain = out["gap"]
+        out["itl"] = replace(plain, unit="tokens")
+    else:
+        itl_s, at_s = gaps.itl()
+        out["itl"] = pool(itl_s, at_s, seen.window_s, "tokens", requests, carry=carry)
+    return out
+
+
+def columns(name: str, data: Values, stationary: bool) -> tuple[Columns, dict[str, str]]:
+    """Columns of one family, ``{name}_{mean,p50,..}_s`` with ``_low_s`` and ``_high_s``, and the reasons of nulls."""
+    out: Columns = {f"{name}_n": len(data)}
+    reasons: dict[str, str] = {}
+    _put(out, reasons, f"{name}_mean", mean(data, stationary))
+    for q in QUANTILES:
+        figure = estimate(data, q, stationary)
+        _put(out, reasons, f"{name}_{words(q)}", figure)
+        if q == 0.99:
+            out[f"{name}_p99_log_se"] = figure.log_se
+    return out, reasons
+
+
+def everyone(seen: WindowView, stationary: bool) -> tuple[Columns, dict[str, str]]:
+    """``all_ttft_*`` and ``all_e2e_*``: failed requests as +inf; null where the quantile is infinite."""
+    out: Columns = {}
+    reasons: dict[str, str] = {}
+    due, pending = seen.due, seen.due.in_flight
+    for name, plain in (("ttft", due.ttft_s), ("e2e", due.e2e_s)):
+        waiting = pending & np.isnan(plain) if name == "ttft" else pending
+        values = np.where(due.failed, np.inf, np.where(waiting, seen.now_s - due.due_s, plain))
+        cut = np.asarray(waiting & ~due.failed)
+        data = pool(values, due.due_s, seen.window_s, "requests", censored=cut, carry=carried(seen))
+        for q in QUANTILES:
+            figure = estimate(data, q, stationary)
+            if figure.value is not None and np.isinf(figure.value):
+                figure = QuantileEstimate(None, reason=f"{percent(due.failed.mean())} of the requests failed")
+            _put(out, reasons, f"all_{name}_{words(q)}", figure)
+    return out, reasons
+
+
+def stalls(seen: WindowView, stationary: bool) -> tuple[Columns, dict[str, str]]:
+    """Share of requests with a gap above max(10 medians, 250 ms), and the longest gaps.
+
+    A preemption is one gap in a request: it hardly shows in pooled percentiles, but it does here.
+    """
+    out: Columns = {"stalled_ratio": None}
+    reasons: dict[str, str] = {}
+    longest_s, at_s = longest(seen)
+    data = pool(longest_s, at_s, seen.window_s, "requests", carry=carried(seen))
+    _put(out, reasons, "longest_gap_p99", estimate(data, 0.99, stationary))
+    if len(longest_s):
+        out["stalled_ratio"] = float(np.mean(longest_s > stall_limit_s(seen.gaps.gap_s)))
+        out["longest_gap_max_s"] = float(longest_s.max())
+    else:
+        reasons["stalled_ratio"] = "no request of this window has two output events"
+    return out, reasons
+
+
+def stall_limit_s(gap_s: Floats) -> float:
+    """Above this a gap is a stall: max(10 medians, 250 ms)."""
+    return max(10.0 * float(np.median(gap_s)), 0.25) if len(gap_s) else 0.25
+
+
+def per_second(seen: WindowView) -> Columns:
+    """Output tokens a second: the window's mean and its best second (bins of at least 1 s that fill the window)."""
+    bins = max(1, int(seen.length_s + 1e-9))
+    at = np.clip((seen.token_s - seen.window_s[0]) * (bins / seen.length_s), 0, bins - 1).astype(np.int64)
+    totals = np.bincount(at, weights=seen.tokens, minlength=bins)
+    return {
+        "output_tokens_per_s": float(seen.tokens.sum()) / seen.length_s,
+        "peak_output_tokens_per_s": float(totals.max()) * bins / seen.length_s,
+    }
+
+
+def good(seen: WindowView, limits: Mapping[str, float], q: float = 0.99) -> tuple[int, int]:
+    """Requests within every limit, and requests decided.
+
+    A request is good when it succeeded, its TTFT, TPOT and end-to-end time are within their limits, and at most
+    ``1 - q`` of its own inter-token latencies exceed theirs. One still in flight is decided only when it is too late.
+    """
+    due = seen.due
+    measured = {"ttft": due.ttft_s, "e2e": due.e2e_s, "tpot": due.tpot_s}
+    fine = due.ok.copy()
+    late = np.zeros(len(due), dtype=np.bool_)
+    age_s = seen.now_s - due.due_s
+    for metric, limit_s in limits.items():
+        if metric == "itl":
+            fine &= _itl_within(seen, limit_s, q)
+            continue
+        fine &= ~(measured[metric] > limit_s)
+        if metric == "e2e":
+            late |= age_s > limit_s
+        elif metric == "ttft":
+            late |= np.where(np.isnan(due.ttft_s), age_s, due.ttft_s) > limit_s
+    decided = ~due.in_flight | late
+    return int(np.count_nonzero(fine)), int(np.count_nonzero(decided))
+
+
+def _itl_within(seen: WindowView, limit_s: float, q: float) -> Bools:
+    gaps, n = seen.due_gaps, len(seen.due)
+    over = (gaps.gap_s > limit_s * gaps.tokens) & (gaps.tokens > 0)
+    total = np.bincount(gaps.request, weights=gaps.tokens, minlength=n)
+    beyond = np.bincount(gaps.request[over], weights=gaps.tokens[over], minlength=n)
+    return np.asarray(beyond <= (1.0 - q) * total + 1e-9)
+
+
+def without_stream(row: Columns) -> tuple[Columns, dict[str, str]]:
+    """The columns that only a stream can tell, null, and why: an answer that comes whole has one instant."""
+    names = [name for name in row if name.startswith(OF_STREAMS) and not name.endswith("_n")]
+    return dict.fromkeys(names), {name: NOT_STREAMED for name in names if not name.endswith("_log_se")}
+
+
+def carried(seen: WindowView) -> float:
+    """How much more means over the window vary than its blocks tell, since requests live across blocks."""
+    due = seen.due
+    lived_s = np.where(due.in_flight, seen.now_s - due.due_s, due.e2e_s)
+    return carry_over(lived_s[(due.ok | due.in_flight) & ~np.isnan(lived_s)], seen.window_s)
+
+
+def _requests(seen: WindowView, name: str, carry: float, slower: Slower | None = None) -> Values:
+    """Successes of the window, and those in flight as censored at their age where their value is not known yet."""
+    due = seen.due
+    values: Floats = getattr(due, f"{name}_s").copy()
+    pending = due.in_flight
+    waiting = np.zeros(len(due), dtype=np.bool_)
+    if name in {"ttft", "sent_ttft"}:
+        waiting = pending & np.isnan(due.first_s)
+    elif name == "e2e":
+        waiting = pending
+    since_s = due.sent_s if name == "sent_ttft" else due.due_s
+    values[waiting] = np.maximum(seen.now_s - since_s, 0.0)[waiting]
+    keep = due.ok | waiting | (pending if name.endswith("ttft") else np.False_)
+    keep &= ~np.isnan(values)
+    cut = np.asarray(waiting[keep])
+    if slower is not None:
+        begin_s = due.first_s if name == "tpot" else since_s
+        end_s = due.last_s if name == "tpot" else since_s + values
+        values[keep] /= slower(begin_s[keep], end_s[keep])
+    return pool(values[keep], due.due_s[keep], seen.window_s, "requests", censored=cut, carry=carry)
+
+
+def longest(seen: WindowView) -> tuple[Floats, Floats]:
+    """Longest gap of each request due in the window that has one (so far), and the request's ``due_s``."""
+    due, gaps = seen.due, seen.due_gaps
+    longest = np.full(len(due), -1.0)
+    np.maximum.at(longest, gaps.request, gaps.gap_s)
+    keep = (longest >= 0.0) & (due.ok | due.in_flight)
+    return longest[keep], due.due_s[keep]
+
+
+def _select(table: Table, keep: Bools) -> Table:
+    return table if keep.all() else table.select(keep)
+
+
+def _of_rows(gaps: Gaps, keep: Bools) -> Gaps:
+    """The gaps of the rows where ``keep`` holds, renumbered to these rows."""
+    if keep.all():
+        return gaps
+    chosen = _where(gaps, keep[gaps.request])
+    renumbered = (np.cumsum(keep) - 1)[chosen.request]
+    return Gaps(renumbered, chosen.end_s, chosen.gap_s, chosen.tokens)
+
+
+def _where(gaps: Gaps, keep: Bools) -> Gaps:
+    return Gaps(gaps.request[keep], gaps.end_s[keep], gaps.gap_s[keep], gaps.tokens[keep])
+
+
+def _put(out: Columns, reasons: dict[str, str], stem: str, figure: QuantileEstimate) -> None:
+    out[f"{stem}_s"], out[f"{stem}_low_s"], out[f"{stem}_high_s"] = figure.value, figure.low, figure.high
+    if figure.value is None:
+        reasons[f"{stem}_s"] = figure.reason
+    elif figure.high is None and figure.interval_reason != NOT_STATIONARY:  # that is said once, for the row
+        reasons[f"{stem}_high_s"] = figure.interval_reason

@@ -1,0 +1,74 @@
+"""Does a step near the ceiling go on? Where the engine's own step time has regimes, a minute is too short. Pure.
+
+Rule: the evidence is that of the finding ``engine_unstable``, so that what was done while the run went on is what its
+report says. On an engine that keeps its pace no step is any longer. docs/method.md, "Longer steps or more ramps".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from loadramp.analysis import long_run
+from loadramp.analysis.ceiling import counts, failing
+from loadramp.analysis.diagnosis.symptoms import case_of
+from loadramp.analysis.diagnosis.unstable_engine import calm, unstable
+from loadramp.analysis.offered_load import at
+from loadramp.analysis.precision import reach
+from loadramp.record.table import Run
+from loadramp.record.types import Check, Row
+from loadramp.units import span
+
+RATIO = 0.1
+"""A step is long enough when its throughput's interval reaches no further than this from it."""
+GROWTH = 1.5
+"""A step is looked at again when it is so many times as long: few looks, which cost an interval little."""
+PATIENCE = 0.8
+"""An overloaded step goes on only while its queue will stay within this share of what the client endures."""
+
+
+def concerns(row: Row) -> bool:
+    """Whether the ceiling, or that it is sustained, rests on the step: a soak, or a step at or above the ceiling."""
+    if row["void"] or failing(row) or not counts(row):
+        return False
+    return row["role"] == "soak" or bool(row["saturated"] or row["deficit"])
+
+
+def has_regimes(run: Run) -> bool:
+    """Whether the engine's step time came and went in the steps so far, as the finding ``engine_unstable`` defines it.
+
+    ``run.rows`` are those of one ramp.
+    """
+    return unstable(calm(case_of(run))).comes_and_goes
+
+
+def is_long_enough(rows: Sequence[Row]) -> bool:
+    """Whether the throughput of the last of ``rows`` is known well enough. None of them is changed."""
+    copies = [dict(row) for row in rows]
+    long_run.annotate(copies)
+    reached = reach(copies[-1], "throughput")
+    return reached is not None and reached <= RATIO
+
+
+def further_s(measured_s: float, longest_s: float) -> float:
+    """How many seconds a step of ``measured_s`` goes on before it is looked at again; 0: it is at its longest."""
+    return max(0.0, min((GROWTH - 1.0) * measured_s, longest_s - measured_s))
+
+
+def endured(now: float, measured_s: float, more_s: float, limit: float | None) -> bool:
+    """Whether what grows with an overloaded step (a wait, requests in flight) stays within ``limit`` for ``more_s``."""
+    return limit is None or now * (1.0 + more_s / measured_s) <= PATIENCE * limit
+
+
+def check(run: Run) -> list[Check]:
+    """Which steps went on, and from what length: what ``conduct`` has noted while the run was made."""
+    usual_s = {int(index): float(seconds) for index, seconds in run.info.get("lengthened", {}).items()}
+    longer = [row for row in run.rows if row["step"] in usual_s]
+    if not longer:
+        return []
+    which = ", ".join(
+        f"the {row['role']} at {at(row)} {span(row['window_end_s'] - row['window_begin_s'])} instead of "
+        f"{span(usual_s[row['step']])}"
+        for row in longer
+    )
+    message = f"the engine's step time is unstable, so that steps near the ceiling went on: {which}"
+    return [Check("lengthened", "note", message, "[ramp] longest_s limits them; 0: none goes on")]

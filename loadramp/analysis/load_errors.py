@@ -1,0 +1,109 @@
+"""Which failures of a step count as evidence about load. Pure.
+
+Rule: a request that would fail on an idle server too (``said.class_of``) is a failure and no part of the load: load is
+judged by the other requests, while the run goes on and at its end.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from loadramp.analysis.error_classes import OF_THE_REQUEST, WORDS, classes, load_independent
+from loadramp.record.table import Bools, Run, Table
+from loadramp.record.types import Check, Row
+from loadramp.units import percent, plural
+
+CURES = {
+    "long": "leave such prompts out or shorten them, or serve the model with a larger max_model_len",
+    "filtered": "use prompts that the filter lets through, or switch the filter off for the test",
+    "unknown": "compare --model and --base-url with what the server lists",
+    "denied": "check the key (--api-key-env) and what it permits",
+    "invalid": "read error_detail in records-*.jsonl, and correct [prompts] or the body in [target]",
+}
+
+
+def independent_errors(row: Row) -> int:
+    """Failed requests of the row whose failure does not depend on load."""
+    return int(row.get("load_independent_errors") or 0)
+
+
+def load_requests(row: Row) -> int:
+    """Requests of the row that were a load."""
+    return int(row["requests"]) - independent_errors(row)
+
+
+def load_arrival_rps(row: Row) -> float:
+    """Requests a second that were a load: those due, without those that fail whatever the load."""
+    arrived = float(row["arrival_rps"])
+    return arrived * load_requests(row) / int(row["requests"]) if independent_errors(row) else arrived
+
+
+def load_error_ratio(row: Row) -> float | None:
+    """Share of the requests that were a load and have ended that failed; None: none has ended."""
+    apart = independent_errors(row)
+    if not apart:
+        known = row["error_ratio"]
+        return None if known is None else float(known)
+    ended = int(row["requests"]) - int(row["pending"]) - apart
+    return (sum(row["errors"].values()) - apart) / ended if ended > 0 else None
+
+
+def known_independent(due: Table, end_s: float) -> Bools:
+    """Requests that had failed by ``end_s`` whatever the load, shape n: what is known when the step ends."""
+    return np.asarray(load_independent(due) & (due.done_s <= end_s), dtype=np.bool_)
+
+
+def fails_too_often(due: Table, end_s: float, max_error_ratio: float) -> bool:
+    """More failures that may depend on load than ``max_error_ratio``: of what had ended when the step did, by which a
+    ramp may have ended, or of all that has ended since.
+
+    Args:
+        due: the requests of the step.
+        end_s: the end of its window.
+        max_error_ratio: of the scenario.
+    """
+    load = due.select(~load_independent(due))
+    return any(
+        bool(ended.any()) and int(np.count_nonzero(load.failed & ended)) > max_error_ratio * np.count_nonzero(ended)
+        for ended in (load.done_s <= end_s, ~load.in_flight)
+    )
+
+
+def request_errors(run: Run) -> list[Check]:
+    """Failures that say nothing about load: how many, of what, and what to change."""
+    rows = [row for row in run.rows if not row["void"] and independent_errors(row)]
+    if not rows:
+        return []
+    found: Counter[str] = Counter()
+    for row in rows:
+        for begin_s, end_s in row.get("windows") or [(row["window_begin_s"], row["window_end_s"])]:
+            due = run.table.select((run.table.due_s >= begin_s) & (run.table.due_s < end_s))
+            found.update({name: n for name, n in classes(due).items() if name in OF_THE_REQUEST})
+    failed, of = (sum(count(row) for row in run.rows if not row["void"]) for count in (independent_errors, _ended))
+    kinds = ", ".join(f"{n:,} {WORDS[name]}" for name, n in found.most_common())
+    message = (
+        f"{failed:,} of {plural(of, 'request')}, {percent(failed / of)}, failed for reasons that do not depend on load "
+        f"({kinds}): they count as failures, and no ceiling or SLO capacity rests on them"
+    )
+    advice = CURES[found.most_common(1)[0][0]] if found else CURES["invalid"]
+    return [Check("request_errors", "warn", message, advice, rows[0]["step"] if len(rows) == 1 else None)]
+
+
+def over_length(run: Run) -> list[Check]:
+    """Requests that were known to be longer than the model takes before the first was sent."""
+    told = run.info.get("over_length")
+    if not isinstance(told, dict) or not told.get("longer") or not told.get("requests"):
+        return []
+    message = (
+        f"{percent(told['longer'] / told['requests'])} of the planned requests ({told['longer']:,} of the first "
+        f"{told['requests']:,}) are longer than max_model_len = {plural(told['max_model_len'], 'token')}, prompt "
+        f"and answer "
+        "together"
+    )
+    return [Check("over_length", "warn", message, CURES["long"])]
+
+
+def _ended(row: Row) -> int:
+    return int(row["requests"]) - int(row["pending"])

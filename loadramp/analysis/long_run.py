@@ -1,0 +1,192 @@
+"""How far a window of the engine's pace may lie from the long run, learnt from all steps of a run. Pure.
+
+An engine's step time has regimes: a step of a minute may have met none of its slow stretches, and nothing within it
+tells. What all steps have in common is the pace; how it varies within and between them says how far the mean of one
+window may be off (docs/method.md, "Regimes").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import sqrt
+
+import numpy as np
+from scipy.optimize import nnls
+from scipy.special import stdtrit
+
+from loadramp.analysis.latency import WindowView
+from loadramp.analysis.step_time import pace_of
+from loadramp.record.table import Floats
+from loadramp.record.types import Row
+
+TIMES_S = np.array([0.5, 1.5, 5.0, 15.0, 45.0])
+"""Correlation times of which the pace is made up."""
+LONGEST_WITHIN_S = 15.0
+"""Windows that nothing else is like tell of no longer ones."""
+LENGTHS = (1, 2, 4, 8, 16, 32)
+"""Blocks of so many values of the pace whose means are compared."""
+PIECE_S = 25.0
+"""So much time is worth one value of the variance, one degree of freedom."""
+FEWEST_DEGREES = 2.0
+UNSTEADY = 0.15
+"""Half seconds whose log pace scatters by less have no regimes worth the name: how busy an engine is moves it, too."""
+SHORTEST_BLOCK_S = 0.5
+MOST_BLOCKS = 600
+LEAST_GAPS = 4
+
+
+@dataclass(slots=True, frozen=True)
+class Wander:
+    """The pace as a sum of processes with exponential autocorrelation; ``parts`` their variances on the log scale.
+
+    ``degrees``: of freedom of these variances. ``scatter``: standard deviation of the means of windows of ``alike_s``
+    that were offered the same load, 0 without such windows.
+    """
+
+    parts: Floats
+    degrees: float
+    scatter: float = 0.0
+    alike_s: float = 0.0
+
+    def log_sd(self, length_s: float) -> float:
+        """Standard deviation of the mean log pace of a window of ``length_s`` around its long-run mean.
+
+        Up to ``alike_s`` no less than those windows scattered: changes slower than any of ``TIMES_S`` show there alone.
+        """
+        modelled = sqrt(max(0.0, float(self.parts @ mean_variance(length_s))))
+        return max(modelled, self.scatter) if length_s <= 1.5 * self.alike_s else modelled
+
+    @property
+    def times(self) -> float:
+        """Half-width of a 95 % interval in standard deviations (Student's t)."""
+        return float(stdtrit(self.degrees, 0.975))
+
+
+@dataclass(slots=True, frozen=True)
+class Track:
+    """The logarithm of the pace of one window, block by block; shape (n,).
+
+    ``load`` is equal for windows that were offered the same, None where the window was overloaded.
+    """
+
+    log_pace: Floats
+    width_s: float
+    load: float | None
+
+    @property
+    def length_s(self) -> float:
+        return len(self.log_pace) * self.width_s
+
+
+def column(seen: WindowView) -> list[float] | None:
+    """The pace in equal blocks of the window (half a second; 600 at most), seconds, as the row keeps it."""
+    pace = pace_of(seen, max(SHORTEST_BLOCK_S, seen.length_s / MOST_BLOCKS), LEAST_GAPS)
+    return [round(float(median_s), 6) for median_s in pace.median_s] if pace is not None else None
+
+
+def track_of(row: Row) -> Track | None:
+    """The pace of a row; None where it is not known."""
+    if not row.get("pace_s"):
+        return None
+    load = row["rate_rps"] if row["users"] is None else row["users"]
+    width_s = (row["window_end_s"] - row["window_begin_s"]) / len(row["pace_s"])
+    return Track(np.log(np.array(row["pace_s"])), round(width_s, 2), None if row["saturated"] or row["void"] else load)
+
+
+def learn(rows: Sequence[Row]) -> Wander | None:
+    """What the steps that kept up say of the pace (an overloaded one fills up, which is no regime); None where it is
+    steady."""
+    known = wander([track for row in rows if (track := track_of(row)) is not None and track.load is not None])
+    return known if known is not None and sqrt(known.parts.sum()) >= UNSTEADY else None
+
+
+def annotate(rows: Sequence[Row]) -> None:
+    """Set ``pace_log_sd`` of each row: how far the mean log pace of a window of its length scatters, by all rows. None
+    where the pace is steady."""
+    known = learn(rows)
+    for row in rows:
+        length_s = row["window_end_s"] - row["window_begin_s"]
+        row["pace_log_sd"] = known.log_sd(length_s) if known is not None and length_s > 0.0 else None
+
+
+def mean_variance(length_s: float) -> Floats:
+    """Variance of the mean over ``length_s`` of processes of variance one with autocorrelation exp(-h / TIMES_S):
+    ``2 / x - 2 (1 - exp(-x)) / x^2`` with x = length / time."""
+    x = length_s / TIMES_S
+    return np.asarray(2.0 / x - 2.0 * -np.expm1(-x) / x**2)
+
+
+def wander(tracks: Sequence[Track]) -> Wander | None:
+    """The processes that explain the variances of block means of several lengths, within windows and between windows of
+    the same load (least squares of relative errors, weighted by degrees of freedom, no negative variance).
+
+    None without two windows' worth of blocks to compare.
+    """
+    equations = [*_within(tracks), *_between(tracks)]
+    equations = [one for one in equations if one.seen > 0.0]
+    if not equations:
+        return None
+    worth = max(sum(track.length_s for track in tracks) / PIECE_S - 1.0, FEWEST_DEGREES)
+    weights = np.array([sqrt(min(one.degrees, worth)) / one.seen for one in equations])
+    expected = np.array([one.expected for one in equations])
+    if not any(one.between for one in equations):
+        expected[:, TIMES_S > LONGEST_WITHIN_S] = 0.0
+    parts, _ = nnls(expected * weights[:, None], np.array([one.seen for one in equations]) * weights)
+    return Wander(parts, worth, *_scatter(tracks))
+
+
+@dataclass(slots=True, frozen=True)
+class _Equation:
+    """A variance that was seen, and what each process adds to it per unit of its own."""
+
+    seen: float
+    expected: Floats
+    degrees: float
+    between: bool = False
+
+
+def _within(tracks: Sequence[Track]) -> list[_Equation]:
+    out = []
+    for width_s in sorted({track.width_s for track in tracks}):
+        for length in LENGTHS:
+            squares, degrees, expected = 0.0, 0, np.zeros(len(TIMES_S))
+            for track in tracks:
+                blocks = len(track.log_pace) // length
+                if track.width_s != width_s or blocks < 2:
+                    continue
+                means = track.log_pace[: blocks * length].reshape(blocks, length).mean(axis=1)
+                squares += float(np.square(means - means.mean()).sum())
+                degrees += blocks - 1
+                short, whole = mean_variance(length * width_s), mean_variance(blocks * length * width_s)
+                expected += blocks * (short - whole)
+            if degrees:
+                out.append(_Equation(squares / degrees, expected / degrees, degrees))
+    return out
+
+
+def _scatter(tracks: Sequence[Track]) -> tuple[float, float]:
+    """Pooled standard deviation of the means of windows of the same load, and how long these are on average."""
+    squares, degrees, lengths = 0.0, 0, []
+    for alike in _alike(tracks):
+        means = np.array([track.log_pace.mean() for track in alike])
+        squares += float(np.square(means - means.mean()).sum())
+        degrees += len(alike) - 1
+        lengths += [track.length_s for track in alike]
+    return (sqrt(squares / degrees), float(np.mean(lengths))) if degrees else (0.0, 0.0)
+
+
+def _alike(tracks: Sequence[Track]) -> list[list[Track]]:
+    loads = sorted({track.load for track in tracks if track.load is not None})
+    groups = [[track for track in tracks if track.load == load] for load in loads]
+    return [group for group in groups if len(group) > 1]
+
+
+def _between(tracks: Sequence[Track]) -> list[_Equation]:
+    """One equation of all windows that share their load with another."""
+    degrees, expected = 0, np.zeros(len(TIMES_S))
+    for alike in _alike(tracks):
+        n, length_s = len(alike), float(np.mean([track.length_s for track in alike]))
+        degrees += n - 1
+        expected += n * (mean_variance(length_s) - mean_variance(n * length_s))
+    return [_Equation(_scatter(tracks)[0] ** 2, expected / degrees, degrees, True)] if degrees else []

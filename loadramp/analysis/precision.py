@@ -1,0 +1,49 @@
+"""Is a step long enough for what is asked of it? Pure; docs/method.md, "Longer steps or more ramps"."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import exp
+
+from loadramp.analysis import long_run, regimes
+from loadramp.analysis.ceiling import read
+from loadramp.analysis.latency import WindowView
+from loadramp.analysis.quantiles import t_limit
+from loadramp.record.types import Row
+
+FIRST_PAUSE_S = 10.0
+PAUSE_RATIO = 0.15
+"""A step is looked at again when it is so much longer, and ten seconds at least: few looks spoil no interval."""
+
+
+def next_look_s(measured_s: float) -> float:
+    """At how many measured seconds to look again after ``measured_s``."""
+    return measured_s + max(FIRST_PAUSE_S, PAUSE_RATIO * measured_s)
+
+
+def reach(row: Row, measure: str) -> float | None:
+    """How far the 95 % interval of ``measure`` reaches from its value, as a ratio of it; None without both ends.
+
+    Args:
+        row: with the intervals of the long run.
+        measure: a latency (``itl_p95``), or ``throughput``, on which the ceiling rests.
+    """
+    if measure == "throughput":
+        log_se = read(row, None).log_se
+        return exp(t_limit(10) * log_se) - 1.0 if log_se > 0.0 else None
+    value, low, high = (row.get(f"{measure}{end}_s") for end in ("", "_low", "_high"))
+    return max(high / value, value / low) - 1.0 if value and low and high else None
+
+
+def is_sure(rows: Sequence[Row], seen: WindowView, slo_quantile: float, measure: str, ratio: float) -> bool:
+    """Whether the interval of the last of ``rows`` reaches no further than ``ratio``. None of them is changed.
+
+    An overloaded step has no latency that more time would settle: there is nothing to wait for.
+    """
+    if rows[-1]["saturated"] and measure != "throughput":
+        return True
+    copies = [row | {"reasons": dict(row["reasons"])} for row in rows]
+    long_run.annotate(copies)
+    regimes.widen(copies, lambda _: seen, slo_quantile, only=len(copies) - 1)
+    reached = reach(copies[-1], measure)
+    return reached is not None and reached <= ratio

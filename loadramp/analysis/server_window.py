@@ -1,0 +1,201 @@
+"""What the server counted and how full it was between two instants, over all its replicas. Pure.
+
+Unknown is None, never zero: after a restart, without a scrape near both ends, or when one of several replicas is
+silent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+from typing import Any
+
+from loadramp.record.types import Sample
+
+COUNTERS = frozenset(
+    {"preemptions", "prompt_tokens", "output_tokens", "prefix_queries", "prefix_hits", "engine_steps"}
+    | {"requests_done", "requests_aborted", "requests_failed", "requests_rejected"}
+    | {"spec_draft_tokens", "spec_accepted_tokens"}
+    | {
+        f"{name}_s_{part}"
+        for name in ("queue", "prefill", "decode", "ttft", "itl", "tpot", "e2e")
+        for part in ("sum", "count")
+    }
+)
+LARGEST = frozenset({"kv_used_ratio", "block_size", "process_start_s", "gpu_memory_utilization"}) | frozenset(
+    {"gpu_temperature_c", "gpu_xid_errors"}
+)
+SMALLEST = frozenset({"gpu_memory_free_bytes", "gpu_sm_clock_hz"})
+MEAN = frozenset({"prefix_hit_ratio", "spec_accept_ratio", "gpu_util_ratio"})
+"""How replicas join; what is in none of these sets is summed. ``metrics.dialects`` says the same: a test holds it."""
+
+
+NEAR_S = 60.0
+"""Scrapes further from a window than this say nothing about it."""
+_MAXIMA = {"waiting_max": "waiting", "running_max": "running", "kv_used_ratio_max": "kv_used_ratio"}
+_MEANS = {"running_mean": "running", "kv_used_ratio_mean": "kv_used_ratio"}
+_RATIOS = {
+    "prefix_hit_ratio": ("prefix_hits", "prefix_queries"),
+    "spec_accept_ratio": ("spec_accepted_tokens", "spec_draft_tokens"),
+    "server_queue_mean_s": ("queue_s_sum", "queue_s_count"),
+    "server_ttft_mean_s": ("ttft_s_sum", "ttft_s_count"),
+    "server_itl_mean_s": ("itl_s_sum", "itl_s_count"),
+}
+COLUMNS = (*_MAXIMA, *_MEANS, *_RATIOS, "preemptions", "requests_rejected", "server_restarted")
+
+
+@dataclass(slots=True, frozen=True)
+class Deltas:
+    """How far each counter went, all replicas together. A name that no replica shows is not in ``values``."""
+
+    values: Mapping[str, float | None]
+    restarted: bool = False
+    """A replica restarted between the two instants: its counters are unknown, and so are the sums."""
+
+    def get(self, name: str) -> float | None:
+        """The counter's growth, None when it is unknown or not shown."""
+        return self.values.get(name)
+
+    def ratio(self, over: str, under: str) -> float | None:
+        """One counter's growth over another's, e.g. hits over queries, or a sum of seconds over its count."""
+        top, bottom = self.get(over), self.get(under)
+        return None if top is None or not bottom else top / bottom
+
+
+@dataclass(slots=True, frozen=True)
+class Gauge:
+    """A gauge over a window, all replicas together: over time its mean, largest and smallest value of n."""
+
+    mean: float
+    max: float
+    min: float
+    n: int
+
+
+def deltas(samples: Sequence[Sample], begin_s: float, end_s: float, slack_s: float = 2.0) -> Deltas:
+    """Growth of every counter between the scrapes nearest to ``begin_s`` and ``end_s``.
+
+    A counter that a replica shows at the end but not yet at the beginning began at zero: labelled counters are often
+    made with their first count. A counter that went down, or a process that started anew, is a restart. Where a page
+    came to name an asked model only between the two instants, its counters of before are another's: unknown.
+
+    Args:
+        samples: scrapes of all replicas, of the whole run or more than the window.
+        begin_s: seconds since the run began.
+        end_s: seconds since the run began.
+        slack_s: how far a scrape may be from its instant; one and a half periods where scrapes are rarer.
+    """
+    values: dict[str, float | None] = {}
+    restarted = False
+    for own in _by_url(samples).values():
+        names = {name for s in own if s.t_s <= end_s + slack_s for name in s.values if name in COUNTERS}
+        between = _between(own, begin_s, end_s, slack_s)
+        turned = len({bool(s.unasked) for s in between}) > 1
+        again = not turned and _restarted(between)
+        restarted |= again
+        for name in names:
+            grown = None if again or turned or len(between) < 2 else _growth(between[0], between[-1], name)
+            known = values.get(name, 0.0)
+            values[name] = None if grown is None or known is None else known + grown
+    return Deltas(values, restarted)
+
+
+def columns(samples: Sequence[Sample], window_s: tuple[float, float]) -> dict[str, Any]:
+    """What the server says of one window, as columns of the curve; all null when no page was read within it.
+
+    A ratio comes from the counters where the engine has them, else from its gauge of the same name.
+    """
+    begin_s, end_s = window_s
+    out: dict[str, Any] = dict.fromkeys(COLUMNS)
+    if not any(begin_s <= s.t_s < end_s and s.values for s in samples):
+        return out
+    near = [s for s in samples if begin_s - NEAR_S <= s.t_s <= end_s + NEAR_S]
+    seen = gauges(near, begin_s, end_s)
+    counted = deltas(near, begin_s, end_s)
+    out |= {column: seen[name].max for column, name in _MAXIMA.items() if name in seen}
+    out |= {column: seen[name].mean for column, name in _MEANS.items() if name in seen}
+    for column, (over, under) in _RATIOS.items():
+        out[column] = counted.ratio(over, under)
+        if out[column] is None and column in seen and over not in counted.values:
+            out[column] = seen[column].mean
+    out["preemptions"] = counted.get("preemptions")
+    out["requests_rejected"] = counted.get("requests_rejected")
+    out["server_restarted"] = counted.restarted
+    return out
+
+
+def gauges(samples: Sequence[Sample], begin_s: float, end_s: float) -> dict[str, Gauge]:
+    """Every gauge over ``[begin_s, end_s)``; one that a replica showed before but not in the window is left out.
+
+    A replica's value holds until its next scrape. Requests, memory and power add up over replicas; of KV use and
+    temperature the largest counts, of the clock the smallest, of the other ratios the mean.
+    """
+    before_end = [s for s in samples if s.t_s < end_s]
+    shown: dict[str, set[str]] = {}
+    for s in before_end:
+        for name in s.values:
+            if name not in COUNTERS:
+                shown.setdefault(name, set()).add(s.url)
+    inside = sorted((s for s in before_end if s.t_s >= begin_s), key=lambda one: one.t_s)
+    out = {}
+    for name, urls in shown.items():
+        totals = _totals(inside, name, urls)
+        if totals:
+            out[name] = Gauge(sum(totals) / len(totals), max(totals), min(totals), len(totals))
+    return out
+
+
+def _totals(inside: Sequence[Sample], name: str, urls: set[str]) -> list[float]:
+    latest: dict[str, float] = {}
+    totals = []
+    for s in inside:
+        if name in s.values:
+            latest[s.url] = s.values[name]
+            if len(latest) == len(urls):
+                totals.append(_join(name, list(latest.values())))
+    return totals
+
+
+def _join(name: str, values: Sequence[float]) -> float:
+    if name in LARGEST:
+        return max(values)
+    if name in SMALLEST:
+        return min(values)
+    return sum(values) / len(values) if name in MEAN else sum(values)
+
+
+def _by_url(samples: Sequence[Sample]) -> dict[str, list[Sample]]:
+    """The samples of each url that read a page, in order of time."""
+    out: dict[str, list[Sample]] = {}
+    for s in sorted(samples, key=lambda one: one.t_s):
+        if s.values:
+            out.setdefault(s.url, []).append(s)
+    return out
+
+
+def _between(own: Sequence[Sample], begin_s: float, end_s: float, slack_s: float) -> Sequence[Sample]:
+    """From the scrape nearest ``begin_s`` to that nearest ``end_s``; none when one of them is too far off."""
+    spacing_s = median([b.t_s - a.t_s for a, b in pairwise(own)]) if len(own) > 1 else 0.0
+    allowed_s = max(slack_s, 1.5 * spacing_s)
+    first = min(range(len(own)), key=lambda i: abs(own[i].t_s - begin_s))
+    last = min(range(len(own)), key=lambda i: abs(own[i].t_s - end_s))
+    near = abs(own[first].t_s - begin_s) <= allowed_s and abs(own[last].t_s - end_s) <= allowed_s
+    return own[first : last + 1] if near else []
+
+
+def _restarted(between: Sequence[Sample]) -> bool:
+    known: dict[str, float] = {}
+    for s in between:
+        for name, value in s.values.items():
+            before = known.get(name, value)
+            if (name in COUNTERS and value < before) or (name == "process_start_s" and abs(value - before) > 1.0):
+                return True
+        known.update(s.values)
+    return False
+
+
+def _growth(first: Sample, last: Sample, name: str) -> float | None:
+    end = last.values.get(name)
+    return None if end is None else end - first.values.get(name, 0.0)

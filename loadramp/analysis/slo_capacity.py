@@ -1,0 +1,283 @@
+"""SLO capacity: the highest rate that meets every limit, by isotonic regression in log-log. Formulas: docs/method.md.
+
+A latency that rises with the rate is what queues do; noise that breaks it is pooled away before the limit is crossed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import exp, log
+
+import numpy as np
+from scipy.special import betaincinv
+
+from loadramp.analysis.ceiling import Climb, ceiling, climb
+from loadramp.analysis.load_errors import independent_errors, load_error_ratio, load_requests
+from loadramp.analysis.offered_load import load_of
+from loadramp.analysis.quantiles import needed, words
+from loadramp.record.table import Floats
+from loadramp.record.types import Estimate, EstimateStatus, Row
+from loadramp.units import plural
+
+NAMES = {"ttft": "TTFT", "itl": "ITL", "tpot": "TPOT", "e2e": "end-to-end time"}
+
+
+@dataclass(slots=True, frozen=True)
+class LimitCurve:
+    """One limit along the ramp: value with its interval at each rate, all in a scale where they may be interpolated."""
+
+    name: str
+    rates: Floats
+    values: Floats
+    lows: Floats
+    highs: Floats
+    weights: Floats
+    limit: float
+
+
+@dataclass(slots=True, frozen=True)
+class Crossing:
+    """Where a line passes its limit: ``rate`` with interval; ``below``/``beyond`` when that is outside the range."""
+
+    name: str
+    rate: float
+    """The lowest known rate when ``below``, the highest when ``beyond``."""
+    low: float | None
+    high: float | None
+    below: bool = False
+    beyond: bool = False
+    known_from_rps: float = 0.0
+    """Below that rate no step carries the quantile."""
+
+
+def slo_capacity(
+    rows: Sequence[Row],
+    limits: Mapping[str, float],
+    *,
+    quantile: float = 0.99,
+    error_ratio: float = 0.01,
+    good_ratio: float | None = None,
+    malformed_ratio: float | None = None,
+) -> Estimate:
+    """The highest rate within every limit, within ``error_ratio`` and, if asked, with ``good_ratio`` good requests and
+    within ``malformed_ratio``. Errors and good requests are of those that were a load: a request that fails whatever
+    the load says nothing about a rate.
+
+    The smallest of the rates at which each limit is reached, and never above the ceiling: past it waits grow without
+    end, however few of them a short step has seen.
+    """
+    if not limits and good_ratio is None and malformed_ratio is None:
+        return _none("not_measurable", "no limit is set in [slo]")
+    found = climb(rows)
+    if not found.rows:
+        return _none("not_measurable", "no open-loop step could be used")
+    lines = [line for metric, limit_s in limits.items() if (line := _latency(found, metric, limit_s, quantile))]
+    requests = [load_requests(row) for row in found.rows]
+    lines.append(_share("error_ratio", found, [load_error_ratio(row) for row in found.rows], error_ratio, requests))
+    if good_ratio is not None:
+        decided = [int(row["good_n"]) - independent_errors(row) for row in found.rows]
+        bad = [_not_good(row, n) for row, n in zip(found.rows, decided, strict=True)]
+        lines.append(_share("good_ratio", found, bad, 1.0 - good_ratio, decided))
+    if malformed_ratio is not None:
+        shares = [row.get("malformed_ratio") for row in found.rows]
+        lines.append(_share("malformed_ratio", found, shares, malformed_ratio, [row["requests"] for row in found.rows]))
+    lowest_rps = load_of(found.rows[0])
+    crossings = [_since(cross(line), line, lowest_rps) for line in lines if len(line.rates)]
+    top = ceiling(rows)
+    if top.status in {"found", "below_range"} and top.rate_rps is not None:
+        crossings.append(Crossing("ceiling", top.rate_rps, top.low_rps, top.high_rps, top.status == "below_range"))
+    unknown = [metric for metric in limits if metric not in {line.name for line in lines}]
+    return _answer(crossings, unknown, found, limits, quantile)
+
+
+def isotonic(values: Floats, weights: Floats) -> Floats:
+    """Closest non-decreasing sequence by weighted squares (pool adjacent violators). Shapes (k,)."""
+    pools: list[list[float]] = []  # mean, weight, count
+    for value, weight in zip(values, weights, strict=True):
+        pools.append([float(value), float(weight), 1])
+        while len(pools) > 1 and pools[-2][0] > pools[-1][0]:
+            mean, total, count = pools.pop()
+            below = pools[-1]
+            joint = below[1] + total
+            pools[-1] = [(below[0] * below[1] + mean * total) / joint, joint, below[2] + count]
+    return np.repeat([pool[0] for pool in pools], [int(pool[2]) for pool in pools])
+
+
+def cross(line: LimitCurve) -> Crossing:
+    """Where the isotonic line reaches its limit; its interval from where the limits of the values do.
+
+    Latency curves bend upwards between two rates, so a straight line meets the limit too early: the upper end is put
+    higher by a fifth of the step, at most to the next rate.
+    """
+    rate, below, beyond = _reach(line.rates, line.values, line.weights, line.limit)
+    low, low_below, _ = _reach(line.rates, line.highs, line.weights, line.limit)
+    high, _, high_beyond = _reach(line.rates, line.lows, line.weights, line.limit)
+    return Crossing(
+        line.name,
+        rate,
+        None if low_below else min(low, rate),
+        None if high_beyond else _bent(line.rates, max(high, rate)),
+        below,
+        beyond,
+    )
+
+
+def _since(crossing: Crossing, line: LimitCurve, lowest_rps: float) -> Crossing:
+    known_rps = float(line.rates[0])
+    return replace(crossing, known_from_rps=known_rps) if known_rps > lowest_rps else crossing
+
+
+def _reach(rates: Floats, values: Floats, weights: Floats, limit: float) -> tuple[float, bool, bool]:
+    """Rate at which the isotonic line reaches ``limit`` (linear in ln rate), and whether it lies below or beyond."""
+    line = isotonic(values, weights)
+    over = np.flatnonzero(line > limit)
+    if len(over) == 0:
+        return float(rates[-1]), False, True
+    i = int(over[0])
+    if i == 0:
+        return float(rates[0]), True, False
+    share = (limit - line[i - 1]) / (line[i] - line[i - 1])
+    return exp(log(rates[i - 1]) + share * log(rates[i] / rates[i - 1])), False, False
+
+
+def _bent(rates: Floats, high: float) -> float:
+    above = int(np.searchsorted(rates, high, side="right"))
+    if not 0 < above < len(rates):
+        return high
+    step = float(rates[above] / rates[above - 1])
+    return float(min(high * step**0.2, float(rates[above])))
+
+
+def _latency(found: Climb, metric: str, limit_s: float, q: float) -> LimitCurve | None:
+    """One latency limit, in logarithms; None when no row carries the quantile."""
+    known = [(row, value) for row in found.rows if (value := _value(row, metric, q)) is not None and value > 0.0]
+    if not known:
+        return None
+    values = np.log([value for _, value in known])
+    spreads = np.array([_spread(row, metric) for row, _ in known])
+    lows, highs = values - spreads, values + spreads
+    rates = np.array([load_of(row) for row, _ in known], dtype=np.float64)
+    weights = np.array([row["requests"] for row, _ in known], dtype=np.float64)
+    return LimitCurve(metric, rates, values, lows, highs, weights, log(limit_s))
+
+
+def _value(row: Row, metric: str, q: float) -> float | None:
+    value = row.get(f"slo_{metric}_s")
+    return value if value is not None else row.get(f"{metric}_{words(q)}_s")
+
+
+def _spread(row: Row, metric: str) -> float:
+    """Half-width of the interval in logarithms: half of the printed one; where none is printed (not stationary, or too
+    near the ceiling) twice what the blocks alone would give."""
+    low, high = row.get(f"slo_{metric}_low_s"), row.get(f"slo_{metric}_high_s")
+    if low and high:
+        return log(high / low) / 2.0
+    return 2.0 * 1.96 * (row.get(f"slo_{metric}_log_se") or 0.0)
+
+
+def _not_good(row: Row, decided: int) -> float | None:
+    """Share of ``decided`` requests that were not good."""
+    if row["good_ratio"] is None or decided <= 0:
+        return None
+    return max(0.0, 1.0 - float(row["good_ratio"]) * int(row["good_n"]) / decided)
+
+
+def _share(name: str, found: Climb, shares: Sequence[float | None], limit: float, counts: Sequence[int]) -> LimitCurve:
+    """A share that must not exceed ``limit``, with its binomial (Clopper-Pearson) interval at each rate.
+
+    Args:
+        name: of the limit.
+        found: the rows.
+        shares: one a row; None: not known.
+        limit: the largest share allowed.
+        counts: how many requests each share is of.
+    """
+    known = [(row, share) for row, share in zip(found.rows, shares, strict=True) if share is not None]
+    n = np.array([max(k, 1) for k, share in zip(counts, shares, strict=True) if share is not None], dtype=np.float64)
+    values = np.array([share for _, share in known], dtype=np.float64)
+    k = np.rint(values * n)
+    lows = np.where(k > 0, betaincinv(np.maximum(k, 1), n - k + 1, 0.025), 0.0)
+    highs = np.where(k < n, betaincinv(k + 1, np.maximum(n - k, 1), 0.975), 1.0)
+    highs = np.where(k == 0, 0.0, highs)  # no failure seen is not held against the rate
+    return LimitCurve(
+        name, np.array([load_of(row) for row, _ in known], dtype=np.float64), values, lows, highs, n, limit
+    )
+
+
+def _answer(
+    crossings: Sequence[Crossing], unknown: Sequence[str], found: Climb, limits: Mapping[str, float], q: float
+) -> Estimate:
+    missed = [one for one in crossings if one.below]
+    first = min((one for one in missed if not one.known_from_rps), key=lambda one: one.rate, default=None)
+    if first is not None:
+        words_ = f"{_limit(first.name, limits, q)} is missed at the lowest rate already: start lower"
+        return Estimate("below_range", None, None, first.rate, "slo_capacity", words_, limit=first.name)
+    if missed:
+        return _unseen(crossings, limits, q)
+    if unknown:
+        return _unknown(unknown, found, q)
+    first = min((one for one in crossings if not one.beyond), key=lambda one: one.rate, default=None)
+    shown = min((one for one in crossings if one.beyond), key=lambda one: one.rate, default=None)
+    if first is None:
+        assert shown is not None  # the share of errors is known at every rate
+        top = shown.rate
+        words_ = f"every limit is met up to {top:.3g} req/s"
+        if top < load_of(found.rows[-1]):
+            words_ += f"; no step above it has the {plural(needed(q), 'request')} for {_limit(shown.name, limits, q)}"
+        return Estimate("not_found_up_to", top, top, None, "slo_capacity", words_)
+    lows = [one.low for one in crossings if not one.beyond]
+    if shown is not None and shown.rate < first.rate:
+        lows.append(shown.rate)  # that limit may be passed anywhere above
+    highs = [one.high for one in crossings if one.high is not None]
+    words_ = f"{_limit(first.name, limits, q)} is reached first"
+    low = None if any(one is None for one in lows) else min(one for one in lows if one is not None)
+    return Estimate("found", first.rate, low, max(min(highs, default=first.rate), first.rate), "slo_capacity", words_,
+                    limit=first.name)  # fmt: skip
+
+
+def _unseen(crossings: Sequence[Crossing], limits: Mapping[str, float], q: float) -> Estimate:
+    """A limit is missed at the lowest rate at which its quantile is known, and there are steps below that."""
+    missed = min((one for one in crossings if one.below), key=lambda one: one.rate)
+    highs = [one.high for one in crossings if one.high is not None and not one.below]
+    reason = (
+        f"{_limit(missed.name, limits, q)} is missed at {missed.rate:.3g} req/s, and no step below it has the "
+        f"{plural(needed(q), 'request')} that show whether it is met there: make them longer ([ramp] measure_s or "
+        f"min_requests)"
+    )
+    high_rps = min([missed.rate, *highs])
+    return Estimate("inconclusive", None, None, high_rps, "slo_capacity", reason, limit=missed.name)
+
+
+def _unknown(unknown: Sequence[str], found: Climb, q: float) -> Estimate:
+    """No step carries the quantile of some limit: say what is clear from the share beyond it, and what is needed."""
+    failed = [(load_of(row), metric) for row in found.rows for metric in unknown if _clearly_over(row, metric, q)]
+    most = max(int(row["requests"]) for row in found.rows)
+    what = " and ".join(f"{words(q)} {NAMES.get(metric, metric)}" for metric in unknown)
+    reason = f"no step has the {plural(needed(q), 'request')} that a {what} needs (at most {most})"
+    if not failed:
+        return _none("inconclusive", reason)
+    rate, metric = min(failed)
+    reason += f"; clearly missed at {rate:.3g} req/s"
+    return Estimate("inconclusive", None, None, rate, "slo_capacity", reason, limit=metric)
+
+
+def _clearly_over(row: Row, metric: str, q: float) -> bool:
+    """The share of values beyond the limit exceeds 1 - q with 97.5 % confidence."""
+    share, n = row.get(f"slo_{metric}_over_ratio"), int(row["requests"])
+    if not share:
+        return False
+    k = round(share * n)
+    return k > 0 and float(betaincinv(k, n - k + 1, 0.025)) > 1.0 - q
+
+
+def _limit(name: str, limits: Mapping[str, float], q: float) -> str:
+    if name in limits:
+        return f"{words(q)} {NAMES.get(name, name)} of {limits[name]:g} s"
+    named = {"error_ratio": "the error ratio", "good_ratio": "the share of good requests", "ceiling": "the ceiling",
+             "malformed_ratio": "the share of answers with malformed events"}  # fmt: skip
+    return named[name]
+
+
+def _none(status: EstimateStatus, reason: str) -> Estimate:
+    return Estimate(status, detector="slo_capacity", reason=reason)

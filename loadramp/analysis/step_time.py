@@ -1,0 +1,141 @@
+"""The engine's own step time as seen from outside, block by block, and its slow stretches. Pure.
+
+The pace is the median gap of plain decoding (no other request's first token falls into it) in a block of time: how long
+the prompts are or how many come does not move it. Definitions: docs/method.md, "The engine's pace".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import log
+
+import numpy as np
+
+from loadramp.analysis.diagnosis import gap_causes
+from loadramp.analysis.latency import WindowView
+from loadramp.record.table import Bools, Floats
+
+AROUND_S = 20.0
+"""What is usual at an instant is learnt from so many seconds before and after it."""
+USUAL = 0.25
+"""... as this quantile of the pace: an engine that is slow three quarters of the time still shows its fast state."""
+FASTEST = 0.1
+"""The fast pace of one block of a comparison, as a quantile: the block is too short to look around."""
+SLOW_RATIO = 1.28
+"""A block is slow when its pace exceeds the usual one by this factor."""
+
+
+@dataclass(slots=True, frozen=True)
+class StepTimes:
+    """Median gaps of plain decoding, shape (n,), seconds; block i begins at ``begin_s + i * width_s``.
+
+    Blocks with too few gaps are filled in by interpolation; ``known`` says which were measured.
+    """
+
+    begin_s: float
+    width_s: float
+    median_s: Floats
+    known: Bools
+
+    @property
+    def middle_s(self) -> Floats:
+        return self.begin_s + (np.arange(len(self.median_s), dtype=np.float64) + 0.5) * self.width_s
+
+    def usual_s(self) -> Floats:
+        """The pace of the fast state around each block, shape (n,)."""
+        half = max(1, round(AROUND_S / self.width_s))
+        padded = np.pad(self.median_s, half, constant_values=np.nan)
+        return np.asarray(np.nanquantile(np.lib.stride_tricks.sliding_window_view(padded, 2 * half + 1), USUAL, axis=1))
+
+
+@dataclass(slots=True, frozen=True)
+class Stretch:
+    """A time in which the engine was slow, or not. ``pace_s``: median of its blocks; ``usual_s``: of the fast state."""
+
+    begin_s: float
+    end_s: float
+    slow: bool
+    pace_s: float
+    usual_s: float
+
+    @property
+    def lasts_s(self) -> float:
+        return self.end_s - self.begin_s
+
+    @property
+    def factor(self) -> float:
+        return self.pace_s / self.usual_s
+
+
+def pace_of(seen: WindowView, width_s: float, least_gaps: int = 8) -> StepTimes | None:
+    """The pace in blocks of ``width_s``; None when less than a third of the blocks has ``least_gaps`` plain gaps."""
+    gaps = seen.gaps
+    begin_s, end_s = seen.window_s
+    n = int((end_s - begin_s) / width_s)
+    if n < 1 or len(gaps.gap_s) == 0:
+        return None
+    plain = gap_causes.undisturbed(seen, float(np.median(gaps.gap_s))) & (gaps.gap_s > 0.0)
+    block = np.minimum(((gaps.end_s[plain] - begin_s) / width_s).astype(np.int64), n - 1)
+    median_s = gap_causes.block_medians(gaps.gap_s[plain], block, n, least_gaps)
+    known = ~np.isnan(median_s)
+    if np.count_nonzero(known) < n / 3.0:
+        return None
+    at = np.arange(n, dtype=np.float64)
+    return StepTimes(begin_s, width_s, np.interp(at, at[known], median_s[known]), known)
+
+
+def stretches(pace: StepTimes, streams: Floats | None = None) -> list[Stretch]:
+    """The whole time in order, as stretches alternately slow and not.
+
+    ``streams``: those under way in the middle of each block, shape (n,). What their number explains is no slowness: how
+    the pace follows it (both as logarithms) is taken from the blocks that are not slow, half as much again and a tenth
+    for noise in the counts, at most in proportion.
+    """
+    usual_s = pace.usual_s()
+    above = np.log(pace.median_s / usual_s)
+    slow = above > log(SLOW_RATIO)
+    if streams is not None:
+        more = np.log(np.maximum(streams, 1.0))
+        more -= np.median(more[~slow]) if not slow.all() else np.median(more)
+        above = above - follows(more[~slow], np.log(pace.median_s[~slow])) * np.maximum(more, 0.0)
+        slow &= above > log(SLOW_RATIO)
+    edges = np.concatenate(([0], np.flatnonzero(np.diff(slow.astype(np.int64))) + 1, [len(slow)]))
+    return [
+        Stretch(
+            pace.begin_s + a * pace.width_s,
+            pace.begin_s + b * pace.width_s,
+            bool(slow[a]),
+            float(np.median(pace.median_s[a:b])),
+            float(np.median(usual_s[a:b])),
+        )
+        for a, b in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)
+    ]
+
+
+def steady_s(seen: WindowView, width_s: float = 0.5) -> float | None:
+    """The engine's step time as its slow stretches leave it: the median pace of the blocks that are not slow, seconds.
+
+    It tells two engines apart by what they do at their fast pace, however much of the time either was slow (at most
+    nine tenths of it). None where the pace is not known.
+    """
+    pace = pace_of(seen, width_s)
+    if pace is None:
+        return None
+    fast = pace.median_s <= SLOW_RATIO * float(np.quantile(pace.median_s, FASTEST))
+    return float(np.median(pace.median_s[fast])) if fast.any() else None
+
+
+def follows(streams: Floats, pace: Floats) -> float:
+    """By how much the logarithm of the pace may follow the streams': 1.5 times least squares, plus 0.1, in 0.1-1."""
+    x, y = streams - streams.mean() if len(streams) else streams, pace - pace.mean() if len(pace) else pace
+    slope = float((x * y).sum() / max(float(np.square(x).sum()), 1e-9))
+    return min(max(1.5 * slope + 0.1, 0.1), 1.0)
+
+
+def streams_at(seen: WindowView, t_s: Floats) -> Floats:
+    """Streams under way at the instants ``t_s``: those with a first token and no end."""
+    near = seen.near
+    last_s = np.where(near.in_flight, np.inf, near.last_s)[near.events > 0]
+    first_s = near.first_s[near.events > 0]
+    begun = np.searchsorted(np.sort(first_s), t_s, "right")
+    return np.asarray(begun - np.searchsorted(np.sort(last_s), t_s, "right"), dtype=np.float64)

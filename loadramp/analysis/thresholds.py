@@ -1,0 +1,324 @@
+"""Thresholds on a judged run. Rule: an interval that straddles the limit is inconclusive, and so is what is not known.
+
+Intervals are the ones that the report prints; shares (errors, good requests) get one-sided 95 % Clopper-Pearson limits.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from scipy.special import betaincinv
+
+from loadramp.analysis import latency, offered_load
+from loadramp.analysis.quantiles import QuantileEstimate, Values, estimate, mean
+from loadramp.analysis.threshold_rules import ESTIMATES, SHARES, Place, ThresholdRule, parse
+from loadramp.record.table import Run
+from loadramp.record.types import GateResult, Row
+from loadramp.units import percent, plural
+
+Status = Literal["pass", "fail", "inconclusive"]
+State = Literal["steady", "growing", "near"]
+Unsure = Literal["inconclusive", "pass", "fail", "point"]
+"""What an inconclusive rule comes to; ``point``: the value itself is judged, as if it had no interval."""
+
+OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
+    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+}  # fmt: skip
+SAME = 1e-6
+"""Rates that are this close (as a share) are the same rate: levels are powers of a factor."""
+FAULTS = {"error_ratio": "failed", "malformed_ratio": "had malformed events"}
+"""Shares of the requests that ended, which should be small."""
+FAR, FEW = 4.0, 100
+"""Times its median that bounds the median of a step near the ceiling from above, and the fewest requests that do."""
+MISS = 0.05
+"""One-sided, of shares."""
+
+
+@dataclass(slots=True, frozen=True)
+class Known:
+    """What is known of a rule's subject: value and limits, None where there is none, and why."""
+
+    value: float | None
+    low: float | None
+    high: float | None
+    reason: str = ""
+    step: int | None = None
+
+
+def judge_gates(run: Run, rules: Sequence[str], when_unsure: Unsure = "inconclusive") -> list[GateResult]:
+    """Each rule judged on a run that has rows and estimates.
+
+    Raises:
+        ScenarioError: a rule is none, or names what does not exist.
+    """
+    return [settle(judge_one(run, parse(text)), when_unsure) for text in rules]
+
+
+def judge_one(run: Run, rule: ThresholdRule) -> GateResult:
+    """One rule: of several steps the worst decides, failing before open before the closest to the limit."""
+    known = _subjects(run, rule)
+    results = [weigh(rule, one) for one in known]
+    rank = {"fail": 0, "inconclusive": 1, "pass": 2}
+    return min(results, key=lambda result: (rank[result.status], _room(rule, result)))
+
+
+def weigh(rule: ThresholdRule, known: Known) -> GateResult:
+    """Pass when the whole interval is within the limit, fail when none of it is, inconclusive otherwise."""
+    within = OPERATORS[rule.op]
+    low = -math.inf if known.low is None else known.low
+    high = math.inf if known.high is None else known.high
+    if within(low, rule.limit) and within(high, rule.limit):
+        status: Status = "pass"
+    elif not within(low, rule.limit) and not within(high, rule.limit):
+        status = "fail"
+    else:
+        status = "inconclusive"
+    reason = known.reason
+    if status == "inconclusive" and not reason:
+        reason = f"the interval {_limit(known.low)} to {_limit(known.high)} holds the limit"
+    if status == "pass" and known.value is not None:
+        reason = ""
+    return GateResult(rule.text, status, known.value, known.low, known.high, rule.limit, reason, known.step)
+
+
+def settle(result: GateResult, when_unsure: Unsure) -> GateResult:
+    """The result once it is said what an inconclusive rule comes to. What was not measured is never a pass."""
+    if result.status != "inconclusive" or when_unsure == "inconclusive":
+        return result
+    if when_unsure == "fail" or (when_unsure == "pass" and result.value is not None):
+        return replace(result, status=when_unsure, reason=f"{result.reason} (counted as {when_unsure})")
+    if result.value is None:
+        return result
+    rule = parse(result.rule)
+    status: Status = "pass" if OPERATORS[rule.op](result.value, result.limit) else "fail"
+    return replace(result, status=status, reason=f"{result.reason} (the value itself was judged)")
+
+
+def overall(results: Sequence[GateResult]) -> Status:
+    """fail if any fails, else inconclusive if any is, else pass."""
+    statuses = {result.status for result in results}
+    return "fail" if "fail" in statuses else "inconclusive" if "inconclusive" in statuses else "pass"
+
+
+def _limit(value: float | None) -> str:
+    return "(unknown)" if value is None else f"{value:.4g}"
+
+
+def _room(rule: ThresholdRule, result: GateResult) -> float:
+    """How far within the limit, the unknown first."""
+    if result.value is None:
+        return -math.inf
+    return rule.limit - result.value if rule.upper else result.value - rule.limit
+
+
+def _subjects(run: Run, rule: ThresholdRule) -> list[Known]:
+    if rule.name in ESTIMATES:
+        return [_of_estimate(run, rule.name)]
+    rows = [row for row in run.rows if rule.place is None or there(row, rule.place)]
+    if not rows:
+        where = rule.text.partition("@")[2].strip()
+        return [Known(None, None, None, f"no step at {where}" if where else "no step was measured")]
+    if rule.place is not None:
+        return [_of_row(row, rule) for row in rows]
+    usable = [row for row in rows if not row["void"]]
+    if not usable:
+        return [Known(None, None, None, "every step is void")]
+    if rule.aggregate:
+        whole = [row for row in usable if not row.get("partial")]
+        return [_pooled(run, whole, rule) if whole else Known(None, None, None, "every step was cut short")]
+    return [_share(usable, rule) if rule.name in SHARES else _count(usable, rule.name)]
+
+
+def there(row: Row, place: Place) -> bool:
+    """The row is one of the steps that ``place`` speaks of."""
+    if place.field == "soak":
+        return bool(row["role"] == "soak")
+    column = {"rate": "rate_rps", "users": "users", "step": "step"}[place.field]
+    value = row[column]
+    if value is None:
+        return False
+    same = abs(value - place.at) <= SAME * max(abs(place.at), 1.0)
+    return (
+        same if place.op == "=" else (same and "=" in place.op) or (not same and OPERATORS[place.op](value, place.at))
+    )
+
+
+def _of_row(row: Row, rule: ThresholdRule) -> Known:
+    if row["void"]:
+        return Known(None, None, None, f"void: {row['reasons'].get('void', '')}", row["step"])
+    known = _bounded(row, rule, _measured(row, rule))
+    held_against = _not_shown(row, rule, weigh(rule, known).status)
+    if held_against:
+        told = f"; there it was {known.value:.4g}" if known.value is not None else ""
+        return Known(None, None, None, held_against + told, row["step"])
+    return known
+
+
+def _bounded(row: Row, rule: ThresholdRule, known: Known) -> Known:
+    """A median far below its limit is decided where its interval is missing: by an upper bound of one side.
+
+    A step too short or too near the ceiling for an interval still bounds the median from above, by the larger of four
+    times its own and twice its p95 (docs/method.md, "Thresholds"). It bounds nothing from below, nor any tail.
+    """
+    if rule.aggregate != "p50" or known.value is None or known.high is not None or row["requests"] < FEW:
+        return known
+    p95 = row.get(f"{rule.name.removesuffix('_s')}_p95_s")
+    if p95 is None or _state([row]) == "growing":
+        return known
+    return replace(known, high=max(FAR * known.value, 2.0 * p95))
+
+
+def _not_shown(row: Row, rule: ThresholdRule, status: Status) -> str:
+    """Why a step says nothing about a rule; "": it does. One that was cut short shows nothing but failed requests."""
+    if row.get("partial") and not (status == "fail" and rule.name in SHARES):
+        return "the step was cut short"
+    if rule.place is None or rule.place.field not in {"rate", "soak"}:
+        return ""
+    return offered_load.not_shown(row, status, harder=rule.upper != (rule.name == "good_ratio"))
+
+
+def _measured(row: Row, rule: ThresholdRule) -> Known:
+    """What a step measured, whatever it offered."""
+    if rule.name in SHARES:
+        return _share([row], rule)
+    if not rule.aggregate:
+        return _count([row], rule.name)
+    stem = f"{rule.name.removesuffix('_s')}_{rule.aggregate}"
+    figure = QuantileEstimate(
+        row[f"{stem}_s"], row[f"{stem}_low_s"], row[f"{stem}_high_s"], log_se=row.get(f"{stem}_log_se")
+    )
+    why = (
+        row["reasons"].get(f"{stem}_s") or row["reasons"].get(f"{stem}_high_s") or row["reasons"].get("stationary", "")
+    )
+    over_repeats = row.get("repeats", 1) > 1 and not row["saturated"]  # they tell what one step near the ceiling cannot
+    return _latency(figure, _state([row]) if not over_repeats else "steady", why, row["step"])
+
+
+def _state(rows: Sequence[Row]) -> State:
+    """Whether the queue grew in one of ``rows``; else whether one ran too near the ceiling for an interval."""
+    if any(row["saturated"] and not row["stationary"] for row in rows):
+        return "growing"
+    return "steady" if all(row["stationary"] for row in rows) else "near"
+
+
+def _latency(figure: QuantileEstimate, state: State, why: str, step: int | None) -> Known:
+    """Where the queue still grew, a longer step would have seen longer waits: the value is a lower limit. Near the
+    ceiling, where no interval is given, a longer step might have seen shorter ones too."""
+    if figure.value is None:
+        return Known(None, None, None, why or "not measured", step)
+    if state == "steady":
+        return Known(figure.value, figure.low, figure.high, why if figure.high is None else "", step)
+    low = figure.value * math.exp(-1.96 * (figure.log_se or 0.0)) if state == "growing" else None
+    return Known(figure.value, low, None, why or "not stationary", step)
+
+
+def _pooled(run: Run, rows: Sequence[Row], rule: ThresholdRule) -> Known:
+    """Every value of all steps together (never an average of percentiles), in the time blocks of each.
+
+    What one of the steps withholds they withhold together: where anything is, a step was near the ceiling or beyond.
+    """
+    parts: list[Values] = []
+    for window_s in windows(rows):
+        seen = latency.look(run.table.select(run.table.done_s >= window_s[0]), window_s)
+        parts.append(latency.families(seen)[rule.name.removesuffix("_s")])
+    data = joined(parts)
+    figure = mean(data) if rule.aggregate == "mean" else estimate(data, float(rule.aggregate[1:]) / 100.0)
+    state, why = _state(rows), figure.reason or figure.interval_reason
+    if state != "steady":
+        what = "whose queue still grew" if state == "growing" else "too near the ceiling for an interval"
+        why = f"the run holds steps {what}: name the rates it is meant for, @ rate <= ..."
+    return _latency(figure, state, why, None)
+
+
+def windows(rows: Sequence[Row]) -> list[latency.Window]:
+    """The measured windows behind ``rows``: a row of several repeats stands for the window of each that counts."""
+    each = [row.get("windows") or [(row["window_begin_s"], row["window_end_s"])] for row in rows]
+    return [(begin_s, end_s) for own in each for begin_s, end_s in own]
+
+
+def joined(parts: Sequence[Values]) -> Values:
+    """One sample of several windows; each window keeps its own time blocks. ``carry``: the largest, which is that of a
+    single window and at least what all together have."""
+    offsets = np.cumsum([0, *(part.blocks for part in parts)])
+    values = np.concatenate([part.values for part in parts])
+    none = [np.zeros(len(part), dtype=np.bool_) if part.censored is None else part.censored for part in parts]
+    censored = np.concatenate(none)
+    return Values(
+        values=values,
+        ordered=np.sort(values),
+        block=np.concatenate([part.block + at for part, at in zip(parts, offsets, strict=False)]),
+        blocks=int(offsets[-1]),
+        unit=parts[0].unit,
+        requests=sum(part.requests for part in parts),
+        censored=censored if censored.any() else None,
+        carry=max(part.carry for part in parts),
+    )
+
+
+def _share(rows: Sequence[Row], rule: ThresholdRule) -> Known:
+    """Failed of ended requests, or good of decided ones, with Clopper-Pearson limits."""
+    step = rows[0]["step"] if len(rows) == 1 else None
+    if rule.name in FAULTS:
+        n = sum(row["requests"] - row["pending"] for row in rows)
+        k = sum(_faults(row, rule.name) for row in rows)
+    else:
+        n = sum(row["good_n"] for row in rows)
+        k = sum(round((row["good_ratio"] or 0.0) * row["good_n"]) for row in rows)
+    if n == 0:
+        return Known(None, None, None, "no request has ended", step)
+    low = float(betaincinv(k, n - k + 1, MISS)) if k else 0.0
+    high = float(betaincinv(k + 1, n - k, 1.0 - MISS)) if k < n else 1.0
+    what = FAULTS.get(rule.name, "were good")
+    why = f"{k} of {n} {what}: between {percent(low)} and {percent(high)}{_needs(rule, k)}"
+    return Known(k / n, low, high, why, step)
+
+
+def _faults(row: Row, name: str) -> int:
+    return sum(row["errors"].values()) if name == "error_ratio" else int(row.get("malformed_answers") or 0)
+
+
+def _needs(rule: ThresholdRule, k: int) -> str:
+    """How many requests a limit on errors takes when none fails."""
+    if rule.name not in FAULTS or k or not rule.upper or not 0.0 < rule.limit < 1.0:
+        return ""
+    return f"; {percent(rule.limit)} takes {plural(takes(rule), 'request')} without a failure"
+
+
+def takes(rule: ThresholdRule) -> int:
+    """Requests without a failure that a limit on errors takes; 0 where there is nothing to show."""
+    return math.ceil(math.log(MISS) / math.log1p(-rule.limit)) if rule.upper and 0.0 < rule.limit < 1.0 else 0
+
+
+def _count(rows: Sequence[Row], name: str) -> Known:
+    """A number without an interval: added up for preemptions, the largest of the steps for the others. With a step that
+    the server did not show, as one in which it restarted, it is that or more."""
+    step = rows[0]["step"] if len(rows) == 1 else None
+    known = [row[name] for row in rows if row[name] is not None]
+    if not known:
+        return Known(None, None, None, "the server did not show it", step)
+    value = float(sum(known) if name == "preemptions" else max(known))
+    unknown = len(rows) - len(known)
+    if unknown:
+        return Known(value, value, None, f"at least {value:.4g}: not known of {plural(unknown, 'step')}", step)
+    return Known(value, value, value, "", step)
+
+
+def _of_estimate(run: Run, name: str) -> Known:
+    """A rate: found with its interval, or the bound that a ramp without an end leaves."""
+    found = run.estimates.get(ESTIMATES[name])
+    if found is None:
+        return Known(None, None, None, "no estimate was made")
+    if name == "sustained_rps":
+        held = found.sustained_rps
+        return Known(held, held, held, "" if held else "no soak was quiet")
+    if found.status == "not_found_up_to":
+        return Known(found.rate_rps, found.rate_rps, None, f"not found up to {found.rate_rps or 0.0:.3g} req/s")
+    if found.status == "not_measurable":
+        return Known(None, None, None, found.reason)
+    low = 0.0 if found.status == "below_range" and found.low_rps is None else found.low_rps
+    return Known(found.rate_rps, low, found.high_rps, "" if found.status == "found" else found.reason)

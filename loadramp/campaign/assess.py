@@ -1,0 +1,259 @@
+"""What a campaign's directory says: phases seen and judged, the scorecard settled, everything derived written anew."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from loadramp.analysis.thresholds import judge_gates
+from loadramp.campaign import judge
+from loadramp.campaign.criteria import Criterion, PhaseView, Strike
+from loadramp.campaign.evidence import CANARY, Facts
+from loadramp.campaign.page import Told, build_campaign_html, campaign_document, campaign_markdown, scorecard_markdown
+from loadramp.campaign.phases import HEALTH, STRIKE, read_state
+from loadramp.campaign.scorecard import (
+    Item,
+    ItemAnswer,
+    ScorecardLine,
+    answers_text,
+    questionnaire,
+    read_answers,
+    read_items,
+    score,
+)
+from loadramp.campaign.table import PHASES, campaign_of, in_order
+from loadramp.metrics.health_check import read_health
+from loadramp.record.preparation import Alerts, Rollback, Sized
+from loadramp.record.run_directory import RunDir
+from loadramp.registry import evidence_of
+from loadramp.runner import finish, scenarios
+from loadramp.runner.finish import EXIT
+from loadramp.runner.scenarios import text_of
+from loadramp.scenario.scenario import Scenario
+
+ANSWERS = "answers.toml"
+SCORECARD = "scorecard.toml"
+MODEL_MAX = "model_max_context"
+REHEARSAL = "rehearsal"
+UNDER_LOAD = ("ramp", "sustained", "overload")
+"""Phases that rules can be made of, the one that knows a capacity first."""
+ROLLBACK = "rollback"
+RULES = "alerts.yml"
+
+
+@dataclass(slots=True, frozen=True)
+class JudgedCampaign:
+    """A campaign that was judged, and the exit code it comes to."""
+
+    told: Told
+    exit_code: int
+
+
+def write_campaign(path: Path, answers: Path | None = None) -> JudgedCampaign:
+    """Judge the campaign in ``path`` anew and write everything derived.
+
+    Args:
+        path: its directory.
+        answers: a file of answers beside that of the directory.
+
+    Raises:
+        ScenarioError: it is no campaign, or scorecard or answers are wrong.
+        OSError: the files cannot be written.
+    """
+    keep_answers(path, answers)
+    found = judge_campaign(path)
+    write_derived(found.told)
+    return found
+
+
+def judge_campaign(path: Path, answers: Path | None = None) -> JudgedCampaign:
+    """The answer of the campaign in ``path``; nothing is written.
+
+    Raises:
+        ScenarioError: it is no campaign, or scorecard or answers are wrong.
+    """
+    state = read_state(path)
+    base = scenarios.read_scenario(path / "scenario.toml", state.get("overrides", []))
+    items, given = card_of(path / SCORECARD, path / ANSWERS, answers)
+    seen: dict[str, PhaseView] = {
+        phase: found for phase in PHASES if (found := see(path, state, phase, base)) is not None
+    }
+    criteria: dict[str, Sequence[Criterion]] = {phase: criteria_of(phase, found, base) for phase, found in seen.items()}
+    alerts, rules = alerts_of(base, seen)
+    card = score(items, given, facts_of(base, state, seen, criteria, alerts))
+    told = Told(path.name, state, seen, criteria, card, base.source, str(path), in_order(campaign_of(base)), rules)
+    return JudgedCampaign(told, exit_code(told))
+
+
+def write_derived(told: Told) -> None:
+    """Write everything derived of a campaign, and the questions that are open.
+
+    Raises:
+        OSError: the files cannot be written.
+    """
+    rundir = RunDir(Path(told.path))
+    if not (rundir.path / ANSWERS).exists() and told.card.count("open"):
+        rundir.write(ANSWERS, questionnaire(told.card.lines))
+    rundir.write("verdict.json", json.dumps(campaign_document(told), indent=1, allow_nan=False) + "\n")
+    rundir.write("summary.md", campaign_markdown(told))
+    rundir.write("scorecard.md", scorecard_markdown(told))
+    rundir.write("report.html", build_campaign_html(told))
+    if told.rules:
+        rundir.write(RULES, told.rules)
+
+
+def exit_code(told: Told) -> int:
+    """99: a phase failed or a critical item is missing. 3: something is open. 0: go."""
+    return EXIT[{"no-go": "fail", "go": "pass"}.get(told.verdict, "inconclusive")]
+
+
+def see(path: Path, state: Mapping[str, Any], phase: str, base: Scenario) -> PhaseView | None:
+    """A phase from its run's directory; None where there is no such run."""
+    told = state.get("phases", {}).get(phase, {})
+    place = path / str(told.get("run") or "")
+    if not told.get("run") or not (place / "run.json").is_file():
+        return None
+    run = finish.judged(place)
+    if phase == "ramp":
+        run.gates = judge_gates(run, base.gates.rules, base.gates.when_unsure)
+    strike = None
+    if (place / STRIKE).is_file():
+        strike = msgspec.json.decode((place / STRIKE).read_bytes(), type=Strike)
+    slo = base.slo
+    return PhaseView(run, told.get("target_rps"), read_health(place / HEALTH), strike, slo.limits, slo.quantile)
+
+
+def criteria_of(phase: str, seen: PhaseView, base: Scenario) -> Sequence[Criterion]:
+    """What the phase had to show, by the scenario's table."""
+    campaign = campaign_of(base)
+    if phase == "baseline":
+        return judge.baseline(seen)
+    if phase == "ramp":
+        return judge.ramp(seen, asked_rps=campaign.target_rps)
+    if phase == "sustained":
+        limits = asdict(campaign.sustained)
+        return judge.sustained(seen, **{key: limits[key] for key in limits if not key.endswith("_s")})
+    if phase == "overload":
+        over = campaign.overload
+        return judge.overload(seen, factor=over.factor, check_factor=over.check_factor,
+                              broken_ratio=over.broken_ratio, recovery_limit_s=over.recovery_s)  # fmt: skip
+    return judge.chaos(seen, recovery_limit_s=campaign.chaos.recovery_s)
+
+
+def scorecard_text(base: Scenario) -> str:
+    """The scorecard that the scenario names, or the one that ships.
+
+    Raises:
+        ScenarioError: the file is not there.
+    """
+    named = campaign_of(base).scorecard
+    return text_of(Path(base.folder) / named if named else Path(__file__).parent / SCORECARD)
+
+
+def card_of(card: Path, *answers: Path | None) -> tuple[list[Item], dict[str, ItemAnswer]]:
+    """The scorecard's items and all answers: of its own file, then of ``answers``; later ones win.
+
+    The directory's own answers need not be there; others must.
+
+    Raises:
+        ScenarioError: a file is missing, or something in it is wrong.
+    """
+    text = text_of(card)
+    items = read_items(text, card.name)
+    found = read_answers(text, items, card.name)
+    for file in answers:
+        if file is not None and (file.exists() or file != card.parent / ANSWERS):
+            found |= read_answers(text_of(file), items, file.name)
+    return items, found
+
+
+def keep_answers(path: Path, answers: Path | None) -> None:
+    """Write the answers of a file into the directory's own, over those there, so that later reports know them.
+
+    Raises:
+        ScenarioError: the file is missing, or something in it is wrong.
+        OSError: they cannot be written.
+    """
+    items, _ = card_of(path / SCORECARD, answers)
+    if answers is None or answers.resolve() == (path / ANSWERS).resolve():
+        return
+    given = read_answers(text_of(answers), items, answers.name)
+    own = path / ANSWERS
+    before = read_answers(text_of(own), items, own.name) if own.exists() else {}
+    blank = [ScorecardLine(item, "open", "") for item in items if item.id not in before | given]
+    RunDir(path).write(ANSWERS, questionnaire(blank) + answers_text(before | given))
+
+
+def model_max_of(base: Scenario) -> int | None:
+    """The longest context of the model itself, from the config.json that the scenario names; None without.
+
+    Raises:
+        ScenarioError: it is not there, or no such config.
+    """
+    named = campaign_of(base).model_config
+    if not named:
+        return None
+    read = evidence_of("model_max")
+    found: int | None = read(text_of(Path(base.folder) / named), named) if read else None
+    return found
+
+
+def alerts_of(base: Scenario, seen: Mapping[str, PhaseView]) -> tuple[Alerts | None, str]:
+    """The alert rules of the first phase under load, and their text; None without such a phase, or without a feature
+    that makes rules."""
+    phase = next((phase for phase in UNDER_LOAD if phase in seen), None)
+    make = evidence_of("alerts")
+    if phase is None or make is None:
+        return None, ""
+    made: tuple[Alerts, str] = make(base.name, phase, seen[phase].run)
+    return made
+
+
+def sized_of(base: Scenario, seen: Mapping[str, PhaseView]) -> Sized | None:
+    """How often what was measured is needed for the peak and its headroom; None where peak, ramp or a feature that
+    sizes are missing."""
+    peak_rps, size = campaign_of(base).target_rps, evidence_of("size")
+    if peak_rps is None or "ramp" not in seen or size is None:
+        return None
+    sized: Sized = size(peak_rps, seen["ramp"].run)
+    return sized
+
+
+def facts_of(
+    base: Scenario,
+    state: Mapping[str, Any],
+    seen: Mapping[str, PhaseView],
+    criteria: Mapping[str, Sequence[Criterion]],
+    alerts: Alerts | None,
+) -> Facts:
+    """What the scorecard's proofs are made of."""
+    over = campaign_of(base).overload
+    rollback = msgspec.convert(state[ROLLBACK], Rollback) if state.get(ROLLBACK) else None
+    lengths = lengths_of(seen)
+    if rollback is not None:
+        lengths[CANARY] = (rollback.measured_s, rollback.requests)
+    return Facts(
+        criteria, seen, {"factor": over.factor, "check_factor": over.check_factor}, state.get(MODEL_MAX),
+        lengths=lengths,
+        rehearsal=bool(state.get(REHEARSAL)),
+        unfinished=frozenset(p for p in seen if state.get("phases", {}).get(p, {}).get("state") != "done"),
+        alerts=alerts,
+        sized=sized_of(base, seen),
+        rollback=rollback,
+    )  # fmt: skip
+
+
+def lengths_of(seen: Mapping[str, PhaseView]) -> dict[str, tuple[float, int]]:
+    """Measured seconds and requests of each phase; of the overload, of its stages above the target."""
+    rows = {phase: list(found.rows) for phase, found in seen.items()}
+    over = rows.pop("overload", [])
+    rows |= {"check": over[1:2], "overload": over[2:3]}
+    return {
+        phase: (sum(row["window_end_s"] - row["window_begin_s"] for row in some), sum(row["requests"] for row in some))
+        for phase, some in rows.items()
+    }

@@ -1,0 +1,133 @@
+"""The command before a launch: the campaign. Parse, call, print; no logic lives here."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from loadramp.campaign.table import campaign_of
+from loadramp.commands.options import (
+    command,
+    label_option,
+    output_options,
+    scenario_argument,
+    scenario_options,
+    strict_json,
+    target_options,
+)
+from loadramp.units import plural
+
+
+def campaign(
+    scenario: Path,
+    *,
+    resume: Path | None,
+    answers: Path | None,
+    chaos: str | None,
+    canary: Path | None,
+    rehearse: bool,
+    yes: bool,
+    as_json: bool,
+    quiet: bool,
+    **options: Any,
+) -> int:
+    """The phases before a launch: baseline, ramp, sustained, overload, chaos; then the scorecard: go or no go.
+
+    Takes hours (docs/campaign.md). An interruption costs the phase it falls into: go on with --resume DIR.
+    """
+    import asyncio
+
+    from loadramp.campaign import launch as job
+    from loadramp.campaign.table import REHEARSAL
+    from loadramp.commands.terminal import asks, watching
+    from loadramp.runner import scenarios
+
+    chosen = scenarios.Options(**options)
+    if asks(yes, as_json):
+        _ask(scenario, replace(chosen, overrides=[*REHEARSAL, *chosen.overrides]) if rehearse else chosen)
+    with watching(quiet) as (say, watch):
+        finished = asyncio.run(
+            job.rehearse(
+                scenario,
+                chosen,
+                say,
+                watch,
+                chaos=chaos,
+                resumed=resume,
+                answers=answers,
+                argv=sys.argv[1:],
+                rehearsal=rehearse,
+                canary=canary,
+            )
+        )
+    return _show(finished, as_json)
+
+
+def again(path: Path, as_json: bool) -> int:
+    """Judge a campaign again from its files."""
+    from loadramp.campaign.assess import judge_campaign, write_derived
+    from loadramp.commands.terminal import try_to_write
+
+    found = judge_campaign(path)
+    try_to_write(lambda: write_derived(found.told))
+    return _show(found, as_json)
+
+
+def _show(finished: Any, as_json: bool) -> int:
+    from loadramp.campaign.page import campaign_document, campaign_text
+    from loadramp.commands.terminal import answer
+
+    told = finished.told
+    if as_json:
+        answer(strict_json(campaign_document(told)))
+    else:
+        answer(campaign_text(told), f"\nreport: {Path(told.path) / 'report.html'}")
+    return int(finished.exit_code)
+
+
+def _ask(scenario: Path, chosen: Any) -> None:
+    from loadramp.campaign.table import in_order, longest_s
+    from loadramp.client.endpoint import endpoint_of
+    from loadramp.commands.terminal import confirm
+    from loadramp.runner import scenarios
+
+    read = scenarios.with_target(scenarios.read_scenario(scenario, chosen.overrides), chosen)
+    host, phases = endpoint_of(read.target).host, ", ".join(in_order(campaign_of(read)))
+    minutes = longest_s(campaign_of(read)) / 60.0
+    confirm([host], lambda: f"Load {host} for {plural(round(minutes), 'minute')} and a ramp ({phases})?")
+
+
+def commands() -> list[click.Command]:
+    """The commands of this module, for the group in cli.py."""
+    return [
+        command(
+            campaign,
+            scenario_argument(),
+            *_campaign_options(),
+            *target_options(),
+            *scenario_options(),
+            *output_options(),
+        ),
+    ]
+
+
+def _campaign_options() -> list[click.Parameter]:
+    a_path = click.Path(path_type=Path)
+    return [
+        click.Option(["--out"], type=a_path, default=Path("reports"), help="Where campaigns are put."),
+        click.Option(["--resume"], type=a_path, metavar="DIR", help="Go on with this campaign."),
+        click.Option(
+            ["--answers"], type=a_path, help="Answers to the scorecard; default: answers.toml of the campaign."
+        ),
+        click.Option(["--chaos"], metavar="CMD", help="Kills or restarts a worker; run without a shell."),
+        click.Option(
+            ["--canary"], type=a_path, metavar="DIR", help="A canary with --switch-command: how long a rollback took."
+        ),
+        click.Option(["--rehearse"], is_flag=True, help="Shorten every phase, to try it out: proves nothing."),
+        label_option(),
+        click.Option(["--yes"], is_flag=True, help="Do not ask before the load."),
+    ]

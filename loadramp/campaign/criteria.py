@@ -1,0 +1,295 @@
+"""Single criteria of the phases before a launch: what was asked, what was seen, and whether it holds. Pure.
+
+Rule: what was not seen is inconclusive; an interval that straddles its limit is, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from loadramp.analysis import offered_load
+from loadramp.analysis.proportions import Proportion, needed
+from loadramp.campaign.drift import Drift
+from loadramp.campaign.recovery import Availability, availability, failures, recovery_s, usual_ttft_s
+from loadramp.record.table import Run
+from loadramp.record.types import GONE, Estimate, HealthSample, Row
+from loadramp.units import agreed, latency, latency_span, multiple, percent, plural
+
+Status = Literal["pass", "fail", "inconclusive"]
+
+
+@dataclass(slots=True, frozen=True)
+class Criterion:
+    """One thing that a phase must show: what was asked, and what was seen, in words with numbers."""
+
+    code: str
+    asked: str
+    status: Status
+    said: str
+
+
+@dataclass(slots=True, frozen=True)
+class Strike:
+    """The command of the chaos phase, as it went."""
+
+    begin_s: float
+    end_s: float
+    exit_code: int | None
+    """None: it took too long and was ended, or could not be started."""
+    said: str = ""
+
+
+@dataclass(slots=True)
+class PhaseView:
+    """One phase as it was measured. ``limits``: SLO metric to seconds; ``quantile`` of each."""
+
+    run: Run
+    target_rps: float | None = None
+    health: Sequence[HealthSample] = ()
+    strike: Strike | None = None
+    limits: Mapping[str, float] = field(default_factory=dict)
+    quantile: float = 0.99
+    drifts: list[Drift] = field(default_factory=list)
+    """Filled by ``sustained``."""
+
+    @property
+    def rows(self) -> list[Row]:
+        return self.run.rows
+
+    @property
+    def ending(self) -> str:
+        return str(self.run.info.get("ending") or "")
+
+
+def verdict_of(criteria: Sequence[Criterion]) -> Status:
+    """fail if one fails, else inconclusive if one is, else pass."""
+    statuses = {one.status for one in criteria}
+    return "fail" if "fail" in statuses else "inconclusive" if "inconclusive" in statuses or not criteria else "pass"
+
+
+def only(seen: PhaseView) -> Row | None:
+    return seen.rows[0] if seen.rows else None
+
+
+def nothing(seen: PhaseView) -> Criterion:
+    gone = seen.ending == GONE
+    said = seen.ending or "the phase was interrupted"
+    return Criterion("measured", "something was measured", "fail" if gone else "inconclusive", said)
+
+
+def holds(code: str, asked: str, holds: bool, said: str) -> Criterion:
+    return Criterion(code, asked, "pass" if holds else "fail", said)
+
+
+def delivered(rows: Sequence[Row]) -> Criterion:
+    """Only a load that was delivered, and that was as large as asked, says anything."""
+    void = [str(row["reasons"].get("void", "")).split(";")[0] for row in rows if row["void"]]
+    short = ["the step was cut short" for row in rows if row.get("partial")]
+    little = [
+        offered_load.pairs([(row["rate_rps"], offered_load.load_of(row))]) for row in rows if offered_load.less(row)
+    ]
+    said = [*void, *short, *little]
+    status: Status = "inconclusive" if said else "pass"
+    return Criterion("delivered", "the client delivers the load", status, said[0] if said else "all of it")
+
+
+def ended(seen: PhaseView) -> Criterion:
+    gone = seen.ending == GONE
+    return holds("to_the_end", "it answers to the end", not gone, seen.ending if gone else "yes")
+
+
+def errors(rows: Sequence[Row], limit: float) -> Criterion:
+    """Exact one-sided limits of the share of failures."""
+    failed = sum(sum(row["errors"].values()) for row in rows)
+    share = Proportion(failed, sum(row["requests"] - row["pending"] for row in rows))
+    asked = f"less than {percent(limit)} of the requests fail"
+    said = f"{share.failed:,} of {share.requests:,} failed: below {percent(share.upper())} with 95 % confidence"
+    if share.upper() < limit:
+        return Criterion("errors", asked, "pass", said)
+    if share.failed and share.lower() > limit:
+        return Criterion("errors", asked, "fail", f"{said}, above {percent(share.lower())}")
+    more = needed(share.failed, limit) - share.requests
+    return Criterion(
+        "errors", asked, "inconclusive", f"{said}; {plural(more, 'more request')} without a failure would show it"
+    )
+
+
+def steady(rows: Sequence[Row]) -> Criterion:
+    """No signal of saturation in any part."""
+    bad = [(k, row) for k, row in enumerate(rows, start=1) if row["saturated"] or row["deficit"]]
+    if not bad:
+        return Criterion("steady", "the queue does not grow", "pass", "no signal of saturation")
+    k, row = bad[0]
+    where = f" in part {k} of {len(rows)}" if len(rows) > 1 else ""
+    said = (", ".join(row["signals"]) or "less went out than came in") + where
+    return Criterion("steady", "the queue does not grow", "fail", said)
+
+
+def slo_met(seen: PhaseView, rows: Sequence[Row], prefix: str = "") -> list[Criterion]:
+    """Each limited latency at the SLO's quantile, by its interval; of several rows the worst decides."""
+    order = ("fail", "inconclusive", "pass")
+    out = []
+    for metric, limit_s in seen.limits.items():
+        each = [_within(seen, row, metric, limit_s, prefix) for row in rows]
+        out.append(min(each, key=lambda one: order.index(one.status)))
+    return out
+
+
+def _within(seen: PhaseView, row: Row, metric: str, limit_s: float, prefix: str) -> Criterion:
+    """By the interval; where the step was too short for one, by none of the requests being beyond the limit."""
+    value, low, high = (row[f"slo_{metric}{end}"] for end in ("_s", "_low_s", "_high_s"))
+    asked = f"{prefix}p{100 * seen.quantile:.4g} {metric_name(metric)} within {latency(limit_s)}"
+    code = f"slo_{metric}"
+    if value is None:
+        return Criterion(code, asked, "inconclusive", row["reasons"].get(f"slo_{metric}_s") or "too few values")
+    said = f"{metric_name(metric)} {latency(value)}"
+    if low is not None and high is not None:
+        status: Status = "pass" if high <= limit_s else "fail" if low > limit_s else "inconclusive"
+        return Criterion(code, asked, status, f"{said} ({latency_span(low, high)})")
+    if (value if low is None else low) > limit_s:
+        return Criterion(code, asked, "fail", said)
+    if not row["stationary"]:
+        return Criterion(code, asked, "inconclusive", f"{said}, but the queue grew: longer would have been worse")
+    n = int(row.get(f"{metric}_n") or 0)
+    if (
+        metric != "itl"
+        and row.get(f"slo_{metric}_over_ratio") == 0.0
+        and Proportion(0, n).upper() <= 1.0 - seen.quantile
+    ):
+        return Criterion(code, asked, "pass", f"{said}, none of {n:,} beyond the limit")
+    return Criterion(code, asked, "inconclusive", f"{said}, but the step was too short for an interval")
+
+
+def headroom(seen: PhaseView, row: Row, check_factor: float, limit: float) -> list[Criterion]:
+    """At a little more than the target it still holds."""
+    at = f"at {percent(check_factor)} of the target "
+    asked = f"{at}at most {percent(limit)} fail and the queue does not grow without end"
+    endless = row["saturated"] and row["deficit"]
+    few = sum(row["errors"].values()) <= limit * max(row["requests"], 1)
+    said = failed_words(row) + (f"; {', '.join(row['signals'])}" if endless else ", as much went out as came in")
+    return [holds("headroom", asked, few and not endless, said), *slo_met(seen, [row], at)]
+
+
+def refusals(seen: PhaseView, over: Row, factor: float, limit: float) -> Criterion:
+    """Failures under overload: refusing is right, breaking is not."""
+    found = failures(seen.run.table, over["begin_s"], over["window_end_s"])
+    asked = f"at {multiple(factor)} the target what fails is refused (429 or 503), not broken"
+    kinds = f" ({', '.join(f'{kind} {n:,}' for kind, n in found.kinds.items())})" if found.kinds else ""
+    said = f"of {plural(found.requests, 'request')} {found.refused:,} {agreed(found.refused, 'were')} refused, "
+    said += f"{found.gave_up:,} timed out, {found.broken:,} broke{kinds}"
+    return holds("refusals", asked, found.broken <= limit * max(found.requests, 1), said)
+
+
+def crash(seen: PhaseView, begin_s: float, end_s: float) -> Criterion:
+    """From the health check, the server's own metrics, and whether anybody answered."""
+    there = availability(seen.health, begin_s, end_s)
+    down = [one for one in there.outages if one.down]
+    restarted = any(row["server_restarted"] for row in seen.rows)
+    if seen.ending == GONE or restarted or down:
+        said = seen.ending if seen.ending == GONE else "a server restarted" if restarted else ""
+        if down:
+            gone = f"the health check failed at {down[0].begin_s:.0f} s for {down[0].end_s - down[0].begin_s:.3g} s"
+            said = f"{said}; {gone}" if said else f"{gone} ({down[0].error})"
+        return Criterion("no_crash", "no crash", "fail", said)
+    known = there.checks > 0 or any(row["server_restarted"] is not None for row in seen.rows)
+    if not known:
+        return Criterion("no_crash", "no crash", "inconclusive", "neither a health check nor metrics were seen")
+    slow = f"; {plural(len(there.outages), 'health check', 'were')} late" if there.outages else ""
+    return Criterion(
+        "no_crash", "no crash", "pass", f"{there.good:,} of {plural(there.checks, 'health check')} answered{slow}"
+    )
+
+
+def no_restart(seen: PhaseView, begin_s: float, end_s: float) -> Criterion:
+    found = crash(seen, begin_s, end_s)
+    return Criterion("no_restart", "no restart", found.status, found.said)
+
+
+def memory(grown: Sequence[Drift]) -> Criterion:
+    asked = "the server's memory does not grow"
+    if not grown:
+        said = "no page shows memory: name an exporter of the process or of DCGM in [metrics] urls"
+        return Criterion("memory", asked, "inconclusive", said)
+    worst = min(grown, key=lambda one: ("fail", "inconclusive", "pass").index(one.status))
+    return Criterion("memory", asked, worst.status, worst.reason)
+
+
+def available(there: Availability, least: float) -> Criterion:
+    asked = f"at least {percent(least, 4)} of the health checks answer"
+    if there.ratio is None:
+        return Criterion("availability", asked, "inconclusive", "no health check was made")
+    return holds(
+        "availability", asked, there.ratio >= least, f"{there.good:,} of {there.checks:,} ({percent(there.ratio, 4)})"
+    )
+
+
+def recovered(
+    seen: PhaseView,
+    asked: str,
+    window: tuple[float, float],
+    from_s: float,
+    until_s: float,
+    limit_s: float,
+    words: str = "",
+) -> Criterion:
+    """``words``: what explains a slow recovery."""
+    usual_s = usual_ttft_s(seen.run.table, *window, seen.limits.get("ttft"))
+    rate_rps = seen.target_rps or 1.0
+    if usual_s is None:
+        return Criterion("recovery", asked, "inconclusive", "too few successes before to know what is usual")
+    after_s = recovery_s(seen.run.table, from_s, until_s, usual_s, rate_rps)
+    because = f"; {words}" if words else ""
+    if after_s is None:
+        return Criterion(
+            "recovery", asked, "fail", f"not within the {until_s - from_s:.0f} s that were watched{because}"
+        )
+    when = f"after {after_s:.0f} s" if after_s else "at once"
+    said = f"{when}: first tokens within {latency(usual_s)}"
+    return holds("recovery", asked, after_s <= limit_s, said if after_s <= limit_s else said + because)
+
+
+def above(code: str, what: str, found: Estimate, asked_rps: float) -> Criterion:
+    """By the end of the interval that decides; an end that is not known (the interval reaches below the lowest rate, or
+    repeats lie too far apart) decides nothing. What a soak has held is shown."""
+    asked = f"{what} is at least the target, {asked_rps:.3g} req/s"
+    low, high = found.low_rps, found.high_rps
+    if found.status == "not_found_up_to" and found.rate_rps is not None:
+        low, high = found.rate_rps, None
+    elif found.status == "below_range":
+        low, high = 0.0, found.high_rps if found.high_rps is not None else found.rate_rps
+    elif found.status == "found" and low is None:
+        low = found.sustained_rps
+    if low is not None and low >= asked_rps:
+        return Criterion(code, asked, "pass", rate_words(found))
+    if high is not None and high < asked_rps:
+        return Criterion(code, asked, "fail", rate_words(found))
+    return Criterion(code, asked, "inconclusive", rate_words(found))
+
+
+def rate_words(found: Estimate) -> str:
+    if found.rate_rps is None:
+        return found.reason or found.status.replace("_", " ")
+    if found.status == "not_found_up_to":
+        return f"not reached at {found.rate_rps:.3g} req/s"
+    if found.status == "below_range":
+        return found.reason or "below the lowest rate"
+    between = f" ({found.low_rps:.3g} to {found.high_rps:.3g})" if found.low_rps and found.high_rps else ""
+    if found.status == "found" and found.low_rps is None:
+        between = f" (its lower end is not known{_and_high(found)})"
+    soaked = f", {found.sustained_rps:.3g} soaked" if found.sustained_rps else ""
+    return f"{found.rate_rps:.3g} req/s{between}{soaked}"
+
+
+def _and_high(found: Estimate) -> str:
+    return f"; at most {found.high_rps:.3g}" if found.high_rps is not None else ""
+
+
+def failed_words(row: Row) -> str:
+    kinds = ", ".join(f"{kind} {n:,}" for kind, n in sorted(row["errors"].items(), key=lambda item: -item[1]))
+    return f"{sum(row['errors'].values()):,} of {row['requests']:,} failed{f' ({kinds})' if kinds else ''}"
+
+
+def metric_name(metric: str) -> str:
+    return {"e2e": "end-to-end time"}.get(metric, metric.upper())

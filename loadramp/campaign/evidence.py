@@ -1,0 +1,249 @@
+"""What a campaign proves of the items that a launch needs. Pure: phases in, shown, gap or open out.
+
+A proof is a function ``f(facts) -> Shown`` in EVIDENCE; LEAST is how long it must have lasted. Rule: what was shortened
+or not seen is open, never shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from loadramp.campaign.criteria import Criterion, PhaseView
+from loadramp.campaign.prepared import Evidence, alerts_shown, rollback_timed, rollback_tried, size_shown
+from loadramp.record.preparation import Alerts, Rollback, Sized
+from loadramp.record.types import Row
+from loadramp.units import counted, multiple, percent, plural, span
+
+HOUR_S = 3600.0
+CANARY = "rollback"
+"""Key of ``Facts.lengths`` for the load that a canary measured after a switch back."""
+MOST_UTILIZATION = 0.90
+THRASH_RATIO = 0.02
+"""Preemptions a request above which the batch limit is beyond what the KV cache bears."""
+PLAIN = frozenset({"delivered", "to_the_end", "struck"})
+"""Criteria that are not worth a word where they hold."""
+STANDING = 0.8
+"""A batch whose mean is so close to its largest stands at its limit."""
+
+
+@dataclass(slots=True, frozen=True)
+class Facts:
+    """What the campaign found: criteria and measurements by phase. Phases that were not run are missing."""
+
+    criteria: Mapping[str, Sequence[Criterion]] = field(default_factory=dict)
+    seen: Mapping[str, PhaseView] = field(default_factory=dict)
+    load: Mapping[str, float] = field(default_factory=dict)
+    """``factor`` and ``check_factor`` of the overload, ``sustained_s`` as measured."""
+    model_max: int | None = None
+    """Longest context of the model itself, from its config.json."""
+    lengths: Mapping[str, tuple[float, int]] = field(default_factory=dict)
+    """Measured seconds and requests by phase; of the overload its stages ``overload`` and ``check`` apart."""
+    rehearsal: bool = False
+    """Everything was shortened: nothing is shown, and nothing is missed."""
+    unfinished: frozenset[str] = frozenset()
+    """Phases that were interrupted: what they lack is not missed."""
+    alerts: Alerts | None = None
+    """None: no phase under load was run."""
+    sized: Sized | None = None
+    """None: the peak is not known, or no ramp was run."""
+    rollback: Rollback | None = None
+    """None: no canary was given."""
+
+    def of(self, phase: str, *codes: str) -> list[Criterion]:
+        """Criteria of a phase whose code begins with one of ``codes``."""
+        return [one for one in self.criteria.get(phase, ()) if one.code.startswith(codes)]
+
+
+@dataclass(slots=True, frozen=True)
+class Least:
+    """What counts as proof: at least so long, with at least so many requests."""
+
+    of: str
+    """Key of ``Facts.lengths``."""
+    seconds: float
+    requests: int
+
+
+def prove(name: str, facts: Facts) -> Evidence:
+    """What the campaign says of an item, with too short a test not shown, and nothing settled by a rehearsal or by a
+    phase that was interrupted."""
+    found = EVIDENCE[name](facts)
+    if found.proof == "open":
+        return found
+    if facts.rehearsal:
+        return Evidence("open", f"a rehearsal shows nothing ({found.words})", found.phase)
+    if found.phase in facts.unfinished:
+        return Evidence("open", f"the {found.phase} phase was interrupted ({found.words})", found.phase)
+    least = LEAST.get(name)
+    if found.proof == "gap" or least is None:
+        return found
+    seconds, requests = facts.lengths.get(least.of or found.phase, (0.0, 0))
+    short = []
+    if seconds < least.seconds - 1.0:
+        short.append(f"measured for {span(seconds)} of {span(least.seconds)}")
+    if requests < least.requests:
+        short.append(f"{requests:,} of {plural(least.requests, 'request')}")
+    return Evidence("open", f"not shown: {', '.join(short)} ({found.words})", found.phase) if short else found
+
+
+def _from(found: Sequence[Criterion], phase: str, missing: str) -> Evidence:
+    """All pass: shown; one fails: a gap; anything else: open."""
+    if not found:
+        return Evidence("open", missing, phase)
+    failed = [one for one in found if one.status == "fail"]
+    unsure = [one for one in found if one.status == "inconclusive"]
+    if failed:
+        return Evidence("gap", "; ".join(f"{one.asked}: {one.said}" for one in failed), phase)
+    if unsure:
+        more = f"; and {len(unsure) - 2} more" if len(unsure) > 2 else ""
+        return Evidence("open", "; ".join(f"{one.asked}: {one.said}" for one in unsure[:2]) + more, phase)
+    return Evidence("shown", "; ".join(one.said for one in found if one.code not in PLAIN), phase)
+
+
+def _slo(facts: Facts) -> Evidence:
+    seen = facts.seen.get("sustained") or facts.seen.get("ramp")
+    if seen is not None and not seen.limits:
+        return Evidence("gap", "the scenario sets no [slo] limit, so nothing was promised", "sustained")
+    return _from(facts.of("sustained", "slo_"), "sustained", "no sustained phase was run")
+
+
+def _hour(facts: Facts) -> Evidence:
+    codes = ("delivered", "to_the_end", "errors", "steady", "drift_", "no_restart")
+    return _from(facts.of("sustained", *codes), "sustained", "no sustained phase was run")
+
+
+def _memory(facts: Facts) -> Evidence:
+    return _from(facts.of("sustained", "memory"), "sustained", "no sustained phase was run")
+
+
+def _double(facts: Facts) -> Evidence:
+    found = _from(facts.of("overload", "delivered", "no_crash", "refusals"), "overload", "no overload was tried")
+    factor = facts.load.get("factor", 0.0)
+    if found.proof == "shown" and factor < 2.0 - 1e-9:
+        return Evidence("open", f"only {multiple(factor)} the target was tried", "overload")
+    return found
+
+
+def _headroom(facts: Facts) -> Evidence:
+    found = _from(facts.of("overload", "headroom", "slo_"), "overload", "no overload was tried")
+    factor = facts.load.get("check_factor", 0.0)
+    if found.proof == "shown" and factor < 1.2 - 1e-9:
+        return Evidence("open", f"only {percent(factor)} of the target was tried", "overload")
+    return found
+
+
+def _overload_recovery(facts: Facts) -> Evidence:
+    return _from(facts.of("overload", "recovery"), "overload", "no overload was tried")
+
+
+def _chaos_recovery(facts: Facts) -> Evidence:
+    return _from(facts.of("chaos", "struck", "felt", "recovery"), "chaos", "no worker was killed")
+
+
+def _nothing_lost(facts: Facts) -> Evidence:
+    return _from(facts.of("chaos", "struck", "felt", "nothing_lost"), "chaos", "no worker was killed")
+
+
+def _context(facts: Facts) -> Evidence:
+    """The server tells what it serves; only the model's own maximum tells whether somebody chose it."""
+    target = next((seen.run.info.get("target") for seen in facts.seen.values()), None)
+    served = target.get("max_model_len") if isinstance(target, Mapping) else None
+    if not isinstance(served, int):
+        return Evidence("open", "the server does not tell its longest context")
+    phase = next(iter(facts.seen))
+    if facts.model_max is None:
+        why = "without the model's config.json nobody can tell whether that was chosen ([campaign] model_config)"
+        return Evidence("open", f"it serves contexts of {plural(served, 'token')}; {why}", phase)
+    if served < facts.model_max:
+        return Evidence("shown", f"{plural(served, 'token')}, the model could {facts.model_max:,}", phase)
+    return Evidence("open", f"it serves all {plural(served, 'token')} that the model has: by choice?", phase)
+
+
+def _batch(facts: Facts) -> Evidence:
+    """The batch stood at its limit while others waited, and the KV cache bore it."""
+    rows = [(phase, row) for phase in ("overload", "ramp") for row in _rows(facts, phase)]
+    if not rows:
+        return Evidence("open", "nothing was run under load")
+    if all(row["running_max"] is None for _, row in rows):
+        return Evidence("open", "the batch limit was not seen: no server metrics")
+    full = [(phase, row) for phase, row in rows if _stood(row)]
+    if not full:
+        return Evidence("open", "the batch limit was never reached: nothing waited for long")
+    phase, row = max(full, key=lambda one: float(one[1]["running_max"]))
+    preempted = (row["preemptions"] or 0.0) / max(row["requests"], 1)
+    said = f"{plural(round(row['running_max']), 'request')} ran at once while up to {row['waiting_max']:.0f} waited"
+    each = counted(f"{preempted:.2g}", "preemption")
+    if preempted > THRASH_RATIO:
+        return Evidence("gap", f"{said}, and {each} a request: more than the KV cache bears", phase)
+    return Evidence("shown", f"{said}; {each} a request", phase)
+
+
+def _stood(row: Row) -> bool:
+    """As many ran all the time as ever did, and others waited."""
+    running, mean = row["running_max"], row["running_mean"]
+    return bool(running and mean and row["waiting_max"] and mean >= STANDING * running)
+
+
+def _metrics(facts: Facts) -> Evidence:
+    for phase in ("sustained", "ramp", "overload"):
+        seen = facts.seen.get(phase)
+        if seen is None or not seen.run.samples:
+            continue
+        good = sum(bool(one.values) for one in seen.run.samples) / len(seen.run.samples)
+        dialect = (seen.run.info.get("metrics") or {}).get("dialect", "known names")
+        said = f"{percent(good, 4)} of {plural(len(seen.run.samples), 'scrape')} read ({dialect})"
+        return Evidence("shown" if good >= 0.99 else "gap", said, phase)
+    loaded = next((phase for phase in ("sustained", "ramp", "overload") if phase in facts.seen), "")
+    return (
+        Evidence("gap", "no metrics page was found", loaded)
+        if loaded
+        else Evidence("open", "nothing was run under load")
+    )
+
+
+def _utilization(facts: Facts) -> Evidence:
+    """From the engine's configuration on its metrics page."""
+    for phase, seen in facts.seen.items():
+        for sample in seen.run.samples:
+            found = sample.values.get("gpu_memory_utilization")
+            if found is not None:
+                within = found <= MOST_UTILIZATION + 1e-9
+                return Evidence("shown" if within else "gap", f"the engine runs with {found:.3g}", phase)
+    return Evidence("open", "the server does not show its gpu_memory_utilization")
+
+
+def _health(facts: Facts) -> Evidence:
+    return _from(facts.of("sustained", "availability"), "sustained", "no sustained phase was run")
+
+
+def _baseline(facts: Facts) -> Evidence:
+    return _from(facts.criteria.get("baseline", ()), "baseline", "no baseline was measured")
+
+
+EVIDENCE: dict[str, Callable[[Facts], Evidence]] = {
+    "slo": _slo, "sustained_hour": _hour, "memory": _memory, "double_load": _double, "headroom": _headroom,
+    "overload_recovery": _overload_recovery, "chaos_recovery": _chaos_recovery, "nothing_lost": _nothing_lost,
+    "max_model_len": _context, "max_num_seqs": _batch, "metrics": _metrics, "health": _health, "baseline": _baseline,
+    "gpu_memory_utilization": _utilization, "gpus_sized": lambda facts: size_shown(facts.sized),
+    "alerts": lambda facts: alerts_shown(facts.alerts), "rollback": lambda facts: rollback_tried(facts.rollback),
+    "rollback_time": lambda facts: rollback_timed(facts.rollback),
+}  # fmt: skip
+"""What a run can prove."""
+
+LEAST: dict[str, Least] = {
+    "slo": Least("sustained", 600.0, 1000), "sustained_hour": Least("sustained", HOUR_S, 2995),
+    "memory": Least("sustained", HOUR_S, 2995), "health": Least("sustained", 600.0, 100),
+    "double_load": Least("overload", 900.0, 1000), "headroom": Least("check", 60.0, 100),
+    "overload_recovery": Least("overload", 900.0, 1000), "chaos_recovery": Least("chaos", 600.0, 300),
+    "nothing_lost": Least("chaos", 600.0, 300), "baseline": Least("baseline", 300.0, 20),
+    "metrics": Least("", 300.0, 100), "max_num_seqs": Least("", 60.0, 100), "gpus_sized": Least("ramp", 300.0, 300),
+    "alerts": Least("", 300.0, 100), "rollback": Least(CANARY, 60.0, 100), "rollback_time": Least(CANARY, 60.0, 100),
+}  # fmt: skip
+"""An empty ``of``: the phase that shows it. 2,995 requests without a failure show fewer
+than 0.1 % with 95 % confidence."""
+
+
+def _rows(facts: Facts, phase: str) -> list[Row]:
+    seen = facts.seen.get(phase)
+    return seen.rows if seen is not None else []

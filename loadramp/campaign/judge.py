@@ -1,0 +1,176 @@
+"""What each phase before a launch has to show, and whether it did. Pure; defaults and reasons: docs/campaign.md.
+
+A phase fails when one criterion fails and passes when all of them pass.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from loadramp.analysis.saturation import in_flight_at
+from loadramp.campaign import criteria as c
+from loadramp.campaign.absorb import absorbed
+from loadramp.campaign.criteria import Criterion, PhaseView, Strike
+from loadramp.campaign.drift import memory_growth, p99_drift
+from loadramp.campaign.recovery import Harm, availability, harm, recovery_s, unaccounted, usual_ttft_s
+from loadramp.record.types import GONE, Estimate, Row
+from loadramp.units import agreed, latency, plural
+
+FELT = "a worker that serves goes away"
+TOLD = "nothing is lost silently"
+CEILING = "a ceiling is found, or lies above every rate that was offered"
+
+
+def baseline(seen: PhaseView) -> list[Criterion]:
+    """One user at a time: nothing fails, and the median of each limited latency is within its limit."""
+    row = c.only(seen)
+    if row is None:
+        return [c.nothing(seen)]
+    failed = sum(row["errors"].values())
+    out = [c.delivered(seen.rows), c.holds("no_errors", "no request fails", not failed, c.failed_words(row))]
+    for metric, limit_s in seen.limits.items():
+        median_s = row[f"{metric}_p50_s"]
+        asked = f"median {c.metric_name(metric)} within {latency(limit_s)}"
+        if median_s is None:
+            out.append(Criterion(f"slo_{metric}", asked, "inconclusive", row["reasons"].get(f"{metric}_p50_s", "")))
+        else:
+            said = f"{c.metric_name(metric)} {latency(median_s)}"
+            out.append(c.holds(f"slo_{metric}", asked, median_s <= limit_s, said))
+    return out
+
+
+def ramp(seen: PhaseView, *, asked_rps: float | None) -> list[Criterion]:
+    """A ceiling is found; where a target was asked for, ceiling and service level are above it. Thresholds hold."""
+    if not seen.rows:
+        return [c.nothing(seen)]
+    ceiling = seen.run.estimates.get("ceiling") or Estimate("not_measurable")
+    slo = seen.run.estimates.get("slo_capacity")
+    found = ceiling.status in {"found", "not_found_up_to"}
+    out = [Criterion("ceiling", CEILING, "pass" if found else "inconclusive", c.rate_words(ceiling))]
+    if asked_rps is not None:
+        out.append(c.above("capacity", "the ceiling", ceiling, asked_rps))
+        if slo is not None and seen.limits:
+            out.append(c.above("slo_capacity", "the rate within the service level", slo, asked_rps))
+    elif slo is not None and seen.limits and slo.status == "below_range":
+        out.append(Criterion("slo_capacity", "the service level holds at some rate", "fail", slo.reason))
+    return out + [Criterion("gate", gate.rule, gate.status, gate.reason) for gate in seen.run.gates]
+
+
+def sustained(
+    seen: PhaseView,
+    *,
+    error_ratio: float,
+    drift_ratio: float,
+    drift_unseen_ratio: float,
+    memory_ratio: float,
+    availability_ratio: float,
+) -> list[Criterion]:
+    """The target for a long time: few errors, no drift, no growth, no queue, the service level, always there.
+
+    A long soak has several rows, one after the other without a gap.
+    """
+    rows = seen.rows
+    if not rows:
+        return [c.nothing(seen)]
+    window = (rows[0]["window_begin_s"], rows[-1]["window_end_s"])
+    drifts = p99_drift(seen.run.table, window, largest_ratio=drift_ratio, unseen_ratio=drift_unseen_ratio)
+    grown = memory_growth(seen.run.samples, window, largest_ratio=memory_ratio)
+    seen.drifts = [*drifts, *grown]
+    return [
+        c.delivered(rows),
+        c.ended(seen),
+        c.errors(rows, error_ratio),
+        c.steady(rows),
+        *c.slo_met(seen, rows),
+        *(Criterion(f"drift_{one.metric}", f"no drift of {one.words} over time", one.status, one.reason)
+          for one in drifts),
+        c.memory(grown),
+        c.available(availability(seen.health, *window), availability_ratio),
+        c.no_restart(seen, *window),
+    ]  # fmt: skip
+
+
+def overload(
+    seen: PhaseView, *, factor: float, check_factor: float, broken_ratio: float, recovery_limit_s: float
+) -> list[Criterion]:
+    """Four stages: target, ``check_factor`` times, ``factor`` times, target. The service level holds in the second; the
+    third neither crashes it nor makes it fail in other ways than by refusing; the fourth is soon as the first."""
+    rows = seen.rows
+    if len(rows) < 3:
+        gone = seen.ending == GONE
+        return [Criterion("no_crash", "no crash", "fail", seen.ending)] if gone else [c.nothing(seen)]
+    before, check, over = rows[:3]
+    end_s = rows[-1]["window_end_s"]
+    out = [
+        c.delivered(rows),
+        *c.headroom(seen, check, check_factor, broken_ratio),
+        c.crash(seen, over["begin_s"], end_s),
+        c.refusals(seen, over, factor, broken_ratio),
+    ]
+    asked = f"as before within {recovery_limit_s:g} s after the load falls"
+    if len(rows) < 4:
+        return [*out, Criterion("recovery", asked, "fail" if seen.ending == GONE else "inconclusive", seen.ending)]
+    fall_s = rows[3]["begin_s"]
+    backlog = int(in_flight_at(seen.run.table, np.array([fall_s]))[0])
+    words = f"{plural(backlog, 'request', 'were')} in flight when it fell"
+    window = (before["window_begin_s"], before["window_end_s"])
+    return [*out, c.recovered(seen, asked, window, fall_s, end_s, recovery_limit_s, words)]
+
+
+def chaos(seen: PhaseView, *, recovery_limit_s: float) -> list[Criterion]:
+    """The command works and is felt; soon it is as before; every request is answered, or told that it will not be."""
+    row, strike = c.only(seen), seen.strike
+    if row is None:
+        return [c.nothing(seen)]
+    if strike is None:
+        return [Criterion("struck", "a worker is killed or restarted", "inconclusive", "no command was run")]
+    before, end_s = (row["window_begin_s"], strike.begin_s), row["window_end_s"]
+    asked = f"as before within {recovery_limit_s:g} s after the command"
+    out = [
+        c.delivered(seen.rows),
+        _struck(strike),
+        c.recovered(seen, asked, before, strike.begin_s, end_s, recovery_limit_s),
+    ]
+    usual_s = usual_ttft_s(seen.run.table, *before, seen.limits.get("ttft"))
+    if usual_s is None:  # a proof that rests on these must not rest on what is left without them
+        unknown = "too few successes before to know what is usual"
+        return [
+            *out,
+            Criterion("felt", FELT, "inconclusive", unknown),
+            Criterion("nothing_lost", TOLD, "inconclusive", unknown),
+        ]
+    after_s = recovery_s(seen.run.table, strike.begin_s, end_s, usual_s, row["arrival_rps"] or 1.0)
+    until_s = end_s if after_s is None else strike.begin_s + max(after_s, 1.0)
+    hurt = harm(seen.run.table, strike.begin_s, until_s, usual_s)
+    taken = absorbed(seen.run.samples, strike.begin_s, until_s, row["arrival_rps"] or 0.0, hurt.failed)
+    return [*out, _felt(seen, row, hurt, strike.begin_s), _nothing_lost(seen, hurt), *taken]
+
+
+def _struck(strike: Strike) -> Criterion:
+    said = strike.said
+    if strike.exit_code is not None:
+        took = f"exit code {strike.exit_code} after {strike.end_s - strike.begin_s:.3g} s"
+        said = f"{took}: {strike.said}" if strike.exit_code and strike.said else took
+    return Criterion("struck", "the command works", "pass" if strike.exit_code == 0 else "inconclusive", said)
+
+
+def _felt(seen: PhaseView, row: Row, hurt: Harm, from_s: float) -> Criterion:
+    """Without a trace of it nobody knows whether a worker that serves went away."""
+    there = availability(seen.health, from_s, row["window_end_s"])
+    if not (hurt.failed or hurt.slowed or there.outages or row["server_restarted"]):
+        return Criterion("felt", FELT, "inconclusive", "nothing shows that one did: no failure, no delay, no restart")
+    kinds = f" ({', '.join(f'{kind} {n:,}' for kind, n in hurt.kinds.items())})" if hurt.kinds else ""
+    slowed = f"{hurt.slowed:,} {agreed(hurt.slowed, 'were')} slowed"
+    said = f"{hurt.failed:,} of {plural(hurt.requests, 'request')} failed{kinds}, {slowed}"
+    down = f"; the health check failed for {there.down_s:.3g} s" if there.outages else ""
+    return Criterion("felt", FELT, "pass", said + down)
+
+
+def _nothing_lost(seen: PhaseView, hurt: Harm) -> Criterion:
+    missing = unaccounted(seen.run.table)
+    said = "every failure was told to its caller"
+    if hurt.silent:
+        said = f"{plural(hurt.silent, 'request')} never got an answer nor an error"
+    if missing:
+        said += f"; {plural(missing, 'planned request', 'have')} no record"
+    return c.holds("nothing_lost", TOLD, not hurt.silent and not missing, said)

@@ -1,0 +1,216 @@
+"""A campaign against a real endpoint: launches its phases, checks its health, runs the chaos command, reports."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shlex
+import signal
+import ssl
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from loadramp.campaign.assess import (
+    MODEL_MAX,
+    REHEARSAL,
+    ROLLBACK,
+    SCORECARD,
+    JudgedCampaign,
+    keep_answers,
+    model_max_of,
+    scorecard_text,
+    write_campaign,
+)
+from loadramp.campaign.phases import HEALTH, CampaignRun, begin, read_state, resume, save_state
+from loadramp.campaign.table import REHEARSAL as SHORTENED
+from loadramp.campaign.table import Phase, campaign_of
+from loadramp.client.endpoint import Endpoint, endpoint_of
+from loadramp.client.permission import check_hosts
+from loadramp.metrics.fetch import Fetcher, FetchFailed, tls_context
+from loadramp.metrics.health_check import LIMIT_S, Pulse
+from loadramp.record.run_directory import RunDir, check_place, plain
+from loadramp.registry import evidence_of
+from loadramp.runner import launch, scenarios
+from loadramp.runner.conductor import Conductor, Progress
+from loadramp.runner.finish import EXIT, Finished
+from loadramp.runner.launch import Beside
+from loadramp.runner.scenarios import Options
+from loadramp.scenario.scenario import Scenario
+
+SAID_CHARS = 300
+TAIL_BYTES = 4096
+NO_HEALTH = ("http 404", "http 405", "http 501")
+"""Not a health check at all: the list of models is asked instead."""
+Say = Callable[[str], None]
+
+
+async def rehearse(
+    scenario_path: Path,
+    options: Options,
+    say: Say,
+    watch: Callable[[Progress], None],
+    *,
+    chaos: str | None = None,
+    resumed: Path | None = None,
+    answers: Path | None = None,
+    argv: Sequence[str] = (),
+    rehearsal: bool = False,
+    canary: Path | None = None,
+) -> JudgedCampaign:
+    """Begin or resume a campaign, run what is left of it, judge and report.
+
+    Args:
+        scenario_path, options, argv: as of a run.
+        say, watch: for people.
+        chaos: the command that kills or restarts a worker; None: that phase is left out.
+        resumed: the directory of a campaign to go on with.
+        answers: a file of answers to the scorecard.
+        rehearsal: every phase is shortened, and nothing is shown by it.
+        canary: the directory of a canary whose switches back were timed.
+
+    Raises:
+        ScenarioError: before anything was sent.
+        OSError: the directory cannot be written.
+    """
+    if rehearsal:
+        options = replace(options, overrides=[*SHORTENED, *options.overrides])
+        say("a rehearsal: every phase is shortened, and nothing is proven by it")
+    base = scenarios.with_target(scenarios.read_scenario(scenario_path, options.overrides), options)
+    endpoint = endpoint_of(base.target)
+    if resumed is None:
+        check_place(options.out)
+    check_hosts(endpoint, base.target, options.yes_i_may_load_test, base.metrics)
+    path = opened(base, endpoint, options.out, resumed, answers, argv, rehearsal, canary)
+    say(f"campaign: {path}")
+
+    async def send(scenario: Scenario, phase: Phase, beside: Beside) -> Finished:
+        chosen = replace(options, out=path, repeats=options.repeats if phase == "ramp" else 1)
+        return await launch.ramp(scenario, chosen, say, watch, argv, beside=beside)
+
+    async def strike() -> tuple[int | None, str]:
+        code, said = await run_command(chaos or "", campaign_of(base).chaos.timeout_s)
+        return code, endpoint.redact(said)
+
+    campaign = CampaignRun(
+        path,
+        read=lambda more: scenarios.read_scenario(scenario_path, [*options.overrides, *more]),
+        send=send,
+        pulse=lambda ramping, at: pulse_of(base, ramping, at),
+        strike=strike if chaos else None,
+        say=say,
+        state=read_state(path),
+    )
+    return _finished(path, await campaign.run(), answers)
+
+
+def _finished(path: Path, code: int, answers: Path | None) -> JudgedCampaign:
+    """Judged; an interruption or an endpoint that is gone decides the exit code unless something failed before."""
+    finished = write_campaign(path, answers)
+    failed = finished.exit_code == EXIT["fail"]
+    return replace(finished, exit_code=code) if code > 1 or (code == 1 and not failed) else finished
+
+
+def opened(
+    base: Scenario,
+    endpoint: Endpoint,
+    out: Path,
+    resumed: Path | None,
+    answers: Path | None,
+    argv: Sequence[str],
+    rehearsal: bool = False,
+    canary: Path | None = None,
+) -> Path:
+    """The campaign's directory, fresh or that of before. Scorecard and answers are read now, not after the first hour.
+
+    Raises:
+        ScenarioError: something in them is wrong, or ``resumed`` is not a campaign of this scenario.
+    """
+    text, longest = scorecard_text(base), model_max_of(base)
+    seen = evidence_of("rollback") if canary is not None else None
+    back = {} if seen is None else {ROLLBACK: plain(seen(canary))}
+    source, overrides = endpoint.redact(base.source), [endpoint.redact(one) for one in base.overrides]
+    if resumed is None:
+        more = {MODEL_MAX: longest, REHEARSAL: rehearsal, **back}
+        path = begin(out, base, [endpoint.redact(one) for one in argv], source, overrides, more)
+    else:
+        path = resumed
+        state = resume(path, source, overrides)
+        if back:
+            save_state(path, {**state, **back})
+    RunDir(path).write(SCORECARD, text)
+    keep_answers(path, answers)
+    return path
+
+
+async def run_command(command: str, timeout_s: float) -> tuple[int | None, str]:
+    """Run a command without a shell: (exit code, last line it wrote). None: it could not be started, or took too long.
+
+    It gets its own session; when its time is over, all of it is killed. What it starts in another session stays, and
+    may go on writing: its output goes to a file without a name, as a pipe would break under it.
+    """
+    with tempfile.TemporaryFile() as output:
+        try:
+            words = shlex.split(command)
+            if not words:
+                return None, "no command was given"
+            process = await asyncio.create_subprocess_exec(
+                *words, stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+            )
+        except (OSError, ValueError) as error:
+            return None, f"the command cannot be started: {getattr(error, 'strerror', None) or error}"
+        try:
+            await asyncio.wait_for(process.wait(), timeout_s)
+        except TimeoutError:
+            return None, f"the command took longer than {timeout_s:g} s and was ended"
+        finally:
+            if process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                await process.wait()
+        output.seek(max(0, output.seek(0, os.SEEK_END) - TAIL_BYTES))
+        return process.returncode, _last_line(output.read())
+
+
+def _last_line(said: bytes) -> str:
+    lines = [line.strip() for line in said.decode("utf-8", "replace").splitlines() if line.strip()]
+    return lines[-1][:SAID_CHARS] if lines else ""
+
+
+def pulse_of(base: Scenario, ramping: Conductor, endpoint: Endpoint) -> Pulse:
+    """The health checks of one run, going. A health address of its own gets no key."""
+    target, url = base.target, campaign_of(base).health_url
+    pulse = Pulse(
+        url or _health_url(endpoint, target.ca_file, target.insecure),
+        ramping.rundir.path / HEALTH,
+        t0_s=ramping.t0_s,
+        period_s=campaign_of(base).health_period_s,
+        headers={} if url else endpoint.headers,
+        ca_file=target.ca_file,
+        insecure=target.insecure,
+    )
+    pulse.start()
+    return pulse
+
+
+def _health_url(endpoint: Endpoint, ca_file: str, insecure: bool) -> str:
+    """``/health``, or the list of models where there is no such thing, or it fails although requests are answered."""
+    url, models = endpoint.address("health"), endpoint.address("models")
+    context = tls_context(ca_file, insecure) if endpoint.tls else None
+    failure = _fails(url, endpoint, context)
+    if failure is None:
+        return url
+    return models if failure in NO_HEALTH or _fails(models, endpoint, context) is None else url
+
+
+def _fails(url: str, endpoint: Endpoint, context: ssl.SSLContext | None) -> str | None:
+    fetcher = Fetcher(url, endpoint.headers, context)
+    try:
+        fetcher.get(LIMIT_S)
+    except FetchFailed as failure:
+        return str(failure)
+    finally:
+        fetcher.close()
+    return None

@@ -1,0 +1,176 @@
+"""The page of a campaign: verdict, phases with their criteria, what callers met, scorecard. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from loadramp.analysis.diagnosis.runbooks import RUNBOOKS, runbook_of
+from loadramp.campaign import charts as figures
+from loadramp.campaign.criteria import Criterion
+from loadramp.campaign.text import (
+    STATE_TONES,
+    TITLES,
+    TONES,
+    Told,
+    campaign_document,
+    campaign_markdown,
+    campaign_text,
+    facts,
+    headline,
+    phase_words,
+    run_link,
+    scorecard_markdown,
+    weight_of,
+)
+from loadramp.report import charts as c
+from loadramp.report import diagnosis
+from loadramp.report.html import page
+from loadramp.report.redact import redact
+from loadramp.report.sections import flat
+from loadramp.units import sig
+
+__all__ = [
+    "Told",
+    "build_campaign_html",
+    "campaign_document",
+    "campaign_markdown",
+    "campaign_text",
+    "scorecard_markdown",
+]
+
+MOST_SCENARIO_CHARS = 40_000
+RUNBOOK_OF_CRITERION = {
+    "no_crash": "out_of_memory", "no_restart": "out_of_memory", "to_the_end": "out_of_memory",
+    "memory": "out_of_memory", "recovery": "high_latency", "steady": "high_latency", "slo": "high_latency",
+    "drift": "high_latency", "headroom": "high_latency",
+}  # fmt: skip
+
+
+def build_campaign_html(told: Told) -> str:
+    """One offline page."""
+    made = [text for make in SECTIONS if (text := make(told))]
+    sentence = " ".join(phrase.text for phrase in headline(told))
+    return page(f"loadramp: {told.state.get('name') or told.name}, before a launch", sentence, made)
+
+
+def opening(told: Told) -> str:
+    return str(
+        c.render("campaign_opening.html.j2", verdict=told.verdict, tone=TONES[told.verdict], phrases=headline(told),
+                 facts=facts(told))
+    )  # fmt: skip
+
+
+def scorecard_section(told: Told) -> str:
+    """All items; those that a run shows lead to it."""
+    lines = [
+        {
+            "text": line.item.text, "critical": line.item.critical, "weight": weight_of(line),
+            "state": line.state, "tone": STATE_TONES[line.state], "words": redact(line.words),
+            "phase": line.phase, "link": f"#phase-{line.phase}" if line.phase in told.seen else "",
+        }
+        for line in told.card.ordered
+    ]  # fmt: skip
+    words = (
+        "A critical item that is missing means no go; an open one, not yet. Evidence of the campaign wins over an "
+        "answer; a waiver over both. answers.toml beside this file asks for what is open."
+    )
+    return c.section("scorecard", "Scorecard", c.render("scorecard.html.j2", lines=lines), words=words)
+
+
+def phases_section(told: Told) -> str:
+    """Each phase with what it had to show."""
+    phases = [
+        {
+            "name": phase, "title": TITLES[phase], "verdict": told.phase_verdict(phase),
+            "tone": TONES.get(told.phase_verdict(phase), ""), "link": run_link(told, phase),
+            "words": phase_words(told, phase), "criteria": [_criterion(one) for one in told.criteria.get(phase, ())],
+        }
+        for phase in told.wanted
+    ]  # fmt: skip
+    return c.section("phases", "Phases", c.render("campaign_phases.html.j2", phases=phases))
+
+
+def _criterion(one: Criterion) -> dict[str, Any]:
+    return {"code": one.code, "asked": redact(one.asked), "said": redact(one.said), "status": one.status,
+            "tone": TONES[one.status]}  # fmt: skip
+
+
+def why_section(told: Told) -> str | None:
+    """What the diagnosis found in the phases, each thing once, and runbooks for it and for what failed."""
+    findings: dict[str, dict[str, str]] = {}
+    books = []
+    for phase, seen in told.seen.items():
+        for finding, (what, why) in zip(seen.run.findings, diagnosis.lines(seen.run), strict=True):
+            link = f"{run_link(told, phase)}#why"
+            if finding.code != "healthy":
+                findings.setdefault(finding.code, {"what": what, "why": redact(why), "phase": phase, "link": link})
+                books.append(runbook_of(finding.code))
+    failed = [one.code for criteria in told.criteria.values() for one in criteria if one.status == "fail"]
+    books += [RUNBOOKS[name] for code in failed if (name := runbook_name(code))]
+    shown = list(dict.fromkeys(book for book in books if book is not None))
+    if not findings and not shown:
+        return None
+    body = c.render("campaign_why.html.j2", findings=list(findings.values()), runbooks=shown)
+    words = "From the diagnosis of each phase; its report has the evidence and all cures. Runbooks are for the night."
+    return c.section("why", "Why, and what to do", body, words=words)
+
+
+def runbook_name(code: str) -> str:
+    """The runbook for a criterion that failed; empty where there is none."""
+    stem = "slo" if code.startswith("slo_") else "drift" if code.startswith("drift_") else code
+    return RUNBOOK_OF_CRITERION.get(stem, "")
+
+
+def soak_section(told: Told) -> str | None:
+    """Block p99s and memory over the soak."""
+    seen = told.seen.get("sustained")
+    shown = figures.drift_figures(seen) if seen is not None else []
+    if not shown:
+        return None
+    words = "Each point is one stretch of the soak; the line is what was tested against chance."
+    return c.section("soak", "Does it drift?", c.figures(*shown), words=words)
+
+
+def overload_section(told: Told) -> str | None:
+    """What callers met while the load rose and fell."""
+    seen = told.seen.get("overload")
+    if seen is None or not seen.rows:
+        return None
+    marks = [(row["begin_s"], f"{sig(row['rate_rps'])} req/s") for row in seen.rows]
+    words = "What was asked stands above; after the load falls it should soon look as in the first stage."
+    shown = figures.event_figures(seen, marks, words)
+    return c.section("overload", "Overload", c.figures(*shown)) if shown else None
+
+
+def chaos_section(told: Told) -> str | None:
+    """What callers met when a worker went away."""
+    seen = told.seen.get("chaos")
+    if seen is None or not seen.rows:
+        return None
+    marks = [(seen.strike.begin_s, "command")] if seen.strike is not None else []
+    words = "Failed requests stand where they were due. On the shaded ground the health check failed."
+    shown = figures.event_figures(seen, marks, words)
+    return c.section("chaos", "A worker goes away", c.figures(*shown)) if shown else None
+
+
+def conditions_section(told: Told) -> str:
+    """What the campaign says about itself, and the scenario as it was read."""
+    shown = {key: value for key, value in told.state.items() if key != "phases"}
+    pairs = [(key, redact(text)) for key, text in flat("", shown)]
+    scenario = redact(told.scenario_text[:MOST_SCENARIO_CHARS])
+    cut = len(told.scenario_text) > MOST_SCENARIO_CHARS
+    body = c.render("conditions.html.j2", facts=pairs, scenario=scenario, cut=cut, path=told.path)
+    return c.section("conditions", "Conditions", body)
+
+
+SECTIONS: list[Callable[[Told], str | None]] = [
+    opening,
+    scorecard_section,
+    phases_section,
+    why_section,
+    overload_section,
+    chaos_section,
+    soak_section,
+    conditions_section,
+]

@@ -1,0 +1,274 @@
+"""The five phases before a launch, one after the other, each a run of its own under one directory. Top level.
+
+What happens is written to campaign.json after every phase, so that an interruption costs the phase it falls into and no
+more; what it means is judged anew from the files whenever a report is made (``readout``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from loadramp import __version__
+from loadramp.campaign.criteria import Strike
+from loadramp.campaign.table import PHASES, Phase, campaign_of, in_order, overrides_of
+from loadramp.record.run_directory import RunDir, plain, safe_name
+from loadramp.record.table import Run
+from loadramp.record.types import GONE
+from loadramp.registry import CannotMeasure, ScenarioError
+from loadramp.runner.conductor import Conductor
+from loadramp.runner.finish import COULD_NOT_MEASURE, Finished
+from loadramp.runner.launch import Beside
+from loadramp.scenario.scenario import Scenario
+from loadramp.units import percent
+
+CAMPAIGN = "campaign.json"
+STRIKE = "strike.json"
+HEALTH = "health.jsonl"
+SCHEMA = 1
+LOOK_S = 0.2
+"""How often the chaos phase looks whether its moment has come."""
+INTERRUPTED = (130, 143)
+NO_TARGET = "no target: the ramp found no rate to take a share of ([campaign] target_rps sets one)"
+
+Send = Callable[[Scenario, Phase, Beside], Awaitable[Finished]]
+"""Runs one phase's scenario to its end; the run's directory is below the campaign's."""
+Strikes = Callable[[], Awaitable[tuple[int | None, str]]]
+"""Kills or restarts a worker: (exit code or None, what it said)."""
+Pulses = Callable[[Conductor, Any], Any]
+"""Starts the health checks of a run; what it returns has ``stop()``."""
+
+
+@dataclass(slots=True)
+class CampaignRun:
+    """A campaign as it goes on. ``state`` becomes campaign.json."""
+
+    path: Path
+    read: Callable[[Sequence[str]], Scenario]
+    """The scenario with further overrides."""
+    send: Send
+    pulse: Pulses
+    strike: Strikes | None
+    """None: nothing is killed, and the chaos phase is left out."""
+    say: Callable[[str], None] = lambda _: None
+    state: dict[str, Any] = field(default_factory=dict)
+
+    async def run(self) -> int:
+        """All phases that are not done yet.
+
+        Returns 0, or 130/143 when it was interrupted, or 1 when the endpoint could not be reached; verdicts come later.
+
+        Raises:
+            ScenarioError: a phase cannot be made of the scenario.
+        """
+        base = self.read([])
+        for phase in in_order(campaign_of(base)):
+            if self.phase(phase).get("state") == "done":
+                self.say(f"{phase}: done before")
+                continue
+            target_rps = self.target_rps(base)
+            if target_rps is None and phase not in {"baseline", "ramp"}:
+                self._note(phase, state="skipped", reason=NO_TARGET)
+                self.say(f"{phase}: left out, {NO_TARGET}")
+                continue
+            if phase == "chaos" and self.strike is None:
+                self._note(phase, state="skipped", reason="no command was given (--chaos CMD)")
+                self.say("chaos: left out, no command was given")
+                continue
+            code = await self._one(phase, base, target_rps)
+            if code:
+                return code
+        self.save("complete")
+        return 0
+
+    async def _one(self, phase: Phase, base: Scenario, target_rps: float | None) -> int:
+        """One phase; 0 when it is over, whatever it showed."""
+        scenario = self.read(overrides_of(phase, campaign_of(base), base.pace, base.name, target_rps))
+        at = f" at {target_rps:.4g} req/s" if target_rps and phase not in {"baseline", "ramp"} else ""
+        self.say(f"== {phase}{at}")
+        self._note(phase, state="running", target_rps=target_rps, began_at=_now())
+        beside = _Beside(self, phase, base)
+        try:
+            finished = await self.send(scenario, phase, beside)
+        except CannotMeasure as error:
+            self._note(phase, state="stopped", reason=str(error), ended_at=_now())
+            self.say(f"{phase}: {error}")
+            return COULD_NOT_MEASURE
+        ending = finished.run.info.get("ending")
+        if finished.exit_code in INTERRUPTED:
+            self._note(phase, state="stopped", reason="interrupted", ended_at=_now())
+            return finished.exit_code
+        over = finished.run.info.get("state") == "complete" or finished.exit_code != COULD_NOT_MEASURE or ending == GONE
+        if phase == "ramp":
+            self._aim(base, finished.run)  # saved together with its being done: a kill between would lose the target
+        self._note(phase, state="done" if over else "stopped", reason=str(ending or ""), ended_at=_now())
+        return 0 if over else COULD_NOT_MEASURE
+
+    def target_rps(self, base: Scenario) -> float | None:
+        """What was asked for, or what the ramp has shown."""
+        found = campaign_of(base).target_rps or self.state.get("target_rps")
+        return float(found) if found else None
+
+    def _aim(self, base: Scenario, run: Run) -> None:
+        if campaign_of(base).target_rps is not None:
+            return
+        low_rps, which = lowest_rps(run)
+        if low_rps is not None:
+            self.state["target_rps"] = campaign_of(base).target_ratio * low_rps
+            self.state["target_reason"] = f"{percent(campaign_of(base).target_ratio)} of {low_rps:.4g} req/s, {which}"
+
+    def phase(self, phase: Phase) -> dict[str, Any]:
+        """What campaign.json says of a phase."""
+        told: dict[str, Any] = self.state.setdefault("phases", {}).setdefault(phase, {})
+        return told
+
+    def _note(self, phase: Phase, **facts: Any) -> None:
+        self.phase(phase).update(facts)
+        self.save("running" if facts.get("state") != "stopped" else "stopped")
+
+    def began(self, phase: Phase, rundir: str) -> None:
+        """The phase's run has a directory now; that of an attempt before is kept beside it."""
+        told = self.phase(phase)
+        if told.get("run") and told["run"] != rundir:
+            told.setdefault("attempts", []).append(told["run"])
+        told["run"] = rundir
+        self.save("running")
+
+    def save(self, state: str) -> None:
+        """Replace campaign.json."""
+        self.state["state"] = state
+        save_state(self.path, self.state)
+
+
+@dataclass(slots=True)
+class _Beside:
+    """What goes on beside one phase's load: health checks, and in the chaos phase the command."""
+
+    campaign: CampaignRun
+    phase: Phase
+    base: Scenario
+
+    def __call__(self, ramping: Conductor, endpoint: Any) -> Any:
+        return self._go(ramping, endpoint)
+
+    async def _go(self, ramping: Conductor, endpoint: Any) -> None:
+        self.campaign.began(self.phase, ramping.rundir.path.name)
+        pulse = self.campaign.pulse(ramping, endpoint)
+        try:
+            if self.phase == "chaos":
+                await self._strike(ramping)
+            await asyncio.Event().wait()
+        finally:
+            pulse.stop()
+
+    async def _strike(self, ramping: Conductor) -> None:
+        chaos = campaign_of(self.base).chaos
+
+        def now_s() -> float:
+            return ramping.clock() - ramping.t0_s
+
+        while not any(step.measured for step in ramping.steps):  # noqa: ASYNC110  # the conductor has no bell for it
+            await asyncio.sleep(LOOK_S)
+        window_s = next(step.window_s for step in ramping.steps if step.measured)
+        await asyncio.sleep(max(0.0, window_s[0] + chaos.after_s - now_s()))
+        if ramping.stop.is_set():
+            return
+        begin_s = now_s()
+        self.campaign.say("chaos: running the command")
+        struck = Strike(begin_s, begin_s, None, "it was still running when the phase ended")
+        ramping.rundir.write(STRIKE, json.dumps(plain(struck)) + "\n")
+        assert self.campaign.strike is not None, "the phase is left out without it"
+        code, said = await self.campaign.strike()
+        struck = Strike(begin_s, now_s(), code, said)
+        ramping.rundir.write(STRIKE, json.dumps(plain(struck)) + "\n")
+        self.campaign.say(f"chaos: {said}" if code != 0 else f"chaos: done after {struck.end_s - begin_s:.3g} s")
+
+
+def lowest_rps(run: Run) -> tuple[float | None, str]:
+    """The low end of the ceiling or, where there is a service level, of the rate within it, whichever is lower, and
+    what it is in words."""
+    ends = []
+    for name in ("ceiling", "slo_capacity"):
+        found = run.estimates.get(name)
+        if found is None or found.rate_rps is None or found.status not in {"found", "not_found_up_to"}:
+            if found is not None and found.status == "below_range":
+                return None, ""
+            continue
+        low_rps = found.rate_rps if found.low_rps is None else found.low_rps
+        held_rps = found.sustained_rps or 0.0  # what a soak has held is not above the ceiling
+        unknown = found.low_rps is None and held_rps < low_rps
+        which = "an estimate whose low end is not known" if unknown else "the low end"
+        ends.append((max(low_rps, held_rps), which))
+    return min(ends, default=(None, ""))
+
+
+def begin(
+    out: Path, scenario: Scenario, argv: Sequence[str], source: str, overrides: Sequence[str], more: dict[str, Any]
+) -> Path:
+    """A fresh directory for a campaign.
+
+    Args:
+        out: where reports are put.
+        scenario: of the campaign.
+        argv, source, overrides: command line, the scenario's text and what was set, without secrets.
+        more: further facts for campaign.json.
+    """
+    began_at = datetime.now(UTC)
+    path = RunDir.create(out, f"{safe_name(scenario.name)}-campaign", source, began_at).path
+    state = {
+        "name": scenario.name, "began_at": began_at.isoformat(timespec="seconds"), "loadramp": __version__,
+        "argv": list(argv), "overrides": list(overrides), **more, "phases": {}, "state": "running",
+    }  # fmt: skip
+    save_state(path, state)
+    return path
+
+
+def save_state(path: Path, state: Mapping[str, Any]) -> None:
+    """Replace campaign.json in ``path``."""
+    RunDir(path).write(CAMPAIGN, json.dumps({"schema": SCHEMA, **plain(state)}, indent=1, allow_nan=False) + "\n")
+
+
+def resume(path: Path, source: str, overrides: Sequence[str]) -> dict[str, Any]:
+    """The state of the campaign in ``path``.
+
+    Raises:
+        ScenarioError: it is none, or its scenario was another one.
+    """
+    state = read_state(path)
+    told = (path / "scenario.toml").read_bytes().decode()
+    if told != source:
+        raise ScenarioError(f"{path}: was begun with another scenario (scenario.toml in it is the one)")
+    if list(overrides) != state.get("overrides", []):
+        before = " ".join(f"--set {one}" for one in state.get("overrides", [])) or "no --set"
+        raise ScenarioError(f"{path}: was begun with {before}; give the same again")
+    return state
+
+
+def is_campaign(path: Path) -> bool:
+    return (path / CAMPAIGN).is_file()
+
+
+def read_state(path: Path) -> dict[str, Any]:
+    """campaign.json.
+
+    Raises:
+        ScenarioError: there is none, or it is of another schema.
+    """
+    if not is_campaign(path):
+        raise ScenarioError(f"{path}: no {CAMPAIGN} here: it is no campaign")
+    try:
+        state: dict[str, Any] = json.loads((path / CAMPAIGN).read_bytes())
+    except ValueError as error:
+        raise ScenarioError(f"{path / CAMPAIGN}: not JSON: {error}") from None
+    if state.pop("schema", None) != SCHEMA or not set(state.get("phases", {})) <= set(PHASES):
+        raise ScenarioError(f"{path / CAMPAIGN}: not of a schema that this version reads")
+    return state
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,0 +1,38 @@
+"""What ``loadramp plan`` shows of ``loadramp campaign``: its phases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from loadramp.campaign.table import Phase, campaign_of, in_order, longest_s, overrides_of
+from loadramp.client import input_files
+from loadramp.report.preview import ramp_notes
+from loadramp.runner.preview import offered_notes, with_offered
+from loadramp.scenario.scenario import Scenario
+from loadramp.units import percent, span
+from loadramp.workload import lengthening
+from loadramp.workload.preview import PreviewPart, foresee
+
+
+def campaign_parts(_: Scenario, read: Callable[[Sequence[str]], Scenario]) -> list[PreviewPart]:
+    """The phases of ``loadramp campaign``; ``read`` gives the scenario with further overrides."""
+    base = read([])
+    campaign = campaign_of(base)
+    return [_phase(read, base, phase) for phase in in_order(campaign)]
+
+
+def _phase(read: Callable[[Sequence[str]], Scenario], base: Scenario, phase: Phase) -> PreviewPart:
+    campaign, target_rps = campaign_of(base), campaign_of(base).target_rps
+    notes = ["Left out without --chaos CMD."] if phase == "chaos" else []
+    if target_rps is None and phase not in {"baseline", "ramp"}:
+        length, share = span(longest_s(replace(campaign, phases=(phase,)))), percent(campaign.target_ratio)
+        notes.insert(0, f"{length}, at {share} of what the ramp finds.")
+        return PreviewPart(f"campaign: {phase}", (), tuple(notes))
+    full = input_files.ready(read(overrides_of(phase, campaign, base.pace, base.name, target_rps)))
+    steps = with_offered(full, list(foresee(full)))
+    return PreviewPart(
+        f"campaign: {phase}",
+        tuple(steps),
+        (*ramp_notes(full), *lengthening.words(full), *offered_notes(full, steps), *notes),
+    )

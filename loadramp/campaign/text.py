@@ -1,0 +1,306 @@
+"""A campaign in words: the sentences that open it, its phases, Markdown and JSON data. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from loadramp.campaign.criteria import Criterion, PhaseView, verdict_of
+from loadramp.campaign.recovery import availability
+from loadramp.campaign.scorecard import Scorecard, ScorecardLine
+from loadramp.report.json_data import strict
+from loadramp.report.markdown import plain
+from loadramp.report.redact import redact
+from loadramp.report.verdict_text import Phrase
+from loadramp.units import percent, plural, sig, span
+
+SCHEMA = "loadramp.campaign/1"
+Verdict = Literal["go", "no-go", "open"]
+TITLES = {
+    "baseline": "Baseline: one user at a time",
+    "ramp": "Ramp: how much it takes",
+    "sustained": "Sustained: the target for a long time",
+    "overload": "Overload: more than it was made for",
+    "chaos": "Chaos: a worker goes away",
+}
+TONES = {
+    "pass": "pass",
+    "fail": "fail",
+    "inconclusive": "inconclusive",
+    "go": "pass",
+    "no-go": "fail",
+    "open": "inconclusive",
+}
+STATE_TONES = {"shown": "pass", "said": "pass", "waived": "warn", "gap": "fail", "open": "inconclusive"}
+STATE_WORDS = {
+    "shown": "shown by the campaign",
+    "said": "answered yes",
+    "waived": "waived",
+    "gap": "missing",
+    "open": "open",
+}
+
+
+@dataclass(slots=True)
+class Told:
+    """A campaign, judged: all that a report sees. ``seen`` and ``criteria`` hold the phases that have a run."""
+
+    name: str
+    state: Mapping[str, Any]
+    seen: Mapping[str, PhaseView]
+    criteria: Mapping[str, Sequence[Criterion]]
+    card: Scorecard
+    scenario_text: str = ""
+    path: str = ""
+    wanted: Sequence[str] = field(default_factory=tuple)
+    """The phases that were asked for."""
+    rules: str = ""
+    """Alert rules made of what was measured."""
+
+    def phase_verdict(self, phase: str) -> str:
+        """pass, fail, inconclusive; ``not run`` where it has none."""
+        told = self.state.get("phases", {}).get(phase, {})
+        if phase not in self.seen:
+            return "not run"
+        found = verdict_of(self.criteria[phase])
+        return found if told.get("state") == "done" or found == "fail" else "inconclusive"
+
+    @property
+    def missing(self) -> list[str]:
+        """Phases that were asked for and have not come to their end."""
+        phases = self.state.get("phases", {})
+        return [phase for phase in self.wanted if phases.get(phase, {}).get("state") != "done"]
+
+    @property
+    def undecided(self) -> bool:
+        """A rehearsal, an interruption, or no phase under load: that decides nothing, neither go nor no go."""
+        phases = self.state.get("phases", {})
+        cut = any(told.get("state") == "running" or told.get("reason") == "interrupted" for told in phases.values())
+        return cut or bool(self.state.get("rehearsal")) or not set(self.seen) - {"baseline"}
+
+    @property
+    def verdict(self) -> Verdict:
+        """no-go: a critical item is missing, or a phase failed and nobody waived what it showed. open: a critical item
+        or a phase is open. go otherwise."""
+        if self.undecided:
+            return "open"
+        failed = [phase for phase in self.seen if self.phase_verdict(phase) == "fail" and not self._waived(phase)]
+        if self.card.verdict == "no-go" or failed:
+            return "no-go"
+        unclear = self.phase_verdict("ramp") == "inconclusive" and "ramp" in self.wanted
+        return "open" if self.card.verdict == "open" or self.missing or unclear else "go"
+
+    def _waived(self, phase: str) -> bool:
+        """Somebody took what the phase showed upon themselves, all of it."""
+        states = {line.state for line in self.card.lines if line.phase == phase}
+        return "waived" in states and "gap" not in states
+
+
+def headline(told: Told) -> list[Phrase]:
+    """The sentences that open every form of the report, the verdict first."""
+    return [*_decision(told), *_figures(told)]
+
+
+def _decision(told: Told) -> list[Phrase]:
+    card = told.card
+    critical = [line for line in card.lines if line.item.critical]
+    gaps = [line for line in critical if line.state == "gap"]
+    waived = card.count("waived", True)
+    done = len(critical) - card.count("open", True) - len(gaps)
+    settled = f"{done} of {plural(len(critical), 'critical item')} are settled"
+    if told.verdict == "go":
+        more = f", {waived} of them waived" if waived else ""
+        return [Phrase(f"Go: all {plural(len(critical), 'critical item')} are settled{more}.")]
+    if told.verdict == "no-go":
+        out = []
+        if gaps:
+            listed = "; ".join(line.item.text[0].lower() + line.item.text[1:] for line in gaps[:3])
+            more = f"; and {len(gaps) - 3} more" if len(gaps) > 3 else ""
+            out.append(Phrase(f"No go: {plural(len(gaps), 'critical item')} not met: {listed}{more}.", "bad"))
+        else:
+            failed = [phase for phase in told.seen if told.phase_verdict(phase) == "fail"]
+            out.append(Phrase(f"No go: the {' and the '.join(failed)} phase failed.", "bad"))
+        return [*out, Phrase(f"{settled}.", minor=True)]
+    opened = card.count("open", True)
+    if told.state.get("rehearsal"):
+        said = "Not decided: this was a rehearsal, too short to prove anything."
+        cut = [Phrase(f"Not finished: {', '.join(told.missing)}.", "warn")] if told.missing else []
+        return [Phrase(said, "warn"), *cut, Phrase(f"{settled} by answers or waivers.", minor=True)]
+    why = [plural(opened, "critical item") + " open"] if opened else []
+    why += [f"the {', '.join(told.missing)} phase not finished"] if told.missing else []
+    why += ["every load test waived"] if card.untested else []
+    return [
+        Phrase(f"Not decided yet: {' and '.join(why) or 'the ramp gave no clear answer'}.", "warn"),
+        Phrase(f"{settled}.", minor=True),
+    ]
+
+
+def _figures(told: Told) -> list[Phrase]:
+    """What was measured, a sentence a phase."""
+    out = []
+    if "ramp" in told.seen and (said := _said(told, "ramp", "ceiling")):
+        out.append(f"Ceiling: {said}.")
+    soak = told.seen.get("sustained")
+    if soak is not None and soak.rows:
+        rows = [row for row in soak.rows if not row["void"]] or soak.rows
+        length = span(rows[-1]["window_end_s"] - rows[0]["window_begin_s"])
+        failed = sum(sum(row["errors"].values()) for row in rows)
+        out.append(
+            f"{sig(soak.target_rps)} req/s for {length}: {failed:,} of "
+            f"{plural(sum(row['requests'] for row in rows), 'request')} failed."
+        )
+    for phase, what in (("overload", "the overload"), ("chaos", "a worker went away")):
+        found = next((one for one in told.criteria.get(phase, ()) if one.code == "recovery"), None)
+        if found is not None:
+            when, colon, _ = found.said.partition(":")
+            opened = found.status == "inconclusive"
+            how = f"whether it recovers is open: {when}" if opened else f"it was {'well again ' if colon else ''}{when}"
+            out.append(f"After {what} {how}.")
+    return [Phrase(text, minor=True) for text in out]
+
+
+def _said(told: Told, phase: str, code: str) -> str:
+    return next((one.said for one in told.criteria.get(phase, ()) if one.code == code), "")
+
+
+def facts(told: Told) -> list[str]:
+    """Name, model, host, date: one short fact each."""
+    run = next((seen.run for seen in told.seen.values()), None)
+    target = run.info.get("target") if run is not None else None
+    about: Mapping[str, Any] = target if isinstance(target, Mapping) else {}
+    listed = [told.state.get("name"), about.get("model"), about.get("base_url"), told.state.get("began_at")]
+    aimed = target_rps(told)
+    listed.append(f"target {sig(aimed)} req/s" if aimed else "")
+    return [redact(str(one)) for one in listed if one]
+
+
+def target_rps(told: Told) -> float | None:
+    """What was asked for, or what the ramp was taken to allow."""
+    return told.state.get("target_rps") or next((s.target_rps for s in told.seen.values() if s.target_rps), None)
+
+
+def phase_words(told: Told, phase: str) -> str:
+    """What was done in a phase, in a line."""
+    about = told.state.get("phases", {}).get(phase, {})
+    seen = told.seen.get(phase)
+    if seen is None:
+        return redact(str(about.get("reason") or "it did not come to that"))
+    rates = [row["rate_rps"] for row in seen.rows if row["rate_rps"]]
+    at = (
+        f"{sig(min(rates))} to {sig(max(rates))} req/s"
+        if len(set(rates)) > 1
+        else f"{sig(rates[0])} req/s"
+        if rates
+        else ""
+    )
+    length = span(max((step.end_s for step in seen.run.steps), default=0.0))
+    requests = plural(len(seen.run.table), "request")
+    there = availability(seen.health, 0.0, float("inf"))
+    up = f"health check {percent(there.ratio)} of {plural(there.checks, 'check')}" if there.checks else ""
+    tries = f"{plural(len(about['attempts']), 'earlier attempt')} interrupted" if about.get("attempts") else ""
+    stopped = f"not finished: {about.get('reason')}" if about.get("state") != "done" and about.get("reason") else ""
+    return redact(", ".join(part for part in (at, length, requests, up, tries, stopped) if part)) + "."
+
+
+def run_link(told: Told, phase: str) -> str:
+    """The report of a phase's run, from the campaign's directory; empty where there is none."""
+    run = told.state.get("phases", {}).get(phase, {}).get("run")
+    return f"{run}/report.html" if run and phase in told.seen else ""
+
+
+def campaign_markdown(told: Told) -> str:
+    """summary.md: verdict, phases with their criteria, scorecard."""
+    out = ["# loadramp: before a launch", ""]
+    out += [" ".join(f"**{plain(p.text)}**" if p.tone != "plain" else plain(p.text) for p in headline(told)), ""]
+    out += [f"Verdict: **{told.verdict}** · " + " · ".join(plain(fact) for fact in facts(told)), ""]
+    for phase in told.wanted:
+        link = run_link(told, phase)
+        where = f" ([report]({link}))" if link else ""
+        out += [f"## {TITLES[phase]}: {told.phase_verdict(phase)}{where}", "", plain(phase_words(told, phase)), ""]
+        if told.criteria.get(phase):
+            out += ["| | asked | seen |", "|---|---|---|"]
+            out += [f"| {one.status} | {plain(redact(one.asked))} | {plain(redact(one.said))} |"
+                    for one in told.criteria[phase]] + [""]  # fmt: skip
+    return "\n".join([*out, *_card_lines(told, "##")]).rstrip() + "\n"
+
+
+def scorecard_markdown(told: Told) -> str:
+    """scorecard.md: the items alone."""
+    head = ["# Scorecard", "", plain(" ".join(phrase.text for phrase in _decision(told))), ""]
+    return "\n".join([*head, *_card_lines(told, "##")]).rstrip() + "\n"
+
+
+def _card_lines(told: Told, mark: str) -> list[str]:
+    out = [f"{mark} Scorecard", "", "| | item | state | shown by | why |", "|---|---|---|---|---|"]
+    for line in told.card.ordered:
+        link = run_link(told, line.phase)
+        by = f"[{line.phase}]({link})" if link and line.state in {"shown", "gap"} else line.phase
+        cells = [weight_of(line), plain(line.item.text), STATE_WORDS[line.state], by, plain(redact(line.words))]
+        out.append(f"| {' | '.join(cells)} |")
+    return out
+
+
+def _weight(line: ScorecardLine) -> str:
+    return "critical" if line.item.critical else "additional" if line.item.additional else "wanted"
+
+
+def weight_of(line: ScorecardLine) -> str:
+    """critical, wanted (due within the first week) or additional."""
+    return "critical" if line.item.critical else "additional" if line.item.additional else "wanted"
+
+
+def campaign_document(told: Told) -> dict[str, Any]:
+    """verdict.json and ``campaign --json``: plain data."""
+    document = {
+        "schema": SCHEMA,
+        "campaign_dir": told.path, "verdict": told.verdict, "state": told.state.get("state"),
+        "sentence": " ".join(phrase.text for phrase in headline(told)),
+        "target_rps": target_rps(told),
+        "phases": [
+            {"phase": phase, "verdict": told.phase_verdict(phase),
+             "run": told.state.get("phases", {}).get(phase, {}).get("run"),
+             "state": told.state.get("phases", {}).get(phase, {}).get("state", "not run"),
+             "availability": _there(told.seen.get(phase)),
+             "criteria": [{"code": one.code, "asked": one.asked, "status": one.status, "said": one.said}
+                          for one in told.criteria.get(phase, ())]}
+            for phase in told.wanted
+        ],
+        "scorecard": {"verdict": told.card.verdict, "items": [_item(line) for line in told.card.lines]},
+    }  # fmt: skip
+    checked: dict[str, Any] = strict(document)
+    return checked
+
+
+def _there(seen: PhaseView | None) -> dict[str, Any] | None:
+    """What the health checks of a phase say; None where none was made."""
+    there = availability(seen.health, 0.0, float("inf")) if seen is not None else None
+    if there is None or not there.checks:
+        return None
+    return {"checks": there.checks, "good": there.good, "ratio": there.ratio, "down_s": there.down_s,
+            "outages": len(there.outages)}  # fmt: skip
+
+
+def _item(line: ScorecardLine) -> dict[str, Any]:
+    return {"id": line.item.id, "area": line.item.area, "additional": line.item.additional,
+            "critical": line.item.critical, "text": line.item.text, "state": line.state,
+            "phase": line.phase or None, "words": line.words}  # fmt: skip
+
+
+def campaign_text(told: Told) -> str:
+    """For a terminal."""
+    out = [phrase.text for phrase in headline(told)]
+    for phase in told.wanted:
+        why = "" if phase in told.seen else f" ({phase_words(told, phase)})"
+        out += ["", f"{TITLES[phase]}: {told.phase_verdict(phase)}{why}"]
+        out += [f"  {MARKS[one.status]} {one.asked}: {redact(one.said)}" for one in told.criteria.get(phase, ())]
+    out += ["", "Scorecard"]
+    for line in told.card.ordered:
+        weight = "" if line.item.critical else f" ({weight_of(line)})"
+        words = redact(line.words)
+        out.append(f"  {CARD_MARKS[line.state]} {line.item.text}{weight}: {line.state}{f', {words}' if words else ''}")
+    return "\n".join(out)
+
+
+MARKS = {"pass": "✓", "fail": "✗", "inconclusive": "?"}
+CARD_MARKS = {"shown": "✓", "said": "✓", "waived": "~", "gap": "✗", "open": "?"}

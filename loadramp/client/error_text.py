@@ -1,0 +1,160 @@
+"""Errors in words: any shape of error object, body or exception becomes one short line."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import ssl
+from typing import Any
+
+from loadramp.client.stream.events import Event, final_response, reason_in
+from loadramp.client.stream.sse import tells_failure
+from loadramp.client.stream.vendor_quirks import MOST_DEPTH
+from loadramp.record.types import ErrorKind
+
+MOST_ERROR_BYTES = 1 << 20
+_WORDLESS = "error without a message"
+_SAID = (
+    "message", "msg", "detail", "error", "errors", "title", "error_message", "error_msg", "errorMessage", "errorMsg",
+    "errmsg", "err", "status_msg", "fault", "faultstring", "exception",
+)  # fmt: skip
+_MARKS = ("type", "error_type", "code", "param", "error_code", "errorCode", "errcode", "statusCode", "status_code")
+_MOST_ERRORS = 50
+"""Of a list, that are put into words."""
+_KINDS: dict[str, ErrorKind] = {
+    "ConnectError": "connect",
+    "ConnectTimeout": "connect",
+    "ProxyError": "connect",
+    "ReadError": "reset",
+    "WriteError": "reset",
+    "RemoteProtocolError": "truncated",
+    "DecodingError": "truncated",
+}
+
+
+def error_of(event: Event, name: bytes = b"") -> str | None:
+    """The error that ``event`` reports, in words, or None.
+
+    Args:
+        event: the data.
+        name: the event's SSE name; an event called ``error`` is one whatever its data.
+    """
+    said = _reported(event, name)
+    return _WORDLESS if said == "" else said
+
+
+def _reported(event: Event, name: bytes) -> str | None:
+    if event.error:
+        return words(event.error)
+    for choice in event.choices or ():
+        if choice.error:
+            return words(choice.error)
+        if (reason := reason_in(choice)) and tells_failure(reason):
+            return f"the server ended the answer with finish_reason {reason!r}"
+    return None if event.choices else _told(event, name)
+
+
+def _told(event: Event, name: bytes) -> str | None:
+    """The failure in the data of an event without choices, or in its name."""
+    reply = final_response(event)
+    if reply is not None and reply.status in ("failed", "cancelled"):
+        return words(reply.error) if reply.error else f"the response ended as {reply.status}"
+    said = event.detail or event.message
+    if event.detail or names_failure(name) or any(map(_marks_failure, (event.type, event.object))):
+        return words({"message": said, "type": event.type, "code": event.code} if said else _WORDLESS)
+    return None
+
+
+def names_failure(name: bytes) -> bool:
+    """An SSE event of this name is a failure whatever its data."""
+    return tells_failure(name.decode("latin-1"))
+
+
+def _marks_failure(value: Any) -> bool:
+    return isinstance(value, str) and tells_failure(value)
+
+
+def words(error: Any, limit: int = 400, depth: int = MOST_DEPTH) -> str:
+    """An error object in one line: message, then type and code. Of validation errors the place and message, not the
+    input they repeat, which may be the whole prompt."""
+    if depth == 0:
+        return _WORDLESS
+    if isinstance(error, list):
+        return "; ".join(filter(None, (words(part, limit, depth - 1) for part in error[:_MOST_ERRORS])))[:limit]
+    if not isinstance(error, dict):
+        return " ".join(_gist(str(error)).split())[:limit]
+    for key in _SAID:
+        if error.get(key):
+            said = words(error[key], limit, depth - 1)
+            break
+    else:
+        said = _WORDLESS
+    place = error.get("loc")
+    if isinstance(place, list | tuple):
+        said = f"{'.'.join(map(str, place))}: {said}"
+    marks = [str(error[key]) for key in _MARKS if isinstance(error.get(key), str | int)]
+    marks = [mark for mark in marks if mark and mark not in {"error", said}]
+    told = f" ({', '.join(marks)})"[: limit // 2] if marks else ""  # type and code outlive a long message
+    return " ".join(f"{said[: limit - len(told)]}{told}".split())
+
+
+def _gist(text: str) -> str:
+    """Of a Python traceback its last line, which says what went wrong; other text as it is."""
+    lines = text.strip().splitlines()
+    traced = any(line.startswith("Traceback (most recent call last)") for line in lines)
+    return lines[-1] if traced else text
+
+
+def error_words(body: bytes) -> str:
+    """What the body of an error reply says, in one line; JSON of any shape, an event, HTML or plain text."""
+    text = body[:MOST_ERROR_BYTES].removeprefix(b"\xef\xbb\xbf").strip()
+    if text.startswith(b"data:"):
+        text = text[5:].split(b"\n")[0].strip()
+    try:
+        raw = json.loads(text.decode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        plain = _gist(text.decode("utf-8", "replace"))[:2000]
+        return " ".join(plain.split())[:200]
+    if isinstance(raw, dict):
+        return words(raw.get("error") or raw.get("detail") or raw)
+    return words(raw)
+
+
+def fault_of(error: BaseException, connect_timeout_s: float | None = None) -> tuple[ErrorKind, str]:
+    """The kind and words of a library's transport error, from the first of its causes that says more than it.
+
+    ``connect_timeout_s``: what a time-out while connecting is worded with.
+    """
+    kind: ErrorKind = "client"
+    cause: BaseException | None = error
+    said = str(error)
+    while cause is not None:
+        if isinstance(cause, ssl.SSLError):
+            return "tls", tls_words(cause)
+        if isinstance(cause, asyncio.CancelledError):  # how a library's time-out works inside
+            break
+        kind = _KINDS.get(type(cause).__name__, kind)
+        if type(cause).__name__ == "ConnectTimeout" and connect_timeout_s is not None:
+            return kind, f"no connection within {connect_timeout_s:g} s"
+        said = (os_words(cause) if isinstance(cause, OSError) and cause.errno else str(cause)) or said
+        inner = cause.exceptions[0] if isinstance(cause, BaseExceptionGroup) else None
+        cause = inner or cause.__cause__ or cause.__context__
+    if kind == "truncated" and "without sending a response" in said:
+        kind = "reset"
+    return kind, f"{type(error).__name__}: {said or 'no answer in time'}"
+
+
+def os_words(error: OSError) -> str:
+    """``Connection reset by peer`` rather than ``[Errno 104] ...``."""
+    return os.strerror(error.errno) if error.errno and error.errno > 0 else (error.strerror or str(error))
+
+
+def tls_words(error: ssl.SSLError) -> str:
+    """Why TLS failed, with the name of the certificate error where it is one."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"certificate not trusted: {error.verify_message} (name a CA file, or use --insecure)"
+    reason = (error.reason or str(error)).replace("_", " ").lower()
+    if "wrong version number" in reason or "record layer failure" in reason or "packet length" in reason:
+        return f"the server does not speak TLS on this port: write http:// ({reason})"
+    return f"TLS handshake failed: {reason}"

@@ -1,0 +1,228 @@
+"""The fleet: the shares of a run's load, in this process or in processes of their own.
+
+Both kinds offer the same verbs (``start begin snapshot samples finish close``) and the
+list ``dead``. Finished records are found in the record files, not here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from loadramp.client.client_failure import line_of
+from loadramp.client.client_health import Vitals
+from loadramp.client.endpoint import Endpoint
+from loadramp.client.input_files import with_files
+from loadramp.client.measuring_client import Client
+from loadramp.client.sender import Sender
+from loadramp.record.types import ClientSample, Record, Step
+from loadramp.registry import CannotMeasure
+from loadramp.scenario.scenario import Scenario
+from loadramp.units import plural
+from loadramp.workload.prompts.vocabulary import Calibration
+from loadramp.workload.schedule import turns_of
+
+MOST_STREAMS = 20_000
+SPARE_FILES = 64
+"""Open files that are no sockets to the endpoint."""
+
+
+class FleetError(CannotMeasure):
+    """The load cannot be sent from here: too few file descriptors, a full disk, a worker that died. Exit code 1."""
+
+
+@dataclass(slots=True, frozen=True)
+class Orders:
+    """Everything a worker needs to rebuild its share of any step: plain data, sent to it once."""
+
+    scenario: Scenario
+    endpoint: Endpoint
+    model: str
+    fields: frozenset[str]
+    calibration: Calibration
+    salt: int
+    t0_s: float
+    save_text: bool = False
+
+
+@dataclass(slots=True)
+class Worker:
+    """One share with its client, its vitals and its record file, on the running loop."""
+
+    orders: Orders
+    path: Path
+    index: int
+    of: int
+    clock: Callable[[], float]
+    connect: Callable[..., Awaitable[Any]] | None = None
+    precise: bool = True
+    share: Sender = field(init=False)
+    vitals: Vitals = field(init=False)
+    _disk: str = ""
+    _file: BinaryIO = field(init=False)
+
+    def __post_init__(self) -> None:
+        orders = self.orders = replace(self.orders, scenario=with_files(self.orders.scenario))
+        self._file = self.path.open("ab", buffering=0)
+        self.share = Sender(
+            orders.scenario,
+            self._client(),
+            self.clock,
+            orders.t0_s,
+            self._write,
+            index=self.index,
+            of=self.of,
+            salt=orders.salt,
+            calibration=orders.calibration,
+            precise=self.precise,
+            keep_text=orders.save_text,
+        )
+        self.vitals = Vitals(self.clock, orders.t0_s, self.index)
+
+    @property
+    def failure(self) -> str:
+        """Why the load can no longer be sent or recorded; empty while it can."""
+        return self._disk or self.share.failure
+
+    def snapshot(self) -> list[Record]:
+        """The requests in flight, as they are now; their text only where it is asked for."""
+        found: list[Record] = self.share.client.snapshot()
+        return found if self.orders.save_text else [replace(record, text=None) for record in found]
+
+    def sample(self) -> ClientSample:
+        return self.vitals.sample(self.share.client.counts, self.share.held)
+
+    async def close(self) -> None:
+        self.vitals.stop()
+        await self.share.close()
+        self._file.close()
+
+    def _client(self) -> Any:
+        orders = self.orders
+        return _client_kind(orders.scenario.target.via)(
+            orders.scenario.target,
+            orders.endpoint,
+            orders.model,
+            fields=orders.fields,
+            connect=self.connect,
+            clock=self.clock,
+            t0_s=orders.t0_s,
+            worker=self.index,
+            # a session sends the answers back: they are kept in memory for it, and never written
+            save_text=orders.save_text or turns_of(orders.scenario) > 1,
+        )
+
+    def _write(self, record: Record) -> None:
+        if self._disk:  # behind half a line a whole one would be lost too
+            return
+        data = line_of(record)
+        try:
+            while data:  # a disk that is nearly full takes a part, and refuses the rest
+                data = data[self._file.write(data) :]
+        except OSError as error:
+            self._disk = f"{self.path}: {error.strerror or error}"
+
+
+def _client_kind(via: str) -> Callable[..., Any]:
+    """The client class; the libraries for comparison are heavy and only loaded when they are asked for."""
+    if via == "direct":
+        return Client
+    from loadramp.client.comparison_clients import HttpxClient, OpenaiClient
+
+    kinds: dict[str, Callable[..., Any]] = {"httpx": HttpxClient, "openai": OpenaiClient}
+    return kinds[via]
+
+
+@dataclass(slots=True)
+class InlineFleet:
+    """All of the load from the conducting process's own loop: tests on a simulated clock, and quick looks."""
+
+    orders: Orders
+    paths: Callable[[int], Path]
+    clock: Callable[[], float]
+    connect: Callable[..., Awaitable[Any]] | None = None
+    precise: bool = True
+    dead: list[str] = field(default_factory=list)
+    workers: int = 1
+    _worker: Worker | None = None
+    _samples: list[ClientSample] = field(default_factory=list)
+    _task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        self._worker = Worker(self.orders, self.paths(0), 0, 1, self.clock, self.connect, self.precise)
+        self._worker.vitals.start()
+        self._task = asyncio.get_running_loop().create_task(self._sample())
+
+    async def begin(self, step: Step, first_seq: int) -> None:
+        self._running.share.begin(step, first_seq)
+
+    async def snapshot(self) -> list[Record]:
+        """The requests in flight, as they are now."""
+        self._check()
+        return self._running.snapshot()
+
+    def samples(self) -> list[ClientSample]:
+        """What the workers measured of themselves since the last call."""
+        self._check()
+        taken, self._samples = self._samples, []
+        return taken
+
+    async def finish(self, deadline_s: float) -> None:
+        await self._running.share.finish(deadline_s)
+        self._check()
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+        if self._worker is not None:
+            await self._worker.close()
+
+    async def _sample(self) -> None:
+        while True:
+            await asyncio.sleep(1.0)
+            self._samples.append(self._running.sample())  # its failure is found by _check of the next look
+
+    @property
+    def _running(self) -> Worker:
+        assert self._worker is not None, "start() comes first"
+        return self._worker
+
+    def _check(self) -> None:
+        if self._running.failure:
+            raise FleetError(self._running.failure)
+
+
+def raise_file_limit(streams: int | None, lower: str = "max_in_flight") -> int:
+    """Make room for ``streams`` sockets in this process, or for as many as there can be; returns how many.
+
+    Args:
+        streams: requests in flight at once, each with a socket of its own; None: as many as possible.
+        lower: the key of ``[ramp]`` by which fewer would be needed.
+
+    Raises:
+        FleetError: the hard limit is too low; names the number needed and how to raise it.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = MOST_STREAMS if hard == resource.RLIM_INFINITY else hard - SPARE_FILES
+    wanted = max(1, min(most, MOST_STREAMS)) if streams is None else streams
+    if wanted > most and hard != resource.RLIM_INFINITY:
+        needed = wanted + SPARE_FILES
+        raise FleetError(
+            f"{plural(needed, 'open file', 'are')} needed for {plural(wanted, 'request')} in flight, the hard "
+            f"limit is {hard}: raise it "
+            f"(ulimit -Hn {needed} as root, LimitNOFILE={needed} in a systemd unit, docker run --ulimit "
+            f"nofile={needed}) or lower [ramp] {lower}"
+        )
+    if soft != resource.RLIM_INFINITY and soft < wanted + SPARE_FILES:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted + SPARE_FILES, hard))
+    return wanted
+
+
+def worker_count(asked: int | str) -> int:
+    """``"auto"``: half of this machine's cores, between 1 and 8. The server under test must not live on the others."""
+    return asked if isinstance(asked, int) else max(1, min(8, len(os.sched_getaffinity(0)) // 2))

@@ -1,0 +1,210 @@
+"""The measuring client: one request, one Record, on pooled HTTP/1.1 connections.
+
+A failed request is a record, never an exception, and is never sent again; the one exception is a kept connection that
+turns out to be dead before the server can have seen the request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from loadramp.client.endpoint import Endpoint
+from loadramp.client.error_text import os_words
+from loadramp.client.http.connect import Dialer, dialer_of, proxy_of
+from loadramp.client.http.pool import Connection, Counts, Flight, Pool
+from loadramp.client.http.response import ResponseReader
+from loadramp.client.http.sockets import Connect, ConnectFailed
+from loadramp.client.request_body import OPTIONAL_FIELDS, most_tokens, request_body, unforced
+from loadramp.client.stream.outcome import CUT_OFF, asked_of
+from loadramp.record.types import LENGTH_NOT_FORCED, Arrival, Record
+from loadramp.scenario.scenario import Target
+from loadramp.workload import placeholders
+
+
+class Client:
+    """Sends requests to one endpoint from one event loop.
+
+    Args:
+        target: the API, time-outs and options.
+        endpoint: where, with which headers.
+        model: what to ask for.
+        connect: opens a pipe; None: real sockets to ``endpoint``.
+        clock: absolute seconds; the clock of the stamps.
+        t0_s: the instant at which the run began, on that clock.
+        worker: number that the records carry.
+        save_text: keep the answers.
+        fields: the optional request fields that this server takes (``probe.preflight``).
+
+    Raises:
+        ScenarioError: a CA file that cannot be read, a proxy that is none.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        endpoint: Endpoint,
+        model: str,
+        *,
+        connect: Connect | None,
+        clock: Callable[[], float],
+        t0_s: float,
+        worker: int = 0,
+        save_text: bool = False,
+        fields: frozenset[str] = OPTIONAL_FIELDS,
+    ) -> None:
+        self._target = target
+        self._counts = Counts()
+        self._model = model
+        self._connect = connect or dialer_of(target, endpoint)
+        self._clock = clock
+        self._t0_s = t0_s
+        self._worker = worker
+        self._asked = asked_of(target, save_text, endpoint.redact)
+        self._fields = fields
+        self._templates = tuple(endpoint.templates.items())
+        self._marked = placeholders.used_in(target.body)
+        self._head = _head(target, endpoint, int(t0_s * 1e3))
+        self._flights: dict[Flight, None] = {}  # in the order of sending
+        self._pool = Pool(self.now_s)
+
+    @property
+    def counts(self) -> Counts:
+        """How the client fares, over its whole life; cheap to read."""
+        if isinstance(self._connect, Dialer):
+            self._counts.late_reads = self._connect.tally.late_reads
+        return self._counts
+
+    def now_s(self) -> float:
+        """Seconds since the run began."""
+        return self._clock() - self._t0_s
+
+    def prepare(self, arrival: Arrival, content: str | Sequence[Mapping[str, Any]]) -> bytes:
+        """The whole HTTP request. Raises ScenarioError for a body that cannot be measured."""
+        prompt, target = arrival.prompt, self._target
+        numbers = placeholders.numbers_of(arrival) if self._templates or self._marked else {}
+        if self._marked:
+            target = replace(target, body=placeholders.filled(target.body, numbers))
+        body = request_body(
+            target,
+            prompt.model or self._model,
+            content,
+            prompt.output_tokens,
+            force_length=self._target.force_length,
+            extra=prompt.body,
+            fields=self._fields,
+        )
+        own = [f"\r\n{name}: {placeholders.filled(value, numbers)}" for name, value in self._templates]
+        more = "".join(own).encode("latin-1")
+        return b"%s%d%s\r\nContent-Length: %d\r\n\r\n%s" % (self._head, arrival.seq, more, len(body), body)
+
+    async def send(self, arrival: Arrival, request: bytes) -> Record:
+        """Send ``request`` now and follow its answer. Never raises; a cancelled one is a record of what arrived."""
+        record = record_of(arrival, self._worker, self._target)
+        exchange = ResponseReader(record, self._asked, most_tokens(self._target, arrival.prompt), self._clock)
+        flight = Flight(self._target, exchange, record, self._counts, self._pool)
+        self._flights[flight] = None
+        try:
+            await self._fly(flight, request)
+        except ConnectFailed as failure:
+            flight.fail(failure.kind, failure.detail)
+        except OSError as error:
+            flight.fail("client", os_words(error))
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None:
+                task.uncancel()  # the record is the answer to it
+            self._cut(flight)
+        except Exception as error:  # the fence (``Line._broke``)
+            flight.broke(error)
+        del self._flights[flight]
+        return flight.finish()
+
+    def snapshot(self) -> list[Record]:
+        """Copies of the records of all requests in flight, with what has arrived so far."""
+        found = []
+        for flight in tuple(self._flights):
+            try:
+                flight.pull()
+                found.append(flight.exchange.snapshot())
+            except Exception as error:  # the fence (``Line._broke``)
+                flight.broke(error)
+        return found
+
+    async def close(self) -> None:
+        """Close idle connections and cut requests in flight (their ``send`` returns records)."""
+        for flight in tuple(self._flights):
+            self._cut(flight)
+        self._pool.close()
+        await asyncio.sleep(0)
+
+    def _cut(self, flight: Flight) -> None:
+        """The client does not wait for this answer any more."""
+        try:
+            flight.fail("client", CUT_OFF)
+        except Exception as error:  # the fence (``Line._broke``)
+            flight.broke(error)
+
+    async def _fly(self, flight: Flight, request: bytes) -> None:
+        begin_s, record = self.now_s(), flight.record
+        kept = self._pool.take()
+        if kept is not None:
+            await flight.ride(kept, request)
+            if not flight.stale:
+                return
+            record.warnings.append("stale_connection")
+            begin_s = self.now_s()
+        line = Connection(self._t0_s)
+        record.connect_s = 0.0
+        try:
+            line.pipe = await self._connect(line.on_bytes, line.on_close)
+        finally:
+            record.connect_s = line.connect_s = self.now_s() - begin_s
+        if flight.exchange.over:  # closed while connecting
+            line.drop()
+        elif line.dead:
+            raise ConnectFailed("connect", "the server closed the connection at once")
+        else:
+            await flight.ride(line, request)
+
+
+def record_of(arrival: Arrival, worker: int, target: Target | None = None) -> Record:
+    """The record of ``arrival`` before anything has happened to it; ``target``: what it is sent to."""
+    prompt = arrival.prompt
+    return Record(
+        arrival.seq,
+        arrival.step,
+        arrival.due_s,
+        worker,
+        asked_input_tokens=prompt.input_tokens,
+        asked_output_tokens=prompt.output_tokens,
+        label=prompt.label,
+        model=prompt.model,
+        session=prompt.session,
+        turn=prompt.turn,
+        warnings=[LENGTH_NOT_FORCED] if target is not None and unforced(target, prompt) else [],
+        turns=0 if prompt.session is None else prompt.turn + 1 + len(prompt.following),
+    )
+
+
+def _head(target: Target, endpoint: Endpoint, run: int) -> bytes:
+    """The request's head up to the number in its id. The same for every request; user's headers win."""
+    headers = {
+        "Host": endpoint.authority,
+        "User-Agent": "loadramp",
+        "Accept": "text/event-stream, application/json" if target.stream else "application/json",
+        "Accept-Encoding": "identity",
+        "Content-Type": "application/json",
+    }
+    own = {name.lower() for name in endpoint.headers}
+    proxy = None if endpoint.tls else proxy_of(target)
+    where = endpoint.path(target.api) if proxy is None else endpoint.address(target.api)
+    if proxy is not None and proxy.authorization:
+        headers["Proxy-Authorization"] = proxy.authorization
+    lines = [f"POST {where} HTTP/1.1"]
+    lines += [f"{name}: {value}" for name, value in headers.items() if name.lower() not in own]
+    lines += [f"{name}: {value}" for name, value in endpoint.headers.items() if name not in endpoint.templates]
+    name = "X-Loadramp-Id" if "x-request-id" in own else "X-Request-Id"
+    return ("\r\n".join(lines) + f"\r\n{name}: loadramp-{run:x}-").encode("latin-1")

@@ -1,0 +1,297 @@
+"""One request, looked at closely; and the requests before a run that find out what the server takes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from math import inf
+from typing import Any
+
+from loadramp.client.comparison_clients import HttpxClient, OpenaiClient
+from loadramp.client.endpoint import Endpoint, endpoint_of
+from loadramp.client.http.sockets import Connect
+from loadramp.client.measuring_client import Client
+from loadramp.client.readiness import Unreachable, choose_model, list_models
+from loadramp.client.request_body import OPTIONAL_FIELDS
+from loadramp.record.types import Arrival, Prompt, Record
+from loadramp.scenario.scenario import Target
+from loadramp.workload.placeholders import NO_SESSION, filled
+
+PREFLIGHT_TOKENS = 16
+PARSED_LATE = "the client was busy parsing when it came"
+PREFLIGHT_PROMPT = "Tell me in a few plain words what a queue in front of a busy counter does to those who wait in it."
+DEFAULT_MODEL = "default"
+"""What is asked for where no model is named and none can be listed: single-model servers ignore the name."""
+NOT_STREAMED = "the answer was not streamed: it came whole, so tokens have no times of their own"
+MODERN_LIMIT = "max_completion_tokens"
+_NOT_THE_BODY = frozenset({401, 403, 404, 408, 425, 429, 502, 503, 504})
+"""Refusals that have nothing to do with the fields of a request, unless they name one."""
+_CLIENTS: dict[str, Callable[..., Any]] = {"direct": Client, "httpx": HttpxClient, "openai": OpenaiClient}
+
+
+async def probe(
+    target: Target,
+    *,
+    prompt: str,
+    output_tokens: int | None,
+    clock: Callable[[], float],
+    connect: Connect | None = None,
+    save_text: bool = False,
+    say: Callable[[str], None] = lambda words: None,
+) -> Record:
+    """Send one request and return its record; instants count from just before it.
+
+    A server that refuses an optional field by name is asked once more without it (warning ``dropped_FIELD``): the
+    record is that of the request it took. Nothing else is sent twice.
+
+    Args:
+        target: the endpoint; an unnamed model is the only one listed, or ``default`` where none are listed.
+        prompt: the user's message.
+        output_tokens: how long the answer may be.
+        clock: absolute seconds.
+        connect: opens pipes in place of sockets; then the model is not looked up.
+        save_text: keep the answer.
+        say: told which model was chosen where none is named.
+
+    Raises:
+        ScenarioError: the target cannot be understood, or several models are listed and none is named.
+    """
+    endpoint = endpoint_of(target)
+    model = target.model or await _only_model(target, endpoint, connect, say)
+    fields, dropped = OPTIONAL_FIELDS, []
+    while True:
+        record = await _ask(target, endpoint, model, prompt, output_tokens, fields, connect, clock, save_text)
+        refused = fields ^ without_refused(record, fields)
+        if not refused:
+            break
+        fields ^= refused
+        dropped += [f"dropped_{name}" for name in sorted(refused & OPTIONAL_FIELDS)]
+    record.warnings += dropped
+    if connect is None and target.via == "direct" and record.first_byte_s is not None and record.stamps == "user":
+        record.warnings.append("kernel_stamps_unavailable")
+    return record
+
+
+@dataclass(slots=True, frozen=True)
+class Preflight:
+    """What the requests before a run found out."""
+
+    fields: frozenset[str]
+    """The optional request fields that the server takes: hand them to every client of the run."""
+    warnings: tuple[str, ...]
+    """``dropped_FIELD`` and the codes of the last request (``no_usage``, ``short_output``, ...)."""
+    record: Record
+    """The last request; when it failed the run would fail as well, for the reason it gives."""
+    plain_failed: bool = False
+    """A request without any optional field failed, too."""
+
+    @property
+    def prompt_tokens(self) -> int | None:
+        """The server's count of the prompt that was sent, template included."""
+        return self.record.prompt_tokens
+
+
+async def preflight(
+    target: Target,
+    endpoint: Endpoint,
+    model: str,
+    *,
+    clock: Callable[[], float],
+    connect: Connect | None = None,
+    prompt: str | list[Any] = PREFLIGHT_PROMPT,
+    output_tokens: int = PREFLIGHT_TOKENS,
+    fields: frozenset[str] = OPTIONAL_FIELDS,
+    body: Mapping[str, Any] | None = None,
+) -> Preflight:
+    """Find the optional fields that the server takes, so that nothing is tried twice within a measurement.
+
+    All are asked for at once. Those that a failure names are dropped; when it names none of them, all are dropped
+    and, if that helps, each is tried again by itself. ``prompt`` may be messages or token ids, ``body`` further fields.
+    """
+
+    async def ask(asked: frozenset[str]) -> Record:
+        return await _ask(target, endpoint, model, prompt, output_tokens, asked, connect, clock, False, body)
+
+    record, echoed, plain_failed = await ask(fields), False, False
+    asked = fields
+    while (left := without_refused(record, fields)) != fields:
+        # a server that fails of itself and repeats the whole request names every field, too
+        echoed |= record.http_status not in {400, 422} and len(fields - left) > 2
+        fields = left
+        record = await ask(fields)
+    if echoed and record.ok:
+        fields, record = await _one_by_one(ask, asked | fields, record)
+    elif _refuses(record) and fields & OPTIONAL_FIELDS:
+        plain = await ask(fields - OPTIONAL_FIELDS)
+        plain_failed = not plain.ok
+        if plain.ok:
+            fields, record = await _one_by_one(ask, fields, plain)
+    dropped = tuple(f"dropped_{name}" for name in sorted(OPTIONAL_FIELDS - fields))
+    return Preflight(fields, (*dropped, *record.warnings), record, plain_failed)
+
+
+async def _one_by_one(ask: Callable[[frozenset[str]], Any], fields: frozenset[str], plain: Record) -> Any:
+    """The largest set that passes when fields are added singly to none of them, and the record of its request."""
+    taken, record = fields - OPTIONAL_FIELDS, plain
+    for name in ("include_usage", "continuous_usage_stats", "ignore_eos", "min_tokens"):
+        if name in fields and (name != "continuous_usage_stats" or "include_usage" in taken):
+            tried = await ask(taken | {name})
+            if not _refuses(tried):
+                taken, record = taken | {name}, tried
+    return taken, record
+
+
+def _refuses(record: Record) -> bool:
+    """It may be what was asked that made it fail, rather than who asked, where, or when."""
+    if record.error == "in_band":
+        return not record.event_s
+    return record.http_status is not None and record.http_status >= 400 and record.http_status not in _NOT_THE_BODY
+
+
+def without_refused(record: Record, fields: frozenset[str]) -> frozenset[str]:
+    """``fields`` without those that a failure names; all of them when it is none or names none.
+
+    The words count, whatever the status: gateways tell of a field that a library behind them does not know with 500.
+    Known forms: pydantic's ``extra_forbidden``, "Unexpected fields in the request: {'ignore_eos'}", "Unrecognized
+    request argument supplied: min_tokens", "got an unexpected keyword argument 'ignore_eos'", and max_tokens refused
+    in favour of ``max_completion_tokens``.
+    """
+    said = record.error_detail or ""
+    failed = (record.http_status or 0) >= 400 or (record.error == "in_band" and not record.event_s)
+    if not failed:
+        return fields
+    named = {name for name in fields if re.search(rf"\b{name}\b", said)}
+    if "stream_options" in said and not named & {"include_usage", "continuous_usage_stats"}:
+        named |= {"include_usage", "continuous_usage_stats"}
+    if "include_usage" in named:
+        named.add("continuous_usage_stats")
+    left = fields - named
+    if MODERN_LIMIT in said and re.search(r"\bmax_tokens\b", said):
+        left |= {MODERN_LIMIT}
+    return left
+
+
+async def _ask(
+    target: Target,
+    endpoint: Endpoint,
+    model: str,
+    prompt: str | list[Any],
+    output_tokens: int | None,
+    fields: frozenset[str],
+    connect: Connect | None,
+    clock: Callable[[], float],
+    save_text: bool,
+    body: Mapping[str, Any] | None = None,
+) -> Record:
+    t0_s = clock()
+    client = _CLIENTS[target.via](
+        replace(target, body=filled(target.body, NO_SESSION)),
+        replace(endpoint, templates={}),
+        model,
+        connect=connect,
+        clock=clock,
+        t0_s=t0_s,
+        save_text=save_text,
+        fields=fields,
+    )
+    asked = Prompt(output_tokens=output_tokens, body=body)
+    request = client.prepare(Arrival(0, 0, 0.0, asked), prompt)
+    due_s = clock() - t0_s
+    record: Record = await client.send(Arrival(0, 0, due_s, asked), request)
+    await client.close()
+    return record
+
+
+async def _only_model(target: Target, endpoint: Endpoint, connect: Connect | None, say: Callable[[str], None]) -> str:
+    listed: tuple[str, ...] = ()
+    why = "the server lists none"
+    if connect is None:
+        try:
+            listed = await list_models(target, endpoint)
+        except Unreachable as error:  # the request itself will say what is wrong
+            why = str(error)
+    if listed:
+        model = choose_model(target, listed, endpoint.redact)
+        say(f"no model named (--model): {model} is asked, the only one listed")
+        return model
+    say(f"no model named (--model): {DEFAULT_MODEL!r} is asked, a guess ({why})")
+    return DEFAULT_MODEL
+
+
+def probe_document(record: Record, streamed: bool = True) -> dict[str, Any]:
+    """The JSON document of ``probe``. Durations count from the due time; null where there is nothing to measure.
+    An answer that was not streamed comes whole: it has no first token, and ``reasons`` says so.
+
+    ``gap_s`` and ``itl_s`` list choice 0 first, then choice 1, and so on. ``itl_s``: an event of k tokens after gap g
+    is k entries of g/k. ``tpot_s``: (last output - first output) / (output_tokens - tokens in the first event).
+    """
+    gaps = _gaps(record)
+    document: dict[str, Any] = {
+        "status": record.status,
+        "error": record.error,
+        "error_detail": record.error_detail,
+        "http_status": record.http_status,
+        "ttft_s": record.ttft_s if streamed else None,
+        "sent_ttft_s": record.sent_ttft_s if streamed else None,
+        "e2e_s": record.e2e_s,
+        "stream_end_s": _since_due(record, record.stream_end_s),
+        "time_to_first_byte_s": _since_due(record, record.first_byte_s),
+        "time_to_first_answer_s": _since_due(record, record.answer_s),
+        "gap_s": [gap_s for gap_s, _ in gaps],
+        "itl_s": [gap_s / tokens for gap_s, tokens in gaps for _ in range(tokens)],
+        "tpot_s": _tpot_s(record),
+        "output_tokens": record.output_tokens,
+        "prompt_tokens": record.prompt_tokens,
+        "token_source": record.token_source,
+        "finish_reason": record.finish_reason,
+        "done_marker": record.done_marker,
+        "keepalives": record.keepalives,
+        "malformed_events": record.malformed_events,
+        "warnings": list(dict.fromkeys(record.warnings)),
+    }
+    if not streamed:
+        document["reasons"] = dict.fromkeys(("ttft_s", "sent_ttft_s", "itl_s", "tpot_s"), NOT_STREAMED)
+    _leave_out_late(document, record)
+    if record.text is not None:
+        document["text"] = record.text
+    return document
+
+
+def _leave_out_late(document: dict[str, Any], record: Record) -> None:
+    """Where parsing kept the client from reading, times that end later would measure the client."""
+    doubtful_s = record.doubtful_s
+    if doubtful_s is None or not record.event_s or record.event_s[-1] <= doubtful_s:
+        return
+    ends = {"e2e_s": record.event_s[-1], "tpot_s": record.event_s[-1], "ttft_s": record.event_s[0],
+            "sent_ttft_s": record.event_s[0], "time_to_first_answer_s": record.answer_s}  # fmt: skip
+    late = [key for key, end_s in ends.items() if end_s is not None and end_s > doubtful_s]
+    document.update(dict.fromkeys(late))
+    document["reasons"] = document.get("reasons", {}) | dict.fromkeys(late, PARSED_LATE)
+
+
+def _since_due(record: Record, instant_s: float | None) -> float | None:
+    return None if instant_s is None else instant_s - record.due_s
+
+
+def _gaps(record: Record) -> list[tuple[float, int]]:
+    """(gap, tokens of the event at its end) within each choice, choice by choice; those are left out that end when
+    parsing may have kept the client from reading."""
+    n = len(record.event_s)
+    choices = record.event_choice or [0] * n
+    tokens = record.event_tokens or [1] * n
+    own: dict[int, list[int]] = {}
+    for i, choice in enumerate(choices):
+        own.setdefault(choice, []).append(i)
+    pairs = [pair for choice in sorted(own) for pair in pairwise(own[choice])]
+    until_s = inf if record.doubtful_s is None else record.doubtful_s
+    return [(record.event_s[b] - record.event_s[a], tokens[b]) for a, b in pairs if record.event_s[b] <= until_s]
+
+
+def _tpot_s(record: Record) -> float | None:
+    """Null under two tokens, and where all tokens came in one event."""
+    if len(record.event_s) < 2 or record.output_tokens is None:
+        return None
+    after_first = record.output_tokens - (record.event_tokens[0] if record.event_tokens else 1)
+    return (record.event_s[-1] - record.event_s[0]) / after_first if after_first >= 1 else None

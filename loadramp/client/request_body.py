@@ -1,0 +1,134 @@
+"""The body of a request to chat, completions or responses. Pure: what is asked, never how it is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from loadramp.client.stream.vendor_quirks import text_of
+from loadramp.record.types import Prompt
+from loadramp.registry import ScenarioError
+from loadramp.scenario.scenario import Target
+from loadramp.units import plural
+
+OPTIONAL_FIELDS: frozenset[str] = frozenset({"include_usage", "continuous_usage_stats", "ignore_eos", "min_tokens"})
+"""Request fields that help to measure or to hold the length, and that a strict server may refuse (``preflight``)."""
+
+_LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+_CONSTRAINTS = (
+    "grammar", "json_schema", "structured_outputs", "regex", "ebnf", "structural_tag",
+    "guided_json", "guided_regex", "guided_choice", "guided_grammar", "guided_decoding",
+)  # fmt: skip
+"""Fields of the engines that say what an answer must look like, beside ``response_format`` and tools."""
+
+_encoder = msgspec.json.Encoder()
+
+
+def request_body(
+    target: Target,
+    model: str,
+    prompt: str | Sequence[Any],
+    output_tokens: int | None,
+    *,
+    force_length: bool = True,
+    extra: Mapping[str, Any] | None = None,
+    fields: frozenset[str] = OPTIONAL_FIELDS,
+) -> bytes:
+    """The JSON body of one request.
+
+    Args:
+        target: gives the API, whether to stream, and ``body``, whose keys win over what is built here.
+        prompt: text, messages in the chat format, or (completions) token ids.
+        output_tokens: how many tokens to ask for; None leaves the length to the server.
+        force_length: ask for exactly that many, not at most; never of an answer whose form is given (``shaped``).
+        extra: further fields of this request alone; they win over ``target.body``.
+        fields: the optional fields this server takes; ``max_completion_tokens`` among them replaces ``max_tokens``.
+
+    Raises:
+        ScenarioError: ``n`` above 1 (one latency belongs to one answer), ``stream`` given as a body field, or text
+            that UTF-8 cannot carry.
+    """
+    own = {**target.body, **(extra or {})}
+    _refuse(own)
+    body: dict[str, Any] = {"model": model, **_asked(target.api, prompt), "stream": target.stream}
+    limit = _limit_name(target.api, own, fields)
+    force_length = force_length and not shaped(own)
+    if output_tokens is not None:
+        body[limit] = output_tokens
+        if force_length and "ignore_eos" in fields:
+            body["ignore_eos"] = True
+        if force_length and "min_tokens" in fields:
+            body["min_tokens"] = min(output_tokens, own.get(limit, output_tokens))
+    if target.stream and target.api != "responses" and "include_usage" in fields:
+        options = {"include_usage": True}
+        if "continuous_usage_stats" in fields:
+            options["continuous_usage_stats"] = True
+        body["stream_options"] = options
+    try:
+        return _encoder.encode(body | own)
+    except UnicodeEncodeError as error:
+        raise ScenarioError(f"a prompt or [target] body is not text: {error}") from None
+
+
+def most_tokens(target: Target, prompt: Prompt) -> int | None:
+    """How many output tokens a request asks for at most; None when it sets no limit. Fields of a body win over
+    ``prompt``, as in ``request_body``; of several names a server may take any."""
+    own = {**target.body, **(prompt.body or {})}
+    given = [own[name] for name in _LIMITS if name in own] or [prompt.output_tokens]
+    limits = [limit for limit in given if type(limit) is int]
+    return max(limits) if len(limits) == len(given) else None
+
+
+def shaped(own: Mapping[str, Any]) -> bool:
+    """The body fields ``own`` give the answer a form: a format, a grammar, or tools that it may call.
+
+    Such an answer ends where its form is complete. Forced to go on, an engine makes white space, breaks the form,
+    refuses the request or hangs.
+    """
+    if own.get("tools") and own.get("tool_choice") != "none":
+        return True
+    if own.get("functions") and own.get("function_call") != "none":
+        return True
+    text = own.get("text")  # the responses API
+    formats = (own.get("response_format"), text.get("format") if isinstance(text, Mapping) else None)
+    if any(bool(one) and not (isinstance(one, Mapping) and one.get("type") == "text") for one in formats):
+        return True
+    nested = own.get("nvext")
+    holders = [own, nested] if isinstance(nested, Mapping) else [own]
+    return any(holder.get(name) for holder in holders for name in _CONSTRAINTS)
+
+
+def unforced(target: Target, prompt: Prompt) -> bool:
+    """The length of this request would be forced, were it not for the form of its answer."""
+    forced = target.force_length and prompt.output_tokens is not None
+    return forced and shaped({**target.body, **(prompt.body or {})})
+
+
+def _refuse(own: Mapping[str, Any]) -> None:
+    if isinstance(own.get("n"), int) and own["n"] > 1:
+        raise ScenarioError(
+            f"[target] body n: {plural(own['n'], 'answer')} to one request are not measured; leave it out or ask "
+            f"for n = 1"
+        )
+    if "stream" in own:
+        raise ScenarioError("[target] body stream: not a body field here; set [target] stream = true or false")
+
+
+def _limit_name(api: str, own: Mapping[str, Any], fields: frozenset[str]) -> str:
+    if api == "responses":
+        return "max_output_tokens"
+    modern = "max_completion_tokens"
+    return modern if modern in fields or modern in own else "max_tokens"
+
+
+def _asked(api: str, prompt: str | Sequence[Any]) -> dict[str, Any]:
+    if api == "completions":
+        if isinstance(prompt, str) or all(isinstance(token, int) for token in prompt):
+            return {"prompt": prompt}  # text, or token ids
+        messages: list[Any] = list(prompt)
+        return {"prompt": "\n".join(text_of(message.get("content")) for message in messages)}
+    if api == "responses":
+        return {"input": prompt if isinstance(prompt, str) else list(prompt)}
+    return {"messages": [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)}

@@ -1,0 +1,317 @@
+"""One process's share of the load: starts each arrival at its instant, never waits for an earlier one.
+
+Open loop: an absolute schedule, planned before the step; lateness is recorded, never carried over to the next request.
+Closed loop: so many users, each sending its next request when the last one is answered; after a failure it waits.
+Sessions: the schedule starts them; each later turn is due when the answer before it has ended and the pause is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from asyncio_throttle.throttler import Throttler
+
+from loadramp.client.client_failure import escaped_words, wreck
+from loadramp.client.measuring_client import record_of
+from loadramp.client.timer import Timer
+from loadramp.record.types import NO_ROOM, Arrival, Record, Step
+from loadramp.scenario.scenario import Scenario
+from loadramp.workload.placeholders import FIRST_TURN
+from loadramp.workload.prompts.content import Content, content_of, next_content
+from loadramp.workload.prompts.vocabulary import Calibration
+from loadramp.workload.schedule import Prompts, plan_step, prompts_of
+
+HOLD_S = 30.0
+"""How far past its end a step is planned: load for the moment until the next step is decided."""
+GIVE_UP_S = 1.0
+"""An arrival later than this is recorded as failed and not sent: no storm of overdue requests after a stall."""
+LEFT_OPEN_S = 0.2
+"""An answer known to be over so much later than its last byte was left open by the server."""
+FIRST_WAIT_S, LONGEST_WAIT_S, LONGEST_RETRY_AFTER_S = 1.0, 10.0, 60.0
+"""How long a user waits after a failure: doubled with each failure in a row, or as long as the server asks."""
+TURN = FIRST_TURN
+"""The ``seq`` of a later turn is that of the session's first request plus so many for each turn before it."""
+
+
+@dataclass(slots=True)
+class _Ends:
+    """When the arrivals of one step end: at the begin of the next one, once that is known."""
+
+    until_s: float = float("inf")
+
+
+@dataclass(slots=True, frozen=True)
+class _Ask:
+    """One request, ready to be sent: its bytes, and what it says where a later turn will build on that."""
+
+    arrival: Arrival
+    request: bytes
+    content: Content | None = None
+
+
+@dataclass(slots=True)
+class Sender:
+    """Worker ``index`` of ``of``. ``write`` is called with every record as it finishes."""
+
+    scenario: Scenario
+    client: Any
+    """Of measuring_client or comparison_clients: ``prepare``, ``send``, ``snapshot``, ``counts``, ``close``."""
+    clock: Callable[[], float]
+    t0_s: float
+    write: Callable[[Record], None]
+    index: int = 0
+    of: int = 1
+    salt: int = 0
+    calibration: Calibration = field(default_factory=Calibration)
+    precise: bool = True
+    keep_text: bool = False
+    """Records keep the answers' text; otherwise it lives only as long as a session needs it."""
+    held: int = 0
+    """Requests that ``max_rps`` or ``max_in_flight`` kept back, or that came too late to be sent."""
+    failure: str = ""
+    """What broke in here; empty while nothing did."""
+    _ends: _Ends = field(default_factory=_Ends)
+    _users: int = 0
+    _user_tasks: int = 0
+    _numbers: Iterator[int] = field(default_factory=lambda: iter(()))
+    _closed: Prompts | None = None
+    _steps: list[Step] = field(default_factory=list)
+    _resting: bool = True
+    """Nothing new is sent, later turns included: before the first step, in a drain, at the end."""
+    _sending: set[asyncio.Task[None]] = field(default_factory=set)
+    _thinking: set[asyncio.Task[None]] = field(default_factory=set)
+    """Sessions between an answer and the next turn."""
+    _pacers: set[asyncio.Task[None]] = field(default_factory=set)
+    _throttle: Throttler | None = None
+
+    def begin(self, step: Step, first_seq: int) -> None:
+        """Start ``step`` at its ``begin_s`` and end the one before at the same instant. Times must be filled in."""
+        self._ends.until_s = step.begin_s
+        self._ends = _Ends()
+        self._steps = [*self._steps[-1:], step]
+        self._resting = step.users is None and not step.rate_rps
+        if self._resting:
+            self._cut_sessions()
+        if self.scenario.target.max_rps is not None and self._throttle is None:
+            # asyncio-throttle fires in bursts, so it guards and never paces; a window of 100 ms keeps the bursts small
+            limit = max(1, round(self.scenario.target.max_rps / self.of * 0.1))
+            self._throttle = Throttler(limit, period=limit / (self.scenario.target.max_rps / self.of))
+        run = self._closed_loop if step.users is not None else self._open_loop
+        self._keep(self._pacers, run(step, first_seq))
+
+    async def finish(self, deadline_s: float) -> None:
+        """Start nothing more; wait for what is in flight until ``deadline_s`` of the run's time, then cut the rest."""
+        self._stop_arrivals()
+        if self._sending:
+            timeout_s = max(0.0, deadline_s - self._now_s())
+            _, late = await asyncio.wait(self._sending, timeout=timeout_s)
+            for task in late:
+                task.cancel()
+            if late:
+                await asyncio.wait(late)
+
+    async def close(self) -> None:
+        """Cut everything and let go of the client."""
+        await self.finish(0.0)
+        await self.client.close()
+
+    def _stop_arrivals(self) -> None:
+        self._ends.until_s = float("-inf")
+        self._users = 0
+        self._resting = True
+        self._cut_sessions()
+        for task in tuple(self._pacers):
+            task.cancel()
+
+    def _cut_sessions(self) -> None:
+        for task in tuple(self._thinking):
+            task.cancel()
+
+    async def _open_loop(self, step: Step, first_seq: int) -> None:
+        ends = self._ends
+        plan = plan_step(self.scenario, step, first_seq, self.salt, HOLD_S)[self.index :: self.of]
+        timer = Timer(self.clock, self.precise)
+        try:
+            await timer.until(self.t0_s + step.begin_s)
+            self._users = 0
+            for arrival in plan:
+                ask = self._prepare(arrival)  # before it is due, so that building it is not lag
+                await timer.until(self.t0_s + arrival.due_s)
+                if arrival.due_s >= ends.until_s:
+                    break
+                self._launch(ask)
+        finally:
+            timer.close()
+
+    async def _closed_loop(self, step: Step, first_seq: int) -> None:
+        assert step.users is not None
+        timer = Timer(self.clock, self.precise)
+        try:
+            await timer.until(self.t0_s + step.begin_s)
+        finally:
+            timer.close()
+        self._closed = prompts_of(self.scenario, step, first_seq, self.salt)
+        self._numbers = iter(range(self.index, 1 << 40, self.of))
+        self._users = len(range(self.index, step.users, self.of))
+        while self._user_tasks < self._users:
+            self._keep(self._sending, self._user(self._user_tasks))
+            self._user_tasks += 1
+
+    async def _user(self, number: int) -> None:
+        """One user: send, wait for the answer, think, again; leaves when a later step has fewer users.
+
+        A user whose request failed waits, so that a server that refuses at once is not flooded.
+        """
+        failed = 0  # in a row
+        try:
+            while number < self._users and self._closed is not None:
+                prompts = self._closed
+                k = next(self._numbers)
+                last = prompts.runs_out_at()
+                if last is not None and k >= last:
+                    return
+                ask: _Ask | None = self._prepare(Arrival(prompts.first_seq + k, prompts.step, 0.0, prompts[k]))
+                while ask is not None and number < self._users:
+                    now_s = self._now_s()
+                    ask = replace(ask, arrival=replace(ask.arrival, step=self._step_at(now_s), due_s=now_s))
+                    record, later = await self._through(ask)
+                    self._write(record)
+                    failed = 0 if record.ok else failed + 1
+                    pause_s = max(ask.arrival.prompt.think_s, wait_after(failed, record.retry_after_s))
+                    if pause_s and number < self._users:
+                        await self._pause(pause_s)
+                    ask = later
+        finally:
+            self._user_tasks -= 1
+
+    async def _pause(self, pause_s: float) -> None:
+        """A user thinks or waits; the end of the load ends that at once."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._thinking.add(task)
+        try:
+            await asyncio.sleep(pause_s)
+        finally:
+            self._thinking.discard(task)
+
+    def _launch(self, ask: _Ask) -> None:
+        late_s = self._now_s() - ask.arrival.due_s
+        most = self.scenario.pace.max_in_flight
+        if late_s > GIVE_UP_S:
+            self.write(self._not_sent(ask.arrival, f"not sent: the client was {late_s:.1f} s late"))
+        elif most is not None and len(self._sending) >= -(-most // self.of):
+            self.write(self._not_sent(ask.arrival, f"not sent: {most} {NO_ROOM}, or the limit on open files)"))
+        else:
+            self._keep(self._sending, self._send(ask))
+
+    async def _send(self, ask: _Ask) -> None:
+        """Send, and let the session go on when the answer is there."""
+        record, later = await self._through(ask)
+        self._write(record)
+        if later is not None and not self._resting:
+            self._keep(self._thinking, self._think(later))
+
+    async def _think(self, later: _Ask) -> None:
+        """Wait until a later turn is due; it belongs to the step that is on by then."""
+        due_s = later.arrival.due_s
+        await asyncio.sleep(max(0.0, due_s - self._now_s()))
+        self._launch(replace(later, arrival=replace(later.arrival, step=self._step_at(due_s))))
+
+    async def _through(self, ask: _Ask) -> tuple[Record, _Ask | None]:
+        """The record of ``ask``, and the turn that follows it."""
+        record = await self._exchange(ask)
+        try:
+            return record, self._next_turn(ask, record)
+        except (
+            Exception
+        ) as error:  # the fence (client/client_failure.py): the next turn is made of what the server sent
+            return wreck(record, escaped_words(error), record.stream_end_s), None
+
+    def _next_turn(self, ask: _Ask, record: Record) -> _Ask | None:
+        """The turn that follows ``ask`` in its session; None where there is none, or where this one failed.
+
+        It is due when the answer's stream has ended and the pause is over.
+        """
+        prompt = ask.arrival.prompt
+        if not prompt.following or not record.ok or ask.content is None:
+            return None
+        first, *rest = prompt.following
+        turn = replace(first, following=tuple(rest))
+        content = next_content(ask.content, record.text or "", turn, self.calibration, self.scenario.target.api)
+        now_s = self._now_s()
+        ended_s = record.stream_end_s if record.stream_end_s is not None else now_s
+        if now_s - ended_s > LEFT_OPEN_S:  # only by waiting was it known that nothing more would come
+            ended_s = now_s
+        due_s = ended_s + prompt.think_s
+        arrival = Arrival(ask.arrival.seq + TURN, ask.arrival.step, due_s, turn)
+        return _Ask(arrival, self.client.prepare(arrival, content), content if rest else None)
+
+    async def _exchange(self, ask: _Ask) -> Record:
+        if self._throttle is not None:
+            before_s = self.clock()
+            try:
+                async with self._throttle:
+                    self.held += self.clock() - before_s > 0.005
+            except asyncio.CancelledError:
+                task = asyncio.current_task()
+                if task is not None:
+                    task.uncancel()  # the record is the answer to it
+                held = self._not_sent(ask.arrival, "not sent: held back by max_rps until the load had ended")
+                held.status, held.error = "unfinished", None
+                return held
+        record: Record = await self.client.send(ask.arrival, ask.request)
+        return record
+
+    def _write(self, record: Record) -> None:
+        if not self.keep_text:
+            record.text = None
+        self.write(record)
+
+    def _not_sent(self, arrival: Arrival, why: str) -> Record:
+        self.held += 1
+        record = record_of(arrival, self.index)
+        record.stream_end_s = self._now_s()
+        record.status, record.error, record.error_detail = "error", "client", why
+        return record
+
+    def _prepare(self, arrival: Arrival) -> _Ask:
+        content = content_of(arrival.prompt, self.calibration, self.scenario.target.api)
+        request = self.client.prepare(arrival, content)
+        return _Ask(arrival, request, content if arrival.prompt.following else None)
+
+    def _keep(self, tasks: set[asyncio.Task[None]], coroutine: Any) -> None:
+        task = asyncio.get_running_loop().create_task(coroutine)
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """A pacer or a user that broke must end the run: half the load under the whole one's name is a wrong number."""
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self.failure = self.failure or f"{type(error).__name__}: {error}"
+
+    def _step_at(self, t_s: float) -> int:
+        """Index of the step that is on at ``t_s``; the next one is announced a little before it begins."""
+        on = next((step for step in reversed(self._steps) if step.begin_s <= t_s), self._steps[0])
+        return on.index
+
+    def _now_s(self) -> float:
+        return self.clock() - self.t0_s
+
+
+def wait_after(failures: int, retry_after_s: float | None = None) -> float:
+    """Seconds that a user of a closed loop waits before the next request.
+
+    Args:
+        failures: how many of its requests have failed in a row; 0: the last one was answered, no wait.
+        retry_after_s: what the server asked for, if it did. Kept between FIRST_WAIT_S and LONGEST_RETRY_AFTER_S.
+    """
+    if failures == 0:
+        return 0.0
+    if retry_after_s is not None:
+        return min(max(FIRST_WAIT_S, retry_after_s), LONGEST_RETRY_AFTER_S)
+    return min(FIRST_WAIT_S * 2.0 ** min(failures - 1, 10), LONGEST_WAIT_S)

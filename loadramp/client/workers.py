@@ -1,0 +1,244 @@
+"""Workers: the same share of the load, in processes of their own, each with one loop, on the host's one clock.
+
+A worker is told the step and rebuilds ``plan[i::n]`` itself; it writes its own record file and says each second how it
+fares. No prompt and no record crosses the pipe, but for the requests in flight when a snapshot is asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import multiprocessing
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from loadramp.client.client_failure import line_of
+from loadramp.client.fleet import FleetError, Orders, Worker, raise_file_limit
+from loadramp.record.codec import decode_lines
+from loadramp.record.types import ClientSample, Record, Step
+from loadramp.registry import CannotMeasure, ScenarioError
+
+ORPHAN_S = 5.0
+"""After SIGTERM a worker waits so long for its parent's word, then ends by itself."""
+
+
+@dataclass(slots=True)
+class LocalFleet:
+    """``workers`` processes on this host. Same verbs as InlineFleet."""
+
+    orders: Orders
+    paths: Callable[[int], Path]
+    workers: int = 1
+    dead: list[str] = field(default_factory=list)
+    closing: bool = False
+    _hands: list[_Hand] = field(default_factory=list)
+    _samples: list[ClientSample] = field(default_factory=list)
+
+    async def start(self) -> None:
+        """Start the processes and wait until each has its loop running.
+
+        Raises:
+            FleetError: one could not start; says why.
+        """
+        # spawn, not fork: the parent has a loop, threads and sockets that a child must not inherit
+        context = multiprocessing.get_context("spawn")
+        for index in range(self.workers):
+            ours, theirs = context.Pipe()
+            args = (theirs, self.orders, self.paths(index), index, self.workers)
+            process = context.Process(target=_main, args=args, name=f"loadramp-worker-{index}", daemon=True)
+            process.start()
+            theirs.close()
+            hand = _Hand(index, process, ours, self)
+            self._hands.append(hand)
+            hand.listen()
+        await asyncio.gather(*(hand.expect("ready") for hand in self._hands))
+        self._check()
+        if self.dead:
+            raise FleetError(f"{self.dead[0]} before it could start")
+
+    async def begin(self, step: Step, first_seq: int) -> None:
+        self._tell("begin", step, first_seq)
+
+    async def snapshot(self) -> list[Record]:
+        """The requests in flight in all workers, as they are now."""
+        answers = await self._ask("snapshot")
+        return [record for lines in answers if lines for record in decode_lines(lines.splitlines()).records]
+
+    def samples(self) -> list[ClientSample]:
+        """What the workers measured of themselves since the last call."""
+        self._check()
+        taken, self._samples = self._samples, []
+        return taken
+
+    async def finish(self, deadline_s: float) -> None:
+        await self._ask("finish", deadline_s)
+
+    async def close(self) -> None:
+        """Let the workers go; one that does not leave by itself is ended."""
+        self.closing = True
+        self._tell("close")
+        await asyncio.gather(*(asyncio.to_thread(hand.process.join, 10.0) for hand in self._hands))
+        for hand in self._hands:
+            hand.close()
+
+    def _tell(self, verb: str, *args: Any) -> None:
+        for hand in self._hands:
+            hand.tell(verb, *args)
+
+    async def _ask(self, verb: str, *args: Any) -> list[Any]:
+        self._tell(verb, *args)
+        answers = await asyncio.gather(*(hand.expect(verb) for hand in self._hands))
+        self._check()
+        return answers
+
+    def _check(self) -> None:
+        failures = [hand.failure for hand in self._hands if hand.failure]
+        if failures:
+            raise FleetError(failures[0])
+
+
+@dataclass(slots=True)
+class _Hand:
+    """The parent's end of one worker."""
+
+    index: int
+    process: Any
+    pipe: Connection
+    fleet: LocalFleet
+    failure: str = ""
+    gone: bool = False
+    _waiting: dict[str, asyncio.Future[Any]] = field(default_factory=dict)
+
+    def listen(self) -> None:
+        asyncio.get_running_loop().add_reader(self.pipe.fileno(), self._heard)
+
+    def tell(self, verb: str, *args: Any) -> None:
+        if self.gone:
+            return
+        try:
+            self.pipe.send((verb, *args))
+        except OSError:
+            self._lost()
+
+    async def expect(self, verb: str) -> Any:
+        """The worker's answer to ``verb``; None when it is gone."""
+        if self.gone:
+            return None
+        future = self._waiting.setdefault(verb, asyncio.get_running_loop().create_future())
+        return await future
+
+    def close(self) -> None:
+        if not self.gone:
+            asyncio.get_running_loop().remove_reader(self.pipe.fileno())
+            self.pipe.close()
+            self.gone = True
+        if self.process.is_alive():
+            self.process.kill()
+
+    def _heard(self) -> None:
+        try:
+            while self.pipe.poll():
+                verb, payload = self.pipe.recv()
+                if verb == "sample":
+                    self.fleet._samples.append(payload)
+                elif verb == "failed":
+                    self.failure = payload
+                elif verb in self._waiting:
+                    self._waiting.pop(verb).set_result(payload)
+        except (EOFError, OSError):
+            self._lost()
+
+    def _lost(self) -> None:
+        if self.gone:
+            return
+        self.gone = True
+        asyncio.get_running_loop().remove_reader(self.pipe.fileno())
+        self.pipe.close()
+        if not self.fleet.closing:
+            self.process.join(1.0)
+            self.fleet.dead.append(f"worker {self.index} ended with code {self.process.exitcode}")
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_result(None)
+        self._waiting.clear()
+
+
+def _main(pipe: Connection, orders: Orders, path: Path, index: int, of: int) -> None:
+    """What a worker process runs."""
+    for number in (signal.SIGINT, signal.SIGHUP):  # these reach the whole terminal; the parent decides what they mean
+        signal.signal(number, signal.SIG_IGN)
+    try:
+        _run(pipe, orders, path, index, of)
+    except (OSError, CannotMeasure, ScenarioError) as error:
+        with contextlib.suppress(OSError):
+            pipe.send(("failed", f"worker {index}: {error}"))
+
+
+def calm_collector() -> None:
+    """Set the garbage collector for a process that measures: what outlives a request is little, and young collections
+    at 700 objects are all pause."""
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
+
+
+def _run(pipe: Connection, orders: Orders, path: Path, index: int, of: int) -> None:
+    most = orders.scenario.pace.max_in_flight
+    raise_file_limit(None if most is None else -(-most // of))
+    calm_collector()
+    if sys.platform == "win32":
+        asyncio.run(_work(pipe, orders, path, index, of))
+    else:
+        import uvloop
+
+        uvloop.run(_work(pipe, orders, path, index, of))
+
+
+async def _work(pipe: Connection, orders: Orders, path: Path, index: int, of: int) -> None:
+    loop = asyncio.get_running_loop()
+    commands: asyncio.Queue[tuple[Any, ...]] = asyncio.Queue()
+
+    def heard() -> None:
+        try:
+            while pipe.poll():
+                commands.put_nowait(pipe.recv())
+        except (EOFError, OSError):  # the parent is gone: nobody reads what we would measure
+            loop.remove_reader(pipe.fileno())
+            commands.put_nowait(("close",))
+
+    worker = Worker(orders, path, index, of, time.monotonic)
+    worker.vitals.start()
+    loop.add_reader(pipe.fileno(), heard)
+    # a service manager sends SIGTERM to all processes of a run: the parent ends them in its own time, if it can
+    loop.add_signal_handler(signal.SIGTERM, lambda: loop.call_later(ORPHAN_S, commands.put_nowait, ("close",)))
+    ticking = loop.create_task(_tick(pipe, worker))
+    pipe.send(("ready", None))
+    try:
+        while True:
+            verb, *args = await commands.get()
+            if verb == "begin":
+                worker.share.begin(*args)
+            elif verb == "snapshot":
+                pipe.send(("snapshot", b"".join(line_of(record) for record in worker.snapshot())))
+            elif verb == "finish":
+                await worker.share.finish(*args)
+                pipe.send(("finish", None))
+            else:
+                break
+    finally:
+        ticking.cancel()
+        await worker.close()
+
+
+async def _tick(pipe: Connection, worker: Worker) -> None:
+    """Say each second how the worker fares, until it cannot work any more."""
+    while not worker.failure:
+        await asyncio.sleep(1.0)
+        pipe.send(("sample", worker.sample()))
+    pipe.send(("failed", worker.failure))

@@ -1,0 +1,132 @@
+"""The terminal while a run goes on: a small live table, or plain lines where there is no terminal to draw on."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+
+from loadramp.record.sanitize import clean
+from loadramp.registry import in_words
+from loadramp.report.progress import line, row_line, step_words
+
+Watch = Callable[[Any], None]
+LEAST_WIDTH = 80
+LOG_PERIOD_S = 10.0
+LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+
+
+def say(words: str) -> None:
+    """One line for people; stdout is for the answer."""
+    click.echo(clean(words, lines=True), err=True)
+
+
+def answer(*parts: Any) -> None:
+    """The answer on stdout: text, or what rich draws. Tables need 80 columns: in fewer they would lose digits.
+
+    A reader that has left (``| head -1``) takes nothing from the verdict: the exit code stays what it was.
+    """
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    console.width = max(console.width, LEAST_WIDTH)
+    with console.capture() as drawn:
+        for part in parts:
+            console.out(part, highlight=False) if isinstance(part, str) else console.print(part)
+    try:
+        click.echo(drawn.get(), nl=False)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left is flushed at the end
+
+
+def try_to_write(write: Callable[[], None]) -> None:
+    """Write what is derived, or say which file could not be written: on a full or read-only disk the answer is still
+    worth having."""
+    try:
+        write()
+    except OSError as error:
+        say(f"not written: {in_words(error)}; the answer follows all the same")
+
+
+def asks(yes: bool, as_json: bool) -> bool:
+    """Whether somebody is there to be asked: never for programs, never where stdin is no terminal (it would hang)."""
+    return sys.stdin.isatty() and not yes and not as_json
+
+
+def confirm(hosts: Iterable[str], question: Callable[[], str]) -> None:
+    """Ask before another machine than this one is loaded; ``question`` is worded only then.
+
+    Raises:
+        click.Abort: the answer was no.
+    """
+    if not LOOPBACK.issuperset(hosts):
+        click.confirm(question(), default=True, abort=True, err=True)
+
+
+def nothing(_: Any) -> None:
+    """For --quiet."""
+
+
+@contextmanager
+def watching(quiet: bool) -> Iterator[tuple[Callable[[str], None], Watch]]:
+    """How to speak and what to show once a second: (say, watch)."""
+    if quiet:
+        yield nothing, nothing
+    elif sys.stderr.isatty() and not os.environ.get("CI") and os.environ.get("TERM") != "dumb":
+        yield from _live()
+    else:
+        yield say, _plain()
+
+
+def _plain() -> Watch:
+    """A log is read later: each step as it begins and ends, and every ten seconds how it stands."""
+    shown = 0
+    told = (-1, 0.0)
+
+    def watch(progress: Any) -> None:
+        nonlocal shown, told
+        for row in progress.rows[shown:]:
+            say(row_line(row))
+        shown = len(progress.rows)
+        index, told_s = told
+        if progress.step.index != index or progress.t_s >= told_s + LOG_PERIOD_S:
+            told = (progress.step.index, progress.t_s)
+            say(line(progress))
+
+    return watch
+
+
+def _live() -> Iterator[tuple[Callable[[str], None], Watch]]:
+    from rich.console import Console, Group
+    from rich.live import Live
+    from rich.text import Text
+
+    console = Console(stderr=True, highlight=False)
+    shown = 0
+    # drawn in the conductor, never in a process that measures
+    with Live(console=console, refresh_per_second=2, transient=True) as live:
+
+        def speak(words: str) -> None:
+            console.print(Text(words))
+
+        def watch(progress: Any) -> None:
+            nonlocal shown
+            for row in progress.rows[shown:]:
+                style = "bold red" if row["void"] else "yellow" if row["saturated"] else ""
+                console.print(Text(row_line(row), style=style))
+            shown = len(progress.rows)
+            step = progress.step
+            done = (progress.t_s - step.begin_s) / max(step.end_s - step.begin_s, 1e-9)
+            live.update(Group(Text(_bar(done) + " " + step_words(step), style="bold"), Text(line(progress))))
+
+        yield speak, watch
+
+
+def _bar(done: float, width: int = 24) -> str:
+    filled = round(min(max(done, 0.0), 1.0) * width)
+    return "━" * filled + "·" * (width - filled)

@@ -1,0 +1,292 @@
+"""The loop that owns two arms: the same load to both at once, or in turn, block by block, until it is known.
+
+What stops it early is decided here; all of it is decided again from the files by ``contrast`` when a report is made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, TypeVar
+
+from loadramp.analysis.ceiling import climb
+from loadramp.comparison.answer_match import Sameness
+from loadramp.comparison.arm import Arm
+from loadramp.comparison.decide import Decision, DecisionRules
+from loadramp.comparison.guard import Guard
+from loadramp.comparison.judge import COMPARISON, SCHEMA, asked_about, paired, weigh
+from loadramp.comparison.pairs import Pair, Round, blocks_done
+from loadramp.comparison.table import Canary, block_rates, canary_of, climb_rates, order_of, turn_warmup_s
+from loadramp.record.run_directory import RunDir, plain
+from loadramp.record.types import Step, Stop
+from loadramp.registry import CannotMeasure
+from loadramp.runner.conductor import LEAD_S
+from loadramp.scenario.scenario import Scenario
+from loadramp.units import plural
+
+T = TypeVar("T")
+Switch = Callable[[str], Awaitable[float | None]]
+"""Makes the endpoint serve the arm of that name (``baseline``, ``candidate``), or swaps the hosts (``swap``). Returns
+the seconds that the command took, where there is one; it is ready then."""
+
+
+@dataclass(slots=True)
+class CanaryRun:
+    """Both arms as they go on. ``info`` becomes comparison.json; ``stop`` is shared by the arms and ends it early."""
+
+    scenario: Scenario
+    rundir: RunDir
+    baseline: Arm
+    candidate: Arm
+    info: dict[str, Any]
+    say: Callable[[str], None] = lambda _: None
+    switch: Switch | None = None
+    swap: Switch | None = None
+    sameness: Sameness | None = None
+    rounds: list[Round] = field(default_factory=list)
+    guard: Guard = field(init=False)
+    _pairs: dict[int, Pair] = field(default_factory=dict)
+    _serving: str = ""
+
+    def __post_init__(self) -> None:
+        self.guard = Guard(self.scenario, self.baseline, self.candidate, self.info, self.say)
+
+    @property
+    def canary(self) -> Canary:
+        return canary_of(self.scenario)
+
+    @property
+    def stop(self) -> asyncio.Event:
+        return self.baseline.stop
+
+    @property
+    def arms(self) -> tuple[Arm, Arm]:
+        return self.baseline, self.candidate
+
+    @property
+    def asked(self) -> DecisionRules:
+        return asked_about(self.canary, self.info)
+
+    async def run(self) -> None:
+        """Compare to the end. What was measured is on disk whatever ends this.
+
+        Raises:
+            FleetError: the load could not be sent any more.
+            CannotMeasure: a switch command failed.
+        """
+        self.save("running")
+        guard = asyncio.ensure_future(self.guard.watch())
+        ending = Stop("interrupted", complete=False)
+        try:
+            if self.canary.design == "mirrored":
+                await self._mirrored()
+            else:
+                await self._in_turn()
+            if self.info.get("rollback") or self.info.get("stopped"):
+                ending = Stop(str(self.info.get("rollback") or self.info["stopped"]), complete=False)
+            elif not self.stop.is_set():
+                ending = Stop("compared")
+        except CannotMeasure as error:
+            self.info["stopped"] = str(error)
+            raise
+        finally:
+            guard.cancel()
+            if not ending.complete:
+                self.stop.set()
+                self.info.setdefault("stopped", "" if self.info.get("rollback") else ending.reason)
+            with contextlib.suppress(CannotMeasure):
+                await self._both(arm.end(ending) for arm in self.arms)
+            self.save("complete" if ending.complete or self.info.get("rollback") else "stopped")
+
+    # -- both at once ---------------------------------------------------------------------------------------------
+
+    async def _mirrored(self) -> None:
+        await self._settle_both()
+        number = spoilt = 0
+        while number < self.canary.blocks and not self.stop.is_set():
+            if self.swap is not None and number == self.canary.blocks // 2 and not self._swapped:
+                await self._swap_hosts()
+            usable = await self._round(number + spoilt)
+            if not usable and spoilt < self.canary.blocks // 2:
+                spoilt += 1  # a client disturbed once need not be too slow: offer the round once more
+                if not self.stop.is_set():
+                    self.say(f"it cannot be used and is offered again ({spoilt} of {self.canary.blocks // 2} times)")
+                continue
+            number += 1
+            if await self._known(number):
+                break
+        if self.canary.ceiling and not self.stop.is_set() and (await self._look())[0].verdict != "fail":
+            await self._climb()
+
+    async def _settle_both(self) -> None:
+        begin_s = self.guard.fails_from_s = self._free_s()
+        await self._both(arm.settle(self.canary.rates[0], begin_s) for arm in self.arms)
+        self.guard.slow_from_s = self.baseline.now_s
+
+    async def _round(self, number: int) -> bool:
+        """One pair of blocks at each rate; whether the clients delivered all of them."""
+        usable = True
+        before_rps = self.baseline.steps[-1].rate_rps if self.baseline.steps else None
+        for rate_rps, warms in block_rates(self.canary, number, before_rps):
+            warmup_s = self._warmup_s() if warms else 0.0
+            step = Step(0, rate_rps=rate_rps, begin_s=self._free_s(), warmup_s=warmup_s, measure_s=self.canary.block_s)
+            rows = await self._both(arm.offer(step) for arm in self.arms)
+            if self.stop.is_set():
+                return False
+            self._note(number, rate_rps)
+            usable = usable and not any(row is None or row["void"] for row in rows)
+        return usable
+
+    async def _swap_hosts(self) -> None:
+        """Let requests end, exchange what the two hosts serve, begin anew."""
+        assert self.swap is not None
+        self.guard.off()
+        await self._both(arm.drain() for arm in self.arms)
+        self.say("swapping the hosts")
+        await self.swap("swap")
+        self.info["swapped_at_s"] = self.baseline.now_s
+        await self._settle_both()
+
+    @property
+    def _swapped(self) -> bool:
+        return "swapped_at_s" in self.info
+
+    async def _climb(self) -> None:
+        """Both up at once, by factors of 2, until both are overloaded."""
+        self.guard.off()  # overload is what is wanted now
+        self.info["climb_from"] = first = len(self.baseline.steps)
+        for rate_rps in climb_rates(self.canary):
+            if self.stop.is_set():
+                return
+            measure_s = self.scenario.pace.length_s(rate_rps)
+            step = Step(0, rate_rps=rate_rps, begin_s=self._free_s(), warmup_s=self._warmup_s(measure_s),
+                        measure_s=measure_s)  # fmt: skip
+            await self._both(arm.offer(step) for arm in self.arms)
+            self.say(f"climb: {rate_rps:.4g} req/s")
+            climbs = [climb([row for row in arm.rows if row["step"] >= first]) for arm in self.arms]
+            if all(one.overloaded is not None for one in climbs) or any(arm.fails for arm in self.arms):
+                return
+
+    # -- one after the other --------------------------------------------------------------------------------------
+
+    async def _in_turn(self) -> None:
+        """One machine: segment by segment, each replayed to both versions, in the order of the design."""
+        warmup_s = turn_warmup_s(self.scenario)
+        for turn, (number, arm) in enumerate(order_of(self.canary)):
+            await self._serve(arm)
+            for rate_rps in self.canary.rates:
+                step = Step(0, rate_rps=rate_rps, begin_s=arm_free_s(self._arm(arm)), warmup_s=warmup_s,
+                            measure_s=self.canary.block_s)  # fmt: skip
+                self.guard.fails_from_s, self.guard.slow_from_s = step.begin_s, step.window_s[0]
+                await self._arm(arm).offer(step)
+                if self.stop.is_set():
+                    return
+                self.guard.off()
+                await self._arm(arm).drain()
+            if self.baseline.rows and len(self.baseline.rows) == len(self.candidate.rows):
+                self._note_turns(number)
+                if self.canary.design == "abba" and turn % 2 and await self._known(number + 1):
+                    return
+
+    async def _serve(self, arm: str) -> None:
+        if self._serving != arm:
+            if self.switch is not None:
+                self.say(f"switching to the {arm}")
+                begin_s = self.baseline.now_s
+                command_s = await self.switch(arm)
+                switched = {"arm": arm, "begin_s": begin_s, "ready_s": self.baseline.now_s, "command_s": command_s}
+                self.info.setdefault("switches", []).append(switched)
+            self._serving = arm
+
+    def _arm(self, name: str) -> Arm:
+        return self.baseline if name == "baseline" else self.candidate
+
+    def _note_turns(self, number: int) -> None:
+        """Pair the blocks of both arms by their order: the n-th of one replays the n-th of the other."""
+        rows = zip(self.baseline.rows, self.candidate.rows, strict=True)
+        known = len(self.rounds)
+        for i, (base, other) in enumerate(rows):
+            if i >= known:
+                place = i // len(self.canary.rates)
+                self.rounds.append(Round(place, float(base["rate_rps"]), int(base["step"]), int(other["step"])))
+        self._report(number)
+
+    # -- what is known so far -------------------------------------------------------------------------------------
+
+    def _note(self, number: int, rate_rps: float) -> None:
+        last = [arm.steps[-1].index for arm in self.arms]
+        self.rounds.append(Round(number, rate_rps, last[0], last[1], self._swapped))
+        self._report(number)
+
+    def _report(self, number: int) -> None:
+        self.say(f"block {number + 1} is done; {self.canary.blocks} that can be used are wanted at most")
+        self.save("running")
+
+    async def _known(self, done: int) -> bool:
+        """Whether the verdict is there: a look, after the requests of the last block have ended."""
+        if done not in self.asked.looks or done >= self.canary.blocks or self.stop.is_set():
+            return False
+        if self.canary.design == "mirrored":
+            await self._wait_for_answers()
+        decision, used = await self._look()
+        self.info.setdefault("looks", []).append({"blocks": used, "verdict": decision.verdict})
+        self.say(f"after {plural(used, 'block')}: {decision.verdict} ({decision.reasons[0]})")
+        return decision.verdict != "inconclusive" and used == done
+
+    async def _wait_for_answers(self) -> None:
+        """Go on with the same load, unmeasured, for as long as requests take."""
+        tail_s = self.scenario.pace.tail_s
+        tail_s = max(arm.tail_s() for arm in self.arms) if tail_s is None else tail_s
+        if tail_s > 0:
+            last = self.baseline.steps[-1]
+            step = replace(last, role="tail", begin_s=self._free_s(), warmup_s=0.0, measure_s=tail_s)
+            await self._both(arm.offer(step) for arm in self.arms)
+
+    async def _look(self) -> tuple[Decision, int]:
+        """What the blocks so far come to, and how many of them can be used."""
+        runs = [await arm.so_far() for arm in self.arms]
+        pairs = paired(self.rounds, runs[0], runs[1], self.scenario, self._pairs)
+        self._pairs |= {i: one for i, one in enumerate(pairs) if one.settled}
+        return weigh(self.asked, pairs, final=False, sameness=self.sameness)[2], blocks_done(pairs)
+
+    # -- both arms -------------------------------------------------------------------------------------------------
+
+    async def _both(self, work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+        """Do both, wait for both; an error of one ends the other, and is raised when it has ended."""
+        results = await asyncio.gather(*(self._or_stop(one) for one in work), return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+        return [result for result in results if not isinstance(result, BaseException)]
+
+    async def _or_stop(self, work: Coroutine[Any, Any, T]) -> T:
+        done = False
+        try:
+            result = await work
+            done = True
+            return result
+        finally:
+            if not done:
+                self.stop.set()
+
+    def _free_s(self) -> float:
+        """The earliest instant at which both may begin a step."""
+        return max(arm.free_s for arm in self.arms)
+
+    def _warmup_s(self, measure_s: float | None = None) -> float:
+        return max(arm.warmup_s(measure_s or self.canary.block_s) for arm in self.arms)
+
+    def save(self, state: str) -> None:
+        """Replace comparison.json."""
+        document = {
+            "schema": SCHEMA, **self.info, "state": state, "rounds": [asdict(one) for one in self.rounds],
+            "answers": asdict(self.sameness) if self.sameness else None,
+        }  # fmt: skip
+        self.rundir.write(COMPARISON, json.dumps(plain(document), indent=1, allow_nan=False) + "\n")
+
+
+def arm_free_s(arm: Arm) -> float:
+    return max(arm.free_s, arm.now_s + LEAD_S)

@@ -1,0 +1,233 @@
+"""The commands that set one thing against another: parse, call, print. No logic lives here."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import click
+
+from loadramp.commands.options import (
+    command,
+    label_option,
+    leave_option,
+    output_options,
+    scenario_argument,
+    scenario_options,
+    strict_json,
+)
+from loadramp.comparison.table import canary_of
+from loadramp.registry import ScenarioError
+from loadramp.units import plural
+
+
+def compare(
+    runs: Sequence[str], *, out: Path, overrides: Sequence[str], anyway: bool, as_json: bool, quiet: bool
+) -> int:
+    """Compare stored runs: RUNS are run directories, the first is the baseline; RUN_A,RUN_B are repeats of one kind.
+
+    Two give a verdict (exit code 0 pass, 3 inconclusive or refused, 99 fail), more give a table of configurations.
+    One directory of a canary is judged again.
+    """
+    from loadramp.comparison.compare_runs import Tiered
+    from loadramp.comparison.compare_runs import compare as compare_runs
+    from loadramp.comparison.configuration_table import tiers_document, tiers_table
+
+    found = compare_runs(runs, out, overrides, anyway)
+    if not isinstance(found, Tiered):
+        return _show(found, as_json)
+    if as_json:
+        click.echo(strict_json(tiers_document(found.tiers)))
+    else:
+        _print(tiers_table(found.tiers), found.tiers.path)
+    return found.exit_code
+
+
+def canary(
+    scenario: Path,
+    *,
+    baseline: str,
+    candidate: str,
+    candidate_model: str | None,
+    candidate_header: Sequence[str],
+    candidate_api_key_env: str | None,
+    candidate_label: Sequence[str],
+    switch_command: str,
+    swap_command: str,
+    aa: bool,
+    yes_i_may_load_test: Sequence[str],
+    yes: bool,
+    as_json: bool,
+    quiet: bool,
+    **options: Any,
+) -> int:
+    """Compare two endpoints under the same load and say whether the candidate is worse: pass, fail or inconclusive.
+
+    SCENARIO is a TOML file with a [canary] table, or the name of one that ships (canary). Exit code 0: shown to be no
+    worse than allowed; 99: worse; 3: not decided.
+    """
+    import asyncio
+    from dataclasses import replace
+
+    from loadramp.commands.terminal import asks, confirm, watching
+    from loadramp.comparison.launch import CanaryOptions
+    from loadramp.comparison.launch import canary as compare_two
+    from loadramp.runner import scenarios
+
+    hosts = [_host(url) for url in (baseline, candidate)]
+    base = scenarios.Options(base_url=baseline, yes_i_may_load_test=yes_i_may_load_test, **options)
+    other = replace(
+        base,
+        base_url=candidate,
+        model=candidate_model or base.model,
+        header=(*base.header, *candidate_header),
+        api_key_env=candidate_api_key_env or base.api_key_env,
+        label=(*base.label, *candidate_label),
+    )
+    read = scenarios.read_scenario(scenario, base.overrides)
+    if asks(yes, as_json):
+        table = canary_of(read)
+        minutes = len(table.rates) * table.blocks * table.block_s / 60.0 * (1 if table.design == "mirrored" else 2)
+        confirm(hosts, lambda: f"Load {' and '.join(hosts)} for up to {plural(round(minutes), 'minute')}?")
+    ask = CanaryOptions(base, other, switch_command, swap_command, aa, sys.argv[1:])
+    with watching(quiet) as (say, watch):
+        found = asyncio.run(compare_two(read, ask, say, watch))
+    return _show(found, as_json)
+
+
+def serve(jobs: Path, *, host: str, port: int, token_env: str | None, out: Path) -> int:
+    """Run the jobs of the file JOBS for rollout controllers, over HTTP: start, then poll. Until interrupted.
+
+    JOBS is a TOML file with tables [jobs.NAME]; a request can name one of them and nothing else.
+    """
+    import os
+
+    from loadramp.commands.terminal import say
+    from loadramp.comparison.job_config import read_jobs
+    from loadramp.comparison.job_server import serve as listen
+    from loadramp.record.run_directory import check_place
+
+    token = ""
+    if token_env is not None:
+        token = os.environ.get(token_env, "")
+        if not token:
+            raise ScenarioError(f"--token-env: the variable {token_env} is not set")
+    try:
+        text = jobs.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ScenarioError(f"{jobs}: cannot be read: {error}") from None
+    check_place(out)
+    listen(host, port, read_jobs(text, str(jobs)), out, token, say)
+    return 0
+
+
+def again(path: Path, as_json: bool) -> int:
+    """Judge the canary in ``path`` again and write its report again."""
+    from loadramp.commands.terminal import try_to_write
+    from loadramp.comparison.launch import judge_comparison, write_derived
+
+    found = judge_comparison(path)
+    try_to_write(lambda: write_derived(found.comparison))
+    return _show(found, as_json)
+
+
+def _host(url: str) -> str:
+    """The host of a URL, small letters, no brackets; empty where there is none."""
+    try:
+        return (urlsplit(url if "://" in url else f"http://{url}").hostname or "").lower()
+    except ValueError:
+        return ""
+
+
+def _show(found: Any, as_json: bool) -> int:
+    from loadramp.comparison.page import comparison_document, comparison_table
+
+    if as_json:
+        click.echo(strict_json(comparison_document(found.comparison)))
+    else:
+        _print(comparison_table(found.comparison), found.comparison.path)
+    return int(found.exit_code)
+
+
+def _print(what: Any, path: str) -> None:
+    from loadramp.commands.terminal import answer
+
+    answer(what, f"\nreport: {Path(path) / 'report.html'}")
+
+
+def commands() -> list[click.Command]:
+    """``compare``, ``canary`` and ``serve``."""
+    out = click.Option(
+        ["--out"], type=click.Path(path_type=Path), default=Path("reports"), help="Where the report is put."
+    )
+    return [
+        command(
+            compare,
+            click.Argument(["runs"], nargs=-1, required=True, metavar="RUN_A RUN_B ..."),
+            out,
+            *scenario_options(),
+            click.Option(["--anyway"], is_flag=True, help="Compare although the environments differ."),
+            *output_options(),
+        ),
+        command(
+            canary,
+            scenario_argument(),
+            *_canary_options(),
+            *scenario_options(),
+            out,
+            *_keep_options(),
+            *output_options(),
+        ),
+        command(serve, click.Argument(["jobs"], type=click.Path(path_type=Path)), *_serve_options(), out),
+    ]
+
+
+def _serve_options() -> list[click.Parameter]:
+    return [
+        click.Option(["--host"], default="127.0.0.1", show_default=True, help="Another address needs a token."),
+        click.Option(["--port"], type=click.IntRange(0, 65535), default=8090, show_default=True),
+        click.Option(["--token-env"], metavar="NAME", help="Variable that holds the token which calls must bring."),
+    ]
+
+
+def _keep_options() -> list[click.Parameter]:
+    return [
+        click.Option(["--save-text"], is_flag=True, help="Keep the text of answers."),
+        click.Option(["--yes"], is_flag=True, help="Do not ask before a long run."),
+    ]
+
+
+def _canary_options() -> list[click.Parameter]:
+    return [
+        click.Option(["--baseline"], metavar="URL", required=True, help="What serves now, with or without /v1."),
+        click.Option(["--candidate"], metavar="URL", required=True, help="What is to replace it."),
+        click.Option(["--model"], help="Model name. Default: the only one each server lists."),
+        click.Option(["--candidate-model"], help="Where the candidate's model has another name."),
+        click.Option(
+            ["--api-key-env"], metavar="NAME", help="Variable that holds the API key. Default: OPENAI_API_KEY."
+        ),
+        click.Option(["--candidate-api-key-env"], metavar="NAME", help="Where the candidate takes another key."),
+        click.Option(["--header"], multiple=True, metavar="K=V", help="Extra request header; may be repeated."),
+        click.Option(["--candidate-header"], multiple=True, metavar="K=V", help="For the candidate alone."),
+        label_option(),
+        click.Option(["--candidate-label"], multiple=True, metavar="K=V", help="For the candidate alone."),
+        click.Option(["--ca-file"], help="Certificate authorities to trust."),
+        click.Option(["--insecure"], is_flag=True, help="Do not verify the servers' certificates."),
+        click.Option(
+            ["--switch-command"],
+            default="",
+            metavar="CMD",
+            help="One machine ([canary] design = 'abba'): makes it serve {arm}, baseline or candidate. No shell.",
+        ),
+        click.Option(
+            ["--swap-command"],
+            default="",
+            metavar="CMD",
+            help="Half-way: exchanges what the two hosts serve, so that a difference between them cancels. No shell.",
+        ),
+        click.Option(["--aa"], is_flag=True, help="Both serve the same version: do the two hosts differ?"),
+        leave_option(),
+    ]

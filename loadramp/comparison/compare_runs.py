@@ -1,0 +1,175 @@
+"""What ``loadramp compare`` does: reads stored runs, refuses what cannot be compared, judges, writes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from loadramp import __version__
+from loadramp.comparison.configuration_table import tiers_csv, tiers_document, tiers_html, tiers_markdown
+from loadramp.comparison.configurations import Tiers, tiers
+from loadramp.comparison.decide import Decision
+from loadramp.comparison.environment import Difference, differences, fingerprint
+from loadramp.comparison.judge import COMPARISON, asked_of
+from loadramp.comparison.launch import Compared, write_comparison
+from loadramp.comparison.page import comparison_csv, comparison_document, comparison_html, comparison_markdown
+from loadramp.comparison.pairs import Comparison
+from loadramp.comparison.stored_runs import Side, failures, indicative, judged, matched_rates
+from loadramp.comparison.table import Canary, canary_of
+from loadramp.record import run_directory as rundirs
+from loadramp.record.run_directory import RunDir, check_place
+from loadramp.record.table import Run
+from loadramp.registry import ScenarioError
+from loadramp.runner.assess import assess
+from loadramp.runner.finish import EXIT
+from loadramp.runner.scenarios import load
+from loadramp.units import percent
+
+
+@dataclass(slots=True, frozen=True)
+class Tiered:
+    """A table of more than two configurations, and the exit code it comes to."""
+
+    tiers: Tiers
+    exit_code: int
+
+
+def compare(names: Sequence[str], out: Path, overrides: Sequence[str] = (), anyway: bool = False) -> Compared | Tiered:
+    """Compare stored runs and write the report below ``out``.
+
+    Args:
+        names: one comparison directory to judge again; or two and more configurations, the first being the baseline:
+            each a run directory, or several that repeat it, with commas between.
+        out: where the report goes.
+        overrides: of the ``[canary]`` table of the first run's scenario.
+        anyway: compare although conditions differ.
+
+    Raises:
+        RunDirError, ScenarioError: a directory is no run, or there is nothing to compare.
+        OSError: the files cannot be read or written.
+    """
+    if len(names) == 1 and (Path(names[0]) / COMPARISON).is_file():
+        return write_comparison(Path(names[0]))
+    if len(names) < 2:
+        raise ScenarioError("compare: two run directories at least, or one of a canary")
+    check_place(out)
+    sides = [read_side(name, overrides) for name in names]
+    canary = sides[0][1]
+    if len(sides) > 2:
+        return _tiered([side for side, _ in sides], canary, out)
+    return _two(sides[0][0], sides[1][0], canary, out, anyway)
+
+
+def read_side(name: str, overrides: Sequence[str] = ()) -> tuple[Side, Canary]:
+    """The runs called ``a,b,c``, judged anew, and the ``[canary]`` table of the first."""
+    paths = [Path(part) for part in name.split(",") if part]
+    if not paths:
+        raise ScenarioError("compare: an empty name of a run directory")
+    read = [_read(path, overrides) for path in paths]
+    return Side(_short(paths), [run for run, _ in read]), read[0][1]
+
+
+def _read(path: Path, overrides: Sequence[str]) -> tuple[Run, Canary]:
+    run, _ = rundirs.read(path)
+    told = [*run.info.get("overrides", []), *overrides]
+    scenario = load(run.scenario_text, str(path / "scenario.toml"), told)
+    return assess(run, scenario), canary_of(scenario)
+
+
+def _short(paths: Sequence[Path]) -> str:
+    name = paths[0].name or str(paths[0])
+    return name if len(paths) == 1 else f"{name} and {len(paths) - 1} more"
+
+
+def _two(base: Side, candidate: Side, canary: Canary, out: Path, anyway: bool) -> Compared:
+    unsure = indicative(base, candidate)
+    asked = replace(asked_of(canary), looks=(), run_sd=canary.run_sd if unsure else 0.0)
+    found = _environment(base, candidate)
+    broken = [one for one in found if one.kind == "condition" and one.certain]
+    rates = matched_rates((base, candidate))
+    effects, decision = judged(base, candidate, rates, asked)
+    if broken and not anyway:
+        effects = []
+        decision = Decision(
+            "inconclusive", (f"different environment: {_listed(broken)}; --anyway compares all the same",)
+        )
+    comparison = Comparison(
+        info=_info(base, candidate),
+        baseline=base.runs[0],
+        candidate=candidate.runs[0],
+        asked=asked,
+        decision=decision,
+        effects=effects,
+        failures=(failures(base, rates), failures(candidate, rates)),
+        failures_at={rate: (failures(base, [rate]), failures(candidate, [rate])) for rate in rates},
+        environment=found,
+        notes=_notes(base, candidate, rates, canary, broken, unsure),
+    )
+    rundir = _directory(out, comparison.info, base)
+    comparison.path = str(rundir.path)
+    rundir.write("verdict.json", json.dumps(comparison_document(comparison), indent=1, allow_nan=False) + "\n")
+    rundir.write("comparison.csv", comparison_csv(comparison))
+    rundir.write("summary.md", comparison_markdown(comparison))
+    rundir.write("report.html", comparison_html(comparison))
+    return Compared(comparison, EXIT[decision.verdict])
+
+
+def _tiered(sides: Sequence[Side], canary: Canary, out: Path) -> Tiered:
+    found = tiers(sides, canary.run_sd)
+    found.environment = [_environment(sides[0], side) for side in sides]
+    found.info = _info(sides[0], sides[1]) | {"kind": "tiers"}
+    rundir = _directory(out, found.info, sides[0])
+    found.path = str(rundir.path)
+    rundir.write("tiers.json", json.dumps(tiers_document(found), indent=1, allow_nan=False) + "\n")
+    rundir.write("tiers.csv", tiers_csv(found))
+    rundir.write("summary.md", tiers_markdown(found))
+    rundir.write("report.html", tiers_html(found))
+    return Tiered(found, 0 if found.rates else EXIT["inconclusive"])
+
+
+def _environment(base: Side, candidate: Side) -> list[Difference]:
+    """In what the first runs of both sides differ."""
+    told = [fingerprint(run.info, run.scenario_text, run.samples) for run in (base.runs[0], candidate.runs[0])]
+    return differences(told[0], told[1])
+
+
+def _listed(found: Sequence[Difference]) -> str:
+    return ", ".join(f"{one.key} ({one.base} and {one.candidate})" for one in found)
+
+
+def _info(base: Side, candidate: Side) -> dict[str, Any]:
+    return {
+        "name": str(base.runs[0].info.get("name") or base.name),
+        "kind": "compare",
+        "began_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "loadramp": __version__,
+        "baseline": {"run_dir": [run.path for run in base.runs]},
+        "candidate": {"run_dir": [run.path for run in candidate.runs]},
+        "state": "complete",
+    }
+
+
+def _notes(
+    base: Side, candidate: Side, rates: Sequence[float], canary: Canary, broken: Sequence[Difference], unsure: bool
+) -> list[str]:
+    out = [f"Steps matched by rate: {', '.join(f'{rate:.4g}' for rate in rates) or 'none'} req/s."]
+    if unsure:
+        out.append(
+            f"One run of each: a spread from run to run of {percent(canary.run_sd)} is assumed ([canary] run_sd). "
+            "Several runs of each (A1,A2,A3 B1,B2,B3), or runs with --repeats, measure it."
+        )
+    else:
+        out.append(
+            f"Runs or ramps: baseline {base.repeats}, candidate {candidate.repeats}; their spread is the uncertainty."
+        )
+    if broken:
+        out.append(f"Different environment: {_listed(broken)}.")
+    return out
+
+
+def _directory(out: Path, info: dict[str, Any], base: Side) -> RunDir:
+    return RunDir.create(out, f"{info['name']}-compare", base.runs[0].scenario_text, datetime.now(UTC))

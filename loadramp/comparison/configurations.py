@@ -1,0 +1,104 @@
+"""Several configurations of one service in a table: what each change of settings bought. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import exp
+from typing import Any
+
+from loadramp.comparison.environment import Difference
+from loadramp.comparison.group_sequential import t_of
+from loadramp.comparison.stored_runs import (
+    Side,
+    StoredReading,
+    at_once_of,
+    kept_up,
+    matched_rates,
+    number_of,
+    spread_between,
+    step_of,
+)
+
+NUMBERS = ("ceiling", "p99_itl_knee", "slo_capacity")
+METRICS = ("ttft_p50", "ttft_p99", "itl_p50", "itl_p99")
+Z = 1.959964
+
+
+@dataclass(slots=True, frozen=True)
+class ConfigurationFigure:
+    """One number of one configuration, and its ratio to the first one's with a 95 % interval (None: unknown)."""
+
+    value: float | None
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    reason: str = ""
+    """The status of an estimate that has no number."""
+
+
+@dataclass(slots=True)
+class Tiers:
+    """The table: one mapping from column to figure for each configuration, the first being what others are set against.
+
+    ``rate_rps``: the highest rate that all of them have; latencies are of that step.
+    """
+
+    sides: Sequence[Side]
+    rates: list[float]
+    rate_rps: float | None
+    figures: list[dict[str, ConfigurationFigure]]
+    indicative: bool
+    run_sd: float
+    info: dict[str, Any] = field(default_factory=dict)
+    environment: list[list[Difference]] = field(default_factory=list)
+    """Of each configuration against the first."""
+    path: str = ""
+
+    @property
+    def broken(self) -> list[tuple[str, list[Difference]]]:
+        """Configurations measured under other conditions than the first: (name, what differs)."""
+        told = zip(self.sides, self.environment, strict=False)
+        each = [(side.name, [one for one in found if one.kind == "condition" and one.certain]) for side, found in told]
+        return [(name, found) for name, found in each if found]
+
+
+def tiers(sides: Sequence[Side], run_sd: float) -> Tiers:
+    """The table of ``sides``; ``run_sd`` is assumed between runs where no side repeats any."""
+    rates = matched_rates(sides)
+    common = [rate for rate in rates if all(kept_up(side, rate) for side in sides)]
+    rate = common[-1] if common else rates[-1] if rates else None
+    unsure = all(side.repeats < 2 for side in sides)
+    assumed = run_sd if unsure else 0.0
+    return Tiers(sides, rates, rate, [_tier(side, sides[0], rate, assumed) for side in sides], unsure, assumed)
+
+
+def _tier(side: Side, first: Side, rate: float | None, run_sd: float) -> dict[str, ConfigurationFigure]:
+    """The three numbers, the requests at once (mean in flight of the highest step that kept up), latencies."""
+    out = {}
+    for name in NUMBERS:
+        found = side.runs[0].estimates.get(name)
+        why = "" if found is None or found.status == "found" else found.status.replace("_", " ")
+        why += f" {found.rate_rps:.3g}" if why and found is not None and found.rate_rps else ""
+        out[name] = _figure(number_of(side, name), number_of(first, name), run_sd, why)
+    for metric in METRICS if rate is not None else ():
+        assert rate is not None
+        out[metric] = _figure(step_of(side, metric, rate), step_of(first, metric, rate), run_sd)
+    out["at_once"] = _figure(at_once_of(side), at_once_of(first), run_sd)
+    return out
+
+
+def _figure(
+    own: StoredReading | None, first: StoredReading | None, run_sd: float, reason: str = ""
+) -> ConfigurationFigure:
+    if own is None:
+        return ConfigurationFigure(None, reason=reason)
+    value = exp(own.log_mean)
+    if first is None or own.logs == first.logs:
+        return ConfigurationFigure(value)
+    ratio = exp(own.log_mean - first.log_mean)
+    found = spread_between(first, own, 1, run_sd)
+    if found is None:
+        return ConfigurationFigure(value, ratio)
+    half = t_of(Z, found.df) * found.se
+    return ConfigurationFigure(value, ratio, exp(found.mean - half), exp(found.mean + half))

@@ -1,0 +1,294 @@
+"""From a scenario and two addresses to a comparison on disk: what ``loadramp canary`` does around the loop.
+
+Everything for people goes to ``say``; the answer is the exit code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from loadramp import __version__
+from loadramp.client import greedy_answers
+from loadramp.client.fleet import FleetError, worker_count
+from loadramp.comparison.answer_match import GreedyAnswer, Sameness
+from loadramp.comparison.answer_match import compare as same
+from loadramp.comparison.arm import Arm
+from loadramp.comparison.canary_run import CanaryRun, Switch
+from loadramp.comparison.judge import ARMS, outlook, read
+from loadramp.comparison.noise import keep, noise_of, stored, stored_path
+from loadramp.comparison.page import comparison_csv, comparison_document, comparison_html, comparison_markdown
+from loadramp.comparison.pairs import Comparison
+from loadramp.comparison.switch_command import switch_of
+from loadramp.comparison.table import canary_of
+from loadramp.metrics.scraper import Scraper
+from loadramp.record.run_directory import RunDir, RunDirError, check_place, put
+from loadramp.record.types import Sample
+from loadramp.registry import CannotMeasure, ScenarioError, in_words
+from loadramp.runner.conductor import Progress
+from loadramp.runner.finish import COULD_NOT_MEASURE, EXIT
+from loadramp.runner.launch import Reached, Say, fleet_of, info_of, let_go, reach, scraper_of, signals
+from loadramp.runner.scenarios import Options
+from loadramp.scenario.scenario import Scenario
+from loadramp.units import agreed, plural
+
+
+@dataclass(slots=True, frozen=True)
+class CanaryOptions:
+    """What the command line adds to a scenario for two endpoints. ``candidate`` differs from ``baseline`` in its URL at
+    least; commands are split as a shell would, and run without one."""
+
+    baseline: Options
+    candidate: Options
+    switch_command: str = ""
+    swap_command: str = ""
+    same_version: bool = False
+    argv: Sequence[str] = ()
+
+
+@dataclass(slots=True, frozen=True)
+class Compared:
+    """A comparison that was judged, and the exit code it comes to."""
+
+    comparison: Comparison
+    exit_code: int
+
+
+async def canary(scenario: Scenario, ask: CanaryOptions, say: Say, watch: Callable[[Progress], None]) -> Compared:
+    """Compare two endpoints, judge and report. What was measured is on disk whatever happens.
+
+    Raises:
+        ScenarioError: the scenario or the command line is wrong; nothing was sent.
+        CannotMeasure: an endpoint is not there, or a command failed, before anything was measured.
+        OSError: the comparison cannot be written.
+    """
+    check(scenario, ask)
+    check_place(ask.baseline.out)
+    scenario = _sharing(scenario)
+    began_at = datetime.now(UTC)
+    switch = switch_of(ask.switch_command, scenario, ask.baseline, ask.candidate, say)
+    reached = await _reach_both(scenario, ask, switch, say)
+    for note in outlook(reached[0].scenario, bool(ask.swap_command)):
+        say(f"note: {note}")
+    redact = [one.endpoint.redact for one in reached]
+    top = RunDir.create(ask.baseline.out, f"{scenario.name}-canary", redact[0](redact[1](scenario.source)), began_at)
+    say(f"writing {top.path}")
+    answers = await _answers(reached, scenario, top, ask, switch, say)
+    salts = _salts(scenario)
+    t0_s = time.monotonic()
+    stop = asyncio.Event()
+    arms: list[Arm] = []
+    scrapers: list[Scraper | None] = []
+    for name, one, salt in zip(ARMS, reached, salts, strict=True):
+        rundir = _arm_dir(top, name, one.endpoint.redact(scenario.source))
+        info = info_of(one, salt=salt, argv=[redact[0](redact[1](word)) for word in ask.argv], began_at=began_at)
+        fleet = fleet_of(one, rundir, salt=salt, t0_s=t0_s, save_text=ask.baseline.save_text)
+        scraper = await scraper_of(one.scenario, one.endpoint, rundir, t0_s, info, say, one.asked)
+        scrapers.append(scraper)
+        shown = watch if name == "candidate" else _unwatched
+        samples: Callable[[], list[Sample]] = scraper.read if scraper else list
+        arms.append(
+            Arm(one.scenario, rundir, fleet, time.monotonic, t0_s, info, samples, watch=shown, stop=stop, salt=salt)
+        )
+    about = _about(scenario, ask, reached, began_at)
+    swap = switch_of(ask.swap_command, scenario, ask.baseline, ask.candidate, say)
+    duel = CanaryRun(scenario, top, arms[0], arms[1], about, say, switch, swap, answers)
+    return await _through(duel, scrapers, say)
+
+
+def _sharing(scenario: Scenario) -> Scenario:
+    """Two fleets share this machine where each alone would take half of its cores."""
+    if scenario.fleet.workers != "auto" or canary_of(scenario).design != "mirrored":
+        return scenario
+    return replace(scenario, fleet=replace(scenario.fleet, workers=max(1, worker_count("auto") // 2)))
+
+
+def check(scenario: Scenario, ask: CanaryOptions) -> None:
+    """Refuse what cannot be compared, before anything is sent. Raises ScenarioError."""
+    design = canary_of(scenario).design
+    if not ask.baseline.base_url or not ask.candidate.base_url:
+        raise ScenarioError("--baseline and --candidate: both URLs are needed")
+    if ask.baseline.base_url == ask.candidate.base_url and not (design != "mirrored" and ask.switch_command):
+        raise ScenarioError(
+            "--candidate: the same URL as --baseline; one machine needs [canary] design = 'abba' and --switch-command"
+        )
+    if design == "mirrored" and ask.switch_command:
+        raise ScenarioError("--switch-command: both arms are loaded at once; it is for [canary] design = 'abba'")
+    if design != "mirrored" and ask.swap_command:
+        raise ScenarioError("--swap-command: only for [canary] design = 'mirrored'")
+    if design != "mirrored" and canary_of(scenario).ceiling:
+        raise ScenarioError("[canary] ceiling: both must be loaded at once to compare ceilings: design = 'mirrored'")
+    if ask.swap_command and canary_of(scenario).blocks < 4:
+        raise ScenarioError("[canary] blocks: a swap half-way needs 4 at least")
+
+
+def write_comparison(path: Path) -> Compared:
+    """Judge the comparison in ``path`` anew and write everything derived.
+
+    Raises:
+        RunDirError: it is no comparison.
+        OSError: the files cannot be written.
+    """
+    found = judge_comparison(path)
+    write_derived(found.comparison)
+    return found
+
+
+def judge_comparison(path: Path) -> Compared:
+    """The answer of the comparison in ``path``; nothing is written.
+
+    Raises:
+        RunDirError: it is no comparison.
+    """
+    found = read(path)
+    return Compared(found, EXIT[found.decision.verdict])
+
+
+def write_derived(found: Comparison) -> None:
+    """Write everything derived of a comparison.
+
+    Raises:
+        OSError: the files cannot be written.
+    """
+    rundir = RunDir(Path(found.path))
+    document = comparison_document(found)
+    rundir.write("verdict.json", json.dumps(document, indent=1, allow_nan=False) + "\n")
+    rundir.write("comparison.csv", comparison_csv(found))
+    rundir.write("summary.md", comparison_markdown(found))
+    rundir.write("report.html", comparison_html(found))
+
+
+async def _reach_both(scenario: Scenario, ask: CanaryOptions, switch: Switch | None, say: Say) -> list[Reached]:
+    """Both endpoints ready, with the request fields that both take and the baseline's count of words, so that both get
+    the same bytes. Where one machine serves both in turn, each is switched to once before anything is measured."""
+    found = []
+    for name, options in zip(ARMS, (ask.baseline, ask.candidate), strict=True):
+        if switch is not None:
+            say(f"switching to the {name}")
+            await switch(name)
+        found.append(await reach(scenario, options, say))
+    fields = found[0].known.fields & found[1].known.fields
+    for name, one in zip(ARMS, found, strict=True):
+        if one.known.fields - fields:
+            more = ", ".join(sorted(one.known.fields - fields))
+            say(f"note: the {name} takes {more}, the other does not: not asked of either")
+    calibration = found[0].known.calibration
+    return [replace(one, known=replace(one.known, fields=fields, calibration=calibration)) for one in found]
+
+
+async def _answers(
+    reached: Sequence[Reached], scenario: Scenario, top: RunDir, ask: CanaryOptions, switch: Switch | None, say: Say
+) -> Sameness | None:
+    """Whether both give the same answers: each asked alone, the baseline twice."""
+    wanted = canary_of(scenario).answers
+    if not wanted:
+        return None
+    say(f"asking {plural(wanted, 'question')} of both")
+    questions = greedy_answers.prompts(wanted)
+    texts: dict[str, list[GreedyAnswer]] = {}
+    for turn, which in (("baseline", 0), ("again", 0), ("candidate", 1)):
+        one = reached[which]
+        if switch is not None and turn != "again":
+            await switch(ARMS[which])
+        told = await greedy_answers.ask(one.scenario.target, one.endpoint, one.known.model, one.known.fields, questions,
+                                canary_of(scenario).answer_tokens, time.monotonic)  # fmt: skip
+        texts[turn] = [GreedyAnswer(*answer) for answer in told]
+    if ask.baseline.save_text:
+        lines = [msgspec.json.encode({"question": q, **{name: own[i].text for name, own in texts.items()}})
+                 for i, q in enumerate(questions)]  # fmt: skip
+        top.write("answers.jsonl", "".join(line.decode() + "\n" for line in lines))
+    found = same(texts["baseline"], texts["again"], texts["candidate"])
+    say(
+        f"{found.equal} of {plural(found.prompts, 'answer')} {agreed(found.equal, 'are')} equal; the baseline "
+        f"repeats {found.equal_to_itself} of its own"
+    )
+    return found
+
+
+def _salts(scenario: Scenario) -> tuple[int, int]:
+    """Mirrored: the same texts to both. One machine: other texts of the same lengths, so that no cache of the first
+    version's prompts helps the second."""
+    first = secrets.randbits(60)
+    return first, first if canary_of(scenario).design == "mirrored" else secrets.randbits(60)
+
+
+def _arm_dir(top: RunDir, name: str, text: str) -> RunDir:
+    path = top.path / name
+    path.mkdir()
+    put(path / "scenario.toml", text.encode())
+    return RunDir(path)
+
+
+def _about(scenario: Scenario, ask: CanaryOptions, reached: Sequence[Reached], began_at: datetime) -> dict[str, Any]:
+    """What comparison.json says before anything was measured. Holds no secret."""
+
+    def redact(text: str) -> str:
+        return reached[0].endpoint.redact(reached[1].endpoint.redact(text))
+
+    return {
+        "name": scenario.name,
+        "kind": "same_version" if ask.same_version else "canary",
+        "design": canary_of(scenario).design,
+        "began_at": began_at.isoformat(timespec="seconds"),
+        "loadramp": __version__,
+        "argv": [redact(word) for word in ask.argv],
+        "overrides": [redact(override) for override in scenario.overrides],
+        "baseline": {"base_url": reached[0].endpoint.url, "model": redact(reached[0].known.model)},
+        "candidate": {"base_url": reached[1].endpoint.url, "model": redact(reached[1].known.model)},
+        "switch_command": redact(ask.switch_command) or None,
+        "swap_command": redact(ask.swap_command) or None,
+        "same_version": ask.same_version,
+        "noise": stored() if canary_of(scenario).design != "a_then_b" else None,
+    }
+
+
+async def _through(duel: CanaryRun, scrapers: Sequence[Scraper | None], say: Say) -> Compared:
+    """Run to the end, let go of everything, judge what there is."""
+    failure: Exception | None = None
+    with signals(duel.stop, say) as caught:
+        try:
+            for arm in duel.arms:
+                await arm.fleet.start()
+            await duel.run()
+        except (FleetError, CannotMeasure, OSError) as error:
+            failure = error
+        finally:
+            await let_go([arm.fleet for arm in duel.arms], scrapers, hurry=duel.stop.is_set())
+    try:
+        found = write_comparison(duel.rundir.path)
+    except (OSError, RunDirError) as error:
+        if failure is None and isinstance(error, RunDirError):
+            raise
+        kept = f"what was measured is kept in {duel.rundir.path}"
+        raise CannotMeasure(f"{in_words(failure or error)}; {kept}") from error
+    _keep_noise(duel, found.comparison, say)
+    if failure is not None:
+        say(f"stopped: {in_words(failure)}")
+        return Compared(found.comparison, COULD_NOT_MEASURE)
+    if caught:
+        return Compared(found.comparison, 128 + caught[0])
+    return found
+
+
+def _keep_noise(duel: CanaryRun, found: Comparison, say: Say) -> None:
+    """Of two that serve the same: how far blocks scatter, for what ``plan`` expects of later comparisons."""
+    noise = noise_of(found, datetime.now(UTC), duel.canary.block_s)
+    if noise is None:
+        return
+    try:
+        keep(noise, stored_path())
+    except (OSError, RuntimeError) as error:  # RuntimeError: nobody has a home here
+        say(f"note: the noise is not kept for later plans: {error}")
+
+
+def _unwatched(_: Progress) -> None:
+    """The baseline gets the same load at the same instants; one of the two is enough to look at."""

@@ -1,0 +1,115 @@
+"""How noisy two equal versions were here: kept from the last comparison of the same version, for what ``plan`` expects.
+
+As with ``selfcheck`` only the last result is kept, for the user; it holds no address and nothing of what was asked.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from math import ceil, exp, log1p, sqrt
+from pathlib import Path
+from typing import Any
+
+from loadramp.analysis.blocks import words_of
+from loadramp.analysis.proportions import needed
+from loadramp.comparison.pairs import Comparison
+from loadramp.comparison.sample_size import MOST_BLOCKS, Noise, blocks_for
+from loadramp.comparison.table import Canary
+from loadramp.units import percent, plural, span
+
+LEAST_BLOCKS = 4
+"""Fewer say too little of how far blocks scatter."""
+
+
+def stored_path() -> Path:
+    """Where the noise of the last comparison of the same version is kept."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "loadramp" / "same-version.json"
+
+
+def noise_of(found: Comparison, measured_at: datetime, block_s: float) -> dict[str, Any] | None:
+    """The scatter of the primary measures of an A/A comparison from block to block; None when it says too little."""
+    rows = [
+        {"metric": one.metric, "rate_rps": one.rate_rps, "sd": one.noise, "blocks": one.n}
+        for one in found.effects
+        if one.primary and one.noise is not None and one.rate_rps is not None and one.n >= LEAST_BLOCKS
+    ]
+    if not found.asked.same_version or not rows:
+        return None
+    return {"measured_at": measured_at.astimezone(UTC).isoformat(timespec="seconds"), "block_s": block_s, "noise": rows}
+
+
+def keep(noise: dict[str, Any], path: Path) -> None:
+    """Put ``noise`` in place of what was kept before. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(noise, indent=1) + "\n")
+
+
+def stored(path: Path | None = None) -> dict[str, Any] | None:
+    """What was kept; None where there is nothing, or nothing that can be read."""
+    try:
+        found = json.loads((path or stored_path()).read_text())
+        earlier(Canary(), found)
+        str(found["measured_at"])
+    except (OSError, ValueError, LookupError, TypeError, RuntimeError):  # RuntimeError: nobody has a home here
+        return None
+    return dict(found)
+
+
+def earlier(canary: Canary, noise: dict[str, Any] | None) -> list[Noise]:
+    """What ``noise`` says of blocks like those of ``canary``: at the same rates, scaled to their length."""
+    if noise is None:
+        return []
+    longer = sqrt(float(noise["block_s"]) / canary.block_s)
+    blocks = [int(one["blocks"]) for one in noise["noise"]]
+    return [
+        Noise(metric, rate_rps, sd * longer, n)
+        for (metric, rate_rps, sd), n in zip(_rows(noise), blocks, strict=True)
+        if rate_rps in canary.rates
+    ]
+
+
+def expected(canary: Canary, noise: dict[str, Any]) -> str:
+    """How long equal versions are expected to take, in a sentence.
+
+    The blocks after which the noisiest primary measure is inside the margin in 80 % of the comparisons, at noise like
+    ``noise``; a block that is k times as long scatters by 1 / sqrt(k). Noise of another rate stands for one that was
+    not measured.
+    """
+    rows = [one for one in _rows(noise) if one[0] in canary.primary]
+    if not rows:
+        return ""
+    longer = sqrt(float(noise["block_s"]) / canary.block_s)
+    margin = log1p(canary.latency_margin)
+    metric, rate_rps, sd = max(rows, key=lambda row: row[2])
+    blocks = max(ceil(blocks_for(sd * longer, margin)), 2)
+    each = canary.block_s * sum(canary.rates)
+    blocks = max(blocks, ceil(needed(0, canary.error_ratio) / each))
+    scatter = percent(exp(sd * longer) - 1.0, 2)
+    said = (
+        f"At noise like that of the last comparison of the same version ({str(noise['measured_at'])[:10]}: "
+        f"{words_of(metric)} at {rate_rps:.4g} req/s scatters by {scatter} from block to block)"
+    )
+    look = next((k for k in canary.look_at if k >= blocks), None)
+    if look is not None:
+        return f"{said} equal versions are expected to pass after {plural(look, 'block')}, {_lasts(canary, look)}."
+    if blocks > MOST_BLOCKS:
+        return f"{said} equal versions cannot be expected to pass: it would take more than {MOST_BLOCKS} blocks."
+    return (
+        f"{said} equal versions take about {plural(blocks, 'block')}, {_lasts(canary, blocks)}, to pass; this scenario "
+        f"has {canary.blocks}: --set canary.blocks={blocks}."
+    )
+
+
+def _lasts(canary: Canary, blocks: int) -> str:
+    return span(blocks * canary.round_s)
+
+
+def _rows(noise: dict[str, Any]) -> Sequence[tuple[str, float, float]]:
+    """(metric, rate, sd); raises LookupError, TypeError or ValueError where it is not of that shape."""
+    if float(noise["block_s"]) <= 0.0:
+        raise ValueError(noise["block_s"])
+    return [(str(words_of(one["metric"]) and one["metric"]), float(one["rate_rps"]), float(one["sd"]))
+            for one in noise["noise"]]  # fmt: skip

@@ -1,0 +1,287 @@
+"""The report of a comparison as one HTML file that needs no network, in the look of a run's report. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from loadramp.analysis.proportions import Proportion, difference, fisher
+from loadramp.comparison import charts as pictures
+from loadramp.comparison.document import comparison_csv, comparison_document
+from loadramp.comparison.noninferior import Effect
+from loadramp.comparison.pairs import Comparison
+from loadramp.comparison.text import (
+    STATUS_CHIPS,
+    comparison_headline,
+    comparison_markdown,
+    comparison_sentence,
+    comparison_table,
+    limit_words,
+    minutes,
+    more_words,
+    ratio_words,
+    status_words,
+    value_words,
+    where,
+)
+from loadramp.report import charts as c
+from loadramp.report.glossary import GLOSSARY
+from loadramp.report.html import page
+from loadramp.report.redact import redact
+from loadramp.report.sections import MOST_SCENARIO_CHARS, flat
+from loadramp.units import NOTHING, count, percent, plural, sig, span
+
+__all__ = [
+    "comparison_csv",
+    "comparison_document",
+    "comparison_html",
+    "comparison_markdown",
+    "comparison_sentence",
+    "comparison_table",
+]
+
+TERMS = ("ttft", "itl", "tpot", "e2e", "percentile", "interval", "ceiling", "good", "void")
+COMPARISON_TERMS = (
+    (
+        "pair",
+        "block, pair",
+        "A stretch of time in which both arms got the same requests. The numbers of one block are set against those of "
+        "its partner; the spread of these ratios over the pairs is the uncertainty.",
+    ),
+    (
+        "ratio",
+        "ratio",
+        "Candidate divided by baseline. Above 1 is longer; of tokens or good requests a second, and of the ceiling, "
+        "below 1 is worse.",
+    ),
+    (
+        "margin",
+        "allowed",
+        "How much worse the candidate may be. It passes when the whole interval of the ratio lies inside, for every "
+        "primary measure; it fails when a whole interval lies outside.",
+    ),
+    (
+        "look",
+        "look",
+        "A planned point at which it may end early. Early looks ask for much stronger evidence, so that looking often "
+        "does not make chance look like a result.",
+    ),
+)
+
+
+def comparison_html(found: Comparison) -> str:
+    """The whole report of two arms."""
+    made = [text for make in SECTIONS if (text := make(found))]
+    return page(f"loadramp: {found.info.get('name') or 'comparison'}", comparison_sentence(found), made)
+
+
+def opening(found: Comparison) -> str:
+    return str(
+        c.render(
+            "opening.html.j2",
+            subtitle=subtitle(found),
+            phrases=comparison_headline(found),
+            verdict=found.decision.verdict,
+        )
+    )
+
+
+def subtitle(found: Comparison) -> list[str]:
+    """Scenario, both endpoints, date, size: one short fact each."""
+    told = [found.info.get(arm) for arm in ("baseline", "candidate")]
+    shown = ("model", "base_url", "run_dir")
+    sides = [" ".join(str(side[k]) for k in shown if side.get(k)) if isinstance(side, dict) else "" for side in told]
+    used = sum(pair.usable for pair in found.pairs)
+    facts = [
+        str(found.info.get("name") or ""),
+        f"baseline: {sides[0]}" if sides[0] else "",
+        f"candidate: {sides[1]}" if sides[1] else "",
+        str(found.info.get("began_at") or ""),
+        f"{plural(used, 'pair')} of blocks" if found.pairs else "",
+        span((minutes(found) or 0.0) * 60.0),
+        {"mirrored": "mirrored", "abba": "one machine, in turn (ABBA)", "a_then_b": "one after the other"}.get(
+            str(found.info.get("design")), ""),
+    ]  # fmt: skip
+    return [redact(fact) for fact in facts if fact and fact != "0 s"]
+
+
+def measures_section(found: Comparison) -> str:
+    """What the verdict rests on: every primary measure with its ratio, interval and limit."""
+    primary = [one for one in found.effects if one.primary]
+    others = [one for one in found.effects if not one.primary]
+    body: list[Any] = [_grid(primary)] if primary else []
+    if others:
+        body.append(c.render("fold.html.j2", title="Other measures, which do not decide", body=_grid(others)))
+    words = (
+        f"All of these must be shown to stay within the limit ({percent(found.asked.latency_margin)} worse). "
+        "The interval is of the ratio over pairs of blocks; its worse end is held against what is allowed."
+    )
+    return c.section("measures", "What was compared", *body, words=words if primary else "Nothing was measured.")
+
+
+def _grid(effects: Sequence[Effect]) -> Any:
+    heads = ["Measure", "At", "Baseline", "Candidate", "Ratio, 95 % interval", "At worst", "Blocks", "Verdict"]
+    lines = [
+        [
+            _cell(one.words),
+            _cell(where(one)),
+            _cell(value_words(one, one.base)),
+            _cell(value_words(one, one.candidate)),
+            _cell(ratio_words(one)),
+            _cell(limit_words(one)),
+            _cell(count(one.n) if one.n else NOTHING),
+            _cell(status_words(one), STATUS_CHIPS[one.status], _more(one)),
+        ]
+        for one in effects
+    ]
+    return c.render("compare_grid.html.j2", heads=heads, lines=lines)
+
+
+def _more(one: Effect) -> str:
+    return more_words(one.more) if one.more else ""
+
+
+def _cell(text: str, tone: str = "", small: str = "") -> dict[str, str]:
+    return {"text": text, "tone": tone, "small": small}
+
+
+def ratios_section(found: Comparison) -> str | None:
+    """Forest plots: primary measures, then all latencies."""
+    primary = [one for one in found.effects if one.primary]
+    others = [one for one in found.effects if not one.primary and (one.rate_rps is not None or one.metric == "ceiling")]
+    figures = [
+        figure
+        for effects, title in ((primary, "Primary measures"), (others[:24], "All other measures"))
+        if (figure := pictures.forest(effects, title))
+    ]
+    return c.section("ratios", "How much worse or better", c.figures(*figures)) if figures else None
+
+
+def curves_section(found: Comparison) -> str | None:
+    figures = pictures.curves(found)
+    if not figures:
+        return None
+    keys = (pictures.BASE, pictures.CANDIDATE)
+    return c.section("curves", "Latency against load, both", c.figures(*figures, key=keys))
+
+
+def blocks_section(found: Comparison) -> str | None:
+    figures = pictures.block_by_block(found)
+    return c.section("blocks", "Block by block", c.figures(*figures)) if figures else None
+
+
+def shifts_section(found: Comparison) -> str | None:
+    figures = pictures.shifts(found)
+    if not figures:
+        return None
+    words = "A faster median can hide a slower tail: this is the ratio at every quantile, not at one of them."
+    return c.section("shift", "Which part of the distribution moved", c.figures(*figures), words=words)
+
+
+def errors_section(found: Comparison) -> str:
+    """Failures of both arms, exact limits, and the difference; with several rates also of each."""
+    base, candidate = found.failures
+    apart = difference(base, candidate)
+    heads = ["", "Failed", "Requests", "Share", "At most (95 %)", "Allowed"]
+    lines = [
+        [_cell(name), _cell(count(side.failed)), _cell(count(side.requests)), _cell(percent(side.ratio) or NOTHING),
+         _cell(percent(side.upper())), _cell(percent(found.asked.error_ratio) if name == "candidate" else NOTHING)]
+        for name, side in (("baseline", base), ("candidate", candidate))
+    ]  # fmt: skip
+    words = "Exact limits: how high the true share may still be."
+    if apart:
+        words += (
+            f" The candidate's share is {percent(apart[0])} above the baseline's "
+            f"({percent(apart[1])} to {percent(apart[2])}); Fisher's exact test: p = {sig(fisher(base, candidate), 2)}."
+        )
+    body = [c.render("grid.html.j2", heads=heads, lines=lines)]
+    if len(found.failures_at) > 1:
+        body.append(_errors_by_rate(found))
+    return c.section("errors", "Failed requests", *body, words=words)
+
+
+def _errors_by_rate(found: Comparison) -> Any:
+    heads = ["At", "Baseline", "Candidate", "Candidate at most (95 %)", "Difference, 95 % interval"]
+    lines = []
+    for rate, (base, candidate) in found.failures_at.items():
+        apart = difference(base, candidate)
+        between = f"{percent(apart[0])} ({percent(apart[1])} to {percent(apart[2])})" if apart else NOTHING
+        told = (f"{sig(rate)} req/s", f"{base.failed:,} of {base.requests:,}",
+                f"{candidate.failed:,} of {candidate.requests:,}", percent(candidate.upper()) or NOTHING,
+                between)  # fmt: skip
+        lines.append([_cell(text) for text in told])
+    return c.render("grid.html.j2", heads=heads, lines=lines)
+
+
+def answers_section(found: Comparison) -> str | None:
+    """Same answers? Counts and positions, never text."""
+    seen = found.sameness
+    if seen is None:
+        return None
+    heads = ["", "Equal to the baseline's", "Broken", "Of which"]
+    rows = (
+        ("baseline, asked again", seen.equal_to_itself, seen.broken_base),
+        ("candidate", seen.equal, seen.broken_candidate),
+    )
+    lines = [
+        [_cell(name), _cell(f"{equal} of {seen.prompts}"), _cell(count(sum(kinds.values()))),
+         _cell(", ".join(f"{n} {kind}" for kind, n in sorted(kinds.items())) or NOTHING)]
+        for name, equal, kinds in rows
+    ]  # fmt: skip
+    at = sorted(seen.diverged_at)
+    sure = Proportion(seen.equal, seen.prompts)
+    words = (
+        f"The same questions at temperature 0, one at a time. Equal: {percent(seen.match_ratio)} "
+        f"({percent(sure.lower(0.025))} to {percent(sure.upper(0.025))})."
+    )
+    if at:
+        words += (
+            f" Where answers differ, they part at token {at[len(at) // 2]} in the middle case ({at[0]} to {at[-1]})."
+        )
+    return c.section("answers", "Same answers?", c.render("grid.html.j2", heads=heads, lines=lines), words=words)
+
+
+def environment_section(found: Comparison) -> str:
+    """What is different between the two, and how the comparison was done."""
+    heads = ["Key", "Kind", "Baseline", "Candidate"]
+    kinds = {"subject": "what is compared", "condition": "condition", "noted": "noted"}
+    lines = [
+        [_cell(one.key), _cell(kinds[one.kind], "hot" if one.kind == "condition" else ""), _cell(redact(one.base)),
+         _cell(redact(one.candidate))]
+        for one in found.environment
+    ]  # fmt: skip
+    body: list[Any] = [c.render("grid.html.j2", heads=heads, lines=lines)] if lines else []
+    body.append(c.render("notes.html.j2", notes=found.notes))
+    return c.section(
+        "environment", "What else differs", *body, words="" if lines else "Nothing that either side tells."
+    )
+
+
+def conditions_section(found: Comparison) -> str:
+    skip = {"rounds", "looks", "answers"}
+    told = {key: value for key, value in found.info.items() if key not in skip}
+    facts = [(key, redact(text)) for key, text in flat("", told)]
+    text = found.baseline.scenario_text
+    scenario, cut = redact(text[:MOST_SCENARIO_CHARS]), len(text) > MOST_SCENARIO_CHARS
+    body = c.render("conditions.html.j2", facts=facts, scenario=scenario, cut=cut, path=found.path)
+    return c.section("conditions", "Conditions", body)
+
+
+def glossary_section(found: Comparison) -> str:
+    terms = [*COMPARISON_TERMS, *(one for one in GLOSSARY if one[0] in TERMS)]
+    return c.section("glossary", "Glossary", c.render("glossary.html.j2", glossary=terms))
+
+
+SECTIONS: list[Callable[[Comparison], str | None]] = [
+    opening,
+    measures_section,
+    ratios_section,
+    curves_section,
+    shifts_section,
+    blocks_section,
+    errors_section,
+    answers_section,
+    environment_section,
+    conditions_section,
+    glossary_section,
+]

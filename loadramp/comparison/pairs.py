@@ -1,0 +1,230 @@
+"""Two arms side by side: blocks in pairs, the series of what was measured, quantile shifts, ceilings. Pure.
+
+A pair that a client spoilt is not used, and nothing that only one side has is compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import exp, hypot, log
+from typing import Any
+
+import numpy as np
+
+from loadramp.analysis.blocks import MEASURES, SHIFT_QUANTILES, Block, measure, pair_log
+from loadramp.analysis.proportions import Proportion
+from loadramp.comparison.answer_match import Sameness
+from loadramp.comparison.decide import Decision, DecisionRules
+from loadramp.comparison.environment import Difference
+from loadramp.comparison.noninferior import Effect, Looks, PairedSeries, effect, settle
+from loadramp.comparison.standard_error import PairSpread, spread
+from loadramp.record.table import Run
+from loadramp.record.types import Estimate, Row
+
+
+@dataclass(slots=True, frozen=True)
+class Round:
+    """One pair of blocks as it was run: the step of each arm. ``swapped``: the baseline's host served the candidate."""
+
+    number: int
+    rate_rps: float
+    baseline_step: int
+    candidate_step: int
+    swapped: bool = False
+
+
+@dataclass(slots=True, frozen=True)
+class Pair:
+    """A round measured. ``why``: it cannot be used, and why."""
+
+    round: Round
+    baseline: Block
+    candidate: Block
+    why: str = ""
+
+    @property
+    def usable(self) -> bool:
+        return not self.why
+
+    @property
+    def settled(self) -> bool:
+        """Every request of it has ended."""
+        return self.baseline.pending == 0 and self.candidate.pending == 0
+
+
+@dataclass(slots=True)
+class Comparison:
+    """Everything that a report of two arms shows. ``info`` is what comparison.json holds."""
+
+    info: dict[str, Any]
+    baseline: Run
+    candidate: Run
+    asked: DecisionRules
+    decision: Decision
+    effects: list[Effect] = field(default_factory=list)
+    pairs: list[Pair] = field(default_factory=list)
+    failures: tuple[Proportion, Proportion] = field(default_factory=lambda: (Proportion(), Proportion()))
+    failures_at: Mapping[float, tuple[Proportion, Proportion]] = field(default_factory=dict)
+    """By rate, req/s."""
+    environment: list[Difference] = field(default_factory=list)
+    sameness: Sameness | None = None
+    looks: Looks = field(default_factory=Looks)
+    notes: list[str] = field(default_factory=list)
+    path: str = ""
+
+    @property
+    def indicative(self) -> bool:
+        return self.asked.run_sd > 0.0
+
+
+def pair(
+    round_: Round, baseline: Run, candidate: Run, limits: Mapping[str, float] | None = None, q: float = 0.99
+) -> Pair:
+    """Measure one round. A block that a client could not deliver, or that was cut short, spoils its pair."""
+    sides = []
+    why = ""
+    for words, run, index in (
+        ("baseline", baseline, round_.baseline_step),
+        ("candidate", candidate, round_.candidate_step),
+    ):
+        step = next(one for one in run.steps if one.index == index)
+        table = run.table
+        near = table.select((table.done_s >= step.begin_s) & (table.due_s < step.end_s))
+        sides.append(measure(near, step.window_s, limits, q))
+        row = next((row for row in run.rows if row["step"] == index), None)
+        why = why or _spoilt(words, row)
+    base, other = sides[::-1] if round_.swapped else sides
+    return Pair(round_, base, other, why)
+
+
+def _spoilt(words: str, row: Row | None) -> str:
+    if row is None:
+        return f"the {words}'s block was not finished"
+    if row.get("partial"):
+        return f"the {words}'s block was cut short"
+    return (
+        f"the client could not deliver the {words}'s block: {row['reasons'].get('void', 'void')}" if row["void"] else ""
+    )
+
+
+def series(pairs: Sequence[Pair]) -> list[PairedSeries]:
+    """Every measure at every rate, block by block; with several rates also the mean of the logarithms over them."""
+    usable = [one for one in pairs if one.usable]
+    rates = list(dict.fromkeys(one.round.rate_rps for one in usable))
+    out = []
+    for metric in MEASURES:
+        own = [_series(metric, rate, [one for one in usable if one.round.rate_rps == rate]) for rate in rates]
+        if len(own) > 1:
+            out.append(_overall(metric, own))
+        out += own
+    return out
+
+
+def _series(metric: str, rate_rps: float, pairs: Sequence[Pair]) -> PairedSeries:
+    base = [one.baseline.values.get(metric) for one in pairs]
+    candidate = [one.candidate.values.get(metric) for one in pairs]
+    swapped = [int(one.round.swapped) for one in pairs]
+    reasons = [why for one in pairs for side in (one.candidate, one.baseline) if (why := side.reasons.get(metric))]
+    return PairedSeries(
+        metric,
+        rate_rps,
+        [pair_log(metric, b, c) for b, c in zip(base, candidate, strict=True)],
+        base,
+        candidate,
+        reasons[0] if reasons else "",
+        swapped if any(swapped) else (),
+    )
+
+
+def _overall(metric: str, own: Sequence[PairedSeries]) -> PairedSeries:
+    rounds = min(len(one.worse_log) for one in own)
+    means = []
+    for i in range(rounds):
+        logs = [d for one in own if (d := one.worse_log[i]) is not None]
+        means.append(float(np.mean(logs)) if len(logs) == len(own) else None)
+    return PairedSeries(metric, None, means, reason=own[0].reason, group=own[0].group[:rounds], overall=True)
+
+
+def blocks_done(pairs: Sequence[Pair]) -> int:
+    """Usable pairs at the rate that has the fewest."""
+    rates = {one.round.rate_rps for one in pairs}
+    return min((sum(one.usable and one.round.rate_rps == rate for one in pairs) for rate in rates), default=0)
+
+
+def failures(pairs: Sequence[Pair]) -> tuple[Proportion, Proportion]:
+    """Failed requests of both arms over the usable pairs."""
+    base, candidate = Proportion(), Proportion()
+    for one in pairs:
+        if one.usable:
+            base, candidate = base + one.baseline.failures, candidate + one.candidate.failures
+    return base, candidate
+
+
+def failures_at(pairs: Sequence[Pair]) -> dict[float, tuple[Proportion, Proportion]]:
+    """The same by rate, in the order of the rates."""
+    rates = sorted({one.round.rate_rps for one in pairs if one.usable})
+    return {rate: failures([one for one in pairs if one.round.rate_rps == rate]) for rate in rates}
+
+
+def shift(pairs: Sequence[Pair], family: str) -> list[tuple[float, float, float, float]]:
+    """(q, ratio, low, high): candidate / baseline at each quantile, 95 % over the paired blocks of all rates."""
+    out = []
+    for i, q in enumerate(SHIFT_QUANTILES):
+        logs = [
+            log(c / b)
+            for one in pairs
+            if one.usable and (b := one.baseline.shift[family][i]) and (c := one.candidate.shift[family][i])
+        ]
+        found = spread(logs)
+        if found is not None:
+            both = effect(PairedSeries(f"{family}_p50", None, logs), found, Looks(), 1.0, False)
+            assert both.low is not None and both.high is not None
+            out.append((q, exp(found.mean), exp(both.low), exp(both.high)))
+    return out
+
+
+def ceiling_effect(
+    rows: tuple[Sequence[Row], Sequence[Row]], found: tuple[Estimate, Estimate], margin: float
+) -> Effect:
+    """How much lower the candidate's ceiling is.
+
+    Where both arms were overloaded at the same rate, the spread comes from the ten paired tenths of that step (equal
+    arrivals), else from the intervals of the two estimates, as if they were independent. A candidate whose ceiling was
+    not found above the baseline's is no lower.
+
+    Args:
+        rows: the curves of both arms.
+        found: the two estimates.
+        margin: share by which it may be lower.
+    """
+    base, other = found
+    allowed = -log(1.0 - margin)
+    one = PairedSeries("ceiling", None, (), (base.rate_rps,), (other.rate_rps,))
+    higher = other.status == "not_found_up_to" and (other.rate_rps or 0.0) >= (base.rate_rps or float("inf"))
+    if base.status == "found" and higher:
+        bare = effect(one, None, Looks(), allowed, True, other.reason)
+        return replace(bare, status="within", reason=f"at least as high: {other.reason}")
+    if base.status != "found" or other.status != "found":
+        side, estimate = ("candidate", other) if base.status == "found" else ("baseline", base)
+        return effect(one, None, Looks(), allowed, True, f"the {side}'s ceiling was not found: {estimate.reason}")
+    tenths = spread([log(b / c) for b, c in _overloaded_tenths(*rows)])
+    return settle(effect(one, tenths or _independent(base, other), Looks(), allowed, True))
+
+
+def _independent(base: Estimate, other: Estimate) -> PairSpread | None:
+    """The spread of two estimates with intervals of their own (nine degrees of freedom each)."""
+    if not (base.rate_rps and other.rate_rps and base.low_rps and base.high_rps and other.low_rps and other.high_rps):
+        return None
+    se = [log(high / low) / 3.92 for low, high in ((base.low_rps, base.high_rps), (other.low_rps, other.high_rps))]
+    return PairSpread(log(base.rate_rps / other.rate_rps), hypot(*se), 18.0, 2)
+
+
+def _overloaded_tenths(base: Sequence[Row], candidate: Sequence[Row]) -> list[tuple[float, float]]:
+    """Throughput of the tenths of the last step in which both arms were overloaded."""
+    for b in reversed([row for row in base if row["saturated"] and row["deficit"] and not row["void"]]):
+        for c in candidate:
+            if c["rate_rps"] == b["rate_rps"] and c["saturated"] and c["deficit"] and not c["void"]:
+                pairs = zip(b["throughput_blocks"], c["throughput_blocks"], strict=True)
+                return [(x, y) for x, y in pairs if x > 0 and y > 0]
+    return []

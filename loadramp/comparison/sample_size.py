@@ -1,0 +1,136 @@
+"""How many blocks a comparison takes: sample size for a margin and a power, from the blocks that there are. Pure.
+
+Formulas: docs/method.md, "Canary".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import ceil, inf, log, sqrt
+
+import numpy as np
+
+from loadramp.comparison.standard_error import LEAST_BLOCKS, PairSpread
+from loadramp.record.table import Floats
+
+LEAST_RATIO = 1.02
+"""A smaller difference is never called a regression, however sure it is."""
+INTERVAL_Z = 1.96
+POWER_Z = 0.84
+"""Of a chance of 80 % to decide with the blocks that are named as missing."""
+SHOWN_Z = 2.0
+WORSE_Z = 2.58
+"""Standard errors that show one of about five measures to be worse (Holm)."""
+MOST_BLOCKS = 200
+MOST_FORESEEN = 0.8
+INDEPENDENT = 0.4
+"""Correlation of two arms over blocks, below which they count as independent for what more blocks would bring."""
+SURE_BLOCKS = 80
+"""Blocks after which the noise is known well enough for one figure (docs/benchmarks.md, "Canary")."""
+MOST_APART = 2.0
+"""Noise of an earlier comparison that differs by more than this factor is of other machines, or of another day."""
+
+
+@dataclass(slots=True, frozen=True)
+class Noise:
+    """What an earlier comparison of equal versions showed of one measure at one rate. ``sd``: of ln(ratio) of a block,
+    as the mean of many blocks has it over their root; ``blocks``: how many it was told from."""
+
+    metric: str
+    rate_rps: float
+    sd: float
+    blocks: int
+
+    def agrees(self, sd: float) -> bool:
+        """Whether blocks that scatter by ``sd`` may come from the same machines in the same state."""
+        return sd / MOST_APART <= self.sd <= sd * MOST_APART
+
+
+@dataclass(slots=True, frozen=True)
+class Missing:
+    """How many more blocks would probably settle it, and the range that this number is known to."""
+
+    blocks: int
+    low: int
+    high: int
+
+    @staticmethod
+    def most(each: Iterable[Missing]) -> Missing:
+        """What the measure in most need of them takes."""
+        known = list(each)
+        return Missing(*(max(getattr(one, name) for one in known) for name in ("blocks", "low", "high")))
+
+
+def more_blocks(found: PairSpread, margin: float, earlier: Noise | None = None) -> Missing | None:
+    """Blocks beyond those there are that settle it with a chance of 80 %, if what was seen so far is the truth.
+
+    A difference that the blocks do not show (within two standard errors) is taken as none: its estimate is chance, and
+    the blocks that it would take follow the square of it. One that they show is taken as it is, and settles it when it
+    is shown to be within the margin, or to be worse at all: whichever takes fewer. None above MOST_BLOCKS.
+
+    Args:
+        found: of the blocks so far.
+        margin: logarithm of the ratio that is allowed.
+        earlier: noise of the same measure in blocks of the same length, from a comparison of equal versions.
+    """
+    each = found.each
+    if each is None:
+        return None
+    known = found.n
+    if earlier is not None and earlier.agrees(each):
+        known += earlier.blocks
+        each = sqrt((found.n * each**2 + earlier.blocks * earlier.sd**2) / known)
+    mean = found.mean if abs(found.mean) > SHOWN_Z * found.se else 0.0
+    wanted = blocks_for(each, margin - mean)
+    if log(LEAST_RATIO) < mean < 2.0 * margin:  # too near the margin to lie beyond it soon, and worse than nothing
+        wanted = min(wanted, blocks_for(each, mean, WORSE_Z))
+    if wanted - found.n > MOST_BLOCKS:
+        return None
+    root = sqrt(uncertainty(known))
+    low, middle, high = (max(1, ceil(total) - found.n) for total in (wanted / root, wanted, wanted * root))
+    return Missing(middle, low, high)
+
+
+def uncertainty(blocks: int) -> float:
+    """Factor between the ends of the range of blocks it takes, when the noise is known from ``blocks`` blocks.
+
+    The blocks follow the variance, which slow stretches make hard to know: a factor of 2 after 20 blocks of each,
+    less by the root of their number; one figure after SURE_BLOCKS.
+    """
+    return max(1.0, sqrt(SURE_BLOCKS / max(blocks, 1)))
+
+
+def noise_of(base: Floats, candidate: Floats) -> float | None:
+    """Standard deviation of ln(candidate / base) that the mean of many blocks will have over their root; None unknown.
+
+    Where the two arms have little in common (correlation below INDEPENDENT, as engines that are slow each at its own
+    time), it is told from the spread of either: twice the values, and a better guess than their differences are. Their
+    following one another counts with (1 + r) / (1 - r), r corrected for half its bias: nearest the truth in the median.
+
+    Args:
+        base: values of the same blocks, all above 0, shape (n,).
+        candidate: the same of the other arm.
+    """
+    n = len(base)
+    if n < LEAST_BLOCKS or min(base.min(), candidate.min()) <= 0.0:
+        return None
+    arms = [np.log(base), np.log(candidate)]
+    arms = [one - one.mean() for one in arms]
+    squares = [float(np.square(one).sum()) for one in arms]
+    alike = float((arms[0] * arms[1]).sum()) / sqrt(squares[0] * squares[1]) if min(squares) > 0.0 else 1.0
+    parts = arms if alike < INDEPENDENT else [arms[1] - arms[0]]
+    whole = sum(float(np.square(one).sum()) for one in parts)
+    if whole <= 0.0:
+        return 0.0
+    r = sum(float((one[1:] * one[:-1]).sum()) for one in parts) / whole
+    r = min(max(r + 0.5 * (1.0 + 3.0 * r) / n, 0.0), MOST_FORESEEN)
+    return sqrt(whole / (n - 1) * (1.0 + r) / (1.0 - r))
+
+
+def blocks_for(sd: float, distance: float, z: float = INTERVAL_Z) -> float:
+    """Blocks after which an interval of ``z`` standard errors excludes what lies ``distance`` away, 80 % of the times.
+
+    K = ((z + 0.84) sd / distance)^2 + 2, the 2 for Student's t; ``sd`` of one block's logarithm.
+    """
+    return ((z + POWER_Z) * sd / distance) ** 2 + 2.0 if distance else inf

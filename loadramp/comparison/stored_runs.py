@@ -1,0 +1,256 @@
+"""Stored runs side by side: steps of equal rate, the three numbers, and how far runs of one kind lie apart. Pure.
+
+Runs of different hours are no pairs: what differs from run to run is part of the uncertainty. It is estimated where a
+side has several runs (or a run several ramps), else assumed, and then the comparison is only indicative.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import log, sqrt
+
+import numpy as np
+
+from loadramp.analysis.blocks import MEASURES
+from loadramp.analysis.proportions import Proportion
+from loadramp.analysis.quantiles import t_limit
+from loadramp.comparison.decide import STEADY, Decision, DecisionRules, decide
+from loadramp.comparison.noninferior import Effect, Looks, PairedSeries, correct, effect, settle
+from loadramp.comparison.standard_error import PairSpread
+from loadramp.record.table import Run
+from loadramp.record.types import Row
+
+SAME_RATE = 1e-6
+ROLES = ("step", "soak")
+OWN_DF = 11.0
+"""Degrees of freedom of one run's own interval: from about twelve blocks of time."""
+
+
+@dataclass(slots=True, frozen=True)
+class Side:
+    """The runs of one kind: one, or several that repeat it."""
+
+    name: str
+    runs: Sequence[Run]
+
+    @property
+    def repeats(self) -> int:
+        return max(len(self.runs), *(_ramps(run) for run in self.runs))
+
+
+@dataclass(slots=True, frozen=True)
+class StoredReading:
+    """ln of one number of one side: the mean of its runs, the standard error of each alone, and their spread."""
+
+    log_mean: float
+    own_se: float | None
+    own_df: float
+    logs: Sequence[float]
+
+
+def matched_rates(sides: Sequence[Side]) -> list[float]:
+    """Rates at which every run has a step that its client delivered, ascending."""
+    each = [{rate for row in run.rows if (rate := row_rate(row)) is not None} for side in sides for run in side.runs]
+    if not each:
+        return []
+    return sorted(rate for rate in each[0] if all(any(_equal(rate, other) for other in rates) for rates in each[1:]))
+
+
+def effects(base: Side, candidate: Side, rates: Sequence[float], asked: DecisionRules) -> list[Effect]:
+    """Every measure at every matched rate, and the three numbers, as effects of the candidate against the base."""
+    margin = log(1.0 + asked.latency_margin)
+    out = []
+    for metric in MEASURES:
+        if metric == STEADY:
+            continue  # rows do not keep it
+        for rate in rates:
+            one = PairedSeries(metric, rate, (), _values(base, metric, rate), _values(candidate, metric, rate))
+            sides = step_of(base, metric, rate), step_of(candidate, metric, rate)
+            out.append(_effect(one, sides, margin, asked, metric in asked.primary))
+    for wanted in (True, False):
+        correct(out, wanted)
+    return [settle(one) for one in out]
+
+
+def ceiling_effect(base: Side, candidate: Side, asked: DecisionRules) -> Effect:
+    """How much lower the candidate's ceiling is. It decides only where it is asked for."""
+    one = PairedSeries("ceiling", None, (), _numbers(base, "ceiling"), _numbers(candidate, "ceiling"))
+    sides = number_of(base, "ceiling"), number_of(candidate, "ceiling")
+    return settle(_effect(one, sides, -log(1.0 - asked.ceiling_margin), asked, asked.ceiling))
+
+
+def judged(base: Side, candidate: Side, rates: Sequence[float], asked: DecisionRules) -> tuple[list[Effect], Decision]:
+    """Effects and the verdict of two sides."""
+    calm = [rate for rate in rates if kept_up(base, rate)]
+    found = effects(base, candidate, calm, asked)
+    found.append(ceiling_effect(base, candidate, asked))
+    stopped = "" if rates else "the runs have no rate in common: their steps cannot be matched"
+    if rates and not calm:
+        stopped = "the baseline keeps up at none of the rates that both have"
+    lost = [rate for rate in calm if not kept_up(candidate, rate)]
+    if lost:
+        stopped = f"the candidate does not keep up at {lost[0]:.4g} req/s, where the baseline does"
+    return found, decide(asked, found, (failures(base, rates), failures(candidate, rates)), Looks(), stopped=stopped)
+
+
+def kept_up(side: Side, rate: float) -> bool:
+    """Every run of it answered what was due at ``rate``."""
+    rows = [_step(run, rate) for run in side.runs]
+    return all(row is not None and not row["saturated"] and not row["deficit"] for row in rows)
+
+
+def indicative(base: Side, candidate: Side) -> bool:
+    """No side has a second run or ramp that would tell how much runs differ."""
+    return base.repeats < 2 and candidate.repeats < 2
+
+
+def failures(side: Side, rates: Sequence[float]) -> Proportion:
+    """Failed of ended requests in the matched steps; those the client did not send are not the server's."""
+    total = Proportion()
+    for run in side.runs:
+        for rate in rates:
+            row = _step(run, rate)
+            errors = dict(row["errors"]) if row else {}
+            client = int(errors.pop("client", 0))
+            ended = int(row["requests"] - row["pending"]) - client if row else 0
+            total = total + Proportion(int(sum(errors.values())), ended)
+    return total
+
+
+def _effect(
+    one: PairedSeries,
+    sides: tuple[StoredReading | None, StoredReading | None],
+    margin: float,
+    asked: DecisionRules,
+    primary: bool,
+) -> Effect:
+    base, candidate = sides
+    if base is None or candidate is None:
+        side = "baseline" if base is None else "candidate"
+        return effect(one, None, Looks(), margin, primary, f"the {side} has no such number here")
+    found = spread_between(base, candidate, -1 if one.metric == "ceiling" else MEASURES[one.metric].worse, asked.run_sd)
+    why = "" if found else "neither an interval nor a second run: nothing says how sure it is"
+    return effect(one, found, Looks(), margin, primary, why)
+
+
+def spread_between(base: StoredReading, candidate: StoredReading, worse: int, run_sd: float) -> PairSpread | None:
+    """The difference of two means. With repeats the spread between runs (pooled, Student's t) is all there is to know;
+    without, each run's own error and an assumed spread between runs."""
+    mean = worse * (candidate.log_mean - base.log_mean)
+    df = len(base.logs) + len(candidate.logs) - 2
+    if df > 0:
+        squares = sum(float(np.square(np.asarray(one.logs) - one.log_mean).sum()) for one in (base, candidate))
+        sd = sqrt(squares / df)
+        return PairSpread(mean, sd * sqrt(1.0 / len(base.logs) + 1.0 / len(candidate.logs)), float(df), df + 2, sd)
+    if base.own_se is None or candidate.own_se is None:
+        return None
+    return welch(mean, base, candidate).widened(run_sd)
+
+
+def welch(mean: float, base: StoredReading, candidate: StoredReading) -> PairSpread:
+    """A difference whose two sides know their own errors; degrees of freedom by Welch and Satterthwaite."""
+    parts = [((one.own_se or 0.0) ** 2, one.own_df) for one in (base, candidate)]
+    variance = sum(part for part, _ in parts)
+    weight = sum(part**2 / df for part, df in parts)
+    return PairSpread(mean, sqrt(variance), variance**2 / weight if weight else OWN_DF, 2)
+
+
+def step_of(side: Side, metric: str, rate: float) -> StoredReading | None:
+    """A measure at one rate; None where a run has none."""
+    logs, own = [], []
+    for run in side.runs:
+        row = _step(run, rate)
+        value = None if row is None else row.get(_column(metric))
+        if row is None or value is None or not value > 0.0:
+            return None
+        logs.append(log(value))
+        own.append(_own_se(row, metric))
+    return _reading(logs, own, side.runs[0])
+
+
+def number_of(side: Side, name: str) -> StoredReading | None:
+    """One of the three numbers; None where a run did not find it."""
+    logs, own = [], []
+    for run in side.runs:
+        found = run.estimates.get(name)
+        if found is None or found.status != "found" or not found.rate_rps:
+            return None
+        logs.append(log(found.rate_rps))
+        own.append(_width_se(found.low_rps, found.high_rps, _ramps(run)))
+    return _reading(logs, own, side.runs[0])
+
+
+def at_once_of(side: Side) -> StoredReading | None:
+    """Requests in flight, the mean of the highest step that each run carried.
+
+    It is the rate times the mean end-to-end time (Little), and the rate is given: its relative error is that of the
+    time.
+    """
+    logs, own = [], []
+    for run in side.runs:
+        quiet = [row for row in run.rows if row_rate(row) is not None and not row["saturated"] and not row["deficit"]]
+        row = max(quiet, key=lambda row: float(row["rate_rps"]), default=None)
+        if row is None or not row["in_flight_mean"]:
+            return None
+        logs.append(log(row["in_flight_mean"]))
+        own.append(_own_se(row, "e2e_mean"))
+    return _reading(logs, own, side.runs[0])
+
+
+def _reading(logs: Sequence[float], own: Sequence[float | None], run: Run) -> StoredReading:
+    alone = own[0] if len(own) == 1 else None
+    return StoredReading(float(np.mean(logs)), alone, _ramps(run) - 1.0 if _ramps(run) > 1 else OWN_DF, logs)
+
+
+def _ramps(run: Run) -> int:
+    """Whole ramps that a run repeats."""
+    return int(run.info.get("repeats") or 1)
+
+
+def _width_se(low: float | None, high: float | None, ramps: int) -> float | None:
+    """Standard error of the logarithm from a 95 % interval: over repeated ramps it was Student's t, else normal."""
+    if not low or not high or not np.isfinite(high):
+        return None
+    return log(high / low) / (2.0 * (t_limit(ramps) if ramps > 1 else 1.96))
+
+
+def _own_se(row: Row, metric: str) -> float | None:
+    """Standard error of the logarithm within one run."""
+    if metric == "output_tokens_per_s":
+        blocks = np.asarray(row.get("throughput_blocks") or (), dtype=np.float64)
+        mean = float(blocks.mean()) if len(blocks) else 0.0
+        return float(blocks.std(ddof=1)) / sqrt(len(blocks)) / mean if mean > 0.0 and len(blocks) > 1 else None
+    if metric == "good_rps":
+        p, n = row.get("good_ratio") or 0.0, row.get("good_n")
+        return sqrt((1.0 - p) / (p * n)) if p and n else None
+    stem = _column(metric).removesuffix("_s")
+    return _width_se(row.get(f"{stem}_low_s"), row.get(f"{stem}_high_s"), int(row.get("repeats") or 1))
+
+
+def _values(side: Side, metric: str, rate: float) -> list[float | None]:
+    return [None if (row := _step(run, rate)) is None else row.get(_column(metric)) for run in side.runs]
+
+
+def _numbers(side: Side, name: str) -> list[float | None]:
+    found = [run.estimates.get(name) for run in side.runs]
+    return [one.rate_rps if one is not None and one.status == "found" else None for one in found]
+
+
+def _column(metric: str) -> str:
+    return metric if metric in ("output_tokens_per_s", "good_rps") else f"{metric}_s"
+
+
+def _step(run: Run, rate: float) -> Row | None:
+    own = [row for row in run.rows if (found := row_rate(row)) is not None and _equal(found, rate)]
+    return own[-1] if own else None
+
+
+def row_rate(row: Row) -> float | None:
+    """The rate of an open-loop step that the client delivered and that went on to its end; None of any other row."""
+    usable = row["role"] in ROLES and row["rate_rps"] and not (row["void"] or row.get("partial"))
+    return float(row["rate_rps"]) if usable else None
+
+
+def _equal(one: float, other: float) -> bool:
+    return abs(one - other) <= SAME_RATE * max(one, other)

@@ -1,0 +1,194 @@
+"""A metrics page to canonical values. Pure: text in, numbers out; absent is absent, never zero.
+
+Of a quantity's names the first one on the page counts, so an old and a new name together are never doubled. Series of
+several engines, ranks and GPUs become one number as the quantity says; NaN and infinity are no number.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+
+from loadramp.metrics.dialects import (
+    CANONICAL,
+    COMMON,
+    COPIES,
+    DIALECTS,
+    Across,
+    DialectSeries,
+    Source,
+    candidates,
+    names_of,
+    prefixed,
+    wanted,
+)
+from loadramp.metrics.gpu import points_of_query
+from loadramp.metrics.model_series import OF_THE_ENGINE, ModelChoice, ModelSelection, choose, names_in, select
+from loadramp.metrics.prometheus_text import MetricPoint, names, parse
+
+_Readable = tuple[str, Source, tuple[tuple[str, ...], ...]]
+_FOLDS: dict[Across, Callable[[Sequence[float]], float]] = {
+    "sum": math.fsum,
+    "max": max,
+    "min": min,
+    "mean": lambda numbers: math.fsum(numbers) / len(numbers),
+}
+_ByName = Mapping[str, Sequence[tuple[dict[str, str], float]]]
+
+
+@dataclass(slots=True, frozen=True)
+class PageReading:
+    """What was read of one page: whose it is, its canonical values, and which models' series are in them."""
+
+    dialect: str | None = None
+    values: Mapping[str, float] = field(default_factory=dict)
+    choice: ModelChoice = field(default_factory=ModelChoice)
+
+
+def read(page: str, dialect: str | None = None) -> tuple[str | None, dict[str, float]]:
+    """The canonical values of a metrics page, all models together, and whose page it is.
+
+    Args:
+        page: Prometheus or OpenMetrics text, the JSON answer of a Prometheus query, or anything at all.
+        dialect: a key of DIALECTS when it is known; None looks for itself.
+
+    Returns:
+        (dialect, values); (None, {}) when the page is no known engine's.
+    """
+    found = read_for(ModelSelection(), page, dialect)
+    return found.dialect, dict(found.values)
+
+
+def read_for(
+    asked: ModelSelection,
+    page: str,
+    dialect: str | None = None,
+    before: ModelChoice | None = None,
+    elsewhere: bool = False,
+) -> PageReading:
+    """The canonical values of a metrics page, of the models that are ``asked`` where it names them.
+
+    Args:
+        asked: what requests ask for; nothing: all models count.
+        page, dialect: as for ``read``. Of several engines on a page, the one that serves an asked model is taken.
+        before: what counted at the last scrape of this page.
+        elsewhere: another page of the run names an asked model.
+    """
+    queried = points_of_query(page)
+    seen = names(page) if queried is None else {point.name for point in queried}
+    likely = [dialect] if dialect else candidates(seen)
+    found = [_read_as(one, asked, page, queried, before, elsewhere) for one in (likely if asked.names else likely[:1])]
+    best = next((one for one in found if one.choice.known), found[0] if found else PageReading())
+    strangers = [name for one in found if one is not best and best.choice.known for name in one.choice.unasked]
+    left_out = tuple(dict.fromkeys((*best.choice.left_out, *strangers)))
+    return replace(best, choice=replace(best.choice, left_out=left_out))
+
+
+def _read_as(
+    dialect: str,
+    asked: ModelSelection,
+    page: str,
+    queried: list[MetricPoint] | None,
+    before: ModelChoice | None,
+    elsewhere: bool,
+) -> PageReading:
+    points = parse(page, _wanted(dialect)).points if queried is None else queried
+    if not asked.names or dialect == "dcgm":  # a GPU serves whom it serves
+        return PageReading(dialect, values_of(points, dialect))
+    own = [point for point in points if point.name in _wanted(dialect)]
+    around: list[MetricPoint] = []
+    if not any(names_in(point.labels) for point in own):  # a router may name models with its own counters only
+        every = parse(page).points if queried is None else queried
+        around = [point for point in every if prefixed(point.name, dialect) and names_in(point.labels)]
+    choice = choose([*own, *around], asked, before, elsewhere)
+    counted, base = select(own, choice, around)
+    values = values_of(counted, dialect)
+    if base:
+        whole = values_of(base, dialect)
+        values |= {name: whole[name] for name in OF_THE_ENGINE & whole.keys() if name not in values}
+    return PageReading(dialect, values, choice)
+
+
+def values_of(points: Iterable[MetricPoint], dialect: str) -> dict[str, float]:
+    """Canonical values of points in ``dialect``; the same series twice counts once, with its last value."""
+    series: dict[tuple[str, tuple[tuple[str, str], ...]], MetricPoint] = {
+        (point.name, tuple(sorted(point.labels.items()))): point for point in points
+    }
+    by_name: dict[str, list[tuple[dict[str, str], float]]] = {}
+    for point in series.values():
+        by_name.setdefault(point.name, []).append((point.labels, point.value))
+    values: dict[str, float] = {}
+    for canonical, source, alternatives in _readable(dialect):
+        if canonical not in values:
+            parts = [_first(by_name, spelt, canonical, source, COPIES.get(dialect, ())) for spelt in alternatives]
+            present = [part for part in parts if part is not None]
+            if len(present) == len(parts):
+                values[canonical] = sum(present)
+    return values
+
+
+def why_not(page: str) -> str:
+    """In words, for a page of which nothing could be read."""
+    start = page.lstrip()[:1]
+    if not start:
+        return "empty page"
+    if start == "<":
+        return "HTML, not metrics"
+    if start in "[{":
+        return "JSON, not metrics"
+    return "no known engine's metrics"
+
+
+def fold(numbers: Sequence[float], across: Across) -> float:
+    """One number of several (at least one), as the quantity says."""
+    return _FOLDS[across](numbers)
+
+
+@lru_cache(maxsize=32)
+def _wanted(dialect: str) -> frozenset[str]:
+    return wanted(dialect)
+
+
+@lru_cache(maxsize=32)
+def _readable(dialect: str) -> tuple[_Readable, ...]:
+    """(canonical, source, spellings of each name it needs), in the order in which they are tried."""
+    return tuple(
+        (canonical, source, names_of(source, canonical))
+        for canonical, sources in {**DIALECTS[dialect], **COMMON}.items()
+        for source in sources
+    )
+
+
+def _first(
+    by_name: _ByName, spelt: Sequence[str], canonical: str, source: Source, copies: Sequence[str]
+) -> float | None:
+    """The value under the first of the spellings that shows a number. None of these quantities is negative."""
+    most = 1.0 + 1e-6 if CANONICAL[canonical].unit == "ratio" else math.inf
+    for name in spelt:
+        numbers: dict[tuple[tuple[str, str], ...], float] = {}
+        for labels, value in by_name.get(name, ()):
+            number = _number(labels, value, source)
+            if number is not None and 0.0 <= number <= most:  # vLLM V0: -1 is "off"; a ratio of 40 is percent
+                key = tuple(sorted((k, v) for k, v in labels.items() if k not in copies))
+                numbers[key] = max(number, numbers.get(key, number))
+        if numbers:
+            return fold(list(numbers.values()), CANONICAL[canonical].across)
+    return None
+
+
+def _number(labels: Mapping[str, str], value: float, source: Source) -> float | None:
+    """The number of one series, None where its labels or the number rule it out."""
+    if isinstance(source, DialectSeries):
+        if any(labels.get(label) not in allowed for label, allowed in source.only.items()):
+            return None
+        if any(labels.get(label) in ruled_out for label, ruled_out in source.skip.items()):
+            return None
+        if source.label:
+            try:
+                value = float(labels.get(source.label, ""))
+            except ValueError:
+                return None
+        value *= source.scale
+    return value if math.isfinite(value) else None

@@ -1,0 +1,336 @@
+"""The scraper as the conductor sees it: a process of its own that is started, read from and stopped.
+
+The load's event loop does no more for it than read a file; ``scrape_inline`` is for simulated time only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit, urlunsplit
+
+import msgspec
+
+from loadramp.metrics.canonical import read, read_for, why_not
+from loadramp.metrics.dialects import METRICS_PATHS
+from loadramp.metrics.fetch import Fetcher, FetchFailed, tls_context
+from loadramp.metrics.gpu import query_url
+from loadramp.metrics.model_series import ModelSelection
+from loadramp.metrics.scrape_process import STOP, next_due_s, timeout_s
+from loadramp.record.sanitize import clean, clean_all
+from loadramp.record.types import Sample
+from loadramp.units import left_out_words, unasked_words
+
+LAST_SCRAPE_S = 3.0
+_PACKAGE_PARENT = str(Path(__file__).resolve().parents[2])
+_decoder = msgspec.json.Decoder(Sample)
+
+
+class Scraper:
+    """Scrapes several addresses once a period, outside this process, and hands over the samples as they come.
+
+    The samples are on disk before they are here: ``out_path`` is the run's ``server.jsonl``. ``told`` is what run.json
+    says of it, as soon as read() has learned it: ``dialect``, the engine whose page is read; ``left_out``, the models
+    whose series do not count; ``unasked``, those that count because no page names a model that is asked.
+    """
+
+    __slots__ = ("_child", "_dialects", "_heard", "_offset", "_orders", "_out_path", "_say", "_whose", "told")
+
+    def __init__(
+        self,
+        urls: Sequence[str],
+        out_path: Path,
+        *,
+        t0_s: float,
+        period_s: float = 1.0,
+        headers: Mapping[str, str] | None = None,
+        headers_host: str | None = None,
+        dialects: Mapping[str, str] | None = None,
+        ca_file: str = "",
+        insecure: bool = False,
+        asked: ModelSelection = ModelSelection(),  # noqa: B008 (frozen)
+        say: Callable[[str], None] = lambda words: None,
+    ):
+        """Nothing happens before start().
+
+        Args:
+            urls: metrics pages, DCGM exporters, Prometheus query addresses; see full_url.
+            out_path: samples are appended to it.
+            t0_s: CLOCK_MONOTONIC at which the run began.
+            period_s: seconds between two scrapes of one address.
+            headers: sent with every scrape (a key, perhaps); never written anywhere.
+            headers_host: send ``headers`` to this host only; None: to every address.
+            dialects: what is known already, url to dialect.
+            ca_file, insecure: a PEM file of authorities ("": the system's); do not check certificates.
+            asked: the models that requests ask for; of a page that names them only their series count.
+            say: told which models' series do not count, or count although nobody asked for them.
+
+        Raises:
+            FetchFailed: one of ``urls`` is no http address.
+        """
+        for url in urls:
+            Fetcher(url)
+        labels = labels_of([full_url(url) for url in urls])
+        self._dialects = {label: (dialects or {}).get(url) for url, label in zip(urls, labels, strict=True)}
+        self.told: dict[str, Any] = {}
+        self._say = say
+        self._whose: dict[str, tuple[list[str], list[str]]] = {}
+        pages = [
+            {
+                "url": full_url(url),
+                "label": label,
+                "headers": dict(headers or {}) if headers_host in {None, urlsplit(url).hostname} else {},
+                "dialect": self._dialects[label],
+            }
+            for url, label in zip(urls, labels, strict=True)
+        ]
+        self._orders = {
+            "pages": pages, "path": str(out_path), "t0_s": t0_s, "period_s": period_s, "ca_file": ca_file,
+            "insecure": insecure, "asked": asdict(asked),
+        }  # fmt: skip
+        self._out_path = out_path
+        self._offset = 0
+        self._heard = b""
+        self._child: subprocess.Popen[bytes] | None = None
+        self._note()
+
+    def start(self) -> None:
+        """Start the process; its first scrape comes some 0.1 s later. Orders go by pipe: no key in its arguments."""
+        self._offset = self._out_path.stat().st_size if self._out_path.exists() else 0
+        path = os.pathsep.join(filter(None, (_PACKAGE_PARENT, os.environ.get("PYTHONPATH", ""))))
+        self._child = subprocess.Popen(
+            [sys.executable, "-P", "-m", "loadramp.metrics.scrape_process"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": path},
+            start_new_session=True,  # Ctrl-C in the terminal is the conductor's to handle
+        )
+        if self._child.stdout is not None:
+            os.set_blocking(self._child.stdout.fileno(), False)
+        self._tell(json.dumps({**self._orders, "parent": os.getpid()}).encode() + b"\n")
+
+    def read(self) -> list[Sample]:
+        """The samples that came since the last call, oldest first. Costs a few microseconds; never waits."""
+        try:
+            with self._out_path.open("rb") as file:
+                file.seek(self._offset)
+                data = file.read()
+        except OSError:
+            return []
+        whole = data[: data.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        self._hear()
+        return decode_samples(whole.splitlines())
+
+    async def stop(self, limit_s: float = LAST_SCRAPE_S) -> None:
+        """Have a last scrape made and the process end, within about ``limit_s``. read() then has the rest."""
+        if self._child is None:
+            return
+        self._tell(STOP)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            await asyncio.to_thread(self._child.wait, limit_s)
+        self.kill()
+
+    def kill(self) -> None:
+        """End the process now, if it still lives."""
+        if self._child is None:
+            return
+        if self._child.poll() is None:
+            self._child.kill()
+        self._child.wait()
+        self._hear()
+        for pipe in (self._child.stdin, self._child.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+
+    @property
+    def problem(self) -> str | None:
+        """In words, when the process has ended without being told."""
+        code = None if self._child is None else self._child.poll()
+        return None if code in {None, 0} else f"the metrics scraper ended early (exit code {code})"
+
+    def _hear(self) -> None:
+        """Take in which dialect each address turned out to speak, and whose series count. Never waits."""
+        pipe = self._child.stdout if self._child is not None else None
+        if pipe is None or pipe.closed:
+            return
+        try:
+            self._heard += os.read(pipe.fileno(), 65536)
+        except OSError:  # nothing new (BlockingIOError)
+            return
+        *lines, self._heard = self._heard.split(b"\n")
+        for line in lines:
+            label, dialect, left_out, unasked = clean_all(json.loads(line))
+            self._dialects[label] = dialect
+            self._whose[label] = (left_out, unasked)
+        if lines:
+            self._note()
+
+    def _note(self) -> None:
+        """The engine is that of the first address that shows one; a GPU exporter is none."""
+        engines = [dialect for dialect in self._dialects.values() if dialect and dialect != "dcgm"]
+        if engines:
+            self.told["dialect"] = engines[0]
+        for i, name in enumerate(("left_out", "unasked")):
+            models = list(dict.fromkeys(model for whose in self._whose.values() for model in whose[i]))
+            if models != self.told.get(name, []):
+                self.told[name] = models
+                if models:
+                    self._say("note: metrics: " + {"left_out": left_out_words, "unasked": unasked_words}[name](models))
+
+    def _tell(self, line: bytes) -> None:
+        if self._child is not None and self._child.stdin is not None:
+            with contextlib.suppress(OSError):  # it is gone: ``problem`` says so
+                self._child.stdin.write(line)
+                self._child.stdin.flush()
+
+
+def decode_samples(lines: Sequence[bytes]) -> list[Sample]:
+    """The samples of ``server.jsonl`` lines; a line that is none is left out."""
+    samples = []
+    for line in lines:
+        with contextlib.suppress(msgspec.DecodeError):
+            samples.append(_decoder.decode(line))
+    return samples
+
+
+def full_url(url: str) -> str:
+    """The address that is scraped: ``/metrics`` where only a host was given, the GPU query where none was."""
+    parts = urlsplit(url)
+    return query_url(urlunsplit(parts._replace(path="/metrics")) if parts.path in {"", "/"} else url)
+
+
+def labels_of(urls: Sequence[str]) -> list[str]:
+    """What samples call their addresses: without user, password and query; alike ones are numbered (``#2``)."""
+    seen: Counter[str] = Counter()
+    labels = []
+    for url in urls:
+        parts = urlsplit(url)
+        plain = urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+        seen[plain] += 1
+        labels.append(plain if seen[plain] == 1 else f"{plain}#{seen[plain]}")
+    return labels
+
+
+async def find_metrics(
+    base_url: str,
+    headers: Mapping[str, str] | None = None,
+    *,
+    asked: ModelSelection = ModelSelection(),  # noqa: B008 (frozen)
+    engine: str = "",
+    limit_s: float = 2.0,
+    ca_file: str = "",
+    insecure: bool = False,
+) -> tuple[str, str] | None:
+    """Look for the target's own metrics page: (url, dialect), or None.
+
+    Args:
+        base_url: the endpoint, with or without ``/v1``.
+        headers: sent along.
+        asked: the models that requests ask for: a page that serves several engines is known by theirs, and a router
+            that shows one model at a time (llama.cpp) is asked for the first.
+        engine: ``trtllm`` when that is known: its ``/metrics`` is then left alone, since reading drains it.
+        limit_s: the longest wait for one answer.
+        ca_file: the authorities to trust, a PEM file.
+        insecure: do not check certificates.
+    """
+    return await asyncio.to_thread(_look, base_url, dict(headers or {}), asked, engine, limit_s, ca_file, insecure)
+
+
+def _look(
+    base_url: str,
+    headers: dict[str, str],
+    asked: ModelSelection,
+    engine: str,
+    limit_s: float,
+    ca_file: str,
+    insecure: bool,
+) -> tuple[str, str] | None:
+    parts = urlsplit(base_url)
+    root = parts.path.rstrip("/").removesuffix("/v1")
+    paths = METRICS_PATHS[1:] if engine == "trtllm" else METRICS_PATHS
+    context = tls_context(ca_file, insecure) if parts.scheme == "https" else None
+    looks = [(path, parts.query) for path in paths]
+    if asked.names and "/metrics" in paths:
+        looks.insert(1, ("/metrics", "&".join(filter(None, (parts.query, f"model={quote(asked.names[0], safe='')}")))))
+    for path, query in looks:
+        url = urlunsplit(parts._replace(path=root + path, query=query))
+        try:
+            fetcher = Fetcher(url, headers, context)
+            try:
+                found = read_for(asked, fetcher.get(limit_s))
+            finally:
+                fetcher.close()
+        except FetchFailed:
+            continue
+        except Exception:  # noqa: S112  # any page may be at that address: one that cannot be read is not the one
+            continue
+        if found.dialect is not None and found.values:
+            return url, found.dialect
+    return None
+
+
+async def scrape_inline(
+    fetch: Callable[[str], Awaitable[str]],
+    urls: Sequence[str],
+    period_s: float,
+    clock: Callable[[], float],
+    t0_s: float,
+    sink: Callable[[Sample], None],
+    stop: asyncio.Event | None = None,
+) -> None:
+    """The same scraping as a task of this very loop: for simulated time, never beside a real load.
+
+    Args:
+        fetch: url -> page; raises OSError, ValueError or FetchFailed when there is none.
+        urls: pages, all scraped at once.
+        period_s: seconds between scrapes.
+        clock: the loop's time, seconds.
+        t0_s: the clock when the run began.
+        sink: is handed each sample.
+        stop: set it for one last scrape and the end; without it, cancel the task.
+    """
+    ending = stop or asyncio.Event()
+
+    async def follow(url: str, label: str) -> None:
+        due_s, failures, last = clock(), 0, False
+        while not last:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(ending.wait(), max(0.0, due_s - clock()))
+            last = ending.is_set()
+            begin_s = clock()
+            values, error = await _page(fetch, url, timeout_s(period_s))
+            sink(Sample(clock() - t0_s, label, values, clock() - begin_s, error))
+            failures = 0 if error is None else failures + 1
+            due_s = next_due_s(due_s, clock(), period_s, failures)
+
+    async with asyncio.TaskGroup() as group:
+        for url, label in zip(urls, labels_of(urls), strict=True):
+            group.create_task(follow(url, label))
+
+
+async def _page(
+    fetch: Callable[[str], Awaitable[str]], url: str, limit_s: float
+) -> tuple[dict[str, float], str | None]:
+    try:
+        async with asyncio.timeout(limit_s):
+            body = await fetch(url)
+    except TimeoutError:
+        return {}, "timeout"
+    except FetchFailed as error:
+        return {}, clean(str(error))
+    except (OSError, ValueError) as error:
+        return {}, type(error).__name__
+    _, values = read(body)
+    return values, None if values else clean(why_not(body))

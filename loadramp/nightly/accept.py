@@ -1,0 +1,77 @@
+"""Accepting a level: what there is to accept, and the line that says that somebody did."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from loadramp.nightly.alarms import Rules, accepted_nights, alarms_of, open_alarms
+from loadramp.nightly.history import History
+from loadramp.nightly.levels import Acceptable, Level
+from loadramp.nightly.page import build_trend_html
+from loadramp.nightly.series import METRICS, all_series, of_series
+from loadramp.record.types import Entry
+from loadramp.registry import ScenarioError
+
+
+def acceptable(history: History, *, metrics: Sequence[str] = (), scenario: str | None = None) -> Acceptable:
+    """What ``accept`` would take as the level from now on.
+
+    Args:
+        history: where.
+        metrics: whose levels; empty: of every metric.
+        scenario: whose; None: of the latest night.
+
+    Raises:
+        ScenarioError: no such metric, or it was never measured.
+    """
+    unknown = [metric for metric in metrics if metric not in METRICS]
+    if unknown:
+        raise ScenarioError(f"--metric: no {unknown[0]!r}; there are {', '.join(METRICS)}")
+    entries, _ = history.read()
+    measured = [e for e in entries if e.kind == "measured" and scenario in {None, e.scenario}]
+    if not measured:
+        names = sorted({e.scenario for e in entries if e.kind == "measured"})
+        said = f" of the scenario {scenario!r}; it holds {', '.join(names)}" if scenario and names else ""
+        raise ScenarioError(f"{history.path}: no measured night to accept{said}")
+    latest = measured[-1]
+    own = of_series(entries, latest.scenario)
+    every = all_series(own)
+    wanted = metrics or [metric for metric in METRICS if metric in every]
+    missing = [metric for metric in wanted if metric not in every]
+    if missing:
+        raise ScenarioError(f"{history.path}: {missing[0]} was measured on no night, so there is no level to accept")
+    still = {
+        metric: open_alarms(alarms_of(own, metric), every[metric], accepted_nights(own, metric), Rules())
+        for metric in wanted
+    }
+    nights = [(metric, every[metric][-1], still[metric]) for metric in wanted]
+    return Acceptable(latest.night, latest.scenario, [Level(metric, n.value, n.night, s) for metric, n, s in nights])
+
+
+def accept(history: History, *, metric: str | Sequence[str], why: str, scenario: str | None = None) -> Entry:
+    """Write down that the level of the latest night is the level from now on.
+
+    Args:
+        history: where.
+        metric: whose level, or several; empty: of every metric.
+        why: for whoever reads the history later.
+        scenario: whose; None: of the latest night.
+
+    Returns:
+        The line written, of several the last.
+
+    Raises:
+        ScenarioError: no such metric, or it was never measured.
+    """
+    metrics = [metric] if isinstance(metric, str) and metric else list(metric)
+    found = acceptable(history, metrics=metrics, scenario=scenario)
+    lines = [Entry(found.night, found.scenario, "accepted", one, reason=why) for one in metrics or [""]]
+    history.append(lines)
+    entries, _ = history.read()
+    write_trend(history, entries, found.scenario)
+    return lines[-1]
+
+
+def write_trend(history: History, entries: Sequence[Entry], scenario: str | None = None) -> str:
+    """Write ``trend.html``; returns its path."""
+    return str(history.write("trend.html", build_trend_html(entries, scenario)))

@@ -1,0 +1,176 @@
+"""The commands about nights: parse, call, print. No logic lives here."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from loadramp.commands.options import (
+    command,
+    output_options,
+    scenario_argument,
+    scenario_options,
+    strict_json,
+    target_options,
+)
+from loadramp.registry import ScenarioError
+
+
+def nightly(
+    scenario: Path, *, history: Path, label: Sequence[str], yes: bool, as_json: bool, quiet: bool, **options: Any
+) -> int:
+    """Measure one night: a few short runs as SCENARIO says, their numbers into the history, a verdict on the level.
+
+    Exit code 99 means that a level changed for the worse on this night, a floor was broken or a threshold failed; a
+    night that could not be measured is 1 and no regression.
+    """
+    import asyncio
+
+    from loadramp.commands.terminal import asks, watching
+    from loadramp.nightly.history import History
+    from loadramp.nightly.night import Measuring
+    from loadramp.runner import scenarios
+
+    chosen = scenarios.Options(**options)
+    read = scenarios.read_scenario(scenario, chosen.overrides)
+    if asks(yes, as_json):
+        _ask(read, chosen)
+    with watching(quiet) as (say, watch):
+        night = Measuring(read, chosen, History(history), say, watch, argv=sys.argv[1:], labels=_labels(label))
+        finished = asyncio.run(night.measure())
+    if as_json:
+        click.echo(strict_json(finished.document))
+    else:
+        _tell(finished.outcome)
+        click.echo(f"\ntrend: {history / 'trend.html'}")
+    return finished.exit_code
+
+
+def _ask(scenario: Any, options: Any) -> None:
+    from loadramp.client import input_files
+    from loadramp.client.endpoint import endpoint_of
+    from loadramp.commands.terminal import confirm
+    from loadramp.nightly.preview import nightly_parts
+    from loadramp.runner.scenarios import with_target
+    from loadramp.units import plural, span
+
+    def question() -> str:
+        (part,) = nightly_parts(input_files.ready(scenario))
+        takes = f", {span(part.runs * part.steps[-1].cumulative_s)} in all" if part.steps else ""
+        return f"Load {host} ({plural(part.runs, 'run')}{takes})?"
+
+    host = endpoint_of(with_target(scenario, options).target).host
+    confirm([host], question)
+
+
+def trend(history: Path, *, scenario: str | None, output: Path | None, as_json: bool, quiet: bool) -> int:
+    """Write the trend page of HISTORY again: every metric over all nights, with its changes."""
+    from loadramp.nightly.history import History
+    from loadramp.nightly.page import build_trend_html, look
+    from loadramp.nightly.text import night_document
+    from loadramp.record.run_directory import put
+
+    entries = _read(history)
+    shown = look(entries, scenario)
+    path = output or history / "trend.html"
+    if output is None:
+        History(history).write("trend.html", build_trend_html(entries, scenario))
+    else:
+        put(output, build_trend_html(entries, scenario).encode())
+    if as_json:
+        click.echo(strict_json(night_document(shown.outcome, 0, [], shown.scenario)))
+    else:
+        _tell(shown.outcome)
+        click.echo(f"\ntrend: {path}")
+    return 0
+
+
+def accept(history: Path, *, metric: Sequence[str], scenario: str | None, reason: str, yes: bool) -> int:
+    """Take the level of the latest night as the level from now on: its open alarms close.
+
+    Names the levels first and, on a terminal, asks.
+    """
+    from loadramp.commands.terminal import asks, say
+    from loadramp.nightly.accept import accept as write_down
+    from loadramp.nightly.accept import acceptable
+    from loadramp.nightly.history import History
+    from loadramp.nightly.text import level_words
+    from loadramp.units import plural
+
+    _read(history)
+    found = acceptable(History(history), metrics=metric, scenario=scenario)
+    say(f"{found.scenario}, night of {found.night}:")
+    for level in found.levels:
+        say(f"  {level_words(level)}")
+    if asks(yes, as_json=False):
+        levels = "this level" if len(found.levels) == 1 else f"these {plural(len(found.levels), 'level')}"
+        click.confirm(f"Accept {levels} from now on?", default=False, abort=True, err=True)
+    entry = write_down(History(history), metric=metric, why=reason, scenario=scenario)
+    what = ", ".join(metric) or f"every metric ({', '.join(level.metric for level in found.levels)})"
+    click.echo(f"accepted {what} of {entry.scenario} as of {entry.night}")
+    return 0
+
+
+def commands() -> list[click.Command]:
+    """The commands of this module, for the group in cli.py."""
+    history = click.Argument(["history"], type=click.Path(path_type=Path))
+    one = click.Option(["--scenario"], metavar="NAME", help="Of a history of several: whose nights.")
+    output = click.Option(["--output", "-o"], type=click.Path(path_type=Path), help="File, or directory for several.")
+    return [
+        command(
+            nightly, scenario_argument(), *_nightly_options(), *target_options(), *scenario_options(), *output_options()
+        ),
+        command(trend, history, one, output, *output_options()),
+        command(accept, history, *_accept_options(), one),
+    ]
+
+
+def _nightly_options() -> list[click.Parameter]:
+    return [
+        click.Option(["--history"], type=click.Path(path_type=Path), required=True, help="Directory of the history."),
+        click.Option(["--label"], multiple=True, metavar="K=V", help="What the endpoint does not tell: gpu=H100."),
+        click.Option(["--out"], type=click.Path(path_type=Path), default=Path("reports"), help="Where runs are put."),
+        click.Option(["--save-text"], is_flag=True, help="Keep the answers' text in the records."),
+        click.Option(["--yes"], is_flag=True, help="Do not ask before another machine is loaded."),
+    ]
+
+
+def _accept_options() -> list[click.Parameter]:
+    return [
+        click.Option(["--metric"], multiple=True, metavar="NAME", help="This metric only; may be repeated."),
+        click.Option(["--reason", "--why", "reason"], default="", help="For whoever reads the history later."),
+        click.Option(["--yes"], is_flag=True, help="Do not ask."),
+    ]
+
+
+def _labels(settings: Sequence[str]) -> dict[str, str]:
+    labels = {}
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        if not equals or not key.strip():
+            raise ScenarioError(f"--label {setting}: expected NAME=VALUE")
+        labels[key.strip()] = value
+    return labels
+
+
+def _read(history: Path) -> Any:
+    from loadramp.nightly.history import History, is_history
+    from loadramp.units import plural
+
+    if not is_history(history):
+        raise ScenarioError(f"{history}: no history (no history.jsonl) here")
+    entries, skipped = History(history).read()
+    if skipped:
+        click.echo(f"note: {plural(skipped, 'torn line', 'were')} skipped", err=True)
+    return entries
+
+
+def _tell(outcome: Any) -> None:
+    from loadramp.nightly.text import terminal_lines
+
+    for line in terminal_lines(outcome):
+        click.echo(line)

@@ -1,0 +1,104 @@
+"""The history of nights: one append-only file of JSON lines, one a run and metric. Lines are never changed.
+
+A line that a crash tore is skipped, counted and closed off by the next append. What append() wrote is on the disk when
+it returns.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from loadramp.record.run_directory import naming, replace_whole
+from loadramp.record.types import Entry
+from loadramp.registry import ScenarioError
+
+FILE = "history.jsonl"
+SCHEMA = 1
+ALWAYS = ("night", "scenario", "kind", "value", "schema")
+_DEFAULTS: dict[str, Any] = {
+    field.name: {} if field.name == "fingerprint" else field.default for field in fields(Entry)
+}
+
+
+@dataclass(slots=True, frozen=True)
+class History:
+    """A directory that holds a history and what is derived from it. It need not exist yet."""
+
+    path: Path
+
+    @property
+    def file(self) -> Path:
+        return self.path / FILE
+
+    def read(self) -> tuple[list[Entry], int]:
+        """All lines in the order they were written, and how many could not be read.
+
+        Raises:
+            ScenarioError: the history was written by a newer version.
+            OSError: it cannot be read; a history that does not exist is empty.
+        """
+        if not self.file.exists():
+            return [], 0
+        entries: list[Entry] = []
+        skipped = 0
+        decoder = msgspec.json.Decoder(Entry)
+        for line in self.file.read_bytes().split(b"\n"):
+            if not line.strip():
+                continue
+            try:
+                entry = decoder.decode(line)
+            except msgspec.DecodeError:
+                skipped += 1
+                continue
+            if entry.schema > SCHEMA:
+                raise ScenarioError(f"{self.file}: schema {entry.schema}; this version reads up to {SCHEMA}")
+            entries.append(entry)
+        return entries, skipped
+
+    def append(self, entries: Sequence[Entry]) -> None:
+        """Add lines, all of them or (after a crash) some and a torn one. Waits for another program that appends.
+
+        Raises:
+            OSError: the disk.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        lines = b"".join(msgspec.json.encode(as_plain(entry)) + b"\n" for entry in entries)
+        with naming(self.file), self.file.open("ab") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if self._torn():
+                lines = b"\n" + lines
+            file.write(lines)
+            file.flush()
+            os.fsync(file.fileno())
+
+    def write(self, name: str, text: str) -> Path:
+        """Replace a derived file whole."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        return replace_whole(self.path, name, text)
+
+    def _torn(self) -> bool:
+        """The last line has no end: whoever wrote it was killed."""
+        size = self.file.stat().st_size
+        if size == 0:
+            return False
+        with self.file.open("rb") as file:
+            file.seek(size - 1)
+            return file.read(1) != b"\n"
+
+
+def is_history(path: Path) -> bool:
+    """Whether ``path`` is a history rather than a run."""
+    return (path / FILE).is_file()
+
+
+def as_plain(entry: Entry) -> dict[str, Any]:
+    """An entry as JSON data, without what holds its default."""
+    built: dict[str, Any] = msgspec.to_builtins(entry)
+    return {key: value for key, value in built.items() if key in ALWAYS or value != _DEFAULTS[key]}

@@ -1,0 +1,184 @@
+"""Nights as one offline page: this night, its alarms, every metric over all nights, and what changed when. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from loadramp.nightly.alarms import Alarm, alarms_of
+from loadramp.nightly.charts import KEYS, TrendView, figure
+from loadramp.nightly.series import JUDGED, METRICS, all_series, differences, of_series
+from loadramp.nightly.text import (
+    KEY_WORDS,
+    RULES,
+    baseline_words,
+    floor_words,
+    headline,
+    night_words,
+    number,
+    size_words,
+    standing_words,
+)
+from loadramp.nightly.trend import NightOutcome, Standing, judge_night
+from loadramp.record.types import Entry
+from loadramp.report import charts as c
+from loadramp.report.charts import Json
+from loadramp.report.html import page
+from loadramp.report.redact import redact
+from loadramp.units import NOTHING, plural, sig, signed
+
+MOST_NIGHTS = 1500
+"""Drawn; older ones are in the history."""
+TONES = {"worse": "hot", "suspect": "hot", "missing": "dim", "no_baseline": "dim"}
+
+
+def build_trend_html(entries: Sequence[Entry], scenario: str | None = None, outcome: NightOutcome | None = None) -> str:
+    """The page.
+
+    Args:
+        entries: a history.
+        scenario: whose nights; None: of the latest entry.
+        outcome: the latest night as it was judged; None: judged here with the default limits, without its own alarms.
+    """
+    shown = look(entries, scenario, outcome)
+    title = f"loadramp: nights of {shown.scenario or 'nothing yet'}"
+    made = [text for make in SECTIONS if (text := make(shown))]
+    return page(title, headline(shown.outcome)[0], made)
+
+
+def look(entries: Sequence[Entry], scenario: str | None = None, outcome: NightOutcome | None = None) -> TrendView:
+    """Cut the scenario's latest series out of a history."""
+    own = of_series(entries, scenario)
+    name = next((entry.scenario for entry in reversed(own) if entry.kind == "measured"), scenario or "")
+    every = all_series(own)
+    nights = {metric: every[metric][-MOST_NIGHTS:] for metric in METRICS if metric in every}
+    others = tuple(sorted({entry.scenario for entry in entries} - {name}))
+    return TrendView(own, outcome or judge_again(own, name), name, nights, others)
+
+
+def judge_again(entries: Sequence[Entry], scenario: str) -> NightOutcome:
+    """The latest night as the history tells it: its standings anew, its alarms as they were raised."""
+    night = _latest(entries)
+    earlier = [entry for entry in entries if entry.kind != "alarm" or entry.night != night]
+    told = [alarm for metric in METRICS for alarm in alarms_of(entries, metric) if alarm.raised == night]
+    standings = judge_night(earlier, scenario=scenario or None).standings
+    return NightOutcome(night, standings, told, judge_night(entries, scenario=scenario or None).open, [])
+
+
+def _latest(entries: Sequence[Entry]) -> str:
+    return max((entry.night for entry in entries if entry.kind in {"measured", "failed"}), default="")
+
+
+def opening(shown: TrendView) -> str:
+    sentence, tone = headline(shown.outcome)
+    verdict = {"plain": "pass", "warn": "inconclusive", "bad": "fail"}[tone]
+    measured = {entry.night for entry in shown.entries if entry.kind == "measured"}
+    failed = {entry.night for entry in shown.entries if entry.kind == "failed"} - measured
+    facts = [f"scenario {shown.scenario}", f"{plural(len(measured), 'night')} measured"]
+    facts += [f"{plural(len(failed), 'night')} without a measurement"] if failed else []
+    facts += [f"latest {night_words(shown.outcome.night)}"] if shown.outcome.night else []
+    facts += [f"also in this history: {', '.join(shown.others)}"] if shown.others else []
+    phrases = [{"text": sentence, "tone": tone, "minor": False}]
+    return str(c.render("opening.html.j2", subtitle=[redact(f) for f in facts], phrases=phrases, verdict=verdict))
+
+
+def tonight_section(shown: TrendView) -> str | None:
+    """Each judged metric against its baseline, then the floors."""
+    if not shown.outcome.standings:
+        return None
+    heads = ["Metric", "This night", "Baseline", "Change", "Standing"]
+    body = c.render("grid.html.j2", heads=heads, lines=[_standing_line(one) for one in shown.outcome.standings])
+    floors = [
+        [_cell(floor_words(floor)), _cell(floor.status, tone="hot" if floor.status == "fail" else "")]
+        for floor in shown.outcome.floors
+    ]
+    more = [c.render("grid.html.j2", heads=["Floor", ""], lines=floors)] if floors else []
+    words = "The baseline is the median of up to 28 nights under the same conditions; ± is their robust spread."
+    return c.section("tonight", "This night", body, *more, words=words)
+
+
+def _standing_line(one: Standing) -> list[Json]:
+    low, high = number(one.metric, one.low), number(one.metric, one.high)
+    change = signed(one.change_ratio, 2) if one.change_ratio is not None else NOTHING
+    tone = TONES.get(one.state, "")
+    return [
+        _cell(METRICS[one.metric].words),
+        _cell(number(one.metric, one.value) or NOTHING, f"{low} to {high}" if low and high else ""),
+        _cell(baseline_words(one)),
+        _cell(change, "" if one.z is None else f"z {sig(one.z, 2)}", tone),
+        _cell(standing_words(one), tone=tone),
+    ]
+
+
+def _cell(text: str, small: str = "", tone: str = "") -> Json:
+    return {"text": text, "small": small, "tone": tone}
+
+
+def alarms_section(shown: TrendView) -> str:
+    """Every alarm that was raised, newest first, and whether it still stands."""
+    alarms = [alarm for metric in METRICS for alarm in alarms_of(shown.entries, metric)]
+    alarms += [alarm for alarm in shown.outcome.alarms if alarm not in alarms]
+    if not alarms:
+        return c.section("changes", "Changes", words="No change has raised an alarm in this history.")
+    still = {(alarm.metric, alarm.since) for alarm in shown.outcome.open}
+    newest_first = sorted(alarms, key=lambda alarm: alarm.raised, reverse=True)
+    lines = [_alarm_line(alarm, (alarm.metric, alarm.since) in still) for alarm in newest_first]
+    heads = ["Metric", "Since", "Size with 95 % interval", "Direction", "What else changed"]
+    accepted = [
+        f"Level accepted on {night_words(entry.night)}: {redact(entry.reason) or 'no reason given'}."
+        for entry in shown.entries
+        if entry.kind == "accepted"
+    ]
+    words = "One alarm for one change. What is open was neither accepted nor made up for. " + " ".join(accepted)
+    return c.section("changes", "Changes", c.render("grid.html.j2", heads=heads, lines=lines), words=words)
+
+
+def _alarm_line(alarm: Alarm, still: bool) -> list[Json]:
+    changed = [f"{KEY_WORDS.get(key, key)} {old} → {new}" for key, (old, new) in alarm.changed.items()]
+    return [
+        _cell(METRICS[alarm.metric].words),
+        _cell(night_words(alarm.since), f"noticed {night_words(alarm.raised)}"),
+        _cell(size_words(alarm), RULES[alarm.rule], "hot" if alarm.direction == "worse" else ""),
+        _cell(alarm.direction + (", open" if still else "")),
+        _cell(redact(", ".join(changed)) or "nothing known"),
+    ]
+
+
+def metrics_section(shown: TrendView) -> str | None:
+    """A chart a metric: judged ones first."""
+    if not shown.nights:
+        return c.section("nights", "Night by night", words="Nothing was measured yet.")
+    judged = [one.metric for one in shown.outcome.standings] or list(JUDGED)
+    order = [*(m for m in judged if m in shown.nights), *(m for m in shown.nights if m not in judged)]
+    figures = [figure(shown, metric) for metric in order]
+    words = "Dots are nights (medians of their runs), whiskers (where they fit) the 95 % interval within a night."
+    return c.section("nights", "Night by night", c.figures(*figures, key=KEYS), words=words)
+
+
+def conditions_section(shown: TrendView) -> str | None:
+    """When what was measured on what: one line for each change of the fingerprint."""
+    seen: dict[str, dict[str, str]] = {}
+    for entry in shown.entries:
+        if entry.kind == "measured":
+            seen.setdefault(entry.night, dict(entry.fingerprint))
+    lines: list[list[Json]] = []
+    before: dict[str, str] = {}
+    for night, fingerprint in sorted(seen.items()):
+        diff = differences(before, fingerprint)
+        if diff:
+            told = [f"{KEY_WORDS.get(key, key)} {new}" for key, (_, new) in diff.items()]
+            lines.append([_cell(night_words(night)), _cell(redact(", ".join(told)))])
+        before = fingerprint
+    if not lines:
+        return None
+    body = c.render("grid.html.j2", heads=["From", "What is new"], lines=lines[::-1][:100])
+    words = "Nights are compared with nights of equal conditions; KV blocks and the client's machine are only told."
+    return c.section("conditions", "Conditions over time", body, words=words)
+
+
+SECTIONS: list[Callable[[TrendView], str | None]] = [
+    opening,
+    tonight_section,
+    alarms_section,
+    metrics_section,
+    conditions_section,
+]

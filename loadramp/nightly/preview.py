@@ -1,0 +1,53 @@
+"""What ``loadramp plan`` shows of ``loadramp nightly``, and what must hold of its table before a night begins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from loadramp.analysis.threshold_rules import parse
+from loadramp.nightly.night import with_reference
+from loadramp.nightly.series import METRICS
+from loadramp.nightly.table import nightly_of
+from loadramp.registry import ScenarioError
+from loadramp.report.preview import ramp_notes
+from loadramp.runner.preview import offered_notes, with_offered
+from loadramp.scenario.scenario import Scenario
+from loadramp.units import percent, plural
+from loadramp.workload import lengthening
+from loadramp.workload.preview import PreviewPart, foresee
+
+
+def check_nightly(scenario: Scenario) -> None:
+    """Every floor and metric of ``[nightly]`` can be judged.
+
+    Raises:
+        ScenarioError: one is no rule, or names what does not exist.
+    """
+    for floor in nightly_of(scenario).floors:
+        parse(floor, METRICS)
+    for metric in nightly_of(scenario).metrics:
+        if metric not in METRICS:
+            raise ScenarioError(f"[nightly] metrics: no {metric!r}; there are {', '.join(METRICS)}")
+
+
+def reference_rates(scenario: Scenario) -> list[float]:
+    """The rate that every run offers beside the steps of the ramp, where it is known before."""
+    rate_rps = nightly_of(scenario).reference_rps if "nightly" in scenario.tables else None
+    return [] if rate_rps is None else [rate_rps]
+
+
+def nightly_parts(scenario: Scenario, _: Callable[[Sequence[str]], Scenario] | None = None) -> list[PreviewPart]:
+    """One run of ``loadramp nightly``, as often as it repeats."""
+    settings = nightly_of(scenario)
+    known = settings.reference_rps is not None
+    full = scenario if settings.reference_rps is None else with_reference(scenario, settings.reference_rps)
+    notes = [] if known else [
+        f"Once a ceiling is known, a step at {percent(settings.reference_ratio)} of the first one found comes before "
+        "these, in every run."
+    ]  # fmt: skip
+    steps = with_offered(full, list(foresee(full)))
+    notes += [*ramp_notes(full), *lengthening.words(full), *offered_notes(full, steps)]
+    if settings.rerun:
+        notes.append("A night that looks bad is measured twice.")
+    title = f"nightly: {plural(settings.repeats, 'run')} of these steps"
+    return [PreviewPart(title, tuple(steps), tuple(notes), settings.repeats)]

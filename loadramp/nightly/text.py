@@ -1,0 +1,240 @@
+"""A judged night in words, as Markdown and as data. Pure. An alarm names night, metric, size with interval, and what
+else changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from loadramp.nightly.alarms import Alarm, Change, changes_of
+from loadramp.nightly.levels import Level
+from loadramp.nightly.series import METRICS
+from loadramp.nightly.trend import NightOutcome, Standing
+from loadramp.record.types import GateResult
+from loadramp.report.json_data import strict
+from loadramp.report.markdown import plain
+from loadramp.report.thresholds import MARKS, interval_words, value_words
+from loadramp.units import NOTHING, latency, percent, plural, sig, signed
+
+RULES = {"page": "page: two nights running, or measured again at once", "ticket": "ticket: a lasting change of level"}
+STATES = {
+    "no_baseline": "no baseline yet",
+    "steady": "steady",
+    "suspect": "looks worse; the next night decides",
+    "worse": "worse",
+    "better": "better",
+    "missing": "not measured",
+}
+KEY_WORDS = {"client": "loadramp", "host": "client machine", "libraries": "client libraries", "kv_blocks": "KV blocks"}
+
+
+def headed(words: str) -> str:
+    """``words`` as a heading begins, but for ``p50`` and its like."""
+    return words if words[1:2].isdigit() else words[:1].upper() + words[1:]
+
+
+def night_words(night: str) -> str:
+    """``2026-01-02 03:04`` of an ISO instant."""
+    return night[:16].replace("T", " ")
+
+
+def number(metric: str, value: float | None) -> str:
+    """A value of the metric for people; empty for none."""
+    if value is None:
+        return ""
+    unit = METRICS[metric].unit
+    return latency(value) if unit == "s" else f"{sig(value)} {unit}"
+
+
+def size_words(alarm: Alarm) -> str:
+    """``-12 % (-15 % to -9 %)``."""
+    return f"{signed(alarm.change_ratio, 2)} ({signed(alarm.low_ratio, 2)} to {signed(alarm.high_ratio, 2)})"
+
+
+def alarm_words(alarm: Alarm) -> str:
+    """The whole alarm as one sentence or two."""
+    name = METRICS[alarm.metric].words
+    return (
+        f"{headed(name)} is {alarm.direction} since {night_words(alarm.since)}: {size_words(alarm)}, "
+        f"now {number(alarm.metric, alarm.after)}, before {number(alarm.metric, alarm.before)}. {changed_words(alarm)}"
+    )
+
+
+def changed_words(alarm: Alarm) -> str:
+    """What else changed on that night."""
+    if not alarm.changed:
+        return "Nothing that is known of the endpoint changed that night."
+    pairs = [f"{KEY_WORDS.get(key, key)} {old} → {new}" for key, (old, new) in alarm.changed.items()]
+    return f"Changed that night: {', '.join(pairs)}."
+
+
+def headline(outcome: NightOutcome) -> tuple[str, str]:
+    """The night in one sentence, and its tone: ``plain``, ``warn`` or ``bad``."""
+    worse = [alarm for change in outcome.changes if change.fails for alarm in change.alarms]
+    broken = [floor for floor in outcome.floors if floor.status == "fail"]
+    if not outcome.night:
+        return "No night has been measured yet.", "warn"
+    if worse:
+        return changes_words(worse), "bad"
+    if broken:
+        return f"Beyond a floor: {'; '.join(floor_words(floor) for floor in broken)}.", "bad"
+    told = [alarm for change in outcome.changes if change.told for alarm in change.alarms]
+    if told:
+        return f"Part of a change that an earlier night has told: {changes_words(told)}", "warn"
+    if outcome.alarms:
+        return changes_words(outcome.alarms), "plain"
+    missing = [one.metric for one in outcome.standings if one.state == "missing"]
+    if outcome.standings and len(missing) == len(outcome.standings):
+        return f"Not measured this night ({outcome.standings[0].reason}); that is no regression.", "warn"
+    if outcome.open:
+        names = ", ".join(sorted({METRICS[alarm.metric].words for alarm in outcome.open}))
+        return f"Nothing new. Worse than accepted, as told before: {names}.", "warn"
+    return _quiet(outcome, missing)
+
+
+def changes_words(alarms: Sequence[Alarm]) -> str:
+    """Alarms of one night; metrics that one change has moved are told together."""
+    return " ".join(change_words(change) for change in changes_of(alarms))
+
+
+def change_words(change: Change) -> str:
+    """One change, with every metric that it has moved this night."""
+    sizes = [
+        f"{METRICS[a.metric].words} {size_words(a)}, now {number(a.metric, a.after)} after {number(a.metric, a.before)}"
+        for a in change.alarms
+    ]
+    caused = next((alarm for alarm in change.alarms if alarm.changed), change.alarms[0])
+    since = f"{change.direction.capitalize()} since {night_words(change.since)}"
+    return f"{since}: {'; '.join(sizes)}. {changed_words(caused)}"
+
+
+def level_words(level: Level) -> str:
+    """What accepting the level of a metric means: ``p99 ITL: 57 ms ...; closes: worse since ...``."""
+    name = headed(METRICS[level.metric].words)
+    told = "; ".join(
+        f"{alarm.direction} since {night_words(alarm.since)}, {size_words(alarm)}, "
+        f"before {number(alarm.metric, alarm.before)}"
+        for alarm in level.open
+    )
+    closes = f"; closes: {told}" if told else "; nothing is open"
+    return f"{name}: {number(level.metric, level.value)} on {night_words(level.night)}{closes}"
+
+
+def _quiet(outcome: NightOutcome, missing: Sequence[str]) -> tuple[str, str]:
+    """Nothing has happened; how much that says."""
+    lacking = [one for one in outcome.standings if one.state == "no_baseline"]
+    suspects = [METRICS[metric].words for metric in outcome.suspects]
+    tail = f" Not measured: {', '.join(METRICS[metric].words for metric in missing)}." if missing else ""
+    if suspects:
+        return f"One night looks worse ({', '.join(suspects)}); the next one decides.{tail}", "warn"
+    if lacking:
+        known = min(one.nights for one in lacking) + 1
+        return (
+            f"{plural(known, 'night')} under these conditions: too few to tell a change. Floors are judged.{tail}",
+            "warn",
+        )
+    return (
+        f"No change: every judged metric is within what its nights usually vary by.{tail}",
+        "warn" if tail else "plain",
+    )
+
+
+def standing_words(one: Standing) -> str:
+    """``steady`` and why, for one metric."""
+    return STATES[one.state] + (f" ({one.reason})" if one.reason else "")
+
+
+def baseline_words(one: Standing) -> str:
+    """``15.9 req/s ± 3 % over 28 nights``."""
+    if one.baseline is None:
+        return NOTHING
+    spread = f" ± {percent(one.sd_ratio, 2)}" if one.sd_ratio else ""
+    over = f" over {plural(one.nights, 'night')}" if one.nights else ""
+    return f"{number(one.metric, one.baseline)}{spread}{over}"
+
+
+def floor_words(floor: GateResult) -> str:
+    between = interval_words(floor)
+    told = value_words(floor) + (f", {between}" if between else "")
+    return f"{floor.rule}: {told}" + (f" ({floor.reason})" if floor.reason else "")
+
+
+def terminal_lines(outcome: NightOutcome) -> list[str]:
+    """The night for a terminal: the sentence, then a line a metric, floor and open change."""
+    lines = [headline(outcome)[0], ""]
+    silent = all(one.state == "missing" for one in outcome.standings)  # the sentence has said why
+    for one in outcome.standings:
+        change = "" if one.change_ratio is None else f"  {signed(one.change_ratio, 2)}"
+        value = number(one.metric, one.value) or NOTHING
+        state = STATES[one.state] if silent else standing_words(one)
+        lines.append(f"  {one.metric:24s} {value:>14s}{change:>9s}  {state}")
+    floors = [floor for floor in outcome.floors if not silent or floor.status != "inconclusive"]
+    lines += [f"  {MARKS[floor.status]} floor {floor_words(floor)}" for floor in floors]
+    told = {(alarm.metric, alarm.since) for alarm in outcome.alarms}
+    lines += [f"  open: {alarm_words(alarm)}" for alarm in outcome.open if (alarm.metric, alarm.since) not in told]
+    return lines
+
+
+def night_markdown(outcome: NightOutcome, scenario: str) -> str:
+    """The night for a pull request or a chat."""
+    lines = [
+        f"# {plain(scenario)}: night of {night_words(outcome.night)}",
+        "",
+        f"**{plain(headline(outcome)[0])}**",
+        "",
+    ]
+    lines += ["| metric | this night | interval | baseline | change | |", "|---|---|---|---|---|---|"]
+    for one in outcome.standings:
+        low, high = number(one.metric, one.low), number(one.metric, one.high)
+        between = f"{low} to {high}" if low and high else NOTHING
+        change = signed(one.change_ratio, 2) if one.change_ratio is not None else NOTHING
+        cells = [METRICS[one.metric].words, number(one.metric, one.value) or NOTHING, between, baseline_words(one),
+                 change, standing_words(one)]  # fmt: skip
+        lines.append("| " + " | ".join(plain(cell) for cell in cells) + " |")
+    if outcome.floors:
+        lines += ["", *(f"- {MARKS[floor.status]} floor {plain(floor_words(floor))}" for floor in outcome.floors)]
+    if outcome.open:
+        lines += ["", "Open changes for the worse (`loadramp accept` closes one that is meant):", ""]
+        lines += [f"- {plain(alarm_words(alarm))}" for alarm in outcome.open]
+    return "\n".join(lines) + "\n"
+
+
+def night_document(outcome: NightOutcome, exit_code: int, runs: Sequence[str], scenario: str) -> dict[str, Any]:
+    """The night as strict JSON data: what ``nightly --json`` and ``trend --json`` print."""
+    verdicts = {0: "pass", 1: "not_measured", 3: "inconclusive", 99: "fail"}
+    document: dict[str, Any] = strict(
+        {
+            "schema": "loadramp.night/1",
+            "scenario": scenario,
+            "night": outcome.night,
+            "verdict": verdicts.get(exit_code, "interrupted"),
+            "exit_code": exit_code,
+            "sentence": headline(outcome)[0],
+            "metrics": [asdict(one) for one in outcome.standings],
+            "alarms": [_alarm_document(alarm) for alarm in outcome.alarms],
+            "changes": [_change_document(change) for change in outcome.changes],
+            "open": [_alarm_document(alarm) for alarm in outcome.open],
+            "floors": [asdict(floor) for floor in outcome.floors],
+            "runs": list(runs),
+        }
+    )
+    return document
+
+
+def _change_document(change: Change) -> dict[str, Any]:
+    return {
+        "direction": change.direction,
+        "since": change.since,
+        "told_before": change.told,
+        "metrics": [alarm.metric for alarm in change.alarms],
+        "words": change_words(change),
+    }
+
+
+def _alarm_document(alarm: Alarm) -> dict[str, Any]:
+    return {
+        **asdict(alarm),
+        "changed": {key: list(pair) for key, pair in alarm.changed.items()},
+        "words": alarm_words(alarm),
+    }

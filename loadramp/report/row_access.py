@@ -1,0 +1,228 @@
+"""What every part of the report asks of a run's rows. Pure; a column that is missing is one that is null."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from loadramp.analysis import offered_load
+from loadramp.analysis.diagnosis.diagnose import STALLED_RATIO
+from loadramp.record.table import Run
+from loadramp.record.types import Row
+from loadramp.units import finite, percent, sig
+
+METRICS: dict[str, tuple[str, str]] = {
+    "ttft": ("TTFT", "time to first token"),
+    "itl": ("ITL", "time between tokens"),
+    "tpot": ("TPOT", "time per output token of a request"),
+    "e2e": ("E2E", "whole answer, end to end"),
+}
+
+ERROR_WORDS: dict[str, str] = {
+    "connect": "no connection",
+    "tls": "TLS failure",
+    "timeout_first": "no first token in time",
+    "timeout_idle": "stream fell silent",
+    "timeout_total": "not finished in time",
+    "http_4xx": "HTTP 4xx",
+    "http_429": "HTTP 429 (too many requests)",
+    "http_5xx": "HTTP 5xx",
+    "in_band": "error inside the stream",
+    "truncated": "stream cut short",
+    "empty": "empty answer",
+    "reset": "connection reset",
+    "incomplete": "answer not finished",
+    "client": "given up by the client",
+}
+
+SIGNAL_WORDS: dict[str, str] = {
+    "queue": "queue of requests without a first token",
+    "backlog": "backlog in flight",
+    "ttft_trend": "TTFT rises within the step",
+    "server_queue": "server's own waiting queue",
+}
+
+
+def number(row: Row, column: str) -> float | None:
+    """The row's number, None where there is none."""
+    return finite(row.get(column))
+
+
+def reason(row: Row, column: str) -> str:
+    """Why ``column`` of ``row`` is null, in words."""
+    reasons = row.get("reasons")
+    if isinstance(reasons, Mapping):
+        found = reasons.get(column) or reasons.get(column.removesuffix("_low_s").removesuffix("_high_s") + "_s")
+        if found:
+            return str(found)
+        if row.get("void") and reasons.get("void"):
+            return f"void: {reasons['void']}"
+    if not number(row, "requests"):
+        return "no request was due in this window"
+    return "not measured"
+
+
+def delivered(run: Run) -> list[Row]:
+    """The steps that are not void: what failed in a void one may be the client's doing, so it counts nowhere. All of
+    them where every one is void: then there is nothing else to tell."""
+    return [row for row in run.rows if not row.get("void")] or run.rows
+
+
+def void_words(row: Row) -> str:
+    """Why the step is void."""
+    reasons = row.get("reasons")
+    if isinstance(reasons, Mapping):
+        found = reasons.get("void")
+        return ", ".join(map(str, found)) if isinstance(found, list | tuple) else str(found or "")
+    return "; ".join(map(str, reasons)) if isinstance(reasons, list | tuple) else ""
+
+
+def load(row: Row) -> float | None:
+    """What was asked: the rate (req/s) of an open-loop row, the number of users of a closed-loop one."""
+    return number(row, "users") if closed_loop([row]) else number(row, "rate_rps")
+
+
+def place(row: Row) -> float | None:
+    """Where the row stands on an axis of load: what was asked, or what was offered where that was clearly different."""
+    told = number(row, "load_rps")
+    return load(row) if told is None or closed_loop([row]) else told
+
+
+def apart(row: Row) -> bool:
+    """Clearly less or more was offered than asked."""
+    return not closed_loop([row]) and load(row) is not None and (offered_load.less(row) or offered_load.more(row))
+
+
+def closed_loop(rows: list[Row]) -> bool:
+    """Users instead of rates were asked."""
+    return bool(rows) and all(number(row, "rate_rps") is None and number(row, "users") is not None for row in rows)
+
+
+def load_unit(rows: list[Row]) -> str:
+    return "users" if closed_loop(rows) else "req/s"
+
+
+def label(row: Row) -> str:
+    """``8 req/s``, ``13.6 req/s soak``, ``32 users``; ``8 req/s (partial)`` where the step was cut short."""
+    asked = load(row)
+    unit = "user" if asked == 1 and closed_loop([row]) else load_unit([row])
+    text = f"step {row.get('step', '?')}" if asked is None else f"{sig(asked)} {unit}"
+    role = row.get("role") or "step"
+    text = text if role == "step" else f"{text} {role}"
+    return f"{text} (partial)" if row.get("partial") else text
+
+
+def rising(run: Run) -> list[Row]:
+    """The rows of the ramp up (no soak, no way down), by load."""
+    rows = [row for row in run.rows if (row.get("role") or "step") == "step" and load(row) is not None]
+    return sorted(rows, key=lambda row: place(row) or 0.0)
+
+
+def of_role(run: Run, role: str) -> list[Row]:
+    return [row for row in run.rows if row.get("role") == role and load(row) is not None]
+
+
+def usable(row: Row) -> bool:
+    """The row may be used: the client delivered it, it went on to its end, and something succeeded."""
+    return not (row.get("void") or row.get("partial")) and bool(number(row, "ok") or number(row, "ok") is None)
+
+
+def quiet_row(row: Row) -> bool:
+    """The server kept up: no signal, no deficit, no more errors than allowed."""
+    return usable(row) and not (row.get("saturated") or row.get("deficit") or row.get("overloaded"))
+
+
+def hollow(row: Row) -> bool:
+    """Drawn hollow: overloaded, not settled, or void."""
+    return not quiet_row(row) or row.get("settled") is False or row.get("stationary") is False
+
+
+def state_words(row: Row) -> str:
+    """What the step showed, in two or three words."""
+    if row.get("void"):
+        return "void"
+    if row.get("partial"):
+        return "partial: cut short"
+    if number(row, "requests") and not number(row, "ok"):
+        return "all failed" if sum(errors(row).values()) else "nothing finished"
+    if row.get("overloaded"):
+        return "too many errors"
+    if row.get("saturated") and row.get("deficit"):
+        return "overloaded"
+    if row.get("saturated"):
+        return "alarm, still delivers"
+    if row.get("deficit"):
+        return "delivers too little"
+    if row.get("settled") is False or row.get("stationary") is False:
+        return "not settled"
+    return f"keeps up with {sig(place(row))} req/s" if apart(row) else "keeps up"
+
+
+def errors(row: Row) -> dict[str, int]:
+    """Failed requests by kind, only those that happened."""
+    found = row.get("errors")
+    if not isinstance(found, Mapping):
+        return {}
+    return {str(kind): int(n) for kind, amount in found.items() if (n := finite(amount))}
+
+
+def signals(row: Row) -> list[str]:
+    found = row.get("signals")
+    return [str(name) for name in found] if isinstance(found, list | tuple | set | frozenset) else []
+
+
+def climb(run: Run) -> tuple[list[Row], list[Row]]:
+    """Usable steps of the ramp up, cut after the highest that kept up: an alarm below it was a hiccup."""
+    steps = [row for row in rising(run) if not row.get("void") and number(row, "requests") != 0]
+    quiet = [i for i, row in enumerate(steps) if quiet_row(row)]
+    cut = quiet[-1] + 1 if quiet else 0
+    return steps[:cut], steps[cut:]
+
+
+def kept_up(run: Run) -> list[Row]:
+    """Steps that kept up, by load."""
+    return [row for row in climb(run)[0] if quiet_row(row)]
+
+
+def broke(run: Run) -> Row | None:
+    """The step that ended the climb: the lowest above the last quiet one with a deficit, else the lowest there."""
+    above = [row for row in climb(run)[1] if row.get("saturated") and not row.get("partial")]
+    return next((row for row in above if row.get("deficit")), above[0] if above else None)
+
+
+def stalls(steps: Sequence[Row]) -> str:
+    """That many requests stalled in steps that kept up."""
+    worst = max(steps, key=lambda row: number(row, "stalled_ratio") or 0.0, default=None)
+    share = number(worst, "stalled_ratio") if worst is not None else None
+    if worst is None or not share or share <= STALLED_RATIO:
+        return ""
+    return f" But {percent(share)} of the requests stalled at {label(worst)}."
+
+
+def slo_of(run: Run) -> dict[str, Any]:
+    """The ``[slo]`` table that was in force: run.info's, else the scenario's text with its overrides."""
+    told = run.info.get("slo")
+    if isinstance(told, Mapping):
+        return dict(told)
+    try:
+        table = tomllib.loads(run.scenario_text).get("slo", {})
+    except tomllib.TOMLDecodeError:
+        table = {}
+    slo = dict(table) if isinstance(table, dict) else {}
+    overrides = run.info.get("overrides")
+    for override in overrides if isinstance(overrides, list | tuple) else ():
+        key, equals, value = str(override).partition("=")
+        if equals and key.strip().startswith("slo."):
+            try:
+                slo[key.strip().removeprefix("slo.")] = float(value)
+            except ValueError:
+                continue
+    return slo
+
+
+def limits(run: Run) -> dict[str, float]:
+    """The latency limits that are set: metric to seconds."""
+    slo = slo_of(run)
+    named = {metric: finite(slo.get(f"{metric}_s")) for metric in METRICS}
+    return {metric: limit_s for metric, limit_s in named.items() if limit_s is not None}

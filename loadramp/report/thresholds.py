@@ -1,0 +1,104 @@
+"""The thresholds that were asked, judged: a section, lines, data, and what they make of the verdict. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from loadramp.analysis.thresholds import overall
+from loadramp.record.table import Run
+from loadramp.record.types import GateResult
+from loadramp.report import charts as c
+from loadramp.report import row_access as r
+from loadramp.report.redact import redact
+from loadramp.report.verdict_text import Verdict
+from loadramp.units import NOTHING, latency, percent, sig
+
+MARKS = {"pass": "✓", "fail": "✗", "inconclusive": "?"}
+TONES = {"pass": "", "fail": "hot", "inconclusive": "dim"}
+
+
+def gates_section(run: Run) -> str | None:
+    """One line a threshold; left out where none was asked."""
+    if not run.gates:
+        return None
+    lines = [
+        [
+            {"text": g.rule, "tone": "name", "small": ""},
+            {"text": f"{MARKS[g.status]} {g.status}", "tone": TONES[g.status], "small": ""},
+            {"text": value_words(g), "tone": "", "small": interval_words(g)},
+            {"text": _where(run, g), "tone": "", "small": ""},
+            {"text": redact(g.reason), "tone": "", "small": ""},
+        ]
+        for g in run.gates
+    ]
+    heads = ["Threshold", "", "Measured", "At", "Why"]
+    words = (
+        "A threshold holds when the whole 95 % interval is within it, fails when none of it is, and is open otherwise."
+    )
+    return c.section("gates", "Thresholds", c.render("grid.html.j2", heads=heads, lines=lines), words=words)
+
+
+def gates_document(run: Run) -> list[dict[str, Any]]:
+    """The thresholds as data."""
+    return [
+        {
+            "rule": g.rule,
+            "status": g.status,
+            "value": g.value,
+            "low": g.low,
+            "high": g.high,
+            "limit": g.limit,
+            "step": g.step,
+            "reason": g.reason,
+        }
+        for g in run.gates
+    ]
+
+
+def gate_line(gate: GateResult) -> str:
+    """``✗ fail: p99(ttft_s) < 0.8: 1.2 s (1.1 s to 1.4 s)`` and the reason."""
+    between = interval_words(gate)
+    told = value_words(gate) + (f" ({between})" if between else "")
+    return f"{MARKS[gate.status]} {gate.status}: {gate.rule}: {told}" + (f"; {gate.reason}" if gate.reason else "")
+
+
+def gate_lines(run: Run) -> list[str]:
+    """One line a threshold, for terminals and Markdown."""
+    return [gate_line(gate) for gate in run.gates]
+
+
+def with_gates(word: Verdict, run: Run) -> Verdict:
+    """The verdict once thresholds are asked: they answer for the run, unless it is void or failed by itself."""
+    if not run.gates or word in {"void", "fail"}:
+        return word
+    return overall(run.gates)
+
+
+def value_words(gate: GateResult) -> str:
+    """The measured value in the unit of its metric."""
+    return number_words(gate.rule, gate.value) or NOTHING
+
+
+def interval_words(gate: GateResult) -> str:
+    """Its interval; empty where there is none or it is the value itself."""
+    if gate.low == gate.high:
+        return ""
+    low, high = number_words(gate.rule, gate.low), number_words(gate.rule, gate.high)
+    return f"{low or 'unknown'} to {high or 'unknown'}"
+
+
+def number_words(rule: str, value: float | None) -> str:
+    """A number of a rule's metric for people."""
+    subject = rule.partition("<")[0].partition(">")[0]
+    if value is None:
+        return ""
+    if "_s)" in subject or subject.strip().endswith("_s"):
+        return latency(value)
+    if "ratio" in subject:
+        return percent(value)
+    return f"{sig(value)} req/s" if "_rps" in subject else sig(value)
+
+
+def _where(run: Run, gate: GateResult) -> str:
+    row = next((row for row in run.rows if row["step"] == gate.step), None)
+    return r.label(row) if row is not None else "whole run"

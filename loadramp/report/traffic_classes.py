@@ -1,0 +1,176 @@
+"""The steps by class of traffic, by model and by turn, how sessions went, and how cold each model was."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup
+
+from loadramp.record.table import Run
+from loadramp.record.types import Row
+from loadramp.report import charts as c
+from loadramp.report import row_access as r
+from loadramp.report.redact import redact
+from loadramp.units import NOTHING, count, finite, latency, percent, sig
+
+KINDS = {"label": "class", "model": "model", "turn": "turn"}
+LATENCIES = (("ttft", "TTFT"), ("itl", "ITL"), ("e2e", "end to end"))
+LOOKS = (
+    ("--p50", "circle", "solid"), ("--p95", "square", "dash"), ("--p99", "diamond", "dot"),
+    ("--slo", "triangle-up", "dashdot"), ("--knee", "x", "longdash"), ("--sky", "star", "longdashdot"),
+)  # fmt: skip
+"""Colour, marker and dash of a class: any two differ in all three."""
+Line = list[dict[str, str]]
+
+
+def classes_section(run: Run) -> str | None:
+    """Nothing where all traffic is of one class, one model and one turn."""
+    bodies = [_by(run, kind, name) for kind, name in KINDS.items()]
+    bodies += [_sessions(run), _models(run)]
+    shown = [body for body in bodies if body is not None]
+    if not shown:
+        return None
+    text = (
+        "The same steps, taken apart. A class is judged like a whole step: what its requests cannot carry is not shown."
+    )
+    return c.section("classes", "By class of traffic", *shown, words=text)
+
+
+def _by(run: Run, kind: str, title: str) -> Markup | None:
+    """One line for each step and name."""
+    steps = [(row, found) for row in run.rows if (found := _classes(row, kind))]
+    if not steps:
+        return None
+    heads = ["Load", title.capitalize(), "Requests", "Failed", "Tokens in, out"]
+    heads += [f"{level} {name}" for _, name in LATENCIES for level in ("p50", "p99")]
+    good = bool(r.limits(run))
+    heads += ["Good"] if good else []
+    lines = [_line(r.label(row), name, figures, good) for row, found in steps for name, figures in found.items()]
+    table = c.render("fold.html.j2", title=f"By {title}", body=c.render("grid.html.j2", heads=heads, lines=lines))
+    return _curves(run, kind, title) + table
+
+
+def _curves(run: Run, kind: str, title: str) -> Markup:
+    """Medians of TTFT and ITL against the rate, a line for each of the largest classes; nothing for one step."""
+    steps = [row for row in r.rising(run) if not row.get("void") and _classes(row, kind)]
+    if len(steps) < 2:
+        return Markup("")
+    sizes: Counter[str] = Counter()
+    for row in steps:
+        sizes.update({name: int(finite(f.get("requests")) or 0) for name, f in _classes(row, kind).items()})
+    names = sorted(name for name, _ in sizes.most_common(len(LOOKS)))
+    keys = [
+        c.Key(redact(name), colour, symbol=symbol, dash=dash)
+        for name, (colour, symbol, dash) in zip(names, LOOKS, strict=False)
+    ]
+    figures = [_curve(steps, kind, title, metric, words, names, keys) for metric, words in LATENCIES[:2]]
+    return c.figures(*figures, key=keys)
+
+
+def _curve(
+    steps: Sequence[Row],
+    kind: str,
+    title: str,
+    metric: str,
+    words: str,
+    names: Sequence[str],
+    keys: Sequence[c.Key],
+) -> c.Figure:
+    data, shown = [], []
+    for name, key in zip(names, keys, strict=True):
+        y = [finite(_classes(row, kind).get(name, {}).get(f"{metric}_p50_s")) for row in steps]
+        text = [f"{r.label(row)}<br>{key.name}: {latency(v) or NOTHING}" for row, v in zip(steps, y, strict=True)]
+        data.append(c.series(key, [r.place(row) for row in steps], y, text=text, connectgaps=True))
+        shown += y
+    layout = {"xaxis": c.load_axis(steps), "yaxis": c.value_axis(shown)}
+    return c.Figure(title=f"p50 {words} by {title}", data=data, layout=layout)
+
+
+def _classes(row: Mapping[str, Any], kind: str) -> dict[str, Mapping[str, Any]]:
+    told = row.get("classes")
+    found = told.get(kind) if isinstance(told, Mapping) else None
+    if not isinstance(found, Mapping):
+        return {}
+    return {str(name): figures for name, figures in found.items() if isinstance(figures, Mapping)}
+
+
+def _line(load: str, name: str, figures: Mapping[str, Any], good: bool) -> Line:
+    texts = [
+        load,
+        redact(name),
+        count(finite(figures.get("requests"))),
+        percent(finite(figures.get("error_ratio"))),
+        f"{count(finite(figures.get('input_tokens_mean'))) or NOTHING}, "
+        f"{count(finite(figures.get('output_tokens_mean'))) or NOTHING}",
+    ]
+    texts += [latency(finite(figures.get(f"{key}_{q}_s"))) for key, _ in LATENCIES for q in ("p50", "p99")]
+    texts += [percent(finite(figures.get("good_ratio")))] if good else []
+    failed = finite(figures.get("error_ratio")) or 0.0
+    return _cells(texts, tone="hot" if failed > 0.01 else "")
+
+
+def _sessions(run: Run) -> Markup | None:
+    """One line a step."""
+    steps = [(row, told) for row in run.rows if isinstance(told := row.get("sessions"), Mapping)]
+    if not steps:
+        return None
+    heads = [
+        "Load",
+        "Sessions begun",
+        "ended",
+        "broken",
+        "open",
+        "Turns",
+        "p50 duration",
+        "p90 duration",
+        "p50 without pauses",
+    ]
+    lines = []
+    for row, told in steps:
+        texts = [r.label(row), *(count(finite(told.get(key))) for key in ("started", "ended", "broken", "open"))]
+        texts.append(sig(finite(told.get("turns_mean")), 2))
+        texts += [latency(finite(told.get(f"{key}_s"))) for key in ("duration_p50", "duration_p90", "answering_p50")]
+        lines.append(_cells(texts))
+    words = (
+        "Sessions that began in the step. The first turn that fails breaks a session; an open one had turns to come."
+    )
+    body = c.render("grid.html.j2", heads=heads, lines=lines)
+    return Markup("<h3>Sessions</h3><p>{}</p>{}").format(words, body)
+
+
+def _models(run: Run) -> Markup | None:
+    """Time to first token of each model's very first request beside what is usual for it."""
+    told = run.info.get("models")
+    before = told if isinstance(told, Mapping) else {}
+    names = sorted({str(name) for name in run.table.model if name} | {str(name) for name in before})
+    if not names:
+        return None
+    heads = ["Model", "First TTFT before the run", "Second", "First TTFT in the run", "Median in the run"]
+    lines = []
+    for name in names:
+        asked = before.get(name)
+        early = asked if isinstance(asked, Mapping) else {}
+        ttft_s = _ttft_s(run, name)
+        texts = [
+            redact(name),
+            latency(finite(early.get("first_ttft_s"))),
+            latency(finite(early.get("second_ttft_s"))),
+            latency(ttft_s[0] if len(ttft_s) else None),
+            latency(float(np.median(ttft_s)) if len(ttft_s) else None),
+        ]
+        lines.append(_cells(texts))
+    words = "A first answer far slower than the second: an adapter had to be loaded."
+    return Markup("<h3>Cold starts</h3><p>{}</p>{}").format(words, c.render("grid.html.j2", heads=heads, lines=lines))
+
+
+def _ttft_s(run: Run, model: str) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """TTFT from sending of the successes of ``model``, in the order in which they were sent."""
+    mine = run.table.select(np.asarray((run.table.model == model) & run.table.ok, dtype=np.bool_))
+    return mine.sent_ttft_s[np.argsort(mine.sent_s, kind="stable")]
+
+
+def _cells(texts: Sequence[str], tone: str = "") -> Line:
+    return [{"text": text or NOTHING, "tone": tone, "small": ""} for text in texts]

@@ -1,0 +1,349 @@
+"""The sentence that opens everything, built from the estimates and the rows; and the verdict. Pure.
+
+Plain English for a reader who is no statistician; failures come first, because a good number from few answers misleads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import log
+from typing import Literal
+
+from loadramp.analysis.checks import unfinished
+from loadramp.analysis.load_errors import load_error_ratio
+from loadramp.record.table import Run
+from loadramp.record.types import Estimate, Row
+from loadramp.report import row_access as r
+from loadramp.units import count, counted, finite, latency, percent, plural, sig, span, span_of
+
+Tone = Literal["plain", "warn", "bad"]
+Verdict = Literal["pass", "fail", "inconclusive", "void"]
+
+FLAT = 1.5
+"""p99 ITL that grows by less than this factor into overload has stayed flat ..."""
+FLAT_ELASTICITY = 0.5
+"""... unless it grew faster than this power of the rate on the way there."""
+BAD_ERROR_RATIO = 0.01
+KV_FULL_RATIO = 0.95
+THRASH_RATIO = 0.02
+"""Preemptions a request above which the KV cache is what runs out (METHODS: kv_eviction)."""
+
+
+@dataclass(slots=True, frozen=True)
+class Phrase:
+    """One sentence of the headline; ``bad`` is shown in red, ``minor`` smaller."""
+
+    text: str
+    tone: Tone = "plain"
+    minor: bool = False
+
+
+def verdict_sentence(run: Run) -> str:
+    """The headline as one line of text."""
+    return " ".join(phrase.text for phrase in headline(run))
+
+
+def headline(run: Run) -> list[Phrase]:
+    """The sentences that open every form of the report, the most important first."""
+    failed = failures(run)
+    if not run.rows:
+        nothing = Phrase("No step was finished, so nothing was measured.", "bad")
+        return [phrase for phrase in (nothing, failed, stopped(run)) if phrase]
+    requests, failures_n = _totals(run)
+    if failed and failures_n == requests:
+        return [phrase for phrase in (failed, stopped(run)) if phrase]
+    parts: list[Phrase | None] = [_main(run), failed, slo(run), stopped(run)]
+    if failed and failed.tone == "bad":
+        parts = [failed, _main(run), slo(run), stopped(run)]
+    return [phrase for phrase in parts if phrase]
+
+
+def verdict(run: Run) -> Verdict:
+    """``void``: no step may be used. ``inconclusive``: the question was not answered. ``fail``: even the lowest step
+    breaks the SLO, or everything failed, perhaps of load. ``pass`` otherwise: it was measured, whatever the number
+    is."""
+    told = run.info.get("verdict")
+    if told in ("pass", "fail", "inconclusive", "void"):
+        return told  # type: ignore[no-any-return]  # narrowed by the tuple above, which mypy does not follow
+    if run.rows and all(row.get("void") for row in run.rows):
+        return "void"
+    if any(check.level == "void" and check.step is None for check in run.checks):
+        return "void"
+    requests, failed = _totals(run)
+    slo_capacity = run.estimates.get("slo_capacity")
+    if requests and failed == requests and _independent(run) >= failed:
+        return "inconclusive"
+    if (requests and failed == requests) or (slo_capacity and slo_capacity.status == "below_range"):
+        return "fail"
+    ceiling = run.estimates.get("ceiling")
+    if r.closed_loop(run.rows):
+        return "pass"
+    answered = ceiling is not None and ceiling.status in ("found", "not_found_up_to")
+    return "pass" if answered else "inconclusive"
+
+
+def failures(run: Run) -> Phrase | None:
+    """How many requests failed and of what, red above 1 %. Void steps are in no count of failures."""
+    requests, failed = _totals(run)
+    if not failed:
+        return None
+    kinds: dict[str, int] = {}
+    for row in r.delivered(run):
+        for kind, n in r.errors(row).items():
+            kinds[kind] = kinds.get(kind, 0) + n
+    if not kinds:
+        for kind in run.table.error[run.table.failed]:
+            kinds[str(kind)] = kinds.get(str(kind), 0) + 1
+    of_what = ", ".join(f"{r.ERROR_WORDS.get(k, k)} {n:,}" for k, n in sorted(kinds.items(), key=lambda i: -i[1])[:4])
+    ratio = failed / requests if requests else 1.0
+    slo_ratio = finite(r.slo_of(run).get("error_ratio"))
+    tone: Tone = (
+        "bad" if ratio > (BAD_ERROR_RATIO if slo_ratio is None else min(slo_ratio, BAD_ERROR_RATIO)) else "warn"
+    )
+    void = len(run.rows) - len(r.delivered(run))
+    without = (f", without {plural(void, 'void step')}" if void else "") + _apart_from_load(run, failed)
+    if failed == requests:
+        return Phrase(
+            f"All {plural(requests, 'request')} failed ({of_what}){without}: there is nothing to judge.", "bad"
+        )
+    return Phrase(f"{failed:,} of {plural(requests, 'request')} failed, {percent(ratio)} ({of_what}){without}.", tone)
+
+
+def _apart_from_load(run: Run, failed: int) -> str:
+    """How many of the failures say nothing about load."""
+    apart = _independent(run)
+    of_them = "" if apart >= failed else f"{apart:,} of them "
+    return f", {of_them}for reasons that do not depend on load" if apart else ""
+
+
+def _independent(run: Run) -> int:
+    return sum(int(r.number(row, "load_independent_errors") or 0) for row in r.delivered(run))
+
+
+def slo(run: Run) -> Phrase | None:
+    """Up to what rate the service level holds."""
+    estimate = run.estimates.get("slo_capacity")
+    wanted = slo_words(run)
+    if estimate is None or not wanted:
+        return None
+    binds = f"; {limit_words(estimate.limit)} gives way first" if estimate.limit else ""
+    rate, band = sig(estimate.rate_rps), _band(estimate)
+    if estimate.status == "found" and rate:
+        return Phrase(f"The service level ({wanted}) holds up to {rate} req/s{band}{binds}.", minor=True)
+    if estimate.status == "not_found_up_to" and rate:
+        return Phrase(f"The service level ({wanted}) held at every rate up to {rate} req/s.", minor=True)
+    if estimate.status == "below_range":
+        return Phrase(f"The service level ({wanted}) is missed already at the lowest rate{binds}.", "bad", minor=True)
+    return Phrase(f"Whether the service level ({wanted}) holds is open{_because(estimate)}.", "warn", minor=True)
+
+
+def slo_words(run: Run) -> str:
+    """``p99 TTFT <= 500 ms, p99 ITL <= 50 ms``; empty when no limit is set."""
+    wanted = r.slo_of(run)
+    p = quantile_words(finite(wanted.get("quantile")) or 0.99)
+    parts = [f"{p} {r.METRICS[m][0]} ≤ {latency(limit_s)}" for m, limit_s in r.limits(run).items()]
+    good = finite(wanted.get("good_ratio"))
+    if good is not None:
+        parts.append(f"{percent(good)} of requests good")
+    malformed = finite(wanted.get("malformed_ratio"))
+    if malformed is not None:
+        parts.append(f"malformed events in at most {percent(malformed)} of the answers")
+    return ", ".join(parts)
+
+
+def quantile_words(quantile: float) -> str:
+    """``p99`` for 0.99, ``p99.9`` for 0.999."""
+    return f"p{sig(quantile * 100, 4)}"
+
+
+def stopped(run: Run) -> Phrase | None:
+    """That the run ended before its question was answered, and why."""
+    if run.info.get("state", "complete") == "complete":
+        return None
+    why = str(run.info.get("ending") or unfinished.how_it_ended(run)).strip().rstrip(".")
+    done = len([row for row in run.rows if not (row.get("void") or row.get("partial"))])
+    cut = ", ".join(r.label(row).removesuffix(" (partial)") for row in run.rows if row.get("partial"))
+    short = f"; the step at {cut} was cut short and is not one of them" if cut else ""
+    lost = f"; {told}" if (told := unfinished.words(run)) else ""
+    rests = f"this rests on {plural(done, 'finished step')}{short}{lost}"
+    return Phrase(f"Stopped early{f' ({why})' if why else ''}: {rests}.", "warn", minor=True)
+
+
+def _main(run: Run) -> Phrase:
+    """What the ramp found, by the status of the ceiling."""
+    if all(row.get("void") for row in run.rows):
+        why = next((words for row in run.rows if (words := r.void_words(row))), "see the checks below").rstrip(".")
+        if run.findings and run.findings[0].code != "client_limited":
+            return Phrase(f"No verdict: requests failed, and no step can be used ({why}).", "bad")
+        return Phrase(f"No verdict: the client, not the server, was the limit in every step ({why}).", "bad")
+    if r.closed_loop(run.rows):
+        return _users(run)
+    estimate = run.estimates.get("ceiling") or Estimate("not_measurable", reason="no estimate was made")
+    return STATUS[estimate.status](run, estimate)
+
+
+def _found(run: Run, estimate: Estimate) -> Phrase:
+    rate, band = sig(estimate.rate_rps), _band(estimate)
+    grows = _what_grows(r.broke(run)) or _what_fails(run)
+    way = gives_way(run)
+    tail = f"{f', {grows}' if grows else ''}{f'; {way}' if way else ''}."
+    if estimate.sustained_rps is None:
+        return Phrase(f"Ceiling {rate} req/s{band}, not confirmed by a soak{tail}", "plain")
+    soaked = soak_words(run, estimate.sustained_rps)
+    return Phrase(f"Sustains {sig(estimate.sustained_rps)} req/s{soaked}; ceiling {rate}{band}{tail}")
+
+
+def _not_found(run: Run, estimate: Estimate) -> Phrase:
+    steps = r.kept_up(run)
+    up_to = sig(estimate.rate_rps) or (sig(r.place(steps[-1])) if steps else "")
+    top = r.place(steps[-1]) if steps else None
+    asked = f" ({sig(r.load(steps[-1]))} asked)" if steps and r.apart(steps[-1]) and top == estimate.rate_rps else ""
+    every = "every whole step" if any(row.get("partial") for row in run.rows) else "every step"
+    text = f"No ceiling found up to {up_to} req/s{asked}: the server kept up with {every}, so its limit lies higher."
+    itl_s = r.number(steps[-1], "itl_p99_s") if steps else None
+    text += f" p99 ITL is {latency(itl_s)} there." if itl_s is not None else ""
+    return Phrase(text + r.stalls(steps))
+
+
+def _below(run: Run, estimate: Estimate) -> Phrase:
+    lowest = next((row for row in r.rising(run) if not row.get("void")), None)
+    rate = sig(r.place(lowest)) if lowest else sig(estimate.rate_rps)
+    bound = f"; its throughput there suggests about {sig(estimate.rate_rps)}" if lowest and estimate.rate_rps else ""
+    return Phrase(
+        f"Already overloaded at the lowest rate tried, {rate} req/s: the ceiling lies below it{bound}. Start lower.",
+        "warn",
+    )
+
+
+def _inconclusive(run: Run, estimate: Estimate) -> Phrase:
+    between = span_of(estimate.low_rps, estimate.high_rps)
+    place = f" The ceiling lies in {between} req/s if anywhere." if between else ""
+    return Phrase(f"Inconclusive{_because(estimate)}.{place}", "warn")
+
+
+def _not_measurable(run: Run, estimate: Estimate) -> Phrase:
+    return Phrase(f"The ceiling could not be measured{_because(estimate)}.", "warn")
+
+
+STATUS: dict[str, Callable[[Run, Estimate], Phrase]] = {
+    "found": _found,
+    "not_found_up_to": _not_found,
+    "below_range": _below,
+    "inconclusive": _inconclusive,
+    "not_measurable": _not_measurable,
+}
+
+
+def _users(run: Run) -> Phrase:
+    """The closed loop: users wait for their answers, so no queue can grow without end."""
+    steps = [row for row in r.rising(run) if r.usable(row) and r.number(row, "done_rps") is not None]
+    if not steps:
+        return Phrase("No step of the ladder of users can be used.", "warn")
+    best = max(steps, key=lambda row: r.number(row, "done_rps") or 0.0)
+    itl_s, ttft_s = r.number(best, "itl_p99_s"), r.number(best, "ttft_p99_s")
+    tails = [f"p99 {name} {latency(v)}" for name, v in (("TTFT", ttft_s), ("ITL", itl_s)) if v is not None]
+    there = f", {' and '.join(tails)} there" if tails else ""
+    return Phrase(
+        f"Throughput peaks at {sig(r.number(best, 'done_rps'))} req/s "
+        f"with {counted(count(r.load(best)), 'user')}{there}. "
+        "Users wait for their answers before they ask again, so this ramp cannot show a queue that grows without end."
+    )
+
+
+def gives_way(run: Run) -> str:
+    """Which part of the server reaches its limit, as far as p99 ITL and the KV counters tell."""
+    knee = run.estimates.get("p99_itl_knee")
+    over, steps = r.broke(run), r.kept_up(run)
+    if over is None:
+        return ""
+    before_s = r.number(steps[-1], "itl_p99_s") if steps else None
+    at_s = r.number(over, "itl_p99_s")
+    starved = _kv_words(over)
+    if knee is not None and knee.status == "found" and knee.rate_rps is not None:
+        if knee.cause == "prefill_mixing":
+            return (
+                f"p99 ITL turns upward from {sig(knee.rate_rps)} req/s because prompts are processed between tokens, "
+                "which is no limit of capacity"
+            )
+        return (
+            f"p99 ITL turns steeply upward from {sig(knee.rate_rps)} req/s, so each step of the engine gets slower"
+            + (f", and {starved}" if starved else "")
+        )
+    if before_s is None or at_s is None:
+        return starved
+    first_s = next((v for row in steps if (v := r.number(row, "itl_p99_s"))), before_s)
+    if at_s <= FLAT * before_s and not _grew(first_s, at_s, steps[0], over):
+        stays = f"p99 ITL stays at {latency(before_s)}"
+        if starved:
+            return f"{stays} while {starved}: memory, not the GPU's step time, is what gives way"
+        return f"{stays}, so the batch limit, not the GPU's step time, is what gives way"
+    grows = f"p99 ITL grows from {latency(first_s)} to {latency(at_s)} on the way there"
+    return grows + (f", and {starved}" if starved else "")
+
+
+def _grew(first_s: float, last_s: float, first: Row, last: Row) -> bool:
+    """Whether a latency grew by more than a small power of the rate between two steps."""
+    rates = (r.place(last) or 1.0) / (r.place(first) or 1.0)
+    return rates > 1 and log(last_s / first_s) / log(rates) > FLAT_ELASTICITY if min(first_s, last_s) > 0 else False
+
+
+def _kv_words(row: Row) -> str:
+    preempted, used = r.number(row, "preemptions"), r.number(row, "kv_used_ratio_max")
+    requests = r.number(row, "requests") or 0.0
+    if preempted and requests and preempted / requests > THRASH_RATIO:
+        full = " is full" if used is None or used >= KV_FULL_RATIO else ""
+        return f"the KV cache{full or ' evicts'} ({counted(count(preempted), 'preemption')})"
+    return ""
+
+
+def _what_grows(row: Row | None) -> str:
+    fired = r.signals(row) if row else []
+    if "queue" in fired or "server_queue" in fired:
+        return "where the queue grows without end"
+    if "backlog" in fired:
+        return "where requests pile up in flight"
+    return "where the wait for the first token keeps growing" if "ttft_trend" in fired else ""
+
+
+def _what_fails(run: Run) -> str:
+    """Where no queue grew, that failures ended the ramp."""
+    row = next((row for row in r.climb(run)[1] if row.get("overloaded")), None)
+    share = load_error_ratio(row) if row is not None else None
+    if row is None or not share:
+        return ""
+    return f"where the ramp ended because {percent(share)} of the requests fail at {r.label(row)}"
+
+
+def soak_words(run: Run, rate_rps: float) -> str:
+    soaks = [row for row in r.of_role(run, "soak") if abs((r.place(row) or 0.0) - rate_rps) <= 0.02 * rate_rps]
+    if not soaks:
+        return ""
+    begin_s, end_s = r.number(soaks[-1], "window_begin_s"), r.number(soaks[-1], "window_end_s")
+    return "" if begin_s is None or end_s is None else f" (soaked {span(end_s - begin_s)})"
+
+
+def _band(estimate: Estimate) -> str:
+    between = span_of(estimate.low_rps, estimate.high_rps)
+    return f" ({between})" if between else ""
+
+
+def _because(estimate: Estimate) -> str:
+    why = estimate.reason.strip().rstrip(".")
+    return f": {why}" if why else ""
+
+
+def limit_words(limit: str) -> str:
+    """``p99 TTFT`` for the limit called ``ttft`` or ``ttft_s``; other names as they are."""
+    known = r.METRICS.get(limit.removesuffix("_s").split("_")[0].lower())
+    return known[0] if known and limit.removesuffix("_s").lower() in r.METRICS else limit.replace("_", " ")
+
+
+def _totals(run: Run) -> tuple[int, int]:
+    """Requests that ended and those that failed: of the measured windows that are not void, else of the whole table."""
+    rows = r.delivered(run)
+    failed = sum(sum(r.errors(row).values()) for row in rows)
+    ended = sum(int((r.number(row, "requests") or 0) - (r.number(row, "pending") or 0)) for row in rows)
+    if ended == 0:
+        return len(run.table) - int(run.table.in_flight.sum()), int(run.table.failed.sum())
+    return max(ended, failed), failed

@@ -1,0 +1,177 @@
+"""Judges a run: rows, the three numbers, checks, findings. The same functions while it goes on and from its files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from loadramp.analysis import regimes
+from loadramp.analysis.checks.run_checks import run_checks
+from loadramp.analysis.checks.validity import RESTART
+from loadramp.analysis.curve import counts, fold
+from loadramp.analysis.diagnosis.cures import with_cures
+from loadramp.analysis.diagnosis.diagnose import diagnose
+from loadramp.analysis.itl_knee import estimate
+from loadramp.analysis.latency import WindowView, look
+from loadramp.analysis.load_errors import fails_too_often
+from loadramp.analysis.repeats import by_repeat, not_enough, pooled_estimates, pooled_rows
+from loadramp.record.table import Run, Table
+from loadramp.record.types import Check, ClientSample, Estimate, Row, Sample, Step
+from loadramp.scenario.scenario import Scenario
+from loadramp.workload.schedule import offer_of
+
+SAMPLING_S = 1.5
+"""The client tells of itself once a second: a step whose last word is older than this ended early."""
+
+
+def assess(run: Run, scenario: Scenario) -> Run:
+    """Judge a run anew from what is on disk: rows, the three numbers, checks, and why it gives way.
+
+    ``run`` is filled in and returned.
+    """
+    ramps = by_repeat(_rows(run, scenario))
+    each = [three_numbers(scenario, rows) for rows in ramps] or [three_numbers(scenario, [])]
+    run.rows = [row for rows in ramps for row in rows]
+    run.estimates = {name: _ended_early(run, found) for name, found in each[0].items()}
+    run.checks = run_checks(run)
+    run.rows = ramps[0] if ramps else []  # why it gives way is asked of one whole ramp
+    run.findings = diagnose(run)
+    run.findings = with_cures(run)
+    if len(ramps) > 1:
+        run.rows, run.repeats = pooled_rows(ramps), each
+        run.estimates = pooled_estimates(each)
+        scatter = not_enough(each)
+        if scatter:
+            run.checks.append(Check("repeats_scatter", "note", scatter, "trust the interval over the repeats"))
+    return run
+
+
+def _ended_early(run: Run, found: Estimate) -> Estimate:
+    """With why nothing higher was tried, where that is not because of the ramp's own end."""
+    ending = run.info.get("ending")
+    if found.status != "not_found_up_to" or run.info.get("state") != "stopped" or not ending:
+        return found
+    return replace(found, reason=f"{found.reason}; stopped early: {ending}")
+
+
+def _rows(run: Run, scenario: Scenario) -> list[Row]:
+    """The rows of all ramps of the run, each with the estimate of its own ramp up to it."""
+    rows: list[Row] = []
+    measured: list[Step] = []
+    done_s = run.table.done_s
+    run.steps = _as_it_went(run)
+    for step in run.steps:
+        if step.measured and step.measure_s:
+            before = [row for row in rows if row["repeat"] == step.repeat]
+            alive = run.table.select(done_s >= step.begin_s)
+            row = row_of(scenario, step, alive, before, run.samples, run.client)
+            mark_dead(row, run.info.get("dead_workers", []))
+            row["ceiling_rps"] = three_numbers(scenario, [*before, row])["ceiling"].rate_rps
+            rows.append(row)
+            measured.append(step)
+
+    def look_at(i: int) -> WindowView:
+        window_s = (rows[i]["window_begin_s"], rows[i]["window_end_s"])
+        return look(run.table.select(done_s >= measured[i].begin_s), window_s)
+
+    regimes.widen(rows, look_at, scenario.slo.quantile)
+    return rows
+
+
+def row_of(
+    scenario: Scenario,
+    step: Step,
+    table: Table,
+    before: Sequence[Row],
+    samples: Sequence[Sample],
+    client: Sequence[ClientSample],
+    now_s: float | None = None,
+) -> Row:
+    """The row of ``step``, with what the scenario has to say about it.
+
+    Args:
+        scenario: its SLO and error limit.
+        step: which step.
+        table: every request that was alive in it.
+        before: the rows of the steps before it.
+        samples, client: of the whole run.
+        now_s: the instant up to which the data reaches; None: all of it is there.
+    """
+    offer = offer_of(scenario, step)
+    streamed = scenario.target.stream
+    first = "ttft_p50_s" if streamed else "e2e_p50_s"  # of an answer that comes whole they are the same
+    row = fold(
+        step,
+        table,
+        samples=samples,
+        client=client,
+        limits=scenario.slo.limits,
+        quantile=scenario.slo.quantile,
+        base_ttft_p50_s=next((one.get(first) for one in before if not one["void"]), None),
+        now_s=now_s,
+        share=offer.share,
+        gap_cv=offer.gap_cv,
+        streamed=streamed,
+    )
+    row["repeat"] = step.repeat
+    row["overloaded"] = _overloaded(scenario, row, _due_in(row, table))
+    return row
+
+
+def ended_at(step: Step, end_s: float) -> Step:
+    """``step`` as it was when it ended at ``end_s``, before its time."""
+    return replace(step, measure_s=max(0.0, end_s - step.window_s[0]), partial=True)
+
+
+def _as_it_went(run: Run) -> list[Step]:
+    """The steps; the last one as far as the data reaches where nobody wrote down when it ended: a run that was killed,
+    or that still goes on."""
+    steps = list(run.steps)
+    if run.info.get("state") != "running" or not steps:
+        return steps
+    told = [run.table.due_s, run.table.stream_end_s, [one.t_s for one in run.client], [one.t_s for one in run.samples]]
+    known_s = np.concatenate([np.asarray(one, dtype=np.float64) for one in told])
+    end_s = float(known_s[~np.isnan(known_s)].max(initial=0.0))
+    if end_s < steps[-1].end_s - SAMPLING_S:
+        steps[-1] = ended_at(steps[-1], end_s)
+    return steps
+
+
+def count_again(scenario: Scenario, row: Row, table: Table) -> Row:
+    """The row with its counts brought up to what has become of its requests since; ``table`` holds all of them."""
+    due = _due_in(row, table)
+    return {**row, **counts(due), "overloaded": _overloaded(scenario, row, due)}
+
+
+def _due_in(row: Row, table: Table) -> Table:
+    return table.select((table.due_s >= row["window_begin_s"]) & (table.due_s < row["window_end_s"]))
+
+
+def _overloaded(scenario: Scenario, row: Row, due: Table) -> bool:
+    return fails_too_often(due, row["window_end_s"], scenario.pace.max_error_ratio)
+
+
+def mark_dead(row: Row, deaths: Sequence[dict[str, Any]]) -> None:
+    """A step in which a worker was gone did not get its load: void. ``deaths`` hold ``t_s`` and ``reason``."""
+    reasons = [death["reason"] for death in deaths if death["t_s"] <= row["window_end_s"]]
+    if reasons:
+        known = row["reasons"].get("void")
+        row["void"] = True
+        row["reasons"]["void"] = "; ".join([*reasons, known or RESTART])
+
+
+def three_numbers(scenario: Scenario, rows: Sequence[Row]) -> dict[str, Estimate]:
+    """``ceiling``, ``p99_itl_knee`` and ``slo_capacity`` as the scenario asks for them."""
+    slo = scenario.slo
+    return estimate(
+        rows,
+        knee=scenario.knee,
+        limits=slo.limits,
+        quantile=slo.quantile,
+        error_ratio=slo.error_ratio,
+        good_ratio=slo.good_ratio,
+        malformed_ratio=slo.malformed_ratio,
+    )

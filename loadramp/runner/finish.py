@@ -1,0 +1,100 @@
+"""From what a run left on disk to its answer: judged anew, everything derived written, the exit code. Raw is truth."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from loadramp.analysis.thresholds import judge_gates
+from loadramp.record import run_directory as rundirs
+from loadramp.record.run_directory import RunDir, plain
+from loadramp.record.table import Run
+from loadramp.record.types import GONE, REFUSED
+from loadramp.report import build_html, curve_csv, summary_markdown, verdict_document
+from loadramp.report.thresholds import with_gates
+from loadramp.report.verdict_text import verdict
+from loadramp.runner.assess import assess
+from loadramp.runner.scenarios import load_of_run
+from loadramp.scenario.scenario import Scenario
+
+EXIT = {"pass": 0, "fail": 99, "inconclusive": 3, "void": 3}
+COULD_NOT_MEASURE = 1
+
+
+@dataclass(slots=True, frozen=True)
+class Finished:
+    """A run that was judged, and the exit code it comes to."""
+
+    run: Run
+    exit_code: int
+
+
+def write_report(path: Path, scenario: Scenario | None = None) -> Finished:
+    """Judge the run in ``path`` anew and write everything derived.
+
+    Raises:
+        RunDirError: it is no run.
+        OSError: the files cannot be written.
+    """
+    finished = judge(path, scenario)
+    write(finished.run)
+    return finished
+
+
+def judge(path: Path, scenario: Scenario | None = None) -> Finished:
+    """The answer of the run in ``path``; nothing is written.
+
+    Raises:
+        RunDirError: it is no run.
+    """
+    run, skipped = rundirs.read(path)
+    if run.info.get("state") == "running" and not rundirs.in_use(path):
+        run.info["killed"] = True
+    if scenario is None:
+        scenario = load_of_run(run)
+    return judge_run(run, scenario, skipped)
+
+
+def judge_run(run: Run, scenario: Scenario, skipped: int = 0) -> Finished:
+    """The answer of ``run``, ``skipped`` lines of whose files could not be read."""
+    run.info.pop("verdict", None)
+    assess(run, scenario)
+    run.gates = judge_gates(run, scenario.gates.rules, scenario.gates.when_unsure)
+    word = with_gates(verdict(run), run)
+    run.info |= {"verdict": word, "skipped_lines": skipped}
+    return Finished(run, exit_code(run, word))
+
+
+def write(run: Run) -> None:
+    """Write everything derived of a run that was judged.
+
+    Raises:
+        OSError: the files cannot be written.
+    """
+    rundir = RunDir(Path(run.path))
+    rundir.save_info(plain({**run.info, "estimates": run.estimates, "checks": run.checks}))
+    rundir.write("curve.csv", curve_csv(run))
+    rundir.write("verdict.json", json.dumps(verdict_document(run), indent=1, allow_nan=False) + "\n")
+    rundir.write("summary.md", summary_markdown(run))
+    rundir.write("report.html", build_html(run))
+
+
+def judged(path: Path) -> Run:
+    """The run in ``path``, judged; nothing is written.
+
+    Raises:
+        RunDirError: it is no run.
+    """
+    run, _ = rundirs.read(path)
+    scenario = load_of_run(run)
+    run.info["slo"] = plain(scenario.slo)  # the scenario tells the limits; run.json only repeats them
+    return assess(run, scenario)
+
+
+def exit_code(run: Run, word: str) -> int:
+    """The contract's exit code. Where nothing succeeded, or the endpoint went away, it could not be measured."""
+    answered = any(row["ok"] for row in run.rows)
+    if not answered or str(run.info.get("ending") or "").startswith((GONE, REFUSED)):
+        return COULD_NOT_MEASURE
+    return EXIT[word]

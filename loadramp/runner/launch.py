@@ -1,0 +1,334 @@
+"""From a scenario and an address to a run on disk: guard, readiness, fields, calibration, fleet, scraper, ramp, report.
+
+Everything for people goes to ``say``; the answer is the exit code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.metadata
+import os
+import platform
+import secrets
+import signal
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from loadramp import __version__
+from loadramp.client import input_files
+from loadramp.client.endpoint import Endpoint, endpoint_of
+from loadramp.client.fleet import FleetError, InlineFleet, Orders, raise_file_limit, worker_count
+from loadramp.client.permission import check_hosts
+from loadramp.client.preflight import Survey, shown, survey
+from loadramp.client.tokenizer import basis_of
+from loadramp.client.workers import LocalFleet
+from loadramp.metrics.model_series import ModelSelection, asked_of
+from loadramp.metrics.scraper import LAST_SCRAPE_S, Scraper, find_metrics
+from loadramp.record import run_directory as rundirs
+from loadramp.record.run_directory import RunDir, check_place, plain
+from loadramp.record.sanitize import clean_all
+from loadramp.record.types import Sample
+from loadramp.registry import CannotMeasure, in_words
+from loadramp.runner.conductor import Conductor, Progress
+from loadramp.runner.finish import COULD_NOT_MEASURE, Finished, judge, judge_run, write
+from loadramp.runner.gate_check import check_rules
+from loadramp.runner.model_lengths import lengths
+from loadramp.runner.scenarios import Options, with_target
+from loadramp.runner.selfcheck import noted
+from loadramp.scenario.scenario import Scenario
+from loadramp.workload.over_length import Overlong, overlong
+from loadramp.workload.preview import most_users
+from loadramp.workload.prompts.source import models_of, names_all
+from loadramp.workload.schedule import samples_of
+
+LIBRARIES = ("httptools", "uvloop", "msgspec", "numpy", "scipy", "httpx", "openai", "plotly")
+
+HURRIED_SCRAPE_S = 0.7
+
+Say = Callable[[str], None]
+Beside = Callable[[Conductor, Endpoint], Coroutine[Any, Any, None]]
+"""Something that goes on beside a run: health checks, a fault on purpose."""
+
+
+async def ramp(
+    scenario: Scenario,
+    options: Options,
+    say: Say,
+    watch: Callable[[Progress], None],
+    argv: Sequence[str] = (),
+    salt: int | None = None,
+    beside: Beside | None = None,
+) -> Finished:
+    """Ramp the endpoint, judge and report. What was measured is on disk whatever happens.
+
+    ``beside`` is called when the endpoint is ready; what it returns runs beside the load, and is cancelled at its end.
+
+    Raises:
+        ScenarioError: before anything was sent.
+        Unreachable: the endpoint is not there.
+        CannotMeasure: the disk was full before there was anything to judge.
+        OSError: the run directory cannot be written.
+    """
+    check_place(options.out)
+    reached = await reach(scenario, options, say)
+    scenario, endpoint = reached.scenario, reached.endpoint
+    salt = secrets.randbits(60) if salt is None else salt
+    began_at = datetime.now(UTC)
+    rundir = RunDir.create(options.out, scenario.name, endpoint.redact(scenario.source), began_at)
+    say(f"writing {rundir.path}")
+    info = info_of(reached, salt=salt, argv=argv, began_at=began_at)
+    t0_s = time.monotonic()
+    fleet = fleet_of(reached, rundir, salt=salt, t0_s=t0_s, save_text=options.save_text)
+    scraper = await scraper_of(scenario, endpoint, rundir, t0_s, info, say, reached.asked)
+    samples: Callable[[], list[Sample]] = scraper.read if scraper else list
+    ramping = Conductor(
+        scenario, rundir, fleet, time.monotonic, t0_s, info, samples, watch, salt=salt, repeats=options.repeats
+    )
+    return await _through(ramping, scraper, say, beside and beside(ramping, endpoint))
+
+
+@dataclass(slots=True, frozen=True)
+class Reached:
+    """An endpoint that may be loaded and is ready, what was found out about it, and the scenario made ready for it."""
+
+    scenario: Scenario
+    endpoint: Endpoint
+    known: Survey
+    workers: int
+    too_long: Overlong | None = None
+    """How many requests are longer than the model takes; None: it is not known how long it may be."""
+
+    @property
+    def asked(self) -> ModelSelection:
+        """The models that requests ask for, as the server's list knows them."""
+        named = models_of(self.scenario.prompts, self.scenario.prompt_options)
+        everyone = names_all(self.scenario.prompts, self.scenario.prompt_options)
+        return asked_of(named if everyone else (self.known.model, *named), self.known.cards)
+
+
+async def reach(scenario: Scenario, options: Options, say: Say) -> Reached:
+    """Guard, readiness, fields, calibration: everything before the first measured request.
+
+    Raises:
+        ScenarioError: a public host without leave, no model to choose, or thresholds that nobody can judge.
+        Unreachable: the endpoint does not answer as it must.
+        FleetError: fewer files may be open than the load needs.
+    """
+    scenario = input_files.ready(with_target(scenario, options))
+    check_rules(scenario)
+    endpoint = endpoint_of(scenario.target)
+    check_hosts(endpoint, scenario.target, options.yes_i_may_load_test, scenario.metrics)
+    for line in input_files.told(scenario):
+        say(line)
+    workers = worker_count(scenario.fleet.workers) if scenario.fleet.kind == "local" else 1
+    scenario = with_room(scenario, workers)
+    models = models_of(scenario.prompts, scenario.prompt_options)
+    samples = samples_of(scenario)
+    known = await survey(scenario.target, endpoint, say, basis_of(scenario.target), models, samples)
+    for line in input_files.not_followed(scenario, known.model):
+        say(line)
+    too_long = overlong(scenario, lengths(scenario, known.model, known.cards), known.calibration.overhead_tokens)
+    if too_long is not None and too_long.longer:
+        say(f"warning: {too_long.words()}")
+    return Reached(scenario, endpoint, known, workers, too_long)
+
+
+def fleet_of(reached: Reached, rundir: RunDir, *, salt: int, t0_s: float, save_text: bool) -> Any:
+    """What sends a run's load, not started yet."""
+    scenario, known = reached.scenario, reached.known
+    local = scenario.fleet.kind == "local"
+    sent = input_files.without_files(scenario) if local else scenario
+    orders = Orders(sent, reached.endpoint, known.model, known.fields, known.calibration, salt, t0_s, save_text)
+    if local:
+        return LocalFleet(orders, rundir.records_path, reached.workers)
+    return InlineFleet(orders, rundir.records_path, time.monotonic)
+
+
+def info_of(reached: Reached, *, salt: int, argv: Sequence[str], began_at: datetime) -> dict[str, Any]:
+    """What run.json says of a run before it begins. Holds no secret."""
+    scenario, endpoint, known = reached.scenario, reached.endpoint, reached.known
+    return {
+        "name": scenario.name,
+        "began_at": began_at.isoformat(timespec="seconds"),
+        "loadramp": __version__,
+        "argv": [endpoint.redact(argument) for argument in argv],
+        "seed": scenario.seed,
+        "prompt_salt": salt,
+        "overrides": [endpoint.redact(override) for override in scenario.overrides],
+        "slo": plain(scenario.slo),
+        "target": {
+            "base_url": endpoint.url,
+            "model": shown(endpoint, known.model),
+            "api": scenario.target.api,
+            "via": scenario.target.via,
+            **({"insecure": True} if scenario.target.insecure else {}),
+            **({"ca_file": scenario.target.ca_file} if scenario.target.ca_file else {}),
+            **known.identity,
+        },
+        "labels": {name: endpoint.redact(value) for name, value in scenario.target.labels.items()},
+        **({"over_length": plain(reached.too_long)} if reached.too_long else {}),
+        "fields": sorted(known.fields),
+        "preflight_warnings": list(known.warnings),
+        "calibration": plain(replace(known.calibration, words=(), ids=())),
+        "files": clean_all(input_files.notes(scenario)),
+        "models": {name: {"first_ttft_s": a, "second_ttft_s": b} for name, (a, b) in known.models.items()},
+        "workers": reached.workers,
+        "arrivals": scenario.arrivals.kind,
+        "host": rundirs.host(),
+        "selfcheck": noted(),
+        "versions": {"python": platform.python_version(), **_versions()},
+    }
+
+
+def with_room(scenario: Scenario, workers: int) -> Scenario:
+    """The scenario with its limit on requests in flight known: as asked, or as many as files may be open.
+
+    Raises:
+        FleetError: this machine's hard limit on open files is too low for what is asked.
+    """
+    asked, users = scenario.pace.max_in_flight, most_users(scenario)
+    if users is not None:  # each of them holds a connection
+        raise_file_limit(-(-users // workers), "users")
+    each = raise_file_limit(None if asked is None else -(-asked // workers))
+    most = asked if asked is not None else each * workers
+    return replace(scenario, pace=replace(scenario.pace, max_in_flight=most))
+
+
+async def _through(
+    ramping: Conductor, scraper: Scraper | None, say: Say, beside: Coroutine[Any, Any, None] | None = None
+) -> Finished:
+    """Run to the end, let go of everything, judge what there is."""
+    failure: Exception | None = None
+    task = asyncio.ensure_future(beside) if beside is not None else None
+    with signals(ramping.stop, say) as caught:
+        try:
+            await ramping.fleet.start()
+            await ramping.run()
+        except (FleetError, OSError) as error:
+            failure = error
+        finally:
+            if task is not None:
+                task.cancel()
+                await asyncio.wait([task])
+                if not task.cancelled() and task.exception() is not None:
+                    say(f"beside the load: {task.exception()}")
+            await let_go([ramping.fleet], [scraper], hurry=ramping.stop.is_set())
+    finished, failure = _reported(ramping, failure)
+    ramping.rundir.let_go()
+    if failure is not None:
+        path = ramping.rundir.path
+        say(f"stopped: {in_words(failure)}")
+        kept = f"what was measured is kept: loadramp report {path}"
+        gone = f"{path} was removed while the run went on: the answer below is all that is left of it"
+        say(kept if path.is_dir() else gone)
+        return Finished(finished.run, COULD_NOT_MEASURE)
+    if caught:
+        return Finished(finished.run, 128 + caught[0])
+    return finished
+
+
+def _reported(ramping: Conductor, failure: Exception | None) -> tuple[Finished, Exception | None]:
+    """The answer, and what went wrong. A disk that takes no report takes nothing from the answer, and neither does
+    somebody who removes the directory while the run goes on."""
+    path = ramping.rundir.path
+    if failure is not None and not (path / "run.json").is_file():
+        if not ramping.rows:
+            raise CannotMeasure(f"{in_words(failure)}; nothing was measured") from failure
+        return judge_run(ramping.from_memory(), ramping.scenario), failure
+    finished = judge(path, ramping.scenario)
+    try:
+        write(finished.run)
+    except OSError as error:
+        finished.run.info["state"] = "stopped"
+        return finished, failure or error
+    return finished, failure
+
+
+async def scraper_of(
+    scenario: Scenario,
+    endpoint: Endpoint,
+    rundir: RunDir,
+    t0_s: float,
+    info: dict[str, Any],
+    say: Say,
+    asked: ModelSelection = ModelSelection(),  # noqa: B008 (frozen)
+) -> Scraper | None:
+    """The scraper of a run, started; None where there is no metrics page. ``info["metrics"]`` gets the dialect: at once
+    where the page was looked for, with its first scrape where it was named. ``asked``: whose series are wanted."""
+    metrics, target = scenario.metrics, scenario.target
+    urls = [*metrics.urls, *([metrics.url] if metrics.url else [])]
+    dialects: dict[str, str] = {}
+    if not metrics.enabled:
+        return None
+    if not urls:
+        base = endpoint.address("health").partition("?")[0].removesuffix("/health")
+        found = await find_metrics(
+            base, endpoint.headers, asked=asked, ca_file=target.ca_file, insecure=target.insecure
+        )
+        if found is None:
+            say("note: no metrics page; queue, KV cache and preemptions stay unknown ([metrics] url)")
+            return None
+        urls, dialects = [found[0]], {found[0]: found[1]}
+    scraper = Scraper(
+        urls,
+        rundir.server_path,
+        t0_s=t0_s,
+        period_s=metrics.period_s,
+        headers=endpoint.headers,
+        headers_host=endpoint.host,
+        dialects=dialects,
+        ca_file=target.ca_file,
+        insecure=target.insecure,
+        asked=asked,
+        say=say,
+    )
+    info["metrics"] = scraper.told
+    scraper.start()
+    return scraper
+
+
+async def let_go(fleets: Sequence[Any], scrapers: Sequence[Scraper | None], hurry: bool) -> None:
+    """End workers and scrapers, all at once. ``hurry``: somebody waits, so no scraper gets long for a last page."""
+    limit_s = HURRIED_SCRAPE_S if hurry else LAST_SCRAPE_S
+    endings = [fleet.close() for fleet in fleets] + [one.stop(limit_s) for one in scrapers if one]
+    for result in await asyncio.gather(*endings, return_exceptions=True):
+        if isinstance(result, BaseException):
+            raise result
+
+
+@contextlib.contextmanager
+def signals(stop: asyncio.Event, say: Say) -> Any:
+    """First Ctrl-C, SIGTERM or SIGHUP: stop arrivals, save, report. Second: leave at once. Yields the list of what
+    came, a SIGHUP as SIGTERM: its terminal is gone, and that ends a run in the same way."""
+    loop = asyncio.get_running_loop()
+    caught: list[int] = []
+
+    def came(number: int) -> None:
+        if caught:
+            os._exit(128 + number)
+        caught.append(number)
+        say("interrupted: no new requests; saving what was measured (once more to leave at once)")
+        stop.set()
+
+    meant = {signal.SIGINT: signal.SIGINT, signal.SIGTERM: signal.SIGTERM, signal.SIGHUP: signal.SIGTERM}
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # nohup; a shell's background job ignores SIGINT unasked
+        del meant[signal.SIGHUP]
+    for number, as_what in meant.items():
+        loop.add_signal_handler(number, came, int(as_what))
+    try:
+        yield caught
+    finally:
+        for number in meant:
+            loop.remove_signal_handler(number)
+
+
+def _versions() -> Mapping[str, str]:
+    found = {}
+    for name in LIBRARIES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return found

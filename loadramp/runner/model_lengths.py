@@ -1,0 +1,50 @@
+"""How long a request each model takes: from the server's list of models, else from a label."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from loadramp.analysis.checks.labels import claims
+from loadramp.client.endpoint import endpoint_of
+from loadramp.client.preflight import facts_of
+from loadramp.client.readiness import CALL_TIMEOUT_S, call, cards_in, choose_model, control_client
+from loadramp.registry import CannotMeasure
+from loadramp.scenario.scenario import Scenario
+from loadramp.workload.over_length import Length
+
+
+def lengths(scenario: Scenario, model: str = "", cards: Sequence[Mapping[str, Any]] = ()) -> Length:
+    """The ``max_model_len`` by name of the model.
+
+    Args:
+        scenario: its labels (``max_model_len``, or ``--max-model-len`` among ``flags``) speak for its own model.
+        model: the model that is asked where a request names none.
+        cards: of the server's list.
+    """
+    _, label = claims(scenario.target.labels).get("max_model_len", ("", ""))
+    own = int(label) if label.isdigit() and int(label) else None
+
+    def length_of(name: str) -> int | None:
+        told = facts_of(name or model, cards)["max_model_len"]
+        known = told if type(told) is int and told > 0 else None
+        return known if known is not None or name else own
+
+    return length_of
+
+
+async def asked_lengths(scenario: Scenario) -> Length:
+    """The same, read from the list of models of the scenario's endpoint; nothing else is asked of it.
+
+    Raises:
+        CannotMeasure: it does not list any.
+        ScenarioError: no model is named, and it lists several.
+    """
+    target = scenario.target
+    endpoint = endpoint_of(target)
+    async with control_client(target, endpoint) as http:
+        reply = await call(http, endpoint.address("models"), CALL_TIMEOUT_S)
+    cards = cards_in(reply.content) if reply.status == 200 else None
+    if cards is None:
+        raise CannotMeasure(endpoint.redact(f"{endpoint.shown('models')}: {reply.words or 'no list of models'}"))
+    return lengths(scenario, choose_model(target, tuple(str(card.get("id")) for card in cards), endpoint.redact), cards)

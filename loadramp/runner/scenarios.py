@@ -1,0 +1,136 @@
+"""What is asked for: a scenario from its file or by its name, and what the command line adds to it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from loadramp.analysis.itl_knee import KNEES
+from loadramp.record.table import Run
+from loadramp.registry import Choice, ScenarioError, bind
+from loadramp.scenario.scenario import Binders, Scenario, Target, parse
+from loadramp.workload import return_checks
+from loadramp.workload.tables import bind_arrivals, bind_prompts, bind_ramp, check_target
+
+
+@dataclass(slots=True, frozen=True)
+class Options:
+    """What the command line adds to a scenario."""
+
+    base_url: str | None = None
+    model: str | None = None
+    api_key_env: str | None = None
+    header: Sequence[str] = ()
+    ca_file: str | None = None
+    insecure: bool = False
+    yes_i_may_load_test: Sequence[str] = ()
+    """Public hosts that may be connected to."""
+    overrides: Sequence[str] = ()
+    out: Path = Path("reports")
+    save_text: bool = False
+    repeats: int = 1
+    label: Sequence[str] = ()
+    """``NAME=VALUE`` each, beside ``[target] labels``."""
+
+
+def load(text: str, name: str = "scenario.toml", overrides: Sequence[str] = ()) -> Scenario:
+    """The scenario that ``text`` is; ``name`` is how errors call it.
+
+    Raises:
+        ScenarioError: anything is misspelt, of the wrong type or out of range.
+    """
+    binders = Binders(bind_prompts, bind_arrivals, bind_ramp, _bind_knee, check_target)
+    return parse(text, name, overrides, binders)
+
+
+def load_of_run(run: Run) -> Scenario:
+    """The scenario of a run that was read from its directory.
+
+    Raises:
+        ScenarioError: it is none any more.
+    """
+    return load(run.scenario_text, str(Path(run.path) / "scenario.toml"), run.info.get("overrides", []))
+
+
+def _bind_knee(table: Mapping[str, Any], where: str) -> Choice:
+    return bind(table, KNEES, where, "ceiling", return_checks.estimate)
+
+
+def read_scenario(path: Path, overrides: Sequence[str] = ()) -> Scenario:
+    """The scenario at ``path``, or the shipped one when ``path`` is its name: ``chat`` or ``chat.toml``.
+
+    Raises:
+        ScenarioError: no such file, not text, or wrong.
+    """
+    shipped = shipped_scenarios()
+    named = shipped.get(path.name.removesuffix(".toml")) if path.parent == Path() else None
+    found = path if path.is_file() else named
+    if found is None:
+        raise ScenarioError(f"{path}: no such scenario file; shipped ones: {', '.join(sorted(shipped))}")
+    try:
+        text = found.read_bytes().decode()
+    except UnicodeDecodeError as error:
+        raise ScenarioError(f"{path}: not UTF-8 text: {error}") from None
+    return replace(load(text, str(path), overrides), folder=str(found.parent))
+
+
+def shipped_scenarios() -> dict[str, Path]:
+    """Name to path of the scenarios in the package or, in a checkout, beside it."""
+    package = Path(__file__).parents[1]
+    folders = [folder for folder in (package / "scenarios", package.parent / "scenarios") if folder.is_dir()]
+    return {path.stem: path for folder in folders for path in sorted(folder.glob("*.toml"))}
+
+
+def with_target(scenario: Scenario, options: Options) -> Scenario:
+    """The scenario with what the command line says of the endpoint."""
+    return replace(scenario, target=target_of(scenario.target, options))
+
+
+def target_of(target: Target, options: Options) -> Target:
+    """``target`` changed by options; only those that were given.
+
+    Raises:
+        ScenarioError: an option cannot be; a key that was asked for by name and is not there would end in a bare 401.
+    """
+    if options.api_key_env and not os.environ.get(options.api_key_env):
+        raise ScenarioError(f"--api-key-env: the variable {options.api_key_env} is not set")
+    headers = {**target.headers, **named("--header", options.header)}
+    labels = {**target.labels, **named("--label", options.label)}
+    given: dict[str, Any] = {
+        "base_url": options.base_url,
+        "model": options.model,
+        "api_key_env": options.api_key_env,
+        "ca_file": options.ca_file,
+        "insecure": options.insecure or None,
+    }
+    known = {key: value for key, value in given.items() if value is not None}
+    return replace(target, headers=headers, labels=labels, **known)
+
+
+def named(option: str, settings: Sequence[str]) -> dict[str, str]:
+    """``NAME=VALUE`` of each setting. Raises ScenarioError; a value is not repeated in it."""
+    found = {}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not equals or not name.strip():
+            shown = name.partition(":")[0]  # a header written with a colon: what follows may be a secret
+            raise ScenarioError(f"{option} {shown}: expected NAME=VALUE, an equals sign between them")
+        found[name.strip()] = value
+    return found
+
+
+def text_of(path: Path) -> str:
+    """A file's text.
+
+    Raises:
+        ScenarioError: it is not there, or not text.
+    """
+    try:
+        return path.read_bytes().decode()
+    except FileNotFoundError:
+        raise ScenarioError(f"{path}: no such file") from None
+    except UnicodeDecodeError as error:
+        raise ScenarioError(f"{path}: not UTF-8 text: {error}") from None

@@ -1,0 +1,222 @@
+"""How much load can THIS machine send and time? The measuring client against the null server, level by level.
+
+Three answers: how late requests leave (pacing), what a token costs, and the highest rate of tokens at which one worker
+still passes the rules that make a step void. The last result is kept for the machine and goes into run.json.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from loadramp import __version__
+from loadramp.analysis.checks.validity import cpu_ratio, loop_lag_p99_s, pacing_lag_s, void_reasons
+from loadramp.analysis.quantiles import quantile
+from loadramp.client.endpoint import endpoint_of
+from loadramp.client.fleet import Orders, raise_file_limit
+from loadramp.client.http import c_reader
+from loadramp.client.request_body import OPTIONAL_FIELDS
+from loadramp.client.workers import LocalFleet
+from loadramp.record.codec import decode_lines
+from loadramp.record.run_directory import host
+from loadramp.record.table import Table
+from loadramp.record.types import ClientSample, Step
+from loadramp.runner.scenarios import load
+from loadramp.simulator.practise import null_server
+from loadramp.units import percent, plural
+from loadramp.workload.prompts.vocabulary import Calibration
+
+PACING_RPS = (10.0, 100.0, 1000.0)
+SLOPE_TOKENS = (5, 105)
+"""Two lengths of answer: the difference of their cost is that of the tokens alone."""
+SLOPE_RPS = 50.0
+LEVEL_TOKENS = 50
+LEVELS_PER_S = (2_500.0, 5_000.0, 10_000.0, 20_000.0, 40_000.0)
+"""Rates of tokens to try, one after the other, until one is void."""
+WARMUP_S = 1.2
+
+Say = Callable[[str], None]
+
+
+@dataclass(slots=True, frozen=True)
+class LoadLevel:
+    """One rate as one worker delivered it: seconds, shares of a core, tokens a second."""
+
+    step: Step
+    due: Table
+    """Records of the window."""
+    samples: tuple[ClientSample, ...]
+    void: tuple[str, ...]
+
+    @property
+    def tokens_per_s(self) -> float:
+        return sum(s.tokens for s in self.samples) / max(len(self.samples), 1)
+
+
+@dataclass(slots=True)
+class Bench:
+    """One worker that offers step after step and is looked at after each."""
+
+    fleet: LocalFleet
+    folder: Path
+    seconds: float
+    _steps: int = 0
+    _first: int = 0
+    _samples: list[ClientSample] = field(default_factory=list)
+
+    async def level(self, rate_rps: float) -> LoadLevel:
+        """Offer ``rate_rps`` for the seconds asked and look at what became of it."""
+        now_s = time.monotonic() - self.fleet.orders.t0_s
+        step = Step(self._steps, rate_rps=rate_rps, begin_s=now_s + 0.2, warmup_s=WARMUP_S, measure_s=self.seconds)
+        await self.fleet.begin(step, self._first)
+        await asyncio.sleep(step.end_s + 0.3 - now_s)
+        self._samples += self.fleet.samples()
+        await self.fleet.finish(step.end_s + 5.0)
+        self._steps += 1
+        self._first += 10_000_000
+        begin_s, end_s = step.window_s
+        lines = [line for path in self.folder.glob("records-*") for line in path.read_bytes().splitlines()]
+        table = Table.of(decode_lines(lines).records)
+        due = table.select((table.due_s >= begin_s) & (table.due_s < end_s))
+        inside = tuple(s for s in self._samples if begin_s + 1.0 <= s.t_s <= end_s + 0.3)
+        return LoadLevel(step, due, inside, tuple(void_reasons(step, table, self._samples)))
+
+
+async def selfcheck(seconds: float = 4.0, say: Say = lambda _: None) -> dict[str, Any]:
+    """Measure this machine; takes about ``10 * seconds`` plus 20. The result is plain data, for run.json.
+
+    Raises:
+        CannotMeasure: the null server or a worker did not start.
+    """
+    with null_server() as url:
+        async with _bench(url, 1, seconds) as bench:
+            pacing = [_pacing(await bench.level(rate), say) for rate in PACING_RPS]
+        costs = []
+        for tokens in SLOPE_TOKENS:
+            async with _bench(url, tokens, seconds) as bench:
+                costs.append(cpu_ratio((await bench.level(SLOPE_RPS)).samples) / SLOPE_RPS)
+        per_token_s = (costs[1] - costs[0]) / (SLOPE_TOKENS[1] - SLOPE_TOKENS[0])
+        reader = "python" if c_reader.LOADED is None else "c"
+        how = "in C" if reader == "c" else "in Python: there was no C compiler at installation"
+        say(f"a token costs {per_token_s * 1e6:.1f} us of CPU, all in: receive, parse, record, write (read {how})")
+        async with _bench(url, LEVEL_TOKENS, seconds) as bench:
+            levels = await _climb(bench, say)
+    held = [level for level in levels if not level["void"]]
+    return {
+        "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "loadramp": __version__,
+        "host": host(),
+        "seconds": seconds,
+        "pacing": pacing,
+        "cpu_per_token_s": per_token_s,
+        "reader": reader,
+        "levels": levels,
+        "most_tokens_per_s": max((level["tokens_per_s"] for level in held), default=None),
+        "most_streams": max((level["streams"] for level in held), default=None),
+        "limit": next((reason for level in levels for reason in level["void"]), None),
+        "open_files": raise_file_limit(None),
+    }
+
+
+def stored_path() -> Path:
+    """Where the last result is kept."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "loadramp" / "selfcheck.json"
+
+
+def keep(result: dict[str, Any], path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(result, indent=1) + "\n")
+
+
+def stored(path: Path | None = None) -> dict[str, Any] | None:
+    """The last result, when it is of this machine and this version; None otherwise."""
+    try:
+        found = json.loads((path or stored_path()).read_text())
+        known = [found["host"][key] for key in ("machine", "cpu", "cores")], found["loadramp"]
+    except (OSError, ValueError, LookupError, TypeError, RuntimeError):  # RuntimeError: nobody has a home here
+        return None
+    here = host()
+    return found if known == ([here[key] for key in ("machine", "cpu", "cores")], __version__) else None
+
+
+def noted() -> dict[str, Any] | None:
+    """What run.json says of this machine as a client: the last result in short; None when there is none."""
+    found = stored()
+    if found is None:
+        return None
+    kept = ("measured_at", "cpu_per_token_s", "most_tokens_per_s", "most_streams", "limit")
+    lags = {f"lag_p99_s_at_{row['rate_rps']:.0f}_rps": row["lag_p99_s"] for row in found.get("pacing", [])}
+    return {key: found.get(key) for key in kept} | lags
+
+
+def words(result: dict[str, Any]) -> str:
+    """The result in a sentence or two."""
+    cost = f"{result['cpu_per_token_s'] * 1e6:.1f} us of CPU a token"
+    if result["most_tokens_per_s"] is None:
+        return f"not even {LEVELS_PER_S[0]:.0f} tokens/s could be timed here ({cost}): {result['limit']}"
+    most = (
+        f"One worker here times {result['most_tokens_per_s']:.0f} tokens/s in "
+        f"{plural(result['most_streams'], 'stream')}; {cost}."
+    )
+    return f"{most} Beyond that: {result['limit']}" if result["limit"] else f"{most} No limit was met."
+
+
+@asynccontextmanager
+async def _bench(url: str, tokens: int, seconds: float) -> AsyncIterator[Bench]:
+    scenario = load(f'[target]\nbase_url = "{url}"\n[prompts]\nkind = "fixed"\noutput_tokens = {tokens}\n')
+    orders = Orders(
+        scenario, endpoint_of(scenario.target, {}), "null", OPTIONAL_FIELDS, Calibration(), 0, time.monotonic()
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        fleet = LocalFleet(orders, lambda index: Path(folder, f"records-{index}"), 1)
+        await fleet.start()
+        try:
+            yield Bench(fleet, Path(folder), seconds)
+        finally:
+            await fleet.close()
+
+
+def _pacing(level: LoadLevel, say: Say) -> dict[str, Any]:
+    lag_s = np.sort(pacing_lag_s(level.due))
+    row: dict[str, Any] = {"rate_rps": level.step.rate_rps, "requests": len(level.due)}
+    if not len(lag_s):
+        return row | {"lag_p50_s": None, "lag_p99_s": None, "lag_max_s": None}
+    p50, p99, most = (quantile(lag_s, q) for q in (0.5, 0.99, 1.0))
+    late = f"{p50 * 1e3:.3f} ms late (p50), {p99 * 1e3:.3f} ms (p99), {most * 1e3:.3f} ms at most"
+    say(f"{row['rate_rps']:5.0f} req/s: requests leave {late}")
+    return row | {"lag_p50_s": p50, "lag_p99_s": p99, "lag_max_s": most}
+
+
+async def _climb(bench: Bench, say: Say) -> list[dict[str, Any]]:
+    levels: list[dict[str, Any]] = []
+    for asked in LEVELS_PER_S:
+        level = await bench.level(asked / LEVEL_TOKENS)
+        levels.append(_level(level))
+        row = levels[-1]
+        state = "; ".join(row["void"]) or "held"
+        rate = f"{row['tokens_per_s']:6.0f} tokens/s in {plural(row['streams'], 'stream')}"
+        say(f"{rate}, {percent(row['cpu_ratio'])} of a core: {state}")
+        if level.void:
+            break
+    return levels
+
+
+def _level(level: LoadLevel) -> dict[str, Any]:
+    return {
+        "tokens_per_s": level.tokens_per_s,
+        "streams": max((s.in_flight for s in level.samples), default=0),
+        "cpu_ratio": cpu_ratio(level.samples),
+        "loop_lag_p99_s": loop_lag_p99_s(level.samples),
+        "void": list(level.void),
+    }

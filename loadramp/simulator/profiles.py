@@ -1,0 +1,199 @@
+"""What an engine costs and where its limits lie, as data, and named ones to practise on. Pure.
+
+One engine step takes ``t0_s + decode_s * decodes + context_s * context tokens + prefill_s * prefilled tokens``,
+times a noise of a few per cent (docs/simulator.md says how far that is from a real engine).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadramp.simulator.regimes import CAPTURED, NO_REGIMES, Regimes, Stall
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(slots=True, frozen=True)
+class EngineProfile:
+    """Cost model and limits of one simulated engine. Times in seconds.
+
+    Raises:
+        ValueError: limits that no engine would start with.
+    """
+
+    name: str = "custom"
+    t0_s: float = 0.0065
+    """A step with nothing in it: kernel launches, scheduling, sampling."""
+    decode_s: float = 15e-6
+    """Per request that decodes in the step (per token verified, with a draft)."""
+    context_s: float = 45e-9
+    """Per token of context of the decoding requests."""
+    prefill_s: float = 25e-6
+    """Per prompt token computed in the step."""
+    host_s: float = 0.0
+    """A step takes at least this long: the host launches its kernels while the GPU computes. 0: not told apart."""
+    noise_ratio: float = 0.03
+    """Standard deviation of the factor on each step's time."""
+    max_num_seqs: int = 1024
+    token_budget: int = 8192
+    """Most tokens of a step, decodes and prefill together."""
+    kv_blocks: int = 27_000
+    block_tokens: int = 16
+    max_model_len: int = 8192
+    chunked_prefill: bool = True
+    """False: waiting prompts go first, whole and alone, while all decodes stand still."""
+    prefix_cache: bool = True
+    frontend_s: float = 0.0
+    """From the request's arrival to the engine's queue: HTTP, template, tokenizer."""
+    stalls: tuple[Stall, ...] = ()
+    regimes: Regimes = NO_REGIMES
+    """How its pace changes by itself: the host's share of a step where ``host_s`` tells it, else the whole step."""
+    speeds: tuple[tuple[float, float], ...] = ()
+    """(instant, factor): from then on every step is that many times as fast. A throttled or replaced machine."""
+    draft_tokens: int = 0
+    """Speculative decoding: tokens proposed for each request and step; 0 is off."""
+    accept_ratio: float = 0.7
+    """Chance that a proposed token is accepted, given that those before it were."""
+    draft_s: float = 0.0005
+    """Time to propose one token (for all requests of the step)."""
+    max_queue: int | None = None
+    """Requests that may wait; one more is refused. None: no limit."""
+    max_in_flight: int | None = None
+    """Requests that may wait and run; one more is refused. None: no limit."""
+    max_adapters: int = 8
+    """LoRA adapters held at once; the least recently used makes room."""
+    adapter_load_s: float = 0.0
+    """All streams freeze that long when an adapter is loaded."""
+
+    def __post_init__(self) -> None:
+        tokens_each = 1 + self.draft_tokens
+        if self.max_num_seqs * tokens_each > self.token_budget:
+            raise ValueError(f"{self.name}: token_budget {self.token_budget} is below max_num_seqs times tokens each")
+        if self.max_model_len > self.kv_blocks * self.block_tokens:
+            raise ValueError(f"{self.name}: one request of max_model_len {self.max_model_len} does not fit the KV pool")
+        if min(self.max_num_seqs, self.block_tokens, self.kv_blocks) < 1 or self.t0_s <= 0:
+            raise ValueError(f"{self.name}: limits and t0_s must be positive")
+
+
+@dataclass(slots=True, frozen=True)
+class Lengths:
+    """Lognormal prompt and answer lengths in tokens, between 1 and the maxima. ``sigma`` 0: all equal."""
+
+    prompt_median: float = 512.0
+    prompt_sigma: float = 0.0
+    output_median: float = 128.0
+    output_sigma: float = 0.0
+    prompt_max: int = 6000
+    output_max: int = 2000
+
+    def draw(self, rng: np.random.Generator, n: int) -> tuple[Ints, Ints]:
+        """Prompt and output tokens of ``n`` requests, each shape (n,)."""
+        prompt = _lognormal(rng, n, self.prompt_median, self.prompt_sigma, self.prompt_max)
+        return prompt, _lognormal(rng, n, self.output_median, self.output_sigma, self.output_max)
+
+
+def _lognormal(rng: np.random.Generator, n: int, median: float, sigma: float, most: int) -> Ints:
+    drawn = np.rint(median * np.exp(sigma * rng.standard_normal(n)))
+    return np.clip(drawn, 1, most).astype(np.int64)
+
+
+_H200 = EngineProfile(
+    name="h200-8b",
+    t0_s=0.0145,
+    decode_s=25e-6,
+    context_s=40e-9,
+    prefill_s=22e-6,
+    max_num_seqs=1024,
+    token_budget=16_384,
+    kv_blocks=58_244,
+    max_model_len=4096,
+    frontend_s=0.022,
+)
+
+PROFILES: dict[str, EngineProfile] = {
+    profile.name: profile
+    for profile in (
+        EngineProfile(
+            name="small",
+            t0_s=0.022,
+            decode_s=50e-6,
+            context_s=40e-9,
+            prefill_s=40e-6,
+            max_num_seqs=48,
+            token_budget=2048,
+            kv_blocks=4096,
+            max_model_len=4096,
+            frontend_s=0.002,
+        ),
+        EngineProfile(name="h100-8b"),
+        _H200,
+        replace(_H200, name="h200-8b-seqs64", t0_s=0.0235, prefill_s=13e-6, max_num_seqs=64, frontend_s=0.03),
+        replace(_H200, name="kv-limited", kv_blocks=2400),
+        replace(
+            _H200,
+            name="h200-8b-regimes",
+            host_s=0.0148,
+            t0_s=0.0035,
+            prefill_s=23e-6,
+            regimes=CAPTURED,
+        ),
+        EngineProfile(name="lora", max_adapters=2, adapter_load_s=0.4),
+        EngineProfile(name="no-chunked-prefill", chunked_prefill=False),
+        EngineProfile(name="tp-stalls", stalls=(Stall(every_s=0.5, duration_s=0.12, exponential=True),)),
+        EngineProfile(name="weak-draft", draft_tokens=4, accept_ratio=0.35),
+        EngineProfile(
+            name="cpu-tiny",
+            t0_s=0.012,
+            decode_s=1.2e-3,
+            context_s=200e-9,
+            prefill_s=80e-6,
+            noise_ratio=0.15,
+            max_num_seqs=16,
+            token_budget=2048,
+            kv_blocks=24,
+            block_tokens=128,
+            max_model_len=2048,
+            frontend_s=0.004,
+        ),
+    )
+}
+"""By name. ``h200-*`` and ``kv-limited`` were fitted to ramps of an 8B shape on one H200, ``h200-8b-regimes`` second by
+second with the slow stretches of its host, ``cpu-tiny`` to a model of 1.4 M parameters on two shared CPU cores;
+``small`` is slow enough to be overloaded in real time by a client that shares two cores with it;
+``no-chunked-prefill``, ``tp-stalls``, ``weak-draft`` and ``lora`` (two adapters at a time, 0.4 s to load one) are
+``h100-8b`` with one thing wrong."""
+
+
+def random_profile(rng: np.random.Generator) -> tuple[EngineProfile, Lengths]:
+    """One engine and workload of the population that the statistics are tried on.
+
+    Costs are the H100-like defaults within a factor of about two; limits and lengths range from a small shared card to
+    a large one. Most are limited by ``max_num_seqs`` (over-represented here), the rest by KV blocks or prefill.
+    """
+
+    def between(low: float, high: float) -> float:
+        return float(np.exp(rng.uniform(np.log(low), np.log(high))))
+
+    profile = EngineProfile(
+        name="random",
+        t0_s=between(0.004, 0.016),
+        decode_s=between(8e-6, 30e-6),
+        context_s=between(20e-9, 90e-9),
+        prefill_s=between(12e-6, 50e-6),
+        max_num_seqs=int(rng.choice([32, 48, 64, 96, 128, 256, 512, 1024])),
+        token_budget=int(rng.choice([2048, 4096, 8192, 16_384])),
+        kv_blocks=int(between(2500, 40_000)),
+        max_model_len=16_384,
+    )
+    lengths = Lengths(
+        prompt_median=between(64, 2000),
+        prompt_sigma=float(rng.uniform(0.3, 1.0)),
+        output_median=between(60, 500),
+        output_sigma=float(rng.uniform(0.4, 0.8)),
+        prompt_max=12_000,
+        output_max=4000,
+    )
+    return profile, lengths

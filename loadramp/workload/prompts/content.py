@@ -1,0 +1,97 @@
+"""What a request says: given messages, given text or text made up from seeds, with images, and what was said before it.
+
+Pure. The answer is what the measuring client sends as it is: text, chat messages, or token ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from loadramp.record.types import Prompt
+from loadramp.workload.prompts.images import data_url
+from loadramp.workload.prompts.vocabulary import Calibration, render, render_ids, tag_of
+
+Content = str | list[Any]
+"""Text; chat messages (a list of mappings); or token ids (a list of numbers)."""
+_PARTS = {"text": "input_text", "image_url": "input_image"}
+
+
+def content_of(prompt: Prompt, calibration: Calibration, api: str = "chat") -> Content:
+    """The content of a request that opens a conversation.
+
+    Args:
+        prompt: what is asked.
+        calibration: how made-up text is written.
+        api: ``responses`` calls the parts of a message otherwise.
+    """
+    if prompt.messages is not None:
+        messages = _tagged(prompt.messages, prompt.tag)
+        return _dressed(messages, prompt, api) if prompt.images or api == "responses" else messages
+    if calibration.ids and prompt.text is None and not prompt.images and not prompt.following:
+        return render_ids(prompt.segments, calibration)
+    text = prompt.text if prompt.text is not None else render(prompt.segments, calibration)
+    if prompt.tag is not None:
+        text = f"{tag_of(prompt.tag)}\n{text}"
+    return _dressed([{"role": "user", "content": text}], prompt, api) if prompt.images else text
+
+
+def next_content(
+    before: Content, answer: str, prompt: Prompt, calibration: Calibration, api: str = "chat"
+) -> list[Any]:
+    """The content of a later turn: everything said so far, the answer to it, and the new message.
+
+    A prompt that brings messages of its own brings all of them: a conversation as the file has it.
+    """
+    if prompt.messages is not None:
+        return list(content_of(prompt, calibration, api))
+    text = prompt.text if prompt.text is not None else render(prompt.segments, calibration, whole=False)
+    new = _dressed([{"role": "user", "content": text}], prompt, api)
+    return [*as_messages(before), {"role": "assistant", "content": answer}, *new]
+
+
+def as_messages(content: Content) -> list[Any]:
+    """Text as the messages it stands for."""
+    return [{"role": "user", "content": content}] if isinstance(content, str) else list(content)
+
+
+def _tagged(messages: Sequence[Mapping[str, Any]], tag: int | None) -> list[Any]:
+    """The tag goes before the first message's text, so that what rows have in common stays in common."""
+    first, *rest = messages
+    if tag is None:
+        return [first, *rest]
+    words, content = tag_of(tag), first.get("content")
+    if isinstance(content, list):
+        content = [{"type": "text", "text": words}, *content]
+    elif isinstance(content, str):
+        content = f"{words}\n{content}"
+    return [{**first, "content": content}, *rest]
+
+
+def _dressed(messages: Sequence[Mapping[str, Any]], prompt: Prompt, api: str) -> list[Any]:
+    """Images go behind the last message's text; the responses API has its own names for parts."""
+    *before, last = messages
+    if prompt.images:
+        content = last.get("content")
+        parts = list(content) if isinstance(content, list) else [{"type": "text", "text": content or ""}]
+        parts += [{"type": "image_url", "image_url": {"url": data_url(*image)}} for image in prompt.images]
+        last = {**last, "content": parts}
+    whole = [*before, last]
+    return [_renamed(message) for message in whole] if api == "responses" else whole
+
+
+def _renamed(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    content = message.get("content")
+    if not isinstance(content, list):
+        return message
+    return {**message, "content": [_part(part) for part in content]}
+
+
+def _part(part: Any) -> Any:
+    if not isinstance(part, Mapping) or part.get("type") not in _PARTS:
+        return part
+    renamed = {**part, "type": _PARTS[part["type"]]}
+    image = part.get("image_url")
+    if isinstance(image, Mapping):
+        renamed["image_url"] = image.get("url")
+    return renamed

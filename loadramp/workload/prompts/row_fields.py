@@ -1,0 +1,183 @@
+"""What one row of a JSON file asks for, in the many forms that tools write. Pure.
+
+A row that asks for nothing that can be sent is a ValueError in words; what it says and a run does not do is counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from loadramp.workload.prompts.lines import RowCounts
+
+PROMPTS = ("prompt", "text", "text_input", "question", "instruction", "problem", "query", "input", "content")
+SYSTEMS = ("system_prompt", "system", "prefix")
+OUTPUTS = (
+    "max_tokens", "max_completion_tokens", "max_output_tokens", "output_tokens", "output_length", "completion_tokens",
+    "output_tokens_count", "completion_tokens_count", "tok_output_length",
+)  # fmt: skip
+INPUTS = ("input_tokens", "prompt_tokens_count", "input_tokens_count", "tok_input_length", "input_length")
+TIMES = ("timestamp", "time", "arrived_at")
+BODY = ("tools", "tool_choice", "parallel_tool_calls", "response_format", "temperature", "top_p", "stop", "seed")
+UNSENT = (
+    "frequency_penalty", "presence_penalty", "repetition_penalty", "top_k", "min_p", "logprobs", "top_logprobs",
+    "logit_bias", "best_of", "echo", "suffix", "ignore_eos", "min_tokens", "reasoning_effort", "chat_template_kwargs",
+    "functions", "function_call",
+)  # fmt: skip
+"""Fields of requests that a row without a ``body`` may have, and that are not sent."""
+PATHS = ("/chat/completions", "/completions", "/responses")
+_OURS = {"model", "messages", "prompt", "input", "stream", "stream_options", "n", *OUTPUTS}
+
+
+@dataclass(slots=True, frozen=True)
+class Said:
+    """One request that a file asks for: text, or messages in the chat format. Lengths None: the file does not say."""
+
+    text: str | None = None
+    messages: tuple[Mapping[str, Any], ...] | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    body: Mapping[str, Any] | None = None
+    label: str = ""
+    later: tuple[Said, ...] = ()
+    """The turns that follow it."""
+
+
+def said_of(row: Mapping[str, Any], tally: RowCounts) -> list[Said]:
+    """The requests of a row: one, or one for each of its ``payloads``.
+
+    Raises:
+        ValueError: it asks for nothing that can be sent; says why.
+    """
+    payloads = row.get("payloads", row.get("payload"))
+    if payloads is None:
+        return [_one(row, _body_of(row), tally)]
+    listed = payloads if isinstance(payloads, list) else [payloads]
+    if not listed or not all(isinstance(one, dict) for one in listed):
+        raise ValueError("a payload that is no object")
+    outer = {key: value for key, value in row.items() if key not in ("payload", "payloads")}
+    found = [_one(outer, one, tally) for one in listed]
+    if len(found) > 1:
+        tally.ask("turns", "", len(found) - 1)
+    return found
+
+
+def _body_of(row: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The body of a row of a batch file; None where the row itself is the request."""
+    url, method, body = row.get("url"), row.get("method"), row.get("body")
+    path = urlsplit(url).path.rstrip("/") if isinstance(url, str) else ""
+    if isinstance(url, str) and body is not None and not path.endswith(PATHS):
+        raise ValueError(f"for {path or url}"[:60])
+    if isinstance(method, str) and body is not None and method.upper() != "POST":
+        raise ValueError(f"method {method}"[:60])
+    if isinstance(row.get("response"), dict) and "custom_id" in row:
+        raise ValueError("the answer to a batch row, not a request")
+    if isinstance(body, str):
+        try:
+            body = msgspec.json.decode(body)
+        except msgspec.DecodeError:
+            raise ValueError("a body given as text that is no JSON") from None
+        if not isinstance(body, dict):
+            raise ValueError("a body that is no object")
+    return body if isinstance(body, dict) else None
+
+
+def _one(row: Mapping[str, Any], body: Mapping[str, Any] | None, tally: RowCounts) -> Said:
+    inner = row if body is None else body
+    n = _only(inner.get("n"))
+    if isinstance(n, int) and n > 1:
+        raise ValueError("more than one answer (n)")
+    if body is not None:
+        extra = {key: value for key, value in body.items() if key not in _OURS}
+    else:
+        extra = {key: row[key] for key in BODY if row.get(key) is not None}
+    said = Said(
+        input_tokens=length_of(row, INPUTS),
+        output_tokens=length_of(inner, OUTPUTS),
+        body=extra or None,
+        label=str(row.get("label") or row.get("category") or ""),
+    )
+    messages = messages_of(inner)
+    said = replace(said, messages=messages) if messages else replace(said, text=_text(inner))
+    _count(row, inner, said, tally)
+    return said
+
+
+def _count(row: Mapping[str, Any], inner: Mapping[str, Any], said: Said, tally: RowCounts) -> None:
+    """Note what the run may not do as the row says; ``asks.unfollowed`` words it."""
+    model, stream = _only(inner.get("model")), _only(inner.get("stream"))
+    if isinstance(model, str) and model:
+        tally.ask("model", model)
+    if isinstance(stream, bool):
+        tally.ask("stream", "yes" if stream else "no")
+    if said.messages and said.messages[-1].get("role") == "assistant":
+        tally.ask("last", "assistant")
+    if row.get("delay") is not None and all(row.get(key) is None for key in TIMES):
+        tally.ask("delay")
+    if isinstance(row.get("url"), str):
+        path = urlsplit(row["url"]).path.rstrip("/")
+        tally.ask("url", next(one for one in PATHS if path.endswith(one)) if path.endswith(PATHS) else path)
+    if inner is row:
+        for name in UNSENT:
+            if row.get(name) is not None:
+                tally.ask("field", name)
+
+
+def messages_of(row: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...] | None:
+    """Chat messages as a row gives them; a conversation only up to what is asked first."""
+    given = row.get("messages", row.get("input") if isinstance(row.get("input"), list) else None)
+    if isinstance(given, list):
+        usable = [one for one in given if isinstance(one, dict) and one.get("role")]
+        if not usable or len(usable) != len(given):
+            raise ValueError("messages without a role")
+        return tuple(usable)
+    turns = row.get("conversations")
+    if isinstance(turns, list):
+        opening = turns[0].get("content", turns[0].get("value")) if turns and isinstance(turns[0], dict) else None
+        if not isinstance(opening, str) or not opening.strip():
+            raise ValueError("an empty prompt")
+        return ({"role": "user", "content": opening},)
+    return None
+
+
+def _text(row: Mapping[str, Any]) -> str:
+    found = next((key for key in PROMPTS if row.get(key) is not None), None)
+    if found is None:
+        raise ValueError("no prompt")
+    asked = _only(row[found])
+    if not isinstance(asked, str):
+        raise ValueError(f"{found} is no text")
+    if not asked.strip():
+        raise ValueError("an empty prompt")
+    parts = [row.get(key) for key in (*SYSTEMS, "context")]
+    more = row.get("input") if found == "instruction" else None
+    return "\n\n".join(part for part in (*parts, asked, more) if isinstance(part, str) and part.strip())
+
+
+def length_of(row: Mapping[str, Any], keys: Iterable[str]) -> int | None:
+    """The first of ``keys`` that the row has, as a number of tokens; numbers may be text.
+
+    Raises:
+        ValueError: it is none, or below 1.
+    """
+    value = _only(next((row[key] for key in keys if row.get(key) is not None), None))
+    if value is None:
+        return None
+    try:
+        tokens = int(value)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError("a length that is no number") from None
+    if tokens < 1 or isinstance(value, bool):
+        raise ValueError("a length below 1")
+    return tokens
+
+
+def _only(value: Any) -> Any:
+    """A value as it is, or the only one of a list or tensor (``{"content": [..], "shape": [1]}``)."""
+    if isinstance(value, dict) and isinstance(value.get("content"), list) and "shape" in value:
+        value = value["content"]
+    return value[0] if isinstance(value, list) and len(value) == 1 else value

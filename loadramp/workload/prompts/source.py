@@ -1,0 +1,122 @@
+"""A ``[prompts]`` table, or one source of a mixture: the function its kind picks, and what every kind takes. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
+
+import numpy as np
+from msgspec import Meta
+
+from loadramp.record.types import Prompt
+from loadramp.registry import Choice, ScenarioError, bind, bind_options, convert, options_of
+from loadramp.scenario.scenario import PromptOptions, Weight
+from loadramp.workload import return_checks
+from loadramp.workload.prompts.draw import Draw
+from loadramp.workload.prompts.shared_prefix import pick
+
+
+@dataclass(slots=True, frozen=True)
+class MixtureSource:
+    """One source of a mixture."""
+
+    weight: float
+    choice: Choice
+    options: PromptOptions
+
+
+def bind_source(
+    table: Mapping[str, Any], registry: Mapping[str, Callable[..., Any]], where: str
+) -> tuple[Choice, PromptOptions]:
+    """The choice and the options of a ``[prompts]`` table; the sources of a mixture become Parts.
+
+    Raises:
+        ScenarioError: a key is unknown to the kind and to PromptOptions, or a value does not fit.
+    """
+    common = options_of(PromptOptions)
+    own = {key: value for key, value in table.items() if key not in common}
+    try:
+        choice = bind(own, registry, where, "lognormal", return_checks.prompts)
+    except ScenarioError as error:
+        every = f"; and for every kind: {', '.join(sorted(common))}" if "allowed: " in str(error) else ""
+        raise ScenarioError(f"{error}{every}") from None
+    options = PromptOptions(**bind_options({k: v for k, v in table.items() if k in common}, PromptOptions, where))
+    if "sources" in choice.options:
+        parts = [
+            _part(one, registry, f"{where} sources {i}") for i, one in enumerate(choice.options["sources"], start=1)
+        ]
+        choice = replace(choice, options={**choice.options, "sources": parts})
+    return choice, options
+
+
+def _part(table: Mapping[str, Any], registry: Mapping[str, Callable[..., Any]], where: str) -> MixtureSource:
+    own = dict(table)
+    weight = convert(own.pop("weight", 1.0), Weight, f"{where} weight")
+    return MixtureSource(weight, *bind_source(own, registry, where))
+
+
+def tables_of(choice: Choice, where: str = "prompts") -> list[tuple[str, Choice]]:
+    """(name, choice) of a table and of all sources within it."""
+    parts: Sequence[MixtureSource] = choice.options.get("sources", ())
+    return [
+        (where, choice),
+        *(one for i, part in enumerate(parts) for one in tables_of(part.choice, f"{where}.{i}")),
+    ]
+
+
+def models_of(choice: Choice, options: PromptOptions) -> tuple[str, ...]:
+    """Every model that requests may ask for by name, in the order in which the scenario lists them."""
+    parts: Sequence[MixtureSource] = choice.options.get("sources", ())
+    names = [*options.models, *(name for part in parts for name in models_of(part.choice, part.options))]
+    return tuple(dict.fromkeys(names))
+
+
+def names_all(choice: Choice, options: PromptOptions) -> bool:
+    """Every request asks for a model by name, so that the target's is asked for nothing."""
+    parts: Sequence[MixtureSource] = choice.options.get("sources", ())
+    return bool(options.models) or (bool(parts) and all(names_all(part.choice, part.options) for part in parts))
+
+
+def images_of(choice: Choice, options: PromptOptions) -> bool:
+    """Whether some requests carry images."""
+    parts: Sequence[MixtureSource] = choice.options.get("sources", ())
+    own = options.images > 0 or bool(choice.options.get("use_images"))
+    return own or any(images_of(part.choice, part.options) for part in parts)
+
+
+def mix(draw: Draw, *, sources: Annotated[list[Any], Meta(min_length=1)]) -> list[Prompt]:
+    """Requests from several sources, each drawn with its ``weight``."""
+    parts: Sequence[MixtureSource] = sources
+    weights = np.array([part.weight for part in parts])
+    which = pick(draw.choices, weights / weights.sum(), draw.n)
+    mixed: list[Prompt | None] = [None] * draw.n
+    for i, part in enumerate(parts):
+        at = np.flatnonzero(which == i)
+        if len(at):
+            share = draw.part(at, f"{draw.where}.{i}")
+            for place, prompt in zip(at.tolist(), dress(part.choice(share), part.options, share), strict=True):
+                mixed[place] = prompt
+    return [prompt for prompt in mixed if prompt is not None]
+
+
+def dress(prompts: Sequence[Prompt], options: PromptOptions, draw: Draw) -> list[Prompt]:
+    """``prompts`` with what their table says of every one of them; what a prompt has itself stays."""
+    if options == PromptOptions():
+        return list(prompts)
+    names = list(options.models)
+    weights = np.array([options.models[name] for name in names])
+    models = pick(draw.choices, weights / weights.sum(), len(prompts)).tolist() if names else []
+    width, height = options.image_pixels
+    seeds = draw.texts.integers(0, 2**62, len(prompts)).tolist() if options.images else []
+    dressed = []
+    for i, prompt in enumerate(prompts):
+        images = tuple((seeds[i] + k, width, height) for k in range(options.images)) if options.images else ()
+        more: dict[str, Any] = {
+            "label": prompt.label or options.label,
+            "body": {**options.body, **(prompt.body or {})} or None,
+            "model": prompt.model or (names[models[i]] if names else None),
+        }
+        later = tuple(replace(turn, **more) for turn in prompt.following)
+        dressed.append(replace(prompt, images=prompt.images or images, following=later, **more))
+    return dressed

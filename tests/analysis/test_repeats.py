@@ -1,0 +1,144 @@
+"""Several ramps: pooled on literal numbers, and a whole run of three in memory."""
+
+from __future__ import annotations
+
+from math import exp, log
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import ramp_in_memory, scenario_of
+
+from loadramp.analysis.repeats import by_repeat, not_enough, pooled_estimates, pooled_rows, spread_of
+from loadramp.record.types import Estimate, Row
+from loadramp.report import build_html, verdict_document
+
+
+def found(rate_rps: float, half: float = 0.03, sustained: float | None = None) -> dict[str, Estimate]:
+    ceiling = Estimate("found", rate_rps, rate_rps * exp(-half), rate_rps * exp(half), "ceiling", "queue", sustained)
+    none = Estimate("not_found_up_to", 32.0, reason="flat")
+    return {"ceiling": ceiling, "p99_itl_knee": none, "slo_capacity": none}
+
+
+def test_the_interval_over_repeats_is_student_s_on_the_log_scale() -> None:
+    """ln 9, 10, 11: sd 0.1003 over 3; t(.975, 2) = 4.303; half-width 0.2493."""
+    spread = spread_of([9.0, 10.0, 11.0])
+    assert spread is not None
+    assert spread.mean == pytest.approx((9 * 10 * 11) ** (1 / 3))
+    assert spread.log_sd == pytest.approx(0.10034, abs=1e-4)
+    assert spread.half_width == pytest.approx(0.2493, abs=1e-3)
+    assert spread_of([None, -1.0]) is None
+
+
+def test_estimates_are_pooled_and_the_lowest_soak_counts() -> None:
+    each = [found(10.0, sustained=8.5), found(10.2, sustained=8.67), found(9.9, sustained=8.4)]
+    pooled = pooled_estimates(each)
+    assert pooled["ceiling"].rate_rps == pytest.approx(10.03, abs=0.01)
+    assert pooled["ceiling"].low_rps == pytest.approx(9.65, abs=0.02)
+    assert pooled["ceiling"].high_rps == pytest.approx(10.42, abs=0.02)
+    assert pooled["ceiling"].sustained_rps == 8.4
+    assert pooled["p99_itl_knee"].status == "not_found_up_to"
+    assert pooled["p99_itl_knee"].reason == "found in 0 of 3 repeats; else: flat"
+
+
+def test_a_number_found_in_a_minority_of_repeats_is_not_found() -> None:
+    none = {name: Estimate("not_found_up_to", 64.0, reason="quiet") for name in found(1.0)}
+    pooled = pooled_estimates([found(10.0), none, none])
+    assert pooled["ceiling"].status == "not_found_up_to"
+    assert pooled["ceiling"].reason.startswith("found in 1 of 3 repeats")
+
+
+def test_repeats_too_far_apart_have_no_interval() -> None:
+    pooled = pooled_estimates([found(6.0), found(10.0), found(16.0)])["ceiling"]
+    assert pooled.rate_rps == pytest.approx(9.87, abs=0.01)
+    assert (pooled.low_rps, pooled.high_rps) == (None, None)
+    assert "too far apart" in pooled.reason
+
+
+def test_it_says_when_one_run_was_not_enough() -> None:
+    assert not_enough([found(r) for r in (10.0, 10.1, 9.9, 10.05, 9.95)]) == ""
+    scatter = not_enough([found(r) for r in (8.0, 10.0, 12.0, 9.0, 11.0)])
+    assert scatter.endswith("one run was not enough")
+    assert not_enough([found(8.0), found(12.0)]) == ""  # two tell nothing of a spread
+
+
+def row(repeat: int, **columns: Any) -> Row:
+    base: Row = {
+        "step": repeat * 3, "repeat": repeat, "role": "step", "rate_rps": 4.0, "users": None, "requests": 100, "ok": 99,
+        "errors": {"reset": 1}, "itl_p99_s": 0.05, "itl_p99_low_s": None, "itl_p99_high_s": None, "saturated": False,
+        "void": False, "signals": ["queue"], "reasons": {"itl_p99_high_s": "too few"}, "output_tokens_per_s": 300.0,
+        "throughput_blocks": [1.0, 2.0], "window_begin_s": 40.0 + 600 * repeat, "window_end_s": 100.0 + 600 * repeat,
+    }  # fmt: skip
+    return {**base, **columns}
+
+
+def test_rows_of_one_load_become_one() -> None:
+    groups = [[row(0)], [row(1, itl_p99_s=0.052, saturated=True, signals=[])], [row(2, itl_p99_s=0.049, requests=120)]]
+    (pooled,) = pooled_rows(groups)
+    assert (pooled["requests"], pooled["ok"], pooled["errors"], pooled["repeats"]) == (320, 297, {"reset": 3}, 3)
+    assert pooled["itl_p99_s"] == pytest.approx(exp((log(0.05) + log(0.052) + log(0.049)) / 3))
+    assert pooled["itl_p99_low_s"] < pooled["itl_p99_s"] < pooled["itl_p99_high_s"]
+    assert pooled["reasons"] == {}
+    assert pooled["saturated"] is False
+    assert pooled["signals"] == ["queue"]
+    assert pooled["throughput_blocks"] == [1.0, 2.0] * 3
+
+
+def test_the_windows_of_the_repeats_are_kept_and_not_averaged() -> None:
+    (pooled,) = pooled_rows([[row(0)], [row(1)]])
+    assert pooled["windows"] == [[40.0, 100.0], [640.0, 700.0]]
+    assert (pooled["window_begin_s"], pooled["window_end_s"]) == (40.0, 100.0)
+    (rest,) = pooled_rows([[row(0, void=True)], [row(1)]])
+    assert rest["windows"] == [[640.0, 700.0]]
+
+
+def test_the_slo_s_own_quantile_is_pooled_as_the_others_are() -> None:
+    """sqrt(0.1 x 0.4) = 0.2, not 0.25; near each other they have an interval, far apart the reason."""
+    far = [[row(k, slo_ttft_s=v, slo_ttft_low_s=None, slo_ttft_high_s=None)] for k, v in enumerate((0.1, 0.4))]
+    (pooled,) = pooled_rows(far)
+    assert pooled["slo_ttft_s"] == pytest.approx(0.2)
+    assert pooled["slo_ttft_high_s"] is None
+    assert "apart" in pooled["reasons"]["slo_ttft_high_s"]
+    near = [[row(k, slo_itl_s=v, slo_itl_low_s=None, slo_itl_high_s=None)] for k, v in enumerate((0.1, 0.1002))]
+    (pooled,) = pooled_rows(near)
+    assert pooled["slo_itl_low_s"] < pooled["slo_itl_s"] < pooled["slo_itl_high_s"]
+
+
+def test_what_the_server_counted_is_not_known_where_one_repeat_does_not_know_it() -> None:
+    known, restarted = row(0, preemptions=4.0, waiting_max=2.0), row(1, preemptions=None, waiting_max=4.0)
+    for groups in ([[known], [restarted]], [[restarted], [known]]):
+        (pooled,) = pooled_rows(groups)
+        assert (pooled["preemptions"], pooled["waiting_max"]) == (None, 3.0)
+
+
+def test_void_rows_are_left_out_unless_all_are() -> None:
+    (pooled,) = pooled_rows([[row(0, void=True, itl_p99_s=9.0)], [row(1)]])
+    assert pooled["itl_p99_s"] == pytest.approx(0.05)
+    assert pooled["repeats"] == 1
+    (void,) = pooled_rows([[row(0, void=True)], [row(1, void=True)]])
+    assert void["void"] is True
+
+
+def test_soaks_of_slightly_different_rates_become_one_row_at_the_end() -> None:
+    groups = [[row(i), row(i, role="soak", rate_rps=8.0 + i)] for i in range(2)]
+    assert [(r["role"], r["rate_rps"]) for r in pooled_rows(groups)] == [("step", 4.0), ("soak", 8.5)]
+    assert [len(g) for g in by_repeat([r for group in groups for r in group])] == [2, 2]
+
+
+def test_two_ramps_in_one_run(tmp_path: Path) -> None:
+    text = (
+        'seed = 4\n[prompts]\nkind = "fixed"\ninput_tokens = 40\noutput_tokens = 60\n[ramp]\nstart_rps = 12\n'
+        "soak_s = 10\nwarmup_s = 3\nmeasure_s = 12\nsettle_s = 2\nsettle_requests = 0\ntail_s = 0\n"
+    )
+    run = ramp_in_memory(scenario_of(text), tmp_path, repeats=2)
+    rates = [each["ceiling"].rate_rps for each in run.repeats]
+    assert len(rates) == 2
+    assert None not in rates
+    assert rates[0] != rates[1]  # each ramp has arrivals of its own
+    ceiling = run.estimates["ceiling"]
+    assert ceiling.status == "found"
+    assert min(r or 0.0 for r in rates) <= (ceiling.rate_rps or 0.0) <= max(r or 0.0 for r in rates)
+    assert [row["role"] for row in run.rows].count("soak") == 1
+    assert {row["repeats"] for row in run.rows} <= {1, 2}
+    assert len(verdict_document(run)["repeats"]) == 2
+    assert "their ceilings lie" in build_html(run)

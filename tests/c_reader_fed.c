@@ -1,0 +1,112 @@
+/* c_reader.c with sockets made of memory, for the fuzz tests: what is read is what was fed, stamped as it was told.
+ *
+ * As a library (gather_feed before each gather_read) it is driven from Python; as a program (-DPROGRAM, built with the
+ * sanitizers) it takes reads from its input, each as its length in four bytes and its bytes, a length of zero between
+ * two connections, and says when what it gives back is not what it was fed.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <time.h>
+
+static const char *fed;
+static int fed_length = -1, fed_fd;
+static double fed_s;
+
+static ssize_t fed_recvmsg(int fd, struct msghdr *message, int flags) {
+    (void)fd, (void)flags;
+    if (fed_length < 0) return errno = EAGAIN, -1;
+    int length = fed_length < (int)message->msg_iov->iov_len ? fed_length : (int)message->msg_iov->iov_len;
+    memcpy(message->msg_iov->iov_base, fed, length);
+    struct cmsghdr *stamp = message->msg_control;
+    struct timespec time = {(time_t)fed_s, (long)((fed_s - (time_t)fed_s) * 1e9 + 0.5)};
+    stamp->cmsg_level = SOL_SOCKET, stamp->cmsg_type = SCM_TIMESTAMPNS, stamp->cmsg_len = CMSG_LEN(sizeof time);
+    memcpy(CMSG_DATA(stamp), &time, sizeof time);
+    message->msg_controllen = CMSG_SPACE(sizeof time);
+    fed_length = -1;
+    return length;
+}
+
+static int fed_wait(int epoll_fd, struct epoll_event *ready, int most, int timeout) {
+    (void)epoll_fd, (void)most, (void)timeout;
+    if (fed_length < 0) return 0;
+    ready[0].data.fd = fed_fd;
+    return 1;
+}
+
+static int fed_clock(clockid_t clock, struct timespec *time) {
+    (void)clock;
+    time->tv_sec = (time_t)fed_s, time->tv_nsec = (long)((fed_s - (time_t)fed_s) * 1e9 + 0.5);
+    return 0;
+}
+
+#define recvmsg fed_recvmsg
+#define epoll_wait fed_wait
+#define clock_gettime fed_clock
+#include "../loadramp/client/http/c_reader.c"
+
+void gather_feed(int fd, const char *data, int length, double now_s) {
+    fed = data, fed_length = length, fed_fd = fd, fed_s = now_s;
+}
+
+#ifdef PROGRAM
+static char given[MOST_READS][LOT_BYTES + READ_BYTES];
+static int given_length[MOST_READS], givens;
+
+/* What is kept must be the reads since it was taken last, in order, and only the last of them may be other than plain. */
+static void take(struct kept *kept, long connection) {
+    int at = 0;
+    if (kept->reads != givens || kept->plain < kept->reads - 1 || kept->plain > kept->reads) abort();
+    for (int i = 0; i < kept->reads; i++) {
+        if (kept->ends[i] - at != given_length[i] || memcmp(kept->data + at, given[i], given_length[i])) {
+            fprintf(stderr, "connection %ld: read %d is not what was fed\n", connection, i);
+            abort();
+        }
+        if (i < kept->plain && (kept->starts[i] < at || kept->data[kept->starts[i]] != '{')) abort();
+        if (i < kept->plain && kept->data[kept->ends[i] - 5] != '}') abort();
+        at = kept->ends[i];
+    }
+    kept->reads = kept->plain = kept->kernel = kept->late = kept->used = 0, kept->full = LOT_READS;
+    givens = 0;
+}
+
+int main(void) {
+    static char data[1 << 24];
+    struct gather *gather = gather_new();
+    long reads = 0, lots = 0, connection = 0;
+    int fd = 3, length;
+    struct kept *kept = gather_keep(gather, fd);
+    while (fread(&length, sizeof length, 1, stdin) == 1) {
+        if (length == 0) { /* this connection is closed, and another begins */
+            gather_feed(fd, data, 0, 1.0 + reads++ * 0.001);
+            gather_read(gather, 0, 0.0, 0.005);
+            if (gather->due_count != 1 || !kept->over || kept->error) abort();
+            take(kept, connection);
+            gather_drop(gather, fd);
+            connection++, fd = 3 + (connection * 7) % 500;
+            kept = gather_keep(gather, fd);
+            continue;
+        }
+        if (length < 0 || length > (int)sizeof data || fread(data, 1, length, stdin) != (size_t)length) return 2;
+        for (int at = 0; at < length;) {
+            int part = length - at < READ_BYTES ? length - at : READ_BYTES;
+            char *exact = malloc(part); /* nothing behind it that could be read */
+            memcpy(exact, data + at, part);
+            memcpy(given[givens], exact, part), given_length[givens++] = part;
+            gather_feed(fd, exact, part, 1.0 + reads++ * 0.001);
+            gather_read(gather, 0, 0.0, 0.005);
+            free(exact);
+            at += part;
+            if (gather->due_count) lots++, take(kept, connection);
+        }
+    }
+    gather_free(gather);
+    printf("%ld connections, %ld reads, %ld lots\n", connection, reads, lots);
+    return 0;
+}
+#endif

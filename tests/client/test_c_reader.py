@@ -1,0 +1,407 @@
+"""The reader in C gives back what was sent, when it came, and nothing that the Python reader would not."""
+
+import asyncio
+import os
+import select
+import shutil
+import socket
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scripted import DONE, FIN, ROLE, C, Scripted, arrival, framed, stream
+from test_event_batch import NOT_PLAIN, PLAIN
+
+from hatch_build import COMPILERS, compiled
+from loadramp.client.endpoint import endpoint_of
+from loadramp.client.http import c_reader as gather
+from loadramp.client.http.c_reader import Gather, KeptBuffer, load
+from loadramp.client.http.connect import Dialer, dialer_of
+from loadramp.client.http.poller import clocks
+from loadramp.client.http.response import ResponseReader
+from loadramp.client.measuring_client import Client
+from loadramp.client.stream.event_batch import Lot, plain_events
+from loadramp.record.types import Record
+from loadramp.scenario.scenario import Target
+
+SOURCE = gather.LIBRARY.with_name("c_reader.c")
+built = pytest.mark.skipif(gather.LOADED is None, reason="the reader in C was not built")
+
+
+def test_it_is_built_wherever_there_is_a_compiler() -> None:
+    can_build = os.uname().sysname == "Linux" and any(map(shutil.which, COMPILERS))
+    assert gather.LOADED is not None or not can_build
+
+
+# -- one socket
+
+
+@dataclass
+class Bench:
+    """A connected socket that is read in C, and the other end."""
+
+    gather: Gather
+    kept: KeptBuffer
+    mine: socket.socket
+    other: socket.socket
+    epoll_fd: int
+    late_s: float = 10.0
+
+    def send(self, *reads: bytes, trusted: bool = True) -> list[int]:
+        """Each read by itself; what is due after the last."""
+        due: list[int] = []
+        for data in reads:
+            self.other.send(data)
+            due = self.read(trusted)
+        return due
+
+    def read(self, trusted: bool = True) -> list[int]:
+        wall_s, now_s = clocks()
+        deadline_s = now_s + 10.0
+        while time.monotonic() < deadline_s:
+            count, due = self.gather.read(self.epoll_fd, wall_s - now_s if trusted else None, self.late_s)
+            if count:
+                return due
+        raise TimeoutError
+
+
+@contextmanager
+def bench() -> Iterator[Bench]:
+    with socket.create_server(("127.0.0.1", 0)) as listener, select.epoll() as poll:
+        mine = socket.create_connection(listener.getsockname())
+        other, _ = listener.accept()
+        with mine, other:
+            mine.setblocking(False)
+            mine.setsockopt(socket.SOL_SOCKET, 35, 1)
+            other.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            poll.register(mine.fileno(), select.EPOLLIN)
+            one = gather.gather()
+            assert one is not None
+            made = Bench(one, one.keep(mine.fileno()), mine, other, poll.fileno())
+            for _ in range(100):  # the kernel starts to stamp with the first socket that asks for it
+                made.send(b"warm")
+                if made.kept.take().kernel:
+                    break
+                time.sleep(0.002)
+            else:
+                pytest.skip("this kernel does not stamp TCP segments")
+            yield made
+            one.close()
+
+
+EVENT = framed(C("a"))
+
+
+@built
+def test_whole_events_wait_and_are_given_back_with_the_instants_they_came_at() -> None:
+    with bench() as one:
+        instants = []
+        for data in (EVENT, framed(C("bb"))):
+            before_s = time.monotonic()
+            assert one.send(data) == []
+            instants.append((before_s - 0.002, time.monotonic()))
+            time.sleep(0.005)
+        taken = one.kept.take()
+        assert taken.lot is not None
+        assert taken.lot.reads() == [EVENT, framed(C("bb"))]
+        assert taken.lot.payloads() == [C("a")[6:-2], C("bb")[6:-2]]
+        assert all(a <= at <= b for (a, b), at in zip(instants, taken.lot.stamps_s, strict=True))
+        assert (taken.other, taken.kernel, taken.late, taken.over, taken.error) == (b"", True, 0, False, 0)
+        assert one.kept.take() == (None, b"", 0.0, False, 0, False, 0)
+
+
+@built
+def test_a_lot_is_due_when_it_is_full_and_nothing_is_read_before_it_is_taken() -> None:
+    with bench() as one:
+        assert one.send(*[EVENT] * 31) == []
+        assert one.send(EVENT) == [one.mine.fileno()]
+        assert one.send(framed(C("next"))) == [one.mine.fileno()]
+        lot = one.kept.take().lot
+        assert lot is not None
+        assert lot.reads() == [EVENT] * 32
+        assert one.read() == []
+        lot = one.kept.take().lot
+        assert lot is not None
+        assert lot.reads() == [framed(C("next"))]
+        large = framed(C("x" * 7_000))
+        assert one.send(large, large) == []
+        assert one.send(large) == [one.mine.fileno()]
+
+
+@built
+def test_the_first_lot_of_a_socket_is_shorter_and_another_for_each() -> None:
+    with bench() as one:
+        fd = one.mine.fileno()
+        one.gather.drop(fd)
+        one.kept = one.gather.keep(fd)
+        dues = [one.send(EVENT) for _ in range(1 + fd % 32)]
+        assert dues == [[]] * (fd % 32) + [[fd]]
+        one.kept.take()
+        assert one.send(*[EVENT] * 31) == []
+        assert one.send(EVENT) == [fd]
+
+
+@built
+@pytest.mark.parametrize(
+    "data",
+    [
+        framed(DONE),
+        framed(C("a")) + framed(C("b")),
+        framed(C("a"))[:-1],
+        framed(C("a"))[1:],
+        framed(C("a")).replace(b"\r\n", b"\n"),
+        framed(C("a").replace(b", ", b",\r", 1)),
+        framed(C("a").replace(b", ", b",\n", 1)),
+        framed(b"event: x\n" + C("a")),
+        framed(b"data:{}\n\n"),
+        framed(C("x" * 9_000)),
+        b"fffffff\r\ndata: {}\n\n\r\n",
+        b"\r\ndata: {}\n\n\r\n",
+        b"\r\n",
+        b"a",
+    ],
+)
+def test_anything_else_is_given_back_at_once_and_last(data: bytes) -> None:
+    with bench() as one:
+        assert one.send(EVENT, data) == [one.mine.fileno()]
+        taken = one.kept.take()
+        assert taken.lot is not None
+        assert (taken.lot.reads(), taken.other) == ([EVENT], data)
+
+
+@built
+@given(
+    events=st.lists(st.sampled_from([*PLAIN, *NOT_PLAIN.values(), DONE, b"data: {}\n\n"]), min_size=1, max_size=12),
+    cuts=st.lists(st.floats(0, 1), max_size=6),
+)
+@settings(max_examples=60, deadline=None)
+def test_what_is_given_back_is_what_was_sent_and_a_lot_is_what_the_python_reader_calls_one(
+    events: list[bytes], cuts: list[float]
+) -> None:
+    whole = b"".join(map(framed, events))
+    bounds = sorted({0, len(whole), *(int(share * len(whole)) for share in cuts)})
+    reads = [whole[a:b] for a, b in pairwise(bounds)]
+    with bench() as one:
+        got: list[bytes] = []
+        for data in reads:
+            if not one.send(data):
+                continue
+            taken = one.kept.take()
+            if taken.lot is not None:
+                got += taken.lot.reads()
+                for read, payload in zip(taken.lot.reads(), taken.lot.payloads(), strict=True):
+                    assert read == framed(b"data: " + payload + b"\n\n")
+            if taken.other:
+                got.append(taken.other)
+                assert not plain_events([taken.other])
+        last = one.kept.take().lot
+        got += [] if last is None else last.reads()
+    assert got == reads
+
+
+@built
+def test_what_the_kernel_did_not_stamp_is_not_kept() -> None:
+    with bench() as one:
+        assert one.send(EVENT) == []
+        before_s = time.monotonic()
+        assert one.send(framed(C("b")), trusted=False) == [one.mine.fileno()]
+        taken = one.kept.take()
+        assert taken.other == framed(C("b"))
+        assert before_s <= taken.other_s <= time.monotonic()
+
+
+@built
+def test_late_reads_are_counted() -> None:
+    with bench() as one:
+        one.send(EVENT)
+        one.late_s = 0.001
+        one.other.send(EVENT)
+        time.sleep(0.02)
+        assert one.read() == []
+        assert one.kept.take().late == 1
+        assert one.kept.take().late == 0
+
+
+@built
+@pytest.mark.parametrize("reset", [False, True])
+def test_the_end_is_told_after_what_came_before_it_and_again_until_it_is_taken(reset: bool) -> None:
+    with bench() as one:
+        one.send(EVENT)
+        if reset:
+            one.other.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
+        one.other.close()
+        assert one.read() == [one.mine.fileno()]
+        assert one.read() == [one.mine.fileno()]
+        taken = one.kept.take()
+        assert taken.lot is not None
+        assert (taken.lot.reads(), taken.other, taken.over, taken.error) == ([EVENT], b"", True, 104 if reset else 0)
+
+
+@built
+def test_sockets_that_are_not_kept_are_only_said_to_be_ready() -> None:
+    with bench() as one:
+        one.gather.drop(one.mine.fileno())
+        one.gather.drop(10_000)
+        assert one.send(EVENT) == [one.mine.fileno()]
+        assert one.mine.recv(100_000) == EVENT
+        one.gather.keep(10_000)  # the table grows
+        one.gather.keep(one.mine.fileno())
+        assert one.send(EVENT) == []
+
+
+# -- a client that reads so
+
+
+def client_of(target: Target, connect: Dialer | None) -> Client:
+    clock = time.monotonic
+    return Client(target, endpoint_of(target, {}), "m", connect=connect, clock=clock, t0_s=clock(), save_text=True)
+
+
+def played(
+    script: list[Any], use: Callable[[Client, asyncio.Task[Record]], Coroutine[Any, Any, None]] | None = None
+) -> Record:
+    """The record of one request that ``script`` answers through a real socket; ``use`` is awaited meanwhile."""
+
+    async def main() -> Record:
+        server, url = await Scripted([script]).serve()
+        target = Target(base_url=url)
+        client = client_of(target, None)
+        asked = arrival()
+        try:
+            task = asyncio.create_task(client.send(asked, client.prepare(asked, "x")))
+            if use is not None:
+                await use(client, task)
+            return await task
+        finally:
+            await client.close()
+            server.close()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(main())
+
+
+TIMED = {
+    "first_byte_s",
+    "event_s",
+    "answer_s",
+    "stream_end_s",
+    "sent_s",
+    "connect_s",
+    "warnings",
+    "stamps",
+    "parse_s",
+    "doubtful_s",
+}
+
+
+def said(record: Record) -> dict[str, Any]:
+    return {name: getattr(record, name) for name in Record.__dataclass_fields__ if name not in TIMED}
+
+
+@given(
+    events=st.lists(
+        st.one_of(st.sampled_from(PLAIN), st.sampled_from(PLAIN), st.sampled_from(sorted(NOT_PLAIN.values()))),
+        max_size=80,
+    )
+)
+@settings(max_examples=12, deadline=None)
+def test_both_readers_make_the_same_record(events: list[bytes]) -> None:
+    said_last = (FIN("stop"), DONE)
+    script = stream(*[(0.4 * at, data) for at, data in enumerate([ROLE, C("first"), *events, *said_last])])
+    in_c = played(script)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gather, "LOADED", None)
+        in_python = played(script)
+    assert said(in_c) == said(in_python)
+    assert len(in_c.event_s) == len(in_python.event_s)
+
+
+RUNNING = stream((0, ROLE), (0, C("first")), *[(at, C("x")) for at in range(5, 11)], (60_000, DONE))
+
+
+@pytest.mark.usefixtures("read_in")
+def test_what_waits_is_in_a_snapshot_and_in_the_record_of_a_request_that_was_cut_off() -> None:
+    seen: list[int] = []
+
+    async def cut_off(client: Client, task: asyncio.Task[Record]) -> None:
+        async with asyncio.timeout(10):
+            while not seen or seen[-1] < 7:
+                await asyncio.sleep(0.002)
+                seen.append(sum(len(record.event_s) for record in client.snapshot()))
+        task.cancel()
+
+    record = played(RUNNING, cut_off)
+    assert seen[-1] == 7
+    assert (record.status, record.error, record.text) == ("unfinished", None, "firstxxxxxx")
+    assert record.event_s == sorted(record.event_s)
+
+
+def test_a_connection_whose_reads_waited_is_used_again(read_in: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    lots: list[int] = []
+    feed_lot = ResponseReader.feed_lot
+
+    def spied(self: ResponseReader, lot: Lot, t0_s: float) -> None:
+        lots.append(len(lot.ends))
+        feed_lot(self, lot, t0_s)
+
+    monkeypatch.setattr(ResponseReader, "feed_lot", spied)
+    script = stream((0, ROLE), (0, C("first")), *[(at, C("x")) for at in range(1, 40)], (41, FIN("stop")), (41, DONE))
+
+    async def main() -> tuple[list[Record], int]:
+        server, url = await Scripted([script]).serve()
+        target = Target(base_url=url)
+        dialer = dialer_of(target, endpoint_of(target, {}))
+        client = client_of(target, dialer)
+        asked = arrival()
+        records = [await client.send(asked, client.prepare(asked, "x")) for _ in range(3)]
+        await client.close()
+        server.close()
+        return records, dialer.tally.opened
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        records, opened = runner.run(main())
+    assert [(record.status, record.text) for record in records] == [("ok", "first" + 39 * "x")] * 3
+    assert [record.stamps for record in records] == [records[0].stamps] * 3
+    assert opened == 1
+    if read_in == "in Python" or records[0].stamps == "user":
+        assert lots == []
+    else:
+        assert sum(lots) >= 3 * 30  # all but those that came before the first was parsed, and with another
+
+
+# -- where it is not
+
+
+def test_without_it_sockets_are_read_one_by_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "torn.so").write_bytes(b"\x7fELF")
+    assert load(tmp_path / "none.so") is None
+    assert load(tmp_path / "torn.so") is None
+    monkeypatch.setattr(gather, "LOADED", None)
+    assert gather.gather() is None
+    record = played(stream((0, ROLE), *[(at, C("x")) for at in range(40)], (41, FIN("stop")), (41, DONE)))
+    assert (record.status, record.text) == ("ok", 40 * "x")
+
+
+@built
+def test_another_version_of_it_is_not_used(tmp_path: Path) -> None:
+    other = tmp_path / "c_reader.c"
+    other.write_text(SOURCE.read_text().replace("#define GATHER_LAYOUT 1", "#define GATHER_LAYOUT 0"))
+    assert compiled(other, tmp_path / "other.so") == ""
+    assert load(tmp_path / "other.so") is None
+    assert compiled(SOURCE, tmp_path / "same.so") == ""
+    assert load(tmp_path / "same.so") is not None
+
+
+def test_a_compiler_that_fails_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "old.so").write_bytes(b"old")
+    monkeypatch.setenv("CC", "no-such-compiler --fast")
+    assert "no-such-compiler" in compiled(SOURCE, tmp_path / "old.so")
+    assert list(tmp_path.iterdir()) == []

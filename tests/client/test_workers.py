@@ -1,0 +1,187 @@
+"""Workers as real processes on loopback: same plan, one clock, found out when they die or cannot write."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import scenario_of
+from terminal import in_process
+
+from loadramp.client.endpoint import endpoint_of
+from loadramp.client.fleet import FleetError, Orders, raise_file_limit, worker_count
+from loadramp.client.request_body import OPTIONAL_FIELDS
+from loadramp.client.workers import LocalFleet
+from loadramp.record.codec import decode_lines
+from loadramp.record.types import Record, Step
+from loadramp.runner.launch import with_room
+from loadramp.simulator.practise import simulator
+from loadramp.workload.preview import most_users
+from loadramp.workload.prompts.vocabulary import Calibration
+from loadramp.workload.schedule import plan_step
+
+SCENARIO = scenario_of('seed = 9\n[prompts]\nkind = "fixed"\ninput_tokens = 20\noutput_tokens = 5\n')
+
+
+@pytest.fixture(scope="module")
+def sim() -> Iterator[str]:
+    with simulator() as url:
+        yield url
+
+
+async def offered(
+    url: str, paths: Callable[[int], Path], workers: int, during: Callable[[LocalFleet, Step], Any] | None = None
+) -> tuple[LocalFleet, Step]:
+    """A fleet that has offered one step and has let go of everything, and that step."""
+    target = replace(SCENARIO.target, base_url=url)
+    ready = replace(SCENARIO, target=target)
+    t0_s = time.monotonic()
+    orders = Orders(ready, endpoint_of(target, {}), "sim", OPTIONAL_FIELDS, Calibration(), 7, t0_s)
+    fleet = LocalFleet(orders, paths, workers)
+    await fleet.start()  # takes as long as it takes: the step begins after it
+    step = Step(0, rate_rps=60.0, begin_s=time.monotonic() - t0_s + 0.3, warmup_s=0.0, measure_s=1.0)
+    try:
+        await fleet.begin(step, 100)
+        if during is not None:
+            await during(fleet, step)
+        await until(fleet, step.end_s)
+        await fleet.finish(step.end_s + 20.0)
+    finally:
+        await fleet.close()
+    return fleet, step
+
+
+async def until(fleet: LocalFleet, instant_s: float) -> None:
+    await asyncio.sleep(max(0.0, fleet.orders.t0_s + instant_s - time.monotonic()))
+
+
+def records_of(folder: Path) -> list[list[Record]]:
+    return [decode_lines(path.read_bytes().splitlines()).records for path in sorted(folder.glob("r-*"))]
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_the_shares_of_the_workers_are_the_plan_byte_for_byte(sim: str, tmp_path: Path, workers: int) -> None:
+    _, step = asyncio.run(offered(sim, lambda i: tmp_path / f"r-{i}", workers))
+    shares = records_of(tmp_path)
+    planned = {a.seq: a for a in plan_step(SCENARIO, step, 100, 7) if a.due_s < step.end_s}
+    sent = {r.seq: r for share in shares for r in share if r.due_s < step.end_s}
+    assert len(shares) == workers
+    assert sent.keys() == planned.keys()
+    assert all(abs(sent[seq].due_s - planned[seq].due_s) < 1e-6 for seq in planned)
+    assert {r.status for r in sent.values()} == {"ok"}
+    assert {r.prompt_tokens for r in sent.values()} == {20}
+    for index, share in enumerate(shares):
+        assert {(r.seq - 100) % workers for r in share} == {index}
+        assert {r.worker for r in share} == {index}
+
+
+def test_dx05_a_killed_worker_is_reported_and_the_others_go_on(sim: str, tmp_path: Path) -> None:
+    async def kill(fleet: LocalFleet, step: Step) -> None:
+        await until(fleet, step.begin_s + 0.3)
+        os.kill(fleet._hands[1].process.pid, signal.SIGKILL)
+        await asyncio.sleep(0.2)
+        assert len(await fleet.snapshot()) < 60
+
+    fleet, _ = asyncio.run(offered(sim, lambda i: tmp_path / f"r-{i}", 2, kill))
+    assert fleet.dead == ["worker 1 ended with code -9"]
+    assert len(records_of(tmp_path)[0]) > 20
+
+
+def test_signals_that_reach_the_workers_too_are_left_to_their_parent(sim: str, tmp_path: Path) -> None:
+    async def signal_all(fleet: LocalFleet, step: Step) -> None:
+        await until(fleet, step.begin_s + 0.2)
+        for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+            os.kill(fleet._hands[0].process.pid, number)
+
+    fleet, step = asyncio.run(offered(sim, lambda i: tmp_path / f"r-{i}", 1, signal_all))
+    planned = sum(a.due_s < step.end_s for a in plan_step(SCENARIO, step, 100, 7))
+    assert fleet.dead == []
+    assert sum(r.ok and r.due_s < step.end_s for r in records_of(tmp_path)[0]) == planned
+
+
+def test_a_full_disk_stops_the_run_with_its_reason(sim: str) -> None:
+    with pytest.raises(FleetError, match=r"/dev/full: No space left on device"):
+        asyncio.run(offered(sim, lambda _: Path("/dev/full"), 1))
+
+
+def test_a_folder_that_cannot_be_written_is_named_at_the_start(sim: str) -> None:
+    with pytest.raises(FleetError, match="no-such-folder"):
+        asyncio.run(offered(sim, lambda _: Path("/no-such-folder/r"), 1))
+
+
+def test_workers_say_how_they_fare_and_cost_nothing_idle(sim: str, tmp_path: Path) -> None:
+    seen = []
+
+    async def look(fleet: LocalFleet, step: Step) -> None:
+        await until(fleet, step.end_s + 1.5)
+        seen.extend(fleet.samples())
+
+    asyncio.run(offered(sim, lambda i: tmp_path / f"r-{i}", 2, look))
+    assert {sample.worker for sample in seen} == {0, 1}
+    assert sum(sample.sent for sample in seen) > 50
+    assert sum(sample.tokens for sample in seen) > 200
+    assert all(0.0 <= sample.loop_lag_s < 5.0 and sample.cpu_ratio >= 0.0 for sample in seen)
+    assert min(sample.cpu_ratio for sample in seen) < 0.3
+
+
+def test_too_few_file_descriptors_are_refused_with_the_number_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_to: list[tuple[int, int]] = []
+    monkeypatch.setattr("resource.getrlimit", lambda _: (256, 1000))
+    monkeypatch.setattr("resource.setrlimit", lambda _, limits: set_to.append(limits))
+    assert raise_file_limit(500) == 500
+    assert set_to == [(564, 1000)]
+    assert raise_file_limit(None) == 936
+    told = r"5,064 open files are needed for 5,000 requests in flight.*hard limit is 1000"
+    with pytest.raises(FleetError, match=told):
+        raise_file_limit(5000)
+
+
+def test_the_number_of_workers_is_asked_or_half_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert worker_count(5) == 5
+    for cores, expected in ((1, 1), (2, 1), (8, 4), (64, 8)):
+        monkeypatch.setattr("os.sched_getaffinity", lambda _, n=cores: set(range(n)))
+        assert worker_count("auto") == expected
+
+
+@pytest.mark.parametrize(
+    ("ramp", "needed"),
+    [
+        ('kind = "users"\nusers = [1, 4000]', "4,064 open files are needed for 4,000 requests in flight.*[ramp] users"),
+        ("max_in_flight = 3000", "3,064 open files are needed for 3,000 requests in flight.*[ramp] max_in_flight"),
+    ],
+)
+def test_a_run_that_needs_too_many_open_files_stops_before_it_starts(
+    ramp: str, needed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("resource.getrlimit", lambda _: (256, 1000))
+    monkeypatch.setattr("resource.setrlimit", lambda *_: None)
+    path = tmp_path / "s.toml"
+    path.write_text(f'[fleet]\nkind = "inline"\n[ramp]\n{ramp}\n')
+    code, _, err = in_process("run", str(path), "--base-url", "http://127.0.0.1:9", "--out", str(tmp_path / "r"))
+    assert code == 1
+    assert re.search(needed.replace("[", r"\["), " ".join(err.split()))
+    assert "ulimit -Hn" in err
+    assert "workers" not in err
+    assert not (tmp_path / "r").exists()
+
+
+def test_users_are_shared_among_the_workers_before_files_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("resource.getrlimit", lambda _: (256, 1000))
+    monkeypatch.setattr("resource.setrlimit", lambda *_: None)
+    two_thousand = scenario_of('[ramp]\nkind = "users"\nusers = [1, 2000, 5]\n')
+    assert most_users(two_thousand) == 2000
+    assert with_room(two_thousand, 3).pace.max_in_flight == 3 * 936
+    with pytest.raises(FleetError, match="1,064 open files are needed for 1,000 requests in flight"):
+        with_room(two_thousand, 2)
+    assert most_users(scenario_of("")) is None
+    monkeypatch.setattr("resource.getrlimit", lambda _: (60, 60))
+    with pytest.raises(FleetError, match="65 open files are needed for 1 request in flight"):
+        with_room(scenario_of(""), 1)

@@ -1,0 +1,200 @@
+"""Stored runs side by side: matching, the spread between runs, refusals."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from math import exp, log, sqrt
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from harness import ramp_in_memory, scenario_of
+from report_runs import row, served
+from test_report_compare import LADDER
+
+from loadramp.comparison.compare_runs import Tiered, compare, read_side
+from loadramp.comparison.decide import DecisionRules
+from loadramp.comparison.judge import asked_of
+from loadramp.comparison.launch import Compared
+from loadramp.comparison.stored_runs import Side, failures, indicative, judged, matched_rates
+from loadramp.comparison.table import Canary
+from loadramp.record.table import Run
+from loadramp.record.types import Estimate
+from loadramp.registry import ScenarioError
+
+ASKED = replace(asked_of(Canary(primary=["itl_p99", "ttft_p50"], error_ratio=0.01)), looks=())
+
+
+BARE = served()
+
+
+def run_of(itl_p99_s: float, ttft_p50_s: float = 0.08, ceiling: float | None = None, **more: Any) -> Run:
+    """One step at 8 req/s whose latencies are known to 4 %, and a ceiling known to 3 %."""
+    latencies = {}
+    for name, value in (("itl_p99", itl_p99_s), ("ttft_p50", ttft_p50_s)):
+        latencies |= {f"{name}_s": value, f"{name}_low_s": value / 1.04, f"{name}_high_s": value * 1.04}
+    plain = {
+        "requests": 5000,
+        "ok": 5000,
+        "pending": 0,
+        "errors": {},
+        "void": False,
+        "saturated": False,
+        "deficit": False,
+    }
+    one = row(0, 8.0) | latencies | plain | {"role": "step"} | more
+    found = Estimate("found", ceiling, ceiling / 1.03, ceiling * 1.03) if ceiling else Estimate("not_measurable")
+    return replace(BARE, rows=[one], estimates={"ceiling": found})
+
+
+def side(*runs: Run) -> Side:
+    return Side("x", runs)
+
+
+def test_one_run_of_each_cannot_pass_and_can_fail() -> None:
+    asked = replace(ASKED, run_sd=0.05)
+    base = side(run_of(0.040))
+    assert indicative(base, side(run_of(0.040)))
+    assert judged(base, side(run_of(0.040)), [8.0], asked)[1].verdict == "inconclusive"
+    effects, decision = judged(base, side(run_of(0.060)), [8.0], asked)
+    assert decision.verdict == "fail"
+    itl = next(one for one in effects if one.metric == "itl_p99")
+    se = sqrt(2 * (log(1.04**2) / 3.92) ** 2 + 2 * 0.05**2)
+    assert itl.low == pytest.approx(log(1.5) - 1.96 * se, abs=0.01)
+
+
+def test_several_runs_measure_how_much_runs_differ() -> None:
+    rng = np.random.default_rng(5)
+    base = side(*(run_of(0.040 * exp(e)) for e in rng.normal(0, 0.02, 5)))
+    same = side(*(run_of(0.040 * exp(e)) for e in rng.normal(0, 0.02, 5)))
+    worse = side(*(run_of(0.050 * exp(e)) for e in rng.normal(0, 0.02, 5)))
+    assert not indicative(base, same)
+    assert judged(base, same, [8.0], ASKED)[1].verdict == "pass"
+    assert judged(base, worse, [8.0], ASKED)[1].verdict == "fail"
+
+
+def test_false_alarms_when_runs_differ_by_3_percent() -> None:
+    """CR-04: at most 5 % of 200 equal pairs; effect and interval, with the spread between runs."""
+    rng = np.random.default_rng(9)
+    alarms = 0
+    for _ in range(200):
+        sides = [side(*(run_of(0.040 * exp(e), 0.08 * exp(e)) for e in rng.normal(0, 0.03, 4))) for _ in range(2)]
+        alarms += judged(sides[0], sides[1], [8.0], ASKED)[1].verdict == "fail"
+    assert alarms <= 10
+
+
+def test_a_ceiling_decides_only_where_it_is_asked_for() -> None:
+    base, lower = side(run_of(0.04, ceiling=20.0)), side(run_of(0.04, ceiling=14.0))
+    asked = replace(ASKED, run_sd=0.0)
+    assert judged(base, lower, [8.0], asked)[1].verdict == "pass"
+    effects, decision = judged(base, lower, [8.0], replace(asked, ceiling=True))
+    assert decision.verdict == "fail"
+    assert effects[-1].ratio() == pytest.approx(0.7)
+    unknown = judged(base, side(run_of(0.04)), [8.0], replace(asked, ceiling=True))[1]
+    assert unknown.verdict == "inconclusive"
+
+
+def test_a_candidate_that_does_not_keep_up_where_the_baseline_does_cannot_pass() -> None:
+    decision = judged(side(run_of(0.04)), side(run_of(0.04, saturated=True, deficit=True)), [8.0], ASKED)[1]
+    assert decision.verdict == "inconclusive"
+    assert "does not keep up at 8 req/s" in decision.reasons[0]
+
+
+@pytest.mark.parametrize(
+    ("base", "other", "rates"),
+    [
+        ({}, {}, [8.0]),
+        ({}, {"rate_rps": 9.0}, []),
+        ({}, {"void": True}, []),
+        ({"role": "down"}, {}, []),
+        ({"rate_rps": 8.0000001}, {}, [8.0000001]),
+    ],
+)
+def test_steps_are_matched_by_rate(base: dict[str, Any], other: dict[str, Any], rates: list[float]) -> None:
+    found = matched_rates([side(run_of(0.04, **base)), side(run_of(0.04, **other))])
+    assert found == pytest.approx(rates)
+    assert matched_rates([]) == []
+
+
+def test_no_common_rate_is_inconclusive() -> None:
+    decision = judged(side(run_of(0.04)), side(run_of(0.04, rate_rps=9.0)), [], ASKED)[1]
+    assert (decision.verdict, "no rate in common" in decision.reasons[0]) == ("inconclusive", True)
+
+
+def test_a_measure_without_an_interval_does_not_pass() -> None:
+    blind = run_of(0.04, itl_p99_low_s=None, itl_p99_high_s=None)
+    decision = judged(side(run_of(0.04)), side(blind), [8.0], ASKED)[1]
+    assert "nothing says how sure it is" in decision.reasons[0]
+
+
+def test_failures_are_those_of_the_matched_steps_and_not_the_client_s() -> None:
+    one = run_of(0.04, errors={"http_5xx": 3, "client": 7}, requests=5000)
+    assert failures(side(one), [8.0]).failed == 3
+    assert failures(side(one), [8.0]).requests == 4993
+    assert failures(side(one), []).requests == 0
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Two runs of the same endpoint on disk."""
+    return [ramp_in_memory(scenario_of(LADDER), tmp_path_factory.mktemp(name)).path for name in "ab"]
+
+
+def test_two_directories_give_a_verdict_and_a_report(stored: list[str], tmp_path: Path) -> None:
+    found = compare(stored, tmp_path)
+    assert isinstance(found, Compared)
+    assert found.exit_code == 3
+    assert found.comparison.indicative
+    path = Path(found.comparison.path)
+    assert json.loads((path / "verdict.json").read_text())["kind"] == "compare"
+    assert "Indicative" in (path / "report.html").read_text()
+
+
+def test_a_different_environment_is_refused_with_the_keys_listed_or_marked(stored: list[str], tmp_path: Path) -> None:
+    """CR-08."""
+    info = json.loads((Path(stored[1]) / "run.json").read_text())
+    other = tmp_path / "other"
+    other.mkdir()
+    for file in Path(stored[1]).iterdir():
+        (other / file.name).write_bytes(file.read_bytes())
+    (other / "run.json").write_text(
+        json.dumps(info | {"labels": {"gpu": "B"}, "overrides": ["prompts.input_tokens=60"]})
+    )
+    base = tmp_path / "base"
+    base.mkdir()
+    for file in Path(stored[0]).iterdir():
+        (base / file.name).write_bytes(file.read_bytes())
+    (base / "run.json").write_text(json.dumps(info | {"labels": {"gpu": "A"}}))
+    refused = compare([str(base), str(other)], tmp_path / "out")
+    assert isinstance(refused, Compared)
+    assert refused.exit_code == 3
+    assert refused.comparison.effects == []
+    assert refused.comparison.decision.reasons == (
+        "different environment: gpu (A and B); --anyway compares all the same",
+    )
+    marked = compare([str(base), str(other)], tmp_path / "out", anyway=True)
+    assert isinstance(marked, Compared)
+    assert marked.comparison.effects != []
+    assert "Different environment: gpu (A and B)." in marked.comparison.notes
+
+
+def test_repeats_are_written_with_commas_and_three_sides_make_a_table(stored: list[str], tmp_path: Path) -> None:
+    both, _ = read_side(",".join(stored))
+    assert len(both.runs) == 2
+    found = compare([*stored, ",".join(stored)], tmp_path)
+    assert isinstance(found, Tiered)
+    assert found.exit_code == 0
+    assert (Path(found.tiers.path) / "tiers.json").exists()
+
+
+@pytest.mark.parametrize("names", [[], ["a"], [","], ["a", ","]])
+def test_what_is_no_comparison_is_refused(names: list[str], tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError):
+        compare(names, tmp_path)
+
+
+def test_the_asked_of_a_table_without_looks_is_one_look() -> None:
+    assert isinstance(ASKED, DecisionRules)
+    assert ASKED.looks == ()

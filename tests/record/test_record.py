@@ -1,0 +1,244 @@
+"""Records to lines, to columns, to a directory, and back."""
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from loadramp.nightly.history import History
+from loadramp.record.codec import decode, decode_lines, encode
+from loadramp.record.run_directory import RecordTail, RunDir, RunDirError, check_place, plain, read, safe_name
+from loadramp.record.table import Table
+from loadramp.record.types import ClientSample, Entry, Record, Step
+from loadramp.registry import ScenarioError, in_words
+
+RECORD = Record(
+    seq=3,
+    step=1,
+    due_s=10.0,
+    worker=2,
+    sent_s=10.0004,
+    first_byte_s=10.05,
+    event_s=[10.1, 10.12, 10.18],
+    event_tokens=[1, 1, 3],
+    answer_s=10.12,
+    stream_end_s=10.19,
+    status="ok",
+    http_status=200,
+    asked_input_tokens=64,
+    asked_output_tokens=5,
+    prompt_tokens=70,
+    output_tokens=5,
+    token_source="continuous",
+    finish_reason="length",
+    done_marker=True,
+)
+
+
+def test_a_record_line_holds_microsecond_gaps() -> None:
+    line = json.loads(encode(RECORD))
+    assert line["due_us"] == 10_000_000
+    assert line["sent_us"] == 400
+    assert line["event_us"] == [100_000, 20_000, 60_000]
+    assert line["event_tokens"] == [1, 1, 3]
+    assert "error" not in line
+    assert encode(RECORD).endswith(b"}\n")
+
+
+def test_tokens_are_left_out_where_every_event_brought_one() -> None:
+    assert "event_tokens" not in json.loads(encode(replace(RECORD, event_tokens=[1, 1, 1])))
+
+
+def test_a_record_comes_back_as_it_was() -> None:
+    assert decode(encode(RECORD)) == RECORD
+    failed = Record(seq=1, step=0, due_s=0.5, status="error", error="connect", error_detail="refused")
+    assert decode(encode(failed)) == failed
+
+
+@given(st.floats(0, 1e5), st.lists(st.floats(0, 5), max_size=400))
+@settings(max_examples=60, deadline=None)
+def test_rounding_never_adds_up(due_s: float, gaps_s: list[float]) -> None:
+    event_s = (due_s + np.cumsum(gaps_s)).tolist()
+    again = decode(encode(Record(seq=0, step=0, due_s=due_s, event_s=event_s)))
+    assert np.allclose(again.event_s, event_s, rtol=0, atol=1.01e-6)
+
+
+def test_torn_and_foreign_lines_are_counted_and_skipped() -> None:
+    whole = encode(RECORD)
+    decoded = decode_lines([whole, whole[:50], b"\n", b'{"a": 1}\n', b"[1]\n", whole])
+    assert len(decoded.records) == 2
+    assert decoded.skipped == 3
+
+
+def test_columns_hold_what_the_records_hold() -> None:
+    never_sent = Record(seq=4, step=1, due_s=11.0, status="error", error="connect")
+    table = Table.of([RECORD, never_sent])
+    assert table.ttft_s[0] == pytest.approx(0.1)
+    assert table.sent_ttft_s[0] == pytest.approx(0.0996)
+    assert table.e2e_s[0] == pytest.approx(0.18)
+    assert table.tpot_s[0] == pytest.approx(0.08 / 4)
+    assert np.isnan(table.ttft_s[1])
+    assert table.ok.tolist() == [True, False]
+    assert table.failed.tolist() == [False, True]
+    gaps = table.gaps()
+    assert gaps.gap_s == pytest.approx([0.02, 0.06])
+    itl_s, end_s = gaps.itl()
+    assert itl_s == pytest.approx([0.02, 0.02, 0.02, 0.02])
+    assert end_s == pytest.approx([10.12, 10.18, 10.18, 10.18])
+
+
+def test_tpot_needs_two_tokens() -> None:
+    one = replace(RECORD, event_s=[10.1], event_tokens=[1], output_tokens=1)
+    lump = replace(RECORD, event_s=[10.1], event_tokens=[5], output_tokens=5)
+    assert np.isnan(Table.of([one, lump]).tpot_s).all()
+
+
+def test_tpot_leaves_out_the_tokens_of_the_first_event() -> None:
+    record = replace(RECORD, event_s=[0.2, 0.23, 0.26, 0.29], event_tokens=[4, 1, 1, 1], output_tokens=7)
+    assert Table.of([record]).tpot_s[0] == pytest.approx(0.03)
+
+
+def test_gaps_of_interleaved_choices_stay_within_a_choice() -> None:
+    record = replace(
+        RECORD, event_s=[0.100, 0.101, 0.120, 0.125], event_tokens=[1] * 4, event_choice=[0, 1, 0, 1], output_tokens=4
+    )
+    assert Table.of([record, RECORD]).gaps().gap_s == pytest.approx([0.020, 0.024, 0.02, 0.06])
+
+
+def test_selecting_and_joining_keep_events_with_their_requests() -> None:
+    records = [replace(RECORD, seq=i, event_s=[float(i)] * i, event_tokens=[1] * i) for i in range(5)]
+    table = Table.of(records)
+    odd = table.select(table.seq % 2 == 1)
+    assert odd.seq.tolist() == [1, 3]
+    assert odd.event_s.tolist() == [1.0, 3.0, 3.0, 3.0]
+    back = Table.concat([odd, table.select(table.seq % 2 == 0)])
+    assert back.seq.tolist() == [1, 3, 0, 2, 4]
+    assert back.events.tolist() == [1, 3, 0, 2, 4]
+    assert back.select_rows(np.argsort(back.seq)).event_s.tolist() == table.event_s.tolist()
+    assert len(Table.concat([])) == 0
+
+
+def new_dir(tmp_path: Path, name: str = "demo") -> RunDir:
+    return RunDir.create(tmp_path, name, "seed = 1\n", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
+
+
+def test_rp05_two_runs_in_one_second_get_two_directories(tmp_path: Path) -> None:
+    first, second = new_dir(tmp_path), new_dir(tmp_path)
+    assert first.path.name == "20260102-030405-demo"
+    assert second.path.name == "20260102-030405-demo-2"
+
+
+@pytest.mark.parametrize(
+    ("name", "safe"),
+    [
+        ("org/name:v1 (x)", "org-name-v1-x"),
+        ("../../etc", "etc"),
+        ("\u00e9\u4e16", "run"),
+        ("a" * 300, "a" * 60),
+        ("", "run"),
+    ],
+)
+def test_rp05_names_are_made_safe_for_files(name: str, safe: str) -> None:
+    assert safe_name(name) == safe
+
+
+@pytest.mark.parametrize("name", ["client.jsonl", "run.json", "report.html", "history.jsonl", "trend.html"])
+def test_a_full_disk_is_named_by_the_file_that_it_did_not_take(tmp_path: Path, name: str) -> None:
+    rundir, history = new_dir(tmp_path), History(tmp_path / "nights")
+    history.path.mkdir()
+    folder = history.path if name in {"history.jsonl", "trend.html"} else rundir.path
+    (folder / "run.json").write_text("before")
+    replaced = "jsonl" not in name
+    (folder / (f".{name}.partial" if replaced else name)).symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left on device") as error:
+        if name == "client.jsonl":
+            rundir.append_client([ClientSample(1.0)])
+        elif name == "run.json":
+            rundir.save_info({})
+        elif name == "report.html":
+            rundir.write(name, "half of it")
+        elif name == "history.jsonl":
+            history.append([Entry("2026-01-02T03:04:05+00:00", "chat")])
+        else:
+            history.write(name, "half of it")
+    assert in_words(error.value) == f"{folder / name}: No space left on device"
+    assert not (folder / f".{name}.partial").is_symlink()
+    assert (folder / "run.json").read_text() == "before"
+
+
+@pytest.mark.parametrize("below", ["", "reports", "reports/deep"])
+def test_a_place_that_can_be_written_is_left_as_it_was(tmp_path: Path, below: str) -> None:
+    check_place(tmp_path / below)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("below", "why"),
+    [("file", "Not a directory"), ("file/deep/er", "Not a directory"), ("lost", "No such file or directory")],
+)
+def test_a_place_that_cannot_be_written_is_named_with_the_reason(tmp_path: Path, below: str, why: str) -> None:
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "lost").symlink_to(tmp_path / "nowhere" / "at all")
+    with pytest.raises(ScenarioError) as error:
+        check_place(tmp_path / below, "--history")
+    told = str(error.value)
+    assert told.startswith(f"--history {tmp_path / below}: no directory can be made there")
+    assert told.endswith(why)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "lost"]
+
+
+def test_a_killed_run_can_be_read(tmp_path: Path) -> None:
+    rundir = new_dir(tmp_path)
+    rundir.save_info({"state": "running", "steps": plain([Step(0, rate_rps=2.0, begin_s=1.0, measure_s=5.0)])})
+    rundir.records_path(0).write_bytes(encode(RECORD) + encode(replace(RECORD, seq=9, due_s=4.0)) + b'{"seq": 1')
+    rundir.records_path(1).write_bytes(encode(replace(RECORD, seq=5, due_s=7.0)))
+    rundir.append_client([ClientSample(1.0, loop_lag_s=0.002)])
+    run, skipped = read(rundir.path)
+    assert skipped == 1
+    assert run.table.seq.tolist() == [9, 5, 3]
+    assert run.steps[0].rate_rps == 2.0
+    assert run.client[0].loop_lag_s == 0.002
+    assert run.scenario_text == "seed = 1\n"
+    assert run.info["state"] == "running"
+
+
+def test_a_tail_reads_each_record_once_and_waits_for_half_a_line(tmp_path: Path) -> None:
+    rundir = new_dir(tmp_path)
+    tail = RecordTail(rundir)
+    assert tail.read() == []
+    line = encode(RECORD)
+    rundir.records_path(0).write_bytes(line + line[:10])
+    assert [r.seq for r in tail.read()] == [3]
+    assert tail.read() == []
+    with rundir.records_path(0).open("ab") as file:
+        file.write(line[10:])
+    assert [r.seq for r in tail.read()] == [3]
+
+
+def test_what_is_no_run_says_so(tmp_path: Path) -> None:
+    with pytest.raises(RunDirError, match=r"no run\.json here"):
+        read(tmp_path)
+    (tmp_path / "run.json").write_text('{"schema": 99}')
+    with pytest.raises(RunDirError, match="schema 99"):
+        read(tmp_path)
+    for text in ("[1, 2", "[]", "null", '{"schema": 1, "steps": 3}', '{"schema": 1, "steps": [{"index": "a"}]}'):
+        (tmp_path / "run.json").write_text(text)
+        with pytest.raises(RunDirError, match="not a run"):
+            read(tmp_path)
+    (tmp_path / "run.json").write_text('{"schema": 1}')
+    with pytest.raises(RunDirError, match="not a whole run"):
+        read(tmp_path)
+
+
+def test_rp01_run_json_is_strict_json(tmp_path: Path) -> None:
+    rundir = new_dir(tmp_path)
+    rundir.save_info(plain({"a": float("nan"), "b": [float("inf"), np.float64(1.5), np.int64(2)], "c": (1, None)}))
+    assert json.loads((rundir.path / "run.json").read_text()) == {
+        "schema": 1, "a": None, "b": [None, 1.5, 2], "c": [1, None]}  # fmt: skip
+    with pytest.raises(ValueError, match="JSON compliant"):
+        rundir.save_info({"a": float("nan")})

@@ -1,0 +1,111 @@
+"""Text that loadramp made up is no evidence about real traffic: not in the diagnosis, not in advice, not in flags."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from diagnosed import codes, ladder
+
+from loadramp.advise.demand import Demand, reuse_of
+from loadramp.advise.flags import _prefix
+from loadramp.analysis.diagnosis.diagnose import diagnose
+from loadramp.client import input_files
+from loadramp.record.table import Run, Table
+from loadramp.record.types import Record
+from loadramp.runner.scenarios import load
+from loadramp.simulator.profiles import PROFILES
+
+MIX = """
+[prompts]
+kind = "mix"
+[[prompts.sources]]
+kind = "conversations"
+file = "talks.json"
+weight = 9
+[[prompts.sources]]
+kind = "lognormal"
+"""
+REAL_MIX = MIX.replace('"lognormal"', '"jsonl"\nfile = "rows.jsonl"')
+
+
+def files(*blocks: int, where: str = "prompts") -> dict[str, Any]:
+    return {"files": [{"table": where, "file": "t", "blocks": n} for n in blocks]}
+
+
+MADE_UP: list[tuple[str, dict[str, Any]]] = [
+    ("", {}),
+    ('[prompts]\nkind = "lognormal"\n', {}),
+    ('[prompts]\nkind = "uniform"\n', {}),
+    ('[prompts]\nkind = "fixed"\n', {}),
+    ('[prompts]\nkind = "fixed"\nunique = false\n', {}),
+    ('[prompts]\nkind = "trace"\nfile = "azure.csv"\n', files(0)),
+    ('[prompts]\nkind = "trace"\nfile = "azure.csv"\n', {}),
+    ('[prompts]\nkind = "conversations"\n', {"overrides": ["prompts.kind=fixed"]}),
+    ('[prompts]\nkind = "text"\nfile = "sonnet.txt"\ninput_tokens = 500\n', files(0)),
+    (MIX, {}),
+]
+REAL: list[tuple[str, dict[str, Any]]] = [
+    ('[prompts]\nkind = "conversations"\nfile = "talks.json"\n', files(0)),
+    ('[prompts]\nkind = "jsonl"\nfile = "rows.jsonl"\n', files(0)),
+    ('[prompts]\nkind = "trace"\nfile = "mooncake.jsonl"\n', files(4000)),
+    ('[prompts]\nkind = "text"\nfile = "questions.txt"\n', files(0)),
+    ('[prompts]\nkind = "lognormal"\n', {"overrides": ['prompts.kind="conversations"']}),
+    (REAL_MIX, {}),
+]
+
+
+def some_hits(n: int) -> list[list[int]]:
+    """One request in six shares its blocks with the others."""
+    return [list(range(60)) if i % 6 == 0 else [] for i in range(n)]
+
+
+def measured() -> Run:
+    """A healthy ladder in which the cache found 8 % of the prompt tokens."""
+    return ladder(PROFILES["small"], [2, 4], blocks=some_hits)
+
+
+@pytest.mark.parametrize(("text", "info"), MADE_UP)
+def test_made_up_prompts_say_nothing_about_prefix_caching(text: str, info: dict[str, Any]) -> None:
+    run = replace(measured(), scenario_text=text, info=info)
+    assert "prefix_cache_idle" not in {one.code for one in diagnose(run)}
+    cached = Table.of([Record(0, 0, 0.0, status="ok", event_s=[0.1], prompt_tokens=100, cached_tokens=2)])
+    reuse, why = reuse_of(Run(info, text or "seed = 1", [], cached))
+    assert reuse is None
+    assert "says nothing about real traffic" in why
+    flag = _prefix(Demand(reuse_reason=why), "--enable-prefix-caching", "--no-enable-prefix-caching")
+    assert not flag.set
+    assert "--no" not in flag.words
+
+
+@pytest.mark.parametrize(("text", "info"), REAL)
+def test_prompts_of_real_text_or_with_blocks_are_evidence(text: str, info: dict[str, Any]) -> None:
+    run = replace(measured(), scenario_text=text, info=info)
+    assert "prefix_cache_idle" in {one.code for one in diagnose(run)}
+    cached = Table.of([Record(0, 0, 0.0, status="ok", event_s=[0.1], prompt_tokens=100, cached_tokens=2)])
+    assert reuse_of(Run(info, text, [], cached)) == (0.02, "")
+
+
+def test_new_text_that_was_in_the_cache_is_still_told_of_a_trace_without_blocks() -> None:
+    text = '[prompts]\nkind = "trace"\nfile = "azure.csv"\n'
+    run = replace(measured(), scenario_text=text, info=files(0))
+    assert "prefix_cache_accidental" in {one.code for one in diagnose(run)}
+    mooncake = replace(run, info=files(4000))
+    assert "prefix_cache_accidental" not in {one.code for one in diagnose(mooncake)}
+    assert codes(measured()) == ["prefix_cache_accidental"]
+
+
+def test_a_run_notes_how_many_blocks_its_trace_has(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("time,input_tokens,output_tokens\n0,20,5\n1,20,5\n")
+    rows = [{"timestamp": i, "input_length": 600, "output_length": 5, "hash_ids": [0, i]} for i in (1, 2)]
+    (tmp_path / "b.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    for name, blocks in (("a.csv", 0), ("b.jsonl", 4)):
+        text = f'[prompts]\nkind = "trace"\nfile = "{tmp_path / name}"\n[knee]\nkind = "test_cases_madeup:_no_knee"\n'
+        assert [note["blocks"] for note in input_files.notes(input_files.with_files(load(text)))] == [blocks]
+
+
+def _no_knee(rows: object) -> None:
+    return None

@@ -1,0 +1,156 @@
+"""What the client itself cut off is unfinished: no failure, no success, in no threshold; and it is counted."""
+
+import asyncio
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import ramp_in_memory, scenario_of
+
+from loadramp.analysis.blocks import failures_of
+from loadramp.analysis.checks import unfinished as cutoff
+from loadramp.analysis.thresholds import judge_gates
+from loadramp.record.codec import decode, encode
+from loadramp.record.table import Run, Table
+from loadramp.record.types import ClientSample, Record
+from loadramp.report.verdict_text import verdict_sentence
+from loadramp.runner.launch import signals
+from loadramp.simulator.faults import Faults
+
+LONG = """
+name = "long"
+seed = 2
+[slo]
+ttft_s = 5
+[prompts]
+kind = "fixed"
+input_tokens = 30
+output_tokens = 400
+[ramp]
+kind = "ladder"
+rates = [4, 8]
+warmup_s = 1
+measure_s = 20
+settle_s = 0.2
+settle_requests = 0
+"""
+
+
+def unfinished(seq: int, due_s: float, **more: Any) -> Record:
+    return Record(seq, 0, due_s, sent_s=due_s, stream_end_s=due_s + 3.0, status="unfinished", **more)
+
+
+def test_a_record_of_what_was_cut_off_is_written_and_read_as_such() -> None:
+    record = unfinished(1, 1.0, error_detail="cut off by the client, after 2 output events", event_s=[1.5, 1.75])
+    read = decode(encode(record))
+    assert (read.status, read.error, read.event_s, read.done_s) == ("unfinished", None, [1.5, 1.75], None)
+
+
+def test_what_was_cut_off_is_neither_a_success_nor_a_failure() -> None:
+    table = Table.of(
+        [
+            Record(0, 0, 0.0, stream_end_s=1.0, status="ok"),
+            Record(1, 0, 0.0, stream_end_s=1.0, status="error", error="reset"),
+            unfinished(2, 0.0),
+        ]
+    )
+    assert table.failed.tolist() == [False, True, False]
+    assert table.in_flight.tolist() == [False, False, True]
+    assert table.unfinished.tolist() == [False, False, True]
+    assert (failures_of(table).failed, failures_of(table).requests) == (1, 2)
+
+
+def test_an_interrupted_run_counts_no_failure_and_says_how_many_were_cut_off(tmp_path: Path) -> None:
+    run = ramp_in_memory(scenario_of(LONG), tmp_path, stop_at_s=12.0)
+    n = int(run.table.unfinished.sum())
+    assert n > 5
+    assert not run.table.failed.any()
+    assert [row["errors"] for row in run.rows] == [{}]
+    assert run.rows[0]["error_ratio"] in (0.0, None)
+    assert run.rows[0]["pending"] == int(
+        (run.table.unfinished & (run.table.due_s >= run.rows[0]["window_begin_s"])).sum()
+    )
+    assert f"{n} requests cut off before the answer had ended" in verdict_sentence(run)
+    (check,) = [check for check in run.checks if check.code == "cut_off"]
+    assert check.level == "note"
+    assert check.message.startswith(f"{n} requests had not been answered to the end when the client ended the run")
+
+
+def test_no_threshold_fails_on_what_was_cut_off(tmp_path: Path) -> None:
+    thresholds = '[gates]\nrules = ["error_ratio < 0.001", "good_ratio > 0.9"]\n'
+    scenario = scenario_of(LONG + thresholds)
+    run = ramp_in_memory(scenario, tmp_path, stop_at_s=12.0)
+    results = judge_gates(run, scenario.gates.rules, scenario.gates.when_unsure)
+    assert run.table.unfinished.any()
+    assert [result.status for result in results].count("fail") == 0
+
+
+def test_failures_before_the_interruption_stay_failures(tmp_path: Path) -> None:
+    run = ramp_in_memory(scenario_of(LONG), tmp_path, faults=Faults(error_ratio=0.3), stop_at_s=12.0)
+    assert run.table.failed.any()
+    assert set(run.table.error[run.table.failed].tolist()) == {"http_5xx"}
+    assert run.rows[0]["errors"] == {
+        "http_5xx": int((run.table.failed & (run.table.due_s >= run.rows[0]["window_begin_s"])).sum())
+    }
+    assert run.rows[0]["ok"] + run.rows[0]["pending"] + run.rows[0]["errors"]["http_5xx"] == run.rows[0]["requests"]
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 2), (signal.SIGTERM, 15), (signal.SIGHUP, 15)], ids=["INT", "TERM", "HUP"]
+)
+def test_each_signal_stops_a_run_and_a_hang_up_is_meant_like_sigterm(number: signal.Signals, code: int) -> None:
+    async def main() -> tuple[list[int], list[str]]:
+        said: list[str] = []
+        stop = asyncio.Event()
+        with signals(stop, said.append) as caught:
+            os.kill(os.getpid(), number)
+            await asyncio.wait_for(stop.wait(), 10.0)
+        return caught, said
+
+    caught, said = asyncio.run(main())
+    assert caught == [code]
+    assert said == ["interrupted: no new requests; saving what was measured (once more to leave at once)"]
+
+
+def test_a_run_under_nohup_goes_on_when_its_terminal_is_gone() -> None:
+    async def main() -> bool:
+        stop = asyncio.Event()
+        with signals(stop, print):
+            os.kill(os.getpid(), signal.SIGHUP)
+            await asyncio.sleep(0.02)
+        return stop.is_set()
+
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert not asyncio.run(main())
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def killed_run(**more: Any) -> Run:
+    """Worker 0 said at 1 s and 2 s that it had sent 5 and 4; worker 1 at 2 s that it had sent 3."""
+    client = [
+        ClientSample(1.0, 0, sent=5),
+        ClientSample(2.0, 0, sent=4),
+        ClientSample(2.0, 1, sent=3),
+    ]
+    ended = [Record(i, 0, 0.1 * i, worker=0, sent_s=0.1 * i, stream_end_s=1.5, status="ok") for i in range(4)]
+    ended += [Record(10, 0, 2.5, worker=0, sent_s=2.5, stream_end_s=2.6, status="ok")]  # after its last word
+    ended += [Record(11, 0, 1.0, worker=1, sent_s=1.0, stream_end_s=1.2, status="ok")]
+    return Run({"state": "running", **more}, "", [], Table.of(ended), client=client)
+
+
+def test_of_a_run_that_was_killed_the_requests_without_a_record_are_counted() -> None:
+    run = killed_run(killed=True)
+    assert cutoff.lost(run) == 5 + 2  # 9 sent, 4 known; 3 sent, 1 known
+    assert cutoff.words(run) == "at least 7 requests in flight lost"
+    assert [check.code for check in cutoff.check(run)] == ["killed"]
+
+
+def test_of_a_run_that_may_go_on_nothing_is_lost() -> None:
+    assert cutoff.lost(killed_run()) == 0
+    assert cutoff.how_it_ended(killed_run()) == "killed, or still going on"
+    assert cutoff.how_it_ended(replace(killed_run(), info={"state": "complete"})) == ""

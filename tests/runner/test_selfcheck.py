@@ -1,0 +1,117 @@
+"""The null server says what it must; the machine's own measure is taken, kept, and found again only where it holds."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from terminal import in_process
+
+from loadramp.cli import cli
+from loadramp.client.probe import probe
+from loadramp.runner import selfcheck
+from loadramp.scenario.scenario import Target
+from loadramp.simulator.null_server import event
+from loadramp.simulator.practise import null_server
+
+
+@pytest.fixture(scope="module")
+def null() -> Iterator[str]:
+    with null_server() as url:
+        yield url
+
+
+def test_an_event_is_one_chunk_and_the_last_one_ends_the_answer() -> None:
+    size, _, rest = event(2, False).partition(b"\r\n")
+    assert len(rest) == int(size, 16) + 2
+    assert rest.startswith(b'data: {"id":"chatcmpl-null"')
+    assert b'"completion_tokens":2' in rest
+    assert event(2, True).endswith(b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n")
+
+
+@pytest.mark.parametrize("tokens", [1, 7])
+def test_the_null_server_answers_with_the_tokens_asked_for(null: str, tokens: int) -> None:
+    import time
+
+    target = Target(base_url=null, model="null")
+    record = asyncio.run(probe(target, prompt="x", output_tokens=tokens, clock=time.monotonic))
+    assert (record.status, record.output_tokens, record.finish_reason) == ("ok", tokens, "length")
+    assert record.token_source == "continuous"
+    assert len(record.event_s) == tokens
+
+
+def test_a_machine_is_measured_and_the_result_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(selfcheck, "PACING_RPS", (100.0,))
+    monkeypatch.setattr(selfcheck, "LEVELS_PER_S", (1000.0,))
+    monkeypatch.setattr(selfcheck, "WARMUP_S", 0.2)
+    done = CliRunner().invoke(cli, ["selfcheck", "--seconds", "2", "--json", "--quiet"], catch_exceptions=False)
+    result = json.loads(done.stdout)
+    (pace,) = result["pacing"]
+    assert done.exit_code == 0
+    assert 130 < pace["requests"] < 280
+    assert 0.0 <= pace["lag_p50_s"] <= pace["lag_p99_s"] <= pace["lag_max_s"]
+    assert 1e-7 < result["cpu_per_token_s"] < 1e-2
+    assert result["open_files"] > 100
+    held = [level for level in result["levels"] if not level["void"]]
+    assert result["most_tokens_per_s"] == max((level["tokens_per_s"] for level in held), default=None)
+    assert (result["limit"] is None) == (len(held) == 1)
+    assert selfcheck.stored() == result
+    noted = selfcheck.noted()
+    assert noted is not None
+    assert noted["lag_p99_s_at_100_rps"] == pace["lag_p99_s"]
+    assert noted["most_tokens_per_s"] == result["most_tokens_per_s"]
+
+
+def test_a_result_of_another_machine_or_version_is_not_taken(tmp_path: Path) -> None:
+    from loadramp import __version__
+    from loadramp.record.run_directory import host
+
+    path = tmp_path / "kept.json"
+    selfcheck.keep({"loadramp": __version__, "host": host(), "limit": None}, path)
+    assert selfcheck.stored(path) is not None
+    selfcheck.keep({"loadramp": "0.0", "host": host()}, path)
+    assert selfcheck.stored(path) is None
+    selfcheck.keep({"loadramp": __version__, "host": host() | {"cores": 1000}}, path)
+    assert selfcheck.stored(path) is None
+    path.write_text("{torn")
+    assert selfcheck.stored(path) is None
+    assert selfcheck.stored(tmp_path / "none.json") is None
+
+
+def test_the_words_say_what_one_worker_takes() -> None:
+    result = {"cpu_per_token_s": 1.23e-5, "most_tokens_per_s": 20204.0, "most_streams": 416, "limit": None}
+    assert selfcheck.words(result) == (
+        "One worker here times 20204 tokens/s in 416 streams; 12.3 us of CPU a token. No limit was met."
+    )
+    assert selfcheck.words(result | {"limit": "a client process used 80 % of a core"}).endswith(
+        "Beyond that: a client process used 80 % of a core"
+    )
+    none = result | {"most_tokens_per_s": None, "limit": "too slow"}
+    assert selfcheck.words(none) == "not even 2500 tokens/s could be timed here (12.3 us of CPU a token): too slow"
+
+
+def test_a_measure_that_cannot_be_kept_is_printed_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def measured(seconds: float, say: object) -> dict[str, object]:
+        return {"cpu_per_token_s": 1e-5, "most_tokens_per_s": 5000.0, "most_streams": 100, "limit": None}
+
+    (tmp_path / "file").write_text("no directory")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    monkeypatch.setattr(selfcheck, "selfcheck", measured)
+    code, out, err = in_process("selfcheck", "--quiet")
+    assert code == 0
+    assert out.startswith("One worker here times 5000 tokens/s in 100 streams")
+    assert "not kept for later runs" in err
+
+
+def test_a_user_without_a_home_has_no_earlier_measure(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nowhere() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", nowhere)
+    assert selfcheck.noted() is None

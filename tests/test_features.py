@@ -1,0 +1,69 @@
+"""The core stands without its features: each folder deleted in a copy, with its lines, and the core used."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+FEATURES = {
+    "comparison": ("canary", "compare", "serve"),
+    "nightly": ("nightly", "trend", "accept"),
+    "campaign": ("campaign",),
+    "advise": ("advise", "alerts"),
+}
+"""Feature to its commands."""
+
+
+def without(features: tuple[str, ...], tmp_path: Path) -> dict[str, str]:
+    """A copy of the package without these folders and their lines; the environment that uses it."""
+    shutil.copytree(ROOT / "loadramp", tmp_path / "loadramp", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "scenarios", tmp_path / "scenarios")
+    listing = tmp_path / "loadramp" / "features.py"
+    lines = listing.read_text().splitlines()
+    for feature in features:
+        shutil.rmtree(tmp_path / "loadramp" / feature)
+        lines = [line for line in lines if not line.startswith(f'FEATURES["{feature}"]')]
+        lines = [line for line in lines if not line.startswith(f"from loadramp.{feature} import")]
+    listing.write_text("\n".join(lines) + "\n")
+    return os.environ | {"PYTHONPATH": str(tmp_path)}
+
+
+def run(env: dict[str, str], *arguments: str, cwd: Path) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "loadramp", *arguments], env=env, cwd=cwd, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("feature", FEATURES)
+def test_without_a_feature_its_commands_are_gone_and_the_others_stay(feature: str, tmp_path: Path) -> None:
+    env = without((feature,), tmp_path)
+    shown = {line.split()[0] for line in run(env, "--help", cwd=tmp_path).splitlines() if line.startswith("  ")}
+    assert {name for names in FEATURES.values() for name in names} - shown == set(FEATURES[feature])
+    assert "steps" in run(env, "plan", "chat", cwd=tmp_path)
+
+
+def test_the_core_alone_plans_and_judges(tmp_path: Path) -> None:
+    env = without(tuple(FEATURES), tmp_path)
+    assert "steps" in run(env, "plan", "chat", cwd=tmp_path)
+    shutil.copytree(ROOT / "reports" / "example", tmp_path / "example")
+    assert "Sustains 23.8 req/s" in run(env, "report", "example", cwd=tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("feature", FEATURES)
+def test_the_tests_of_the_core_pass_without_a_feature(feature: str, tmp_path: Path) -> None:
+    env = without((feature,), tmp_path)
+    shutil.copytree(ROOT / "tests", tmp_path / "tests", ignore=shutil.ignore_patterns("__pycache__", *FEATURES))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    rooms = ["scenario", "record", "workload", "metrics"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *(f"tests/{room}" for room in rooms)],
+        env=env, cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-2000:]
