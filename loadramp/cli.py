@@ -120,7 +120,7 @@ def probe(
 
 
 def report(run_dir: Path, *, as_json: bool, quiet: bool) -> int:
-    """Judge the run in RUN_DIR anew from its records and write its report again; a canary's or campaign's likewise."""
+    """Judge the run in RUN_DIR again from its records and rewrite its report; also a canary's or a campaign's."""
     from loadramp.commands.terminal import try_to_write
     from loadramp.runner import finish
 

@@ -49,12 +49,12 @@ def scenario_options() -> list[click.Parameter]:
 
 
 def label_option() -> click.Parameter:
-    return click.Option(["--label"], multiple=True, metavar="K=V", help="What the endpoint does not tell: gpu=H100.")
+    return click.Option(["--label"], multiple=True, metavar="K=V", help="Metadata to record with the run: gpu=H100.")
 
 
 def output_options() -> list[click.Parameter]:
     return [
-        click.Option(["--json", "as_json"], is_flag=True, help="One JSON document on stdout; words go to stderr."),
+        click.Option(["--json", "as_json"], is_flag=True, help="One JSON document on stdout; messages go to stderr."),
         click.Option(["--quiet"], is_flag=True, help="No progress."),
     ]
 

@@ -132,7 +132,7 @@ def commands() -> list[click.Command]:
 def _nightly_options() -> list[click.Parameter]:
     return [
         click.Option(["--history"], type=click.Path(path_type=Path), required=True, help="Directory of the history."),
-        click.Option(["--label"], multiple=True, metavar="K=V", help="What the endpoint does not tell: gpu=H100."),
+        click.Option(["--label"], multiple=True, metavar="K=V", help="Metadata to record with the run: gpu=H100."),
         click.Option(["--out"], type=click.Path(path_type=Path), default=Path("reports"), help="Where runs are put."),
         click.Option(["--save-text"], is_flag=True, help="Keep the answers' text in the records."),
         click.Option(["--yes"], is_flag=True, help="Do not ask before another machine is loaded."),

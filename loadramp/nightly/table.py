@@ -36,7 +36,7 @@ class Nightly:
     rerun: bool = False
     """Measure again at once when a night looks bad, instead of waiting for the next."""
     labels: Mapping[str, str] = field(default_factory=dict)
-    """What the endpoint does not tell of itself, as ``gpu`` or ``driver``: part of the fingerprint."""
+    """Metadata to record with the night, such as ``gpu`` or ``driver``: part of its conditions."""
 
 
 def bind_nightly(table: Mapping[str, Any], where: str) -> Nightly:

@@ -39,7 +39,7 @@ def line(progress: Any) -> str:
 def row_line(row: Row) -> str:
     """What a finished step came to, in one line."""
     load = plural(row["users"], "user") if row.get("users") is not None else f"{row['rate_rps']:,.4g} req/s"
-    words = [f"{row['role']} {load}: {row['ok']:,} of {row['requests']:,} answered"]
+    words = [f"{row['role']} {load}: {row['ok']:,} of {row['requests']:,} finished"]
     for name, column in (("TTFT", "ttft"), ("ITL", "itl")):
         p50, p99 = row.get(f"{column}_p50_s"), row.get(f"{column}_p99_s")
         if p50 is not None:

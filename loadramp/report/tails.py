@@ -38,8 +38,8 @@ def tails_section(run: Run) -> str | None:
     if not panels:
         return None
     words = Markup(
-        "Read it so: at a time on the x axis, the line's height is the share of {} that took longer. p99 is where a "
-        "line crosses 1 %. Successful requests of the measured windows."
+        "How to read this: at a time on the x axis, the height of the line is the share of {} that took longer. p99 is "
+        "where a line crosses 1 %. Successful requests of the measured windows."
     ).format(term("ccdf", "first tokens, or tokens,"))
     return c.section("tails", "Tails", c.figures(*panels, key=key), words=words)
 

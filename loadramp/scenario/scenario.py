@@ -59,7 +59,7 @@ class Target:
     insecure: bool = False
     proxy: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
-    """What the endpoint does not tell of itself, as ``gpu`` or ``flags``: kept in run.json, compared by ``compare``."""
+    """Metadata to record with the run, such as ``gpu`` or ``flags``: kept in run.json, compared by ``compare``."""
 
 
 @dataclass(slots=True, frozen=True)

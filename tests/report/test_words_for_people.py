@@ -52,7 +52,7 @@ def test_a_finished_step_in_one_line() -> None:
         "signals": ["queue", "backlog"], "reasons": {},
     }  # fmt: skip
     assert row_line(row) == (
-        "step 16 req/s: 990 of 1,000 answered; TTFT p50 50 ms; ITL p50 20 ms p99 48 ms; saturated (queue, backlog)"
+        "step 16 req/s: 990 of 1,000 finished; TTFT p50 50 ms; ITL p50 20 ms p99 48 ms; saturated (queue, backlog)"
     )
     row |= {"void": True, "reasons": {"void": "the client was late"}}
     assert row_line(row).endswith("VOID (the client was late)")

@@ -223,7 +223,7 @@ class StreamAnswer:
         self._thinking = reasoning
 
     def _repeats(self, output: Output) -> bool:
-        """What sums up an answer is output only where nothing of it came before, or nothing but thoughts, or all of it
+        """A final summary message is output only where nothing of it came before, or nothing but thoughts, or all of it
         came in such pieces."""
         choice, _, reasoning, _, source = output
         if choice in self._seen and self._sources.get(choice) != source and (reasoning or self.answer_s is not None):

@@ -1,4 +1,4 @@
-"""Lots of reads of which each is what nearly all are: one whole chunk with one event that holds some text. Pure.
+"""Batch fast path: each read is one whole chunk with one content event. Pure.
 
 Such a lot is taken apart in a few calls for all of it, at a third of the cost; any other goes through the parsers that
 understand everything. Both say the same (tests/client/test_event_batch.py).
