@@ -1,0 +1,1 @@
+"""May this run be believed? Findings about the measurement itself. Pure."""

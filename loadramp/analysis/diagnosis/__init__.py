@@ -1,0 +1,1 @@
+"""Why an endpoint gives way: causes, their evidence and their cures. Pure."""

@@ -1,0 +1,1 @@
+"""The main job, from a scenario and an address to a judged run on disk."""
