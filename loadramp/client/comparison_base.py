@@ -104,7 +104,7 @@ class Foreign:
                 task.uncancel()  # the record is the answer to it
             if not sent.left_open and sent.fault is None:
                 sent.fault = ("client", CUT_OFF)
-        except Exception as error:  # the fence (``Line._broke``): a library may raise anything
+        except Exception as error:  # the fence (``Connection._broke``): a library may raise anything
             sent.broken = escaped_words(error)
         finally:
             watch.stop()
@@ -118,7 +118,7 @@ class Foreign:
             copy = replace(sent.record, warnings=list(sent.record.warnings))
             try:
                 sent.answer.fill(copy)
-            except Exception as error:  # the fence (``Line._broke``)
+            except Exception as error:  # the fence (``Connection._broke``)
                 sent.broken = escaped_words(error)
             else:
                 copies.append(copy)
@@ -155,7 +155,7 @@ class Foreign:
         record, counts = sent.record, self.counts
         try:
             self._conclude(sent)
-        except Exception as error:  # the fence (``Line._broke``)
+        except Exception as error:  # the fence (``Connection._broke``)
             sent.broken = sent.broken or escaped_words(error)
         if sent.broken:
             record = wreck(record, sent.broken, self.now_s())

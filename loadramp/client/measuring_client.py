@@ -117,7 +117,7 @@ class Client:
             if task is not None:
                 task.uncancel()  # the record is the answer to it
             self._cut(flight)
-        except Exception as error:  # the fence (``Line._broke``)
+        except Exception as error:  # the fence (``Connection._broke``)
             flight.broke(error)
         del self._flights[flight]
         return flight.finish()
@@ -129,7 +129,7 @@ class Client:
             try:
                 flight.pull()
                 found.append(flight.exchange.snapshot())
-            except Exception as error:  # the fence (``Line._broke``)
+            except Exception as error:  # the fence (``Connection._broke``)
                 flight.broke(error)
         return found
 
@@ -144,7 +144,7 @@ class Client:
         """The client does not wait for this answer any more."""
         try:
             flight.fail("client", CUT_OFF)
-        except Exception as error:  # the fence (``Line._broke``)
+        except Exception as error:  # the fence (``Connection._broke``)
             flight.broke(error)
 
     async def _fly(self, flight: Flight, request: bytes) -> None:

@@ -278,7 +278,7 @@ class Flight:
             if not self.broken:
                 self.land()
                 record = self.exchange.finish()
-        except Exception as error:  # the fence (``Line._broke``)
+        except Exception as error:  # the fence (``Connection._broke``)
             self.broke(error)
         if self.broken:
             record = wreck(self.record, self.broken, self._now_s())
@@ -314,7 +314,7 @@ class Flight:
         """The timer's turn."""
         try:
             self._look()
-        except Exception as error:  # the fence (``Line._broke``)
+        except Exception as error:  # the fence (``Connection._broke``)
             self.broke(error)
 
     def _look(self) -> None:

@@ -172,7 +172,7 @@ class SocketPipe:
     def _readable(self, now_s: float, offset_s: float | None) -> None:
         try:
             self._read(now_s, offset_s)
-        except Exception as error:  # the fence (``Line._broke``), for what is raised before a line has heard it
+        except Exception as error:  # the fence (``Connection._broke``), before a connection has heard it
             self.close()
             self._on_close("client", escaped_words(error))
 
