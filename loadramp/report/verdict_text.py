@@ -275,6 +275,9 @@ def gives_way(run: Run) -> str:
     first_s = next((v for row in steps if (v := r.number(row, "itl_p99_s"))), before_s)
     if at_s <= FLAT * before_s and not _grew(first_s, at_s, steps[0], over):
         stays = f"p99 ITL stays at {latency(before_s)}"
+        if at_s > FLAT * first_s:
+            times = f"{sig((r.place(over) or 1.0) / (r.place(steps[0]) or 1.0))} times the rate"
+            stays = f"p99 ITL grows only from {latency(first_s)} to {latency(at_s)} with {times}"
         if starved:
             return f"{stays} while {starved}: memory, not the GPU's step time, is what gives way"
         return f"{stays}, so the batch limit, not the GPU's step time, is what gives way"

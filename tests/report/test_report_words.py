@@ -199,6 +199,15 @@ def test_a_hiccup_below_a_quiet_step_is_not_the_ceiling() -> None:
     assert "p99 ITL stays at 48.4 ms" in verdict_sentence(without_slo(rows=rows))
 
 
+def test_p99_itl_that_grows_slowly_is_not_said_to_stay() -> None:
+    rows = served_rows()
+    quiet, over = rows[0], next(row for row in rows if row["saturated"])
+    quiet["itl_p99_s"], over["itl_p99_s"] = 0.03, 0.06
+    times = over["rate_rps"] / quiet["rate_rps"]
+    said = verdict_sentence(without_slo(rows=rows))
+    assert f"p99 ITL grows only from 30 ms to 60 ms with {times:.0f} times the rate, so the batch limit" in said
+
+
 def test_the_service_level_follows_an_override() -> None:
     run = served()
     run.info["overrides"] = ["slo.ttft_s=0.5", "slo.quantile=0.95", "ramp.kind=ladder"]
