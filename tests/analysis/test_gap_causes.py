@@ -13,6 +13,7 @@ from loadramp.analysis.diagnosis.gap_causes import (
     RECOMPUTE,
     Attribution,
     attribute,
+    block_medians,
     jitter_s,
     longest_prefill_s,
     mixing,
@@ -204,3 +205,10 @@ def test_a_real_engine_that_keeps_up_has_no_long_gaps_worth_a_word(rate: int) ->
     assert found is not None
     assert found.count(PRIVATE) == 0
     assert found.excess_ratio < 0.01
+
+
+def test_medians_of_blocks_are_the_upper_ones_and_none_under_the_least() -> None:
+    values, block = np.array([3.0, 9.0, 1.0, 5.0, 2.0, 7.0]), np.array([0, 1, 0, 1, 0, 3])
+    assert block_medians(values, block, 4, 2).tolist()[:2] == [2.0, 9.0]
+    assert np.isnan(block_medians(values, block, 4, 2)[2:]).all()
+    assert block_medians(values, block, 4, 1)[3] == 7.0

@@ -172,13 +172,14 @@ def mixing(seen: WindowView, found: Attribution) -> Mixing:
 
 def block_medians(values: Floats, block: Ints, n: int, least: int) -> Floats:
     """Median (the upper one of an even number) of the values of each of ``n`` blocks; NaN under ``least`` values."""
-    order = np.lexsort((values, block))
-    ordered, at = values[order], block[order]
-    begin = np.searchsorted(at, np.arange(n), "left")
-    size = np.searchsorted(at, np.arange(n), "right") - begin
+    order = np.argsort(values)
+    blocks = block.astype(np.uint16) if n <= 1 << 16 else block  # 16 bits: the stable sort is a radix sort
+    order = order[np.argsort(blocks[order], kind="stable")]
+    edges = np.searchsorted(block[order], np.arange(n + 1), "left")
+    size = np.diff(edges)
     out = np.full(n, np.nan)
-    enough = size >= least
-    out[enough] = ordered[(begin + size // 2)[enough]]
+    enough = size >= max(least, 1)
+    out[enough] = values[order[(edges[:-1] + size // 2)[enough]]]
     return out
 
 

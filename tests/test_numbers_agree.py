@@ -20,7 +20,7 @@ from loadramp.report.progress import row_line, step_words
 from loadramp.units import agreed, counted, left_out_words, multiple, often, plural, times_of
 from loadramp.workload.ramps import _too_many_errors, geometric, ladder, users
 
-PACKAGE = Path(__file__).parents[2] / "loadramp"
+PACKAGE = Path(__file__).parent.parent / "loadramp"
 OWN_WORDS = {"simulator/request_parser.py"}
 """The simulator refuses in the words of the engines that it plays."""
 NOUNS = (
