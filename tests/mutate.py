@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Literal
 
-from test_captures import CAPTURES, reads_of
+from real_replies import CAPTURES, reads_of
 
 Ending = Literal["eof", "reset", "cut"]
 """How the connection goes: closed, reset, or given up by the client."""

@@ -1,5 +1,6 @@
 """Replies of real servers, changed at random: no exception, and one record however they came (see `make fuzz`)."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from hatch_build import COMPILERS
 from loadramp.client.http.response import ResponseReader
 
 CORPUS = sources()
+ROOT = Path(__file__).parents[1]
 CC = next(filter(None, map(shutil.which, COMPILERS)), None) if sys.platform.startswith("linux") else None
 
 
@@ -82,3 +84,20 @@ def test_a_reader_that_depends_on_the_cuts_is_found(monkeypatch: pytest.MonkeyPa
     feed = ResponseReader.feed
     monkeypatch.setattr(ResponseReader, "feed", lambda self, data, t_s: feed(self, data.rstrip(b"\n"), t_s))
     assert any(faults_of(one, None) for one in made)
+
+
+def test_make_fuzz_starts_as_the_makefile_says() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    line = next(line for line in makefile.splitlines() if "tests/fuzz.py" in line)
+    path, command = line.split("PYTHONPATH=")[1].split(" ", 1)
+    arguments = command.replace("$(N)", "30").replace("$(SEED)", "1").split()
+    done = subprocess.run(
+        [sys.executable, *arguments[1:]],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "30 replies" in done.stdout

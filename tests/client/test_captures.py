@@ -1,14 +1,11 @@
 """Replies of real servers replay to what their servers meant, however they are cut."""
 
-import base64
 import csv
-import gzip
-import json
 import zlib
-from pathlib import Path
 from typing import Any
 
 import pytest
+from real_replies import CAPTURES, DATA, reads_of
 
 from loadramp.analysis.checks.answer_checks import burst_share
 from loadramp.client.http.response import ResponseReader
@@ -16,27 +13,7 @@ from loadramp.client.stream.outcome import RequestedOutput
 from loadramp.record.table import Table
 from loadramp.record.types import Record
 
-DATA = Path(__file__).parents[1] / "data" / "captures"
-
-
-def _captures() -> dict[str, dict[str, Any]]:
-    found = {}
-    for path in sorted(DATA.glob("*.jsonl.gz")):
-        for line in gzip.decompress(path.read_bytes()).splitlines():
-            capture = json.loads(line)
-            found[f"{path.name.removesuffix('.jsonl.gz')}/{capture['name']}"] = capture
-    return found
-
-
-CAPTURES = _captures()
 MEANT = list(csv.DictReader((DATA / "meant.tsv").read_text().splitlines(), delimiter="\t"))
-
-
-def reads_of(capture: dict[str, Any]) -> list[tuple[bytes, float]]:
-    return [
-        (data.encode() if kind == "text" else base64.b64decode(data), t_ns / 1e9)
-        for t_ns, kind, data in capture["reads"]
-    ]
 
 
 def replay(capture: dict[str, Any], reads: list[tuple[bytes, float]] | None = None) -> Record:
