@@ -106,7 +106,7 @@ def served(**more: Any) -> Run:
     """The whole run; ``more`` replaces fields."""
     fields: dict[str, Any] = {
         "info": {
-            "state": "complete", "name": "chat", "seed": 42, "started_at": "2026-01-02T03:04:05+00:00",
+            "state": "complete", "name": "chat", "seed": 42, "began_at": "2026-01-02T03:04:05+00:00",
             "argv": ["loadramp", "run", "scenarios/chat.toml"], "versions": {"loadramp": "0.1.0"},
             "target": {"base_url": "http://127.0.0.1:8000", "model": "org/name:v1 (x)"},
         },

@@ -4,7 +4,6 @@ run, or from numbers given. Rule: what a run did not show is None, and says so.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -16,6 +15,7 @@ from loadramp.record.prompt_facts import reuse_unknown
 from loadramp.record.table import Floats, Run
 from loadramp.record.types import Estimate, Row
 from loadramp.registry import ScenarioError
+from loadramp.scenario.scenario import read_tables
 
 
 @dataclass(slots=True, frozen=True)
@@ -176,11 +176,10 @@ def comparable(runs: Sequence[Run]) -> list[str]:
 
 
 def _table(run: Run, name: str) -> object:
-    told = [one for one in run.info.get("overrides", []) if str(one).startswith(f"{name}.")]
     try:
-        return tomllib.loads(run.scenario_text).get(name, {}), sorted(told)
-    except tomllib.TOMLDecodeError:
-        return run.scenario_text, sorted(told)
+        return read_tables(run.scenario_text, run.info.get("overrides") or ()).get(name, {})
+    except ScenarioError:
+        return run.scenario_text
 
 
 def _limits(estimate: Estimate) -> tuple[float, float]:

@@ -6,12 +6,13 @@ for a difference to be the version's: load, host, GPU. ``noted`` ones bend littl
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from loadramp.record.types import Sample
+from loadramp.registry import ScenarioError
+from loadramp.scenario.scenario import read_tables
 
 Kind = Literal["condition", "subject", "noted"]
 UNKNOWN = "unknown"
@@ -93,19 +94,9 @@ def _value(told: Mapping[str, tuple[Kind, str]], key: str) -> str:
 def _load(text: str, overrides: Sequence[str]) -> dict[str, Any]:
     """What a scenario and its overrides say of the load, by dotted key; names and addresses left out."""
     try:
-        raw = tomllib.loads(text)
-    except tomllib.TOMLDecodeError:
+        raw = read_tables(text, overrides)
+    except ScenarioError:
         return {"scenario": text}
-    for override in overrides:
-        keys, _, value = str(override).partition("=")
-        table = raw
-        *path, last = keys.strip().split(".")
-        for key in path:
-            table = table.setdefault(key, {}) if isinstance(table.get(key, {}), dict) else {}
-        try:
-            table[last] = tomllib.loads(f"v = {value}")["v"]
-        except tomllib.TOMLDecodeError:
-            table[last] = value.strip()
     flat: dict[str, Any] = {}
     for name in _LOAD:
         found: Any = raw.get(name)

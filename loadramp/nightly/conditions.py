@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tomllib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from loadramp.record.table import Run
+from loadramp.scenario.scenario import read_tables
 
 LOAD_TABLES = ("prompts", "arrivals", "ramp", "seed")
 REQUEST_KEYS = ("api", "stream", "force_length", "body", "token_ids")
@@ -51,7 +51,7 @@ def digest_of(text: str, overrides: Sequence[str] = ()) -> str:
 
     Where it is sent and what is judged do not change what is measured; nor do comments, order or a new default.
     """
-    raw = tomllib.loads(text)
+    raw = read_tables(text)
     asked: dict[str, Any] = {key: raw.get(key) for key in LOAD_TABLES}
     target = raw.get("target", {})
     asked["target"] = {key: target[key] for key in REQUEST_KEYS if key in target}

@@ -5,11 +5,12 @@ Rule: what loadramp made up itself is no evidence: words that it chose have in c
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from loadramp.record.table import Run
+from loadramp.registry import ScenarioError
+from loadramp.scenario.scenario import read_tables
 
 MADE_UP = frozenset({"fixed", "uniform", "lognormal"})
 """Kinds of ``[prompts]`` that are words without any pattern of real traffic."""
@@ -18,18 +19,10 @@ MADE_UP = frozenset({"fixed", "uniform", "lognormal"})
 def prompts_of(run: Run) -> dict[str, Any]:
     """The ``[prompts]`` table that was in force: the scenario's with what ``--set`` changed. Kind "": unreadable."""
     try:
-        prompts = tomllib.loads(run.scenario_text).get("prompts", {})
-    except tomllib.TOMLDecodeError:
+        prompts = read_tables(run.scenario_text, run.info.get("overrides") or ()).get("prompts", {})
+    except ScenarioError:
         return {"kind": ""}
-    told = dict(prompts) if isinstance(prompts, dict) else {}
-    for override in run.info.get("overrides") or ():
-        name, equals, value = str(override).partition("=")
-        if equals and name.strip().startswith("prompts."):
-            try:
-                told[name.strip().removeprefix("prompts.")] = tomllib.loads(f"v = {value}")["v"]
-            except tomllib.TOMLDecodeError:
-                told[name.strip().removeprefix("prompts.")] = value.strip().strip("\"'")
-    return told
+    return dict(prompts) if isinstance(prompts, dict) else {}
 
 
 def always_new(run: Run) -> bool:

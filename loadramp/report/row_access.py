@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,6 +9,8 @@ from loadramp.analysis import offered_load
 from loadramp.analysis.diagnosis.diagnose import STALLED_RATIO
 from loadramp.record.table import Run
 from loadramp.record.types import Row
+from loadramp.registry import ScenarioError
+from loadramp.scenario.scenario import read_tables
 from loadramp.units import finite, percent, sig
 
 METRICS: dict[str, tuple[str, str]] = {
@@ -206,19 +207,10 @@ def slo_of(run: Run) -> dict[str, Any]:
     if isinstance(told, Mapping):
         return dict(told)
     try:
-        table = tomllib.loads(run.scenario_text).get("slo", {})
-    except tomllib.TOMLDecodeError:
-        table = {}
-    slo = dict(table) if isinstance(table, dict) else {}
-    overrides = run.info.get("overrides")
-    for override in overrides if isinstance(overrides, list | tuple) else ():
-        key, equals, value = str(override).partition("=")
-        if equals and key.strip().startswith("slo."):
-            try:
-                slo[key.strip().removeprefix("slo.")] = float(value)
-            except ValueError:
-                continue
-    return slo
+        table = read_tables(run.scenario_text, run.info.get("overrides") or ()).get("slo", {})
+    except ScenarioError:
+        return {}
+    return dict(table) if isinstance(table, dict) else {}
 
 
 def limits(run: Run) -> dict[str, float]:

@@ -55,7 +55,7 @@ def subtitle(run: Run) -> list[str]:
     target = run.info.get("target")
     told = target if isinstance(target, Mapping) else {}
     server = told.get("base_url") or run.info.get("base_url") or (target if isinstance(target, str) else "")
-    facts = [name_of(run), run.info.get("model") or told.get("model"), server, run.info.get("started_at")]
+    facts = [name_of(run), run.info.get("model") or told.get("model"), server, run.info.get("began_at")]
     n = len(run.table)
     facts.append(f"{plural(n, 'request')}, {counted(count(float(run.table.event_tokens.sum())), 'token')}" if n else "")
     if run.steps:

@@ -245,6 +245,26 @@ class Binders:
     """Raises ScenarioError where the endpoint cannot be sent what is asked."""
 
 
+def read_tables(text: str, overrides: Sequence[str] = (), name: str = "scenario.toml") -> dict[str, Any]:
+    """The tables of a scenario as they are written, with what ``--set`` changed; nothing is checked or filled in.
+
+    Args:
+        text: the TOML text, with or without a byte order mark.
+        overrides: ``table.key=value`` in TOML's value syntax (a bare word is a string); they win over the text.
+        name: how errors call it.
+
+    Raises:
+        ScenarioError: it is not TOML, or an override is not ``table.key=value``.
+    """
+    try:
+        raw = tomllib.loads(text.removeprefix("\ufeff"))  # the mark that some editors put first
+    except tomllib.TOMLDecodeError as error:
+        raise ScenarioError(f"{name}: not TOML: {error}") from None
+    for override in overrides:
+        _apply_override(raw, override)
+    return raw
+
+
 def parse(text: str, name: str, overrides: Sequence[str], binders: Binders) -> Scenario:
     """Read a scenario.
 
@@ -257,12 +277,7 @@ def parse(text: str, name: str, overrides: Sequence[str], binders: Binders) -> S
     Raises:
         ScenarioError: anything is misspelt, of the wrong type or out of range.
     """
-    try:
-        raw = tomllib.loads(text.removeprefix("\ufeff"))  # the mark that some editors put first
-    except tomllib.TOMLDecodeError as error:
-        raise ScenarioError(f"{name}: not TOML: {error}") from None
-    for override in overrides:
-        _apply(raw, override)
+    raw = read_tables(text, overrides, name)
     of_features = {table: bound for feature in FEATURES.values() for table, bound in feature.tables.items()}
     _check_keys(raw, {"name", "seed", *of_features, *_TABLES, *_CHOICES}, name)
     tables: dict[str, Any] = {
@@ -301,7 +316,7 @@ def _check_keys(raw: Mapping[str, Any], allowed: set[str], name: str) -> None:
             raise ScenarioError(f"{name}: {key}: expected a table [{key}]; got {value!r}")
 
 
-def _apply(raw: dict[str, Any], override: str) -> None:
+def _apply_override(raw: dict[str, Any], override: str) -> None:
     path, equals, value = override.partition("=")
     keys = path.strip().split(".")
     if not equals or not all(keys):

@@ -265,6 +265,14 @@ def test_runs_of_other_prompts_or_promises_are_not_compared() -> None:
     assert "[slo] differs" in comparable([run_of({}, chat), changed])[0]
 
 
+def test_what_set_changed_counts_as_if_the_scenario_said_it() -> None:
+    said = run_of({}, '[prompts]\nkind = "fixed"\n')
+    told = run_of({}, '[prompts]\nkind = "conversations"\n', overrides=["prompts.kind=fixed"])
+    assert comparable([said, told]) == []
+    assert reuse_of(told) == reuse_of(said)
+    assert "prompts of kind 'fixed' are made up" in reuse_of(told)[1]
+
+
 def test_two_configurations_stand_side_by_side_in_words_and_data() -> None:
     one, two = (Demand(output_tokens=100.0, rate=Rate(low, low * 1.1, "ceiling")) for low in (6.0, 14.0))
     asked = AdviceOptions(load=LoadFacts(peak_rps=30.0, gpus=(1, 2), price=(1.0, 1.0)))

@@ -368,6 +368,10 @@ def test_changed_keys_are_listed_conditions_first() -> None:
     ]
 
 
+def test_a_byte_order_mark_is_no_difference() -> None:
+    assert differences(fingerprint({}, SCENARIO), fingerprint({}, "\ufeff" + SCENARIO)) == []
+
+
 def test_what_a_side_does_not_tell_is_not_certain() -> None:
     base, other = fingerprint({"labels": {"gpu": "A"}}, SCENARIO), fingerprint({}, "[prompts]\nkind = 'fixed'\n")
     told = {one.key: (one.base, one.candidate, one.certain) for one in differences(base, other)}

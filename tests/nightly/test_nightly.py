@@ -369,6 +369,11 @@ def test_what_is_asked_is_what_is_compared() -> None:
     assert len({digest_of(text), *different}) == 5
 
 
+def test_a_byte_order_mark_does_not_change_what_is_asked() -> None:
+    text = "seed = 1\n[ramp]\nstart_rps = 2\n"
+    assert digest_of("\ufeff" + text, ["ramp.factor=3"]) == digest_of(text, ["ramp.factor=3"])
+
+
 QUICK = """
 name = "quick"
 [prompts]

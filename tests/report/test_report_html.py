@@ -74,6 +74,11 @@ def test_the_page_is_well_formed_and_every_link_leads_somewhere_in_it() -> None:
     assert seen.sources == []
 
 
+def test_the_head_of_the_page_names_the_date_of_the_run() -> None:
+    head = page().partition('<section id="numbers"')[0]
+    assert "2026-01-02T03:04:05+00:00" in head
+
+
 def test_the_sections_stand_in_reading_order() -> None:
     wanted = "numbers checks latency throughput errors timeline client tails slowest evidence steps conditions glossary"
     assert re.findall(r'<section id="([\w-]+)"', page()) == wanted.split()

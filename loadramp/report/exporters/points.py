@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -13,9 +12,11 @@ import numpy as np
 from loadramp.analysis.thresholds import windows
 from loadramp.record.table import Run, Table
 from loadramp.record.types import Row
+from loadramp.registry import ScenarioError
 from loadramp.report import row_access as r
 from loadramp.report.json_data import strict
 from loadramp.report.sections import name_of
+from loadramp.scenario.scenario import read_tables
 from loadramp.units import finite, sig
 
 Files = dict[str, str | bytes]
@@ -115,24 +116,10 @@ def due_in(run: Run, row: Row) -> Table:
 def setting(run: Run, table: str, key: str, default: Any) -> Any:
     """``[table] key`` of the scenario that was run, after what ``--set`` changed."""
     try:
-        raw = tomllib.loads(run.scenario_text.removeprefix("\ufeff"))
-    except tomllib.TOMLDecodeError:
+        own = read_tables(run.scenario_text, run.info.get("overrides") or ()).get(table)
+    except ScenarioError:
         return default
-    own = raw.get(table)
-    found = own.get(key, default) if isinstance(own, Mapping) else default
-    for override in run.info.get("overrides") or ():
-        path, _, value = str(override).partition("=")
-        if path.strip() == f"{table}.{key}":
-            found = _parsed(value)
-    return found
-
-
-def _parsed(value: str) -> Any:
-    """The value of an override: TOML, or a bare word."""
-    try:
-        return tomllib.loads(f"v = {value}")["v"]
-    except tomllib.TOMLDecodeError:
-        return value.strip()
+    return own.get(key, default) if isinstance(own, Mapping) else default
 
 
 def between(point: NamedNumber) -> str:
