@@ -27,9 +27,15 @@ COULD_NOT_MEASURE, USAGE, INTERRUPTED = 1, 2, 130
 
 
 def run(scenario: Path, *, as_json: bool, quiet: bool, yes: bool, until_sure: float | None, **options: Any) -> int:
-    """Ramp an endpoint as SCENARIO says, find what it takes, write the report.
+    """Ramp an endpoint until it saturates and write a report.
 
-    SCENARIO is a TOML file, or the name of one that ships (demo, chat, ...).
+    Raises the request rate step by step, stops when the endpoint is saturated, and reports its ceiling, its p99 ITL
+    knee and its SLO capacity. SCENARIO is a TOML file, or the name of a scenario that comes with loadramp (chat, burst,
+    multi-turn, ...).
+
+    \b
+    Example:
+      loadramp run chat --base-url http://host:8000 --set ramp.max_rps=64
     """
     from loadramp.commands.terminal import asks
     from loadramp.runner import scenarios
@@ -52,11 +58,16 @@ def plan(
     as_json: bool,
     quiet: bool,
 ) -> int:
-    """Show what SCENARIO would send, without sending anything: steps, requests, tokens, minutes, the shape of the load.
+    """Show what a scenario would send, without sending it.
 
-    It is the ramp of loadramp run; where there is a table [canary], [nightly] or [campaign], what that command sends.
-    SCENARIO may also be the directory of a run: then the shape of what it sent is shown. With --base-url the endpoint's
-    list of models is read, which may tell how long a request may be.
+    Prints the steps, requests, tokens and minutes of `loadramp run`, and the shape of the load. If the scenario has a
+    [canary], [nightly] or [campaign] table, it also prints what that command would send. SCENARIO may be the directory
+    of a run instead, to show the shape of what it sent. With --base-url, the endpoint's list of models is read to find
+    out how long a request may be.
+
+    \b
+    Example:
+      loadramp plan chat --set ramp.max_rps=64
     """
     from loadramp.runner import preview
 
@@ -85,7 +96,14 @@ def probe(
     quiet: bool,
     **options: Any,
 ) -> int:
-    """Send ONE request and print everything that was measured of it."""
+    """Send one request and print everything measured about it.
+
+    Exits with 1 if the request failed.
+
+    \b
+    Example:
+      loadramp probe --base-url http://host:8000 --max-tokens 32 --show-text
+    """
     import asyncio
     import time
 
@@ -120,7 +138,15 @@ def probe(
 
 
 def report(run_dir: Path, *, as_json: bool, quiet: bool) -> int:
-    """Judge the run in RUN_DIR again from its records and rewrite its report; also a canary's or a campaign's."""
+    """Judge a stored run again and rewrite its report.
+
+    Everything is computed from the records in RUN_DIR; nothing is sent. RUN_DIR may also be the directory of a canary
+    or a campaign.
+
+    \b
+    Example:
+      loadramp report reports/20260102-030405-chat
+    """
     from loadramp.commands.terminal import try_to_write
     from loadramp.runner import finish
 
@@ -136,7 +162,14 @@ def report(run_dir: Path, *, as_json: bool, quiet: bool) -> int:
 def simulate(
     *, host: str, port: int, profile: str, model: str, adapter: Any, seed: int, fault: Any, api_key_env: str | None
 ) -> int:
-    """Serve the built-in simulator of a vLLM server until interrupted."""
+    """Serve the built-in simulator of a vLLM server.
+
+    It runs until it is interrupted. --profile list and --fault list show what can be chosen.
+
+    \b
+    Example:
+      loadramp simulate --port 8000 --profile h200-8b-seqs64 --fault max_queue=20
+    """
     from loadramp.simulator import practise
 
     if "list" in {profile, *fault}:
@@ -147,7 +180,14 @@ def simulate(
 
 
 def demo(*, out: Path, as_json: bool, quiet: bool) -> int:
-    """A whole ramp against the built-in simulator, in under three minutes: no server, no GPU."""
+    """Run a whole ramp against the built-in simulator.
+
+    It takes less than three minutes and needs neither a server nor a GPU.
+
+    \b
+    Example:
+      loadramp demo
+    """
     from loadramp.runner import scenarios
     from loadramp.simulator import practise
 
@@ -157,9 +197,14 @@ def demo(*, out: Path, as_json: bool, quiet: bool) -> int:
 
 
 def selfcheck(*, seconds: float, as_json: bool, quiet: bool) -> int:
-    """Measure this machine as a client: how punctual, what a token costs, how many tokens a second one worker takes.
+    """Measure how much load this machine can generate.
 
-    Runs against a null server on loopback and keeps the result, which goes into run.json of later runs.
+    Sends load to a null server on loopback and reports how punctually requests leave, how much CPU time a token costs,
+    and how many tokens a second one worker can time. The result is stored and copied into run.json of later runs.
+
+    \b
+    Example:
+      loadramp selfcheck --seconds 10
     """
     import asyncio
 
@@ -217,9 +262,19 @@ def _ask(scenario: Any, options: Any) -> None:
 
 def _commands() -> list[click.Command]:
     run_dir = click.Argument(["run_dir"], type=click.Path(path_type=Path))
-    out = click.Option(["--out"], type=click.Path(path_type=Path), default=Path("reports"), help="Where runs are put.")
+    out = click.Option(
+        ["--out"],
+        type=click.Path(path_type=Path),
+        default=Path("reports"),
+        show_default=True,
+        help="Directory for runs.",
+    )
     seconds = click.Option(
-        ["--seconds"], type=click.FloatRange(2.0, 60.0), default=4.0, show_default=True, help="Measured for each level."
+        ["--seconds"],
+        type=click.FloatRange(2.0, 60.0),
+        default=4.0,
+        show_default=True,
+        help="Seconds to measure at each level.",
     )
     return [
         command(run, scenario_argument(), *target_options(), *scenario_options(), *run_options(), *output_options()),
@@ -236,35 +291,64 @@ def _commands() -> list[click.Command]:
 
 def _probe_options() -> list[click.Parameter]:
     return [
-        click.Option(["--prompt"], default="Say hello.", show_default=True),
-        click.Option(["--max-tokens"], type=click.IntRange(1), default=64, show_default=True),
-        click.Option(["--api"], type=click.Choice(["chat", "completions", "responses"]), default="chat"),
-        click.Option(["--via"], type=click.Choice(["direct", "httpx", "openai"]), default="direct"),
-        click.Option(["--stream/--no-stream"], default=True),
-        click.Option(["--idle-timeout"], type=click.FloatRange(0, min_open=True), help="Seconds between two tokens."),
-        click.Option(["--first-timeout"], type=click.FloatRange(0, min_open=True), help="Seconds to the first token."),
-        click.Option(["--timeout"], type=click.FloatRange(0, min_open=True), help="Seconds for the whole answer."),
-        click.Option(["--show-text"], is_flag=True, help="Print the answer too."),
+        click.Option(["--prompt"], default="Say hello.", show_default=True, help="Text to send."),
+        click.Option(
+            ["--max-tokens"], type=click.IntRange(1), default=64, show_default=True, help="Output tokens to request."
+        ),
+        click.Option(
+            ["--api"],
+            type=click.Choice(["chat", "completions", "responses"]),
+            default="chat",
+            show_default=True,
+            help="OpenAI API to call.",
+        ),
+        click.Option(
+            ["--via"],
+            type=click.Choice(["direct", "httpx", "openai"]),
+            default="direct",
+            show_default=True,
+            help="Client: the measuring one (direct), or a library to compare it with.",
+        ),
+        click.Option(["--stream/--no-stream"], default=True, show_default=True, help="Ask for a stream."),
+        click.Option(
+            ["--idle-timeout"], type=click.FloatRange(0, min_open=True), help="Most seconds between two tokens."
+        ),
+        click.Option(
+            ["--first-timeout"], type=click.FloatRange(0, min_open=True), help="Most seconds to the first token."
+        ),
+        click.Option(["--timeout"], type=click.FloatRange(0, min_open=True), help="Most seconds for the whole reply."),
+        click.Option(["--show-text"], is_flag=True, help="Print the reply too."),
     ]
 
 
 def _simulate_options() -> list[click.Parameter]:
     return [
-        click.Option(["--host"], default="127.0.0.1", show_default=True),
-        click.Option(["--port"], type=click.IntRange(0, 65535), default=8000, show_default=True),
-        click.Option(["--profile"], default="small", show_default=True, help="Named cost model; 'list' shows them."),
-        click.Option(["--model"], default="sim", show_default=True),
-        click.Option(["--adapter"], multiple=True, metavar="NAME", help="Serve a LoRA adapter too; may be repeated."),
-        click.Option(["--seed"], type=int, default=0, show_default=True),
-        click.Option(["--fault"], multiple=True, metavar="KEY=VALUE", help="Switch a fault on; 'list' shows them."),
-        click.Option(["--api-key-env"], metavar="NAME", help="Demand the key that this variable holds."),
+        click.Option(["--host"], default="127.0.0.1", show_default=True, help="Address to bind."),
+        click.Option(
+            ["--port"], type=click.IntRange(0, 65535), default=8000, show_default=True, help="Port; 0 picks one."
+        ),
+        click.Option(
+            ["--profile"], default="small", show_default=True, help="Engine to simulate; 'list' shows them all."
+        ),
+        click.Option(["--model"], default="sim", show_default=True, help="Name of the model."),
+        click.Option(["--adapter"], multiple=True, metavar="NAME", help="Also serve a LoRA adapter; may be repeated."),
+        click.Option(["--seed"], type=int, default=0, show_default=True, help="Seed of everything random."),
+        click.Option(
+            ["--fault"],
+            multiple=True,
+            metavar="KEY=VALUE",
+            help="Fault to inject; may be repeated; 'list' shows them all.",
+        ),
+        click.Option(
+            ["--api-key-env"], metavar="NAME", help="Environment variable with the API key that requests must send."
+        ),
     ]
 
 
 cli = click.Group(
     "loadramp",
     commands=_commands(),
-    help="Ramp load testing for LLM serving: how many requests a second, what breaks first, and how sure.",
+    help="Load-test an LLM endpoint: how many requests a second it sustains, what breaks first, how certain that is.",
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=EPILOG,
 )

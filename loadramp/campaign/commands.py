@@ -35,9 +35,15 @@ def campaign(
     quiet: bool,
     **options: Any,
 ) -> int:
-    """The phases before a launch: baseline, ramp, sustained, overload, chaos; then the scorecard: go or no go.
+    """Run the load phases before a launch: go or no go.
 
-    Takes hours (docs/campaign.md). An interruption costs the phase it falls into: go on with --resume DIR.
+    Runs up to five phases (baseline, ramp, sustained, overload, chaos) and fills in a scorecard. This takes hours (see
+    docs/campaign.md). After an interruption, --resume DIR continues with the phase that was interrupted.
+
+    \b
+    Example:
+      loadramp campaign campaign --base-url http://host:8000 \\
+          --set campaign.target_rps=8 --chaos 'kubectl delete pod vllm-0'
     """
     import asyncio
 
@@ -118,16 +124,21 @@ def commands() -> list[click.Command]:
 def _campaign_options() -> list[click.Parameter]:
     a_path = click.Path(path_type=Path)
     return [
-        click.Option(["--out"], type=a_path, default=Path("reports"), help="Where campaigns are put."),
-        click.Option(["--resume"], type=a_path, metavar="DIR", help="Go on with this campaign."),
         click.Option(
-            ["--answers"], type=a_path, help="Answers to the scorecard; default: answers.toml of the campaign."
+            ["--out"], type=a_path, default=Path("reports"), show_default=True, help="Directory for campaigns."
         ),
-        click.Option(["--chaos"], metavar="CMD", help="Kills or restarts a worker; run without a shell."),
+        click.Option(["--resume"], type=a_path, metavar="DIR", help="Continue the campaign in this directory."),
         click.Option(
-            ["--canary"], type=a_path, metavar="DIR", help="A canary with --switch-command: how long a rollback took."
+            ["--answers"], type=a_path, help="File of answers to the scorecard. Default: answers.toml of the campaign."
         ),
-        click.Option(["--rehearse"], is_flag=True, help="Shorten every phase, to try it out: proves nothing."),
+        click.Option(["--chaos"], metavar="CMD", help="Command that kills or restarts a worker. Run without a shell."),
+        click.Option(
+            ["--canary"],
+            type=a_path,
+            metavar="DIR",
+            help="Canary with --switch-command, to show how long a rollback took.",
+        ),
+        click.Option(["--rehearse"], is_flag=True, help="Shorten every phase, to try the setup. Proves nothing."),
         label_option(),
-        click.Option(["--yes"], is_flag=True, help="Do not ask before the load."),
+        click.Option(["--yes"], is_flag=True, help="Do not ask for confirmation."),
     ]

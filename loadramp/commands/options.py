@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 EPILOG = (
-    "Exit codes: 0 pass, or measured and no gate was asked; 1 could not measure; 2 usage or scenario error; "
+    "Exit codes: 0 passed, or measured with no gate set; 1 could not measure; 2 usage or scenario error; "
     "3 inconclusive or void; 99 a threshold, SLO or comparison failed; 130/143 interrupted, partial results saved."
 )
 
@@ -19,13 +19,13 @@ def scenario_argument() -> click.Parameter:
 
 def target_options() -> list[click.Parameter]:
     return [
-        click.Option(["--base-url"], help="Endpoint, with or without /v1. Default: OPENAI_BASE_URL."),
-        click.Option(["--model"], help="Model name. Default: the only one the server lists."),
+        click.Option(["--base-url"], help="Endpoint, with or without /v1. Default: $OPENAI_BASE_URL."),
+        click.Option(["--model"], help="Model name. Default: the only model that the server lists."),
         click.Option(
-            ["--api-key-env"], metavar="NAME", help="Variable that holds the API key. Default: OPENAI_API_KEY."
+            ["--api-key-env"], metavar="NAME", help="Environment variable with the API key. Default: OPENAI_API_KEY."
         ),
         click.Option(["--header"], multiple=True, metavar="K=V", help="Extra request header; may be repeated."),
-        click.Option(["--ca-file"], help="Certificate authorities to trust."),
+        click.Option(["--ca-file"], help="File of certificate authorities to trust."),
         click.Option(["--insecure"], is_flag=True, help="Do not verify the server's certificate."),
         leave_option(),
     ]
@@ -36,48 +36,61 @@ def leave_option() -> click.Parameter:
         ["--yes-i-may-load-test"],
         multiple=True,
         metavar="HOST",
-        help="Confirm a public host by repeating its name; once for each.",
+        help="Confirm a public host by repeating its name. Give the option once for each host.",
     )
 
 
 def scenario_options() -> list[click.Parameter]:
     return [
         click.Option(
-            ["--set", "overrides"], multiple=True, metavar="TABLE.KEY=VALUE", help="Override a key; may be repeated."
+            ["--set", "overrides"],
+            multiple=True,
+            metavar="TABLE.KEY=VALUE",
+            help="Override a scenario key; may be repeated.",
         )
     ]
 
 
 def label_option() -> click.Parameter:
-    return click.Option(["--label"], multiple=True, metavar="K=V", help="Metadata to record with the run: gpu=H100.")
+    return click.Option(
+        ["--label"], multiple=True, metavar="K=V", help="Metadata to record with the run, such as gpu=H100."
+    )
 
 
 def output_options() -> list[click.Parameter]:
     return [
-        click.Option(["--json", "as_json"], is_flag=True, help="One JSON document on stdout; messages go to stderr."),
-        click.Option(["--quiet"], is_flag=True, help="No progress."),
+        click.Option(
+            ["--json", "as_json"], is_flag=True, help="Print one JSON document on stdout; messages go to stderr."
+        ),
+        click.Option(["--quiet"], is_flag=True, help="Do not show progress."),
     ]
 
 
 def run_options() -> list[click.Parameter]:
     return [
-        click.Option(["--out"], type=click.Path(path_type=Path), default=Path("reports"), help="Where runs are put."),
+        click.Option(
+            ["--out"],
+            type=click.Path(path_type=Path),
+            default=Path("reports"),
+            show_default=True,
+            help="Directory for runs.",
+        ),
         click.Option(
             ["--repeats"],
             type=click.IntRange(1, 50),
             default=1,
             show_default=True,
-            help="Whole ramps, one after the other.",
+            help="Number of ramps, one after the other.",
         ),
         click.Option(
             ["--until-sure"],
             type=click.FloatRange(min=0, min_open=True),
             metavar="RATIO",
-            help="Steps go on until the interval of [ramp] sure_of reaches no further than this from its value (0.1).",
+            help="Lengthen each step until the interval of [ramp] sure_of is within this ratio of its value: 0.1.",
         ),
         label_option(),
-        click.Option(["--save-text"], is_flag=True, help="Keep the answers' text in the records."),
-        click.Option(["--yes"], is_flag=True, help="Do not ask before a large run."),
+        click.Option(["--save-text"], is_flag=True, help="Store the text of replies in the records."),
+        click.Option(["--yes"], is_flag=True, help="Do not ask for confirmation."),
     ]
 
 

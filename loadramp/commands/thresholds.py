@@ -15,11 +15,17 @@ UNSURE = ["inconclusive", "pass", "fail", "point"]
 
 
 def gate(run_dir: Path, *, slo: Sequence[str], when_unsure: Any, junit: Path | None, as_json: bool, quiet: bool) -> int:
-    """Judge the run in RUN_DIR by thresholds: --slo EXPR, or those of its scenario. Writes nothing but --junit FILE.
+    """Check a stored run against thresholds.
 
-    For example: --slo 'p99(ttft_s) < 0.8 @ rate = 8' --slo 'ceiling_rps >= 12'. Exit code 99: one failed; 3: one is
-    open, because its interval holds the limit or its metric is not known. A run that is void, failed its own [slo] at
-    the lowest rate or could not be measured keeps its exit code.
+    The thresholds are those of --slo, or else those of the run's scenario. Nothing is written except --junit FILE. The
+    exit code is 99 if a threshold failed, and 3 if one is inconclusive because its interval contains the limit or its
+    metric is unknown. A run that is void, missed its own [slo] at the lowest rate or could not be measured keeps its
+    exit code.
+
+    \b
+    Example:
+      loadramp gate reports/20260102-030405-chat \\
+          --slo 'p99(ttft_s) < 0.8 @ rate = 8' --slo 'ceiling_rps >= 12'
     """
     from loadramp.analysis.thresholds import overall
     from loadramp.report.exporters import EXPORTERS
@@ -47,7 +53,15 @@ def gate(run_dir: Path, *, slo: Sequence[str], when_unsure: Any, junit: Path | N
 
 
 def export(source: Path, *, form: str, slo: Sequence[str], output: Path | None) -> int:
-    """Write a run, or a history of nights, in a format that other programs read."""
+    """Convert a run or a nightly history for other programs.
+
+    SOURCE is the directory of a run or of a history. --format list names the formats. One file goes to stdout or to
+    --output; several files go into the directory --output.
+
+    \b
+    Example:
+      loadramp export reports/20260102-030405-chat --format junit -o junit.xml
+    """
     from loadramp.runner.export import exported, single, write
 
     files = exported(source, form, slo)
@@ -63,7 +77,9 @@ def commands() -> list[click.Command]:
     """The commands of this module, for the group in cli.py."""
     run_dir = click.Argument(["run_dir"], type=click.Path(path_type=Path))
     source = click.Argument(["source"], type=click.Path(path_type=Path))
-    output = click.Option(["--output", "-o"], type=click.Path(path_type=Path), help="File, or directory for several.")
+    output = click.Option(
+        ["--output", "-o"], type=click.Path(path_type=Path), help="File to write, or directory for several files."
+    )
     return [
         command(gate, run_dir, *_gate_options(), *output_options()),
         command(export, source, _format_option(), _slo_option(), output),
@@ -71,20 +87,27 @@ def commands() -> list[click.Command]:
 
 
 def _slo_option() -> click.Parameter:
-    return click.Option(["--slo"], multiple=True, metavar="EXPR", help="A threshold (docs/gates.md); may be repeated.")
+    return click.Option(
+        ["--slo"], multiple=True, metavar="EXPR", help="Threshold (see docs/gates.md); may be repeated."
+    )
 
 
 def _gate_options() -> list[click.Parameter]:
     return [
         _slo_option(),
-        click.Option(["--junit"], type=click.Path(path_type=Path), metavar="FILE", help="Write JUnit XML here too."),
         click.Option(
-            ["--when-unsure"], type=click.Choice(UNSURE), default=None, help="What an open threshold counts as."
+            ["--junit"], type=click.Path(path_type=Path), metavar="FILE", help="Also write JUnit XML to this file."
+        ),
+        click.Option(
+            ["--when-unsure"],
+            type=click.Choice(UNSURE),
+            default=None,
+            help="How an inconclusive threshold counts. Default: as the scenario says.",
         ),
     ]
 
 
 def _format_option() -> click.Parameter:
     return click.Option(
-        ["--format", "form"], required=True, metavar="NAME", help="'list' names them (docs/exports.md)."
+        ["--format", "form"], required=True, metavar="NAME", help="Format (see docs/exports.md); 'list' names them all."
     )

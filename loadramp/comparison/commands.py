@@ -27,10 +27,15 @@ from loadramp.units import plural
 def compare(
     runs: Sequence[str], *, out: Path, overrides: Sequence[str], anyway: bool, as_json: bool, quiet: bool
 ) -> int:
-    """Compare stored runs: RUNS are run directories, the first is the baseline; RUN_A,RUN_B are repeats of one kind.
+    """Compare stored runs.
 
-    Two give a verdict (exit code 0 pass, 3 inconclusive or refused, 99 fail), more give a table of configurations.
-    One directory of a canary is judged again.
+    Each argument is a run directory, or several separated by commas that repeat one configuration. The first is the
+    baseline. Two arguments give a verdict (exit code 0 pass, 3 inconclusive or refused, 99 fail); more give a table of
+    configurations. The directory of a canary, given alone, is judged again.
+
+    \b
+    Example:
+      loadramp compare reports/20260102-030405-chat reports/20260103-030405-chat
     """
     from loadramp.comparison.compare_runs import Tiered
     from loadramp.comparison.compare_runs import compare as compare_runs
@@ -64,10 +69,15 @@ def canary(
     quiet: bool,
     **options: Any,
 ) -> int:
-    """Compare two endpoints under the same load and say whether the candidate is worse: pass, fail or inconclusive.
+    """Compare two endpoints under the same load.
 
-    SCENARIO is a TOML file with a [canary] table, or the name of one that ships (canary). Exit code 0: shown to be no
-    worse than allowed; 99: worse; 3: not decided.
+    Sends the same requests to both and decides whether the candidate is worse than the baseline. The exit code is 0 if
+    the candidate is shown to be no worse than allowed, 99 if it is worse, and 3 if this is undecided. SCENARIO is a
+    TOML file with a [canary] table, or canary, which comes with loadramp.
+
+    \b
+    Example:
+      loadramp canary canary --baseline http://old:8000 --candidate http://new:8000
     """
     import asyncio
     from dataclasses import replace
@@ -99,9 +109,14 @@ def canary(
 
 
 def serve(jobs: Path, *, host: str, port: int, token_env: str | None, out: Path) -> int:
-    """Run the jobs of the file JOBS for rollout controllers, over HTTP: start, then poll. Until interrupted.
+    """Run canaries over HTTP for rollout controllers.
 
-    JOBS is a TOML file with tables [jobs.NAME]; a request can name one of them and nothing else.
+    A controller starts a job by its name and polls for the verdict. JOBS is a TOML file with a table [jobs.NAME] for
+    each job; a request can choose one of them and nothing else. The server runs until it is interrupted.
+
+    \b
+    Example:
+      loadramp serve jobs.toml --port 8090
     """
     import os
 
@@ -161,7 +176,11 @@ def _print(what: Any, path: str) -> None:
 def commands() -> list[click.Command]:
     """``compare``, ``canary`` and ``serve``."""
     out = click.Option(
-        ["--out"], type=click.Path(path_type=Path), default=Path("reports"), help="Where the report is put."
+        ["--out"],
+        type=click.Path(path_type=Path),
+        default=Path("reports"),
+        show_default=True,
+        help="Directory for results.",
     )
     return [
         command(
@@ -169,7 +188,7 @@ def commands() -> list[click.Command]:
             click.Argument(["runs"], nargs=-1, required=True, metavar="RUN_A RUN_B ..."),
             out,
             *scenario_options(),
-            click.Option(["--anyway"], is_flag=True, help="Compare although the environments differ."),
+            click.Option(["--anyway"], is_flag=True, help="Compare even if the environments differ."),
             *output_options(),
         ),
         command(
@@ -187,47 +206,54 @@ def commands() -> list[click.Command]:
 
 def _serve_options() -> list[click.Parameter]:
     return [
-        click.Option(["--host"], default="127.0.0.1", show_default=True, help="Another address needs a token."),
-        click.Option(["--port"], type=click.IntRange(0, 65535), default=8090, show_default=True),
-        click.Option(["--token-env"], metavar="NAME", help="Variable that holds the token which calls must bring."),
+        click.Option(
+            ["--host"],
+            default="127.0.0.1",
+            show_default=True,
+            help="Address to bind; any but loopback needs --token-env.",
+        ),
+        click.Option(["--port"], type=click.IntRange(0, 65535), default=8090, show_default=True, help="Port to bind."),
+        click.Option(["--token-env"], metavar="NAME", help="Environment variable with the token that calls must send."),
     ]
 
 
 def _keep_options() -> list[click.Parameter]:
     return [
-        click.Option(["--save-text"], is_flag=True, help="Keep the text of answers."),
-        click.Option(["--yes"], is_flag=True, help="Do not ask before a long run."),
+        click.Option(["--save-text"], is_flag=True, help="Store the text of replies in the records."),
+        click.Option(["--yes"], is_flag=True, help="Do not ask for confirmation."),
     ]
 
 
 def _canary_options() -> list[click.Parameter]:
     return [
-        click.Option(["--baseline"], metavar="URL", required=True, help="What serves now, with or without /v1."),
-        click.Option(["--candidate"], metavar="URL", required=True, help="What is to replace it."),
-        click.Option(["--model"], help="Model name. Default: the only one each server lists."),
-        click.Option(["--candidate-model"], help="Where the candidate's model has another name."),
+        click.Option(["--baseline"], metavar="URL", required=True, help="Current version, with or without /v1."),
+        click.Option(["--candidate"], metavar="URL", required=True, help="New version, with or without /v1."),
+        click.Option(["--model"], help="Model name. Default: the only model that each server lists."),
+        click.Option(["--candidate-model"], help="Model name of the candidate, if it differs."),
         click.Option(
-            ["--api-key-env"], metavar="NAME", help="Variable that holds the API key. Default: OPENAI_API_KEY."
+            ["--api-key-env"], metavar="NAME", help="Environment variable with the API key. Default: OPENAI_API_KEY."
         ),
-        click.Option(["--candidate-api-key-env"], metavar="NAME", help="Where the candidate takes another key."),
+        click.Option(["--candidate-api-key-env"], metavar="NAME", help="The same for the candidate, if it differs."),
         click.Option(["--header"], multiple=True, metavar="K=V", help="Extra request header; may be repeated."),
-        click.Option(["--candidate-header"], multiple=True, metavar="K=V", help="For the candidate alone."),
+        click.Option(["--candidate-header"], multiple=True, metavar="K=V", help="The same for the candidate only."),
         label_option(),
-        click.Option(["--candidate-label"], multiple=True, metavar="K=V", help="For the candidate alone."),
-        click.Option(["--ca-file"], help="Certificate authorities to trust."),
+        click.Option(["--candidate-label"], multiple=True, metavar="K=V", help="The same for the candidate only."),
+        click.Option(["--ca-file"], help="File of certificate authorities to trust."),
         click.Option(["--insecure"], is_flag=True, help="Do not verify the servers' certificates."),
         click.Option(
             ["--switch-command"],
             default="",
             metavar="CMD",
-            help="One machine ([canary] design = 'abba'): makes it serve {arm}, baseline or candidate. No shell.",
+            help="Command that makes one machine serve {arm}: baseline or candidate ([canary] design = 'abba'). "
+            "Run without a shell.",
         ),
         click.Option(
             ["--swap-command"],
             default="",
             metavar="CMD",
-            help="Half-way: exchanges what the two hosts serve, so that a difference between them cancels. No shell.",
+            help="Command that swaps the versions between the two hosts half-way, so that host differences cancel. "
+            "Run without a shell.",
         ),
-        click.Option(["--aa"], is_flag=True, help="Both serve the same version: do the two hosts differ?"),
+        click.Option(["--aa"], is_flag=True, help="Test whether two hosts that serve the same version differ."),
         leave_option(),
     ]

@@ -23,10 +23,15 @@ from loadramp.registry import ScenarioError
 def nightly(
     scenario: Path, *, history: Path, label: Sequence[str], yes: bool, as_json: bool, quiet: bool, **options: Any
 ) -> int:
-    """Measure one night: a few short runs as SCENARIO says, their numbers into the history, a verdict on the level.
+    """Measure capacity and compare it with earlier nights.
 
-    Exit code 99 means that a level changed for the worse on this night, a floor was broken or a threshold failed; a
-    night that could not be measured is 1 and no regression.
+    Makes a few short runs, appends their results to the history and looks for changes. The exit code is 99 if this
+    night shows a change for the worse, misses a minimum or fails a threshold. It is 1 if nothing could be measured,
+    which is never a regression.
+
+    \b
+    Example:
+      loadramp nightly nightly --history history --base-url http://host:8000
     """
     import asyncio
 
@@ -68,7 +73,14 @@ def _ask(scenario: Any, options: Any) -> None:
 
 
 def trend(history: Path, *, scenario: str | None, output: Path | None, as_json: bool, quiet: bool) -> int:
-    """Write the trend page of HISTORY again: every metric over all nights, with its changes."""
+    """Write the trend page of a nightly history again.
+
+    The page shows every metric over all nights, with its changes.
+
+    \b
+    Example:
+      loadramp trend history
+    """
     from loadramp.nightly.history import History
     from loadramp.nightly.page import build_trend_html, look
     from loadramp.nightly.text import night_document
@@ -90,9 +102,14 @@ def trend(history: Path, *, scenario: str | None, output: Path | None, as_json: 
 
 
 def accept(history: Path, *, metric: Sequence[str], scenario: str | None, reason: str, yes: bool) -> int:
-    """Take the level of the latest night as the level from now on: its open alarms close.
+    """Accept the latest level of a nightly history.
 
-    Names the levels first and, on a terminal, asks.
+    Takes the level of the latest night as the new normal and closes the open alarms. Lists the levels first and asks
+    for confirmation on a terminal.
+
+    \b
+    Example:
+      loadramp accept history --metric ceiling_rps --reason "fewer sequences, on purpose"
     """
     from loadramp.commands.terminal import asks, say
     from loadramp.nightly.accept import accept as write_down
@@ -118,8 +135,10 @@ def accept(history: Path, *, metric: Sequence[str], scenario: str | None, reason
 def commands() -> list[click.Command]:
     """The commands of this module, for the group in cli.py."""
     history = click.Argument(["history"], type=click.Path(path_type=Path))
-    one = click.Option(["--scenario"], metavar="NAME", help="Of a history of several: whose nights.")
-    output = click.Option(["--output", "-o"], type=click.Path(path_type=Path), help="File, or directory for several.")
+    one = click.Option(["--scenario"], metavar="NAME", help="Scenario to use, if the history has several.")
+    output = click.Option(
+        ["--output", "-o"], type=click.Path(path_type=Path), help="File to write. Default: trend.html in the history."
+    )
     return [
         command(
             nightly, scenario_argument(), *_nightly_options(), *target_options(), *scenario_options(), *output_options()
@@ -131,19 +150,32 @@ def commands() -> list[click.Command]:
 
 def _nightly_options() -> list[click.Parameter]:
     return [
-        click.Option(["--history"], type=click.Path(path_type=Path), required=True, help="Directory of the history."),
-        click.Option(["--label"], multiple=True, metavar="K=V", help="Metadata to record with the run: gpu=H100."),
-        click.Option(["--out"], type=click.Path(path_type=Path), default=Path("reports"), help="Where runs are put."),
-        click.Option(["--save-text"], is_flag=True, help="Keep the answers' text in the records."),
-        click.Option(["--yes"], is_flag=True, help="Do not ask before another machine is loaded."),
+        click.Option(
+            ["--history"],
+            type=click.Path(path_type=Path),
+            required=True,
+            help="Directory of the history; created if missing.",
+        ),
+        click.Option(
+            ["--label"], multiple=True, metavar="K=V", help="Metadata to record with the run, such as gpu=H100."
+        ),
+        click.Option(
+            ["--out"],
+            type=click.Path(path_type=Path),
+            default=Path("reports"),
+            show_default=True,
+            help="Directory for runs.",
+        ),
+        click.Option(["--save-text"], is_flag=True, help="Store the text of replies in the records."),
+        click.Option(["--yes"], is_flag=True, help="Do not ask for confirmation."),
     ]
 
 
 def _accept_options() -> list[click.Parameter]:
     return [
-        click.Option(["--metric"], multiple=True, metavar="NAME", help="This metric only; may be repeated."),
-        click.Option(["--reason", "--why", "reason"], default="", help="For whoever reads the history later."),
-        click.Option(["--yes"], is_flag=True, help="Do not ask."),
+        click.Option(["--metric"], multiple=True, metavar="NAME", help="Accept this metric only; may be repeated."),
+        click.Option(["--reason", "--why", "reason"], default="", help="Reason to record in the history."),
+        click.Option(["--yes"], is_flag=True, help="Do not ask for confirmation."),
     ]
 
 
