@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from multiprocessing import Pool
 
+import detectors
 import numpy as np
 from ramp_bench import CASES, SLO_QUANTILE, SLO_SHARE, Ramp, ramp
 
-from loadramp.analysis import detectors
 from loadramp.analysis.ceiling import ceiling, climb
 from loadramp.analysis.itl_knee import p99_itl_knee
 from loadramp.analysis.slo_capacity import slo_capacity

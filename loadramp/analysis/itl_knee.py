@@ -1,7 +1,7 @@
 """Rows of the curve to the three numbers: ceiling, p99 ITL knee, SLO capacity. Formulas: docs/method.md.
 
-A knee detector is a function ``f(rows, *, options) -> Estimate`` in KNEES; ``ceiling`` is the default, the others are
-there to be compared with it.
+A knee detector is a function ``f(rows, *, options) -> Estimate``. KNEES has the one that is used;
+benchmarks/detectors.py has others to compare it with.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import numpy as np
 
 from loadramp.analysis import long_run
 from loadramp.analysis.ceiling import ceiling, climb
-from loadramp.analysis.detectors import DETECTORS
 from loadramp.analysis.interval_policy import hold_back
 from loadramp.analysis.latency import NOT_STREAMED
 from loadramp.analysis.offered_load import load_of
@@ -24,7 +23,7 @@ from loadramp.analysis.slo_capacity import slo_capacity
 from loadramp.record.types import Estimate, Row
 from loadramp.units import latency_span, percent
 
-KNEES: dict[str, Callable[..., Any]] = {"ceiling": ceiling, **DETECTORS}
+KNEES: dict[str, Callable[..., Any]] = {"ceiling": ceiling}
 UNKNOWN_LOG_SE = 0.2
 """Of a p99 whose interval could not be had."""
 

@@ -1,7 +1,7 @@
 import pytest
 from judged import overload, row
 
-from loadramp.analysis import detectors
+from benchmarks import detectors
 from loadramp.record.types import Row
 
 RATES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)

@@ -3,6 +3,7 @@ from itertools import pairwise
 import pytest
 from judged import overload, row
 
+from benchmarks.detectors import DETECTORS
 from loadramp.analysis.itl_knee import KNEES, elasticity, envelope, estimate, p99_itl_knee
 from loadramp.record.types import Row
 
@@ -121,17 +122,17 @@ def test_estimate_gives_three_numbers_and_fills_the_elasticities() -> None:
 
 def test_another_detector_may_answer_for_the_ceiling() -> None:
     rows = [row(2.0), row(4.0), overload(8.0, 5.5)]
-    found = estimate(rows, knee=KNEES["completions"])
+    found = estimate(rows, knee=DETECTORS["completions"])
     assert found["ceiling"].detector == "completions"
     assert (found["ceiling"].low_rps, found["ceiling"].high_rps) == (4.0, 8.0)
 
 
-@pytest.mark.parametrize("kind", sorted(KNEES))
+@pytest.mark.parametrize("kind", ["ceiling", *sorted(DETECTORS)])
 def test_every_detector_answers_every_curve(kind: str) -> None:
     failed = row(1.0, ok=0, error_ratio=1.0, throughput_rps=0.0, itl_p99_s=None, itl_p50_s=None, ttft_p50_s=None)
     for rows in ([], [row(1.0)], [failed, failed], [overload(4.0, 2.0)], [row(1.0, void=True)],
                  [row(rate) for rate in DOUBLING], [row(2.0), row(2.0), row(2.0), row(2.0), row(2.0)],
                  curve([30, 20, 40, 10, 50]), [*curve([20, 22, 24, 80]), overload(16.0, 9.0)]):  # fmt: skip
-        found = KNEES[kind](rows)
+        found = {**KNEES, **DETECTORS}[kind](rows)
         assert found.reason
         assert found.rate_rps is None or found.rate_rps > 0

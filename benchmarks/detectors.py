@@ -1,7 +1,8 @@
-"""Other knee rules people use, by name, to be compared with ``ceiling``; never the default (docs/method.md says why).
+"""Other knee rules that people use, to compare with ``ceiling``; docs/method.md says why none is the default.
 
-Each is a function ``f(rows, *, options) -> Estimate`` on the climb's rows in order of their rates. Where a rule names a
-step, the rate is the geometric mean of the bracket [that step, the next].
+Each is a function ``f(rows, *, options) -> Estimate`` on the climb's rows in order of their rates. If a rule names a
+step, the rate is the geometric mean of the bracket [that step, the next]. With this folder on PYTHONPATH a scenario
+selects one by ``[knee] kind = "detectors:usl"``.
 """
 
 from __future__ import annotations
