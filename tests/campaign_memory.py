@@ -13,7 +13,8 @@ import msgspec
 from harness import BEGAN_AT
 
 from loadramp.campaign.assess import MODEL_MAX, SCORECARD, JudgedCampaign, model_max_of, scorecard_text, write_campaign
-from loadramp.campaign.phases import HEALTH, CampaignRun, begin, resume
+from loadramp.campaign.phases import HEALTH, REHEARSAL, CampaignRun, begin, resume
+from loadramp.campaign.table import rehearsal_of
 from loadramp.client import input_files
 from loadramp.client.endpoint import endpoint_of
 from loadramp.client.fleet import InlineFleet, Orders
@@ -74,9 +75,11 @@ class Stage:
     command: tuple[int | None, str] | None = (0, "")
     """What the chaos command comes to; it crashes the simulator when it works. None: there is none."""
     sent: list[str] | None = None
+    short: Sequence[str] = ()
+    """Overrides that make it a rehearsal."""
 
     def read(self, more: Sequence[str]) -> Scenario:
-        return load(self.text, "test.toml", more)
+        return load(self.text, "test.toml", [*self.short, *more])
 
     async def send(self, scenario: Scenario, phase: str, beside: Beside) -> Finished:
         """What launch.ramp does, without sockets."""
@@ -145,17 +148,20 @@ def rehearse_in_memory(
     *,
     resumed: Path | None = None,
     answers: Path | None = None,
+    rehearsal: bool = False,
     **stage: Any,
 ) -> tuple[JudgedCampaign, int]:
     """Run a campaign of the scenario ``text``; what it comes to, and the code of its phases."""
 
     async def main() -> int:
         scenario = load(text, "test.toml")
-        path = resumed or begin(tmp_path, scenario, [], text, [], {MODEL_MAX: model_max_of(scenario)})
+        short = rehearsal_of(scenario) if rehearsal else []
+        about = {MODEL_MAX: model_max_of(scenario), REHEARSAL: rehearsal}
+        path = resumed or begin(tmp_path, scenario, [], text, short, about)
         RunDir(path).write(SCORECARD, scorecard_text(scenario))
         engine = PROFILES[profile] if isinstance(profile, str) else profile
         service = Service(engine, faults=faults, seed=3)
-        play = Stage(text, path, service, **stage)
+        play = Stage(text, path, service, short=short, **stage)
         places.append(path)
 
         def pulse(ramping: Conductor, _: Any) -> InlinePulse:
@@ -163,7 +169,7 @@ def rehearse_in_memory(
 
         try:
             strike = play.strike if play.command else None
-            return await CampaignRun(path, play.read, play.send, pulse, strike, state=resume(path, text, [])).run()
+            return await CampaignRun(path, play.read, play.send, pulse, strike, state=resume(path, text, short)).run()
         finally:
             service.close()
 

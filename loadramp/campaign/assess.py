@@ -15,7 +15,7 @@ from loadramp.campaign import judge
 from loadramp.campaign.criteria import Criterion, PhaseView, Strike
 from loadramp.campaign.evidence import CANARY, Facts
 from loadramp.campaign.page import Told, build_campaign_html, campaign_document, campaign_markdown, scorecard_markdown
-from loadramp.campaign.phases import HEALTH, STRIKE, read_state
+from loadramp.campaign.phases import HEALTH, REHEARSAL, STRIKE, read_state
 from loadramp.campaign.scorecard import (
     Item,
     ItemAnswer,
@@ -39,7 +39,6 @@ from loadramp.scenario.scenario import Scenario
 ANSWERS = "answers.toml"
 SCORECARD = "scorecard.toml"
 MODEL_MAX = "model_max_context"
-REHEARSAL = "rehearsal"
 UNDER_LOAD = ("ramp", "sustained", "overload")
 """Phases that rules can be made of, the one that knows a capacity first."""
 ROLLBACK = "rollback"

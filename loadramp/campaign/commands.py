@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -48,13 +47,12 @@ def campaign(
     import asyncio
 
     from loadramp.campaign import launch as job
-    from loadramp.campaign.table import REHEARSAL
     from loadramp.commands.terminal import asks, watching
     from loadramp.runner import scenarios
 
     chosen = scenarios.Options(**options)
     if asks(yes, as_json):
-        _ask(scenario, replace(chosen, overrides=[*REHEARSAL, *chosen.overrides]) if rehearse else chosen)
+        _ask(scenario, job.rehearsed(scenario, chosen) if rehearse else chosen)
     with watching(quiet) as (say, watch):
         finished = asyncio.run(
             job.rehearse(

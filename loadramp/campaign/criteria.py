@@ -13,6 +13,7 @@ from loadramp.analysis import offered_load
 from loadramp.analysis.proportions import Proportion, needed
 from loadramp.campaign.drift import Drift
 from loadramp.campaign.recovery import Availability, availability, failures, recovery_s, usual_ttft_s
+from loadramp.campaign.table import hold_s
 from loadramp.record.table import Run
 from loadramp.record.types import GONE, Estimate, HealthSample, Row
 from loadramp.units import agreed, latency, latency_span, multiple, percent, plural
@@ -93,6 +94,26 @@ def delivered(rows: Sequence[Row]) -> Criterion:
     said = [*void, *short, *little]
     status: Status = "inconclusive" if said else "pass"
     return Criterion("delivered", "the client delivers the load", status, said[0] if said else "all of it")
+
+
+def reached(rows: Sequence[Row]) -> list[Criterion]:
+    """Loads of a ramp that the client never delivered, neither later nor a larger one: what lies there is not known.
+    Empty where there is none."""
+
+    def offered(row: Row) -> float:
+        return float(row["rate_rps"] or row["users"] or 0.0)
+
+    def made_good(row: Row) -> bool:
+        return any(not one["void"] and one["role"] == row["role"] and offered(one) >= offered(row) for one in rows)
+
+    lost = [row for row in rows if row["void"] and not made_good(row)]
+    if not lost:
+        return []
+    row = lost[-1]
+    load = f"{row['rate_rps']:.4g} req/s" if row["rate_rps"] else plural(row["users"] or 0, "user")
+    why = str(row["reasons"].get("void", "")).split(";")[0]
+    said = f"not at {load}{f': {why}' if why else ''}"
+    return [Criterion("delivered", "the client delivers the load", "inconclusive", said)]
 
 
 def ended(seen: PhaseView) -> Criterion:
@@ -242,9 +263,9 @@ def recovered(
     after_s = recovery_s(seen.run.table, from_s, until_s, usual_s, rate_rps)
     because = f"; {words}" if words else ""
     if after_s is None:
-        return Criterion(
-            "recovery", asked, "fail", f"not within the {until_s - from_s:.0f} s that were watched{because}"
-        )
+        said = f"not within the {until_s - from_s:.0f} s that were watched{because}"
+        enough = until_s - from_s >= limit_s + hold_s(rate_rps) - 1.0  # a second: instants are tried one a second
+        return Criterion("recovery", asked, "fail" if enough else "inconclusive", said)
     when = f"after {after_s:.0f} s" if after_s else "at once"
     said = f"{when}: first tokens within {latency(usual_s)}"
     return holds("recovery", asked, after_s <= limit_s, said if after_s <= limit_s else said + because)

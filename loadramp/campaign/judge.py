@@ -45,8 +45,9 @@ def ramp(seen: PhaseView, *, asked_rps: float | None) -> list[Criterion]:
         return [c.nothing(seen)]
     ceiling = seen.run.estimates.get("ceiling") or Estimate("not_measurable")
     slo = seen.run.estimates.get("slo_capacity")
-    found = ceiling.status in {"found", "not_found_up_to"}
-    out = [Criterion("ceiling", CEILING, "pass" if found else "inconclusive", c.rate_words(ceiling))]
+    undelivered = c.reached(seen.rows)
+    found = ceiling.status == "found" or (ceiling.status == "not_found_up_to" and not undelivered)
+    out = [*undelivered, Criterion("ceiling", CEILING, "pass" if found else "inconclusive", c.rate_words(ceiling))]
     if asked_rps is not None:
         out.append(c.above("capacity", "the ceiling", ceiling, asked_rps))
         if slo is not None and seen.limits:

@@ -15,7 +15,6 @@ from pathlib import Path
 
 from loadramp.campaign.assess import (
     MODEL_MAX,
-    REHEARSAL,
     ROLLBACK,
     SCORECARD,
     JudgedCampaign,
@@ -24,9 +23,8 @@ from loadramp.campaign.assess import (
     scorecard_text,
     write_campaign,
 )
-from loadramp.campaign.phases import HEALTH, CampaignRun, begin, read_state, resume, save_state
-from loadramp.campaign.table import REHEARSAL as SHORTENED
-from loadramp.campaign.table import Phase, campaign_of
+from loadramp.campaign.phases import HEALTH, REHEARSAL, CampaignRun, begin, read_state, resume, save_state
+from loadramp.campaign.table import Phase, campaign_of, rehearsal_of
 from loadramp.client.endpoint import Endpoint, endpoint_of
 from loadramp.client.permission import check_hosts
 from loadramp.metrics.fetch import Fetcher, FetchFailed, tls_context
@@ -76,7 +74,7 @@ async def rehearse(
         OSError: the directory cannot be written.
     """
     if rehearsal:
-        options = replace(options, overrides=[*SHORTENED, *options.overrides])
+        options = rehearsed(scenario_path, options)
         say("a rehearsal: every phase is shortened, and nothing is proven by it")
     base = scenarios.with_target(scenarios.read_scenario(scenario_path, options.overrides), options)
     endpoint = endpoint_of(base.target)
@@ -104,6 +102,16 @@ async def rehearse(
         state=read_state(path),
     )
     return _finished(path, await campaign.run(), answers)
+
+
+def rehearsed(scenario_path: Path, options: Options) -> Options:
+    """``options`` with what makes a rehearsal of the scenario; what was set by the user wins.
+
+    Raises:
+        ScenarioError: the scenario is wrong.
+    """
+    short = rehearsal_of(scenarios.read_scenario(scenario_path, options.overrides))
+    return replace(options, overrides=[*short, *options.overrides])
 
 
 def _finished(path: Path, code: int, answers: Path | None) -> JudgedCampaign:

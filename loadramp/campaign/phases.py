@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from loadramp import __version__
-from loadramp.campaign.criteria import Strike
-from loadramp.campaign.table import PHASES, Phase, campaign_of, in_order, overrides_of
+from loadramp.campaign.criteria import Strike, reached
+from loadramp.campaign.table import PHASES, Phase, campaign_of, in_order, overrides_of, strike_after_s
 from loadramp.record.run_directory import RunDir, plain, safe_name
 from loadramp.record.table import Run
 from loadramp.record.types import GONE
@@ -29,6 +29,8 @@ from loadramp.units import percent
 
 CAMPAIGN = "campaign.json"
 STRIKE = "strike.json"
+REHEARSAL = "rehearsal"
+"""Key of campaign.json: every phase was shortened."""
 HEALTH = "health.jsonl"
 SCHEMA = 1
 LOOK_S = 0.2
@@ -118,9 +120,18 @@ class CampaignRun:
         if campaign_of(base).target_rps is not None:
             return
         low_rps, which = lowest_rps(run)
-        if low_rps is not None:
+        offered = [row["rate_rps"] for row in run.rows if row["rate_rps"]]
+        if low_rps is None and self.state.get(REHEARSAL) and offered:
+            self.state["target_rps"] = min(offered)
+            self.state["target_reason"] = "the lowest rate of the ramp, which found none: a rehearsal tries every phase"
+        elif low_rps is not None:
             self.state["target_rps"] = campaign_of(base).target_ratio * low_rps
-            self.state["target_reason"] = f"{percent(campaign_of(base).target_ratio)} of {low_rps:.4g} req/s, {which}"
+            more = "; the client could not deliver more" if reached(run.rows) else ""
+            self.state["target_reason"] = (
+                f"{percent(campaign_of(base).target_ratio)} of {low_rps:.4g} req/s, {which}{more}"
+            )
+        if "target_reason" in self.state:
+            self.say(f"target: {self.state['target_rps']:.4g} req/s, {self.state['target_reason']}")
 
     def phase(self, phase: Phase) -> dict[str, Any]:
         """What campaign.json says of a phase."""
@@ -167,7 +178,9 @@ class _Beside:
             pulse.stop()
 
     async def _strike(self, ramping: Conductor) -> None:
-        chaos = campaign_of(self.base).chaos
+        target_rps = self.campaign.target_rps(self.base)
+        assert target_rps is not None, "the phase is left out without one"
+        after_s = strike_after_s(campaign_of(self.base).chaos, target_rps)
 
         def now_s() -> float:
             return ramping.clock() - ramping.t0_s
@@ -175,7 +188,7 @@ class _Beside:
         while not any(step.measured for step in ramping.steps):  # noqa: ASYNC110  # the conductor has no bell for it
             await asyncio.sleep(LOOK_S)
         window_s = next(step.window_s for step in ramping.steps if step.measured)
-        await asyncio.sleep(max(0.0, window_s[0] + chaos.after_s - now_s()))
+        await asyncio.sleep(max(0.0, window_s[0] + after_s - now_s()))
         if ramping.stop.is_set():
             return
         begin_s = now_s()

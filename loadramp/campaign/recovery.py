@@ -15,11 +15,10 @@ import numpy as np
 
 from loadramp.analysis import latency
 from loadramp.analysis.quantiles import quantile
+from loadramp.campaign.table import hold_s
 from loadramp.record.table import Bools, Table
 from loadramp.record.types import HealthSample
 
-HOLD_S = 10.0
-HOLD_REQUESTS = 10
 SERVED_RATIO = 0.9
 USUAL_FACTOR = 2.0
 """A request is served as usual when its first token comes within so many times the p95 of before."""
@@ -127,13 +126,13 @@ def recovery_s(table: Table, from_s: float, until_s: float, usual_s: float, rate
     Well: of the requests due in that time none fails, and nine of ten get their first token within ``usual_s``.
     None when that was not so by ``until_s``.
     """
-    hold_s = max(HOLD_S, HOLD_REQUESTS / rate_rps)
+    well_s = hold_s(rate_rps)
     order = np.argsort(table.due_s, kind="stable")
     due_s = table.due_s[order]
     served = _cumulated((table.ok & (np.nan_to_num(table.ttft_s, nan=np.inf) <= usual_s))[order])
     failed = _cumulated(table.failed[order])
-    for at_s in np.arange(from_s, until_s - hold_s + 1e-6, 1.0):
-        first, last = np.searchsorted(due_s, (at_s, at_s + hold_s))
+    for at_s in np.arange(from_s, until_s - well_s + 1e-6, 1.0):
+        first, last = np.searchsorted(due_s, (at_s, at_s + well_s))
         n = int(last - first)
         if n and failed[last] == failed[first] and served[last] - served[first] >= SERVED_RATIO * n:
             return float(at_s - from_s)

@@ -6,9 +6,9 @@ A phase is the scenario with another ``[ramp]``: the overrides that make it one 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import ceil
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta
@@ -27,7 +27,9 @@ DAY_S = 86_400.0
 PART_S = 3600.0
 """A soak is measured in steps of so long, without a gap between them: what is judged at once stays small."""
 HOLD_S = 10.0
-"""Recovered means well for so long: a phase must outlast its limit by it."""
+HOLD_REQUESTS = 10
+USUAL_REQUESTS = 30
+"""What is usual is read off 20 successes: with so many due, Poisson arrivals bring them in 98 of 100 cases."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -128,6 +130,8 @@ REHEARSAL: tuple[str, ...] = (
     "campaign.chaos.timeout_s=60",
 )  # fmt: skip
 """What ``--rehearse`` sets: every phase as short as shows that it works. It proves nothing."""
+REHEARSED_STEP_S = 20.0
+"""Measured seconds of each step of a rehearsal's ramp, and of its soak."""
 
 
 def bind_campaign(table: Mapping[str, Any], where: str) -> Campaign:
@@ -172,6 +176,49 @@ def _suits(campaign: Campaign, where: str) -> None:
         raise ScenarioError(f"{stem}.chaos] measure_s: must be at least {least:g} to see recovery_s")
 
 
+def rehearsal_of(scenario: Scenario) -> list[str]:
+    """The overrides that make ``scenario`` a rehearsal: REHEARSAL and a short ramp. What is shorter already stays, and
+    what a recovery must be seen in stays long enough for it."""
+    campaign, ramp = campaign_of(scenario), scenario.ramp
+    chaos, over = campaign.chaos, campaign.overload
+    least = {
+        "campaign.overload.stage_s": over.recovery_s + HOLD_S - over.warmup_s,
+        "campaign.chaos.measure_s": min(15.0, chaos.after_s) + chaos.recovery_s + HOLD_S,
+    }
+    out = []
+    for one in REHEARSAL:
+        key, _, value = one.partition("=")
+        _, table, name = key.split(".")
+        own = getattr(getattr(campaign, table), name)
+        out.append(f"{key}={min(own, max(float(value), least.get(key, 0.0))):g}")
+    measure_s = scenario.pace.measure_s
+    out.append(f"ramp.measure_s={min(measure_s or REHEARSED_STEP_S, REHEARSED_STEP_S):g}")
+    if ramp.kind == "ceiling":
+        out.append(f"ramp.soak_s={min(ramp.options.get('soak_s', REHEARSED_STEP_S), REHEARSED_STEP_S):g}")
+    return out
+
+
+def hold_s(rate_rps: float) -> float:
+    """Recovered means well for so long, in seconds: 10 s, longer at low rates: for 10 requests."""
+    return max(HOLD_S, HOLD_REQUESTS / rate_rps)
+
+
+def strike_after_s(chaos: ChaosPhase, target_rps: float) -> float:
+    """When the command runs, in seconds of the measured window: not before enough was seen to know what is usual."""
+    return max(chaos.after_s, USUAL_REQUESTS / target_rps)
+
+
+def _chaos_s(chaos: ChaosPhase, target_rps: float) -> float:
+    """Measured seconds of the chaos phase: longer at rates so low that the recovery would not be seen."""
+    return max(chaos.measure_s, strike_after_s(chaos, target_rps) + chaos.recovery_s + hold_s(target_rps))
+
+
+def _stage_s(over: OverloadPhase, target_rps: float) -> float:
+    """Measured seconds of each short stage of the overload: longer at rates so low that neither what is usual nor the
+    recovery would be seen."""
+    return max(over.stage_s, USUAL_REQUESTS / target_rps, over.recovery_s + hold_s(target_rps) - over.warmup_s)
+
+
 def in_order(campaign: Campaign) -> list[Phase]:
     """The phases that are wanted, in the order in which they make sense."""
     return [phase for phase in PHASES if phase in campaign.phases]
@@ -180,11 +227,12 @@ def in_order(campaign: Campaign) -> list[Phase]:
 def longest_s(campaign: Campaign) -> float:
     """How long the phases take, the ramp not counted."""
     over, chaos, soak = campaign.overload, campaign.chaos, campaign.sustained
+    target_rps = campaign.target_rps or math.inf
     seconds: dict[str, float] = {
         "baseline": campaign.baseline.warmup_s + campaign.baseline.measure_s,
         "sustained": soak.measure_s + (soak.warmup_s or 0.0),
-        "overload": 4.0 * over.warmup_s + 3.0 * over.stage_s + over.measure_s,
-        "chaos": chaos.warmup_s + chaos.measure_s,
+        "overload": 4.0 * over.warmup_s + 3.0 * _stage_s(over, target_rps) + over.measure_s,
+        "chaos": chaos.warmup_s + _chaos_s(chaos, target_rps),
     }
     return sum(seconds.get(phase, 0.0) for phase in campaign.phases)
 
@@ -215,21 +263,22 @@ def _ramp(phase: Phase, campaign: Campaign, target_rps: float | None) -> dict[st
     assert target_rps is not None
     if phase == "sustained":
         soak = campaign.sustained
-        parts = ceil(soak.measure_s / PART_S - 1e-9)
+        parts = math.ceil(soak.measure_s / PART_S - 1e-9)
         settle = {} if soak.warmup_s is None else {"settle_s": soak.warmup_s, "settle_requests": 0}
         return {"kind": "ladder", "rates": [target_rps] * parts, "warmup_s": 0.0, "measure_s": soak.measure_s / parts,
                 "max_error_ratio": 1.0, **settle}  # fmt: skip
     if phase == "overload":
         over = campaign.overload
         rates = [target_rps, over.check_factor * target_rps, over.factor * target_rps, target_rps]
-        patience_s = over.recovery_s + over.stage_s
-        lengths = [over.stage_s, over.stage_s, over.measure_s, over.stage_s]
+        stage_s = _stage_s(over, target_rps)
+        patience_s = over.recovery_s + stage_s
+        lengths = [stage_s, stage_s, over.measure_s, stage_s]
         return {"kind": "ladder", "rates": rates, "lengths": lengths, "warmup_s": over.warmup_s,
                 "measure_s": max(lengths),
                 "max_error_ratio": 1.0, "give_up_s": patience_s}  # fmt: skip
-    chaos = campaign.chaos
-    return {"kind": "ladder", "rates": [target_rps], "warmup_s": chaos.warmup_s, "measure_s": chaos.measure_s,
-            "max_error_ratio": 1.0, "give_up_s": chaos.recovery_s + chaos.timeout_s + chaos.measure_s}  # fmt: skip
+    chaos, measure_s = campaign.chaos, _chaos_s(campaign.chaos, target_rps)
+    return {"kind": "ladder", "rates": [target_rps], "warmup_s": chaos.warmup_s, "measure_s": measure_s,
+            "max_error_ratio": 1.0, "give_up_s": chaos.recovery_s + chaos.timeout_s + measure_s}  # fmt: skip
 
 
 def _toml(value: Any) -> str:

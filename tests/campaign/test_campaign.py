@@ -117,6 +117,35 @@ def test_the_campaign_fills_the_scorecard_and_asks_for_the_rest(whole: JudgedCam
     assert "[answers.max_num_seqs]" not in answers
 
 
+def test_a_rehearsal_runs_every_phase_and_shows_nothing(tmp_path: Path) -> None:
+    text = BASE + "[campaign]\n[campaign.chaos]\nrecovery_s = 45\n"
+    finished, code = rehearse_in_memory(text, tmp_path, SMALL, KILLED, rehearsal=True)
+    assert code == 0
+    told = finished.told
+    assert told.missing == []
+    lengths = {phase: round(told.seen[phase].rows[0]["window_end_s"] - told.seen[phase].rows[0]["window_begin_s"])
+               for phase in ("baseline", "sustained", "chaos")}  # fmt: skip
+    assert lengths == {"baseline": 15, "sustained": 60, "chaos": 90}
+    assert criteria(finished, "overload")["refusals"] == criteria(finished, "chaos")["recovery"] == "pass"
+    assert "shown" not in states(finished).values()
+    assert "gap" not in states(finished).values()
+    assert (told.verdict, finished.exit_code) == ("open", 3)
+    sentence = json.loads((Path(told.path) / "verdict.json").read_text())["sentence"]
+    assert sentence.startswith("Not decided: this was a rehearsal, too short to prove anything.")
+
+
+def test_a_rehearsal_whose_ramp_found_nothing_tries_every_phase_all_the_same(tmp_path: Path) -> None:
+    text = BASE.replace("start_rps = 4", "kind = 'ladder'\nrates = [6, 7]").replace("soak_s = 15\n", "")
+    text = text.replace("ttft_s = 0.5", "ttft_s = 0.001") + '[campaign]\nphases = ["ramp", "sustained", "overload"]\n'
+    finished, code = rehearse_in_memory(text, tmp_path, SMALL, rehearsal=True)
+    assert code == 0
+    assert finished.told.missing == []
+    assert finished.told.state["target_rps"] == 6
+    assert "a rehearsal tries every phase" in finished.told.state["target_reason"]
+    finished, _ = rehearse_in_memory(text, tmp_path, SMALL)
+    assert finished.told.missing == ["sustained", "overload"]
+
+
 def test_answers_make_it_a_go_and_one_no_a_no_go(whole: JudgedCampaign, tmp_path: Path) -> None:
     answers = tmp_path / "mine.toml"
     text = (Path(whole.told.path) / "answers.toml").read_text().replace('answer = ""', 'answer = "yes"')

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from terminal import loadramp
 
-from loadramp.campaign.table import REHEARSAL, campaign_of, longest_s
+from loadramp.campaign.table import REHEARSAL, campaign_of, longest_s, rehearsal_of
 from loadramp.cli import cli
 from loadramp.registry import ScenarioError
 from loadramp.runner.scenarios import load
@@ -251,3 +251,15 @@ def test_a_rehearsal_is_a_campaign_whose_phases_take_minutes() -> None:
     short = campaign_of(load(text, "t.toml", list(REHEARSAL)))
     assert (short.sustained.measure_s, short.overload.measure_s, short.chaos.measure_s) == (60, 45, 90)
     assert longest_s(short) < 600
+
+
+def test_a_rehearsal_shortens_the_ramp_too_and_never_what_a_recovery_must_be_seen_in() -> None:
+    text = "[campaign]\ntarget_rps = 8\n[campaign.chaos]\nrecovery_s = 200\n[campaign.overload]\nrecovery_s = 60\n"
+    base = load(text, "t.toml")
+    short = load(text, "t.toml", rehearsal_of(base))
+    assert campaign_of(short).chaos.measure_s == 15 + 200 + 10
+    assert campaign_of(short).overload.stage_s == 60
+    assert (short.pace.measure_s, short.ramp.options["soak_s"]) == (20, 20)
+    own = '[ramp]\nkind = "ladder"\nrates = [1]\nmeasure_s = 5\n[campaign.sustained]\nmeasure_s = 30\n'
+    quick = load(own, "t.toml", rehearsal_of(load(own, "t.toml")))
+    assert (quick.pace.measure_s, campaign_of(quick).sustained.measure_s) == (5, 30)

@@ -99,6 +99,24 @@ def test_a_target_that_was_asked_for_is_compared_with_the_interval(estimate: Est
     assert by_code(found)["capacity"] == status
 
 
+def test_a_ramp_that_the_client_could_not_carry_further_does_not_pass() -> None:
+    why = {"void": "23 reads came more than 5 ms after the data; keep this machine free"}
+    lost = [row(1.0), *(row(2.0, step=k, void=True, reasons=why) for k in (1, 2))]
+    found = judge.ramp(seen(lost, estimates={"ceiling": Estimate("not_found_up_to", 1.0)}), asked_rps=None)
+    assert by_code(found) == {"delivered": "inconclusive", "ceiling": "inconclusive"}
+    assert said(found, "delivered") == "not at 2 req/s: 23 reads came more than 5 ms after the data"
+    assert verdict_of(found) == "inconclusive"
+    soak = [row(1.0), *(row(0.85, step=k, role="soak", void=True, reasons=why) for k in (1, 2))]
+    found = judge.ramp(seen(soak, estimates={"ceiling": Estimate("found", 1.0, 0.9, 1.1)}), asked_rps=None)
+    assert by_code(found) == {"delivered": "inconclusive", "ceiling": "pass"}
+    again = [row(1.0), row(2.0, step=1, void=True, reasons=why), row(2.0, step=2)]
+    found = judge.ramp(seen(again, estimates={"ceiling": Estimate("not_found_up_to", 2.0)}), asked_rps=None)
+    assert by_code(found) == {"ceiling": "pass"}
+    users = [row(1.0, users=1), {**row(4.0, users=8, void=True, reasons=why), "rate_rps": None}]
+    found = judge.ramp(seen(users, estimates={"ceiling": Estimate("not_found_up_to", 1.0)}), asked_rps=None)
+    assert said(found, "delivered") == "not at 8 users: 23 reads came more than 5 ms after the data"
+
+
 def test_an_interval_that_reaches_below_the_lowest_rate_shows_no_target() -> None:
     """p99 TTFT of 0.5 (0.2 to 1.5), 0.6 (0.3 to 1.4), 2.0 (1.8 to 2.2) s against 1 s: it may be missed at 4 req/s."""
     measured = ((4.0, 0.5, 0.2, 1.5), (8.0, 0.6, 0.3, 1.4), (16.0, 2.0, 1.8, 2.2))
@@ -299,6 +317,13 @@ def test_a_late_recovery_fails_and_so_does_none() -> None:
     assert by_code(judge.chaos(killed(70.0, STRUCK), recovery_limit_s=60.0))["recovery"] == "fail"
     never = judge.chaos(killed(200.0, STRUCK), recovery_limit_s=60.0)
     assert "not within the 110 s that were watched" in said(never, "recovery")
+
+
+def test_a_phase_that_ended_before_the_limit_was_over_has_shown_no_failure_to_recover() -> None:
+    late = Strike(100.0, 101.0, 0)
+    found = judge.chaos(killed(200.0, late), recovery_limit_s=60.0)
+    assert by_code(found)["recovery"] == "inconclusive"
+    assert "not within the 50 s that were watched" in said(found, "recovery")
 
 
 def test_a_kill_without_successes_before_it_proves_nothing() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from loadramp.campaign.table import PHASES, Campaign, campaign_of, in_order, overrides_of
+from loadramp.campaign.table import PHASES, Campaign, campaign_of, in_order, longest_s, overrides_of, strike_after_s
 from loadramp.record.types import Step
 from loadramp.registry import ScenarioError
 from loadramp.runner.scenarios import load
@@ -60,6 +60,18 @@ def test_overload_goes_up_in_two_stages_and_back_and_waits_for_a_server_that_is_
     assert overload.ramp.options["lengths"] == [120, 120, 900, 120]
     assert overload.pace.give_up_s == 150
     assert phase("chaos").pace.give_up_s == 780
+
+
+def test_at_low_rates_the_phases_last_until_what_is_usual_and_the_recovery_can_be_seen() -> None:
+    """0.1 req/s: 30 requests take 300 s, and ten of them, the least that shows a recovery, 100 s."""
+    overload = phase("overload", target_rps=0.1)
+    assert overload.ramp.options["lengths"] == [300, 300, 900, 300]
+    chaos = campaign_of(load(BASE, "t.toml")).chaos
+    assert (strike_after_s(chaos, 8.0), strike_after_s(chaos, 0.1)) == (30, 300)
+    assert (phase("chaos").pace.measure_s, phase("chaos", target_rps=0.1).pace.measure_s) == (600, 600)
+    assert phase("chaos", target_rps=0.05).pace.measure_s == 600 + 60 + 200
+    slow = campaign_of(load(BASE + "[campaign]\ntarget_rps = 0.05\n", "t.toml"))
+    assert longest_s(slow) == 310 + 3600 + (4 * 10 + 3 * 600 + 900) + (10 + 860)
 
 
 def test_thresholds_of_the_scenario_are_judged_in_the_ramp_only() -> None:
