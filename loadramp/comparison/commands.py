@@ -109,7 +109,7 @@ def canary(
 
 
 def serve(jobs: Path, *, host: str, port: int, token_env: str | None, out: Path) -> int:
-    """Run canaries over HTTP for rollout controllers.
+    """Run canaries and ramps over HTTP for rollout controllers.
 
     A controller starts a job by its name and polls for the verdict. JOBS is a TOML file with a table [jobs.NAME] for
     each job; a request can choose one of them and nothing else. The server runs until it is interrupted.
