@@ -10,6 +10,7 @@ import signal
 import ssl
 import tempfile
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,8 +27,9 @@ from loadramp.campaign.assess import (
 from loadramp.campaign.phases import HEALTH, REHEARSAL, CampaignRun, begin, read_state, resume, save_state
 from loadramp.campaign.table import Phase, campaign_of, rehearsal_of
 from loadramp.client.endpoint import Endpoint, endpoint_of
+from loadramp.client.http.connect import tls_context
 from loadramp.client.permission import check_hosts
-from loadramp.metrics.fetch import Fetcher, FetchFailed, tls_context
+from loadramp.metrics.fetch import FetchFailed, fetch_once
 from loadramp.metrics.health_check import LIMIT_S, Pulse
 from loadramp.record.run_directory import RunDir, check_place, plain
 from loadramp.registry import evidence_of
@@ -214,11 +216,10 @@ def _health_url(endpoint: Endpoint, ca_file: str, insecure: bool) -> str:
 
 
 def _fails(url: str, endpoint: Endpoint, context: ssl.SSLContext | None) -> str | None:
-    fetcher = Fetcher(url, endpoint.headers, context)
+    fetching = fetch_once(url, endpoint.headers, context, LIMIT_S)
     try:
-        fetcher.get(LIMIT_S)
+        with ThreadPoolExecutor(1) as thread:  # this one has a running loop
+            thread.submit(asyncio.run, fetching).result()
     except FetchFailed as failure:
         return str(failure)
-    finally:
-        fetcher.close()
     return None

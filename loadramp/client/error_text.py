@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import ssl
+from collections.abc import Iterator
 from typing import Any
 
 from loadramp.client.stream.events import Event, final_response, reason_in
@@ -121,25 +122,30 @@ def error_words(body: bytes) -> str:
     return words(raw)
 
 
+def causes_of(error: BaseException) -> Iterator[BaseException]:
+    """``error``, what caused it, and so on, up to the cancellation by which a library's time-out works inside; of a
+    group of exceptions the first."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, asyncio.CancelledError):
+        yield cause
+        inner = cause.exceptions[0] if isinstance(cause, BaseExceptionGroup) else None
+        cause = inner or cause.__cause__ or cause.__context__
+
+
 def fault_of(error: BaseException, connect_timeout_s: float | None = None) -> tuple[ErrorKind, str]:
     """The kind and words of a library's transport error, from the first of its causes that says more than it.
 
     ``connect_timeout_s``: what a time-out while connecting is worded with.
     """
     kind: ErrorKind = "client"
-    cause: BaseException | None = error
     said = str(error)
-    while cause is not None:
+    for cause in causes_of(error):
         if isinstance(cause, ssl.SSLError):
             return "tls", tls_words(cause)
-        if isinstance(cause, asyncio.CancelledError):  # how a library's time-out works inside
-            break
         kind = _KINDS.get(type(cause).__name__, kind)
         if type(cause).__name__ == "ConnectTimeout" and connect_timeout_s is not None:
             return kind, f"no connection within {connect_timeout_s:g} s"
         said = (os_words(cause) if isinstance(cause, OSError) and cause.errno else str(cause)) or said
-        inner = cause.exceptions[0] if isinstance(cause, BaseExceptionGroup) else None
-        cause = inner or cause.__cause__ or cause.__context__
     if kind == "truncated" and "without sending a response" in said:
         kind = "reset"
     return kind, f"{type(error).__name__}: {said or 'no answer in time'}"

@@ -1,24 +1,24 @@
-"""One page over HTTP, again and again, on a connection that is kept. Blocking: never run it on the measuring loop.
+"""Gets one page over HTTP, again and again, on a kept connection. Never run it on the measuring loop.
 
-A failure is a FetchFailed with a few words that hold no header, key or query. Redirects leave the host never.
+A failure is a FetchFailed with a few words, which hold no header, key or query. Redirects never leave the host.
 """
 
 from __future__ import annotations
 
-import base64
-import contextlib
-import http.client
+import asyncio
 import socket
 import ssl
-import threading
-import time
 import zlib
 from collections.abc import Mapping
-from urllib.parse import SplitResult, unquote, urljoin, urlsplit
+
+import httpx
+
+from loadramp.client.error_text import causes_of
 
 PAGE_CAP_BYTES = 8 * 1024 * 1024
-_REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _ACCEPT = "text/plain;version=0.0.4,application/json;q=0.5,*/*;q=0.1"
+_COMPRESSED = frozenset({"gzip", "x-gzip", "deflate"})
+_DROPPED = (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError)
 
 
 class FetchFailed(Exception):  # noqa: N818 - it names what happened, as the other rooms' do
@@ -26,152 +26,123 @@ class FetchFailed(Exception):  # noqa: N818 - it names what happened, as the oth
 
 
 class Fetcher:
-    """Gets one address, keeping its connection between calls. Compressed pages are not asked for but understood."""
+    """Gets pages of one server and keeps its connection. Does not ask for compressed pages but reads them.
 
-    __slots__ = ("_connection", "_context", "_headers", "_parts")
+    Args:
+        headers: sent with every request.
+        context: how certificates are checked; None: only plain HTTP is spoken.
+    """
 
-    def __init__(self, url: str, headers: Mapping[str, str] | None = None, context: ssl.SSLContext | None = None):
-        """Takes an http or https address, user and password in it or not.
+    __slots__ = ("_answered", "_http", "_tls")
 
-        Raises:
-            FetchFailed: ``url`` is no such address.
-        """
-        self._headers = {"Accept": _ACCEPT, "User-Agent": "loadramp", **(headers or {})}
-        self._context = context
-        self._connection: http.client.HTTPConnection | None = None
-        self.point(url)
+    def __init__(self, headers: Mapping[str, str] | None = None, context: ssl.SSLContext | None = None):
+        self._http = httpx.AsyncClient(
+            headers={"Accept": _ACCEPT, "Accept-Encoding": "identity", "User-Agent": "loadramp", **(headers or {})},
+            verify=context or False,
+            timeout=None,  # noqa: S113  # ``get`` limits the whole exchange
+            trust_env=False,
+        )
+        self._tls = context is not None
+        self._answered = False
 
-    def point(self, url: str) -> None:
-        """Get another address from now on."""
-        self.close()
-        self._parts = _split(url)
-        if self._parts.username is not None:
-            pair = f"{unquote(self._parts.username)}:{unquote(self._parts.password or '')}"
-            self._headers["Authorization"] = "Basic " + base64.b64encode(pair.encode()).decode()
-
-    def get(self, timeout_s: float) -> str:
-        """The page as text, within ``timeout_s`` from first to last byte.
+    async def get(self, url: str, timeout_s: float) -> str:
+        """The page at ``url`` (user and password allowed) as text, within ``timeout_s`` from first to last byte.
 
         Raises:
-            FetchFailed: refused, no such name, time-out, status other than 200, above 8 MB, not HTTP.
+            FetchFailed: no http address, refused, no such name, time-out, status other than 200, above 8 MB, not HTTP.
         """
-        end_s = time.monotonic() + timeout_s
-        if self._connection is not None:
-            with contextlib.suppress(http.client.RemoteDisconnected, ConnectionError):
-                return self._get(end_s)
-            self.close()  # the server had closed the idle connection: that is no failure
+        address = address_of(url)
+        assert self._tls or address.scheme == "http"
         try:
-            return self._get(end_s)
-        except (http.client.RemoteDisconnected, ConnectionError) as error:
-            raise FetchFailed(_words(error)) from None
+            async with asyncio.timeout(timeout_s):
+                try:
+                    return await self._page(address)
+                except _DROPPED:
+                    if not self._answered:
+                        raise
+                    self._answered = False  # the server had closed the idle connection: that is no failure
+                    return await self._page(address)
+        except TimeoutError:
+            raise FetchFailed("timeout") from None
+        except (httpx.HTTPError, zlib.error) as error:
+            raise FetchFailed(_reason(error)) from None
 
-    def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+    async def close(self) -> None:
+        await self._http.aclose()
 
-    def _get(self, end_s: float) -> str:
-        left_s = max(end_s - time.monotonic(), 0.001)
-        if self._connection is None:
-            self._connection = self._connect(left_s)
-        late = threading.Event()
-        cut = threading.Timer(left_s, _cut, [self._connection, late])  # a socket's own time-out is for one read only
-        cut.daemon = True
-        cut.start()
-        try:
-            body = self._exchange(self._connection)
-        except (FetchFailed, OSError, http.client.HTTPException, ValueError, zlib.error) as error:
-            self.close()
-            if late.is_set() or isinstance(error, TimeoutError):
-                raise FetchFailed("timeout") from None
-            if isinstance(error, (FetchFailed, http.client.RemoteDisconnected, ConnectionError)):
-                raise
-            raise FetchFailed(_words(error)) from None
-        finally:
-            cut.cancel()
-        if late.is_set():  # cut off in its headers, an answer looks like one without a body
-            self.close()
-            raise FetchFailed("timeout")
-        return body
-
-    def _connect(self, timeout_s: float) -> http.client.HTTPConnection:
-        host, port = self._parts.hostname or "", self._parts.port
-        if self._parts.scheme == "https":
-            return http.client.HTTPSConnection(host, port, timeout=timeout_s, context=self._context)
-        return http.client.HTTPConnection(host, port, timeout=timeout_s)
-
-    def _exchange(self, connection: http.client.HTTPConnection) -> str:
-        parts = self._parts
+    async def _page(self, address: httpx.URL) -> str:
+        request = self._http.build_request("GET", address)
         for _ in range(3):
-            target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-            connection.request("GET", target, headers=self._headers)
-            response = connection.getresponse()
-            body = _body(response)
-            if response.status == 200:
-                return body
-            location = response.getheader("Location")
-            if response.status not in _REDIRECTS or not location:
+            response = await self._http.send(request, stream=True)
+            try:
+                if response.status_code == 200:
+                    page = await _body(response)
+                    self._answered = True
+                    return page
+                onward = response.next_request
+            finally:
+                await response.aclose()
+            if onward is None:
                 break
-            onward = _split(urljoin(parts.geturl(), location))
-            if (onward.scheme, onward.hostname, onward.port) != (parts.scheme, parts.hostname, parts.port):
-                raise FetchFailed(f"http {response.status}: sends to another host")
-            parts = onward
-        raise FetchFailed(f"http {response.status}")
+            if (onward.url.scheme, onward.url.netloc) != (address.scheme, address.netloc):
+                raise FetchFailed(f"http {response.status_code}: sends to another host")
+            request = onward
+        raise FetchFailed(f"http {response.status_code}")
 
 
-def tls_context(ca_file: str = "", insecure: bool = False) -> ssl.SSLContext:
-    """How to check a server's certificate: the system's authorities, a CA file's, or not at all."""
-    context = ssl.create_default_context(cafile=ca_file or None)
-    if insecure:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    return context
-
-
-def _split(url: str) -> SplitResult:
+def address_of(url: str) -> httpx.URL:
+    """``url`` taken apart. Raises FetchFailed where it is no http or https address."""
     try:
-        parts = urlsplit(url)
-        usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and (parts.port is None or parts.port > 0)
-    except ValueError:
-        usable = False
-    if not usable:
+        address = httpx.URL(url)
+    except httpx.InvalidURL:
+        raise FetchFailed("not an http address") from None
+    if address.scheme not in {"http", "https"} or not address.host or address.port == 0:
         raise FetchFailed("not an http address")
-    return parts
+    return address
 
 
-def _body(response: http.client.HTTPResponse) -> str:
-    framed = response.length is not None or response.chunked
-    raw = response.read(PAGE_CAP_BYTES + 1)
-    if response.length:
-        raise FetchFailed("page above 8 MB" if len(raw) > PAGE_CAP_BYTES else "page cut short")
-    if response.getheader("Content-Encoding", "").lower() in {"gzip", "x-gzip", "deflate"}:
-        raw = zlib.decompressobj(wbits=47).decompress(raw, PAGE_CAP_BYTES + 1)
-    if len(raw) > PAGE_CAP_BYTES:
-        raise FetchFailed("page above 8 MB")
-    if not framed:  # ends where the connection ends: a last line without its end may be half a number
-        raw = raw[: raw.rfind(b"\n") + 1]
-    return raw.decode("utf-8", "replace")
+async def fetch_once(url: str, headers: Mapping[str, str], context: ssl.SSLContext | None, timeout_s: float) -> str:
+    """``Fetcher.get`` on a connection of its own."""
+    fetcher = Fetcher(headers, context)
+    try:
+        return await fetcher.get(url, timeout_s)
+    finally:
+        await fetcher.close()
 
 
-def _cut(connection: http.client.HTTPConnection, late: threading.Event) -> None:
-    late.set()
-    if connection.sock is not None:
-        with contextlib.suppress(OSError):
-            socket.socket.shutdown(connection.sock, socket.SHUT_RDWR)  # not the TLS layer's: it is in use
+async def _body(response: httpx.Response) -> str:
+    compressed = response.headers.get("content-encoding", "").lower() in _COMPRESSED
+    unpacker = zlib.decompressobj(wbits=47) if compressed else None
+    body = bytearray()
+    async for data in response.aiter_raw():
+        body += data if unpacker is None else unpacker.decompress(data, PAGE_CAP_BYTES + 1)
+        if len(body) > PAGE_CAP_BYTES:
+            raise FetchFailed("page above 8 MB")
+    if not response.headers.keys() & {"content-length", "transfer-encoding"}:
+        del body[body.rfind(b"\n") + 1 :]  # ends with its connection: a last line without its end may be half a number
+    return body.decode("utf-8", "replace")
 
 
-def _words(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     """What went wrong, without anything that was sent."""
-    if isinstance(error, ConnectionRefusedError):
-        return "connection refused"
-    if isinstance(error, socket.gaierror):
-        return "no such host"
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return f"tls: {error.verify_message}"
-    if isinstance(error, ssl.SSLError):
-        return f"tls: {error.reason}"
-    if isinstance(error, (ConnectionError, http.client.RemoteDisconnected)):
-        return "connection lost"
-    if isinstance(error, OSError):
-        return error.strerror or type(error).__name__
-    return f"not HTTP ({type(error).__name__})"
+    for cause in causes_of(error):
+        if isinstance(cause, ConnectionRefusedError):
+            return "connection refused"
+        if isinstance(cause, socket.gaierror):
+            return "no such host"
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return f"tls: {cause.verify_message}"
+        if isinstance(cause, ssl.SSLError):
+            return f"tls: {cause.reason}"
+    if isinstance(error, zlib.error):
+        return "cannot be unpacked"
+    if isinstance(error, httpx.RemoteProtocolError) and "complete message body" in str(error):
+        return "page cut short"
+    if isinstance(error, httpx.RemoteProtocolError) and "Server disconnected" not in str(error):
+        return "not HTTP"
+    if isinstance(error, httpx.ConnectError):
+        return next(
+            (cause.strerror for cause in causes_of(error) if isinstance(cause, OSError) and cause.strerror),
+            "no connection",
+        )
+    return "connection lost"

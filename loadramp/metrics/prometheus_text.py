@@ -1,13 +1,13 @@
-"""Prometheus and OpenMetrics text to points and back. Pure, and never raises: what cannot be read is counted.
+"""Reads Prometheus and OpenMetrics text. Pure, and never raises: lines that cannot be read are counted.
 
-Only the names asked for are parsed: of a vLLM page's 500 lines a scraper wants 60.
+Only the names asked for are parsed: of a vLLM page's 500 lines a scraper wants 60. Why prometheus_client's parser does
+not do it: docs/decisions/0020-our-own-parser-of-metrics-pages.md.
 """
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -26,16 +26,6 @@ class Page:
 
     points: list[MetricPoint] = field(default_factory=list)
     bad_lines: int = 0
-
-
-@dataclass(slots=True, frozen=True)
-class Family:
-    """A metric to be written: points under one HELP and TYPE."""
-
-    name: str
-    kind: str
-    help: str
-    points: Sequence[MetricPoint]
 
 
 _HEAD = re.compile(r"[ \t]*([^\s{#][^\s{]*)")
@@ -82,14 +72,17 @@ def _point(line: str) -> MetricPoint | None:
     matched = _LINE.fullmatch(line)
     if matched is None:
         return None
-    value, name, text = _number(matched["value"]), matched["name"], matched["labels"] or ""
+    name, text = matched["name"], matched["labels"] or ""
     if name is None:  # {"quoted.name", label="x"}: the form for names outside the classic alphabet
         quoted = _QUOTED_NAME.match(text)
         if quoted is None:
             return None
         name, text = _plain(quoted[1]), text[quoted.end() :]
     labels = _labels(text)
-    return None if value is None or labels is None else MetricPoint(name, labels, value)
+    try:
+        return None if labels is None or "_" in matched["value"] else MetricPoint(name, labels, float(matched["value"]))
+    except ValueError:
+        return None
 
 
 def _labels(text: str) -> dict[str, str] | None:
@@ -105,63 +98,4 @@ def _labels(text: str) -> dict[str, str] | None:
 
 
 def _plain(escaped: str) -> str:
-    if "\\" not in escaped:
-        return escaped
-    return _ESCAPE.sub(lambda found: _ESCAPED.get(found[1], found[0]), escaped)
-
-
-def _number(text: str) -> float | None:
-    try:
-        return None if "_" in text else float(text)
-    except ValueError:
-        return None
-
-
-def expose(families: Iterable[Family]) -> str:
-    """A page in the classic text format, as python's prometheus_client writes it (numbers as floats)."""
-    lines: list[str] = []
-    for family in families:
-        lines.append(
-            f"# HELP {family.name} {family.help.replace(chr(92), chr(92) * 2).replace(chr(10), chr(92) + 'n')}"
-        )
-        lines.append(f"# TYPE {family.name} {family.kind}")
-        lines += [_written(point) for point in family.points]
-    return "\n".join(lines) + "\n"
-
-
-def histogram(
-    name: str, bounds: Sequence[float], counts: Sequence[int], total: float, labels: Mapping[str, str]
-) -> list[MetricPoint]:
-    """The points of one histogram.
-
-    Args:
-        name: the family's name, without suffix.
-        bounds: k finite upper bounds, ascending.
-        counts: k + 1 observations by bucket, not cumulated; the last is above every bound.
-        total: sum of all observations.
-        labels: of every point.
-    """
-    points, seen = [], 0
-    for bound, count in zip((*bounds, float("inf")), counts, strict=True):
-        seen += count
-        points.append(MetricPoint(f"{name}_bucket", {**labels, "le": _text_of(bound)}, float(seen)))
-    return [
-        *points,
-        MetricPoint(f"{name}_count", dict(labels), float(seen)),
-        MetricPoint(f"{name}_sum", dict(labels), total),
-    ]
-
-
-def _written(point: MetricPoint) -> str:
-    pairs = ",".join(f'{name}="{_escaped(value)}"' for name, value in point.labels.items())
-    return f"{point.name}{{{pairs}}} {_text_of(point.value)}" if pairs else f"{point.name} {_text_of(point.value)}"
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
-
-
-def _text_of(value: float) -> str:
-    if math.isfinite(value):
-        return repr(float(value))
-    return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
+    return _ESCAPE.sub(lambda found: _ESCAPED.get(found[1], found[0]), escaped) if "\\" in escaped else escaped

@@ -14,36 +14,36 @@ import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
-import msgspec
-
-from loadramp.metrics.canonical import read, read_for, why_not
+from loadramp.client.http.connect import tls_context
+from loadramp.metrics.canonical import read_for
 from loadramp.metrics.dialects import METRICS_PATHS
-from loadramp.metrics.fetch import Fetcher, FetchFailed, tls_context
+from loadramp.metrics.fetch import FetchFailed, address_of, fetch_once
 from loadramp.metrics.gpu import query_url
 from loadramp.metrics.model_series import ModelSelection
-from loadramp.metrics.scrape_process import STOP, next_due_s, timeout_s
-from loadramp.record.sanitize import clean, clean_all
+from loadramp.metrics.scrape_process import STOP, PageSet, WatchedPage, follow
+from loadramp.record.codec import decode_each
+from loadramp.record.sanitize import clean_all
 from loadramp.record.types import Sample
 from loadramp.units import left_out_words, unasked_words
 
 LAST_SCRAPE_S = 3.0
 _PACKAGE_PARENT = str(Path(__file__).resolve().parents[2])
-_decoder = msgspec.json.Decoder(Sample)
 
 
 class Scraper:
     """Scrapes several addresses once a period, outside this process, and hands over the samples as they come.
 
-    The samples are on disk before they are here: ``out_path`` is the run's ``server.jsonl``. ``told`` is what run.json
+    The samples are on disk before they are here: ``out_path`` is the run's ``server.jsonl``. ``info`` is what run.json
     says of it, as soon as read() has learned it: ``dialect``, the engine whose page is read; ``left_out``, the models
-    whose series do not count; ``unasked``, those that count because no page names a model that is asked.
+    whose series do not count; ``unasked``, those that count because no page names a requested model.
     """
 
-    __slots__ = ("_child", "_dialects", "_heard", "_offset", "_orders", "_out_path", "_say", "_whose", "told")
+    __slots__ = ("_child", "_choices", "_dialects", "_offset", "_orders", "_out_path", "_partial", "_say", "info")
 
     def __init__(
         self,
@@ -72,39 +72,37 @@ class Scraper:
             dialects: what is known already, url to dialect.
             ca_file, insecure: a PEM file of authorities ("": the system's); do not check certificates.
             asked: the models that requests ask for; of a page that names them only their series count.
-            say: told which models' series do not count, or count although nobody asked for them.
+            say: called with a note of which models' series do not count, or count although nobody asked for them.
 
         Raises:
             FetchFailed: one of ``urls`` is no http address.
         """
-        for url in urls:
-            Fetcher(url)
         labels = labels_of([full_url(url) for url in urls])
         self._dialects = {label: (dialects or {}).get(url) for url, label in zip(urls, labels, strict=True)}
-        self.told: dict[str, Any] = {}
+        self.info: dict[str, Any] = {}
         self._say = say
-        self._whose: dict[str, tuple[list[str], list[str]]] = {}
+        self._choices: dict[str, tuple[list[str], list[str]]] = {}
         pages = [
             {
                 "url": full_url(url),
                 "label": label,
-                "headers": dict(headers or {}) if headers_host in {None, urlsplit(url).hostname} else {},
+                "headers": dict(headers or {}) if headers_host in {None, address_of(url).host} else {},
                 "dialect": self._dialects[label],
             }
             for url, label in zip(urls, labels, strict=True)
         ]
         self._orders = {
             "pages": pages, "path": str(out_path), "t0_s": t0_s, "period_s": period_s, "ca_file": ca_file,
-            "insecure": insecure, "asked": asdict(asked),
+            "insecure": insecure, "asked": asdict(asked), "parent": os.getpid(),
         }  # fmt: skip
         self._out_path = out_path
         self._offset = 0
-        self._heard = b""
+        self._partial = b""
         self._child: subprocess.Popen[bytes] | None = None
         self._note()
 
     def start(self) -> None:
-        """Start the process; its first scrape comes some 0.1 s later. Orders go by pipe: no key in its arguments."""
+        """Start the process; its first scrape comes some 0.3 s later. Orders go by pipe: no key in its arguments."""
         self._offset = self._out_path.stat().st_size if self._out_path.exists() else 0
         path = os.pathsep.join(filter(None, (_PACKAGE_PARENT, os.environ.get("PYTHONPATH", ""))))
         self._child = subprocess.Popen(
@@ -115,9 +113,9 @@ class Scraper:
             env={**os.environ, "PYTHONPATH": path},
             start_new_session=True,  # Ctrl-C in the terminal is the conductor's to handle
         )
-        if self._child.stdout is not None:
-            os.set_blocking(self._child.stdout.fileno(), False)
-        self._tell(json.dumps({**self._orders, "parent": os.getpid()}).encode() + b"\n")
+        assert self._child.stdout is not None
+        os.set_blocking(self._child.stdout.fileno(), False)
+        self._send(json.dumps(self._orders).encode() + b"\n")
 
     def read(self) -> list[Sample]:
         """The samples that came since the last call, oldest first. Costs a few microseconds; never waits."""
@@ -129,14 +127,14 @@ class Scraper:
             return []
         whole = data[: data.rfind(b"\n") + 1]
         self._offset += len(whole)
-        self._hear()
-        return decode_samples(whole.splitlines())
+        self._read_news()
+        return decode_each(whole.splitlines(), Sample)[0]
 
     async def stop(self, limit_s: float = LAST_SCRAPE_S) -> None:
-        """Have a last scrape made and the process end, within about ``limit_s``. read() then has the rest."""
+        """Make a last scrape and end the process, within about ``limit_s``. read() then has the rest."""
         if self._child is None:
             return
-        self._tell(STOP)
+        self._send(STOP)
         with contextlib.suppress(subprocess.TimeoutExpired):
             await asyncio.to_thread(self._child.wait, limit_s)
         self.kill()
@@ -148,7 +146,7 @@ class Scraper:
         if self._child.poll() is None:
             self._child.kill()
         self._child.wait()
-        self._hear()
+        self._read_news()
         for pipe in (self._child.stdin, self._child.stdout):
             if pipe is not None:
                 with contextlib.suppress(OSError):
@@ -156,53 +154,44 @@ class Scraper:
 
     @property
     def problem(self) -> str | None:
-        """In words, when the process has ended without being told."""
+        """What is wrong when the process has ended by itself; None while all is well."""
         code = None if self._child is None else self._child.poll()
         return None if code in {None, 0} else f"the metrics scraper ended early (exit code {code})"
 
-    def _hear(self) -> None:
-        """Take in which dialect each address turned out to speak, and whose series count. Never waits."""
+    def _read_news(self) -> None:
+        """Learn which dialect each address speaks, and which models count. Never waits."""
         pipe = self._child.stdout if self._child is not None else None
         if pipe is None or pipe.closed:
             return
         try:
-            self._heard += os.read(pipe.fileno(), 65536)
+            self._partial += os.read(pipe.fileno(), 65536)
         except OSError:  # nothing new (BlockingIOError)
             return
-        *lines, self._heard = self._heard.split(b"\n")
+        *lines, self._partial = self._partial.split(b"\n")
         for line in lines:
             label, dialect, left_out, unasked = clean_all(json.loads(line))
             self._dialects[label] = dialect
-            self._whose[label] = (left_out, unasked)
+            self._choices[label] = (left_out, unasked)
         if lines:
             self._note()
 
     def _note(self) -> None:
-        """The engine is that of the first address that shows one; a GPU exporter is none."""
+        """Bring ``info`` up to date. The engine is that of the first address that shows one; a GPU exporter is none."""
         engines = [dialect for dialect in self._dialects.values() if dialect and dialect != "dcgm"]
         if engines:
-            self.told["dialect"] = engines[0]
+            self.info["dialect"] = engines[0]
         for i, name in enumerate(("left_out", "unasked")):
-            models = list(dict.fromkeys(model for whose in self._whose.values() for model in whose[i]))
-            if models != self.told.get(name, []):
-                self.told[name] = models
+            models = list(dict.fromkeys(model for choice in self._choices.values() for model in choice[i]))
+            if models != self.info.get(name, []):
+                self.info[name] = models
                 if models:
                     self._say("note: metrics: " + {"left_out": left_out_words, "unasked": unasked_words}[name](models))
 
-    def _tell(self, line: bytes) -> None:
+    def _send(self, line: bytes) -> None:
         if self._child is not None and self._child.stdin is not None:
-            with contextlib.suppress(OSError):  # it is gone: ``problem`` says so
+            with contextlib.suppress(OSError):  # the process is gone: ``problem`` says so
                 self._child.stdin.write(line)
                 self._child.stdin.flush()
-
-
-def decode_samples(lines: Sequence[bytes]) -> list[Sample]:
-    """The samples of ``server.jsonl`` lines; a line that is none is left out."""
-    samples = []
-    for line in lines:
-        with contextlib.suppress(msgspec.DecodeError):
-            samples.append(_decoder.decode(line))
-    return samples
 
 
 def full_url(url: str) -> str:
@@ -245,18 +234,6 @@ async def find_metrics(
         ca_file: the authorities to trust, a PEM file.
         insecure: do not check certificates.
     """
-    return await asyncio.to_thread(_look, base_url, dict(headers or {}), asked, engine, limit_s, ca_file, insecure)
-
-
-def _look(
-    base_url: str,
-    headers: dict[str, str],
-    asked: ModelSelection,
-    engine: str,
-    limit_s: float,
-    ca_file: str,
-    insecure: bool,
-) -> tuple[str, str] | None:
     parts = urlsplit(base_url)
     root = parts.path.rstrip("/").removesuffix("/v1")
     paths = METRICS_PATHS[1:] if engine == "trtllm" else METRICS_PATHS
@@ -267,11 +244,7 @@ def _look(
     for path, query in looks:
         url = urlunsplit(parts._replace(path=root + path, query=query))
         try:
-            fetcher = Fetcher(url, headers, context)
-            try:
-                found = read_for(asked, fetcher.get(limit_s))
-            finally:
-                fetcher.close()
+            found = read_for(asked, await fetch_once(url, headers or {}, context, limit_s))
         except FetchFailed:
             continue
         except Exception:  # noqa: S112  # any page may be at that address: one that cannot be read is not the one
@@ -301,36 +274,18 @@ async def scrape_inline(
         sink: is handed each sample.
         stop: set it for one last scrape and the end; without it, cancel the task.
     """
-    ending = stop or asyncio.Event()
-
-    async def follow(url: str, label: str) -> None:
-        due_s, failures, last = clock(), 0, False
-        while not last:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(ending.wait(), max(0.0, due_s - clock()))
-            last = ending.is_set()
-            begin_s = clock()
-            values, error = await _page(fetch, url, timeout_s(period_s))
-            sink(Sample(clock() - t0_s, label, values, clock() - begin_s, error))
-            failures = 0 if error is None else failures + 1
-            due_s = next_due_s(due_s, clock(), period_s, failures)
-
+    pages = PageSet(pages=len(urls))
     async with asyncio.TaskGroup() as group:
         for url, label in zip(urls, labels_of(urls), strict=True):
-            group.create_task(follow(url, label))
+            page = WatchedPage(url, label, partial(_fetch_within, fetch))
+            group.create_task(follow(page, pages, period_s, lambda: clock() - t0_s, stop or asyncio.Event(), sink))
 
 
-async def _page(
-    fetch: Callable[[str], Awaitable[str]], url: str, limit_s: float
-) -> tuple[dict[str, float], str | None]:
+async def _fetch_within(fetch: Callable[[str], Awaitable[str]], url: str, limit_s: float) -> str:
     try:
         async with asyncio.timeout(limit_s):
-            body = await fetch(url)
+            return await fetch(url)
     except TimeoutError:
-        return {}, "timeout"
-    except FetchFailed as error:
-        return {}, clean(str(error))
+        raise FetchFailed("timeout") from None
     except (OSError, ValueError) as error:
-        return {}, type(error).__name__
-    _, values = read(body)
-    return values, None if values else clean(why_not(body))
+        raise FetchFailed(type(error).__name__) from None

@@ -11,11 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from loadramp.record.types import Record
+
+Decoded = TypeVar("Decoded")
 
 _TIMES = {"sent_s": "sent_us", "first_byte_s": "first_byte_us", "answer_s": "answer_us", "stream_end_s": "end_us",
           "doubtful_s": "doubtful_us"}  # fmt: skip
@@ -75,6 +77,19 @@ class Lines:
 
     records: list[Record]
     skipped: int = 0
+
+
+def decode_each(lines: Iterable[bytes], kind: type[Decoded]) -> tuple[list[Decoded], int]:
+    """What ``lines`` of JSON hold, and how many of them could not be read as a ``kind``."""
+    decoder = msgspec.json.Decoder(kind)
+    found: list[Decoded] = []
+    skipped = 0
+    for line in lines:
+        try:
+            found.append(decoder.decode(line))
+        except msgspec.DecodeError:
+            skipped += 1
+    return found, skipped
 
 
 def decode_lines(lines: Iterable[bytes]) -> Lines:

@@ -21,7 +21,7 @@ from typing import Any
 
 import msgspec
 
-from loadramp.record.codec import decode_lines
+from loadramp.record.codec import decode_each, decode_lines
 from loadramp.record.table import Run, Table
 from loadramp.record.types import Check, ClientSample, Estimate, Record, Sample, Step
 from loadramp.registry import ScenarioError
@@ -231,8 +231,8 @@ def read(path: Path) -> tuple[Run, int]:
                 decoded = decode_lines(batch)
                 tables.append(Table.of(decoded.records))
                 skipped += decoded.skipped
-    samples, torn_samples = _lines(path / "server.jsonl", Sample)
-    client, torn_client = _lines(path / "client.jsonl", ClientSample)
+    samples, torn_samples = decode_each(_open_lines(path / "server.jsonl"), Sample)
+    client, torn_client = decode_each(_open_lines(path / "client.jsonl"), ClientSample)
     table = Table.concat(tables)
     run = Run(
         info=info,
@@ -246,18 +246,6 @@ def read(path: Path) -> tuple[Run, int]:
         path=str(path),
     )
     return run, skipped + torn_samples + torn_client
-
-
-def _lines(path: Path, kind: Any) -> tuple[list[Any], int]:
-    decoder = msgspec.json.Decoder(kind)
-    found: list[Any] = []
-    skipped = 0
-    for line in _open_lines(path):
-        try:
-            found.append(decoder.decode(line))
-        except msgspec.DecodeError:
-            skipped += 1
-    return found, skipped
 
 
 def _open_lines(path: Path) -> Iterator[bytes]:

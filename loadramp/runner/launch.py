@@ -286,7 +286,7 @@ async def scraper_of(
         asked=asked,
         say=say,
     )
-    info["metrics"] = scraper.told
+    info["metrics"] = scraper.info
     scraper.start()
     return scraper
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
+from itertools import accumulate
 
-from loadramp.metrics.prometheus_text import Family, MetricPoint, expose, histogram
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.utils import floatToGoString
+
 from loadramp.simulator.engine import Engine
-from loadramp.simulator.engine.stats import Histogram, Stats
+from loadramp.simulator.engine.stats import Stats
 
 _GAUGES = {
     "num_requests_running": ("running", "Number of requests in model execution batches."),
@@ -41,6 +45,16 @@ _HISTOGRAMS = {
 }
 
 
+class _Page:
+    """Collects given families, for prometheus_client to write."""
+
+    def __init__(self, families: Iterable[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterable[Metric]:
+        return self._families
+
+
 def metrics_page(engine: Engine, model: str, started_at_s: float, memory_bytes: float | None = None) -> str:
     """What vLLM V1 would show of ``engine`` now.
 
@@ -52,59 +66,46 @@ def metrics_page(engine: Engine, model: str, started_at_s: float, memory_bytes: 
     """
     labels = {"engine": "0", "model_name": model}
     gauges = engine.gauges()
-    families = [
-        Family(
-            "process_start_time_seconds",
-            "gauge",
-            "Start time of the process since unix epoch in seconds.",
-            [MetricPoint("process_start_time_seconds", {}, started_at_s)],
-        )
-    ]
+    started = "Start time of the process since unix epoch in seconds."
+    families: list[Metric] = [GaugeMetricFamily("process_start_time_seconds", started, started_at_s)]
     if memory_bytes is not None:
-        name = "process_resident_memory_bytes"
-        families.append(Family(name, "gauge", "Resident memory size in bytes.", [MetricPoint(name, {}, memory_bytes)]))
-    families += [
-        Family(f"vllm:{name}", "gauge", words, [MetricPoint(f"vllm:{name}", labels, gauges[key])])
-        for name, (key, words) in _GAUGES.items()
-    ]
-    families += _counters(engine.stats, labels)
-    families += [
-        _histogram(f"vllm:{name}", words, getattr(engine.stats, key), labels)
-        for name, (key, words) in _HISTOGRAMS.items()
-    ]
-    return expose([*families, _cache_config(engine)])
+        resident = "Resident memory size in bytes."
+        families.append(GaugeMetricFamily("process_resident_memory_bytes", resident, memory_bytes))
+    for name, (key, words) in _GAUGES.items():
+        family = GaugeMetricFamily(f"vllm:{name}", words, labels=[*labels])
+        family.add_metric([*labels.values()], gauges[key])
+        families.append(family)
+    families += _counters(engine.stats, model)
+    for name, (key, words) in _HISTOGRAMS.items():
+        counted = getattr(engine.stats, key)
+        bounds = map(floatToGoString, (*counted.bounds, float("inf")))
+        buckets = [*zip(bounds, accumulate(counted.counts), strict=True)]
+        histogram = HistogramMetricFamily(f"vllm:{name}", words, labels=[*labels])
+        histogram.add_metric([*labels.values()], buckets, counted.sum)
+        families.append(histogram)
+    registry = CollectorRegistry()
+    registry.register(_Page([*families, _cache_config(engine)]))
+    return generate_latest(registry).decode()
 
 
-def _counters(stats: Stats, labels: Mapping[str, str]) -> list[Family]:
-    names = {**_COUNTERS, **(_DRAFT_COUNTERS if stats.drafts else {})}
-    families = [
-        Family(
-            f"vllm:{name}_total",
-            "counter",
-            words,
-            [MetricPoint(f"vllm:{name}_total", dict(labels), getattr(stats, key))],
-        )
-        for name, (key, words) in names.items()
-    ]
-    reasons: list[tuple[str, int]] = [*stats.done.items(), ("abort", 0), ("error", 0)]  # vLLM counts no client abort
-    success = "vllm:request_success_total"
-    ended = [MetricPoint(success, {**labels, "finished_reason": reason}, n) for reason, n in reasons]
-    refused = "vllm:admission_rejections_total"
-    full = MetricPoint(refused, {"model_name": labels["model_name"], "reason": "max_num_queued_reqs"}, stats.rejected)
-    return [
-        *families,
-        Family(success, "counter", "Count of successfully processed requests.", ended),
-        Family(refused, "counter", "Number of requests rejected at admission.", [full]),
-    ]
+def _counters(stats: Stats, model: str) -> Iterable[Metric]:
+    for name, (key, words) in {**_COUNTERS, **(_DRAFT_COUNTERS if stats.drafts else {})}.items():
+        family = CounterMetricFamily(f"vllm:{name}", words, labels=("engine", "model_name"))
+        family.add_metric(("0", model), getattr(stats, key))
+        yield family
+    success = "Count of successfully processed requests."
+    family = CounterMetricFamily("vllm:request_success", success, labels=("engine", "model_name", "finished_reason"))
+    for reason, count in (*stats.done.items(), ("abort", 0), ("error", 0)):  # vLLM counts no client abort
+        family.add_metric(("0", model, reason), count)
+    yield family
+    refused = "Number of requests rejected at admission."
+    family = CounterMetricFamily("vllm:admission_rejections", refused, labels=("model_name", "reason"))
+    family.add_metric((model, "max_num_queued_reqs"), stats.rejected)
+    yield family
 
 
-def _histogram(name: str, words: str, counted: Histogram, labels: Mapping[str, str]) -> Family:
-    return Family(name, "histogram", words, histogram(name, counted.bounds, counted.counts, counted.sum, labels))
-
-
-def _cache_config(engine: Engine) -> Family:
+def _cache_config(engine: Engine) -> Metric:
     p = engine.profile
-    name = "vllm:cache_config_info"
     labels = {
         "block_size": str(p.block_tokens),
         "enable_prefix_caching": str(p.prefix_cache),
@@ -112,4 +113,6 @@ def _cache_config(engine: Engine) -> Family:
         "kv_cache_size_tokens": str(p.kv_blocks * p.block_tokens),
         "num_gpu_blocks": str(p.kv_blocks),
     }
-    return Family(name, "gauge", "Information of the LLMEngine CacheConfig", [MetricPoint(name, labels, 1.0)])
+    family = GaugeMetricFamily("vllm:cache_config_info", "Information of the LLMEngine CacheConfig", labels=[*labels])
+    family.add_metric([*labels.values()], 1.0)
+    return family

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import threading
 import time
 import zlib
 from typing import Any
@@ -22,9 +21,8 @@ from loadramp.client.measuring_client import Client
 from loadramp.client.preflight import facts_of
 from loadramp.client.stream import answer
 from loadramp.metrics import scrape_process, scraper
-from loadramp.metrics.fetch import Fetcher
 from loadramp.record.codec import decode
-from loadramp.record.types import Record
+from loadramp.record.types import Record, Sample
 from loadramp.scenario.scenario import Target
 
 ANSWER: list[Act] = stream((10.0, C("one ")), *[(20.0 + i, C("more ")) for i in range(80)], (200.0, FIN("stop") + DONE))
@@ -245,25 +243,33 @@ def test_a_reply_beside_the_measurement_that_a_library_fails_on_is_no_reply(erro
 def test_a_metrics_page_that_cannot_be_read_is_a_failed_scrape_and_the_next_is_taken(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    written: list[scrape_process.Scraped] = []
-    stopping = threading.Event()
+    written: list[Sample] = []
 
-    class Kept:
-        def write(self, watched: scrape_process.Watched, scraped: scrape_process.Scraped) -> None:
-            written.append(scraped)
+    async def main() -> None:
+        stopping = asyncio.Event()
+
+        def keep(sample: Sample) -> None:
+            written.append(sample)
             if len(written) == 2:
                 stopping.set()
 
-    fine = scrape_process.Scraped(0.0, 0.0, {"running": 1.0})
-    results: list[Any] = [raises, lambda *_: fine, lambda *_: fine]
-    monkeypatch.setattr(scrape_process, "scrape", lambda *args: results.pop(0)(*args))
-    watched = scrape_process.Watched("http://h/metrics", "h", Fetcher("http://h/metrics"))
-    scrape_process.watch(watched, Kept(), 0.01, stopping, scrape_process.Board())  # type: ignore[arg-type]
+        async def fine(*_: Any) -> Sample:
+            return Sample(0.0, values={"running": 1.0})
+
+        results: list[Any] = [raises, fine, fine]
+        monkeypatch.setattr(scrape_process, "scrape", lambda *args: results.pop(0)(*args))
+        page = scrape_process.WatchedPage("http://h/metrics", "h", raises)
+        await scrape_process.follow(page, scrape_process.PageSet(), 0.01, time.monotonic, stopping, keep)
+
+    asyncio.run(main())
     assert [one.error for one in written] == ["unreadable page (Odd)", None, None]
 
 
 def test_a_page_that_cannot_be_read_is_not_taken_for_the_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Fetcher, "get", lambda self, limit_s: "up 1")
+    async def up(*_: Any) -> str:
+        return "up 1"
+
+    monkeypatch.setattr(scraper, "fetch_once", up)
     monkeypatch.setattr(scraper, "read_for", raises)
     assert asyncio.run(scraper.find_metrics("http://127.0.0.1:9")) is None
 

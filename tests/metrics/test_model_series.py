@@ -262,7 +262,7 @@ def test_a_scraper_counts_the_asked_model_and_says_whom_it_left_out(server: Serv
     asyncio.run(scraper.stop())
     assert all(s.values == OURS and not s.unasked for s in samples if s.values)
     assert said == ["note: metrics: series of 1 other model left out: busy"]
-    assert scraper.told == {"dialect": "vllm", "left_out": ["busy"]}
+    assert scraper.info == {"dialect": "vllm", "left_out": ["busy"]}
 
 
 def test_a_page_of_other_models_counts_only_where_no_page_has_the_asked_one(server: Server, tmp_path: Path) -> None:
@@ -283,7 +283,7 @@ def test_a_page_of_other_models_counts_only_where_no_page_has_the_asked_one(serv
         s.unasked for s in others if s.values
     )  # none, unless this machine was too busy to look at the other page
     assert "only models that nobody asked for" in {s.error for s in others}
-    assert scraper.told["left_out"] == ["busy"]
+    assert scraper.info["left_out"] == ["busy"]
     alone = scraping(pages[:1], tmp_path / "alone.jsonl", asked=M, say=said.append)
     lone = wait_for(alone, 1)
     asyncio.run(alone.stop())

@@ -9,8 +9,9 @@ from metrics_pages import NAMES, page
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.utils import floatToGoString
 
-from loadramp.metrics.prometheus_text import Family, MetricPoint, expose, histogram, names, parse
+from loadramp.metrics.prometheus_text import MetricPoint, names, parse
 
 
 def reference(text: str) -> list[tuple[str, dict[str, str], float]]:
@@ -120,26 +121,31 @@ points = st.builds(
 
 @given(st.lists(points, max_size=6))
 def test_what_is_written_is_read_back(written: list[MetricPoint]) -> None:
-    text = expose([Family("f", "gauge", "words, \\ and\nlines", written)])
-    found = parse(text)
+    lines = ["# HELP f words, \\\\ and\\nlines", "# TYPE f gauge"]
+    for name, labels, value in written:
+        pairs = [f'{key}="{escaped(text)}"' for key, text in labels.items()]
+        lines.append(f"{name}{{{','.join(pairs)}}} {floatToGoString(value)}")
+    found = parse("\n".join(lines))
     assert (found.points, found.bad_lines) == (written, 0)
 
 
-def test_a_written_page_is_what_the_reference_client_writes() -> None:
+def escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+
+
+def test_a_page_of_the_reference_client_is_read() -> None:
     registry = CollectorRegistry()
     Gauge("g", "A gauge.", ["m"], registry=registry).labels('q"\\').set(3)
     seconds = Histogram("h", "Seconds.", ["m"], buckets=(0.1, 1.0), registry=registry).labels("x")
     for value in (0.05, 0.5, 0.75, 2.0):
         seconds.observe(value)
-    ours = expose(
-        [
-            Family("g", "gauge", "A gauge.", [MetricPoint("g", {"m": 'q"\\'}, 3.0)]),
-            Family("h", "histogram", "Seconds.", histogram("h", (0.1, 1.0), (1, 2, 1), 3.3, {"m": "x"})),
-        ]
-    )
-    theirs = [line for line in generate_latest(registry).decode().splitlines() if "_created" not in line]
-    assert by_series(ours) == by_series("\n".join(theirs))
-    assert ours.splitlines()[:3] == ["# HELP g A gauge.", "# TYPE g gauge", 'g{m="q\\"\\\\"} 3.0']
+    found = by_series(generate_latest(registry).decode())
+    of_h = {
+        (point.name, point.labels.get("le")): point.value for point in parse(generate_latest(registry).decode()).points
+    }
+    assert found["g", frozenset({("m", 'q"\\')})] == 3.0
+    assert [of_h["h_bucket", le] for le in ("0.1", "1.0", "+Inf")] == [1.0, 3.0, 4.0]
+    assert (of_h["h_count", None], of_h["h_sum", None]) == (4.0, 3.3)
 
 
 def test_an_openmetrics_page_with_exemplars_reads_the_same() -> None:

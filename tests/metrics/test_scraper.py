@@ -26,9 +26,12 @@ from harness import scenario_of
 from metrics_pages import page
 
 from loadramp.client.endpoint import endpoint_of
-from loadramp.metrics.fetch import PAGE_CAP_BYTES, Fetcher, FetchFailed, tls_context
+from loadramp.client.http.connect import tls_context
+from loadramp.metrics import fetch
+from loadramp.metrics.fetch import PAGE_CAP_BYTES, FetchFailed
 from loadramp.metrics.scrape_process import next_due_s, sibling, timeout_s
-from loadramp.metrics.scraper import Scraper, decode_samples, find_metrics, full_url, labels_of, scrape_inline
+from loadramp.metrics.scraper import Scraper, find_metrics, full_url, labels_of, scrape_inline
+from loadramp.record.codec import decode_each
 from loadramp.record.run_directory import RunDir
 from loadramp.record.types import Sample
 from loadramp.runner.launch import scraper_of
@@ -111,6 +114,33 @@ def paths(server: Server) -> list[str]:
 # ---- fetching one page
 
 
+class Fetcher:
+    """A fetcher with a loop of its own, for one address."""
+
+    def __init__(self, url: str, headers: dict[str, str] | None = None, context: ssl.SSLContext | None = None) -> None:
+        fetch.address_of(url)
+        self.url, self.runner, self.fetcher = url, asyncio.Runner(), fetch.Fetcher(headers, context)
+        FETCHERS.append(self)
+
+    def get(self, limit_s: float) -> str:
+        return self.runner.run(self.fetcher.get(self.url, limit_s))
+
+    def close(self) -> None:
+        self.runner.run(self.fetcher.close())
+        self.runner.close()
+        FETCHERS.remove(self)
+
+
+FETCHERS: list[Fetcher] = []
+
+
+@pytest.fixture(autouse=True)
+def no_fetcher_stays_open() -> Iterator[None]:
+    yield
+    for fetcher in tuple(FETCHERS):
+        fetcher.close()
+
+
 def test_a_page_comes_over_one_kept_connection(server: Server) -> None:
     server.answers["/metrics"] = [answer("a 1\n"), answer("a 2\n")]
     fetcher = Fetcher(f"{server.base}/metrics")
@@ -141,10 +171,10 @@ FAILURES: dict[str, tuple[Answer, str]] = {
     "never silent, never done": (raw(*BYTE_BY_BYTE, wait_s=0.01), "timeout"),
     "cut short": (raw(b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\na 1"), "page cut short"),
     "closed without an answer": (raw(b""), "connection lost"),
-    "not HTTP": (raw(b"SSH-2.0-OpenSSH\r\n\r\n"), "not HTTP (BadStatusLine)"),
+    "not HTTP": (raw(b"SSH-2.0-OpenSSH\r\n\r\n"), "not HTTP"),
     "huge": (answer(b"a 1\n" * (PAGE_CAP_BYTES // 4 + 1)), "page above 8 MB"),
     "huge when unpacked": (answer(gzip.compress(b"0" * 9_000_000), Content_Encoding="gzip"), "page above 8 MB"),
-    "not gzip": (answer(b"plain", Content_Encoding="gzip"), "not HTTP (error)"),
+    "not gzip": (answer(b"plain", Content_Encoding="gzip"), "cannot be unpacked"),
     "sends elsewhere": (answer("", 302, Location="http://127.0.0.2:1/metrics"), "http 302: sends to another host"),
     "sends in circles": (answer("", 307, Location="/metrics"), "http 307"),
 }  # fmt: skip
@@ -358,7 +388,7 @@ def test_replicas_are_scraped_side_by_side_and_once_more_at_the_end(server: Serv
     assert scraper.problem is None
     assert {s.url for s in rest} == {f"{server.base}/a/metrics", f"{server.base}/b/metrics"}
     assert len(server.asked) >= before + 2
-    assert decode_samples(out.read_bytes().splitlines()) == found + rest
+    assert decode_each(out.read_bytes().splitlines(), Sample)[0] == found + rest
     good = [s for s in found if s.error != "timeout"]  # a busy machine may miss a beat
     assert {(s.url, s.values.get("preemptions"), s.values["running"]) for s in good} == {
         (f"{server.base}/a/metrics", 33.0, 11.0),
@@ -372,17 +402,17 @@ def test_it_tells_the_engine_of_the_pages_it_was_given(server: Server, tmp_path:
     gpu = answer('DCGM_FI_DEV_GPU_TEMP{gpu="0"} 66\n')
     server.answers = {"/gpu": [gpu], "/late": [answer("starting", 503), answer(page("xllamacpp-under-load"))]}
     scraper = scraping([f"{server.base}/gpu", f"{server.base}/late"], tmp_path / "server.jsonl")
-    assert scraper.told == {}
+    assert scraper.info == {}
     found: list[Sample] = []
     for _ in range(20):
         found += wait_for(scraper, 1)
         if any("running" in s.values for s in found):
             break
-    assert scraper.told == {"dialect": "llamacpp"}
+    assert scraper.info == {"dialect": "llamacpp"}
     asyncio.run(scraper.stop())
     assert any(s.values.get("gpu_temperature_c") == 66.0 for s in found)
     known = Scraper([server.base], tmp_path / "x.jsonl", t0_s=0.0, dialects={server.base: "vllm"})
-    assert known.told == {"dialect": "vllm"}
+    assert known.info == {"dialect": "vllm"}
 
 
 def test_a_named_page_tells_the_run_its_engine_as_one_that_was_found_does(server: Server, tmp_path: Path) -> None:
