@@ -11,8 +11,7 @@ from loadramp.report.preview import ramp_notes
 from loadramp.runner.preview import offered_notes, with_offered
 from loadramp.scenario.scenario import Scenario
 from loadramp.units import percent, span
-from loadramp.workload import lengthening
-from loadramp.workload.preview import PreviewPart, foresee
+from loadramp.workload.preview import PreviewPart, longer_steps_note, preview_steps
 
 
 def campaign_parts(_: Scenario, read: Callable[[Sequence[str]], Scenario]) -> list[PreviewPart]:
@@ -30,9 +29,9 @@ def _phase(read: Callable[[Sequence[str]], Scenario], base: Scenario, phase: Pha
         notes.insert(0, f"{length}, at {share} of what the ramp finds.")
         return PreviewPart(f"campaign: {phase}", (), tuple(notes))
     full = input_files.ready(read(overrides_of(phase, campaign, base.pace, base.name, target_rps)))
-    steps = with_offered(full, list(foresee(full)))
+    steps = with_offered(full, list(preview_steps(full)))
     return PreviewPart(
         f"campaign: {phase}",
         tuple(steps),
-        (*ramp_notes(full), *lengthening.words(full), *offered_notes(full, steps), *notes),
+        (*ramp_notes(full), *longer_steps_note(full), *offered_notes(full, steps), *notes),
     )

@@ -13,7 +13,7 @@ from loadramp.record.types import Step
 from loadramp.runner.preview import offered_notes, with_offered
 from loadramp.scenario.scenario import SHORTEST_WARMUP_S, Scenario
 from loadramp.units import counted, often, plural
-from loadramp.workload.preview import Foreseen, PreviewPart, add_step, settle_s, times
+from loadramp.workload.preview import PreviewPart, PreviewStep, add_step, settle_s, times
 
 
 def canary_parts(scenario: Scenario, _: Callable[[Sequence[str]], Scenario]) -> list[PreviewPart]:
@@ -40,10 +40,10 @@ def canary_parts(scenario: Scenario, _: Callable[[Sequence[str]], Scenario]) -> 
     return [PreviewPart(f"canary: {how}", steps, tuple(notes))]
 
 
-def foresee_canary(scenario: Scenario) -> Iterator[Foreseen]:
+def foresee_canary(scenario: Scenario) -> Iterator[PreviewStep]:
     """The blocks of a canary that is never sure before its last one. Both endpoints get them at once; where they take
     turns, the blocks of both, one after the other. Requests are counted once for all blocks alike."""
-    counted: dict[Step, Foreseen] = {}
+    counted: dict[Step, PreviewStep] = {}
     at_s = 0.0
     for index, step in enumerate(_canary_steps(scenario)):
         if step not in counted:

@@ -13,8 +13,7 @@ from loadramp.report.preview import ramp_notes
 from loadramp.runner.preview import offered_notes, with_offered
 from loadramp.scenario.scenario import Scenario
 from loadramp.units import percent, plural
-from loadramp.workload import lengthening
-from loadramp.workload.preview import PreviewPart, foresee
+from loadramp.workload.preview import PreviewPart, longer_steps_note, preview_steps
 
 
 def check_nightly(scenario: Scenario) -> None:
@@ -45,8 +44,8 @@ def nightly_parts(scenario: Scenario, _: Callable[[Sequence[str]], Scenario] | N
         f"Once a ceiling is known, a step at {percent(settings.reference_ratio)} of the first one found comes before "
         "these, in every run."
     ]  # fmt: skip
-    steps = with_offered(full, list(foresee(full)))
-    notes += [*ramp_notes(full), *lengthening.words(full), *offered_notes(full, steps)]
+    steps = with_offered(full, list(preview_steps(full)))
+    notes += [*ramp_notes(full), *longer_steps_note(full), *offered_notes(full, steps)]
     if settings.rerun:
         notes.append("A night that looks bad is measured twice.")
     title = f"nightly: {plural(settings.repeats, 'run')} of these steps"

@@ -17,7 +17,7 @@ MOST_LINES = 64
 def preview_document(
     scenario: Any, steps: Sequence[Any], profile: Any = None, files: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """``loadramp plan --json``: one object a step (``Foreseen``), the totals, the profile of the load."""
+    """``loadramp plan --json``: one object a step (``PreviewStep``), the totals, the profile of the load."""
     return {
         "name": scenario.name,
         "ramp": scenario.ramp.kind,

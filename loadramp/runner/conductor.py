@@ -27,8 +27,7 @@ from loadramp.record.types import GONE, REFUSED, ClientSample, Record, Row, Samp
 from loadramp.registry import in_words
 from loadramp.runner.assess import count_again, ended_at, mark_dead, row_of, three_numbers
 from loadramp.scenario.scenario import Scenario
-from loadramp.workload.lengthening import longest_s, most_further_s
-from loadramp.workload.preview import settle_s
+from loadramp.workload.preview import longest_s, most_extra_s, settle_s
 from loadramp.workload.schedule import lack_of_rows, plan_step, rows_of, session_sample, turns_of
 
 LEAD_S = 0.05
@@ -151,7 +150,7 @@ class Conductor:
 
     async def _ramp(self, repeat: int) -> Stop:
         """One ramp from its first step to its end."""
-        self._further_s = most_further_s(self.scenario)
+        self._further_s = most_extra_s(self.scenario)
         while not self.stop.is_set():
             rows = [row for row in self.rows if row["repeat"] == repeat]
             proposal = self.scenario.ramp(rows)

@@ -40,8 +40,8 @@ from loadramp.runner.model_lengths import lengths
 from loadramp.runner.scenarios import Options, with_target
 from loadramp.runner.selfcheck import noted
 from loadramp.scenario.scenario import Scenario
-from loadramp.workload.over_length import Overlong, overlong
 from loadramp.workload.preview import most_users
+from loadramp.workload.profile import Overlong, overlong
 from loadramp.workload.prompts.source import models_of, names_all
 from loadramp.workload.schedule import samples_of
 

@@ -11,10 +11,10 @@ from loadramp.client.preflight import facts_of
 from loadramp.client.readiness import CALL_TIMEOUT_S, call, cards_in, choose_model, control_client
 from loadramp.registry import CannotMeasure
 from loadramp.scenario.scenario import Scenario
-from loadramp.workload.over_length import Length
+from loadramp.workload.profile import LengthOf
 
 
-def lengths(scenario: Scenario, model: str = "", cards: Sequence[Mapping[str, Any]] = ()) -> Length:
+def lengths(scenario: Scenario, model: str = "", cards: Sequence[Mapping[str, Any]] = ()) -> LengthOf:
     """The ``max_model_len`` by name of the model.
 
     Args:
@@ -33,7 +33,7 @@ def lengths(scenario: Scenario, model: str = "", cards: Sequence[Mapping[str, An
     return length_of
 
 
-async def asked_lengths(scenario: Scenario) -> Length:
+async def asked_lengths(scenario: Scenario) -> LengthOf:
     """The same, read from the list of models of the scenario's endpoint; nothing else is asked of it.
 
     Raises:

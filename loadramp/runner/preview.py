@@ -30,18 +30,15 @@ from loadramp.runner.scenarios import Options, read_scenario, with_target
 from loadramp.runner.unpassable_gates import hopeless
 from loadramp.scenario.scenario import Scenario
 from loadramp.units import plural
-from loadramp.workload import lengthening
-from loadramp.workload.offered_rates import offered
-from loadramp.workload.over_length import Length, overlong
-from loadramp.workload.preview import Foreseen, foresee
-from loadramp.workload.profile import profile_of_plan, profile_of_run
+from loadramp.workload.preview import PreviewStep, longer_steps_note, offered_rates, preview_steps
+from loadramp.workload.profile import LengthOf, overlong, profile_of_plan, profile_of_run
 from loadramp.workload.schedule import offer_of, turns_of
 
 Answer = tuple[dict[str, Any], str]
 """For programs and for people."""
 
 
-def of_scenario(path: Path, overrides: Sequence[str] = (), length_of: Length | None = None) -> Answer:
+def of_scenario(path: Path, overrides: Sequence[str] = (), length_of: LengthOf | None = None) -> Answer:
     """The preview of the scenario at ``path``: of ``run``, and of each command that it has a table for.
 
     ``length_of``: how long a request each model takes, where an endpoint was asked; None: as the labels say.
@@ -84,16 +81,16 @@ def foreseen(scenario: Scenario) -> Answer:
     return document, words
 
 
-def _of_ramp(scenario: Scenario, length_of: Length | None = None) -> tuple[dict[str, Any], str, list[str]]:
+def _of_ramp(scenario: Scenario, length_of: LengthOf | None = None) -> tuple[dict[str, Any], str, list[str]]:
     """The same, and what it says of thresholds that cannot pass."""
     full = input_files.ready(scenario)
-    steps = with_offered(full, list(foresee(full)))
+    steps = with_offered(full, list(preview_steps(full)))
     profile = profile_of_plan(full, [seen.step for seen in steps])
     files = _files(full)
     document = preview_document(full, steps, profile, files)
     too_long = overlong(full, length_of or lengths(full))
     beside = [rate for feature in FEATURES.values() if feature.rates for rate in reach(feature.rates)(full)]
-    told = [*lengthening.words(full), *offered_notes(full, steps), *hopeless(full, steps, beside)]
+    told = [*longer_steps_note(full), *offered_notes(full, steps), *hopeless(full, steps, beside)]
     if too_long is not None:
         document["over_length"] = {
             "ratio": too_long.longer / too_long.requests,
@@ -115,13 +112,13 @@ def _files(scenario: Scenario) -> list[str]:
     ]
 
 
-def with_offered(scenario: Scenario, steps: Sequence[Foreseen]) -> list[Foreseen]:
+def with_offered(scenario: Scenario, steps: Sequence[PreviewStep]) -> list[PreviewStep]:
     """The steps with what they would offer in their measured part."""
-    rates = offered(scenario, [seen.step for seen in steps])
+    rates = offered_rates(scenario, [seen.step for seen in steps])
     return [replace(seen, offered_rps=rate) for seen, rate in zip(steps, rates, strict=True)]
 
 
-def offered_notes(scenario: Scenario, steps: Sequence[Foreseen]) -> list[str]:
+def offered_notes(scenario: Scenario, steps: Sequence[PreviewStep]) -> list[str]:
     """A line for the steps that would offer clearly less than they ask for, and one for those that would offer more."""
     turns = turns_of(scenario)
     found: dict[bool, list[tuple[float, float]]] = {True: [], False: []}

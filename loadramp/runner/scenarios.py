@@ -10,9 +10,9 @@ from typing import Any
 
 from loadramp.analysis.itl_knee import KNEES
 from loadramp.record.table import Run
+from loadramp.record.types import Estimate
 from loadramp.registry import Choice, ScenarioError, bind
 from loadramp.scenario.scenario import Binders, Scenario, Target, parse
-from loadramp.workload import return_checks
 from loadramp.workload.tables import bind_arrivals, bind_prompts, bind_ramp, check_target
 
 
@@ -56,7 +56,11 @@ def load_of_run(run: Run) -> Scenario:
 
 
 def _bind_knee(table: Mapping[str, Any], where: str) -> Choice:
-    return bind(table, KNEES, where, "ceiling", return_checks.estimate)
+    return bind(table, KNEES, where, "ceiling", _check_estimate)
+
+
+def _check_estimate(result: Any, *_: Any) -> str:
+    return "" if isinstance(result, Estimate) else "expected an Estimate"
 
 
 def read_scenario(path: Path, overrides: Sequence[str] = ()) -> Scenario:

@@ -14,13 +14,13 @@ from loadramp.analysis.thresholds import takes, there
 from loadramp.record.types import Row, Step
 from loadramp.scenario.scenario import Scenario
 from loadramp.units import plural, sig
-from loadramp.workload.preview import MOST_STEPS, Foreseen
+from loadramp.workload.preview import MOST_STEPS, PreviewStep
 
 OF_REQUESTS = ("ttft_s", "sent_ttft_s", "tpot_s", "e2e_s", "all_ttft_s", "all_e2e_s")
 """Latencies of which a request gives one value; tokens are many."""
 
 
-def hopeless(scenario: Scenario, steps: Sequence[Foreseen], beside: Sequence[float] = ()) -> list[str]:
+def hopeless(scenario: Scenario, steps: Sequence[PreviewStep], beside: Sequence[float] = ()) -> list[str]:
     """A line for each threshold of ``[gates]`` that a run of ``steps`` leaves open however fast the endpoint is.
 
     Raises:
@@ -31,7 +31,7 @@ def hopeless(scenario: Scenario, steps: Sequence[Foreseen], beside: Sequence[flo
     return [f"{rule.text} cannot pass: {why}." for rule, why in found if why]
 
 
-def _why(scenario: Scenario, steps: Sequence[Foreseen], rule: ThresholdRule, beside: Sequence[float]) -> str:
+def _why(scenario: Scenario, steps: Sequence[PreviewStep], rule: ThresholdRule, beside: Sequence[float]) -> str:
     if rule.place is not None and rule.place.field == "soak":
         return _of_soak(scenario, rule)
     if rule.place is not None and rule.place.field == "step":
@@ -61,7 +61,7 @@ def _of_soak(scenario: Scenario, rule: ThresholdRule) -> str:
     )
 
 
-def _of_all(scenario: Scenario, measured: Sequence[Foreseen], rule: ThresholdRule) -> str:
+def _of_all(scenario: Scenario, measured: Sequence[PreviewStep], rule: ThresholdRule) -> str:
     if rule.aggregate and rule.upper and scenario.ramp.kind == "ceiling":
         return "the ramp goes into overload, whose latencies have no upper limit; name the rates, @ rate <= ..."
     if rule.name != "error_ratio" or any(seen.requests is None for seen in measured):
@@ -72,7 +72,7 @@ def _of_all(scenario: Scenario, measured: Sequence[Foreseen], rule: ThresholdRul
     return f"it takes {plural(takes(rule), 'request')} without a failure, and all steps have about {sig(requests)}"
 
 
-def _too_few(asked: Sequence[Foreseen], rule: ThresholdRule) -> str:
+def _too_few(asked: Sequence[PreviewStep], rule: ThresholdRule) -> str:
     """The step with the fewest requests decides."""
     open_loop = [seen for seen in asked if seen.requests is not None]
     if not open_loop:
@@ -91,7 +91,7 @@ def _too_few(asked: Sequence[Foreseen], rule: ThresholdRule) -> str:
     return f"a {rule.aggregate} takes {plural(least, 'request')}, and {at} (min_requests, measure_s)"
 
 
-def _requests(seen: Foreseen) -> float:
+def _requests(seen: PreviewStep) -> float:
     """Requests due in the measured part of an open-loop step."""
     measure_s, warmup_s = seen.step.measure_s or 0.0, seen.step.warmup_s or 0.0
     return (seen.requests or 0) * measure_s / max(measure_s + warmup_s, 1e-9)
@@ -101,7 +101,7 @@ def _row(step: Step) -> Row:
     return {"role": step.role, "rate_rps": step.rate_rps, "users": step.users, "step": step.index}
 
 
-def _offered(measured: Sequence[Foreseen]) -> str:
+def _offered(measured: Sequence[PreviewStep]) -> str:
     loads = [sig(seen.step.users if seen.step.rate_rps is None else seen.step.rate_rps) or "" for seen in measured]
     if len(loads) > 8:
         loads = [*loads[:6], "...", loads[-1]]

@@ -145,6 +145,21 @@ def _spikes(*, every_s: float = 60.0, spike_s: float = 5.0, factor: float = 5.0)
     return t_s, np.array([1.0, 1.0, factor, factor])
 
 
+def check_due_times(result: Any, *args: Any) -> str:
+    """What was expected of an arrival process from outside the repository if it returned something else; empty if all
+    is well. The last arguments are rate, duration and rng."""
+    duration_s = args[-2]
+    fine = (
+        isinstance(result, np.ndarray)
+        and result.ndim == 1
+        and np.issubdtype(result.dtype, np.floating)
+        and bool(np.isfinite(result).all())
+        and bool((np.diff(result) >= 0).all())
+        and (len(result) == 0 or (result[0] >= 0 and result[-1] < duration_s))
+    )
+    return "" if fine else f"expected a numpy array of ascending seconds in [0, {duration_s:g})"
+
+
 SHAPES: dict[str, Callable[..., tuple[Floats, Floats]]] = {"diurnal": _day, "spike": _spikes}
 """The kinds whose rate changes within a step; it begins at the begin of a period."""
 

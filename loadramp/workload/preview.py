@@ -5,22 +5,39 @@ The steps are those that the commands themselves choose, by the same functions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from loadramp.record.types import Row, Step
-from loadramp.scenario.scenario import SHORTEST_WARMUP_S, Scenario
+from loadramp.scenario.scenario import SHORTEST_WARMUP_S, RampOptions, Scenario
+from loadramp.units import span
 from loadramp.workload.prefix_reuse import PrefixHistory
-from loadramp.workload.schedule import arrivals_of, beginning, lack_of_rows
+from loadramp.workload.schedule import (
+    LOOKED_AT,
+    StepPlan,
+    arrivals_of,
+    beginning,
+    lack_of_rows,
+    offer_of,
+    plan_step,
+    reads_a_file,
+    turns_of,
+)
 
 MOST_STEPS = 64
 LARGE_REQUESTS = 20_000
 """Beyond this many requests in a step, tokens are counted on the first ones and scaled."""
+MOST_SESSIONS = 20_000
+"""Beyond this many sessions, the later turns of a step are not placed one by one."""
+LONGEST_FACTOR, LONGEST_S = 3.0, 600.0
+DEFAULT_SOAK_S = 300.0
 
 
 @dataclass(slots=True, frozen=True)
-class Foreseen:
+class PreviewStep:
     """One step as it would be. Requests and tokens are None for a closed loop: they depend on the answers."""
 
     step: Step
@@ -29,7 +46,7 @@ class Foreseen:
     output_tokens: int | None
     cumulative_s: float
     offered_rps: float | None = None
-    """Requests a second due in the measured part, where that was looked at."""
+    """Requests a second due in the measured part, once that is known."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -37,39 +54,31 @@ class PreviewPart:
     """What one command, or one phase of it, would send."""
 
     title: str
-    steps: tuple[Foreseen, ...] = ()
+    steps: tuple[PreviewStep, ...] = ()
     notes: tuple[str, ...] = ()
     runs: int = 1
     """How often all of it is sent."""
 
 
-def foresee(scenario: Scenario) -> Iterator[Foreseen]:
-    """The steps that follow when every step is quiet, with the shortest warm-up where the scenario leaves it open.
+def preview_steps(scenario: Scenario) -> Iterator[PreviewStep]:
+    """The steps of the ramp if every step is quiet, with the shortest warm-up unless the scenario sets one.
 
-    A ceiling ramp stops at the first overload, so these are the most it can send; its soak comes on top.
+    A ceiling ramp stops at the first overload, so these are the most that it can send; its soak comes on top.
     """
     rows: list[Row] = []
-    at_s = 0.0
-    first_seq = 0
-    settle = True
-    while len(rows) < MOST_STEPS:
-        proposal = scenario.ramp(rows)
-        if not isinstance(proposal, Step):
-            return
-        if settle:
-            settle = False
-            seconds = settle_s(scenario, proposal.rate_rps)
-            if seconds:
-                step = replace(proposal, role="settle", begin_s=at_s, warmup_s=0.0, measure_s=seconds)
-                at_s, first_seq, seen = add_step(scenario, step, first_seq)
-                yield seen
+    at_s, first_seq = 0.0, 0
+    while len(rows) < MOST_STEPS and isinstance(proposal := scenario.ramp(rows), Step):
         warmup_s, measure_s = times(scenario, proposal)
-        step = replace(proposal, index=len(rows) + 1, begin_s=at_s, warmup_s=warmup_s, measure_s=measure_s)
-        if lack_of_rows(scenario, step, first_seq):
-            return
-        at_s, first_seq, seen = add_step(scenario, step, first_seq)
-        yield seen
-        rows.append(_quiet(step))
+        steps = [replace(proposal, index=len(rows) + 1, warmup_s=warmup_s, measure_s=measure_s)]
+        if not rows and (seconds := settle_s(scenario, proposal.rate_rps)):
+            steps.insert(0, replace(proposal, role="settle", warmup_s=0.0, measure_s=seconds))
+        for step in steps:
+            placed = replace(step, begin_s=at_s)
+            if step.role != "settle" and lack_of_rows(scenario, placed, first_seq):
+                return
+            at_s, first_seq, found = add_step(scenario, placed, first_seq)
+            yield found
+        rows.append(_quiet(steps[-1]))
 
 
 def most_users(scenario: Scenario) -> int | None:
@@ -90,17 +99,17 @@ def settle_s(scenario: Scenario, rate_rps: float | None, longest_s: float = 300.
 
 
 def times(scenario: Scenario, step: Step) -> tuple[float, float]:
-    """Warm-up and measured part before anything is known of the server."""
+    """Seconds of warm-up and of the measured part, before anything is known of the server."""
     pace = scenario.pace
     measure_s = step.measure_s or pace.length_s(step.rate_rps)
     warmup_s = pace.warmup_s if pace.warmup_s is not None else min(SHORTEST_WARMUP_S, measure_s * 2 / 3)
     return warmup_s, measure_s
 
 
-def add_step(scenario: Scenario, step: Step, first_seq: int) -> tuple[float, int, Foreseen]:
+def add_step(scenario: Scenario, step: Step, first_seq: int) -> tuple[float, int, PreviewStep]:
     """The step as it would be: its end, the ``seq`` of the next request, and requests and tokens counted."""
     if step.users is not None:
-        return step.end_s, first_seq, Foreseen(step, None, None, None, step.end_s)
+        return step.end_s, first_seq, PreviewStep(step, None, None, None, step.end_s)
     plan = beginning(scenario, step, first_seq)
     arrivals = len(plan) if plan.step == step else round(arrivals_of(scenario, step))
     counted = plan[:LARGE_REQUESTS]
@@ -115,18 +124,98 @@ def add_step(scenario: Scenario, step: Step, first_seq: int) -> tuple[float, int
         inputs += sum(tokens for tokens, _ in sizes)
         outputs += sum(tokens or 0 for _, tokens in sizes)
     scale = arrivals / max(1, len(counted))
-    seen = Foreseen(step, round(requests * scale), round(inputs * scale), round(outputs * scale), step.end_s)
-    return step.end_s, first_seq + arrivals, seen
+    found = PreviewStep(step, round(requests * scale), round(inputs * scale), round(outputs * scale), step.end_s)
+    return step.end_s, first_seq + arrivals, found
 
 
 def _quiet(step: Step) -> dict[str, Any]:
-    return {
-        "role": "step",
-        "rate_rps": step.rate_rps,
-        "users": step.users,
-        "saturated": False,
-        "deficit": False,
-        "void": False,
-        "overloaded": False,
-        "ceiling_rps": None,
-    }
+    """The row of a step at which nothing gives way."""
+    flags = dict.fromkeys(("saturated", "deficit", "void", "overloaded"), False)
+    return {"role": "step", "rate_rps": step.rate_rps, "users": step.users, "ceiling_rps": None, **flags}
+
+
+def longest_s(pace: RampOptions, measure_s: float) -> float:
+    """Most measured seconds of a step whose usual length is ``measure_s``: ``longest_s``, or three times as long but at
+    most ten minutes."""
+    most_s = min(LONGEST_FACTOR * measure_s, LONGEST_S) if pace.longest_s is None else pace.longest_s
+    return max(measure_s, most_s)
+
+
+def most_extra_s(scenario: Scenario) -> float:
+    """By how much all steps of one ramp together may be longer if the engine's step time has regimes, in seconds.
+
+    That is one step at its longest, and a soak (docs/method.md, "Longer steps or more ramps"). It is 0 if the scenario
+    lists its steps or says itself when they end, and for a replayed trace, which has no more of the same load.
+    """
+    pace, ramp = scenario.pace, scenario.ramp
+    replayed = reads_a_file(scenario.arrivals.function)
+    if ramp.kind not in ("ceiling", "geometric") or pace.until_sure is not None or replayed:
+        return 0.0
+    usual_s = [pace.length_s(ramp.options.get("start_rps", 1.0))]
+    if ramp.kind == "ceiling":
+        usual_s.append(ramp.options.get("soak_s", DEFAULT_SOAK_S))
+    return float(sum(longest_s(pace, one) - one for one in usual_s if one))
+
+
+def longer_steps_note(scenario: Scenario) -> list[str]:
+    """What ``plan`` says of steps that may be longer; nothing if none may."""
+    extra_s = most_extra_s(scenario)
+    if not extra_s:
+        return []
+    which = "overloaded steps"
+    if scenario.ramp.kind == "ceiling":
+        soak = " and the soak" if scenario.ramp.options.get("soak_s", DEFAULT_SOAK_S) else ""
+        which = f"steps near the ceiling{soak}"
+    return [f"Up to {span(extra_s)} more if the engine's step time is unstable: {which} go on ([ramp] longest_s)."]
+
+
+def offered_rates(scenario: Scenario, steps: Sequence[Step]) -> list[float | None]:
+    """Requests a second due in the measured part of each step; None in a closed loop, and if there are too many.
+
+    Later turns of sessions, those of earlier steps included, are placed as if every answer came at once. If the run
+    itself chooses the warm-up, sessions get the longest that it may choose.
+
+    Args:
+        scenario: with its files read.
+        steps: in the order in which they are offered, with their times.
+    """
+    turns = turns_of(scenario) > 1.0
+    later_s: list[float] = []
+    return [_offered(scenario, step, later_s if turns else None) for step in _with_warmups(scenario, steps, turns)]
+
+
+def _with_warmups(scenario: Scenario, steps: Sequence[Step], turns: bool) -> Iterator[Step]:
+    moved_s = 0.0
+    for step in steps:
+        placed = replace(step, begin_s=step.begin_s + moved_s)
+        if turns and step.measured and scenario.pace.warmup_s is None:
+            placed = replace(placed, warmup_s=max(step.warmup_s or 0.0, (step.measure_s or 0.0) * 2.0 / 3.0))
+            moved_s += (placed.warmup_s or 0.0) - (step.warmup_s or 0.0)
+        yield placed
+
+
+def _offered(scenario: Scenario, step: Step, later_s: list[float] | None) -> float | None:
+    """The rate of one step. ``later_s``: the later turns so far, to which its own are added; None: there are none."""
+    if not step.rate_rps or not step.measure_s:
+        return None
+    arrivals = arrivals_of(scenario, step)
+    if later_s is None and arrivals > LOOKED_AT:
+        return step.rate_rps * offer_of(scenario, step).share
+    if later_s is not None and arrivals > MOST_SESSIONS:
+        return None
+    plan = plan_step(scenario, step)
+    due_s = plan.due_s
+    if later_s is not None:
+        later_s += _later_turns(plan)
+        due_s = np.concatenate((due_s, later_s))
+    begin_s, end_s = step.window_s
+    return int(np.count_nonzero((due_s >= begin_s) & (due_s < end_s))) / step.measure_s
+
+
+def _later_turns(plan: StepPlan) -> Iterator[float]:
+    """Due times of the turns after the first, if answers took no time."""
+    for arrival in plan:
+        at_s = arrival.due_s
+        for turn in (arrival.prompt, *arrival.prompt.following)[:-1]:
+            at_s += turn.think_s
+            yield at_s

@@ -1,10 +1,11 @@
-"""The shape of a workload in a few figures: lengths, reuse, burstiness, classes; of a plan or of a run. Pure."""
+"""The shape of a workload in a few figures: lengths, reuse, burstiness, classes, requests that are too long. Pure."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,10 +13,15 @@ from numpy.typing import NDArray
 from loadramp.record.table import Run
 from loadramp.record.types import Prompt, Step
 from loadramp.scenario.scenario import Scenario
-from loadramp.workload.prefix_reuse import PrefixHistory
+from loadramp.units import percent, plural
+from loadramp.workload.prefix_reuse import PrefixHistory, PromptSize
+from loadramp.workload.preview import preview_steps
+from loadramp.workload.prompts.source import models_of
 from loadramp.workload.schedule import beginning, plan_step
 
 Floats = NDArray[np.float64]
+LengthOf = Callable[[str], int | None]
+"""Name of a model ("": the target's) to its ``max_model_len`` in tokens; None: not known."""
 MOST_REQUESTS = 5000
 """Requests of a plan that are looked at."""
 LONGEST_S = 600.0
@@ -65,33 +71,34 @@ def profile_of_plan(scenario: Scenario, steps: Sequence[Step]) -> WorkloadProfil
 
     Args:
         scenario: with its files read.
-        steps: as ``foresee`` gives them; a closed loop has no arrivals, so its burstiness is not known.
+        steps: as ``preview_steps`` gives them; a closed loop has no arrivals, so its burstiness is not known.
     """
-    seen = PrefixHistory()
-    inputs, reused, outputs, guessed = [], [], [], []
+    history = PrefixHistory()
+    sizes: list[PromptSize] = []
     labels: Counter[str] = Counter()
     models: Counter[str] = Counter()
     sessions = 0
     for prompt in prompts_of_plan(scenario, steps):
-        sizes = seen.sizes(prompt)
-        inputs += [size.input_tokens for size in sizes]
-        reused += [size.reused_tokens for size in sizes]
-        outputs += [np.nan if size.output_tokens is None else size.output_tokens for size in sizes]
-        guessed += [size.estimated for size in sizes]
-        labels[prompt.label] += len(sizes)
-        models[prompt.model or ""] += len(sizes)
+        found = history.sizes(prompt)
+        sizes += found
+        labels[prompt.label] += len(found)
+        models[prompt.model or ""] += len(found)
         sessions += 1
-        if len(inputs) >= MOST_REQUESTS:
+        if len(sizes) >= MOST_REQUESTS:
             break
-    total = float(np.sum(inputs)) if inputs else 0.0
+    inputs = np.array([size.input_tokens for size in sizes], dtype=np.float64)
+    outputs = np.array(
+        [np.nan if size.output_tokens is None else size.output_tokens for size in sizes], dtype=np.float64
+    )
+    total = float(inputs.sum())
     return WorkloadProfile(
-        requests=len(inputs),
-        input_tokens=LengthSummary.of(np.array(inputs, dtype=np.float64)),
-        output_tokens=LengthSummary.of(np.array(outputs, dtype=np.float64)),
-        estimated_ratio=float(np.mean(guessed)) if guessed else 0.0,
-        prefix_reuse_ratio=float(np.sum(reused)) / total if total else None,
+        requests=len(sizes),
+        input_tokens=LengthSummary.of(inputs),
+        output_tokens=LengthSummary.of(outputs),
+        estimated_ratio=sum(size.estimated for size in sizes) / max(1, len(sizes)),
+        prefix_reuse_ratio=sum(size.reused_tokens for size in sizes) / total if total else None,
         gap_cv=burstiness([_due(scenario, step) for step in steps]),
-        turns_mean=len(inputs) / sessions if sessions else 1.0,
+        turns_mean=len(sizes) / sessions if sessions else 1.0,
         classes=_shares(labels),
         models=_shares(models),
     )
@@ -162,3 +169,73 @@ def _shares(counts: Counter[str]) -> dict[str, float]:
     """Names to shares, the largest first; nothing where there is only one name or none."""
     total = sum(counts.values())
     return {name or "(none)": n / total for name, n in counts.most_common(20)} if len(counts) > 1 else {}
+
+
+@dataclass(slots=True, frozen=True)
+class Overlong:
+    """How many of the first requests of a plan are longer than their model takes."""
+
+    requests: int
+    """Those whose model's ``max_model_len`` is known."""
+    longer: int
+    """Of these, those whose prompt and answer together are longer."""
+    max_model_len: int
+    """The smallest that is exceeded; if none is, the smallest."""
+    estimated: bool
+    """The tokens of one that is longer were guessed from its characters."""
+
+    def words(self) -> str:
+        """What it means, in a sentence; "" if nothing is too long."""
+        if not self.longer:
+            return ""
+        about = "about " if self.estimated else ""
+        return (
+            f"{about}{percent(self.longer / self.requests)} of the requests ({self.longer:,} of the first "
+            f"{plural(self.requests, 'request')}) are longer than max_model_len = "
+            f"{plural(self.max_model_len, 'token')}, "
+            "prompt and answer together: the server will refuse them or cut them short, whatever the load. Shorten "
+            "them or leave them out, or serve the model with a larger max_model_len."
+        )
+
+
+def overlong(scenario: Scenario, length_of: LengthOf, overhead_tokens: float = 0.0) -> Overlong | None:
+    """Which of the first MOST_REQUESTS requests of the ramp are too long; None if no model's length is known.
+
+    Args:
+        scenario: with its files read.
+        length_of: the longest context of each model.
+        overhead_tokens: what the chat template adds to a given text; made-up prompts allow for it already.
+    """
+    if not any(length_of(name) for name in ("", *models_of(scenario.prompts, scenario.prompt_options))):
+        return None
+    history = PrefixHistory()
+    known = [
+        (size, most)
+        for prompt in prompts_of_plan(scenario, _first_steps(scenario))
+        if (most := length_of(prompt.model or ""))
+        for size in history.sizes(prompt)
+    ]
+    longer = [
+        (size, most)
+        for size, most in known
+        if size.input_tokens + (overhead_tokens if size.estimated else 0.0) + (size.output_tokens or 1) > most
+    ]
+    if not known:
+        return None
+    shortest = min(most for _, most in longer or known)
+    return Overlong(len(known), len(longer), shortest, any(size.estimated for size, _ in longer))
+
+
+def _first_steps(scenario: Scenario) -> list[Step]:
+    """The first steps of the ramp that together have MOST_REQUESTS requests; in a closed loop, which has no arrivals, a
+    few."""
+    steps: list[Step] = []
+    requests = 0
+    for preview in islice(preview_steps(scenario), 8):
+        steps.append(preview.step)
+        requests += preview.requests or 0
+        if requests >= MOST_REQUESTS:
+            break
+    if steps and steps[0].role == "settle":
+        return steps
+    return [replace(step, index=step.index - 1) for step in steps]  # as the run will number them, and draw lengths

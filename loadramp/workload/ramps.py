@@ -8,6 +8,7 @@ the step it proposes to the conductor unless it has a reason to set them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import isfinite
 from typing import Annotated, Any
 
 from msgspec import Meta
@@ -44,7 +45,7 @@ def geometric(
         return _too_many_errors(rows)
     if len(rows) >= overload_steps and all(row["saturated"] for row in rows[-overload_steps:]):
         return Stop(f"the last {plural(overload_steps, 'step', 'were')} saturated")
-    rate_rps = _level(start_rps, factor, len(rows))
+    rate_rps = start_rps * factor ** len(rows)
     if rate_rps > max_rps * (1 + 1e-9):
         return Stop(f"reached max_rps = {max_rps:g}")
     return Step(len(rows), rate_rps=rate_rps)
@@ -98,7 +99,7 @@ def ceiling(
         if soak_s == 0:
             return Stop("the ceiling was reached; no soak was asked for")
         return Step(len(rows), role="soak", rate_rps=soak_ratio * estimate_rps, measure_s=soak_s)
-    rate_rps = _level(start_rps, factor, len(climb))
+    rate_rps = start_rps * factor ** len(climb)
     if rate_rps > max_rps * (1 + 1e-9):
         return Stop(f"reached max_rps = {max_rps:g} without finding the ceiling")
     return Step(len(rows), rate_rps=rate_rps)
@@ -128,12 +129,7 @@ def _climb_goes_on(climb: Sequence[Row]) -> bool:
             return False
         if not (row["saturated"] or row["deficit"]):
             break
-    run = 0  # saturated steps in a row up to now
-    for row in reversed(climb):
-        if not row["saturated"]:
-            break
-        run += 1
-    return run < 4
+    return not all(row["saturated"] for row in climb[-4:]) or len(climb) < 4
 
 
 def _after_soak(rows: Sequence[Row], soaks: Sequence[Row], soak_s: float, retry_ratio: float) -> Step | Stop:
@@ -154,13 +150,22 @@ def _too_many_errors(rows: Sequence[Row]) -> Stop:
     return Stop(f"more errors {at} than max_error_ratio allows", complete=False)
 
 
-def _level(start_rps: float, factor: float, k: int) -> float:
-    return start_rps * factor**k
-
-
 RAMPS: dict[str, Callable[..., Any]] = {
     "ceiling": ceiling,
     "geometric": geometric,
     "ladder": ladder,
     "users": users,
 }
+
+
+def check_step(result: Any, *_: Any) -> str:
+    """What was expected of a ramp from outside the repository if it returned something else; empty if all is well."""
+    if isinstance(result, Stop):
+        return ""
+    if not isinstance(result, Step):
+        return "expected a Step or a Stop"
+    if (result.rate_rps is None) == (result.users is None):
+        return "expected a Step with rate_rps or users"
+    load = result.rate_rps if result.users is None else result.users
+    fine = isinstance(load, int | float) and isfinite(load) and load > 0
+    return "" if fine else "expected a Step with a load above 0"

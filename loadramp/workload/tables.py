@@ -7,11 +7,11 @@ from typing import Any
 
 from loadramp.registry import Choice, ScenarioError, bind, options_of
 from loadramp.scenario.scenario import PromptOptions, Target
-from loadramp.workload import placeholders, return_checks
-from loadramp.workload.arrivals import ARRIVALS
+from loadramp.workload import placeholders
+from loadramp.workload.arrivals import ARRIVALS, check_due_times
 from loadramp.workload.prompts import PROMPTS
 from loadramp.workload.prompts.source import bind_source, images_of
-from loadramp.workload.ramps import RAMPS
+from loadramp.workload.ramps import RAMPS, check_step
 
 
 def bind_prompts(table: Mapping[str, Any], where: str) -> tuple[Choice, PromptOptions]:
@@ -21,12 +21,12 @@ def bind_prompts(table: Mapping[str, Any], where: str) -> tuple[Choice, PromptOp
 
 def bind_arrivals(table: Mapping[str, Any], where: str) -> Choice:
     """``[arrivals]``."""
-    return bind(table, ARRIVALS, where, "poisson", return_checks.instants)
+    return bind(table, ARRIVALS, where, "poisson", check_due_times)
 
 
 def bind_ramp(table: Mapping[str, Any], where: str) -> Choice:
     """``[ramp]`` without the keys that every kind takes."""
-    choice = bind(table, RAMPS, where, "ceiling", return_checks.step)
+    choice = bind(table, RAMPS, where, "ceiling", check_step)
     takes = options_of(choice.function)
     if {"start_rps", "max_rps"} <= takes.keys():
         start_rps, max_rps = (choice.options.get(key, takes[key][1]) for key in ("start_rps", "max_rps"))

@@ -11,7 +11,7 @@ from loadramp.record.table import Run
 from loadramp.runner.preview import of_scenario
 from loadramp.simulator.profiles import PROFILES
 from loadramp.simulator.regimes import Regimes, Slow
-from loadramp.workload.lengthening import longest_s, most_further_s
+from loadramp.workload.preview import longest_s, most_extra_s
 
 STEADY = replace(PROFILES["small"], max_num_seqs=16)
 UNSTABLE = replace(STEADY, regimes=Regimes(slow=(Slow(every_s=6.0, lasts_s=3.0, factor=2.0),)))
@@ -78,7 +78,7 @@ def test_a_step_grows_by_half_up_to_its_longest() -> None:
     ],
 )
 def test_how_much_longer_a_ramp_may_take(text: str, further_s: float, tmp_path: Path) -> None:
-    assert most_further_s(scenario_of(f"[ramp]\n{text}")) == pytest.approx(further_s)
+    assert most_extra_s(scenario_of(f"[ramp]\n{text}")) == pytest.approx(further_s)
     path = tmp_path / "long.toml"
     path.write_text(f"[ramp]\n{text}")
     words = of_scenario(path)[1]

@@ -26,7 +26,7 @@ from loadramp.runner.conductor import Conductor
 from loadramp.runner.model_lengths import lengths
 from loadramp.runner.preview import of_scenario
 from loadramp.simulator.faults import Faults
-from loadramp.workload.over_length import overlong
+from loadramp.workload.profile import overlong
 
 TOO_LONG = "HTTP 400 Bad Request: This model's maximum context length is 4096 tokens (BadRequestError, 400)"
 

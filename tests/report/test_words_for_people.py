@@ -10,7 +10,7 @@ from loadramp.report.preview import notes, preview_document, preview_table
 from loadramp.report.probe_text import probe_words
 from loadramp.report.progress import clock, line, row_line, step_words
 from loadramp.runner.conductor import Progress
-from loadramp.workload.preview import foresee
+from loadramp.workload.preview import preview_steps
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ settle_requests = 0
 
 def test_a_plan_counts_what_would_be_sent() -> None:
     scenario = scenario_of(PLANNED)
-    steps = list(foresee(scenario))
+    steps = list(preview_steps(scenario))
     document = preview_document(scenario, steps)
     assert [(s["role"], s["rate_rps"], s["requests"]) for s in document["steps"]] == [
         ("settle", 2.0, 20),
@@ -93,7 +93,7 @@ def test_a_plan_counts_what_would_be_sent() -> None:
 
 def test_a_plan_says_what_it_cannot_know() -> None:
     users = scenario_of('[ramp]\nkind = "users"\nusers = [1, 2]\nmax_minutes = 3\n')
-    steps = list(foresee(users))
+    steps = list(preview_steps(users))
     assert preview_document(users, steps)["total"]["requests"] is None
     assert notes(users, steps) == [
         "A closed loop sends as many requests as are answered.",

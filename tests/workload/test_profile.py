@@ -13,7 +13,7 @@ from loadramp.client import input_files
 from loadramp.record.types import Prompt, Step
 from loadramp.runner import preview
 from loadramp.workload.prefix_reuse import PrefixHistory
-from loadramp.workload.preview import foresee
+from loadramp.workload.preview import preview_steps
 from loadramp.workload.profile import WorkloadProfile, burstiness, profile_of_plan, profile_of_run
 
 STEPS = [Step(1, rate_rps=20.0, begin_s=0.0, warmup_s=0.0, measure_s=100.0)]
@@ -104,7 +104,7 @@ def test_a_recorded_run_shows_the_shape_that_was_planned(tmp_path: Path) -> None
     tail_s = 1
     """
     scenario = scenario_of(text)
-    planned = profile_of_plan(scenario, [seen.step for seen in foresee(scenario)])
+    planned = profile_of_plan(scenario, [seen.step for seen in preview_steps(scenario)])
     run = ramp_in_memory(scenario, tmp_path)
     sent = profile_of_run(run)
     assert sent.input_tokens == planned.input_tokens
@@ -141,9 +141,9 @@ def test_a_plan_ends_where_the_rows_do() -> None:
     )
     path = Path(__file__).parents[1] / "data" / "workloads" / "azure_2023.csv"
     once = f'[prompts]\nkind = "trace"\nfile = "{path}"\nat_end = "stop"\n'
-    assert [seen.requests for seen in foresee(input_files.ready(scenario_of(text + once)))] == []
+    assert [seen.requests for seen in preview_steps(input_files.ready(scenario_of(text + once)))] == []
     again = once.replace("stop", "repeat")
-    assert len(list(foresee(input_files.ready(scenario_of(text + again))))) == 3
+    assert len(list(preview_steps(input_files.ready(scenario_of(text + again))))) == 3
 
 
 def test_a_run_ends_where_the_rows_do_and_sends_each_once(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from msgspec import Meta
 from loadramp.record.types import Prompt
 from loadramp.registry import Choice, ScenarioError, bind, bind_options, convert, options_of
 from loadramp.scenario.scenario import PromptOptions, Weight
-from loadramp.workload import return_checks
 from loadramp.workload.prompts.draw import Draw
 from loadramp.workload.prompts.shared_prefix import pick
 
@@ -37,7 +36,7 @@ def bind_source(
     common = options_of(PromptOptions)
     own = {key: value for key, value in table.items() if key not in common}
     try:
-        choice = bind(own, registry, where, "lognormal", return_checks.prompts)
+        choice = bind(own, registry, where, "lognormal", check_prompts)
     except ScenarioError as error:
         every = f"; and for every kind: {', '.join(sorted(common))}" if "allowed: " in str(error) else ""
         raise ScenarioError(f"{error}{every}") from None
@@ -48,6 +47,12 @@ def bind_source(
         ]
         choice = replace(choice, options={**choice.options, "sources": parts})
     return choice, options
+
+
+def check_prompts(result: Any, draw: Draw) -> str:
+    """What was expected of a source from outside the repository if it returned something else; empty if all is well."""
+    fine = isinstance(result, list) and len(result) == draw.n and all(isinstance(one, Prompt) for one in result)
+    return "" if fine else f"expected a list of {draw.n} Prompts"
 
 
 def _part(table: Mapping[str, Any], registry: Mapping[str, Callable[..., Any]], where: str) -> MixtureSource:
