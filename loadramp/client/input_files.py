@@ -15,7 +15,7 @@ import numpy as np
 from loadramp.registry import Choice, ScenarioError, options_of
 from loadramp.scenario.scenario import Scenario
 from loadramp.workload.prompts import READERS
-from loadramp.workload.prompts.ignored_fields import unfollowed
+from loadramp.workload.prompts.row_fields import ignored_settings
 from loadramp.workload.prompts.source import tables_of
 from loadramp.workload.schedule import instants_of, reads_a_file, turns_of
 
@@ -148,7 +148,9 @@ def bad_rows(scenario: Scenario) -> list[str]:
 
 def not_followed(scenario: Scenario, model: str = "") -> list[str]:
     """What rows say and the run does not do, one line each; ``model``: the one that is asked, where it is known."""
-    lines = [line for rows in scenario.corpora.values() for line in unfollowed(rows.tally, scenario.target, model)]
+    lines = [
+        line for rows in scenario.corpora.values() for line in ignored_settings(rows.tally, scenario.target, model)
+    ]
     return list(dict.fromkeys(lines))
 
 
@@ -166,7 +168,7 @@ def notes(scenario: Scenario) -> list[dict[str, Any]]:
             "left_out": rows.tally.left_out,
             "notes": rows.tally.notes,
             "blocks": rows.tally.blocks,
-            "asks": rows.tally.asks,
+            "settings": rows.tally.settings,
         }
         for where, rows in scenario.corpora.items()
     ]

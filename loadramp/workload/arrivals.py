@@ -14,8 +14,7 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
-from loadramp.workload.prompts.timestamps import TimeUnit
-from loadramp.workload.prompts.trace_formats import FormatName
+from loadramp.workload.prompts.trace_formats import FormatName, TimeUnit
 from loadramp.workload.prompts.traces import Window
 
 Floats = NDArray[np.float64]

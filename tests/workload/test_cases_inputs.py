@@ -19,8 +19,8 @@ from loadramp.registry import ScenarioError
 from loadramp.runner.scenarios import load
 from loadramp.scenario.scenario import Target
 from loadramp.workload.prompts.conversations import read_conversations
-from loadramp.workload.prompts.encodings import utf8
-from loadramp.workload.prompts.ignored_fields import unfollowed
+from loadramp.workload.prompts.lines import utf8
+from loadramp.workload.prompts.row_fields import ignored_settings
 from loadramp.workload.prompts.text_files import Texts, read_rows, read_text
 from loadramp.workload.prompts.traces import read_trace
 
@@ -233,13 +233,13 @@ def test_a_mixed_batch_file_sends_what_is_for_this_api_and_names_the_rest() -> N
     assert found.tally.problems == [
         "line 3: for /v1/embeddings", "line 4: for /v1/embeddings", "line 5: for /v1/score",
     ]  # fmt: skip
-    assert unfollowed(found.tally, Target(), "m") == [
+    assert ignored_settings(found.tally, Target(), "m") == [
         "t: 1 row names another model (other-model): m is asked",
         "t: 1 row asks for no stream: streamed all the same",
         "t: 1 row is for /completions: sent to /chat/completions",
         "t: 1 row ends with an assistant message: sent as it stands",
     ]
-    whole = unfollowed(found.tally, Target(api="completions", stream=False))
+    whole = ignored_settings(found.tally, Target(api="completions", stream=False))
     assert whole == [
         "t: 4 rows name a model (m, other-model): the model of the run is asked",
         "t: 3 rows are for /chat/completions: sent to /completions",
@@ -278,8 +278,10 @@ def test_payload_rows_are_read() -> None:
     aiperf = rows(json.dumps({"data": [{"session_id": "s0", "payloads": [said, said, said]}]}, indent=2))
     for found, n in ((genai, 2), (aiperf, 3)):
         assert [(one.output_tokens, one.body) for one in found.rows] == [(8, {"top_k": 3})] * n
-    assert unfollowed(genai.tally, Target(), "m") == []
-    assert unfollowed(aiperf.tally, Target(), "m") == ["t: 2 later payloads of sessions: each is a request of its own"]
+    assert ignored_settings(genai.tally, Target(), "m") == []
+    assert ignored_settings(aiperf.tally, Target(), "m") == [
+        "t: 2 later payloads of sessions: each is a request of its own"
+    ]
     timed = rows("\n".join(json.dumps({"timestamp": t, "payload": [said]}) for t in (500, 1500)), time_unit="ms")
     assert timed.t_s is not None
     assert timed.t_s.tolist() == [0.0, 1.0]
@@ -297,7 +299,7 @@ def test_tensors_and_bodies_given_as_text_are_read() -> None:
 def test_fields_and_delays_that_are_not_followed_are_named() -> None:
     lines = [{"prompt": "a", "top_k": 5, "logprobs": True}, {"prompt": "b", "top_k": 5, "delay": 300}]
     found = rows("\n".join(map(json.dumps, lines)))
-    assert unfollowed(found.tally, Target()) == [
+    assert ignored_settings(found.tally, Target()) == [
         "t: 1 row has a delay and no time stamp: the delay is not followed",
         "t: fields of rows are not sent: top_k, logprobs; [prompts] body sends them with every request",
     ]
@@ -349,7 +351,7 @@ def test_plan_names_up_to_ten_bad_rows_and_what_is_not_followed(tmp_path: Path) 
     assert "b.jsonl: line 8: an empty prompt" in json.loads(out)["notes"]
     scenario = load((tmp_path / "s.toml").read_text())
     full = input_files.with_files(replace(scenario, folder=str(tmp_path)))
-    assert input_files.notes(full)[0]["asks"]["model"] == {"m": 3, "other-model": 1}
+    assert input_files.notes(full)[0]["settings"]["model"] == {"m": 3, "other-model": 1}
 
 
 def test_a_file_without_a_usable_row_ends_plan_with_code_2(tmp_path: Path) -> None:

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from loadramp.client.request_body import request_body
 from loadramp.record.types import Prompt
 from loadramp.scenario.scenario import Target
-from loadramp.workload.prompts.content import content_of, next_content
-from loadramp.workload.prompts.images import data_url, png
+from loadramp.workload.prompts.content import content_of, data_url, next_content, png
 from loadramp.workload.prompts.vocabulary import Calibration, render, tag_of
 
 PLAIN = Calibration()

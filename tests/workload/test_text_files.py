@@ -151,7 +151,7 @@ def test_the_order_of_a_seed_is_always_the_same() -> None:
 def test_conversations_of_each_public_set(name: str, questions: list[str], later: list[int]) -> None:
     found = read_conversations([(DATA / name).read_bytes()], name, turns=0)
     assert [said.text for said in found.rows] == questions
-    assert [len(said.later) for said in found.rows] == later
+    assert [len(said.following) for said in found.rows] == later
 
 
 def test_the_answer_of_the_file_says_how_long_an_answer_is_asked() -> None:
@@ -172,9 +172,9 @@ def test_rows_of_sharegpt_that_cannot_be_used_are_counted() -> None:
 
 def test_too_long_conversations_are_left_out_or_end_earlier() -> None:
     turns = [{"from": who, "value": "x" * 400} for who in ("human", "gpt") * 3]
-    assert [len(s.later) for s in talks({"conversations": turns}, turns=0).rows] == [2]
-    assert [len(s.later) for s in talks({"conversations": turns}, turns=2).rows] == [1]
-    assert [len(s.later) for s in talks({"conversations": turns}, turns=0, max_context_tokens=450).rows] == [1]
+    assert [len(s.following) for s in talks({"conversations": turns}, turns=0).rows] == [2]
+    assert [len(s.following) for s in talks({"conversations": turns}, turns=2).rows] == [1]
+    assert [len(s.following) for s in talks({"conversations": turns}, turns=0, max_context_tokens=450).rows] == [1]
     with pytest.raises(ScenarioError, match="no row can be used: longer than max_input_tokens"):
         talks({"conversations": turns}, max_input_tokens=50)
 
@@ -187,10 +187,10 @@ def test_later_turns_carry_the_model_s_answers_or_those_of_the_file() -> None:
     ]}  # fmt: skip
     (own,) = talks(talk, turns=0).rows
     assert [message["role"] for message in own.messages or ()] == ["system", "user"]
-    assert (own.later[0].text, own.later[0].messages) == ("And then?", None)
+    assert (own.following[0].text, own.following[0].messages) == ("And then?", None)
     (given,) = talks(talk, turns=0, history="file").rows
-    assert [m["role"] for m in given.later[0].messages or ()] == ["system", "user", "assistant", "user"]
-    assert [m["content"] for m in given.later[0].messages or ()][2:] == [ANSWER, "And then?"]
+    assert [m["role"] for m in given.following[0].messages or ()] == ["system", "user", "assistant", "user"]
+    assert [m["content"] for m in given.following[0].messages or ()][2:] == [ANSWER, "And then?"]
 
 
 def test_questions_without_answers_need_a_length() -> None:
@@ -199,7 +199,7 @@ def test_questions_without_answers_need_a_length() -> None:
     with pytest.raises(ScenarioError, match="no answer"):
         talks(bench, turns=0)
     (said,) = talks(bench, turns=0, output_tokens=50).rows
-    assert (said.text, said.later[0].text) == ("Write a poem of the sea.", "Now make it shorter.")
+    assert (said.text, said.following[0].text) == ("Write a poem of the sea.", "Now make it shorter.")
 
 
 def test_messages_of_one_speaker_in_a_row_are_one() -> None:

@@ -15,8 +15,7 @@ from loadramp.registry import ScenarioError
 from loadramp.workload.arrivals import Instants, replay
 from loadramp.workload.prompts.json_forms import objects_of
 from loadramp.workload.prompts.lines import RowCounts, lines_of
-from loadramp.workload.prompts.timestamps import Stamps
-from loadramp.workload.prompts.trace_formats import FORMATS
+from loadramp.workload.prompts.trace_formats import FORMATS, Stamps
 from loadramp.workload.prompts.traces import Trace, read_trace
 
 DATA = Path(__file__).parents[1] / "data" / "workloads"

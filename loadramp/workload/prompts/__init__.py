@@ -12,9 +12,8 @@ from typing import Any
 
 from loadramp.workload.prompts.conversations import read_conversations
 from loadramp.workload.prompts.files import conversations, jsonl, text, trace
-from loadramp.workload.prompts.shared_prefix import sessions, shared_prefix
 from loadramp.workload.prompts.source import mix
-from loadramp.workload.prompts.synthetic import fixed, lognormal, uniform
+from loadramp.workload.prompts.synthetic import fixed, lognormal, sessions, shared_prefix, uniform
 from loadramp.workload.prompts.text_files import read_rows, read_text
 from loadramp.workload.prompts.traces import read_trace
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
+from loadramp.record.types import Prompt
 from loadramp.workload.prompts.json_forms import objects_of
 from loadramp.workload.prompts.lines import RowCounts
-from loadramp.workload.prompts.row_fields import Said
 from loadramp.workload.prompts.text_files import MOST_ROWS, KeptRows, Rows, Texts
 
 History = Literal["answers", "file"]
@@ -85,14 +85,14 @@ def read_conversations(
             talk = talk_of(row)
             first = next((i for i, (role, _) in enumerate(talk) if role == "user"), len(talk))
             begun_by_assistant += any(role == "assistant" for role, _ in talk[:first])
-            said = _session(talk, first, wanted)
+            opening = _session(talk, first, wanted)
         except ValueError as error:
             tally.skip(place, str(error))
             continue
-        if isinstance(said, str):
-            tally.leave(said)
+        if isinstance(opening, str):
+            tally.leave(opening)
         else:
-            kept.add(said)
+            kept.add(opening)
     if begun_by_assistant:
         tally.notes.append(f"{begun_by_assistant:,} began with an answer, which is dropped")
     return kept.texts()
@@ -134,7 +134,7 @@ def _words(value: Any) -> str:
     return value
 
 
-def _session(talk: list[tuple[str, str]], first: int, wanted: Wanted) -> Said | str:
+def _session(talk: list[tuple[str, str]], first: int, wanted: Wanted) -> Prompt | str:
     """The conversation from its first question on, or why it is left out."""
     system = [text for role, text in talk[:first] if role == "system"]
     pairs = _pairs(talk[first:])
@@ -151,7 +151,7 @@ def _session(talk: list[tuple[str, str]], first: int, wanted: Wanted) -> Said | 
     if wanted.max_input_tokens is not None and opening > wanted.max_input_tokens:
         return "longer than max_input_tokens"
     before: list[Mapping[str, Any]] = [{"role": "system", "content": text} for text in system]
-    chain: list[Said] = []
+    chain: list[Prompt] = []
     context = sum(wanted.tokens(text) for text in system)
     for question, answer in pairs:
         length = _length(answer, wanted)
@@ -161,20 +161,14 @@ def _session(talk: list[tuple[str, str]], first: int, wanted: Wanted) -> Said | 
         if wanted.max_context_tokens is not None and context > wanted.max_context_tokens:
             break
         asked = {"role": "user", "content": question}
-        whole = wanted.history == "file" or not chain
-        plain = not before and whole
-        chain.append(
-            Said(
-                text=question if plain or not whole else None,
-                messages=None if plain or not whole else (*before, asked),
-                output_tokens=length,
-            )
-        )
+        if before and (wanted.history == "file" or not chain):
+            chain.append(Prompt(output_tokens=length, messages=(*before, asked)))
+        else:
+            chain.append(Prompt(output_tokens=length, text=question))
         before += [asked, {"role": "assistant", "content": answer or ""}]
     if not chain:
         return "longer than max_context_tokens"
-    opening_turn, *later = chain
-    return Said(opening_turn.text, opening_turn.messages, output_tokens=opening_turn.output_tokens, later=tuple(later))
+    return replace(chain[0], following=tuple(chain[1:]))
 
 
 def _length(answer: str | None, wanted: Wanted) -> int | None:

@@ -7,7 +7,8 @@ cache serves the second pass from the first.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from dataclasses import replace
+from typing import Annotated, Literal
 
 import numpy as np
 from msgspec import Meta
@@ -15,12 +16,9 @@ from msgspec import Meta
 from loadramp.record.types import Prompt
 from loadramp.workload.prompts.conversations import History, PerToken
 from loadramp.workload.prompts.draw import Draw, Share
-from loadramp.workload.prompts.row_fields import Said
-from loadramp.workload.prompts.shared_prefix import Seconds, session_of, think_times
-from loadramp.workload.prompts.synthetic import Cv, Tokens, lognormal_tokens
+from loadramp.workload.prompts.synthetic import Cv, Seconds, Tokens, lognormal_tokens, session_of, think_times
 from loadramp.workload.prompts.text_files import MOST_ROWS, Rows, Split, Texts
-from loadramp.workload.prompts.timestamps import TimeUnit
-from loadramp.workload.prompts.trace_formats import FormatName
+from loadramp.workload.prompts.trace_formats import FormatName, TimeUnit
 from loadramp.workload.prompts.traces import Trace, Window
 
 AtEnd = Literal["repeat", "stop"]
@@ -58,7 +56,7 @@ def trace(
         ids = rows.blocks[rows.begin[row] : rows.begin[row + 1]].tolist()
         base = bases[int(again[k])]
         segments = _blocks(base, ids, rows.block_tokens, inputs[k]) if ids else ((seed, inputs[k]),)
-        images = _images(seed, int(rows.images[row])) if use_images else ()
+        images = tuple((seed + i, 512, 512) for i in range(int(rows.images[row]))) if use_images else ()
         label = rows.labels[int(rows.label[row])]
         prompts.append(Prompt(inputs[k], outputs[k], segments, label=label, images=images))
     return prompts
@@ -77,7 +75,7 @@ def jsonl(
     at_end: AtEnd = "repeat",
 ) -> list[Prompt]:
     """The requests of a file of JSON rows. ``output_tokens`` is asked where a row does not say; None: no limit then."""
-    return _said(draw, output_tokens, unique, share)
+    return _given(draw, output_tokens, unique, share)
 
 
 def conversations(
@@ -104,17 +102,14 @@ def conversations(
 
     Between an answer and the next turn lie lognormal pauses of median ``think_s``.
     """
-    prompts = _said(draw, None, unique, share)
+    prompts = _given(draw, None, unique, share)
     if turns == 1:
         return prompts
-    rows: Texts = draw.corpus
-    said = [rows.rows[row] for row in (draw.rows % len(rows)).tolist()]
-    pauses_s = iter(think_times(draw.lengths, think_s, think_cv, sum(1 + len(one.later) for one in said)))
-    out = []
-    for number, prompt, one in zip(draw.numbers.tolist(), prompts, said, strict=True):
-        chain = [prompt, *(_prompt(later, None) for later in one.later)]
-        out.append(session_of(number, [_pause(turn, next(pauses_s)) for turn in chain]))
-    return out
+    pauses_s = iter(think_times(draw.lengths, think_s, think_cv, sum(1 + len(one.following) for one in prompts)))
+    return [
+        session_of(number, [replace(turn, think_s=next(pauses_s)) for turn in (prompt, *prompt.following)])
+        for number, prompt in zip(draw.numbers.tolist(), prompts, strict=True)
+    ]
 
 
 def text(
@@ -138,10 +133,8 @@ def text(
     rows: Texts = draw.corpus
     outputs = lognormal_tokens(draw.lengths, output_tokens, output_cv, max_output_tokens, draw.n).tolist()
     if input_tokens is None:
-        return [
-            Prompt(output_tokens=out, text=one.text, tag=one.tag)
-            for one, out in zip(_said(draw, None, unique, share), outputs, strict=True)
-        ]
+        given = _given(draw, None, unique, share)
+        return [replace(prompt, output_tokens=out) for prompt, out in zip(given, outputs, strict=True)]
     wanted = lognormal_tokens(draw.lengths, input_tokens, input_cv, 2**20, draw.n)
     mean = sum(len(row.text or "") + 1 for row in rows.rows) / len(rows) / chars_per_token
     tag = draw.base(share)
@@ -153,33 +146,13 @@ def text(
     return prompts
 
 
-def _said(draw: Draw, output_tokens: int | None, unique: bool, share: Share) -> list[Prompt]:
+def _given(draw: Draw, output_tokens: int | None, unique: bool, share: Share) -> list[Prompt]:
     """The rows of a file of texts. All of one pass open with the same tag, so that what they share stays shared."""
     rows: Texts = draw.corpus
     again, at = np.divmod(draw.rows, len(rows))
     tags = {one: draw.base(share, one) if unique else None for one in set(again.tolist())}
-    found = []
-    for row, which in zip(at.tolist(), again.tolist(), strict=True):
-        said = rows.rows[row]
-        found.append(_prompt(said, tags[which], output_tokens))
-    return found
-
-
-def _prompt(said: Said, tag: int | None, output_tokens: int | None = None) -> Prompt:
-    return Prompt(
-        said.input_tokens,
-        said.output_tokens or output_tokens,
-        text=said.text,
-        messages=said.messages,
-        body=said.body,
-        label=said.label,
-        tag=tag,
-    )
-
-
-def _pause(prompt: Prompt, think_s: float) -> Prompt:
-    fields: dict[str, Any] = {name: getattr(prompt, name) for name in ("text", "messages", "body", "label", "tag")}
-    return Prompt(prompt.input_tokens, prompt.output_tokens, think_s=think_s, **fields)
+    prompts = [(rows.rows[row], tags[one]) for row, one in zip(at.tolist(), again.tolist(), strict=True)]
+    return [replace(prompt, tag=tag, output_tokens=prompt.output_tokens or output_tokens) for prompt, tag in prompts]
 
 
 def _blocks(base: int, ids: list[int], block_tokens: int, tokens: int) -> tuple[tuple[int, int], ...]:
@@ -187,7 +160,3 @@ def _blocks(base: int, ids: list[int], block_tokens: int, tokens: int) -> tuple[
     full, rest = divmod(tokens, block_tokens)
     whole = [(base | one, block_tokens) for one in ids[:full]]
     return (*whole, (base | ids[full], rest)) if rest else tuple(whole)
-
-
-def _images(seed: int, n: int) -> tuple[tuple[int, int, int], ...]:
-    return tuple((seed + k, 512, 512) for k in range(n))

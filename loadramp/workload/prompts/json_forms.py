@@ -15,8 +15,7 @@ from typing import Any
 
 import msgspec
 
-from loadramp.workload.prompts.encodings import NOT_UTF8
-from loadramp.workload.prompts.lines import RowCounts, lines_of, peek
+from loadramp.workload.prompts.lines import NOT_UTF8, RowCounts, lines_of, peek
 
 LISTS = ("dataset", "data", "rows", "requests", "items", "samples", "examples", "instances", "records", "entries")
 """Keys of a document under which its rows stand, if it is no row itself."""

@@ -1,19 +1,36 @@
-"""Bytes of a file to its lines, and the count of what became of them. Pure; nothing is read twice or kept.
+"""Bytes of a text file in any Unicode encoding to its lines, and the count of what became of them. Pure.
 
 Lines end at LF alone (a raw U+2028 within a string ends nothing); a byte order mark, CR and blank lines are taken off.
+What is no text is never replaced: it stays invalid UTF-8, so that its line is skipped and counted.
 """
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 
-from loadramp.units import plural
-from loadramp.workload.prompts.encodings import utf8
+import numpy as np
+from numpy.typing import NDArray
 
+from loadramp.registry import ScenarioError
+from loadramp.units import plural
+
+NOT_UTF8 = "not UTF-8"
+NOT_TEXT = "not text (zero bytes)"
 MOST_PROBLEMS = 10
-MOST_ASKS = 64
+MOST_SETTINGS = 64
+MARKS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32_LE, "utf-32-le"),  # before UTF-16, whose mark it begins with
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+_SAMPLE = 256
+_MOSTLY = 0.4
+"""Latin text in UTF-16 has a zero in one of two bytes; other scripts have it in spaces, digits and line ends only."""
 
 
 @dataclass(slots=True)
@@ -32,8 +49,8 @@ class RowCounts:
     notes: list[str] = field(default_factory=list)
     blocks: int = 0
     """Block ids in the rows of a trace; 0: what its prompts have in common is not known."""
-    asks: dict[str, dict[str, int]] = field(default_factory=dict)
-    """What rows say that a run may not do: kind of request to its values, each with the number of rows."""
+    settings: dict[str, dict[str, int]] = field(default_factory=dict)
+    """What rows say that a run may not do: kind of setting to its values, each with the number of rows."""
     sha256: str = ""
     """Of the file's bytes, unpacked."""
 
@@ -43,16 +60,27 @@ class RowCounts:
         if len(self.problems) < MOST_PROBLEMS:
             self.problems.append(f"{place}: {reason}" + (f": {detail}" if detail else ""))
 
-    def ask(self, kind: str, value: str = "", n: int = 1) -> None:
-        """A row that is used asks for something that the run may not do (``asks.unfollowed``)."""
-        counted = self.asks.setdefault(kind, {})
-        if value not in counted and len(counted) >= MOST_ASKS:
+    def setting(self, kind: str, value: str = "", n: int = 1) -> None:
+        """A row that is used says something that the run may not do (``row_fields.ignored_settings``)."""
+        counted = self.settings.setdefault(kind, {})
+        if value not in counted and len(counted) >= MOST_SETTINGS:
             value = "others"
         counted[value] = counted.get(value, 0) + n
 
     def leave(self, reason: str) -> None:
         """One row that is not wanted."""
         self.left_out[reason] = self.left_out.get(reason, 0) + 1
+
+    def unusable(self, empty: str) -> ScenarioError:
+        """The error for a file without a row to use; ``empty`` is the reason if nothing was skipped or left out."""
+        why = self.problems[0] if self.problems else ", ".join(self.left_out) or empty
+        return ScenarioError(f"{self.file}: no row can be used: {why}")
+
+    def by_time(self, t_s: NDArray[np.float64]) -> NDArray[np.int64]:
+        """The order of rows that came at ``t_s``, equal ones as in the file; notes if it is not the file's."""
+        if np.any(np.diff(t_s) < 0):
+            self.notes.append("rows were not in order of time: sorted")
+        return np.argsort(t_s, kind="stable")
 
     def words(self) -> str:
         """One line for people."""
@@ -63,6 +91,60 @@ class RowCounts:
             parts.append(f"{bad:,} skipped ({why}; {self.problems[0]})")
         parts += [f"{n:,} left out ({reason})" for reason, n in self.left_out.items()]
         return "; ".join([*parts, *self.notes])
+
+
+def utf8(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """The same text as UTF-8 without a byte order mark.
+
+    UTF-8, UTF-16 and UTF-32 are known by their mark; the last two also by where their zeros stand. Half a character at
+    the end, or a number that is no character, becomes a byte that UTF-8 does not have.
+    """
+    source = iter(chunks)
+    head = b""
+    for chunk in source:
+        head += chunk
+        if len(head) >= _SAMPLE:
+            break
+    name, mark = encoding_of(head)
+    rest = chain((head[mark:],), source)
+    if name == "utf-8":
+        yield from rest
+        return
+    decoder = codecs.getincrementaldecoder(name)("surrogatepass")
+    try:
+        for chunk in rest:
+            yield decoder.decode(chunk).encode("utf-8", "surrogatepass")
+        yield decoder.decode(b"", final=True).encode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        yield b"\xff"
+
+
+def encoding_of(head: bytes) -> tuple[str, int]:
+    """(name, bytes of the mark) of a file that begins with ``head``."""
+    for mark, name in MARKS:
+        if head.startswith(mark):
+            return name, len(mark)
+    sample = head[:_SAMPLE]
+    if not sample or sample.count(0) < _MOSTLY * len(sample) / 2:
+        return "utf-8", 0
+    shape = "".join("0" if sample[k::4].count(0) * 4 > _MOSTLY * len(sample) else "x" for k in range(4))
+    names = {"x000": "utf-32-le", "000x": "utf-32-be", "x0x0": "utf-16-le", "0x0x": "utf-16-be"}
+    return names.get(shape, "utf-8"), 0
+
+
+def text_of(line: bytes) -> str:
+    """A line as text.
+
+    Raises:
+        ValueError: it is not UTF-8, or holds zeros as no text does; the first word of a reason.
+    """
+    try:
+        text = line.decode("utf-8")
+    except UnicodeDecodeError:
+        raise ValueError(NOT_UTF8) from None
+    if "\0" in text:
+        raise ValueError(NOT_TEXT)
+    return text
 
 
 def lines_of(chunks: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:

@@ -1,17 +1,20 @@
 """What one row of a JSON file asks for, in the many forms that tools write. Pure.
 
-A row that asks for nothing that can be sent is a ValueError in words; what it says and a run does not do is counted.
+A row without a request that can be sent is a ValueError that says why. Settings that a run does not follow are counted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
 
+from loadramp.record.types import Prompt
+from loadramp.scenario.scenario import Target
+from loadramp.units import plural
 from loadramp.workload.prompts.lines import RowCounts
 
 PROMPTS = ("prompt", "text", "text_input", "question", "instruction", "problem", "query", "input", "content")
@@ -30,24 +33,12 @@ UNSENT = (
 )  # fmt: skip
 """Fields of requests that a row without a ``body`` may have, and that are not sent."""
 PATHS = ("/chat/completions", "/completions", "/responses")
+_API = {"chat": "/chat/completions", "completions": "/completions", "responses": "/responses"}
+MOST_NAMES = 3
 _OURS = {"model", "messages", "prompt", "input", "stream", "stream_options", "n", *OUTPUTS}
 
 
-@dataclass(slots=True, frozen=True)
-class Said:
-    """One request that a file asks for: text, or messages in the chat format. Lengths None: the file does not say."""
-
-    text: str | None = None
-    messages: tuple[Mapping[str, Any], ...] | None = None
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    body: Mapping[str, Any] | None = None
-    label: str = ""
-    later: tuple[Said, ...] = ()
-    """The turns that follow it."""
-
-
-def said_of(row: Mapping[str, Any], tally: RowCounts) -> list[Said]:
+def requests_of(row: Mapping[str, Any], tally: RowCounts) -> list[Prompt]:
     """The requests of a row: one, or one for each of its ``payloads``.
 
     Raises:
@@ -62,7 +53,7 @@ def said_of(row: Mapping[str, Any], tally: RowCounts) -> list[Said]:
     outer = {key: value for key, value in row.items() if key not in ("payload", "payloads")}
     found = [_one(outer, one, tally) for one in listed]
     if len(found) > 1:
-        tally.ask("turns", "", len(found) - 1)
+        tally.setting("turns", "", len(found) - 1)
     return found
 
 
@@ -86,7 +77,7 @@ def _body_of(row: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return body if isinstance(body, dict) else None
 
 
-def _one(row: Mapping[str, Any], body: Mapping[str, Any] | None, tally: RowCounts) -> Said:
+def _one(row: Mapping[str, Any], body: Mapping[str, Any] | None, tally: RowCounts) -> Prompt:
     inner = row if body is None else body
     n = _only(inner.get("n"))
     if isinstance(n, int) and n > 1:
@@ -95,36 +86,36 @@ def _one(row: Mapping[str, Any], body: Mapping[str, Any] | None, tally: RowCount
         extra = {key: value for key, value in body.items() if key not in _OURS}
     else:
         extra = {key: row[key] for key in BODY if row.get(key) is not None}
-    said = Said(
+    asked = Prompt(
         input_tokens=length_of(row, INPUTS),
         output_tokens=length_of(inner, OUTPUTS),
         body=extra or None,
         label=str(row.get("label") or row.get("category") or ""),
     )
     messages = messages_of(inner)
-    said = replace(said, messages=messages) if messages else replace(said, text=_text(inner))
-    _count(row, inner, said, tally)
-    return said
+    asked = replace(asked, messages=messages) if messages else replace(asked, text=_text(inner))
+    _count(row, inner, asked, tally)
+    return asked
 
 
-def _count(row: Mapping[str, Any], inner: Mapping[str, Any], said: Said, tally: RowCounts) -> None:
-    """Note what the run may not do as the row says; ``asks.unfollowed`` words it."""
+def _count(row: Mapping[str, Any], inner: Mapping[str, Any], asked: Prompt, tally: RowCounts) -> None:
+    """Count what the row says that the run may not do."""
     model, stream = _only(inner.get("model")), _only(inner.get("stream"))
     if isinstance(model, str) and model:
-        tally.ask("model", model)
+        tally.setting("model", model)
     if isinstance(stream, bool):
-        tally.ask("stream", "yes" if stream else "no")
-    if said.messages and said.messages[-1].get("role") == "assistant":
-        tally.ask("last", "assistant")
+        tally.setting("stream", "yes" if stream else "no")
+    if asked.messages and asked.messages[-1].get("role") == "assistant":
+        tally.setting("last", "assistant")
     if row.get("delay") is not None and all(row.get(key) is None for key in TIMES):
-        tally.ask("delay")
+        tally.setting("delay")
     if isinstance(row.get("url"), str):
         path = urlsplit(row["url"]).path.rstrip("/")
-        tally.ask("url", next(one for one in PATHS if path.endswith(one)) if path.endswith(PATHS) else path)
+        tally.setting("url", next(one for one in PATHS if path.endswith(one)) if path.endswith(PATHS) else path)
     if inner is row:
         for name in UNSENT:
             if row.get(name) is not None:
-                tally.ask("field", name)
+                tally.setting("field", name)
 
 
 def messages_of(row: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...] | None:
@@ -181,3 +172,51 @@ def _only(value: Any) -> Any:
     if isinstance(value, dict) and isinstance(value.get("content"), list) and "shape" in value:
         value = value["content"]
     return value[0] if isinstance(value, list) and len(value) == 1 else value
+
+
+def ignored_settings(tally: RowCounts, target: Target, model: str = "") -> list[str]:
+    """A line for each thing that rows say and the run does not do.
+
+    Args:
+        tally: of one file that was read.
+        target: how requests are sent.
+        model: the model that is asked; empty: not known yet.
+    """
+    said, out = tally.settings, []
+    others = {name: n for name, n in said.get("model", {}).items() if name != model}
+    if others and model:
+        out.append(f"{_rows(others, 'name', 'another model')} ({_names(others)}): {model} is asked")
+    elif others:
+        out.append(f"{_rows(others, 'name', 'a model')} ({_names(others)}): the model of the run is asked")
+    unlike = {name: n for name, n in said.get("stream", {}).items() if (name == "yes") != target.stream}
+    if unlike and target.stream:
+        out.append(f"{_rows(unlike, 'ask', 'for no stream')}: streamed all the same")
+    elif unlike:
+        out.append(f"{_rows(unlike, 'ask', 'for a stream')}: not streamed ([target] stream = false)")
+    elsewhere = {name: n for name, n in said.get("url", {}).items() if name != _API[target.api]}
+    if elsewhere:
+        out.append(f"{_rows(elsewhere, 'is', 'are', verb=True)} for {_names(elsewhere)}: sent to {_API[target.api]}")
+    if last := said.get("last"):
+        out.append(f"{_rows(last, 'end', 'with an assistant message')}: sent as it stands")
+    if delay := said.get("delay"):
+        out.append(f"{_rows(delay, 'have', 'a delay and no time stamp')}: the delay is not followed")
+    if turns := said.get("turns"):
+        out.append(f"{plural(sum(turns.values()), 'later payload')} of sessions: each is a request of its own")
+    if fields := said.get("field"):
+        out.append(f"fields of rows are not sent: {_names(fields)}; [prompts] body sends them with every request")
+    return [f"{tally.file}: {line}" for line in out]
+
+
+def _rows(counted: Mapping[str, int], verb_: str, rest: str, *, verb: bool = False) -> str:
+    """``1 row names another model``, ``2 rows name another model``."""
+    n = sum(counted.values())
+    if verb:
+        return f"{plural(n, 'row')} {verb_ if n == 1 else rest}"
+    one = {"have": "has"}.get(verb_, f"{verb_}s")
+    return f"{plural(n, 'row')} {one if n == 1 else verb_} {rest}"
+
+
+def _names(counted: Mapping[str, int]) -> str:
+    names = sorted(counted, key=lambda name: -counted[name])
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return ", ".join(names[:MOST_NAMES]) + more

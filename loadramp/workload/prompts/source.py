@@ -13,7 +13,7 @@ from loadramp.record.types import Prompt
 from loadramp.registry import Choice, ScenarioError, bind, bind_options, convert, options_of
 from loadramp.scenario.scenario import PromptOptions, Weight
 from loadramp.workload.prompts.draw import Draw
-from loadramp.workload.prompts.shared_prefix import pick
+from loadramp.workload.prompts.synthetic import pick
 
 
 @dataclass(slots=True, frozen=True)
@@ -28,7 +28,7 @@ class MixtureSource:
 def bind_source(
     table: Mapping[str, Any], registry: Mapping[str, Callable[..., Any]], where: str
 ) -> tuple[Choice, PromptOptions]:
-    """The choice and the options of a ``[prompts]`` table; the sources of a mixture become Parts.
+    """The choice and the options of a ``[prompts]`` table; the sources of a mixture become MixtureSources.
 
     Raises:
         ScenarioError: a key is unknown to the kind and to PromptOptions, or a value does not fit.
@@ -61,33 +61,34 @@ def _part(table: Mapping[str, Any], registry: Mapping[str, Callable[..., Any]], 
     return MixtureSource(weight, *bind_source(own, registry, where))
 
 
+def sources_of(choice: Choice) -> Sequence[MixtureSource]:
+    """The sources of a mixture; none for any other kind."""
+    found: Sequence[MixtureSource] = choice.options.get("sources", ())
+    return found
+
+
 def tables_of(choice: Choice, where: str = "prompts") -> list[tuple[str, Choice]]:
     """(name, choice) of a table and of all sources within it."""
-    parts: Sequence[MixtureSource] = choice.options.get("sources", ())
-    return [
-        (where, choice),
-        *(one for i, part in enumerate(parts) for one in tables_of(part.choice, f"{where}.{i}")),
-    ]
+    inner = [tables_of(source.choice, f"{where}.{i}") for i, source in enumerate(sources_of(choice))]
+    return [(where, choice), *(table for tables in inner for table in tables)]
 
 
 def models_of(choice: Choice, options: PromptOptions) -> tuple[str, ...]:
     """Every model that requests may ask for by name, in the order in which the scenario lists them."""
-    parts: Sequence[MixtureSource] = choice.options.get("sources", ())
-    names = [*options.models, *(name for part in parts for name in models_of(part.choice, part.options))]
-    return tuple(dict.fromkeys(names))
+    inner = [models_of(source.choice, source.options) for source in sources_of(choice)]
+    return tuple(dict.fromkeys([*options.models, *(name for names in inner for name in names)]))
 
 
 def names_all(choice: Choice, options: PromptOptions) -> bool:
-    """Every request asks for a model by name, so that the target's is asked for nothing."""
-    parts: Sequence[MixtureSource] = choice.options.get("sources", ())
-    return bool(options.models) or (bool(parts) and all(names_all(part.choice, part.options) for part in parts))
+    """Whether every request asks for a model by name, so that the target's model gets none."""
+    sources = sources_of(choice)
+    return bool(options.models) or (bool(sources) and all(names_all(one.choice, one.options) for one in sources))
 
 
 def images_of(choice: Choice, options: PromptOptions) -> bool:
     """Whether some requests carry images."""
-    parts: Sequence[MixtureSource] = choice.options.get("sources", ())
     own = options.images > 0 or bool(choice.options.get("use_images"))
-    return own or any(images_of(part.choice, part.options) for part in parts)
+    return own or any(images_of(source.choice, source.options) for source in sources_of(choice))
 
 
 def mix(draw: Draw, *, sources: Annotated[list[Any], Meta(min_length=1)]) -> list[Prompt]:

@@ -13,13 +13,12 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
-from loadramp.registry import ScenarioError
+from loadramp.record.types import Prompt
 from loadramp.units import plural
-from loadramp.workload.prompts.encodings import text_of
 from loadramp.workload.prompts.json_forms import objects_of
-from loadramp.workload.prompts.lines import RowCounts, lines_of
-from loadramp.workload.prompts.row_fields import TIMES, Said, said_of
-from loadramp.workload.prompts.timestamps import Stamps, TimeUnit
+from loadramp.workload.prompts.lines import RowCounts, lines_of, text_of
+from loadramp.workload.prompts.row_fields import TIMES, requests_of
+from loadramp.workload.prompts.trace_formats import Stamps, TimeUnit
 
 Split = Literal["line", "paragraph", "whole"]
 Rows = Annotated[int, Meta(ge=1)]
@@ -31,7 +30,7 @@ class Texts:
     """The rows of one file. ``t_s``, where the rows have stamps: by time, from the first one; ``span_s`` one pass."""
 
     tally: RowCounts
-    rows: Sequence[Said]
+    rows: Sequence[Prompt]
     t_s: NDArray[np.float64] | None = None
     span_s: float = 0.0
 
@@ -50,14 +49,14 @@ class KeptRows:
 
     tally: RowCounts
     most: int
-    rows: list[Said] = field(default_factory=list)
+    rows: list[Prompt] = field(default_factory=list)
     t_s: list[float] = field(default_factory=list)
 
-    def add(self, said: Said, t_s: float | None = None) -> None:
+    def add(self, prompt: Prompt, t_s: float | None = None) -> None:
         if len(self.rows) >= self.most:
             self.tally.leave("beyond max_rows")
             return
-        self.rows.append(said)
+        self.rows.append(prompt)
         if t_s is not None:
             self.t_s.append(t_s)
 
@@ -68,8 +67,7 @@ class KeptRows:
             ScenarioError: nothing was.
         """
         if not self.rows:
-            why = self.tally.problems[0] if self.tally.problems else ", ".join(self.tally.left_out) or "it is empty"
-            raise ScenarioError(f"{self.tally.file}: no row can be used: {why}")
+            raise self.tally.unusable("it is empty")
         self.tally.rows = len(self.rows)
         if len(self.t_s) < len(self.rows):
             if self.t_s:
@@ -77,9 +75,7 @@ class KeptRows:
                 self.tally.notes.append(f"{lacking}, so that none can be replayed")
             return Texts(self.tally, self.rows)
         t_s = np.array(self.t_s)
-        order = np.argsort(t_s, kind="stable")
-        if np.any(np.diff(t_s) < 0):
-            self.tally.notes.append("rows were not in order of time: sorted")
+        order = self.tally.by_time(t_s)
         t_s = t_s[order] - t_s[order[0]]
         last_s = float(t_s[-1])
         span_s = last_s * len(t_s) / (len(t_s) - 1) if len(t_s) > 1 else 1.0
@@ -105,14 +101,14 @@ def read_text(chunks: Iterable[bytes], file: str, *, split: Split = "line", max_
 
 def _keep(kept: KeptRows, lines: Sequence[tuple[int, bytes]], split: Split) -> None:
     """Add the row of these lines, or skip all of it where one of them is no text."""
-    said = []
+    texts = []
     for number, line in lines:
         try:
-            said.append(text_of(line))
+            texts.append(text_of(line))
         except ValueError as error:
             kept.tally.skip(f"line {number}", str(error))
             return
-    kept.add(Said(text=said[0].strip() if split == "line" else "\n".join(said)))
+    kept.add(Prompt(text=texts[0].strip() if split == "line" else "\n".join(texts)))
 
 
 def read_rows(chunks: Iterable[bytes], file: str, *, time_unit: TimeUnit = "s", max_rows: Rows = MOST_ROWS) -> Texts:
@@ -133,8 +129,8 @@ def read_rows(chunks: Iterable[bytes], file: str, *, time_unit: TimeUnit = "s", 
         try:
             stamp = next((row[key] for key in TIMES if row.get(key) is not None), None)
             t_s = None if stamp is None else stamps.read(stamp)
-            for said in said_of(row, tally):
-                kept.add(said, t_s)
+            for prompt in requests_of(row, tally):
+                kept.add(prompt, t_s)
         except ValueError as error:
             tally.skip(place, str(error))
     return kept.texts()

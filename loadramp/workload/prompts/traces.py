@@ -19,11 +19,9 @@ from numpy.typing import NDArray
 
 from loadramp.registry import ScenarioError
 from loadramp.units import plural
-from loadramp.workload.prompts.encodings import text_of
 from loadramp.workload.prompts.json_forms import objects_of
-from loadramp.workload.prompts.lines import RowCounts, lines_of, peek
-from loadramp.workload.prompts.timestamps import Stamps, TimeUnit
-from loadramp.workload.prompts.trace_formats import Format, FormatName, format_of
+from loadramp.workload.prompts.lines import RowCounts, lines_of, peek, text_of
+from loadramp.workload.prompts.trace_formats import Format, FormatName, Stamps, TimeUnit, format_of
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -122,20 +120,20 @@ def _rows(chunks: Iterable[bytes], tally: RowCounts) -> tuple[Iterator[tuple[str
         objects = _objects(whole, tally)
         opening = next(objects, None)
         if opening is None:
-            raise ScenarioError(f"{tally.file}: no row can be used: {_first(tally)}")
+            raise tally.unusable("it has no row")
         return chain((opening,), objects), list(opening[1])
     lines = lines_of(whole)
     head = next(lines, None)
     if head is None:
         raise ScenarioError(f"{tally.file}: empty")
-    told = _SEP.fullmatch(head[1])
-    if told:  # how spreadsheets name the separator
+    named = _SEP.fullmatch(head[1])
+    if named:  # how spreadsheets name the separator
         head = next(lines, (0, b""))
     try:
         first = text_of(head[1])
     except ValueError as error:
         raise ScenarioError(f"{tally.file}: line {head[0]}: the header is {error}: convert the file to UTF-8") from None
-    separator = told[1].decode() if told else max(SEPARATORS, key=lambda one: len(_cells(first, one)))
+    separator = named[1].decode() if named else max(SEPARATORS, key=lambda one: len(_cells(first, one)))
     header = [name.strip() for name in _cells(first, separator)]
     return _records(lines, header, separator, tally), header
 
@@ -255,18 +253,13 @@ def _fits(ids: Any, tokens: int, block_tokens: int) -> bool:
 def _trace(found: _Columns, tally: RowCounts, block_tokens: int, window_s: Window | None, form: Format) -> Trace:
     n = len(found.inputs)
     if n == 0:
-        hint = ""
-        if "blocks do not make the prompt" in tally.skipped:
-            hint = f" (block_tokens = {block_tokens}: another number?)"
-        why = _first(tally) if tally.problems else ", ".join(tally.left_out) or "it has only a header"
-        raise ScenarioError(f"{tally.file}: no row can be used: {why}{hint}")
+        wrong_blocks = "blocks do not make the prompt" in tally.skipped
+        hint = f" (block_tokens = {block_tokens}: another number?)" if wrong_blocks else ""
+        raise ScenarioError(f"{tally.unusable('it has only a header')}{hint}")
     t_s = np.frombuffer(found.t_s, dtype=np.float64)
-    order = np.argsort(t_s, kind="stable")
-    if np.any(np.diff(t_s) < 0):
-        tally.notes.append("rows were not in order of time: sorted")
-        t_s = t_s[order]
-    origin_s = float(t_s[0]) if window_s is None else window_s[0]
-    t_s = t_s - origin_s
+    order = tally.by_time(t_s)
+    t_s = t_s[order]
+    t_s = t_s - (t_s[0] if window_s is None else window_s[0])
     sizes = np.frombuffer(found.sizes, dtype=np.int32)
     begin = np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
     blocks = np.frombuffer(found.blocks, dtype=np.int64) if found.blocks else np.empty(0, dtype=np.int64)
@@ -276,15 +269,13 @@ def _trace(found: _Columns, tally: RowCounts, block_tokens: int, window_s: Windo
     mean_gap_s = (last_s - float(t_s[0])) / (n - 1) if n > 1 else 1.0
     span_s = last_s + mean_gap_s if window_s is None else min(window_s[1] - window_s[0], last_s + mean_gap_s)
     tally.rows, tally.blocks = n, len(blocks)
-    if form.blocks == "":
-        block_tokens = 0
     return Trace(
         tally=tally,
         t_s=t_s,
         span_s=span_s,
         inputs=np.frombuffer(found.inputs, dtype=np.int32)[order],
         outputs=np.frombuffer(found.outputs, dtype=np.int32)[order],
-        block_tokens=block_tokens,
+        block_tokens=block_tokens if form.blocks else 0,
         blocks=blocks,
         begin=begin,
         images=np.frombuffer(found.images, dtype=np.int16)[order],
@@ -299,7 +290,3 @@ def _reordered(blocks: NDArray[np.int64], begin: Ints, order: Ints) -> tuple[NDA
     starts = np.concatenate(([0], np.cumsum(sizes)))
     at = np.arange(starts[-1]) + np.repeat(begin[:-1][order] - starts[:-1], sizes)
     return blocks[at], starts
-
-
-def _first(tally: RowCounts) -> str:
-    return tally.problems[0] if tally.problems else "it has no row"
