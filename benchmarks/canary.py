@@ -16,6 +16,8 @@ from dataclasses import dataclass, field, replace
 from multiprocessing import Pool
 
 import numpy as np
+from engine_population import Lengths
+from offline_engine import Offline
 from scipy import stats
 
 from loadramp.analysis.blocks import measure
@@ -23,8 +25,7 @@ from loadramp.comparison.judge import asked_of, weigh
 from loadramp.comparison.pairs import Pair, Round
 from loadramp.comparison.table import Canary
 from loadramp.record.table import Table
-from loadramp.simulator.engine import Offline
-from loadramp.simulator.profiles import EngineProfile, Lengths
+from loadramp.simulator.profiles import EngineProfile
 
 ENGINE = EngineProfile(name="compute", max_num_seqs=256, token_budget=2048, kv_blocks=27_000)
 LENGTHS = Lengths(400, 0.6, 150, 0.6, prompt_max=2500, output_max=1200)

@@ -19,6 +19,7 @@ from multiprocessing import Pool
 
 import numpy as np
 from numpy.typing import NDArray
+from offline_engine import simulate
 
 from loadramp.analysis.blocks import Block, measure
 from loadramp.analysis.proportions import Proportion
@@ -29,7 +30,6 @@ from loadramp.comparison.noninferior import Effect
 from loadramp.comparison.pairs import Pair, Round
 from loadramp.comparison.sample_size import Missing
 from loadramp.comparison.table import PRIMARY, Canary
-from loadramp.simulator.engine import simulate
 from loadramp.simulator.profiles import PROFILES
 from loadramp.simulator.regimes import REGIMES
 

@@ -12,7 +12,9 @@ from collections import defaultdict
 from multiprocessing import Pool
 
 import numpy as np
+from engine_population import Lengths, capacity_rps
 from numpy.typing import NDArray
+from offline_engine import simulate
 from scipy.special import betaincinv
 
 from loadramp.analysis import latency
@@ -21,8 +23,7 @@ from loadramp.analysis.interval_policy import hold_back
 from loadramp.analysis.quantiles import pool, quantile
 from loadramp.record.table import Table
 from loadramp.record.types import Estimate, Step
-from loadramp.simulator.engine.offline import capacity_rps, simulate
-from loadramp.simulator.profiles import EngineProfile, Lengths
+from loadramp.simulator.profiles import EngineProfile
 from loadramp.simulator.regimes import Stall
 from loadramp.workload.arrivals import poisson
 

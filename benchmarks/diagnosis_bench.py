@@ -11,14 +11,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from engine_population import Lengths, capacity_rps, random_profile
+from offline_engine import Offline
 
 from loadramp.record.table import Run, Table
 from loadramp.record.types import ClientSample, Step
 from loadramp.runner.assess import assess
 from loadramp.runner.scenarios import load
-from loadramp.simulator.engine.offline import Offline, capacity_rps
 from loadramp.simulator.faults import Faults
-from loadramp.simulator.profiles import PROFILES, EngineProfile, Lengths, random_profile
+from loadramp.simulator.profiles import PROFILES, EngineProfile
 from loadramp.simulator.regimes import Regimes, Slow, Stall
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))

@@ -12,7 +12,9 @@ from collections import Counter
 from multiprocessing import Pool
 
 import numpy as np
+from engine_population import Lengths, capacity_rps
 from numpy.typing import NDArray
+from offline_engine import simulate
 
 from loadramp.analysis import latency
 from loadramp.analysis.quantiles import quantile
@@ -20,8 +22,7 @@ from loadramp.analysis.saturation import rising
 from loadramp.analysis.saturation import trend as line
 from loadramp.campaign.drift import ALPHA, p99_drift, trend
 from loadramp.record.table import Table
-from loadramp.simulator.engine.offline import capacity_rps, simulate
-from loadramp.simulator.profiles import EngineProfile, Lengths
+from loadramp.simulator.profiles import EngineProfile
 from loadramp.workload.arrivals import poisson
 
 SCENARIOS = {

@@ -19,6 +19,7 @@ from functools import cache
 from multiprocessing import Pool
 
 import numpy as np
+from engine_population import capacity_rps, mean_speed
 from ramp_bench import Bench, engine_of
 
 from loadramp.analysis import lengthen, long_run, precision, steady_state
@@ -27,8 +28,6 @@ from loadramp.analysis.curve import fold
 from loadramp.analysis.repeats import pooled_estimates
 from loadramp.record.table import Run, Table
 from loadramp.record.types import Estimate, Row, Step
-from loadramp.simulator.engine.offline import capacity_rps
-from loadramp.simulator.regimes import mean_speed
 from loadramp.workload.ramps import RAMPS
 
 MEASURE_S, UNTIL_SURE, LONGEST_S = 60.0, 0.2, 180.0

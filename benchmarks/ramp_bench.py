@@ -4,15 +4,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from engine_population import Lengths, capacity_rps, random_profile
 from numpy.typing import NDArray
+from offline_engine import Offline, simulate
 
 from loadramp.analysis import latency, long_run, steady_state
 from loadramp.analysis.ceiling import ceiling
 from loadramp.analysis.curve import fold
 from loadramp.analysis.quantiles import quantile
 from loadramp.record.types import Row, Step
-from loadramp.simulator.engine.offline import Offline, capacity_rps, simulate
-from loadramp.simulator.profiles import EngineProfile, Lengths, random_profile
+from loadramp.simulator.profiles import EngineProfile
 from loadramp.simulator.regimes import REGIMES, Stall
 from loadramp.workload.arrivals import gamma, poisson
 from loadramp.workload.ramps import RAMPS

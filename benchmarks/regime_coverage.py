@@ -18,13 +18,13 @@ from multiprocessing import Pool
 
 import numpy as np
 from numpy.typing import NDArray
+from offline_engine import simulate
 from regimes import PROFILE, load
 
 from loadramp.analysis import latency, long_run, regimes
 from loadramp.analysis.curve import fold
 from loadramp.analysis.latency import WindowView
 from loadramp.record.types import Row, Step
-from loadramp.simulator.engine import simulate
 from loadramp.simulator.regimes import REGIMES
 
 STEPS, SETTLE_S, WARMUP_S, MEASURE_S, RATE_RPS = 11, 12.0, 2.0, 45.0, 24.0

@@ -19,13 +19,13 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from offline_engine import simulate
 
 from loadramp.analysis import latency
 from loadramp.analysis.blocks import measure
 from loadramp.analysis.step_time import StepTimes, pace_of, stretches
 from loadramp.record.run_directory import read
 from loadramp.record.table import Table
-from loadramp.simulator.engine import simulate
 from loadramp.simulator.profiles import PROFILES, EngineProfile
 from loadramp.simulator.regimes import REGIMES
 

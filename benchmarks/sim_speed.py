@@ -10,9 +10,10 @@ import time
 from dataclasses import replace
 
 import numpy as np
+from engine_population import Lengths, capacity_rps, random_profile
+from offline_engine import Offline
 
-from loadramp.simulator.engine import Offline, capacity_rps
-from loadramp.simulator.profiles import PROFILES, EngineProfile, Lengths, random_profile
+from loadramp.simulator.profiles import PROFILES, EngineProfile
 
 STEP_S = 77.0
 COMPUTE = EngineProfile(name="compute", max_num_seqs=256, token_budget=2048, kv_blocks=27_000)

@@ -12,6 +12,8 @@ from collections import defaultdict
 
 import numpy as np
 from coverage import SCENARIOS
+from engine_population import Lengths, capacity_rps
+from offline_engine import simulate
 
 from loadramp.analysis import latency
 from loadramp.analysis.curve import fold
@@ -19,8 +21,7 @@ from loadramp.analysis.interval_policy import SOAK_KEEPS, SOAK_S
 from loadramp.analysis.quantiles import quantile
 from loadramp.record.table import Table
 from loadramp.record.types import Step
-from loadramp.simulator.engine.offline import capacity_rps, simulate
-from loadramp.simulator.profiles import EngineProfile, Lengths
+from loadramp.simulator.profiles import EngineProfile
 from loadramp.workload.arrivals import poisson
 
 STATS = {"mean": None, "p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}

@@ -12,11 +12,11 @@ import platform
 from dataclasses import replace
 
 import numpy as np
+from offline_engine import Offline
 
 from loadramp.analysis.curve import fold
 from loadramp.analysis.itl_knee import estimate
 from loadramp.record.types import Row, Step
-from loadramp.simulator.engine.offline import Offline
 from loadramp.simulator.profiles import PROFILES, EngineProfile
 from loadramp.workload.arrivals import gamma
 

@@ -11,6 +11,8 @@ from typing import Any
 
 import msgspec
 from harness import BEGAN_AT
+from memory_pipe import connect_in_memory
+from simulated_time import run as run_jumping
 
 from loadramp.campaign.assess import MODEL_MAX, SCORECARD, JudgedCampaign, model_max_of, scorecard_text, write_campaign
 from loadramp.campaign.phases import HEALTH, REHEARSAL, CampaignRun, begin, resume
@@ -29,11 +31,10 @@ from loadramp.runner.finish import Finished
 from loadramp.runner.launch import Beside
 from loadramp.runner.scenarios import load
 from loadramp.scenario.scenario import Scenario
-from loadramp.simulator.clock import run as run_jumping
 from loadramp.simulator.faults import Faults
 from loadramp.simulator.metrics_page import metrics_page
 from loadramp.simulator.profiles import PROFILES, EngineProfile
-from loadramp.simulator.service import Service, connect_in_memory
+from loadramp.simulator.service import Service
 from loadramp.workload.prompts.vocabulary import Calibration
 
 

@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.engine_population import Lengths
+from benchmarks.offline_engine import Offline
 from loadramp.record.table import Run
 from loadramp.record.types import Finding, Step
 from loadramp.runner.assess import assess
 from loadramp.runner.scenarios import load
-from loadramp.simulator.engine.offline import Offline
-from loadramp.simulator.profiles import EngineProfile, Lengths
+from loadramp.simulator.profiles import EngineProfile
 
 CHAT = Lengths(200, 0.5, 100, 0.5, prompt_max=1000, output_max=600)
 

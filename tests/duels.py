@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from harness import BEGAN_AT
+from memory_pipe import connect_in_memory
+from simulated_time import run as run_jumping
 
 from loadramp.client.endpoint import endpoint_of
 from loadramp.client.fleet import InlineFleet, Orders
@@ -22,10 +24,9 @@ from loadramp.comparison.pairs import Comparison
 from loadramp.record.run_directory import RunDir
 from loadramp.registry import CannotMeasure
 from loadramp.scenario.scenario import Scenario
-from loadramp.simulator.clock import run as run_jumping
 from loadramp.simulator.faults import Faults
 from loadramp.simulator.profiles import PROFILES, EngineProfile
-from loadramp.simulator.service import Service, connect_in_memory
+from loadramp.simulator.service import Service
 from loadramp.workload.prompts.vocabulary import Calibration
 
 SLOWER = replace(PROFILES["small"], t0_s=PROFILES["small"].t0_s * 1.2)

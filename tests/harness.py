@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from memory_pipe import connect_in_memory
+from simulated_time import run as run_jumping
 
 from loadramp.client import input_files
 from loadramp.client.endpoint import endpoint_of
@@ -24,11 +26,10 @@ from loadramp.runner.assess import assess
 from loadramp.runner.conductor import Conductor, Progress
 from loadramp.runner.scenarios import load
 from loadramp.scenario.scenario import Scenario
-from loadramp.simulator.clock import run as run_jumping
 from loadramp.simulator.faults import Faults
 from loadramp.simulator.metrics_page import metrics_page
 from loadramp.simulator.profiles import PROFILES, EngineProfile
-from loadramp.simulator.service import Service, connect_in_memory
+from loadramp.simulator.service import Service
 from loadramp.workload.prompts.source import models_of
 from loadramp.workload.prompts.vocabulary import Calibration
 

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import httptools
+import simulated_time as clock
+from memory_pipe import Connect, connect_in_memory
 
-from loadramp.simulator import clock
 from loadramp.simulator.profiles import EngineProfile
-from loadramp.simulator.service import Connect, Service, connect_in_memory
+from loadramp.simulator.service import Service
 
 
 @dataclass

@@ -8,12 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import numpy as np
-from numpy.typing import NDArray
-
 from loadramp.simulator.regimes import CAPTURED, NO_REGIMES, Regimes, Stall
-
-Ints = NDArray[np.int64]
 
 
 @dataclass(slots=True, frozen=True)
@@ -76,28 +71,6 @@ class EngineProfile:
             raise ValueError(f"{self.name}: one request of max_model_len {self.max_model_len} does not fit the KV pool")
         if min(self.max_num_seqs, self.block_tokens, self.kv_blocks) < 1 or self.t0_s <= 0:
             raise ValueError(f"{self.name}: limits and t0_s must be positive")
-
-
-@dataclass(slots=True, frozen=True)
-class Lengths:
-    """Lognormal prompt and answer lengths in tokens, between 1 and the maxima. ``sigma`` 0: all equal."""
-
-    prompt_median: float = 512.0
-    prompt_sigma: float = 0.0
-    output_median: float = 128.0
-    output_sigma: float = 0.0
-    prompt_max: int = 6000
-    output_max: int = 2000
-
-    def draw(self, rng: np.random.Generator, n: int) -> tuple[Ints, Ints]:
-        """Prompt and output tokens of ``n`` requests, each shape (n,)."""
-        prompt = _lognormal(rng, n, self.prompt_median, self.prompt_sigma, self.prompt_max)
-        return prompt, _lognormal(rng, n, self.output_median, self.output_sigma, self.output_max)
-
-
-def _lognormal(rng: np.random.Generator, n: int, median: float, sigma: float, most: int) -> Ints:
-    drawn = np.rint(median * np.exp(sigma * rng.standard_normal(n)))
-    return np.clip(drawn, 1, most).astype(np.int64)
 
 
 _H200 = EngineProfile(
@@ -165,35 +138,3 @@ second with the slow stretches of its host, ``cpu-tiny`` to a model of 1.4 M par
 ``small`` is slow enough to be overloaded in real time by a client that shares two cores with it;
 ``no-chunked-prefill``, ``tp-stalls``, ``weak-draft`` and ``lora`` (two adapters at a time, 0.4 s to load one) are
 ``h100-8b`` with one thing wrong."""
-
-
-def random_profile(rng: np.random.Generator) -> tuple[EngineProfile, Lengths]:
-    """One engine and workload of the population that the statistics are tried on.
-
-    Costs are the H100-like defaults within a factor of about two; limits and lengths range from a small shared card to
-    a large one. Most are limited by ``max_num_seqs`` (over-represented here), the rest by KV blocks or prefill.
-    """
-
-    def between(low: float, high: float) -> float:
-        return float(np.exp(rng.uniform(np.log(low), np.log(high))))
-
-    profile = EngineProfile(
-        name="random",
-        t0_s=between(0.004, 0.016),
-        decode_s=between(8e-6, 30e-6),
-        context_s=between(20e-9, 90e-9),
-        prefill_s=between(12e-6, 50e-6),
-        max_num_seqs=int(rng.choice([32, 48, 64, 96, 128, 256, 512, 1024])),
-        token_budget=int(rng.choice([2048, 4096, 8192, 16_384])),
-        kv_blocks=int(between(2500, 40_000)),
-        max_model_len=16_384,
-    )
-    lengths = Lengths(
-        prompt_median=between(64, 2000),
-        prompt_sigma=float(rng.uniform(0.3, 1.0)),
-        output_median=between(60, 500),
-        output_sigma=float(rng.uniform(0.4, 0.8)),
-        prompt_max=12_000,
-        output_max=4000,
-    )
-    return profile, lengths

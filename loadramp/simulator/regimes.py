@@ -14,7 +14,6 @@ import numpy as np
 
 GRID_S = 0.25
 """The drift moves in steps of this length."""
-_AVERAGED_S = 50_000.0
 
 
 @dataclass(slots=True, frozen=True)
@@ -114,17 +113,6 @@ class RegimePath:
         """How many times as long things take at the instant ``t_s``; in any order of instants."""
         factor = max((one.factor(t_s) for one in self._slow), default=1.0)
         return factor * self._drift.factor(t_s) if self._drift else factor
-
-
-def mean_speed(regimes: Regimes, rng: np.random.Generator) -> float:
-    """Long-run work done a second, relative to the engine without regimes: the mean of 1 / factor over time.
-
-    From 50,000 s of a path; stalls are not in it.
-    """
-    if not regimes.changes:
-        return 1.0
-    path = RegimePath(regimes, rng)
-    return float(np.mean([1.0 / path.factor(t_s) for t_s in np.arange(0.0, _AVERAGED_S, GRID_S).tolist()]))
 
 
 class _Stretches:

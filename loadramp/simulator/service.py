@@ -1,7 +1,7 @@
 """The engine on an event loop: requests go in, tokens come out at their instants. Any loop, real or jumping.
 
 Steps follow each other on an exact schedule: a loop that wakes a millisecond late does not slow the engine down. With
-the same seed and the same arrivals the token instants are those of ``engine.simulate``, to the bit.
+the same seed and the same arrivals the token instants are to the bit those of the engine alone.
 """
 
 from __future__ import annotations
@@ -16,12 +16,9 @@ import numpy as np
 from loadramp.simulator.engine import Engine, RefusedError
 from loadramp.simulator.faults import Fate, Faults
 from loadramp.simulator.http import ServerConnection
-from loadramp.simulator.in_memory import Connect, connect_in_memory
 from loadramp.simulator.job import GenerationJob
 from loadramp.simulator.profiles import EngineProfile
 from loadramp.simulator.regimes import REGIMES
-
-__all__ = ["Connect", "GenerationJob", "Service", "connect_in_memory"]
 
 ENGINE_DEAD = "EngineCore encountered an issue. See stack trace (above) for the root cause."
 ENGINE_BUSY = (

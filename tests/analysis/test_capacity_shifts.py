@@ -5,11 +5,12 @@ from dataclasses import replace
 import pytest
 from diagnosed import CHAT, ladder
 
+from benchmarks.engine_population import Lengths
 from loadramp.analysis.diagnosis.capacity_shifts import replicas_moved
 from loadramp.analysis.diagnosis.symptoms import case_of
 from loadramp.analysis.step_time_jumps import jump_of
 from loadramp.record.types import Sample
-from loadramp.simulator.profiles import PROFILES, Lengths
+from loadramp.simulator.profiles import PROFILES
 
 SMALL = PROFILES["small"]
 

@@ -7,11 +7,12 @@ import pytest
 from diagnosed import ladder
 from judged import answer, row
 
+from benchmarks.engine_population import Lengths
 from loadramp.analysis.checks.crosscheck import compare, outside_s, server_counts, ttft_outside
 from loadramp.analysis.checks.run_checks import run_checks
 from loadramp.record.table import Run, Table
 from loadramp.record.types import Sample
-from loadramp.simulator.profiles import PROFILES, Lengths
+from loadramp.simulator.profiles import PROFILES
 
 
 def requests(n: int = 600, gap_s: float = 0.1) -> Table:

@@ -7,13 +7,14 @@ import pytest
 from diagnosed import codes, found, ladder
 from judged import H200_RATES, h200
 
+from benchmarks.engine_population import Lengths
 from loadramp.analysis.diagnosis.diagnose import diagnose
 from loadramp.analysis.error_classes import classes
 from loadramp.record.table import Run, Table
 from loadramp.record.types import ClientSample, Record, Sample, Step
 from loadramp.runner.assess import assess
 from loadramp.runner.scenarios import load
-from loadramp.simulator.profiles import PROFILES, Lengths
+from loadramp.simulator.profiles import PROFILES
 from loadramp.simulator.regimes import Stall
 
 KV = Lengths(512, 0.0, 128, 0.0)

@@ -9,6 +9,7 @@ import pytest
 from diagnosed import codes, found, ladder
 from judged import H200, answer
 
+from benchmarks.engine_population import Lengths
 from loadramp.analysis.diagnosis.capacity_shifts import replicas_moved
 from loadramp.analysis.diagnosis.gap_causes import attribute
 from loadramp.analysis.latency import look
@@ -16,7 +17,7 @@ from loadramp.record.table import Run, Table
 from loadramp.record.types import Record, Sample, Step
 from loadramp.runner.assess import assess
 from loadramp.runner.scenarios import load
-from loadramp.simulator.profiles import PROFILES, Lengths
+from loadramp.simulator.profiles import PROFILES
 from loadramp.simulator.regimes import CAPTURED, REGIMES, Regimes, Slow
 
 SMALL = PROFILES["small"]

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 from harness import ramp_in_memory, scenario_of
+from simulated_time import run
 
 from loadramp.analysis.diagnosis.diagnose import diagnose
 from loadramp.client.sender import Sender, wait_after
 from loadramp.record.table import Run
 from loadramp.record.types import Arrival, ErrorKind, Record, Step
 from loadramp.report.verdict_text import verdict_sentence
-from loadramp.simulator.clock import run
 from loadramp.simulator.faults import Faults
 
 Answer = tuple[ErrorKind | None, float | None]

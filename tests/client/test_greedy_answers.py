@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from memory_pipe import connect_in_memory
+from simulated_time import run as run_jumping
 
 from loadramp.client.endpoint import endpoint_of
 from loadramp.client.greedy_answers import QUESTIONS, ask, prompts
@@ -12,10 +14,9 @@ from loadramp.client.http.sockets import ConnectFailed
 from loadramp.client.request_body import OPTIONAL_FIELDS
 from loadramp.comparison.answer_match import GreedyAnswer, broken, compare
 from loadramp.scenario.scenario import Target
-from loadramp.simulator.clock import run as run_jumping
 from loadramp.simulator.faults import Faults
 from loadramp.simulator.profiles import PROFILES
-from loadramp.simulator.service import Service, connect_in_memory
+from loadramp.simulator.service import Service
 
 TARGET = Target(base_url="http://127.0.0.1:8000")
 

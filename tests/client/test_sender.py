@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from simulated_time import JumpingLoop, run
 
 from loadramp.client.sender import TURN, Sender
 from loadramp.record.types import Arrival, Record, Step
 from loadramp.runner.scenarios import load
 from loadramp.scenario.scenario import Scenario
-from loadramp.simulator.clock import JumpingLoop, run
 from loadramp.workload.schedule import plan_step
 
 

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 from harness import ramp_in_memory, scenario_of
+from simulated_time import run
 
 from loadramp.analysis.traffic_classes import sessions
 from loadramp.client.sender import TURN, Sender
 from loadramp.record.table import Table
 from loadramp.record.types import Arrival, Record, Step
 from loadramp.report import build_html
-from loadramp.simulator.clock import run
 from loadramp.simulator.faults import Faults
 
 THREE_TURNS = """

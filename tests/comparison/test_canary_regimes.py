@@ -13,6 +13,7 @@ from duels import SHORT, compared
 from harness import scenario_of
 from scipy.special import stdtrit
 
+from benchmarks.offline_engine import simulate
 from loadramp.analysis.blocks import Block, measure
 from loadramp.analysis.proportions import Proportion
 from loadramp.comparison import noise
@@ -26,7 +27,6 @@ from loadramp.comparison.table import PRIMARY, Canary, canary_of
 from loadramp.record.run_directory import RunDirError
 from loadramp.record.table import Run, Table
 from loadramp.runner.scenarios import load
-from loadramp.simulator.engine import simulate
 from loadramp.simulator.profiles import PROFILES
 from loadramp.simulator.regimes import REGIMES
 

@@ -13,13 +13,14 @@ from test_checks import found, run_of
 from test_scraper import Server, scraping, server, wait_for
 from test_scraper import answer as served
 
+from benchmarks.engine_population import Lengths
 from loadramp.analysis.diagnosis.diagnose import diagnose
 from loadramp.analysis.server_window import columns, deltas
 from loadramp.metrics.canonical import PageReading, read, read_for
 from loadramp.metrics.model_series import ModelChoice, ModelSelection, asked_of
 from loadramp.metrics.scraper import find_metrics
 from loadramp.record.types import Sample
-from loadramp.simulator.profiles import PROFILES, Lengths
+from loadramp.simulator.profiles import PROFILES
 
 __all__ = ["server"]
 M = ModelSelection(("m",))

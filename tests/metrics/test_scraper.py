@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import simulated_time as clock
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -35,7 +36,6 @@ from loadramp.record.codec import decode_each
 from loadramp.record.run_directory import RunDir
 from loadramp.record.types import Sample
 from loadramp.runner.launch import scraper_of
-from loadramp.simulator import clock
 
 VLLM = page("vllm-0.32-under-load")
 Answer = Callable[[BaseHTTPRequestHandler], None]

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from harness import BEGAN_AT, ramp_in_memory, scenario_of
+from simulated_time import JumpingLoop
 
 from loadramp.analysis.checks.validity import loop_lag_p99_s, void_reasons
 from loadramp.analysis.curve import fold
@@ -16,7 +17,6 @@ from loadramp.record.codec import encode
 from loadramp.record.run_directory import RunDir, plain, read
 from loadramp.record.types import Record, Step
 from loadramp.report.preview import ramp_notes
-from loadramp.simulator.clock import JumpingLoop
 from loadramp.simulator.faults import Faults
 from loadramp.simulator.profiles import EngineProfile
 

@@ -8,16 +8,17 @@ from typing import get_args
 import numpy as np
 import pytest
 
+from benchmarks.engine_population import Lengths, capacity_rps, mean_speed
+from benchmarks.offline_engine import simulate
 from loadramp.analysis.blocks import measure
 from loadramp.analysis.latency import look
 from loadramp.analysis.step_time import StepTimes, pace_of, stretches
 from loadramp.record.table import Table
 from loadramp.registry import ScenarioError
-from loadramp.simulator.engine import capacity_rps, simulate
 from loadramp.simulator.faults import RegimeName
 from loadramp.simulator.practise import faults_of, listing
-from loadramp.simulator.profiles import PROFILES, EngineProfile, Lengths
-from loadramp.simulator.regimes import CAPTURED, REGIMES, RegimePath, Regimes, Slow, SlowDrift, Stall, mean_speed
+from loadramp.simulator.profiles import PROFILES, EngineProfile
+from loadramp.simulator.regimes import CAPTURED, REGIMES, RegimePath, Regimes, Slow, SlowDrift, Stall
 
 CSV = Path(__file__).parents[2] / "benchmarks" / "captured_pace.csv"
 HOST = PROFILES["h200-8b-regimes"]

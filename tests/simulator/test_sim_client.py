@@ -3,18 +3,19 @@
 import asyncio
 
 import numpy as np
+import simulated_time as clock
+from memory_pipe import connect_in_memory
 
+from benchmarks.offline_engine import simulate
 from loadramp.client.endpoint import endpoint_of
 from loadramp.client.http.sockets import ConnectFailed
 from loadramp.client.measuring_client import Client
 from loadramp.record.table import Table
 from loadramp.record.types import Arrival, Prompt, Record
 from loadramp.scenario.scenario import Target
-from loadramp.simulator import clock
-from loadramp.simulator.engine import simulate
 from loadramp.simulator.faults import Faults
 from loadramp.simulator.profiles import PROFILES
-from loadramp.simulator.service import Service, connect_in_memory
+from loadramp.simulator.service import Service
 
 
 def measured(due_s: np.ndarray, prompt: np.ndarray, output: np.ndarray, faults: Faults | None = None) -> Table:

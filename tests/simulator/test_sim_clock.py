@@ -4,8 +4,7 @@ import asyncio
 import time
 
 import pytest
-
-from loadramp.simulator import clock
+import simulated_time as clock
 
 
 def test_an_hour_of_sleep_takes_no_time_and_ends_at_exactly_its_instant() -> None:

@@ -10,10 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.engine_population import random_profile
+from benchmarks.offline_engine import Offline, simulate
 from loadramp.metrics.dialects import CANONICAL
-from loadramp.simulator.engine import Engine, Offline, RefusedError, simulate
+from loadramp.simulator.engine import Engine, RefusedError
 from loadramp.simulator.engine.decode_batch import Lockstep
-from loadramp.simulator.profiles import PROFILES, EngineProfile, random_profile
+from loadramp.simulator.profiles import PROFILES, EngineProfile
 from loadramp.simulator.regimes import Stall
 
 PLAIN = EngineProfile(
@@ -389,7 +391,7 @@ def test_one_seed_gives_the_same_bits_and_another_does_not() -> None:
 def test_another_process_with_another_hash_seed_gets_the_same_bits() -> None:
     script = (
         "import zlib, numpy as np\n"
-        "from loadramp.simulator.engine import simulate\nfrom loadramp.simulator.profiles import PROFILES\n"
+        "from benchmarks.offline_engine import simulate\nfrom loadramp.simulator.profiles import PROFILES\n"
         "t, _ = simulate(PROFILES['kv-limited'], np.arange(200) * 0.02, 500, 60, np.random.default_rng(3),"
         " blocks=[['a', 'b', str(i)] for i in range(200)]); print(zlib.crc32(t.event_s.tobytes()))"
     )

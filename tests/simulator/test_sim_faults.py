@@ -5,12 +5,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from memory_pipe import Connect
 from sim_wire import CHAT, Reply, Wire, chat, on_simulator
 
 from loadramp.metrics.canonical import read
 from loadramp.registry import ScenarioError, bind_options
 from loadramp.simulator.faults import Fate, Faults
-from loadramp.simulator.service import Connect, Service
+from loadramp.simulator.service import Service
 
 
 def replies(n: int, tokens: int, faults: Faults, gap_s: float = 1.0, body: Any = None, **options: Any) -> list[Reply]:

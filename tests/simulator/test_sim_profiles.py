@@ -5,10 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from benchmarks.engine_population import Lengths, capacity_rps, random_profile
+from benchmarks.offline_engine import simulate
 from loadramp.record.table import Table
 from loadramp.record.types import Sample
-from loadramp.simulator.engine import capacity_rps, simulate
-from loadramp.simulator.profiles import PROFILES, EngineProfile, Lengths, random_profile
+from loadramp.simulator.profiles import PROFILES, EngineProfile
 
 
 def ramp_step(profile: EngineProfile, rate_rps: float, duration_s: float = 40.0) -> tuple[Table, list[Sample]]:

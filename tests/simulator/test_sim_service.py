@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from memory_pipe import Connect
 from prometheus_client.parser import text_string_to_metric_families
 from sim_wire import CHAT, QUICK, Reply, Wire, chat, on_simulator, text_of
 
+from benchmarks.offline_engine import simulate
 from loadramp.metrics.canonical import read
-from loadramp.simulator.engine import simulate
 from loadramp.simulator.profiles import PROFILES, EngineProfile
-from loadramp.simulator.service import Connect, Service
+from loadramp.simulator.service import Service
 
 
 def one(

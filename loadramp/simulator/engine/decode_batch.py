@@ -7,7 +7,7 @@ has to look at each, because every request accepts another number of proposed to
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 
 import numpy as np
 
@@ -177,18 +177,3 @@ class Drafting:
 
 
 Lane = Lockstep | Drafting
-
-
-def instants(request: Request, tick_end_s: Sequence[float]) -> tuple[list[float], list[int]]:
-    """When each output event of ``request`` came and how many tokens it brought; a removed request only."""
-    at: list[float] = []
-    tokens: list[int] = []
-    for piece in request.pieces:
-        if len(piece) == 2:
-            at.append(piece[0])
-            tokens.append(piece[1])
-        else:
-            ticks = tick_end_s[piece[0] : piece[1]]
-            at.extend(ticks)
-            tokens.extend([1] * len(ticks))
-    return at, tokens

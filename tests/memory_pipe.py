@@ -4,17 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from loadramp.client.http.sockets import OnBytes, OnClose
 from loadramp.simulator.http import ServerConnection
-
-if TYPE_CHECKING:
-    from loadramp.simulator.service import Service
-
-OnBytes = Callable[[bytes, float], None]
-"""Data and the instant it arrived, on the loop's clock."""
-OnClose = Callable[[Literal["reset"] | None, str], None]
-"""None: clean end; called once."""
+from loadramp.simulator.service import Service
 
 
 class MemoryPipe:

@@ -1,4 +1,4 @@
-"""The engine without a clock, a loop or a wire: arrivals in, a table of records and server samples out. Pure.
+"""The simulated engine without a clock, a loop or a wire: arrivals in, a table of records and server samples out.
 
 What a client on a perfect network would have recorded, at a thousandth of the cost: the statistics are tried on this.
 """
@@ -17,8 +17,7 @@ from loadramp.record.table import Table
 from loadramp.record.types import ErrorKind, Record, Sample
 from loadramp.simulator.engine.core import Engine
 from loadramp.simulator.engine.request import RefusalReason, RefusedError, Request
-from loadramp.simulator.profiles import EngineProfile, Lengths
-from loadramp.simulator.regimes import Regimes, mean_speed
+from loadramp.simulator.profiles import EngineProfile
 
 _ERRORS: dict[RefusalReason, tuple[ErrorKind, int]] = {
     "queue": ("in_band", 200),
@@ -75,7 +74,7 @@ class Offline:
             prompt_tokens: at least 1 each.
             output_tokens: at least 1 each.
             step: index of the ramp's step, for the table.
-            blocks: content hashes of each request's full blocks (engine.Request.blocks).
+            blocks: content hashes of each request's full blocks (Request.blocks).
             adapters: LoRA adapter of each request.
         """
         due = np.atleast_1d(np.asarray(due_s, dtype=np.float64))
@@ -172,32 +171,6 @@ def simulate(
     return table, offline.samples
 
 
-def capacity_rps(profile: EngineProfile, lengths: Lengths, rng: np.random.Generator, requests: int = 6000) -> float:
-    """True capacity: the long-run completion rate while the queue never empties, requests a second.
-
-    All requests wait from the start; the rate is taken from output tokens over their mean, from when a third of the
-    requests has entered the batch until the queue empties. Good to about 1 % at 6,000 requests of sigma 0.7. Limits on
-    admission and changes of speed are left out; regimes count with their long-run mean speed.
-    """
-    n = max(requests, 6 * profile.max_num_seqs)
-    prompt, output = lengths.draw(rng, n)
-    steady = Regimes(stalls=profile.regimes.stalls)
-    engine = Engine(replace(profile, max_queue=None, max_in_flight=None, speeds=(), regimes=steady), rng)
-    for i, (p, o) in enumerate(zip(prompt.tolist(), output.tolist(), strict=True)):
-        engine.submit(i, 0.0, p, o)
-    now_s = begin_s = 0.0
-    begin_tokens = 0
-    while engine.waiting:
-        duration_s = engine.begin(now_s)
-        assert duration_s is not None
-        now_s += duration_s
-        engine.finish(want_tokens=False)
-        if not begin_tokens and len(engine.waiting) <= n * 2 // 3:
-            begin_s, begin_tokens = now_s, engine.stats.output_tokens
-    quiet_rps = (engine.stats.output_tokens - begin_tokens) / (now_s - begin_s) / float(np.mean(output))
-    return quiet_rps * mean_speed(profile.regimes, rng)
-
-
 def _table(offers: Sequence[_Offer], engine: Engine) -> Table:
     """Columns of all offers. Shares nothing that the engine still changes."""
     ticks = np.asarray(engine.lane.tick_end_s, dtype=np.float64)
@@ -235,7 +208,7 @@ def _record(one: _Offer, ticks: int) -> Record:
         record.error, record.http_status = _ERRORS[one.refused]
     elif request is not None and request.first_s is not None:
         record.answer_s = request.first_s
-        record.token_source = "continuous"  # noqa: S105  (no password: where token counts come from)
+        record.token_source = "continuous"
         record.prompt_tokens, record.cached_tokens = one.prompt_tokens, request.cached_tokens
         record.output_tokens = request.emitted + (ticks - request.joined if request.ends >= 0 else 0)
         if record.output_tokens == one.output_tokens:
