@@ -114,7 +114,7 @@ def ramp(
     table, seen = shaken(engine.table(), rng, jitter_s), []
     if client:
         table, seen = client(table, steps, rng)
-    return assess(Run({}, "", steps, table, engine.samples if metrics else [], seen), PLAIN)
+    return assess(Run({}, PLAIN, steps, table, engine.samples if metrics else [], seen))
 
 
 def shaken(table: Table, rng: Rng, jitter_s: float) -> Table:

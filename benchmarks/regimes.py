@@ -24,8 +24,8 @@ from offline_engine import simulate
 from loadramp.analysis import latency
 from loadramp.analysis.blocks import measure
 from loadramp.analysis.step_time import StepTimes, pace_of, stretches
-from loadramp.record.run_directory import read
 from loadramp.record.table import Table
+from loadramp.runner.scenarios import read_run
 from loadramp.simulator.profiles import PROFILES, EngineProfile
 from loadramp.simulator.regimes import REGIMES
 
@@ -128,7 +128,7 @@ def pairs_line(name: str, found: Sequence[dict[str, Floats]]) -> str:
 
 def capture(path: Path) -> None:
     """Print the pace of a run directory as this benchmark reads it."""
-    table = read(path)[0].table
+    table = read_run(path)[0].table
     pace = pace_of(latency.look(table, (WARMUP_S, WARMUP_S + MEASURE_S)), WIDTH_S)
     assert pace is not None
     print("t_s,median_ms")

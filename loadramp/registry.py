@@ -46,6 +46,10 @@ class Choice:
     returns: Returns | None = None
     """Checks what a function from outside returns."""
 
+    def option(self, name: str) -> Any:
+        """The value of an option: as the table gives it, else the function's own default. KeyError: it takes none."""
+        return self.options[name] if name in self.options else options_of(self.function)[name][1]
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """What the function returns.
 

@@ -23,13 +23,13 @@ from loadramp.client.fleet import InlineFleet, Orders
 from loadramp.client.http.sockets import ConnectFailed
 from loadramp.client.request_body import OPTIONAL_FIELDS
 from loadramp.metrics.scraper import scrape_inline
-from loadramp.record.run_directory import RunDir, plain, read
+from loadramp.record.run_directory import RunDir, plain
 from loadramp.record.types import HealthSample, Sample
 from loadramp.runner.assess import assess
 from loadramp.runner.conductor import Conductor
 from loadramp.runner.finish import Finished
 from loadramp.runner.launch import Beside
-from loadramp.runner.scenarios import load
+from loadramp.runner.scenarios import load, read_run
 from loadramp.scenario.scenario import Scenario
 from loadramp.simulator.faults import Faults
 from loadramp.simulator.metrics_page import metrics_page
@@ -114,9 +114,9 @@ class Stage:
                 task.cancel()
             await asyncio.wait(tasks)
             await fleet.close()
-        run, skipped = read(rundir.path)
+        run, skipped = read_run(rundir.path, scenario)
         assert skipped == 0
-        return Finished(assess(run, scenario), 130 if phase == self.stop_in else 0)
+        return Finished(assess(run), 130 if phase == self.stop_in else 0)
 
     async def _scrape(self, ramping: Conductor, samples: list[Sample]) -> None:
         service = self.service

@@ -16,6 +16,7 @@ from loadramp.campaign.scorecard import ItemAnswer, score
 from loadramp.campaign.table import PHASES
 from loadramp.record.table import Run, Table
 from loadramp.record.types import Estimate, HealthSample, Sample, Step
+from loadramp.runner.scenarios import load
 
 HOSTILE = "<script>alert(1)</script> | `x` [y](http://z)"
 
@@ -25,7 +26,7 @@ def _run(rows: list[Any], records: list[Any], samples: list[Sample] | None = Non
     windows = [(one["rate_rps"], one["window_begin_s"], one["window_end_s"]) for one in rows]
     steps = [Step(k, rate_rps=rate, begin_s=a, measure_s=b - a) for k, (rate, a, b) in enumerate(windows)]
     info = {"target": target, "ending": "", "metrics": {"dialect": "vllm"}}
-    return Run(info, "", steps, Table.of(records), samples=samples or [], rows=rows)
+    return Run(info, load(""), steps, Table.of(records), samples=samples or [], rows=rows)
 
 
 def _health(end_s: float, down: tuple[float, float] = (0.0, 0.0)) -> list[HealthSample]:

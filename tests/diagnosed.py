@@ -35,8 +35,8 @@ def ladder(
         engine.run(now_s)
         steps.append(step)
     engine.run(now_s + 30.0)
-    run = Run(info or {}, scenario, steps, engine.table(), engine.samples if metrics else [])
-    return assess(run, load(scenario, "test.toml"))
+    run = Run(info or {}, load(scenario, "test.toml"), steps, engine.table(), engine.samples if metrics else [])
+    return assess(run)
 
 
 def codes(run: Run) -> list[str]:

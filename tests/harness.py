@@ -19,12 +19,12 @@ from loadramp.client.fleet import InlineFleet, Orders
 from loadramp.client.http.sockets import ConnectFailed
 from loadramp.client.request_body import OPTIONAL_FIELDS
 from loadramp.metrics.scraper import scrape_inline
-from loadramp.record.run_directory import RunDir, read
+from loadramp.record.run_directory import RunDir
 from loadramp.record.table import Run
 from loadramp.record.types import Sample
 from loadramp.runner.assess import assess
 from loadramp.runner.conductor import Conductor, Progress
-from loadramp.runner.scenarios import load
+from loadramp.runner.scenarios import load, read_run
 from loadramp.scenario.scenario import Scenario
 from loadramp.simulator.faults import Faults
 from loadramp.simulator.metrics_page import metrics_page
@@ -107,9 +107,9 @@ def ramp_in_memory(
             service.close()
 
     run_jumping(main())
-    found, skipped = read(rundir.path)
+    found, skipped = read_run(rundir.path, scenario)
     assert skipped == 0
-    return assess(found, scenario)
+    return assess(found)
 
 
 def _taken(samples: list[Sample]) -> list[Sample]:

@@ -56,4 +56,4 @@ def captured() -> Run:
         Step(k, rate_rps=RATE_RPS, begin_s=at_s, warmup_s=WARMUP_S, measure_s=MEASURE_S)
         for k, at_s in enumerate(begins_s.tolist())
     ]
-    return Run(info={}, scenario_text="", steps=steps, table=table, samples=[], client=[])
+    return Run(info={}, scenario=scenario(), steps=steps, table=table, samples=[], client=[])

@@ -8,6 +8,7 @@ import numpy as np
 
 from loadramp.record.table import Run, Table
 from loadramp.record.types import Check, ClientSample, Estimate, Record, Row, Sample, Step
+from loadramp.runner.scenarios import load
 
 SCENARIO = """name = "chat"
 seed = 42
@@ -103,14 +104,14 @@ def estimates(**more: Estimate) -> dict[str, Estimate]:
 
 
 def served(**more: Any) -> Run:
-    """The whole run; ``more`` replaces fields."""
+    """The whole run; ``more`` replaces fields, ``scenario`` as text too."""
     fields: dict[str, Any] = {
         "info": {
             "state": "complete", "name": "chat", "seed": 42, "began_at": "2026-01-02T03:04:05+00:00",
             "argv": ["loadramp", "run", "scenarios/chat.toml"], "versions": {"loadramp": "0.1.0"},
             "target": {"base_url": "http://127.0.0.1:8000", "model": "org/name:v1 (x)"},
         },
-        "scenario_text": SCENARIO,
+        "scenario": SCENARIO,
         "steps": steps(),
         "table": served_table(),
         "samples": [Sample(float(t), values={"running": 8.0, "waiting": float(t % 3), "kv_used_ratio": 0.4 + 0.003 * t,
@@ -125,4 +126,7 @@ def served(**more: Any) -> Run:
         ],
         "path": "reports/20260102-030405-chat",
     }  # fmt: skip
-    return Run(**(fields | more))
+    fields |= more
+    if isinstance(fields["scenario"], str):
+        fields["scenario"] = load(fields["scenario"])
+    return Run(**fields)

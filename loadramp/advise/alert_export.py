@@ -15,7 +15,7 @@ from loadramp.metrics.dialects import DIALECTS, Source, spellings
 from loadramp.record.run_directory import safe_name
 from loadramp.record.table import Run
 from loadramp.registry import ScenarioError
-from loadramp.report.row_access import kept_up, limits, place, slo_of
+from loadramp.report.row_access import kept_up, place
 from loadramp.report.sections import name_of
 from loadramp.runner.gate_check import judged_run
 
@@ -64,16 +64,16 @@ def contract_of(
         why = "the run does not say whose metrics it saw" if seen else "the run saw no metrics"
         said = f"no engine {chosen!r}" if chosen else f"{why}, so whose names to use is not known"
         raise ScenarioError(f"{said}: give --engine, one of {known}")
-    slo = slo_of(run)
+    slo = run.scenario.slo
     capacity_rps, low_rps, missed = _capacity(run)
     in_flight = [(place(row), row.get("in_flight_mean")) for row in kept_up(run)]
     return Contract(
         scenario=safe_name(name_of(run) or "llm"),
         engine=chosen,
         names={name: matched(one, _joined(own)) for name, one in names_of_engine(chosen).items()},
-        limits=limits(run),
-        quantile=float(slo.get("quantile") or 0.99),
-        error_ratio=float(slo.get("error_ratio") or 0.01),
+        limits=slo.limits,
+        quantile=slo.quantile,
+        error_ratio=slo.error_ratio,
         capacity_rps=capacity_rps,
         capacity_low_rps=low_rps,
         missed=missed,
@@ -113,7 +113,7 @@ def _capacity(run: Run) -> tuple[float | None, float | None, str]:
     """The lower of SLO capacity and sustained rate (or ceiling), and the lower of their low ends. None where the
     latencies promised were met at no rate that was shown, and why."""
     ceiling, slo = run.estimates.get("ceiling"), run.estimates.get("slo_capacity")
-    if slo is not None and limits(run):
+    if slo is not None and run.scenario.slo.limits:
         if slo.status == "below_range":
             return None, None, "the service level was missed at the lowest rate"
         if slo.status == "inconclusive" and slo.high_rps is not None:

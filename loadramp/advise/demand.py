@@ -15,7 +15,6 @@ from loadramp.record.prompt_facts import reuse_unknown
 from loadramp.record.table import Floats, Run
 from loadramp.record.types import Estimate, Row
 from loadramp.registry import ScenarioError
-from loadramp.scenario.scenario import read_tables
 
 
 @dataclass(slots=True, frozen=True)
@@ -68,7 +67,7 @@ def demand_of(run: Run) -> Demand:
     p95 = int(np.ceil(np.quantile(known, 0.95))) if len(known) else None
     reuse, why = reuse_of(run)
     rate, no_rate = rate_of(run)
-    limits = run.info.get("slo") or {}
+    slo = run.scenario.slo
     return Demand(
         input_tokens=_mean(given),
         output_tokens=_mean(made),
@@ -80,10 +79,10 @@ def demand_of(run: Run) -> Demand:
         reuse_reason=why,
         in_flight=_in_flight(run),
         largest_batch=int(max((row["running_max"] or 0.0 for row in run.rows), default=0.0)) or None,
-        slo_running=_slo_running(run.rows, limits.get("itl_s")),
+        slo_running=_slo_running(run.rows, slo.itl_s),
         rate=rate,
         rate_reason=no_rate,
-        ttft_s=limits.get("ttft_s"),
+        ttft_s=slo.ttft_s,
         vllm_version=met_version(run),
         findings=tuple(finding.code for finding in run.findings),
     )
@@ -99,8 +98,7 @@ def rate_of(run: Run) -> tuple[Rate | None, str]:
     """
     ceiling, slo = run.estimates.get("ceiling"), run.estimates.get("slo_capacity")
     found: list[tuple[float, float, str]] = []
-    limits = run.info.get("slo") or {}
-    if any(limits.get(name) is not None for name in ("ttft_s", "itl_s", "tpot_s", "e2e_s")):
+    if run.scenario.slo.limits:
         why = _unsized(slo)
         if why or slo is None:
             return None, why
@@ -123,8 +121,6 @@ def rate_of(run: Run) -> tuple[Rate | None, str]:
 
 def reuse_of(run: Run) -> tuple[float | None, str]:
     """Share of prompt tokens found in the prefix cache, where the prompts were such that it means something."""
-    if not run.scenario_text.strip():
-        return None, "the scenario is not known"
     why = reuse_unknown(run)
     if why:
         return None, why
@@ -167,19 +163,12 @@ def comparable(runs: Sequence[Run]) -> list[str]:
     """Why figures of these runs may not be compared: other prompts, or another service level. Empty: they may."""
     out = []
     for table in ("prompts", "slo"):
-        first = _table(runs[0], table)
-        if any(_table(run, table) != first for run in runs[1:]):
+        first = runs[0].scenario.asked.get(table, {})
+        if any(run.scenario.asked.get(table, {}) != first for run in runs[1:]):
             out.append(
                 f"[{table}] differs: capacities are of different {'traffic' if table == 'prompts' else 'promises'}"
             )
     return out
-
-
-def _table(run: Run, name: str) -> object:
-    try:
-        return read_tables(run.scenario_text, run.info.get("overrides") or ()).get(name, {})
-    except ScenarioError:
-        return run.scenario_text
 
 
 def _limits(estimate: Estimate) -> tuple[float, float]:

@@ -52,7 +52,7 @@ class Arm(Conductor):
     async def so_far(self) -> Run:
         """This arm as a run, requests in flight included, for the judge."""
         table = self.seen(await self.fleet.snapshot())
-        return Run(self.info, self.scenario.source, list(self.steps), table, rows=list(self.rows))
+        return Run(self.info, self.scenario, list(self.steps), table, rows=list(self.rows))
 
     def tail_s(self) -> float:
         """How long its requests take to end."""

@@ -20,13 +20,12 @@ from loadramp.comparison.page import comparison_csv, comparison_document, compar
 from loadramp.comparison.pairs import Comparison
 from loadramp.comparison.stored_runs import Side, failures, indicative, judged, matched_rates
 from loadramp.comparison.table import Canary, canary_of
-from loadramp.record import run_directory as rundirs
 from loadramp.record.run_directory import RunDir, check_place
 from loadramp.record.table import Run
 from loadramp.registry import ScenarioError
 from loadramp.runner.assess import assess
 from loadramp.runner.finish import EXIT
-from loadramp.runner.scenarios import load
+from loadramp.runner.scenarios import load, read_run
 from loadramp.units import percent
 
 
@@ -74,10 +73,10 @@ def read_side(name: str, overrides: Sequence[str] = ()) -> tuple[Side, Canary]:
 
 
 def _read(path: Path, overrides: Sequence[str]) -> tuple[Run, Canary]:
-    run, _ = rundirs.read(path)
-    told = [*run.info.get("overrides", []), *overrides]
-    scenario = load(run.scenario_text, str(path / "scenario.toml"), told)
-    return assess(run, scenario), canary_of(scenario)
+    run, _ = read_run(path)
+    known = run.scenario
+    run.scenario = load(known.source, str(path / "scenario.toml"), [*known.overrides, *overrides])
+    return assess(run), canary_of(run.scenario)
 
 
 def _short(paths: Sequence[Path]) -> str:
@@ -133,7 +132,7 @@ def _tiered(sides: Sequence[Side], canary: Canary, out: Path) -> Tiered:
 
 def _environment(base: Side, candidate: Side) -> list[Difference]:
     """In what the first runs of both sides differ."""
-    told = [fingerprint(run.info, run.scenario_text, run.samples) for run in (base.runs[0], candidate.runs[0])]
+    told = [fingerprint(run) for run in (base.runs[0], candidate.runs[0])]
     return differences(told[0], told[1])
 
 
@@ -172,4 +171,4 @@ def _notes(
 
 
 def _directory(out: Path, info: dict[str, Any], base: Side) -> RunDir:
-    return RunDir.create(out, f"{info['name']}-compare", base.runs[0].scenario_text, datetime.now(UTC))
+    return RunDir.create(out, f"{info['name']}-compare", base.runs[0].scenario.source, datetime.now(UTC))

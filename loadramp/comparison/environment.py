@@ -6,13 +6,12 @@ for a difference to be the version's: load, host, GPU. ``noted`` ones bend littl
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from loadramp.record.types import Sample
-from loadramp.registry import ScenarioError
-from loadramp.scenario.scenario import read_tables
+from loadramp.record.table import Run
+from loadramp.scenario.scenario import Scenario
 
 Kind = Literal["condition", "subject", "noted"]
 UNKNOWN = "unknown"
@@ -43,22 +42,15 @@ class Difference:
         return UNKNOWN not in (self.base, self.candidate)
 
 
-def fingerprint(
-    info: Mapping[str, Any], scenario_text: str, samples: Sequence[Sample] = ()
-) -> dict[str, tuple[Kind, str]]:
-    """Key to (kind, value as text) of one run; what nobody told is left out.
-
-    Args:
-        info: what run.json says.
-        scenario_text: as it was read.
-        samples: of the server's metrics, some of which are its settings.
-    """
+def fingerprint(run: Run) -> dict[str, tuple[Kind, str]]:
+    """Key to (kind, value as text) of one run; what nobody told is left out."""
+    info = run.info
     told: dict[str, tuple[Kind, str]] = {}
     target, host = _table(info, "target"), _table(info, "host")
     for key in ("model", "engine", "version", "server", "max_model_len", "flags", "quantization", "dtype"):
         _put(told, key, "subject", target.get(key, info.get(key)))
     _put(told, "metrics.dialect", "subject", _table(info, "metrics").get("dialect"))
-    settings = {name: value for sample in samples for name, value in sample.values.items() if name in SETTINGS}
+    settings = {name: value for sample in run.samples for name, value in sample.values.items() if name in SETTINGS}
     for key in SETTINGS:
         _put(told, key, "subject", f"{settings[key]:g}" if key in settings else None)
     for key, value in _table(info, "labels").items():
@@ -70,7 +62,7 @@ def fingerprint(
     _put(told, "client.loadramp", "noted", info.get("loadramp"))
     _put(told, "client.workers", "noted", info.get("workers"))
     _put(told, "request fields", "condition", info.get("fields"))
-    for key, value in _load(scenario_text, info.get("overrides") or ()).items():
+    for key, value in _load(run.scenario).items():
         _put(told, key, _LOAD.get(key.partition(".")[0], "condition"), value)
     return told
 
@@ -91,12 +83,9 @@ def _value(told: Mapping[str, tuple[Kind, str]], key: str) -> str:
     return "default" if key.partition(".")[0] in {*_LOAD, "target"} else UNKNOWN
 
 
-def _load(text: str, overrides: Sequence[str]) -> dict[str, Any]:
-    """What a scenario and its overrides say of the load, by dotted key; names and addresses left out."""
-    try:
-        raw = read_tables(text, overrides)
-    except ScenarioError:
-        return {"scenario": text}
+def _load(scenario: Scenario) -> dict[str, Any]:
+    """What a scenario says of the load, by dotted key; names and addresses left out."""
+    raw = scenario.asked
     flat: dict[str, Any] = {}
     for name in _LOAD:
         found: Any = raw.get(name)

@@ -29,11 +29,10 @@ from loadramp.comparison.pairs import (
 from loadramp.comparison.power import Offered, prospects
 from loadramp.comparison.sample_size import Noise
 from loadramp.comparison.table import Canary, canary_of
-from loadramp.record import run_directory as rundirs
 from loadramp.record.run_directory import RunDirError
 from loadramp.record.table import Run
 from loadramp.runner.assess import assess
-from loadramp.runner.scenarios import load
+from loadramp.runner.scenarios import load, read_run
 from loadramp.scenario.scenario import Scenario
 from loadramp.units import agreed, percent, plural
 from loadramp.workload.schedule import session_sample
@@ -171,7 +170,7 @@ def read(path: Path) -> Comparison:
         raise RunDirError(f"{path / COMPARISON}: schema {schema!r}; this version reads {SCHEMA}")
     text = (path / "scenario.toml").read_bytes().decode()
     scenario = load(text, str(path / "scenario.toml"), info.get("overrides", []))
-    runs = [assess(rundirs.read(path / arm)[0], scenario) for arm in ARMS]
+    runs = [assess(read_run(path / arm, scenario)[0]) for arm in ARMS]
     return contrast(info, rounds, runs[0], runs[1], scenario, told, str(path))
 
 
@@ -190,7 +189,7 @@ def contrast(
     climbed = bool(info.get("climb_from") is not None)
     ceiling = None
     if asked.ceiling and climbed:
-        arms = [climb_of(run, int(info["climb_from"]), scenario) for run in (baseline, candidate)]
+        arms = [climb_of(run, int(info["climb_from"])) for run in (baseline, candidate)]
         found = arms[0].estimates["ceiling"], arms[1].estimates["ceiling"]
         ceiling = ceiling_effect((arms[0].rows, arms[1].rows), found, asked.ceiling_margin)
     stopped = str(info.get("stopped") or "")
@@ -205,7 +204,7 @@ def contrast(
         sameness=sameness,
         ceiling=ceiling,
     )
-    told = [fingerprint(run.info, run.scenario_text, run.samples) for run in (baseline, candidate)]
+    told = [fingerprint(run) for run in (baseline, candidate)]
     return Comparison(
         info=info,
         baseline=baseline,
@@ -224,10 +223,10 @@ def contrast(
     )
 
 
-def climb_of(run: Run, first_step: int, scenario: Scenario) -> Run:
+def climb_of(run: Run, first_step: int) -> Run:
     """The part of an arm that climbed to its ceiling, judged by itself."""
     steps = [step for step in run.steps if step.index >= first_step]
-    return assess(replace(run, steps=steps, rows=[], estimates={}, checks=[]), scenario)
+    return assess(replace(run, steps=steps, rows=[], estimates={}, checks=[]))
 
 
 def _of_before(info: Mapping[str, Any]) -> str:

@@ -89,7 +89,7 @@ async def canary(scenario: Scenario, ask: CanaryOptions, say: Say, watch: Callab
     arms: list[Arm] = []
     scrapers: list[Scraper | None] = []
     for name, one, salt in zip(ARMS, reached, salts, strict=True):
-        rundir = _arm_dir(top, name, one.endpoint.redact(scenario.source))
+        rundir = _arm_dir(top, name, one.scenario.source)
         info = info_of(one, salt=salt, argv=[redact[0](redact[1](word)) for word in ask.argv], began_at=began_at)
         fleet = fleet_of(one, rundir, salt=salt, t0_s=t0_s, save_text=ask.baseline.save_text)
         scraper = await scraper_of(one.scenario, one.endpoint, rundir, t0_s, info, say, one.asked)

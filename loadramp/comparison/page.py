@@ -261,7 +261,7 @@ def conditions_section(found: Comparison) -> str:
     skip = {"rounds", "looks", "answers"}
     told = {key: value for key, value in found.info.items() if key not in skip}
     facts = [(key, redact(text)) for key, text in flat("", told)]
-    text = found.baseline.scenario_text
+    text = found.baseline.scenario.source
     scenario, cut = redact(text[:MOST_SCENARIO_CHARS]), len(text) > MOST_SCENARIO_CHARS
     body = c.render("conditions.html.j2", facts=facts, scenario=scenario, cut=cut, path=found.path)
     return c.section("conditions", "Conditions", body)

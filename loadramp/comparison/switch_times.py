@@ -9,10 +9,11 @@ import msgspec
 import numpy as np
 
 from loadramp.comparison.judge import COMPARISON
-from loadramp.record import run_directory as rundirs
 from loadramp.record.preparation import Rollback
+from loadramp.record.run_directory import RunDirError
 from loadramp.record.table import Table
 from loadramp.registry import ScenarioError
+from loadramp.runner.scenarios import read_run
 
 
 class Switched(msgspec.Struct, frozen=True):
@@ -33,10 +34,10 @@ def rollback_of(path: Path) -> Rollback:
     try:
         info = json.loads((path / COMPARISON).read_bytes())
         switches = msgspec.convert(info.get("switches", []), list[Switched])
-        run, _ = rundirs.read(path / "baseline")
+        run, _ = read_run(path / "baseline")
     except FileNotFoundError:
         raise ScenarioError(f"--canary {path}: no {COMPARISON} here: it is no canary") from None
-    except (ValueError, AttributeError, msgspec.ValidationError, rundirs.RunDirError) as error:
+    except (ValueError, AttributeError, msgspec.ValidationError, RunDirError) as error:
         raise ScenarioError(f"--canary {path}: not a canary: {error}") from None
     name = path.resolve().name
     back = [one for i, one in enumerate(switches) if i and one.arm == "baseline"]  # the first comes before any load

@@ -9,20 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from loadramp.record.table import Run
-from loadramp.registry import ScenarioError
-from loadramp.scenario.scenario import read_tables
 
 MADE_UP = frozenset({"fixed", "uniform", "lognormal"})
 """Kinds of ``[prompts]`` that are words without any pattern of real traffic."""
-
-
-def prompts_of(run: Run) -> dict[str, Any]:
-    """The ``[prompts]`` table that was in force: the scenario's with what ``--set`` changed. Kind "": unreadable."""
-    try:
-        prompts = read_tables(run.scenario_text, run.info.get("overrides") or ()).get("prompts", {})
-    except ScenarioError:
-        return {"kind": ""}
-    return dict(prompts) if isinstance(prompts, dict) else {}
 
 
 def always_new(run: Run) -> bool:
@@ -33,12 +22,12 @@ def always_new(run: Run) -> bool:
             return _blocks(run, where) == 0
         return _kind(table) in MADE_UP and bool(table.get("unique", True))
 
-    return all(new(where, table) for where, table in _sources(prompts_of(run)))
+    return all(new(where, table) for where, table in _sources(run.scenario.asked.get("prompts", {})))
 
 
 def reuse_unknown(run: Run) -> str:
     """Why the prefix reuse of this run's prompts says nothing about real traffic; empty where it does."""
-    for where, table in _sources(prompts_of(run)):
+    for where, table in _sources(run.scenario.asked.get("prompts", {})):
         kind = _kind(table)
         if kind in MADE_UP:
             why = f"prompts of kind {kind!r} are made up"

@@ -12,7 +12,7 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from itertools import islice
@@ -25,8 +25,11 @@ from loadramp.record.codec import decode_each, decode_lines
 from loadramp.record.table import Run, Table
 from loadramp.record.types import Check, ClientSample, Estimate, Record, Sample, Step
 from loadramp.registry import ScenarioError
+from loadramp.scenario.scenario import Scenario
 
 SCHEMA = 1
+Load = Callable[[str, str, Sequence[str]], Scenario]
+"""``f(text, name, overrides)``: a scenario; ``name`` is how errors call it."""
 BATCH = 5000
 """Records that are objects at once while a run is read."""
 
@@ -200,11 +203,16 @@ def put(path: Path, content: bytes) -> None:
         path.write_bytes(content)
 
 
-def read(path: Path) -> tuple[Run, int]:
+def read(path: Path, load: Load) -> tuple[Run, int]:
     """A run from its directory, without anything derived, and how many torn lines were skipped.
+
+    Args:
+        path: the directory.
+        load: makes a Scenario of its text; who knows every kind lives above this room (``runner.scenarios.load``).
 
     Raises:
         RunDirError: it is no run directory.
+        ScenarioError: its scenario is none any more.
         OSError: a file cannot be read.
     """
     if not (path / "run.json").is_file():
@@ -220,9 +228,10 @@ def read(path: Path) -> tuple[Run, int]:
     if schema != SCHEMA:
         raise RunDirError(f"{path / 'run.json'}: schema {schema!r}; this version reads {SCHEMA}")
     try:
-        scenario_text = (path / "scenario.toml").read_bytes().decode()
+        text = (path / "scenario.toml").read_bytes().decode()
     except (FileNotFoundError, UnicodeDecodeError) as error:
         raise RunDirError(f"{path}: not a whole run: scenario.toml: {error}") from None
+    scenario = load(text, str(path / "scenario.toml"), info.get("overrides") or ())
     skipped = 0
     tables = []
     for file in sorted(path.glob("records-*.jsonl")):
@@ -236,7 +245,7 @@ def read(path: Path) -> tuple[Run, int]:
     table = Table.concat(tables)
     run = Run(
         info=info,
-        scenario_text=scenario_text,
+        scenario=scenario,
         steps=steps,
         table=table.select_rows(table.due_s.argsort(kind="stable")),
         samples=samples,

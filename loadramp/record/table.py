@@ -26,6 +26,7 @@ from loadramp.record.types import (
     Sample,
     Step,
 )
+from loadramp.scenario.scenario import Scenario
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -301,7 +302,7 @@ class Run:
     """All of a run as plain data: what a run directory holds, and all that a report sees."""
 
     info: dict[str, Any]
-    scenario_text: str
+    scenario: Scenario
     steps: list[Step]
     table: Table
     samples: list[Sample] = field(default_factory=list)

@@ -12,7 +12,7 @@ from loadramp.report import charts as c
 from loadramp.report import row_access as r
 from loadramp.report.charts import Figure, Json, Key, term
 from loadramp.report.verdict_text import quantile_words
-from loadramp.units import count, counted, finite, latency
+from loadramp.units import count, counted, latency
 
 P50 = Key("p50: half wait longer", "--p50", symbol="circle")
 P95 = Key("p95: 1 in 20 waits longer", "--p95", dash="dash", symbol="square")
@@ -38,7 +38,7 @@ def latency_section(run: Run) -> str | None:
     if not steps:
         return None
     shapes, band_keys, at = c.bands(run)
-    limits = r.limits(run)
+    limits = run.scenario.slo.limits
     panels = [panel for metric in r.METRICS if (panel := _latency_panel(run, metric, shapes, at, limits.get(metric)))]
     if not panels:
         return c.section("latency", "Latency against load", words="No step has a latency to show.")
@@ -47,7 +47,7 @@ def latency_section(run: Run) -> str | None:
     key += [VOID] if any(row.get("void") for row in steps) else []
     key += [SOAK] if r.of_role(run, "soak") else []
     key += [DOWN] if r.of_role(run, "down") else []
-    quantile = quantile_words(finite(r.slo_of(run).get("quantile")) or 0.99)
+    quantile = quantile_words(run.scenario.slo.quantile)
     key += [Key(f"SLO limit on {quantile}", "--slo", dash="dash")] if limits else []
     words = Markup(
         "Each point is one step of load. Whiskers on the dotted line are the 95 % {} of p99: the truth is expected "

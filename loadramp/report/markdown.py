@@ -7,7 +7,6 @@ import re
 from loadramp.record.table import Run
 from loadramp.record.types import Estimate
 from loadramp.report import diagnosis, steptable
-from loadramp.report import row_access as r
 from loadramp.report.redact import redact
 from loadramp.report.sections import CARDS, checks_by_code, flat, subtitle
 from loadramp.report.thresholds import gate_lines
@@ -82,7 +81,7 @@ def _checks(run: Run) -> list[str]:
 def _steps(run: Run) -> list[str]:
     if not run.rows:
         return []
-    shown = steptable.sheet(run.rows[:MOST_ROWS], steptable.columns_of(run.rows, good=bool(r.limits(run))))
+    shown = steptable.sheet(run.rows[:MOST_ROWS], steptable.columns_of(run.rows, good=bool(run.scenario.slo.limits)))
     lines = ["", "## Steps", "", "| " + " | ".join(column.label for column in shown.columns) + " |"]
     lines.append("|" + "---|" * len(shown.columns))
     for _, cells in shown.lines:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from loadramp.analysis import offered_load
 from loadramp.analysis.diagnosis.diagnose import STALLED_RATIO
 from loadramp.record.table import Run
 from loadramp.record.types import Row
-from loadramp.registry import ScenarioError
-from loadramp.scenario.scenario import read_tables
 from loadramp.units import finite, percent, sig
 
 METRICS: dict[str, tuple[str, str]] = {
@@ -199,22 +196,3 @@ def stalls(steps: Sequence[Row]) -> str:
     if worst is None or not share or share <= STALLED_RATIO:
         return ""
     return f" But {percent(share)} of the requests stalled at {label(worst)}."
-
-
-def slo_of(run: Run) -> dict[str, Any]:
-    """The ``[slo]`` table that was in force: run.info's, else the scenario's text with its overrides."""
-    told = run.info.get("slo")
-    if isinstance(told, Mapping):
-        return dict(told)
-    try:
-        table = read_tables(run.scenario_text, run.info.get("overrides") or ()).get("slo", {})
-    except ScenarioError:
-        return {}
-    return dict(table) if isinstance(table, dict) else {}
-
-
-def limits(run: Run) -> dict[str, float]:
-    """The latency limits that are set: metric to seconds."""
-    slo = slo_of(run)
-    named = {metric: finite(slo.get(f"{metric}_s")) for metric in METRICS}
-    return {metric: limit_s for metric, limit_s in named.items() if limit_s is not None}

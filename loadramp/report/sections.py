@@ -215,7 +215,7 @@ def steps_section(run: Run) -> str:
     """The table of steps, and all columns behind a fold."""
     if not run.rows:
         return c.section("steps", "Steps", words="No step was finished.")
-    shown = steptable.sheet(run.rows, steptable.columns_of(run.rows, good=bool(r.limits(run))))
+    shown = steptable.sheet(run.rows, steptable.columns_of(run.rows, good=bool(run.scenario.slo.limits)))
     body = c.render("steps.html.j2", sheet=shown, tone=_row_tone, rough=steptable.ROUGH_WORDS)
     if len(run.rows) <= MOST_FULL_ROWS:
         return c.section("steps", "Steps", body, _all_columns(run))
@@ -255,8 +255,8 @@ def conditions_section(run: Run) -> str:
     """Under what conditions: everything the run says about itself, and the scenario as it was read."""
     skip = {"steps", "rows", "estimates", "knee", "checks", "schema"}
     facts = [(key, redact(text)) for key, text in flat("", {k: v for k, v in run.info.items() if k not in skip})]
-    scenario = redact(run.scenario_text[:MOST_SCENARIO_CHARS])
-    cut = len(run.scenario_text) > MOST_SCENARIO_CHARS
+    scenario = redact(run.scenario.source[:MOST_SCENARIO_CHARS])
+    cut = len(run.scenario.source) > MOST_SCENARIO_CHARS
     body = c.render("conditions.html.j2", facts=facts, scenario=scenario, cut=cut, path=run.path)
     return c.section("conditions", "Run conditions", body)
 

@@ -29,7 +29,7 @@ def throughput_section(run: Run) -> str | None:
         return None
     panels = [p for metric in ("ttft", "itl") if (p := _tradeoff(steps, metric))]
     panels += [p for p in (_achieved(run, steps), _good(run, steps)) if p]
-    missing = "" if any(r.number(row, "good_ratio") is not None for row in steps) and r.limits(run) else (
+    missing = "" if any(r.number(row, "good_ratio") is not None for row in steps) and run.scenario.slo.limits else (
         "No service level was set, so there is no goodput to show."
     )  # fmt: skip
     return c.section("throughput", "Throughput and goodput", c.figures(*panels), words=missing)
@@ -110,7 +110,7 @@ def _achieved(run: Run, steps: Sequence[Row]) -> Figure | None:
     data, key = [], []
     for column, look in columns:
         y = [r.number(row, column) for row in steps]
-        if all(v is None for v in y) or (column == "good_rps" and not r.limits(run)):
+        if all(v is None for v in y) or (column == "good_rps" and not run.scenario.slo.limits):
             continue
         text = [f"{r.label(row)}<br>{look.name} {sig(v)} req/s" for row, v in zip(steps, y, strict=True)]
         data.append(c.series(look, x, y, text=text, connectgaps=True))
@@ -150,7 +150,7 @@ def _good(run: Run, steps: Sequence[Row]) -> Figure | None:
     )
     data, key = [], []
     for column, look in looks:
-        if column == "good_ratio" and not r.limits(run):
+        if column == "good_ratio" and not run.scenario.slo.limits:
             continue
         y = [_share(row) if column == "ok" else r.number(row, column) for row in steps]
         if all(v is None for v in y):

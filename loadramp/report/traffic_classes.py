@@ -46,7 +46,7 @@ def _by(run: Run, kind: str, title: str) -> Markup | None:
         return None
     heads = ["Load", title.capitalize(), "Requests", "Failed", "Tokens in, out"]
     heads += [f"{level} {name}" for _, name in LATENCIES for level in ("p50", "p99")]
-    good = bool(r.limits(run))
+    good = bool(run.scenario.slo.limits)
     heads += ["Good"] if good else []
     lines = [_line(r.label(row), name, figures, good) for row, found in steps for name, figures in found.items()]
     table = c.render("fold.html.j2", title=f"By {title}", body=c.render("grid.html.j2", heads=heads, lines=lines))

@@ -15,7 +15,7 @@ from loadramp.analysis.load_errors import load_error_ratio
 from loadramp.record.table import Run
 from loadramp.record.types import Estimate, Row
 from loadramp.report import row_access as r
-from loadramp.units import count, counted, finite, latency, percent, plural, sig, span, span_of
+from loadramp.units import count, counted, latency, percent, plural, sig, span, span_of
 
 Tone = Literal["plain", "warn", "bad"]
 Verdict = Literal["pass", "fail", "inconclusive", "void"]
@@ -97,10 +97,7 @@ def failures(run: Run) -> Phrase | None:
             kinds[str(kind)] = kinds.get(str(kind), 0) + 1
     of_what = ", ".join(f"{r.ERROR_WORDS.get(k, k)} {n:,}" for k, n in sorted(kinds.items(), key=lambda i: -i[1])[:4])
     ratio = failed / requests if requests else 1.0
-    slo_ratio = finite(r.slo_of(run).get("error_ratio"))
-    tone: Tone = (
-        "bad" if ratio > (BAD_ERROR_RATIO if slo_ratio is None else min(slo_ratio, BAD_ERROR_RATIO)) else "warn"
-    )
+    tone: Tone = "bad" if ratio > min(run.scenario.slo.error_ratio, BAD_ERROR_RATIO) else "warn"
     void = len(run.rows) - len(r.delivered(run))
     without = (f", without {plural(void, 'void step')}" if void else "") + _apart_from_load(run, failed)
     if failed == requests:
@@ -140,15 +137,13 @@ def slo(run: Run) -> Phrase | None:
 
 def slo_words(run: Run) -> str:
     """``p99 TTFT <= 500 ms, p99 ITL <= 50 ms``; empty when no limit is set."""
-    wanted = r.slo_of(run)
-    p = quantile_words(finite(wanted.get("quantile")) or 0.99)
-    parts = [f"{p} {r.METRICS[m][0]} ≤ {latency(limit_s)}" for m, limit_s in r.limits(run).items()]
-    good = finite(wanted.get("good_ratio"))
-    if good is not None:
-        parts.append(f"{percent(good)} of requests good")
-    malformed = finite(wanted.get("malformed_ratio"))
-    if malformed is not None:
-        parts.append(f"malformed events in at most {percent(malformed)} of the answers")
+    wanted = run.scenario.slo
+    p = quantile_words(wanted.quantile)
+    parts = [f"{p} {r.METRICS[m][0]} ≤ {latency(limit_s)}" for m, limit_s in wanted.limits.items()]
+    if wanted.good_ratio is not None:
+        parts.append(f"{percent(wanted.good_ratio)} of requests good")
+    if wanted.malformed_ratio is not None:
+        parts.append(f"malformed events in at most {percent(wanted.malformed_ratio)} of the answers")
     return ", ".join(parts)
 
 

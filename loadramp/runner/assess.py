@@ -27,12 +27,13 @@ SAMPLING_S = 1.5
 """The client tells of itself once a second: a step whose last word is older than this ended early."""
 
 
-def assess(run: Run, scenario: Scenario) -> Run:
+def assess(run: Run) -> Run:
     """Judge a run anew from what is on disk: rows, the three numbers, checks, and why it gives way.
 
     ``run`` is filled in and returned.
     """
-    ramps = by_repeat(_rows(run, scenario))
+    scenario = run.scenario
+    ramps = by_repeat(_rows(run))
     each = [three_numbers(scenario, rows) for rows in ramps] or [three_numbers(scenario, [])]
     run.rows = [row for rows in ramps for row in rows]
     run.estimates = {name: _ended_early(run, found) for name, found in each[0].items()}
@@ -57,8 +58,9 @@ def _ended_early(run: Run, found: Estimate) -> Estimate:
     return replace(found, reason=f"{found.reason}; stopped early: {ending}")
 
 
-def _rows(run: Run, scenario: Scenario) -> list[Row]:
+def _rows(run: Run) -> list[Row]:
     """The rows of all ramps of the run, each with the estimate of its own ramp up to it."""
+    scenario = run.scenario
     rows: list[Row] = []
     measured: list[Step] = []
     done_s = run.table.done_s

@@ -126,7 +126,7 @@ class Conductor:
         table = Table.concat(self._tables)
         return Run(
             info=plain(self.info),
-            scenario_text=self.scenario.source,
+            scenario=self.scenario,
             steps=list(self.steps),
             table=table.select_rows(table.due_s.argsort(kind="stable")),
             samples=list(self._server),

@@ -15,7 +15,7 @@ from loadramp.report import build_html, curve_csv, summary_markdown, verdict_doc
 from loadramp.report.thresholds import with_gates
 from loadramp.report.verdict_text import verdict
 from loadramp.runner.assess import assess
-from loadramp.runner.scenarios import load_of_run
+from loadramp.runner.scenarios import read_run
 from loadramp.scenario.scenario import Scenario
 
 EXIT = {"pass": 0, "fail": 99, "inconclusive": 3, "void": 3}
@@ -48,19 +48,18 @@ def judge(path: Path, scenario: Scenario | None = None) -> Finished:
     Raises:
         RunDirError: it is no run.
     """
-    run, skipped = rundirs.read(path)
+    run, skipped = read_run(path, scenario)
     if run.info.get("state") == "running" and not rundirs.in_use(path):
         run.info["killed"] = True
-    if scenario is None:
-        scenario = load_of_run(run)
-    return judge_run(run, scenario, skipped)
+    return judge_run(run, skipped)
 
 
-def judge_run(run: Run, scenario: Scenario, skipped: int = 0) -> Finished:
+def judge_run(run: Run, skipped: int = 0) -> Finished:
     """The answer of ``run``, ``skipped`` lines of whose files could not be read."""
     run.info.pop("verdict", None)
-    assess(run, scenario)
-    run.gates = judge_gates(run, scenario.gates.rules, scenario.gates.when_unsure)
+    assess(run)
+    gates = run.scenario.gates
+    run.gates = judge_gates(run, gates.rules, gates.when_unsure)
     word = with_gates(verdict(run), run)
     run.info |= {"verdict": word, "skipped_lines": skipped}
     return Finished(run, exit_code(run, word))
@@ -86,10 +85,9 @@ def judged(path: Path) -> Run:
     Raises:
         RunDirError: it is no run.
     """
-    run, _ = rundirs.read(path)
-    scenario = load_of_run(run)
-    run.info["slo"] = plain(scenario.slo)  # the scenario tells the limits; run.json only repeats them
-    return assess(run, scenario)
+    run, _ = read_run(path)
+    run.info["slo"] = plain(run.scenario.slo)  # the scenario tells the limits; run.json only repeats them
+    return assess(run)
 
 
 def exit_code(run: Run, word: str) -> int:

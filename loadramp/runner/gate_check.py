@@ -10,13 +10,12 @@ from pathlib import Path
 
 from loadramp.analysis.threshold_rules import parse
 from loadramp.analysis.thresholds import Unsure, judge_gates
-from loadramp.record import run_directory as rundirs
 from loadramp.record.table import Run
 from loadramp.registry import FEATURES, ScenarioError, reach
 from loadramp.report.thresholds import with_gates
 from loadramp.report.verdict_text import verdict
 from loadramp.runner.assess import assess
-from loadramp.runner.scenarios import load_of_run
+from loadramp.runner.scenarios import read_run
 from loadramp.scenario.scenario import Scenario
 
 NEEDS_A_STREAM = frozenset({
@@ -62,10 +61,10 @@ def judged_run(path: Path, rules: Sequence[str] = (), when_unsure: Unsure | None
     """
     for rule in rules:
         parse(rule)
-    run, _ = rundirs.read(path)
-    scenario = load_of_run(run)
+    run, _ = read_run(path)
     run.info.pop("verdict", None)
-    assess(run, scenario)
-    run.gates = judge_gates(run, rules or scenario.gates.rules, when_unsure or scenario.gates.when_unsure)
+    assess(run)
+    gates = run.scenario.gates
+    run.gates = judge_gates(run, rules or gates.rules, when_unsure or gates.when_unsure)
     run.info["verdict"] = with_gates(verdict(run), run)
     return run

@@ -78,7 +78,7 @@ async def ramp(
     scenario, endpoint = reached.scenario, reached.endpoint
     salt = secrets.randbits(60) if salt is None else salt
     began_at = datetime.now(UTC)
-    rundir = RunDir.create(options.out, scenario.name, endpoint.redact(scenario.source), began_at)
+    rundir = RunDir.create(options.out, scenario.name, scenario.source, began_at)
     say(f"writing {rundir.path}")
     info = info_of(reached, salt=salt, argv=argv, began_at=began_at)
     t0_s = time.monotonic()
@@ -96,6 +96,7 @@ class Reached:
     """An endpoint that may be loaded and is ready, what was found out about it, and the scenario made ready for it."""
 
     scenario: Scenario
+    """Its text holds no secret of the endpoint."""
     endpoint: Endpoint
     known: Survey
     workers: int
@@ -134,7 +135,7 @@ async def reach(scenario: Scenario, options: Options, say: Say) -> Reached:
     too_long = overlong(scenario, lengths(scenario, known.model, known.cards), known.calibration.overhead_tokens)
     if too_long is not None and too_long.longer:
         say(f"warning: {too_long.words()}")
-    return Reached(scenario, endpoint, known, workers, too_long)
+    return Reached(scenario.without(endpoint.redact), endpoint, known, workers, too_long)
 
 
 def fleet_of(reached: Reached, rundir: RunDir, *, salt: int, t0_s: float, save_text: bool) -> Any:
@@ -238,7 +239,7 @@ def _reported(ramping: Conductor, failure: Exception | None) -> tuple[Finished, 
     if failure is not None and not (path / "run.json").is_file():
         if not ramping.rows:
             raise CannotMeasure(f"{in_words(failure)}; nothing was measured") from failure
-        return judge_run(ramping.from_memory(), ramping.scenario), failure
+        return judge_run(ramping.from_memory()), failure
     finished = judge(path, ramping.scenario)
     try:
         write(finished.run)

@@ -14,7 +14,6 @@ from typing import Any
 
 from loadramp.analysis.offered_load import load_rps, pairs, way_out
 from loadramp.client import input_files
-from loadramp.record import run_directory
 from loadramp.registry import FEATURES, reach
 from loadramp.report.preview import (
     parts_document,
@@ -26,7 +25,7 @@ from loadramp.report.preview import (
 )
 from loadramp.runner.gate_check import check_rules
 from loadramp.runner.model_lengths import asked_lengths, lengths
-from loadramp.runner.scenarios import Options, read_scenario, with_target
+from loadramp.runner.scenarios import Options, read_run, read_scenario, with_target
 from loadramp.runner.unpassable_gates import hopeless
 from loadramp.scenario.scenario import Scenario
 from loadramp.units import plural
@@ -147,7 +146,7 @@ def of_run(path: Path) -> Answer:
     Raises:
         RunDirError: it is no run.
     """
-    run, skipped = run_directory.read(path)
+    run, skipped = read_run(path)
     profile = profile_of_run(run)
     document = {"name": run.info.get("name", ""), "run_dir": str(path), "profile": profile_document(profile)}
     torn = [f"{plural(skipped, 'torn line', 'were')} skipped"] if skipped else []

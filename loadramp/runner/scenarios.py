@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from loadramp.analysis.itl_knee import KNEES
+from loadramp.record import run_directory as rundirs
 from loadramp.record.table import Run
 from loadramp.record.types import Estimate
 from loadramp.registry import Choice, ScenarioError, bind
@@ -46,13 +47,22 @@ def load(text: str, name: str = "scenario.toml", overrides: Sequence[str] = ()) 
     return parse(text, name, overrides, binders)
 
 
-def load_of_run(run: Run) -> Scenario:
-    """The scenario of a run that was read from its directory.
+def read_run(path: Path, scenario: Scenario | None = None) -> tuple[Run, int]:
+    """A run from its directory, without anything derived, and how many torn lines were skipped.
+
+    ``scenario``: the run's own where it is still there, with the files that it names; else it is read from the
+    directory.
 
     Raises:
-        ScenarioError: it is none any more.
+        RunDirError: it is no run directory.
+        ScenarioError: its scenario is none any more.
+        OSError: a file cannot be read.
     """
-    return load(run.scenario_text, str(Path(run.path) / "scenario.toml"), run.info.get("overrides", []))
+
+    def known(text: str, name: str, overrides: Sequence[str]) -> Scenario:
+        return load(text, name, overrides) if scenario is None else scenario
+
+    return rundirs.read(path, known)
 
 
 def _bind_knee(table: Mapping[str, Any], where: str) -> Choice:

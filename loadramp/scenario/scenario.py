@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import sqrt
 from typing import Annotated, Any, Literal
 
@@ -218,14 +218,24 @@ class Scenario:
     features: Mapping[str, Any] = field(default_factory=dict)
     """The tables of features by name, each as the feature that knows it bound it."""
     prompt_options: PromptOptions = field(default_factory=PromptOptions)
-    tables: tuple[str, ...] = ()
-    """The tables that it has, those that overrides add included; the others hold what they hold by default."""
+    asked: Mapping[str, Any] = field(default_factory=dict)
+    """What is written there, overrides included, as TOML gives it: without defaults, so a new one changes nothing."""
     source: str = ""
     overrides: tuple[str, ...] = ()
     folder: str = ""
     """Where relative file names count from."""
     corpora: Mapping[str, Any] = field(default_factory=dict)
     """What was read from files: name of the table (``prompts``, ``prompts.0``, ``arrivals``) to rows."""
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """The tables that it has, those that overrides add included; the others hold what they hold by default."""
+        return tuple(key for key, value in self.asked.items() if isinstance(value, dict))
+
+    def without(self, redact: Callable[[str], str]) -> Scenario:
+        """The scenario as it may be written down: its text and what ``--set`` changed without what ``redact`` hides."""
+        overrides = tuple(redact(override) for override in self.overrides)
+        return replace(self, source=redact(self.source), overrides=overrides, asked=_redacted(self.asked, redact))
 
 
 _TABLES = {"target": Target, "slo": Slo, "metrics": Metrics, "fleet": Fleet, "gates": Gates}
@@ -299,12 +309,21 @@ def parse(text: str, name: str, overrides: Sequence[str], binders: Binders) -> S
         ramp=ramp,
         pace=pace,
         knee=binders.knee(raw.get("knee", {}), f"{name}: [knee]"),
-        tables=tuple(key for key, value in raw.items() if isinstance(value, dict)),
+        asked=raw,
         source=text,
         overrides=tuple(overrides),
         features=features,
         **tables,
     )
+
+
+def _redacted(value: Any, redact: Callable[[str], str]) -> Any:
+    """``value`` as TOML gives it, each text in it without what ``redact`` hides."""
+    if isinstance(value, dict):
+        return {key: _redacted(item, redact) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_redacted(item, redact) for item in value]
+    return redact(value) if isinstance(value, str) else value
 
 
 def _check_keys(raw: Mapping[str, Any], allowed: set[str], name: str) -> None:

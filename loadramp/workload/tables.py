@@ -29,7 +29,7 @@ def bind_ramp(table: Mapping[str, Any], where: str) -> Choice:
     choice = bind(table, RAMPS, where, "ceiling", check_step)
     takes = options_of(choice.function)
     if {"start_rps", "max_rps"} <= takes.keys():
-        start_rps, max_rps = (choice.options.get(key, takes[key][1]) for key in ("start_rps", "max_rps"))
+        start_rps, max_rps = choice.option("start_rps"), choice.option("max_rps")
         if start_rps > max_rps:
             raise ScenarioError(f"{where} start_rps: {start_rps:g} is above max_rps = {max_rps:g}: no step is left")
     return choice

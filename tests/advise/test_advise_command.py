@@ -17,6 +17,7 @@ from loadramp.advise.text import advice_document
 from loadramp.analysis.diagnosis.cures import met_version
 from loadramp.record.table import Run, Table
 from loadramp.registry import ScenarioError
+from loadramp.runner.scenarios import load
 
 LLAMA_70B = Model(70e9, 80, 8, 128, heads=64)
 MEASURED = Demand(input_tokens=400, output_tokens=150, context_p95=1000, context_max=1100, beyond_p95=50, requests=1000)
@@ -104,7 +105,7 @@ def test_the_version_of_the_engine_decides_which_flags_exist(version: str, there
 
 
 def test_the_version_that_the_run_met_counts_where_none_is_given() -> None:
-    met = Run({"target": {"version": "0.28.0", "engine": "vllm"}}, "", [], Table.of([]))
+    met = Run({"target": {"version": "0.28.0", "engine": "vllm"}}, load(""), [], Table.of([]))
     assert met_version(met) == (0, 28)
     for other in ({"version": "0.5.2", "engine": "sglang"}, {"version": "nightly", "engine": "vllm"}):
         assert met_version(replace(met, info={"target": other})) is None

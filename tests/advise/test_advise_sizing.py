@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +21,8 @@ from loadramp.record.table import Run, Table
 from loadramp.record.types import Estimate, Record
 from loadramp.registry import ScenarioError
 from loadramp.runner.finish import judged
+from loadramp.runner.scenarios import load
+from loadramp.scenario.scenario import Slo
 from loadramp.simulator.profiles import PROFILES
 
 LOAD = Load(peak_rps=30.0, mean_rps=10.0)
@@ -30,8 +33,14 @@ def size(rate: Rate, load: Load = LOAD, gpus: int = 1, price: float | None = Non
     return ReplicaSize(load, rate, gpus, price, input_tokens=500.0, output_tokens=100.0)
 
 
-def run_of(estimates: dict[str, Estimate], scenario: str = "", **info: object) -> Run:
-    return Run(dict(info), scenario, [], Table.of([]), estimates=estimates)
+def run_of(
+    estimates: dict[str, Estimate],
+    scenario: str = "",
+    overrides: Sequence[str] = (),
+    slo: dict[str, float] | None = None,
+) -> Run:
+    asked = replace(load(scenario, overrides=overrides), slo=Slo(**(slo or {})))
+    return Run({}, asked, [], Table.of([]), estimates=estimates)
 
 
 def test_replicas_carry_the_peak_with_30_percent_free_and_one_to_spare() -> None:
@@ -193,6 +202,9 @@ def test_more_than_90_percent_of_a_card_is_for_an_engine_alone_and_says_so() -> 
     assert not any("nothing else uses" in note for note in usual.notes)
 
 
+TALKS = '[prompts]\nkind = "conversations"\nfile = "talks.json"\n'
+
+
 def answered(prompt: int, output: int, cached: int | None = None) -> Record:
     return Record(
         0, 0, 0.0, status="ok", event_s=[0.1], prompt_tokens=prompt, output_tokens=output, cached_tokens=cached
@@ -201,12 +213,12 @@ def answered(prompt: int, output: int, cached: int | None = None) -> Record:
 
 def test_reuse_is_read_only_where_prompts_are_such_that_it_means_something() -> None:
     table = Table.of([answered(100, 10, 60), answered(300, 10, 100)])
-    real = Run({}, '[prompts]\nkind = "conversations"\n', [], table)
+    real = Run({}, load(TALKS), [], table)
     assert reuse_of(real) == (0.4, "")
-    made_up = Run({}, '[prompts]\nkind = "fixed"\n', [], table)
+    made_up = Run({}, load('[prompts]\nkind = "fixed"\n'), [], table)
     assert reuse_of(made_up)[0] is None
     assert "prompts of kind 'fixed' are made up" in reuse_of(made_up)[1]
-    silent = Run({}, '[prompts]\nkind = "conversations"\n', [], Table.of([answered(100, 10)]))
+    silent = Run({}, load(TALKS), [], Table.of([answered(100, 10)]))
     assert reuse_of(silent) == (None, "the server shows no prefix cache hits")
     silent.rows = [row(1.0, prefix_hit_ratio=0.5)]
     assert reuse_of(silent)[0] == 0.5
@@ -220,7 +232,6 @@ def test_a_measured_ramp_tells_its_demand(tmp_path: Path) -> None:
     )
     scenario = scenario_of(text)
     run = ramp_in_memory(scenario, tmp_path, replace(PROFILES["small"], max_num_seqs=8))
-    run.info["slo"] = {"ttft_s": 1.0, "itl_s": 0.05}
     demand = demand_of(run)
     assert demand.input_tokens == pytest.approx(100, rel=0.1)
     assert demand.output_tokens == pytest.approx(12, rel=0.15)
@@ -267,7 +278,7 @@ def test_runs_of_other_prompts_or_promises_are_not_compared() -> None:
 
 def test_what_set_changed_counts_as_if_the_scenario_said_it() -> None:
     said = run_of({}, '[prompts]\nkind = "fixed"\n')
-    told = run_of({}, '[prompts]\nkind = "conversations"\n', overrides=["prompts.kind=fixed"])
+    told = run_of({}, '[prompts]\nkind = "uniform"\n', overrides=["prompts.kind=fixed"])
     assert comparable([said, told]) == []
     assert reuse_of(told) == reuse_of(said)
     assert "prompts of kind 'fixed' are made up" in reuse_of(told)[1]

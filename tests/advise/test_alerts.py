@@ -340,7 +340,7 @@ def test_a_rate_at_which_the_slo_was_never_met_is_no_capacity(slo: Estimate, wor
     assert f"measured capacity ({words})" in comment
     with pytest.raises(ScenarioError, match=rf"no capacity was found in this run \({words}\)"):
         keda_scaler(missed)
-    unasked = contract_of(run(estimates=found, info=run().info | {"slo": {"error_ratio": 0.01}}))
+    unasked = contract_of(run(estimates=found, scenario="[slo]\nerror_ratio = 0.01\n"))
     assert (unasked.capacity_rps, unasked.missed) == (24.0, "")
 
 

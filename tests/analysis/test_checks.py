@@ -12,6 +12,7 @@ from loadramp.analysis.itl_knee import estimate
 from loadramp.record.table import Run, Table
 from loadramp.record.types import Check, ClientSample, Record, Row, Sample, Step
 from loadramp.runner.assess import mark_dead
+from loadramp.runner.scenarios import load
 
 
 def run_of(records: Sequence[Record] = (), rows: Sequence[Row] | None = None, **more: Any) -> Run:
@@ -20,7 +21,7 @@ def run_of(records: Sequence[Record] = (), rows: Sequence[Row] | None = None, **
     step = window(60.0, 10.0)
     own = [fold(step, table, samples=more.get("samples", ()), client=more.get("client", ()))] if rows is None else rows
     own = [{"e2e_p50_s": 1.0, "prefix_hit_ratio": None, "e2e_p99_s": 1.0, **one} for one in own]
-    return Run(info={}, scenario_text="", steps=[step], table=table, rows=own, estimates=estimate(own), **more)
+    return Run(info={}, scenario=load(""), steps=[step], table=table, rows=own, estimates=estimate(own), **more)
 
 
 def codes(run: Run) -> set[str]:
@@ -54,7 +55,7 @@ def test_checks_are_ordered_by_gravity_and_each_has_words() -> None:
 
 
 def test_an_empty_run_has_no_findings_and_no_crash() -> None:
-    empty = Run(info={}, scenario_text="", steps=[], table=Table.of([]))
+    empty = Run(info={}, scenario=load(""), steps=[], table=Table.of([]))
     assert run_checks(empty) == []
     assert set(CHECKS) >= {"client_limited", "errors", "knee_at_edge", "server"}
     assert void_reasons(window(1.0), Table.of([]), []) == []
@@ -155,7 +156,7 @@ def test_ds06_prefix_hits_with_prompts_that_should_be_new() -> None:
     records = good(prompt_tokens=100, cached_tokens=64)
     assert "64 % of the prompt tokens came from the prefix cache" in found(run_of(records), "prefix_hits").message
     shared = run_of(records)
-    shared.scenario_text = '[prompts]\nkind = "shared_prefix"\n'
+    shared.scenario = load('[prompts]\nkind = "shared_prefix"\n')
     assert "prefix_hits" not in codes(shared)
     assert "prefix_hits" not in codes(run_of(good(prompt_tokens=100, cached_tokens=0)))
     scraped = [

@@ -89,7 +89,7 @@ def test_a_real_h200_with_default_limits_is_bound_by_compute() -> None:
     records = [record for k, rate in enumerate(H200_RATES) for record in h200(rate, 100.0 * k, k, 10_000 * k)]
     steps = [Step(k, rate_rps=float(rate), begin_s=100.0 * k, warmup_s=0.0, measure_s=20.0)
              for k, rate in enumerate(H200_RATES)]  # fmt: skip
-    run = assess(Run({}, "", steps, Table.of(records)), load("", "h200.toml"))
+    run = assess(Run({}, load(""), steps, Table.of(records)))
     assert run.findings[0].code == "compute_bound"
     assert run.findings[0].steps == (5, 6)
     assert not {"kv_eviction", "engine_stall", "stream_stall"} & set(codes(run))
@@ -123,7 +123,7 @@ def test_spikes_that_nobody_notices_are_only_possible_contention_unless_the_slo_
     run = ladder(profile, [2, 6], lengths)
     assert codes(run) == ["healthy"]
     assert found(run, "prefill_contention").confidence == "possible"
-    strict = ladder(profile, [2, 6], lengths, info={"slo": {"itl_s": 0.015}})
+    strict = ladder(profile, [2, 6], lengths, scenario="[slo]\nitl_s = 0.015\n")
     assert codes(strict) == ["prefill_contention"]
 
 
@@ -245,7 +245,7 @@ def test_failures_are_sorted_by_what_the_server_says(kind: str, status: int | No
     }
     for name, value in columns.items():
         getattr(run.table, name)[failed] = value
-    assert codes_of(assess(run, load("", "test.toml"))) == [code]
+    assert codes_of(assess(run)) == [code]
     assert said == "" or not any(said in words for finding in run.findings for words in finding.evidence)
 
 
@@ -253,11 +253,11 @@ def test_timeouts_of_an_overloaded_step_are_its_queues() -> None:
     run = ladder(replace(SMALL, max_num_seqs=16), [4, 48])
     late = np.flatnonzero(run.table.step == 1)[::10]
     run.table.status[late], run.table.error[late] = "error", "timeout_first"
-    assert "errors" not in codes_of(assess(run, load("", "test.toml")))
+    assert "errors" not in codes_of(assess(run))
 
 
 def test_nothing_measured_nothing_found() -> None:
-    assert diagnose(Run({}, "", [], Table.of([]))) == []
+    assert diagnose(Run({}, load(""), [], Table.of([]))) == []
 
 
 def test_users_that_wait_for_each_other_are_judged_by_their_number() -> None:

@@ -16,7 +16,6 @@ from loadramp.analysis.slo_capacity import slo_capacity
 from loadramp.analysis.threshold_rules import parse
 from loadramp.analysis.thresholds import judge_one
 from loadramp.client.fleet import FleetError
-from loadramp.record.run_directory import read
 from loadramp.record.table import Run, Table
 from loadramp.record.types import Record, Row
 from loadramp.report.document import verdict_document
@@ -25,6 +24,7 @@ from loadramp.report.verdict_text import verdict_sentence
 from loadramp.runner.conductor import Conductor
 from loadramp.runner.model_lengths import lengths
 from loadramp.runner.preview import of_scenario
+from loadramp.runner.scenarios import load, read_run
 from loadramp.simulator.faults import Faults
 from loadramp.workload.profile import overlong
 
@@ -275,7 +275,7 @@ def test_failures_of_both_kinds_are_told_apart() -> None:
     assert found["load_error_ratio"] == pytest.approx(1 / 98)
     assert fails_too_often(table, 10.0, 0.01)
     assert not fails_too_often(table, 10.0, 0.02)
-    run = Run({}, "", [window(10.0, 10.0)], table, rows=[found])
+    run = Run({}, load(""), [window(10.0, 10.0)], table, rows=[found])
     assert "2 of them for reasons that do not depend on load" in verdict_sentence(run)
     (check,) = request_errors(run)
     assert check.message.startswith("2 of 100 requests, 2 %, failed for reasons that do not depend on load (2 longer")
@@ -324,7 +324,7 @@ def test_a_client_that_cannot_deliver_a_step_ends_a_ramp_with_its_own_reason(tmp
 
 
 def test_a_run_that_was_killed_says_that_it_was() -> None:
-    run = Run({"state": "running"}, "", [window(10.0, 10.0)], Table.of([]), rows=[row(4.0)])
+    run = Run({"state": "running"}, load(""), [window(10.0, 10.0)], Table.of([]), rows=[row(4.0)])
     assert "Stopped early (killed, or still going on)" in verdict_sentence(run)
 
 
@@ -339,7 +339,7 @@ def test_a_run_whose_load_cannot_be_sent_any_more_says_why(tmp_path: Path) -> No
     with pytest.raises(FleetError):
         ramp_in_memory(scenario_of(LADDER), tmp_path, meddle=meddle)
     (path,) = tmp_path.iterdir()
-    found, _ = read(path)
+    found, _ = read_run(path)
     assert found.info["state"] == "stopped"
     assert "ValueError: broken" in found.info["ending"]
 
@@ -390,9 +390,9 @@ def test_each_model_has_its_own_length_and_a_card_comes_before_a_label() -> None
 
 def test_a_run_keeps_what_was_known_of_over_long_requests() -> None:
     info = {"over_length": {"requests": 500, "longer": 16, "max_model_len": 4096, "estimated": False}}
-    (check,) = over_length(Run(info, "", [], Table.of([])))
+    (check,) = over_length(Run(info, load(""), [], Table.of([])))
     assert check.message == (
         "3.2 % of the planned requests (16 of the first 500) are longer than max_model_len = 4,096 tokens, prompt and "
         "answer together"
     )
-    assert over_length(Run({}, "", [], Table.of([]))) == []
+    assert over_length(Run({}, load(""), [], Table.of([]))) == []

@@ -6,7 +6,7 @@ from math import log
 
 import numpy as np
 import pytest
-from ladder import captured, scenario
+from ladder import captured
 
 from loadramp.analysis import latency
 from loadramp.analysis.long_run import track_of
@@ -21,7 +21,7 @@ STATISTICS = {"mean": None, "p50": 0.5, "p90": 0.9, "p95": 0.95}
 
 @pytest.fixture(scope="module")
 def run() -> Run:
-    return assess(captured(), scenario())
+    return assess(captured())
 
 
 @pytest.fixture(scope="module")

@@ -48,7 +48,7 @@ def table() -> Table:
 
 def judged(table: Table, scrapes: list[Sample]) -> Run:
     info = {"metrics": {"dialect": "vllm"}}
-    return assess(Run(info, "", list(STEPS.values()), table, scrapes), load("", "kv24.toml"))
+    return assess(Run(info, load(""), list(STEPS.values()), table, scrapes))
 
 
 def test_preemptions_that_vllm_counts_are_certain(table: Table) -> None:

@@ -23,6 +23,7 @@ from loadramp.report.verdict_text import verdict
 from loadramp.runner.export import exported
 from loadramp.runner.finish import write_report
 from loadramp.runner.gate_check import judged_run
+from loadramp.runner.scenarios import load
 
 
 def step(index: int, rate_rps: float, **columns: Any) -> Row:
@@ -32,7 +33,7 @@ def step(index: int, rate_rps: float, **columns: Any) -> Row:
 
 
 def run_of(*rows: Row, **estimates: Estimate) -> Run:
-    return Run({}, "", [], Table.of([]), rows=list(rows), estimates=estimates)
+    return Run({}, load(""), [], Table.of([]), rows=list(rows), estimates=estimates)
 
 
 def judge(run: Run, rule: str, when_unsure: Any = "inconclusive") -> GateResult:
@@ -295,7 +296,7 @@ def lasting(rates: tuple[float, ...] = (4.0,)) -> Run:
                                        strict=True):  # fmt: skip
             records.append(answer(len(records), float(due), float(due + first_s), [float(gap_s)] * 12, step=k))
     table = Table.of(records)
-    return Run({}, "", steps, table, rows=[fold(one, table) for one in steps])
+    return Run({}, load(""), steps, table, rows=[fold(one, table) for one in steps])
 
 
 @pytest.mark.parametrize("aggregate", ["mean", "p50", "p90", "p95"])

@@ -40,8 +40,8 @@ def captured_ramp(metrics: bool = True) -> Run:
             records.append(answer(len(records), due_s, due_s + after_s[0], after_s[1:], **more))
     with gzip.open(H200 / "regimes_ramp_server.jsonl.gz", "rt") as lines:
         samples = [Sample(t_s, "http://a", values) for t_s, values in map(json.loads, lines)]
-    run = Run({}, "", STEPS, Table.of(records), samples if metrics else [])
-    return assess(run, load("", "test.toml"))
+    run = Run({}, load(""), STEPS, Table.of(records), samples if metrics else [])
+    return assess(run)
 
 
 def test_the_captured_engine_came_back_from_a_slow_stretch_and_did_not_change_its_capacity() -> None:
@@ -104,7 +104,7 @@ def test_a_delay_that_the_server_does_not_see_is_only_possible() -> None:
         records.append(answer(seq, at_s, at_s + 0.1, gaps))
     samples = [Sample(float(t), "a", {"itl_s_sum": 4.4 * t, "itl_s_count": 200.0 * t}) for t in range(65)]
     step = Step(0, rate_rps=4.0, begin_s=0.0, warmup_s=4.0, measure_s=56.0)
-    run = assess(Run({}, "", [step], Table.of(records), samples), load("", "test.toml"))
+    run = assess(Run({}, load(""), [step], Table.of(records), samples))
     finding = found(run, "engine_unstable")
     assert finding.confidence == "possible"
     assert finding.evidence[-1] == "so the delay may arise between server and client"
@@ -115,7 +115,7 @@ def test_a_replica_that_came_is_a_change_of_capacity_and_a_jump_alone_only_a_pos
     assert found(run, "autoscaler_moved").confidence == "possible"
     second = [Sample(float(t), "b", {}, error="refused") for t in range(65)]
     second += [Sample(float(t), "b", {"running": 1.0}) for t in range(65, 120)]
-    told = assess(replace(run, samples=[*run.samples, *second]), load("", "test.toml"))
+    told = assess(replace(run, samples=[*run.samples, *second]))
     finding = found(told, "autoscaler_moved")
     assert finding.confidence == "likely"
     assert finding.evidence[0] == "replica 2 appeared 65 s into the run"

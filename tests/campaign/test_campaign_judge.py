@@ -16,6 +16,7 @@ from loadramp.campaign.evidence import EVIDENCE, Facts
 from loadramp.campaign.phases import lowest_rps
 from loadramp.record.table import Run, Table
 from loadramp.record.types import Estimate, GateResult, HealthSample, Record, Row, Sample
+from loadramp.runner.scenarios import load
 
 SUSTAINED = {"error_ratio": 0.001, "drift_ratio": 0.05, "drift_unseen_ratio": 0.5, "memory_ratio": 0.05,
              "availability_ratio": 0.999}  # fmt: skip
@@ -24,7 +25,7 @@ OVERLOAD = {"factor": 2.0, "check_factor": 1.2, "broken_ratio": 0.001, "recovery
 
 def seen(rows: list[Row], records: list[Record] = [], **more: Any) -> PhaseView:  # noqa: B006 (read only)
     info = {"ending": more.pop("ending", "")}
-    run = Run(info, "", [], Table.of(records), samples=more.pop("samples", []), rows=rows)
+    run = Run(info, load(""), [], Table.of(records), samples=more.pop("samples", []), rows=rows)
     run.estimates, run.gates = more.pop("estimates", {}), more.pop("gates", [])
     return PhaseView(run, more.pop("target_rps", 2.0), **more)
 
@@ -371,6 +372,6 @@ def test_a_command_that_failed_or_that_nobody_felt_proves_nothing() -> None:
 def test_the_target_is_a_share_of_a_low_end_or_says_that_it_is_not(
     ceiling: Estimate, slo: Estimate, rate: float | None, which: str
 ) -> None:
-    run = Run({}, "", [], Table.of([]))
+    run = Run({}, load(""), [], Table.of([]))
     run.estimates = {"ceiling": ceiling, "slo_capacity": slo}
     assert lowest_rps(run) == (rate, which)

@@ -25,6 +25,7 @@ from loadramp.record.preparation import Alerts, Rollback, Sized
 from loadramp.record.table import Run, Table
 from loadramp.record.types import Sample
 from loadramp.registry import ScenarioError
+from loadramp.runner.scenarios import load
 
 SHIPPED = Path(__file__).parents[2] / "loadramp" / "campaign" / "scorecard.toml"
 ITEMS = read_items(SHIPPED.read_text(), "scorecard.toml")
@@ -45,7 +46,7 @@ def state_of(card: Scorecard, item: str) -> tuple[str, str]:
 
 
 def run_with(rows: list[dict[str, Any]] = [], samples: list[Sample] = [], **info: Any) -> PhaseView:  # noqa: B006 (read only)
-    return PhaseView(Run(info, "", [], Table.of([]), samples=samples, rows=rows), limits={"ttft": 1.0})
+    return PhaseView(Run(info, load(""), [], Table.of([]), samples=samples, rows=rows), limits={"ttft": 1.0})
 
 
 def test_twenty_items_ship_seventeen_of_them_critical_and_every_proof_is_used() -> None:

@@ -178,7 +178,7 @@ def test_what_a_comparison_of_the_same_version_showed_is_kept_for_plan(
     asked = asked_of(CANARY, same_version=True)
     d = 0.1 * np.random.default_rng(9).standard_normal(20)
     effects = weigh(asked, pairs(d), final=True)[0]
-    run = Run({}, "", [], Table.of([]), [])
+    run = Run({}, load(""), [], Table.of([]), [])
     told = noise.noise_of(Comparison({}, run, run, asked, Decision("pass", ()), effects), datetime.now(UTC), 60.0)
     assert told is not None
     assert {row["metric"] for row in told["noise"]} == set(PRIMARY)

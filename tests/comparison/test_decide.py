@@ -1,17 +1,19 @@
 """The verdict that a rollout obeys, with reasons in words. Never pass without proof."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from loadramp.analysis.proportions import Proportion
 from loadramp.comparison.answer_match import GreedyAnswer, Sameness, broken, compare, divergence, findings
 from loadramp.comparison.decide import Decision, DecisionRules, decide
-from loadramp.comparison.environment import Difference, differences, fingerprint
+from loadramp.comparison.environment import Difference, Kind, differences, fingerprint
 from loadramp.comparison.noninferior import Effect, Looks, PairedSeries, judge
 from loadramp.comparison.rollback import far_beyond_slo, one_fails_more, too_many_failures
-from loadramp.record.table import Table
+from loadramp.record.table import Run, Table
 from loadramp.record.types import Record
+from loadramp.runner.scenarios import load
 
 ASKED = DecisionRules(primary=("itl_p99", "ttft_p50"))
 FINE = [0.01, 0.03, 0.02, 0.04, 0.0]
@@ -346,8 +348,13 @@ def test_failures_that_differ_beyond_doubt_are_told_both_ways() -> None:
 
 
 SCENARIO = (
-    'seed = 3\n[target]\nbase_url = "http://a"\n[prompts]\nkind = "fixed"\ninput_tokens = 9\n[ramp]\nkind = "ladder"\n'
+    'seed = 3\n[target]\nbase_url = "http://a"\n[prompts]\nkind = "fixed"\ninput_tokens = 9\n'
+    '[ramp]\nkind = "ladder"\nrates = [1]\n'
 )
+
+
+def fingerprint_of(info: dict[str, Any], text: str = SCENARIO) -> dict[str, tuple[Kind, str]]:
+    return fingerprint(Run(info, load(text, overrides=info.get("overrides", [])), [], Table.of([])))
 
 
 def test_changed_keys_are_listed_conditions_first() -> None:
@@ -357,7 +364,7 @@ def test_changed_keys_are_listed_conditions_first() -> None:
     other = {"target": {"model": "m", "version": "0.10"}, "labels": {"gpu": "B", "flags": "--enforce-eager"},
              "host": {"cores": 2, "load_1m": 9.0}, "overrides": ["prompts.input_tokens=10"],
              "files": [{"table": "prompts", "file": "a.jsonl", "sha256": 64 * "b"}]}  # fmt: skip
-    found = differences(fingerprint(base, SCENARIO), fingerprint(other, SCENARIO.replace("seed = 3", "seed = 4")))
+    found = differences(fingerprint_of(base), fingerprint_of(other, SCENARIO.replace("seed = 3", "seed = 4")))
     assert found == [
         Difference("gpu", "condition", "A", "B"),
         Difference("prompts file", "condition", 12 * "a", 12 * "b"),
@@ -369,11 +376,11 @@ def test_changed_keys_are_listed_conditions_first() -> None:
 
 
 def test_a_byte_order_mark_is_no_difference() -> None:
-    assert differences(fingerprint({}, SCENARIO), fingerprint({}, "\ufeff" + SCENARIO)) == []
+    assert differences(fingerprint_of({}), fingerprint_of({}, "\ufeff" + SCENARIO)) == []
 
 
 def test_what_a_side_does_not_tell_is_not_certain() -> None:
-    base, other = fingerprint({"labels": {"gpu": "A"}}, SCENARIO), fingerprint({}, "[prompts]\nkind = 'fixed'\n")
+    base, other = fingerprint_of({"labels": {"gpu": "A"}}), fingerprint_of({}, "[prompts]\nkind = 'fixed'\n")
     told = {one.key: (one.base, one.candidate, one.certain) for one in differences(base, other)}
     assert told["gpu"] == ("A", "unknown", False)
     assert told["prompts.input_tokens"] == ("9", "default", True)

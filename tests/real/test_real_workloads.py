@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loadramp.record.run_directory import read
 from loadramp.record.table import Run
+from loadramp.runner.scenarios import read_run
 from loadramp.workload.prompts.vocabulary import WORDS
 from real.server import HOME, serving
 
@@ -88,7 +88,7 @@ def run(text: str, url: str, folder: Path) -> tuple[Run, dict[str, Any], str]:
     done = subprocess.run(["taskset", "-c", "1", *command], capture_output=True, text=True, timeout=900)
     print(done.stderr)
     document: dict[str, Any] = json.loads(done.stdout)
-    found, skipped = read(Path(document["run_dir"]))
+    found, skipped = read_run(Path(document["run_dir"]))
     assert skipped == 0
     return found, document, done.stderr
 

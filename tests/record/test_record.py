@@ -16,6 +16,7 @@ from loadramp.record.run_directory import RecordTail, RunDir, RunDirError, check
 from loadramp.record.table import Table
 from loadramp.record.types import ClientSample, Entry, Record, Step
 from loadramp.registry import ScenarioError, in_words
+from loadramp.runner.scenarios import load
 
 RECORD = Record(
     seq=3,
@@ -198,12 +199,13 @@ def test_a_killed_run_can_be_read(tmp_path: Path) -> None:
     rundir.records_path(0).write_bytes(encode(RECORD) + encode(replace(RECORD, seq=9, due_s=4.0)) + b'{"seq": 1')
     rundir.records_path(1).write_bytes(encode(replace(RECORD, seq=5, due_s=7.0)))
     rundir.append_client([ClientSample(1.0, loop_lag_s=0.002)])
-    run, skipped = read(rundir.path)
+    run, skipped = read(rundir.path, load)
     assert skipped == 1
     assert run.table.seq.tolist() == [9, 5, 3]
     assert run.steps[0].rate_rps == 2.0
     assert run.client[0].loop_lag_s == 0.002
-    assert run.scenario_text == "seed = 1\n"
+    assert run.scenario.source == "seed = 1\n"
+    assert run.scenario.seed == 1
     assert run.info["state"] == "running"
 
 
@@ -222,17 +224,17 @@ def test_a_tail_reads_each_record_once_and_waits_for_half_a_line(tmp_path: Path)
 
 def test_what_is_no_run_says_so(tmp_path: Path) -> None:
     with pytest.raises(RunDirError, match=r"no run\.json here"):
-        read(tmp_path)
+        read(tmp_path, load)
     (tmp_path / "run.json").write_text('{"schema": 99}')
     with pytest.raises(RunDirError, match="schema 99"):
-        read(tmp_path)
+        read(tmp_path, load)
     for text in ("[1, 2", "[]", "null", '{"schema": 1, "steps": 3}', '{"schema": 1, "steps": [{"index": "a"}]}'):
         (tmp_path / "run.json").write_text(text)
         with pytest.raises(RunDirError, match="not a run"):
-            read(tmp_path)
+            read(tmp_path, load)
     (tmp_path / "run.json").write_text('{"schema": 1}')
     with pytest.raises(RunDirError, match="not a whole run"):
-        read(tmp_path)
+        read(tmp_path, load)
 
 
 def test_rp01_run_json_is_strict_json(tmp_path: Path) -> None:

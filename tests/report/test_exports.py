@@ -34,8 +34,8 @@ from loadramp.registry import CannotMeasure, ScenarioError, options_of
 from loadramp.report.exporters import EXPORTERS
 from loadramp.report.exporters.github import MOST_BYTES, commands, shortened
 from loadramp.report.exporters.junit import clean
-from loadramp.report.exporters.vllm_bench import GAMMA_CV
 from loadramp.runner.export import exported, listing, single, write
+from loadramp.runner.scenarios import load
 from loadramp.workload.arrivals import ARRIVALS
 
 DATA = Path(__file__).parents[1] / "data" / "exports"
@@ -264,14 +264,16 @@ def test_requests_of_several_repeats_come_from_their_windows_and_not_from_betwee
 def test_vllm_bench_names_the_arrivals_and_the_api_that_were_used(
     scenario: str, overrides: list[str], expected: tuple[str, Any]
 ) -> None:
-    found = run(scenario_text=scenario, info=run().info | {"overrides": overrides})
+    found = run(scenario=load(scenario, overrides=overrides))
     ours = json.loads(EXPORTERS["vllm-bench"](found)["8qps-step2.json"])
     assert (ours["backend"], ours["burstiness"]) == (expected[0], pytest.approx(expected[1]))
     assert ours["endpoint_type"] == ours["backend"]
 
 
 def test_gamma_arrivals_that_name_no_cv_are_those_of_the_plan() -> None:
-    assert options_of(ARRIVALS["gamma"])["cv"][1] == GAMMA_CV
+    found = run(scenario="[arrivals]\nkind = 'gamma'\n")
+    ours = json.loads(EXPORTERS["vllm-bench"](found)["8qps-step2.json"])
+    assert ours["burstiness"] == pytest.approx(options_of(ARRIVALS["gamma"])["cv"][1] ** -2)
 
 
 def test_vllm_bench_counts_from_sending_as_vllm_does() -> None:

@@ -17,6 +17,7 @@ from loadramp.record.types import Check, Estimate, Record, Sample
 from loadramp.report import build_html
 from loadramp.report.html import MOST_BYTES
 from loadramp.report.sections import SECTIONS
+from loadramp.runner.scenarios import load
 
 
 def without_plotly(text: str) -> str:
@@ -127,7 +128,7 @@ def test_text_from_outside_can_never_become_markup() -> None:
     run = served(
         rows=rows,
         checks=[Check(evil, "warn", evil, evil, 1)],
-        scenario_text=f'# {evil}\nname = "x"',
+        scenario=f'# {evil}\nname = "x"',
         estimates=estimates(ceiling=Estimate("inconclusive", None, 1.0, 2.0, evil, evil)),
         path=evil,
     )
@@ -150,7 +151,7 @@ def test_answer_text_is_never_in_the_report() -> None:
 
 
 def test_rp08_secrets_are_masked() -> None:
-    run = served(scenario_text='[target]\nbase_url = "http://user:pw@host/v1"\nheaders = { X-Api-Key = "abcdef123" }\n'
+    run = served(scenario='[target]\nbase_url = "http://user:pw@host/v1"\nheaders = { X-Api-Key = "abcdef123" }\n'
                  'api_key_env = "OPENAI_API_KEY"\n')  # fmt: skip
     run.info["argv"] = ["loadramp", "--header", "Authorization: Bearer abc123def", "--proxy", "http://p:q2@proxy"]
     run.info["target"] = {"base_url": "https://user:pw@host:8000", "headers": {"api-key": "sk-test-123"}}
@@ -263,7 +264,7 @@ def test_the_evidence_table_says_which_signals_fired() -> None:
         ({"client": []}, "event loop lag", "Schedule lag"),
         ({"table": Table.of([])}, "Timeline", "Latency against load"),
         ({"rows": [], "estimates": {}}, "Latency against load", "No step was finished"),
-        ({"scenario_text": ""}, "SLO limit", "No service level was set"),
+        ({"scenario": ""}, "SLO limit", "No service level was set"),
     ],
 )
 def test_what_has_no_data_is_left_out_or_says_so(more: dict[str, Any], gone: str, said: str) -> None:
@@ -324,7 +325,7 @@ def test_rows_that_miss_most_columns_still_make_a_report() -> None:
 
 
 def test_every_section_takes_a_run_of_nothing() -> None:
-    empty = Run({}, "", [], Table.of([]))
+    empty = Run({}, load(""), [], Table.of([]))
     assert all(section(empty) is None or isinstance(section(empty), str) for section in SECTIONS)
     assert "nothing was measured" in build_html(empty)
 
@@ -345,7 +346,7 @@ def test_stalls_stand_beside_itl_because_pooled_percentiles_hide_them() -> None:
 
 def test_the_scenario_is_shown_and_a_huge_one_is_cut() -> None:
     assert "output_tokens = 128" in page()
-    text = page(scenario_text=SCENARIO + "# x\n" * 100_000)
+    text = page(scenario=SCENARIO + "# x\n" * 100_000)
     assert "Cut here; scenario.toml holds the rest." in text
     assert len(text) < 1_000_000
 

@@ -3,18 +3,19 @@
 from typing import Any
 
 import pytest
-from report_runs import estimates, latencies, row, served, served_rows
+from report_runs import SCENARIO, estimates, latencies, row, served, served_rows
 
 from loadramp.record.table import Run, Table
 from loadramp.record.types import Check, Estimate, Record
 from loadramp.report import verdict, verdict_sentence
 from loadramp.report.verdict_text import Phrase, headline
+from loadramp.runner.scenarios import load
 
 SLO = " The service level (p99 TTFT ≤ 1 s, p99 ITL ≤ 60 ms) holds up to 12.4 req/s (11-13.9); TTFT gives way first."
 
 
 def without_slo(**more: Any) -> Run:
-    return served(**({"scenario_text": 'name = "chat"'} | more))
+    return served(**({"scenario": 'name = "chat"'} | more))
 
 
 def ceiling(status: Any, *args: Any, **more: Any) -> dict[str, Estimate]:
@@ -209,6 +210,5 @@ def test_p99_itl_that_grows_slowly_is_not_said_to_stay() -> None:
 
 
 def test_the_service_level_follows_an_override() -> None:
-    run = served()
-    run.info["overrides"] = ["slo.ttft_s=0.5", "slo.quantile=0.95", "ramp.kind=ladder"]
+    run = served(scenario=load(SCENARIO, overrides=["slo.ttft_s=0.5", "slo.quantile=0.95", "ramp.start_rps=2"]))
     assert "The service level (p95 TTFT ≤ 500 ms, p95 ITL ≤ 60 ms)" in verdict_sentence(run)

@@ -37,6 +37,7 @@ from loadramp.report.exporters.vllm_bench import result
 from loadramp.report.verdict_text import verdict, verdict_sentence
 from loadramp.runner.finish import judged, write_report
 from loadramp.runner.preview import of_scenario
+from loadramp.runner.scenarios import load
 from loadramp.simulator.faults import Faults
 from loadramp.simulator.profiles import PROFILES
 
@@ -58,7 +59,7 @@ tail_s = 1
 
 
 def run_of(*rows: Row, info: dict[str, Any] | None = None, samples: list[Sample] | None = None) -> Run:
-    run = Run(info or {}, "", [], Table.of([]), rows=list(rows), samples=samples or [])
+    run = Run(info or {}, load(""), [], Table.of([]), rows=list(rows), samples=samples or [])
     run.estimates = estimate(run.rows)
     return run
 
@@ -130,9 +131,9 @@ def test_a_service_level_is_missed_by_malformed_events() -> None:
 
 
 def test_a_run_that_misses_its_level_by_malformed_events_fails() -> None:
-    scenario = scenario_of("[slo]\nmalformed_ratio = 0.01\n")
-    run = run_of(spoilt(20), info={"slo": {"malformed_ratio": 0.01}})
-    run.estimates = estimate(run.rows, malformed_ratio=scenario.slo.malformed_ratio)
+    run = run_of(spoilt(20))
+    run.scenario = scenario_of("[slo]\nmalformed_ratio = 0.01\n")
+    run.estimates = estimate(run.rows, malformed_ratio=run.scenario.slo.malformed_ratio)
     assert verdict(run) == "fail"
     assert "malformed events in at most 1 % of the answers" in verdict_sentence(run)
 

@@ -53,7 +53,7 @@ REAL: list[tuple[str, dict[str, Any]]] = [
     ('[prompts]\nkind = "jsonl"\nfile = "rows.jsonl"\n', files(0)),
     ('[prompts]\nkind = "trace"\nfile = "mooncake.jsonl"\n', files(4000)),
     ('[prompts]\nkind = "text"\nfile = "questions.txt"\n', files(0)),
-    ('[prompts]\nkind = "lognormal"\n', {"overrides": ['prompts.kind="conversations"']}),
+    ('[prompts]\nkind = "lognormal"\n', {"overrides": ['prompts.kind="conversations"', "prompts.file=t"]}),
     (REAL_MIX, {}),
 ]
 
@@ -70,10 +70,11 @@ def measured() -> Run:
 
 @pytest.mark.parametrize(("text", "info"), MADE_UP)
 def test_made_up_prompts_say_nothing_about_prefix_caching(text: str, info: dict[str, Any]) -> None:
-    run = replace(measured(), scenario_text=text, info=info)
+    scenario = load(text, overrides=info.get("overrides", []))
+    run = replace(measured(), scenario=scenario, info=info)
     assert "prefix_cache_idle" not in {one.code for one in diagnose(run)}
     cached = Table.of([Record(0, 0, 0.0, status="ok", event_s=[0.1], prompt_tokens=100, cached_tokens=2)])
-    reuse, why = reuse_of(Run(info, text or "seed = 1", [], cached))
+    reuse, why = reuse_of(Run(info, scenario, [], cached))
     assert reuse is None
     assert "says nothing about real traffic" in why
     flag = _prefix(Demand(reuse_reason=why), "--enable-prefix-caching", "--no-enable-prefix-caching")
@@ -83,15 +84,16 @@ def test_made_up_prompts_say_nothing_about_prefix_caching(text: str, info: dict[
 
 @pytest.mark.parametrize(("text", "info"), REAL)
 def test_prompts_of_real_text_or_with_blocks_are_evidence(text: str, info: dict[str, Any]) -> None:
-    run = replace(measured(), scenario_text=text, info=info)
+    scenario = load(text, overrides=info.get("overrides", []))
+    run = replace(measured(), scenario=scenario, info=info)
     assert "prefix_cache_idle" in {one.code for one in diagnose(run)}
     cached = Table.of([Record(0, 0, 0.0, status="ok", event_s=[0.1], prompt_tokens=100, cached_tokens=2)])
-    assert reuse_of(Run(info, text, [], cached)) == (0.02, "")
+    assert reuse_of(Run(info, scenario, [], cached)) == (0.02, "")
 
 
 def test_new_text_that_was_in_the_cache_is_still_told_of_a_trace_without_blocks() -> None:
     text = '[prompts]\nkind = "trace"\nfile = "azure.csv"\n'
-    run = replace(measured(), scenario_text=text, info=files(0))
+    run = replace(measured(), scenario=load(text), info=files(0))
     assert "prefix_cache_accidental" in {one.code for one in diagnose(run)}
     mooncake = replace(run, info=files(4000))
     assert "prefix_cache_accidental" not in {one.code for one in diagnose(mooncake)}

@@ -14,9 +14,10 @@ from loadramp.analysis.curve import fold
 from loadramp.comparison.compare_runs import compare
 from loadramp.comparison.launch import Compared
 from loadramp.record.codec import encode
-from loadramp.record.run_directory import RunDir, plain, read
+from loadramp.record.run_directory import RunDir, plain
 from loadramp.record.types import Record, Step
 from loadramp.report.preview import ramp_notes
+from loadramp.runner.scenarios import read_run
 from loadramp.simulator.faults import Faults
 from loadramp.simulator.profiles import EngineProfile
 
@@ -207,7 +208,7 @@ def test_dx01_percentiles_of_two_workers_come_from_their_records(tmp_path: Path)
             record.event_s, record.stream_end_s = [due_s + ttft_s], due_s + ttft_s
             lines.append(encode(record).rstrip(b"\n"))
         rundir.records_path(worker).write_bytes(b"\n".join(lines) + b"\n")
-    run, skipped = read(rundir.path)
+    run, skipped = read_run(rundir.path)
     row = fold(step, run.table)
     assert (skipped, row["requests"]) == (0, 1010)
     assert row["ttft_p99_s"] == pytest.approx(0.010)

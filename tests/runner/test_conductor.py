@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from harness import ramp_in_memory, scenario_of
 
-from loadramp.record.run_directory import read
 from loadramp.record.table import Run
 from loadramp.record.types import Arrival, Record, Row
 from loadramp.runner.assess import assess
 from loadramp.runner.conductor import Conductor, Progress
+from loadramp.runner.scenarios import read_run
 from loadramp.simulator.faults import Faults
 from loadramp.simulator.service import Service
 
@@ -165,9 +165,9 @@ def test_a_run_is_valid_on_disk_after_every_step(tmp_path: Path) -> None:
     run = ramp_in_memory(scenario_of(SHORT + "kind = 'ladder'\nrates = [5, 5]\n"), tmp_path, watch=look)
     assert {state for _, state in states} == {"running"}
     assert max(steps for steps, _ in states) >= 2
-    again, skipped = read(Path(run.path))
+    again, skipped = read_run(Path(run.path))
     assert skipped == 0
-    assert assess(again, scenario_of(run.scenario_text)).rows == run.rows
+    assert assess(again).rows == run.rows
 
 
 def test_the_server_s_own_numbers_stand_beside_the_client_s(tmp_path: Path) -> None:

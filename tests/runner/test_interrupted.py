@@ -18,6 +18,7 @@ from loadramp.record.table import Run, Table
 from loadramp.record.types import ClientSample, Record
 from loadramp.report.verdict_text import verdict_sentence
 from loadramp.runner.launch import signals
+from loadramp.runner.scenarios import load
 from loadramp.simulator.faults import Faults
 
 LONG = """
@@ -140,7 +141,7 @@ def killed_run(**more: Any) -> Run:
     ended = [Record(i, 0, 0.1 * i, worker=0, sent_s=0.1 * i, stream_end_s=1.5, status="ok") for i in range(4)]
     ended += [Record(10, 0, 2.5, worker=0, sent_s=2.5, stream_end_s=2.6, status="ok")]  # after its last word
     ended += [Record(11, 0, 1.0, worker=1, sent_s=1.0, stream_end_s=1.2, status="ok")]
-    return Run({"state": "running", **more}, "", [], Table.of(ended), client=client)
+    return Run({"state": "running", **more}, load(""), [], Table.of(ended), client=client)
 
 
 def test_of_a_run_that_was_killed_the_requests_without_a_record_are_counted() -> None:

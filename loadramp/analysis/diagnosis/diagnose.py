@@ -144,8 +144,7 @@ def prefill_contention(case: Case) -> Finding | None:
     )
     if not steps:
         return None
-    slo, knee = case.run.info.get("slo"), case.run.estimates.get("p99_itl_knee")
-    limit_s = slo.get("itl_s") if isinstance(slo, dict) else None
+    limit_s, knee = case.run.scenario.slo.itl_s, case.run.estimates.get("p99_itl_knee")
     noticed = [one for one in steps if _p99_s(one) > (limit_s or NOTICED_S)]
     highest = max((one.load for one in case.climb if one.index not in over), default=0.0)
     early = limit_s or len(case.climb) == 1 or any(one.load < highest or _spread(one) > 5.0 for one in noticed)

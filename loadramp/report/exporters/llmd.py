@@ -75,7 +75,7 @@ def _load(run: Run, row: Row, told: Mapping[str, str]) -> dict[str, Any]:
         standardized["concurrency"] = row["users"]
     else:
         standardized["rate_qps"] = row["rate_rps"]
-    config = {"scenario": redact(run.scenario_text), "role": row.get("role"), "step": row["step"]}
+    config = {"scenario": redact(run.scenario.source), "role": row.get("role"), "step": row["step"]}
     native = {"config": config | ({"partial": True} if row.get("partial") else {})}
     return {"metadata": {"description": told.get("scenario")}, "standardized": standardized, "native": native}
 

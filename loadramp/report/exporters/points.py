@@ -12,11 +12,9 @@ import numpy as np
 from loadramp.analysis.thresholds import windows
 from loadramp.record.table import Run, Table
 from loadramp.record.types import Row
-from loadramp.registry import ScenarioError
 from loadramp.report import row_access as r
 from loadramp.report.json_data import strict
 from loadramp.report.sections import name_of
-from loadramp.scenario.scenario import read_tables
 from loadramp.units import finite, sig
 
 Files = dict[str, str | bytes]
@@ -111,15 +109,6 @@ def due_in(run: Run, row: Row) -> Table:
     for begin_s, end_s in windows([row]):
         inside |= (due_s >= begin_s) & (due_s < end_s)
     return run.table.select(inside)
-
-
-def setting(run: Run, table: str, key: str, default: Any) -> Any:
-    """``[table] key`` of the scenario that was run, after what ``--set`` changed."""
-    try:
-        own = read_tables(run.scenario_text, run.info.get("overrides") or ()).get(table)
-    except ScenarioError:
-        return default
-    return own.get(key, default) if isinstance(own, Mapping) else default
 
 
 def between(point: NamedNumber) -> str:

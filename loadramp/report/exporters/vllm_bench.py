@@ -15,7 +15,7 @@ from loadramp.analysis.thresholds import windows
 from loadramp.record.table import Floats, Run, Table
 from loadramp.record.types import Row
 from loadramp.report import row_access as r
-from loadramp.report.exporters.points import Files, document, due_in, identity, setting
+from loadramp.report.exporters.points import Files, document, due_in, identity
 from loadramp.units import finite, sig
 
 QUANTILES = ("p50", "p90", "p95", "p99")
@@ -23,8 +23,6 @@ NAMES = {"ttft": "sent_ttft", "tpot": "tpot", "itl": "gap", "e2el": "e2e"}
 """Its latencies and the columns that are meant by them."""
 BACKENDS = {"chat": "openai-chat", "completions": "openai", "responses": "openai-responses"}
 """What it calls ``[target] api``; the last one it does not have."""
-GAMMA_CV = 2.0
-"""Of gamma arrivals that name none (workload.arrivals)."""
 
 
 def vllm_bench(run: Run) -> Files:
@@ -39,7 +37,7 @@ def result(run: Run, row: Row) -> dict[str, Any]:
     told = identity(run)
     due = due_in(run, row)
     duration_s = float(sum(end_s - begin_s for begin_s, end_s in windows([row])))
-    backend = BACKENDS.get(setting(run, "target", "api", "chat"), "openai-chat")
+    backend = BACKENDS.get(run.scenario.target.api, "openai-chat")
     prompt = np.nan_to_num(np.where(np.isnan(due.prompt_tokens), due.asked_input_tokens, due.prompt_tokens))
     output = np.where(due.ok, np.nan_to_num(due.output_tokens), 0.0)
     totals = int(prompt[due.ok].sum()), int(output.sum())
@@ -60,7 +58,7 @@ def result(run: Run, row: Row) -> dict[str, Any]:
         "total_input_tokens": totals[0],
         "total_output_tokens": totals[1],
         "request_throughput": int(due.ok.sum()) / duration_s,
-        "request_goodput": finite(row.get("good_rps")) if r.limits(run) else None,
+        "request_goodput": finite(row.get("good_rps")) if run.scenario.slo.limits else None,
         "output_throughput": totals[1] / duration_s,
         "total_token_throughput": sum(totals) / duration_s,
         **_each(due, prompt, output),
@@ -79,11 +77,11 @@ def _burstiness(run: Run, row: Row) -> float | str | None:
     """
     if row["rate_rps"] is None:
         return 1.0
-    kind = setting(run, "arrivals", "kind", "poisson")
-    if kind == "gamma":
-        return float(1.0 / setting(run, "arrivals", "cv", GAMMA_CV) ** 2)
+    arrivals = run.scenario.arrivals
+    if arrivals.kind == "gamma":
+        return float(1.0 / arrivals.option("cv") ** 2)
     shapes: dict[str, float | str] = {"poisson": 1.0, "constant": "inf"}
-    return shapes.get(kind)
+    return shapes.get(arrivals.kind)
 
 
 def _each(due: Table, prompt: Floats, output: Floats) -> dict[str, list[Any]]:
