@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from loadramp.advise.alerts import prometheus_rules
+from loadramp.advise.contract import Contract, matched
 from loadramp.advise.grafana import grafana_board
 from loadramp.advise.keda import keda_scaler
-from loadramp.advise.promises import Contract
-from loadramp.advise.promql import matched
 from loadramp.metrics.dialects import DIALECTS, Source, spellings
 from loadramp.record.run_directory import safe_name
 from loadramp.record.table import Run

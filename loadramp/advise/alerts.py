@@ -1,4 +1,4 @@
-"""What was promised and what was measured, as Prometheus rules and a KEDA scaler in the engine's own names. Pure.
+"""What was promised and what was measured, as Prometheus rules in the engine's own names. Pure.
 
 Every level is of one replica or a ratio, so a rule stays right when replicas are added. A rule whose metric neither the
 engine nor the GPU exporter shows is left out and named.
@@ -6,25 +6,34 @@ engine nor the GPU exporter shows is left out and named.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
 from typing import Any
 
-from loadramp.advise.promises import Contract
-from loadramp.advise.promql import AlertRule, gpus, of_replica, quantile_of, targets
-from loadramp.advise.yaml_text import to_yaml
+import yaml
+
+from loadramp.advise.contract import Contract, gpu_memory, matched, of_replica, quantile_of
 from loadramp.registry import ScenarioError
 from loadramp.units import multiple, percent, plural
 
-WARNING, CRITICAL = 1.5, 2.0
+Levels = tuple[float, float]
+"""Where a warning fires, and where a critical alert does."""
+LATENCY = (1.5, 2.0)
 """Times the SLO."""
-KV_WARNING, KV_CRITICAL = 0.85, 0.95
-QUEUE_WARNING, QUEUE_CRITICAL = 50, 200
+KV_CACHE: Levels = (0.85, 0.95)
+QUEUE: Levels = (50, 200)
 """Waiting requests of one replica."""
-PREEMPTED_WARNING, PREEMPTED_CRITICAL = 5, 20
+PREEMPTIONS: Levels = (5, 20)
 """A minute, of one replica."""
-ERRORS_WARNING, ERRORS_CRITICAL = 0.005, 0.02
+ERRORS: Levels = (0.005, 0.02)
 NEAR = 0.9
 """Of the capacity."""
+AVAILABLE = 0.999
+GPU_MEMORY = 0.95
+GPU_CELSIUS: Levels = (80, 85)
+GPU_IDLE, GPU_BUSY = 20, 99
+"""Per cent of the time with a kernel running."""
 NAMES = {
     "ttft": "time to first token",
     "itl": "inter-token latency",
@@ -33,77 +42,81 @@ NAMES = {
 }
 
 
+@dataclass(slots=True, frozen=True)
+class AlertRule:
+    """One alert before it is written down."""
+
+    alert: str
+    expr: str
+    severity: str
+    minutes: int
+    summary: str
+
+
+Made = tuple[list[AlertRule], list[str]]
+"""Rules, and the names of what is missing for further ones."""
+
+
 def prometheus_rules(contract: Contract) -> str:
     """A rule file for Prometheus, as YAML.
 
     Raises:
         ScenarioError: the engine shows nothing that an alert could use.
     """
-    rules, missing = [], []
-    for make in (_latencies, _kv, _queue, _running, _preemptions, _errors, _load, targets, gpus):
-        made, lacking = make(contract)
-        rules += made
-        missing += lacking
+    made = [make(contract) for make in (_latencies, _kv, _queue, _running, _preemptions, _errors, _load, _up, _gpus)]
+    rules, missing = [rule for one, _ in made for rule in one], [name for _, names in made for name in names]
     if not rules:
         raise ScenarioError(f"no alert can be made: {contract.engine} shows none of {', '.join(missing)}")
-    group = {"name": f"loadramp-{contract.scenario}", "rules": [_plain(rule, contract) for rule in rules]}
-    return to_yaml({"groups": [group]}, _comment(contract, missing))
+    group = {"name": f"loadramp-{contract.scenario}", "rules": [_entry(rule, contract) for rule in rules]}
+    return yaml_text({"groups": [group]}, _comment(contract, missing))
 
 
-def _latencies(contract: Contract) -> tuple[list[AlertRule], list[str]]:
+def yaml_text(value: Mapping[str, Any], comment: str) -> str:
+    """A YAML document; ``comment`` stands above it, a ``#`` before each of its lines."""
+    head = "".join(f"# {line}".rstrip() + "\n" for line in comment.splitlines())
+    return head + str(yaml.safe_dump(value, sort_keys=False, width=inf))
+
+
+def _pair(name: str, expr: str, levels: Levels, summaries: Sequence[str]) -> list[AlertRule]:
+    """A warning above the first level for five minutes, and a critical alert above the second for two."""
+    return [
+        AlertRule(f"LLM{name}{severity.capitalize()}", f"{expr} > {level:.4g}", severity, minutes, summary)
+        for severity, minutes, level, summary in zip(("warning", "critical"), (5, 2), levels, summaries, strict=True)
+    ]
+
+
+def _latencies(contract: Contract) -> Made:
     rules, missing = [], []
     for metric, limit_s in contract.limits.items():
         total = contract.names.get(f"{metric}_s_sum")
         if total is None:
             missing.append(f"{NAMES[metric]} histogram")
             continue
-        value = quantile_of(total, contract.quantile)
-        for severity, times, minutes in (("warning", WARNING, 5), ("critical", CRITICAL, 2)):
-            words = (
-                f"p{contract.quantile * 100:g} {NAMES[metric]} is above {multiple(times)} its limit of {limit_s:g} s"
-            )
-            rules.append(
-                AlertRule(
-                    f"LLM{metric.upper()}{severity.capitalize()}",
-                    f"{value} > {times * limit_s:.4g}",
-                    severity,
-                    minutes,
-                    words,
-                )
-            )
+        what = f"p{contract.quantile * 100:g} {NAMES[metric]}"
+        words = [f"{what} is above {multiple(times)} its limit of {limit_s:g} s" for times in LATENCY]
+        levels = (LATENCY[0] * limit_s, LATENCY[1] * limit_s)
+        rules += _pair(metric.upper(), quantile_of(total, contract.quantile), levels, words)
     return rules, missing
 
 
-def _kv(contract: Contract) -> tuple[list[AlertRule], list[str]]:
+def _kv(contract: Contract) -> Made:
     name = contract.names.get("kv_used_ratio")
     if name is None:
         return [], ["KV cache use"]
-    return [
-        AlertRule("LLMKVCacheWarning", f"max({name}) > {KV_WARNING}", "warning", 5, "KV cache is filling up"),
-        AlertRule(
-            "LLMKVCacheCritical", f"max({name}) > {KV_CRITICAL}", "critical", 2, "KV cache is full: preemptions follow"
-        ),
-    ], []
+    words = ("KV cache is filling up", "KV cache is full: preemptions follow")
+    return _pair("KVCache", f"max({name})", KV_CACHE, words), []
 
 
-def _queue(contract: Contract) -> tuple[list[AlertRule], list[str]]:
+def _queue(contract: Contract) -> Made:
     waiting = contract.names.get("waiting")
     if waiting is None:
         return [], ["waiting requests"]
-    fullest = f"max({of_replica(waiting)})"
-    words = "requests wait at one replica: more comes in than is served"
-    return [
-        AlertRule(
-            "LLMQueueWarning", f"{fullest} > {QUEUE_WARNING}", "warning", 5, f"More than {QUEUE_WARNING} {words}"
-        ),
-        AlertRule(
-            "LLMQueueCritical", f"{fullest} > {QUEUE_CRITICAL}", "critical", 2, f"More than {QUEUE_CRITICAL} {words}"
-        ),
-    ], []
+    words = [f"More than {most:g} requests wait at one replica: more comes in than is served" for most in QUEUE]
+    return _pair("Queue", f"max({of_replica(waiting)})", QUEUE, words), []
 
 
-def _running(contract: Contract) -> tuple[list[AlertRule], list[str]]:
-    """The engine's own limit on the batch, where its page shows it."""
+def _running(contract: Contract) -> Made:
+    """The engine's own limit on the batch, if its page shows it."""
     running, most = contract.names.get("running"), contract.names.get("max_num_seqs")
     if running is None or most is None:
         return [], ["limit on running requests"]
@@ -112,37 +125,27 @@ def _running(contract: Contract) -> tuple[list[AlertRule], list[str]]:
     return [AlertRule("LLMRunningAtLimitWarning", expr, "warning", 10, words)], []
 
 
-def _preemptions(contract: Contract) -> tuple[list[AlertRule], list[str]]:
+def _preemptions(contract: Contract) -> Made:
     name = contract.names.get("preemptions")
     if name is None:
         return [], ["preemptions"]
     a_minute = f"60 * max({of_replica(f'rate({name}[5m])')})"
-    return [
-        AlertRule(
-            f"LLMPreemptions{severity.capitalize()}", f"{a_minute} > {most}", severity, minutes,
-            f"More than {plural(most, 'preemption')} a minute at one replica",
-        )
-        for severity, most, minutes in (("warning", PREEMPTED_WARNING, 5), ("critical", PREEMPTED_CRITICAL, 2))
-    ], []  # fmt: skip
+    words = [f"More than {plural(int(most), 'preemption')} a minute at one replica" for most in PREEMPTIONS]
+    return _pair("Preemptions", a_minute, PREEMPTIONS, words), []
 
 
-def _errors(contract: Contract) -> tuple[list[AlertRule], list[str]]:
+def _errors(contract: Contract) -> Made:
     done = contract.names.get("requests_done")
     bad = [name for key in ("requests_failed", "requests_rejected") if (name := contract.names.get(key))]
     if done is None or not bad:
         return [], ["failed requests"]
     failed = " + ".join(f"(sum(rate({name}[5m])) or vector(0))" for name in bad)  # older engines lack some
     ratio = f"({failed}) / ({failed} + sum(rate({done}[5m])))"
-    return [
-        AlertRule(
-            f"LLMErrors{severity.capitalize()}", f"{ratio} > {most:.4g}", severity, minutes,
-            f"More than {percent(most)} of the requests fail or are refused",
-        )
-        for severity, most, minutes in (("warning", ERRORS_WARNING, 5), ("critical", ERRORS_CRITICAL, 2))
-    ], []  # fmt: skip
+    words = [f"More than {percent(most)} of the requests fail or are refused" for most in ERRORS]
+    return _pair("Errors", ratio, ERRORS, words), []
 
 
-def _load(contract: Contract) -> tuple[list[AlertRule], list[str]]:
+def _load(contract: Contract) -> Made:
     """Demand near what was measured: the one alert that comes before anybody waits. Of the mean replica, as a load
     balancer spreads it."""
     done = contract.names.get("requests_done")
@@ -155,7 +158,50 @@ def _load(contract: Contract) -> tuple[list[AlertRule], list[str]]:
     return [AlertRule("LLMNearCapacityWarning", expr, "warning", 10, words)], []
 
 
-def _plain(rule: AlertRule, contract: Contract) -> dict[str, Any]:
+def _up(contract: Contract) -> Made:
+    """Targets that Prometheus cannot scrape; known only if matchers of targets are given, because ``up`` alone is every
+    target of every job."""
+    running = contract.names.get("running")
+    if not contract.target:
+        gone = [AlertRule("LLMNoMetricsCritical", f"absent({running})", "critical", 2, "No replica shows its metrics")]
+        return (gone if running else []), ["targets down and availability (give --selector with job or namespace)"]
+    up = matched("up", contract.target)
+    missed = "Less than 99.9 % of the health checks of the last hour were answered"
+    return [
+        AlertRule("LLMTargetDownCritical", f"{up} == 0", "critical", 2, "A replica does not answer its health check"),
+        AlertRule("LLMNoTargetCritical", f"absent({up})", "critical", 2, "Prometheus knows no replica"),
+        AlertRule("LLMAvailabilityWarning", f"avg(avg_over_time({up}[1h])) < {AVAILABLE}", "warning", 5, missed),
+    ], []
+
+
+def _gpus(contract: Contract) -> Made:
+    """Memory, temperature and utilization, of the worst GPU."""
+    memory, celsius, busy = (
+        gpu_memory(contract),
+        contract.gpu.get("gpu_temperature_c"),
+        contract.gpu.get("gpu_util_ratio"),
+    )
+    rules = []
+    if memory:
+        words = "More than 95 % of a GPU's memory is in use"
+        rules.append(AlertRule("LLMGPUMemoryCritical", f"max({memory}) > {GPU_MEMORY}", "critical", 2, words))
+    if celsius:
+        rules += _pair(
+            "GPUTemperature", f"max({celsius})", GPU_CELSIUS, [f"A GPU is above {c:g} C" for c in GPU_CELSIUS]
+        )
+    if busy:
+        idle, words = (
+            f"avg(avg_over_time({busy}[1h])) < {GPU_IDLE}",
+            "The GPUs were used for less than 20 % of the last hour",
+        )
+        rules.append(AlertRule("LLMGPUIdleWarning", idle, "warning", 15, words))
+        full = f"min({busy}) >= {GPU_BUSY}"
+        rules.append(AlertRule("LLMGPUSaturatedWarning", full, "warning", 15, "No GPU is ever idle"))
+    shown = (("GPU memory", memory), ("GPU temperature", celsius), ("GPU utilization", busy))
+    return rules, [name for name, expr in shown if not expr]
+
+
+def _entry(rule: AlertRule, contract: Contract) -> dict[str, Any]:
     return {
         "alert": rule.alert,
         "expr": rule.expr,
@@ -172,7 +218,7 @@ def _comment(contract: Contract, missing: Sequence[str]) -> str:
             f"Left out, because it was not measured or {contract.engine} does not show it: {', '.join(missing)}."
         )
     if contract.limits:
-        lines.append("A histogram tells a quantile no finer than its buckets, and none beyond the last one.")
+        lines.append("A quantile of a histogram is no finer than its buckets, and is unknown beyond the last one.")
     return "\n".join(lines)
 
 

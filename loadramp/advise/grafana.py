@@ -3,21 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from loadramp.advise.alerts import (
-    CRITICAL,
-    KV_CRITICAL,
-    KV_WARNING,
-    NAMES,
-    NEAR,
-    PREEMPTED_CRITICAL,
-    PREEMPTED_WARNING,
-    WARNING,
-)
-from loadramp.advise.promises import Contract
-from loadramp.advise.promql import GPU_HOT, GPU_MEMORY, GPU_WARM, gpu_memory, matched, of_replica, quantile_of
+from loadramp.advise.alerts import GPU_CELSIUS, GPU_MEMORY, KV_CACHE, LATENCY, NAMES, NEAR, PREEMPTIONS
+from loadramp.advise.contract import Contract, gpu_memory, matched, of_replica, quantile_of
 from loadramp.registry import ScenarioError
 
 Json = dict[str, Any]
@@ -57,7 +47,7 @@ def _latencies(contract: Contract) -> list[Json]:
         quantiles = sorted({0.5, contract.quantile})
         targets = [(quantile_of(total, q), f"p{q * 100:g}") for q in quantiles]
         limit_s = contract.limits.get(metric)
-        lines = [(limit_s, "green"), (WARNING * limit_s, "orange"), (CRITICAL * limit_s, "red")] if limit_s else []
+        lines = [(limit_s, "green"), *_levels(times * limit_s for times in LATENCY)] if limit_s else []
         panels.append(_panel(words.capitalize(), "s", targets, lines))
     return panels
 
@@ -67,7 +57,7 @@ def _load(contract: Contract) -> list[Json]:
     if done is None:
         return []
     most = contract.safe_rps
-    lines = [(NEAR * most, "orange"), (most, "red")] if most else []
+    lines = _levels((NEAR * most, most)) if most else []
     targets = [(f"avg({of_replica(f'rate({done}[5m])')})", "req/s")]
     return [_panel("Requests finished, a replica", "reqps", targets, lines)]
 
@@ -79,14 +69,12 @@ def _server(contract: Contract) -> list[Json]:
     if flight:
         panels.append(_panel("Requests running and waiting, all replicas", "short", flight, []))
     if "kv_used_ratio" in names:
-        lines = [(KV_WARNING, "orange"), (KV_CRITICAL, "red")]
         fullest = [(f"max({names['kv_used_ratio']})", "used")]
-        panels.append(_panel("KV cache used, fullest replica", "percentunit", fullest, lines))
+        panels.append(_panel("KV cache used, fullest replica", "percentunit", fullest, _levels(KV_CACHE)))
     if "preemptions" in names:
         preempted = names["preemptions"]
         a_minute = [(f"60 * max({of_replica(f'rate({preempted}[5m])')})", "a minute")]
-        lines = [(PREEMPTED_WARNING, "orange"), (PREEMPTED_CRITICAL, "red")]
-        panels.append(_panel("Preemptions, worst replica", "short", a_minute, lines))
+        panels.append(_panel("Preemptions, worst replica", "short", a_minute, _levels(PREEMPTIONS)))
     bad = [
         (f"sum(rate({names[key]}[5m]))", key.removeprefix("requests_"))
         for key in ("requests_failed", "requests_rejected")
@@ -103,8 +91,8 @@ def _gpus(contract: Contract) -> list[Json]:
     if memory:
         panels.append(_panel("GPU memory used", "percentunit", [(f"max({memory})", "fullest")], [(GPU_MEMORY, "red")]))
     if "gpu_temperature_c" in gpu:
-        lines = [(GPU_WARM, "orange"), (GPU_HOT, "red")]
-        panels.append(_panel("GPU temperature", "celsius", [(f"max({gpu['gpu_temperature_c']})", "hottest")], lines))
+        hottest = [(f"max({gpu['gpu_temperature_c']})", "hottest")]
+        panels.append(_panel("GPU temperature", "celsius", hottest, _levels(GPU_CELSIUS)))
     if "gpu_util_ratio" in gpu:
         panels.append(_panel("GPU utilization", "percent", [(f"avg({gpu['gpu_util_ratio']})", "mean")], []))
     return panels
@@ -117,6 +105,11 @@ def _targets(contract: Contract) -> list[Json]:
     panels = [_panel("Replicas that answer", "short", [(f"sum({up})", "up"), (f"count({up})", "known")], [])]
     hour = [(f"avg(avg_over_time({up}[1h]))", "last hour")]
     return [*panels, _panel("Availability of health checks", "percentunit", hour, [])]
+
+
+def _levels(levels: Iterable[float]) -> list[tuple[float, str]]:
+    """The line of a warning and that of a critical alert."""
+    return list(zip(levels, ("orange", "red"), strict=True))
 
 
 def _panel(title: str, unit: str, targets: Sequence[tuple[str, str]], lines: Sequence[tuple[float, str]]) -> Json:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from loadramp.advise.alerts import origin
-from loadramp.advise.promises import PLANNED, Contract
-from loadramp.advise.yaml_text import to_yaml
+from loadramp.advise.alerts import origin, yaml_text
+from loadramp.advise.contract import PLANNED, Contract
 from loadramp.registry import ScenarioError
 from loadramp.units import percent
 
@@ -41,7 +40,7 @@ def keda_scaler(contract: Contract) -> str:
             "triggers": [trigger],
         },
     }
-    return to_yaml(scaler, f"{origin(contract)}\n{words}\nSet scaleTargetRef, serverAddress and maxReplicaCount.")
+    return yaml_text(scaler, f"{origin(contract)}\n{words}\nSet scaleTargetRef, serverAddress and maxReplicaCount.")
 
 
 def in_flight_at(contract: Contract, rate_rps: float) -> float | None:
@@ -58,11 +57,11 @@ def in_flight_at(contract: Contract, rate_rps: float) -> float | None:
 def _scale_on(contract: Contract) -> tuple[str, float, str]:
     names, planned = contract.names, contract.planned_rps or 0.0
     busy = in_flight_at(contract, planned)
-    told = f"{percent(PLANNED)} of the {contract.safe_rps or 0.0:.3g} req/s that it was shown to carry"
+    share = f"{percent(PLANNED)} of the {contract.safe_rps or 0.0:.3g} req/s that it was shown to carry"
     if busy is not None and "running" in names and "waiting" in names:
         query = f"sum({names['running']}) + sum({names['waiting']})"
-        return query, max(busy, 1.0), f"Requests in flight a replica at {planned:.3g} req/s, {told}."
+        return query, max(busy, 1.0), f"Requests in flight a replica at {planned:.3g} req/s, {share}."
     if "requests_done" in names:
         query = f"sum(rate({names['requests_done']}[2m]))"
-        return query, planned, f"Requests a second and replica: {told}. Past its ceiling a replica finishes no more."
+        return query, planned, f"Requests a second and replica: {share}. Past its ceiling a replica finishes no more."
     raise ScenarioError(f"{contract.engine} shows neither requests in flight nor requests done")

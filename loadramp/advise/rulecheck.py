@@ -1,16 +1,16 @@
-"""Whether a rule file is valid: its YAML reads, each rule is whole, its PromQL balances and names what is there. Pure.
+"""Whether a rule file is valid: its YAML parses, each rule is complete, its PromQL balances and names known series.
 
-The reader takes the YAML that ``yamltext`` writes and no other; ``promtool check rules`` reads all of it.
+Pure. ``promtool check rules`` checks more.
 """
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-KEY = re.compile(r'("(?:[^"\\]|\\.)*"|[^\s"#:-][^:]*):(?: (.*))?')
+import yaml
+
 STRING = re.compile(r'"(?:[^"\\]|\\.)*"' + r"|'(?:[^'\\]|\\.)*'")
 NAME = re.compile(r"[a-zA-Z_:][\w:]*")
 PAIRS = {")": "(", "]": "[", "}": "{"}
@@ -30,9 +30,12 @@ def rules_in(text: str) -> list[dict[str, Any]]:
     """The rules of all groups.
 
     Raises:
-        ValueError: it is not YAML as it is written here, or no rule file.
+        ValueError: it is not YAML, or no rule file.
     """
-    found = read_yaml(text)
+    try:
+        found = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(" ".join(str(error).split())) from None
     groups = found.get("groups") if isinstance(found, dict) else None
     if not isinstance(groups, list) or not groups:
         raise ValueError("no groups")
@@ -95,63 +98,3 @@ def series_in(expr: str) -> list[str]:
         and not plain[found.end() :].lstrip().startswith("(")
         and not plain[: found.start()].endswith(tuple("0123456789."))
     ]
-
-
-def read_yaml(text: str) -> Any:
-    """The data of a document of block mappings, block lists and scalars on one line.
-
-    Raises:
-        ValueError: anything else.
-    """
-    lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
-    if not lines:
-        raise ValueError("nothing in it")
-    rest = list(lines)
-    value = _block(rest, 0)
-    if rest:
-        raise ValueError(f"not understood: {rest[0].strip()}")
-    return value
-
-
-def _block(lines: list[str], indent: int) -> Any:
-    """The value whose lines begin ``indent`` spaces in; they are taken away from ``lines``."""
-    if lines[0][indent:].startswith("- "):
-        items = []
-        while lines and _at(lines[0], indent) and lines[0][indent:].startswith("- "):
-            lines[0] = f"{' ' * (indent + 2)}{lines[0][indent + 2 :]}"
-            items.append(_block(lines, indent + 2))
-        return items
-    if not KEY.fullmatch(lines[0][indent:]):
-        return _scalar(lines.pop(0)[indent:])
-    return dict(_pairs(lines, indent))
-
-
-def _pairs(lines: list[str], indent: int) -> Iterator[tuple[str, Any]]:
-    while lines and _at(lines[0], indent):
-        line = lines.pop(0)
-        found = KEY.fullmatch(line[indent:])
-        if found is None:
-            raise ValueError(f"no key: {line.strip()}")
-        name = str(_scalar(found[1]))
-        if found[2]:
-            yield name, _scalar(found[2])
-            continue
-        if not lines:
-            raise ValueError(f"{name}: nothing follows")
-        below = len(lines[0]) - len(lines[0].lstrip(" "))
-        if below <= indent and not (below == indent and lines[0][indent:].startswith("- ")):
-            raise ValueError(f"{name}: nothing follows")
-        yield name, _block(lines, below)
-
-
-def _at(line: str, indent: int) -> bool:
-    return len(line) - len(line.lstrip(" ")) == indent
-
-
-def _scalar(word: str) -> Any:
-    """A quoted string, a number, true, false, null, or a bare word."""
-    if word[0] in '"-0123456789' or word in {"true", "false", "null"}:
-        return json.loads(word)
-    if re.search(r'["{}\[\]&*!|>%@`]|: | #', word):
-        raise ValueError(f"not a plain word: {word}")
-    return word

@@ -17,13 +17,12 @@ from hypothesis import strategies as st
 from report_runs import estimates, served, served_rows
 
 from loadramp.advise.alert_export import contract_of, names_of_engine
-from loadramp.advise.alerts import prometheus_rules
+from loadramp.advise.alerts import prometheus_rules, yaml_text
+from loadramp.advise.contract import Contract
 from loadramp.advise.grafana import grafana_board
 from loadramp.advise.keda import in_flight_at, keda_scaler
 from loadramp.advise.launch_evidence import series_of
-from loadramp.advise.promises import Contract
 from loadramp.advise.rulecheck import series_in
-from loadramp.advise.yaml_text import to_yaml
 from loadramp.metrics.dialects import DIALECTS, wanted
 from loadramp.record.table import Run
 from loadramp.record.types import Estimate, Sample
@@ -394,4 +393,4 @@ VALUES = st.recursive(
 
 @given(VALUES)
 def test_whatever_is_written_as_yaml_is_read_back(value: Any) -> None:
-    assert yaml.safe_load(to_yaml({"v": value})) == {"v": value}
+    assert yaml.safe_load(yaml_text({"v": value}, "above")) == {"v": value}

@@ -6,23 +6,15 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
-from test_alerts import ENGINES, GPU, VALUES, contract_of, run
+from test_alerts import ENGINES, GPU, contract_of, run
 
 from loadramp.advise.alerts import prometheus_rules
 from loadramp.advise.launch_evidence import checked, replicas_of, series_of
-from loadramp.advise.rulecheck import expr_faults, faults_of, read_yaml, rules_in, series_in, unwatched
-from loadramp.advise.yaml_text import to_yaml
+from loadramp.advise.rulecheck import expr_faults, faults_of, rules_in, series_in, unwatched
 from loadramp.metrics.dialects import DIALECTS
 from loadramp.record.types import Sample
 
 ANNOTATIONS: dict[str, Any] = {"labels": {"severity": "warning"}}
-
-
-@given(VALUES)
-def test_what_is_written_as_yaml_reads_as_another_reader_reads_it(value: Any) -> None:
-    text = to_yaml({"v": value})
-    assert read_yaml(text) == yaml.safe_load(text)
 
 
 @pytest.mark.parametrize("engine", ENGINES)

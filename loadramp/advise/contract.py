@@ -1,11 +1,10 @@
-"""What a scenario promises, what a run has shown, and the names that its server's numbers have. Pure."""
+"""What a scenario promises, what a run has shown, and PromQL over the names that its server's numbers have. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-AVAILABLE = 0.999
 PLANNED = 0.8
 """Of the capacity: the load that a replica is meant to carry."""
 
@@ -17,7 +16,7 @@ class Contract:
     scenario: str
     engine: str
     names: Mapping[str, str]
-    """Canonical name to the engine's own, with its labels where only some series count."""
+    """Canonical name to the engine's own, with its labels if only some series count."""
     limits: Mapping[str, float] = field(default_factory=dict)
     """Metric (``ttft``, ``itl``, ``tpot``, ``e2e``) to seconds."""
     quantile: float = 0.99
@@ -48,3 +47,29 @@ class Contract:
     def planned_rps(self) -> float | None:
         """What one replica is meant to carry."""
         return None if self.safe_rps is None else PLANNED * self.safe_rps
+
+
+def of_replica(expr: str) -> str:
+    """The sum over the series of each scraped replica: its engines, ranks and finish reasons."""
+    return f"sum by (instance) ({expr})"
+
+
+def quantile_of(total: str, quantile: float) -> str:
+    """A quantile over all replicas, from the ``_sum`` series of a histogram with its matchers."""
+    name, brace, matchers = total.partition("{")
+    buckets = f"{name.removesuffix('_sum')}_bucket{brace}{matchers}"
+    return f"histogram_quantile({quantile:g}, sum by (le) (rate({buckets}[5m])))"
+
+
+def matched(name: str, matchers: str) -> str:
+    """``name`` with further matchers: ``a{b="c"}`` and ``d="e"`` become ``a{b="c",d="e"}``."""
+    if not matchers:
+        return name
+    plain, brace, own = name.partition("{")
+    return f"{plain}{{{own.removesuffix('}')},{matchers}}}" if brace else f"{plain}{{{matchers}}}"
+
+
+def gpu_memory(contract: Contract) -> str | None:
+    """PromQL of the share of memory in use, a series for each GPU."""
+    used, free = contract.gpu.get("gpu_memory_used_bytes"), contract.gpu.get("gpu_memory_free_bytes")
+    return f"{used} / ({used} + {free})" if used and free else None
