@@ -114,7 +114,7 @@ def many(streams: int, rate: int, tokens: int) -> dict[str, Any]:
             with tempfile.TemporaryFile("wb", buffering=0) as out:
                 send, close, _ = sender("direct", server.url, out, dialer)
                 await together(send, streams, 4, 0.5)
-                late, reads = dialer.tally.late_reads, dialer.tally.intake.reads
+                late, reads = dialer.tally.late_reads, dialer.tally.poller.reads
                 began, wall = time.process_time(), time.monotonic()
                 records = await together(send, streams, tokens, SPREAD_S, streams)
                 used, wall = time.process_time() - began, time.monotonic() - wall
@@ -124,7 +124,7 @@ def many(streams: int, rate: int, tokens: int) -> dict[str, Any]:
                 "rate": rate,
                 "cpu": used / wall,
                 "ok": sum(record.ok for record in records),
-                "late": (dialer.tally.late_reads - late) / max(1, dialer.tally.intake.reads - reads),
+                "late": (dialer.tally.late_reads - late) / max(1, dialer.tally.poller.reads - reads),
                 "rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
             }
 

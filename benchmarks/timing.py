@@ -74,10 +74,10 @@ async def _asked(via: str, url: str, streams: int, tokens: int, spread_s: float)
     send, close, t0_s = sender(via, url.replace("https", "http"), io.BytesIO(), connect)
     await together(send, streams, 4, 0.2, first=WARM)
     tally = dialer.tally
-    late, reads = tally.late_reads, tally.intake.reads
+    late, reads = tally.late_reads, tally.poller.reads
     records = await together(send, streams, tokens, spread_s)
     await close()
-    return records, t0_s, (tally.late_reads - late) / max(1, tally.intake.reads - reads)
+    return records, t0_s, (tally.late_reads - late) / max(1, tally.poller.reads - reads)
 
 
 def measured_tls(rate: int, seconds: float) -> Errors:

@@ -40,7 +40,7 @@ from loadramp.workload.prompts.vocabulary import Calibration
 
 @dataclass(slots=True)
 class InlinePulse:
-    """Health checks as a task of the jumping loop: what metrics.health_check does from a thread."""
+    """Health checks as a task of the jumping loop: what campaign.health_check does from a thread."""
 
     service: Service
     ramping: Conductor

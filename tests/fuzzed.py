@@ -12,7 +12,7 @@ from typing import Any
 from mutate import Mutated
 
 from hatch_build import compiled
-from loadramp.client.http.c_reader import Gather, KeptBuffer, load
+from loadramp.client.http.c_reader import CReader, KeptReads, load
 from loadramp.client.http.response import ResponseReader
 from loadramp.client.stream.outcome import RequestedOutput
 from loadramp.record.codec import decode, encode
@@ -38,9 +38,9 @@ class Fed:
         library.gather_feed.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_double]
         library.gather_feed.restype = None
         self._feed = library.gather_feed
-        self._gather = Gather(library)
+        self._gather = CReader(library)
 
-    def keep(self) -> KeptBuffer:
+    def keep(self) -> KeptReads:
         return self._gather.keep(_FD)
 
     def drop(self) -> None:
@@ -83,12 +83,12 @@ def in_python(one: Mutated, pieces: Sequence[bytes], beat_s: float = 0.0) -> Rec
 def in_c(fed: Fed, one: Mutated, pieces: Sequence[bytes], beat_s: float) -> Record:
     """The same by way of the reader in C, as a socket's pipe uses it."""
     exchange = exchange_of(one)
-    kept: KeptBuffer | None = None
+    kept: KeptReads | None = None
 
-    def pull(kept: KeptBuffer) -> None:
+    def pull(kept: KeptReads) -> None:
         taken = kept.take()
-        if taken.lot is not None:
-            exchange.feed_lot(taken.lot, 0.0)
+        if taken.batch is not None:
+            exchange.feed_batch(taken.batch, 0.0)
         if taken.other:
             exchange.feed(taken.other, taken.other_s)
 

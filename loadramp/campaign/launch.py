@@ -24,13 +24,13 @@ from loadramp.campaign.assess import (
     scorecard_text,
     write_campaign,
 )
+from loadramp.campaign.health_check import LIMIT_S, Pulse
 from loadramp.campaign.phases import HEALTH, REHEARSAL, CampaignRun, begin, read_state, resume, save_state
 from loadramp.campaign.table import Phase, campaign_of, rehearsal_of
 from loadramp.client.endpoint import Endpoint, endpoint_of
 from loadramp.client.http.connect import tls_context
 from loadramp.client.permission import check_hosts
 from loadramp.metrics.fetch import FetchFailed, fetch_once
-from loadramp.metrics.health_check import LIMIT_S, Pulse
 from loadramp.record.run_directory import RunDir, check_place, plain
 from loadramp.registry import evidence_of
 from loadramp.runner import launch, scenarios

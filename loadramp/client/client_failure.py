@@ -18,20 +18,20 @@ _OF_THE_CLIENT = (
 _DETAIL_CHARS = 300
 
 
-def escaped_words(error: BaseException) -> str:
+def describe_exception(error: BaseException) -> str:
     """The error detail of a request on which the client failed: the exception's name, then its message."""
     said = clean(str(error))
     words = f"{type(error).__name__}: {said}" if said else type(error).__name__
     return f"the client failed on this answer: {words}"[:_DETAIL_CHARS]
 
 
-def wreck(record: Record, detail: str, end_s: float | None) -> Record:
+def client_error_record(record: Record, detail: str, end_s: float | None) -> Record:
     """The failed record (``client``) of the request that ``record`` is about, with nothing of its answer: an exception
     may have left any of that half written.
 
     Args:
         record: whose request it is.
-        detail: what happened (``escaped_words``).
+        detail: what happened (``describe_exception``).
         end_s: when, seconds since the run began.
     """
     own = {name: getattr(record, name) for name in _OF_THE_CLIENT}
@@ -39,8 +39,8 @@ def wreck(record: Record, detail: str, end_s: float | None) -> Record:
 
 
 def line_of(record: Record) -> bytes:
-    """The JSON line of ``record``; where it cannot be written, that of its ``wreck``."""
+    """The JSON line of ``record``; where it cannot be written, that of its ``client_error_record``."""
     try:
         return encode(record)
     except Exception as error:  # the fence: what a server sent must not end the run, whatever it raises
-        return encode(wreck(record, escaped_words(error), record.stream_end_s))
+        return encode(client_error_record(record, describe_exception(error), record.stream_end_s))

@@ -16,7 +16,7 @@ TICK_S = 0.020
 
 
 @dataclass(slots=True)
-class Vitals:
+class HealthMonitor:
     """Ticks every 20 ms on an absolute schedule; how late a tick is, is how late any other event of the loop was.
 
     ``worker`` names the process in the samples; ``clock`` is that of the run.

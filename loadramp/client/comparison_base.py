@@ -1,4 +1,4 @@
-"""What the comparison clients share: the verbs of the measuring client, its counts and its time-outs."""
+"""What the comparison clients share: the methods of the measuring client, its counts and its time-outs."""
 
 from __future__ import annotations
 
@@ -7,42 +7,42 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from loadramp.client.client_failure import escaped_words, wreck
+from loadramp.client.client_failure import client_error_record, describe_exception
 from loadramp.client.endpoint import Endpoint
 from loadramp.client.http.limits import limit_passed, most_events
 from loadramp.client.http.pool import Counts, deadline_of
 from loadramp.client.http.reply_parts import codings_of, retry_after_s
 from loadramp.client.measuring_client import record_of
-from loadramp.client.request_body import OPTIONAL_FIELDS, most_tokens, request_body
+from loadramp.client.request_body import OPTIONAL_FIELDS, RequestBuilder, most_tokens
 from loadramp.client.stream.answer import StreamAnswer
-from loadramp.client.stream.outcome import CUT_OFF, Outcome, asked_of, conclude
+from loadramp.client.stream.outcome import CUT_OFF, Outcome, conclude, requested_output
 from loadramp.record.types import Arrival, ErrorKind, Record
 from loadramp.registry import ScenarioError
 from loadramp.scenario.scenario import Target
-from loadramp.workload import placeholders
 
 
 @dataclass(slots=True)
-class Sent:
+class ComparedRequest:
     """One request under way."""
 
     record: Record
     answer: StreamAnswer
+    most_events: int
     status: int | None = None
     headers: dict[bytes, bytes] = field(default_factory=dict)
-    said: str = ""
+    refusal: str = ""
+    """The message of a reply that refuses."""
     fault: tuple[ErrorKind, str] | None = None
     counted: int = 0
     waiting: bool = True
-    most_events: int = 0
-    broken: str = ""
+    failure: str = ""
     """What the client failed on; empty while it has not."""
     left_open: bool = False
-    """The answer was complete, the stream was not closed."""
+    """The answer was complete, but the stream was not closed."""
 
 
-class Foreign:
-    """What both clients share: the verbs of ``client.measuring_client.Client``, and its time-outs."""
+class ComparisonClient:
+    """Sends requests through another library, with the methods of ``client.measuring_client.Client``."""
 
     def __init__(
         self,
@@ -60,66 +60,53 @@ class Foreign:
         if connect is not None:
             raise ScenarioError(f"[target] via: {target.via!r} needs a real server; in memory only 'direct' works")
         self.counts = Counts()
-        self._target, self._endpoint, self._model = target, endpoint, model
-        self._clock, self._t0_s = clock, t0_s
-        self._worker, self._fields = worker, fields
-        self._asked = asked_of(target, save_text, endpoint.redact, sees_done=target.via == "httpx")
-        self._templates = tuple(endpoint.templates.items())
-        self._marked = placeholders.used_in(target.body)
+        self._target, self._clock, self._t0_s, self._worker = target, clock, t0_s, worker
+        self._requested = requested_output(target, save_text, endpoint.redact, sees_done=target.via == "httpx")
+        self._builder = RequestBuilder(target, model, fields, endpoint.templates)
         self._run = int(t0_s * 1e3)
-        self._sending: dict[int, Sent] = {}
+        self._active: dict[int, ComparedRequest] = {}
 
     def prepare(self, arrival: Arrival, content: str | Sequence[Mapping[str, Any]]) -> bytes:
         """The request's JSON body; the library writes the rest. Raises ScenarioError as ``request_body`` does."""
-        prompt, target = arrival.prompt, self._target
-        if self._marked:
-            target = replace(target, body=placeholders.filled(target.body, placeholders.numbers_of(arrival)))
-        return request_body(
-            target,
-            prompt.model or self._model,
-            content,
-            prompt.output_tokens,
-            force_length=self._target.force_length,
-            extra=prompt.body,
-            fields=self._fields,
-        )
+        return self._builder.body(arrival, content)
 
     async def send(self, arrival: Arrival, request: bytes) -> Record:
-        """Send ``request`` now and follow its answer. Never raises; a cancelled one is a record of what arrived."""
-        answer = StreamAnswer(save_text=self._asked.save_text, most_tokens=most_tokens(self._target, arrival.prompt))
-        sent = Sent(record_of(arrival, self._worker, self._target), answer)
-        sent.most_events = most_events(self._asked.max_events, answer.most_tokens)
+        """Send ``request`` now and read its answer. Never raises; a cancelled one is a record of what arrived."""
+        most = most_tokens(self._target, arrival.prompt)
+        answer = StreamAnswer(save_text=self._requested.save_text, most_tokens=most)
+        record = record_of(arrival, self._worker, self._target)
+        active = ComparedRequest(record, answer, most_events(self._requested.max_events, most))
         counts = self.counts
-        self._sending[id(sent)] = sent
+        self._active[id(active)] = active
         counts.sent += 1
         counts.in_flight += 1
         counts.waiting += 1
-        sent.record.sent_s = self.now_s()
-        watch = _Watch(self._target, sent, self.now_s)
+        record.sent_s = self.now_s()
+        timeouts = _Timeouts(self._target, active, self.now_s)
         try:
-            await self._stream(sent, arrival, request)
+            await self._stream(active, arrival, request)
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is not None:
-                task.uncancel()  # the record is the answer to it
-            if not sent.left_open and sent.fault is None:
-                sent.fault = ("client", CUT_OFF)
-        except Exception as error:  # the fence (``Connection._broke``): a library may raise anything
-            sent.broken = escaped_words(error)
+                task.uncancel()  # the caller gets the record instead
+            if not active.left_open and active.fault is None:
+                active.fault = ("client", CUT_OFF)
+        except Exception as error:  # the fence (``Connection._failed``): a library may raise anything
+            active.failure = describe_exception(error)
         finally:
-            watch.stop()
-            del self._sending[id(sent)]
-        return self._finish(sent)
+            timeouts.stop()
+            del self._active[id(active)]
+        return self._finish(active)
 
     def snapshot(self) -> list[Record]:
         """Copies of the records of all requests in flight, with what has arrived so far."""
         copies = []
-        for sent in self._sending.values():
-            copy = replace(sent.record, warnings=list(sent.record.warnings))
+        for active in self._active.values():
+            copy = replace(active.record, warnings=list(active.record.warnings))
             try:
-                sent.answer.fill(copy)
-            except Exception as error:  # the fence (``Connection._broke``)
-                sent.broken = escaped_words(error)
+                active.answer.fill(copy)
+            except Exception as error:  # the fence (``Connection._failed``)
+                active.failure = describe_exception(error)
             else:
                 copies.append(copy)
         return copies
@@ -130,66 +117,56 @@ class Foreign:
     async def close(self) -> None:
         raise NotImplementedError
 
-    async def _stream(self, sent: Sent, arrival: Arrival, request: bytes) -> None:
-        """Send and read to the end; failures go into ``sent``."""
+    async def _stream(self, active: ComparedRequest, arrival: Arrival, request: bytes) -> None:
+        """Send and read to the end; failures go into ``active``."""
         raise NotImplementedError
 
-    def _beyond(self, sent: Sent) -> bool:
+    def _passed_limit(self, active: ComparedRequest) -> bool:
         """The answer went beyond a limit: nothing more of it is read."""
-        passed = limit_passed(sent.answer, self._asked.max_event_bytes, sent.most_events)
+        passed = limit_passed(active.answer, self._requested.max_event_bytes, active.most_events)
         if passed:
-            sent.fault = ("truncated", passed)
+            active.fault = ("truncated", passed)
         return bool(passed)
 
-    def _heard(self, sent: Sent, t_s: float) -> None:
-        if sent.record.first_byte_s is None:
-            sent.record.first_byte_s = t_s
-        n = len(sent.answer.event_s)
-        if n and sent.waiting:
-            sent.waiting = False
-            self.counts.waiting -= 1
-        self.counts.tokens += n - sent.counted
-        sent.counted = n
+    def _received(self, active: ComparedRequest, t_s: float) -> None:
+        if active.record.first_byte_s is None:
+            active.record.first_byte_s = t_s
+        active.waiting, active.counted = self.counts.stream(active.answer, active.waiting, active.counted)
 
-    def _finish(self, sent: Sent) -> Record:
-        record, counts = sent.record, self.counts
+    def _finish(self, active: ComparedRequest) -> Record:
+        record = active.record
         try:
-            self._conclude(sent)
-        except Exception as error:  # the fence (``Connection._broke``)
-            sent.broken = sent.broken or escaped_words(error)
-        if sent.broken:
-            record = wreck(record, sent.broken, self.now_s())
-        counts.in_flight -= 1
-        counts.finished += 1
-        counts.waiting -= sent.waiting
-        counts.tokens += (record.output_tokens or 0) - sent.counted
+            self._conclude(active)
+        except Exception as error:  # the fence (``Connection._failed``)
+            active.failure = active.failure or describe_exception(error)
+        if active.failure:
+            record = client_error_record(record, active.failure, self.now_s())
+        self.counts.end(active.waiting, record, active.counted)
         return record
 
-    def _conclude(self, sent: Sent) -> None:
-        record = sent.record
-        sent.answer.fill(record)
-        record.http_status = sent.status
-        record.stream_end_s = sent.answer.last_s if sent.left_open else self.now_s()
-        if sent.status is not None and sent.status >= 300:
-            record.retry_after_s = retry_after_s(sent.headers)
-        content_type = sent.headers.get(b"content-type", b"").decode("latin-1")
-        packed = bool(codings_of(sent.headers.get(b"content-encoding", b"")))
-        outcome = Outcome(sent.status, sent.fault, sent.said, content_type, packed)
-        conclude(record, sent.answer, outcome, self._asked)
+    def _conclude(self, active: ComparedRequest) -> None:
+        record = active.record
+        active.answer.fill(record)
+        record.http_status = active.status
+        record.stream_end_s = active.answer.last_s if active.left_open else self.now_s()
+        if active.status is not None and active.status >= 300:
+            record.retry_after_s = retry_after_s(active.headers)
+        content_type = active.headers.get(b"content-type", b"").decode("latin-1")
+        compressed = bool(codings_of(active.headers.get(b"content-encoding", b"")))
+        outcome = Outcome(active.status, active.fault, active.refusal, content_type, compressed)
+        conclude(record, active.answer, outcome, self._requested)
 
-    def _request_id(self, arrival: Arrival) -> dict[str, str]:
-        numbers = placeholders.numbers_of(arrival)
-        own = {name: placeholders.filled(value, numbers) for name, value in self._templates}
-        return {"X-Request-Id": f"loadramp-{self._run:x}-{arrival.seq}"} | own
+    def _headers_of(self, arrival: Arrival) -> dict[str, str]:
+        return {"X-Request-Id": f"loadramp-{self._run:x}-{arrival.seq}"} | self._builder.headers(arrival)
 
 
-class _Watch:
+class _Timeouts:
     """Cancels the task that made it when a time-out strikes, or when an answer is complete and its stream is not."""
 
-    __slots__ = ("_now_s", "_sent", "_target", "_task", "_timer")
+    __slots__ = ("_active", "_now_s", "_target", "_task", "_timer")
 
-    def __init__(self, target: Target, sent: Sent, now_s: Callable[[], float]) -> None:
-        self._target, self._sent, self._now_s = target, sent, now_s
+    def __init__(self, target: Target, active: ComparedRequest, now_s: Callable[[], float]) -> None:
+        self._target, self._active, self._now_s = target, active, now_s
         self._task = asyncio.current_task()
         self._timer = asyncio.get_running_loop().call_later(0, self._check)
 
@@ -197,17 +174,17 @@ class _Watch:
         self._timer.cancel()
 
     def _check(self) -> None:
-        sent, now_s = self._sent, self._now_s()
-        answer = sent.answer
+        active, now_s = self._active, self._now_s()
+        answer = active.answer
         ended_s = answer.last_s if answer.ended else None
-        deadline_s, kind, detail = deadline_of(self._target, answer, sent.record.sent_s or 0.0, ended_s)
+        deadline_s, kind, detail = deadline_of(self._target, answer, active.record.sent_s or 0.0, ended_s)
         if now_s < deadline_s:
             nearest_s = min(self._target.grace_s, self._target.idle_timeout_s, 0.25)
             wait_s = max(0.001, min(deadline_s - now_s, nearest_s))
             self._timer = asyncio.get_running_loop().call_later(wait_s, self._check)
             return
-        sent.left_open = kind is None
+        active.left_open = kind is None
         if kind is not None:
-            sent.fault = (kind, detail)
+            active.fault = (kind, detail)
         if self._task is not None:
             self._task.cancel()

@@ -11,9 +11,9 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from loadramp.client.comparison_base import Foreign, Sent
+from loadramp.client.comparison_base import ComparedRequest, ComparisonClient
 from loadramp.client.endpoint import Endpoint
-from loadramp.client.error_text import error_words, fault_of, words
+from loadramp.client.error_text import classify_error, describe_error, describe_error_body
 from loadramp.client.http.connect import proxy_of, tls_context_of
 from loadramp.client.http.pool import IDLE_S
 from loadramp.client.http.response import ERROR_BODY_BYTES, REFUSAL_BYTES
@@ -22,7 +22,7 @@ from loadramp.record.types import Arrival
 from loadramp.scenario.scenario import Target
 
 
-class HttpxClient(Foreign):
+class HttpxClient(ComparisonClient):
     """Through ``httpx.AsyncClient.stream``, reading bytes as they come."""
 
     def __init__(self, target: Target, endpoint: Endpoint, model: str, **options: Any) -> None:
@@ -42,13 +42,13 @@ class HttpxClient(Foreign):
     async def close(self) -> None:
         await self._http.aclose()
 
-    async def _stream(self, sent: Sent, arrival: Arrival, request: bytes) -> None:
-        headers = self._headers | self._request_id(arrival)
+    async def _stream(self, active: ComparedRequest, arrival: Arrival, request: bytes) -> None:
+        headers = self._headers | self._headers_of(arrival)
         refused = bytearray()
         try:
             async with self._http.stream("POST", self._url, content=request, headers=headers) as response:
-                sent.status = response.status_code
-                sent.headers = {name.lower(): value for name, value in response.headers.raw}
+                active.status = response.status_code
+                active.headers = {name.lower(): value for name, value in response.headers.raw}
                 async for data in response.aiter_bytes():
                     t_s = self.now_s()
                     if response.status_code >= 300:
@@ -56,18 +56,18 @@ class HttpxClient(Foreign):
                         if len(refused) == REFUSAL_BYTES:
                             break
                     else:
-                        sent.answer.body(data, t_s)
-                        self._heard(sent, t_s)
-                        if self._beyond(sent):
+                        active.answer.body(data, t_s)
+                        self._received(active, t_s)
+                        if self._passed_limit(active):
                             break
-            if sent.fault is None:
-                sent.answer.end(self.now_s())
+            if active.fault is None:
+                active.answer.end(self.now_s())
         except self._error as error:
-            sent.fault = fault_of(error, self._target.connect_timeout_s)
-        sent.said = error_words(bytes(refused[:ERROR_BODY_BYTES]))
+            active.fault = classify_error(error, self._target.connect_timeout_s)
+        active.refusal = describe_error_body(bytes(refused[:ERROR_BODY_BYTES]))
 
 
-class OpenaiClient(Foreign):
+class OpenaiClient(ComparisonClient):
     """Through ``openai.AsyncOpenAI``: chunks as the SDK hands them out."""
 
     def __init__(self, target: Target, endpoint: Endpoint, model: str, **options: Any) -> None:
@@ -96,39 +96,39 @@ class OpenaiClient(Foreign):
     async def close(self) -> None:
         await self._client.close()
 
-    async def _stream(self, sent: Sent, arrival: Arrival, request: bytes) -> None:
+    async def _stream(self, active: ComparedRequest, arrival: Arrival, request: bytes) -> None:
         body: dict[str, Any] = msgspec.json.decode(request)
         asked = {key: body.pop(key) for key in ("model", "messages", "prompt", "input", "stream") if key in body}
         create: Any = self._create
         try:
-            reply = await create(**asked, extra_body=body, extra_headers=self._request_id(arrival) | self._omitted)
-            sent.status = 200
+            reply = await create(**asked, extra_body=body, extra_headers=self._headers_of(arrival) | self._omitted)
+            active.status = 200
             if not self._target.stream:
-                self._took(sent, reply)
-                sent.answer.whole, sent.answer.done_s = True, sent.answer.last_s
+                self._took(active, reply)
+                active.answer.whole, active.answer.done_s = True, active.answer.last_s
                 return
-            sent.status = reply.response.status_code
+            active.status = reply.response.status_code
             async with reply:  # older SDKs leave the socket of a stream that breaks open
                 async for chunk in reply:
-                    self._took(sent, chunk)
-                    if self._beyond(sent):
+                    self._took(active, chunk)
+                    if self._passed_limit(active):
                         break
-            sent.answer.end(self.now_s())
+            active.answer.end(self.now_s())
         except self._sdk.APIStatusError as error:
-            sent.status, sent.said = error.status_code, words(error.body or error.message)
-            sent.headers = {name.lower().encode(): value.encode() for name, value in error.response.headers.items()}
+            active.status, active.refusal = error.status_code, describe_error(error.body or error.message)
+            active.headers = {name.lower().encode(): value.encode() for name, value in error.response.headers.items()}
         except self._broken as error:
-            sent.fault = fault_of(error, self._target.connect_timeout_s)
+            active.fault = classify_error(error, self._target.connect_timeout_s)
         except self._sdk.APIError as error:  # the SDK raises what a stream reports in band
-            sent.answer.error = words(error.body or error.message)
+            active.answer.error = describe_error(error.body or error.message)
         except ValueError as error:
-            sent.answer.malformed += 1
-            sent.fault = ("in_band", f"the SDK cannot read an event: {type(error).__name__}")
+            active.answer.malformed += 1
+            active.fault = ("in_band", f"the SDK cannot read an event: {type(error).__name__}")
 
-    def _took(self, sent: Sent, chunk: Any) -> None:
+    def _took(self, active: ComparedRequest, chunk: Any) -> None:
         t_s = self.now_s()
-        sent.answer.event(event_of_sdk(chunk), b"", t_s)
-        self._heard(sent, t_s)
+        active.answer.event(event_of_sdk(chunk), b"", t_s)
+        self._received(active, t_s)
 
 
 def _http_options(library: Any, target: Target, endpoint: Endpoint) -> dict[str, Any]:

@@ -16,11 +16,11 @@ from loadramp.record.types import ErrorKind
 
 MOST_ERROR_BYTES = 1 << 20
 _WORDLESS = "error without a message"
-_SAID = (
+_MESSAGE_KEYS = (
     "message", "msg", "detail", "error", "errors", "title", "error_message", "error_msg", "errorMessage", "errorMsg",
     "errmsg", "err", "status_msg", "fault", "faultstring", "exception",
 )  # fmt: skip
-_MARKS = ("type", "error_type", "code", "param", "error_code", "errorCode", "errcode", "statusCode", "status_code")
+_CODE_KEYS = ("type", "error_type", "code", "param", "error_code", "errorCode", "errcode", "statusCode", "status_code")
 _MOST_ERRORS = 50
 """Of a list, that are put into words."""
 _KINDS: dict[str, ErrorKind] = {
@@ -47,23 +47,23 @@ def error_of(event: Event, name: bytes = b"") -> str | None:
 
 def _reported(event: Event, name: bytes) -> str | None:
     if event.error:
-        return words(event.error)
+        return describe_error(event.error)
     for choice in event.choices or ():
         if choice.error:
-            return words(choice.error)
+            return describe_error(choice.error)
         if (reason := reason_in(choice)) and tells_failure(reason):
             return f"the server ended the answer with finish_reason {reason!r}"
-    return None if event.choices else _told(event, name)
+    return None if event.choices else _failure_in_data(event, name)
 
 
-def _told(event: Event, name: bytes) -> str | None:
+def _failure_in_data(event: Event, name: bytes) -> str | None:
     """The failure in the data of an event without choices, or in its name."""
     reply = final_response(event)
     if reply is not None and reply.status in ("failed", "cancelled"):
-        return words(reply.error) if reply.error else f"the response ended as {reply.status}"
+        return describe_error(reply.error) if reply.error else f"the response ended as {reply.status}"
     said = event.detail or event.message
     if event.detail or names_failure(name) or any(map(_marks_failure, (event.type, event.object))):
-        return words({"message": said, "type": event.type, "code": event.code} if said else _WORDLESS)
+        return describe_error({"message": said, "type": event.type, "code": event.code} if said else _WORDLESS)
     return None
 
 
@@ -76,38 +76,40 @@ def _marks_failure(value: Any) -> bool:
     return isinstance(value, str) and tells_failure(value)
 
 
-def words(error: Any, limit: int = 400, depth: int = MOST_DEPTH) -> str:
+def describe_error(error: Any, limit: int = 400, depth: int = MOST_DEPTH) -> str:
     """An error object in one line: message, then type and code. Of validation errors the place and message, not the
     input they repeat, which may be the whole prompt."""
     if depth == 0:
         return _WORDLESS
     if isinstance(error, list):
-        return "; ".join(filter(None, (words(part, limit, depth - 1) for part in error[:_MOST_ERRORS])))[:limit]
+        return "; ".join(filter(None, (describe_error(part, limit, depth - 1) for part in error[:_MOST_ERRORS])))[
+            :limit
+        ]
     if not isinstance(error, dict):
-        return " ".join(_gist(str(error)).split())[:limit]
-    for key in _SAID:
+        return " ".join(_last_line_of_traceback(str(error)).split())[:limit]
+    for key in _MESSAGE_KEYS:
         if error.get(key):
-            said = words(error[key], limit, depth - 1)
+            said = describe_error(error[key], limit, depth - 1)
             break
     else:
         said = _WORDLESS
     place = error.get("loc")
     if isinstance(place, list | tuple):
         said = f"{'.'.join(map(str, place))}: {said}"
-    marks = [str(error[key]) for key in _MARKS if isinstance(error.get(key), str | int)]
+    marks = [str(error[key]) for key in _CODE_KEYS if isinstance(error.get(key), str | int)]
     marks = [mark for mark in marks if mark and mark not in {"error", said}]
     told = f" ({', '.join(marks)})"[: limit // 2] if marks else ""  # type and code outlive a long message
     return " ".join(f"{said[: limit - len(told)]}{told}".split())
 
 
-def _gist(text: str) -> str:
+def _last_line_of_traceback(text: str) -> str:
     """Of a Python traceback its last line, which says what went wrong; other text as it is."""
     lines = text.strip().splitlines()
     traced = any(line.startswith("Traceback (most recent call last)") for line in lines)
     return lines[-1] if traced else text
 
 
-def error_words(body: bytes) -> str:
+def describe_error_body(body: bytes) -> str:
     """What the body of an error reply says, in one line; JSON of any shape, an event, HTML or plain text."""
     text = body[:MOST_ERROR_BYTES].removeprefix(b"\xef\xbb\xbf").strip()
     if text.startswith(b"data:"):
@@ -115,11 +117,11 @@ def error_words(body: bytes) -> str:
     try:
         raw = json.loads(text.decode("utf-8", "replace"))
     except (ValueError, RecursionError):
-        plain = _gist(text.decode("utf-8", "replace"))[:2000]
+        plain = _last_line_of_traceback(text.decode("utf-8", "replace"))[:2000]
         return " ".join(plain.split())[:200]
     if isinstance(raw, dict):
-        return words(raw.get("error") or raw.get("detail") or raw)
-    return words(raw)
+        return describe_error(raw.get("error") or raw.get("detail") or raw)
+    return describe_error(raw)
 
 
 def causes_of(error: BaseException) -> Iterator[BaseException]:
@@ -132,7 +134,7 @@ def causes_of(error: BaseException) -> Iterator[BaseException]:
         cause = inner or cause.__cause__ or cause.__context__
 
 
-def fault_of(error: BaseException, connect_timeout_s: float | None = None) -> tuple[ErrorKind, str]:
+def classify_error(error: BaseException, connect_timeout_s: float | None = None) -> tuple[ErrorKind, str]:
     """The kind and words of a library's transport error, from the first of its causes that says more than it.
 
     ``connect_timeout_s``: what a time-out while connecting is worded with.
@@ -141,22 +143,22 @@ def fault_of(error: BaseException, connect_timeout_s: float | None = None) -> tu
     said = str(error)
     for cause in causes_of(error):
         if isinstance(cause, ssl.SSLError):
-            return "tls", tls_words(cause)
+            return "tls", describe_tls_error(cause)
         kind = _KINDS.get(type(cause).__name__, kind)
         if type(cause).__name__ == "ConnectTimeout" and connect_timeout_s is not None:
             return kind, f"no connection within {connect_timeout_s:g} s"
-        said = (os_words(cause) if isinstance(cause, OSError) and cause.errno else str(cause)) or said
+        said = (describe_os_error(cause) if isinstance(cause, OSError) and cause.errno else str(cause)) or said
     if kind == "truncated" and "without sending a response" in said:
         kind = "reset"
     return kind, f"{type(error).__name__}: {said or 'no answer in time'}"
 
 
-def os_words(error: OSError) -> str:
+def describe_os_error(error: OSError) -> str:
     """``Connection reset by peer`` rather than ``[Errno 104] ...``."""
     return os.strerror(error.errno) if error.errno and error.errno > 0 else (error.strerror or str(error))
 
 
-def tls_words(error: ssl.SSLError) -> str:
+def describe_tls_error(error: ssl.SSLError) -> str:
     """Why TLS failed, with the name of the certificate error where it is one."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"certificate not trusted: {error.verify_message} (name a CA file, or use --insecure)"

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from loadramp.client.client_failure import line_of
-from loadramp.client.client_health import Vitals
+from loadramp.client.client_health import HealthMonitor
 from loadramp.client.endpoint import Endpoint
 from loadramp.client.input_files import with_files
 from loadramp.client.measuring_client import Client
@@ -62,7 +62,7 @@ class Worker:
     connect: Callable[..., Awaitable[Any]] | None = None
     precise: bool = True
     share: Sender = field(init=False)
-    vitals: Vitals = field(init=False)
+    vitals: HealthMonitor = field(init=False)
     _disk: str = ""
     _file: BinaryIO = field(init=False)
 
@@ -82,7 +82,7 @@ class Worker:
             precise=self.precise,
             keep_text=orders.save_text,
         )
-        self.vitals = Vitals(self.clock, orders.t0_s, self.index)
+        self.vitals = HealthMonitor(self.clock, orders.t0_s, self.index)
 
     @property
     def failure(self) -> str:

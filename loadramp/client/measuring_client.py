@@ -1,27 +1,25 @@
 """The measuring client: one request, one Record, on pooled HTTP/1.1 connections.
 
-A failed request is a record, never an exception, and is never sent again; the one exception is a kept connection that
-turns out to be dead before the server can have seen the request.
+A failed request is a record, never an exception, and is never sent again, with one exception: when a kept connection
+turns out to have died before the server can have seen the request.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from loadramp.client.endpoint import Endpoint
-from loadramp.client.error_text import os_words
+from loadramp.client.error_text import describe_os_error
 from loadramp.client.http.connect import Dialer, dialer_of, proxy_of
-from loadramp.client.http.pool import Connection, Counts, Flight, Pool
+from loadramp.client.http.pool import ActiveRequest, Connection, Counts, Pool
 from loadramp.client.http.response import ResponseReader
 from loadramp.client.http.sockets import Connect, ConnectFailed
-from loadramp.client.request_body import OPTIONAL_FIELDS, most_tokens, request_body, unforced
-from loadramp.client.stream.outcome import CUT_OFF, asked_of
+from loadramp.client.request_body import OPTIONAL_FIELDS, RequestBuilder, most_tokens, unforced
+from loadramp.client.stream.outcome import CUT_OFF, requested_output
 from loadramp.record.types import LENGTH_NOT_FORCED, Arrival, Record
 from loadramp.scenario.scenario import Target
-from loadramp.workload import placeholders
 
 
 class Client:
@@ -30,7 +28,7 @@ class Client:
     Args:
         target: the API, time-outs and options.
         endpoint: where, with which headers.
-        model: what to ask for.
+        model: the model to request.
         connect: opens a pipe; None: real sockets to ``endpoint``.
         clock: absolute seconds; the clock of the stamps.
         t0_s: the instant at which the run began, on that clock.
@@ -39,7 +37,7 @@ class Client:
         fields: the optional request fields that this server takes (``probe.preflight``).
 
     Raises:
-        ScenarioError: a CA file that cannot be read, a proxy that is none.
+        ScenarioError: the CA file cannot be read, or the proxy is no HTTP address.
     """
 
     def __init__(
@@ -57,17 +55,14 @@ class Client:
     ) -> None:
         self._target = target
         self._counts = Counts()
-        self._model = model
         self._connect = connect or dialer_of(target, endpoint)
         self._clock = clock
         self._t0_s = t0_s
         self._worker = worker
-        self._asked = asked_of(target, save_text, endpoint.redact)
-        self._fields = fields
-        self._templates = tuple(endpoint.templates.items())
-        self._marked = placeholders.used_in(target.body)
+        self._requested = requested_output(target, save_text, endpoint.redact)
+        self._builder = RequestBuilder(target, model, fields, endpoint.templates)
         self._head = _head(target, endpoint, int(t0_s * 1e3))
-        self._flights: dict[Flight, None] = {}  # in the order of sending
+        self._active: dict[ActiveRequest, None] = {}  # in the order of sending
         self._pool = Pool(self.now_s)
 
     @property
@@ -83,91 +78,79 @@ class Client:
 
     def prepare(self, arrival: Arrival, content: str | Sequence[Mapping[str, Any]]) -> bytes:
         """The whole HTTP request. Raises ScenarioError for a body that cannot be measured."""
-        prompt, target = arrival.prompt, self._target
-        numbers = placeholders.numbers_of(arrival) if self._templates or self._marked else {}
-        if self._marked:
-            target = replace(target, body=placeholders.filled(target.body, numbers))
-        body = request_body(
-            target,
-            prompt.model or self._model,
-            content,
-            prompt.output_tokens,
-            force_length=self._target.force_length,
-            extra=prompt.body,
-            fields=self._fields,
-        )
-        own = [f"\r\n{name}: {placeholders.filled(value, numbers)}" for name, value in self._templates]
-        more = "".join(own).encode("latin-1")
+        body = self._builder.body(arrival, content)
+        headers = "".join(f"\r\n{name}: {value}" for name, value in self._builder.headers(arrival).items())
+        more = headers.encode("latin-1")
         return b"%s%d%s\r\nContent-Length: %d\r\n\r\n%s" % (self._head, arrival.seq, more, len(body), body)
 
     async def send(self, arrival: Arrival, request: bytes) -> Record:
-        """Send ``request`` now and follow its answer. Never raises; a cancelled one is a record of what arrived."""
+        """Send ``request`` now and read its answer. Never raises; a cancelled one is a record of what arrived."""
         record = record_of(arrival, self._worker, self._target)
-        exchange = ResponseReader(record, self._asked, most_tokens(self._target, arrival.prompt), self._clock)
-        flight = Flight(self._target, exchange, record, self._counts, self._pool)
-        self._flights[flight] = None
+        reader = ResponseReader(record, self._requested, most_tokens(self._target, arrival.prompt), self._clock)
+        active = ActiveRequest(self._target, reader, record, self._counts, self._pool)
+        self._active[active] = None
         try:
-            await self._fly(flight, request)
+            await self._send(active, request)
         except ConnectFailed as failure:
-            flight.fail(failure.kind, failure.detail)
+            active.fail(failure.kind, failure.detail)
         except OSError as error:
-            flight.fail("client", os_words(error))
+            active.fail("client", describe_os_error(error))
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is not None:
-                task.uncancel()  # the record is the answer to it
-            self._cut(flight)
-        except Exception as error:  # the fence (``Connection._broke``)
-            flight.broke(error)
-        del self._flights[flight]
-        return flight.finish()
+                task.uncancel()  # the caller gets the record instead
+            self._cut(active)
+        except Exception as error:  # the fence (``Connection._failed``)
+            active.abandon(error)
+        del self._active[active]
+        return active.finish()
 
     def snapshot(self) -> list[Record]:
         """Copies of the records of all requests in flight, with what has arrived so far."""
         found = []
-        for flight in tuple(self._flights):
+        for active in tuple(self._active):
             try:
-                flight.pull()
-                found.append(flight.exchange.snapshot())
-            except Exception as error:  # the fence (``Connection._broke``)
-                flight.broke(error)
+                active.pull()
+                found.append(active.reader.snapshot())
+            except Exception as error:  # the fence (``Connection._failed``)
+                active.abandon(error)
         return found
 
     async def close(self) -> None:
         """Close idle connections and cut requests in flight (their ``send`` returns records)."""
-        for flight in tuple(self._flights):
-            self._cut(flight)
+        for active in tuple(self._active):
+            self._cut(active)
         self._pool.close()
         await asyncio.sleep(0)
 
-    def _cut(self, flight: Flight) -> None:
-        """The client does not wait for this answer any more."""
+    def _cut(self, active: ActiveRequest) -> None:
+        """Stop waiting for this answer."""
         try:
-            flight.fail("client", CUT_OFF)
-        except Exception as error:  # the fence (``Connection._broke``)
-            flight.broke(error)
+            active.fail("client", CUT_OFF)
+        except Exception as error:  # the fence (``Connection._failed``)
+            active.abandon(error)
 
-    async def _fly(self, flight: Flight, request: bytes) -> None:
-        begin_s, record = self.now_s(), flight.record
+    async def _send(self, active: ActiveRequest, request: bytes) -> None:
+        begin_s, record = self.now_s(), active.record
         kept = self._pool.take()
         if kept is not None:
-            await flight.ride(kept, request)
-            if not flight.stale:
+            await active.send_on(kept, request)
+            if not active.stale:
                 return
             record.warnings.append("stale_connection")
             begin_s = self.now_s()
-        line = Connection(self._t0_s)
+        connection = Connection(self._t0_s)
         record.connect_s = 0.0
         try:
-            line.pipe = await self._connect(line.on_bytes, line.on_close)
+            connection.pipe = await self._connect(connection.on_bytes, connection.on_close)
         finally:
-            record.connect_s = line.connect_s = self.now_s() - begin_s
-        if flight.exchange.over:  # closed while connecting
-            line.drop()
-        elif line.dead:
+            record.connect_s = connection.connect_s = self.now_s() - begin_s
+        if active.reader.over:  # closed while connecting
+            connection.drop()
+        elif connection.dead:
             raise ConnectFailed("connect", "the server closed the connection at once")
         else:
-            await flight.ride(line, request)
+            await active.send_on(connection, request)
 
 
 def record_of(arrival: Arrival, worker: int, target: Target | None = None) -> Record:
@@ -190,7 +173,7 @@ def record_of(arrival: Arrival, worker: int, target: Target | None = None) -> Re
 
 
 def _head(target: Target, endpoint: Endpoint, run: int) -> bytes:
-    """The request's head up to the number in its id. The same for every request; user's headers win."""
+    """The head of every request, up to the number in its id; the user's headers win."""
     headers = {
         "Host": endpoint.authority,
         "User-Agent": "loadramp",

@@ -1,4 +1,4 @@
-"""What must be known of an endpoint before the first measured request: that it may be loaded, is ready, which model it
+"""Finds out what must be known of an endpoint before the first measured request: that it is ready, which model it
 serves, which request fields it takes, how its tokenizer counts our words.
 """
 
@@ -11,20 +11,21 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from loadramp.client.endpoint import Endpoint, endpoint_of
-from loadramp.client.probe import Preflight, preflight
+from loadramp.client.probe import AcceptedFields, SingleRequests, find_accepted_fields
 from loadramp.client.readiness import (
     Trial,
     Unreachable,
     call,
     choose_model,
     control_client,
-    key_words,
+    describe_key,
     wait_until_ready,
 )
-from loadramp.client.request_body import unforced
+from loadramp.client.request_body import OPTIONAL_FIELDS, unforced
 from loadramp.record.sanitize import clean
 from loadramp.record.types import LENGTH_NOT_FORCED, ErrorKind, Prompt, Record
 from loadramp.registry import ScenarioError
@@ -35,7 +36,6 @@ from loadramp.workload.prompts.vocabulary import Calibration
 
 Say = Callable[[str], None]
 Sleep = Callable[[float], Awaitable[Any]]
-Ask = Callable[..., Awaitable[Preflight]]
 
 SHORT_WORDS, LONG_WORDS = 16, 200
 SAID_CHARS = 200
@@ -56,8 +56,8 @@ WARNING_WORDS = {
 
 
 @dataclass(slots=True, frozen=True)
-class Survey:
-    """What was found out."""
+class EndpointFacts:
+    """What was found out about an endpoint."""
 
     model: str
     fields: frozenset[str]
@@ -72,7 +72,7 @@ class Survey:
     """What the server says of the models that it lists."""
 
 
-async def survey(
+async def examine_endpoint(
     target: Target,
     endpoint: Endpoint,
     say: Callable[[str], None],
@@ -80,7 +80,7 @@ async def survey(
     models: Sequence[str] = (),
     samples: Sequence[Prompt] = (),
     sleep: Sleep = asyncio.sleep,
-) -> Survey:
+) -> EndpointFacts:
     """Wait until the endpoint is ready, then find out all of it with a few requests.
 
     Args:
@@ -105,11 +105,10 @@ async def survey(
         say(f"note: {_guessed(model, models)}")
     texts = _texts(basis)
 
-    async def ask(prompt: Any, name: str = model, **more: Any) -> Preflight:
-        def once() -> Awaitable[Preflight]:
-            return preflight(target, endpoint, name, clock=time.monotonic, prompt=prompt, **more)
-
-        return await patiently(once, target.ready_timeout_s, lambda words: say(endpoint.redact(words)), sleep)
+    async def ask(prompt: Any, name: str = model, fields: frozenset[str] = OPTIONAL_FIELDS) -> AcceptedFields:
+        requests = SingleRequests(target, endpoint, name, time.monotonic)
+        once = partial(find_accepted_fields, requests, prompt, fields=fields)
+        return await with_retries(once, target.ready_timeout_s, lambda text: say(endpoint.redact(text)), sleep)
 
     first = await ask(texts[0])
     if not first.record.ok and basis.ids:
@@ -129,15 +128,15 @@ async def survey(
         say(f"note: {WARNING_WORDS.get(warning, warning)}")
     calibration = _calibrated(basis, first.prompt_tokens, second.prompt_tokens)
     for sample in samples:
-        await _rehearse(target, endpoint, model, first.fields, calibration, sample)
+        await _try_sample(SingleRequests(target, endpoint, model, time.monotonic), first.fields, calibration, sample)
     if any(unforced(target, replace(sample, output_tokens=1)) for sample in samples):
         say("note: [prompts] body gives answers a form of their own: their length is not forced")
-    starts = {name: await _first_answers(ask, name, first.fields, basis) for name in models}
+    starts = {name: await _first_answers(partial(ask, _texts(basis)[0], name, first.fields), name) for name in models}
     for name, (cold_s, warm_s) in starts.items():
         if cold_s is not None and warm_s is not None:
             say(f"{name}: first token after {latency(cold_s)}, the second time after {latency(warm_s)}")
     identity = await _identity(target, endpoint, model, ready.cards)
-    return Survey(model, first.fields, warnings, calibration, identity, starts, ready.cards)
+    return EndpointFacts(model, first.fields, warnings, calibration, identity, starts, ready.cards)
 
 
 def trial_of(target: Target, endpoint: Endpoint, models: Sequence[str] = ()) -> Trial:
@@ -145,7 +144,8 @@ def trial_of(target: Target, endpoint: Endpoint, models: Sequence[str] = ()) -> 
 
     async def trial(listed: tuple[str, ...], limit_s: float) -> str | None:
         hasty = replace(target, first_timeout_s=min(target.first_timeout_s, limit_s))
-        tried = await preflight(hasty, endpoint, _base(target, listed, models), clock=time.monotonic)
+        requests = SingleRequests(hasty, endpoint, _base(target, listed, models), time.monotonic)
+        tried = await find_accepted_fields(requests)
         return None if tried.record.ok else _why(tried.record)
 
     return trial
@@ -173,18 +173,16 @@ def _texts(basis: Calibration) -> list[Any]:
     ]
 
 
-async def _rehearse(
-    target: Target, endpoint: Endpoint, model: str, fields: frozenset[str], calibration: Calibration, sample: Prompt
+async def _try_sample(
+    requests: SingleRequests, fields: frozenset[str], calibration: Calibration, sample: Prompt
 ) -> None:
     """Send one request as the run will send it.
 
     Raises:
         ScenarioError: the endpoint refuses it.
     """
-    content = content_of(sample, calibration, target.api)
-    tried = await preflight(
-        target, endpoint, model, clock=time.monotonic, prompt=content, fields=fields, body=sample.body
-    )
+    content = content_of(sample, calibration, requests.target.api)
+    tried = await find_accepted_fields(requests, content, fields=fields, body=sample.body)
     if tried.record.error == "http_4xx":
         carries = [*(["images"] if sample.images else []), *(sample.body or {})]
         where = f" ({sample.label})" if sample.label else ""
@@ -194,17 +192,17 @@ async def _rehearse(
 
 
 async def _first_answers(
-    ask: Ask, model: str, fields: frozenset[str], basis: Calibration
+    once: Callable[[], Awaitable[AcceptedFields]], model: str
 ) -> tuple[float | None, float | None]:
     """Time to first token of two requests to ``model``, one after the other: the first may have to load an adapter.
 
     Raises:
-        ScenarioError: the server does not know it.
+        ScenarioError: the server does not know the model.
         Unreachable: it could not answer just now.
     """
     found = []
-    for text in _texts(basis)[:1] * 2:
-        tried = await ask(text, name=model, fields=fields)
+    for _ in range(2):
+        tried = await once()
         if not tried.record.ok:
             wrong = ScenarioError if tried.record.error == "http_4xx" else Unreachable
             raise wrong(f"[prompts] models: {model}: {_why(tried.record)}")
@@ -212,7 +210,9 @@ async def _first_answers(
     return found[0], found[1]
 
 
-async def patiently(once: Callable[[], Awaitable[Preflight]], most_s: float, say: Say, sleep: Sleep) -> Preflight:
+async def with_retries(
+    once: Callable[[], Awaitable[AcceptedFields]], most_s: float, say: Say, sleep: Sleep
+) -> AcceptedFields:
     """``once()``, and again after a pause where it failed of something that may pass, up to ``len(PAUSES_S)`` times.
 
     A pause is as long as the server asks (Retry-After), else as PAUSES_S say; all together are at most ``most_s``.
@@ -234,11 +234,11 @@ def _may_pass(record: Record) -> bool:
     return record.http_status in {408, 425} or (record.error in PASSING and record.http_status not in {501, 505})
 
 
-def _way_out(target: Target, endpoint: Endpoint, first: Preflight) -> str:
+def _way_out(target: Target, endpoint: Endpoint, first: AcceptedFields) -> str:
     """What may help against the failure of a first request, from what it said."""
     record = first.record
     if record.http_status in {401, 403}:
-        return f"; {key_words(target, endpoint)}"
+        return f"; {describe_key(target, endpoint)}"
     if not target.force_length or (record.http_status or 0) < 400 or record.http_status in {404, 408, 425, 429}:
         return ""
     if first.plain_failed:

@@ -31,6 +31,54 @@ _NOT_THE_BODY = frozenset({401, 403, 404, 408, 425, 429, 502, 503, 504})
 _CLIENTS: dict[str, Callable[..., Any]] = {"direct": Client, "httpx": HttpxClient, "openai": OpenaiClient}
 
 
+@dataclass(slots=True, frozen=True)
+class SingleRequests:
+    """Sends requests to one endpoint beside a measurement, each through a client of its own.
+
+    ``clock``: absolute seconds. ``connect``: opens pipes in place of sockets.
+    """
+
+    target: Target
+    endpoint: Endpoint
+    model: str
+    clock: Callable[[], float]
+    connect: Connect | None = None
+    save_text: bool = False
+
+    async def send(
+        self,
+        prompt: str | list[Any],
+        output_tokens: int | None,
+        fields: frozenset[str] = OPTIONAL_FIELDS,
+        body: Mapping[str, Any] | None = None,
+    ) -> Record:
+        """The record of one request.
+
+        Args:
+            prompt: text, messages or token ids.
+            output_tokens: how long the answer may be.
+            fields: the optional request fields to send.
+            body: further fields of the body.
+        """
+        t0_s = self.clock()
+        client = _CLIENTS[self.target.via](
+            replace(self.target, body=filled(self.target.body, NO_SESSION)),
+            replace(self.endpoint, templates={}),
+            self.model,
+            connect=self.connect,
+            clock=self.clock,
+            t0_s=t0_s,
+            save_text=self.save_text,
+            fields=fields,
+        )
+        asked = Prompt(output_tokens=output_tokens, body=body)
+        request = client.prepare(Arrival(0, 0, 0.0, asked), prompt)
+        due_s = self.clock() - t0_s
+        record: Record = await client.send(Arrival(0, 0, due_s, asked), request)
+        await client.close()
+        return record
+
+
 async def probe(
     target: Target,
     *,
@@ -43,8 +91,8 @@ async def probe(
 ) -> Record:
     """Send one request and return its record; instants count from just before it.
 
-    A server that refuses an optional field by name is asked once more without it (warning ``dropped_FIELD``): the
-    record is that of the request it took. Nothing else is sent twice.
+    If the server refuses an optional field by name, the request is sent again without it (warning ``dropped_FIELD``),
+    and the record is that of the last request. Nothing else is sent twice.
 
     Args:
         target: the endpoint; an unnamed model is the only one listed, or ``default`` where none are listed.
@@ -53,16 +101,17 @@ async def probe(
         clock: absolute seconds.
         connect: opens pipes in place of sockets; then the model is not looked up.
         save_text: keep the answer.
-        say: told which model was chosen where none is named.
+        say: called with the model that was chosen where none is named.
 
     Raises:
         ScenarioError: the target cannot be understood, or several models are listed and none is named.
     """
     endpoint = endpoint_of(target)
     model = target.model or await _only_model(target, endpoint, connect, say)
+    requests = SingleRequests(target, endpoint, model, clock, connect, save_text)
     fields, dropped = OPTIONAL_FIELDS, []
     while True:
-        record = await _ask(target, endpoint, model, prompt, output_tokens, fields, connect, clock, save_text)
+        record = await requests.send(prompt, output_tokens, fields)
         refused = fields ^ without_refused(record, fields)
         if not refused:
             break
@@ -75,15 +124,15 @@ async def probe(
 
 
 @dataclass(slots=True, frozen=True)
-class Preflight:
-    """What the requests before a run found out."""
+class AcceptedFields:
+    """Which request fields a server takes, as the requests before a run showed."""
 
     fields: frozenset[str]
-    """The optional request fields that the server takes: hand them to every client of the run."""
+    """The optional request fields that the server takes: give them to every client of the run."""
     warnings: tuple[str, ...]
     """``dropped_FIELD`` and the codes of the last request (``no_usage``, ``short_output``, ...)."""
     record: Record
-    """The last request; when it failed the run would fail as well, for the reason it gives."""
+    """The last request; if it failed, the run would fail as well, for the same reason."""
     plain_failed: bool = False
     """A request without any optional field failed, too."""
 
@@ -93,58 +142,54 @@ class Preflight:
         return self.record.prompt_tokens
 
 
-async def preflight(
-    target: Target,
-    endpoint: Endpoint,
-    model: str,
-    *,
-    clock: Callable[[], float],
-    connect: Connect | None = None,
+async def find_accepted_fields(
+    requests: SingleRequests,
     prompt: str | list[Any] = PREFLIGHT_PROMPT,
+    *,
     output_tokens: int = PREFLIGHT_TOKENS,
     fields: frozenset[str] = OPTIONAL_FIELDS,
     body: Mapping[str, Any] | None = None,
-) -> Preflight:
-    """Find the optional fields that the server takes, so that nothing is tried twice within a measurement.
+) -> AcceptedFields:
+    """Find the optional fields that the server takes, so that no request is tried twice within a measurement.
 
-    All are asked for at once. Those that a failure names are dropped; when it names none of them, all are dropped
+    All fields are sent at once. Those that a failure names are dropped; when it names none of them, all are dropped
     and, if that helps, each is tried again by itself. ``prompt`` may be messages or token ids, ``body`` further fields.
     """
 
-    async def ask(asked: frozenset[str]) -> Record:
-        return await _ask(target, endpoint, model, prompt, output_tokens, asked, connect, clock, False, body)
+    async def send(fields: frozenset[str]) -> Record:
+        return await requests.send(prompt, output_tokens, fields, body)
 
-    record, echoed, plain_failed = await ask(fields), False, False
+    record, echoed, plain_failed = await send(fields), False, False
     asked = fields
     while (left := without_refused(record, fields)) != fields:
-        # a server that fails of itself and repeats the whole request names every field, too
+        # a server that fails for another reason and repeats the whole request names every field, too
         echoed |= record.http_status not in {400, 422} and len(fields - left) > 2
         fields = left
-        record = await ask(fields)
+        record = await send(fields)
     if echoed and record.ok:
-        fields, record = await _one_by_one(ask, asked | fields, record)
+        fields, record = await _one_by_one(send, asked | fields, record)
     elif _refuses(record) and fields & OPTIONAL_FIELDS:
-        plain = await ask(fields - OPTIONAL_FIELDS)
+        plain = await send(fields - OPTIONAL_FIELDS)
         plain_failed = not plain.ok
         if plain.ok:
-            fields, record = await _one_by_one(ask, fields, plain)
+            fields, record = await _one_by_one(send, fields, plain)
     dropped = tuple(f"dropped_{name}" for name in sorted(OPTIONAL_FIELDS - fields))
-    return Preflight(fields, (*dropped, *record.warnings), record, plain_failed)
+    return AcceptedFields(fields, (*dropped, *record.warnings), record, plain_failed)
 
 
-async def _one_by_one(ask: Callable[[frozenset[str]], Any], fields: frozenset[str], plain: Record) -> Any:
+async def _one_by_one(send: Callable[[frozenset[str]], Any], fields: frozenset[str], plain: Record) -> Any:
     """The largest set that passes when fields are added singly to none of them, and the record of its request."""
     taken, record = fields - OPTIONAL_FIELDS, plain
     for name in ("include_usage", "continuous_usage_stats", "ignore_eos", "min_tokens"):
         if name in fields and (name != "continuous_usage_stats" or "include_usage" in taken):
-            tried = await ask(taken | {name})
+            tried = await send(taken | {name})
             if not _refuses(tried):
                 taken, record = taken | {name}, tried
     return taken, record
 
 
 def _refuses(record: Record) -> bool:
-    """It may be what was asked that made it fail, rather than who asked, where, or when."""
+    """The failure may be due to the request's fields, rather than to its sender, address or time."""
     if record.error == "in_band":
         return not record.event_s
     return record.http_status is not None and record.http_status >= 400 and record.http_status not in _NOT_THE_BODY
@@ -171,37 +216,6 @@ def without_refused(record: Record, fields: frozenset[str]) -> frozenset[str]:
     if MODERN_LIMIT in said and re.search(r"\bmax_tokens\b", said):
         left |= {MODERN_LIMIT}
     return left
-
-
-async def _ask(
-    target: Target,
-    endpoint: Endpoint,
-    model: str,
-    prompt: str | list[Any],
-    output_tokens: int | None,
-    fields: frozenset[str],
-    connect: Connect | None,
-    clock: Callable[[], float],
-    save_text: bool,
-    body: Mapping[str, Any] | None = None,
-) -> Record:
-    t0_s = clock()
-    client = _CLIENTS[target.via](
-        replace(target, body=filled(target.body, NO_SESSION)),
-        replace(endpoint, templates={}),
-        model,
-        connect=connect,
-        clock=clock,
-        t0_s=t0_s,
-        save_text=save_text,
-        fields=fields,
-    )
-    asked = Prompt(output_tokens=output_tokens, body=body)
-    request = client.prepare(Arrival(0, 0, 0.0, asked), prompt)
-    due_s = clock() - t0_s
-    record: Record = await client.send(Arrival(0, 0, due_s, asked), request)
-    await client.close()
-    return record
 
 
 async def _only_model(target: Target, endpoint: Endpoint, connect: Connect | None, say: Callable[[str], None]) -> str:

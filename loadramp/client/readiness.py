@@ -13,11 +13,11 @@ from typing import Any, Literal
 
 import httpx
 
-from loadramp.client.client_failure import escaped_words
+from loadramp.client.client_failure import describe_exception
 from loadramp.client.endpoint import Endpoint
-from loadramp.client.error_text import error_words, fault_of
+from loadramp.client.error_text import classify_error, describe_error_body
 from loadramp.client.http.connect import proxy_of, tls_context_of
-from loadramp.client.http.reply_parts import INFLATED, Inflate, codings_of, status_words
+from loadramp.client.http.reply_parts import INFLATED, Inflate, codings_of, describe_status
 from loadramp.client.stream.vendor_quirks import too_many_parts
 from loadramp.record.sanitize import encodable
 from loadramp.record.types import ErrorKind
@@ -68,7 +68,7 @@ class Reply:
 
     @property
     def words(self) -> str:
-        return status_words(self.status, error_words(self.content)) if self.status else self.fault
+        return describe_status(self.status, describe_error_body(self.content)) if self.status else self.fault
 
 
 @dataclass(slots=True, frozen=True)
@@ -173,7 +173,7 @@ def choose_model(target: Target, listed: tuple[str, ...], redact: Callable[[str]
     raise ScenarioError(f"[target] model: name one (--model); {what}")
 
 
-def key_words(target: Target, endpoint: Endpoint) -> str:
+def describe_key(target: Target, endpoint: Endpoint) -> str:
     """What a 401 or 403 means for the key."""
     if any(header.lower() == "authorization" for header in endpoint.headers):
         return "the key is refused: name the variable that holds the right one with --api-key-env"
@@ -196,12 +196,12 @@ async def call(http: httpx.AsyncClient, url: str, timeout_s: float = CALL_TIMEOU
     except (TimeoutError, httpx.TimeoutException):
         return Reply(kind="silent", fault=f"no answer within {timeout_s:.3g} s")
     except httpx.HTTPError as error:
-        kind, words = fault_of(error)
+        kind, words = classify_error(error)
         return Reply(kind=kind, fault=words)
     except (
         Exception
     ) as error:  # the fence (client/client_failure.py): libraries let some replies end in other exceptions
-        return Reply(kind="client", fault=escaped_words(error))
+        return Reply(kind="client", fault=describe_exception(error))
     return Reply(got.status_code, bytes(body), got.headers)
 
 
@@ -249,7 +249,7 @@ def _judge(target: Target, endpoint: Endpoint, health: Reply, models: Reply) -> 
         ready = Ready((), (*notes, f"no list of models here ({words})"), status in _REFUSED)
         return _Look("doubtful" if unsure and not 200 <= health.status < 300 else "ready", words, ready)
     if status in _REFUSED:
-        return _Look("never", f"{words}; {key_words(target, endpoint)}")
+        return _Look("never", f"{words}; {describe_key(target, endpoint)}")
     if 300 <= status < 400:
         return _Look("never", f"{words}; it redirects to {models.headers.get('location')}: name that address")
     return _Look("not yet" if status in _NOT_YET | _NOT_HERE or not status else "never", words)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
 
 from loadramp.client.stream.vendor_quirks import text_of
-from loadramp.record.types import Prompt
+from loadramp.record.types import Arrival, Prompt
 from loadramp.registry import ScenarioError
 from loadramp.scenario.scenario import Target
 from loadramp.units import plural
+from loadramp.workload import placeholders
 
 OPTIONAL_FIELDS: frozenset[str] = frozenset({"include_usage", "continuous_usage_stats", "ignore_eos", "min_tokens"})
 """Request fields that help to measure or to hold the length, and that a strict server may refuse (``preflight``)."""
@@ -70,6 +72,42 @@ def request_body(
         return _encoder.encode(body | own)
     except UnicodeEncodeError as error:
         raise ScenarioError(f"a prompt or [target] body is not text: {error}") from None
+
+
+@dataclass(slots=True)
+class RequestBuilder:
+    """Makes what differs from request to request: the body, and headers that hold placeholders."""
+
+    target: Target
+    model: str
+    """Requested where a prompt names no model of its own."""
+    fields: frozenset[str]
+    templates: Mapping[str, str]
+    """``Endpoint.templates``."""
+    _marked: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._marked = placeholders.used_in(self.target.body)
+
+    def body(self, arrival: Arrival, content: str | Sequence[Mapping[str, Any]]) -> bytes:
+        """The JSON body of ``arrival``'s request. Raises ScenarioError as ``request_body`` does."""
+        prompt, target = arrival.prompt, self.target
+        if self._marked:
+            target = replace(target, body=placeholders.filled(target.body, placeholders.numbers_of(arrival)))
+        return request_body(
+            target,
+            prompt.model or self.model,
+            content,
+            prompt.output_tokens,
+            force_length=target.force_length,
+            extra=prompt.body,
+            fields=self.fields,
+        )
+
+    def headers(self, arrival: Arrival) -> dict[str, str]:
+        """The headers that hold placeholders, filled in."""
+        numbers = placeholders.numbers_of(arrival) if self.templates else {}
+        return {name: placeholders.filled(value, numbers) for name, value in self.templates.items()}
 
 
 def most_tokens(target: Target, prompt: Prompt) -> int | None:

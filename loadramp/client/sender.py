@@ -14,7 +14,7 @@ from typing import Any
 
 from asyncio_throttle.throttler import Throttler
 
-from loadramp.client.client_failure import escaped_words, wreck
+from loadramp.client.client_failure import client_error_record, describe_exception
 from loadramp.client.measuring_client import record_of
 from loadramp.client.timer import Timer
 from loadramp.record.types import NO_ROOM, Arrival, Record, Step
@@ -228,7 +228,7 @@ class Sender:
         except (
             Exception
         ) as error:  # the fence (client/client_failure.py): the next turn is made of what the server sent
-            return wreck(record, escaped_words(error), record.stream_end_s), None
+            return client_error_record(record, describe_exception(error), record.stream_end_s), None
 
     def _next_turn(self, ask: _Ask, record: Record) -> _Ask | None:
         """The turn that follows ``ask`` in its session; None where there is none, or where this one failed.

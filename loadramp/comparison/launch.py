@@ -18,8 +18,9 @@ from typing import Any
 import msgspec
 
 from loadramp import __version__
-from loadramp.client import greedy_answers
 from loadramp.client.fleet import FleetError, worker_count
+from loadramp.client.probe import SingleRequests
+from loadramp.comparison import greedy_answers
 from loadramp.comparison.answer_match import GreedyAnswer, Sameness
 from loadramp.comparison.answer_match import compare as same
 from loadramp.comparison.arm import Arm
@@ -199,9 +200,9 @@ async def _answers(
         one = reached[which]
         if switch is not None and turn != "again":
             await switch(ARMS[which])
-        told = await greedy_answers.ask(one.scenario.target, one.endpoint, one.known.model, one.known.fields, questions,
-                                canary_of(scenario).answer_tokens, time.monotonic)  # fmt: skip
-        texts[turn] = [GreedyAnswer(*answer) for answer in told]
+        requests = SingleRequests(one.scenario.target, one.endpoint, one.known.model, time.monotonic)
+        tokens = canary_of(scenario).answer_tokens
+        texts[turn] = await greedy_answers.ask(requests, one.known.fields, questions, tokens)
     if ask.baseline.save_text:
         lines = [msgspec.json.encode({"question": q, **{name: own[i].text for name, own in texts.items()}})
                  for i, q in enumerate(questions)]  # fmt: skip

@@ -23,7 +23,7 @@ from loadramp.client import input_files
 from loadramp.client.endpoint import Endpoint, endpoint_of
 from loadramp.client.fleet import FleetError, InlineFleet, Orders, raise_file_limit, worker_count
 from loadramp.client.permission import check_hosts
-from loadramp.client.preflight import Survey, shown, survey
+from loadramp.client.preflight import EndpointFacts, examine_endpoint, shown
 from loadramp.client.tokenizer import basis_of
 from loadramp.client.workers import LocalFleet
 from loadramp.metrics.model_series import ModelSelection, asked_of
@@ -98,7 +98,7 @@ class Reached:
     scenario: Scenario
     """Its text holds no secret of the endpoint."""
     endpoint: Endpoint
-    known: Survey
+    known: EndpointFacts
     workers: int
     too_long: Overlong | None = None
     """How many requests are longer than the model takes; None: it is not known how long it may be."""
@@ -129,7 +129,7 @@ async def reach(scenario: Scenario, options: Options, say: Say) -> Reached:
     scenario = with_room(scenario, workers)
     models = models_of(scenario.prompts, scenario.prompt_options)
     samples = samples_of(scenario)
-    known = await survey(scenario.target, endpoint, say, basis_of(scenario.target), models, samples)
+    known = await examine_endpoint(scenario.target, endpoint, say, basis_of(scenario.target), models, samples)
     for line in input_files.not_followed(scenario, known.model):
         say(line)
     too_long = overlong(scenario, lengths(scenario, known.model, known.cards), known.calibration.overhead_tokens)

@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
+from loadramp.campaign.health_check import Pulse, read_health
 from loadramp.campaign.launch import _health_url, run_command
 from loadramp.client.endpoint import endpoint_of
-from loadramp.metrics.health_check import Pulse, read_health
 from loadramp.scenario.scenario import Target
 
 

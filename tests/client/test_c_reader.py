@@ -23,12 +23,12 @@ from test_event_batch import NOT_PLAIN, PLAIN
 from hatch_build import COMPILERS, compiled
 from loadramp.client.endpoint import endpoint_of
 from loadramp.client.http import c_reader as gather
-from loadramp.client.http.c_reader import Gather, KeptBuffer, load
+from loadramp.client.http.c_reader import CReader, KeptReads, load
 from loadramp.client.http.connect import Dialer, dialer_of
 from loadramp.client.http.poller import clocks
 from loadramp.client.http.response import ResponseReader
 from loadramp.client.measuring_client import Client
-from loadramp.client.stream.event_batch import Lot, plain_events
+from loadramp.client.stream.event_batch import EventBatch, plain_events
 from loadramp.record.types import Record
 from loadramp.scenario.scenario import Target
 
@@ -48,8 +48,8 @@ def test_it_is_built_wherever_there_is_a_compiler() -> None:
 class Bench:
     """A connected socket that is read in C, and the other end."""
 
-    gather: Gather
-    kept: KeptBuffer
+    gather: CReader
+    kept: KeptReads
     mine: socket.socket
     other: socket.socket
     epoll_fd: int
@@ -83,7 +83,7 @@ def bench() -> Iterator[Bench]:
             mine.setsockopt(socket.SOL_SOCKET, 35, 1)
             other.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             poll.register(mine.fileno(), select.EPOLLIN)
-            one = gather.gather()
+            one = gather.new_c_reader()
             assert one is not None
             made = Bench(one, one.keep(mine.fileno()), mine, other, poll.fileno())
             for _ in range(100):  # the kernel starts to stamp with the first socket that asks for it
@@ -110,10 +110,10 @@ def test_whole_events_wait_and_are_given_back_with_the_instants_they_came_at() -
             instants.append((before_s - 0.002, time.monotonic()))
             time.sleep(0.005)
         taken = one.kept.take()
-        assert taken.lot is not None
-        assert taken.lot.reads() == [EVENT, framed(C("bb"))]
-        assert taken.lot.payloads() == [C("a")[6:-2], C("bb")[6:-2]]
-        assert all(a <= at <= b for (a, b), at in zip(instants, taken.lot.stamps_s, strict=True))
+        assert taken.batch is not None
+        assert taken.batch.reads() == [EVENT, framed(C("bb"))]
+        assert taken.batch.payloads() == [C("a")[6:-2], C("bb")[6:-2]]
+        assert all(a <= at <= b for (a, b), at in zip(instants, taken.batch.stamps_s, strict=True))
         assert (taken.other, taken.kernel, taken.late, taken.over, taken.error) == (b"", True, 0, False, 0)
         assert one.kept.take() == (None, b"", 0.0, False, 0, False, 0)
 
@@ -124,11 +124,11 @@ def test_a_lot_is_due_when_it_is_full_and_nothing_is_read_before_it_is_taken() -
         assert one.send(*[EVENT] * 31) == []
         assert one.send(EVENT) == [one.mine.fileno()]
         assert one.send(framed(C("next"))) == [one.mine.fileno()]
-        lot = one.kept.take().lot
+        lot = one.kept.take().batch
         assert lot is not None
         assert lot.reads() == [EVENT] * 32
         assert one.read() == []
-        lot = one.kept.take().lot
+        lot = one.kept.take().batch
         assert lot is not None
         assert lot.reads() == [framed(C("next"))]
         large = framed(C("x" * 7_000))
@@ -173,8 +173,8 @@ def test_anything_else_is_given_back_at_once_and_last(data: bytes) -> None:
     with bench() as one:
         assert one.send(EVENT, data) == [one.mine.fileno()]
         taken = one.kept.take()
-        assert taken.lot is not None
-        assert (taken.lot.reads(), taken.other) == ([EVENT], data)
+        assert taken.batch is not None
+        assert (taken.batch.reads(), taken.other) == ([EVENT], data)
 
 
 @built
@@ -195,14 +195,14 @@ def test_what_is_given_back_is_what_was_sent_and_a_lot_is_what_the_python_reader
             if not one.send(data):
                 continue
             taken = one.kept.take()
-            if taken.lot is not None:
-                got += taken.lot.reads()
-                for read, payload in zip(taken.lot.reads(), taken.lot.payloads(), strict=True):
+            if taken.batch is not None:
+                got += taken.batch.reads()
+                for read, payload in zip(taken.batch.reads(), taken.batch.payloads(), strict=True):
                     assert read == framed(b"data: " + payload + b"\n\n")
             if taken.other:
                 got.append(taken.other)
                 assert not plain_events([taken.other])
-        last = one.kept.take().lot
+        last = one.kept.take().batch
         got += [] if last is None else last.reads()
     assert got == reads
 
@@ -241,8 +241,8 @@ def test_the_end_is_told_after_what_came_before_it_and_again_until_it_is_taken(r
         assert one.read() == [one.mine.fileno()]
         assert one.read() == [one.mine.fileno()]
         taken = one.kept.take()
-        assert taken.lot is not None
-        assert (taken.lot.reads(), taken.other, taken.over, taken.error) == ([EVENT], b"", True, 104 if reset else 0)
+        assert taken.batch is not None
+        assert (taken.batch.reads(), taken.other, taken.over, taken.error) == ([EVENT], b"", True, 104 if reset else 0)
 
 
 @built
@@ -336,13 +336,13 @@ def test_what_waits_is_in_a_snapshot_and_in_the_record_of_a_request_that_was_cut
 
 def test_a_connection_whose_reads_waited_is_used_again(read_in: str, monkeypatch: pytest.MonkeyPatch) -> None:
     lots: list[int] = []
-    feed_lot = ResponseReader.feed_lot
+    feed_batch = ResponseReader.feed_batch
 
-    def spied(self: ResponseReader, lot: Lot, t0_s: float) -> None:
+    def spied(self: ResponseReader, lot: EventBatch, t0_s: float) -> None:
         lots.append(len(lot.ends))
-        feed_lot(self, lot, t0_s)
+        feed_batch(self, lot, t0_s)
 
-    monkeypatch.setattr(ResponseReader, "feed_lot", spied)
+    monkeypatch.setattr(ResponseReader, "feed_batch", spied)
     script = stream((0, ROLE), (0, C("first")), *[(at, C("x")) for at in range(1, 40)], (41, FIN("stop")), (41, DONE))
 
     async def main() -> tuple[list[Record], int]:
@@ -375,7 +375,7 @@ def test_without_it_sockets_are_read_one_by_one(monkeypatch: pytest.MonkeyPatch,
     assert load(tmp_path / "none.so") is None
     assert load(tmp_path / "torn.so") is None
     monkeypatch.setattr(gather, "LOADED", None)
-    assert gather.gather() is None
+    assert gather.new_c_reader() is None
     record = played(stream((0, ROLE), *[(at, C("x")) for at in range(40)], (41, FIN("stop")), (41, DONE)))
     assert (record.status, record.text) == ("ok", 40 * "x")
 

@@ -12,7 +12,7 @@ from test_checks import codes, found, run_of
 from test_client_readiness import HEALTHY, ONE, Routed
 from test_probe import ANSWER, found_out
 
-from loadramp.client.error_text import error_words
+from loadramp.client.error_text import describe_error_body
 from loadramp.client.readiness import Unreachable
 from loadramp.client.request_body import OPTIONAL_FIELDS, request_body, shaped
 from loadramp.record.types import Record
@@ -141,7 +141,10 @@ def test_a_model_that_is_not_there_has_nothing_to_do_with_the_fields() -> None:
 
 
 def test_of_a_traceback_the_last_line_is_what_a_server_said() -> None:
-    assert error_words(_traceback(["x"], {}).encode()) == "TypeError: create() got an unexpected keyword argument 'x'"
+    assert (
+        describe_error_body(_traceback(["x"], {}).encode())
+        == "TypeError: create() got an unexpected keyword argument 'x'"
+    )
 
 
 # -- answers with a form of their own

@@ -13,8 +13,8 @@ from test_client_readiness import HEALTHY, LOADING, NOT_FOUND, ONE, Routed
 
 from loadramp.client import readiness
 from loadramp.client.endpoint import endpoint_of
-from loadramp.client.error_text import fault_of
-from loadramp.client.preflight import Survey, facts_of, survey
+from loadramp.client.error_text import classify_error
+from loadramp.client.preflight import EndpointFacts, examine_endpoint, facts_of
 from loadramp.client.probe import probe
 from loadramp.client.readiness import Unreachable, wait_until_ready
 from loadramp.registry import ScenarioError
@@ -36,7 +36,7 @@ def server_of(health: list[Act], models: list[Act], chat: list[Act] = ANSWER) ->
     return Routed(route)
 
 
-def surveyed(server: Routed, env: dict[str, str] | None = None, **target: Any) -> tuple[Survey, list[str]]:
+def surveyed(server: Routed, env: dict[str, str] | None = None, **target: Any) -> tuple[EndpointFacts, list[str]]:
     """What is found out of ``server`` before a run, and what is said; a second passes at each wait."""
     said: list[str] = []
     now_s = 0.0
@@ -51,11 +51,11 @@ def surveyed(server: Routed, env: dict[str, str] | None = None, **target: Any) -
     async def waited(asked: Target, where: Any, **options: Any) -> Any:
         return await wait_until_ready(asked, where, **{**options, "clock": clock, "sleep": wait})
 
-    async def main() -> Survey:
+    async def main() -> EndpointFacts:
         listener, url = await server.serve()
         asked = Target(**{"base_url": url, "ready_timeout_s": 20.0, **target})
         try:
-            return await survey(asked, endpoint_of(asked, env or {}), said.append, sleep=wait)
+            return await examine_endpoint(asked, endpoint_of(asked, env or {}), said.append, sleep=wait)
         finally:
             listener.close()
 
@@ -257,7 +257,7 @@ def test_a_probe_says_that_it_had_to_guess_the_model(models: list[Act], said: st
 def test_a_library_s_time_out_is_worded_without_its_insides() -> None:
     inside = httpx.ReadTimeout("")
     inside.__cause__ = asyncio.CancelledError("Cancelled via cancel scope 7f2d0c1e; reason: deadline exceeded")
-    assert fault_of(inside)[1] == "ReadTimeout: no answer in time"
+    assert classify_error(inside)[1] == "ReadTimeout: no answer in time"
     slow = httpx.ConnectTimeout("")
     slow.__cause__ = asyncio.CancelledError("Cancelled via cancel scope 7f2d0c1e; reason: deadline exceeded")
-    assert fault_of(slow, 10.0) == ("connect", "no connection within 10 s")
+    assert classify_error(slow, 10.0) == ("connect", "no connection within 10 s")

@@ -77,18 +77,18 @@ STAGES = [
     (ANSWER, answer, "tokens_of"),
     (ANSWER, response, "conclude"),
     (ANSWER, response.ResponseReader, "finish"),
-    (ANSWER, pool.Flight, "heard"),
-    (ANSWER, pool.Flight, "pull"),
-    (ANSWER, pool.Flight, "land"),
+    (ANSWER, pool.ActiveRequest, "parsed"),
+    (ANSWER, pool.ActiveRequest, "pull"),
+    (ANSWER, pool.ActiveRequest, "release"),
     (ANSWER, pool, "deadline_of"),
     (ANSWER, pool.Pool, "take"),
     (ANSWER, pool.Pool, "keep"),
     (LEFT_OPEN, pool.Connection, "drop"),
-    (BROKEN_OFF, pool.Flight, "lost"),
+    (BROKEN_OFF, pool.ActiveRequest, "disconnected"),
     (BROKEN_OFF, response.ResponseReader, "closed"),
     ([(5.0, UNTIL_CLOSE), (6.0, C("a") + FIN("stop")), (7.0, "close")], response.ResponseReader, "_complete"),
     (REFUSED, response, "retry_after_s"),
-    (REFUSED, response, "error_words"),
+    (REFUSED, response, "describe_error_body"),
     (REFUSED, reply_parts, "parsedate_to_datetime"),
     ([(5.0, HEAD), (6.0, framed(C("a"))), (400_000.0, "close")], response.ResponseReader, "fail"),
 ]
@@ -152,13 +152,13 @@ def test_an_exception_while_closing_does_not_keep_other_requests_from_their_reco
 @pytest.mark.parametrize(
     ("where", "name"),
     [
-        (c_reader.KeptBuffer, "take"),
-        (response.ResponseReader, "feed_lot"),
+        (c_reader.KeptReads, "take"),
+        (response.ResponseReader, "feed_batch"),
         (response, "events_of"),
-        (sockets.SocketPipe, "_heard"),
+        (sockets.SocketPipe, "_received"),
         (sockets.SocketPipe, "_ended"),
     ],
-    ids=["take", "feed_lot", "events_of", "_heard", "_ended"],
+    ids=["take", "feed_batch", "events_of", "_received", "_ended"],
 )
 def test_an_exception_where_a_socket_is_read_is_a_record_that_names_it(
     where: Any, name: str, monkeypatch: pytest.MonkeyPatch

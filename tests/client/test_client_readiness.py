@@ -11,7 +11,7 @@ from certs import Certificates, certificates
 from scripted import DONE, FIN, USE, Act, C, Scripted, reply, stream
 
 from loadramp.client.endpoint import endpoint_of
-from loadramp.client.preflight import survey
+from loadramp.client.preflight import examine_endpoint
 from loadramp.client.readiness import Ready, Unreachable, choose_model, list_models, wait_until_ready
 from loadramp.registry import ScenarioError
 from loadramp.scenario.scenario import Target
@@ -160,7 +160,7 @@ def test_er13_nothing_is_asked_of_the_model_before_the_server_is_ready(monkeypat
         listener, url = await server.serve()
         target = Target(base_url=url)
         try:
-            await survey(target, endpoint_of(target, {}), lambda _: None)
+            await examine_endpoint(target, endpoint_of(target, {}), lambda _: None)
         finally:
             listener.close()
 

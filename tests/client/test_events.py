@@ -10,7 +10,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scripted import HEAD, LAST, event, framed, reply
 
-from loadramp.client.error_text import error_of, error_words, fault_of, os_words, tls_words, words
+from loadramp.client.error_text import (
+    classify_error,
+    describe_error,
+    describe_error_body,
+    describe_os_error,
+    describe_tls_error,
+    error_of,
+)
 from loadramp.client.http.response import ResponseReader
 from loadramp.client.stream.answer import StreamAnswer
 from loadramp.client.stream.events import Event, Output, event_of_sdk, finishes, outputs, read_event, usage_of
@@ -196,7 +203,7 @@ def test_an_object_of_the_sdk_is_the_event_it_was_made_of() -> None:
 
 
 def test_a_validation_error_is_named_by_place_without_the_input_it_repeats() -> None:
-    said = words(
+    said = describe_error(
         [{"type": "extra_forbidden", "loc": ["body", "x"], "msg": "Extra inputs", "input": "the whole prompt"}]
     )
     assert said == "body.x: Extra inputs (extra_forbidden)"
@@ -217,16 +224,16 @@ def test_a_validation_error_is_named_by_place_without_the_input_it_repeats() -> 
     ids=["empty", "html", "BOM", "event", "title", "list", "binary", "deep"],
 )
 def test_error_bodies_in_one_line(body: bytes, said: str) -> None:
-    assert error_words(body) == said
+    assert describe_error_body(body) == said
 
 
 def test_exceptions_in_words() -> None:
-    assert os_words(ConnectionResetError(104, "x")) == "Connection reset by peer"
-    assert os_words(OSError("bare")) == "bare"
+    assert describe_os_error(ConnectionResetError(104, "x")) == "Connection reset by peer"
+    assert describe_os_error(OSError("bare")) == "bare"
     wrong = ssl.SSLError(1, "[SSL: WRONG_VERSION_NUMBER] wrong version number")
     wrong.reason = "WRONG_VERSION_NUMBER"
-    assert tls_words(wrong).startswith("the server does not speak TLS on this port: write http://")
+    assert describe_tls_error(wrong).startswith("the server does not speak TLS on this port: write http://")
     outer = RuntimeError("outer")
     outer.__cause__ = wrong
-    assert fault_of(outer)[0] == "tls"
-    assert fault_of(RuntimeError("plain")) == ("client", "RuntimeError: plain")
+    assert classify_error(outer)[0] == "tls"
+    assert classify_error(RuntimeError("plain")) == ("client", "RuntimeError: plain")

@@ -12,7 +12,7 @@ import uvloop
 from scripted import DONE, FIN, LAST, USE, C, framed
 
 from loadramp.client.http import poller
-from loadramp.client.http.poller import BEAT_S, LATE_READ_S, Intake, Read, clocks, running_events
+from loadramp.client.http.poller import BEAT_S, LATE_READ_S, Poller, Read, clocks, running_events
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "uvloop": uvloop.new_event_loop,
@@ -46,12 +46,12 @@ async def until(holds: Callable[[], bool], turn: Callable[[], object] = bool) ->
             await asyncio.sleep(0.001)  # less is no time at all on one of the loops
 
 
-def reader(sock: socket.socket, heard: list[bytes], one: Intake, kernel: bool = True) -> Read:
+def reader(sock: socket.socket, heard: list[bytes], one: Poller, kernel: bool = True) -> Read:
     def read(_now_s: float, _offset_s: float | None) -> None:
         data = sock.recv(65_536)
         heard.append(data)
         if one.beating:
-            one.mind(data, kernel)
+            one.note_blurred(data, kernel)
 
     return read
 
@@ -96,7 +96,7 @@ def test_no_offset_is_told_for_a_while_after_the_wall_clock_was_moved(
     monkeypatch.setattr(poller, "clocks", lambda: (clock["now"] + clock["ahead"], clock["now"]))
 
     async def main() -> None:
-        one = Intake()
+        one = Poller()
         with pair() as (a, to_a):
 
             def read(now_s: float, offset_s: float | None) -> None:
@@ -117,7 +117,7 @@ def test_no_offset_is_told_for_a_while_after_the_wall_clock_was_moved(
 
 def test_each_socket_is_read_when_it_has_data_and_none_after_it_was_removed(run: Run) -> None:
     async def main() -> None:
-        one = Intake()
+        one = Poller()
         with pair() as (a, to_a), pair() as (b, to_b):
             of_a: list[bytes] = []
             of_b: list[bytes] = []
@@ -141,7 +141,7 @@ def test_each_socket_is_read_when_it_has_data_and_none_after_it_was_removed(run:
 
 def test_a_socket_removed_by_the_read_of_another_is_not_read(run: Run) -> None:
     async def main() -> None:
-        one, read = Intake(), []
+        one, read = Poller(), []
         with pair() as (a, to_a), pair() as (b, to_b):
 
             def first(mine: socket.socket, other: socket.socket) -> Read:
@@ -165,7 +165,7 @@ def test_a_socket_removed_by_the_read_of_another_is_not_read(run: Run) -> None:
 
 def test_a_read_that_fails_keeps_no_other_waiting(run: Run) -> None:
     async def main() -> None:
-        one, failed = Intake(), []
+        one, failed = Poller(), []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: failed.append(context["exception"]))
         with pair() as (a, to_a), pair() as (b, to_b):
             heard: list[bytes] = []
@@ -192,7 +192,7 @@ def test_a_read_that_fails_keeps_no_other_waiting(run: Run) -> None:
 @pytest.mark.usefixtures("eager")
 def test_a_beat_begins_under_load_reads_everything_and_ends_when_it_finds_nothing(run: Run) -> None:
     async def main() -> None:
-        one = Intake()
+        one = Poller()
         with pair() as (a, to_a):
             heard: list[bytes] = []
             one.add(a.fileno(), reader(a, heard, one))
@@ -218,7 +218,7 @@ def test_streams_too_fast_for_a_beat_end_it(run: Run) -> None:
     two = framed(C("a")) + framed(C("b"))
 
     async def main() -> None:
-        one = Intake()
+        one = Poller()
         with pair() as (a, to_a):
             heard: list[bytes] = []
             one.add(a.fileno(), reader(a, heard, one))
@@ -234,7 +234,7 @@ def test_streams_too_fast_for_a_beat_end_it(run: Run) -> None:
 @pytest.mark.usefixtures("eager")
 def test_without_stamps_of_the_kernel_there_is_no_beat(run: Run) -> None:
     async def main() -> None:
-        one = Intake()
+        one = Poller()
         with pair() as (a, to_a):
             heard: list[bytes] = []
             one.add(a.fileno(), reader(a, heard, one, kernel=False))
@@ -254,7 +254,7 @@ def test_without_stamps_of_the_kernel_there_is_no_beat(run: Run) -> None:
 
 def test_closing_while_it_beats_leaves_nothing_behind(run: Run, eager: None) -> None:
     async def main() -> None:
-        one = Intake()
+        one = Poller()
         with pair() as (a, to_a):
             heard: list[bytes] = []
             one.add(a.fileno(), reader(a, heard, one))

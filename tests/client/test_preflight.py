@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from loadramp.client.endpoint import endpoint_of
-from loadramp.client.preflight import Survey, survey
+from loadramp.client.preflight import EndpointFacts, examine_endpoint
 from loadramp.client.readiness import Unreachable
 from loadramp.client.tokenizer import basis_of
 from loadramp.record.types import Prompt
@@ -30,11 +30,11 @@ def asked(
     mended_after: int = 99,
     pauses_s: list[float] | None = None,
     **options: Any,
-) -> Survey:
+) -> EndpointFacts:
     """What a simulator that is healthy after ``mended_after`` pauses tells."""
     waited: list[float] = [] if pauses_s is None else pauses_s
 
-    async def main() -> Survey:
+    async def main() -> EndpointFacts:
         server = await serve(QUICK, adapters=adapters, faults=faults)
 
         async def wait(seconds: float) -> None:
@@ -44,7 +44,7 @@ def asked(
 
         try:
             ready = replace(target, base_url=f"http://127.0.0.1:{server.port}")
-            return await survey(ready, endpoint_of(ready, {}), say, sleep=wait, **options)
+            return await examine_endpoint(ready, endpoint_of(ready, {}), say, sleep=wait, **options)
         finally:
             await server.close()
 

@@ -10,7 +10,7 @@ import pytest
 from scripted import BASE_URL, CU, DONE, FIN, ROLE, USE, Act, C, Scripted, delta, jump, reply, stream
 
 from loadramp.client.endpoint import endpoint_of
-from loadramp.client.probe import Preflight, preflight, probe, probe_document
+from loadramp.client.probe import AcceptedFields, SingleRequests, find_accepted_fields, probe, probe_document
 from loadramp.client.request_body import OPTIONAL_FIELDS
 from loadramp.record.types import Record
 from loadramp.registry import ScenarioError
@@ -137,13 +137,12 @@ def _mute(found: list[str]) -> bytes:
     return b'{"error":"invalid request"}'
 
 
-def found_out(server: Scripted, **options: Any) -> Preflight:
-    async def main() -> Preflight:
+def found_out(server: Scripted, **options: Any) -> AcceptedFields:
+    async def main() -> AcceptedFields:
         loop = asyncio.get_running_loop()
         target = Target(base_url=BASE_URL, **options)
-        return await preflight(
-            target, endpoint_of(target, {}), "m", clock=loop.time, connect=server.connect, output_tokens=2
-        )
+        requests = SingleRequests(target, endpoint_of(target, {}), "m", loop.time, server.connect)
+        return await find_accepted_fields(requests, output_tokens=2)
 
     return jump(main())
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted import CU, DONE, FIN, HEAD, LAST, ROLE, UNTIL_CLOSE, USE, C, chunk, delta, event, framed
 
-from loadramp.client.http.response import LOT_READS, ResponseReader
+from loadramp.client.http.response import BATCH_READS, ResponseReader
 from loadramp.client.stream.outcome import RequestedOutput
 from loadramp.record.types import Record
 
@@ -124,17 +124,17 @@ def test_first_lots_differ_so_that_streams_of_one_step_are_not_all_parsed_in_the
     exchange = ResponseReader(Record(seq, 0, 0.0), RequestedOutput())
     exchange.feed(HEAD + framed(ROLE), 1.0)
     exchange.feed(framed(C("a")), 2.0)
-    parsed = [exchange.feed(framed(C("b")), 3.0 + i) for i in range(first + 2 * LOT_READS)]
-    assert [i + 1 for i, lot in enumerate(parsed) if lot] == [first, first + LOT_READS, first + 2 * LOT_READS]
+    parsed = [exchange.feed(framed(C("b")), 3.0 + i) for i in range(first + 2 * BATCH_READS)]
+    assert [i + 1 for i, lot in enumerate(parsed) if lot] == [first, first + BATCH_READS, first + 2 * BATCH_READS]
 
 
 def test_parsing_waits_for_a_lot_only_after_the_first_output() -> None:
     exchange = ResponseReader(Record(31, 0, 0.0), RequestedOutput())
     assert exchange.feed(HEAD + framed(ROLE), 1.0)
     assert exchange.feed(framed(C("a")), 2.0)
-    parsed = [exchange.feed(framed(C("b")), 3.0 + i) for i in range(LOT_READS)]
-    assert parsed == [False] * (LOT_READS - 1) + [True]
-    assert len(exchange.answer.event_s) == 1 + LOT_READS
+    parsed = [exchange.feed(framed(C("b")), 3.0 + i) for i in range(BATCH_READS)]
+    assert parsed == [False] * (BATCH_READS - 1) + [True]
+    assert len(exchange.answer.event_s) == 1 + BATCH_READS
 
 
 @pytest.mark.parametrize(

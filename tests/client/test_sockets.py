@@ -201,7 +201,7 @@ def test_the_kernel_s_stamp_is_the_arrival_and_not_the_reading(run: Any) -> None
         pytest.skip("this kernel does not stamp TCP segments")
     assert before_s - 0.002 <= stamp_s <= after_s + 0.02
     assert dialer.tally.late_reads >= 1
-    assert (dialer.tally.intake.reads, dialer.tally.opened) == (2, 1)
+    assert (dialer.tally.poller.reads, dialer.tally.opened) == (2, 1)
     assert LATE_READ_S < 0.03
 
 

@@ -11,7 +11,7 @@ from harness import scenario_of
 from scripted import DONE, FIN, C, Scripted, arrival, client_on, jump, stream
 from terminal import in_process
 
-from loadramp.client.comparison_base import Foreign
+from loadramp.client.comparison_base import ComparisonClient
 from loadramp.client.endpoint import endpoint_of
 from loadramp.client.probe import probe
 from loadramp.client.sender import TURN, Sender
@@ -128,9 +128,9 @@ def test_control_calls_belong_to_no_session_and_nothing_is_sent_as_a_template() 
 
 def test_the_comparison_clients_send_the_same() -> None:
     target = Target(base_url="http://h:1", headers=HEADERS, body=BODY)
-    client = Foreign(target, endpoint_of(target, {}), "m", clock=lambda: 0.0, t0_s=0.0)
+    client = ComparisonClient(target, endpoint_of(target, {}), "m", clock=lambda: 0.0, t0_s=0.0)
     asked = arrival(9, session=4, turn=1)
-    assert client._request_id(asked)["X-Correlation"] == "run7-4-1/9"
+    assert client._headers_of(asked)["X-Correlation"] == "run7-4-1/9"
     body = json.loads(client.prepare(asked, "hi"))
     assert body["session_params"]["id"] == "4"
     assert body["guided_regex"] == BODY["guided_regex"]

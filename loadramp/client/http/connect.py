@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from loadramp.client.endpoint import Endpoint
-from loadramp.client.error_text import os_words, tls_words
+from loadramp.client.error_text import describe_os_error, describe_tls_error
 from loadramp.client.http.sockets import ConnectFailed, OnBytes, OnClose, Pipe, SocketPipe, SocketTally, TlsPipe
 from loadramp.registry import ScenarioError
 from loadramp.scenario.scenario import Target
@@ -104,13 +104,15 @@ class Dialer:
                     await self._proxy.tunnel(sock, self._host, self._port)
                 except OSError as error:
                     where = f"the proxy {self._proxy.host}:{self._proxy.port}"
-                    raise ConnectFailed("connect", f"{where} broke the connection: {os_words(error)}") from None
+                    raise ConnectFailed(
+                        "connect", f"{where} broke the connection: {describe_os_error(error)}"
+                    ) from None
             pipe = TlsPipe(self._tls, self._host, on_bytes, on_close)
             undo.callback(pipe.close)
             try:
                 await pipe.handshake(sock, self.tally)
             except ssl.SSLError as error:
-                raise ConnectFailed("tls", tls_words(error)) from None
+                raise ConnectFailed("tls", describe_tls_error(error)) from None
             except ConnectionError as error:
                 where = f"{self._host}:{self._port}"
                 raise ConnectFailed("tls", f"{where} closed the connection in the TLS handshake: {error}") from None
@@ -142,7 +144,7 @@ async def resolve(host: str, port: int) -> list[tuple[int, Any]]:
     try:
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError as error:
-        raise ConnectFailed("connect", f"cannot resolve the host name {host!r}: {os_words(error)}") from None
+        raise ConnectFailed("connect", f"cannot resolve the host name {host!r}: {describe_os_error(error)}") from None
     except UnicodeError as error:
         raise ConnectFailed("connect", f"no host can have the name {host!r}: {error}") from None
     return [(family, address) for family, _, _, _, address in found]
@@ -157,7 +159,7 @@ def connect_failed(error: OSError, host: str, port: int) -> ConnectFailed:
         return ConnectFailed("client", "too many open files: raise the limit (ulimit -n)")
     if error.errno == errno.EADDRNOTAVAIL:
         return ConnectFailed("client", f"no local port left for another connection to {where}")
-    return ConnectFailed("connect", f"cannot connect to {where}: {os_words(error)}")
+    return ConnectFailed("connect", f"cannot connect to {where}: {describe_os_error(error)}")
 
 
 def tls_context(ca_file: str = "", insecure: bool = False) -> ssl.SSLContext:

@@ -1,6 +1,6 @@
-"""Requests under way and the connections that carry them: one timer a request, whatever it streams.
+"""Requests under way and the connections that carry them: one timer a request, however much it streams.
 
-A connection is kept for the next request while it is young; taking and keeping one costs the same in any pool.
+A connection is kept for the next request while it is young; the cost does not depend on the size of the pool.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from loadramp.client.client_failure import escaped_words, wreck
+from loadramp.client.client_failure import client_error_record, describe_exception
 from loadramp.client.http.response import ResponseReader
 from loadramp.client.http.sockets import Pipe
 from loadramp.client.stream.answer import StreamAnswer
-from loadramp.client.stream.event_batch import Lot
+from loadramp.client.stream.event_batch import EventBatch
 from loadramp.record.types import ErrorKind, Record
 from loadramp.scenario.scenario import Target
 
@@ -38,74 +38,88 @@ class Counts:
     sent: int = 0
     finished: int = 0
     tokens: int = 0
-    """Output tokens; those of answers that still stream lag by one lot of reads."""
+    """Output tokens; those of answers that still stream lag by one batch of reads."""
     in_flight: int = 0
     waiting: int = 0
     """In flight without an output event yet."""
     late_reads: int = 0
     """Reads that came more than 5 ms after their bytes; 0 where the kernel does not stamp."""
 
+    def stream(self, answer: StreamAnswer, waiting: bool, counted: int) -> tuple[bool, int]:
+        """Count what ``answer`` has beyond ``counted`` output events; returns whether it waits, and its events."""
+        n = len(answer.event_s)
+        if n and waiting:
+            self.waiting -= 1
+        self.tokens += n - counted
+        return waiting and not n, n
 
+    def end(self, waiting: bool, record: Record, counted: int) -> None:
+        """Count a request that has ended, of which ``counted`` output events were counted before."""
+        self.in_flight -= 1
+        self.finished += 1
+        self.waiting -= waiting
+        self.tokens += (record.output_tokens or 0) - counted
+
+
+@dataclass(slots=True, eq=False)
 class Connection:
-    """One connection: gives what it hears to the flight it carries."""
+    """One connection: gives what it receives to the request that it carries. ``t0_s``: when the run began."""
 
-    __slots__ = ("connect_s", "dead", "flight", "idle_since_s", "pipe", "reused", "t0_s")
-
-    def __init__(self, t0_s: float) -> None:
-        self.flight: Flight | None = None
-        self.pipe: Pipe | None = None
-        self.t0_s = t0_s
-        self.dead = False
-        self.reused = False
-        self.connect_s = 0.0
-        self.idle_since_s = 0.0
+    t0_s: float
+    request: ActiveRequest | None = None
+    pipe: Pipe | None = None
+    dead: bool = False
+    reused: bool = False
+    connect_s: float = 0.0
+    idle_since_s: float = 0.0
 
     def on_bytes(self, data: bytes, t_s: float) -> None:
-        flight = self.flight
-        if flight is None:  # nobody asked: a server that talks out of turn is not asked again
+        request = self.request
+        if request is None:  # nobody asked: a server that sends out of turn is not asked again
             self.drop()
-        else:
-            try:
-                if flight.exchange.feed(data, t_s - self.t0_s):
-                    flight.heard()
-            except Exception as error:  # the fence (``_broke``)
-                self._broke(flight, error)
+            return
+        try:
+            if request.reader.feed(data, t_s - self.t0_s):
+                request.parsed()
+        except Exception as error:  # the fence (``_failed``)
+            self._failed(request, error)
 
-    def on_lot(self, lot: Lot) -> None:
-        flight = self.flight
-        if flight is None:
+    def on_batch(self, batch: EventBatch) -> None:
+        request = self.request
+        if request is None:
             self.drop()
-        else:
-            try:
-                flight.exchange.feed_lot(lot, self.t0_s)
-                flight.heard()
-            except Exception as error:  # the fence (``_broke``)
-                self._broke(flight, error)
+            return
+        try:
+            request.reader.feed_batch(batch, self.t0_s)
+            request.parsed()
+        except Exception as error:  # the fence (``_failed``)
+            self._failed(request, error)
 
     def on_close(self, kind: ErrorKind | None, detail: str) -> None:
         self.dead = True
-        flight = self.flight
-        if flight is not None:
+        request = self.request
+        if request is not None:
             try:
-                flight.lost(kind, detail)
-            except Exception as error:  # the fence (``_broke``)
-                self._broke(flight, error)
+                request.disconnected(kind, detail)
+            except Exception as error:  # the fence (``_failed``)
+                self._failed(request, error)
 
-    def _broke(self, flight: Flight, error: Exception) -> None:
-        """The client failed on what it has heard. A broad ``except`` is right here and in the other places that call
-        ``Flight.broke``, and nowhere else: what a server can send has no bounds, and an exception in a callback of the
-        loop would leave this request waiting for ever. It ends this request only, and the record names it."""
-        flight.broke(error)
+    def _failed(self, request: ActiveRequest, error: Exception) -> None:
+        """The client failed on what it received. A broad ``except`` is right here and in the other places that call
+        ``ActiveRequest.abandon``, and nowhere else: what a server can send has no bounds, and an exception in a
+        callback of the loop would leave this request waiting for ever. It ends this request only, whose record names
+        it."""
+        request.abandon(error)
         self.give_up()
 
     def drop(self) -> None:
         self.dead = True
-        self.flight = None
+        self.request = None
         if self.pipe is not None:
             self.pipe.close()
 
     def give_up(self) -> None:
-        """Drop it although something of it has failed: closing may fail as well, and says nothing new."""
+        """Drop it after a failure of the client: closing may fail as well, which says nothing new."""
         with suppress(Exception):
             self.drop()
 
@@ -121,18 +135,18 @@ class Pool:
     def take(self) -> Connection | None:
         """The connection used last, while it is young."""
         while self._idle:
-            line = self._idle.pop()
-            if line.dead:
+            connection = self._idle.pop()
+            if connection.dead:
                 continue
-            if self.now_s() - line.idle_since_s < IDLE_S:
-                line.reused = True
-                return line
-            line.drop()
+            if self.now_s() - connection.idle_since_s < IDLE_S:
+                connection.reused = True
+                return connection
+            connection.drop()
         return None
 
-    def keep(self, line: Connection) -> None:
-        line.idle_since_s = self.now_s()
-        self._idle.append(line)
+    def keep(self, connection: Connection) -> None:
+        connection.idle_since_s = self.now_s()
+        self._idle.append(connection)
         if self._reaper is None:
             self._reaper = asyncio.get_running_loop().call_later(IDLE_S, self._reap)
 
@@ -154,180 +168,154 @@ class Pool:
             self._reaper = asyncio.get_running_loop().call_later(wait_s, self._reap)
 
 
-class Flight:
-    """One request under way: its exchange, its line, its one timer."""
+@dataclass(slots=True, eq=False)
+class ActiveRequest:
+    """One request under way: its response, its connection, its one timer."""
 
-    __slots__ = (
-        "_counted",
-        "_counts",
-        "_done",
-        "_ending",
-        "_late",
-        "_now_s",
-        "_pool",
-        "_sent_s",
-        "_target",
-        "_timer",
-        "broken",
-        "exchange",
-        "line",
-        "record",
-        "stale",
-        "waiting",
-    )
+    _target: Target
+    reader: ResponseReader
+    record: Record
+    _counts: Counts
+    _pool: Pool
+    connection: Connection | None = None
+    failure: str = ""
+    """What the client failed on; empty while it has not."""
+    stale: bool = False
+    """The kept connection was dead before the request: it may be sent again."""
+    _waiting: bool = True
+    _now_s: Callable[[], float] = field(init=False)
+    _sent_s: float = 0.0
+    _counted: int = 0
+    _ending: bool = False
+    _late: int = 0
+    _timer: asyncio.TimerHandle | None = None
+    _done: asyncio.Future[None] | None = None
 
-    def __init__(self, target: Target, exchange: ResponseReader, record: Record, counts: Counts, pool: Pool) -> None:
-        self.exchange = exchange
-        self.record = record
-        self.line: Connection | None = None
-        self.broken = ""
-        """What the client failed on; empty while it has not."""
-        self.stale = False
-        """The kept connection was dead before the request: it may be sent again."""
-        self.waiting = True
-        self._target = target
-        self._counts = counts
-        self._pool = pool
-        self._now_s = pool.now_s
-        self._sent_s = 0.0
-        self._counted = 0
-        self._ending = False
-        self._late = 0
-        self._timer: asyncio.TimerHandle | None = None
-        self._done: asyncio.Future[None] | None = None
-        counts.in_flight += 1
-        counts.waiting += 1
+    def __post_init__(self) -> None:
+        self._now_s = self._pool.now_s
+        self._counts.in_flight += 1
+        self._counts.waiting += 1
 
-    async def ride(self, line: Connection, request: bytes) -> None:
-        """Write ``request`` to ``line`` and return when its answer is over, given up, or ``stale``."""
-        assert line.pipe is not None
+    async def send_on(self, connection: Connection, data: bytes) -> None:
+        """Write the request and return when its answer is over, given up, or ``stale``."""
+        assert connection.pipe is not None
         self.stale = False
         self._done = asyncio.get_running_loop().create_future()
-        self.line, line.flight = line, self
-        self._late = getattr(line.pipe, "late_reads", 0)
+        self.connection, connection.request = connection, self
+        self._late = getattr(connection.pipe, "late_reads", 0)
         if self.record.sent_s is None:
             self._counts.sent += 1
         self._sent_s = self.record.sent_s = self._now_s()
-        line.pipe.write(request)
+        connection.pipe.write(data)
         if not self._done.done():
             self._check()
         await self._done
 
-    def heard(self) -> None:
+    def parsed(self) -> None:
         """Bytes were parsed."""
         self._count()
-        if self.exchange.over:
-            self.land()
-        elif not self._ending and self.exchange.ended_s is not None:
+        if self.reader.over:
+            self.release()
+        elif not self._ending and self.reader.ended_s is not None:
             self._ending = True
             self._check()  # sets the timer to the short wait for the response's end
-        line = self.line
-        if line is not None and line.pipe is not None:
-            line.pipe.keep(line.on_lot if self.exchange.patient else None)
+        connection = self.connection
+        if connection is not None and connection.pipe is not None:
+            connection.pipe.keep(connection.on_batch if self.reader.patient else None)
 
     def pull(self) -> None:
-        """Take what the line keeps back; among it may be the end."""
-        if self.line is not None and self.line.pipe is not None:
-            self.line.pipe.pull()
+        """Take what the connection holds back; the end may be among it."""
+        if self.connection is not None and self.connection.pipe is not None:
+            self.connection.pipe.pull()
 
-    def lost(self, kind: ErrorKind | None, detail: str) -> None:
-        """The line died. A kept line that dies at once and mute was dead before: the request has not been seen."""
+    def disconnected(self, kind: ErrorKind | None, detail: str) -> None:
+        """The connection died. A kept one that dies at once and without a byte was dead before: the server has not seen
+        the request."""
         now_s = self._now_s()
-        line = self.line
-        if line is not None and line.reused and not self.exchange.began:
-            stale_s = min(max(STALE_S, STALE_CONNECTS * line.connect_s), STALE_MOST_S)
+        connection = self.connection
+        if connection is not None and connection.reused and not self.reader.began:
+            stale_s = min(max(STALE_S, STALE_CONNECTS * connection.connect_s), STALE_MOST_S)
             self.stale = now_s - self._sent_s < stale_s
         if not self.stale:
-            self.exchange.closed(kind, detail, now_s)
-        self.land()
+            self.reader.closed(kind, detail, now_s)
+        self.release()
 
     def fail(self, kind: ErrorKind, detail: str) -> None:
         """Give up, for a reason that lies outside the answer."""
         self.pull()
-        self.exchange.fail(kind, detail, self._now_s())
-        self.land()
+        self.reader.fail(kind, detail, self._now_s())
+        self.release()
 
-    def land(self) -> None:
-        """Nothing more is waited for: give the line back or drop it, and wake ``ride``."""
+    def release(self) -> None:
+        """Stop waiting: give the connection back or drop it, and wake ``send_on``."""
         self._count()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self.line is not None:
-            self._part(self.line)
-            self.line = None
-        if self._done is not None and not self._done.done():
-            self._done.set_result(None)
+        self._stop_waiting()
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            self._part_with(connection)
 
-    def broke(self, error: Exception) -> None:
-        """The client failed on this request with an exception that nothing foresaw: it is over. Never raises."""
-        self.broken = self.broken or escaped_words(error)
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        line, self.line = self.line, None
-        if line is not None:
-            line.give_up()
-        if self._done is not None and not self._done.done():
-            self._done.set_result(None)
+    def abandon(self, error: Exception) -> None:
+        """The client failed on this request with an unforeseen exception: the request is over. Never raises."""
+        self.failure = self.failure or describe_exception(error)
+        self._stop_waiting()
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            connection.give_up()
 
     def finish(self) -> Record:
         """The finished record; the counts are brought up to it. Never raises."""
         record = self.record
         try:
-            if not self.broken:
-                self.land()
-                record = self.exchange.finish()
-        except Exception as error:  # the fence (``Connection._broke``)
-            self.broke(error)
-        if self.broken:
-            record = wreck(self.record, self.broken, self._now_s())
-        counts = self._counts
-        counts.in_flight -= 1
-        counts.finished += 1
-        if self.waiting:
-            counts.waiting -= 1
-        counts.tokens += (record.output_tokens or 0) - self._counted
+            if not self.failure:
+                self.release()
+                record = self.reader.finish()
+        except Exception as error:  # the fence (``Connection._failed``)
+            self.abandon(error)
+        if self.failure:
+            record = client_error_record(self.record, self.failure, self._now_s())
+        self._counts.end(self._waiting, record, self._counted)
         return record
 
-    def _part(self, line: Connection) -> None:
-        line.flight = None
-        if line.pipe is not None:
-            self.record.stamps = line.pipe.stamps
-            if getattr(line.pipe, "late_reads", 0) > self._late:
+    def _stop_waiting(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._done is not None and not self._done.done():
+            self._done.set_result(None)  # ``send_on`` goes on in a later turn of the loop
+
+    def _part_with(self, connection: Connection) -> None:
+        connection.request = None
+        if connection.pipe is not None:
+            self.record.stamps = connection.pipe.stamps
+            if getattr(connection.pipe, "late_reads", 0) > self._late:
                 self.record.warnings.append("late_reads")
-            line.pipe.keep(None)
-        if self.exchange.over and self.exchange.reusable and not line.dead:
-            self._pool.keep(line)
+            connection.pipe.keep(None)
+        if self.reader.over and self.reader.reusable and not connection.dead:
+            self._pool.keep(connection)
         else:
-            line.drop()
+            connection.drop()
 
     def _count(self) -> None:
-        n = len(self.exchange.answer.event_s)
-        if n and self.waiting:
-            self.waiting = False
-            self._counts.waiting -= 1
-        self._counts.tokens += n - self._counted
-        self._counted = n
+        self._waiting, self._counted = self._counts.stream(self.reader.answer, self._waiting, self._counted)
 
     def _check(self) -> None:
-        """The timer's turn."""
+        """Called by the timer."""
         try:
             self._look()
-        except Exception as error:  # the fence (``Connection._broke``)
-            self.broke(error)
+        except Exception as error:  # the fence (``Connection._failed``)
+            self.abandon(error)
 
     def _look(self) -> None:
         """Parse what waits, then give up, finish, or sleep until the next instant that matters."""
         self.pull()
-        if self.line is None:  # that was the end
+        if self.connection is None:  # that was the end
             return
-        self.exchange.digest()
+        self.reader.digest()
         self._count()
         now_s = self._now_s()
-        deadline_s, kind, detail = deadline_of(self._target, self.exchange.answer, self._sent_s, self.exchange.ended_s)
-        if self.exchange.over:
-            self.land()
+        deadline_s, kind, detail = deadline_of(self._target, self.reader.answer, self._sent_s, self.reader.ended_s)
+        if self.reader.over:
+            self.release()
         elif now_s < deadline_s - _SLACK_S:
             # what arrives meanwhile can bring the deadline no nearer than these; among it, unparsed, a finish reason
             nearest_s = min(max(self._target.grace_s, 0.05), self._target.idle_timeout_s)
@@ -337,8 +325,8 @@ class Flight:
             self._timer = asyncio.get_running_loop().call_later(wait_s, self._check)
         else:
             if kind is not None:
-                self.exchange.fail(kind, detail, now_s)
-            self.land()
+                self.reader.fail(kind, detail, now_s)
+            self.release()
 
 
 def deadline_of(

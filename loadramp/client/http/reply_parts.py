@@ -140,7 +140,7 @@ def _asked_s(value: str, headers: dict[bytes, bytes]) -> float:
     return max(0.0, (asked - parsedate_to_datetime(headers[b"date"].decode("latin-1"))).total_seconds())
 
 
-def status_words(status: int, said: str) -> str:
+def describe_status(status: int, said: str) -> str:
     """``HTTP 503 Service Unavailable: what the body said``."""
     try:
         named = f"HTTP {status} {HTTPStatus(status).phrase}"

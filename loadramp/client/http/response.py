@@ -1,6 +1,6 @@
 """One HTTP/1.1 response on one pipe, without I/O: bytes and their instants in, a Record out.
 
-Bytes are kept with their stamp and parsed later, in lots, where nothing waits for them; what the record says never
+Bytes are kept with their stamp and parsed later, in batches, while nothing waits for them; what the record says never
 depends on how they were cut, apart from an event's instant being that of the read that completes it.
 """
 
@@ -12,23 +12,23 @@ from typing import Any
 
 import httptools
 
-from loadramp.client.error_text import error_words
+from loadramp.client.error_text import describe_error_body
 from loadramp.client.http.limits import BEYOND, limit_passed, most_events, shorten, size_words, unlooked_bytes
 from loadramp.client.http.reply_parts import INFLATED, Inflate, codings_of, is_text, retry_after_s
 from loadramp.client.stream.answer import StreamAnswer
-from loadramp.client.stream.event_batch import Lot, PlainEvent, events_of, plain_events
+from loadramp.client.stream.event_batch import EventBatch, PlainEvent, events_of, plain_events
 from loadramp.client.stream.events import read_event
 from loadramp.client.stream.outcome import Outcome, RequestedOutput, conclude
 from loadramp.client.stream.sse import SseParser
 from loadramp.record.types import ErrorKind, Record
 
-LOT_READS = 32
-"""Reads that pile up before they are parsed, in a request's first lot fewer, another number for each: streams of one
-engine step must not all be parsed in the same one. Nothing piles up before the first output event."""
-LOT_BYTES = 8192
+BATCH_READS = 32
+"""Reads that pile up before they are parsed, in a request's first batch fewer, another number for each: streams of
+one engine step must not all be parsed at once. Nothing piles up before the first output event."""
+BATCH_BYTES = 8192
 """A read this large is parsed at once."""
 PARSE_S, SHORT_PARSE_S = 0.05, 0.001
-"""Parsing of one answer up to PARSE_S is no matter. Of a lot or a read that took less than SHORT_PARSE_S nothing is
+"""Parsing of one answer up to PARSE_S is no matter. Of a batch or a read that took less than SHORT_PARSE_S nothing is
 counted: it kept nothing waiting, however long the answer is."""
 ERROR_BODY_BYTES = 16_384
 REFUSAL_BYTES = 1 << 20
@@ -47,7 +47,7 @@ class ResponseReader:
 
     Args:
         record: who asked and when; it is filled by ``finish``.
-        asked: what was asked of every answer.
+        requested: what was requested of every answer.
         most_tokens: how many output tokens were asked for; None when that is not known.
         clock: seconds, by which parsing is timed; None: it is not.
     """
@@ -55,12 +55,12 @@ class ResponseReader:
     def __init__(
         self,
         record: Record,
-        asked: RequestedOutput,
+        requested: RequestedOutput,
         most_tokens: int | None = None,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        self.answer = StreamAnswer(save_text=asked.save_text, most_tokens=most_tokens)
-        self._most_events = most_events(asked.max_events, most_tokens)
+        self.answer = StreamAnswer(save_text=requested.save_text, most_tokens=most_tokens)
+        self._most_events = most_events(requested.max_events, most_tokens)
         self.over = False
         """The HTTP response is complete, or broken beyond use."""
         self.reusable = False
@@ -68,7 +68,7 @@ class ResponseReader:
         self.began = False
         """Some byte of the response has arrived."""
         self._record = record
-        self._asked = asked
+        self._requested = requested
         self._clock = clock or _no_clock
         self._parse_s = 0.0
         self._doubtful_s: float | None = None
@@ -79,7 +79,7 @@ class ResponseReader:
         self._held: list[bytes] = []
         self._held_s: list[float] = []
         self._eager = True
-        self._lot_reads = 1 + record.seq % LOT_READS
+        self._batch_reads = 1 + record.seq % BATCH_READS
         self._between_chunks = False
         self._now_s = 0.0
         self._begins_as_tls = False
@@ -107,12 +107,12 @@ class ResponseReader:
         """Bytes that arrived at ``t_s``. True when they have been parsed: something may have changed.
 
         Parsing waits while only whole events of a running stream come in: nothing else can end a stream or be its
-        first output. A finish reason may sit in the lot; ``digest`` brings it out.
+        first output. A finish reason may be in the batch; ``digest`` brings it out.
         """
         held = self._held
         held.append(data)
         self._held_s.append(t_s)
-        if self._eager or len(held) >= self._lot_reads or not data.endswith(_EVENT_ENDS) or len(data) > LOT_BYTES:
+        if self._eager or len(held) >= self._batch_reads or not data.endswith(_EVENT_ENDS) or len(data) > BATCH_BYTES:
             self.digest()
             return True
         return False
@@ -124,7 +124,7 @@ class ResponseReader:
         held, stamps = self._held, self._held_s
         self._held, self._held_s = [], []
         if not self._eager:
-            self._lot_reads = LOT_READS
+            self._batch_reads = BATCH_READS
         if self.over:
             self.reusable = False
             return
@@ -160,29 +160,29 @@ class ResponseReader:
         lines = held[-1].endswith(b"\n") and self._inflate is None and b"content-length" not in self._headers
         self._eager = not (lines and self.answer.event_s)
 
-    def feed_lot(self, lot: Lot, t0_s: float) -> None:
-        """A lot that waited where it was read, stamped ``t0_s`` later; it is parsed at once."""
+    def feed_batch(self, batch: EventBatch, t0_s: float) -> None:
+        """A batch that waited where it was read, stamped ``t0_s`` later; it is parsed at once."""
         self.digest()
-        stamps = [stamp_s - t0_s for stamp_s in lot.stamps_s]
-        if not self.over and self._plain(events_of, lot.payloads(), stamps):
+        stamps = [stamp_s - t0_s for stamp_s in batch.stamps_s]
+        if not self.over and self._plain(events_of, batch.payloads(), stamps):
             self._now_s = stamps[-1]
             self._bound()
         else:
-            self._held, self._held_s = lot.reads(), stamps
+            self._held, self._held_s = batch.reads(), stamps
             self.digest()
 
     @property
     def patient(self) -> bool:
-        """Whole events that come now may wait for a lot."""
+        """Whole events that come now may wait for a batch."""
         return not self._eager and not self.over
 
     def _plain(
-        self, events_in: Callable[[Sequence[bytes]], list[PlainEvent] | None], lot: list[bytes], stamps: list[float]
+        self, events_in: Callable[[Sequence[bytes]], list[PlainEvent] | None], reads: list[bytes], stamps: list[float]
     ) -> bool:
-        """Take the lot without the parsers, which stay where they are: between two chunks and two events."""
+        """Take the batch without the parsers, which stay where they are: between two chunks and two events."""
         if not self._between_chunks or self._inflate is not None or not self.answer.between_events:
             return False
-        events = events_in(lot)
+        events = events_in(reads)
         return events is not None and self.answer.plain(events, stamps)
 
     def closed(self, kind: ErrorKind | None, detail: str, t_s: float) -> None:
@@ -243,7 +243,7 @@ class ResponseReader:
             self._headers.get(b"content-type", b"").decode("latin-1"),
             self._inflate is not None,
         )
-        conclude(self._record, self.answer, outcome, self._asked)
+        conclude(self._record, self.answer, outcome, self._requested)
         if self._fault is not None and self._fault[1].startswith(BEYOND):
             shorten(self._record)
         return self._record
@@ -258,10 +258,10 @@ class ResponseReader:
 
     def _refusal_words(self) -> str:
         if is_text(self._error_packed):  # what stands before the server has unpacked the body and left the header
-            return error_words(bytes(self._error_packed))
+            return describe_error_body(bytes(self._error_packed))
         if self._coding and not is_text(self._error_body):
             return f"(the body is in {self._coding}, although identity was asked)" if self._error_body else ""
-        return error_words(bytes(self._error_body))
+        return describe_error_body(bytes(self._error_body))
 
     def _location(self) -> str:
         target = self._headers.get(b"location", b"").decode("latin-1")
@@ -348,12 +348,12 @@ class ResponseReader:
         frame_room = FRAME_BYTES + (1 + FRAME_RATIO) * self._body_bytes - self._fed_bytes
         if frame_room < 0:
             self._stop("truncated", f"{BEYOND}headers and framing of more than {size_words(FRAME_BYTES)}")
-        elif passed := limit_passed(self.answer, self._asked.max_event_bytes, self._most_events):
+        elif passed := limit_passed(self.answer, self._requested.max_event_bytes, self._most_events):
             self._stop("truncated", passed)
         elif self._refuses and self._body_bytes > REFUSAL_BYTES:
             self._complete()
         elif self._status is not None and self._inflate is None and not self._refuses:
-            room = unlooked_bytes(self.answer, self._asked.max_event_bytes, self._most_events)
+            room = unlooked_bytes(self.answer, self._requested.max_event_bytes, self._most_events)
             self._room_bytes = self._room_then_bytes = min(room, frame_room)
 
     def on_chunk_header(self) -> None:

@@ -1,6 +1,6 @@
-"""The one seam between client and network (``Connect`` opens a ``Pipe``), and pipes on real sockets.
+"""The seam between client and network (``Connect`` opens a ``Pipe``), and pipes on real sockets.
 
-The instant of a read is taken before anything else is done with it: by the kernel where it stamps segments, else here.
+The instant of a read is taken first of all: by the kernel where it stamps segments, else here.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from loadramp.client.client_failure import escaped_words
-from loadramp.client.error_text import os_words, tls_words
-from loadramp.client.http.c_reader import KeptBuffer
-from loadramp.client.http.poller import Intake
-from loadramp.client.stream.event_batch import Lot
+from loadramp.client.client_failure import describe_exception
+from loadramp.client.error_text import describe_os_error, describe_tls_error
+from loadramp.client.http.c_reader import KeptReads
+from loadramp.client.http.poller import Poller
+from loadramp.client.stream.event_batch import EventBatch
 from loadramp.record.types import ErrorKind
 
 OnBytes = Callable[[bytes, float], None]
@@ -26,11 +26,13 @@ OnBytes = Callable[[bytes, float], None]
 OnClose = Callable[[ErrorKind | None, str], None]
 """Called once. None: clean end of file; ``reset``: connection reset, with words."""
 
-OnLot = Callable[[Lot], None]
+OnBatch = Callable[[EventBatch], None]
+Stamps = Literal["kernel", "user"]
+"""Who took the instants of the latest reads."""
 
 _READ_BYTES = 65_536
 _CONTROL_BYTES = 64
-_FORESIGHT_S = 0.00005  # between the two clock readings
+_AHEAD_S = 0.00005  # a stamp may be this far ahead of the clock that was read before it
 _unpack_timespec = struct.Struct("@ll").unpack_from
 
 
@@ -38,7 +40,7 @@ class Pipe(Protocol):
     """A connection as the client sees it."""
 
     @property
-    def stamps(self) -> Literal["kernel", "user"]:
+    def stamps(self) -> Stamps:
         """Who took the instants of the latest reads."""
 
     def write(self, data: bytes) -> None:
@@ -47,9 +49,9 @@ class Pipe(Protocol):
     def close(self) -> None:
         """Let go of it; no callback is called any more."""
 
-    def keep(self, on_lot: OnLot | None) -> None:
-        """Reads that hold one whole event each may wait until there is a lot of them. None: no longer, and what waits
-        is handed over. A pipe need not make use of it."""
+    def keep(self, on_batch: OnBatch | None) -> None:
+        """Allow reads that hold one whole event each to wait until there is a batch of them. None: no longer, and what
+        waits is handed over. A pipe may ignore this."""
 
     def pull(self) -> None:
         """Hand over what waits."""
@@ -59,8 +61,8 @@ Connect = Callable[[OnBytes, OnClose], Awaitable[Pipe]]
 """Opens a pipe. Raises ConnectFailed."""
 
 
-class ConnectFailed(Exception):  # noqa: N818  # said as the event it is, like the error kinds
-    """No pipe could be opened; ``detail`` says why in words a person understands."""
+class ConnectFailed(Exception):  # noqa: N818  # named after the event, like the error kinds
+    """No pipe could be opened; ``detail`` says why in plain words."""
 
     def __init__(self, kind: Literal["connect", "tls", "client"], detail: str) -> None:
         super().__init__(detail)
@@ -70,48 +72,35 @@ class ConnectFailed(Exception):  # noqa: N818  # said as the event it is, like t
 
 @dataclass(slots=True)
 class SocketTally:
-    """What the pipes of one dialer went through."""
+    """Counts over all pipes of one dialer."""
 
     late_reads: int = 0
     opened: int = 0
-    intake: Intake = field(default_factory=Intake)
-    """Who waits for their data, and counts the reads."""
+    poller: Poller = field(default_factory=Poller)
+    """Waits for their data, and counts the reads."""
 
 
+@dataclass(slots=True, eq=False)
 class SocketPipe:
     """A connected, non-blocking TCP socket on the running loop."""
 
-    __slots__ = (
-        "_fd",
-        "_intake",
-        "_kept",
-        "_loop",
-        "_on_bytes",
-        "_on_close",
-        "_on_lot",
-        "_recvmsg",
-        "_sock",
-        "_tally",
-        "_unsent",
-        "late_reads",
-        "stamps",
-    )
+    _sock: socket.socket
+    _on_bytes: OnBytes
+    _on_close: OnClose
+    _tally: SocketTally
+    stamps: Stamps = field(default="user", init=False)
+    late_reads: int = field(default=0, init=False)
+    _kept: KeptReads | None = field(default=None, init=False)
+    _on_batch: OnBatch | None = field(default=None, init=False)
+    _unsent: bytearray = field(default_factory=bytearray, init=False)
+    _fd: int = field(init=False)
+    _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop, init=False)
+    _poller: Poller = field(init=False)
 
-    def __init__(self, sock: socket.socket, on_bytes: OnBytes, on_close: OnClose, tally: SocketTally) -> None:
-        self.stamps: Literal["kernel", "user"] = "user"
-        self.late_reads = 0
-        self._loop = asyncio.get_running_loop()
-        self._sock = sock
-        self._fd = sock.fileno()
-        self._recvmsg = sock.recvmsg
-        self._on_bytes = on_bytes
-        self._on_close = on_close
-        self._kept: KeptBuffer | None = None
-        self._on_lot: OnLot | None = None
-        self._tally = tally
-        self._unsent = bytearray()
-        self._intake = tally.intake
-        self._intake.add(self._fd, self._readable)
+    def __post_init__(self) -> None:
+        self._fd = self._sock.fileno()
+        self._poller = self._tally.poller
+        self._poller.add(self._fd, self._readable)
 
     def write(self, data: bytes) -> None:
         if self._fd < 0:
@@ -122,7 +111,7 @@ class SocketPipe:
             except (BlockingIOError, InterruptedError):
                 sent = 0
             except OSError as error:
-                self._ended("reset", os_words(error))
+                self._ended("reset", describe_os_error(error))
                 return
             if sent == len(data):
                 return
@@ -132,24 +121,24 @@ class SocketPipe:
 
     def close(self) -> None:
         if self._fd >= 0:
-            self._intake.remove(self._fd)
+            self._poller.remove(self._fd)
             if self._unsent:
                 self._loop.remove_writer(self._fd)
             self._fd, self._kept = -1, None
             self._sock.close()
 
-    def keep(self, on_lot: OnLot | None) -> None:
-        if self._fd < 0 or on_lot == self._on_lot:
+    def keep(self, on_batch: OnBatch | None) -> None:
+        if self._fd < 0 or on_batch == self._on_batch:
             return
         self.pull()
         if self._fd < 0:  # among what waited was the end
             return
-        self._on_lot = on_lot
-        if on_lot is not None:
-            self._kept = self._intake.keep(self._fd)
+        self._on_batch = on_batch
+        if on_batch is not None:
+            self._kept = self._poller.keep(self._fd)
         elif self._kept is not None:
             self._kept = None
-            self._intake.drop(self._fd)
+            self._poller.drop(self._fd)
 
     def pull(self) -> None:
         if self._kept is None:
@@ -159,33 +148,33 @@ class SocketPipe:
             self.stamps = "kernel"
         if taken.late:
             self._late(taken.late)
-        if taken.lot is not None and self._on_lot is not None:
-            self._on_lot(taken.lot)
+        if taken.batch is not None and self._on_batch is not None:
+            self._on_batch(taken.batch)
         if taken.other and self._fd >= 0:
-            self._heard(taken.other, taken.other_s)
+            self._received(taken.other, taken.other_s)
         if taken.over and self._fd >= 0:
             if taken.error:
-                self._ended("reset", os_words(OSError(taken.error, "")))
+                self._ended("reset", describe_os_error(OSError(taken.error, "")))
             else:
                 self._ended(None, "")
 
     def _readable(self, now_s: float, offset_s: float | None) -> None:
         try:
             self._read(now_s, offset_s)
-        except Exception as error:  # the fence (``Connection._broke``), before a connection has heard it
+        except Exception as error:  # the fence (``Connection._failed``), for a read that no connection has seen
             self.close()
-            self._on_close("client", escaped_words(error))
+            self._on_close("client", describe_exception(error))
 
     def _read(self, now_s: float, offset_s: float | None) -> None:
         if self._kept is not None:
             self.pull()
             return
         try:
-            data, control, _, _ = self._recvmsg(_READ_BYTES, _CONTROL_BYTES)
+            data, control, _, _ = self._sock.recvmsg(_READ_BYTES, _CONTROL_BYTES)
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
-            self._ended("reset", os_words(error))
+            self._ended("reset", describe_os_error(error))
             return
         if not data:
             self._ended(None, "")
@@ -196,29 +185,29 @@ class SocketPipe:
             if stamp_s > now_s:  # it came after the clocks were read
                 now_s = time.monotonic()
             age_s = now_s - stamp_s
-            if age_s > -_FORESIGHT_S:
+            if age_s > -_AHEAD_S:
                 self.stamps = "kernel"
-                if age_s > self._intake.late_s:
+                if age_s > self._poller.late_s:
                     self._late(1)
             if age_s < 0.0:
                 stamp_s = now_s
         else:
             stamp_s = time.monotonic()
-        self._heard(data, stamp_s)
+        self._received(data, stamp_s)
 
     def _late(self, reads: int) -> None:
         self.late_reads += reads
         self._tally.late_reads += reads
 
-    def _heard(self, data: bytes, stamp_s: float) -> None:
-        if self._intake.beating and (self.stamps != "kernel" or data.count(b"data:") > 1):
-            self._intake.mind(data, self.stamps == "kernel")
+    def _received(self, data: bytes, stamp_s: float) -> None:
+        if self._poller.beating and (self.stamps != "kernel" or data.count(b"data:") > 1):
+            self._poller.note_blurred(data, self.stamps == "kernel")
         self._on_bytes(data, stamp_s)
 
-    def mind(self, data: bytes) -> None:
-        """Plain text that was read; only where reads may be late does that matter."""
-        if self._intake.beating:
-            self._intake.mind(data, self.stamps == "kernel")
+    def note_decrypted(self, data: bytes) -> None:
+        """Decrypted text was read: the poller must know where reads may be late."""
+        if self._poller.beating:
+            self._poller.note_blurred(data, self.stamps == "kernel")
 
     def _writable(self) -> None:
         try:
@@ -226,7 +215,7 @@ class SocketPipe:
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
-            self._ended("reset", os_words(error))
+            self._ended("reset", describe_os_error(error))
             return
         del self._unsent[:sent]
         if not self._unsent:
@@ -239,20 +228,25 @@ class SocketPipe:
             self._on_close(kind, detail)
 
 
+@dataclass(slots=True, eq=False)
 class TlsPipe:
     """TLS over a SocketPipe. Plain text carries the stamp of the segment that completed its record."""
 
-    __slots__ = ("_incoming", "_inner", "_on_bytes", "_on_close", "_outgoing", "_tls", "_waiter")
+    _context: ssl.SSLContext
+    _name: str | None
+    _on_bytes: OnBytes
+    _on_close: OnClose
+    _incoming: ssl.MemoryBIO = field(default_factory=ssl.MemoryBIO, init=False)
+    _outgoing: ssl.MemoryBIO = field(default_factory=ssl.MemoryBIO, init=False)
+    _tls: ssl.SSLObject = field(init=False)
+    _inner: SocketPipe | None = field(default=None, init=False)
+    _waiter: asyncio.Future[None] | None = field(default=None, init=False)
 
-    def __init__(self, context: ssl.SSLContext, name: str | None, on_bytes: OnBytes, on_close: OnClose) -> None:
-        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=name)
-        self._on_bytes, self._on_close = on_bytes, on_close
-        self._inner: SocketPipe | None = None
-        self._waiter: asyncio.Future[None] | None = None
+    def __post_init__(self) -> None:
+        self._tls = self._context.wrap_bio(self._incoming, self._outgoing, server_hostname=self._name)
 
     @property
-    def stamps(self) -> Literal["kernel", "user"]:
+    def stamps(self) -> Stamps:
         return "user" if self._inner is None else self._inner.stamps
 
     @property
@@ -284,8 +278,8 @@ class TlsPipe:
         if self._inner is not None:
             self._inner.close()
 
-    def keep(self, on_lot: OnLot | None) -> None:
-        """What is read is sealed: nothing can be kept back."""
+    def keep(self, on_batch: OnBatch | None) -> None:
+        """Data is encrypted when it is read, so none can be held back."""
 
     def pull(self) -> None:
         """Nothing waits."""
@@ -307,11 +301,11 @@ class TlsPipe:
             except ssl.SSLZeroReturnError:  # close_notify: a clean end
                 ended = True
             except ssl.SSLError as error:
-                ended, fault = True, f"TLS: {tls_words(error)}"
+                ended, fault = True, f"TLS: {describe_tls_error(error)}"
         self._flush()
         if whole := b"".join(plain):
             if self._inner is not None:
-                self._inner.mind(whole)
+                self._inner.note_decrypted(whole)
             self._on_bytes(whole, t_s)
         if ended and self._inner is not None:
             self._inner.close()

@@ -7,16 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from loadramp.client.error_text import error_of, error_words, names_failure
-from loadramp.client.stream.event_batch import PlainEvent
+from loadramp.client.error_text import describe_error_body, error_of, names_failure
+from loadramp.client.stream.event_batch import PlainEvent, RunningUsage, plain_event
 from loadramp.client.stream.events import (
-    MOST_CHOICES,
     Event,
     Output,
     finishes,
     index_of,
     look_again,
-    only_content,
     outputs,
     read_event,
     usage_of,
@@ -132,6 +130,10 @@ class StreamAnswer:
                 return
             if not payload and not names_failure(name):
                 return
+        if self.last_s is not None and self.done_s is None:
+            plain = plain_event(payload)
+            if plain is not None and self._plain(plain, t_s):
+                return
         parsed = read_event(payload)
         if self.done_s is not None:
             self._behind(parsed, payload)
@@ -140,8 +142,7 @@ class StreamAnswer:
         else:
             alone = self.last_s is None and self._sse.bare and not self.malformed
             alone = alone and all(choice.delta is None for choice in parsed.choices or ())
-            if not self._plain(parsed, t_s):
-                self.event(parsed, name, t_s, payload)
+            self.event(parsed, name, t_s, payload)
             self._lone = -1
             if alone:
                 self._settle(parsed, t_s)
@@ -158,7 +159,7 @@ class StreamAnswer:
     def _unreadable(self, name: bytes, payload: bytes, t_s: float) -> None:
         """Data that is no JSON object."""
         if names_failure(name) and self.error is None:
-            self.error, self.last_s = error_words(payload) or "an error event", t_s
+            self.error, self.last_s = describe_error_body(payload) or "an error event", t_s
         self.malformed += bool(payload)
         self._odd = self._odd or payload[:_ODD_BYTES]
 
@@ -231,48 +232,37 @@ class StreamAnswer:
         self._sources[choice] = source
         return False
 
-    def _plain(self, event: Event, t_s: float) -> bool:
-        """What nearly every event is, at a third of the cost: one choice, some text, nothing else. False: it is not."""
-        choices = event.choices
-        if choices is None or len(choices) != 1 or event.error is not None:
+    def _plain(self, event: PlainEvent, t_s: float) -> bool:
+        """Take a plain event, as nearly every one is. False, and nothing taken: it has no text."""
+        choice, usage = event.choices[0], event.usage
+        text, index = choice.text if choice.delta is None else choice.delta.content, choice.index
+        if not text:
             return False
-        (choice,) = choices
-        part, index = choice.delta, choice.index
-        if part is None:
-            text = choice.text if choice.message is None else None
-        else:
-            text = part.content if only_content(part) else None
-        if (
-            type(text) is not str
-            or not text
-            or type(index) is not int
-            or not 0 <= index < MOST_CHOICES
-            or choice.finish_reason is not None
-            or choice.finishReason is not None
-            or event.finish_reason is not None
-            or event.finishReason is not None
-            or choice.error is not None
-            or choice.usage is not None
-        ):
-            return False
-        usage = event.usage
         if self._thinking:
             self._think(False)
         self.event_s.append(t_s)
         self.choices.append(index)
         self._sizes.append(len(text))
-        self._running.append(UNKNOWN if usage is None else self._count(usage, event))
+        self._running.append(UNKNOWN if usage is None else usage.completion_tokens)
+        if usage is not None:
+            self._count_plain(usage, index)
         if self._closed or index not in self._open:
             self._resume({index})
-        self.last_s = t_s
+        self.last_s, self._lone = t_s, -1
         if self.answer_s is None:
             self.answer_s = t_s
         if self.save_text:
             self._text.setdefault(index, []).append(text)
         return True
 
+    def _count_plain(self, usage: RunningUsage, index: int) -> None:
+        """What ``_count`` does, for a usage that needs no second look."""
+        self._prompt = self._counted = usage
+        self._summed = False
+        self._per_choice[index] = usage.completion_tokens
+
     def plain(self, events: list[PlainEvent], stamps: list[float]) -> bool:
-        """A lot of events at once, each with its instant. False, and nothing taken: one has no text."""
+        """Take several events at once, each with its instant. False, and nothing taken: one of them has no text."""
         choices = [event.choices[0] for event in events]
         texts = [choice.text if choice.delta is None else choice.delta.content for choice in choices]
         if None in texts:
@@ -285,11 +275,9 @@ class StreamAnswer:
         self.choices += indices
         self._sizes += [len(text) for text in texts if text]
         self._running += [UNKNOWN if usage is None else usage.completion_tokens for usage in usages]
-        for index, usage in zip(indices, usages, strict=True):  # what ``_count`` would do with each
+        for index, usage in zip(indices, usages, strict=True):
             if usage is not None:
-                self._prompt = self._counted = usage
-                self._summed = False
-                self._per_choice[index] = usage.completion_tokens
+                self._count_plain(usage, index)
         self._resume(set(indices))
         self.last_s = stamps[-1]
         if self.answer_s is None:

@@ -1,7 +1,7 @@
 """Batch fast path: each read is one whole chunk with one content event. Pure.
 
-Such a lot is taken apart in a few calls for all of it, at a third of the cost; any other goes through the parsers that
-understand everything. Both say the same (tests/client/test_event_batch.py).
+Such a batch is parsed in a few calls, at a third of the cost; any other goes through the parsers that understand
+everything. Both give the same result (tests/client/test_event_batch.py).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 
-from loadramp.client.stream.events import MOST_CHOICES
+from loadramp.client.stream.events import MOST_CHOICES, Delta
 from loadramp.client.stream.usage import MOST_TOKENS, Usage
 
 _CHUNK = re.compile(rb"([0-9a-fA-F]{1,6})\r\ndata: (\{.*\})\n\n\r\n")
@@ -22,7 +22,7 @@ _AFTER_JSON = len("\n\n\r\n")
 _Text = Annotated[str, msgspec.Meta(min_length=1)]
 
 
-class Lot(NamedTuple):
+class EventBatch(NamedTuple):
     """Reads of which each is one whole chunk with one event in JSON, in the order they came; n of them."""
 
     data: bytes
@@ -50,26 +50,16 @@ class RunningUsage(Usage, gc=False, kw_only=True):
     completion_tokens: Annotated[int, msgspec.Meta(ge=1, le=MOST_TOKENS)]
 
 
-class _Delta(msgspec.Struct, gc=False):
-    """Content and nothing else that is generated (``events.only_content``)."""
-
-    content: _Text
-    tool_calls: None = None
-    reasoning: None = None
-    reasoning_content: None = None
-    refusal: None = None
-    function_call: None = None
-    reasoning_text: None = None
-    reasoning_details: None = None
-    thinking: None = None
-    thinking_blocks: None = None
-    usage: None = None
-    finish_reason: None = None
-    finishReason: None = None  # noqa: N815  # a server's spelling
+_Delta = msgspec.defstruct(
+    "_Delta",
+    [("content", _Text), *((name, None, None) for name in Delta.__struct_fields__ if name != "content")],
+    gc=False,
+)
+"""Content, and nothing else that is generated."""
 
 
 class _Choice(msgspec.Struct, gc=False):
-    delta: _Delta | None = None
+    delta: _Delta | None = None  # type: ignore[valid-type]
     text: _Text | None = None
     index: Annotated[int, msgspec.Meta(ge=0, lt=MOST_CHOICES)] = 0
     message: None = None
@@ -114,3 +104,11 @@ def events_of(payloads: Sequence[bytes]) -> list[PlainEvent] | None:
     except (msgspec.DecodeError, ValueError, RecursionError):
         return None
     return events if len(events) == len(payloads) else None
+
+
+def plain_event(payload: bytes) -> PlainEvent | None:
+    """The event in ``payload``; None when it is something else."""
+    try:
+        return _decoder.decode(payload)
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return None

@@ -179,24 +179,6 @@ def index_of(choice: Indexed) -> int:
     return index if type(index) is int and 0 <= index < MOST_CHOICES else 0
 
 
-def only_content(part: Delta) -> bool:
-    """``part`` holds nothing that is generated beside its content."""
-    return (
-        part.tool_calls is None
-        and part.reasoning is None
-        and part.reasoning_content is None
-        and part.refusal is None
-        and part.function_call is None
-        and part.reasoning_text is None
-        and part.reasoning_details is None
-        and part.thinking is None
-        and part.thinking_blocks is None
-        and part.usage is None
-        and part.finish_reason is None
-        and part.finishReason is None
-    )
-
-
 def output_of(choice: ChoiceDelta) -> Output | None:
     index = index_of(choice)
     if choice.delta is not None and (found := _part(index, choice.delta)) is not None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
-from loadramp.client.http.reply_parts import http_kind, status_words
+from loadramp.client.http.reply_parts import describe_status, http_kind
 from loadramp.client.stream.answer import StreamAnswer
 from loadramp.record.sanitize import clean
 from loadramp.record.types import LENGTH_NOT_FORCED, ErrorKind, Record, RecordStatus
@@ -46,13 +46,15 @@ class Outcome:
     status: int | None = None
     fault: tuple[ErrorKind, str] | None = None
     """What broke it off, on the way or by the client's own clock."""
-    said: str = ""
-    """The words of a reply that refuses."""
+    refusal: str = ""
+    """The message of a reply that refuses."""
     content_type: str = ""
     compressed: bool = False
 
 
-def asked_of(target: Target, save_text: bool, redact: Callable[[str], str], sees_done: bool = True) -> RequestedOutput:
+def requested_output(
+    target: Target, save_text: bool, redact: Callable[[str], str], sees_done: bool = True
+) -> RequestedOutput:
     """What requests to ``target`` ask for."""
     done_expected = sees_done and target.stream and target.api != "responses"
     return RequestedOutput(
@@ -85,7 +87,7 @@ def _verdict(
     to time.
     """
     if outcome.status is not None and outcome.status >= 300:
-        return "error", http_kind(outcome.status), status_words(outcome.status, outcome.said)
+        return "error", http_kind(outcome.status), describe_status(outcome.status, outcome.refusal)
     if answer.error is not None:
         return "error", "in_band", answer.error
     n = len(answer.event_s)

@@ -9,10 +9,11 @@ from memory_pipe import connect_in_memory
 from simulated_time import run as run_jumping
 
 from loadramp.client.endpoint import endpoint_of
-from loadramp.client.greedy_answers import QUESTIONS, ask, prompts
 from loadramp.client.http.sockets import ConnectFailed
+from loadramp.client.probe import SingleRequests
 from loadramp.client.request_body import OPTIONAL_FIELDS
 from loadramp.comparison.answer_match import GreedyAnswer, broken, compare
+from loadramp.comparison.greedy_answers import QUESTIONS, ask, prompts
 from loadramp.scenario.scenario import Target
 from loadramp.simulator.faults import Faults
 from loadramp.simulator.profiles import PROFILES
@@ -25,10 +26,11 @@ def asked(faults: Faults | None = None, n: int = 3, tokens: int = 12) -> list[Gr
     async def main() -> list[GreedyAnswer]:
         service = Service(PROFILES["small"], faults=faults, answer_tokens=10_000)  # so that the limit ends every answer
         loop = asyncio.get_running_loop()
-        told = await ask(TARGET, endpoint_of(TARGET, {}), "sim", OPTIONAL_FIELDS, prompts(n), tokens, loop.time,
-                         connect_in_memory(service, refused=ConnectFailed))  # fmt: skip
+        connect = connect_in_memory(service, refused=ConnectFailed)
+        requests = SingleRequests(TARGET, endpoint_of(TARGET, {}), "sim", loop.time, connect)
+        answers = await ask(requests, OPTIONAL_FIELDS, prompts(n), tokens)
         service.close()
-        return [GreedyAnswer(*one) for one in told]
+        return answers
 
     return run_jumping(main())
 
