@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from itertools import accumulate
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -45,14 +46,14 @@ _HISTOGRAMS = {
 }
 
 
-class _Page:
-    """Collects given families, for prometheus_client to write."""
+@dataclass(slots=True, frozen=True, eq=False)
+class _PageFamilies:
+    """Metric families for prometheus_client to write."""
 
-    def __init__(self, families: Iterable[Metric]) -> None:
-        self._families = families
+    families: list[Metric]
 
-    def collect(self) -> Iterable[Metric]:
-        return self._families
+    def collect(self) -> list[Metric]:
+        return self.families
 
 
 def metrics_page(engine: Engine, model: str, started_at_s: float, memory_bytes: float | None = None) -> str:
@@ -84,7 +85,7 @@ def metrics_page(engine: Engine, model: str, started_at_s: float, memory_bytes: 
         histogram.add_metric([*labels.values()], buckets, counted.sum)
         families.append(histogram)
     registry = CollectorRegistry()
-    registry.register(_Page([*families, _cache_config(engine)]))
+    registry.register(_PageFamilies([*families, _cache_config(engine)]))
     return generate_latest(registry).decode()
 
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import Metric
+from prometheus_client.openmetrics.exposition import generate_latest
 
 from loadramp.record.table import Run
 from loadramp.record.types import Row
@@ -23,24 +27,14 @@ QUANTILES = {"p50": "0.5", "p90": "0.9", "p95": "0.95", "p99": "0.99"}
 VERDICTS = {"pass": 1.0, "fail": -1.0, "inconclusive": 0.0, "void": 0.0}
 
 
-@dataclass(slots=True)
-class MetricFamily:
-    """A metric with its points: labels and value."""
+@dataclass(slots=True, frozen=True, eq=False)
+class _Families:
+    """Metric families for prometheus_client to write, without those that have no samples."""
 
-    name: str
-    kind: str
-    words: str
-    points: list[tuple[Mapping[str, str], float]] = field(default_factory=list)
+    families: list[Metric]
 
-    def lines(self) -> Iterable[str]:
-        yield f"# TYPE {self.name} {self.kind}"
-        if self.name.endswith("_seconds"):
-            yield f"# UNIT {self.name} seconds"
-        yield f"# HELP {self.name} {_escaped(self.words)}"
-        suffix = "_total" if self.kind == "counter" else ""
-        for labels, value in self.points:
-            told = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
-            yield f"{self.name}{suffix}{{{told}}} {value!r}"
+    def collect(self) -> Iterable[Metric]:
+        return (family for family in self.families if family.samples)
 
 
 def openmetrics(run: Run) -> Files:
@@ -49,8 +43,8 @@ def openmetrics(run: Run) -> Files:
     common: dict[str, str] = {key: told[key] for key in ("scenario", "model") if key in told}
     rows = [row for row in run.rows if not row.get("void") and r.load(row) is not None]
     families = [
-        MetricFamily(
-            "loadramp_verdict", "gauge", "1 pass, 0 inconclusive or void, -1 fail.", [(common, VERDICTS[verdict(run)])]
+        _family(
+            "loadramp_verdict", "gauge", "1 pass, 0 inconclusive or void, -1 fail.", (common, VERDICTS[verdict(run)])
         ),
         *_rates(run, common),
         *_steps(rows, common),
@@ -58,14 +52,20 @@ def openmetrics(run: Run) -> Files:
     ]
     began = _seconds(told.get("began_at"))
     if began is not None:
-        families.append(
-            MetricFamily("loadramp_last_run_timestamp_seconds", "gauge", "When the run began.", [(common, began)])
-        )
-    lines = [line for family in families if family.points for line in family.lines()]
-    return {"metrics.txt": "\n".join([*lines, "# EOF"]) + "\n"}
+        families.append(_family("loadramp_last_run_timestamp_seconds", "gauge", "When the run began.", (common, began)))
+    registry = CollectorRegistry()
+    registry.register(_Families(families))
+    return {"metrics.txt": generate_latest(registry).decode()}  # type: ignore[no-untyped-call]
 
 
-def _rates(run: Run, common: Mapping[str, str]) -> list[MetricFamily]:
+def _family(name: str, kind: str, words: str, *samples: tuple[Mapping[str, str], float]) -> Metric:
+    family = Metric(name, words, kind, "seconds" if name.endswith("_seconds") else "")
+    for labels, value in samples:
+        family.add_sample(f"{name}_total" if kind == "counter" else name, dict(labels), value)
+    return family
+
+
+def _rates(run: Run, common: Mapping[str, str]) -> list[Metric]:
     out = []
     for key, name in ESTIMATES.items():
         found = run.estimates.get(key)
@@ -73,51 +73,42 @@ def _rates(run: Run, common: Mapping[str, str]) -> list[MetricFamily]:
             continue
         limits = {"estimate": found.rate_rps, "low": found.low_rps, "high": found.high_rps}
         points = [({**common, "limit": limit}, value) for limit, value in limits.items() if value is not None]
-        out.append(
-            MetricFamily(
-                f"loadramp_{name}", "gauge", f"{key}, requests a second, with its 95 % interval.", list(points)
-            )
-        )
+        words = f"{key}, requests a second, with its 95 % interval."
+        out.append(_family(f"loadramp_{name}", "gauge", words, *points))
     ceiling = run.estimates.get("ceiling")
     held = ceiling.sustained_rps if ceiling else None
     if held is not None:
-        out.append(
-            MetricFamily(
-                "loadramp_sustained_rps", "gauge", "Rate that a soak held, requests a second.", [(common, held)]
-            )
-        )
+        words = "Rate that a soak held, requests a second."
+        out.append(_family("loadramp_sustained_rps", "gauge", words, (common, held)))
     return out
 
 
-def _steps(rows: Iterable[Row], common: Mapping[str, str]) -> list[MetricFamily]:
-    requests = MetricFamily("loadramp_requests", "counter", "Requests of a step by outcome.")
-    offered = MetricFamily("loadramp_target_rate_rps", "gauge", "Rate that was asked.")
-    done = MetricFamily("loadramp_done_rate_rps", "gauge", "Requests finished a second.")
+def _steps(rows: Iterable[Row], common: Mapping[str, str]) -> list[Metric]:
+    requests = _family("loadramp_requests", "counter", "Requests of a step by outcome.")
+    offered = _family("loadramp_target_rate_rps", "gauge", "Rate that was asked.")
+    done = _family("loadramp_done_rate_rps", "gauge", "Requests finished a second.")
     for row in rows:
         labels = {**common, **_place(row)}
         failed = sum(r.errors(row).values())
-        requests.points += [
-            ({**labels, "outcome": "ok"}, float(row.get("ok") or 0)),
-            ({**labels, "outcome": "failed"}, float(failed)),
-        ]
+        for outcome, count in (("ok", row.get("ok") or 0), ("failed", failed)):
+            requests.add_sample("loadramp_requests_total", {**labels, "outcome": outcome}, float(count))
         for family, column in ((offered, "rate_rps"), (done, "done_rps")):
             value = finite(row.get(column))
             if value is not None:
-                family.points.append((labels, value))
+                family.add_sample(family.name, labels, value)
     return [requests, offered, done]
 
 
-def _latencies(rows: Iterable[Row], common: Mapping[str, str]) -> list[MetricFamily]:
+def _latencies(rows: Iterable[Row], common: Mapping[str, str]) -> list[Metric]:
     shown = list(rows)
     out = []
     for metric, (name, words) in LATENCIES.items():
-        family = MetricFamily(name, "gauge", words)
-        for row in shown:
-            for quantile, label in QUANTILES.items():
-                value = finite(row.get(f"{metric}_{quantile}_s"))
-                if value is not None:
-                    family.points.append(({**common, **_place(row), "quantile": label}, value))
-        out.append(family)
+        found = (
+            ({**common, **_place(row), "quantile": label}, finite(row.get(f"{metric}_{quantile}_s")))
+            for row in shown
+            for quantile, label in QUANTILES.items()
+        )
+        out.append(_family(name, "gauge", words, *((labels, value) for labels, value in found if value is not None)))
     return out
 
 
@@ -132,7 +123,3 @@ def _seconds(at: str | None) -> float | None:
         return datetime.fromisoformat(at).timestamp() if at else None
     except ValueError:
         return None
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
