@@ -19,9 +19,8 @@ from typing import Any
 import numpy as np
 import uvloop
 
-from loadramp.client.comparison_clients import HttpxClient, OpenaiClient
+from loadramp.client.client import CLIENTS
 from loadramp.client.endpoint import endpoint_of
-from loadramp.client.measuring_client import Client
 from loadramp.client.workers import calm_collector
 from loadramp.record.codec import encode
 from loadramp.record.types import Arrival, Prompt, Record
@@ -77,15 +76,14 @@ def sender(via: str, url: str, out: Any, connect: Any = None) -> tuple[Send, Cal
     if via == "aiohttp":
         return _aiohttp(url, out)
     target = Target(base_url=url, via="direct" if via.startswith("direct") else via)  # type: ignore[arg-type]
-    kinds: dict[str, Callable[..., Any]] = {"direct": Client, "httpx": HttpxClient, "openai": OpenaiClient}
     t0_s = time.monotonic()
-    client = kinds[target.via](
+    client = CLIENTS[target.via](
         target, endpoint_of(target, {}), "metronome", connect=connect, clock=time.monotonic, t0_s=t0_s
     )
 
     async def send(number: int, tokens: int) -> Record:
         asked = Arrival(number, 0, client.now_s(), Prompt(output_tokens=tokens))
-        record: Record = await client.send(asked, client.prepare(asked, "Say something."))
+        record = await client.send(asked, client.prepare(asked, "Say something."))
         out.write(encode(record))
         return record
 

@@ -20,7 +20,7 @@ from typing import Any, Literal, TypeVar
 from loadramp.client.endpoint import endpoint_of
 from loadramp.client.http.response import ResponseReader
 from loadramp.client.http.sockets import OnBytes, OnClose
-from loadramp.client.measuring_client import Client
+from loadramp.client.measuring_client import MeasuringClient
 from loadramp.client.stream.outcome import RequestedOutput
 from loadramp.record.types import Arrival, Prompt, Record
 from loadramp.scenario.scenario import Target
@@ -265,12 +265,14 @@ def arrival(seq: int = 0, due_s: float = 0.0, output_tokens: int | None = None, 
     return Arrival(seq, 0, due_s, Prompt(output_tokens=output_tokens, **prompt))
 
 
-def client_on(server: Scripted, save_text: bool = True, **options: Any) -> Client:
+def client_on(server: Scripted, save_text: bool = True, **options: Any) -> MeasuringClient:
     """A client of ``server`` in memory; call within a running loop. ``options`` are keys of ``[target]``."""
     target = Target(base_url=BASE_URL, **options)
     endpoint = endpoint_of(target, {})
     loop = asyncio.get_running_loop()
-    return Client(target, endpoint, "m", connect=server.connect, clock=loop.time, t0_s=0.0, save_text=save_text)
+    return MeasuringClient(
+        target, endpoint, "m", connect=server.connect, clock=loop.time, t0_s=0.0, save_text=save_text
+    )
 
 
 def record_of(script: Sequence[Act], **options: Any) -> Record:

@@ -12,6 +12,7 @@ from loadramp.client.endpoint import Endpoint
 from loadramp.client.http.limits import limit_passed, most_events
 from loadramp.client.http.pool import Counts, deadline_of
 from loadramp.client.http.reply_parts import codings_of, retry_after_s
+from loadramp.client.http.sockets import Connect
 from loadramp.client.measuring_client import record_of
 from loadramp.client.request_body import OPTIONAL_FIELDS, RequestBuilder, most_tokens
 from loadramp.client.stream.answer import StreamAnswer
@@ -42,7 +43,7 @@ class ComparedRequest:
 
 
 class ComparisonClient:
-    """Sends requests through another library, with the methods of ``client.measuring_client.Client``."""
+    """Sends requests through another library, as ``client.Client`` does."""
 
     def __init__(
         self,
@@ -50,7 +51,7 @@ class ComparisonClient:
         endpoint: Endpoint,
         model: str,
         *,
-        connect: Any = None,
+        connect: Connect | None = None,
         clock: Callable[[], float],
         t0_s: float,
         worker: int = 0,

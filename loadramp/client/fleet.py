@@ -1,7 +1,6 @@
 """The fleet: the shares of a run's load, in this process or in processes of their own.
 
-Both kinds offer the same verbs (``start begin snapshot samples finish close``) and the
-list ``dead``. Finished records are found in the record files, not here.
+Finished records are found in the record files, not here.
 """
 
 from __future__ import annotations
@@ -9,16 +8,17 @@ from __future__ import annotations
 import asyncio
 import os
 import resource
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO, Protocol
 
+from loadramp.client.client import CLIENTS, Client
 from loadramp.client.client_failure import line_of
 from loadramp.client.client_health import HealthMonitor
 from loadramp.client.endpoint import Endpoint
+from loadramp.client.http.sockets import Connect
 from loadramp.client.input_files import with_files
-from loadramp.client.measuring_client import Client
 from loadramp.client.sender import Sender
 from loadramp.record.types import ClientSample, Record, Step
 from loadramp.registry import CannotMeasure
@@ -34,6 +34,32 @@ SPARE_FILES = 64
 
 class FleetError(CannotMeasure):
     """The load cannot be sent from here: too few file descriptors, a full disk, a worker that died. Exit code 1."""
+
+
+class Fleet(Protocol):
+    """What the conductor needs. Each method raises FleetError when the load can no longer be sent or recorded."""
+
+    @property
+    def dead(self) -> Sequence[str]:
+        """Why each worker that is gone ended, in that order."""
+
+    async def start(self) -> None:
+        """Make all workers ready."""
+
+    async def begin(self, step: Step, first_seq: int) -> None:
+        """Send ``step`` from its ``begin_s`` on, numbered from ``first_seq``; the step before ends at that instant."""
+
+    async def snapshot(self) -> list[Record]:
+        """The requests in flight, as they are now."""
+
+    def samples(self) -> list[ClientSample]:
+        """What the workers measured of themselves since the last call."""
+
+    async def finish(self, deadline_s: float) -> None:
+        """Start nothing more; wait until ``deadline_s`` of the run's time, then cut what is still in flight."""
+
+    async def close(self) -> None:
+        """Let go of everything."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -59,7 +85,7 @@ class Worker:
     index: int
     of: int
     clock: Callable[[], float]
-    connect: Callable[..., Awaitable[Any]] | None = None
+    connect: Connect | None = None
     precise: bool = True
     share: Sender = field(init=False)
     vitals: HealthMonitor = field(init=False)
@@ -91,7 +117,7 @@ class Worker:
 
     def snapshot(self) -> list[Record]:
         """The requests in flight, as they are now; their text only where it is asked for."""
-        found: list[Record] = self.share.client.snapshot()
+        found = self.share.client.snapshot()
         return found if self.orders.save_text else [replace(record, text=None) for record in found]
 
     def sample(self) -> ClientSample:
@@ -102,9 +128,9 @@ class Worker:
         await self.share.close()
         self._file.close()
 
-    def _client(self) -> Any:
+    def _client(self) -> Client:
         orders = self.orders
-        return _client_kind(orders.scenario.target.via)(
+        return CLIENTS[orders.scenario.target.via](
             orders.scenario.target,
             orders.endpoint,
             orders.model,
@@ -128,16 +154,6 @@ class Worker:
             self._disk = f"{self.path}: {error.strerror or error}"
 
 
-def _client_kind(via: str) -> Callable[..., Any]:
-    """The client class; the libraries for comparison are heavy and only loaded when they are asked for."""
-    if via == "direct":
-        return Client
-    from loadramp.client.comparison_clients import HttpxClient, OpenaiClient
-
-    kinds: dict[str, Callable[..., Any]] = {"httpx": HttpxClient, "openai": OpenaiClient}
-    return kinds[via]
-
-
 @dataclass(slots=True)
 class InlineFleet:
     """All of the load from the conducting process's own loop: tests on a simulated clock, and quick looks."""
@@ -145,7 +161,7 @@ class InlineFleet:
     orders: Orders
     paths: Callable[[int], Path]
     clock: Callable[[], float]
-    connect: Callable[..., Awaitable[Any]] | None = None
+    connect: Connect | None = None
     precise: bool = True
     dead: list[str] = field(default_factory=list)
     workers: int = 1

@@ -22,7 +22,7 @@ from loadramp.record.types import LENGTH_NOT_FORCED, Arrival, Record
 from loadramp.scenario.scenario import Target
 
 
-class Client:
+class MeasuringClient:
     """Sends requests to one endpoint from one event loop.
 
     Args:

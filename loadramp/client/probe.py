@@ -9,10 +9,9 @@ from itertools import pairwise
 from math import inf
 from typing import Any
 
-from loadramp.client.comparison_clients import HttpxClient, OpenaiClient
+from loadramp.client.client import CLIENTS
 from loadramp.client.endpoint import Endpoint, endpoint_of
 from loadramp.client.http.sockets import Connect
-from loadramp.client.measuring_client import Client
 from loadramp.client.readiness import Unreachable, choose_model, list_models
 from loadramp.client.request_body import OPTIONAL_FIELDS
 from loadramp.record.types import Arrival, Prompt, Record
@@ -28,7 +27,6 @@ NOT_STREAMED = "the answer was not streamed: it came whole, so tokens have no ti
 MODERN_LIMIT = "max_completion_tokens"
 _NOT_THE_BODY = frozenset({401, 403, 404, 408, 425, 429, 502, 503, 504})
 """Refusals that have nothing to do with the fields of a request, unless they name one."""
-_CLIENTS: dict[str, Callable[..., Any]] = {"direct": Client, "httpx": HttpxClient, "openai": OpenaiClient}
 
 
 @dataclass(slots=True, frozen=True)
@@ -61,7 +59,7 @@ class SingleRequests:
             body: further fields of the body.
         """
         t0_s = self.clock()
-        client = _CLIENTS[self.target.via](
+        client = CLIENTS[self.target.via](
             replace(self.target, body=filled(self.target.body, NO_SESSION)),
             replace(self.endpoint, templates={}),
             self.model,
@@ -74,7 +72,7 @@ class SingleRequests:
         asked = Prompt(output_tokens=output_tokens, body=body)
         request = client.prepare(Arrival(0, 0, 0.0, asked), prompt)
         due_s = self.clock() - t0_s
-        record: Record = await client.send(Arrival(0, 0, due_s, asked), request)
+        record = await client.send(Arrival(0, 0, due_s, asked), request)
         await client.close()
         return record
 

@@ -8,12 +8,13 @@ Sessions: the schedule starts them; each later turn is due when the answer befor
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from asyncio_throttle.throttler import Throttler
 
+from loadramp.client.client import Client
 from loadramp.client.client_failure import client_error_record, describe_exception
 from loadramp.client.measuring_client import record_of
 from loadramp.client.timer import Timer
@@ -57,8 +58,7 @@ class Sender:
     """Worker ``index`` of ``of``. ``write`` is called with every record as it finishes."""
 
     scenario: Scenario
-    client: Any
-    """Of measuring_client or comparison_clients: ``prepare``, ``send``, ``snapshot``, ``counts``, ``close``."""
+    client: Client
     clock: Callable[[], float]
     t0_s: float
     write: Callable[[Record], None]
@@ -262,8 +262,7 @@ class Sender:
                 held = self._not_sent(ask.arrival, "not sent: held back by max_rps until the load had ended")
                 held.status, held.error = "unfinished", None
                 return held
-        record: Record = await self.client.send(ask.arrival, ask.request)
-        return record
+        return await self.client.send(ask.arrival, ask.request)
 
     def _write(self, record: Record) -> None:
         if not self.keep_text:
@@ -282,7 +281,7 @@ class Sender:
         request = self.client.prepare(arrival, content)
         return _Ask(arrival, request, content if arrival.prompt.following else None)
 
-    def _keep(self, tasks: set[asyncio.Task[None]], coroutine: Any) -> None:
+    def _keep(self, tasks: set[asyncio.Task[None]], coroutine: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(coroutine)
         tasks.add(task)
         task.add_done_callback(tasks.discard)

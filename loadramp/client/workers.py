@@ -31,7 +31,7 @@ ORPHAN_S = 5.0
 
 @dataclass(slots=True)
 class LocalFleet:
-    """``workers`` processes on this host. Same verbs as InlineFleet."""
+    """``workers`` processes on this host."""
 
     orders: Orders
     paths: Callable[[int], Path]

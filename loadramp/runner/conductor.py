@@ -19,7 +19,7 @@ import numpy as np
 from loadramp.analysis import lengthen, precision, steady_state
 from loadramp.analysis.error_classes import WORDS, class_of
 from loadramp.analysis.latency import look
-from loadramp.client.fleet import FleetError
+from loadramp.client.fleet import Fleet, FleetError
 from loadramp.client.sender import HOLD_S
 from loadramp.record.run_directory import RecordTail, RunDir, plain
 from loadramp.record.table import Run, Table
@@ -68,7 +68,7 @@ class Conductor:
 
     scenario: Scenario
     rundir: RunDir
-    fleet: Any
+    fleet: Fleet
     clock: Callable[[], float]
     t0_s: float
     info: dict[str, Any]
@@ -217,7 +217,7 @@ class Conductor:
                 look_s = begin_s + precision.next_look_s(self._now_s() - begin_s)
         if self._now_s() < step.end_s - EPSILON_S:
             step = self.steps[-1] = ended_at(step, self._now_s())
-        snapshot: list[Record] = await self.fleet.snapshot()
+        snapshot = await self.fleet.snapshot()
         self._collect()
         return snapshot
 

@@ -13,7 +13,7 @@ import platform
 import secrets
 import signal
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -21,7 +21,7 @@ from typing import Any
 from loadramp import __version__
 from loadramp.client import input_files
 from loadramp.client.endpoint import Endpoint, endpoint_of
-from loadramp.client.fleet import FleetError, InlineFleet, Orders, raise_file_limit, worker_count
+from loadramp.client.fleet import Fleet, FleetError, InlineFleet, Orders, raise_file_limit, worker_count
 from loadramp.client.permission import check_hosts
 from loadramp.client.preflight import EndpointFacts, examine_endpoint, shown
 from loadramp.client.tokenizer import basis_of
@@ -138,7 +138,7 @@ async def reach(scenario: Scenario, options: Options, say: Say) -> Reached:
     return Reached(scenario.without(endpoint.redact), endpoint, known, workers, too_long)
 
 
-def fleet_of(reached: Reached, rundir: RunDir, *, salt: int, t0_s: float, save_text: bool) -> Any:
+def fleet_of(reached: Reached, rundir: RunDir, *, salt: int, t0_s: float, save_text: bool) -> Fleet:
     """What sends a run's load, not started yet."""
     scenario, known = reached.scenario, reached.known
     local = scenario.fleet.kind == "local"
@@ -292,7 +292,7 @@ async def scraper_of(
     return scraper
 
 
-async def let_go(fleets: Sequence[Any], scrapers: Sequence[Scraper | None], hurry: bool) -> None:
+async def let_go(fleets: Sequence[Fleet], scrapers: Sequence[Scraper | None], hurry: bool) -> None:
     """End workers and scrapers, all at once. ``hurry``: somebody waits, so no scraper gets long for a last page."""
     limit_s = HURRIED_SCRAPE_S if hurry else LAST_SCRAPE_S
     endings = [fleet.close() for fleet in fleets] + [one.stop(limit_s) for one in scrapers if one]
@@ -302,7 +302,7 @@ async def let_go(fleets: Sequence[Any], scrapers: Sequence[Scraper | None], hurr
 
 
 @contextlib.contextmanager
-def signals(stop: asyncio.Event, say: Say) -> Any:
+def signals(stop: asyncio.Event, say: Say) -> Iterator[list[int]]:
     """First Ctrl-C, SIGTERM or SIGHUP: stop arrivals, save, report. Second: leave at once. Yields the list of what
     came, a SIGHUP as SIGTERM: its terminal is gone, and that ends a run in the same way."""
     loop = asyncio.get_running_loop()

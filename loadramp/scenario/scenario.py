@@ -183,7 +183,7 @@ class Metrics:
 
 
 @dataclass(slots=True, frozen=True)
-class Fleet:
+class FleetOptions:
     """``[fleet]``: how many processes send. ``inline`` sends from the conducting process itself."""
 
     kind: Literal["local", "inline"] = "local"
@@ -213,7 +213,7 @@ class Scenario:
     pace: RampOptions
     knee: Choice
     metrics: Metrics
-    fleet: Fleet
+    fleet: FleetOptions
     gates: Gates = field(default_factory=Gates)
     features: Mapping[str, Any] = field(default_factory=dict)
     """The tables of features by name, each as the feature that knows it bound it."""
@@ -238,7 +238,7 @@ class Scenario:
         return replace(self, source=redact(self.source), overrides=overrides, asked=_redacted(self.asked, redact))
 
 
-_TABLES = {"target": Target, "slo": Slo, "metrics": Metrics, "fleet": Fleet, "gates": Gates}
+_TABLES = {"target": Target, "slo": Slo, "metrics": Metrics, "fleet": FleetOptions, "gates": Gates}
 _CHOICES = ("prompts", "arrivals", "ramp", "knee")
 
 

@@ -27,7 +27,7 @@ from loadramp.client.http.c_reader import CReader, KeptReads, load
 from loadramp.client.http.connect import Dialer, dialer_of
 from loadramp.client.http.poller import clocks
 from loadramp.client.http.response import ResponseReader
-from loadramp.client.measuring_client import Client
+from loadramp.client.measuring_client import MeasuringClient
 from loadramp.client.stream.event_batch import EventBatch, plain_events
 from loadramp.record.types import Record
 from loadramp.scenario.scenario import Target
@@ -260,13 +260,15 @@ def test_sockets_that_are_not_kept_are_only_said_to_be_ready() -> None:
 # -- a client that reads so
 
 
-def client_of(target: Target, connect: Dialer | None) -> Client:
+def client_of(target: Target, connect: Dialer | None) -> MeasuringClient:
     clock = time.monotonic
-    return Client(target, endpoint_of(target, {}), "m", connect=connect, clock=clock, t0_s=clock(), save_text=True)
+    return MeasuringClient(
+        target, endpoint_of(target, {}), "m", connect=connect, clock=clock, t0_s=clock(), save_text=True
+    )
 
 
 def played(
-    script: list[Any], use: Callable[[Client, asyncio.Task[Record]], Coroutine[Any, Any, None]] | None = None
+    script: list[Any], use: Callable[[MeasuringClient, asyncio.Task[Record]], Coroutine[Any, Any, None]] | None = None
 ) -> Record:
     """The record of one request that ``script`` answers through a real socket; ``use`` is awaited meanwhile."""
 
@@ -321,7 +323,7 @@ RUNNING = stream((0, ROLE), (0, C("first")), *[(at, C("x")) for at in range(5, 1
 def test_what_waits_is_in_a_snapshot_and_in_the_record_of_a_request_that_was_cut_off() -> None:
     seen: list[int] = []
 
-    async def cut_off(client: Client, task: asyncio.Task[Record]) -> None:
+    async def cut_off(client: MeasuringClient, task: asyncio.Task[Record]) -> None:
         async with asyncio.timeout(10):
             while not seen or seen[-1] < 7:
                 await asyncio.sleep(0.002)

@@ -33,7 +33,7 @@ from scripted import (
 )
 
 from loadramp.analysis.error_classes import class_of
-from loadramp.client.measuring_client import Client
+from loadramp.client.measuring_client import MeasuringClient
 from loadramp.client.probe import probe_document
 from loadramp.record.codec import decode, encode
 from loadramp.record.table import Table
@@ -391,7 +391,7 @@ def _ok(ms: float = 100.0) -> list[Act]:
     return stream((ms, C("a")), (ms + 10, C("b")), (ms + 10, FIN("stop") + USE(1, 2) + DONE))
 
 
-async def _ask(server: Scripted, seq: int = 0, client: Client | None = None, **options: Any) -> Record:
+async def _ask(server: Scripted, seq: int = 0, client: MeasuringClient | None = None, **options: Any) -> Record:
     client = client or client_on(server, **options)
     asked = arrival(seq, due_s=client.now_s())
     return await client.send(asked, client.prepare(asked, "hi"))

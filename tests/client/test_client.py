@@ -25,14 +25,14 @@ from scripted import (
 
 from loadramp.client.endpoint import endpoint_of
 from loadramp.client.http.sockets import ConnectFailed
-from loadramp.client.measuring_client import Client
+from loadramp.client.measuring_client import MeasuringClient
 from loadramp.record.types import Record
 from loadramp.scenario.scenario import Target
 
 ANSWER = stream((20, C("a")), (40, C("b")), (40, FIN("stop") + USE(3, 2) + DONE))
 
 
-async def ask(client: Client, seq: int = 0, **options: Any) -> Record:
+async def ask(client: MeasuringClient, seq: int = 0, **options: Any) -> Record:
     asked = arrival(seq, due_s=client.now_s(), **options)
     return await client.send(asked, client.prepare(asked, "hi"))
 
@@ -330,7 +330,7 @@ def test_secrets_in_a_server_s_words_are_taken_out() -> None:
         server = Scripted([reply(b'{"error":"Incorrect API key provided: sk-canary-1234"}', "401 Unauthorized")])
         loop = asyncio.get_running_loop()
         endpoint = endpoint_of(target, {"KEY": "sk-canary-1234"})
-        client = Client(target, endpoint, "m", connect=server.connect, clock=loop.time, t0_s=0.0)
+        client = MeasuringClient(target, endpoint, "m", connect=server.connect, clock=loop.time, t0_s=0.0)
         return await ask(client)
 
     assert jump(main()).error_detail == "HTTP 401 Unauthorized: Incorrect API key provided: ***"
@@ -362,10 +362,10 @@ def test_the_counts_of_a_long_stream_lag_by_at_most_one_lot_of_reads() -> None:
     assert 150 - 32 <= jump(main()) <= 150
 
 
-def _client(connect: Any) -> Client:
+def _client(connect: Any) -> MeasuringClient:
     target = Target(base_url=BASE_URL)
     loop = asyncio.get_running_loop()
-    return Client(target, endpoint_of(target, {}), "m", connect=connect, clock=loop.time, t0_s=0.0)
+    return MeasuringClient(target, endpoint_of(target, {}), "m", connect=connect, clock=loop.time, t0_s=0.0)
 
 
 async def _ask_once(server: Scripted) -> Record:

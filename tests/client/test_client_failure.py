@@ -17,7 +17,7 @@ from loadramp.client.comparison_clients import HttpxClient
 from loadramp.client.endpoint import endpoint_of
 from loadramp.client.http import c_reader, pool, reply_parts, response, sockets
 from loadramp.client.http.connect import dialer_of
-from loadramp.client.measuring_client import Client
+from loadramp.client.measuring_client import MeasuringClient
 from loadramp.client.preflight import facts_of
 from loadramp.client.stream import answer
 from loadramp.metrics import scrape_process, scraper
@@ -173,7 +173,9 @@ def test_an_exception_where_a_socket_is_read_is_a_record_that_names_it(
         server, url = await Scripted([script, short]).serve()
         target = Target(base_url=url)
         endpoint = endpoint_of(target, {})
-        client = Client(target, endpoint, "m", connect=dialer_of(target, endpoint), clock=time.monotonic, t0_s=0.0)
+        client = MeasuringClient(
+            target, endpoint, "m", connect=dialer_of(target, endpoint), clock=time.monotonic, t0_s=0.0
+        )
         first, second = arrival(0), arrival(1)
         async with server:
             with monkeypatch.context() as patched:

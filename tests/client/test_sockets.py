@@ -19,7 +19,7 @@ from loadramp.client.endpoint import endpoint_of
 from loadramp.client.http.connect import Dialer, connect_failed, open_socket, proxy_of, tls_context
 from loadramp.client.http.poller import LATE_READ_S
 from loadramp.client.http.sockets import ConnectFailed, Pipe, SocketTally, TlsPipe
-from loadramp.client.measuring_client import Client
+from loadramp.client.measuring_client import MeasuringClient
 from loadramp.record.types import Record
 from loadramp.registry import ScenarioError
 from loadramp.scenario.scenario import Target
@@ -318,7 +318,7 @@ async def _asked(
     port = url.rpartition(":")[2]
     target = Target(base_url=f"{scheme or url.partition(':')[0]}://{host}:{port}", **options)
     t0_s = time.monotonic()
-    client = Client(target, endpoint_of(target, {}), "m", connect=None, clock=time.monotonic, t0_s=t0_s)
+    client = MeasuringClient(target, endpoint_of(target, {}), "m", connect=None, clock=time.monotonic, t0_s=t0_s)
     try:
         asked = arrival()
         first = await client.send(asked, client.prepare(asked, "x" * 100_000))
@@ -376,7 +376,9 @@ def test_tls_towards_a_plain_port_is_said(run: Any) -> None:
 
         server = await asyncio.start_server(refuse, "127.0.0.1", 0)
         target = Target(base_url=f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}", insecure=True)
-        client = Client(target, endpoint_of(target, {}), "m", connect=None, clock=time.monotonic, t0_s=time.monotonic())
+        client = MeasuringClient(
+            target, endpoint_of(target, {}), "m", connect=None, clock=time.monotonic, t0_s=time.monotonic()
+        )
         record = await client.send(arrival(), client.prepare(arrival(), "hi"))
         await client.close()
         server.close()
@@ -390,7 +392,7 @@ def test_tls_towards_a_plain_port_is_said(run: Any) -> None:
 def test_a_ca_file_that_cannot_be_read_is_a_scenario_error() -> None:
     target = Target(base_url="https://127.0.0.1:1", ca_file="/no/such/file.pem")
     with pytest.raises(ScenarioError, match=r"\[target\] ca_file: cannot use '/no/such/file.pem': No such file"):
-        Client(target, endpoint_of(target, {}), "m", connect=None, clock=time.monotonic, t0_s=0.0)
+        MeasuringClient(target, endpoint_of(target, {}), "m", connect=None, clock=time.monotonic, t0_s=0.0)
 
 
 # -- proxies
@@ -428,7 +430,9 @@ async def _through_proxy(made: Certificates | None, refuse: bool = False, reset:
     proxy = await asyncio.start_server(serve, "127.0.0.1", 0)
     port = proxy.sockets[0].getsockname()[1]
     target = Target(base_url=url, proxy=f"http://us%40er:pw@127.0.0.1:{port}", insecure=True)
-    client = Client(target, endpoint_of(target, {}), "m", connect=None, clock=time.monotonic, t0_s=time.monotonic())
+    client = MeasuringClient(
+        target, endpoint_of(target, {}), "m", connect=None, clock=time.monotonic, t0_s=time.monotonic()
+    )
     record = await client.send(arrival(), client.prepare(arrival(), "hi"))
     await client.close()
     await asyncio.wait(served)

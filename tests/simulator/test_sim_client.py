@@ -9,7 +9,7 @@ from memory_pipe import connect_in_memory
 from benchmarks.offline_engine import simulate
 from loadramp.client.endpoint import endpoint_of
 from loadramp.client.http.sockets import ConnectFailed
-from loadramp.client.measuring_client import Client
+from loadramp.client.measuring_client import MeasuringClient
 from loadramp.record.table import Table
 from loadramp.record.types import Arrival, Prompt, Record
 from loadramp.scenario.scenario import Target
@@ -26,7 +26,7 @@ def measured(due_s: np.ndarray, prompt: np.ndarray, output: np.ndarray, faults: 
         loop = service.loop
         target = Target(base_url="http://127.0.0.1:1", model="sim")
         connect = connect_in_memory(service, refused=lambda kind, detail: ConnectFailed("connect", detail))
-        client = Client(target, endpoint_of(target, {}), "sim", connect=connect, clock=loop.time, t0_s=0.0)
+        client = MeasuringClient(target, endpoint_of(target, {}), "sim", connect=connect, clock=loop.time, t0_s=0.0)
 
         async def one(i: int) -> Record:
             arrival = Arrival(i, 0, float(due_s[i]), Prompt(int(prompt[i]), int(output[i])))

@@ -1,0 +1,35 @@
+"""What sends one request and times its answer: what a worker and a probe need of it, and the kinds there are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from loadramp.client.comparison_clients import HttpxClient, OpenaiClient
+from loadramp.client.http.pool import Counts
+from loadramp.client.measuring_client import MeasuringClient
+from loadramp.record.types import Arrival, Record
+
+
+class Client(Protocol):
+    """One endpoint, from one event loop. A failed request is a record, never an exception."""
+
+    @property
+    def counts(self) -> Counts:
+        """How the client fares, over its whole life; cheap to read."""
+
+    def prepare(self, arrival: Arrival, content: str | Sequence[Mapping[str, object]]) -> bytes:
+        """The request, built before it is due. Raises ScenarioError for a body that cannot be measured."""
+
+    async def send(self, arrival: Arrival, request: bytes) -> Record:
+        """Send ``request`` now and read its answer. Never raises; a cancelled one is a record of what arrived."""
+
+    def snapshot(self) -> list[Record]:
+        """Copies of the records of all requests in flight, with what has arrived so far."""
+
+    async def close(self) -> None:
+        """Close all connections."""
+
+
+CLIENTS: dict[str, Callable[..., Client]] = {"direct": MeasuringClient, "httpx": HttpxClient, "openai": OpenaiClient}
+"""By ``[target] via``. They are made with the arguments of ``MeasuringClient``."""
