@@ -109,7 +109,7 @@ def test_a_shipped_scenario_runs_by_its_name_and_leaves_its_report(installed: Pa
 def test_every_dependency_has_a_lower_bound_to_test_with() -> None:
     found = pins(PROJECT.read_text())
     assert "openai==1.66" in found
-    assert len(found) == 15
+    assert len(found) == 17
     with pytest.raises(ValueError, match="numpy: expected a lower bound"):
         pins('[project]\ndependencies = ["numpy"]\noptional-dependencies = { parquet = [], tokenizers = [] }')
 

@@ -111,7 +111,9 @@ def _queue(contract: Contract) -> Made:
     waiting = contract.names.get("waiting")
     if waiting is None:
         return [], ["waiting requests"]
-    words = [f"More than {most:g} requests wait at one replica: more comes in than is served" for most in QUEUE]
+    words = [
+        f"More than {plural(int(most), 'request')} wait at one replica: more comes in than is served" for most in QUEUE
+    ]
     return _pair("Queue", f"max({of_replica(waiting)})", QUEUE, words), []
 
 
