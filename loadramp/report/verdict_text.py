@@ -11,6 +11,7 @@ from math import log
 from typing import Literal
 
 from loadramp.analysis.checks import unfinished
+from loadramp.analysis.diagnosis.queueing import PREEMPTED_RATIO
 from loadramp.analysis.load_errors import load_error_ratio
 from loadramp.record.table import Run
 from loadramp.record.types import Estimate, Row
@@ -26,8 +27,6 @@ FLAT_ELASTICITY = 0.5
 """... unless it grew faster than this power of the rate on the way there."""
 BAD_ERROR_RATIO = 0.01
 KV_FULL_RATIO = 0.95
-THRASH_RATIO = 0.02
-"""Preemptions a request above which the KV cache is what runs out (METHODS: kv_eviction)."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -289,7 +288,7 @@ def _grew(first_s: float, last_s: float, first: Row, last: Row) -> bool:
 def _kv_words(row: Row) -> str:
     preempted, used = r.number(row, "preemptions"), r.number(row, "kv_used_ratio_max")
     requests = r.number(row, "requests") or 0.0
-    if preempted and requests and preempted / requests > THRASH_RATIO:
+    if preempted and requests and preempted / requests > PREEMPTED_RATIO:
         full = " is full" if used is None or used >= KV_FULL_RATIO else ""
         return f"the KV cache{full or ' evicts'} ({counted(count(preempted), 'preemption')})"
     return ""

@@ -8,10 +8,12 @@ from diagnosed import codes, found, ladder
 from judged import H200_RATES, h200
 
 from benchmarks.engine_population import Lengths
+from loadramp.analysis.diagnosis.cures import with_cures
 from loadramp.analysis.diagnosis.diagnose import diagnose
 from loadramp.analysis.error_classes import classes
 from loadramp.record.table import Run, Table
 from loadramp.record.types import ClientSample, Record, Sample, Step
+from loadramp.report import verdict_sentence
 from loadramp.runner.assess import assess
 from loadramp.runner.scenarios import load
 from loadramp.simulator.profiles import PROFILES
@@ -58,12 +60,53 @@ def test_pooled_p99_itl_that_stays_flat_does_not_hide_the_kv_cache() -> None:
         assert any("pooled p99 ITL hides it" in words for words in run.findings[0].evidence)
 
 
-def test_preemptions_of_ten_a_minute_count_although_few_requests_have_one() -> None:
+@pytest.mark.parametrize(("preemptions", "code", "confidence"), [
+    (29.0, "kv_eviction", "possible"), (173.0, "kv_eviction", "possible"), (174.0, "kv_eviction", "certain"),
+])  # fmt: skip
+def test_preemptions_of_few_requests_are_never_what_gives_way(preemptions: float, code: str, confidence: str) -> None:
+    """A real vLLM counted 29 among 8,692 requests, and its ceiling was of the GPU's time."""
     run = ladder(SMALL, [8])
-    run.rows[0] |= {"preemptions": 6.0, "requests": 1000}
-    assert codes_of(run) == ["kv_eviction"]
+    run.rows[0] |= {"preemptions": preemptions, "requests": 8692}
+    told = diagnose(run)
+    assert (found(replace(run, findings=told), code).confidence) == confidence
+    assert told[0].code == ("kv_eviction" if confidence == "certain" else "healthy")
+    assert f"{preemptions:.0f} preemptions among 8,692 requests" in told[-1].evidence[0]
+    few = "up to 2 % of the requests they are too few to hold up the others"
+    assert (few in told[-1].evidence) == (confidence == "possible")
     run.rows[0]["preemptions"] = 4.0
-    assert codes_of(run) == ["healthy"]
+    assert [one.code for one in diagnose(run)] == ["healthy"]
+
+
+def test_a_gpu_at_its_limit_that_preempts_a_few_is_bound_by_compute_and_cured_as_such() -> None:
+    profile = replace(PROFILES["h100-8b"], decode_s=120e-6, kv_blocks=60_000)
+    run = ladder(profile, [8, 16, 48], Lengths(200, 0.3, 150, 0.3))
+    run.rows[2]["preemptions"] = 0.0033 * run.rows[2]["requests"] + 2.0
+    run.findings = diagnose(run)
+    first = with_cures(run)[0]
+    assert (first.code, first.confidence, first.steps) == ("compute_bound", "likely", (2,))
+    assert first.cures[0].name == "quantized_weights"
+    assert found(run, "kv_eviction").confidence == "possible"
+    assert "KV cache" not in verdict_sentence(run)
+
+
+def test_streams_that_freeze_are_only_possible_evictions_where_the_server_counted_few() -> None:
+    run = ladder(PROFILES["kv-limited"], [4, 16, 24, 32], KV)
+    for row in run.rows:
+        row["preemptions"] = min(row["preemptions"], 0.01 * row["requests"])
+    told = diagnose(run)
+    assert next(one for one in told if one.code == "kv_eviction").confidence == "possible"
+    assert told[0].code != "kv_eviction"
+    assert "stream_stall" not in [one.code for one in told]
+
+
+def test_the_limit_that_shows_at_the_lowest_load_comes_first() -> None:
+    """The GPU at 48 req/s, the cache at 96: the ceiling is the GPU's."""
+    profile = replace(PROFILES["h100-8b"], decode_s=120e-6, kv_blocks=60_000)
+    run = ladder(profile, [8, 16, 48, 96], Lengths(200, 0.3, 150, 0.3))
+    run.rows[3]["preemptions"] = 0.1 * run.rows[3]["requests"]
+    assert codes_of(run) == ["compute_bound", "kv_eviction"]
+    run.rows[2]["preemptions"] = 0.1 * run.rows[2]["requests"]
+    assert codes_of(run) == ["kv_eviction"]
 
 
 def test_a_batch_limit_is_told_from_a_full_kv_cache_and_from_a_busy_gpu() -> None:

@@ -27,6 +27,7 @@ from loadramp.analysis.diagnosis.failures import (
 from loadramp.analysis.diagnosis.gap_causes import CLIENT, ENGINE, PREFILL, PRIVATE, prompt_tokens
 from loadramp.analysis.diagnosis.queueing import (
     compute_bound,
+    few_counted,
     kv_eviction,
     kv_full,
     kv_steps,
@@ -166,7 +167,7 @@ def prefill_contention(case: Case) -> Finding | None:
 
 def stream_stall(case: Case) -> Finding | None:
     """Single streams freeze at any load: a network, a proxy, or one replica among several; not the KV cache."""
-    kv = {one.index for one in kv_steps(case)}
+    kv = {one.index for one in (*kv_steps(case), *case.where(lambda one: few_counted(one, case)))}
     steps = case.where(lambda one: one.index not in kv and stalled_ratio(one) > 0.02 and _moments(one) >= MOMENTS)
     if not steps:
         return None
@@ -217,11 +218,15 @@ FROM_METRICS = frozenset(
 BY_THE_WAY = frozenset({"prefix_cache_idle"})
 """True, and no reason why anything gives way."""
 
+LIMITS = frozenset({"kv_eviction", "kv_full", "scheduler_oversubscription", "compute_bound"})
+"""What holds requests back under load. The first to do so makes the ceiling; others may join in above it."""
+
 
 def diagnose(run: Run) -> list[Finding]:
     """Findings of a judged run (rows, estimates and checks filled in); without cures, which are ``advise``'s.
 
-    Those that are merely possible, or by the way, come last. Where no step is left to judge by, only what made them
+    Of several limits the one that shows at the lowest load comes first. Those that are merely possible, or by the way,
+    come last. Where no step is left to judge by, only what made them
     void is said: the client, or, in a closed loop, the failures.
     """
     case = case_of(run)
@@ -231,7 +236,16 @@ def diagnose(run: Run) -> list[Finding]:
     found = [_doubted(run, finding) for rule in RULES if (finding := rule(case))]
     sure = [one for one in found if one.confidence != "possible" and one.code not in BY_THE_WAY]
     clear = [] if sure or case.over else [one for one in [stalls(case) or healthy(case)] if one]
-    return [*sure, *clear, *(one for one in found if one not in sure)]
+    return [*_by_load(case, sure), *clear, *(one for one in found if one not in sure)]
+
+
+def _by_load(case: Case, found: Sequence[Finding]) -> list[Finding]:
+    """``found`` with its limits in order of the lowest load that shows them; the others keep their places."""
+    load = {one.index: one.load for one in case.steps}
+    limits = iter(
+        sorted((one for one in found if one.code in LIMITS), key=lambda one: min(load[step] for step in one.steps))
+    )
+    return [next(limits) if one.code in LIMITS else one for one in found]
 
 
 def stalls(case: Case) -> Finding | None:

@@ -12,7 +12,9 @@ from loadramp.record.types import Confidence, Finding
 from loadramp.units import latency, percent, plural
 
 PREEMPTED_RATIO = 0.02
+"""Preemptions a request, above which they hold the others up; as many or fewer come with overload of any cause."""
 PREEMPTED_PER_MINUTE = 10.0
+"""Below that share, more than these are mentioned."""
 PRIVATE_SHARE = 0.25
 STALLS = 5
 KV_FULL_RATIO = 0.95
@@ -21,16 +23,22 @@ WAITING = 5.0
 
 
 def kv_steps(case: Case) -> list[StepSeen]:
-    """Steps in which the KV cache overflowed: counted by the server, or seen in its streams."""
-    return case.where(lambda one: counted(one) or streams_freeze(one, case))
+    """Steps in which the KV cache overflowed: counted by the server or, where it counts none, seen in its streams."""
+    return case.where(lambda one: counted(one) or (one.row["preemptions"] is None and streams_freeze(one, case)))
 
 
 def counted(one: StepSeen) -> bool:
-    """The server counted preemptions of more than 2 % of the requests, or more than 10 a minute."""
+    """The server counted at least 2 preemptions, of more than 2 % of the requests."""
     n = one.row["preemptions"]
-    if n is None or n < 2:
+    return bool(n is not None and n >= 2 and n > PREEMPTED_RATIO * one.row["requests"])
+
+
+def few_counted(one: StepSeen, case: Case) -> bool:
+    """The server counted preemptions, of at most 2 % of the requests: more than 10 a minute, or streams froze, too."""
+    n = one.row["preemptions"]
+    if not n or counted(one):
         return False
-    return bool(n > PREEMPTED_RATIO * one.row["requests"] or n > PREEMPTED_PER_MINUTE * one.minutes)
+    return bool((n >= 2 and n > PREEMPTED_PER_MINUTE * one.minutes) or streams_freeze(one, case))
 
 
 def streams_freeze(one: StepSeen, case: Case) -> bool:
@@ -56,12 +64,16 @@ def stalled_ratio(one: StepSeen) -> float:
 
 
 def kv_eviction(case: Case) -> Finding | None:
-    """The KV cache is too small for the load: running requests are thrown out and computed again."""
+    """The KV cache is too small for the load: running requests are thrown out and computed again.
+
+    Merely possible where the server counted fewer preemptions than make a difference.
+    """
     steps = kv_steps(case)
-    if not steps:
+    few = [] if steps else case.where(lambda one: few_counted(one, case))
+    if not steps and not few:
         return None
-    sure: Confidence = "certain" if any(counted(one) for one in steps) else "likely"
-    worst = max(steps, key=lambda one: (one.row["preemptions"] or 0.0, stalled_ratio(one)))
+    sure: Confidence = "possible" if few else "certain" if any(counted(one) for one in steps) else "likely"
+    worst = max(steps or few, key=lambda one: (one.row["preemptions"] or 0.0, stalled_ratio(one)))
     evidence = []
     if worst.row["preemptions"]:
         n, requests = worst.row["preemptions"], worst.row["requests"]
@@ -70,9 +82,11 @@ def kv_eviction(case: Case) -> Finding | None:
             f"({percent(n / requests)}, "
             f"{n / worst.minutes:.0f} a minute)"
         )
+    if few:
+        evidence.append(f"up to {percent(PREEMPTED_RATIO)} of the requests they are too few to hold up the others")
     if worst.row["kv_used_ratio_max"] is not None:
         evidence.append(f"KV cache up to {percent(worst.row['kv_used_ratio_max'])} full there")
-    return Finding("kv_eviction", sure, (*evidence, *_stalls(case, worst)), indices(steps))
+    return Finding("kv_eviction", sure, (*evidence, *_stalls(case, worst)), indices(steps or few))
 
 
 def _stalls(case: Case, worst: StepSeen) -> list[str]:
