@@ -1,7 +1,8 @@
 """Several ramps of one run, side by side: what one ramp cannot know is how much the next one would differ.
 
 Intervals are Student's t over the repeats on the log scale: within-window intervals do not hold near the ceiling and
-when preemptions come in bursts (docs/method.md, "Repeats").
+when preemptions come in bursts. A few repeats agree by chance, so an interval is never narrower than what the repeats
+state together of themselves (docs/method.md, "Repeats").
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from loadramp.units import percent, plural
 SUMMED = frozenset(
     {"requests", "ok", "pending", "good_n", "malformed_events", "malformed_answers", "load_independent_errors"}
 )
-TOO_WIDE = 0.25
-"""Repeats whose half-width is beyond this say so instead of an interval."""
+TOO_WIDE = log(2.0)
+"""Repeats whose half-width is beyond this say so instead of an interval. A lower limit would print the intervals of
+those alone that agree by chance, which hold less often."""
 COUNTED = frozenset({"preemptions", "requests_rejected"})
 """What the server counts: with a repeat of which it is not known, it is not known."""
 OF_THE_FIRST = frozenset({"step", "repeat", "users", "begin_s", "window_begin_s", "window_end_s"})
@@ -46,11 +48,6 @@ class RampSpread:
             return float("inf")
         return float(student.ppf(0.975, self.n - 1)) * self.log_sd / sqrt(self.n)
 
-    @property
-    def interval(self) -> tuple[float, float]:
-        """95 % interval of the geometric mean."""
-        return self.mean * exp(-self.half_width), self.mean * exp(self.half_width)
-
 
 def spread_of(values: Iterable[float | None]) -> RampSpread | None:
     """Spread of the values that are there and positive; None without any."""
@@ -58,6 +55,14 @@ def spread_of(values: Iterable[float | None]) -> RampSpread | None:
     if not logs:
         return None
     return RampSpread(len(logs), exp(sum(logs) / len(logs)), float(np.std(logs, ddof=1)) if len(logs) > 1 else 0.0)
+
+
+def stated(intervals: Iterable[tuple[float | None, float | None]]) -> float:
+    """Half-width on the log scale that the mean of independent estimates with these 95 % intervals has; those without
+    both ends are as wide as the others. 0 without any."""
+    ends = list(intervals)
+    halves = [log(high / low) / 2.0 for low, high in ends if low and high]
+    return sqrt(float(np.mean(np.square(halves))) / len(ends)) if halves else 0.0
 
 
 def by_repeat(rows: Sequence[Row]) -> list[list[Row]]:
@@ -83,9 +88,12 @@ def _pooled(name: str, each: Sequence[Estimate]) -> Estimate:
         return replace(other, reason=f"found {told}; else: {other.reason}")
     spread = spread_of(estimate.rate_rps for estimate in found)
     assert spread is not None
-    low, high = spread.interval if spread.n > 1 else (found[0].low_rps, found[0].high_rps)
+    low, high = found[0].low_rps, found[0].high_rps
     words = f"found {told}, {percent(spread.log_sd)} apart; first: {found[0].reason}"
-    if spread.n > 1 and spread.half_width > TOO_WIDE:
+    half = max(spread.half_width, stated((one.low_rps, one.high_rps) for one in found)) if spread.n > 1 else 0.0
+    if spread.n > 1:
+        low, high = spread.mean * exp(-half), spread.mean * exp(half)
+    if half > TOO_WIDE:
         low = high = None
         words = f"found {told}, too far apart for an interval ({percent(spread.log_sd)}); first: {found[0].reason}"
     sustained = [estimate.sustained_rps for estimate in each]
@@ -146,8 +154,11 @@ def _latencies(row: Row, usable: Sequence[Row]) -> None:
         stem = column.removesuffix("_s")
         row[column] = spread.mean
         if spread.n > 1:
-            wide = spread.half_width > TOO_WIDE
-            row[f"{stem}_low_s"], row[f"{stem}_high_s"] = (None, None) if wide else spread.interval
+            ends = [(other.get(f"{stem}_low_s"), other.get(f"{stem}_high_s")) for other in usable if other.get(column)]
+            half = max(spread.half_width, stated(ends))
+            wide = half > TOO_WIDE
+            low, high = spread.mean * exp(-half), spread.mean * exp(half)
+            row[f"{stem}_low_s"], row[f"{stem}_high_s"] = (None, None) if wide else (low, high)
             row["reasons"] = {name: why for name, why in row["reasons"].items() if not name.startswith(stem)}
             if wide:
                 row["reasons"] |= {f"{stem}_high_s": f"the repeats lie {percent(spread.log_sd)} apart"}

@@ -55,6 +55,21 @@ def test_repeats_too_far_apart_have_no_interval() -> None:
     assert "too far apart" in pooled.reason
 
 
+def test_repeats_that_agree_by_chance_are_no_surer_than_what_they_state_together() -> None:
+    """Two of +-0.3 on the log scale: the mean has +-0.3 / sqrt(2) = 0.2121, though they lie 0.007 % apart."""
+    pooled = pooled_estimates([found(10.0, 0.3), found(10.001, 0.3)])["ceiling"]
+    assert log((pooled.high_rps or 0.0) / (pooled.rate_rps or 1.0)) == pytest.approx(0.2121, abs=1e-4)
+    ends = {"itl_p99_s": 0.05, "itl_p99_low_s": 0.05 * exp(-0.2), "itl_p99_high_s": 0.05 * exp(0.2)}
+    (one,) = pooled_rows([[row(0, **ends)], [row(1, **ends)], [row(2, itl_p99_s=0.05)]])
+    assert log(one["itl_p99_high_s"] / one["itl_p99_s"]) == pytest.approx(0.2 / 3**0.5)
+
+
+def test_a_wide_interval_is_printed_and_not_left_to_those_that_agree_by_chance() -> None:
+    """ln 8, 10, 12: sd 0.2030; t(.975, 2) = 4.303; half-width 0.504."""
+    pooled = pooled_estimates([found(8.0), found(10.0), found(12.0)])["ceiling"]
+    assert pooled.low_rps == pytest.approx(9.865 * exp(-0.5043), rel=1e-3)
+
+
 def test_it_says_when_one_run_was_not_enough() -> None:
     assert not_enough([found(r) for r in (10.0, 10.1, 9.9, 10.05, 9.95)]) == ""
     scatter = not_enough([found(r) for r in (8.0, 10.0, 12.0, 9.0, 11.0)])
