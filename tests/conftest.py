@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +14,9 @@ from terminal import QUICK
 from loadramp.client.http import c_reader
 from loadramp.simulator.practise import simulator
 
+# Kept bytecode spares each of the many interpreters that the tests start from compiling the package again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whoever started the tests may ignore it, and so would what they start
 
 

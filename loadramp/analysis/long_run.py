@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from math import sqrt
 
 import numpy as np
-from scipy.optimize import nnls
 from scipy.special import stdtrit
 
 from loadramp.analysis.latency import WindowView
@@ -123,6 +122,8 @@ def wander(tracks: Sequence[Track]) -> Wander | None:
 
     None without two windows' worth of blocks to compare.
     """
+    from scipy.optimize import nnls  # not at the start of every command: it takes 0.2 s
+
     equations = [*_within(tracks), *_between(tracks)]
     equations = [one for one in equations if one.seen > 0.0]
     if not equations:

@@ -14,8 +14,7 @@ from math import exp, log, sqrt
 from typing import Any
 
 import numpy as np
-from scipy.stats import chi2
-from scipy.stats import t as student
+from scipy.special import chdtri, stdtrit
 
 from loadramp.record.types import Estimate, Row
 from loadramp.units import percent, plural
@@ -46,7 +45,7 @@ class RampSpread:
         """Half-width of the 95 % interval of the mean on the log scale; infinite with one repeat."""
         if self.n < 2:
             return float("inf")
-        return float(student.ppf(0.975, self.n - 1)) * self.log_sd / sqrt(self.n)
+        return float(stdtrit(self.n - 1, 0.975)) * self.log_sd / sqrt(self.n)
 
 
 def spread_of(values: Iterable[float | None]) -> RampSpread | None:
@@ -176,7 +175,7 @@ def not_enough(each: Sequence[Mapping[str, Estimate]], name: str = "ceiling") ->
     if spread is None or spread.n < 3 or not stated:
         return ""
     typical = float(np.median(stated))
-    if spread.log_sd <= typical * sqrt(float(chi2.ppf(0.95, spread.n - 1)) / (spread.n - 1)):
+    if spread.log_sd <= typical * sqrt(float(chdtri(spread.n - 1, 0.05)) / (spread.n - 1)):
         return ""
     return (
         f"the {name} differs by {percent(spread.log_sd)} from ramp to ramp, more than the {percent(typical)} that "

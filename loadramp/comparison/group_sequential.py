@@ -12,7 +12,6 @@ from itertools import pairwise
 from math import inf, sqrt
 
 import numpy as np
-from scipy.optimize import brentq
 from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
 from loadramp.record.table import Floats
@@ -49,6 +48,8 @@ def crossing(limit: float, times: tuple[float, ...]) -> float:
 @lru_cache(maxsize=1024)
 def boundary(alpha: float, times: tuple[float, ...]) -> float:
     """The constant c with ``crossing(c, times) == alpha``: 1.733 for 0.05 at quarters, 2.024 for 0.025."""
+    from scipy.optimize import brentq  # not at the start of every command: it takes 0.2 s
+
     return float(brentq(lambda c: crossing(c, times) - alpha, 0.0, 8.0, xtol=1e-6))
 
 

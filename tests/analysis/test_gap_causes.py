@@ -12,6 +12,7 @@ from loadramp.analysis.diagnosis.gap_causes import (
     PRIVATE,
     RECOMPUTE,
     Attribution,
+    _ranks,
     attribute,
     block_medians,
     jitter_s,
@@ -38,6 +39,10 @@ def caused(records: list[Record], client: list[ClientSample] | None = None, **mo
     found = attribute(look(Table.of(records), (0.0, 10.0)), client or [], **more)
     assert found is not None
     return found
+
+
+def test_equal_values_share_the_mean_of_their_ranks() -> None:
+    assert _ranks(np.array([3.0, 1.0, 3.0, 2.0, 3.0])).tolist() == [4.0, 1.0, 4.0, 2.0, 4.0]
 
 
 def test_a_stream_that_stands_still_while_the_others_go_on_was_evicted() -> None:
