@@ -26,7 +26,8 @@ OF_THE_SERVER: Words = {
     "hardware": ("nccl", "uncorrectable ecc", "illegal memory access", "device-side assert", "unspecified launch",
                  "xid", "cuda error", "hip error", "nvlink"),
     "dead": ("enginecore", "enginedead", "engine is dead", "engine has died", "engine process", "background loop",
-             "scheduler died", "no healthy upstream", "bad gateway", "connection refused by upstream"),
+             "scheduler died"),
+    "gateway": ("no healthy upstream", "bad gateway", "connection refused by upstream"),
     "full": ("too many requests", "toomanyrequests", "overloaded", "currently busy", "queue is full", "queue full",
              "max_queue", "maximum number of queued", "rate limit", "rate_limit", "ratelimit", "cannot accept more",
              "cannot accept new", "try again later", "no available slot", "temporarily unavailable", "at capacity"),
@@ -61,6 +62,7 @@ _INVALID = ("invalid_request", "invalidrequest", "badrequest", "bad request", "b
             "unsupported parameter")  # fmt: skip
 
 WORDS = {"memory": "out of memory", "hardware": "GPU or interconnect error", "dead": "engine dead",
+         "gateway": "no server behind the gateway",
          "full": "refused as too busy", "broken": "connection broken or refused", "late": "timed out",
          "long": "longer than the model's context", "filtered": "refused by a content filter",
          "unknown": "model or address unknown", "denied": "not permitted", "invalid": "request not valid"}  # fmt: skip
@@ -116,7 +118,7 @@ def class_of(kind: str, detail: str, status: float | None = None) -> tuple[str, 
     if server or code in _PASSING:
         return server or _PASSING[code or 0], True
     if code is not None and code > 500 and code not in _NEVER:
-        return "dead" if code == 502 else "full" if code == 503 else kind, True
+        return "gateway" if code == 502 else "full" if code == 503 else kind, True
     fault = _first(OF_THE_REQUEST, said)
     if fault and (code != 500 or fault in {"long", "filtered"}):
         return fault, False

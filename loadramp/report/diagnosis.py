@@ -19,6 +19,7 @@ TITLES: dict[str, str] = {
     "hardware_fault": "A GPU or its links report a fault",
     "out_of_memory": "The server ran out of memory",
     "server_down": "The server went down",
+    "connections_refused": "Connections were refused while the server went on",
     "admission_failure": "Requests were refused",
     "errors": "Requests failed",
     "autoscaler_moved": "The capacity changed during the ramp",

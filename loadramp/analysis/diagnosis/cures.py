@@ -19,6 +19,7 @@ CURES: dict[str, tuple[str, ...]] = {
     "out_of_memory": ("logs", "memory_budget", "less_memory", "context_cap", "fewer_sequences", "fp8_kv_cache",
                       "chunked_prefill", "quantized_weights"),
     "server_down": ("logs", "less_memory", "queue_limit"),
+    "connections_refused": ("more_connections", "replicas", "queue_limit"),
     "admission_failure": ("raise_queue_limit", "replicas"),
     "errors": ("logs",),
     "autoscaler_moved": ("fixed_replicas",),

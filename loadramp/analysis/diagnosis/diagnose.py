@@ -25,6 +25,7 @@ from loadramp.analysis.diagnosis.failures import (
     server_down,
 )
 from loadramp.analysis.diagnosis.gap_causes import CLIENT, ENGINE, PREFILL, PRIVATE, prompt_tokens
+from loadramp.analysis.diagnosis.lost_connections import connections_refused
 from loadramp.analysis.diagnosis.queueing import (
     compute_bound,
     few_counted,
@@ -186,6 +187,7 @@ FAILURES: tuple[Callable[[Case], Finding | None], ...] = (
     hardware_fault,
     out_of_memory,
     server_down,
+    connections_refused,
     admission_failure,
     errors,
 )
@@ -218,7 +220,7 @@ FROM_METRICS = frozenset(
 BY_THE_WAY = frozenset({"prefix_cache_idle"})
 """True, and no reason why anything gives way."""
 
-LIMITS = frozenset({"kv_eviction", "kv_full", "scheduler_oversubscription", "compute_bound"})
+LIMITS = frozenset({"connections_refused", "kv_eviction", "kv_full", "scheduler_oversubscription", "compute_bound"})
 """What holds requests back under load. The first to do so makes the ceiling; others may join in above it."""
 
 

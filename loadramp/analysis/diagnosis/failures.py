@@ -3,41 +3,79 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from loadramp.analysis import server_window
+from loadramp.analysis.diagnosis.lost_connections import (
+    COUNTED_ON,
+    GOES_ON,
+    broke_midway,
+    connections_refused,
+    gone,
+    kept_counting,
+    restarted,
+    silent,
+    went_on,
+)
 from loadramp.analysis.diagnosis.symptoms import Case, StepSeen, indices
 from loadramp.analysis.error_classes import OF_THE_REQUEST, WORDS, classes
 from loadramp.analysis.saturation import in_flight_at
-from loadramp.record.types import Confidence, Finding, Sample
+from loadramp.record.types import Confidence, Finding
 from loadramp.units import agreed, percent, plural
 
 MOST_RATIO = 0.01
 LEAST_BROKEN = 5
+BROKEN_RATIO = 0.03
 
 
 def server_down(case: Case) -> Finding | None:
-    """The server or its engine went away: a restart seen in its counters, its own words, or broken connections."""
+    """The server or its engine went away: its counters began anew, its own words, or what it served broke off.
+
+    Connections that fail while the server goes on are no sign of that (``connections_refused``).
+    """
     found = _all_classes(case)
-    again = _restarted(case.run.samples)
-    steps = case.where(
-        lambda one: one.row["server_restarted"] or one.failed["dead"] > 0 or _ratio(one, "broken") > 0.03
-    )
-    broke = found["broken"] >= LEAST_BROKEN and any(_ratio(one, "broken") > 0.03 for one in case.steps)
+    again, away = restarted(case.run.samples), gone(case)
+    broke = found["broken"] >= LEAST_BROKEN and any(_ratio(one, "broken") > BROKEN_RATIO for one in case.steps)
     before = any(one.row["ok"] for one in case.steps)
-    if found["memory"] or not before or not (again or found["dead"] or broke):
+    if found["memory"] or not before or not (again or found["dead"] or found["gateway"] or broke):
         return None
-    evidence = _died(case, steps)
-    if again:
-        evidence.append("its counters began again at zero: the server process started anew")
-    elif _silent(case.run.samples):
-        evidence.append("its metrics page did not answer any more at the end")
-    elif not found["dead"] and not _gone(case):
-        evidence.append("a proxy or the network can break connections, too: the server did not say that it went away")
-    sure: Confidence = "certain" if again or found["dead"] else "likely" if _gone(case) else "possible"
+    if not (again or away or found["dead"] or found["gateway"]) and connections_refused(case):
+        return None
+    steps = case.where(
+        lambda one: (
+            one.row["server_restarted"] or _ratio(one, "dead", "gateway") > 0 or _ratio(one, "broken") > BROKEN_RATIO
+        )
+    )
+    sure: Confidence = "possible"
+    if again or found["dead"]:
+        sure = "certain"
+    elif (broke and away) or any(_no_server(one, case) for one in steps):
+        sure = "likely"
+    evidence = [*_died(case, steps), *_why_down(case, found, again)]
     return Finding("server_down", sure, tuple(evidence), indices(steps))
+
+
+def _no_server(one: StepSeen, case: Case) -> bool:
+    """A gateway found no server for more than 1 % of the requests; not in overload of one that went on."""
+    return _ratio(one, "gateway") > MOST_RATIO and not (one.row["saturated"] and kept_counting(case))
+
+
+def _why_down(case: Case, found: Counter[str], again: bool) -> list[str]:
+    """What says that the server went away, or that it did not."""
+    if again:
+        return ["its counters began again at zero: the server process started anew"]
+    out = []
+    share = went_on(case.run.table)
+    if broke_midway(case.run.table) and share is not None and share < GOES_ON:
+        out.append(f"{percent(1.0 - share)} of the streams under way at those moments broke or got nothing more")
+    if silent(case.run.samples):
+        out.append("its metrics page did not answer any more at the end")
+    if kept_counting(case):
+        out.append(COUNTED_ON)
+    if not out and not found["dead"]:
+        out.append("a proxy or the network can break connections, too: the server did not say that it went away")
+    return out
 
 
 def out_of_memory(case: Case) -> Finding | None:
@@ -102,7 +140,7 @@ def refused(one: StepSeen) -> int:
 def errors(case: Case) -> Finding | None:
     """More than 1 % failures that no other rule explains; time-outs of an overloaded step are its queue's."""
     answered = any(one.row["ok"] for one in case.steps)
-    down = ("dead", "broken") if answered else ()  # of what never answered nobody can say that it went down
+    down = ("dead", "gateway", "broken") if answered else ()  # of what never answered nobody can say that it went down
 
     def own(one: StepSeen) -> Counter[str]:
         explained = ("memory", "hardware", "full", *down, *(("late",) if one.row["saturated"] else ()))
@@ -145,21 +183,6 @@ def _died(case: Case, steps: Iterable[StepSeen]) -> list[str]:
         most = ", more than ever before in this run" if flight > before else ""
         out.append(f"{plural(round(flight), 'request', 'were')} in flight when the first of them failed{most}")
     return out
-
-
-def _gone(case: Case) -> bool:
-    """The server is seen to be away: its page fell silent, or new connections to it failed as well."""
-    refused = int(np.count_nonzero(case.run.table.error == "connect"))
-    return refused >= LEAST_BROKEN or _silent(case.run.samples)
-
-
-def _silent(samples: Sequence[Sample]) -> bool:
-    return bool(samples) and not samples[-1].values and any(s.values for s in samples)
-
-
-def _restarted(samples: Iterable[Sample]) -> bool:
-    told = [s for s in samples if s.values]
-    return bool(told) and server_window.deltas(told, told[0].t_s, told[-1].t_s).restarted
 
 
 def _list(counted: Mapping[str, int]) -> str:

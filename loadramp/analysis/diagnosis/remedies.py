@@ -117,6 +117,12 @@ REMEDIES: dict[str, Remedy] = {
         {"vllm": "--max-num-queued-reqs N (vLLM 0.29 or newer)", "sglang": "--max-queued-requests N",
          "tgi": "--max-concurrent-requests N"},
     ),
+    "more_connections": Remedy(
+        "Let the server, and what is before it, hold more connections.",
+        "when connections are refused while the server goes on: its limit on open files (ulimit -n, LimitNOFILE), the "
+        "listen backlog (net.core.somaxconn), a proxy's limit on connections; a longer queue is a longer TTFT",
+        {"vllm": "--api-server-count N"},
+    ),
     "disaggregation": Remedy(
         "Send long prompts to replicas of their own, or compute prompts on other GPUs than answers.",
         "when long and short prompts share a server and smaller chunks are not enough",
