@@ -40,6 +40,13 @@ class SeriesSpread:
 
     squares: float = 0.0
     freedom: int = 0
+    correlation: float = 0.0
+    """Of neighbours, at least 0."""
+
+    def of_mean(self, n: int) -> float:
+        """Variance of the mean of n neighbours, in variances of one: of an AR(1) process."""
+        apart = np.arange(1, n)
+        return float(1.0 + 2.0 * np.sum((1.0 - apart / n) * self.correlation**apart)) / n
 
 
 UNKNOWN = SeriesSpread()
@@ -124,7 +131,7 @@ def compare(before: Floats, after: Floats, at: int = 0, spread: SeriesSpread = U
         return Shift(at, step, -np.inf, np.inf, 1.0)
     own = float(np.square(before - before.mean()).sum() + np.square(after - after.mean()).sum())
     squares = own + spread.squares
-    se = max(sqrt(squares / freedom * (1.0 / m + 1.0 / k)), TINY)
+    se = max(sqrt(squares / freedom * (spread.of_mean(m) + spread.of_mean(k))), TINY)
     half = float(stdtrit(freedom, 0.975)) * se
     return Shift(at, step, step - half, step + half, 2.0 * float(stdtr(freedom, -abs(step) / se)))
 

@@ -20,6 +20,7 @@ from loadramp.record.table import Floats
 
 LEAST_OF_LEVEL = 2
 """Nights that tell a level where the scatter is known from earlier levels."""
+MOST_CORRELATION = 0.8
 LEAST_OF_GROUP = 4
 """Fewer nights tell too little about their scatter: their median is one of them."""
 
@@ -111,20 +112,33 @@ def level_begins(nights: Sequence[Night], known: Sequence[Alarm], accepted: Sequ
 
 
 def spread_before(nights: Sequence[Night], begins: Sequence[str], most: int) -> SeriesSpread:
-    """How far the ``most`` latest nights before the present level scatter about their levels, outliers clipped."""
-    squares, freedom, left = 0.0, 0, most
+    """How far the ``most`` latest nights before the present level scatter about their levels, outliers clipped, and how
+    much all nights before it resemble their neighbours."""
+    squares, freedom = 0.0, 0
+    whole, products, n = 0.0, 0.0, 0
     before = [night for night in nights if begins and night.night < begins[-1]]
     for level in _groups(before, begins):
-        logs = level[max(len(level) - left, 0) :]
-        if len(logs) < LEAST_OF_GROUP:
+        if len(level) < LEAST_OF_GROUP:
             continue
-        clipped = hampel(logs)
-        squares += float(np.square(clipped - clipped.mean()).sum())
-        freedom += len(logs) - 1
-        left -= len(logs)
-        if left <= 0:
-            break
-    return SeriesSpread(squares, freedom)
+        logs = hampel(level)
+        about = logs - logs.mean()
+        whole += float(np.square(about).sum())
+        products += float((about[1:] * about[:-1]).sum())
+        n += len(about)
+        recent = logs[max(len(logs) - max(most - freedom, 0), 0) :]
+        if len(recent) >= LEAST_OF_GROUP:
+            squares += float(np.square(recent - recent.mean()).sum())
+            freedom += len(recent) - 1
+    return SeriesSpread(squares, freedom, _correlation(products, whole, n))
+
+
+def _correlation(products: float, squares: float, n: int) -> float:
+    """Of neighbours, corrected for its bias (1 + 3 r) / n, and shrunk by r (1 - 1 / (n r^2)) as Stein does: what is no
+    larger than its own standard error counts as 0."""
+    if n <= 4 or squares <= 0.0:
+        return 0.0
+    raw = (n * products / squares + 1.0) / (n - 3.0)
+    return min(MOST_CORRELATION, raw - 1.0 / (n * raw)) if raw > n**-0.5 else 0.0
 
 
 def _of_level(nights: Sequence[Night], told: Alarm, at: str, begins: set[str], rules: Rules) -> bool:

@@ -9,7 +9,9 @@ import pytest
 from nights import FINGERPRINT, LEVELS, failed, live, measured, night_of, steady, told
 
 from loadramp.nightly.alarms import Alarm
-from loadramp.nightly.series import JUDGED, differences, of_series, series
+from loadramp.nightly.change_points import SeriesSpread, compare
+from loadramp.nightly.levels import spread_before
+from loadramp.nightly.series import JUDGED, Night, differences, of_series, series
 from loadramp.nightly.text import terminal_lines
 from loadramp.nightly.trend import judge_night
 from loadramp.record.types import Entry
@@ -363,6 +365,28 @@ def test_the_scatter_that_is_known_is_that_of_the_nights_before() -> None:
     calm = steps((30, 0.6), (40, 0.9), sd=0.01)
     assert found(live(43, wild, metrics=["ceiling_rps"])[1]) == [("worse", 30, 31)]
     assert found(live(43, calm, metrics=["ceiling_rps"])[1]) == [("worse", 30, 31), ("worse", 40, 41)]
+
+
+def one_series(logs: list[float]) -> list[Night]:
+    return [Night(f"{i:03d}", math.exp(log), None, None, 1, None, False, {}) for i, log in enumerate(logs)]
+
+
+def test_nights_that_resemble_their_neighbours_widen_what_is_known_of_the_scatter() -> None:
+    """Slow waves: a correlation near 0.8. Alternating nights and noise below its standard error widen nothing."""
+    wave = [0.02 * math.sin(i / 2.0) for i in range(40)]
+    found = spread_before(one_series([*wave, 0.0]), ["040"], 50)
+    assert found.freedom == 39
+    assert found.correlation == pytest.approx(0.8)
+    assert found.of_mean(1) == 1.0
+    assert found.of_mean(3) == pytest.approx((1 + 2 * (2 / 3 * 0.8 + 1 / 3 * 0.64)) / 3)
+    for logs in ([0.02 * (-1) ** i for i in range(40)], list(np.random.default_rng(1).normal(0.0, 0.02, 40))):
+        assert spread_before(one_series([*logs, 0.0]), ["040"], 50).correlation == 0.0
+
+
+def test_a_wider_scatter_takes_a_larger_change() -> None:
+    before, after = np.full(20, 0.0), np.full(3, 0.1)
+    p = [compare(before, after, spread=SeriesSpread(0.06, 40, r)).p for r in (0.0, 0.4)]
+    assert p == pytest.approx([2.95e-6, 2.18e-4], rel=0.01)  # the limit is 1e-4
 
 
 def test_a_new_version_that_changes_nothing_leaves_no_blind_fortnight() -> None:
