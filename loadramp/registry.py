@@ -89,6 +89,8 @@ class Feature:
     exports: Mapping[str, str] = field(default_factory=dict)
     """Kind of a directory (``a history``) to ``f(source, form) -> files``, None where the source is not of that kind;
     ``f(None, "")`` gives the names of the formats as keys."""
+    library: Mapping[str, str] = field(default_factory=dict)
+    """Name of a function that ``import loadramp`` offers to where it is."""
     evidence: Mapping[str, str] = field(default_factory=dict)
     """Name to a function that another feature may use where both are there."""
 

@@ -7,7 +7,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "loadramp"
-CORE = ("scenario", "record", "workload", "client", "metrics", "analysis", "report", "simulator", "runner")
+CORE = ("scenario", "record", "workload", "client", "metrics", "analysis", "report", "simulator", "runner", "library")
 """The rooms of the core, from the bottom: each may import those before it and itself."""
 FEATURES = ("comparison", "nightly", "campaign", "advise")
 """They may import the core and the command line's options, and not one another."""

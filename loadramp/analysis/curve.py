@@ -14,7 +14,7 @@ from loadramp.analysis.latency import Columns, WindowView
 from loadramp.analysis.load_errors import known_independent, load_error_ratio
 from loadramp.analysis.quantiles import NOT_STATIONARY, Values, estimate, quantile, words
 from loadramp.record.table import Floats, Table
-from loadramp.record.types import ClientSample, Row, Sample, Step
+from loadramp.record.types import ENDS, ClientSample, Row, Sample, Step
 
 THROUGHPUT_BLOCKS = 10
 
@@ -74,6 +74,8 @@ def fold(
     )
     if not streamed:
         _merge(row, reasons, latency.without_stream(row))
+    if row["token_source"] == ENDS:
+        _merge(row, reasons, latency.without_gaps(row))
     if not stationary:
         reasons["stationary"] = f"{NOT_STATIONARY} ({', '.join(row['signals'])})"
     row["void"] = bool(void)

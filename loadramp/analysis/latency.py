@@ -33,6 +33,8 @@ OF_STREAMS = (
 )  # fmt: skip
 """How columns begin that answers without a stream leave empty."""
 NOT_STREAMED = "[target] stream = false: answers come whole, so tokens have no times of their own"
+OF_GAPS = ("itl_", "slo_itl_", "gap_", "longest_gap_", "prefill_share")
+NO_GAPS = "only the first and the last token of each answer are known"
 Window = tuple[float, float]
 Columns = dict[str, Any]
 Slower = Callable[[Floats, Floats], Floats]
@@ -215,8 +217,17 @@ def _itl_within(seen: WindowView, limit_s: float, q: float) -> Bools:
 
 def without_stream(row: Columns) -> tuple[Columns, dict[str, str]]:
     """The columns that only a stream can tell, null, and why: an answer that comes whole has one instant."""
-    names = [name for name in row if name.startswith(OF_STREAMS) and not name.endswith("_n")]
-    return dict.fromkeys(names), {name: NOT_STREAMED for name in names if not name.endswith("_log_se")}
+    return _absent(row, OF_STREAMS, NOT_STREAMED)
+
+
+def without_gaps(row: Columns) -> tuple[Columns, dict[str, str]]:
+    """The columns that need the instant of every token, null, and why."""
+    return _absent(row, OF_GAPS, NO_GAPS)
+
+
+def _absent(row: Columns, prefixes: tuple[str, ...], why: str) -> tuple[Columns, dict[str, str]]:
+    names = [name for name in row if name.startswith(prefixes) and not name.endswith("_n")]
+    return dict.fromkeys(names), {name: why for name in names if not name.endswith("_log_se")}
 
 
 def carried(seen: WindowView) -> float:

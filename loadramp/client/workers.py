@@ -13,10 +13,11 @@ import multiprocessing
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from loadramp.client.client_failure import line_of
@@ -53,7 +54,8 @@ class LocalFleet:
             ours, theirs = context.Pipe()
             args = (theirs, self.orders, self.paths(index), index, self.workers)
             process = context.Process(target=_main, args=args, name=f"loadramp-worker-{index}", daemon=True)
-            process.start()
+            with _without_main():
+                process.start()
             theirs.close()
             hand = _Hand(index, process, ours, self)
             self._hands.append(hand)
@@ -102,6 +104,18 @@ class LocalFleet:
         failures = [hand.failure for hand in self._hands if hand.failure]
         if failures:
             raise FleetError(failures[0])
+
+
+@contextlib.contextmanager
+def _without_main() -> Iterator[None]:
+    """A spawned process imports its parent's main module first, which would run a script without a guard again in each
+    of them. Workers need nothing of it."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
 
 
 @dataclass(slots=True)

@@ -8,5 +8,6 @@ FEATURE = Feature(
     commands="loadramp.comparison.commands:commands",
     previews={"canary": "loadramp.comparison.preview:canary_parts"},
     evidence={"rollback": "loadramp.comparison.switch_times:rollback_of"},
+    library={"compare": "loadramp.comparison.library:compare"},
     directories={"comparison.json": "loadramp.comparison.commands:again"},
 )

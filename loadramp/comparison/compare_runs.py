@@ -85,6 +85,18 @@ def _short(paths: Sequence[Path]) -> str:
 
 
 def _two(base: Side, candidate: Side, canary: Canary, out: Path, anyway: bool) -> Compared:
+    comparison = comparison_of(base, candidate, canary, anyway)
+    rundir = _directory(out, comparison.info, base)
+    comparison.path = str(rundir.path)
+    rundir.write("verdict.json", json.dumps(comparison_document(comparison), indent=1, allow_nan=False) + "\n")
+    rundir.write("comparison.csv", comparison_csv(comparison))
+    rundir.write("summary.md", comparison_markdown(comparison))
+    rundir.write("report.html", comparison_html(comparison))
+    return Compared(comparison, EXIT[comparison.decision.verdict])
+
+
+def comparison_of(base: Side, candidate: Side, canary: Canary, anyway: bool = False) -> Comparison:
+    """Two sides, judged; nothing is written. ``anyway``: also where their conditions differ."""
     unsure = indicative(base, candidate)
     asked = replace(asked_of(canary), looks=(), run_sd=canary.run_sd if unsure else 0.0)
     found = _environment(base, candidate)
@@ -96,7 +108,7 @@ def _two(base: Side, candidate: Side, canary: Canary, out: Path, anyway: bool) -
         decision = Decision(
             "inconclusive", (f"different environment: {_listed(broken)}; --anyway compares all the same",)
         )
-    comparison = Comparison(
+    return Comparison(
         info=_info(base, candidate),
         baseline=base.runs[0],
         candidate=candidate.runs[0],
@@ -108,13 +120,6 @@ def _two(base: Side, candidate: Side, canary: Canary, out: Path, anyway: bool) -
         environment=found,
         notes=_notes(base, candidate, rates, canary, broken, unsure),
     )
-    rundir = _directory(out, comparison.info, base)
-    comparison.path = str(rundir.path)
-    rundir.write("verdict.json", json.dumps(comparison_document(comparison), indent=1, allow_nan=False) + "\n")
-    rundir.write("comparison.csv", comparison_csv(comparison))
-    rundir.write("summary.md", comparison_markdown(comparison))
-    rundir.write("report.html", comparison_html(comparison))
-    return Compared(comparison, EXIT[decision.verdict])
 
 
 def _tiered(sides: Sequence[Side], canary: Canary, out: Path) -> Tiered:

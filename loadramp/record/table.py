@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadramp.record.types import (
+    ENDS,
     LENGTH_NOT_FORCED,
     NO_FILES,
     NO_ROOM,
@@ -272,7 +273,10 @@ class Table:
         return np.where(self.in_flight, np.inf, np.where(np.isnan(self.stream_end_s), self.due_s, self.stream_end_s))
 
     def gaps(self) -> Gaps:
-        """All gaps of all requests, failed ones included up to where they broke; first events have none."""
+        """All gaps of all requests, failed ones included up to where they broke; first events have none, and neither
+        have requests of which only the first and the last token are known."""
+        if (self.token_source == ENDS).any():
+            return self._renumbered(self.token_source != ENDS)
         request = np.repeat(np.arange(len(self)), self.events)
         if not self.event_choice.any():
             keep = np.ones(len(self.event_s), dtype=np.bool_)
@@ -289,6 +293,11 @@ class Table:
             gap_s=self.event_s[later] - self.event_s[earlier],
             tokens=self.event_tokens[later],
         )
+
+    def _renumbered(self, keep: Bools) -> Gaps:
+        """The gaps of the rows where ``keep`` holds, by their place in the whole table."""
+        some = self.select(keep).gaps()
+        return Gaps(np.flatnonzero(keep)[some.request], some.end_s, some.gap_s, some.tokens)
 
     def _event_at(self, index: Ints) -> Floats:
         out = np.full(len(self), np.nan)

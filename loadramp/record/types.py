@@ -25,9 +25,12 @@ ErrorKind = Literal[
     "in_band", "truncated", "empty", "reset", "client",
 ]  # fmt: skip
 
-TokenSource = Literal["continuous", "usage", "pro_rata", "events"]
+TokenSource = Literal["continuous", "usage", "pro_rata", "events", "ends"]
 """Where the token count of each event comes from: running usage in every event, final usage equal to the number of
-events, final usage spread over the events in proportion to their text, or (no usage at all) one token an event."""
+events, final usage spread over the events in proportion to their text, or (no usage at all) one token an event.
+``ends``: another tool kept only the first and the last token; no gap between tokens is known."""
+
+ENDS: TokenSource = "ends"
 
 EstimateStatus = Literal["found", "not_found_up_to", "below_range", "inconclusive", "not_measurable"]
 CheckLevel = Literal["note", "warn", "void"]

@@ -37,9 +37,9 @@ def latency_section(run: Run) -> str | None:
     steps = r.rising(run)
     if not steps:
         return None
-    shapes, band_keys, at = c.bands(run)
+    _, band_keys, _ = c.bands(run)
     limits = run.scenario.slo.limits
-    panels = [panel for metric in r.METRICS if (panel := _latency_panel(run, metric, shapes, at, limits.get(metric)))]
+    panels = [panel for metric in r.METRICS if (panel := latency_figure(run, metric))]
     if not panels:
         return c.section("latency", "Latency against load", words="No step has a latency to show.")
     key = [key for _, key in QUANTILES]
@@ -56,8 +56,11 @@ def latency_section(run: Run) -> str | None:
     return c.section("latency", "Latency against load", c.figures(*panels, key=[*key, *band_keys]), words=words)
 
 
-def _latency_panel(run: Run, metric: str, shapes: list[Json], at: list[float], limit_s: float | None) -> Figure | None:
+def latency_figure(run: Run, metric: str) -> Figure | None:
+    """One of the four latencies against the rate; None where no step has it."""
     short, long = r.METRICS[metric]
+    shapes, _, at = c.bands(run)
+    limit_s = run.scenario.slo.limits.get(metric)
     steps = r.rising(run)
     extra = [*r.of_role(run, "soak"), *r.of_role(run, "down")]
     if all(r.number(row, f"{metric}_{q}_s") is None for row in (*steps, *extra) for q, _ in QUANTILES):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from loadramp.record.table import Bools, Floats, Ints, Table
+from loadramp.record.types import ENDS
 
 LOW_S = 1e-5
 BINS_PER_DECADE = 200
@@ -81,12 +82,12 @@ def tokens(table: Table, *, ok_only: bool = False, slice_events: int = SLICE_EVE
     """The token latencies of all requests in slices of about ``slice_events`` events, so that memory stays flat."""
     first, n = 0, len(table)
     interleaved = bool(table.event_choice.any())
-    wanted = table.ok
+    wanted, known = table.ok, table.token_source != ENDS
     while first < n:
         goal = table.begin[first] + slice_events
         last = min(n, max(first + 1, int(np.searchsorted(table.begin, goal, side="right")) - 1))
         part = _part(table, first, last) if interleaved else _plain_part(table, first, last)
-        keep = part[0] >= 0
+        keep = known[first:last][part[3]]
         if ok_only:
             keep &= wanted[first:last][part[3]]
         k = part[2]

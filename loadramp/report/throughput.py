@@ -24,15 +24,20 @@ KINDS = ("--p99", "--p50", "--p95", "--slo", "--knee", "--sky", "--ceiling")
 
 def throughput_section(run: Run) -> str | None:
     """Latency against throughput, achieved against asked, goodput."""
-    steps = [row for row in r.rising(run) if not row.get("void")]
+    steps = _delivered(run)
     if not steps:
         return None
     panels = [p for metric in ("ttft", "itl") if (p := _tradeoff(steps, metric))]
-    panels += [p for p in (_achieved(run, steps), _good(run, steps)) if p]
+    panels += [p for p in (achieved_figure(run), good_figure(run)) if p]
     missing = "" if any(r.number(row, "good_ratio") is not None for row in steps) and run.scenario.slo.limits else (
         "No service level was set, so there is no goodput to show."
     )  # fmt: skip
     return c.section("throughput", "Throughput and goodput", c.figures(*panels), words=missing)
+
+
+def _delivered(run: Run) -> list[Row]:
+    """The steps of the way up that the client delivered."""
+    return [row for row in r.rising(run) if not row.get("void")]
 
 
 def _tradeoff(steps: Sequence[Row], metric: str) -> Figure | None:
@@ -99,8 +104,9 @@ def _label_sides(labels: Sequence[Place], points: Sequence[Place]) -> list[str]:
     return sides
 
 
-def _achieved(run: Run, steps: Sequence[Row]) -> Figure | None:
-    """What came out against what was asked."""
+def achieved_figure(run: Run) -> Figure | None:
+    """What came out against what was asked; None without a step."""
+    steps = _delivered(run)
     delivered = Key("delivered (output tokens)", "--p50", symbol="circle")
     finished = Key("finished", "--sky", dash="dash", symbol="square")
     good = Key("good (within the SLO)", "--slo", dash="dot", symbol="diamond")
@@ -142,8 +148,9 @@ def _achieved(run: Run, steps: Sequence[Row]) -> Figure | None:
     )  # fmt: skip
 
 
-def _good(run: Run, steps: Sequence[Row]) -> Figure | None:
-    """The share of requests that were good, or that succeeded at all."""
+def good_figure(run: Run) -> Figure | None:
+    """The share of requests that were good, or that succeeded at all; None without a step."""
+    steps = _delivered(run)
     looks = (
         ("good_ratio", Key("good: within every SLO limit", "--slo", symbol="circle")),
         ("ok", Key("succeeded", "--p50", dash="dash", symbol="square")),

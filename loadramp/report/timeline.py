@@ -34,7 +34,13 @@ class Lane:
 
 
 def timeline_section(run: Run) -> str | None:
-    """All strips on one time axis, so that cause and effect stand above each other."""
+    """The strips of ``timeline_figure``."""
+    figure = timeline_figure(run)
+    return c.section("timeline", "Over time", c.figures(figure, columns=1)) if figure else None
+
+
+def timeline_figure(run: Run) -> Figure | None:
+    """All strips on one time axis, so that cause and effect stand above each other; None without requests."""
     if len(run.table) == 0:
         return None
     end_s = _end_s(run)
@@ -54,7 +60,7 @@ def timeline_section(run: Run) -> str | None:
     layout["margin"] = {"t": 44}
     layout["annotations"] += _step_labels(run, end_s)
     no_server = "" if any(s.values for s in run.samples) else " " + server_series.why_none(run.samples)
-    figure = Figure(
+    return Figure(
         title="Timeline",
         data=data,
         layout=layout,
@@ -64,7 +70,6 @@ def timeline_section(run: Run) -> str | None:
         f"band high above the main one is what makes the tail.{no_server}",
         lanes=[(lane.title, lane.key) for lane in lanes],
     )
-    return c.section("timeline", "Over time", c.figures(figure, columns=1))
 
 
 def _lane_title(text: str, top: float) -> Json:

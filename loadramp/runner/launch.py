@@ -12,6 +12,7 @@ import os
 import platform
 import secrets
 import signal
+import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -305,8 +306,11 @@ async def let_go(fleets: Sequence[Fleet], scrapers: Sequence[Scraper | None], hu
 def signals(stop: asyncio.Event, say: Say) -> Iterator[list[int]]:
     """First Ctrl-C, SIGTERM or SIGHUP: stop arrivals, save, report. Second: leave at once. Yields the list of what
     came, a SIGHUP as SIGTERM: its terminal is gone, and that ends a run in the same way."""
-    loop = asyncio.get_running_loop()
     caught: list[int] = []
+    if threading.current_thread() is not threading.main_thread():  # a notebook's; signals are the main thread's
+        yield caught
+        return
+    loop = asyncio.get_running_loop()
 
     def came(number: int) -> None:
         if caught:

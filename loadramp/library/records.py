@@ -1,0 +1,125 @@
+"""A frame of requests as records: what ``loadramp.judge`` reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from loadramp.record.types import Record, Step
+from loadramp.registry import ScenarioError, hint
+from loadramp.runner.recorded import FEWEST, record_of, step_of, windows
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+INSTANTS = ("due_s", "sent_s", "first_token_s", "last_token_s", "end_s")
+COLUMNS = (*INSTANTS, "token_s", "event_tokens", "output_tokens", "prompt_tokens", "http_status", "label", "model",
+           "error", "step", "rate_rps", "users")  # fmt: skip
+
+
+def records_of(frame: pd.DataFrame) -> list[Record]:
+    """One record a row, in the frame's order; instants count from the first one.
+
+    Raises:
+        ScenarioError: a column is unknown or missing, or holds what it cannot.
+    """
+    import pandas as pd
+
+    if unknown := [name for name in frame.columns if name not in COLUMNS]:
+        near = hint(str(unknown[0]), COLUMNS)
+        raise ScenarioError(f"judge: {unknown[0]}: no such column{near}; there are {', '.join(COLUMNS)}")
+    if not {"due_s", "sent_s"} & set(frame.columns):
+        raise ScenarioError("judge: expected a column due_s or sent_s: when each request was to be sent, or was")
+    try:
+        known = {name: _seconds(frame[name]) for name in INSTANTS if name in frame.columns}
+        due_s = known["due_s"] if "due_s" in known else known["sent_s"]
+        if due_s.isna().any():
+            raise ScenarioError("judge: due_s: a request without an instant cannot be judged")
+        origin_s = float(due_s.min())
+        plain = pd.DataFrame({**{str(name): frame[name] for name in frame.columns}, **known, "due_s": due_s})
+        return [_record(row, origin_s) for row in plain.to_dict("records")]
+    except (TypeError, ValueError) as error:
+        raise error if isinstance(error, ScenarioError) else ScenarioError(f"judge: {error}") from None
+
+
+def steps_of(frame: pd.DataFrame, records: Sequence[Record], window_s: float) -> list[Step]:
+    """The levels of load: those of the column ``step``, else windows of ``window_s``.
+
+    Raises:
+        ScenarioError: a step has two rates, or lies within another one.
+    """
+    if "step" not in frame.columns:
+        cut = windows(records, window_s)
+        if records and not cut:
+            raise ScenarioError(f"judge: no window of {window_s:g} s has {FEWEST} requests; choose a longer window_s")
+        return cut
+    members: dict[Any, list[int]] = {}
+    for place, step in enumerate(frame["step"]):
+        members.setdefault(step, []).append(place)
+    found = []
+    for step, places in members.items():
+        asked = {name: _only(frame[name].iloc[places], name, step) for name in ("rate_rps", "users") if name in frame}
+        users = asked.get("users")
+        own = [records[place] for place in places]
+        found.append(step_of(own, 0, rate_rps=asked.get("rate_rps"), users=None if users is None else int(users)))
+    found.sort(key=lambda step: step.begin_s)
+    for step, following in pairwise(found):
+        if following.begin_s < step.end_s:
+            raise ScenarioError("judge: step: two steps overlap in time; each request belongs to one level of load")
+    return [replace(step, index=index) for index, step in enumerate(found)]
+
+
+def _only(values: Iterable[Any], name: str, step: Any) -> float | None:
+    known = {float(value) for value in values if value == value and value is not None}  # noqa: PLR0124 (NaN)
+    if len(known) > 1:
+        raise ScenarioError(f"judge: {name}: step {step} has several: {', '.join(map(str, sorted(known)))}")
+    return known.pop() if known else None
+
+
+def _seconds(column: pd.Series[Any]) -> pd.Series[float]:
+    """Seconds of a column of numbers or time stamps."""
+    import pandas as pd
+
+    if pd.api.types.is_datetime64_any_dtype(column):
+        at = column.dt.tz_localize("UTC") if column.dt.tz is None else column
+        return (at - pd.Timestamp(0, tz="UTC")).dt.total_seconds()
+    return column.astype("float64")
+
+
+def _record(row: Mapping[Any, Any], origin_s: float) -> Record:
+    def number(name: str) -> float | None:
+        value = row.get(name)
+        return None if value is None or value != value else float(value)  # noqa: PLR0124 (NaN)
+
+    def since(name: str) -> float | None:
+        value = number(name)
+        return None if value is None else value - origin_s
+
+    def count(name: str) -> int | None:
+        value = number(name)
+        return None if value is None else int(value)
+
+    def word(name: str) -> str | None:
+        value = row.get(name)
+        return str(value) if isinstance(value, str) and value else None
+
+    tokens = row.get("token_s")
+    events = [] if tokens is None or isinstance(tokens, float) else [float(at_s) - origin_s for at_s in tokens]
+    counts = row.get("event_tokens")
+    return record_of(
+        since("due_s") or 0.0,
+        sent_s=since("sent_s"),
+        token_s=events,
+        event_tokens=[] if counts is None or isinstance(counts, float) else [int(one) for one in counts],
+        first_s=since("first_token_s"),
+        last_s=since("last_token_s"),
+        end_s=since("end_s"),
+        output_tokens=count("output_tokens"),
+        prompt_tokens=count("prompt_tokens"),
+        error=word("error"),
+        http_status=count("http_status"),
+        label=word("label") or "",
+        model=word("model"),
+    )
