@@ -8,6 +8,7 @@ from __future__ import annotations
 from loadramp.advise import FEATURE as ADVISE
 from loadramp.campaign import FEATURE as CAMPAIGN
 from loadramp.comparison import FEATURE as COMPARISON
+from loadramp.importers import FEATURE as IMPORTERS
 from loadramp.nightly import FEATURE as NIGHTLY
 from loadramp.registry import FEATURES
 
@@ -15,3 +16,4 @@ FEATURES["comparison"] = COMPARISON
 FEATURES["nightly"] = NIGHTLY
 FEATURES["campaign"] = CAMPAIGN
 FEATURES["advise"] = ADVISE
+FEATURES["importers"] = IMPORTERS

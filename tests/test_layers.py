@@ -9,7 +9,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "loadramp"
 CORE = ("scenario", "record", "workload", "client", "metrics", "analysis", "report", "simulator", "runner", "library")
 """The rooms of the core, from the bottom: each may import those before it and itself."""
-FEATURES = ("comparison", "nightly", "campaign", "advise")
+FEATURES = ("comparison", "nightly", "campaign", "advise", "importers")
 """They may import the core and the command line's options, and not one another."""
 SHARED = ("registry", "units")
 """What everybody may import; they import nobody."""

@@ -29,6 +29,8 @@ SIGNS: Sequence[tuple[Sequence[str], ErrorKind]] = (
     (("reset", "disconnected", "broken pipe", "closed"), "reset"),
 )
 """Words of an error to its kind; the first that is there counts."""
+TICK_S = 1e-5
+"""The last request belongs to its step, also where instants are rounded to a microsecond on disk."""
 FEWEST = 20
 """Requests that a window needs to be a step."""
 
@@ -171,7 +173,7 @@ def step_of(records: Sequence[Record], index: int, *, rate_rps: float | None = N
     end-to-end times, at most a third of the step. Without ``rate_rps`` and ``users`` the rate is the one that was seen.
     """
     due_s = np.sort([record.due_s for record in records])
-    begin_s, end_s = float(due_s[0]), float(due_s[-1])
+    begin_s, end_s = float(due_s[0]), float(due_s[-1]) + TICK_S
     length_s = end_s - begin_s
     e2e_s = [record.e2e_s for record in records if record.e2e_s is not None]
     warmup_s = min(float(np.quantile(e2e_s, 0.9)), FILL_UP_RATIO * length_s) if e2e_s else 0.0

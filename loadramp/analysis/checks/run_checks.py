@@ -274,6 +274,16 @@ def whose_metrics(run: Run) -> list[Check]:
     return out
 
 
+def imported(run: Run) -> list[Check]:
+    """What a tool whose records these are has not told."""
+    told = run.info.get("imported")
+    if not told:
+        return []
+    lacks = "".join(f"; {why}" for why in told["lacks"].values())
+    message = f"the records are those of {told['format']}, which alone knows how punctual its client was{lacks}"
+    return [Check("imported", "note", message, "")]
+
+
 CHECKS: dict[str, Callable[[Run], list[Check]]] = {
     "client_limited": client_limited,
     "client_busy": client_busy,
@@ -298,6 +308,7 @@ CHECKS: dict[str, Callable[[Run], list[Check]]] = {
     "partial": partial,
     "malformed": malformed,
     "labels": contradictions,
+    "imported": imported,
     "pace_regimes": regimes.check,
     "lengthened": lengthen.check,
     **CROSS_CHECKS,

@@ -1,0 +1,88 @@
+"""Levels of load from files of other tools, set one after the other, as a run directory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from loadramp.importers.formats import RecordedLevel, ResultFormat, read_levels, total
+from loadramp.record.codec import encode
+from loadramp.record.run_directory import RunDir, check_place, plain, put
+from loadramp.record.types import Record, Step
+from loadramp.registry import ScenarioError
+from loadramp.runner import finish
+from loadramp.runner.finish import Finished
+from loadramp.runner.recorded import after, recorded_run, step_of
+from loadramp.runner.scenarios import text_of
+
+PAUSE_S = 60.0
+"""Between the last token of one level and the first request of the next: levels do not reach into one another."""
+
+
+def import_runs(paths: Sequence[Path], out: Path, *, wanted: str, name: str, slo: Mapping[str, float]) -> Finished:
+    """One run directory of the results in ``paths``, judged and reported.
+
+    Raises:
+        ScenarioError: a file is not readable as what it should be, or levels of different kinds are mixed.
+        OSError: the directory cannot be written.
+    """
+    check_place(out)
+    found = [read_levels(text_of(path), str(path), wanted) for path in paths]
+    levels = sorted((level for _, own in found for level in own), key=_load)
+    if len({level.users is None for level in levels}) > 1:
+        raise ScenarioError("import: some levels have a request rate and others a number of users: import them apart")
+    arrivals = {level.arrivals for level in levels}
+    records, steps = laid_out(levels)
+    formats = list({form.name: form for form, _ in found}.values())
+    run = recorded_run(
+        records,
+        steps,
+        name=name or paths[0].stem,
+        slo=slo,
+        arrivals=arrivals.pop() if len(arrivals) == 1 else RecordedLevel([]).arrivals,
+        info={"imported": _told(formats, paths, total(levels)), "target": _target(levels)},
+    )
+    began_at = datetime.now(UTC)
+    rundir = RunDir.create(out, run.scenario.name, run.scenario.source, began_at)
+    put(rundir.records_path(0), b"".join(encode(record) for record in sorted(records, key=lambda one: one.seq)))
+    steps_of_run = {"steps": [plain(step) for step in steps], "began_at": began_at.isoformat(timespec="seconds")}
+    rundir.save_info({**run.info, **steps_of_run})
+    rundir.let_go()
+    return finish.write_report(rundir.path)
+
+
+def laid_out(levels: Sequence[RecordedLevel]) -> tuple[list[Record], list[Step]]:
+    """Records and steps of the levels, one after the other on one clock."""
+    records: list[Record] = []
+    steps: list[Step] = []
+    end_s = 0.0
+    for index, level in enumerate(levels):
+        begin_s = min(record.due_s for record in level.records)
+        own = after(level.records, end_s - begin_s)
+        records += own
+        steps.append(step_of(own, index, rate_rps=level.rate_rps, users=level.users))
+        end_s = PAUSE_S + max(max(record.due_s, record.stream_end_s or 0.0) for record in own)
+    return records, [replace(step, index=index) for index, step in enumerate(steps)]
+
+
+def _load(level: RecordedLevel) -> tuple[float, float]:
+    """What orders levels: what was asked, else how fast the requests came."""
+    due_s = [record.due_s for record in level.records]
+    seen = len(due_s) / max(max(due_s) - min(due_s), 1e-9)
+    return float(level.rate_rps or level.users or seen), min(due_s)
+
+
+def _told(formats: Sequence[ResultFormat], paths: Sequence[Path], requests: int) -> dict[str, object]:
+    return {
+        "format": ", ".join(form.name for form in formats),
+        "files": [path.name for path in paths],
+        "requests": requests,
+        "lacks": {key: why for form in formats for key, why in form.lacks.items()},
+    }
+
+
+def _target(levels: Sequence[RecordedLevel]) -> dict[str, str]:
+    models = {level.model for level in levels if level.model}
+    return {"model": models.pop()} if len(models) == 1 else {}

@@ -1,0 +1,76 @@
+"""``loadramp import``: parse, call, print."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from loadramp.commands.options import command, output_options, strict_json
+from loadramp.registry import ScenarioError, bind_options
+
+NAMES = ("auto", "vllm-bench", "guidellm", "inference-perf", "aiperf", "csv")
+
+
+def import_(
+    files: Sequence[Path], *, form: str, name: str, slo: Sequence[str], out: Path, as_json: bool, quiet: bool
+) -> int:
+    """Judge detailed results of other load generators.
+
+    FILES become one run directory: each file, or each level of load in it, is a step. Known are results of `vllm bench
+    serve --save-result --save-detailed`, GuideLLM, AIPerf (profile_export.jsonl), inference-perf
+    (per_request_lifecycle_metrics.json), and CSV. What a tool did not record is null, with the reason.
+
+    \b
+    Example:
+      loadramp import rate1.json rate2.json rate4.json rate8.json --slo ttft_s=1.0
+    """
+    from loadramp.commands.terminal import answer
+    from loadramp.importers.build import import_runs
+    from loadramp.report import terminal_table, verdict_document
+
+    finished = import_runs(files, out, wanted=form, name=name, slo=_limits(slo))
+    if as_json:
+        answer(strict_json(verdict_document(finished.run)))
+    else:
+        answer(terminal_table(finished.run), f"\nreport: {Path(finished.run.path) / 'report.html'}")
+    return finished.exit_code
+
+
+def commands() -> list[click.Command]:
+    """What this feature adds to the command line."""
+    files = click.Argument(
+        ["files"], nargs=-1, required=True, type=click.Path(path_type=Path, exists=True, dir_okay=False)
+    )
+    options = [
+        click.Option(
+            ["--format", "form"], type=click.Choice(NAMES), default="auto", show_default=True, help="What FILES are."
+        ),
+        click.Option(["--name"], default="", help="Name of the run; default: that of the first file."),
+        click.Option(["--slo"], multiple=True, metavar="KEY=VALUE", help="A key of [slo]; may be repeated."),
+        click.Option(
+            ["--out"], type=click.Path(path_type=Path), default=Path("reports"), show_default=True,
+            help="Directory for runs.",
+        ),
+    ]  # fmt: skip
+    made = command(import_, files, *options, *output_options())
+    made.name = "import"
+    return [made]
+
+
+def _limits(settings: Sequence[str]) -> dict[str, float]:
+    """The keys of ``[slo]`` that were given.
+
+    Raises:
+        ScenarioError: one is misspelt or no number.
+    """
+    from loadramp.runner.scenarios import named
+    from loadramp.scenario.scenario import Slo
+
+    try:
+        given = {key: float(value) for key, value in named("--slo", settings).items()}
+    except ValueError as error:
+        raise ScenarioError(f"--slo: expected a number: {error}") from None
+    bind_options(given, Slo, "--slo")
+    return given

@@ -1,0 +1,183 @@
+"""``loadramp import``: results of other load generators become runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from terminal import in_process
+
+import loadramp
+from loadramp.importers.formats import FORMATS, read_levels
+from loadramp.registry import ScenarioError
+
+DATA = Path(__file__).parents[1] / "data" / "imports"
+VLLM = [DATA / f"vllm-bench-rate{rate}.json" for rate in (1, 3, 6)]
+
+
+def test_a_real_vllm_bench_sweep_is_a_run_with_a_ceiling(tmp_path: Path) -> None:
+    files = map(str, VLLM)
+    code, out, _ = in_process(
+        "import", *files, "--slo", "ttft_s=1", "--slo", "quantile=0.9", "--out", str(tmp_path), "--json"
+    )
+    document = json.loads(out)
+    assert (code, document["verdict"]) == (0, "pass")
+    assert [step["rate_rps"] for step in document["steps"]] == [1.0, 3.0, 6.0]
+    assert document["ceiling"]["status"] == "found"
+    assert 3.0 < document["ceiling"]["rate_rps"] < 4.5
+    assert [step["requests"] for step in document["steps"]] == [11, 23, 47]
+    run = loadramp.read(document["run_dir"])
+    assert len(run.requests) == 12 + 36 + 72
+    assert run.requests.output_tokens.eq(200).all()
+    assert run.requests.ttft_s.iloc[0] == pytest.approx(0.06033 + 0.000173, abs=2e-5)
+    assert run.requests.sent_ttft_s.iloc[0] == pytest.approx(0.06033, abs=2e-5)
+    assert run.info["target"] == {"model": "tiny"}
+    (note,) = [check for check in run.checks if check.code == "imported"]
+    assert "vllm-bench" in note.message
+
+
+def test_medians_are_those_that_vllm_prints() -> None:
+    told = json.loads(VLLM[2].read_text())
+    (level,) = read_levels(VLLM[2].read_text(), "rate6")[1]
+    ttft_ms = sorted(1e3 * (record.sent_ttft_s or 0.0) for record in level.records)
+    assert (ttft_ms[35] + ttft_ms[36]) / 2 == pytest.approx(told["median_ttft_ms"])
+    gaps_ms = sorted(
+        1e3 * (b - a) for record in level.records for a, b in zip(record.event_s, record.event_s[1:], strict=False)
+    )
+    assert gaps_ms[len(gaps_ms) // 2] == pytest.approx(told["median_itl_ms"], rel=0.01)
+
+
+GUIDELLM: dict[str, Any] = {
+    "benchmarks": [
+        {
+            "config": {"strategy": {"type_": "poisson", "rate": 2.0}},
+            "requests": {
+                "successful": [
+                    {
+                        "prompt_tokens": 64,
+                        "output_tokens": 11,
+                        "info": {
+                            "timings": {
+                                "targeted_start": 1000.0,
+                                "request_start": 1000.1,
+                                "first_token_iteration": 1000.5,
+                                "last_token_iteration": 1001.5,
+                                "request_end": 1001.6,
+                            }
+                        },
+                    }
+                ],
+                "errored": [
+                    {
+                        "prompt_tokens": 64,
+                        "output_tokens": None,
+                        "info": {
+                            "error": "HTTP 503 Service Unavailable",
+                            "timings": {"targeted_start": 1000.4, "request_start": 1000.4, "request_end": 1000.5},
+                        },
+                    }
+                ],
+                "incomplete": [],
+            },
+        }
+    ]
+}
+AIPERF = {
+    "metadata": {"request_start_ns": 1759813207532900363, "request_end_ns": 1759813207838764604,
+                 "benchmark_phase": "profiling"},
+    "metrics": {
+        "input_sequence_length": {"value": 550, "unit": "tokens"},
+        "time_to_first_token": {"value": 255.0, "unit": "ms"},
+        "request_latency": {"value": 265.0, "unit": "ms"},
+        "inter_chunk_latency": {"value": [4.0, 6.0], "unit": "ms"},
+        "output_sequence_length": {"value": 3, "unit": "tokens"},
+    },
+    "error": None,
+}  # fmt: skip
+AIPERF_FAILED = {
+    "metadata": {"request_start_ns": 1759813208532900363, "request_end_ns": 1759813208539000000,
+                 "benchmark_phase": "profiling"},
+    "metrics": None,
+    "error": {"code": 429, "type": "TooManyRequests", "message": "slow down"},
+}  # fmt: skip
+INFERENCE_PERF = [
+    {"stage_id": stage, "scheduled_time": at_s, "start_time": at_s + 0.01, "end_time": at_s + 0.5, "error": None,
+     "info": {"input_tokens": 30,
+              "response_metrics": {"output_tokens": 2, "output_token_times": [at_s + 0.2, at_s + 0.4]}}}
+    for stage, at_s in ((1, 70.0), (0, 10.0), (0, 11.0))
+]  # fmt: skip
+
+
+def test_guidellm_tells_first_and_last_token_and_the_plan() -> None:
+    form, (level,) = read_levels(json.dumps(GUIDELLM), "g.json")
+    assert form.name == "guidellm"
+    assert (level.rate_rps, level.users, level.arrivals) == (2.0, None, 'kind = "poisson"')
+    ok, failed = level.records
+    assert (ok.due_s, ok.sent_s, ok.event_s, ok.event_tokens) == (1000.0, 1000.1, [1000.5, 1001.5], [1, 10])
+    assert (ok.token_source, ok.output_tokens, ok.prompt_tokens) == ("ends", 11, 64)
+    assert (failed.status, failed.error, failed.error_detail) == ("error", "http_5xx", "HTTP 503 Service Unavailable")
+
+
+def test_aiperf_tells_every_chunk_to_the_nanosecond() -> None:
+    form, (level,) = read_levels("\n".join(map(json.dumps, (AIPERF, AIPERF_FAILED))), "profile_export.jsonl")
+    assert form.name == "aiperf"
+    ok, failed = level.records
+    assert ok.event_s == pytest.approx([0.255, 0.259, 0.265])
+    assert (ok.sent_s, ok.output_tokens, ok.token_source) == (0.0, 3, "usage")
+    assert ok.stream_end_s == pytest.approx(0.305864241)
+    assert failed.due_s == pytest.approx(1.0)
+    assert (failed.error, failed.http_status, failed.error_detail) == ("http_429", 429, "TooManyRequests: slow down")
+
+
+def test_inference_perf_has_a_level_for_each_stage() -> None:
+    form, levels = read_levels(json.dumps(INFERENCE_PERF), "per_request_lifecycle_metrics.json")
+    assert form.name == "inference-perf"
+    assert [[record.due_s for record in level.records] for level in levels] == [[10.0, 11.0], [70.0]]
+    first = levels[0].records[0]
+    assert first.lag_s == pytest.approx(0.01)
+    assert first.event_s == [10.2, 10.4]
+
+
+def test_csv_has_the_columns_of_the_page() -> None:
+    head = "step,rate_rps,due_s,token_s,output_tokens,error\n"
+    text = f"{head}0,2,0.0,0.1 0.2 0.3,3,\n0,2,0.5,,,timeout\n1,4,9.0,9.1 9.2,2,\n"
+    form, levels = read_levels(text, "log.csv")
+    assert form.name == "csv"
+    assert [level.rate_rps for level in levels] == [2.0, 4.0]
+    ok, failed = levels[0].records
+    assert ok.event_s == [0.1, 0.2, 0.3]
+    assert (failed.status, failed.error) == ("error", "timeout_total")
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted", "said"),
+    [
+        ("{}", "auto", "no format that is known"),
+        ("not json", "auto", "no format that is known"),
+        ('{"ttfts": [0.1], "itls": [[]]}', "auto", "no start_times"),
+        ('{"benchmarks": []}', "auto", "holds no request"),
+        ('{"benchmarks": [{}]}', "guidellm", "not a result of guidellm: KeyError: 'requests'"),
+        ("a,b\n1,2\n", "csv", "no column due_s or sent_s"),
+        ("due_s,colour\n1,red\n", "csv", "colour: no such column"),
+        ("due_s\nsoon\n", "csv", "could not convert"),
+    ],
+)
+def test_what_is_no_result_is_one_error_that_names_the_file(text: str, wanted: str, said: str) -> None:
+    with pytest.raises(ScenarioError, match=said):
+        read_levels(text, "result.json", wanted)
+
+
+def test_levels_of_different_kinds_are_not_mixed(tmp_path: Path) -> None:
+    closed = json.loads(VLLM[0].read_text()) | {"request_rate": "inf", "max_concurrency": 4}
+    (tmp_path / "closed.json").write_text(json.dumps(closed))
+    code, _, err = in_process("import", str(VLLM[0]), str(tmp_path / "closed.json"), "--out", str(tmp_path / "out"))
+    assert code == 2
+    assert "import them apart" in err
+
+
+def test_the_command_names_every_format() -> None:
+    from loadramp.importers.commands import NAMES
+
+    assert set(NAMES) == {"auto", *FORMATS}
