@@ -63,7 +63,7 @@ def one(job: tuple[str, float, int, int, float]) -> tuple[str, float, int, Hits]
         step = Step(0, rate_rps=load * capacity, begin_s=begin_s, warmup_s=0.0, measure_s=measure_s)
         scraped = samples[int(begin_s) : int(begin_s + measure_s)]
         row = fold(step, part, samples=scraped, base_ttft_p50_s=truth["ttft_p50"])
-        hold_back([row], Estimate("found", capacity))
+        (row,) = hold_back([row], Estimate("found", capacity))
         for column, true in truth.items():
             low, high = row.get(f"{column}_low_s"), row.get(f"{column}_high_s")
             if low is not None and high is not None:

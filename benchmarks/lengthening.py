@@ -84,9 +84,7 @@ def by_default(of: Recorded, rows: list[Row]) -> float:
 
 
 def until_sure(_: Recorded, rows: list[Row]) -> float:
-    copies = [dict(row) for row in rows]
-    long_run.annotate(copies)
-    reached, measured_s = precision.reach(copies[-1], "throughput"), _length_s(rows[-1])
+    reached, measured_s = precision.reach(long_run.with_scatter(rows)[-1], "throughput"), _length_s(rows[-1])
     if reached is not None and reached <= UNTIL_SURE:
         return 0.0
     return max(0.0, min(precision.next_look_s(measured_s), LONGEST_S) - measured_s)
@@ -101,7 +99,7 @@ def climb(of: Recorded, goes_on: GoesOn) -> tuple[Estimate, float]:
         while more_s := goes_on(of, rows):
             measure_s += more_s
             rows[-1] = of.row(k, rate_rps, measure_s, rows[:-1])
-    long_run.annotate(rows)
+    rows = long_run.with_scatter(rows)
     warmups_s = sum(step.warmup_s or 0.0 for step in of.steps[: len(rows)])
     return ceiling(rows), (sum(map(_length_s, rows)) + warmups_s) / 60.0
 

@@ -175,6 +175,6 @@ def _climb(out: Ramp, bench: Bench, start_rps: float, max_rps: float, measure_s:
         warmup_s = steady_state.warmup_s(bench.latest_e2e_s(), seconds)
         timed = replace(step, begin_s=bench.now_s, warmup_s=warmup_s, measure_s=seconds)
         out.rows.append(bench.measure(timed, out.rows, out.limits))
-    long_run.annotate(out.rows)
+    out.rows = long_run.with_scatter(out.rows)
     out.climb_s, out.total_s = out.climb_s or bench.now_s, bench.now_s
     return out

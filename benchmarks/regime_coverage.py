@@ -9,7 +9,6 @@ what an oracle would print that knows the regimes. Then: what is a second ramp w
 """
 
 import argparse
-import copy
 import platform
 import time
 from collections.abc import Sequence
@@ -61,9 +60,7 @@ def one(job: tuple[str, int]) -> Ladder:
         part = table.select((table.done_s >= begin_s) & (table.due_s < step.end_s))
         rows.append(fold(step, part, samples=samples))
         seen.append(latency.look(part, step.window_s))
-    before = copy.deepcopy(rows)
-    long_run.annotate(rows)
-    regimes.widen(rows, seen.__getitem__, 0.99)
+    before, rows = rows, regimes.widen(long_run.with_scatter(rows), seen.__getitem__, 0.99)
     counts = {family: np.zeros(BINS, dtype=np.int64) for family in FAMILIES}
     sums = dict.fromkeys(FAMILIES, 0.0)
     for window in seen:

@@ -15,7 +15,7 @@ import numpy as np
 from offline_engine import Offline
 
 from loadramp.analysis.curve import fold
-from loadramp.analysis.itl_knee import estimate
+from loadramp.analysis.itl_knee import completed, estimate
 from loadramp.record.types import Row, Step
 from loadramp.simulator.profiles import PROFILES, EngineProfile
 from loadramp.workload.arrivals import gamma
@@ -90,6 +90,7 @@ def line(name: str, reuse: float, cv: float, measure_s: float, seed: int) -> str
     rows: list[Row] = []
     for share in SHARES:
         rows.append(load.measure(share * capacity, measure_s, rows))
+    rows = completed(rows)
     found = estimate(rows, limits={"ttft": LIMIT_S}, quantile=QUANTILE)
     ceiling, slo = found["ceiling"], found["slo_capacity"]
     hits = [row["prefix_hit_ratio"] for row in rows if row["prefix_hit_ratio"] is not None]

@@ -25,29 +25,34 @@ SOAK_KEEPS = frozenset(
 """What a soak of ``SOAK_S`` or longer, up to ``SOAK_RATIO`` of the ceiling, has seen enough of (docs/benchmarks.md)."""
 
 
-def hold_back(rows: Sequence[Row], ceiling: Estimate) -> None:
-    """Take the intervals out of rows above 0.75 of the ceiling; TTFT: of p90, p95 above 0.6, of mean, p99 above 0.5.
+def hold_back(rows: Sequence[Row], ceiling: Estimate) -> list[Row]:
+    """The rows without intervals above 0.75 of the ceiling; TTFT: of p90, p95 above 0.6, of mean, p99 above 0.5.
 
     A long soak keeps those of ``SOAK_KEEPS``.
     """
     top_rps = _top_rps(ceiling)
-    for row in rows:
-        if top_rps is None or row["rate_rps"] is None or not row.get("stationary"):
-            continue
-        ends = [name for name in row if name.endswith(("_low_s", "_high_s"))]
-        if _near(row, top_rps):
-            _strip(row, ends)
-            row["stationary"] = False
-            row["reasons"]["stationary"] = (
-                f"no interval: this near the ceiling ({top_rps:.3g} req/s) queues swing more slowly than the "
-                "step is long; repeats would give one"
-            )
-            continue
-        gone = [name for name in ends if withheld(row, _stem(name), ceiling)]
-        taken, short = _strip(row, gone), load_of(row) > NEAR_RATIO * top_rps
-        for name in gone if short else taken:  # of a soak that near, more requests would not give one either
-            if name.endswith("_high_s") and (name in taken or row.get(f"{_stem(name)}_s") is not None):
-                row["reasons"][name] = SHORT if short else RARE
+    return [
+        row if top_rps is None or row["rate_rps"] is None or not row.get("stationary")
+        else _held_back(row, top_rps, ceiling)
+        for row in rows
+    ]  # fmt: skip
+
+
+def _held_back(row: Row, top_rps: float, ceiling: Estimate) -> Row:
+    ends = [name for name in row if name.endswith(("_low_s", "_high_s"))]
+    reasons: dict[str, str] = dict(row["reasons"])
+    if _near(row, top_rps):
+        reasons["stationary"] = (
+            f"no interval: this near the ceiling ({top_rps:.3g} req/s) queues swing more slowly than the "
+            "step is long; repeats would give one"
+        )
+        return {**row, **dict.fromkeys(ends), "stationary": False, "reasons": reasons}
+    gone = [name for name in ends if withheld(row, _stem(name), ceiling)]
+    taken, short = [name for name in gone if row[name] is not None], load_of(row) > NEAR_RATIO * top_rps
+    for name in gone if short else taken:  # of a soak that near, more requests would not give one either
+        if name.endswith("_high_s") and (name in taken or row.get(f"{_stem(name)}_s") is not None):
+            reasons[name] = SHORT if short else RARE
+    return {**row, **dict.fromkeys(gone), "reasons": reasons}
 
 
 def withheld(row: Row, stem: str, ceiling: Estimate) -> bool:
@@ -83,11 +88,3 @@ def _top_rps(ceiling: Estimate) -> float | None:
 
 def _stem(name: str) -> str:
     return name.removesuffix("_low_s").removesuffix("_high_s")
-
-
-def _strip(row: Row, names: Sequence[str]) -> list[str]:
-    """Set the columns to null; the names of those that held a number."""
-    taken = [name for name in names if row[name] is not None]
-    for name in taken:
-        row[name] = None
-    return taken

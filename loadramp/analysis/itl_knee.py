@@ -50,10 +50,10 @@ def estimate(
     good_ratio: float | None = None,
     malformed_ratio: float | None = None,
 ) -> dict[str, Estimate]:
-    """The three numbers, by name. Completes the rows: elasticities to the next step, no intervals near the ceiling.
+    """The three numbers, by name.
 
     Args:
-        rows: the curve.
+        rows: the curve, ``completed``.
         knee: the detector that answers for ``ceiling``.
         limits: SLO metric to seconds.
         quantile: the quantile of each latency that must be within its limit.
@@ -61,12 +61,8 @@ def estimate(
         good_ratio: share of requests that must be within every limit; None: not asked.
         malformed_ratio: share of requests whose answers may have events that cannot be read; None: not asked.
     """
-    _annotate(rows)
-    long_run.annotate(rows)
-    top = knee(rows)
-    hold_back(rows, ceiling(rows))
     return {
-        "ceiling": top,
+        "ceiling": knee(rows),
         "p99_itl_knee": p99_itl_knee(rows),
         "slo_capacity": slo_capacity(
             rows,
@@ -77,6 +73,13 @@ def estimate(
             malformed_ratio=malformed_ratio,
         ),
     }
+
+
+def completed(rows: Sequence[Row]) -> list[Row]:
+    """The rows with what only the whole curve tells: elasticities to the next step, how far the pace scatters, and no
+    interval near the ceiling."""
+    rows = long_run.with_scatter(_with_elasticities(rows))
+    return hold_back(rows, ceiling(rows))
 
 
 def p99_itl_knee(rows: Sequence[Row]) -> Estimate:
@@ -140,14 +143,15 @@ def elasticity(one: Row, next_: Row, column: str = "itl_p99") -> Elasticity | No
     return Elasticity(log(q2 / q1) / step, sqrt(s1**2 + s2**2) / step)
 
 
-def _annotate(rows: Sequence[Row]) -> None:
-    for row in rows:
-        row["p99_itl_elasticity"] = row["p99_itl_elasticity_se"] = None
-    steps = climb(rows).rows
-    for here, above in pairwise(steps):
-        one = elasticity(here, above)
-        if one is not None:
-            here["p99_itl_elasticity"], here["p99_itl_elasticity_se"] = one.value, one.se
+def _with_elasticities(rows: Sequence[Row]) -> list[Row]:
+    found = {id(here): elasticity(here, above) for here, above in pairwise(climb(rows).rows)}
+
+    def to_the_next(row: Row) -> Row:
+        one = found.get(id(row))
+        value, se = (one.value, one.se) if one is not None else (None, None)
+        return {**row, "p99_itl_elasticity": value, "p99_itl_elasticity_se": se}
+
+    return [to_the_next(row) for row in rows]
 
 
 def _cause(below: Row, above: Row, seen: Row) -> tuple[str, str]:

@@ -42,10 +42,8 @@ def has_regimes(run: Run) -> bool:
 
 
 def is_long_enough(rows: Sequence[Row]) -> bool:
-    """Whether the throughput of the last of ``rows`` is known well enough. None of them is changed."""
-    copies = [dict(row) for row in rows]
-    long_run.annotate(copies)
-    reached = reach(copies[-1], "throughput")
+    """Whether the throughput of the last of ``rows`` is known well enough."""
+    reached = reach(long_run.with_scatter(rows)[-1], "throughput")
     return reached is not None and reached <= RATIO
 
 

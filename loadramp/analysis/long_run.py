@@ -100,13 +100,16 @@ def learn(rows: Sequence[Row]) -> Wander | None:
     return known if known is not None and sqrt(known.parts.sum()) >= UNSTEADY else None
 
 
-def annotate(rows: Sequence[Row]) -> None:
-    """Set ``pace_log_sd`` of each row: how far the mean log pace of a window of its length scatters, by all rows. None
-    where the pace is steady."""
+def with_scatter(rows: Sequence[Row]) -> list[Row]:
+    """The rows with their ``pace_log_sd``: how far the mean log pace of a window of that length scatters, by all rows.
+    None where the pace is steady."""
     known = learn(rows)
-    for row in rows:
+
+    def scatter(row: Row) -> float | None:
         length_s = row["window_end_s"] - row["window_begin_s"]
-        row["pace_log_sd"] = known.log_sd(length_s) if known is not None and length_s > 0.0 else None
+        return known.log_sd(length_s) if known is not None and length_s > 0.0 else None
+
+    return [{**row, "pace_log_sd": scatter(row)} for row in rows]
 
 
 def mean_variance(length_s: float) -> Floats:

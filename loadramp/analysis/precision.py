@@ -36,14 +36,12 @@ def reach(row: Row, measure: str) -> float | None:
 
 
 def is_sure(rows: Sequence[Row], seen: WindowView, slo_quantile: float, measure: str, ratio: float) -> bool:
-    """Whether the interval of the last of ``rows`` reaches no further than ``ratio``. None of them is changed.
+    """Whether the interval of the last of ``rows`` reaches no further than ``ratio``.
 
     An overloaded step has no latency that more time would settle: there is nothing to wait for.
     """
     if rows[-1]["saturated"] and measure != "throughput":
         return True
-    copies = [row | {"reasons": dict(row["reasons"])} for row in rows]
-    long_run.annotate(copies)
-    regimes.widen(copies, lambda _: seen, slo_quantile, only=len(copies) - 1)
-    reached = reach(copies[-1], measure)
+    widened = regimes.widen(long_run.with_scatter(rows), lambda _: seen, slo_quantile, only=len(rows) - 1)
+    reached = reach(widened[-1], measure)
     return reached is not None and reached <= ratio

@@ -29,8 +29,8 @@ TOO_SLOW = "no interval: the engine's pace changes for longer than this step can
 
 def widen(
     rows: Sequence[Row], look_at: Callable[[int], WindowView], slo_quantile: float, only: int | None = None
-) -> None:
-    """Replace the intervals of the rows by those of the long run, in place; nothing where the pace is steady.
+) -> list[Row]:
+    """The rows with the intervals of the long run; as they are where the pace is steady.
 
     ``window_intervals`` of a row gets those of the window itself: what others saw of the same minute.
 
@@ -42,14 +42,14 @@ def widen(
     """
     known = learn(rows)
     if known is None:
-        return
+        return list(rows)
     tracks = {i: track for i, row in enumerate(rows) if (track := track_of(row)) is not None and track.load is not None}
     slowness, following = slowness_of(list(tracks.values())), Following()
     chosen = [(k, i) for k, i in enumerate(tracks) if only in {None, i}]
     for k, i in chosen:
         following.add(met(look_at(i), slowness.over(k, rows[i]["window_begin_s"])))
-    for k, i in chosen:
-        _widen(rows[i], look_at(i), k, slowness, following, known, slo_quantile)
+    widened = {i: _widen(rows[i], look_at(i), k, slowness, following, known, slo_quantile) for k, i in chosen}
+    return [widened.get(i, row) for i, row in enumerate(rows)]
 
 
 def check(run: Run) -> list[Check]:
@@ -73,8 +73,12 @@ def check(run: Run) -> list[Check]:
 
 def _widen(
     row: Row, seen: WindowView, k: int, slowness: Slowness, following: Following, known: Wander, slo_quantile: float
-) -> None:
+) -> Row:
     """One row; the window is number ``k`` of ``slowness``."""
+    row = {**row, "reasons": dict(row["reasons"])}
+    if "classes" in row:
+        row["classes"] = {kind: {name: dict(figures) for name, figures in names.items()}
+                          for kind, names in row["classes"].items()}  # fmt: skip
     log_sd, stationary = known.log_sd(seen.length_s), bool(row["stationary"])
     plain = families(seen)
     lasts_s = float(np.mean(plain["e2e"].values)) if len(plain["e2e"]) else 0.0
@@ -94,7 +98,7 @@ def _widen(
             _put(row, own, stem, estimate(given, q, stationary), response * log_sd, known.times)
             for columns, other in _beside(row, stem):
                 _stretch(columns, other, response * log_sd * known.times)
-    row["window_intervals"] = own
+    return {**row, "window_intervals": own}
 
 
 def _mean(data: Values, calm: Floats, stationary: bool) -> QuantileEstimate:

@@ -14,7 +14,7 @@ from loadramp.analysis.checks.validity import RESTART
 from loadramp.analysis.curve import counts, fold
 from loadramp.analysis.diagnosis.cures import with_cures
 from loadramp.analysis.diagnosis.diagnose import diagnose
-from loadramp.analysis.itl_knee import estimate
+from loadramp.analysis.itl_knee import completed, estimate
 from loadramp.analysis.latency import WindowView, look
 from loadramp.analysis.load_errors import fails_too_often
 from loadramp.analysis.repeats import by_repeat, not_enough, pooled_estimates, pooled_rows
@@ -33,7 +33,7 @@ def assess(run: Run) -> Run:
     ``run`` is filled in and returned.
     """
     scenario = run.scenario
-    ramps = by_repeat(_rows(run))
+    ramps = [completed(rows) for rows in by_repeat(_rows(run))]
     each = [three_numbers(scenario, rows) for rows in ramps] or [three_numbers(scenario, [])]
     run.rows = [row for rows in ramps for row in rows]
     run.estimates = {name: _ended_early(run, found) for name, found in each[0].items()}
@@ -61,26 +61,24 @@ def _ended_early(run: Run, found: Estimate) -> Estimate:
 def _rows(run: Run) -> list[Row]:
     """The rows of all ramps of the run, each with the estimate of its own ramp up to it."""
     scenario = run.scenario
-    rows: list[Row] = []
+    ramps: dict[int, list[Row]] = {}
     measured: list[Step] = []
     done_s = run.table.done_s
     run.steps = _as_it_went(run)
     for step in run.steps:
         if step.measured and step.measure_s:
-            before = [row for row in rows if row["repeat"] == step.repeat]
+            before = ramps.get(step.repeat, [])
             alive = run.table.select(done_s >= step.begin_s)
             row = row_of(scenario, step, alive, before, run.samples, run.client)
-            mark_dead(row, run.info.get("dead_workers", []))
-            row["ceiling_rps"] = three_numbers(scenario, [*before, row])["ceiling"].rate_rps
-            rows.append(row)
+            ramps[step.repeat] = with_ceiling(scenario, before, with_deaths(row, run.info.get("dead_workers", [])))
             measured.append(step)
+    rows = [row for ramp in ramps.values() for row in ramp]
 
     def look_at(i: int) -> WindowView:
         window_s = (rows[i]["window_begin_s"], rows[i]["window_end_s"])
         return look(run.table.select(done_s >= measured[i].begin_s), window_s)
 
-    regimes.widen(rows, look_at, scenario.slo.quantile)
-    return rows
+    return regimes.widen(rows, look_at, scenario.slo.quantile)
 
 
 def row_of(
@@ -118,9 +116,13 @@ def row_of(
         gap_cv=offer.gap_cv,
         streamed=streamed,
     )
-    row["repeat"] = step.repeat
-    row["overloaded"] = _overloaded(scenario, row, _due_in(row, table))
-    return row
+    return {**row, "repeat": step.repeat, "overloaded": _overloaded(scenario, row, _due_in(row, table))}
+
+
+def with_ceiling(scenario: Scenario, before: Sequence[Row], row: Row) -> list[Row]:
+    """The rows of one ramp up to ``row``, completed, the last one with the ceiling as known by then."""
+    *earlier, last = completed([*before, row])
+    return [*earlier, {**last, "ceiling_rps": three_numbers(scenario, [*earlier, last])["ceiling"].rate_rps}]
 
 
 def ended_at(step: Step, end_s: float) -> Step:
@@ -156,17 +158,17 @@ def _overloaded(scenario: Scenario, row: Row, due: Table) -> bool:
     return fails_too_often(due, row["window_end_s"], scenario.pace.max_error_ratio)
 
 
-def mark_dead(row: Row, deaths: Sequence[dict[str, Any]]) -> None:
+def with_deaths(row: Row, deaths: Sequence[dict[str, Any]]) -> Row:
     """A step in which a worker was gone did not get its load: void. ``deaths`` hold ``t_s`` and ``reason``."""
     reasons = [death["reason"] for death in deaths if death["t_s"] <= row["window_end_s"]]
-    if reasons:
-        known = row["reasons"].get("void")
-        row["void"] = True
-        row["reasons"]["void"] = "; ".join([*reasons, known or RESTART])
+    if not reasons:
+        return row
+    why = "; ".join([*reasons, row["reasons"].get("void") or RESTART])
+    return {**row, "void": True, "reasons": {**row["reasons"], "void": why}}
 
 
 def three_numbers(scenario: Scenario, rows: Sequence[Row]) -> dict[str, Estimate]:
-    """``ceiling``, ``p99_itl_knee`` and ``slo_capacity`` as the scenario asks for them."""
+    """``ceiling``, ``p99_itl_knee`` and ``slo_capacity`` of completed rows, as the scenario asks for them."""
     slo = scenario.slo
     return estimate(
         rows,

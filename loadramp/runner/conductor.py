@@ -25,7 +25,7 @@ from loadramp.record.run_directory import RecordTail, RunDir, plain
 from loadramp.record.table import Run, Table
 from loadramp.record.types import GONE, REFUSED, ClientSample, Record, Row, Sample, Step, Stop
 from loadramp.registry import in_words
-from loadramp.runner.assess import count_again, ended_at, mark_dead, row_of, three_numbers
+from loadramp.runner.assess import count_again, ended_at, row_of, with_ceiling, with_deaths
 from loadramp.scenario.scenario import Scenario
 from loadramp.workload.preview import longest_s, most_extra_s, settle_s
 from loadramp.workload.schedule import lack_of_rows, plan_step, rows_of, session_sample, turns_of
@@ -341,9 +341,7 @@ class Conductor:
         table = self._table(snapshot, since_s=step.begin_s)
         table = Table.concat([table, self._not_begun(step, table)])
         row = row_of(self.scenario, step, table, before, self._server, self._client, self._now_s())
-        mark_dead(row, self._deaths)
-        row["ceiling_rps"] = three_numbers(self.scenario, [*before, row])["ceiling"].rate_rps
-        return row
+        return with_ceiling(self.scenario, before, with_deaths(row, self._deaths))[-1]
 
     def _count_again(self, snapshot: Sequence[Record]) -> None:
         """Let the rows so far tell what has become of the requests that were in flight at their ends."""

@@ -8,10 +8,10 @@ from judged import answer, failure, one_server, overload, row, window
 from loadramp.analysis.checks.run_checks import CHECKS, run_checks, void_reasons
 from loadramp.analysis.curve import fold
 from loadramp.analysis.diagnosis.diagnose import diagnose
-from loadramp.analysis.itl_knee import estimate
+from loadramp.analysis.itl_knee import completed, estimate
 from loadramp.record.table import Run, Table
 from loadramp.record.types import Check, ClientSample, Record, Row, Sample, Step
-from loadramp.runner.assess import mark_dead
+from loadramp.runner.assess import with_deaths
 from loadramp.runner.scenarios import load
 
 
@@ -20,7 +20,7 @@ def run_of(records: Sequence[Record] = (), rows: Sequence[Row] | None = None, **
     table = Table.of(records)
     step = window(60.0, 10.0)
     own = [fold(step, table, samples=more.get("samples", ()), client=more.get("client", ()))] if rows is None else rows
-    own = [{"e2e_p50_s": 1.0, "prefix_hit_ratio": None, "e2e_p99_s": 1.0, **one} for one in own]
+    own = completed([{"e2e_p50_s": 1.0, "prefix_hit_ratio": None, "e2e_p99_s": 1.0, **one} for one in own])
     return Run(info={}, scenario=load(""), steps=[step], table=table, rows=own, estimates=estimate(own), **more)
 
 
@@ -262,9 +262,8 @@ def test_a_real_fold_of_an_overloaded_server_passes_through_every_check() -> Non
 def test_a_void_step_says_what_happened_and_then_once_what_to_do() -> None:
     death = {"t_s": 10.0, "reason": "worker 1 ended with code -9"}
     alone, both = row(8.0), row(8.0, void=True, reasons={"void": "requests left late; use 2 workers"})
-    mark_dead(alone, [death])
-    mark_dead(both, [death])
-    first, second = CHECKS["client_limited"](run_of(rows=[alone, both]))
+    rows = [with_deaths(one, [death]) for one in (alone, both)]
+    first, second = CHECKS["client_limited"](run_of(rows=rows))
     assert (first.message, first.advice) == (
         "the step at 8 req/s is void: worker 1 ended with code -9",
         "see the worker's log, start the run again",

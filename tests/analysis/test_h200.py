@@ -5,7 +5,7 @@ import pytest
 from judged import H200_RATES, answer, h200, overload, row, window
 
 from loadramp.analysis.curve import fold
-from loadramp.analysis.itl_knee import estimate
+from loadramp.analysis.itl_knee import completed, estimate
 from loadramp.analysis.latency import families, look, stalls
 from loadramp.record.table import Table
 from loadramp.record.types import Row, Step
@@ -47,13 +47,13 @@ def test_overload_is_seen_at_64_and_96_and_not_below(rows: list[Row]) -> None:
 
 
 def test_p99_itl_bends_well_before_the_ceiling(rows: list[Row]) -> None:
-    found = estimate(rows)["p99_itl_knee"]
+    found = estimate(completed(rows))["p99_itl_knee"]
     assert (found.status, found.rate_rps, found.high_rps) == ("found", 32.0, 48.0)
     assert found.cause == "capacity"  # the median follows
 
 
 def test_the_ceiling_is_close_to_52_although_the_batch_was_still_filling_up(rows: list[Row]) -> None:
-    found = estimate(rows)["ceiling"]
+    found = estimate(completed(rows))["ceiling"]
     assert found.status == "found"
     assert found.rate_rps is not None
     assert found.low_rps is not None
@@ -64,7 +64,7 @@ def test_the_ceiling_is_close_to_52_although_the_batch_was_still_filling_up(rows
 
 
 def test_the_slo_is_met_up_to_a_rate_between_the_knee_and_the_ceiling(rows: list[Row]) -> None:
-    found = estimate(rows, limits={"itl": 0.06})["slo_capacity"]
+    found = estimate(completed(rows), limits={"itl": 0.06})["slo_capacity"]
     assert (found.status, found.limit) == ("found", "itl")
     assert found.rate_rps is not None
     assert 34.0 < found.rate_rps < 46.0
@@ -80,7 +80,7 @@ def test_limited_to_64_sequences_the_ceiling_shows_in_ttft_and_p99_itl_stays_fla
                   "itl_p50_s": itl50 / 1e3, "itl_p99_s": itl99 / 1e3}  # fmt: skip
         more = {"signals": ["queue", "server_queue"], "deficit": rate > 20.0}
         seen.append(row(rate, **values) if rate < 20.0 else overload(rate, 16.9, **values, **more))
-    found = estimate(seen, limits={"ttft": 1.0})
+    found = estimate(completed(seen), limits={"ttft": 1.0})
     assert found["p99_itl_knee"].status == "not_found_up_to"
     assert found["ceiling"].rate_rps == pytest.approx(16.9, rel=0.03)
     assert "the server's own queue grows" in found["ceiling"].reason

@@ -1,7 +1,7 @@
 from judged import overload, row
 
 from loadramp.analysis.interval_policy import NEAR_TTFT_RATIOS, SOAK_KEEPS, gives, hold_back
-from loadramp.analysis.itl_knee import estimate
+from loadramp.analysis.itl_knee import completed
 from loadramp.record.types import Estimate
 
 
@@ -12,7 +12,7 @@ def measured(rate_rps: float) -> dict:
 
 def test_intervals_go_above_three_quarters_of_the_ceiling() -> None:
     rows = [measured(4.0), measured(8.5)]
-    hold_back(rows, Estimate("found", 10.0))
+    rows = hold_back(rows, Estimate("found", 10.0))
     assert rows[0]["itl_p99_low_s"] == 0.019
     assert rows[0]["stationary"]
     assert (rows[1]["itl_p99_low_s"], rows[1]["ttft_p50_high_s"], rows[1]["itl_p99_s"]) == (None, None, 0.020)
@@ -22,7 +22,7 @@ def test_intervals_go_above_three_quarters_of_the_ceiling() -> None:
 
 def test_tails_of_ttft_lose_theirs_from_three_fifths_on() -> None:
     one = measured(7.0) | {"ttft_p95_low_s": 0.08, "ttft_p95_high_s": 0.1}
-    hold_back([one], Estimate("found", 10.0))
+    (one,) = hold_back([one], Estimate("found", 10.0))
     assert (one["ttft_p95_low_s"], one["ttft_p95_high_s"]) == (None, None)
     assert (one["ttft_p99_low_s"], one["ttft_p99_high_s"]) == (None, None)
     assert (one["ttft_p50_low_s"], one["itl_p99_high_s"]) == (0.04, 0.021)
@@ -32,7 +32,7 @@ def test_tails_of_ttft_lose_theirs_from_three_fifths_on() -> None:
 def test_mean_and_p99_of_ttft_lose_theirs_from_half_the_ceiling_on() -> None:
     more = {"ttft_p95_high_s": 0.1, "ttft_mean_low_s": 0.04, "ttft_mean_high_s": 0.05, "all_ttft_p99_high_s": 0.2}
     rows = [measured(5.0) | more, measured(5.5) | more]
-    hold_back(rows, Estimate("found", 10.0))
+    rows = hold_back(rows, Estimate("found", 10.0))
     assert (rows[0]["ttft_mean_high_s"], rows[0]["ttft_p99_high_s"]) == (0.05, 0.12)
     gone = ("ttft_mean_low_s", "ttft_mean_high_s", "ttft_p99_high_s", "all_ttft_p99_high_s")
     assert [rows[1][name] for name in gone] == [None] * 4
@@ -42,13 +42,12 @@ def test_mean_and_p99_of_ttft_lose_theirs_from_half_the_ceiling_on() -> None:
 
 def test_without_a_ceiling_nothing_is_held_back() -> None:
     one = measured(9.0)
-    hold_back([one], Estimate("not_found_up_to", 9.0))
+    (one,) = hold_back([one], Estimate("not_found_up_to", 9.0))
     assert one["itl_p99_low_s"] == 0.019
 
 
-def test_estimate_holds_back_by_the_ceiling_whatever_detector_was_asked() -> None:
-    rows = [measured(4.0), measured(9.0), overload(20.0, 10.0)]
-    estimate(rows, knee=lambda _: Estimate("found", 100.0))
+def test_completed_rows_have_no_interval_near_the_ceiling() -> None:
+    rows = completed([measured(4.0), measured(9.0), overload(20.0, 10.0)])
     assert rows[1]["itl_p99_low_s"] is None
     assert rows[0]["itl_p99_low_s"] == 0.019
 
@@ -61,14 +60,14 @@ def soaked(rate_rps: float, measure_s: float = 300.0) -> dict:
 
 def test_a_long_soak_keeps_the_intervals_that_five_minutes_carry() -> None:
     one = soaked(8.5)
-    hold_back([one], Estimate("found", 10.0))
+    (one,) = hold_back([one], Estimate("found", 10.0))
     kept = ("itl_p90", "itl_p99", "tpot_p95", "ttft_p50")
     assert all(one[f"{name}_{end}_s"] is not None for name in kept for end in ("low", "high"))
     gone = ("itl_p50", "ttft_p90", "ttft_p99", "e2e_p95", "slo_itl")
     assert [one[f"{name}_{end}_s"] for name in gone for end in ("low", "high")] == [None] * 10
     assert one["stationary"]
     one = soaked(8.5) | {"ttft_p99_high_s": None, "reasons": {"ttft_p99_high_s": "needs about 5615 more requests"}}
-    hold_back([one], Estimate("found", 10.0))
+    (one,) = hold_back([one], Estimate("found", 10.0))
     for name in ("itl_p50_high_s", "ttft_p99_high_s"):
         assert one["reasons"][name].startswith("no interval: even a soak is too short for it")
     assert "all_e2e_p99_high_s" not in one["reasons"]  # that was not measured at all
@@ -76,14 +75,14 @@ def test_a_long_soak_keeps_the_intervals_that_five_minutes_carry() -> None:
 
 def test_a_soak_that_is_short_or_nearer_to_the_ceiling_keeps_none() -> None:
     rows = [soaked(8.5, 299.0), soaked(9.1), soaked(8.5) | {"role": "down"}]
-    hold_back(rows, Estimate("found", 10.0))
+    rows = hold_back(rows, Estimate("found", 10.0))
     assert [row["itl_p99_low_s"] for row in rows] == [None] * 3
     assert [row["stationary"] for row in rows] == [False] * 3
 
 
 def test_a_second_soak_at_seven_tenths_keeps_all_but_the_tails_of_ttft() -> None:
     one = soaked(7.0)
-    hold_back([one], Estimate("found", 10.0))
+    (one,) = hold_back([one], Estimate("found", 10.0))
     assert (one["ttft_p90_high_s"], one["ttft_p99_high_s"]) == (None, None)
     assert (one["itl_p50_high_s"], one["e2e_p95_high_s"], one["ttft_p50_high_s"]) == (0.02, 0.02, 0.06)
     assert one["reasons"]["ttft_p90_high_s"].startswith("no interval: rare queues make it")

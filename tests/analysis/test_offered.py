@@ -14,7 +14,7 @@ from judged import answer, overload, row, window
 from loadramp.analysis import offered_load
 from loadramp.analysis.ceiling import ceiling, climb
 from loadramp.analysis.curve import fold
-from loadramp.analysis.itl_knee import estimate
+from loadramp.analysis.itl_knee import completed, estimate
 from loadramp.analysis.repeats import pooled_rows
 from loadramp.analysis.slo_capacity import slo_capacity
 from loadramp.analysis.thresholds import judge_gates
@@ -154,7 +154,7 @@ def test_an_overload_by_a_burst_is_at_the_rate_that_came() -> None:
 
 def test_the_slo_capacity_and_the_knee_reach_as_far_as_was_offered() -> None:
     rows = [quiet(4.0, 2.0, slo_ttft_s=0.1), quiet(8.0, 3.0, slo_ttft_s=0.1), quiet(16.0, 5.0, slo_ttft_s=0.1)]
-    found = estimate(rows, limits={"ttft": 0.5})
+    found = estimate(completed(rows), limits={"ttft": 0.5})
     assert found["slo_capacity"].status == found["p99_itl_knee"].status == "not_found_up_to"
     assert found["slo_capacity"].rate_rps == found["p99_itl_knee"].rate_rps == 5.0
 
@@ -224,7 +224,7 @@ def test_one_check_names_asked_offered_and_the_way_out(info: dict[str, str], way
 
 def test_the_report_says_what_was_offered_wherever_it_says_what_was_asked() -> None:
     run = Run({}, scenario_of(""), [], Table.of([]), rows=[quiet(4.0, 4.0), quiet(8.0, 5.2, step=1)])
-    run.estimates = estimate(run.rows)
+    run.estimates = estimate(completed(run.rows))
     assert verdict_sentence(run).startswith("No ceiling found up to 5.2 req/s (8 asked): ")
     assert [r.state_words(one) for one in run.rows] == ["keeps up", "keeps up with 5.2 req/s"]
     assert [r.place(one) for one in run.rows] == [4.0, 5.2]

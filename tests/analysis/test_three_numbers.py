@@ -4,7 +4,7 @@ import pytest
 from judged import overload, row
 
 from benchmarks.detectors import DETECTORS
-from loadramp.analysis.itl_knee import KNEES, elasticity, envelope, estimate, p99_itl_knee
+from loadramp.analysis.itl_knee import KNEES, completed, elasticity, envelope, estimate, p99_itl_knee
 from loadramp.record.types import Row
 
 DOUBLING = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
@@ -111,6 +111,7 @@ def test_elasticity_is_the_slope_in_logarithms_with_its_standard_error() -> None
 
 def test_estimate_gives_three_numbers_and_fills_the_elasticities() -> None:
     rows = [row(2.0, itl_p99_s=0.02), row(4.0, itl_p99_s=0.03), overload(8.0, 5.5, itl_p99_s=0.15)]
+    rows = completed(rows)
     found = estimate(rows)
     assert set(found) == {"ceiling", "p99_itl_knee", "slo_capacity"}
     assert found["ceiling"].rate_rps == pytest.approx(5.5, rel=0.01)

@@ -11,7 +11,7 @@ from judged import answer, overload, row
 from junitparser import Failure, JUnitXml
 
 from loadramp.analysis.curve import fold
-from loadramp.analysis.itl_knee import estimate
+from loadramp.analysis.itl_knee import completed, estimate
 from loadramp.analysis.quantiles import pool
 from loadramp.analysis.repeats import pooled_rows
 from loadramp.analysis.thresholds import joined, judge_gates, overall, windows
@@ -277,6 +277,7 @@ def test_a_soak_of_the_default_ramp_can_pass() -> None:
     soak = step(2, 23.8, role="soak", window_begin_s=200.0, window_end_s=500.0, itl_p99_s=0.05, itl_p99_low_s=0.049,
                 itl_p99_high_s=0.051, ttft_p50_low_s=0.045, ttft_p50_high_s=0.055)  # fmt: skip
     run = run_of(step(0, 14.0), overload(56.0, 28.0, step=1), soak)
+    run.rows = completed(run.rows)
     run.estimates = estimate(run.rows)
     assert run.estimates["ceiling"].rate_rps == pytest.approx(28.0, rel=0.03)
     for rule, status in (("p99(itl_s) < 0.5 @ soak", "pass"), ("p50(ttft_s) < 5 @ soak", "pass"),
@@ -323,7 +324,7 @@ def test_all_steps_together_state_no_interval_that_one_of_them_withholds() -> No
     run = lasting((2.0, 5.5, 20.0))
     assert judge(run, "p95(ttft_s) < 1000").status == "pass"
     run.rows[2] |= {"errors": {"http_429": 600}, "ok": 600, "error_ratio": 0.5, "overloaded": True}
-    estimate(run.rows)
+    run.rows = completed(run.rows)
     assert [row["stationary"] for row in run.rows] == [True, True, False]
     for rule in ("p95(ttft_s) < 1000", "mean(ttft_s) < 1000", "p50(itl_s) < 1000", "p95(ttft_s) < 0.001"):
         result = judge(run, rule)

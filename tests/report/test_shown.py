@@ -18,7 +18,7 @@ from loadramp.analysis.ceiling import ceiling
 from loadramp.analysis.checks import labels
 from loadramp.analysis.checks.run_checks import run_checks
 from loadramp.analysis.curve import fold
-from loadramp.analysis.itl_knee import estimate
+from loadramp.analysis.itl_knee import completed, estimate
 from loadramp.analysis.latency import NOT_STREAMED
 from loadramp.analysis.repeats import pooled_rows
 from loadramp.analysis.slo_capacity import slo_capacity
@@ -60,7 +60,7 @@ tail_s = 1
 
 def run_of(*rows: Row, info: dict[str, Any] | None = None, samples: list[Sample] | None = None) -> Run:
     run = Run(info or {}, load(""), [], Table.of([]), rows=list(rows), samples=samples or [])
-    run.estimates = estimate(run.rows)
+    run.estimates = estimate(completed(run.rows))
     return run
 
 
@@ -133,7 +133,7 @@ def test_a_service_level_is_missed_by_malformed_events() -> None:
 def test_a_run_that_misses_its_level_by_malformed_events_fails() -> None:
     run = run_of(spoilt(20))
     run.scenario = scenario_of("[slo]\nmalformed_ratio = 0.01\n")
-    run.estimates = estimate(run.rows, malformed_ratio=run.scenario.slo.malformed_ratio)
+    run.estimates = estimate(completed(run.rows), malformed_ratio=run.scenario.slo.malformed_ratio)
     assert verdict(run) == "fail"
     assert "malformed events in at most 1 % of the answers" in verdict_sentence(run)
 
