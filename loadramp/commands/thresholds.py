@@ -29,7 +29,7 @@ def gate(run_dir: Path, *, slo: Sequence[str], when_unsure: Any, junit: Path | N
     """
     from loadramp.analysis.thresholds import overall
     from loadramp.report.exporters import EXPORTERS
-    from loadramp.report.thresholds import gate_lines, gates_document
+    from loadramp.report.thresholds import gate_line, gates_document
     from loadramp.report.verdict_text import verdict_sentence
     from loadramp.runner.export import write
     from loadramp.runner.finish import EXIT, exit_code
@@ -45,7 +45,7 @@ def gate(run_dir: Path, *, slo: Sequence[str], when_unsure: Any, junit: Path | N
     if as_json:
         click.echo(strict_json({"run_dir": run.path, "verdict": word, "gates": gates_document(run)}))
     else:
-        for line in gate_lines(run):
+        for line in map(gate_line, run.gates):
             click.echo(line)
         if code != EXIT[overall(run.gates)]:
             click.echo(f"the run itself: {verdict_sentence(run)}")

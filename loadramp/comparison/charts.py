@@ -23,7 +23,6 @@ from loadramp.units import latency, multiple, plural, sig
 BASE = Key("baseline", "--p50", dash="dash", symbol="circle", hollow=True)
 CANDIDATE = Key("candidate", "--p99", symbol="circle")
 ALLOWED = Key("allowed", "--slo", "line", dash="dot")
-EQUAL = Key("equal", "--quiet", "line", dash="solid")
 STATUS_KEYS = {
     "within": Key("within the limit", "--slo", "dot", symbol="circle"),
     "beyond": Key("beyond the limit", "--p99", "dot", symbol="diamond"),
@@ -41,22 +40,14 @@ def forest(effects: Sequence[Effect], title: str) -> Figure | None:
     if not shown:
         return None
     values = [v for one in shown for v in (one.ratio(), one.ratio("low"), one.ratio("high"), one.allowed_ratio) if v]
-    low, high = min(0.95, *values), max(1.05, *values)
     n = len(shown)
     traces = [_whiskered(one, n - 1 - i) for i, one in enumerate(shown)]
     limits = [_tick(one.allowed_ratio, n - 1 - i) for i, one in enumerate(shown)]
-    ticks = _ratio_ticks(low, high)
     return Figure(
         title=title,
         data=traces,
         layout={
-            "xaxis": {
-                "type": "log",
-                "range": _log_range(low, high),
-                "tickvals": ticks,
-                "ticktext": [sig(t) for t in ticks],
-                "title": {"text": "candidate / baseline (log scale)"},
-            },
+            "xaxis": _ratio_axis(values, "candidate / baseline (log scale)"),
             "yaxis": {
                 "range": [-0.6, n - 0.4],
                 "tickvals": list(range(n)),
@@ -88,10 +79,18 @@ def _tick(x: float, y: float) -> Json:
     return {"type": "line", "xref": "x", "yref": "y", "x0": x, "x1": x, "y0": y - 0.34, "y1": y + 0.34, "line": line}
 
 
-def _log_range(low: float, high: float) -> list[float]:
-    """Ends of a logarithmic axis with a little room."""
+def _ratio_axis(values: Sequence[float], title: str) -> Json:
+    """A logarithmic axis of ratios around 1, with a little room."""
+    low, high = min(0.95, *values), max(1.05, *values)
     room = (math.log10(high) - math.log10(low)) * 0.05
-    return [math.log10(low) - room, math.log10(high) + room]
+    ticks = _ratio_ticks(low, high)
+    return {
+        "type": "log",
+        "range": [math.log10(low) - room, math.log10(high) + room],
+        "tickvals": ticks,
+        "ticktext": [sig(t) for t in ticks],
+        "title": {"text": title},
+    }
 
 
 def block_by_block(found: Comparison) -> list[Figure]:
@@ -202,8 +201,6 @@ def _shift(family: str, points: Sequence[tuple[float, float, float, float]]) -> 
     }
     text = [f"p{sig(100 * q)}: {sig(v)} ({sig(a)}-{sig(b)})" for q, v, a, b in points]
     line = c.series(Key("ratio", "--p99", symbol="circle"), x, ratio, text=text)
-    bottom, top = min(0.95, *low), max(1.05, *high)
-    ticks = _ratio_ticks(bottom, top)
     return Figure(
         title=f"{FAMILIES[family]}: what happens to each quantile",
         data=[band, line],
@@ -214,13 +211,7 @@ def _shift(family: str, points: Sequence[tuple[float, float, float, float]]) -> 
                 "ticktext": ["p10", "p25", "p50", "p75", "p90", "p99"],
                 "title": {"text": "quantile"},
             },
-            "yaxis": {
-                "type": "log",
-                "range": _log_range(bottom, top),
-                "tickvals": ticks,
-                "ticktext": [sig(t) for t in ticks],
-                "title": {"text": "candidate / baseline"},
-            },
+            "yaxis": _ratio_axis([*low, *high], "candidate / baseline"),
             "shapes": [c.level_line(1.0, "var(--quiet)", "solid")],
         },
         words=_shift_words(points),
@@ -236,13 +227,8 @@ def _shift_words(points: Sequence[tuple[float, float, float, float]]) -> str:
         return "No quantile differs beyond its interval: the whole distribution is the same."
     q, v = max(sure, key=lambda point: abs(math.log(point[1])))
     way = "longer" if v > 1 else "shorter"
-    share = (
-        "throughout"
-        if len(sure) > 0.7 * len(points)
-        else "in the tail"
-        if min(s for s, _ in sure) >= 0.8
-        else "in part"
-    )
+    share = "in the tail" if min(s for s, _ in sure) >= 0.8 else "in part"
+    share = "throughout" if len(sure) > 0.7 * len(points) else share
     return f"Candidate {way} {share}; most at p{sig(100 * q)}, {multiple(v)}."
 
 
@@ -261,8 +247,7 @@ def _hover(one: Effect) -> str:
 
 def _ratio_ticks(low: float, high: float) -> list[float]:
     """Round ratios, at most seven."""
-    for steps in ((0.01,), (0.02,), (0.05,), (0.1,), (0.2,), (0.5,), (1.0,)):
-        step = steps[0]
+    for step in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0):
         first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
         if last - first <= 6:
             ticks = [round(step * k, 4) for k in range(first, last + 1) if k > 0]

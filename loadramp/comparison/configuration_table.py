@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import io
+from itertools import cycle, product
 from typing import Any
 
 from rich.console import Group
@@ -11,11 +10,13 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from loadramp.comparison.configurations import METRICS, NUMBERS, ConfigurationFigure, Tiers
+from loadramp.comparison.page import KINDS
 from loadramp.comparison.text import times
 from loadramp.report import charts as c
 from loadramp.report import row_access as r
-from loadramp.report.charts import Key
+from loadramp.report.charts import Cell, Key
 from loadramp.report.curves import floored
+from loadramp.report.document import csv_text
 from loadramp.report.glossary import GLOSSARY
 from loadramp.report.html import page
 from loadramp.report.json_data import strict
@@ -43,7 +44,6 @@ LOOKS = (
     ("--knee", "solid", "x-thin"),
     ("--quiet", "dash", "circle"),
 )
-KINDS = {"subject": "what is compared", "condition": "condition", "noted": "noted"}
 TERMS = ("ceiling", "knee", "slo", "ttft", "itl", "percentile", "interval", "inflight")
 
 
@@ -141,14 +141,13 @@ def tiers_document(found: Tiers) -> dict[str, Any]:
 
 def tiers_csv(found: Tiers) -> str:
     """One line a configuration and figure."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["configuration", "figure", "value", "ratio", "ratio_low", "ratio_high", "reason"])
-    for side, own in zip(found.sides, found.figures, strict=True):
-        for name, one in own.items():
-            cells = strict([one.value, one.ratio, one.low, one.high])
-            writer.writerow([_safe(side.name), name, *("" if cell is None else cell for cell in cells), one.reason])
-    return out.getvalue()
+    heads = ["configuration", "figure", "value", "ratio", "ratio_low", "ratio_high", "reason"]
+    lines = [
+        [side.name, name, *strict([one.value, one.ratio, one.low, one.high]), one.reason]
+        for side, own in zip(found.sides, found.figures, strict=True)
+        for name, one in own.items()
+    ]
+    return csv_text(heads, lines)
 
 
 def tiers_markdown(found: Tiers) -> str:
@@ -222,24 +221,19 @@ def _table_section(found: Tiers) -> str:
     for side, own in zip(found.sides, found.figures, strict=True):
         cells = [cell_words(name, own.get(name)) for name in names]
         runs = plural(len(side.runs), "run") if len(side.runs) > 1 else ""
-        lines.append([{"text": side.name, "tone": "", "small": runs},
-                      *({"text": text, "tone": "", "small": small} for text, small in cells)])  # fmt: skip
+        lines.append([Cell(side.name, small=runs), *(Cell(text, small=small) for text, small in cells)])
     words = (
         "Each number, and how many times that of the first configuration it is, with the 95 % interval of that ratio."
     )
-    return c.section("tiers", "Configurations", c.render("grid.html.j2", heads=heads, lines=lines), words=words)
+    return c.section("tiers", "Configurations", c.grid(heads, lines), words=words)
 
 
 def _curves_section(found: Tiers) -> list[str]:
-    keys = [Key(side.name, *LOOKS[i % len(LOOKS)][:1], dash=LOOKS[i % len(LOOKS)][1], symbol=LOOKS[i % len(LOOKS)][2])
-            for i, side in enumerate(found.sides)]  # fmt: skip
+    looks = zip(found.sides, cycle(LOOKS), strict=False)
+    keys = [Key(side.name, colour, dash=dash, symbol=symbol) for side, (colour, dash, symbol) in looks]
     figures = []
-    for column, words in (
-        ("ttft_p99", "p99 TTFT"),
-        ("ttft_p50", "p50 TTFT"),
-        ("itl_p99", "p99 ITL"),
-        ("itl_p50", "p50 ITL"),
-    ):
+    for metric, q in product(("ttft", "itl"), ("p99", "p50")):
+        column, words = f"{metric}_{q}", f"{q} {metric.upper()}"
         series, values, rows = [], [], []
         for key, side in zip(keys, found.sides, strict=True):
             own = [row for row in r.rising(side.runs[0]) if not row.get("void")]
@@ -255,22 +249,18 @@ def _curves_section(found: Tiers) -> list[str]:
 
 
 def _changes_section(found: Tiers) -> str:
-    heads = ["Configuration", "Key", "Kind", "First", "Here"]
     lines = [
-        [{"text": redact(text), "tone": "hot" if text == "condition" and one.certain else "", "small": ""}
+        [Cell(redact(text), "hot" if text == "condition" and one.certain else "")
          for text in (side.name, one.key, KINDS[one.kind], one.base, one.candidate)]
         for side, changed in zip(found.sides, found.environment, strict=True)
         for one in changed
     ]  # fmt: skip
     if not lines:
         return c.section("changes", "What was changed", words="Nothing that the runs tell of themselves.")
-    return c.section("changes", "What was changed", c.render("grid.html.j2", heads=heads, lines=lines))
+    heads = ["Configuration", "Key", "Kind", "First", "Here"]
+    return c.section("changes", "What was changed", c.grid(heads, lines))
 
 
 def _glossary() -> str:
     terms = [one for one in GLOSSARY if one[0] in TERMS]
     return c.section("glossary", "Glossary", c.render("glossary.html.j2", glossary=terms))
-
-
-def _safe(text: str) -> str:
-    return f"'{text}" if text[:1] in ("=", "+", "-", "@") else text

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from pathlib import PurePath
 from typing import Any
 
@@ -12,6 +10,7 @@ from loadramp.comparison.noninferior import Effect
 from loadramp.comparison.pairs import Comparison
 from loadramp.comparison.sample_size import Missing
 from loadramp.comparison.text import comparison_sentence, minutes
+from loadramp.report.document import csv_text
 from loadramp.report.json_data import strict
 from loadramp.report.redact import redact
 
@@ -104,33 +103,24 @@ def _range(more: Missing | None) -> list[int] | None:
 
 def comparison_csv(found: Comparison) -> str:
     """One line an effect. Empty is unknown; ``reason`` says why."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(COLUMNS)
+    lines = []
     for one in found.effects:
         told = strict(check(one))
-        cells = [
-            told["metric"], told["rate_rps"], told["primary"], told["status"], told["baseline"], told["candidate"],
-            told["value"], *told["ci"], told["limit"], told["n"], told["block_sd"],
-            told["p_worse"], told["more_blocks"], told["reason"],
-        ]  # fmt: skip
-        writer.writerow(
-            ["" if cell is None else str(cell).lower() if isinstance(cell, bool) else cell for cell in cells]
-        )
-    return out.getvalue()
+        named = told | {"ratio": told["value"], "ratio_low": told["ci"][0], "ratio_high": told["ci"][1],
+                        "allowed_ratio": told["limit"], "blocks": told["n"]}  # fmt: skip
+        lines.append([named[column] for column in COLUMNS])
+    return csv_text(COLUMNS, lines)
 
 
 def _answers(found: Comparison) -> dict[str, Any] | None:
     seen = found.sameness
     if seen is None:
         return None
+    sure = Proportion(seen.equal, seen.prompts)
     return {
         "prompts": seen.prompts,
         "match_ratio": seen.match_ratio,
-        "match_ci": [
-            Proportion(seen.equal, seen.prompts).lower(0.025),
-            Proportion(seen.equal, seen.prompts).upper(0.025),
-        ],
+        "match_ci": [sure.lower(0.025), sure.upper(0.025)],
         "baseline_repeats_itself_ratio": seen.itself_ratio,
         "diverged_at_token": sorted(seen.diverged_at),
         "broken_baseline": seen.broken_base,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+
+from markupsafe import Markup
 
 from loadramp.analysis.proportions import Proportion, difference, fisher
 from loadramp.comparison import charts as pictures
@@ -16,15 +17,13 @@ from loadramp.comparison.text import (
     comparison_markdown,
     comparison_sentence,
     comparison_table,
-    limit_words,
+    effect_words,
     minutes,
     more_words,
-    ratio_words,
     status_words,
-    value_words,
-    where,
 )
 from loadramp.report import charts as c
+from loadramp.report.charts import Cell
 from loadramp.report.glossary import GLOSSARY
 from loadramp.report.html import page
 from loadramp.report.redact import redact
@@ -40,6 +39,8 @@ __all__ = [
     "comparison_table",
 ]
 
+KINDS = {"subject": "what is compared", "condition": "condition", "noted": "noted"}
+"""What a difference is, for people."""
 TERMS = ("ttft", "itl", "tpot", "e2e", "percentile", "interval", "ceiling", "good", "void")
 COMPARISON_TERMS = (
     (
@@ -109,7 +110,7 @@ def measures_section(found: Comparison) -> str:
     """What the verdict rests on: every primary measure with its ratio, interval and limit."""
     primary = [one for one in found.effects if one.primary]
     others = [one for one in found.effects if not one.primary]
-    body: list[Any] = [_grid(primary)] if primary else []
+    body = [_grid(primary)] if primary else []
     if others:
         body.append(c.render("fold.html.j2", title="Other measures, which do not decide", body=_grid(others)))
     words = (
@@ -119,30 +120,17 @@ def measures_section(found: Comparison) -> str:
     return c.section("measures", "What was compared", *body, words=words if primary else "Nothing was measured.")
 
 
-def _grid(effects: Sequence[Effect]) -> Any:
+def _grid(effects: Sequence[Effect]) -> Markup:
     heads = ["Measure", "At", "Baseline", "Candidate", "Ratio, 95 % interval", "At worst", "Blocks", "Verdict"]
-    lines = [
+    lines: list[c.Line] = [
         [
-            _cell(one.words),
-            _cell(where(one)),
-            _cell(value_words(one, one.base)),
-            _cell(value_words(one, one.candidate)),
-            _cell(ratio_words(one)),
-            _cell(limit_words(one)),
-            _cell(count(one.n) if one.n else NOTHING),
-            _cell(status_words(one), STATUS_CHIPS[one.status], _more(one)),
+            *effect_words(one),
+            count(one.n) if one.n else NOTHING,
+            Cell(status_words(one), STATUS_CHIPS[one.status], more_words(one.more) if one.more else ""),
         ]
         for one in effects
     ]
-    return c.render("compare_grid.html.j2", heads=heads, lines=lines)
-
-
-def _more(one: Effect) -> str:
-    return more_words(one.more) if one.more else ""
-
-
-def _cell(text: str, tone: str = "", small: str = "") -> dict[str, str]:
-    return {"text": text, "tone": tone, "small": small}
+    return c.grid(heads, lines, chips=True)
 
 
 def ratios_section(found: Comparison) -> str | None:
@@ -184,33 +172,33 @@ def errors_section(found: Comparison) -> str:
     apart = difference(base, candidate)
     heads = ["", "Failed", "Requests", "Share", "At most (95 %)", "Allowed"]
     lines = [
-        [_cell(name), _cell(count(side.failed)), _cell(count(side.requests)), _cell(percent(side.ratio) or NOTHING),
-         _cell(percent(side.upper())), _cell(percent(found.asked.error_ratio) if name == "candidate" else NOTHING)]
-        for name, side in (("baseline", base), ("candidate", candidate))
-    ]  # fmt: skip
+        [name, count(side.failed), count(side.requests), percent(side.ratio) or NOTHING, percent(side.upper()), allowed]
+        for name, side, allowed in (
+            ("baseline", base, NOTHING),
+            ("candidate", candidate, percent(found.asked.error_ratio)),
+        )
+    ]
     words = "Exact limits: how high the true share may still be."
     if apart:
         words += (
             f" The candidate's share is {percent(apart[0])} above the baseline's "
             f"({percent(apart[1])} to {percent(apart[2])}); Fisher's exact test: p = {sig(fisher(base, candidate), 2)}."
         )
-    body = [c.render("grid.html.j2", heads=heads, lines=lines)]
+    body = [c.grid(heads, lines)]
     if len(found.failures_at) > 1:
         body.append(_errors_by_rate(found))
     return c.section("errors", "Failed requests", *body, words=words)
 
 
-def _errors_by_rate(found: Comparison) -> Any:
+def _errors_by_rate(found: Comparison) -> Markup:
     heads = ["At", "Baseline", "Candidate", "Candidate at most (95 %)", "Difference, 95 % interval"]
     lines = []
     for rate, (base, candidate) in found.failures_at.items():
         apart = difference(base, candidate)
         between = f"{percent(apart[0])} ({percent(apart[1])} to {percent(apart[2])})" if apart else NOTHING
-        told = (f"{sig(rate)} req/s", f"{base.failed:,} of {base.requests:,}",
-                f"{candidate.failed:,} of {candidate.requests:,}", percent(candidate.upper()) or NOTHING,
-                between)  # fmt: skip
-        lines.append([_cell(text) for text in told])
-    return c.render("grid.html.j2", heads=heads, lines=lines)
+        failed = [f"{side.failed:,} of {side.requests:,}" for side in (base, candidate)]
+        lines.append([f"{sig(rate)} req/s", *failed, percent(candidate.upper()) or NOTHING, between])
+    return c.grid(heads, lines)
 
 
 def answers_section(found: Comparison) -> str | None:
@@ -224,8 +212,8 @@ def answers_section(found: Comparison) -> str | None:
         ("candidate", seen.equal, seen.broken_candidate),
     )
     lines = [
-        [_cell(name), _cell(f"{equal} of {seen.prompts}"), _cell(count(sum(kinds.values()))),
-         _cell(", ".join(f"{n} {kind}" for kind, n in sorted(kinds.items())) or NOTHING)]
+        [name, f"{equal} of {seen.prompts}", count(sum(kinds.values())),
+         ", ".join(f"{n} {kind}" for kind, n in sorted(kinds.items())) or NOTHING]
         for name, equal, kinds in rows
     ]  # fmt: skip
     at = sorted(seen.diverged_at)
@@ -238,19 +226,18 @@ def answers_section(found: Comparison) -> str | None:
         words += (
             f" Where answers differ, they part at token {at[len(at) // 2]} in the middle case ({at[0]} to {at[-1]})."
         )
-    return c.section("answers", "Same answers?", c.render("grid.html.j2", heads=heads, lines=lines), words=words)
+    return c.section("answers", "Same answers?", c.grid(heads, lines), words=words)
 
 
 def environment_section(found: Comparison) -> str:
     """What is different between the two, and how the comparison was done."""
     heads = ["Key", "Kind", "Baseline", "Candidate"]
-    kinds = {"subject": "what is compared", "condition": "condition", "noted": "noted"}
-    lines = [
-        [_cell(one.key), _cell(kinds[one.kind], "hot" if one.kind == "condition" else ""), _cell(redact(one.base)),
-         _cell(redact(one.candidate))]
+    lines: list[c.Line] = [
+        [one.key, Cell(KINDS[one.kind], "hot" if one.kind == "condition" else ""), redact(one.base),
+         redact(one.candidate)]
         for one in found.environment
     ]  # fmt: skip
-    body: list[Any] = [c.render("grid.html.j2", heads=heads, lines=lines)] if lines else []
+    body = [c.grid(heads, lines)] if lines else []
     body.append(c.render("notes.html.j2", notes=found.notes))
     return c.section(
         "environment", "What else differs", *body, words="" if lines else "Nothing that either side tells."

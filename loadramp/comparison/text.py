@@ -11,6 +11,7 @@ from loadramp.comparison.pairs import Comparison
 from loadramp.comparison.sample_size import MOST_BLOCKS, Missing
 from loadramp.report.markdown import plain
 from loadramp.report.redact import redact
+from loadramp.report.sections import sentence
 from loadramp.report.terminal import STYLES
 from loadramp.report.verdict_text import Phrase, Tone
 from loadramp.units import NOTHING, count, finite, latency, percent, plural, sig, span
@@ -40,7 +41,7 @@ def comparison_headline(found: Comparison) -> list[Phrase]:
     lead = _lead(found)
     tone = TONES[decision.verdict]
     parts = [Phrase(f"{lead}{reasons[0]}." if reasons else lead, tone)]
-    parts += [Phrase(_sentence(reason), tone, minor=True) for reason in reasons[1:MOST_REASONS]]
+    parts += [Phrase(sentence(reason), tone, minor=True) for reason in reasons[1:MOST_REASONS]]
     if len(reasons) > MOST_REASONS:
         parts.append(
             Phrase(f"And {plural(len(reasons) - MOST_REASONS, 'more reason')}, in the table below.", minor=True)
@@ -102,11 +103,6 @@ def _lead(found: Comparison) -> str:
     }[found.decision.verdict]
 
 
-def _sentence(text: str) -> str:
-    named = len(text) > 1 and text[1].isdigit()
-    return (text[0] if named else text[0].upper()) + text[1:] + ("" if text[-1] in ".!?" else ".")
-
-
 def minutes(found: Comparison) -> float | None:
     """From the first request to the last, in minutes."""
     ends = [run.steps[-1].end_s for run in (found.baseline, found.candidate) if run.steps]
@@ -149,6 +145,12 @@ def where(one: Effect) -> str:
     return f"{sig(one.rate_rps)} req/s" if one.rate_rps else "all rates" if one.metric != "ceiling" else NOTHING
 
 
+def effect_words(one: Effect) -> tuple[str, ...]:
+    """Measure, rate, both values, ratio and limit."""
+    values = (value_words(one, one.base), value_words(one, one.candidate))
+    return (one.words, where(one), *values, ratio_words(one), limit_words(one))
+
+
 def status_words(one: Effect) -> str:
     if one.status == "beyond" and (one.worse < 0 or one.metric == "ceiling"):
         return "too low"
@@ -168,9 +170,7 @@ def comparison_markdown(found: Comparison) -> str:
         "|---|---|---|---|---|---|---|",
     ]
     for one in [one for one in found.effects if one.primary]:
-        cells = [one.words, where(one), value_words(one, one.base), value_words(one, one.candidate), ratio_words(one),
-                 limit_words(one), status_words(one)]  # fmt: skip
-        lines.append("| " + " | ".join(plain(cell) for cell in cells) + " |")
+        lines.append("| " + " | ".join(plain(cell) for cell in (*effect_words(one), status_words(one))) + " |")
     lines += ["", *(f"- {plain(text)}" for text in facts(found))]
     return "\n".join(lines) + "\n"
 

@@ -16,8 +16,7 @@ from loadramp.nightly.text import (
     standing_words,
 )
 from loadramp.nightly.trend import NightOutcome, Standing
-from loadramp.report.exporters.github import commands
-from loadramp.report.exporters.junit import TestCase, suite
+from loadramp.report.exporters.ci import TestCase, commands, suite
 
 
 def night_junit(outcome: NightOutcome, scenario: str) -> str:

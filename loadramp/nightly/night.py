@@ -26,7 +26,7 @@ from loadramp.record.run_directory import check_place
 from loadramp.record.table import Run
 from loadramp.record.types import Entry, Row, Step, Stop
 from loadramp.registry import CannotMeasure, Choice, ScenarioError
-from loadramp.report.exporters.github import shortened
+from loadramp.report.exporters.ci import shortened
 from loadramp.runner.conductor import Progress
 from loadramp.runner.finish import COULD_NOT_MEASURE, EXIT, Finished
 from loadramp.runner.gate_check import check_rules

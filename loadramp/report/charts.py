@@ -20,7 +20,7 @@ from loadramp.record.table import Run
 from loadramp.record.types import Row
 from loadramp.report import row_access as r
 from loadramp.report.json_data import rounded, strict
-from loadramp.units import finite, latency, sig, span_of
+from loadramp.units import finite, latency, percent, sig, span_of
 
 Json = dict[str, Any]
 AXIS_WIDTH = 11
@@ -83,15 +83,25 @@ def figures(*shown: Figure, key: Sequence[Key] = (), columns: int = 2) -> Markup
 def embed(value: Any) -> Markup:
     """Strict JSON that may stand inside a script element: no tag, comment or line separator can break out."""
     text = json.dumps(strict(value), allow_nan=False, separators=(",", ":"))
-    for raw, code in (
-        ("&", "\\u0026"),
-        ("<", "\\u003c"),
-        (">", "\\u003e"),
-        ("\u2028", "\\u2028"),
-        ("\u2029", "\\u2029"),
-    ):
-        text = text.replace(raw, code)
-    return Markup(text)  # noqa: S704  # escaped just above
+    return Markup(text.translate({ord(char): f"\\u{ord(char):04x}" for char in "&<>\u2028\u2029"}))  # noqa: S704  # escaped
+
+
+@dataclass(slots=True, frozen=True)
+class Cell:
+    """A cell of a table, with the class of its colour and smaller text under it."""
+
+    text: str
+    tone: str = ""
+    small: str = ""
+
+
+Line = Sequence[str | Cell]
+
+
+def grid(heads: Sequence[str], lines: Iterable[Line], *, chips: bool = False) -> Markup:
+    """A table. ``chips`` shows a tone as a chip around the text instead of a colour of the cell."""
+    cells = [[cell if isinstance(cell, Cell) else Cell(cell) for cell in line] for line in lines]
+    return render("compare_grid.html.j2" if chips else "grid.html.j2", heads=heads, lines=cells)
 
 
 def term(anchor: str, text: str) -> Markup:
@@ -124,21 +134,18 @@ def value_axis(
         top = high * 1.12 or 1.0
         step = _step(top)
         ticks = [step * i for i in range(int(top / step) + 1)]
-        return {
-            "range": [0, top],
-            "tickvals": ticks,
-            "ticktext": [text(t) or "0" for t in ticks],
-            "title": {"text": title},
-        }
-    low, high = low / 1.25, high * 1.25
-    ticks = log_ticks(low, high)
-    return {
-        "type": "log",
-        "range": [math.log10(low), math.log10(high)],
-        "tickvals": ticks,
-        "ticktext": [text(t) for t in ticks],
-        "title": {"text": title},
-    }
+        axis: Json = {"range": [0, top]}
+    else:
+        low, high = low / 1.25, high * 1.25
+        ticks = log_ticks(low, high)
+        axis = {"type": "log", "range": [math.log10(low), math.log10(high)]}
+    return axis | {"tickvals": ticks, "ticktext": [text(t) or "0" for t in ticks], "title": {"text": title}}
+
+
+def share_axis(low: float, high: float, step: float = 0.5) -> Json:
+    """An axis of shares from 0 to 100 %, which has room from ``low`` to ``high``."""
+    ticks = [step * k for k in range(round(1.0 / step) + 1)]
+    return {"range": [low, high], "tickvals": ticks, "ticktext": [percent(t) for t in ticks]}
 
 
 def _step(top: float) -> float:
@@ -251,6 +258,12 @@ def series(
     if text:
         trace |= {"text": list(text), "hoverinfo": "text"}
     return trace | more
+
+
+def over_load(key: Key, rows: Sequence[Row], y: Sequence[float | None], words: Iterable[str]) -> Json:
+    """A line of ``y`` over the load of ``rows``; a point shows its step and its words."""
+    text = [f"{r.label(row)}<br>{said}" for row, said in zip(rows, words, strict=True)]
+    return series(key, [r.place(row) for row in rows], y, text=text, connectgaps=True)
 
 
 def hollow_markers(trace: Json, empty: Sequence[bool]) -> Json:

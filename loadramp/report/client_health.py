@@ -32,9 +32,8 @@ def _lag_panel(run: Run) -> Figure | None:
     data, values = [], []
     for q, key in looks:
         y = [None if (v := r.number(row, f"lag_{q}_s")) is None else max(v, 1e-6) for row in steps]
-        text = [f"{r.label(row)}<br>{q} of lag {latency(v)}" for row, v in zip(steps, y, strict=True)]
-        data.append(c.hollow_markers(c.series(key, [r.place(row) for row in steps], y, text=text, connectgaps=True),
-                                     [bool(row.get("void")) for row in steps]))  # fmt: skip
+        trace = c.over_load(key, steps, y, [f"{q} of lag {latency(v)}" for v in y])
+        data.append(c.hollow_markers(trace, [bool(row.get("void")) for row in steps]))
         values += y
     worst = max(steps, key=lambda row: r.number(row, "lag_p99_s") or 0.0)
     return Figure(
@@ -55,19 +54,13 @@ def _health_panel(run: Run) -> Figure | None:
     t_s, lag_s = _worst(run.client, "loop_lag_s")
     _, cpu = _worst(run.client, "cpu_ratio")
     lag, busy = line(lag_key, t_s, np.maximum(lag_s, 1e-6)), line(cpu_key, t_s, cpu)
-    ticks = [0.0, 0.5, 1.0]
     return Figure(
         title="Client: loop lag and processor share",
         data=[lag, {**busy, "yaxis": "y2"}],
         layout={
             "xaxis": {"title": {"text": "seconds since the run began"}, "anchor": "y2"},
             "yaxis": {**c.value_axis(np.maximum(lag_s, 1e-6)), "domain": [0.54, 1.0]},
-            "yaxis2": {
-                "domain": [0.0, 0.44],
-                "range": [0, 1.08],
-                "tickvals": ticks,
-                "ticktext": [percent(t) for t in ticks],
-            },
+            "yaxis2": {"domain": [0.0, 0.44], **c.share_axis(0, 1.08)},
         },
         words=f"Longest lateness of the client's own loop: {latency(float(lag_s.max()))}; "
         f"busiest second: {percent(float(cpu.max()))} of a processor.",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -38,10 +39,7 @@ def verdict_document(run: Run) -> dict[str, Any]:
     if len(run.repeats) > 1:
         document["repeats"] = repeats_document(run)
     document["steps"] = [plain_row(row) for row in run.rows]
-    document["checks"] = [
-        {"code": check.code, "level": check.level, "message": check.message, "advice": check.advice, "step": check.step}
-        for check in run.checks
-    ]
+    document["checks"] = [asdict(check) for check in run.checks]
     document["diagnosis"] = diagnosis_document(run)
     document["gates"] = gates_document(run)
     checked: dict[str, Any] = strict(document)
@@ -62,20 +60,21 @@ def plain_row(row: Row) -> dict[str, Any]:
 
 
 def curve_csv(run: Run) -> str:
-    """One line a row of the curve, in the order of docs/format.md; null is empty, what is nested is JSON.
-
-    Text that a spreadsheet would run as a formula is quoted with an apostrophe.
-    """
+    """One line a row of the curve, in the order of docs/format.md."""
     rows = [plain_row(row) for row in run.rows]
     found = dict.fromkeys(name for row in rows for name in row)
     names = [name for name in FIRST_COLUMNS if name in found or not found]
     names += [name for name in found if name not in names and name != "reasons"]
     names += ["reasons"]
+    return csv_text(names, ([row.get(name) for name in names] for row in rows))
+
+
+def csv_text(heads: Sequence[str], lines: Iterable[Sequence[Any]]) -> str:
+    """CSV: null is empty, what is nested is JSON, text that a spreadsheet would run as a formula gets an apostrophe."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(names)
-    for row in rows:
-        writer.writerow([_csv_cell(row.get(name)) for name in names])
+    writer.writerow(heads)
+    writer.writerows([_csv_cell(value) for value in line] for line in lines)
     return out.getvalue()
 
 

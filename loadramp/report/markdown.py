@@ -9,7 +9,7 @@ from loadramp.record.types import Estimate
 from loadramp.report import diagnosis, steptable
 from loadramp.report.redact import redact
 from loadramp.report.sections import CARDS, checks_by_code, flat, subtitle
-from loadramp.report.thresholds import gate_lines
+from loadramp.report.thresholds import gate_line
 from loadramp.report.verdict_text import headline, verdict
 from loadramp.units import NOTHING, sig
 
@@ -63,7 +63,7 @@ def _diagnosis(run: Run) -> list[str]:
 
 
 def _gates(run: Run) -> list[str]:
-    found = [f"- {plain(line)}" for line in gate_lines(run)]
+    found = [f"- {plain(gate_line(gate))}" for gate in run.gates]
     return ["", "## Thresholds", "", *found] if found else []
 
 

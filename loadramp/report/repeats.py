@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from loadramp.analysis.repeats import not_enough, spread_of
 from loadramp.record.table import Run
 from loadramp.record.types import Estimate
 from loadramp.report import charts as c
+from loadramp.report.charts import Cell
 from loadramp.units import percent, plural, sig, span_of
 
 NAMES = {"ceiling": "Ceiling", "p99_itl_knee": "p99 ITL knee", "slo_capacity": "SLO capacity"}
@@ -17,10 +19,11 @@ def repeats_section(run: Run) -> str | None:
     """A line a ramp and a line for all of them; None where there was one ramp."""
     if len(run.repeats) < 2:
         return None
-    lines = [[_cell(f"ramp {i + 1}"), *(_number(each[name]) for name in NAMES)] for i, each in enumerate(run.repeats)]
-    lines.append([_cell("together"), *(_together(run, name) for name in NAMES)])
-    grid = c.render("grid.html.j2", heads=["", *NAMES.values()], lines=lines)
-    return c.section("repeats", "Repeats", grid, words=repeats_words(run))
+    lines: list[list[str | Cell]] = [
+        [f"ramp {i}", *(_number(each[name]) for name in NAMES)] for i, each in enumerate(run.repeats, start=1)
+    ]
+    lines.append(["together", *(_together(run, name) for name in NAMES)])
+    return c.section("repeats", "Repeats", c.grid(["", *NAMES.values()], lines), words=repeats_words(run))
 
 
 def repeats_words(run: Run) -> str:
@@ -37,28 +40,19 @@ def repeats_words(run: Run) -> str:
 
 def repeats_document(run: Run) -> list[dict[str, Any]]:
     """One object a ramp for the JSON document: status, rate and interval of each number."""
-    return [
-        {
-            name: {"status": e.status, "rate_rps": e.rate_rps, "low_rps": e.low_rps, "high_rps": e.high_rps}
-            for name, e in each.items()
-        }
-        for each in run.repeats
-    ]
+    keys = ("status", "rate_rps", "low_rps", "high_rps")
+    return [{name: {key: getattr(one, key) for key in keys} for name, one in each.items()} for each in run.repeats]
 
 
-def _together(run: Run, name: str) -> dict[str, str]:
+def _together(run: Run, name: str) -> Cell:
     spread = spread_of(each[name].rate_rps for each in run.repeats if each[name].status == "found")
     cell = _number(run.estimates[name])
-    if spread is not None and spread.n > 1:
-        cell["small"] = f"{cell['small']}, {percent(spread.log_sd, 2)} apart".lstrip(", ")
-    return cell
+    if spread is None or spread.n < 2:
+        return cell
+    return replace(cell, small=f"{cell.small}, {percent(spread.log_sd, 2)} apart".lstrip(", "))
 
 
-def _number(estimate: Estimate) -> dict[str, str]:
+def _number(estimate: Estimate) -> Cell:
     if estimate.status != "found":
-        return _cell(estimate.status.replace("_", " "), small=sig(estimate.rate_rps))
-    return _cell(f"{sig(estimate.rate_rps)} req/s", small=span_of(estimate.low_rps, estimate.high_rps))
-
-
-def _cell(text: str, small: str = "") -> dict[str, str]:
-    return {"text": text, "tone": "", "small": small}
+        return Cell(estimate.status.replace("_", " "), small=sig(estimate.rate_rps))
+    return Cell(f"{sig(estimate.rate_rps)} req/s", small=span_of(estimate.low_rps, estimate.high_rps))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from markupsafe import Markup
@@ -12,6 +13,7 @@ from loadramp.record.types import Check, Estimate, Row
 from loadramp.report import charts as c
 from loadramp.report import row_access as r
 from loadramp.report import steptable, verdict_text
+from loadramp.report.charts import Cell
 from loadramp.report.client_health import client_section
 from loadramp.report.curves import latency_section
 from loadramp.report.diagnosis import diagnosis_section
@@ -88,15 +90,12 @@ def _card(run: Run, name: str, title: str, meaning: str) -> dict[str, Any]:
         "not_measurable": (NOTHING, "not measured"),
     }[estimate.status]
     facts = []
-    if low and high and estimate.status in ("found", "inconclusive"):
-        interval = "95 % interval" + (" of this one ramp" if len(run.repeats) < 2 else "")
-        facts.append(
-            f"{interval}: {low} to {high} req/s" if estimate.status == "found" else f"between {low} and {high} req/s"
-        )
-    if estimate.sustained_rps is not None:
-        facts.append(
-            f"sustained: {sig(estimate.sustained_rps)} req/s{verdict_text.soak_words(run, estimate.sustained_rps)}"
-        )
+    if low and high and estimate.status == "found":
+        facts.append(f"95 % interval{' of this one ramp' if len(run.repeats) < 2 else ''}: {low} to {high} req/s")
+    elif low and high and estimate.status == "inconclusive":
+        facts.append(f"between {low} and {high} req/s")
+    if (held := estimate.sustained_rps) is not None:
+        facts.append(f"sustained: {sig(held)} req/s{verdict_text.soak_words(run, held)}")
     if estimate.cause:
         facts.append("cause: " + estimate.cause.replace("_", " "))
     if estimate.limit:
@@ -106,7 +105,7 @@ def _card(run: Run, name: str, title: str, meaning: str) -> dict[str, Any]:
     return {
         "title": title, "anchor": ANCHORS[name], "meaning": meaning, "big": big,
         "unit": "" if big == NOTHING else "req/s", "status": status, "facts": facts,
-        "reason": _sentence(estimate.reason), "detector": estimate.detector,
+        "reason": sentence(estimate.reason), "detector": estimate.detector,
         "found": estimate.status == "found",
     }  # fmt: skip
 
@@ -116,7 +115,7 @@ def _lowest(run: Run) -> str:
     return sig(r.place(steps[0])) if steps else ""
 
 
-def _sentence(text: str) -> str:
+def sentence(text: str) -> str:
     """A capital at the front (but for names such as p99), a full stop at the end."""
     text = text.strip()
     named = len(text) > 1 and text[1].isdigit()
@@ -140,7 +139,7 @@ def checks_by_code(run: Run) -> list[dict[str, Any]]:
     for check in sorted(run.checks, key=_rank):
         found = groups.setdefault(
             (check.level, check.code),
-            {"level": check.level, "code": check.code, "said": {}, "advice": _sentence(redact(check.advice))},
+            {"level": check.level, "code": check.code, "said": {}, "advice": sentence(redact(check.advice))},
         )
         steps = found["said"].setdefault(check.message, [])
         where = labels.get(check.step) or f"step {check.step}"
@@ -148,9 +147,8 @@ def checks_by_code(run: Run) -> list[dict[str, Any]]:
         if check.step is not None and not told:
             steps.append(where)
     for group in groups.values():
-        group["said"] = [
-            {"message": redact(_sentence(m)), "steps": ", ".join(s)} for m, s in list(group["said"].items())[:8]
-        ]
+        said = list(group["said"].items())[:8]
+        group["said"] = [{"message": redact(sentence(text)), "steps": ", ".join(steps)} for text, steps in said]
     return list(groups.values())
 
 
@@ -162,37 +160,34 @@ def evidence_section(run: Run) -> str | None:
     """Which signals fired where."""
     if not run.rows:
         return None
-    names = list(r.SIGNAL_WORDS)
-    extra = sorted({name for row in run.rows for name in r.signals(row)} - set(names))
-    names += extra
+    names = [*r.SIGNAL_WORDS, *sorted({name for row in run.rows for name in r.signals(row)} - r.SIGNAL_WORDS.keys())]
+    heads = ["Load", *(r.SIGNAL_WORDS.get(name, name) for name in names)]
+    heads += ["Delivered of due", "Elasticity of p99 ITL", "Verdict"]
     lines = [_evidence_line(row, names) for row in run.rows]
-    heads = [
-        "Load",
-        *(r.SIGNAL_WORDS.get(name, name) for name in names),
-        "Delivered of due",
-        "Elasticity of p99 ITL",
-        "Verdict",
-    ]
     text = Markup(
         "A step is {} when a signal fires and less than 85 % of what was due is delivered. {} tells how fast p99 ITL "
         "grows from this step to the next; above 1 is faster than the load."
     ).format(c.term("saturated", "overloaded"), c.term("elasticity", "Elasticity"))
-    return c.section("evidence", "Evidence", c.render("grid.html.j2", heads=heads, lines=lines), words=text)
+    return c.section("evidence", "Evidence", c.grid(heads, lines), words=text)
 
 
-def _evidence_line(row: Row, names: list[str]) -> list[dict[str, str]]:
-    fired = r.signals(row)
-    known = row.get("signals") is not None
-    cells = [{"text": r.label(row), "tone": "", "small": ""}]
-    cells += [{"text": "● fired" if name in fired else "no" if known else NOTHING,
-               "tone": "hot" if name in fired else "dim", "small": _figures(row, name)} for name in names]  # fmt: skip
+def _evidence_line(row: Row, names: list[str]) -> list[str | Cell]:
+    fired, quiet = r.signals(row), "no" if row.get("signals") is not None else NOTHING
+    signals = [
+        Cell("● fired", "hot", _figures(row, name)) if name in fired else Cell(quiet, "dim", _figures(row, name))
+        for name in names
+    ]
     due, delivered = r.number(row, "arrival_rps") or r.number(row, "rate_rps"), r.number(row, "throughput_rps")
     share = percent(delivered / due) if due and delivered is not None else NOTHING
-    cells.append({"text": share, "tone": "hot" if row.get("deficit") else "", "small": ""})
     slope, se = r.number(row, "p99_itl_elasticity"), r.number(row, "p99_itl_elasticity_se")
     slope_text = NOTHING if slope is None else sig(slope, 2) + ("" if se is None else f" ± {sig(1.96 * se, 2)}")
-    cells.append({"text": slope_text, "tone": "" if slope is None or slope <= 1 else "hot", "small": ""})
-    return [*cells, {"text": r.state_words(row), "tone": "hot" if r.hollow(row) else "", "small": ""}]
+    return [
+        r.label(row),
+        *signals,
+        Cell(share, "hot" if row.get("deficit") else ""),
+        Cell(slope_text, "" if slope is None or slope <= 1 else "hot"),
+        Cell(r.state_words(row), "hot" if r.hollow(row) else ""),
+    ]
 
 
 def _figures(row: Row, name: str) -> str:
@@ -202,13 +197,11 @@ def _figures(row: Row, name: str) -> str:
     if not isinstance(found, Mapping):
         return ""
     figures = {key: sig(value, 2) for key, value in found.items() if key != "p"}
-    if {"first", "last", "limit"} <= figures.keys():
-        return f"{figures['first']} to {figures['last']}, limit {figures['limit']}"
-    if {"last", "limit"} <= figures.keys():
-        return f"{figures['last']}, limit {figures['limit']}"
-    if {"rise", "limit"} <= figures.keys():
-        return f"rise {figures['rise']}, limit {figures['limit']}"
-    return f"times {figures['ratio']}" if "ratio" in figures else ""
+    words = ("{first} to {last}, limit {limit}", "{last}, limit {limit}", "rise {rise}, limit {limit}", "times {ratio}")
+    for template in words:
+        with suppress(KeyError):
+            return template.format_map(figures)
+    return ""
 
 
 def steps_section(run: Run) -> str:
@@ -228,9 +221,7 @@ def _row_tone(row: Row) -> str:
 
 def _all_columns(run: Run) -> Markup:
     names = list(dict.fromkeys(name for row in run.rows for name in row if name != "reasons"))
-    lines = [
-        [{"text": name, "tone": "name"}, *({"text": _raw(row, name), "tone": ""} for row in run.rows)] for name in names
-    ]
+    lines = [[Cell(name, "name"), *(Cell(_raw(row, name)) for row in run.rows)] for name in names]
     heads = ["Column", *(r.label(row) for row in run.rows)]
     return c.render("fold.html.j2", title="Every column of the curve, in seconds and shares (docs/format.md)",
                     body=c.render("wide.html.j2", heads=heads, lines=lines))  # fmt: skip

@@ -27,7 +27,7 @@ class Column:
 
 
 @dataclass(slots=True, frozen=True)
-class Cell:
+class StepCell:
     text: str
     small: str = ""
     note: int | None = None
@@ -45,7 +45,7 @@ class Sheet:
     """Cells by row and column; ``notes[n - 1]`` is note n."""
 
     columns: list[Column]
-    lines: list[tuple[Row, list[Cell]]] = field(default_factory=list)
+    lines: list[tuple[Row, list[StepCell]]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -72,15 +72,15 @@ def sheet(rows: Sequence[Row], columns: Sequence[Column]) -> Sheet:
     return out
 
 
-def _cell(row: Row, column: Column, notes: list[str]) -> Cell:
+def _cell(row: Row, column: Column, notes: list[str]) -> StepCell:
     text = column.text(row)
     if text:
         rough = column.rough is not None and column.rough(row)
-        return Cell(text, column.small(row) if column.small else "", rough=rough)
+        return StepCell(text, column.small(row) if column.small else "", rough=rough)
     why = r.reason(row, column.key)
     if why not in notes:
         notes.append(why)
-    return Cell(NOTHING, note=notes.index(why) + 1)
+    return StepCell(NOTHING, note=notes.index(why) + 1)
 
 
 def columns_of(rows: Sequence[Row], *, good: bool, metrics: Sequence[str] = tuple(r.METRICS)) -> list[Column]:

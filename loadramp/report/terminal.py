@@ -10,7 +10,7 @@ from loadramp.record.table import Run
 from loadramp.report import diagnosis, steptable
 from loadramp.report import row_access as r
 from loadramp.report.sections import checks_by_code
-from loadramp.report.thresholds import gate_lines
+from loadramp.report.thresholds import gate_line
 from loadramp.report.verdict_text import headline
 
 STYLES = {"plain": "bold", "warn": "bold yellow", "bad": "bold red"}
@@ -31,7 +31,7 @@ def terminal_table(run: Run) -> Group:
     parts += [Text.assemble(("why ", "bold"), (f"{what}: ", "bold"), why) for what, why in causes]
     if run.gates:
         styles = {"✓": "green", "✗": "bold red", "?": "yellow"}
-        parts += [Text(""), *(Text(line, style=styles[line[0]]) for line in gate_lines(run))]
+        parts += [Text(""), *(Text(line, style=styles[line[0]]) for line in map(gate_line, run.gates))]
     groups = [group for group in checks_by_code(run) if group["level"] != "note"]
     parts += [Text("")] if groups else []
     for group in groups[:MOST_CHECKS]:

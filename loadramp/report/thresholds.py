@@ -9,6 +9,7 @@ from loadramp.record.table import Run
 from loadramp.record.types import GateResult
 from loadramp.report import charts as c
 from loadramp.report import row_access as r
+from loadramp.report.charts import Cell
 from loadramp.report.redact import redact
 from loadramp.report.verdict_text import Verdict
 from loadramp.units import NOTHING, latency, percent, sig
@@ -21,38 +22,27 @@ def gates_section(run: Run) -> str | None:
     """One line a threshold; left out where none was asked."""
     if not run.gates:
         return None
-    lines = [
+    labels = {row["step"]: r.label(row) for row in run.rows}
+    lines: list[c.Line] = [
         [
-            {"text": g.rule, "tone": "name", "small": ""},
-            {"text": f"{MARKS[g.status]} {g.status}", "tone": TONES[g.status], "small": ""},
-            {"text": value_words(g), "tone": "", "small": interval_words(g)},
-            {"text": _where(run, g), "tone": "", "small": ""},
-            {"text": redact(g.reason), "tone": "", "small": ""},
+            Cell(gate.rule, "name"),
+            Cell(f"{MARKS[gate.status]} {gate.status}", TONES[gate.status]),
+            Cell(value_words(gate), small=interval_words(gate)),
+            labels.get(gate.step, "whole run"),
+            redact(gate.reason),
         ]
-        for g in run.gates
+        for gate in run.gates
     ]
-    heads = ["Threshold", "", "Measured", "At", "Why"]
     words = (
         "A threshold holds when the whole 95 % interval is within it, fails when none of it is, and is open otherwise."
     )
-    return c.section("gates", "Thresholds", c.render("grid.html.j2", heads=heads, lines=lines), words=words)
+    return c.section("gates", "Thresholds", c.grid(["Threshold", "", "Measured", "At", "Why"], lines), words=words)
 
 
 def gates_document(run: Run) -> list[dict[str, Any]]:
     """The thresholds as data."""
-    return [
-        {
-            "rule": g.rule,
-            "status": g.status,
-            "value": g.value,
-            "low": g.low,
-            "high": g.high,
-            "limit": g.limit,
-            "step": g.step,
-            "reason": g.reason,
-        }
-        for g in run.gates
-    ]
+    keys = ("rule", "status", "value", "low", "high", "limit", "step", "reason")
+    return [{key: getattr(gate, key) for key in keys} for gate in run.gates]
 
 
 def gate_line(gate: GateResult) -> str:
@@ -60,11 +50,6 @@ def gate_line(gate: GateResult) -> str:
     between = interval_words(gate)
     told = value_words(gate) + (f" ({between})" if between else "")
     return f"{MARKS[gate.status]} {gate.status}: {gate.rule}: {told}" + (f"; {gate.reason}" if gate.reason else "")
-
-
-def gate_lines(run: Run) -> list[str]:
-    """One line a threshold, for terminals and Markdown."""
-    return [gate_line(gate) for gate in run.gates]
 
 
 def with_gates(word: Verdict, run: Run) -> Verdict:
@@ -97,8 +82,3 @@ def number_words(rule: str, value: float | None) -> str:
     if "ratio" in subject:
         return percent(value)
     return f"{sig(value)} req/s" if "_rps" in subject else sig(value)
-
-
-def _where(run: Run, gate: GateResult) -> str:
-    row = next((row for row in run.rows if row["step"] == gate.step), None)
-    return r.label(row) if row is not None else "whole run"

@@ -118,8 +118,7 @@ def achieved_figure(run: Run) -> Figure | None:
         y = [r.number(row, column) for row in steps]
         if all(v is None for v in y) or (column == "good_rps" and not run.scenario.slo.limits):
             continue
-        text = [f"{r.label(row)}<br>{look.name} {sig(v)} req/s" for row, v in zip(steps, y, strict=True)]
-        data.append(c.series(look, x, y, text=text, connectgaps=True))
+        data.append(c.over_load(look, steps, y, [f"{look.name} {sig(v)} req/s" for v in y]))
         key.append(look)
     if not data:
         return None
@@ -162,18 +161,15 @@ def good_figure(run: Run) -> Figure | None:
         y = [_share(row) if column == "ok" else r.number(row, column) for row in steps]
         if all(v is None for v in y):
             continue
-        text = [f"{r.label(row)}<br>{look.name} {percent(v)}" for row, v in zip(steps, y, strict=True)]
-        data.append(c.series(look, [r.place(row) for row in steps], y, text=text, connectgaps=True))
+        data.append(c.over_load(look, steps, y, [f"{look.name} {percent(v)}" for v in y]))
         key.append(look)
     if not data:
         return None
     shapes, _, at = c.bands(run)
-    ticks = [0.0, 0.25, 0.5, 0.75, 1.0]
     return Figure(
         title="Share of good answers" if key[0].colour == "--slo" else "Share of requests that succeeded",
         data=data,
-        layout={"xaxis": c.load_axis(steps, at), "shapes": shapes,
-                "yaxis": {"range": [-0.03, 1.06], "tickvals": ticks, "ticktext": [percent(t) for t in ticks]}},
+        layout={"xaxis": c.load_axis(steps, at), "shapes": shapes, "yaxis": c.share_axis(-0.03, 1.06, 0.25)},
         words=Markup("Of all requests due in the step, failed ones included. A request is {} when it succeeds within "
                      "every limit of the service level.").format(term("good", "good")),
         key=key,
@@ -243,8 +239,7 @@ def _with_failures(rows: Sequence[Row]) -> Markup:
         failed = sum(r.errors(row).values())
         texts = [r.label(row), f"{failed:,}", percent(r.number(row, "error_ratio")) or NOTHING]
         for metric in ("ttft", "e2e"):
-            fine, everyone = r.number(row, f"{metric}_p99_s"), r.number(row, f"all_{metric}_p99_s")
-            texts.append(latency(fine) or r.reason(row, f"{metric}_p99_s"))
-            texts.append(latency(everyone) or r.reason(row, f"all_{metric}_p99_s"))
-        lines.append([{"text": text, "tone": "", "small": ""} for text in texts])
-    return c.render("grid.html.j2", heads=heads, lines=lines)
+            columns = (f"{metric}_p99_s", f"all_{metric}_p99_s")
+            texts += [latency(r.number(row, column)) or r.reason(row, column) for column in columns]
+        lines.append(texts)
+    return c.grid(heads, lines)

@@ -13,7 +13,7 @@ from loadramp.report import downsample as d
 from loadramp.report import server_series
 from loadramp.report.charts import Figure, Json, Key
 from loadramp.report.json_data import rounded
-from loadramp.units import counted, percent, plural, sig
+from loadramp.units import counted, plural, sig
 
 BUCKETS = 300
 HEAT_COLUMNS = 240
@@ -275,8 +275,7 @@ def _server_lane(run: Run, end_s: float) -> Lane | None:
         ]
         lane.data.append(c.series(key, np.round(at_s[hit], 1), np.full(len(hit), 1.06), text=text))
         lane.key.append(key)
-    ticks = [0.0, 0.5, 1.0]
-    lane.axis = {"range": [0, 1.15], "tickvals": ticks, "ticktext": [percent(t) for t in ticks]}
+    lane.axis = c.share_axis(0, 1.15)
     return lane
 
 

@@ -10,9 +10,9 @@ import numpy as np
 from markupsafe import Markup
 
 from loadramp.record.table import Run
-from loadramp.record.types import Row
 from loadramp.report import charts as c
 from loadramp.report import row_access as r
+from loadramp.report.charts import Cell
 from loadramp.report.redact import redact
 from loadramp.units import NOTHING, count, finite, latency, percent, sig
 
@@ -23,7 +23,6 @@ LOOKS = (
     ("--slo", "triangle-up", "dashdot"), ("--knee", "x", "longdash"), ("--sky", "star", "longdashdot"),
 )  # fmt: skip
 """Colour, marker and dash of a class: any two differ in all three."""
-Line = list[dict[str, str]]
 
 
 def classes_section(run: Run) -> str | None:
@@ -49,8 +48,7 @@ def _by(run: Run, kind: str, title: str) -> Markup | None:
     good = bool(run.scenario.slo.limits)
     heads += ["Good"] if good else []
     lines = [_line(r.label(row), name, figures, good) for row, found in steps for name, figures in found.items()]
-    table = c.render("fold.html.j2", title=f"By {title}", body=c.render("grid.html.j2", heads=heads, lines=lines))
-    return _curves(run, kind, title) + table
+    return _curves(run, kind, title) + c.render("fold.html.j2", title=f"By {title}", body=c.grid(heads, lines))
 
 
 def _curves(run: Run, kind: str, title: str) -> Markup:
@@ -66,27 +64,16 @@ def _curves(run: Run, kind: str, title: str) -> Markup:
         c.Key(redact(name), colour, symbol=symbol, dash=dash)
         for name, (colour, symbol, dash) in zip(names, LOOKS, strict=False)
     ]
-    figures = [_curve(steps, kind, title, metric, words, names, keys) for metric, words in LATENCIES[:2]]
+    figures = []
+    for metric, words in LATENCIES[:2]:
+        lines = [[finite(_classes(row, kind).get(name, {}).get(f"{metric}_p50_s")) for row in steps] for name in names]
+        data = [
+            c.over_load(key, steps, y, [f"{key.name}: {latency(v) or NOTHING}" for v in y])
+            for key, y in zip(keys, lines, strict=True)
+        ]
+        layout = {"xaxis": c.load_axis(steps), "yaxis": c.value_axis(v for y in lines for v in y)}
+        figures.append(c.Figure(title=f"p50 {words} by {title}", data=data, layout=layout))
     return c.figures(*figures, key=keys)
-
-
-def _curve(
-    steps: Sequence[Row],
-    kind: str,
-    title: str,
-    metric: str,
-    words: str,
-    names: Sequence[str],
-    keys: Sequence[c.Key],
-) -> c.Figure:
-    data, shown = [], []
-    for name, key in zip(names, keys, strict=True):
-        y = [finite(_classes(row, kind).get(name, {}).get(f"{metric}_p50_s")) for row in steps]
-        text = [f"{r.label(row)}<br>{key.name}: {latency(v) or NOTHING}" for row, v in zip(steps, y, strict=True)]
-        data.append(c.series(key, [r.place(row) for row in steps], y, text=text, connectgaps=True))
-        shown += y
-    layout = {"xaxis": c.load_axis(steps), "yaxis": c.value_axis(shown)}
-    return c.Figure(title=f"p50 {words} by {title}", data=data, layout=layout)
 
 
 def _classes(row: Mapping[str, Any], kind: str) -> dict[str, Mapping[str, Any]]:
@@ -97,7 +84,7 @@ def _classes(row: Mapping[str, Any], kind: str) -> dict[str, Mapping[str, Any]]:
     return {str(name): figures for name, figures in found.items() if isinstance(figures, Mapping)}
 
 
-def _line(load: str, name: str, figures: Mapping[str, Any], good: bool) -> Line:
+def _line(load: str, name: str, figures: Mapping[str, Any], good: bool) -> list[Cell]:
     texts = [
         load,
         redact(name),
@@ -117,17 +104,8 @@ def _sessions(run: Run) -> Markup | None:
     steps = [(row, told) for row in run.rows if isinstance(told := row.get("sessions"), Mapping)]
     if not steps:
         return None
-    heads = [
-        "Load",
-        "Sessions begun",
-        "ended",
-        "broken",
-        "open",
-        "Turns",
-        "p50 duration",
-        "p90 duration",
-        "p50 without pauses",
-    ]
+    heads = ["Load", "Sessions begun", "ended", "broken", "open", "Turns"]
+    heads += ["p50 duration", "p90 duration", "p50 without pauses"]
     lines = []
     for row, told in steps:
         texts = [r.label(row), *(count(finite(told.get(key))) for key in ("started", "ended", "broken", "open"))]
@@ -137,8 +115,7 @@ def _sessions(run: Run) -> Markup | None:
     words = (
         "Sessions that began in the step. The first turn that fails breaks a session; an open one had turns to come."
     )
-    body = c.render("grid.html.j2", heads=heads, lines=lines)
-    return Markup("<h3>Sessions</h3><p>{}</p>{}").format(words, body)
+    return Markup("<h3>Sessions</h3><p>{}</p>{}").format(words, c.grid(heads, lines))
 
 
 def _models(run: Run) -> Markup | None:
@@ -154,16 +131,11 @@ def _models(run: Run) -> Markup | None:
         asked = before.get(name)
         early = asked if isinstance(asked, Mapping) else {}
         ttft_s = _ttft_s(run, name)
-        texts = [
-            redact(name),
-            latency(finite(early.get("first_ttft_s"))),
-            latency(finite(early.get("second_ttft_s"))),
-            latency(ttft_s[0] if len(ttft_s) else None),
-            latency(float(np.median(ttft_s)) if len(ttft_s) else None),
-        ]
-        lines.append(_cells(texts))
+        seen = [ttft_s[0], float(np.median(ttft_s))] if len(ttft_s) else [None, None]
+        values = [finite(early.get(key)) for key in ("first_ttft_s", "second_ttft_s")]
+        lines.append(_cells([redact(name), *map(latency, [*values, *seen])]))
     words = "A first answer far slower than the second: an adapter had to be loaded."
-    return Markup("<h3>Cold starts</h3><p>{}</p>{}").format(words, c.render("grid.html.j2", heads=heads, lines=lines))
+    return Markup("<h3>Cold starts</h3><p>{}</p>{}").format(words, c.grid(heads, lines))
 
 
 def _ttft_s(run: Run, model: str) -> np.ndarray[Any, np.dtype[np.float64]]:
@@ -172,5 +144,5 @@ def _ttft_s(run: Run, model: str) -> np.ndarray[Any, np.dtype[np.float64]]:
     return mine.sent_ttft_s[np.argsort(mine.sent_s, kind="stable")]
 
 
-def _cells(texts: Sequence[str], tone: str = "") -> Line:
-    return [{"text": text or NOTHING, "tone": tone, "small": ""} for text in texts]
+def _cells(texts: Sequence[str], tone: str = "") -> list[Cell]:
+    return [Cell(text or NOTHING, tone) for text in texts]

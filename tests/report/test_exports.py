@@ -32,8 +32,7 @@ from loadramp.record.table import Run
 from loadramp.record.types import Check, Estimate, GateResult
 from loadramp.registry import CannotMeasure, ScenarioError, options_of
 from loadramp.report.exporters import EXPORTERS
-from loadramp.report.exporters.github import MOST_BYTES, commands, shortened
-from loadramp.report.exporters.junit import clean
+from loadramp.report.exporters.ci import MOST_BYTES, clean, commands, shortened
 from loadramp.runner.export import exported, listing, single, write
 from loadramp.runner.scenarios import load
 from loadramp.workload.arrivals import ARRIVALS

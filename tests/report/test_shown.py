@@ -257,7 +257,7 @@ def test_a_partial_step_is_marked_wherever_it_is_shown() -> None:
         assert all(label in line for line in marked)
     assert result(run, run.rows[1])["partial"] is True
     assert "partial" not in result(run, run.rows[0])
-    assert {point.row["rate_rps"] for point in points(run, overloaded=True) if point.row} == {8.0}
+    assert {point.row["rate_rps"] for point in points(run) if point.row} == {8.0}
 
 
 def test_a_partial_step_is_no_full_step_for_any_judge() -> None:

@@ -9,11 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from loadramp.record.table import Run
-from loadramp.report.exporters.bencher import bencher
-from loadramp.report.exporters.benchmark_action import benchmark_action
-from loadramp.report.exporters.github import job_annotations, step_summary
-from loadramp.report.exporters.hud import pytorch_hud
-from loadramp.report.exporters.junit import junit
+from loadramp.report.exporters.ci import job_annotations, junit, step_summary
+from loadramp.report.exporters.dashboards import bencher, benchmark_action, pytorch_hud
 from loadramp.report.exporters.llmd import llmd
 from loadramp.report.exporters.openmetrics import openmetrics
 from loadramp.report.exporters.points import Files

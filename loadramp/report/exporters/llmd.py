@@ -12,11 +12,9 @@ from loadramp.analysis.thresholds import windows
 from loadramp.record.table import Run
 from loadramp.record.types import Row
 from loadramp.report import row_access as r
-from loadramp.report.exporters.points import Files, document, due_in, identity
-from loadramp.report.json_data import strict
+from loadramp.report.exporters.points import Files, began_at, document, due_in, identity
 from loadramp.report.redact import redact
 from loadramp.report.verdict_text import verdict_sentence
-from loadramp.units import finite
 
 VERSION = "0.2.1"
 QUANTILES = ("p50", "p90", "p95", "p99")
@@ -37,7 +35,7 @@ def report(run: Run, row: Row) -> dict[str, Any]:
         "run": {
             "uid": f"{name}-{row['step']}",
             "eid": name,
-            "time": _times(told.get("began_at"), windows([row])),
+            "time": _times(began_at(run), windows([row])),
             "description": redact(verdict_sentence(run)),
             "keywords": ["loadramp", told.get("scenario", "")],
         },
@@ -46,13 +44,9 @@ def report(run: Run, row: Row) -> dict[str, Any]:
     }
 
 
-def _times(began_at: str | None, measured: Sequence[Window]) -> dict[str, str] | None:
+def _times(began: datetime | None, measured: Sequence[Window]) -> dict[str, str] | None:
     """From the begin of the first window to the end of the last; the duration is theirs without what lies between."""
-    if not began_at:
-        return None
-    try:
-        began = datetime.fromisoformat(began_at)
-    except ValueError:
+    if began is None:
         return None
     ends = [(began + timedelta(seconds=at)).isoformat() for at in (measured[0][0], measured[-1][1])]
     return {"start": ends[0], "end": ends[1], "duration": f"PT{sum(b - a for a, b in measured):.3f}S"}
@@ -110,13 +104,13 @@ def _aggregate(run: Run, row: Row) -> dict[str, Any]:
 
 def _statistics(row: Row, metric: str, units: str) -> dict[str, Any] | None:
     """Only what the sample carries: an absent percentile is left out. Without a mean the schema takes nothing."""
-    mean = finite(row.get(f"{metric}_mean_s"))
+    mean = r.number(row, f"{metric}_mean_s")
     if mean is None:
         return None
-    known = {q: value for q in QUANTILES if (value := finite(row.get(f"{metric}_{q}_s"))) is not None}
+    known = {q: value for q in QUANTILES if (value := r.number(row, f"{metric}_{q}_s")) is not None}
     return {"units": units, "mean": mean, **known}
 
 
 def _mean(row: Row, column: str, units: str) -> dict[str, Any] | None:
-    value = finite(row.get(column))
-    return None if value is None else {"units": units, "mean": strict(value)}
+    value = r.number(row, column)
+    return None if value is None else {"units": units, "mean": value}

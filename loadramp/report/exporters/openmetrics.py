@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
@@ -13,9 +12,8 @@ from prometheus_client.openmetrics.exposition import generate_latest
 from loadramp.record.table import Run
 from loadramp.record.types import Row
 from loadramp.report import row_access as r
-from loadramp.report.exporters.points import ESTIMATES, Files, identity
+from loadramp.report.exporters.points import ESTIMATES, Files, began_at, identity
 from loadramp.report.verdict_text import verdict
-from loadramp.units import finite
 
 LATENCIES = {
     "ttft": ("loadramp_time_to_first_token_seconds", "Time to first token, from when the request was due."),
@@ -50,9 +48,9 @@ def openmetrics(run: Run) -> Files:
         *_steps(rows, common),
         *_latencies(rows, common),
     ]
-    began = _seconds(told.get("began_at"))
-    if began is not None:
-        families.append(_family("loadramp_last_run_timestamp_seconds", "gauge", "When the run began.", (common, began)))
+    if began := began_at(run):
+        words = "When the run began."
+        families.append(_family("loadramp_last_run_timestamp_seconds", "gauge", words, (common, began.timestamp())))
     registry = CollectorRegistry()
     registry.register(_Families(families))
     return {"metrics.txt": generate_latest(registry).decode()}  # type: ignore[no-untyped-call]
@@ -83,29 +81,26 @@ def _rates(run: Run, common: Mapping[str, str]) -> list[Metric]:
     return out
 
 
-def _steps(rows: Iterable[Row], common: Mapping[str, str]) -> list[Metric]:
+def _steps(rows: Sequence[Row], common: Mapping[str, str]) -> list[Metric]:
     requests = _family("loadramp_requests", "counter", "Requests of a step by outcome.")
     offered = _family("loadramp_target_rate_rps", "gauge", "Rate that was asked.")
     done = _family("loadramp_done_rate_rps", "gauge", "Requests finished a second.")
     for row in rows:
         labels = {**common, **_place(row)}
-        failed = sum(r.errors(row).values())
-        for outcome, count in (("ok", row.get("ok") or 0), ("failed", failed)):
+        for outcome, count in (("ok", row.get("ok") or 0), ("failed", sum(r.errors(row).values()))):
             requests.add_sample("loadramp_requests_total", {**labels, "outcome": outcome}, float(count))
         for family, column in ((offered, "rate_rps"), (done, "done_rps")):
-            value = finite(row.get(column))
-            if value is not None:
+            if (value := r.number(row, column)) is not None:
                 family.add_sample(family.name, labels, value)
     return [requests, offered, done]
 
 
-def _latencies(rows: Iterable[Row], common: Mapping[str, str]) -> list[Metric]:
-    shown = list(rows)
+def _latencies(rows: Sequence[Row], common: Mapping[str, str]) -> list[Metric]:
     out = []
     for metric, (name, words) in LATENCIES.items():
         found = (
-            ({**common, **_place(row), "quantile": label}, finite(row.get(f"{metric}_{quantile}_s")))
-            for row in shown
+            ({**common, **_place(row), "quantile": label}, r.number(row, f"{metric}_{quantile}_s"))
+            for row in rows
             for quantile, label in QUANTILES.items()
         )
         out.append(_family(name, "gauge", words, *((labels, value) for labels, value in found if value is not None)))
@@ -116,10 +111,3 @@ def _place(row: Row) -> dict[str, str]:
     unit = "users" if r.closed_loop([row]) else "rate"
     partial = {"partial": "true"} if row.get("partial") else {}
     return {"step": str(row.get("step")), "role": str(row.get("role") or "step"), unit: f"{r.load(row):g}", **partial}
-
-
-def _seconds(at: str | None) -> float | None:
-    try:
-        return datetime.fromisoformat(at).timestamp() if at else None
-    except ValueError:
-        return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Literal
 
 import numpy as np
@@ -15,13 +16,19 @@ from loadramp.record.types import Row
 from loadramp.report import row_access as r
 from loadramp.report.json_data import strict
 from loadramp.report.sections import name_of
-from loadramp.units import finite, sig
 
 Files = dict[str, str | bytes]
 """File name to content."""
 
 ESTIMATES = {"ceiling": "ceiling_rps", "p99_itl_knee": "knee_rps", "slo_capacity": "slo_capacity_rps"}
+Better = Literal["higher", "lower"]
 LATENCIES = ("ttft_p50", "ttft_p99", "itl_p50", "itl_p99", "tpot_p50", "e2e_p50", "e2e_p99")
+COLUMNS: tuple[tuple[str, str, Better], ...] = (
+    *((f"{stem}_s", "s", "lower") for stem in LATENCIES),
+    ("error_ratio", "ratio", "lower"),
+    ("output_tokens_per_s", "tokens/s", "higher"),
+)
+"""Columns of a row, with their units and which way is better."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -30,7 +37,7 @@ class NamedNumber:
 
     name: str
     unit: str
-    better: Literal["higher", "lower"]
+    better: Better
     value: float
     low: float | None = None
     high: float | None = None
@@ -46,19 +53,10 @@ class NamedNumber:
         return f"{self.name} @ {self.place}" if self.row else self.name
 
 
-def points(run: Run, *, overloaded: bool = False) -> list[NamedNumber]:
-    """The numbers found and, of each step that may be used, its latencies, errors and throughput.
-
-    Args:
-        run: judged.
-        overloaded: also of steps that the server could not keep up with; what they show depends on their length.
-    """
-    out = _of_run(run)
-    for row in run.rows:
-        if row.get("void") or row.get("partial") or not (overloaded or r.quiet_row(row)):
-            continue
-        out += _of_row(row)
-    return out
+def points(run: Run) -> list[NamedNumber]:
+    """The numbers found, and the latencies, errors and throughput of each step that kept up: what an overloaded one
+    shows depends on its length."""
+    return [*_of_run(run), *(point for row in run.rows if r.quiet_row(row) for point in _of_row(row))]
 
 
 def _of_run(run: Run) -> list[NamedNumber]:
@@ -75,15 +73,11 @@ def _of_run(run: Run) -> list[NamedNumber]:
 
 def _of_row(row: Row) -> list[NamedNumber]:
     out = []
-    for stem in LATENCIES:
-        value = finite(row.get(f"{stem}_s"))
+    for name, unit, better in COLUMNS:
+        value = r.number(row, name)
         if value is not None:
-            low, high = finite(row.get(f"{stem}_low_s")), finite(row.get(f"{stem}_high_s"))
-            out.append(NamedNumber(f"{stem}_s", "s", "lower", value, low, high, row))
-    for name, unit, better in (("error_ratio", "ratio", "lower"), ("output_tokens_per_s", "tokens/s", "higher")):
-        value = finite(row.get(name))
-        if value is not None:
-            out.append(NamedNumber(name, unit, "higher" if better == "higher" else "lower", value, row=row))
+            low, high = (r.number(row, f"{name.removesuffix('_s')}_{end}_s") for end in ("low", "high"))
+            out.append(NamedNumber(name, unit, better, value, low, high, row))
     return out
 
 
@@ -102,6 +96,14 @@ def identity(run: Run) -> dict[str, str]:
     return {key: str(value) for key, value in known.items() if value}
 
 
+def began_at(run: Run) -> datetime | None:
+    """When the run began; None where that is not known, or no date."""
+    try:
+        return datetime.fromisoformat(str(run.info.get("began_at")))
+    except ValueError:
+        return None
+
+
 def due_in(run: Run, row: Row) -> Table:
     """The requests that were due in the row's measured window; of several repeats, in that of each."""
     due_s = run.table.due_s
@@ -109,11 +111,6 @@ def due_in(run: Run, row: Row) -> Table:
     for begin_s, end_s in windows([row]):
         inside |= (due_s >= begin_s) & (due_s < end_s)
     return run.table.select(inside)
-
-
-def between(point: NamedNumber) -> str:
-    """The interval for people; empty without."""
-    return f"{sig(point.low, 4)} to {sig(point.high, 4)}" if point.low is not None and point.high is not None else ""
 
 
 def document(value: Any, *, indent: int | None = 1) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 from collections.abc import Mapping, Sequence
@@ -11,7 +10,7 @@ from typing import Any
 from loadramp.record.table import Run
 from loadramp.record.types import Entry
 from loadramp.registry import ScenarioError
-from loadramp.report.document import curve_csv, plain_row
+from loadramp.report.document import csv_text, curve_csv, plain_row
 from loadramp.report.exporters.points import Files, identity
 
 NIGHT_COLUMNS = ("night", "scenario", "kind", "metric", "value", "low", "high", "repeat", "rerun", "run", "exit_code",
@@ -29,13 +28,12 @@ def csv_nights(entries: Sequence[Entry]) -> Files:
     One that a line has itself is called ``fingerprint_KEY``: two columns of a name are one to most readers.
     """
     keys = list(dict.fromkeys(key for entry in entries for key in entry.fingerprint))
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([*NIGHT_COLUMNS, *(f"fingerprint_{key}" if key in NIGHT_COLUMNS else key for key in keys)])
-    for entry in entries:
-        own = [getattr(entry, name) for name in NIGHT_COLUMNS]
-        writer.writerow([_cell(value) for value in [*own, *(entry.fingerprint.get(key) for key in keys)]])
-    return {"history.csv": out.getvalue()}
+    heads = [*NIGHT_COLUMNS, *(f"fingerprint_{key}" if key in NIGHT_COLUMNS else key for key in keys)]
+    lines = (
+        [*(getattr(entry, name) for name in NIGHT_COLUMNS), *(entry.fingerprint.get(key) for key in keys)]
+        for entry in entries
+    )
+    return {"history.csv": csv_text(heads, lines)}
 
 
 def parquet(run: Run) -> Files:
@@ -60,14 +58,3 @@ def parquet(run: Run) -> Files:
 
 def _flat(value: Any) -> Any:
     return json.dumps(value) if isinstance(value, Mapping | list) else value
-
-
-def _cell(value: Any) -> str:
-    """Null is empty; text that a spreadsheet would run as a formula is quoted with an apostrophe."""
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return f"'{value}" if value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
-    return repr(value)

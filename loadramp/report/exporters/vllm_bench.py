@@ -6,7 +6,6 @@ the step cannot carry is null there as everywhere else.
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -15,8 +14,8 @@ from loadramp.analysis.thresholds import windows
 from loadramp.record.table import Floats, Run, Table
 from loadramp.record.types import Row
 from loadramp.report import row_access as r
-from loadramp.report.exporters.points import Files, document, due_in, identity
-from loadramp.units import finite, sig
+from loadramp.report.exporters.points import Files, began_at, document, due_in, identity
+from loadramp.units import sig
 
 QUANTILES = ("p50", "p90", "p95", "p99")
 NAMES = {"ttft": "sent_ttft", "tpot": "tpot", "itl": "gap", "e2el": "e2e"}
@@ -34,7 +33,7 @@ def vllm_bench(run: Run) -> Files:
 
 def result(run: Run, row: Row) -> dict[str, Any]:
     """The document of one step."""
-    told = identity(run)
+    told, began = identity(run), began_at(run)
     due = due_in(run, row)
     duration_s = float(sum(end_s - begin_s for begin_s, end_s in windows([row])))
     backend = BACKENDS.get(run.scenario.target.api, "openai-chat")
@@ -42,7 +41,7 @@ def result(run: Run, row: Row) -> dict[str, Any]:
     output = np.where(due.ok, np.nan_to_num(due.output_tokens), 0.0)
     totals = int(prompt[due.ok].sum()), int(output.sum())
     document: dict[str, Any] = {
-        "date": _date(told.get("began_at")),
+        "date": began.strftime("%Y%m%d-%H%M%S") if began else None,
         "endpoint_type": backend,
         "backend": backend,
         "label": told.get("scenario"),
@@ -58,12 +57,12 @@ def result(run: Run, row: Row) -> dict[str, Any]:
         "total_input_tokens": totals[0],
         "total_output_tokens": totals[1],
         "request_throughput": int(due.ok.sum()) / duration_s,
-        "request_goodput": finite(row.get("good_rps")) if run.scenario.slo.limits else None,
+        "request_goodput": r.number(row, "good_rps") if run.scenario.slo.limits else None,
         "output_throughput": totals[1] / duration_s,
         "total_token_throughput": sum(totals) / duration_s,
         **_each(due, prompt, output),
-        "max_output_tokens_per_s": finite(row.get("peak_output_tokens_per_s")),
-        "max_concurrent_requests": finite(row.get("in_flight_max")),
+        "max_output_tokens_per_s": r.number(row, "peak_output_tokens_per_s"),
+        "max_concurrent_requests": r.number(row, "in_flight_max"),
         "rtfx": 0.0,
     }
     partial = {"partial": True} if row.get("partial") else {}
@@ -85,7 +84,7 @@ def _burstiness(run: Run, row: Row) -> float | str | None:
 
 
 def _each(due: Table, prompt: Floats, output: Floats) -> dict[str, list[Any]]:
-    """One entry a request, in the order they were due. Texts are never kept here; of an error its kind stands."""
+    """One entry a request, in the order they were due. Texts are never kept here; an error is its kind."""
     gaps: list[list[float]] = [[] for _ in range(len(due))]
     found = due.gaps()
     for request, gap_s in zip(found.request.tolist(), found.gap_s.tolist(), strict=True):
@@ -106,15 +105,17 @@ def _each(due: Table, prompt: Floats, output: Floats) -> dict[str, list[Any]]:
 
 
 def _latencies(row: Row, due: Table) -> dict[str, float | None]:
-    """``mean_ttft_ms`` and so on, for the four latencies."""
     plain = {"ttft": due.sent_ttft_s, "tpot": due.tpot_s, "itl": due.gaps().gap_s, "e2el": due.last_s - due.sent_s}
     out: dict[str, float | None] = {}
     for theirs, ours in NAMES.items():
         values = plain[theirs][due.ok] if theirs != "itl" else plain[theirs]
         values = values[~np.isnan(values)]
-        q = {name: _ms(row.get(f"{ours}_{name}_s")) for name in QUANTILES}
-        if theirs == "e2el":  # theirs counts from sending, ours from when it was due
-            q = {name: _own(values, float(name[1:]) / 100.0, q[name]) for name in QUANTILES}
+        q = {name: _ms(r.number(row, f"{ours}_{name}_s")) for name in QUANTILES}
+        if (
+            theirs == "e2el"
+        ):  # theirs counts from sending, ours from when it was due; what the row refuses stays refused
+            carried = [name for name in QUANTILES if q[name] is not None and len(values)]
+            q |= {name: 1e3 * float(np.quantile(values, float(name[1:]) / 100.0)) for name in carried}
         out |= {
             f"mean_{theirs}_ms": 1e3 * float(values.mean()) if len(values) else None,
             f"median_{theirs}_ms": q["p50"],
@@ -124,18 +125,5 @@ def _latencies(row: Row, due: Table) -> dict[str, float | None]:
     return out
 
 
-def _own(values: Floats, q: float, refused: float | None) -> float | None:
-    """The quantile, unless the row refused it."""
-    return None if refused is None or len(values) == 0 else 1e3 * float(np.quantile(values, q))
-
-
-def _ms(value: Any) -> float | None:
-    number = finite(value)
-    return None if number is None else 1e3 * number
-
-
-def _date(began_at: str | None) -> str | None:
-    try:
-        return datetime.fromisoformat(began_at).strftime("%Y%m%d-%H%M%S") if began_at else None
-    except ValueError:
-        return None
+def _ms(value: float | None) -> float | None:
+    return None if value is None else 1e3 * value
