@@ -12,6 +12,7 @@ from typing import Annotated
 
 import numpy as np
 from msgspec import Meta
+from scipy.special import stdtrit
 
 from loadramp.analysis.load_errors import load_arrival_rps, load_error_ratio, load_requests
 from loadramp.analysis.offered_load import at, load_of
@@ -61,10 +62,10 @@ class Climb:
 
 @dataclass(slots=True, frozen=True)
 class Reading:
-    """The throughput of one row, req/s, and its log standard error."""
+    """The throughput of one row, req/s, and the half-width of its 95 % interval on the log scale."""
 
     rate_rps: float
-    log_se: float
+    log_half: float
 
 
 def usable(rows: Sequence[Row], roles: tuple[str, ...] = ("step",)) -> list[Row]:
@@ -149,7 +150,7 @@ def plateau(rows: Sequence[Row]) -> Estimate:
         words = f"throughput still rises at {plural(steps[-1]['users'], 'user')}, the most tried"
         return _estimate("not_found_up_to", words, best)
     top = float(np.median([row["throughput_rps"] for row in [reached, *more]]))
-    half = t_limit(10) * reading.log_se
+    half = reading.log_half
     words = (
         f"more than {plural(reached['users'], 'user')} bring no more throughput (closed loop: they wait for each other)"
     )
@@ -187,8 +188,9 @@ def read(row: Row, output_tokens_mean: float | None) -> Reading:
     n, answer = row["output_tokens_n"], float(row["output_tokens_mean"] or 0.0)
     of_answer = float(row["output_tokens_sd"] or 0.0) / answer / sqrt(n) if n and answer else 0.0
     corrected = log(rate_rps / float(plain.mean())) / 4.0
-    of_blocks = max(of_blocks, float(row.get("pace_log_sd") or 0.0))
-    return Reading(rate_rps, sqrt(of_blocks**2 + of_answer**2 + corrected**2))
+    times, of_pace = t_limit(10), float(row.get("pace_log_sd") or 0.0)
+    half = max(times * of_blocks, float(stdtrit(row["pace_degrees"], 0.975)) * of_pace if of_pace else 0.0)
+    return Reading(rate_rps, sqrt(half**2 + times**2 * (of_answer**2 + corrected**2)))
 
 
 def corpus_output_tokens(rows: Sequence[Row]) -> float | None:
@@ -226,7 +228,7 @@ def _overloaded(found: Climb, worst: Row, rows: Sequence[Row], deficit_ratio: fl
         return _estimate("not_measurable", f"{_failed(worst)} at {at(worst)}; {low_words}")
     apart = np.where(behind, np.abs(np.log(np.maximum(throughputs, 1e-9) / rate_rps)), np.inf)
     i = int(np.argmin(apart))
-    half = t_limit(10) * readings[i].log_se
+    half = readings[i].log_half
     status: EstimateStatus = "found" if quiet else "below_range"
     served = f"{throughputs[i]:.3g} of {rates[i]:.3g} req/s are served"
     words = "; ".join(

@@ -7,6 +7,7 @@ report says. On an engine that keeps its pace no step is any longer. docs/method
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 
 from loadramp.analysis import long_run
 from loadramp.analysis.ceiling import counts, failing
@@ -42,8 +43,13 @@ def has_regimes(run: Run) -> bool:
 
 
 def is_long_enough(rows: Sequence[Row]) -> bool:
-    """Whether the throughput of the last of ``rows`` is known well enough."""
-    reached = reach(long_run.with_scatter(rows)[-1], "throughput")
+    """Whether the throughput of the last of ``rows`` is known well enough, even if the pace scatters by the most that
+    the steps leave open: a few steps that met few slow stretches make little of it."""
+    known, last = long_run.wander(long_run.tracks_of(rows)), rows[-1]
+    if known is not None:
+        most = known.most_log_sd(last["window_end_s"] - last["window_begin_s"])
+        last = {**last, "pace_log_sd": most, "pace_degrees": inf}  # the limit allows for them
+    reached = reach(last, "throughput")
     return reached is not None and reached <= RATIO
 
 

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from math import sqrt
 
 import numpy as np
-from scipy.special import stdtrit
+from scipy.special import chdtri, stdtrit
 
 from loadramp.analysis.latency import WindowView
-from loadramp.analysis.step_time import pace_of
+from loadramp.analysis.step_time import StepTimes, pace_of, stretches
 from loadramp.record.table import Floats
-from loadramp.record.types import Row
+from loadramp.record.types import IntervalOf, Row
 
 TIMES_S = np.array([0.5, 1.5, 5.0, 15.0, 45.0])
 """Correlation times of which the pace is made up."""
@@ -30,6 +30,13 @@ PIECE_S = 25.0
 FEWEST_DEGREES = 2.0
 UNSTEADY = 0.15
 """Half seconds whose log pace scatters by less have no regimes worth the name: how busy an engine is moves it, too."""
+ALIKE_RATIO = 1.1
+"""Windows whose loads lie no further apart serve as one another's repeats: so little load hardly moves the pace."""
+SURE = 0.9
+"""Of the upper limit of the scatter that the windows leave open."""
+LEAST_S, LEAST_STRETCHES, LEAST_WHOLE, LEAST_SHARE = 1.0, 3, 2, 0.03
+"""Slow stretches of so many seconds, so many of them, so many of which began and ended in view, and their share of the
+time: then a run has seen how often they come (as the finding ``engine_unstable`` has it)."""
 SHORTEST_BLOCK_S = 0.5
 MOST_BLOCKS = 600
 LEAST_GAPS = 4
@@ -40,7 +47,7 @@ class Wander:
     """The pace as a sum of processes with exponential autocorrelation; ``parts`` their variances on the log scale.
 
     ``degrees``: of freedom of these variances. ``scatter``: standard deviation of the means of windows of ``alike_s``
-    that were offered the same load, 0 without such windows.
+    that were offered loads alike, 0 without such windows.
     """
 
     parts: Floats
@@ -55,6 +62,10 @@ class Wander:
         """
         modelled = sqrt(max(0.0, float(self.parts @ mean_variance(length_s))))
         return max(modelled, self.scatter) if length_s <= 1.5 * self.alike_s else modelled
+
+    def most_log_sd(self, length_s: float) -> float:
+        """The most that ``log_sd`` may be by what the windows leave open: its one-sided upper limit (chi2)."""
+        return self.log_sd(length_s) * sqrt(self.degrees / float(chdtri(self.degrees, SURE)))
 
     @property
     def times(self) -> float:
@@ -93,23 +104,46 @@ def track_of(row: Row) -> Track | None:
     return Track(np.log(np.array(row["pace_s"])), round(width_s, 2), None if row["saturated"] or row["void"] else load)
 
 
+def tracks_of(rows: Sequence[Row]) -> list[Track]:
+    """The pace of the steps that kept up: an overloaded one fills up, which is no regime."""
+    return [track for row in rows if (track := track_of(row)) is not None and track.load is not None]
+
+
 def learn(rows: Sequence[Row]) -> Wander | None:
-    """What the steps that kept up say of the pace (an overloaded one fills up, which is no regime); None where it is
-    steady."""
-    known = wander([track for row in rows if (track := track_of(row)) is not None and track.load is not None])
+    """What the steps that kept up say of the pace; None where it is steady."""
+    known = wander(tracks_of(rows))
     return known if known is not None and sqrt(known.parts.sum()) >= UNSTEADY else None
 
 
 def with_scatter(rows: Sequence[Row]) -> list[Row]:
-    """The rows with their ``pace_log_sd``: how far the mean log pace of a window of that length scatters, by all rows.
-    None where the pace is steady."""
+    """The rows with their ``pace_log_sd``, how far the mean log pace of a window of that length scatters, by all rows,
+    and ``pace_degrees``, of freedom of that. None where the pace is steady."""
     known = learn(rows)
+    return [{**row, **_scatter_of(known, row["window_end_s"] - row["window_begin_s"])} for row in rows]
 
-    def scatter(row: Row) -> float | None:
-        length_s = row["window_end_s"] - row["window_begin_s"]
-        return known.log_sd(length_s) if known is not None and length_s > 0.0 else None
 
-    return [{**row, "pace_log_sd": scatter(row)} for row in rows]
+def _scatter_of(known: Wander | None, length_s: float) -> dict[str, float | None]:
+    if known is None or length_s <= 0.0:
+        return {"pace_log_sd": None, "pace_degrees": None}
+    return {"pace_log_sd": known.log_sd(length_s), "pace_degrees": known.degrees}
+
+
+def interval_of(rows: Sequence[Row]) -> IntervalOf:
+    """What the intervals of these rows speak of: the long run where the pace has regimes and several slow stretches
+    came and went in view, else the minutes that were measured. Whether a steady engine stays so, they cannot know."""
+    return "long_run" if learn(rows) is not None and _come_and_go(tracks_of(rows)) else "these_minutes"
+
+
+def _come_and_go(tracks: Sequence[Track]) -> bool:
+    found, whole, slow_s = 0, 0, 0.0
+    for track in tracks:
+        pace = StepTimes(0.0, track.width_s, np.exp(track.log_pace), np.ones(len(track.log_pace), dtype=np.bool_))
+        slow = [part for part in stretches(pace) if part.slow and part.lasts_s >= LEAST_S]
+        found += len(slow)
+        whole += sum(part.begin_s > LEAST_S and part.end_s < track.length_s - LEAST_S for part in slow)
+        slow_s += sum(part.lasts_s for part in slow)
+    share = slow_s / max(sum(track.length_s for track in tracks), LEAST_S)
+    return found >= LEAST_STRETCHES and whole >= LEAST_WHOLE and share >= LEAST_SHARE
 
 
 def mean_variance(length_s: float) -> Floats:
@@ -170,7 +204,7 @@ def _within(tracks: Sequence[Track]) -> list[_Equation]:
 
 
 def _scatter(tracks: Sequence[Track]) -> tuple[float, float]:
-    """Pooled standard deviation of the means of windows of the same load, and how long these are on average."""
+    """Pooled standard deviation of the means of windows of loads alike, and how long these are on average."""
     squares, degrees, lengths = 0.0, 0, []
     for alike in _alike(tracks):
         means = np.array([track.log_pace.mean() for track in alike])
@@ -181,13 +215,19 @@ def _scatter(tracks: Sequence[Track]) -> tuple[float, float]:
 
 
 def _alike(tracks: Sequence[Track]) -> list[list[Track]]:
-    loads = sorted({track.load for track in tracks if track.load is not None})
-    groups = [[track for track in tracks if track.load == load] for load in loads]
+    """Windows whose loads lie within ALIKE_RATIO of the lowest of their group, two and more."""
+    groups: list[list[Track]] = []
+    lowest = 0.0
+    for load, track in sorted(((one.load, one) for one in tracks if one.load is not None), key=lambda pair: pair[0]):
+        if not groups or load > ALIKE_RATIO * lowest:
+            groups.append([])
+            lowest = load
+        groups[-1].append(track)
     return [group for group in groups if len(group) > 1]
 
 
 def _between(tracks: Sequence[Track]) -> list[_Equation]:
-    """One equation of all windows that share their load with another."""
+    """One equation of all windows whose load is like that of another."""
     degrees, expected = 0, np.zeros(len(TIMES_S))
     for alike in _alike(tracks):
         n, length_s = len(alike), float(np.mean([track.length_s for track in alike]))

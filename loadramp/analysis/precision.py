@@ -8,7 +8,6 @@ from math import exp
 from loadramp.analysis import long_run, regimes
 from loadramp.analysis.ceiling import read
 from loadramp.analysis.latency import WindowView
-from loadramp.analysis.quantiles import t_limit
 from loadramp.record.types import Row
 
 FIRST_PAUSE_S = 10.0
@@ -29,8 +28,8 @@ def reach(row: Row, measure: str) -> float | None:
         measure: a latency (``itl_p95``), or ``throughput``, on which the ceiling rests.
     """
     if measure == "throughput":
-        log_se = read(row, None).log_se
-        return exp(t_limit(10) * log_se) - 1.0 if log_se > 0.0 else None
+        half = read(row, None).log_half
+        return exp(half) - 1.0 if half > 0.0 else None
     value, low, high = (row.get(f"{measure}{end}_s") for end in ("", "_low", "_high"))
     return max(high / value, value / low) - 1.0 if value and low and high else None
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from loadramp.analysis.latency import QUANTILES, WindowView, families
-from loadramp.analysis.long_run import Wander, learn, track_of
+from loadramp.analysis.long_run import Wander, interval_of, learn, track_of
 from loadramp.analysis.quantiles import NOT_STATIONARY, QuantileEstimate, Values, estimate, mean, words
 from loadramp.analysis.slowness import FLOOR_S, Following, Slowness, met, responses, slowness_of
 from loadramp.record.table import Floats, Run
@@ -53,7 +53,7 @@ def widen(
 
 
 def check(run: Run) -> list[Check]:
-    """That the intervals are those of the long run, and how long a step would have to be for a narrow one."""
+    """Whether the intervals are those of the long run, and how long a step would have to be for a narrow one."""
     rows = [row for row in run.rows if row.get("window_intervals") and row.get("pace_log_sd")]
     if not rows:
         return []
@@ -64,6 +64,12 @@ def check(run: Run) -> list[Check]:
         f"the engine's pace has regimes: its mean over {span(length_s)} scatters by {percent(log_sd)} from the long "
         "run, so intervals say what holds in the long run and are wider than what the step alone would give"
     )
+    if interval_of(run.rows) == "these_minutes":
+        message = (
+            f"the engine's pace changed: its mean over {span(length_s)} scatters by {percent(log_sd)}, so intervals "
+            "are wider than what the step alone would give; too few slow stretches came and went in the steps to know "
+            "the long run: intervals speak of these minutes"
+        )
     advice = (
         f"{percent(NARROW)} either way takes steps of about {span(longer_s)} (--until-sure {NARROW:g}); --repeats 3 "
         "shows what changes over minutes"

@@ -33,6 +33,9 @@ events, final usage spread over the events in proportion to their text, or (no u
 ENDS: TokenSource = "ends"
 
 EstimateStatus = Literal["found", "not_found_up_to", "below_range", "inconclusive", "not_measurable"]
+IntervalOf = Literal["long_run", "these_minutes"]
+"""``long_run``: what the engine does, given hours; ``these_minutes``: what it does as long as it stays as it was while
+it was measured."""
 CheckLevel = Literal["note", "warn", "void"]
 Confidence = Literal["certain", "likely", "possible"]
 """``certain``: the server counted it itself or nothing else looks like it; ``likely``: seen from the client alone;
@@ -272,6 +275,8 @@ class Estimate:
     """p99 ITL knee only: ``capacity`` or ``prefill_mixing``."""
     limit: str | None = None
     """SLO capacity only: the limit that binds."""
+    interval_of: IntervalOf | None = None
+    """What the interval speaks of; None where there is none."""
 
 
 @dataclass(slots=True, frozen=True)

@@ -50,8 +50,9 @@ GLOSSARY: tuple[tuple[str, str, str], ...] = (
         "A 95 % interval: measured again in the same way, about 19 of 20 such intervals would hold the true "
         "value. It comes from blocks of time, because tokens of one engine step are no independent "
         "observations. Where the engine's pace has regimes, it is wide enough for the long run, not for this minute "
-        "alone. No interval is given where a signal of overload fired. It is that of one run: what a restart, a "
-        "neighbour on the machine or another hour changes it cannot know; several ramps (--repeats 3) show that.",
+        "alone, if the run saw slow stretches come and go; otherwise it speaks of the minutes that were measured. No "
+        "interval is given where a signal of overload fired. What a restart, a neighbour on the machine or another "
+        "hour changes one run cannot know; several ramps (--repeats 3) show that.",
     ),
     (
         "ceiling",

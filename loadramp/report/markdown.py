@@ -10,7 +10,7 @@ from loadramp.report import diagnosis, steptable
 from loadramp.report.redact import redact
 from loadramp.report.sections import CARDS, checks_by_code, flat, subtitle
 from loadramp.report.thresholds import gate_line
-from loadramp.report.verdict_text import headline, verdict
+from loadramp.report.verdict_text import headline, interval_words, verdict
 from loadramp.units import NOTHING, sig
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#~])")
@@ -48,7 +48,7 @@ def _numbers(run: Run) -> list[str]:
     for name, title, _ in CARDS:
         estimate = run.estimates.get(name) or Estimate("not_measurable", reason="no estimate was made")
         low, high = sig(estimate.low_rps), sig(estimate.high_rps)
-        between = f"{low or '?'} to {high or '?'}" if low or high else NOTHING
+        between = f"{low or '?'} to {high or '?'}{interval_words(run, estimate)}" if low or high else NOTHING
         rate = sig(estimate.rate_rps) or NOTHING
         if estimate.sustained_rps is not None:
             rate += f" (sustained {sig(estimate.sustained_rps)})"

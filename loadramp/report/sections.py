@@ -91,7 +91,7 @@ def _card(run: Run, name: str, title: str, meaning: str) -> dict[str, Any]:
     }[estimate.status]
     facts = []
     if low and high and estimate.status == "found":
-        facts.append(f"95 % interval{' of this one ramp' if len(run.repeats) < 2 else ''}: {low} to {high} req/s")
+        facts.append(f"95 % interval{verdict_text.interval_words(run, estimate)}: {low} to {high} req/s")
     elif low and high and estimate.status == "inconclusive":
         facts.append(f"between {low} and {high} req/s")
     if (held := estimate.sustained_rps) is not None:

@@ -320,6 +320,19 @@ def soak_words(run: Run, rate_rps: float) -> str:
     return "" if begin_s is None or end_s is None else f" (soaked {span(end_s - begin_s)})"
 
 
+def interval_words(run: Run, estimate: Estimate) -> str:
+    """What the interval of an estimate speaks of: `` of the long run``, `` of 60 s of overload`` (all that the ceiling
+    rests on), `` of these 6 min``, or nothing."""
+    if estimate.interval_of != "these_minutes":
+        return " of the long run" if estimate.interval_of else ""
+    over = [row for row in run.rows if row["role"] == "step" and row["deficit"] and not row["void"]]
+    if estimate.detector == "ceiling" and over:
+        windows = [one for row in over for one in row.get("windows") or [(row["window_begin_s"], row["window_end_s"])]]
+        return f" of {span(sum(end_s - begin_s for begin_s, end_s in windows))} of overload"
+    measured = [step for step in run.steps if step.measured]
+    return f" of these {span(measured[-1].end_s - measured[0].begin_s)}" if measured else ""
+
+
 def _band(estimate: Estimate) -> str:
     between = span_of(estimate.low_rps, estimate.high_rps)
     return f" ({between})" if between else ""

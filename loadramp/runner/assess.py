@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from loadramp.analysis import regimes
+from loadramp.analysis import long_run, regimes
 from loadramp.analysis.checks.run_checks import run_checks
 from loadramp.analysis.checks.validity import RESTART
 from loadramp.analysis.curve import counts, fold
@@ -35,7 +35,8 @@ def assess(run: Run) -> Run:
     scenario = run.scenario
     ramps = [completed(rows) for rows in by_repeat(_rows(run))]
     each = [three_numbers(scenario, rows) for rows in ramps] or [three_numbers(scenario, [])]
-    run.rows = [row for rows in ramps for row in rows]
+    each = [_spoken_of(found, rows) for found, rows in zip(each, ramps or [[]], strict=True)]
+    run.rows = every = [row for rows in ramps for row in rows]
     run.estimates = {name: _ended_early(run, found) for name, found in each[0].items()}
     run.checks = run_checks(run)
     run.rows = ramps[0] if ramps else []  # why it gives way is asked of one whole ramp
@@ -43,11 +44,20 @@ def assess(run: Run) -> Run:
     run.findings = with_cures(run)
     if len(ramps) > 1:
         run.rows, run.repeats = pooled_rows(ramps), each
-        run.estimates = pooled_estimates(each)
+        run.estimates = _spoken_of(pooled_estimates(each), every)
         scatter = not_enough(each)
         if scatter:
             run.checks.append(Check("repeats_scatter", "note", scatter, "trust the interval over the repeats"))
     return run
+
+
+def _spoken_of(estimates: Mapping[str, Estimate], rows: Sequence[Row]) -> dict[str, Estimate]:
+    """The estimates of these rows, with what their intervals speak of."""
+    of = long_run.interval_of(rows)
+    return {
+        name: replace(found, interval_of=of if found.low_rps and found.high_rps else None)
+        for name, found in estimates.items()
+    }
 
 
 def _ended_early(run: Run, found: Estimate) -> Estimate:

@@ -8,6 +8,7 @@ from harness import ramp_in_memory, scenario_of
 
 from loadramp.analysis import lengthen
 from loadramp.record.table import Run
+from loadramp.report import summary_markdown
 from loadramp.runner.preview import of_scenario
 from loadramp.simulator.profiles import PROFILES
 from loadramp.simulator.regimes import Regimes, Slow
@@ -37,6 +38,8 @@ def test_on_an_unstable_engine_the_overloaded_step_goes_on_and_its_report_agrees
     assert lengthen.has_regimes(run)
     (check,) = [one for one in run.checks if one.code == "lengthened"]
     assert "instead of 24 s" in check.message
+    assert run.estimates["ceiling"].interval_of == "long_run"
+    assert " of the long run |" in summary_markdown(run)
 
 
 def test_a_scenario_may_rule_it_out(tmp_path: Path) -> None:

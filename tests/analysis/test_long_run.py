@@ -3,16 +3,19 @@
 from collections import Counter
 from dataclasses import replace
 from math import log
+from typing import Any
 
 import numpy as np
 import pytest
 from ladder import captured
 
-from loadramp.analysis import latency
-from loadramp.analysis.long_run import track_of
+from loadramp.analysis import latency, lengthen
+from loadramp.analysis.ceiling import read
+from loadramp.analysis.long_run import Track, Wander, interval_of, track_of, wander
 from loadramp.analysis.quantiles import independent, pool, quantile
 from loadramp.analysis.slowness import Following, met, slowness_of
 from loadramp.record.table import Floats, Run
+from loadramp.record.types import Row
 from loadramp.runner.assess import assess
 
 FAMILIES = ("itl", "gap", "tpot", "ttft", "e2e")
@@ -142,3 +145,61 @@ def test_what_the_slowness_explains_of_the_share_beyond_a_quantile_is_no_chance(
     data = pool(values, np.linspace(0.0, 60.0, 6_000, endpoint=False), (0.0, 60.0), "gaps")
     assert independent(data, 0.019, 0.67) < 10
     assert independent(replace(data, chances=chances), 0.019, 0.67) > 1_000
+
+
+def paced(slow_s: tuple[tuple[float, float], ...], rate_rps: float = 1.0, **columns: Any) -> Row:
+    """A step of 60 s at 10 ms, 20 ms in the given stretches, with the throughput of ten equal tenths."""
+    at = np.arange(0.0, 60.0, 0.5)
+    slow = np.any([(a <= at) & (at < b) for a, b in slow_s] or [at < 0.0], axis=0)
+    row: Row = {
+        "pace_s": np.where(slow, 0.02, 0.01).tolist(), "window_begin_s": 100.0, "window_end_s": 160.0,
+        "rate_rps": rate_rps, "users": None, "saturated": False, "void": False, "throughput_blocks": [4.0] * 10,
+        "output_tokens_mean": 100.0, "output_tokens_sd": 0.0, "output_tokens_n": 200,
+    }  # fmt: skip
+    return row | columns
+
+
+def test_intervals_speak_of_the_long_run_where_several_slow_stretches_came_and_went() -> None:
+    often = paced(((5.0, 10.0), (20.0, 24.0), (40.0, 46.0)))
+    assert interval_of([often]) == "long_run"
+    assert interval_of([paced(((5.0, 10.0), (20.0, 24.0))), paced(((0.0, 30.0),))]) == "long_run"
+    assert interval_of([paced(((20.0, 50.0),))]) == "these_minutes"
+    assert interval_of([paced(())] * 4) == "these_minutes"
+    assert interval_of([often | {"saturated": True}]) == "these_minutes"  # it fills up, which is no regime
+
+
+def test_the_most_that_the_steps_leave_open_of_the_scatter() -> None:
+    """The 10 % points of chi2 are 3.894 with 8.6 degrees and 0.2107 with 2."""
+    for degrees, times in ((8.6, (8.6 / 3.894) ** 0.5), (2.0, (2.0 / 0.2107) ** 0.5)):
+        known = Wander(np.array([0.0, 0.0, 0.01, 0.0, 0.0]), degrees)
+        assert known.most_log_sd(60.0) == pytest.approx(times * known.log_sd(60.0), rel=1e-3)
+
+
+def test_loads_that_differ_by_a_tenth_are_one_another_s_repeats() -> None:
+    """Means of -4.5 and -4.7: sd 0.2 / sqrt(2) = 0.1414."""
+    loads = ((-4.5, 8.0), (-4.7, 8.7), (-4.7, 9.0))
+    low, like, other = (Track(np.full(120, level), 0.5, load) for level, load in loads)
+    found = wander([low, like])
+    assert found is not None
+    assert found.scatter == pytest.approx(0.1414, abs=1e-4)
+    alone = wander([low, other])
+    assert alone is not None
+    assert (alone.scatter, alone.alike_s) == (0.0, 0.0)
+
+
+def test_the_throughput_is_no_surer_than_the_pace_with_its_own_degrees() -> None:
+    """Ten equal tenths and no answer's chance: t(.975, 4) = 2.776 times 0.1."""
+    row = paced((), pace_log_sd=0.1, pace_degrees=4.0)
+    assert read(row, None).log_half == pytest.approx(0.2776, abs=1e-4)
+    assert read(row | {"pace_log_sd": None, "pace_degrees": None}, None).log_half == 0.0
+
+
+def test_a_step_is_too_short_while_the_pace_may_scatter_more_than_it_seems_to() -> None:
+    """By the estimate, +-1.96 x 0.030 would do (6 %); few slow stretches leave twice as much open."""
+    quiet = [paced(((5.0, 7.0), (31.0, 32.0))), paced(((40.0, 42.0),), 2.0)]
+    last = paced((), 4.0, saturated=True)
+    known = wander([track for row in quiet if (track := track_of(row)) is not None])
+    assert known is not None
+    assert known.degrees == pytest.approx(3.8)
+    assert 1.96 * known.log_sd(60.0) < log(1.1) < 1.96 * known.most_log_sd(60.0)
+    assert not lengthen.is_long_enough([*quiet, last])

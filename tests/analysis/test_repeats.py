@@ -156,4 +156,7 @@ def test_two_ramps_in_one_run(tmp_path: Path) -> None:
     assert [row["role"] for row in run.rows].count("soak") == 1
     assert {row["repeats"] for row in run.rows} <= {1, 2}
     assert len(verdict_document(run)["repeats"]) == 2
-    assert "their ceilings lie" in build_html(run)
+    assert verdict_document(run)["ceiling"]["interval_of"] == "these_minutes"  # a steady engine may not stay so
+    html = build_html(run)
+    assert "their ceilings lie" in html
+    assert "of overload: " in html

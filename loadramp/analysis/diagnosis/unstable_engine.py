@@ -15,6 +15,7 @@ import numpy as np
 from loadramp.analysis.diagnosis.gap_causes import CLIENT
 from loadramp.analysis.diagnosis.queueing import kv_steps
 from loadramp.analysis.diagnosis.symptoms import Case, StepSeen
+from loadramp.analysis.long_run import LEAST_S, LEAST_SHARE, LEAST_STRETCHES, LEAST_WHOLE
 from loadramp.analysis.step_time import Stretch, pace_of, streams_at, stretches
 from loadramp.analysis.step_time_jumps import jump_of
 from loadramp.record.table import Floats
@@ -22,10 +23,6 @@ from loadramp.record.types import Confidence, Finding, Sample
 from loadramp.units import latency, percent, plural
 
 BLOCK_S = 0.5
-LEAST_S = 1.0
-"""Shorter stretches are left out: a burst of prompts can make one."""
-LEAST_STRETCHES = 3
-LEAST_SHARE = 0.03
 CLIENT_SHARE = 0.3
 CONFIRMS, DENIES = 1.15, 1.05
 """The server's own mean gap in slow stretches over that outside: above the first it confirms them, below the second it
@@ -55,7 +52,7 @@ class Unstable:
             one.seen.window_s[0] + LEAST_S < part.begin_s and part.end_s < one.seen.window_s[1] - LEAST_S
             for one, part in self.slow
         )
-        return len(self.slow) >= LEAST_STRETCHES and whole >= 2 and self.share >= LEAST_SHARE
+        return len(self.slow) >= LEAST_STRETCHES and whole >= LEAST_WHOLE and self.share >= LEAST_SHARE
 
 
 def engine_unstable(case: Case) -> Finding | None:
