@@ -1,6 +1,6 @@
 """Do the printed 95 % intervals hold the truth? Windows of long simulated runs, from low load to the ceiling.
 
-    python benchmarks/coverage.py [--windows 60] [--measure 60] [--seed 30000]
+    python benchmarks/coverage.py [--windows 60] [--measure 60] [--seed 30000] [--regimes none]
 
 The truth of each figure is that of all windows pooled. Above 0.75 of the capacity (p90 and p95 of TTFT: 0.6, its mean
 and p99: 0.5) no interval is printed, as in a ramp that has found its ceiling; the capacity is given here.
@@ -9,6 +9,7 @@ and p99: 0.5) no interval is printed, as in a ramp that has found its ceiling; t
 import argparse
 import platform
 from collections import defaultdict
+from dataclasses import replace
 from multiprocessing import Pool
 
 import numpy as np
@@ -24,7 +25,7 @@ from loadramp.analysis.quantiles import pool, quantile
 from loadramp.record.table import Table
 from loadramp.record.types import Estimate, Step
 from loadramp.simulator.profiles import EngineProfile
-from loadramp.simulator.regimes import Stall
+from loadramp.simulator.regimes import REGIMES, Stall
 from loadramp.workload.arrivals import poisson
 
 SCENARIOS = {
@@ -42,13 +43,15 @@ LOADS = (0.1, 0.3, 0.5, 0.6, 0.7, 0.75, 0.9)
 LEAD_S = 120.0
 STATS = {"mean": None, "p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 Hits = dict[str, list[tuple[bool, float]]]
+Job = tuple[str, float, int, int, float, str]
 
 
-def one(job: tuple[str, float, int, int, float]) -> tuple[str, float, int, Hits]:
+def one(job: Job) -> tuple[str, float, int, Hits]:
     """All windows of one scenario at one load: column -> (holds the truth, relative half-width) where printed."""
-    name, load, windows, seed, measure_s = job
+    name, load, windows, seed, measure_s, regimes = job
     profile, lengths = SCENARIOS[name]
     capacity = capacity_rps(profile, lengths, np.random.default_rng(1))
+    profile = replace(profile, regimes=REGIMES[regimes])
     rng = np.random.default_rng([seed, list(SCENARIOS).index(name), round(1000 * load)])
     end_s = LEAD_S + windows * measure_s
     due_s = poisson(load * capacity, end_s + 60.0, rng)
@@ -158,10 +161,13 @@ def main() -> None:
     parser.add_argument("--measure", type=float, default=60.0)
     parser.add_argument("--seed", type=int, default=30_000)
     parser.add_argument("--scenarios", nargs="*", default=list(SCENARIOS))
+    parser.add_argument("--regimes", default="none", choices=list(REGIMES), help="how the engine's pace changes")
     parser.add_argument("--processes", type=int, default=2)
     args = parser.parse_args()
     print(f"# python {platform.python_version()}, seed {args.seed}, {args.windows} windows of {args.measure:g} s each")
-    jobs = [(name, load, args.windows, args.seed, args.measure) for name in args.scenarios for load in LOADS]
+    jobs = [
+        (name, load, args.windows, args.seed, args.measure, args.regimes) for name in args.scenarios for load in LOADS
+    ]
     with Pool(args.processes) as pool_of_processes:
         show(pool_of_processes.map(one, jobs, chunksize=1))
 

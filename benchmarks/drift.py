@@ -1,6 +1,6 @@
 """How often is a soak said to drift that does not, and how often one that does? AR(1) series, then simulated soaks.
 
-    python benchmarks/drift.py [--series 4000] [--soaks 40] [--measure 1200] [--seed 50000]
+    python benchmarks/drift.py [--series 4000] [--soaks 40] [--measure 1200] [--seed 50000] [--regimes none]
 
 Nominal: 1 % false alarms a soak, both metrics together. Beside it what is done instead: Kendall without care for
 correlation, a straight line's t test, and "the last third is 10 % above the first".
@@ -9,6 +9,7 @@ correlation, a straight line's t test, and "the last third is 10 % above the fir
 import argparse
 import platform
 from collections import Counter
+from dataclasses import replace
 from multiprocessing import Pool
 
 import numpy as np
@@ -23,6 +24,7 @@ from loadramp.analysis.saturation import trend as line
 from loadramp.campaign.drift import ALPHA, p99_drift, trend
 from loadramp.record.table import Table
 from loadramp.simulator.profiles import EngineProfile
+from loadramp.simulator.regimes import REGIMES
 from loadramp.workload.arrivals import poisson
 
 SCENARIOS = {
@@ -59,9 +61,9 @@ def series(job: tuple[int, float, int, int]) -> tuple[int, float, list[float]]:
     return n, rho, (hits / count).tolist()
 
 
-def soak(job: tuple[str, float, float, int, float]) -> tuple[str, float, float, Counter[str]]:
+def soak(job: tuple[str, float, float, int, float, str]) -> tuple[str, float, float, Counter[str]]:
     """One soak of ``measure_s`` at ``load`` of the capacity, the engine ``slower`` at its end."""
-    name, load, slower, seed, measure_s = job
+    name, load, slower, seed, measure_s, regimes = job
     profile, lengths = SCENARIOS[name]
     capacity = capacity_rps(profile, lengths, np.random.default_rng(1))
     rng = np.random.default_rng([seed, list(SCENARIOS).index(name), round(100 * load), round(100 * slower)])
@@ -69,7 +71,8 @@ def soak(job: tuple[str, float, float, int, float]) -> tuple[str, float, float, 
     if slower:
         at = np.linspace(LEAD_S, end_s, 60)
         speeds = tuple((float(t), float(1.0 / (1.0 + slower * (t - LEAD_S) / measure_s))) for t in at)
-        profile = EngineProfile(**{f: getattr(profile, f) for f in profile.__dataclass_fields__} | {"speeds": speeds})
+        profile = replace(profile, speeds=speeds)
+    profile = replace(profile, regimes=REGIMES[regimes])
     due_s = poisson(load * capacity, end_s + 30.0, rng)
     prompt, output = lengths.draw(rng, len(due_s))
     table, _ = simulate(profile, due_s, prompt, output, rng)
@@ -95,14 +98,15 @@ def thirds(table: Table, window: tuple[float, float]) -> bool:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    for name, default in (("series", 4000), ("soaks", 40), ("measure", 1200), ("seed", 50_000)):
+    for name, default in (("series", 4000), ("soaks", 40), ("measure", 1200), ("seed", 50_000), ("processes", 2)):
         parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--regimes", default="none", choices=list(REGIMES), help="how the engine's pace changes")
     asked = parser.parse_args()
     print(f"{platform.processor() or platform.machine()}, Python {platform.python_version()}")
     print("\nfalse alarms on AR(1) series of n blocks, nominal 0.010\n")
     print("| n | correlation | this test | Kendall alone | line, t test |\n|---|---|---|---|---|")
     jobs = [(n, rho, asked.series, asked.seed) for n in (12, 20, 40) for rho in (0.0, 0.2, 0.4, 0.6)]
-    with Pool(2) as pool:
+    with Pool(asked.processes) as pool:
         for n, rho, (ours, kendall, straight) in pool.imap(series, jobs):
             print(f"| {n} | {rho} | {ours:.3f} | {kendall:.3f} | {straight:.3f} |", flush=True)
         print(f"\nsimulated soaks of {asked.measure} s, {asked.soaks} each\n")
@@ -111,7 +115,7 @@ def main() -> None:
         )
         print("|---|---|---|---|---|---|---|---|---|")
         todo = [
-            (name, load, slower, asked.seed + k, float(asked.measure))
+            (name, load, slower, asked.seed + k, float(asked.measure), asked.regimes)
             for name in SCENARIOS for load in LOADS for slower in SLOWER for k in range(asked.soaks)
             if slower == 0.0 or (load == 0.5 and k < asked.soaks // 2)
         ]  # fmt: skip

@@ -4,7 +4,7 @@
     python benchmarks/trend.py --second      # a second change, some nights after the first or after it was accepted
 
 Nights are drawn with a standard deviation of 4 % (the median of three short runs of 2.7 % is what a careful setup gets;
-4 % is a careless one) on five kinds of noise; every rule sees one night more at a time and its past, never its future.
+4 % is a careless one) on six kinds of noise; every rule sees one night more at a time and its past, never its future.
 An alarm ends that rule's baseline, as an alarm does in the product. Only alarms of the planted direction count as
 detections.
 """
@@ -22,18 +22,22 @@ import numpy as np
 from loadramp.nightly.alarms import Alarm, Rules
 from loadramp.nightly.series import Night
 from loadramp.nightly.trend import judge_series
+from loadramp.simulator.regimes import REGIMES, RegimePath
 
 METRIC = "ref_itl_p99_s"  # lower is better: a rise is a regression
 NIGHTS = 365
 SEEN = 60
 """Nights before a planted change."""
-KINDS = ("gauss", "t3", "AR(.4)", "outliers", "drift")
+KINDS = ("gauss", "t3", "AR(.4)", "outliers", "drift", "regimes")
+RUNS, RUN_S, GRID_S = 3, 60.0, 0.5
+"""Of a night of an engine with regimes: runs, their length, and how often its pace is looked at."""
 CHANGES = (0.05, 0.10, 0.20)
 BY = (3, 7, 14)
 
 
 def noise(kind: str, n: int, sd: float, rng: np.random.Generator) -> np.ndarray:
-    """Logarithms of n nights. Outliers: one night in 20 is 1.3 times as high; drift: 2 % in 30 nights."""
+    """Logarithms of n nights. Outliers: one night in 20 is 1.3 times as high; drift: 2 % in 30 nights; regimes: the
+    median of three short runs on an engine that is slow at times, as a real one was."""
     plain = rng.normal(0.0, sd, n)
     if kind == "t3":
         return rng.standard_t(3, n) * sd / math.sqrt(3.0)
@@ -45,7 +49,16 @@ def noise(kind: str, n: int, sd: float, rng: np.random.Generator) -> np.ndarray:
         return out
     if kind == "outliers":
         return plain + np.where(rng.random(n) < 0.05, math.log(1.3), 0.0)
+    if kind == "regimes":
+        return plain + np.array([slow_at_times(rng) for _ in range(n)])
     return plain + (np.arange(n) * math.log(1.02) / 30.0 if kind == "drift" else 0.0)
+
+
+def slow_at_times(rng: np.random.Generator) -> float:
+    """Logarithm of the median over RUNS of the mean step time of a run, the engine's fast pace being 0."""
+    at_s = np.arange(0.0, RUN_S, GRID_S).tolist()
+    paths = [RegimePath(REGIMES["captured"], own) for own in rng.spawn(RUNS)]
+    return math.log(float(np.median([np.mean([path.factor(t_s) for t_s in at_s]) for path in paths])))
 
 
 def product(
@@ -178,7 +191,7 @@ def table(
     found: Sequence[tuple[str, str, float, int | None]],
 ) -> None:
     """Rules down, noise and changes across."""
-    print(f"{'':32s}| false alarms in 100 nights" + " " * 21 + "| detected by night 3/7/14 (gauss)")
+    print(f"{'':32s}| false alarms in 100 nights" + " " * 30 + "| detected by night 3/7/14 (gauss)")
     head = "".join(f"{kind:>9s}" for kind in KINDS)
     print(f"{'rule':32s}|{head}   |" + "".join(f"{f'+{change:.0%}':>18s}" for change in CHANGES))
     for name in names:
