@@ -79,7 +79,7 @@ SPEAKS = re.compile(rf"^(?=.*(^|_){_SUBJECT}(_|$))(?=.*(^|_){_ORDER}(_|$))|^(mb_
 SHARES = re.compile(r"(^|_)(kv|cla)_.*(shar|reuse|source)|shar.*_(kv|key_value)|^use_cla$")
 STATES = re.compile(
     r"^(mamba_.*|n_mamba_heads|ssm_.*|linear_(num|key|value|conv|attn).*|lru_width|conv_L_cache|conv1d_width|gdn_.*"
-    r"|kda_.*|rwkv_.*|state_size|time_mix.*|short_conv.*)$"
+    r"|kda_.*|rwkv_.*|state_size|time_mix.*|(use_)?short_conv.*|(a|v|decay|gate)_low_rank_dim|expand_[kv])$"
 )
 """Names of keys that only layers with a fixed state have."""
 ASIDE = re.compile(

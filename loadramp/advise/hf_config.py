@@ -14,7 +14,7 @@ from loadramp.registry import ScenarioError
 from loadramp.units import plural
 
 HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads", "num_query_heads")
-HIDDEN = ("hidden_size", "n_embd", "d_model", "model_dim")
+HIDDEN = ("hidden_size", "n_embd", "d_model", "model_dim", "dim")
 KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_kv_heads", "n_head_kv", "num_key_value_attention_heads",
             "multi_query_group_num", "num_attention_groups")  # fmt: skip
 TEXT_PARTS = ("text_config", "llm_config", "language_config", "thinker_config.text_config", "text_model_config",
@@ -70,7 +70,7 @@ def read_config(config: Config, facts: Mapping[str, Any] | None = None) -> dict[
     return {
         **shape, "parameters": parts.total if parts else None,
         "plain_parameters": stored.plain(parts, count) if parts else embedded(inner, hidden), "heads": heads,
-        "head_dim": head_dim, "latent_dim": latent, "weights": stored.weights,
+        "head_dim": head_dim, "latent_dim": latent, "index_bytes": _index_bytes(inner), "weights": stored.weights,
         "quantized_by": stored.method, "weight_each": stored.each,
         "max_context": _context(inner), "notes": tuple(notes), "name": str(config.get("_name_or_path") or ""),
     }  # fmt: skip
@@ -149,6 +149,12 @@ def _numbers(config: Config, kind: str, kv_heads: int, dims: tuple[int, int]) ->
         if config.get("attention_k_eq_v"):
             kv_heads = whole(config, "num_global_key_value_heads", kv_heads)
     return kv_heads * (keys + values)
+
+
+def _index_bytes(config: Config) -> float:
+    """Of the keys by which a token is looked up (sparse attention of DeepSeek V3.2 and GLM-5), of one token and layer:
+    8 bits a number and a scale of 4 bytes for 128 of them, whatever the format of the KV cache."""
+    return whole(config, "index_head_dim", 0) * (1.0 + 4.0 / 128.0)
 
 
 def _head_dim(config: Config, hidden: int, heads: int) -> int:

@@ -46,6 +46,8 @@ class Model:
     window: int = 0
     latent_dim: int = 0
     """Multi-head latent attention: numbers a token and layer instead of keys and values. Every GPU holds all of it."""
+    index_bytes: float = 0.0
+    """What a layer that keeps everything keeps beside it to look tokens up, in bytes a token; on every GPU."""
     layer_numbers: float = 0.0
     """Keys and values of one token in one layer that keeps all of them, in numbers (the mean where layers differ);
     0: 2 x KV heads x head_dim, or the latent vector."""
@@ -87,16 +89,16 @@ class Model:
 
     def token_bytes(self, kv_bytes: float = 2.0) -> float:
         """Keys and values of one token: 2 x layers x KV heads x head_dim x bytes."""
-        return (self.layers * self.layer_size + self.window_layers * self.window_size) * kv_bytes
+        return self.context_bytes(1, kv_bytes)
 
     def far_bytes(self, kv_bytes: float = 2.0) -> float:
         """What one more token takes where the context is longer than the window: layers with one keep no more."""
-        return self.layers * self.layer_size * kv_bytes
+        return self.layers * (self.layer_size * kv_bytes + self.index_bytes)
 
     def context_bytes(self, tokens: int, kv_bytes: float = 2.0) -> float:
         """Keys and values of a context: layers with a window keep no more than it."""
         kept = min(tokens, self.window) if self.window else tokens
-        return (self.layers * tokens * self.layer_size + self.window_layers * kept * self.window_size) * kv_bytes
+        return tokens * self.far_bytes(kv_bytes) + self.window_layers * kept * self.window_size * kv_bytes
 
     def share(self, gpus: int) -> float:
         """The part of the KV cache that one of ``gpus`` holds: KV heads are divided as far as there are any."""

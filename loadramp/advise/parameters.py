@@ -13,7 +13,7 @@ COUNTED = frozenset(
      "phi3", "smollm3", "deepseek_v2", "deepseek_v3", "gpt_oss"}
 )  # fmt: skip
 """Model types built of gated MLPs and projections of which config.json tells every size."""
-TIED = frozenset({"gemma", "gemma2", "gemma3_text"})
+TIED = frozenset({"gemma", "gemma2", "gemma3_text", "smollm3"})
 """They tie embedding and head without saying so."""
 
 Config = Mapping[str, Any]

@@ -87,6 +87,8 @@ def stored_as(config: Config, inner: Config) -> Stored:
     told = config.get("quantization_config") or inner.get("quantization_config") or config.get("compression_config")
     if isinstance(told, Mapping):
         return _quantized(told)
+    if config.get("quantization"):
+        raise ScenarioError("config.json: quantization: Mistral's own form is not read: give --weights fp8 or int4")
     dtype = str(inner.get("torch_dtype") or inner.get("dtype") or config.get("torch_dtype") or "bfloat16")
     notes = ("a float32 checkpoint: engines serve it in 16 bit",) if dtype == "float32" else ()
     return Stored(DTYPES.get(dtype.removeprefix("torch."), "bf16"), notes=notes)

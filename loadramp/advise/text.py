@@ -9,6 +9,7 @@ from typing import Any
 from loadramp.advise.advice import Advice
 from loadramp.advise.flags import checkpoint_of, command_of
 from loadramp.advise.memory import BLOCK_TOKENS, Envelope
+from loadramp.advise.model import Model
 from loadramp.advise.sizing import MONTH_H, SizeOption, cheapest
 from loadramp.report.json_data import strict
 from loadramp.report.markdown import plain
@@ -247,7 +248,7 @@ def _formula(envelope: Envelope) -> str:
     if model.latent_dim:
         said = (
             f"{plural(layers, 'layer')} x {plural(model.latent_dim, 'latent number')} x "
-            f"{counted(format(each, 'g'), 'byte')}, on every card"
+            f"{counted(format(each, 'g'), 'byte')}{_index(model)}, on every card"
         )
     elif same or (model.layers == 0 and model.window_size == 2 * model.kv_heads * model.head_dim):
         said = (
@@ -261,6 +262,10 @@ def _formula(envelope: Envelope) -> str:
     if not model.window_layers:
         return said
     return f"{said}; {model.far_bytes(each):,.0f} B beyond the first {model.window:,} ({plural(model.layers, 'layer')})"
+
+
+def _index(model: Model) -> str:
+    return f" + {plural(model.layers, 'layer')} x {model.index_bytes:g} B to look it up" if model.index_bytes else ""
 
 
 def _each(envelope: Envelope) -> float:

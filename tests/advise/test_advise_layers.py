@@ -70,7 +70,7 @@ MODELS: dict[str, tuple[dict[str, Any], int, int]] = {
                             layer_types=(["sliding_attention"] * 4 + ["full_attention"]) * 7), 40_960, 8_192),
     "gpt-oss 20B": (config(2880, 24, 64, 8, model_type="gpt_oss", head_dim=64, sliding_window=128,
                            layer_types=["sliding_attention", "full_attention"] * 12), 49_152, 24_576),
-    "gpt-oss 120B, no list": (config(2880, 36, 64, 8, model_type="gpt_oss", head_dim=64, sliding_window=128),
+    "gpt-oss 120B": (config(2880, 36, 64, 8, model_type="gpt_oss", head_dim=64, sliding_window=128),
                               73_728, 36_864),
     "Phi-3 mini 128k": (config(3072, 32, 32, 32, model_type="phi3", sliding_window=262144,
                                max_position_embeddings=131072), 393_216, 393_216),
@@ -116,7 +116,7 @@ MODELS: dict[str, tuple[dict[str, Any], int, int]] = {
     "MiMo-V2 Flash": (config(4096, 48, 64, 4, model_type="mimo_v2_flash", head_dim=192, v_head_dim=128,
                              hybrid_layer_pattern=MIMO, sliding_window=128, swa_num_key_value_heads=8, swa_head_dim=192,
                              swa_v_head_dim=128), 222_720, 23_040),
-    "Ring-mini-linear": (config(2048, 20, 16, 4, model_type="bailing_moe_linear", head_dim=128, layer_group_size=5),
+    "Ring mini linear": (config(2048, 20, 16, 4, model_type="bailing_moe_linear", head_dim=128, layer_group_size=5),
                          8_192, 8_192),
     "PLaMo 2 8B": (config(4096, 32, 32, 4, model_type="plamo2", hidden_size_per_head=128, mamba_step=2,
                           mamba_d_state=64), 32_768, 32_768),
@@ -129,6 +129,40 @@ MODELS: dict[str, tuple[dict[str, Any], int, int]] = {
                  "attn_config": {"attn_type": "multihead_attention"}}, 1_376_256, 1_376_256),
     "Hunyuan Large": (config(6400, 64, 80, 8, model_type="hunyuan", attention_head_dim=128, use_cla=True,
                              cla_share_factor=2), 131_072, 131_072),
+    "GLM-4.5": (config(5120, 92, 96, 8, model_type="glm4_moe", head_dim=128, first_k_dense_replace=3,
+                       num_nextn_predict_layers=1), 376_832, 376_832),
+    "MiniMax-M2": (config(3072, 62, 48, 8, model_type="minimax_m2", head_dim=128, attn_type_list=[1] * 62,
+                          mtp_transformer_layers=1, num_mtp_modules=3), 253_952, 253_952),
+    "Command A": (config(12288, 64, 96, 8, model_type="cohere2", head_dim=128, sliding_window=4096, layer_switch=4,
+                         sliding_window_pattern=4), 262_144, 65_536),
+    "OLMo 2 7B": (config(4096, 32, 32, 32, model_type="olmo2"), 524_288, 524_288),
+    "OLMo 3 7B": (config(4096, 32, 32, 32, model_type="olmo3", sliding_window=4096,
+                         layer_types=(["sliding_attention"] * 3 + ["full_attention"]) * 8), 524_288, 131_072),
+    "Qwen2.5-VL 7B": (config(3584, 28, 28, 4, model_type="qwen2_5_vl", max_window_layers=28, sliding_window=32768,
+                             use_sliding_window=False, vision_config={"fullatt_block_indexes": [7, 15, 23, 31]}),
+                      57_344, 57_344),
+    "Qwen3-VL 8B": ({"model_type": "qwen3_vl", "vision_config": {"deepstack_visual_indexes": [8, 16, 24], "depth": 27},
+                     "text_config": config(4096, 36, 32, 8, model_type="qwen3_vl_text", head_dim=128)},
+                    147_456, 147_456),
+    "Llama 3.2 11B Vision": ({"model_type": "mllama", "text_config": config(
+        4096, 40, 32, 8, model_type="mllama_text_model", cross_attention_layers=[3, 8, 13, 18, 23, 28, 33, 38])},
+        131_072, 131_072),
+    "ERNIE 4.5 21B A3B": (config(2560, 28, 20, 4, model_type="ernie4_5_moe", head_dim=128, moe_layer_start_index=1,
+                                 moe_layer_end_index=27, moe_layer_interval=1, moe_capacity=[64, 64, 64]),
+                          57_344, 57_344),
+    "SmolLM3 3B": (config(2048, 36, 16, 4, model_type="smollm3", no_rope_layers=[1, 1, 1, 0] * 9,
+                          use_sliding_window=False, no_rope_layer_interval=4, layer_types=["full_attention"] * 36),
+                   73_728, 73_728),
+    "Step3": ({"model_type": "step3_vl", "text_config": config(
+        7168, 61, 64, None, model_type="step3_text", num_attention_groups=1, head_dim=256, share_q_dim=2048,
+        moe_layers_enum="4,5,6,7")}, 62_464, 62_464),
+    "DeepSeek V3.2": (config(7168, 61, 128, 128, model_type="deepseek_v32", kv_lora_rank=512, qk_rope_head_dim=64,
+                             v_head_dim=128, index_head_dim=128, index_n_heads=64, index_topk=2048), 78_324, 78_324),
+    "GLM-5": (config(6144, 78, 64, 64, model_type="glm_moe_dsa", kv_lora_rank=512, qk_rope_head_dim=64, v_head_dim=256,
+                     index_head_dim=128, index_n_heads=32, mlp_layer_types=["dense"] * 3 + ["sparse"] * 75),
+              100_152, 100_152),
+    "Mistral Small 3 (params.json)": ({"dim": 5120, "n_layers": 40, "head_dim": 128, "hidden_dim": 32768, "n_heads": 32,
+                                       "n_kv_heads": 8, "vocab_size": 131072}, 163_840, 163_840),
 }  # fmt: skip
 
 
@@ -137,6 +171,23 @@ def test_a_token_takes_what_the_layers_that_keep_it_take(name: str) -> None:
     told, token, far = MODELS[name]
     model = model_of(BIG, told)
     assert (model.token_bytes(), model.far_bytes()) == (token, far)
+
+
+def test_what_looks_tokens_up_takes_the_same_whatever_the_format_of_the_cache() -> None:
+    model = model_of(BIG, MODELS["DeepSeek V3.2"][0])
+    assert model.token_bytes(1.0) == 61 * 576 + 61 * 132
+    assert model.context_bytes(1000) == 1000 * 78_324
+
+
+def test_every_line_of_the_documented_table_is_a_test() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "advise.md").read_text()
+    table = page.partition("| model | taken from |")[2].partition("\n\n")[0].splitlines()[2:]
+    assert len(table) >= 50
+    for line in table:
+        name, _, _, token, beyond = (cell.strip() for cell in line.strip("|").split("|"))
+        told = int(token.replace(",", ""))
+        far = told if beyond == "the same" else int(beyond.replace(",", ""))
+        assert MODELS[name.partition(",")[0]][1:] == (told, far), name
 
 
 def test_block_configs_tell_the_attention_of_each_layer() -> None:
@@ -180,6 +231,8 @@ def test_a_kind_of_layer_that_is_not_known_to_be_attention_keeps_nothing(kind: s
         {"ssm_state_size": 128},
         {"mamba_d_state": 16},
         {"linear_num_key_heads": 16},
+        {"decay_low_rank_dim": 128},
+        {"use_short_conv": True},
         {"conv_L_cache": 3},
         {"num_mamba_layers": 2},
         {"global_attn_every_n_layers": 3},
@@ -322,6 +375,13 @@ ATTENTION = 32 * (4096 * 128 * 48 + 4096 * 4096)
 )  # fmt: skip
 def test_weights_take_what_the_checkpoint_stores(quantization: dict[str, Any], expected: float) -> None:
     assert llama(**quantization).weight_bytes == pytest.approx(expected, rel=1e-6)
+
+
+def test_how_params_json_stores_weights_is_asked_for() -> None:
+    told = MODELS["Mistral Small 3 (params.json)"][0] | {"quantization": {"qformat_weight": "fp8_e4m3"}}
+    with pytest.raises(ScenarioError, match="quantization: Mistral's own form is not read: give --weights fp8"):
+        model_of(BIG, told)
+    assert model_of(BIG | {"weights": "fp8"}, told).weights == "fp8"
 
 
 def test_weights_that_are_said_end_the_question_how_they_are_stored() -> None:

@@ -33,6 +33,7 @@ QWEN15_MOE = shape("qwen2_moe", 2048, 24, 16, 16, 5632, 151936, moe_intermediate
                    shared_expert_intermediate_size=5632, decoder_sparse_step=1, use_sliding_window=False)  # fmt: skip
 GEMMA2_9B = {k: v for k, v in shape("gemma2", 3584, 42, 16, 8, 14336, 256000, head_dim=256, sliding_window=4096).items()
              if k != "tie_word_embeddings"}  # fmt: skip
+SMOLLM3 = {k: v for k, v in shape("smollm3", 2048, 36, 16, 4, 11008, 128256).items() if k != "tie_word_embeddings"}
 PHI3_MINI = shape("phi3", 3072, 32, 32, 32, 8192, 32064)
 DEEPSEEK_V3 = shape("deepseek_v3", 7168, 61, 128, 128, 18432, 129280, moe_intermediate_size=2048, n_routed_experts=256,
                     n_shared_experts=1, first_k_dense_replace=3, kv_lora_rank=512, q_lora_rank=1536,
@@ -45,7 +46,7 @@ DEEPSEEK_V3 = shape("deepseek_v3", 7168, 61, 128, 128, 18432, 129280, moe_interm
         (LLAMA_8B, 8_030_261_248), (LLAMA_70B, 70_553_706_496), (MISTRAL_7B, 7_241_732_096), (MIXTRAL, 46_702_792_704),
         (QWEN25_7B, 7_615_616_512), (QWEN3_8B, 8_190_735_360), (QWEN3_MOE, 30_532_122_624),
         (QWEN15_MOE, 14_315_784_192), (GEMMA2_9B, 9_241_705_984), (PHI3_MINI, 3_821_079_552),
-        (DEEPSEEK_V3, 671_026_419_200),
+        (DEEPSEEK_V3, 671_026_419_200), (SMOLLM3, 3_075_098_624),
     ],
 )  # fmt: skip
 def test_parameters_counted_from_the_shapes_are_those_that_were_published(
