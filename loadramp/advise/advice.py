@@ -183,21 +183,18 @@ def _choices(
     Raises:
         ScenarioError: there is nothing else to advise on, and no rate to size by.
     """
-    demands = [(one.name, one.demand) for one in measured] or [("given", demand)]
-    if len(demands) == 1:
-        demands = [(demands[0][0], demand)]
+    demands = [(one.name, one.demand) for one in measured]
+    if len(demands) < 2:
+        demands = [(measured[0].name if measured else "given", demand)]
     gpus, prices = (_each(values, len(demands), what) for values, what in
                     ((asked.load.gpus, "--gpus"), (asked.load.price, "--price")))  # fmt: skip
     out, missing = list[SizeOption](), list[str]()
     for i, (name, one) in enumerate(demands):
         each = gpus[i] if gpus else (envelope.gpus if envelope and len(demands) == 1 else 1)
         if one.rate is None:
-            missing.append(f"{name}: sizing: {one.rate_reason}")
+            missing.append(f"{name}: {one.rate_reason}" if measured else one.rate_reason)
             continue
-        try:
-            out.append(SizeOption(name, size_of(one, load, int(each), prices[i] if prices else None)))
-        except ScenarioError as error:
-            raise ScenarioError(f"{name}: {error}") from None
+        out.append(SizeOption(name, size_of(one, load, int(each), prices[i] if prices else None)))
     if missing and envelope is None:
         raise ScenarioError("; ".join(missing))
     return out, missing

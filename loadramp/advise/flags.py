@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import ceil, floor
 
 from loadramp.advise.demand import Demand
-from loadramp.advise.gpus import NO_FP8
+from loadramp.advise.gpus import NO_FP8, NO_FP8_KV
 from loadramp.advise.memory import Envelope
 from loadramp.advise.model import Model
 from loadramp.analysis.diagnosis.engine_versions import Version, has_flag, since
@@ -204,7 +204,10 @@ def _quantized(envelope: Envelope) -> list[Flag]:
         return []
     if model.weights == "fp8":
         why = "weights of 1 byte a parameter; leave it out for a checkpoint that is FP8"
-        return [Flag("--quantization", "fp8", f"{why}{_emulated(envelope, 'computed in 16 bit')}")]
+        old = envelope.gpu.generation if envelope.gpu.generation in NO_FP8 else ""
+        return [
+            Flag("--quantization", "fp8", why + (f"; {old} computes in 16 bit: memory is saved, not time" * bool(old)))
+        ]
     return [Flag("--quantization", "", f"read from the checkpoint, which must be {MAKERS[model.weights]}: "
                  "the flag would not quantize one in 16 bit, the engine would not start", set=False)]  # fmt: skip
 
@@ -229,22 +232,14 @@ def checkpoint_of(model: Model) -> tuple[str, str]:
     )
 
 
-def _emulated(envelope: Envelope, how: str) -> str:
-    """What is added where the card does not compute in FP8; empty where it does."""
-    generation = envelope.gpu.generation
-    if not generation:
-        return ""
-    return f"; emulated on {generation} ({how}), native from Hopper on" if generation in NO_FP8 else ""
-
-
 def _kv_type(envelope: Envelope, name: str) -> list[Flag]:
     if envelope.kv_dtype != "fp8":
         return []
-    gpu = envelope.gpu
-    native = f"; native on {gpu.generation}" if gpu.generation and gpu.generation not in NO_FP8 else ""
-    said = native or _emulated(envelope, "widened in every step, which may cost speed")
-    said = said or "; native from Hopper on, emulated before"
-    return [Flag("--kv-cache-dtype", name, f"1 byte a number: twice the tokens; check long answers{said}")]
+    made = envelope.gpu.generation
+    said = f"native on {made}" if made else "native from Hopper on, emulated before"
+    if made in NO_FP8_KV:
+        said = f"emulated on {made} (widened in every step, which may cost speed), native from Hopper on"
+    return [Flag("--kv-cache-dtype", name, f"1 byte a number: twice the tokens; check long answers; {said}")]
 
 
 def _prefix(demand: Demand, on: str, off: str) -> Flag:

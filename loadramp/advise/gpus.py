@@ -36,7 +36,9 @@ GPUS: dict[str, float] = {name: mib * MIB_GB for name, (_, mib, _) in CARDS.item
 """Name to GB (10^9 bytes) of one card."""
 NO_BF16 = frozenset({"Turing", "Volta"})
 """They compute in float16 only: NVIDIA cards before compute capability 8.0."""
-NO_FP8 = frozenset({"Turing", "Volta", "Ampere", "Ada", "CDNA 2"})
+NO_FP8 = frozenset({"Turing", "Volta", "Ampere", "CDNA 2"})
+"""They compute in 16 bit with FP8 weights: they were made before Ada and Hopper."""
+NO_FP8_KV = NO_FP8 | {"Ada"}
 """An FP8 KV cache is emulated there: stored in 8 bits, widened for each step. Native from Hopper on."""
 
 _NOISE = re.compile(r"NVIDIA|GEFORCE|TESLA|AMD|INSTINCT|INTEL|SXM\d?|PCIE|HBM\d?E?|GB\b")

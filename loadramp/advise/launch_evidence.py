@@ -62,7 +62,7 @@ def sized_of(peak_rps: float, ramp: Run) -> Sized:
     try:
         size = size_of(demand_of(ramp), Load(asked_rps, headroom_ratio=0.0, spare=0), 1, None)
     except ScenarioError as error:
-        return Sized(peak_rps, asked_rps, reason=str(error).removeprefix("sizing: "))
+        return Sized(peak_rps, asked_rps, reason=str(error))
     return Sized(peak_rps, asked_rps, size.rate.low_rps, size.needed)
 
 

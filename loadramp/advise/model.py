@@ -126,9 +126,10 @@ def model_of(facts: Mapping[str, Any], config: Mapping[str, Any] | None = None) 
     known = {**(read_config(config, facts) if config is not None else {}), **facts}
     if "kv_heads" in facts or "head_dim" in facts:  # what was said holds for every layer
         known |= {"layer_numbers": 0.0, "window_numbers": 0.0}
-    for name, flag in (("layers", "layers"), ("kv_heads", "kv-heads"), ("head_dim", "head-dim")):
+    for name, what in (("layers", "number of layers"), ("kv_heads", "number of KV heads"), ("head_dim", "head size")):
         if name not in known:
-            raise ScenarioError(f"model: {name} is not known: give --{flag}, or --model-config FILE (its config.json)")
+            flag = name.replace("_", "-")
+            raise ScenarioError(f"model: its {what} is not known: give --{flag}, or --model-config FILE (config.json)")
     if known.get("parameters") is None:
         raise ScenarioError(
             "model: the number of parameters cannot be computed from this config.json: give --parameters (all experts)"

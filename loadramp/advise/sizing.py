@@ -137,7 +137,7 @@ def size_of(demand: Demand, load: Load, gpus_each: int, price_per_gpu_hour: floa
         ScenarioError: there is no rate to size by, or a price below 0.
     """
     if demand.rate is None:
-        raise ScenarioError(f"sizing: {demand.rate_reason}")
+        raise ScenarioError(demand.rate_reason)
     if price_per_gpu_hour is not None and price_per_gpu_hour < 0:
         raise ScenarioError(f"price: must not be below 0; got {price_per_gpu_hour:g}")
     price = None if price_per_gpu_hour is None else price_per_gpu_hour * gpus_each
@@ -152,14 +152,12 @@ class SizeOption:
     size: ReplicaSize
 
 
-def cheapest(choices: Sequence[SizeOption]) -> tuple[SizeOption, list[SizeOption]] | None:
-    """The one of least cost an hour (without prices: of fewest GPUs), and those that might be as cheap if the high end
-    of their interval is true. None without choices."""
-    if not choices:
-        return None
-    best = min(choices, key=lambda one: _cost(one.size, one.size.replicas))
-    limit = _cost(best.size, best.size.replicas)
-    rivals = [one for one in choices if one is not best and _cost(one.size, one.size.replicas_at_best) <= limit]
+def cheapest(choices: Sequence[SizeOption]) -> tuple[list[SizeOption], list[SizeOption]]:
+    """Those of least cost an hour (without prices: of fewest GPUs), and those that might be as cheap if the high end of
+    their interval is true."""
+    costs = [_cost(one.size, one.size.replicas) for one in choices]
+    best = [one for one, cost in zip(choices, costs, strict=True) if cost == min(costs)]
+    rivals = [one for one in choices if one not in best and _cost(one.size, one.size.replicas_at_best) <= min(costs)]
     return best, rivals
 
 

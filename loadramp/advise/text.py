@@ -135,7 +135,7 @@ def _unsized(advice: Advice) -> TextBlock | None:
     if not advice.unsized:
         return None
     return TextBlock(
-        "Replicas: not sized", [("missing", "", f"{why}; or give --replica-rps") for why in advice.unsized]
+        "Replicas: not sized", [("missing", "", f"{why}; --replica-rps would do") for why in advice.unsized]
     )
 
 
@@ -180,12 +180,11 @@ def _comparison(advice: Advice) -> TextBlock | None:
         lines.append(
             (choice.name, f"{size.replicas} x {plural(size.gpus_each, 'GPU')}", f"{_rate(size.rate)}{cost}{each}")
         )
-    chosen = cheapest(advice.choices)
-    assert chosen is not None
-    best, rivals = chosen
-    what = "least cost" if best.size.price_per_hour is not None else "fewest GPUs"
-    shaky = f"; {', '.join(one.name for one in rivals)} may be as good: the intervals do not tell" if rivals else ""
-    return TextBlock("Configurations compared", [*lines, (what, best.name, shaky.removeprefix("; "))])
+    best, rivals = cheapest(advice.choices)
+    what = "least cost" if best[0].size.price_per_hour is not None else "fewest GPUs"
+    named = best[0].name if len(best) == 1 else f"the same for {', '.join(one.name for one in best)}"
+    shaky = f"{', '.join(one.name for one in rivals)} may be as good: the intervals do not tell" if rivals else ""
+    return TextBlock("Configurations compared", [*lines, (what, named, shaky)])
 
 
 def advice_document(advice: Advice) -> dict[str, Any]:
@@ -214,8 +213,10 @@ def advice_document(advice: Advice) -> dict[str, Any]:
         "not_sized": list(advice.unsized),
         "notes": list(advice.notes),
     }  # fmt: skip
-    if len(advice.choices) > 1 and (chosen := cheapest(advice.choices)):
-        document["cheapest"] = {"name": chosen[0].name, "as_good": [one.name for one in chosen[1]]}
+    if len(advice.choices) > 1:
+        best, rivals = cheapest(advice.choices)
+        as_good = [one.name for one in (*(best if len(best) > 1 else ()), *rivals)]
+        document["cheapest"] = {"name": best[0].name if len(best) == 1 else None, "as_good": as_good}
     checked: dict[str, Any] = strict(document)
     return checked
 

@@ -80,6 +80,14 @@ def test_an_fp8_kv_cache_is_native_from_hopper_on_and_says_so(gpu: str, words: s
     assert words in said
 
 
+@pytest.mark.parametrize(("gpu", "wide"), [("L40S", ""), ("H100", ""), ("A100-80", "Ampere computes in 16 bit")])
+def test_fp8_weights_are_native_from_ada_on(gpu: str, wide: str) -> None:
+    command, said = serve(gpu, "fp8")
+    assert "--quantization fp8" in command
+    assert ("computes in 16 bit" in said) == bool(wide)
+    assert wide in said
+
+
 def test_bfloat16_is_not_offered_where_the_card_has_none() -> None:
     command, said = serve("T4", "int8")
     assert "--dtype half" in command

@@ -139,7 +139,7 @@ def test_a_model_of_an_unknown_build_needs_its_parameters_said() -> None:
 @pytest.mark.parametrize(
     ("facts", "config", "words"),
     [
-        ({"parameters": 7e9, "kv_heads": 8, "head_dim": 128}, None, "layers is not known: give --layers"),
+        ({"parameters": 7e9, "kv_heads": 8, "head_dim": 128}, None, "its number of layers is not known: give --layers"),
         ({"parameters": 7e9, "layers": 32, "kv_heads": 0, "head_dim": 128}, None, "KV heads must be at least 1; got 0"),
         ({"parameters": 7, "layers": 32, "kv_heads": 8, "head_dim": 128}, None, "7 parameters is no model"),
         ({"parameters": 7e9, "layers": 32, "kv_heads": 7, "head_dim": 128, "heads": 32}, None, "cannot share 7 KV"),

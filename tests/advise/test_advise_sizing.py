@@ -112,7 +112,7 @@ def test_without_a_rate_nothing_is_sized() -> None:
     nothing, why = rate_of(run_of({"ceiling": Estimate("inconclusive", reason="two steps only")}))
     assert nothing is None
     assert "two steps only" in why
-    with pytest.raises(ScenarioError, match="r: sizing: two steps only"):
+    with pytest.raises(ScenarioError, match="r: two steps only"):
         advise(AdviceOptions(load=LoadFacts(peak_rps=5.0)), [Measured("r", Demand(rate_reason="two steps only"))])
 
 
@@ -170,7 +170,7 @@ def test_memory_and_flags_are_told_where_the_size_cannot_be() -> None:
     text, document = advice_text(advice), advice_document(advice)
     assert "vllm serve MODEL" in text
     assert "Replicas: not sized" in text
-    assert "r: sizing: service level: the interval reaches below the lowest rate judged; or give --replica-rps" in text
+    assert "r: service level: the interval reaches below the lowest rate judged; --replica-rps would do" in text
     assert (document["sizes"], len(document["not_sized"])) == ([], 1)
 
 
@@ -262,10 +262,9 @@ def test_the_cheapest_configuration_names_those_whose_interval_might_beat_it() -
     small = SizeOption("small", size(Rate(6.0, 6.5, "x"), gpus=1, price=1.0))  # 9 replicas
     large = SizeOption("large", size(Rate(20.0, 21.0, "x"), gpus=4, price=4.0))  # 4 replicas: 16
     shaky = SizeOption("shaky", size(Rate(5.0, 7.0, "x"), gpus=1, price=1.0))  # 10 replicas, 8 at best
-    best, rivals = cheapest([large, small, shaky]) or (None, [])
-    assert best is small
+    best, rivals = cheapest([large, small, shaky])
+    assert best == [small]
     assert rivals == [shaky]
-    assert cheapest([]) is None
 
 
 def test_runs_of_other_prompts_or_promises_are_not_compared() -> None:
@@ -297,6 +296,14 @@ def test_two_configurations_stand_side_by_side_in_words_and_data() -> None:
     assert advice_markdown(advice).startswith("# What to run\n")
     with pytest.raises(ScenarioError, match="--price: give it once, or once for each of the 2 runs; got 3"):
         advise(replace(asked, load=replace(asked.load, price=(1.0, 2.0, 3.0))), advice.measured)
+
+
+def test_configurations_of_equal_cost_have_no_winner() -> None:
+    same = Demand(output_tokens=100.0, rate=Rate(6.0, 6.0, "ceiling"))
+    asked = AdviceOptions(load=LoadFacts(peak_rps=30.0, gpus=(1,)))
+    advice = advise(asked, [Measured("first", same), Measured("second", same)])
+    assert "fewest GPUs  the same for first, second\n" in advice_text(advice) + "\n"
+    assert advice_document(advice)["cheapest"] == {"name": None, "as_good": ["first", "second"]}
 
 
 def test_nothing_to_advise_on_is_an_error() -> None:
