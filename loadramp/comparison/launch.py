@@ -30,7 +30,7 @@ from loadramp.comparison.noise import keep, noise_of, stored, stored_path
 from loadramp.comparison.page import comparison_csv, comparison_document, comparison_html, comparison_markdown
 from loadramp.comparison.pairs import Comparison
 from loadramp.comparison.switch_command import switch_of
-from loadramp.comparison.table import canary_of
+from loadramp.comparison.table import Canary, canary_of
 from loadramp.metrics.scraper import Scraper
 from loadramp.record.run_directory import RunDir, RunDirError, check_place, put
 from loadramp.record.types import Sample
@@ -271,7 +271,7 @@ async def _through(duel: CanaryRun, scrapers: Sequence[Scraper | None], say: Say
             raise
         kept = f"what was measured is kept in {duel.rundir.path}"
         raise CannotMeasure(f"{in_words(failure or error)}; {kept}") from error
-    _keep_noise(duel, found.comparison, say)
+    keep_noise(found.comparison, duel.canary, say)
     if failure is not None:
         say(f"stopped: {in_words(failure)}")
         return Compared(found.comparison, COULD_NOT_MEASURE)
@@ -280,9 +280,9 @@ async def _through(duel: CanaryRun, scrapers: Sequence[Scraper | None], say: Say
     return found
 
 
-def _keep_noise(duel: CanaryRun, found: Comparison, say: Say) -> None:
+def keep_noise(found: Comparison, canary: Canary, say: Say) -> None:
     """Of two that serve the same: how far blocks scatter, for what ``plan`` expects of later comparisons."""
-    noise = noise_of(found, datetime.now(UTC), duel.canary.block_s)
+    noise = noise_of(found, datetime.now(UTC), canary.block_s)
     if noise is None:
         return
     try:

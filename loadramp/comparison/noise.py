@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+from bisect import bisect_left
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from math import ceil, exp, log1p, sqrt
@@ -15,8 +16,9 @@ from typing import Any
 
 from loadramp.analysis.blocks import words_of
 from loadramp.analysis.proportions import needed
+from loadramp.comparison.noninferior import Looks
 from loadramp.comparison.pairs import Comparison
-from loadramp.comparison.sample_size import MOST_BLOCKS, Noise, blocks_for
+from loadramp.comparison.sample_size import MOST_BLOCKS, POWER, Noise, pass_probability, uncertainty
 from loadramp.comparison.table import Canary
 from loadramp.units import percent, plural, span
 
@@ -63,10 +65,9 @@ def earlier(canary: Canary, noise: dict[str, Any] | None) -> list[Noise]:
     if noise is None:
         return []
     longer = sqrt(float(noise["block_s"]) / canary.block_s)
-    blocks = [int(one["blocks"]) for one in noise["noise"]]
     return [
         Noise(metric, rate_rps, sd * longer, n)
-        for (metric, rate_rps, sd), n in zip(_rows(noise), blocks, strict=True)
+        for (metric, rate_rps, sd), n in zip(_rows(noise), _blocks(noise), strict=True)
         if rate_rps in canary.rates
     ]
 
@@ -74,37 +75,62 @@ def earlier(canary: Canary, noise: dict[str, Any] | None) -> list[Noise]:
 def expected(canary: Canary, noise: dict[str, Any]) -> str:
     """How long equal versions are expected to take, in a sentence.
 
-    The blocks after which the noisiest primary measure is inside the margin in 80 % of the comparisons, at noise like
+    The first look at which the noisiest primary measure is inside the margin in 80 % of the comparisons, at noise like
     ``noise``; a block that is k times as long scatters by 1 / sqrt(k). Noise of another rate stands for one that was
-    not measured.
+    not measured. The range is that of ``uncertainty``: few blocks tell their variance only so well.
     """
-    rows = [one for one in _rows(noise) if one[0] in canary.primary]
-    if not rows:
+    known = [(one, n) for one, n in zip(_rows(noise), _blocks(noise), strict=True) if one[0] in canary.primary]
+    if not known:
         return ""
     longer = sqrt(float(noise["block_s"]) / canary.block_s)
-    margin = log1p(canary.latency_margin)
-    metric, rate_rps, sd = max(rows, key=lambda row: row[2])
-    blocks = max(ceil(blocks_for(sd * longer, margin)), 2)
-    each = canary.block_s * sum(canary.rates)
-    blocks = max(blocks, ceil(needed(0, canary.error_ratio) / each))
+    (metric, rate_rps, sd), n = max(known, key=lambda row: row[0][2])
     scatter = percent(exp(sd * longer) - 1.0, 2)
     said = (
         f"At noise like that of the last comparison of the same version ({str(noise['measured_at'])[:10]}: "
         f"{words_of(metric)} at {rate_rps:.4g} req/s scatters by {scatter} from block to block)"
     )
-    look = next((k for k in canary.look_at if k >= blocks), None)
-    if look is not None:
-        return f"{said} equal versions are expected to pass after {plural(look, 'block')}, {_lasts(canary, look)}."
-    if blocks > MOST_BLOCKS:
+    reach = uncertainty(n) ** 0.25  # of the standard deviation; the blocks follow its square
+    low, blocks, high = (passes_after(canary, sd * longer * factor) for factor in (1.0 / reach, 1.0, reach))
+    if blocks is None:
         return f"{said} equal versions cannot be expected to pass: it would take more than {MOST_BLOCKS} blocks."
+    most = f"more than {MOST_BLOCKS}" if high is None else str(high)
+    between = f" ({low} to {most}, as {plural(n, 'block')} tell their noise)" if low != high else ""
+    lasts = f"{plural(blocks, 'block')}, {span(blocks * canary.round_s)}{between}"
+    if blocks <= canary.blocks:
+        return f"{said} equal versions are expected to pass after {lasts}."
     return (
-        f"{said} equal versions take about {plural(blocks, 'block')}, {_lasts(canary, blocks)}, to pass; this scenario "
-        f"has {canary.blocks}: --set canary.blocks={blocks}."
+        f"{said} equal versions take about {lasts}, to pass; this scenario has {canary.blocks}: "
+        f"--set canary.blocks={blocks}."
     )
 
 
-def _lasts(canary: Canary, blocks: int) -> str:
-    return span(blocks * canary.round_s)
+def passes_after(canary: Canary, sd: float) -> int | None:
+    """Blocks after which equal versions pass with a chance of 80 %: the first look that has it, or as many blocks as
+    would at their last look; None above MOST_BLOCKS.
+
+    Args:
+        canary: margins, looks and blocks.
+        sd: of ln(ratio) from block to block, of the noisiest measure.
+    """
+    margin = log1p(canary.latency_margin)
+    requests = ceil(needed(0, canary.error_ratio) / (canary.block_s * sum(canary.rates)))
+
+    def likely(blocks: int, total: int) -> bool:
+        return (
+            blocks >= requests
+            and pass_probability(blocks, sd, margin, Looks.at(blocks, canary.look_at, total).z) >= POWER
+        )
+
+    look = next((k for k in canary.look_at if likely(k, canary.blocks)), None)
+    if look is not None:
+        return look
+    more = range(canary.blocks + 1, MOST_BLOCKS + 1)
+    at = bisect_left(more, True, key=lambda blocks: likely(blocks, blocks))
+    return more[at] if at < len(more) else None
+
+
+def _blocks(noise: dict[str, Any]) -> list[int]:
+    return [int(one["blocks"]) for one in noise["noise"]]
 
 
 def _rows(noise: dict[str, Any]) -> Sequence[tuple[str, float, float]]:

@@ -23,6 +23,9 @@ ALPHA = 0.025
 """Chance, over all looks, to pass a candidate that is worse by exactly the margin; over all looks and measures, to call
 an equal one worse. Two-sided it is the printed 95 % interval, so verdict and interval cannot disagree."""
 
+FURTHEST = 50.0
+"""A logarithm beyond it is not told as a ratio."""
+
 Status = Literal["within", "worse", "beyond", "open", "no_data"]
 
 
@@ -105,11 +108,12 @@ class Effect:
         return CEILING.worse if self.metric == "ceiling" else MEASURES[self.metric].worse
 
     def ratio(self, of: Literal["mean", "low", "high"] = "mean") -> float | None:
-        """Candidate / baseline. For a measure of which less is worse the limits change places."""
+        """Candidate / baseline. For a measure of which less is worse the limits change places. None: not known, or an
+        early look at few blocks knows so little that no number holds it."""
         if self.worse < 0 and of in ("low", "high"):
             of = "high" if of == "low" else "low"
         value: float | None = getattr(self, of)
-        return None if value is None else exp(self.worse * value)
+        return None if value is None or abs(value) > FURTHEST else exp(self.worse * value)
 
     @property
     def worst_ratio(self) -> float | None:

@@ -10,13 +10,16 @@ from dataclasses import dataclass
 from math import ceil, inf, log, sqrt
 
 import numpy as np
+from scipy.special import nctdtr
 
+from loadramp.comparison.group_sequential import t_of
 from loadramp.comparison.standard_error import LEAST_BLOCKS, PairSpread
 from loadramp.record.table import Floats
 
 LEAST_RATIO = 1.02
 """A smaller difference is never called a regression, however sure it is."""
 INTERVAL_Z = 1.96
+POWER = 0.8
 POWER_Z = 0.84
 """Of a chance of 80 % to decide with the blocks that are named as missing."""
 SHOWN_Z = 2.0
@@ -134,3 +137,18 @@ def blocks_for(sd: float, distance: float, z: float = INTERVAL_Z) -> float:
     K = ((z + 0.84) sd / distance)^2 + 2, the 2 for Student's t; ``sd`` of one block's logarithm.
     """
     return ((z + POWER_Z) * sd / distance) ** 2 + 2.0 if distance else inf
+
+
+def pass_probability(blocks: int, sd: float, margin: float, z: float) -> float:
+    """The chance that equal versions are shown to be within ``margin``, by Student's noncentral t distribution.
+
+    Args:
+        blocks: of each, at least 2.
+        sd: of one block's logarithm.
+        margin: logarithm of the ratio that is allowed.
+        z: standard errors that the interval reaches at this look.
+    """
+    if sd <= 0.0:
+        return 1.0
+    df = blocks - 1.0
+    return float(1.0 - nctdtr(df, margin * sqrt(blocks) / sd, t_of(z, df)))

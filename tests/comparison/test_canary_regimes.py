@@ -16,12 +16,13 @@ from scipy.special import stdtrit
 from benchmarks.offline_engine import simulate
 from loadramp.analysis.blocks import Block, measure
 from loadramp.analysis.proportions import Proportion
-from loadramp.comparison import noise
+from loadramp.comparison import launch, noise
 from loadramp.comparison.decide import Decision
-from loadramp.comparison.judge import COMPARISON, asked_of, read, weigh
+from loadramp.comparison.judge import COMPARISON, asked_about, asked_of, read, weigh
+from loadramp.comparison.noninferior import Looks
 from loadramp.comparison.pairs import Comparison, Pair, Round
 from loadramp.comparison.preview import canary_parts
-from loadramp.comparison.sample_size import blocks_for
+from loadramp.comparison.sample_size import blocks_for, pass_probability
 from loadramp.comparison.standard_error import spread, variance_inflation
 from loadramp.comparison.table import PRIMARY, Canary, canary_of
 from loadramp.record.run_directory import RunDirError
@@ -152,21 +153,54 @@ def test_plan_expects_the_blocks_that_the_noise_asks_for() -> None:
     words = noise.expected(CANARY, kept(0.1))
     assert words == (
         "At noise like that of the last comparison of the same version (2026-11-28: p50 ITL at 16 req/s scatters by "
-        "11 % from block to block) equal versions are expected to pass after 15 blocks, 15 min."
+        "11 % from block to block) equal versions are expected to pass after 15 blocks, 15 min (15 to 20, as 20 blocks "
+        "tell their noise)."
     )
-    assert blocks_for(0.1, TEN_PERCENT) == pytest.approx(10.6, abs=0.1)
+    sure = kept(0.1)
+    sure["noise"][0]["blocks"] = 80
+    assert noise.expected(CANARY, sure).endswith("are expected to pass after 15 blocks, 15 min.")
+
+
+@pytest.mark.parametrize("sd", [0.05, 0.08, 0.15])
+def test_equal_versions_pass_by_then_as_often_as_is_expected(sd: float) -> None:
+    """An early look needs far stronger evidence: at 5 % not one of 40 passed after the 5 blocks once foretold."""
+    foretold = noise.passes_after(CANARY, sd)
+    assert foretold is not None
+    canary = replace(CANARY, blocks=max(foretold, 20))
+    rng = np.random.default_rng(11)
+    passed = 0
+    for _ in range(60):
+        d = pairs(sd * rng.standard_normal(foretold))
+        looks = [weigh(asked_of(canary), d[:k], final=k == canary.blocks)[2] for k in canary.look_at if k <= foretold]
+        passed += any(one.verdict == "pass" for one in looks)
+    assert 0.65 <= passed / 60 <= 1.0
+    before = max((k for k in canary.look_at if k < foretold), default=2)
+    assert pass_probability(before, sd, TEN_PERCENT, Looks.at(before, canary.look_at, canary.blocks).z) < 0.8
+
+
+def test_an_early_look_of_many_blocks_is_told_without_a_number_that_overflows() -> None:
+    d = 0.25 * np.random.default_rng(12).standard_normal(5)
+    canary = replace(CANARY, blocks=200)
+    effects, _, decision = weigh(asked_of(canary), pairs(d), final=False)
+    assert decision.verdict == "inconclusive"
+    assert effects[0].high is not None
+    assert effects[0].high > 700.0
+    assert effects[0].ratio("high") is None
+    assert "(from 5 blocks: no interval)" in decision.reasons[0]
 
 
 def test_plan_says_how_many_blocks_a_noisy_pair_takes_beyond_those_there_are() -> None:
     words = noise.expected(CANARY, kept())
     assert words.endswith(
-        "equal versions take about 34 blocks, 34 min, to pass; this scenario has 20: --set canary.blocks=34."
+        "equal versions take about 35 blocks, 35 min (26 to 47, as 20 blocks tell their noise), to pass; this scenario "
+        "has 20: --set canary.blocks=35."
     )
     assert "cannot be expected to pass: it would take more than 200 blocks" in noise.expected(CANARY, kept(0.9))
 
 
 def test_longer_blocks_scatter_less_and_the_error_rate_takes_its_requests() -> None:
-    assert "after 5 blocks, 20 min" in noise.expected(replace(CANARY, block_s=240.0), kept(0.07))
+    assert "after 10 blocks, 40 min" in noise.expected(replace(CANARY, block_s=240.0), kept(0.07))
+    assert "after 15 blocks, 15 min" in noise.expected(CANARY, kept(0.07))
     assert "after 10 blocks" in noise.expected(Canary(rates=[8.0]), kept(0.01))  # 2,995 requests
     assert noise.expected(replace(CANARY, primary=["ttft_p50"]), kept()) == ""
 
@@ -216,6 +250,34 @@ def test_an_aa_comparison_of_two_servers_tells_its_noise_and_one_of_versions_doe
     assert any(note.startswith("How many blocks it would take also rests on") for note in again.notes)
     with pytest.raises(RunDirError, match="not a comparison"):
         read_with(Path(same.path), {"block_s": 60.0})
+
+
+def test_a_comparison_of_the_same_version_leaves_its_noise_for_plan_and_for_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    path = tmp_path / "cache" / "loadramp" / "same-version.json"
+    scenario = scenario_of(SHORT.replace("looks = [4]", "looks = []").replace("blocks = 8", "blocks = 5"))
+    canary = canary_of(scenario)
+    said: list[str] = []
+    same = compared(scenario, tmp_path / "same", info={"same_version": True})
+    launch.keep_noise(replace(same, asked=replace(same.asked, same_version=False)), canary, said.append)
+    assert not path.exists()  # two versions tell nothing of the noise of one
+    launch.keep_noise(same, canary, said.append)
+    told = json.loads(path.read_text())
+    assert noise.stored() == told
+    assert told["block_s"] == 10.0
+    assert {row["metric"] for row in told["noise"]} == set(PRIMARY)
+    assert {(row["rate_rps"], row["blocks"]) for row in told["noise"]} == {(8.0, 5)}
+    assert "http" not in path.read_text()
+    assert asked_about(canary, {"noise": noise.stored()}).noise[0].blocks == 5
+    (part,) = canary_parts(scenario, lambda _: scenario)
+    assert any(note.startswith("At noise like that of the last comparison of the same version") for note in part.notes)
+    assert said == []
+    path.unlink()
+    path.mkdir()  # so that no file can be written there
+    launch.keep_noise(same, canary, said.append)
+    assert said[0].startswith("note: the noise is not kept for later plans")
 
 
 def read_with(path: Path, kept_noise: dict[str, Any]) -> Comparison:
