@@ -19,8 +19,8 @@ FEATURES = {
 
 
 def without(features: tuple[str, ...], tmp_path: Path) -> dict[str, str]:
-    """A copy of the package without these folders and their lines; the environment that uses it."""
-    shutil.copytree(ROOT / "loadramp", tmp_path / "loadramp", ignore=shutil.ignore_patterns("__pycache__"))
+    """A copy of the package (and its bytecode) without these folders and their lines; the environment that uses it."""
+    shutil.copytree(ROOT / "loadramp", tmp_path / "loadramp")
     shutil.copytree(ROOT / "scenarios", tmp_path / "scenarios")
     listing = tmp_path / "loadramp" / "features.py"
     lines = listing.read_text().splitlines()

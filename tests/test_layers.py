@@ -1,6 +1,7 @@
 """Who may import whom (CONTRIBUTING: the house). Parsed, not imported."""
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -31,9 +32,15 @@ def modules() -> dict[str, Path]:
     }
 
 
+@cache
+def nodes_of(path: Path) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(path.read_text())))
+
+
+@cache
 def imports_of(path: Path) -> set[str]:
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes_of(path):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -99,7 +106,7 @@ def test_the_map_of_contributing_names_the_room(room: str) -> None:
 def test_no_class_name_is_in_two_modules() -> None:
     where: dict[str, list[str]] = {}
     for name, path in modules().items():
-        for node in ast.parse(path.read_text()).body:
+        for node in nodes_of(path):
             if isinstance(node, ast.ClassDef):
                 where.setdefault(node.name, []).append(name)
     assert {name: places for name, places in where.items() if len(places) > 1} == {}

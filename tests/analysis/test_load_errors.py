@@ -1,6 +1,7 @@
 """Failures that do not depend on load: no evidence about a rate, while the run goes on and in its final judgement."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from loadramp.runner.model_lengths import lengths
 from loadramp.runner.preview import of_scenario
 from loadramp.runner.scenarios import load, read_run
 from loadramp.simulator.faults import Faults
+from loadramp.simulator.profiles import PROFILES
 from loadramp.workload.profile import overlong
 
 TOO_LONG = "HTTP 400 Bad Request: This model's maximum context length is 4096 tokens (BadRequestError, 400)"
@@ -35,10 +37,10 @@ seed = 5
 [prompts]
 kind = "fixed"
 input_tokens = 50
-output_tokens = 12
+output_tokens = 6
 [ramp]
-warmup_s = 3
-measure_s = 20
+warmup_s = 2
+measure_s = 12
 settle_s = 0
 settle_requests = 0
 tail_s = 1
@@ -189,12 +191,14 @@ def ramp(tmp_path: Path, text: str, faults: Faults) -> tuple[Run, list[Row]]:
         seen.append(ramping)
         await asyncio.sleep(0.01)
 
-    run = ramp_in_memory(scenario_of(text), tmp_path, faults=faults, meddle=lambda ramping, _: meddle(ramping))
+    run = ramp_in_memory(scenario_of(text), tmp_path, TWO_SEATS, faults, meddle=lambda ramping, _: meddle(ramping))
     return run, seen[0].rows
 
 
+TWO_SEATS = replace(PROFILES["small"], max_num_seqs=2)
+"""About 14 of these requests a second."""
 LADDER = SHORT + "kind = 'ladder'\nrates = [4, 8, 12]\n"
-CLIMB = SHORT + "kind = 'ceiling'\nstart_rps = 8\nmax_rps = 64\nsoak_s = 20\n"
+CLIMB = SHORT + "kind = 'ceiling'\nstart_rps = 8\nmax_rps = 64\nsoak_s = 12\n"
 
 
 @pytest.mark.parametrize("text", [LADDER, CLIMB], ids=["ladder", "ceiling"])

@@ -29,9 +29,19 @@ def effect(found: judge.Comparison, metric: str) -> judge.Effect:
     return next(one for one in found.effects if one.metric == metric)
 
 
-def test_equal_endpoints_pass_at_the_first_look(tmp_path: Path) -> None:
-    said: list[str] = []
-    found = compared(scenario_of(SHORT), tmp_path, say=said.append)
+@pytest.fixture(scope="module")
+def said() -> list[str]:
+    """What ``equal`` said."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def equal(tmp_path_factory: pytest.TempPathFactory, said: list[str]) -> judge.Comparison:
+    return compared(scenario_of(SHORT), tmp_path_factory.mktemp("equal"), say=said.append)
+
+
+def test_equal_endpoints_pass_at_the_first_look(equal: judge.Comparison, said: list[str]) -> None:
+    found = equal
     assert found.decision.verdict == "pass", found.decision
     assert len(found.pairs) == 4
     assert said[-1].startswith("after 4 blocks: pass")
@@ -41,15 +51,14 @@ def test_equal_endpoints_pass_at_the_first_look(tmp_path: Path) -> None:
     assert found.failures[1].failed == 0 and found.failures[1].requests > 250
 
 
-def test_both_arms_get_the_same_requests_at_the_same_instants(tmp_path: Path) -> None:
-    found = compared(scenario_of(SHORT), tmp_path)
-    base, other = found.baseline.table, found.candidate.table
+def test_both_arms_get_the_same_requests_at_the_same_instants(equal: judge.Comparison) -> None:
+    base, other = equal.baseline.table, equal.candidate.table
     assert len(base) == len(other) > 250
     assert np.array_equal(base.due_s, other.due_s)
     assert np.array_equal(base.sent_s, other.sent_s)
     assert np.array_equal(base.asked_output_tokens, other.asked_output_tokens)
     assert np.array_equal(base.prompt_tokens, other.prompt_tokens)
-    assert [step.begin_s for step in found.baseline.steps] == [step.begin_s for step in found.candidate.steps]
+    assert [step.begin_s for step in equal.baseline.steps] == [step.begin_s for step in equal.candidate.steps]
 
 
 def test_a_slower_engine_fails_at_the_first_look(tmp_path: Path) -> None:
@@ -103,7 +112,7 @@ def test_failures_of_the_warm_up_stop_it_before_a_block_is_measured(tmp_path: Pa
 
 def test_a_slow_warm_up_is_no_reason_to_stop(tmp_path: Path) -> None:
     cold = Faults(speeds=((0.0, 0.1), (3.0, 1.0)))
-    text = SHORT.replace("settle_s = 3", "settle_s = 20").replace("ttft_s = 0.5", "ttft_s = 0.2\nquantile = 0.9")
+    text = SHORT.replace("settle_s = 3", "settle_s = 10").replace("ttft_s = 0.5", "ttft_s = 0.2\nquantile = 0.9")
     found = compared(scenario_of(text), tmp_path, faults=(None, cold))
     assert found.decision.verdict == "pass", found.decision
 
@@ -198,8 +207,12 @@ CLIMB = (
 )
 
 
+EIGHT_SEATS = replace(SMALL, max_num_seqs=8, t0_s=2 * SMALL.t0_s)
+"""About 18 of these requests a second."""
+
+
 def test_a_lower_ceiling_is_found_by_climbing_together(tmp_path: Path) -> None:
-    small = replace(SMALL, max_num_seqs=8)
+    small = EIGHT_SEATS
     found = compared(scenario_of(CLIMB), tmp_path, candidate=replace(small, max_num_seqs=5), baseline=small)
     ceiling = effect(found, "ceiling")
     assert ceiling.status == "beyond", ceiling
@@ -211,8 +224,7 @@ def test_a_lower_ceiling_is_found_by_climbing_together(tmp_path: Path) -> None:
 
 
 def test_equal_ceilings_pass(tmp_path: Path) -> None:
-    small = replace(SMALL, max_num_seqs=8)
-    found = compared(scenario_of(CLIMB), tmp_path, candidate=small, baseline=small)
+    found = compared(scenario_of(CLIMB), tmp_path, candidate=EIGHT_SEATS, baseline=EIGHT_SEATS)
     assert effect(found, "ceiling").status == "within"
     assert found.decision.verdict == "pass", found.decision
 
@@ -344,13 +356,12 @@ def test_abba_turns_the_order_round_and_a_then_b_does_not() -> None:
     assert order_of(Canary(design="a_then_b", blocks=2)) == [(0, b), (1, b), (0, c), (1, c)]
 
 
-def test_what_lies_on_disk_is_judged_as_it_was_live_and_both_arms_are_runs(tmp_path: Path) -> None:
-    found = compared(scenario_of(SHORT), tmp_path)
-    again = judge.read(Path(found.path))
-    assert again.decision == found.decision
-    assert again.effects == found.effects
+def test_what_lies_on_disk_is_judged_as_it_was_live_and_both_arms_are_runs(equal: judge.Comparison) -> None:
+    again = judge.read(Path(equal.path))
+    assert again.decision == equal.decision
+    assert again.effects == equal.effects
     for arm in judge.ARMS:
-        info = json.loads((Path(found.path) / arm / "run.json").read_text())
+        info = json.loads((Path(equal.path) / arm / "run.json").read_text())
         assert info["state"] == "complete"
         assert len(info["steps"]) >= 5
 
