@@ -18,6 +18,7 @@ from loadramp.record.types import ErrorKind, Record, Sample
 from loadramp.simulator.engine.core import Engine
 from loadramp.simulator.engine.request import RefusalReason, RefusedError, Request
 from loadramp.simulator.profiles import EngineProfile
+from loadramp.simulator.regimes import GRID_S
 
 _ERRORS: dict[RefusalReason, tuple[ErrorKind, int]] = {
     "queue": ("in_band", 200),
@@ -113,6 +114,11 @@ class Offline:
         """All requests offered so far, in the order offered; unfinished ones ``in_flight`` with their tokens so far."""
         return _table(self._offers, self.engine)
 
+    def speed(self, begin_s: float, end_s: float) -> float:
+        """Mean work done a second from ``begin_s`` to ``end_s``, relative to the engine without regimes."""
+        at_s = np.arange(begin_s, end_s, GRID_S).tolist()
+        return float(np.mean([1.0 / self.engine.slower(t_s) for t_s in at_s]))
+
     def _take_arrivals(self) -> None:
         while self._coming and self._coming[0][0] <= self.now_s:
             at_s, seq = heapq.heappop(self._coming)
@@ -130,6 +136,38 @@ class Offline:
             return
         while (t_s := len(self.samples) * self._period_s) < before_s:
             self.samples.append(Sample(t_s, values=self.engine.gauges()))
+
+
+class TwoEngines:
+    """Two engines with regimes of their own behind one endpoint, as two on one host were: requests go by turns."""
+
+    def __init__(self, profile: EngineProfile, seed: int) -> None:
+        self.engines = [Offline(profile, np.random.default_rng([seed, 9, k])) for k in (0, 1)]
+        self._offered = 0
+
+    def offer(
+        self, due_s: NDArray[np.float64], prompt: NDArray[np.int64], output: NDArray[np.int64], step: int
+    ) -> None:
+        turn = (self._offered + np.arange(len(due_s))) % 2
+        self._offered += len(due_s)
+        for k, engine in enumerate(self.engines):
+            engine.offer(due_s[turn == k], prompt[turn == k], output[turn == k], step)
+
+    def run(self, until_s: float) -> None:
+        for engine in self.engines:
+            engine.run(until_s)
+
+    def table(self) -> Table:
+        both = Table.concat([engine.table() for engine in self.engines])
+        return both.select_rows(both.due_s.argsort(kind="stable"))
+
+    @property
+    def samples(self) -> list[Sample]:
+        """None: what one of two servers says is not what the endpoint does."""
+        return []
+
+    def speed(self, begin_s: float, end_s: float) -> float:
+        return float(np.mean([engine.speed(begin_s, end_s) for engine in self.engines]))
 
 
 def simulate(

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from engine_population import Lengths, capacity_rps, random_profile
 from numpy.typing import NDArray
-from offline_engine import Offline, simulate
+from offline_engine import Offline, TwoEngines, simulate
 
 from loadramp.analysis import latency, long_run, steady_state
 from loadramp.analysis.ceiling import ceiling
@@ -28,7 +28,12 @@ CASES = {
     "bursty": "gamma arrivals, cv 3",
     "regimes": "the pace changes by itself as that of a real engine did",
     "doubling": "half speed for stretches of 12 s, a fifth of the time",
+    "neighbour": "two thirds of the speed for about a minute, a quarter of the time",
+    "slow drift": "the pace wanders by 10 %, over two minutes",
+    "two engines": "two engines like those of `regimes` behind one endpoint",
 }
+REGIMES_OF = {"regimes": "captured", "doubling": "doubling", "neighbour": "neighbour", "slow drift": "slow_drift",
+              "two engines": "captured"}  # fmt: skip
 SLO_QUANTILE, SLO_SHARE = 0.95, 0.6
 SLOWEST_RPS, FASTEST_RPS = 2.0, 100.0
 """Engines of another capacity are passed over: a ramp from 1 req/s has nothing to climb there, or takes too long."""
@@ -65,10 +70,8 @@ def engine_of(case: str, seed: int) -> tuple[EngineProfile, Lengths]:
         profile = replace(profile, stalls=(Stall(every_s=20.0, duration_s=0.15),))
     elif case == "stalls":
         profile = replace(profile, stalls=(Stall(every_s=120.0, duration_s=3.0),))
-    elif case == "regimes":
-        profile = replace(profile, regimes=REGIMES["captured"])
-    elif case == "doubling":
-        profile = replace(profile, regimes=REGIMES["doubling"])
+    elif case in REGIMES_OF:
+        profile = replace(profile, regimes=REGIMES[REGIMES_OF[case]])
     return profile, lengths
 
 
@@ -81,14 +84,17 @@ class Bench:
     seed: int
     cv: float = 1.0
     now_s: float = 0.0
+    engines: int = 1
+    """1, or 2 behind one endpoint."""
     chance: dict[str, np.random.Generator] = field(init=False)
-    engine: Offline = field(init=False)
+    engine: Offline | TwoEngines = field(init=False)
 
     def __post_init__(self) -> None:
         self.chance = {
             name: np.random.default_rng([self.seed, k]) for k, name in enumerate(("", "arrivals", "lengths"))
         }
-        self.engine = Offline(self.profile, np.random.default_rng([self.seed, 9]))
+        one = Offline(self.profile, np.random.default_rng([self.seed, 9]))
+        self.engine = one if self.engines == 1 else TwoEngines(self.profile, self.seed)
 
     def offer(self, rate_rps: float, seconds: float, step: int) -> None:
         rng = self.chance["arrivals"]

@@ -23,7 +23,7 @@ from regimes import PROFILE, load
 from loadramp.analysis import latency, long_run, regimes
 from loadramp.analysis.curve import fold
 from loadramp.analysis.latency import WindowView
-from loadramp.record.types import Row, Step
+from loadramp.record.types import IntervalOf, Row, Step
 from loadramp.simulator.regimes import REGIMES
 
 STEPS, SETTLE_S, WARMUP_S, MEASURE_S, RATE_RPS = 11, 12.0, 2.0, 45.0, 24.0
@@ -42,6 +42,7 @@ class Ladder:
     before: list[dict[str, Interval]]
     after: list[dict[str, Interval]]
     log_sd: float
+    interval_of: IntervalOf
     counts: dict[str, NDArray[np.int64]]
     sums: dict[str, float]
 
@@ -70,7 +71,8 @@ def one(job: tuple[str, int]) -> Ladder:
                 counts[family] += np.bincount(at.astype(np.int64), minlength=BINS)[:BINS]
                 sums[family] += float(data.values.sum())
     log_sd = float(rows[0]["pace_log_sd"] or 0.0)
-    return Ladder([_printed(row) for row in before], [_printed(row) for row in rows], log_sd, counts, sums)
+    printed = [[_printed(row) for row in some] for some in (before, rows)]
+    return Ladder(*printed, log_sd, long_run.interval_of(rows), counts, sums)
 
 
 def _printed(row: Row) -> dict[str, Interval]:
@@ -91,7 +93,7 @@ def truths(ladders: Sequence[Ladder]) -> dict[str, float]:
 
 
 def cell(steps: Sequence[dict[str, Interval]], stem: str, true: float, scatter: float) -> str:
-    """Coverage, share of the steps that print one, relative width."""
+    """Coverage of the long run, share of the steps that print an interval, relative width."""
     found = [(low, high) for _, low, high in (one[stem] for one in steps) if low and high]
     if len(found) < 20:
         return "-"
@@ -103,14 +105,16 @@ def cell(steps: Sequence[dict[str, Interval]], stem: str, true: float, scatter: 
 def show(name: str, ladders: Sequence[Ladder]) -> None:
     true = truths(ladders)
     before, after = ([step for one in ladders for step in getattr(one, which)] for which in ("before", "after"))
+    of_run = [step for one in ladders if one.interval_of == "long_run" for step in one.after]
     low, middle, high = np.quantile([one.log_sd for one in ladders], [0.1, 0.5, 0.9])
     print(f"\n### {name}: {len(ladders)} ladders, {len(after)} steps; pace_log_sd {low:.3f}, {middle:.3f}, {high:.3f}")
-    print("(p10, p50, p90). Coverage (share of steps with an interval) width.\n")
-    print("| | scatter of ln | before | after |\n|---|---|---|---|")
+    print(f"(p10, p50, p90). {len(of_run)} steps speak of the long run, the others of these minutes.")
+    print("Coverage (share of steps with an interval) width.\n")
+    print("| | scatter of ln | before | after | after, of the long run |\n|---|---|---|---|---|")
     for stem in STEMS:
         values = np.array([one[stem][0] or np.nan for one in after])
         scatter = float(np.nanstd(np.log(values))) if np.isfinite(values).any() else np.nan
-        cells = " | ".join(cell(steps, stem, true[stem], scatter) for steps in (before, after))
+        cells = " | ".join(cell(steps, stem, true[stem], scatter) for steps in (before, after, of_run))
         print(f"| {stem} | {scatter:.3f} | {cells} |")
 
 

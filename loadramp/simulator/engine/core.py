@@ -56,6 +56,10 @@ class Engine:
     def running(self) -> int:
         return len(self.lane) + len(self.prefilling)
 
+    def slower(self, t_s: float) -> float:
+        """How many times as long things take at ``t_s``, by the engine's regimes."""
+        return self._pace.slower(t_s)
+
     def frontend_s(self, t_s: float) -> float:
         """From an arrival at ``t_s`` to the queue; a host that is told apart (``host_s``) is slow here, too."""
         return self.profile.frontend_s * (self._pace.slower(t_s) if self.profile.host_s else 1.0)
