@@ -89,7 +89,7 @@ def _pooled(name: str, each: Sequence[Estimate]) -> Estimate:
     assert spread is not None
     low, high = found[0].low_rps, found[0].high_rps
     words = f"found {told}, {percent(spread.log_sd)} apart; first: {found[0].reason}"
-    half = max(spread.half_width, stated((one.low_rps, one.high_rps) for one in found)) if spread.n > 1 else 0.0
+    half = _half_width(found, spread) if spread.n > 1 else 0.0
     if spread.n > 1:
         low, high = spread.mean * exp(-half), spread.mean * exp(half)
     if half > TOO_WIDE:
@@ -101,6 +101,16 @@ def _pooled(name: str, each: Sequence[Estimate]) -> Estimate:
         found[0], rate_rps=spread.mean, low_rps=low, high_rps=high, reason=words,
         sustained_rps=held if name == "ceiling" else None,
     )  # fmt: skip
+
+
+def _half_width(found: Sequence[Estimate], spread: RampSpread) -> float:
+    """Of the mean over ramps, on the log scale: Student's t over the ramps, and no less than they state together. Where
+    each states an interval of the long run, and they scatter no more than that (chi2), what they state is enough."""
+    half = stated((one.low_rps, one.high_rps) for one in found)
+    most_sd = half * sqrt(spread.n) / 1.96 * sqrt(float(chdtri(spread.n - 1, 0.05)) / (spread.n - 1))
+    if all(one.interval_of == "long_run" for one in found) and spread.log_sd <= most_sd:
+        return half
+    return max(spread.half_width, half)
 
 
 def pooled_rows(groups: Sequence[Sequence[Row]]) -> list[Row]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import exp, log
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,20 @@ def test_repeats_that_agree_by_chance_are_no_surer_than_what_they_state_together
     ends = {"itl_p99_s": 0.05, "itl_p99_low_s": 0.05 * exp(-0.2), "itl_p99_high_s": 0.05 * exp(0.2)}
     (one,) = pooled_rows([[row(0, **ends)], [row(1, **ends)], [row(2, itl_p99_s=0.05)]])
     assert log(one["itl_p99_high_s"] / one["itl_p99_s"]) == pytest.approx(0.2 / 3**0.5)
+
+
+def test_ramps_that_speak_of_the_long_run_need_no_t_of_their_scatter() -> None:
+    """9.5 and 10.5 of +-0.3: sd 0.0708, of 0.153 stated: +-0.2121. Those far apart: Student's t."""
+    of_long_run = {"ceiling": replace(found(9.5, 0.3)["ceiling"], interval_of="long_run")}
+    like = {"ceiling": replace(found(10.5, 0.3)["ceiling"], interval_of="long_run")}
+    minutes = found(10.5, 0.3)
+    (near, mixed) = (pooled_estimates([of_long_run, other])["ceiling"] for other in (like, minutes))
+    assert log((near.high_rps or 0.0) / (near.low_rps or 1.0)) / 2 == pytest.approx(0.2121, abs=1e-4)
+    assert log((mixed.high_rps or 0.0) / (mixed.low_rps or 1.0)) / 2 == pytest.approx(
+        12.706 * 0.07077 / 2**0.5, rel=1e-3
+    )
+    far = {"ceiling": replace(found(18.0, 0.3)["ceiling"], interval_of="long_run")}
+    assert pooled_estimates([of_long_run, far])["ceiling"].low_rps is None
 
 
 def test_a_wide_interval_is_printed_and_not_left_to_those_that_agree_by_chance() -> None:
