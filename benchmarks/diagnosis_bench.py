@@ -14,8 +14,9 @@ import numpy as np
 from engine_population import Lengths, capacity_rps, random_profile
 from offline_engine import Offline
 
+from loadramp.analysis.saturation import in_flight_at
 from loadramp.record.table import Run, Table
-from loadramp.record.types import ClientSample, Step
+from loadramp.record.types import ClientSample, Record, Step
 from loadramp.runner.assess import assess
 from loadramp.runner.scenarios import load
 from loadramp.simulator.faults import Faults
@@ -176,6 +177,38 @@ def compute(seed: int) -> Run:
     return ramp(sized(profile, short(rng, prompt=400.0), rng), (0.25, 0.5, 1.1, 1.6), seed)
 
 
+def few_preemptions(seed: int) -> Run:
+    """A busy GPU whose server also preempts some requests of the highest step, at most 1.8 % of them."""
+    run = compute(seed)
+    last, row = run.steps[-1], run.rows[-1]
+    most = float(np.random.default_rng([seed, 3]).uniform(0.001, 0.018)) * row["requests"]
+
+    def counted(t_s: float) -> float:
+        return float(np.floor(most * np.clip((t_s - last.window_s[0]) / last.measure_s, 0.0, 1.0)))
+
+    samples = [replace(s, values={**s.values, "preemptions": counted(s.t_s)}) for s in run.samples]
+    return assess(Run(run.info, run.scenario, run.steps, run.table, samples, run.client))
+
+
+def no_room(table: Table, steps: Sequence[Step], rng: Rng) -> tuple[Table, list[ClientSample]]:
+    """A server that refuses connections above twice what the highest quiet step has open; who is in goes on."""
+    quiet = in_flight_at(table, np.linspace(*steps[-2].window_s, 50))
+    away = in_flight_at(table, table.due_s) > 2.0 * quiet.max()
+    lost = [
+        Record(seq=int(table.seq[i]), step=int(table.step[i]), due_s=float(table.due_s[i]),
+               sent_s=float(table.due_s[i]), stream_end_s=float(table.due_s[i] + rng.exponential(0.01)),
+               status="error", error="connect" if rng.random() < 0.7 else "reset")
+        for i in np.flatnonzero(away)
+    ]  # fmt: skip
+    return Table.concat([table.select(~away), Table.of(lost)]), []
+
+
+def connections(seed: int, metrics: bool = True) -> Run:
+    rng = np.random.default_rng([seed, 0])
+    profile = costs(rng, max_num_seqs=int(rng.choice([16, 24, 32, 48, 64])))
+    return ramp(sized(profile, short(rng), rng), (0.25, 0.5, 1.8), seed, metrics=metrics, client=no_room)
+
+
 def stalls(seed: int) -> Run:
     rng = np.random.default_rng([seed, 0])
     stall = Stall(between(rng, 0.4, 1.5), between(rng, 0.08, 0.25), exponential=bool(rng.random() < 0.5))
@@ -298,6 +331,9 @@ CLASSES: dict[str, tuple[str, Callable[[int], Run]]] = {
     "batch limit": ("scheduler_oversubscription", batch_limit),
     "  same, no metrics ": ("scheduler_oversubscription", lambda seed: batch_limit(seed, metrics=False)),
     "large batch": ("compute_bound", compute),
+    "few preemptions": ("compute_bound", few_preemptions),
+    "no connections left": ("connections_refused", connections),
+    "  same, no metrics  ": ("connections_refused", lambda seed: connections(seed, metrics=False)),
     "long prompts": ("prefill_contention", prefill),
     "engine stalls": ("engine_stall", stalls),
     "pace moved": ("engine_unstable", moved),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from judged import answer
@@ -59,6 +61,17 @@ def test_a_rise_of_a_fifth_is_found_in_both_metrics_and_none_where_there_is_none
     still = p99_drift(soak(0.0), (0.0, 900.0), largest_ratio=0.05, unseen_ratio=0.5)
     assert [one.status for one in still] == ["pass", "pass"]
     assert len(still[0].values) == 40
+
+
+@pytest.mark.parametrize(("begin_s", "end_s"), [(0.0, 300.0), (300.0, 600.0), (450.0, 700.0), (540.0, 600.0)])
+def test_a_return_from_a_slow_stretch_is_no_drift(begin_s: float, end_s: float) -> None:
+    """Half again as slow for a while, then as before, wherever in the soak that was."""
+    table = soak(0.0)
+    late = (table.due_s >= begin_s) & (table.due_s < end_s)
+    begun_s = np.repeat(table.due_s, table.events)
+    event_s = np.where(np.repeat(late, table.events), begun_s + 1.5 * (table.event_s - begun_s), table.event_s)
+    found = p99_drift(replace(table, event_s=event_s), (0.0, 900.0), largest_ratio=0.05, unseen_ratio=0.5)
+    assert "fail" not in [one.status for one in found]
 
 
 def test_a_rise_within_what_is_let_pass_passes() -> None:

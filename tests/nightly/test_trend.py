@@ -15,6 +15,7 @@ from loadramp.nightly.series import JUDGED, Night, differences, of_series, serie
 from loadramp.nightly.text import terminal_lines
 from loadramp.nightly.trend import judge_night
 from loadramp.record.types import Entry
+from loadramp.simulator.regimes import REGIMES, RegimePath
 
 
 def exact(i: int, values: Mapping[str, float], runs: int = 3, **more: object) -> list[Entry]:
@@ -310,6 +311,30 @@ def test_quiet_nights_raise_hardly_an_alarm() -> None:
     )[1]]  # fmt: skip
     assert [a.direction for a in alarms if a.direction == "worse"] == []
     assert len(alarms) <= 2
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_an_engine_that_is_slow_at_times_and_returns_raises_no_alarm(seed: int) -> None:
+    """Three runs of a minute a night, with the slow stretches that a real engine had."""
+
+    def make(i: int) -> list[Entry]:
+        paths = [RegimePath(REGIMES["captured"], rng) for rng in np.random.default_rng([seed, i]).spawn(3)]
+        pace = [np.mean([path.factor(t_s) for t_s in np.arange(0.0, 60.0, 1.0)]) for path in paths]
+        return [exact(i, {"ref_itl_p50_s": wobble(i, "ref_itl_p50_s") * own}, runs=1)[0] for own in pace]
+
+    _, alarms = live(70, make, metrics=["ref_itl_p50_s"])
+    assert [one for one in alarms if one.direction == "worse"] == []
+
+
+@pytest.mark.parametrize("nights", [1, 2, 6])
+def test_a_return_from_slow_nights_is_no_change_for_the_worse(nights: int) -> None:
+    entries, alarms = live(
+        60, steps((30, 1.4), (30 + nights, 1 / 1.4), metric="ref_itl_p99_s"), metrics=["ref_itl_p99_s"]
+    )
+    assert [(one.direction, one.since) for one in alarms if one.raised >= night_of(30 + nights)] == (
+        [("better", night_of(30 + nights))] if nights > 1 else []
+    )
+    assert judge_night(entries, metrics=["ref_itl_p99_s"]).open == []
 
 
 def test_alarms_come_back_from_the_history_as_they_were() -> None:
