@@ -20,6 +20,7 @@ from loadramp.record.table import Run
 from loadramp.record.types import Row
 from loadramp.report import row_access as r
 from loadramp.report.json_data import rounded, strict
+from loadramp.report.packed import packed
 from loadramp.units import finite, latency, percent, sig, span_of
 
 Json = dict[str, Any]
@@ -81,9 +82,8 @@ def figures(*shown: Figure, key: Sequence[Key] = (), columns: int = 2) -> Markup
 
 
 def embed(value: Any) -> Markup:
-    """Strict JSON that may stand inside a script element: no tag, comment or line separator can break out."""
-    text = json.dumps(strict(value), allow_nan=False, separators=(",", ":"))
-    return Markup(text.translate({ord(char): f"\\u{ord(char):04x}" for char in "&<>\u2028\u2029"}))  # noqa: S704  # escaped
+    """Strict JSON, packed: nothing in it can break out of a script element."""
+    return Markup(packed(json.dumps(strict(value), allow_nan=False, separators=(",", ":"))))  # noqa: S704  # no markup
 
 
 @dataclass(slots=True, frozen=True)

@@ -101,7 +101,7 @@ def test_markdown_and_terminal_name_every_criterion_and_item_and_link_the_runs()
 
 def test_the_page_is_offline_small_and_escapes_what_it_was_told() -> None:
     page = build_campaign_html(told({**YES, **MEMORY}))
-    assert len(page.encode()) < 6_000_000
+    assert len(page.encode()) < 2_000_000
     assert "<script>alert" not in page
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
     body = page.partition("<main>")[2].partition("</main>")[0]

@@ -16,6 +16,7 @@ from loadramp.nightly.page import build_trend_html, look
 from loadramp.nightly.text import headline, night_document, night_markdown, terminal_lines
 from loadramp.nightly.trend import NightOutcome, judge_night
 from loadramp.record.types import Entry
+from loadramp.report.packed import unpacked
 
 
 def history(nights: int = 60) -> list[Entry]:
@@ -41,12 +42,13 @@ def test_the_page_opens_with_the_sentence_and_shows_every_metric() -> None:
         assert f"<figcaption>{words}</figcaption>" in page
     assert "58 nights measured" in page and "2 nights without a measurement" in page
     assert "version 0.10.0 → 0.11.0" in page and "worse, open" in page
-    assert len(page.encode()) < 6_000_000
+    assert len(page.encode()) < 2_000_000
 
 
 def test_charts_mark_the_change_the_release_and_the_nights_without_a_measurement() -> None:
     page = build_trend_html(ENTRIES)
-    figures = [json.loads(text) for text in re.findall(r'<script type="application/json">(.*?)</script>', page)]
+    packed = re.findall(r'<script type="text/plain">(.*?)</script>', page)
+    figures = [json.loads(unpacked(text)) for text in packed]
     ceiling = figures[0]
     (line,) = ceiling["layout"]["shapes"]
     assert (line["x0"], line["line"]["color"]) == (night_of(30), "var(--p99)")

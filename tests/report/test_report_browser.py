@@ -56,7 +56,7 @@ def open_page(page: Path, tmp_path: Path, *options: str) -> subprocess.Completed
         pytest.skip("no Chromium here")
     profile = tmp_path / f"profile-{len(list(tmp_path.iterdir()))}"
     return subprocess.run(
-        [BROWSER, *QUIET, f"--user-data-dir={profile}", *options, page.as_uri()],
+        [BROWSER, *QUIET, "--virtual-time-budget=20000", f"--user-data-dir={profile}", *options, page.as_uri()],
         capture_output=True, text=True, timeout=90, check=False,
     )  # fmt: skip
 
