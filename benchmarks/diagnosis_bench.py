@@ -15,6 +15,7 @@ from engine_population import Lengths, capacity_rps, random_profile
 from offline_engine import Offline
 
 from loadramp.analysis.saturation import in_flight_at
+from loadramp.record.run_info import RunInfo
 from loadramp.record.table import Run, Table
 from loadramp.record.types import ClientSample, Record, Step
 from loadramp.runner.assess import assess
@@ -115,7 +116,7 @@ def ramp(
     table, seen = shaken(engine.table(), rng, jitter_s), []
     if client:
         table, seen = client(table, steps, rng)
-    return assess(Run({}, PLAIN, steps, table, engine.samples if metrics else [], seen))
+    return assess(Run(RunInfo(), PLAIN, steps, table, engine.samples if metrics else [], seen))
 
 
 def shaken(table: Table, rng: Rng, jitter_s: float) -> Table:

@@ -28,6 +28,7 @@ from loadramp.analysis import lengthen, long_run, precision, steady_state
 from loadramp.analysis.ceiling import ceiling
 from loadramp.analysis.curve import fold
 from loadramp.analysis.repeats import pooled_estimates
+from loadramp.record.run_info import RunInfo
 from loadramp.record.table import Run, Table
 from loadramp.record.types import Estimate, IntervalOf, Row, Step
 from loadramp.runner.scenarios import load
@@ -95,7 +96,7 @@ def by_default(of: Recorded, rows: list[Row]) -> float:
     more_s = lengthen.further_s(_length_s(rows[-1]), LONGEST_S)
     if not more_s or not lengthen.concerns(rows[-1]) or lengthen.is_long_enough(rows):
         return 0.0
-    run = Run(info={}, scenario=load(""), steps=[], table=of.tables[len(rows) - 1], samples=[], rows=rows)
+    run = Run(info=RunInfo(), scenario=load(""), steps=[], table=of.tables[len(rows) - 1], samples=[], rows=rows)
     return more_s if lengthen.has_regimes(run) else 0.0
 
 

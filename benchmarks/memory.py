@@ -17,10 +17,9 @@ from loadramp.client.endpoint import endpoint_of
 from loadramp.client.fleet import Orders
 from loadramp.client.request_body import OPTIONAL_FIELDS
 from loadramp.client.workers import LocalFleet
-from loadramp.record.types import Step
+from loadramp.record.types import Calibration, Step
 from loadramp.runner.scenarios import load
 from loadramp.simulator.practise import null_server
-from loadramp.workload.prompts.vocabulary import Calibration
 
 STEP_S = 60.0
 SCENARIO = '[target]\nbase_url = "{url}"\n[prompts]\nkind = "fixed"\noutput_tokens = {tokens}\n'

@@ -23,8 +23,9 @@ from loadramp.client.fleet import InlineFleet, Orders
 from loadramp.client.http.sockets import ConnectFailed
 from loadramp.client.request_body import OPTIONAL_FIELDS
 from loadramp.metrics.scraper import scrape_inline
-from loadramp.record.run_directory import RunDir, plain
-from loadramp.record.types import HealthSample, Sample
+from loadramp.record.run_directory import RunDir
+from loadramp.record.run_info import MetricsInfo, RunInfo, TargetInfo
+from loadramp.record.types import Calibration, HealthSample, Sample
 from loadramp.runner.assess import assess
 from loadramp.runner.conductor import Conductor
 from loadramp.runner.finish import Finished
@@ -35,7 +36,6 @@ from loadramp.simulator.faults import Faults
 from loadramp.simulator.metrics_page import metrics_page
 from loadramp.simulator.profiles import PROFILES, EngineProfile
 from loadramp.simulator.service import Service
-from loadramp.workload.prompts.vocabulary import Calibration
 
 
 @dataclass(slots=True)
@@ -96,9 +96,9 @@ class Stage:
         connect = connect_in_memory(self.service, refused=ConnectFailed)
         fleet = InlineFleet(orders, rundir.records_path, loop.time, connect, precise=False)
         samples: list[Sample] = []
-        about = {"model": "sim", "max_model_len": self.service.profile.max_model_len}
-        info = {"name": scenario.name, "overrides": list(scenario.overrides), "slo": plain(scenario.slo),
-                "target": about, "metrics": {"dialect": "vllm"}}  # fmt: skip
+        about = TargetInfo(model="sim", max_model_len=self.service.profile.max_model_len)
+        info = RunInfo(scenario.name, overrides=list(scenario.overrides), slo=scenario.slo, target=about,
+                       metrics=MetricsInfo("vllm"))  # fmt: skip
         ramping = Conductor(ready, rundir, fleet, loop.time, orders.t0_s, info, lambda: _taken(samples))
         tasks = [
             asyncio.ensure_future(beside(ramping, endpoint)),

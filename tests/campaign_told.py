@@ -14,6 +14,7 @@ from loadramp.campaign.evidence import Facts
 from loadramp.campaign.page import Told
 from loadramp.campaign.scorecard import ItemAnswer, score
 from loadramp.campaign.table import PHASES
+from loadramp.record.run_info import MetricsInfo, RunInfo, TargetInfo
 from loadramp.record.table import Run, Table
 from loadramp.record.types import Estimate, HealthSample, Sample, Step
 from loadramp.runner.scenarios import load
@@ -22,10 +23,10 @@ HOSTILE = "<script>alert(1)</script> | `x` [y](http://z)"
 
 
 def _run(rows: list[Any], records: list[Any], samples: list[Sample] | None = None) -> Run:
-    target = {"model": "meta-llama/Llama-3.1-8B-Instruct", "base_url": "http://10.0.0.7:8000/v1"}
+    target = TargetInfo("http://10.0.0.7:8000/v1", "meta-llama/Llama-3.1-8B-Instruct")
     windows = [(one["rate_rps"], one["window_begin_s"], one["window_end_s"]) for one in rows]
     steps = [Step(k, rate_rps=rate, begin_s=a, measure_s=b - a) for k, (rate, a, b) in enumerate(windows)]
-    info = {"target": target, "ending": "", "metrics": {"dialect": "vllm"}}
+    info = RunInfo(target=target, ending="", metrics=MetricsInfo("vllm"))
     return Run(info, load(""), steps, Table.of(records), samples=samples or [], rows=rows)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from benchmarks.engine_population import Lengths
 from benchmarks.offline_engine import Offline
+from loadramp.record.run_info import read_info
 from loadramp.record.table import Run
 from loadramp.record.types import Finding, Step
 from loadramp.runner.assess import assess
@@ -35,7 +36,9 @@ def ladder(
         engine.run(now_s)
         steps.append(step)
     engine.run(now_s + 30.0)
-    run = Run(info or {}, load(scenario, "test.toml"), steps, engine.table(), engine.samples if metrics else [])
+    run = Run(
+        read_info(info or {}), load(scenario, "test.toml"), steps, engine.table(), engine.samples if metrics else []
+    )
     return assess(run)
 
 

@@ -22,12 +22,13 @@ from loadramp.comparison.arm import Arm
 from loadramp.comparison.canary_run import CanaryRun, Switch
 from loadramp.comparison.pairs import Comparison
 from loadramp.record.run_directory import RunDir
+from loadramp.record.run_info import RunInfo, TargetInfo
+from loadramp.record.types import Calibration
 from loadramp.registry import CannotMeasure
 from loadramp.scenario.scenario import Scenario
 from loadramp.simulator.faults import Faults
 from loadramp.simulator.profiles import PROFILES, EngineProfile
 from loadramp.simulator.service import Service
-from loadramp.workload.prompts.vocabulary import Calibration
 
 SLOWER = replace(PROFILES["small"], t0_s=PROFILES["small"].t0_s * 1.2)
 
@@ -121,7 +122,7 @@ def _arm(scenario: Scenario, top: RunDir, name: str, service: Service, t0_s: flo
     orders = Orders(ready, endpoint_of(ready.target, {}), "sim", OPTIONAL_FIELDS, Calibration(), 1, t0_s)
     connect = connect_in_memory(service, refused=ConnectFailed)
     fleet = InlineFleet(orders, rundir.records_path, loop.time, connect, precise=False)
-    return Arm(ready, rundir, fleet, loop.time, t0_s, {"target": {"model": "sim"}}, stop=stop)
+    return Arm(ready, rundir, fleet, loop.time, t0_s, RunInfo(target=TargetInfo(model="sim")), stop=stop)
 
 
 def document(found: Comparison) -> dict[str, Any]:

@@ -20,8 +20,9 @@ from loadramp.client.http.sockets import ConnectFailed
 from loadramp.client.request_body import OPTIONAL_FIELDS
 from loadramp.metrics.scraper import scrape_inline
 from loadramp.record.run_directory import RunDir
+from loadramp.record.run_info import RunInfo
 from loadramp.record.table import Run
-from loadramp.record.types import Sample
+from loadramp.record.types import Calibration, Sample
 from loadramp.runner.assess import assess
 from loadramp.runner.conductor import Conductor, Progress
 from loadramp.runner.scenarios import load, read_run
@@ -31,7 +32,6 @@ from loadramp.simulator.metrics_page import metrics_page
 from loadramp.simulator.profiles import PROFILES, EngineProfile
 from loadramp.simulator.service import Service
 from loadramp.workload.prompts.source import models_of
-from loadramp.workload.prompts.vocabulary import Calibration
 
 BEGAN_AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -79,7 +79,7 @@ def ramp_in_memory(
         fleet = InlineFleet(orders, rundir.records_path, loop.time, connect, precise=False)
         samples: list[Sample] = []
         ramping = Conductor(
-            ready, rundir, fleet, loop.time, orders.t0_s, {}, lambda: _taken(samples), watch, repeats=repeats
+            ready, rundir, fleet, loop.time, orders.t0_s, RunInfo(), lambda: _taken(samples), watch, repeats=repeats
         )
 
         async def page(_: str) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from loadramp.record.run_info import RunInfo
 from loadramp.record.table import Run, Table
 from loadramp.record.types import Record, Step
 from loadramp.runner.scenarios import load
@@ -56,4 +57,4 @@ def captured() -> Run:
         Step(k, rate_rps=RATE_RPS, begin_s=at_s, warmup_s=WARMUP_S, measure_s=MEASURE_S)
         for k, at_s in enumerate(begins_s.tolist())
     ]
-    return Run(info={}, scenario=scenario(), steps=steps, table=table, samples=[], client=[])
+    return Run(info=RunInfo(), scenario=scenario(), steps=steps, table=table, samples=[], client=[])

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from loadramp.record.run_info import read_info
 from loadramp.record.table import Run, Table
 from loadramp.record.types import Check, ClientSample, Estimate, Record, Row, Sample, Step
 from loadramp.runner.scenarios import load
@@ -104,7 +105,7 @@ def estimates(**more: Estimate) -> dict[str, Estimate]:
 
 
 def served(**more: Any) -> Run:
-    """The whole run; ``more`` replaces fields, ``scenario`` as text too."""
+    """The whole run; ``more`` replaces fields; ``scenario`` may be text, ``info`` what run.json holds."""
     fields: dict[str, Any] = {
         "info": {
             "state": "complete", "name": "chat", "seed": 42, "began_at": "2026-01-02T03:04:05+00:00",
@@ -129,4 +130,6 @@ def served(**more: Any) -> Run:
     fields |= more
     if isinstance(fields["scenario"], str):
         fields["scenario"] = load(fields["scenario"])
+    if isinstance(fields["info"], dict):
+        fields["info"] = read_info(fields["info"])
     return Run(**fields)

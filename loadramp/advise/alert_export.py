@@ -15,7 +15,6 @@ from loadramp.record.run_directory import safe_name
 from loadramp.record.table import Run
 from loadramp.registry import ScenarioError
 from loadramp.report.row_access import kept_up, place
-from loadramp.report.sections import name_of
 from loadramp.runner.gate_check import judged_run
 
 MATCHER = r'[a-zA-Z_]\w*\s*(?:=~|!~|!=|=)\s*"(?:[^"\\]|\\.)*"'
@@ -56,7 +55,7 @@ def contract_of(
     own, gpu_own = _matchers(selector, "--selector"), _matchers(gpu_selector or "", "--gpu-selector")
     shared = {k: v for k, v in own.items() if k not in {*OF_MODEL, "job", "instance", "pod", "container", "service"}}
     gpu_matchers = shared if gpu_selector is None else gpu_own
-    chosen = engine or str(run.info.get("metrics", {}).get("dialect") or "")
+    chosen = engine or run.info.dialect or ""
     if chosen not in DIALECTS or chosen == "dcgm":
         known = ", ".join(sorted(set(DIALECTS) - {"dcgm"}))
         seen = any(sample.values for sample in run.samples)
@@ -67,7 +66,7 @@ def contract_of(
     capacity_rps, low_rps, missed = _capacity(run)
     in_flight = [(place(row), row.get("in_flight_mean")) for row in kept_up(run)]
     return Contract(
-        scenario=safe_name(name_of(run) or "llm"),
+        scenario=safe_name(run.info.name or "llm"),
         engine=chosen,
         names={name: matched(one, _joined(own)) for name, one in names_of_engine(chosen).items()},
         limits=slo.limits,

@@ -65,7 +65,7 @@ def endured(now: float, measured_s: float, more_s: float, limit: float | None) -
 
 def check(run: Run) -> list[Check]:
     """Which steps went on, and from what length: what ``conduct`` has noted while the run was made."""
-    usual_s = {int(index): float(seconds) for index, seconds in run.info.get("lengthened", {}).items()}
+    usual_s = run.info.lengthened
     longer = [row for row in run.rows if row["step"] in usual_s]
     if not longer:
         return []

@@ -137,7 +137,7 @@ def pairs(asked_and_offered: Sequence[tuple[float, float]]) -> str:
 
 def offered(run: Run) -> list[Check]:
     """Steps that offered clearly less, or clearly more, than they asked for, and those of which much was no load."""
-    kind, rows = str(run.info.get("arrivals") or ""), [row for row in run.rows if not row["void"]]
+    kind, rows = run.info.arrivals or "", [row for row in run.rows if not row["void"]]
     found = []
     for which, claim in (
         (less, "these steps speak for what was offered only"),

@@ -61,7 +61,7 @@ class PhaseView:
 
     @property
     def ending(self) -> str:
-        return str(self.run.info.get("ending") or "")
+        return self.run.info.ending or ""
 
 
 def verdict_of(criteria: Sequence[Criterion]) -> Status:

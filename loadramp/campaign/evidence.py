@@ -147,8 +147,7 @@ def _nothing_lost(facts: Facts) -> Evidence:
 
 def _context(facts: Facts) -> Evidence:
     """The server tells what it serves; only the model's own maximum tells whether somebody chose it."""
-    target = next((seen.run.info.get("target") for seen in facts.seen.values()), None)
-    served = target.get("max_model_len") if isinstance(target, Mapping) else None
+    served = next((seen.run.info.target.max_model_len for seen in facts.seen.values()), None)
     if not isinstance(served, int):
         return Evidence("open", "the server does not tell its longest context")
     phase = next(iter(facts.seen))
@@ -191,7 +190,7 @@ def _metrics(facts: Facts) -> Evidence:
         if seen is None or not seen.run.samples:
             continue
         good = sum(bool(one.values) for one in seen.run.samples) / len(seen.run.samples)
-        dialect = (seen.run.info.get("metrics") or {}).get("dialect", "known names")
+        dialect = seen.run.info.dialect or "known names"
         said = f"{percent(good, 4)} of {plural(len(seen.run.samples), 'scrape')} read ({dialect})"
         return Evidence("shown" if good >= 0.99 else "gap", said, phase)
     loaded = next((phase for phase in ("sustained", "ramp", "overload") if phase in facts.seen), "")

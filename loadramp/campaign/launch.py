@@ -31,7 +31,8 @@ from loadramp.client.endpoint import Endpoint, endpoint_of
 from loadramp.client.http.connect import tls_context
 from loadramp.client.permission import check_hosts
 from loadramp.metrics.fetch import FetchFailed, fetch_once
-from loadramp.record.run_directory import RunDir, check_place, plain
+from loadramp.record.codec import plain
+from loadramp.record.run_directory import RunDir, check_place
 from loadramp.registry import evidence_of
 from loadramp.runner import launch, scenarios
 from loadramp.runner.conductor import Conductor, Progress

@@ -17,7 +17,8 @@ from typing import Any
 from loadramp import __version__
 from loadramp.campaign.criteria import Strike, reached
 from loadramp.campaign.table import PHASES, Phase, campaign_of, in_order, overrides_of, strike_after_s
-from loadramp.record.run_directory import RunDir, plain, safe_name
+from loadramp.record.codec import plain
+from loadramp.record.run_directory import RunDir, safe_name
 from loadramp.record.table import Run
 from loadramp.record.types import GONE
 from loadramp.registry import CannotMeasure, ScenarioError
@@ -101,14 +102,14 @@ class CampaignRun:
             self._note(phase, state="stopped", reason=str(error), ended_at=_now())
             self.say(f"{phase}: {error}")
             return COULD_NOT_MEASURE
-        ending = finished.run.info.get("ending")
+        ending = finished.run.info.ending
         if finished.exit_code in INTERRUPTED:
             self._note(phase, state="stopped", reason="interrupted", ended_at=_now())
             return finished.exit_code
-        over = finished.run.info.get("state") == "complete" or finished.exit_code != COULD_NOT_MEASURE or ending == GONE
+        over = finished.run.info.state == "complete" or finished.exit_code != COULD_NOT_MEASURE or ending == GONE
         if phase == "ramp":
             self._aim(base, finished.run)  # saved together with its being done: a kill between would lose the target
-        self._note(phase, state="done" if over else "stopped", reason=str(ending or ""), ended_at=_now())
+        self._note(phase, state="done" if over else "stopped", reason=ending or "", ended_at=_now())
         return 0 if over else COULD_NOT_MEASURE
 
     def target_rps(self, base: Scenario) -> float | None:

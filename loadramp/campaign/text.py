@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from loadramp.campaign.criteria import Criterion, PhaseView, verdict_of
 from loadramp.campaign.recovery import availability
-from loadramp.campaign.scorecard import Scorecard, ScorecardLine
+from loadramp.campaign.scorecard import Scorecard, ScorecardLine, Verdict
+from loadramp.record.run_info import TargetInfo
 from loadramp.report.json_data import strict
 from loadramp.report.markdown import plain
 from loadramp.report.redact import redact
@@ -16,7 +17,6 @@ from loadramp.report.verdict_text import Phrase
 from loadramp.units import percent, plural, sig, span
 
 SCHEMA = "loadramp.campaign/1"
-Verdict = Literal["go", "no-go", "open"]
 TITLES = {
     "baseline": "Baseline: one user at a time",
     "ramp": "Ramp: how much it takes",
@@ -167,9 +167,8 @@ def _said(told: Told, phase: str, code: str) -> str:
 def facts(told: Told) -> list[str]:
     """Name, model, host, date: one short fact each."""
     run = next((seen.run for seen in told.seen.values()), None)
-    target = run.info.get("target") if run is not None else None
-    about: Mapping[str, Any] = target if isinstance(target, Mapping) else {}
-    listed = [told.state.get("name"), about.get("model"), about.get("base_url"), told.state.get("began_at")]
+    target = run.info.target if run is not None else TargetInfo()
+    listed = [told.state.get("name"), target.model, target.base_url, told.state.get("began_at")]
     aimed = target_rps(told)
     listed.append(f"target {sig(aimed)} req/s" if aimed else "")
     return [redact(str(one)) for one in listed if one]

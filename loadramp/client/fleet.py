@@ -20,11 +20,10 @@ from loadramp.client.endpoint import Endpoint
 from loadramp.client.http.sockets import Connect
 from loadramp.client.input_files import with_files
 from loadramp.client.sender import Sender
-from loadramp.record.types import ClientSample, Record, Step
+from loadramp.record.types import Calibration, ClientSample, Record, Step
 from loadramp.registry import CannotMeasure
 from loadramp.scenario.scenario import Scenario
 from loadramp.units import plural
-from loadramp.workload.prompts.vocabulary import Calibration
 from loadramp.workload.schedule import turns_of
 
 MOST_STREAMS = 20_000

@@ -6,12 +6,14 @@ import gzip
 import hashlib
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from loadramp.record.run_info import InputFile
+from loadramp.record.sanitize import clean_all
 from loadramp.registry import Choice, ScenarioError, options_of
 from loadramp.scenario.scenario import Scenario
 from loadramp.workload.prompts import READERS
@@ -154,22 +156,11 @@ def not_followed(scenario: Scenario, model: str = "") -> list[str]:
     return list(dict.fromkeys(lines))
 
 
-def notes(scenario: Scenario) -> list[dict[str, Any]]:
+def notes(scenario: Scenario) -> list[InputFile]:
     """The same as data, for run.json."""
+    names = [one.name for one in fields(InputFile) if one.name != "table"]
     return [
-        {
-            "table": where,
-            "file": rows.tally.file,
-            "sha256": rows.tally.sha256,
-            "format": rows.tally.format,
-            "rows": rows.tally.rows,
-            "skipped": rows.tally.skipped,
-            "problems": rows.tally.problems,
-            "left_out": rows.tally.left_out,
-            "notes": rows.tally.notes,
-            "blocks": rows.tally.blocks,
-            "settings": rows.tally.settings,
-        }
+        InputFile(where, **clean_all({name: getattr(rows.tally, name) for name in names}))
         for where, rows in scenario.corpora.items()
     ]
 

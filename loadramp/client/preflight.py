@@ -27,12 +27,11 @@ from loadramp.client.readiness import (
 )
 from loadramp.client.request_body import OPTIONAL_FIELDS, unforced
 from loadramp.record.sanitize import clean
-from loadramp.record.types import LENGTH_NOT_FORCED, ErrorKind, Prompt, Record
+from loadramp.record.types import LENGTH_NOT_FORCED, Calibration, ErrorKind, Prompt, Record
 from loadramp.registry import ScenarioError
 from loadramp.scenario.scenario import Target
 from loadramp.units import latency
 from loadramp.workload.prompts.content import content_of
-from loadramp.workload.prompts.vocabulary import Calibration
 
 Say = Callable[[str], None]
 Sleep = Callable[[float], Awaitable[Any]]

@@ -18,11 +18,10 @@ from loadramp.client.client import Client
 from loadramp.client.client_failure import client_error_record, describe_exception
 from loadramp.client.measuring_client import record_of
 from loadramp.client.timer import Timer
-from loadramp.record.types import NO_ROOM, Arrival, Record, Step
+from loadramp.record.types import NO_ROOM, Arrival, Calibration, Record, Step
 from loadramp.scenario.scenario import Scenario
 from loadramp.workload.placeholders import FIRST_TURN
 from loadramp.workload.prompts.content import Content, content_of, next_content
-from loadramp.workload.prompts.vocabulary import Calibration
 from loadramp.workload.schedule import Prompts, plan_step, prompts_of
 
 HOLD_S = 30.0

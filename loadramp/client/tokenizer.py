@@ -10,10 +10,11 @@ import re
 from pathlib import Path
 from typing import Any
 
+from loadramp.record.types import Calibration
 from loadramp.registry import ScenarioError
 from loadramp.scenario.scenario import Target
 from loadramp.units import plural
-from loadramp.workload.prompts.vocabulary import WORDS, Calibration
+from loadramp.workload.prompts.vocabulary import WORDS
 
 LETTERS = 256
 """Words that text is written with: one for each byte."""

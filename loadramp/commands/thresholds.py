@@ -30,7 +30,7 @@ def gate(run_dir: Path, *, slo: Sequence[str], when_unsure: Any, junit: Path | N
     from loadramp.analysis.thresholds import overall
     from loadramp.report.exporters import EXPORTERS
     from loadramp.report.thresholds import gate_line, gates_document
-    from loadramp.report.verdict_text import verdict_sentence
+    from loadramp.report.verdict_text import verdict, verdict_sentence
     from loadramp.runner.export import write
     from loadramp.runner.finish import EXIT, exit_code
     from loadramp.runner.gate_check import judged_run
@@ -38,7 +38,7 @@ def gate(run_dir: Path, *, slo: Sequence[str], when_unsure: Any, junit: Path | N
     run = judged_run(run_dir, slo, when_unsure)
     if not run.gates:
         raise ScenarioError("no threshold: give --slo EXPR, or the scenario a [gates] table")
-    word = run.info["verdict"]
+    word = verdict(run)
     code = exit_code(run, word)
     if junit is not None:
         write(EXPORTERS["junit"](run), junit)

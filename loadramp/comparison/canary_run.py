@@ -20,7 +20,8 @@ from loadramp.comparison.guard import Guard
 from loadramp.comparison.judge import COMPARISON, SCHEMA, asked_about, paired, weigh
 from loadramp.comparison.pairs import Pair, Round, blocks_done
 from loadramp.comparison.table import Canary, block_rates, canary_of, climb_rates, order_of, turn_warmup_s
-from loadramp.record.run_directory import RunDir, plain
+from loadramp.record.codec import plain
+from loadramp.record.run_directory import RunDir
 from loadramp.record.types import Step, Stop
 from loadramp.registry import CannotMeasure
 from loadramp.runner.conductor import LEAD_S

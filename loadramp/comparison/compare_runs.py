@@ -147,7 +147,7 @@ def _listed(found: Sequence[Difference]) -> str:
 
 def _info(base: Side, candidate: Side) -> dict[str, Any]:
     return {
-        "name": str(base.runs[0].info.get("name") or base.name),
+        "name": base.runs[0].info.name or base.name,
         "kind": "compare",
         "began_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "loadramp": __version__,

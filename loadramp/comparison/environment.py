@@ -46,22 +46,21 @@ def fingerprint(run: Run) -> dict[str, tuple[Kind, str]]:
     """Key to (kind, value as text) of one run; what nobody told is left out."""
     info = run.info
     told: dict[str, tuple[Kind, str]] = {}
-    target, host = _table(info, "target"), _table(info, "host")
-    for key in ("model", "engine", "version", "server", "max_model_len", "flags", "quantization", "dtype"):
-        _put(told, key, "subject", target.get(key, info.get(key)))
-    _put(told, "metrics.dialect", "subject", _table(info, "metrics").get("dialect"))
+    for key in ("model", "engine", "version", "server", "max_model_len"):
+        _put(told, key, "subject", getattr(info.target, key))
+    _put(told, "metrics.dialect", "subject", info.dialect)
     settings = {name: value for sample in run.samples for name, value in sample.values.items() if name in SETTINGS}
     for key in SETTINGS:
         _put(told, key, "subject", f"{settings[key]:g}" if key in settings else None)
-    for key, value in _table(info, "labels").items():
+    for key, value in (info.labels or {}).items():
         _put(told, key, "condition" if key in HARDWARE else "subject", value)
-    for file in info.get("files") or ():
-        _put(told, f"{file.get('table')} file", "condition", str(file.get("sha256", ""))[:DIGITS])
+    for file in info.files or ():
+        _put(told, f"{file.table} file", "condition", file.sha256[:DIGITS])
     for key in ("machine", "cpu", "cores"):
-        _put(told, f"client.{key}", "condition", host.get(key))
-    _put(told, "client.loadramp", "noted", info.get("loadramp"))
-    _put(told, "client.workers", "noted", info.get("workers"))
-    _put(told, "request fields", "condition", info.get("fields"))
+        _put(told, f"client.{key}", "condition", getattr(info.host, key, None))
+    _put(told, "client.loadramp", "noted", info.loadramp)
+    _put(told, "client.workers", "noted", info.workers)
+    _put(told, "request fields", "condition", info.fields)
     for key, value in _load(run.scenario).items():
         _put(told, key, _LOAD.get(key.partition(".")[0], "condition"), value)
     return told
@@ -93,12 +92,7 @@ def _load(scenario: Scenario) -> dict[str, Any]:
             flat |= {f"{name}.{key}": one for key, one in found.items()}
         elif found is not None:
             flat[name] = found
-    return flat | {f"target.{key}": raw["target"][key] for key in _TARGET_KEYS if key in _table(raw, "target")}
-
-
-def _table(info: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    found = info.get(key)
-    return found if isinstance(found, Mapping) else {}
+    return flat | {f"target.{key}": raw["target"][key] for key in _TARGET_KEYS if key in raw.get("target", {})}
 
 
 def _put(told: dict[str, tuple[Kind, str]], key: str, kind: Kind, value: Any) -> None:

@@ -205,7 +205,7 @@ def _reading(logs: Sequence[float], own: Sequence[float | None], run: Run) -> St
 
 def _ramps(run: Run) -> int:
     """Whole ramps that a run repeats."""
-    return int(run.info.get("repeats") or 1)
+    return run.info.repeats or 1
 
 
 def _width_se(low: float | None, high: float | None, ramps: int) -> float | None:

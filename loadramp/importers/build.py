@@ -9,7 +9,8 @@ from pathlib import Path
 
 from loadramp.importers.formats import RecordedLevel, ResultFormat, read_levels, total
 from loadramp.record.codec import encode
-from loadramp.record.run_directory import RunDir, check_place, plain, put
+from loadramp.record.run_directory import RunDir, check_place, put
+from loadramp.record.run_info import ImportedInfo, RunInfo, TargetInfo
 from loadramp.record.types import Record, Step
 from loadramp.registry import ScenarioError
 from loadramp.runner import finish
@@ -42,13 +43,12 @@ def import_runs(paths: Sequence[Path], out: Path, *, wanted: str, name: str, slo
         name=name or paths[0].stem,
         slo=slo,
         arrivals=arrivals.pop() if len(arrivals) == 1 else RecordedLevel([]).arrivals,
-        info={"imported": _told(formats, paths, total(levels)), "target": _target(levels)},
+        info=RunInfo(imported=_told(formats, paths, total(levels)), target=_target(levels)),
     )
     began_at = datetime.now(UTC)
     rundir = RunDir.create(out, run.scenario.name, run.scenario.source, began_at)
     put(rundir.records_path(0), b"".join(encode(record) for record in sorted(records, key=lambda one: one.seq)))
-    steps_of_run = {"steps": [plain(step) for step in steps], "began_at": began_at.isoformat(timespec="seconds")}
-    rundir.save_info({**run.info, **steps_of_run})
+    rundir.save_info(replace(run.info, began_at=began_at.isoformat(timespec="seconds")))
     rundir.let_go()
     return finish.write_report(rundir.path)
 
@@ -74,15 +74,12 @@ def _load(level: RecordedLevel) -> tuple[float, float]:
     return float(level.rate_rps or level.users or seen), min(due_s)
 
 
-def _told(formats: Sequence[ResultFormat], paths: Sequence[Path], requests: int) -> dict[str, object]:
-    return {
-        "format": ", ".join(form.name for form in formats),
-        "files": [path.name for path in paths],
-        "requests": requests,
-        "lacks": {key: why for form in formats for key, why in form.lacks.items()},
-    }
+def _told(formats: Sequence[ResultFormat], paths: Sequence[Path], requests: int) -> ImportedInfo:
+    names = ", ".join(form.name for form in formats)
+    lacks = {key: why for form in formats for key, why in form.lacks.items()}
+    return ImportedInfo(names, [path.name for path in paths], requests, lacks)
 
 
-def _target(levels: Sequence[RecordedLevel]) -> dict[str, str]:
+def _target(levels: Sequence[RecordedLevel]) -> TargetInfo:
     models = {level.model for level in levels if level.model}
-    return {"model": models.pop()} if len(models) == 1 else {}
+    return TargetInfo(model=models.pop() if len(models) == 1 else None)

@@ -13,6 +13,7 @@ from loadramp.library.figures import figure
 from loadramp.record.types import Check, Estimate, Finding, GateResult
 from loadramp.report import build_html, verdict_document, verdict_sentence
 from loadramp.report.document import EXTRA_KEYS
+from loadramp.report.verdict_text import verdict
 from loadramp.units import sig, span_of
 
 if TYPE_CHECKING:
@@ -50,12 +51,12 @@ class RunResult:
     @property
     def info(self) -> Mapping[str, Any]:
         """What run.json says of target, host, versions and how the run ended."""
-        return MappingProxyType(self._run.info)
+        return MappingProxyType(self._run.info.document())
 
     @property
     def verdict(self) -> str:
         """``pass``, ``fail``, ``inconclusive`` or ``void``."""
-        return str(self._run.info["verdict"])
+        return verdict(self._run)
 
     @property
     def sentence(self) -> str:

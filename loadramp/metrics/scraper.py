@@ -16,7 +16,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from loadramp.client.http.connect import tls_context
@@ -27,6 +26,7 @@ from loadramp.metrics.gpu import query_url
 from loadramp.metrics.model_series import ModelSelection
 from loadramp.metrics.scrape_process import STOP, PageSet, WatchedPage, follow
 from loadramp.record.codec import decode_each
+from loadramp.record.run_info import MetricsInfo
 from loadramp.record.sanitize import clean_all
 from loadramp.record.types import Sample
 from loadramp.units import left_out_words, unasked_words
@@ -39,8 +39,7 @@ class Scraper:
     """Scrapes several addresses once a period, outside this process, and hands over the samples as they come.
 
     The samples are on disk before they are here: ``out_path`` is the run's ``server.jsonl``. ``info`` is what run.json
-    says of it, as soon as read() has learned it: ``dialect``, the engine whose page is read; ``left_out``, the models
-    whose series do not count; ``unasked``, those that count because no page names a requested model.
+    says of it, as soon as read() has learned it.
     """
 
     __slots__ = ("_child", "_choices", "_dialects", "_offset", "_orders", "_out_path", "_partial", "_say", "info")
@@ -79,7 +78,7 @@ class Scraper:
         """
         labels = labels_of([full_url(url) for url in urls])
         self._dialects = {label: (dialects or {}).get(url) for url, label in zip(urls, labels, strict=True)}
-        self.info: dict[str, Any] = {}
+        self.info = MetricsInfo()
         self._say = say
         self._choices: dict[str, tuple[list[str], list[str]]] = {}
         pages = [
@@ -179,11 +178,11 @@ class Scraper:
         """Bring ``info`` up to date. The engine is that of the first address that shows one; a GPU exporter is none."""
         engines = [dialect for dialect in self._dialects.values() if dialect and dialect != "dcgm"]
         if engines:
-            self.info["dialect"] = engines[0]
+            self.info.dialect = engines[0]
         for i, name in enumerate(("left_out", "unasked")):
             models = list(dict.fromkeys(model for choice in self._choices.values() for model in choice[i]))
-            if models != self.info.get(name, []):
-                self.info[name] = models
+            if models != (getattr(self.info, name) or []):
+                setattr(self.info, name, models)
                 if models:
                     self._say("note: metrics: " + {"left_out": left_out_words, "unasked": unasked_words}[name](models))
 

@@ -25,22 +25,22 @@ def fingerprint_of(run: Run, digest: str, labels: Mapping[str, str], reference_r
         labels: for instance ``gpu``, ``driver``, ``flags``.
         reference_rps: the rate at which latencies are compared.
     """
-    info, target, host = run.info, run.info.get("target", {}), run.info.get("host", {})
+    info, target, host = run.info, run.info.target, run.info.host
     last = {name: value for sample in run.samples for name, value in sample.values.items()}
     told: dict[str, Any] = {
         "scenario": digest,
-        "corpus": " ".join(str(file.get("sha256", ""))[:DIGITS] for file in info.get("files", [])),
+        "corpus": " ".join(file.sha256[:DIGITS] for file in info.files or ()),
         "reference_rps": f"{reference_rps:.6g}" if reference_rps else None,
-        "model": target.get("model"),
-        "engine": info.get("metrics", {}).get("dialect") or target.get("engine"),
-        "version": target.get("version"),
-        "max_model_len": target.get("max_model_len"),
+        "model": target.model,
+        "engine": info.dialect or target.engine,
+        "version": target.version,
+        "max_model_len": target.max_model_len,
         "max_num_seqs": last.get("max_num_seqs"),
         "block_size": last.get("block_size"),
         "kv_blocks": last.get("kv_blocks"),
-        "client": info.get("loadramp"),
-        "host": f"{host.get('cpu', '')} x {host.get('cores', '?')}".strip() if host else None,
-        "libraries": " ".join(f"{name} {version}" for name, version in sorted(info.get("versions", {}).items())),
+        "client": info.loadramp,
+        "host": f"{host.cpu} x {host.cores or '?'}".strip() if host else None,
+        "libraries": " ".join(f"{name} {version}" for name, version in sorted((info.versions or {}).items())),
         **labels,
     }
     return {key: f"{value:g}" if isinstance(value, float) else str(value) for key, value in told.items() if value}

@@ -140,7 +140,7 @@ class Measuring:
 
     def _lines(self, finished: Finished, repeat: int, rerun: bool) -> list[Entry]:
         run, code = finished.run, finished.exit_code
-        if code == COULD_NOT_MEASURE or code >= INTERRUPTED or run.info.get("verdict") == "void":
+        if code == COULD_NOT_MEASURE or code >= INTERRUPTED or run.info.verdict == "void":
             return [self._failed(repeat, rerun, _why(run, code), code, run.path)]
         known_rps = self._reference_rps()
         reference_rps = known_rps or _half(run, nightly_of(self.scenario).reference_ratio)
@@ -213,7 +213,7 @@ def reference_first(
 def exit_code(outcome: NightOutcome, runs: Sequence[Finished]) -> int:
     """99 for a new change for the worse, a broken floor or a failed threshold; 1 when nothing was measured; 3 when a
     judged metric was not; else 0. A change that an earlier night has told, by any metric, is no failure of this one."""
-    verdicts = [str(finished.run.info.get("verdict", "")) for finished in runs]
+    verdicts = [finished.run.info.verdict for finished in runs]
     codes = [finished.exit_code for finished in runs]
     if not runs or all(code == COULD_NOT_MEASURE for code in codes):
         return COULD_NOT_MEASURE
@@ -253,6 +253,6 @@ def _why(run: Run, code: int) -> str:
     if code >= INTERRUPTED:
         return "interrupted"
     if code == COULD_NOT_MEASURE:
-        return str(run.info.get("ending") or "could not measure")
+        return run.info.ending or "could not measure"
     void = next((row["reasons"].get("void") for row in run.rows if row["void"]), "")
     return f"void: {str(void).partition(';')[0]}"

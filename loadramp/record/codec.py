@@ -9,7 +9,7 @@ that holds its default is left out. Gap lists take 6 bytes a token, float second
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from itertools import accumulate, pairwise
 from typing import Any, TypeVar
 
@@ -107,3 +107,18 @@ def decode_lines(lines: Iterable[bytes]) -> Lines:
 
 def _us(instant_s: float) -> int:
     return round(instant_s * 1e6)
+
+
+def plain(value: Any) -> Any:
+    """Dataclasses, tuples and numpy numbers as what JSON can hold; NaN and infinities become None."""
+    if hasattr(value, "__dataclass_fields__"):
+        return plain(asdict(value))
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(item) for item in value]
+    if hasattr(value, "item") and not isinstance(value, str | bytes):
+        value = value.item()
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):  # noqa: PLR0124 (NaN)
+        return None
+    return value

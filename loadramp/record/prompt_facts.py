@@ -58,6 +58,4 @@ def _kind(table: Mapping[str, Any]) -> str:
 
 def _blocks(run: Run, where: str) -> int | None:
     """How many block ids the trace of a table has; None: it is no trace, or the run does not say."""
-    files = run.info.get("files") or ()
-    found = [one.get("blocks") for one in files if isinstance(one, Mapping) and one.get("table") == where]
-    return found[0] if found and isinstance(found[0], int) else None
+    return next((one.blocks for one in run.info.files or () if one.table == where), None)

@@ -13,17 +13,17 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from loadramp.record.codec import decode_each, decode_lines
+from loadramp.record.run_info import HostInfo, RunInfo, read_info
 from loadramp.record.table import Run, Table
-from loadramp.record.types import Check, ClientSample, Estimate, Record, Sample, Step
+from loadramp.record.types import ClientSample, Record, Sample
 from loadramp.registry import ScenarioError
 from loadramp.scenario.scenario import Scenario
 
@@ -130,9 +130,9 @@ class RunDir:
         """
         return replace_whole(self.path, name, text)
 
-    def save_info(self, info: dict[str, Any]) -> None:
-        """Replace ``run.json``. Strict JSON: NaN is a bug here, not a value."""
-        self.write("run.json", json.dumps({"schema": SCHEMA, **info}, indent=1, allow_nan=False) + "\n")
+    def save_info(self, info: RunInfo) -> None:
+        """Replace ``run.json``."""
+        self.write("run.json", json.dumps({"schema": SCHEMA, **info.document()}, indent=1, allow_nan=False) + "\n")
 
 
 @dataclass(slots=True)
@@ -218,11 +218,9 @@ def read(path: Path, load: Load) -> tuple[Run, int]:
     if not (path / "run.json").is_file():
         raise RunDirError(f"{path}: no run.json here; expected a run directory such as reports/20260101-120000-chat")
     try:
-        info = json.loads((path / "run.json").read_bytes())
-        schema = info.pop("schema", None)
-        steps = [msgspec.convert(step, Step) for step in info.get("steps", [])]
-        estimates = {key: msgspec.convert(value, Estimate) for key, value in info.get("estimates", {}).items()}
-        checks = [msgspec.convert(check, Check) for check in info.get("checks", [])]
+        document = json.loads((path / "run.json").read_bytes())
+        schema = document.pop("schema", None)
+        info = read_info(document)
     except (ValueError, AttributeError, TypeError, msgspec.ValidationError) as error:
         raise RunDirError(f"{path / 'run.json'}: not a run: {error}") from None
     if schema != SCHEMA:
@@ -231,7 +229,7 @@ def read(path: Path, load: Load) -> tuple[Run, int]:
         text = (path / "scenario.toml").read_bytes().decode()
     except (FileNotFoundError, UnicodeDecodeError) as error:
         raise RunDirError(f"{path}: not a whole run: scenario.toml: {error}") from None
-    scenario = load(text, str(path / "scenario.toml"), info.get("overrides") or ())
+    scenario = load(text, str(path / "scenario.toml"), info.overrides or ())
     skipped = 0
     tables = []
     for file in sorted(path.glob("records-*.jsonl")):
@@ -246,12 +244,12 @@ def read(path: Path, load: Load) -> tuple[Run, int]:
     run = Run(
         info=info,
         scenario=scenario,
-        steps=steps,
+        steps=list(info.steps),
         table=table.select_rows(table.due_s.argsort(kind="stable")),
         samples=samples,
         client=client,
-        estimates=estimates,
-        checks=checks,
+        estimates=info.estimates or {},
+        checks=info.checks or [],
         path=str(path),
     )
     return run, skipped + torn_samples + torn_client
@@ -269,22 +267,7 @@ def safe_name(name: str) -> str:
     return kept or "run"
 
 
-def plain(value: Any) -> Any:
-    """Dataclasses, tuples and numpy numbers as what JSON can hold; NaN and infinities become None."""
-    if hasattr(value, "__dataclass_fields__"):
-        return plain(asdict(value))
-    if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [plain(item) for item in value]
-    if hasattr(value, "item") and not isinstance(value, str | bytes):
-        value = value.item()
-    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):  # noqa: PLR0124 (NaN)
-        return None
-    return value
-
-
-def host() -> dict[str, Any]:
+def host() -> HostInfo:
     """What machine this is, as far as it can bend a measurement."""
     model = ""
     cpuinfo = Path("/proc/cpuinfo")
@@ -293,5 +276,4 @@ def host() -> dict[str, Any]:
         model = names[0] if names else ""
     uname = os.uname()
     cores = len(os.sched_getaffinity(0))
-    return {"system": f"{uname.sysname} {uname.release}", "machine": uname.machine, "cpu": model, "cores": cores,
-            "load_1m": round(os.getloadavg()[0], 2)}  # fmt: skip
+    return HostInfo(f"{uname.sysname} {uname.release}", uname.machine, model, cores, round(os.getloadavg()[0], 2))

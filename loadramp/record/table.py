@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from loadramp.record.run_info import RunInfo
 from loadramp.record.types import (
     ENDS,
     LENGTH_NOT_FORCED,
@@ -310,7 +311,7 @@ class Table:
 class Run:
     """All of a run as plain data: what a run directory holds, and all that a report sees."""
 
-    info: dict[str, Any]
+    info: RunInfo
     scenario: Scenario
     steps: list[Step]
     table: Table

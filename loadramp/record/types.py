@@ -37,6 +37,7 @@ IntervalOf = Literal["long_run", "these_minutes"]
 """``long_run``: what the engine does, given hours; ``these_minutes``: what it does as long as it stays as it was while
 it was measured."""
 CheckLevel = Literal["note", "warn", "void"]
+Verdict = Literal["pass", "fail", "inconclusive", "void"]
 Confidence = Literal["certain", "likely", "possible"]
 """``certain``: the server counted it itself or nothing else looks like it; ``likely``: seen from the client alone;
 ``possible``: worth a look, other causes look alike."""
@@ -137,6 +138,26 @@ class Arrival:
     step: int
     due_s: float
     prompt: Prompt
+
+
+@dataclass(slots=True, frozen=True)
+class Calibration:
+    """How a server's tokenizer counts our words: ``prompt_tokens = overhead_tokens + tokens_per_word * words``.
+
+    ``overhead_tokens`` is what the chat template and special tokens add to every request. ``words``: 256 words to
+    write with instead of the usual ones (one token each, where the tokenizer is known). ``ids``: 256 token ids, for
+    an endpoint that takes them; then a word is an id.
+    """
+
+    tokens_per_word: float = 1.0
+    overhead_tokens: float = 0.0
+    words: tuple[str, ...] = ()
+    ids: tuple[int, ...] = ()
+
+    def count(self, tokens: int, *, whole: bool = False) -> int:
+        """Words that make ``tokens`` tokens; at least one. ``whole``: of a whole prompt, so the overhead comes off."""
+        own = tokens - self.overhead_tokens if whole else tokens
+        return max(1, round(own / self.tokens_per_word))
 
 
 NO_FILES, NO_ROOM = "too many open files", "requests in flight (max_in_flight"

@@ -29,7 +29,7 @@ def verdict_document(run: Run) -> dict[str, Any]:
     """The document of ``run --json`` and ``verdict.json``: plain data that ``json.dumps(allow_nan=False)`` takes."""
     document: dict[str, Any] = {
         "run_dir": run.path,
-        "state": "complete" if run.info.get("state", "complete") == "complete" else "stopped",
+        "state": "complete" if run.info.state in (None, "complete") else "stopped",
         "verdict": verdict(run),
         "sentence": verdict_sentence(run),
     }

@@ -13,7 +13,7 @@ from markupsafe import Markup
 from loadramp.record.table import Run
 from loadramp.report import charts as c
 from loadramp.report.packed import packed
-from loadramp.report.sections import SECTIONS, name_of
+from loadramp.report.sections import SECTIONS
 from loadramp.report.verdict_text import verdict_sentence
 
 MOST_BYTES = 3_000_000
@@ -23,7 +23,7 @@ MOST_BYTES = 3_000_000
 def build_html(run: Run) -> str:
     """The report: below ``MOST_BYTES`` whatever the run holds, as every series is thinned to what a screen shows."""
     made = [text for make in SECTIONS if (text := make(run))]
-    return page(f"loadramp: {name_of(run) or 'report'}", verdict_sentence(run), made)
+    return page(f"loadramp: {run.info.name or 'report'}", verdict_sentence(run), made)
 
 
 def page(title: str, description: str, made: Sequence[str]) -> str:

@@ -97,6 +97,7 @@ def _steps(run: Run) -> list[str]:
 
 def _conditions(run: Run) -> list[str]:
     wanted = ("seed", "argv", "versions", "host")
-    told = {key: run.info[key] for key in wanted if run.info.get(key)}
+    document = run.info.document()
+    told = {key: document[key] for key in wanted if document.get(key)}
     lines = [f"- {plain(key)}: {plain(redact(text))}" for key, text in flat("", told)]
     return ["", "## Conditions", "", *lines] if lines else []

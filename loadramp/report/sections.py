@@ -54,22 +54,12 @@ def opening(run: Run) -> str:
 
 def subtitle(run: Run) -> list[str]:
     """Scenario, model, host, date, size: one short fact each."""
-    target = run.info.get("target")
-    told = target if isinstance(target, Mapping) else {}
-    server = told.get("base_url") or run.info.get("base_url") or (target if isinstance(target, str) else "")
-    facts = [name_of(run), run.info.get("model") or told.get("model"), server, run.info.get("began_at")]
+    facts = [run.info.name, run.info.target.model, run.info.target.base_url, run.info.began_at]
     n = len(run.table)
     facts.append(f"{plural(n, 'request')}, {counted(count(float(run.table.event_tokens.sum())), 'token')}" if n else "")
     if run.steps:
         facts.append(span(max(step.end_s for step in run.steps)))
     return [redact(str(fact)) for fact in facts if fact]
-
-
-def name_of(run: Run) -> str:
-    """The scenario's name."""
-    scenario = run.info.get("scenario")
-    told = scenario.get("name") if isinstance(scenario, Mapping) else scenario
-    return str(run.info.get("name") or told or "")
 
 
 def numbers_section(run: Run) -> str:
@@ -242,10 +232,14 @@ def _raw(row: Row, name: str) -> str:
     return str(value)
 
 
+RESULTS = frozenset({"steps", "estimates", "checks"})
+"""Keys of run.json that are no conditions."""
+
+
 def conditions_section(run: Run) -> str:
     """Under what conditions: everything the run says about itself, and the scenario as it was read."""
-    skip = {"steps", "rows", "estimates", "knee", "checks", "schema"}
-    facts = [(key, redact(text)) for key, text in flat("", {k: v for k, v in run.info.items() if k not in skip})]
+    told = run.info.document()
+    facts = [(key, redact(text)) for key, text in flat("", {k: told[k] for k in told if k not in RESULTS})]
     scenario = redact(run.scenario.source[:MOST_SCENARIO_CHARS])
     cut = len(run.scenario.source) > MOST_SCENARIO_CHARS
     body = c.render("conditions.html.j2", facts=facts, scenario=scenario, cut=cut, path=run.path)

@@ -6,12 +6,11 @@ from typing import Any
 
 from loadramp.analysis.thresholds import overall
 from loadramp.record.table import Run
-from loadramp.record.types import GateResult
+from loadramp.record.types import GateResult, Verdict
 from loadramp.report import charts as c
 from loadramp.report import row_access as r
 from loadramp.report.charts import Cell
 from loadramp.report.redact import redact
-from loadramp.report.verdict_text import Verdict
 from loadramp.units import NOTHING, latency, percent, sig
 
 MARKS = {"pass": "✓", "fail": "✗", "inconclusive": "?"}

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
+from loadramp.record.run_info import ColdStart
 from loadramp.record.table import Run
 from loadramp.report import charts as c
 from loadramp.report import row_access as r
@@ -120,19 +121,17 @@ def _sessions(run: Run) -> Markup | None:
 
 def _models(run: Run) -> Markup | None:
     """Time to first token of each model's very first request beside what is usual for it."""
-    told = run.info.get("models")
-    before = told if isinstance(told, Mapping) else {}
-    names = sorted({str(name) for name in run.table.model if name} | {str(name) for name in before})
+    before = run.info.models or {}
+    names = sorted({str(name) for name in run.table.model if name} | {*before})
     if not names:
         return None
     heads = ["Model", "First TTFT before the run", "Second", "First TTFT in the run", "Median in the run"]
     lines = []
     for name in names:
-        asked = before.get(name)
-        early = asked if isinstance(asked, Mapping) else {}
+        early = before.get(name, ColdStart())
         ttft_s = _ttft_s(run, name)
         seen = [ttft_s[0], float(np.median(ttft_s))] if len(ttft_s) else [None, None]
-        values = [finite(early.get(key)) for key in ("first_ttft_s", "second_ttft_s")]
+        values = [finite(early.first_ttft_s), finite(early.second_ttft_s)]
         lines.append(_cells([redact(name), *map(latency, [*values, *seen])]))
     words = "A first answer far slower than the second: an adapter had to be loaded."
     return Markup("<h3>Cold starts</h3><p>{}</p>{}").format(words, c.grid(heads, lines))

@@ -14,12 +14,11 @@ from loadramp.analysis.checks import unfinished
 from loadramp.analysis.diagnosis.queueing import PREEMPTED_RATIO
 from loadramp.analysis.load_errors import load_error_ratio
 from loadramp.record.table import Run
-from loadramp.record.types import Estimate, Row
+from loadramp.record.types import Estimate, Row, Verdict
 from loadramp.report import row_access as r
 from loadramp.units import count, counted, latency, percent, plural, sig, span, span_of
 
 Tone = Literal["plain", "warn", "bad"]
-Verdict = Literal["pass", "fail", "inconclusive", "void"]
 
 FLAT = 1.5
 """p99 ITL that grows by less than this factor into overload has stayed flat ..."""
@@ -62,9 +61,8 @@ def verdict(run: Run) -> Verdict:
     """``void``: no step may be used. ``inconclusive``: the question was not answered. ``fail``: even the lowest step
     breaks the SLO, or everything failed, perhaps of load. ``pass`` otherwise: it was measured, whatever the number
     is."""
-    told = run.info.get("verdict")
-    if told in ("pass", "fail", "inconclusive", "void"):
-        return told  # type: ignore[no-any-return]  # narrowed by the tuple above, which mypy does not follow
+    if run.info.verdict is not None:
+        return run.info.verdict
     if run.rows and all(row.get("void") for row in run.rows):
         return "void"
     if any(check.level == "void" and check.step is None for check in run.checks):
@@ -153,9 +151,9 @@ def quantile_words(quantile: float) -> str:
 
 def stopped(run: Run) -> Phrase | None:
     """That the run ended before its question was answered, and why."""
-    if run.info.get("state", "complete") == "complete":
+    if run.info.state in (None, "complete"):
         return None
-    why = str(run.info.get("ending") or unfinished.how_it_ended(run)).strip().rstrip(".")
+    why = (run.info.ending or unfinished.how_it_ended(run)).strip().rstrip(".")
     done = len([row for row in run.rows if not (row.get("void") or row.get("partial"))])
     cut = ", ".join(r.label(row).removesuffix(" (partial)") for row in run.rows if row.get("partial"))
     short = f"; the step at {cut} was cut short and is not one of them" if cut else ""

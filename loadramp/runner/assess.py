@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from loadramp.analysis.itl_knee import completed, estimate
 from loadramp.analysis.latency import WindowView, look
 from loadramp.analysis.load_errors import fails_too_often
 from loadramp.analysis.repeats import by_repeat, not_enough, pooled_estimates, pooled_rows
+from loadramp.record.run_info import WorkerDeath
 from loadramp.record.table import Run, Table
 from loadramp.record.types import Check, ClientSample, Estimate, Row, Sample, Step
 from loadramp.scenario.scenario import Scenario
@@ -62,10 +62,9 @@ def _spoken_of(estimates: Mapping[str, Estimate], rows: Sequence[Row]) -> dict[s
 
 def _ended_early(run: Run, found: Estimate) -> Estimate:
     """With why nothing higher was tried, where that is not because of the ramp's own end."""
-    ending = run.info.get("ending")
-    if found.status != "not_found_up_to" or run.info.get("state") != "stopped" or not ending:
+    if found.status != "not_found_up_to" or run.info.state != "stopped" or not run.info.ending:
         return found
-    return replace(found, reason=f"{found.reason}; stopped early: {ending}")
+    return replace(found, reason=f"{found.reason}; stopped early: {run.info.ending}")
 
 
 def _rows(run: Run) -> list[Row]:
@@ -80,7 +79,7 @@ def _rows(run: Run) -> list[Row]:
             before = ramps.get(step.repeat, [])
             alive = run.table.select(done_s >= step.begin_s)
             row = row_of(scenario, step, alive, before, run.samples, run.client)
-            ramps[step.repeat] = with_ceiling(scenario, before, with_deaths(row, run.info.get("dead_workers", [])))
+            ramps[step.repeat] = with_ceiling(scenario, before, with_deaths(row, run.info.dead_workers))
             measured.append(step)
     rows = [row for ramp in ramps.values() for row in ramp]
 
@@ -144,7 +143,7 @@ def _as_it_went(run: Run) -> list[Step]:
     """The steps; the last one as far as the data reaches where nobody wrote down when it ended: a run that was killed,
     or that still goes on."""
     steps = list(run.steps)
-    if run.info.get("state") != "running" or not steps:
+    if run.info.state != "running" or not steps:
         return steps
     told = [run.table.due_s, run.table.stream_end_s, [one.t_s for one in run.client], [one.t_s for one in run.samples]]
     known_s = np.concatenate([np.asarray(one, dtype=np.float64) for one in told])
@@ -168,9 +167,9 @@ def _overloaded(scenario: Scenario, row: Row, due: Table) -> bool:
     return fails_too_often(due, row["window_end_s"], scenario.pace.max_error_ratio)
 
 
-def with_deaths(row: Row, deaths: Sequence[dict[str, Any]]) -> Row:
-    """A step in which a worker was gone did not get its load: void. ``deaths`` hold ``t_s`` and ``reason``."""
-    reasons = [death["reason"] for death in deaths if death["t_s"] <= row["window_end_s"]]
+def with_deaths(row: Row, deaths: Sequence[WorkerDeath]) -> Row:
+    """A step in which a worker was gone did not get its load: void."""
+    reasons = [death.reason for death in deaths if death.t_s <= row["window_end_s"]]
     if not reasons:
         return row
     why = "; ".join([*reasons, row["reasons"].get("void") or RESTART])

@@ -21,7 +21,8 @@ from loadramp.analysis.error_classes import WORDS, class_of
 from loadramp.analysis.latency import look
 from loadramp.client.fleet import Fleet, FleetError
 from loadramp.client.sender import HOLD_S
-from loadramp.record.run_directory import RecordTail, RunDir, plain
+from loadramp.record.run_directory import RecordTail, RunDir
+from loadramp.record.run_info import RunInfo, WorkerDeath
 from loadramp.record.table import Run, Table
 from loadramp.record.types import GONE, REFUSED, ClientSample, Record, Row, Sample, Step, Stop
 from loadramp.registry import in_words
@@ -71,7 +72,7 @@ class Conductor:
     fleet: Fleet
     clock: Callable[[], float]
     t0_s: float
-    info: dict[str, Any]
+    info: RunInfo
     samples: Callable[[], list[Sample]] = list
     """New samples of the server's metrics since the last call."""
     watch: Watch = lambda _: None
@@ -85,7 +86,7 @@ class Conductor:
     _tables: list[Table] = field(default_factory=list)
     _server: list[Sample] = field(default_factory=list)
     _client: list[ClientSample] = field(default_factory=list)
-    _deaths: list[dict[str, Any]] = field(default_factory=list)
+    _deaths: list[WorkerDeath] = field(default_factory=list)
     _next_seq: int = 0
     _held_s: np.ndarray[Any, np.dtype[np.float64]] = field(default_factory=lambda: np.empty(0))
     """Due times of the last open-loop step, those past its end included."""
@@ -125,7 +126,7 @@ class Conductor:
         """What was measured until now, from memory: for when the directory is gone."""
         table = Table.concat(self._tables)
         return Run(
-            info=plain(self.info),
+            info=replace(self.info),
             scenario=self.scenario,
             steps=list(self.steps),
             table=table.select_rows(table.due_s.argsort(kind="stable")),
@@ -253,7 +254,7 @@ class Conductor:
                 part = self.steps.pop()
                 self.steps[-1] = replace(step, measure_s=part.end_s - step.window_s[0])
             self._further_s -= more_s
-            self.info.setdefault("lengthened", {})[str(step.index)] = usual_s
+            self.info.lengthened[step.index] = usual_s
             row = self._row(self.steps[-1], snapshot, before)
         return row
 
@@ -388,7 +389,7 @@ class Conductor:
             self.rundir.append_client(fresh)
         self._server += self.samples()
         for reason in self.fleet.dead[len(self._deaths) :]:
-            self._deaths.append({"t_s": self._now_s(), "reason": reason})
+            self._deaths.append(WorkerDeath(self._now_s(), reason))
 
     def _no_success(self, row: Row | None = None) -> Stop | None:
         """Why to go on is no use, after many failures in a row: nobody answers, or every request fails whatever the
@@ -442,15 +443,11 @@ class Conductor:
         )
 
     def _save(self, state: str, ending: Stop | None = None) -> None:
-        self.info |= {
-            "state": state,
-            "ended_at": None if state == "running" else datetime.now(UTC).isoformat(timespec="seconds"),
-            "ending": ending.reason if ending else None,
-            "repeats": self.repeats,
-            "steps": self.steps,
-            "dead_workers": self._deaths,
-        }
-        self.rundir.save_info(plain(self.info))
+        info = self.info
+        info.state, info.ending, info.repeats = state, ending.reason if ending else None, self.repeats
+        info.ended_at = None if state == "running" else datetime.now(UTC).isoformat(timespec="seconds")
+        info.steps, info.dead_workers = self.steps, self._deaths
+        self.rundir.save_info(info)
 
     def _now_s(self) -> float:
         return self.clock() - self.t0_s

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from loadramp.analysis.thresholds import judge_gates
 from loadramp.record import run_directory as rundirs
-from loadramp.record.run_directory import RunDir, plain
+from loadramp.record.run_directory import RunDir
 from loadramp.record.table import Run
-from loadramp.record.types import GONE, REFUSED
+from loadramp.record.types import GONE, REFUSED, Verdict
 from loadramp.report import build_html, curve_csv, summary_markdown, verdict_document
 from loadramp.report.thresholds import with_gates
 from loadramp.report.verdict_text import verdict
@@ -49,19 +49,19 @@ def judge(path: Path, scenario: Scenario | None = None) -> Finished:
         RunDirError: it is no run.
     """
     run, skipped = read_run(path, scenario)
-    if run.info.get("state") == "running" and not rundirs.in_use(path):
-        run.info["killed"] = True
+    if run.info.state == "running" and not rundirs.in_use(path):
+        run.info.killed = True
     return judge_run(run, skipped)
 
 
 def judge_run(run: Run, skipped: int = 0) -> Finished:
     """The answer of ``run``, ``skipped`` lines of whose files could not be read."""
-    run.info.pop("verdict", None)
+    run.info.verdict = None
     assess(run)
     gates = run.scenario.gates
     run.gates = judge_gates(run, gates.rules, gates.when_unsure)
     word = with_gates(verdict(run), run)
-    run.info |= {"verdict": word, "skipped_lines": skipped}
+    run.info.verdict, run.info.skipped_lines = word, skipped
     return Finished(run, exit_code(run, word))
 
 
@@ -72,7 +72,7 @@ def write(run: Run) -> None:
         OSError: the files cannot be written.
     """
     rundir = RunDir(Path(run.path))
-    rundir.save_info(plain({**run.info, "estimates": run.estimates, "checks": run.checks}))
+    rundir.save_info(replace(run.info, estimates=run.estimates, checks=run.checks))
     rundir.write("curve.csv", curve_csv(run))
     rundir.write("verdict.json", json.dumps(verdict_document(run), indent=1, allow_nan=False) + "\n")
     rundir.write("summary.md", summary_markdown(run))
@@ -86,13 +86,13 @@ def judged(path: Path) -> Run:
         RunDirError: it is no run.
     """
     run, _ = read_run(path)
-    run.info["slo"] = plain(run.scenario.slo)  # the scenario tells the limits; run.json only repeats them
+    run.info.slo = run.scenario.slo  # the scenario tells the limits; run.json only repeats them
     return assess(run)
 
 
-def exit_code(run: Run, word: str) -> int:
+def exit_code(run: Run, word: Verdict) -> int:
     """The contract's exit code. Where nothing succeeded, or the endpoint went away, it could not be measured."""
     answered = any(row["ok"] for row in run.rows)
-    if not answered or str(run.info.get("ending") or "").startswith((GONE, REFUSED)):
+    if not answered or (run.info.ending or "").startswith((GONE, REFUSED)):
         return COULD_NOT_MEASURE
     return EXIT[word]

@@ -54,7 +54,7 @@ def _need_no_stream(scenario: Scenario) -> None:
 def judged_run(path: Path, rules: Sequence[str] = (), when_unsure: Unsure | None = None) -> Run:
     """The run in ``path``, judged anew, by ``rules`` or (without any) by the thresholds of its scenario.
 
-    ``info["verdict"]`` is what all of it comes to.
+    ``info.verdict`` is what all of it comes to.
 
     Raises:
         ScenarioError: it is no run, or a rule is none.
@@ -62,9 +62,9 @@ def judged_run(path: Path, rules: Sequence[str] = (), when_unsure: Unsure | None
     for rule in rules:
         parse(rule)
     run, _ = read_run(path)
-    run.info.pop("verdict", None)
+    run.info.verdict = None
     assess(run)
     gates = run.scenario.gates
     run.gates = judge_gates(run, rules or gates.rules, when_unsure or gates.when_unsure)
-    run.info["verdict"] = with_gates(verdict(run), run)
+    run.info.verdict = with_gates(verdict(run), run)
     return run

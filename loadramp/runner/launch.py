@@ -29,9 +29,8 @@ from loadramp.client.tokenizer import basis_of
 from loadramp.client.workers import LocalFleet
 from loadramp.metrics.model_series import ModelSelection, asked_of
 from loadramp.metrics.scraper import LAST_SCRAPE_S, Scraper, find_metrics
-from loadramp.record import run_directory as rundirs
-from loadramp.record.run_directory import RunDir, check_place, plain
-from loadramp.record.sanitize import clean_all
+from loadramp.record.run_directory import RunDir, check_place, host
+from loadramp.record.run_info import ColdStart, OverLength, RunInfo, TargetInfo
 from loadramp.record.types import Sample
 from loadramp.registry import CannotMeasure, in_words
 from loadramp.runner.conductor import Conductor, Progress
@@ -42,7 +41,7 @@ from loadramp.runner.scenarios import Options, with_target
 from loadramp.runner.selfcheck import noted
 from loadramp.scenario.scenario import Scenario
 from loadramp.workload.preview import most_users
-from loadramp.workload.profile import Overlong, overlong
+from loadramp.workload.profile import overlong
 from loadramp.workload.prompts.source import models_of, names_all
 from loadramp.workload.schedule import samples_of
 
@@ -101,7 +100,7 @@ class Reached:
     endpoint: Endpoint
     known: EndpointFacts
     workers: int
-    too_long: Overlong | None = None
+    too_long: OverLength | None = None
     """How many requests are longer than the model takes; None: it is not known how long it may be."""
 
     @property
@@ -150,40 +149,41 @@ def fleet_of(reached: Reached, rundir: RunDir, *, salt: int, t0_s: float, save_t
     return InlineFleet(orders, rundir.records_path, time.monotonic)
 
 
-def info_of(reached: Reached, *, salt: int, argv: Sequence[str], began_at: datetime) -> dict[str, Any]:
+def info_of(reached: Reached, *, salt: int, argv: Sequence[str], began_at: datetime) -> RunInfo:
     """What run.json says of a run before it begins. Holds no secret."""
     scenario, endpoint, known = reached.scenario, reached.endpoint, reached.known
-    return {
-        "name": scenario.name,
-        "began_at": began_at.isoformat(timespec="seconds"),
-        "loadramp": __version__,
-        "argv": [endpoint.redact(argument) for argument in argv],
-        "seed": scenario.seed,
-        "prompt_salt": salt,
-        "overrides": [endpoint.redact(override) for override in scenario.overrides],
-        "slo": plain(scenario.slo),
-        "target": {
-            "base_url": endpoint.url,
-            "model": shown(endpoint, known.model),
-            "api": scenario.target.api,
-            "via": scenario.target.via,
-            **({"insecure": True} if scenario.target.insecure else {}),
-            **({"ca_file": scenario.target.ca_file} if scenario.target.ca_file else {}),
+    target = scenario.target
+    return RunInfo(
+        name=scenario.name,
+        began_at=began_at.isoformat(timespec="seconds"),
+        loadramp=__version__,
+        argv=[endpoint.redact(argument) for argument in argv],
+        seed=scenario.seed,
+        prompt_salt=salt,
+        overrides=[endpoint.redact(override) for override in scenario.overrides],
+        slo=scenario.slo,
+        target=TargetInfo(
+            endpoint.url,
+            shown(endpoint, known.model),
+            target.api,
+            target.via,
+            insecure=target.insecure or None,
+            ca_file=target.ca_file or None,
             **known.identity,
-        },
-        "labels": {name: endpoint.redact(value) for name, value in scenario.target.labels.items()},
-        **({"over_length": plain(reached.too_long)} if reached.too_long else {}),
-        "fields": sorted(known.fields),
-        "preflight_warnings": list(known.warnings),
-        "calibration": plain(replace(known.calibration, words=(), ids=())),
-        "files": clean_all(input_files.notes(scenario)),
-        "models": {name: {"first_ttft_s": a, "second_ttft_s": b} for name, (a, b) in known.models.items()},
-        "workers": reached.workers,
-        "arrivals": scenario.arrivals.kind,
-        "host": rundirs.host(),
-        "selfcheck": noted(),
-        "versions": {"python": platform.python_version(), **_versions()},
-    }
+        ),
+        labels={name: endpoint.redact(value) for name, value in target.labels.items()},
+        over_length=reached.too_long,
+        fields=sorted(known.fields),
+        preflight_warnings=list(known.warnings),
+        calibration=replace(known.calibration, words=(), ids=()),
+        files=input_files.notes(scenario),
+        models={name: ColdStart(*starts) for name, starts in known.models.items()},
+        workers=reached.workers,
+        arrivals=scenario.arrivals.kind,
+        host=host(),
+        selfcheck=noted(),
+        versions={"python": platform.python_version(), **_versions()},
+    )
 
 
 def with_room(scenario: Scenario, workers: int) -> Scenario:
@@ -245,7 +245,7 @@ def _reported(ramping: Conductor, failure: Exception | None) -> tuple[Finished, 
     try:
         write(finished.run)
     except OSError as error:
-        finished.run.info["state"] = "stopped"
+        finished.run.info.state = "stopped"
         return finished, failure or error
     return finished, failure
 
@@ -255,11 +255,11 @@ async def scraper_of(
     endpoint: Endpoint,
     rundir: RunDir,
     t0_s: float,
-    info: dict[str, Any],
+    info: RunInfo,
     say: Say,
     asked: ModelSelection = ModelSelection(),  # noqa: B008 (frozen)
 ) -> Scraper | None:
-    """The scraper of a run, started; None where there is no metrics page. ``info["metrics"]`` gets the dialect: at once
+    """The scraper of a run, started; None where there is no metrics page. ``info.metrics`` gets the dialect: at once
     where the page was looked for, with its first scrape where it was named. ``asked``: whose series are wanted."""
     metrics, target = scenario.metrics, scenario.target
     urls = [*metrics.urls, *([metrics.url] if metrics.url else [])]
@@ -288,7 +288,7 @@ async def scraper_of(
         asked=asked,
         say=say,
     )
-    info["metrics"] = scraper.info
+    info.metrics = scraper.info
     scraper.start()
     return scraper
 

@@ -148,6 +148,6 @@ def of_run(path: Path) -> Answer:
     """
     run, skipped = read_run(path)
     profile = profile_of_run(run)
-    document = {"name": run.info.get("name", ""), "run_dir": str(path), "profile": profile_document(profile)}
+    document = {"name": run.info.name or "", "run_dir": str(path), "profile": profile_document(profile)}
     torn = [f"{plural(skipped, 'torn line', 'were')} skipped"] if skipped else []
-    return document, "\n".join([f"{run.info.get('name', '')}: what was sent", "", *profile_lines(profile), *torn])
+    return document, "\n".join([f"{run.info.name or ''}: what was sent", "", *profile_lines(profile), *torn])

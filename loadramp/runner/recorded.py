@@ -11,6 +11,7 @@ from typing import Any, get_args
 import numpy as np
 
 from loadramp import __version__
+from loadramp.record.run_info import RunInfo
 from loadramp.record.table import Run, Table
 from loadramp.record.types import ENDS, ErrorKind, Record, Step
 from loadramp.registry import ScenarioError
@@ -42,7 +43,7 @@ def recorded_run(
     name: str,
     slo: Mapping[str, float] | None = None,
     arrivals: str = 'kind = "replay"',
-    info: Mapping[str, Any] | None = None,
+    info: RunInfo | None = None,
 ) -> Run:
     """A run that is ready to be judged. Nothing is written.
 
@@ -69,19 +70,18 @@ def recorded_run(
         record.seq = seq
         record.step = max(0, int(np.searchsorted(begins, record.due_s, "right")) - 1)
     scenario = load(scenario_text(name, steps, slo or {}, arrivals), f"{name}: scenario")
-    known = {
-        "name": name,
-        "loadramp": __version__,
-        "state": "complete",
-        "ending": "all records were read",
-        "repeats": 1,
-        "seed": 0,
-        "workers": 1,
-        "arrivals": scenario.arrivals.kind,
-        "target": {},
-        "dead_workers": [],
-        **(info or {}),
-    }
+    known = replace(
+        info or RunInfo(),
+        name=name,
+        loadramp=__version__,
+        state="complete",
+        ending="all records were read",
+        repeats=1,
+        seed=0,
+        workers=1,
+        arrivals=scenario.arrivals.kind,
+        steps=list(steps),
+    )
     return Run(known, scenario, list(steps), Table.of(ordered))
 
 

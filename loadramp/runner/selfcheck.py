@@ -31,11 +31,10 @@ from loadramp.client.workers import LocalFleet
 from loadramp.record.codec import decode_lines
 from loadramp.record.run_directory import host
 from loadramp.record.table import Table
-from loadramp.record.types import ClientSample, Step
+from loadramp.record.types import Calibration, ClientSample, Step
 from loadramp.runner.scenarios import load
 from loadramp.simulator.practise import null_server
 from loadramp.units import percent, plural
-from loadramp.workload.prompts.vocabulary import Calibration
 
 PACING_RPS = (10.0, 100.0, 1000.0)
 SLOPE_TOKENS = (5, 105)
@@ -147,7 +146,7 @@ def stored(path: Path | None = None) -> dict[str, Any] | None:
     except (OSError, ValueError, LookupError, TypeError, RuntimeError):  # RuntimeError: nobody has a home here
         return None
     here = host()
-    return found if known == ([here[key] for key in ("machine", "cpu", "cores")], __version__) else None
+    return found if known == ([here.machine, here.cpu, here.cores], __version__) else None
 
 
 def noted() -> dict[str, Any] | None:

@@ -10,10 +10,10 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
+from loadramp.record.run_info import OverLength
 from loadramp.record.table import Run
 from loadramp.record.types import Prompt, Step
 from loadramp.scenario.scenario import Scenario
-from loadramp.units import percent, plural
 from loadramp.workload.prefix_reuse import PrefixHistory, PromptSize
 from loadramp.workload.preview import preview_steps
 from loadramp.workload.prompts.source import models_of
@@ -171,34 +171,7 @@ def _shares(counts: Counter[str]) -> dict[str, float]:
     return {name or "(none)": n / total for name, n in counts.most_common(20)} if len(counts) > 1 else {}
 
 
-@dataclass(slots=True, frozen=True)
-class Overlong:
-    """How many of the first requests of a plan are longer than their model takes."""
-
-    requests: int
-    """Those whose model's ``max_model_len`` is known."""
-    longer: int
-    """Of these, those whose prompt and answer together are longer."""
-    max_model_len: int
-    """The smallest that is exceeded; if none is, the smallest."""
-    estimated: bool
-    """The tokens of one that is longer were guessed from its characters."""
-
-    def words(self) -> str:
-        """What it means, in a sentence; "" if nothing is too long."""
-        if not self.longer:
-            return ""
-        about = "about " if self.estimated else ""
-        return (
-            f"{about}{percent(self.longer / self.requests)} of the requests ({self.longer:,} of the first "
-            f"{plural(self.requests, 'request')}) are longer than max_model_len = "
-            f"{plural(self.max_model_len, 'token')}, "
-            "prompt and answer together: the server will refuse them or cut them short, whatever the load. Shorten "
-            "them or leave them out, or serve the model with a larger max_model_len."
-        )
-
-
-def overlong(scenario: Scenario, length_of: LengthOf, overhead_tokens: float = 0.0) -> Overlong | None:
+def overlong(scenario: Scenario, length_of: LengthOf, overhead_tokens: float = 0.0) -> OverLength | None:
     """Which of the first MOST_REQUESTS requests of the ramp are too long; None if no model's length is known.
 
     Args:
@@ -223,7 +196,7 @@ def overlong(scenario: Scenario, length_of: LengthOf, overhead_tokens: float = 0
     if not known:
         return None
     shortest = min(most for _, most in longer or known)
-    return Overlong(len(known), len(longer), shortest, any(size.estimated for size, _ in longer))
+    return OverLength(len(known), len(longer), shortest, any(size.estimated for size, _ in longer))
 
 
 def _first_steps(scenario: Scenario) -> list[Step]:

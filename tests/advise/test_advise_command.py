@@ -15,6 +15,7 @@ from loadramp.advise.model import Model
 from loadramp.advise.options import AdviceOptions, EngineFacts, GpuFacts, ModelFacts, TrafficFacts
 from loadramp.advise.text import advice_document
 from loadramp.analysis.diagnosis.cures import met_version
+from loadramp.record.run_info import RunInfo, TargetInfo, read_info
 from loadramp.record.table import Run, Table
 from loadramp.registry import ScenarioError
 from loadramp.runner.scenarios import load
@@ -113,10 +114,10 @@ def test_the_version_of_the_engine_decides_which_flags_exist(version: str, there
 
 
 def test_the_version_that_the_run_met_counts_where_none_is_given() -> None:
-    met = Run({"target": {"version": "0.28.0", "engine": "vllm"}}, load(""), [], Table.of([]))
+    met = Run(RunInfo(target=TargetInfo(version="0.28.0", engine="vllm")), load(""), [], Table.of([]))
     assert met_version(met) == (0, 28)
     for other in ({"version": "0.5.2", "engine": "sglang"}, {"version": "nightly", "engine": "vllm"}):
-        assert met_version(replace(met, info={"target": other})) is None
+        assert met_version(replace(met, info=read_info({"target": other}))) is None
     asked = AdviceOptions(GpuFacts(gpu="L40S"), ModelFacts(parameters=8e9, layers=32, kv_heads=8, head_dim=128))
     demand = replace(MEASURED, ttft_s=1.0, rate=Rate(5, 6, "x"), vllm_version=(0, 28))
     flags = (advise(asked, [Measured("r", demand)]).flags or {})["vllm"]

@@ -17,6 +17,7 @@ from loadramp.advise.options import AdviceOptions, EngineFacts, GpuFacts, LoadFa
 from loadramp.advise.sizing import Load, ReplicaSize, SizeOption, cheapest, load_of
 from loadramp.advise.text import advice_document, advice_markdown, advice_text
 from loadramp.cli import cli
+from loadramp.record.run_info import RunInfo
 from loadramp.record.table import Run, Table
 from loadramp.record.types import Estimate, Record
 from loadramp.registry import ScenarioError
@@ -40,7 +41,7 @@ def run_of(
     slo: dict[str, float] | None = None,
 ) -> Run:
     asked = replace(load(scenario, overrides=overrides), slo=Slo(**(slo or {})))
-    return Run({}, asked, [], Table.of([]), estimates=estimates)
+    return Run(RunInfo(), asked, [], Table.of([]), estimates=estimates)
 
 
 def test_replicas_carry_the_peak_with_30_percent_free_and_one_to_spare() -> None:
@@ -187,7 +188,8 @@ def test_limits_are_those_of_the_scenario_and_not_of_run_json(tmp_path: Path) ->
         info.pop("slo", None)
         (path / "run.json").write_text(json.dumps(info | ({"slo": told} if told else {})))
         again = judged(path)
-        assert again.info["slo"]["ttft_s"] == 0.001
+        assert again.info.slo is not None
+        assert again.info.slo.ttft_s == 0.001
         assert rate_of(again)[0] is None  # no rate meets a millisecond
 
 
@@ -213,12 +215,12 @@ def answered(prompt: int, output: int, cached: int | None = None) -> Record:
 
 def test_reuse_is_read_only_where_prompts_are_such_that_it_means_something() -> None:
     table = Table.of([answered(100, 10, 60), answered(300, 10, 100)])
-    real = Run({}, load(TALKS), [], table)
+    real = Run(RunInfo(), load(TALKS), [], table)
     assert reuse_of(real) == (0.4, "")
-    made_up = Run({}, load('[prompts]\nkind = "fixed"\n'), [], table)
+    made_up = Run(RunInfo(), load('[prompts]\nkind = "fixed"\n'), [], table)
     assert reuse_of(made_up)[0] is None
     assert "prompts of kind 'fixed' are made up" in reuse_of(made_up)[1]
-    silent = Run({}, load(TALKS), [], Table.of([answered(100, 10)]))
+    silent = Run(RunInfo(), load(TALKS), [], Table.of([answered(100, 10)]))
     assert reuse_of(silent) == (None, "the server shows no prefix cache hits")
     silent.rows = [row(1.0, prefix_hit_ratio=0.5)]
     assert reuse_of(silent)[0] == 0.5

@@ -24,6 +24,7 @@ from loadramp.advise.keda import in_flight_at, keda_scaler
 from loadramp.advise.launch_evidence import series_of
 from loadramp.advise.rulecheck import series_in
 from loadramp.metrics.dialects import DIALECTS, wanted
+from loadramp.record.run_info import MetricsInfo
 from loadramp.record.table import Run
 from loadramp.record.types import Estimate, Sample
 from loadramp.registry import ScenarioError
@@ -36,7 +37,7 @@ def run(**more: Any) -> Run:
     rows = served_rows()
     for one in rows:
         one["in_flight_mean"] = 4.0 * one["rate_rps"]
-    return served(**({"rows": rows, "info": served().info | {"metrics": {"dialect": "vllm"}}} | more))
+    return served(**({"rows": rows, "info": replace(served().info, metrics=MetricsInfo("vllm"))} | more))
 
 
 def contract(engine: str = "vllm", **more: Any) -> Contract:

@@ -9,8 +9,9 @@ from loadramp.analysis.checks.run_checks import CHECKS, run_checks, void_reasons
 from loadramp.analysis.curve import fold
 from loadramp.analysis.diagnosis.diagnose import diagnose
 from loadramp.analysis.itl_knee import completed, estimate
+from loadramp.record.run_info import RunInfo, WorkerDeath
 from loadramp.record.table import Run, Table
-from loadramp.record.types import Check, ClientSample, Record, Row, Sample, Step
+from loadramp.record.types import Calibration, Check, ClientSample, Record, Row, Sample, Step
 from loadramp.runner.assess import with_deaths
 from loadramp.runner.scenarios import load
 
@@ -21,7 +22,7 @@ def run_of(records: Sequence[Record] = (), rows: Sequence[Row] | None = None, **
     step = window(60.0, 10.0)
     own = [fold(step, table, samples=more.get("samples", ()), client=more.get("client", ()))] if rows is None else rows
     own = completed([{"e2e_p50_s": 1.0, "prefix_hit_ratio": None, "e2e_p99_s": 1.0, **one} for one in own])
-    return Run(info={}, scenario=load(""), steps=[step], table=table, rows=own, estimates=estimate(own), **more)
+    return Run(info=RunInfo(), scenario=load(""), steps=[step], table=table, rows=own, estimates=estimate(own), **more)
 
 
 def codes(run: Run) -> set[str]:
@@ -55,7 +56,7 @@ def test_checks_are_ordered_by_gravity_and_each_has_words() -> None:
 
 
 def test_an_empty_run_has_no_findings_and_no_crash() -> None:
-    empty = Run(info={}, scenario=load(""), steps=[], table=Table.of([]))
+    empty = Run(info=RunInfo(), scenario=load(""), steps=[], table=Table.of([]))
     assert run_checks(empty) == []
     assert set(CHECKS) >= {"client_limited", "errors", "knee_at_edge", "server"}
     assert void_reasons(window(1.0), Table.of([]), []) == []
@@ -167,7 +168,7 @@ def test_ds06_prefix_hits_with_prompts_that_should_be_new() -> None:
 
 def test_what_a_chat_template_puts_before_every_prompt_is_no_cache_hit() -> None:
     """llama.cpp counts it: six of 55 prompt tokens, ``user: ``, where the template adds 18."""
-    template = {"calibration": {"tokens_per_word": 1.9, "overhead_tokens": 18.0}}
+    template = RunInfo(calibration=Calibration(tokens_per_word=1.9, overhead_tokens=18.0))
     run = run_of(good(prompt_tokens=55, cached_tokens=6))
     assert "10.9 % of the prompt tokens" in found(run, "prefix_hits").message
     run.info = template
@@ -260,7 +261,7 @@ def test_a_real_fold_of_an_overloaded_server_passes_through_every_check() -> Non
 
 
 def test_a_void_step_says_what_happened_and_then_once_what_to_do() -> None:
-    death = {"t_s": 10.0, "reason": "worker 1 ended with code -9"}
+    death = WorkerDeath(10.0, "worker 1 ended with code -9")
     alone, both = row(8.0), row(8.0, void=True, reasons={"void": "requests left late; use 2 workers"})
     rows = [with_deaths(one, [death]) for one in (alone, both)]
     first, second = CHECKS["client_limited"](run_of(rows=rows))

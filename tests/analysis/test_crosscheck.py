@@ -10,6 +10,7 @@ from judged import answer, row
 from benchmarks.engine_population import Lengths
 from loadramp.analysis.checks.crosscheck import compare, outside_s, server_counts, ttft_outside
 from loadramp.analysis.checks.run_checks import run_checks
+from loadramp.record.run_info import RunInfo
 from loadramp.record.table import Run, Table
 from loadramp.record.types import Sample
 from loadramp.runner.scenarios import load
@@ -54,12 +55,12 @@ def test_the_tolerance_is_a_few_per_cent(factor: float, agrees: bool) -> None:
 
 
 def test_a_mismatch_names_both_numbers_the_tolerance_and_what_to_do() -> None:
-    run = Run({}, load(""), [], requests(), [page(float(t), 1.2) for t in range(70)], rows=[window()])
+    run = Run(RunInfo(), load(""), [], requests(), [page(float(t), 1.2) for t in range(70)], rows=[window()])
     checks = server_counts(run)
     assert [check.code for check in checks] == ["server_counts"] * 3
     assert checks[0].message == "the server counted 480 finished requests, the client 400 (tolerance 16)"
     assert "others use this server too" in checks[0].advice
-    fewer = Run({}, load(""), [], requests(), [page(float(t), 0.5) for t in range(70)], rows=[window()])
+    fewer = Run(RunInfo(), load(""), [], requests(), [page(float(t), 0.5) for t in range(70)], rows=[window()])
     assert "not every replica is scraped" in server_counts(fewer)[0].advice
 
 
@@ -86,7 +87,7 @@ def test_nothing_is_compared_without_scrapes_after_a_restart_or_between_two_clos
     restarted = [replace(s, t_s=fresh[i].t_s) for i, s in enumerate(again)]
     assert compare(window(), table, restarted) == []
     rows = [window(void=True), window(server_restarted=True)]
-    assert server_counts(Run({}, load(""), [], table, [page(float(t), 3.0) for t in range(70)], rows=rows)) == []
+    assert server_counts(Run(RunInfo(), load(""), [], table, [page(float(t), 3.0) for t in range(70)], rows=rows)) == []
 
 
 def test_ttft_outside_the_server_is_the_difference_of_the_means_where_the_step_was_stationary() -> None:
@@ -94,7 +95,7 @@ def test_ttft_outside_the_server_is_the_difference_of_the_means_where_the_step_w
     assert outside_s(window(server_ttft_mean_s=0.15, stationary=False)) is None
     assert outside_s(window()) is None
     rows = [window(server_ttft_mean_s=0.1), window(server_ttft_mean_s=0.19), window(server_ttft_mean_s=0.1, void=True)]
-    checks = ttft_outside(Run({}, load(""), [], requests(), rows=rows))
+    checks = ttft_outside(Run(RunInfo(), load(""), [], requests(), rows=rows))
     assert [check.message for check in checks] == [
         "100 ms of a mean TTFT of 200 ms pass outside the server (its own mean: 100 ms)"
     ]

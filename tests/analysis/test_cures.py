@@ -139,7 +139,6 @@ def test_without_figures_a_flag_shows_n_and_without_an_engine_no_flag() -> None:
         ({"target": {"engine": "llamacpp"}}, "llamacpp"),
         ({"target": {"engine": "TensorRT-LLM"}}, "trtllm"),
         ({"target": {"engine": "somebody"}}, ""),
-        ({"target": "http://host"}, ""),
         ({}, ""),
     ],
 )

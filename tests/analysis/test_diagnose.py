@@ -11,6 +11,7 @@ from benchmarks.engine_population import Lengths
 from loadramp.analysis.diagnosis.cures import with_cures
 from loadramp.analysis.diagnosis.diagnose import diagnose
 from loadramp.analysis.error_classes import classes
+from loadramp.record.run_info import RunInfo
 from loadramp.record.table import Run, Table
 from loadramp.record.types import ClientSample, Record, Sample, Step
 from loadramp.report import verdict_sentence
@@ -132,7 +133,7 @@ def test_a_real_h200_with_default_limits_is_bound_by_compute() -> None:
     records = [record for k, rate in enumerate(H200_RATES) for record in h200(rate, 100.0 * k, k, 10_000 * k)]
     steps = [Step(k, rate_rps=float(rate), begin_s=100.0 * k, warmup_s=0.0, measure_s=20.0)
              for k, rate in enumerate(H200_RATES)]  # fmt: skip
-    run = assess(Run({}, load(""), steps, Table.of(records)))
+    run = assess(Run(RunInfo(), load(""), steps, Table.of(records)))
     assert run.findings[0].code == "compute_bound"
     assert run.findings[0].steps == (5, 6)
     assert not {"kv_eviction", "engine_stall", "stream_stall"} & set(codes(run))
@@ -300,7 +301,7 @@ def test_timeouts_of_an_overloaded_step_are_its_queues() -> None:
 
 
 def test_nothing_measured_nothing_found() -> None:
-    assert diagnose(Run({}, load(""), [], Table.of([]))) == []
+    assert diagnose(Run(RunInfo(), load(""), [], Table.of([]))) == []
 
 
 def test_users_that_wait_for_each_other_are_judged_by_their_number() -> None:

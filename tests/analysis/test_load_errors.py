@@ -17,6 +17,7 @@ from loadramp.analysis.slo_capacity import slo_capacity
 from loadramp.analysis.threshold_rules import parse
 from loadramp.analysis.thresholds import judge_one
 from loadramp.client.fleet import FleetError
+from loadramp.record.run_info import OverLength, RunInfo
 from loadramp.record.table import Run, Table
 from loadramp.record.types import Record, Row
 from loadramp.report.document import verdict_document
@@ -229,7 +230,7 @@ def test_the_judgement_while_a_run_goes_on_and_the_final_one_agree(tmp_path: Pat
 @pytest.mark.parametrize("status", [400, 403, 404, 413, 422])
 def test_refusals_whatever_the_load_do_not_end_a_ramp(tmp_path: Path, status: int) -> None:
     run, _ = ramp(tmp_path, LADDER, Faults(error_ratio=0.3, error_status=status))
-    assert run.info["state"] == "complete"
+    assert run.info.state == "complete"
     assert [row["rate_rps"] for row in run.rows] == [4, 8, 12]
     assert all(row["error_ratio"] > 0.15 and row["load_error_ratio"] == 0.0 for row in run.rows)
     assert run.estimates["ceiling"].status == "not_found_up_to"
@@ -239,7 +240,7 @@ def test_refusals_whatever_the_load_do_not_end_a_ramp(tmp_path: Path, status: in
 @pytest.mark.parametrize("status", [408, 429, 500, 503])
 def test_failures_that_may_come_of_load_end_a_ramp_and_the_sentence_says_so(tmp_path: Path, status: int) -> None:
     run, _ = ramp(tmp_path, LADDER, Faults(error_ratio=0.3, error_status=status))
-    assert run.info["state"] == "stopped"
+    assert run.info.state == "stopped"
     assert len(run.rows) == 1
     assert "Stopped early (more errors at 4 req/s than max_error_ratio allows)" in verdict_sentence(run)
 
@@ -247,12 +248,12 @@ def test_failures_that_may_come_of_load_end_a_ramp_and_the_sentence_says_so(tmp_
 @pytest.mark.parametrize("text", [LADDER, CLIMB], ids=["ladder", "ceiling"])
 def test_a_run_of_which_every_request_is_refused_ends_soon_and_says_why(tmp_path: Path, text: str) -> None:
     run, _ = ramp(tmp_path, text, Faults(error_ratio=1.0, error_status=404))
-    assert run.info["state"] == "stopped"
-    assert run.info["ending"].startswith("every request fails, for reasons that do not depend on load (")
-    assert run.info["ending"].endswith("model or address unknown)")
+    assert run.info.state == "stopped"
+    assert run.info.ending.startswith("every request fails, for reasons that do not depend on load (")
+    assert run.info.ending.endswith("model or address unknown)")
     assert len(run.rows) == 1
     assert run.estimates["ceiling"].status == "not_measurable"
-    assert run.info["ending"] in verdict_sentence(run)
+    assert run.info.ending in verdict_sentence(run)
 
 
 def test_a_check_says_how_many_failed_whatever_the_load_and_what_to_change(tmp_path: Path) -> None:
@@ -279,7 +280,7 @@ def test_failures_of_both_kinds_are_told_apart() -> None:
     assert found["load_error_ratio"] == pytest.approx(1 / 98)
     assert fails_too_often(table, 10.0, 0.01)
     assert not fails_too_often(table, 10.0, 0.02)
-    run = Run({}, load(""), [window(10.0, 10.0)], table, rows=[found])
+    run = Run(RunInfo(), load(""), [window(10.0, 10.0)], table, rows=[found])
     assert "2 of them for reasons that do not depend on load" in verdict_sentence(run)
     (check,) = request_errors(run)
     assert check.message.startswith("2 of 100 requests, 2 %, failed for reasons that do not depend on load (2 longer")
@@ -300,7 +301,7 @@ def test_a_ramp_that_failures_ended_says_so_in_the_sentence_though_a_soak_held(t
     run = ramp_in_memory(scenario_of(CLIMB), tmp_path, meddle=overload)
     assert run.estimates["ceiling"].status == "found"
     assert "where the ramp ended because " in verdict_sentence(run)
-    assert run.info["state"] == "complete"
+    assert run.info.state == "complete"
 
 
 @pytest.mark.parametrize(
@@ -318,7 +319,7 @@ def test_a_cap_that_ends_a_ramp_is_named_in_the_sentence_and_in_every_form_of_it
     assert why.replace("_", "\\_") in summary_markdown(run)
     document = verdict_document(run)
     assert why in document["sentence"]
-    assert document["ceiling"]["reason"].endswith(f"; stopped early: {run.info['ending']}")
+    assert document["ceiling"]["reason"].endswith(f"; stopped early: {run.info.ending}")
 
 
 def test_a_client_that_cannot_deliver_a_step_ends_a_ramp_with_its_own_reason(tmp_path: Path) -> None:
@@ -328,7 +329,7 @@ def test_a_client_that_cannot_deliver_a_step_ends_a_ramp_with_its_own_reason(tmp
 
 
 def test_a_run_that_was_killed_says_that_it_was() -> None:
-    run = Run({"state": "running"}, load(""), [window(10.0, 10.0)], Table.of([]), rows=[row(4.0)])
+    run = Run(RunInfo(state="running"), load(""), [window(10.0, 10.0)], Table.of([]), rows=[row(4.0)])
     assert "Stopped early (killed, or still going on)" in verdict_sentence(run)
 
 
@@ -344,8 +345,8 @@ def test_a_run_whose_load_cannot_be_sent_any_more_says_why(tmp_path: Path) -> No
         ramp_in_memory(scenario_of(LADDER), tmp_path, meddle=meddle)
     (path,) = tmp_path.iterdir()
     found, _ = read_run(path)
-    assert found.info["state"] == "stopped"
-    assert "ValueError: broken" in found.info["ending"]
+    assert found.info.state == "stopped"
+    assert "ValueError: broken" in found.info.ending
 
 
 OVER = """
@@ -393,10 +394,10 @@ def test_each_model_has_its_own_length_and_a_card_comes_before_a_label() -> None
 
 
 def test_a_run_keeps_what_was_known_of_over_long_requests() -> None:
-    info = {"over_length": {"requests": 500, "longer": 16, "max_model_len": 4096, "estimated": False}}
+    info = RunInfo(over_length=OverLength(500, 16, 4096))
     (check,) = over_length(Run(info, load(""), [], Table.of([])))
     assert check.message == (
         "3.2 % of the planned requests (16 of the first 500) are longer than max_model_len = 4,096 tokens, prompt and "
         "answer together"
     )
-    assert over_length(Run({}, load(""), [], Table.of([]))) == []
+    assert over_length(Run(RunInfo(), load(""), [], Table.of([]))) == []

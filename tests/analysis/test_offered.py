@@ -20,6 +20,7 @@ from loadramp.analysis.slo_capacity import slo_capacity
 from loadramp.analysis.thresholds import judge_gates
 from loadramp.campaign import judge
 from loadramp.campaign.criteria import PhaseView
+from loadramp.record.run_info import RunInfo, read_info
 from loadramp.record.table import Run, Table
 from loadramp.record.types import Row, Step, Stop
 from loadramp.report import row_access as r
@@ -182,7 +183,7 @@ RULES = [
 def test_a_threshold_at_a_rate_is_shown_by_that_rate_only(rule: str, less: str, same: str, more: str) -> None:
     for load, status in ((5.0, less), (8.0, same), (14.0, more)):
         one = quiet(8.0, load, ttft_p50_low_s=0.04, ttft_p50_high_s=0.06, stationary=True, output_tokens_per_s=500.0)
-        run = Run({}, scenario_of(""), [], Table.of([]), rows=[one])
+        run = Run(RunInfo(), scenario_of(""), [], Table.of([]), rows=[one])
         (result,) = judge_gates(run, [rule])
         assert result.status == status, (rule, load)
         if status == "inconclusive":
@@ -192,15 +193,15 @@ def test_a_threshold_at_a_rate_is_shown_by_that_rate_only(rule: str, less: str, 
 
 def test_what_is_too_few_to_say_at_another_rate_is_no_point_to_judge_either() -> None:
     one = quiet(8.0, 7.0, stationary=True, ttft_p99_low_s=0.09, ttft_p99_high_s=None, reasons={})
-    run = Run({}, scenario_of(""), [], Table.of([]), rows=[one])
+    run = Run(RunInfo(), scenario_of(""), [], Table.of([]), rows=[one])
     assert judge_gates(run, ["p99(ttft_s) < 0.5 @ rate = 8"], "point")[0].status == "inconclusive"
 
 
 def test_a_phase_before_a_launch_is_open_where_less_was_offered_than_its_target() -> None:
-    short = judge.baseline(PhaseView(Run({}, scenario_of(""), [], Table.of([]), rows=[quiet(8.0, 3.0)]), 8.0))
+    short = judge.baseline(PhaseView(Run(RunInfo(), scenario_of(""), [], Table.of([]), rows=[quiet(8.0, 3.0)]), 8.0))
     said = {one.code: (one.status, one.said) for one in short}
     assert said["delivered"] == ("inconclusive", "8 req/s asked, 3 offered")
-    full = judge.baseline(PhaseView(Run({}, scenario_of(""), [], Table.of([]), rows=[quiet(8.0, 8.0)]), 8.0))
+    full = judge.baseline(PhaseView(Run(RunInfo(), scenario_of(""), [], Table.of([]), rows=[quiet(8.0, 8.0)]), 8.0))
     assert {one.code: one.status for one in full}["delivered"] == "pass"
 
 
@@ -215,7 +216,7 @@ def test_a_phase_before_a_launch_is_open_where_less_was_offered_than_its_target(
 )
 def test_one_check_names_asked_offered_and_the_way_out(info: dict[str, str], way: str) -> None:
     rows = [quiet(2.0, 2.0), quiet(4.0, 1.3), quiet(8.0, 2.5), quiet(16.0, 30.0), quiet(32.0, 1.0, void=True)]
-    less, more = offered_load.offered(Run(info, scenario_of(""), [], Table.of([]), rows=rows))
+    less, more = offered_load.offered(Run(read_info(info), scenario_of(""), [], Table.of([]), rows=rows))
     assert less.message.startswith("4 req/s asked, 1.3 offered; 8 asked, 2.5 offered: ")
     assert more.message.startswith("16 req/s asked, 30 offered: ")
     assert (less.code, less.level, less.step) == ("offered", "warn", None)
@@ -223,13 +224,13 @@ def test_one_check_names_asked_offered_and_the_way_out(info: dict[str, str], way
 
 
 def test_the_report_says_what_was_offered_wherever_it_says_what_was_asked() -> None:
-    run = Run({}, scenario_of(""), [], Table.of([]), rows=[quiet(4.0, 4.0), quiet(8.0, 5.2, step=1)])
+    run = Run(RunInfo(), scenario_of(""), [], Table.of([]), rows=[quiet(4.0, 4.0), quiet(8.0, 5.2, step=1)])
     run.estimates = estimate(completed(run.rows))
     assert verdict_sentence(run).startswith("No ceiling found up to 5.2 req/s (8 asked): ")
     assert [r.state_words(one) for one in run.rows] == ["keeps up", "keeps up with 5.2 req/s"]
     assert [r.place(one) for one in run.rows] == [4.0, 5.2]
     assert "Offered req/s" in steps_section(run)
-    same = Run({}, scenario_of(""), [], Table.of([]), rows=[quiet(4.0, 4.0)], estimates=run.estimates)
+    same = Run(RunInfo(), scenario_of(""), [], Table.of([]), rows=[quiet(4.0, 4.0)], estimates=run.estimates)
     assert "Offered req/s" not in steps_section(same)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from loadramp.analysis.checks.crosscheck import compare
+from loadramp.record.run_info import MetricsInfo, RunInfo
 from loadramp.record.table import Run, Table
 from loadramp.record.types import Record, Sample, Step
 from loadramp.runner.assess import assess
@@ -47,7 +48,7 @@ def table() -> Table:
 
 
 def judged(table: Table, scrapes: list[Sample]) -> Run:
-    info = {"metrics": {"dialect": "vllm"}}
+    info = RunInfo(metrics=MetricsInfo("vllm"))
     return assess(Run(info, load(""), list(STEPS.values()), table, scrapes))
 
 

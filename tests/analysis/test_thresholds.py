@@ -16,6 +16,7 @@ from loadramp.analysis.quantiles import pool
 from loadramp.analysis.repeats import pooled_rows
 from loadramp.analysis.thresholds import joined, judge_gates, overall, windows
 from loadramp.cli import main
+from loadramp.record.run_info import RunInfo
 from loadramp.record.table import Run, Table
 from loadramp.record.types import Estimate, GateResult, Row, Step
 from loadramp.report.thresholds import gate_line, gates_document, gates_section, with_gates
@@ -33,7 +34,7 @@ def step(index: int, rate_rps: float, **columns: Any) -> Row:
 
 
 def run_of(*rows: Row, **estimates: Estimate) -> Run:
-    return Run({}, load(""), [], Table.of([]), rows=list(rows), estimates=estimates)
+    return Run(RunInfo(), load(""), [], Table.of([]), rows=list(rows), estimates=estimates)
 
 
 def judge(run: Run, rule: str, when_unsure: Any = "inconclusive") -> GateResult:
@@ -297,7 +298,7 @@ def lasting(rates: tuple[float, ...] = (4.0,)) -> Run:
                                        strict=True):  # fmt: skip
             records.append(answer(len(records), float(due), float(due + first_s), [float(gap_s)] * 12, step=k))
     table = Table.of(records)
-    return Run({}, load(""), steps, table, rows=[fold(one, table) for one in steps])
+    return Run(RunInfo(), load(""), steps, table, rows=[fold(one, table) for one in steps])
 
 
 @pytest.mark.parametrize("aggregate", ["mean", "p50", "p90", "p95"])
@@ -347,7 +348,7 @@ def test_a_run_s_exit_code_obeys_the_scenario_s_thresholds(ramped: Run, rule: st
     document = json.loads((path / "verdict.json").read_text())
     assert (document["verdict"], document["gates"][0]["status"]) == (word, word)
     assert "## Thresholds" in (path / "summary.md").read_text()
-    assert judged_run(path, ["ceiling_rps > 0"]).info["verdict"] == "pass"
+    assert judged_run(path, ["ceiling_rps > 0"]).info.verdict == "pass"
 
 
 def gate(path: Path, *rules: str) -> int:

@@ -11,6 +11,7 @@ from loadramp.analysis.curve import fold
 from loadramp.analysis.latency import look
 from loadramp.analysis.offered_load import offered
 from loadramp.analysis.traffic_classes import MOST_CLASSES, by_class
+from loadramp.record.run_info import ColdStart
 from loadramp.record.table import Table
 from loadramp.record.types import Record, Step
 from loadramp.report.traffic_classes import classes_section
@@ -127,7 +128,7 @@ def test_the_report_shows_classes_sessions_and_cold_starts() -> None:
     told = {"started": 12, "ended": 9, "broken": 1, "open": 2, "turns_mean": 3.5, "duration_p50_s": 41.0,
             "duration_p90_s": 90.0, "answering_p50_s": 11.0}  # fmt: skip
     run = served(rows=[row(0, 4.0, classes={"model": {"<legal>": figures}}, sessions=told)])
-    run.info["models"] = {"<legal>": {"first_ttft_s": 1.5, "second_ttft_s": 0.05}}
+    run.info.models = {"<legal>": ColdStart(1.5, 0.05)}
     page = classes_section(run)
     assert page is not None
     assert "&lt;legal&gt;" in page

@@ -13,6 +13,7 @@ from benchmarks.engine_population import Lengths
 from loadramp.analysis.diagnosis.capacity_shifts import replicas_moved
 from loadramp.analysis.diagnosis.gap_causes import attribute
 from loadramp.analysis.latency import look
+from loadramp.record.run_info import RunInfo
 from loadramp.record.table import Run, Table
 from loadramp.record.types import Record, Sample, Step
 from loadramp.runner.assess import assess
@@ -40,7 +41,7 @@ def captured_ramp(metrics: bool = True) -> Run:
             records.append(answer(len(records), due_s, due_s + after_s[0], after_s[1:], **more))
     with gzip.open(H200 / "regimes_ramp_server.jsonl.gz", "rt") as lines:
         samples = [Sample(t_s, "http://a", values) for t_s, values in map(json.loads, lines)]
-    run = Run({}, load(""), STEPS, Table.of(records), samples if metrics else [])
+    run = Run(RunInfo(), load(""), STEPS, Table.of(records), samples if metrics else [])
     return assess(run)
 
 
@@ -104,7 +105,7 @@ def test_a_delay_that_the_server_does_not_see_is_only_possible() -> None:
         records.append(answer(seq, at_s, at_s + 0.1, gaps))
     samples = [Sample(float(t), "a", {"itl_s_sum": 4.4 * t, "itl_s_count": 200.0 * t}) for t in range(65)]
     step = Step(0, rate_rps=4.0, begin_s=0.0, warmup_s=4.0, measure_s=56.0)
-    run = assess(Run({}, load(""), [step], Table.of(records), samples))
+    run = assess(Run(RunInfo(), load(""), [step], Table.of(records), samples))
     finding = found(run, "engine_unstable")
     assert finding.confidence == "possible"
     assert finding.evidence[-1] == "so the delay may arise between server and client"

@@ -14,6 +14,7 @@ from loadramp.campaign.absorb import absorbed
 from loadramp.campaign.criteria import GONE, Criterion, PhaseView, Strike, verdict_of
 from loadramp.campaign.evidence import EVIDENCE, Facts
 from loadramp.campaign.phases import lowest_rps
+from loadramp.record.run_info import RunInfo
 from loadramp.record.table import Run, Table
 from loadramp.record.types import Estimate, GateResult, HealthSample, Record, Row, Sample
 from loadramp.runner.scenarios import load
@@ -24,8 +25,14 @@ OVERLOAD = {"factor": 2.0, "check_factor": 1.2, "broken_ratio": 0.001, "recovery
 
 
 def seen(rows: list[Row], records: list[Record] = [], **more: Any) -> PhaseView:  # noqa: B006 (read only)
-    info = {"ending": more.pop("ending", "")}
-    run = Run(info, load(""), [], Table.of(records), samples=more.pop("samples", []), rows=rows)
+    run = Run(
+        RunInfo(ending=more.pop("ending", "")),
+        load(""),
+        [],
+        Table.of(records),
+        samples=more.pop("samples", []),
+        rows=rows,
+    )
     run.estimates, run.gates = more.pop("estimates", {}), more.pop("gates", [])
     return PhaseView(run, more.pop("target_rps", 2.0), **more)
 
@@ -372,6 +379,6 @@ def test_a_command_that_failed_or_that_nobody_felt_proves_nothing() -> None:
 def test_the_target_is_a_share_of_a_low_end_or_says_that_it_is_not(
     ceiling: Estimate, slo: Estimate, rate: float | None, which: str
 ) -> None:
-    run = Run({}, load(""), [], Table.of([]))
+    run = Run(RunInfo(), load(""), [], Table.of([]))
     run.estimates = {"ceiling": ceiling, "slo_capacity": slo}
     assert lowest_rps(run) == (rate, which)

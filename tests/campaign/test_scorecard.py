@@ -22,6 +22,7 @@ from loadramp.campaign.scorecard import (
     score,
 )
 from loadramp.record.preparation import Alerts, Rollback, Sized
+from loadramp.record.run_info import read_info
 from loadramp.record.table import Run, Table
 from loadramp.record.types import Sample
 from loadramp.registry import ScenarioError
@@ -46,7 +47,7 @@ def state_of(card: Scorecard, item: str) -> tuple[str, str]:
 
 
 def run_with(rows: list[dict[str, Any]] = [], samples: list[Sample] = [], **info: Any) -> PhaseView:  # noqa: B006 (read only)
-    return PhaseView(Run(info, load(""), [], Table.of([]), samples=samples, rows=rows), limits={"ttft": 1.0})
+    return PhaseView(Run(read_info(info), load(""), [], Table.of([]), samples=samples, rows=rows), limits={"ttft": 1.0})
 
 
 def test_twenty_items_ship_seventeen_of_them_critical_and_every_proof_is_used() -> None:

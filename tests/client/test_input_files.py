@@ -78,8 +78,8 @@ def test_what_was_skipped_is_told_to_people_and_kept_for_the_run(tmp_path: Path)
         "rows.csv: 2 rows (plain); 1 skipped (1 no prompt; line 4: no prompt: 0 tokens, answer of 1); time in s"
     ]
     (note,) = input_files.notes(full)
-    assert (note["table"], note["rows"], note["skipped"]) == ("prompts", 2, {"no prompt": 1})
-    assert len(note["sha256"]) == 64
+    assert (note.table, note.rows, note.skipped) == ("prompts", 2, {"no prompt": 1})
+    assert len(note.sha256) == 64
 
 
 def test_rows_of_text_are_shuffled_by_the_seed_but_a_replay_keeps_their_order(tmp_path: Path) -> None:

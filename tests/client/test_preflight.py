@@ -11,13 +11,12 @@ from loadramp.client.endpoint import endpoint_of
 from loadramp.client.preflight import EndpointFacts, examine_endpoint
 from loadramp.client.readiness import Unreachable
 from loadramp.client.tokenizer import basis_of
-from loadramp.record.types import Prompt
+from loadramp.record.types import Calibration, Prompt
 from loadramp.registry import ScenarioError
 from loadramp.scenario.scenario import Target
 from loadramp.simulator.faults import Faults
 from loadramp.simulator.profiles import PROFILES
 from loadramp.simulator.server import serve
-from loadramp.workload.prompts.vocabulary import Calibration
 
 QUICK = replace(PROFILES["small"], t0_s=0.0005, frontend_s=0.0, adapter_load_s=0.15, max_adapters=4)
 

@@ -21,11 +21,10 @@ from loadramp.client.fleet import FleetError, Orders, raise_file_limit, worker_c
 from loadramp.client.request_body import OPTIONAL_FIELDS
 from loadramp.client.workers import LocalFleet
 from loadramp.record.codec import decode_lines
-from loadramp.record.types import Record, Step
+from loadramp.record.types import Calibration, Record, Step
 from loadramp.runner.launch import with_room
 from loadramp.simulator.practise import simulator
 from loadramp.workload.preview import most_users
-from loadramp.workload.prompts.vocabulary import Calibration
 from loadramp.workload.schedule import plan_step
 
 SCENARIO = scenario_of('seed = 9\n[prompts]\nkind = "fixed"\ninput_tokens = 20\noutput_tokens = 5\n')

@@ -26,6 +26,7 @@ from loadramp.comparison.sample_size import blocks_for, pass_probability
 from loadramp.comparison.standard_error import spread, variance_inflation
 from loadramp.comparison.table import PRIMARY, Canary, canary_of
 from loadramp.record.run_directory import RunDirError
+from loadramp.record.run_info import RunInfo
 from loadramp.record.table import Run, Table
 from loadramp.runner.scenarios import load
 from loadramp.simulator.profiles import PROFILES
@@ -212,7 +213,7 @@ def test_what_a_comparison_of_the_same_version_showed_is_kept_for_plan(
     asked = asked_of(CANARY, same_version=True)
     d = 0.1 * np.random.default_rng(9).standard_normal(20)
     effects = weigh(asked, pairs(d), final=True)[0]
-    run = Run({}, load(""), [], Table.of([]), [])
+    run = Run(RunInfo(), load(""), [], Table.of([]), [])
     told = noise.noise_of(Comparison({}, run, run, asked, Decision("pass", ()), effects), datetime.now(UTC), 60.0)
     assert told is not None
     assert {row["metric"] for row in told["noise"]} == set(PRIMARY)

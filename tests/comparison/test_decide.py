@@ -11,6 +11,7 @@ from loadramp.comparison.decide import Decision, DecisionRules, decide
 from loadramp.comparison.environment import Difference, Kind, differences, fingerprint
 from loadramp.comparison.noninferior import Effect, Looks, PairedSeries, judge
 from loadramp.comparison.rollback import far_beyond_slo, one_fails_more, too_many_failures
+from loadramp.record.run_info import read_info
 from loadramp.record.table import Run, Table
 from loadramp.record.types import Record
 from loadramp.runner.scenarios import load
@@ -354,7 +355,7 @@ SCENARIO = (
 
 
 def fingerprint_of(info: dict[str, Any], text: str = SCENARIO) -> dict[str, tuple[Kind, str]]:
-    return fingerprint(Run(info, load(text, overrides=info.get("overrides", [])), [], Table.of([])))
+    return fingerprint(Run(read_info(info), load(text, overrides=info.get("overrides", [])), [], Table.of([])))
 
 
 def test_changed_keys_are_listed_conditions_first() -> None:

@@ -19,6 +19,7 @@ from loadramp.analysis.server_window import columns, deltas
 from loadramp.metrics.canonical import PageReading, read, read_for
 from loadramp.metrics.model_series import ModelChoice, ModelSelection, asked_of
 from loadramp.metrics.scraper import find_metrics
+from loadramp.record.run_info import MetricsInfo
 from loadramp.record.types import Sample
 from loadramp.simulator.profiles import PROFILES
 
@@ -263,7 +264,7 @@ def test_a_scraper_counts_the_asked_model_and_says_whom_it_left_out(server: Serv
     asyncio.run(scraper.stop())
     assert all(s.values == OURS and not s.unasked for s in samples if s.values)
     assert said == ["note: metrics: series of 1 other model left out: busy"]
-    assert scraper.info == {"dialect": "vllm", "left_out": ["busy"]}
+    assert scraper.info == MetricsInfo("vllm", ["busy"])
 
 
 def test_a_page_of_other_models_counts_only_where_no_page_has_the_asked_one(server: Server, tmp_path: Path) -> None:
@@ -284,7 +285,7 @@ def test_a_page_of_other_models_counts_only_where_no_page_has_the_asked_one(serv
         s.unasked for s in others if s.values
     )  # none, unless this machine was too busy to look at the other page
     assert "only models that nobody asked for" in {s.error for s in others}
-    assert scraper.info["left_out"] == ["busy"]
+    assert scraper.info.left_out == ["busy"]
     alone = scraping(pages[:1], tmp_path / "alone.jsonl", asked=M, say=said.append)
     lone = wait_for(alone, 1)
     asyncio.run(alone.stop())
@@ -310,21 +311,21 @@ def test_a_router_that_shows_one_model_at_a_time_is_asked_for_it(server: Server)
 
 def test_the_report_says_whose_series_were_left_out_or_counted() -> None:
     run = run_of([answer(i, i * 0.1, i * 0.1 + 0.2, [0.02] * 9) for i in range(100)])
-    run.info["metrics"] = {"dialect": "vllm", "left_out": ["busy", "other"]}
+    run.info.metrics = MetricsInfo("vllm", left_out=["busy", "other"])
     assert found(run, "other_models").level == "note"
     assert found(run, "other_models").message == "series of 2 other models left out: busy, other"
-    run.info["metrics"] = {"dialect": "vllm", "unasked": ["alias"]}
+    run.info.metrics = MetricsInfo("vllm", unasked=["alias"])
     assert found(run, "unasked_models").level == "note"
-    run.info["metrics"] = {"dialect": "vllm", "unasked": ["x", "y"]}
+    run.info.metrics = MetricsInfo("vllm", unasked=["x", "y"])
     assert found(run, "unasked_models").level == "warn"
     assert "so the series of all models count: x, y" in found(run, "unasked_models").message
 
 
 def test_what_the_metrics_of_several_unasked_models_show_is_never_certain() -> None:
     run = ladder(PROFILES["kv-limited"], [4, 16, 24], Lengths(512, 0.0, 128, 0.0))
-    run.info["metrics"] = {"dialect": "vllm", "unasked": ["busy"]}
+    run.info.metrics = MetricsInfo("vllm", unasked=["busy"])
     assert next(one for one in diagnose(run) if one.code == "kv_eviction").confidence == "certain"
-    run.info["metrics"] = {"dialect": "vllm", "unasked": ["busy", "other"]}
+    run.info.metrics = MetricsInfo("vllm", unasked=["busy", "other"])
     doubted = next(one for one in diagnose(run) if one.code == "kv_eviction")
     assert doubted.confidence == "possible"
     assert doubted.evidence[-1].startswith("the metrics are of 2 models, none of them by the name that is asked")

@@ -15,7 +15,6 @@ import zlib
 from collections.abc import Awaitable, Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
 import simulated_time as clock
@@ -34,6 +33,7 @@ from loadramp.metrics.scrape_process import next_due_s, sibling, timeout_s
 from loadramp.metrics.scraper import Scraper, find_metrics, full_url, labels_of, scrape_inline
 from loadramp.record.codec import decode_each
 from loadramp.record.run_directory import RunDir
+from loadramp.record.run_info import MetricsInfo, RunInfo
 from loadramp.record.types import Sample
 from loadramp.runner.launch import scraper_of
 
@@ -402,17 +402,17 @@ def test_it_tells_the_engine_of_the_pages_it_was_given(server: Server, tmp_path:
     gpu = answer('DCGM_FI_DEV_GPU_TEMP{gpu="0"} 66\n')
     server.answers = {"/gpu": [gpu], "/late": [answer("starting", 503), answer(page("xllamacpp-under-load"))]}
     scraper = scraping([f"{server.base}/gpu", f"{server.base}/late"], tmp_path / "server.jsonl")
-    assert scraper.info == {}
+    assert scraper.info == MetricsInfo()
     found: list[Sample] = []
     for _ in range(20):
         found += wait_for(scraper, 1)
         if any("running" in s.values for s in found):
             break
-    assert scraper.info == {"dialect": "llamacpp"}
+    assert scraper.info == MetricsInfo("llamacpp")
     asyncio.run(scraper.stop())
     assert any(s.values.get("gpu_temperature_c") == 66.0 for s in found)
     known = Scraper([server.base], tmp_path / "x.jsonl", t0_s=0.0, dialects={server.base: "vllm"})
-    assert known.info == {"dialect": "vllm"}
+    assert known.info == MetricsInfo("vllm")
 
 
 def test_a_named_page_tells_the_run_its_engine_as_one_that_was_found_does(server: Server, tmp_path: Path) -> None:
@@ -421,16 +421,16 @@ def test_a_named_page_tells_the_run_its_engine_as_one_that_was_found_does(server
     async def told(text: str) -> object:
         scenario = scenario_of(f'[target]\nbase_url = "{server.base}"\n{text}')
         rundir = RunDir.create(tmp_path, "x", "", datetime.datetime.now(datetime.UTC))
-        info: dict[str, Any] = {}
+        info = RunInfo()
         endpoint = endpoint_of(scenario.target)
         scraper = await scraper_of(scenario, endpoint, rundir, time.monotonic(), info, lambda _: None)
         assert scraper is not None
         await asyncio.to_thread(wait_for, scraper, 1)
         await scraper.stop()
-        return info
+        return info.metrics
 
-    assert asyncio.run(told(f'[metrics]\nurl = "{server.base}/named"\n')) == {"metrics": {"dialect": "vllm"}}
-    assert asyncio.run(told("")) == {"metrics": {"dialect": "vllm"}}
+    assert asyncio.run(told(f'[metrics]\nurl = "{server.base}/named"\n')) == MetricsInfo("vllm")
+    assert asyncio.run(told("")) == MetricsInfo("vllm")
 
 
 def test_sm08_bad_pages_give_samples_with_the_reason_and_good_ones_go_on(server: Server, tmp_path: Path) -> None:

@@ -110,8 +110,8 @@ def check_sessions(url: str, folder: Path) -> None:
             print("turn", turn, {key: figures[key] for key in ("requests", "input_tokens_mean", "ttft_p50_s")})
         assert row["sessions"]["broken"] == 0
     assert document["steps"][-1]["prefix_hit_ratio"] > 0.2
-    kept = found.info["files"][0]
-    assert (kept["rows"], len(kept["sha256"])) == (78, 64)
+    (kept,) = found.info.files or ()
+    assert (kept.rows, len(kept.sha256)) == (78, 64)
 
 
 def check_lengths(url: str, folder: Path, target: str) -> None:

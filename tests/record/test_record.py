@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -12,7 +13,8 @@ from hypothesis import strategies as st
 
 from loadramp.nightly.history import History
 from loadramp.record.codec import decode, decode_lines, encode
-from loadramp.record.run_directory import RecordTail, RunDir, RunDirError, check_place, plain, read, safe_name
+from loadramp.record.run_directory import RecordTail, RunDir, RunDirError, check_place, read, safe_name
+from loadramp.record.run_info import RunInfo, read_info
 from loadramp.record.table import Table
 from loadramp.record.types import ClientSample, Entry, Record, Step
 from loadramp.registry import ScenarioError, in_words
@@ -160,7 +162,7 @@ def test_a_full_disk_is_named_by_the_file_that_it_did_not_take(tmp_path: Path, n
         if name == "client.jsonl":
             rundir.append_client([ClientSample(1.0)])
         elif name == "run.json":
-            rundir.save_info({})
+            rundir.save_info(RunInfo())
         elif name == "report.html":
             rundir.write(name, "half of it")
         elif name == "history.jsonl":
@@ -195,7 +197,7 @@ def test_a_place_that_cannot_be_written_is_named_with_the_reason(tmp_path: Path,
 
 def test_a_killed_run_can_be_read(tmp_path: Path) -> None:
     rundir = new_dir(tmp_path)
-    rundir.save_info({"state": "running", "steps": plain([Step(0, rate_rps=2.0, begin_s=1.0, measure_s=5.0)])})
+    rundir.save_info(RunInfo(state="running", steps=[Step(0, rate_rps=2.0, begin_s=1.0, measure_s=5.0)]))
     rundir.records_path(0).write_bytes(encode(RECORD) + encode(replace(RECORD, seq=9, due_s=4.0)) + b'{"seq": 1')
     rundir.records_path(1).write_bytes(encode(replace(RECORD, seq=5, due_s=7.0)))
     rundir.append_client([ClientSample(1.0, loop_lag_s=0.002)])
@@ -206,7 +208,7 @@ def test_a_killed_run_can_be_read(tmp_path: Path) -> None:
     assert run.client[0].loop_lag_s == 0.002
     assert run.scenario.source == "seed = 1\n"
     assert run.scenario.seed == 1
-    assert run.info["state"] == "running"
+    assert run.info.state == "running"
 
 
 def test_a_tail_reads_each_record_once_and_waits_for_half_a_line(tmp_path: Path) -> None:
@@ -239,8 +241,24 @@ def test_what_is_no_run_says_so(tmp_path: Path) -> None:
 
 def test_rp01_run_json_is_strict_json(tmp_path: Path) -> None:
     rundir = new_dir(tmp_path)
-    rundir.save_info(plain({"a": float("nan"), "b": [float("inf"), np.float64(1.5), np.int64(2)], "c": (1, None)}))
+    odd = {"a": float("nan"), "b": [float("inf"), np.float64(1.5), np.int64(2)], "c": (1, None)}
+    rundir.save_info(RunInfo(more=odd))
     assert json.loads((rundir.path / "run.json").read_text()) == {
-        "schema": 1, "a": None, "b": [None, 1.5, 2], "c": [1, None]}  # fmt: skip
-    with pytest.raises(ValueError, match="JSON compliant"):
-        rundir.save_info({"a": float("nan")})
+        "schema": 1, "steps": [], "dead_workers": [], "a": None, "b": [None, 1.5, 2], "c": [1, None]}  # fmt: skip
+
+
+def test_what_another_version_wrote_of_a_run_is_read_and_kept() -> None:
+    """Keys that are not known stay; what a run does not say stays unwritten; indices of steps are numbers again."""
+    written = {
+        "name": "chat", "target": {"model": "m", "max_model_len": 4096}, "selfcheck": None, "state": "running",
+        "ended_at": None, "ending": None, "steps": [], "dead_workers": [{"t_s": 1.5, "reason": "worker 0 ended"}],
+        "lengthened": {"3": 24.0}, "of_tomorrow": {"a": [1, 2]},
+    }  # fmt: skip
+    info = read_info(written)
+    assert info.document() == written
+    assert info.lengthened == {3: 24.0}
+    assert info.more == {"of_tomorrow": {"a": [1, 2]}}
+    assert read_info(info.document()) == info
+    assert read_info({"target": {"of_tomorrow": 1}, "steps": [{"index": 0, "of_tomorrow": 1}]}).steps == [Step(0)]
+    with pytest.raises(msgspec.ValidationError, match="workers"):
+        read_info({"workers": "two"})

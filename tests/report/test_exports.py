@@ -9,6 +9,7 @@ import json
 import math
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from loadramp.nightly.ci_export import night_annotations, night_junit
 from loadramp.nightly.export import HISTORY_EXPORTERS
 from loadramp.nightly.history import History
 from loadramp.nightly.trend import judge_night
+from loadramp.record.run_info import TargetInfo
 from loadramp.record.table import Run
 from loadramp.record.types import Check, Estimate, GateResult
 from loadramp.registry import CannotMeasure, ScenarioError, options_of
@@ -53,12 +55,7 @@ def run(**more: Any) -> Run:
                 "tpot_mean_s": 0.03, "e2e_mean_s": 4.0}  # fmt: skip
     rows[0] |= {"ttft_p99_s": None, "reasons": {"ttft_p99_s": "60 requests cannot carry a p99"}}
     rows[1] |= {"void": True, "reasons": {"void": "the client was late"}}
-    info = served().info | {
-        "began_at": "2026-01-02T03:04:05+00:00",
-        "loadramp": "0.1.0",
-        "workers": 2,
-        "verdict": "fail",
-    }
+    info = replace(served().info, loadramp="0.1.0", workers=2, verdict="fail")
     return served(**({"rows": rows, "info": info, "gates": GATES} | more))
 
 
@@ -84,7 +81,7 @@ def test_junit_is_read_and_a_failed_threshold_is_a_failure_and_an_open_one_an_er
 
 
 def test_a_void_run_is_an_error_in_junit_never_a_pass() -> None:
-    parsed = JUnitXml.fromstring(text("junit", run(info=run().info | {"verdict": "void"}, gates=[])).encode())
+    parsed = JUnitXml.fromstring(text("junit", run(info=replace(run().info, verdict="void"), gates=[])).encode())
     assert parsed.errors == 1
 
 
@@ -117,7 +114,7 @@ def test_annotations_are_commands_one_a_line_and_few() -> None:
     many = list(commands("warning", "t", [str(i) for i in range(25)]))
     assert len(many) == 10
     assert many[-1].endswith("::16 more; the report holds them all")
-    quiet = text("github-annotations", run(info=run().info | {"verdict": "pass"}, gates=[], checks=[]))
+    quiet = text("github-annotations", run(info=replace(run().info, verdict="pass"), gates=[], checks=[]))
     assert quiet.startswith("::notice title=chat::Sustains 13.6 req/s")
 
 
@@ -326,7 +323,7 @@ def test_openmetrics_is_parsed_by_the_reference_parser() -> None:
 
 
 def test_labels_from_outside_cannot_break_the_page() -> None:
-    info = run().info | {"name": 'a"b\\c\nd', "target": {"model": 'm"}'}}
+    info = replace(run().info, name='a"b\\c\nd', target=TargetInfo(model='m"}'))
     families = list(text_string_to_metric_families(text("openmetrics", run(info=info))))
     assert families[0].samples[0].labels == {"scenario": 'a"b\\c\nd', "model": 'm"}'}
 

@@ -13,6 +13,7 @@ import plotly.graph_objects as go
 import pytest
 from report_runs import SCENARIO, estimates, row, served, served_rows, served_table
 
+from loadramp.record.run_info import RunInfo, TargetInfo, read_info
 from loadramp.record.table import Run, Table
 from loadramp.record.types import Check, Estimate, Record, Sample
 from loadramp.report import build_html
@@ -151,7 +152,8 @@ def test_text_from_outside_can_never_become_markup() -> None:
         estimates=estimates(ceiling=Estimate("inconclusive", None, 1.0, 2.0, evil, evil)),
         path=evil,
     )
-    run.info |= {"name": evil, "argv": [evil], "target": {"base_url": evil, "model": evil}, evil: {evil: evil}}
+    told = {"name": evil, "argv": [evil], "target": {"base_url": evil, "model": evil}, evil: {evil: evil}}
+    run.info = read_info(told)
     text = without_plotly(build_html(run))
     assert "alert(1)</script>" not in text
     assert "<img" not in text
@@ -172,8 +174,9 @@ def test_answer_text_is_never_in_the_report() -> None:
 def test_rp08_secrets_are_masked() -> None:
     run = served(scenario='[target]\nbase_url = "http://user:pw@host/v1"\nheaders = { X-Api-Key = "abcdef123" }\n'
                  'api_key_env = "OPENAI_API_KEY"\n')  # fmt: skip
-    run.info["argv"] = ["loadramp", "--header", "Authorization: Bearer abc123def", "--proxy", "http://p:q2@proxy"]
-    run.info["target"] = {"base_url": "https://user:pw@host:8000", "headers": {"api-key": "sk-test-123"}}
+    run.info.argv = ["loadramp", "--header", "Authorization: Bearer abc123def", "--proxy", "http://p:q2@proxy"]
+    run.info.target = TargetInfo("https://user:pw@host:8000")
+    run.info.more = {"headers": {"api-key": "sk-test-123"}}
     text = without_plotly(build_html(run))
     assert not any(secret in text for secret in ("user:pw", "abcdef123", "abc123def", "p:q2", "sk-test-123"))
     assert "OPENAI_API_KEY" in text
@@ -344,7 +347,7 @@ def test_rows_that_miss_most_columns_still_make_a_report() -> None:
 
 
 def test_every_section_takes_a_run_of_nothing() -> None:
-    empty = Run({}, load(""), [], Table.of([]))
+    empty = Run(RunInfo(), load(""), [], Table.of([]))
     assert all(section(empty) is None or isinstance(section(empty), str) for section in SECTIONS)
     assert "nothing was measured" in build_html(empty)
 

@@ -89,6 +89,6 @@ def test_outside_text_cannot_become_markdown_or_html() -> None:
 
 def test_secrets_do_not_reach_the_summary() -> None:
     run = served()
-    run.info["argv"] = ["loadramp", "run", "--base-url", "http://user:pw@host:1", "--header", "X-Api-Key=sk-test-123"]
+    run.info.argv = ["loadramp", "run", "--base-url", "http://user:pw@host:1", "--header", "X-Api-Key=sk-test-123"]
     text = summary_markdown(run)
     assert not any(secret in text for secret in ("user:pw", "sk-test-123"))

@@ -26,6 +26,7 @@ from loadramp.analysis.thresholds import judge_gates
 from loadramp.cli import main
 from loadramp.comparison.stored_runs import row_rate
 from loadramp.nightly.series import reference_row
+from loadramp.record.run_info import read_info
 from loadramp.record.table import Run, Table
 from loadramp.record.types import Row, Sample
 from loadramp.registry import ScenarioError
@@ -59,7 +60,7 @@ tail_s = 1
 
 
 def run_of(*rows: Row, info: dict[str, Any] | None = None, samples: list[Sample] | None = None) -> Run:
-    run = Run(info or {}, load(""), [], Table.of([]), rows=list(rows), samples=samples or [])
+    run = Run(read_info(info or {}), load(""), [], Table.of([]), rows=list(rows), samples=samples or [])
     run.estimates = estimate(completed(run.rows))
     return run
 

@@ -14,6 +14,7 @@ from loadramp.advise.demand import Demand, reuse_of
 from loadramp.advise.flags import _prefix
 from loadramp.analysis.diagnosis.diagnose import diagnose
 from loadramp.client import input_files
+from loadramp.record.run_info import read_info
 from loadramp.record.table import Run, Table
 from loadramp.record.types import Record
 from loadramp.runner.scenarios import load
@@ -71,10 +72,10 @@ def measured() -> Run:
 @pytest.mark.parametrize(("text", "info"), MADE_UP)
 def test_made_up_prompts_say_nothing_about_prefix_caching(text: str, info: dict[str, Any]) -> None:
     scenario = load(text, overrides=info.get("overrides", []))
-    run = replace(measured(), scenario=scenario, info=info)
+    run = replace(measured(), scenario=scenario, info=read_info(info))
     assert "prefix_cache_idle" not in {one.code for one in diagnose(run)}
     cached = Table.of([Record(0, 0, 0.0, status="ok", event_s=[0.1], prompt_tokens=100, cached_tokens=2)])
-    reuse, why = reuse_of(Run(info, scenario, [], cached))
+    reuse, why = reuse_of(Run(read_info(info), scenario, [], cached))
     assert reuse is None
     assert "says nothing about real traffic" in why
     flag = _prefix(Demand(reuse_reason=why), "--enable-prefix-caching", "--no-enable-prefix-caching")
@@ -85,17 +86,17 @@ def test_made_up_prompts_say_nothing_about_prefix_caching(text: str, info: dict[
 @pytest.mark.parametrize(("text", "info"), REAL)
 def test_prompts_of_real_text_or_with_blocks_are_evidence(text: str, info: dict[str, Any]) -> None:
     scenario = load(text, overrides=info.get("overrides", []))
-    run = replace(measured(), scenario=scenario, info=info)
+    run = replace(measured(), scenario=scenario, info=read_info(info))
     assert "prefix_cache_idle" in {one.code for one in diagnose(run)}
     cached = Table.of([Record(0, 0, 0.0, status="ok", event_s=[0.1], prompt_tokens=100, cached_tokens=2)])
-    assert reuse_of(Run(info, scenario, [], cached)) == (0.02, "")
+    assert reuse_of(Run(read_info(info), scenario, [], cached)) == (0.02, "")
 
 
 def test_new_text_that_was_in_the_cache_is_still_told_of_a_trace_without_blocks() -> None:
     text = '[prompts]\nkind = "trace"\nfile = "azure.csv"\n'
-    run = replace(measured(), scenario=load(text), info=files(0))
+    run = replace(measured(), scenario=load(text), info=read_info(files(0)))
     assert "prefix_cache_accidental" in {one.code for one in diagnose(run)}
-    mooncake = replace(run, info=files(4000))
+    mooncake = replace(run, info=read_info(files(4000)))
     assert "prefix_cache_accidental" not in {one.code for one in diagnose(mooncake)}
     assert codes(measured()) == ["prefix_cache_accidental"]
 
@@ -106,7 +107,7 @@ def test_a_run_notes_how_many_blocks_its_trace_has(tmp_path: Path) -> None:
     (tmp_path / "b.jsonl").write_text("\n".join(map(json.dumps, rows)))
     for name, blocks in (("a.csv", 0), ("b.jsonl", 4)):
         text = f'[prompts]\nkind = "trace"\nfile = "{tmp_path / name}"\n[knee]\nkind = "test_cases_madeup:_no_knee"\n'
-        assert [note["blocks"] for note in input_files.notes(input_files.with_files(load(text)))] == [blocks]
+        assert [note.blocks for note in input_files.notes(input_files.with_files(load(text)))] == [blocks]
 
 
 def _no_knee(rows: object) -> None:

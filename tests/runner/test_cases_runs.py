@@ -14,7 +14,8 @@ from loadramp.analysis.curve import fold
 from loadramp.comparison.compare_runs import compare
 from loadramp.comparison.launch import Compared
 from loadramp.record.codec import encode
-from loadramp.record.run_directory import RunDir, plain
+from loadramp.record.run_directory import RunDir
+from loadramp.record.run_info import RunInfo
 from loadramp.record.types import Record, Step
 from loadramp.report.preview import ramp_notes
 from loadramp.runner.scenarios import read_run
@@ -198,7 +199,7 @@ def test_dx01_percentiles_of_two_workers_come_from_their_records(tmp_path: Path)
     """1000 of 10 ms from one worker, 10 of 1000 ms from the other: p99 is 10 ms, not the mean of two p99s (505 ms)."""
     rundir = RunDir.create(tmp_path, "demo", "", BEGAN_AT)
     step = Step(0, rate_rps=10.1, warmup_s=0.0, measure_s=100.0)
-    rundir.save_info({"steps": plain([step])})
+    rundir.save_info(RunInfo(steps=[step]))
     shares = ([0.010] * 1000, [1.0] * 10)
     for worker, share in enumerate(shares):
         lines = []

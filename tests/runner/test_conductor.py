@@ -40,7 +40,7 @@ tail_s = 1
 def test_a_ceiling_ramp_climbs_drains_soaks_and_finds_the_capacity(tmp_path: Path) -> None:
     text = SHORT.replace("output_tokens = 12", "output_tokens = 60") + "start_rps = 4\nsoak_s = 40\n"
     run = ramp_in_memory(scenario_of(text), tmp_path)
-    assert run.info["state"] == "complete"
+    assert run.info.state == "complete"
     roles = [step.role for step in run.steps]
     assert roles[0] == "settle"
     assert roles[-3:] == ["drain", "soak", "tail"]
@@ -88,8 +88,8 @@ def test_a_closed_loop_ladder_offers_its_users(tmp_path: Path) -> None:
 
 def test_an_interrupted_run_keeps_what_it_measured(tmp_path: Path) -> None:
     run = ramp_in_memory(scenario_of(SHORT + "kind = 'ladder'\nrates = [4, 4, 4]\n"), tmp_path, stop_at_s=40.0)
-    assert run.info["state"] == "stopped"
-    assert run.info["ending"] == "interrupted"
+    assert run.info.state == "stopped"
+    assert run.info.ending == "interrupted"
     assert len(run.rows) == 2
     assert run.rows[0]["requests"] == pytest.approx(80, abs=30)
     assert run.table.due_s.max() <= 40.0
@@ -102,8 +102,8 @@ def test_an_interrupted_run_keeps_what_it_measured(tmp_path: Path) -> None:
 )
 def test_caps_end_a_ramp_before_the_step_that_would_exceed_them(tmp_path: Path, cap: str, ending: str) -> None:
     run = ramp_in_memory(scenario_of(SHORT + f"kind = 'ladder'\nrates = [4, 4, 4, 4, 4]\n{cap}\n"), tmp_path)
-    assert run.info["state"] == "stopped"
-    assert ending in run.info["ending"]
+    assert run.info.state == "stopped"
+    assert ending in run.info.ending
     assert 1 <= len(run.rows) <= 3
     assert len(run.table) <= 310
 
@@ -121,7 +121,7 @@ def test_too_many_errors_end_the_ramp(tmp_path: Path) -> None:
     assert len(run.rows) == 1
     assert run.rows[0]["overloaded"]
     assert run.rows[0]["errors"] == {"http_5xx": pytest.approx(20, abs=15)}
-    assert run.info["state"] == "stopped"
+    assert run.info.state == "stopped"
 
 
 def test_a_server_that_dies_in_mid_ramp_ends_it_early_and_keeps_the_steps_before(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_a_server_that_dies_in_mid_ramp_ends_it_early_and_keeps_the_steps_before
         service.crash()
 
     run = ramp_in_memory(scenario_of(text), tmp_path, meddle=kill)
-    assert run.info["ending"] == "the endpoint stopped answering"
+    assert run.info.ending == "the endpoint stopped answering"
     assert len(run.rows) == 2
     assert run.rows[0]["ok"] == run.rows[0]["requests"] > 600
     assert run.steps[-1].end_s < 150.0

@@ -14,6 +14,7 @@ from loadramp.analysis.blocks import failures_of
 from loadramp.analysis.checks import unfinished as cutoff
 from loadramp.analysis.thresholds import judge_gates
 from loadramp.record.codec import decode, encode
+from loadramp.record.run_info import RunInfo
 from loadramp.record.table import Run, Table
 from loadramp.record.types import ClientSample, Record
 from loadramp.report.verdict_text import verdict_sentence
@@ -141,7 +142,7 @@ def killed_run(**more: Any) -> Run:
     ended = [Record(i, 0, 0.1 * i, worker=0, sent_s=0.1 * i, stream_end_s=1.5, status="ok") for i in range(4)]
     ended += [Record(10, 0, 2.5, worker=0, sent_s=2.5, stream_end_s=2.6, status="ok")]  # after its last word
     ended += [Record(11, 0, 1.0, worker=1, sent_s=1.0, stream_end_s=1.2, status="ok")]
-    return Run({"state": "running", **more}, load(""), [], Table.of(ended), client=client)
+    return Run(RunInfo(state="running", **more), load(""), [], Table.of(ended), client=client)
 
 
 def test_of_a_run_that_was_killed_the_requests_without_a_record_are_counted() -> None:
@@ -154,4 +155,4 @@ def test_of_a_run_that_was_killed_the_requests_without_a_record_are_counted() ->
 def test_of_a_run_that_may_go_on_nothing_is_lost() -> None:
     assert cutoff.lost(killed_run()) == 0
     assert cutoff.how_it_ended(killed_run()) == "killed, or still going on"
-    assert cutoff.how_it_ended(replace(killed_run(), info={"state": "complete"})) == ""
+    assert cutoff.how_it_ended(replace(killed_run(), info=RunInfo(state="complete"))) == ""

@@ -54,7 +54,7 @@ def test_every_scenario_that_ships_runs_on_the_simulator(
     name: str, profile: str, overrides: tuple[str, ...], tmp_path: Path
 ) -> None:
     run = ramp_in_memory(shipped(name, *overrides), tmp_path, profile)
-    assert run.info["state"] == "complete"
+    assert run.info.state == "complete"
     assert len(run.rows) >= 1
     assert len(run.table) > 10
     assert set(run.table.status) == {"ok"}

@@ -351,7 +351,7 @@ def test_plan_names_up_to_ten_bad_rows_and_what_is_not_followed(tmp_path: Path) 
     assert "b.jsonl: line 8: an empty prompt" in json.loads(out)["notes"]
     scenario = load((tmp_path / "s.toml").read_text())
     full = input_files.with_files(replace(scenario, folder=str(tmp_path)))
-    assert input_files.notes(full)[0]["settings"]["model"] == {"m": 3, "other-model": 1}
+    assert input_files.notes(full)[0].settings["model"] == {"m": 3, "other-model": 1}
 
 
 def test_a_file_without_a_usable_row_ends_plan_with_code_2(tmp_path: Path) -> None:

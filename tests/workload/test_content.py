@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loadramp.client.request_body import request_body
-from loadramp.record.types import Prompt
+from loadramp.record.types import Calibration, Prompt
 from loadramp.scenario.scenario import Target
 from loadramp.workload.prompts.content import content_of, data_url, next_content, png
-from loadramp.workload.prompts.vocabulary import Calibration, render, tag_of
+from loadramp.workload.prompts.vocabulary import render, tag_of
 
 PLAIN = Calibration()
 IDS = Calibration(ids=tuple(range(1000, 1256)))

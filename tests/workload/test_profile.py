@@ -167,6 +167,6 @@ def test_a_run_ends_where_the_rows_do_and_sends_each_once(tmp_path: Path) -> Non
     """
     run = ramp_in_memory(scenario_of(text), tmp_path)
     assert len(run.rows) == 3
-    assert "the next step would need about 40 rows, the file has " in run.info["ending"]
-    assert run.info["state"] == "stopped"
+    assert "the next step would need about 40 rows, the file has " in run.info.ending
+    assert run.info.state == "stopped"
     assert sorted(run.table.seq.tolist()) == list(range(len(run.table)))

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadramp.record.types import Step
+from loadramp.record.types import Calibration, Step
 from loadramp.registry import ScenarioError
 from loadramp.runner.scenarios import load
 from loadramp.scenario.scenario import Scenario
 from loadramp.workload.arrivals import ARRIVALS, constant, gamma, poisson
-from loadramp.workload.prompts.vocabulary import Calibration, render
+from loadramp.workload.prompts.vocabulary import render
 from loadramp.workload.schedule import plan_step
 
 DRAWN = sorted(set(ARRIVALS) - {"replay"})

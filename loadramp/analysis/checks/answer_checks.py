@@ -166,11 +166,10 @@ def template_ratio(run: Run) -> float:
     measured = _measured(run)
     counted = np.where(np.isnan(measured.prompt_tokens), measured.asked_input_tokens, measured.prompt_tokens)
     total = float(np.nansum(counted))
-    calibration = run.info.get("calibration")
-    overhead = calibration.get("overhead_tokens") if isinstance(calibration, dict) else None
-    if not isinstance(overhead, int | float) or total <= 0.0:
+    calibration = run.info.calibration
+    if calibration is None or total <= 0.0:
         return 0.0
-    return float(overhead) * int(np.count_nonzero(~np.isnan(counted))) / total
+    return calibration.overhead_tokens * int(np.count_nonzero(~np.isnan(counted))) / total
 
 
 def stamps(run: Run) -> list[Check]:

@@ -30,9 +30,9 @@ ADVICE = "correct the label (--label, [target] labels), or see whether this is t
 
 def contradictions(run: Run) -> list[Check]:
     """Labels, and flags named in a label, that the server's own pages contradict."""
-    labels, told = run.info.get("labels"), facts(run)
+    told = facts(run)
     found = []
-    for name, (label, value) in claims(labels if isinstance(labels, Mapping) else {}).items():
+    for name, (label, value) in claims(run.info.labels or {}).items():
         page = told.get(name)
         said = _differs(name, value, page) if page is not None else _overrun(run, name, value)
         if said:
@@ -55,9 +55,8 @@ def claims(labels: Mapping[str, str]) -> dict[str, tuple[str, str]]:
 
 def facts(run: Run) -> dict[str, str]:
     """What the server's pages tell: of its models page and version, and of its metrics (the last value of each)."""
-    target = run.info.get("target")
-    page = target if isinstance(target, Mapping) else {}
-    told = {name: str(page[name]) for name in ("model", "version", "max_model_len") if page.get(name)}
+    page = run.info.target
+    told = {name: str(value) for name in ("model", "version", "max_model_len") if (value := getattr(page, name))}
     for sample in run.samples:
         told |= {name: f"{sample.values[name]:g}" for name in NUMBERS if name in sample.values}
     return told

@@ -19,6 +19,7 @@ from loadramp.analysis.latency import NOT_STREAMED
 from loadramp.analysis.load_errors import load_error_ratio, over_length, request_errors
 from loadramp.analysis.offered_load import at, offered
 from loadramp.analysis.steady_state import hysteresis, recovery_s
+from loadramp.record.run_info import MetricsInfo
 from loadramp.record.table import Run
 from loadramp.record.types import Check, Row
 from loadramp.units import left_out_words, multiple, percent, plural, span, unasked_words
@@ -252,10 +253,8 @@ def server(run: Run) -> list[Check]:
 
 def whose_metrics(run: Run) -> list[Check]:
     """Metrics pages that show models which nobody asked for, whether or not their numbers could be kept out."""
-    told = run.info.get("metrics")
-    left_out, unasked = (
-        list(told.get(name) or ()) if isinstance(told, dict) else [] for name in ("left_out", "unasked")
-    )
+    told = run.info.metrics or MetricsInfo()
+    left_out, unasked = told.left_out or [], told.unasked or []
     out = []
     if left_out:
         out.append(
@@ -276,11 +275,11 @@ def whose_metrics(run: Run) -> list[Check]:
 
 def imported(run: Run) -> list[Check]:
     """What a tool whose records these are has not told."""
-    told = run.info.get("imported")
-    if not told:
+    told = run.info.imported
+    if told is None:
         return []
-    lacks = "".join(f"; {why}" for why in told["lacks"].values())
-    message = f"the records are those of {told['format']}, which alone knows how punctual its client was{lacks}"
+    lacks = "".join(f"; {why}" for why in told.lacks.values())
+    message = f"the records are those of {told.format}, which alone knows how punctual its client was{lacks}"
     return [Check("imported", "note", message, "")]
 
 

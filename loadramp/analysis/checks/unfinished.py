@@ -45,9 +45,9 @@ def lost(run: Run) -> int:
 
 def how_it_ended(run: Run) -> str:
     """In words for a run whose end nobody wrote down; empty for any other."""
-    if run.info.get("state") != "running":
+    if run.info.state != "running":
         return ""
-    return KILLED if run.info.get("killed") else STILL_RUNNING
+    return KILLED if run.info.killed else STILL_RUNNING
 
 
 def words(run: Run) -> str:

@@ -75,8 +75,7 @@ def _that_exist(cures: tuple[Cure, ...], run: Run) -> tuple[Cure, ...]:
 
 def met_version(run: Run) -> Version | None:
     """The version of vLLM that the run met; None for other engines, and where it was not told."""
-    target = run.info.get("target")
-    told = target.get("version") if isinstance(target, Mapping) else None
+    told = run.info.target.version
     if not told or engine_of(run) != "vllm":
         return None
     try:
@@ -118,12 +117,9 @@ def proof(code: str, change: str) -> str:
 
 def engine_of(run: Run) -> str:
     """Which engine it is, from its metrics page or from what it says of itself; empty when unknown."""
-    metrics, target = run.info.get("metrics"), run.info.get("target")
-    dialect = str(metrics.get("dialect", "")) if isinstance(metrics, Mapping) else ""
-    if dialect in ENGINES:
-        return dialect
-    owner = str(target.get("engine", "")) if isinstance(target, Mapping) else ""
-    owner = owner.lower().replace(".", "").replace("-", "").replace("_", "")
+    if run.info.dialect in ENGINES:
+        return run.info.dialect or ""
+    owner = str(run.info.target.engine or "").lower().replace(".", "").replace("-", "").replace("_", "")
     names = {"tensorrtllm": "trtllm", "textgenerationinference": "tgi"}
     return owner if owner in ENGINES else names.get(owner, "")
 

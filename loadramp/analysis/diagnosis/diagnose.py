@@ -269,8 +269,7 @@ def _stalled(one: StepSeen) -> float:
 
 def _doubted(run: Run, finding: Finding) -> Finding:
     """A finding from the server's metrics is merely possible where these add up models that nobody asked for."""
-    told = run.info.get("metrics")
-    unasked = told.get("unasked") if isinstance(told, dict) else None
+    unasked = run.info.metrics.unasked if run.info.metrics else None
     if not unasked or len(unasked) < 2 or finding.code not in FROM_METRICS:
         return finding
     words = (

@@ -15,7 +15,7 @@ from loadramp.record.table import Run
 from loadramp.report.exporters.points import Files, identity
 from loadramp.report.markdown import summary_markdown
 from loadramp.report.redact import redact
-from loadramp.report.sections import checks_by_code, name_of
+from loadramp.report.sections import checks_by_code
 from loadramp.report.thresholds import gate_line
 from loadramp.report.verdict_text import verdict, verdict_sentence
 
@@ -117,7 +117,7 @@ def job_annotations(run: Run) -> Files:
         unsure.append(sentence)
     notices = [] if failed or unsure else [sentence]
     warnings = [*unsure, *(words for _, _, words in _findings(run))]
-    title = name_of(run) or "loadramp"
+    title = run.info.name or "loadramp"
     lines = [
         line
         for kind, messages in (("error", failed), ("warning", warnings), ("notice", notices))

@@ -59,7 +59,7 @@ def _load(run: Run, row: Row, told: Mapping[str, str]) -> dict[str, Any]:
     standardized: dict[str, Any] = {
         "tool": "loadramp",
         "tool_version": told.get("loadramp", "unknown"),
-        "parallelism": max(int(run.info.get("workers") or 1), 1),
+        "parallelism": max(run.info.workers or 1, 1),
         "source": "random",
         "stage": row["step"],
         "input_seq_len": _length(prompts) or {"distribution": "other", "value": 0},

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
@@ -15,7 +14,6 @@ from loadramp.record.table import Run, Table
 from loadramp.record.types import Row
 from loadramp.report import row_access as r
 from loadramp.report.json_data import strict
-from loadramp.report.sections import name_of
 
 Files = dict[str, str | bytes]
 """File name to content."""
@@ -83,15 +81,13 @@ def _of_row(row: Row) -> list[NamedNumber]:
 
 def identity(run: Run) -> dict[str, str]:
     """What was measured with what, as short words: only what is known."""
-    target = run.info.get("target")
-    told: Mapping[str, Any] = target if isinstance(target, Mapping) else {}
     known = {
-        "scenario": name_of(run),
-        "model": told.get("model"),
-        "engine": told.get("engine"),
-        "engine_version": told.get("version"),
-        "loadramp": run.info.get("loadramp"),
-        "began_at": run.info.get("began_at"),
+        "scenario": run.info.name,
+        "model": run.info.target.model,
+        "engine": run.info.target.engine,
+        "engine_version": run.info.target.version,
+        "loadramp": run.info.loadramp,
+        "began_at": run.info.began_at,
     }
     return {key: str(value) for key, value in known.items() if value}
 
@@ -99,7 +95,7 @@ def identity(run: Run) -> dict[str, str]:
 def began_at(run: Run) -> datetime | None:
     """When the run began; None where that is not known, or no date."""
     try:
-        return datetime.fromisoformat(str(run.info.get("began_at")))
+        return datetime.fromisoformat(run.info.began_at or "")
     except ValueError:
         return None
 

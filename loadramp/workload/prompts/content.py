@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from loadramp.record.types import Prompt
-from loadramp.workload.prompts.vocabulary import Calibration, render, render_ids, tag_of
+from loadramp.record.types import Calibration, Prompt
+from loadramp.workload.prompts.vocabulary import render, render_ids, tag_of
 
 Content = str | list[Any]
 """Text; chat messages (a list of mappings); or token ids (a list of numbers)."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from loadramp.record.types import Calibration
 
 WORDS: tuple[str, ...] = tuple(
     """
@@ -32,26 +33,6 @@ _ONE_BYTE = WORDS[:256]
 
 
 TAG_WORDS = 4
-
-
-@dataclass(slots=True, frozen=True)
-class Calibration:
-    """How a server's tokenizer counts our words: ``prompt_tokens = overhead_tokens + tokens_per_word * words``.
-
-    ``overhead_tokens`` is what the chat template and special tokens add to every request. ``words``: 256 words to
-    write with instead of the usual ones (one token each, where the tokenizer is known). ``ids``: 256 token ids, for
-    an endpoint that takes them; then a word is an id.
-    """
-
-    tokens_per_word: float = 1.0
-    overhead_tokens: float = 0.0
-    words: tuple[str, ...] = ()
-    ids: tuple[int, ...] = ()
-
-    def count(self, tokens: int, *, whole: bool = False) -> int:
-        """Words that make ``tokens`` tokens; at least one. ``whole``: of a whole prompt, so the overhead comes off."""
-        own = tokens - self.overhead_tokens if whole else tokens
-        return max(1, round(own / self.tokens_per_word))
 
 
 def render(segments: Iterable[tuple[int, int]], calibration: Calibration, *, whole: bool = True) -> str:
