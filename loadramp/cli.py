@@ -13,7 +13,10 @@ from loadramp import __version__
 from loadramp.commands import thresholds
 from loadramp.commands.options import (
     EPILOG,
+    PATH,
     command,
+    option,
+    out_option,
     output_options,
     run_options,
     scenario_argument,
@@ -261,28 +264,15 @@ def _ask(scenario: Any, options: Any) -> None:
 
 
 def _commands() -> list[click.Command]:
-    run_dir = click.Argument(["run_dir"], type=click.Path(path_type=Path))
-    out = click.Option(
-        ["--out"],
-        type=click.Path(path_type=Path),
-        default=Path("reports"),
-        show_default=True,
-        help="Directory for runs.",
-    )
-    seconds = click.Option(
-        ["--seconds"],
-        type=click.FloatRange(2.0, 60.0),
-        default=4.0,
-        show_default=True,
-        help="Seconds to measure at each level.",
-    )
+    run_dir = click.Argument(["run_dir"], type=PATH)
+    seconds = option("--seconds", "Seconds to measure at each level.", type=click.FloatRange(2.0, 60.0), default=4.0)
     return [
         command(run, scenario_argument(), *target_options(), *scenario_options(), *run_options(), *output_options()),
         command(plan, scenario_argument(), *target_options()[:2], *scenario_options(), *output_options()),
         command(probe, *target_options(), *_probe_options(), *output_options()),
         command(report, run_dir, *output_options()),
         command(simulate, *_simulate_options()),
-        command(demo, out, *output_options()),
+        command(demo, out_option(), *output_options()),
         command(selfcheck, seconds, *output_options()),
         *thresholds.commands(),
         *(one for feature in FEATURES.values() if feature.commands for one in reach(feature.commands)()),
@@ -290,58 +280,33 @@ def _commands() -> list[click.Command]:
 
 
 def _probe_options() -> list[click.Parameter]:
+    via = "Client: the measuring one (direct), or a library to compare it with."
+    seconds = click.FloatRange(0, min_open=True)
     return [
-        click.Option(["--prompt"], default="Say hello.", show_default=True, help="Text to send."),
-        click.Option(
-            ["--max-tokens"], type=click.IntRange(1), default=64, show_default=True, help="Output tokens to request."
-        ),
-        click.Option(
-            ["--api"],
-            type=click.Choice(["chat", "completions", "responses"]),
-            default="chat",
-            show_default=True,
-            help="OpenAI API to call.",
-        ),
-        click.Option(
-            ["--via"],
-            type=click.Choice(["direct", "httpx", "openai"]),
-            default="direct",
-            show_default=True,
-            help="Client: the measuring one (direct), or a library to compare it with.",
-        ),
-        click.Option(["--stream/--no-stream"], default=True, show_default=True, help="Ask for a stream."),
-        click.Option(
-            ["--idle-timeout"], type=click.FloatRange(0, min_open=True), help="Most seconds between two tokens."
-        ),
-        click.Option(
-            ["--first-timeout"], type=click.FloatRange(0, min_open=True), help="Most seconds to the first token."
-        ),
-        click.Option(["--timeout"], type=click.FloatRange(0, min_open=True), help="Most seconds for the whole reply."),
-        click.Option(["--show-text"], is_flag=True, help="Print the reply too."),
+        option("--prompt", "Text to send.", default="Say hello."),
+        option("--max-tokens", "Output tokens to request.", type=click.IntRange(1), default=64),
+        option("--api", "OpenAI API to call.", type=click.Choice(["chat", "completions", "responses"]), default="chat"),
+        option("--via", via, type=click.Choice(["direct", "httpx", "openai"]), default="direct"),
+        option("--stream/--no-stream", "Ask for a stream.", default=True),
+        option("--idle-timeout", "Most seconds between two tokens.", type=seconds),
+        option("--first-timeout", "Most seconds to the first token.", type=seconds),
+        option("--timeout", "Most seconds for the whole reply.", type=seconds),
+        option("--show-text", "Print the reply too.", is_flag=True),
     ]
 
 
 def _simulate_options() -> list[click.Parameter]:
     return [
-        click.Option(["--host"], default="127.0.0.1", show_default=True, help="Address to bind."),
-        click.Option(
-            ["--port"], type=click.IntRange(0, 65535), default=8000, show_default=True, help="Port; 0 picks one."
+        option("--host", "Address to bind.", default="127.0.0.1"),
+        option("--port", "Port; 0 picks one.", type=click.IntRange(0, 65535), default=8000),
+        option("--profile", "Engine to simulate; 'list' shows them all.", default="small"),
+        option("--model", "Name of the model.", default="sim"),
+        option("--adapter", "Also serve a LoRA adapter; may be repeated.", multiple=True, metavar="NAME"),
+        option("--seed", "Seed of everything random.", type=int, default=0),
+        option(
+            "--fault", "Fault to inject; may be repeated; 'list' shows them all.", multiple=True, metavar="KEY=VALUE"
         ),
-        click.Option(
-            ["--profile"], default="small", show_default=True, help="Engine to simulate; 'list' shows them all."
-        ),
-        click.Option(["--model"], default="sim", show_default=True, help="Name of the model."),
-        click.Option(["--adapter"], multiple=True, metavar="NAME", help="Also serve a LoRA adapter; may be repeated."),
-        click.Option(["--seed"], type=int, default=0, show_default=True, help="Seed of everything random."),
-        click.Option(
-            ["--fault"],
-            multiple=True,
-            metavar="KEY=VALUE",
-            help="Fault to inject; may be repeated; 'list' shows them all.",
-        ),
-        click.Option(
-            ["--api-key-env"], metavar="NAME", help="Environment variable with the API key that requests must send."
-        ),
+        option("--api-key-env", "Environment variable with the API key that requests must send.", metavar="NAME"),
     ]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from loadramp.commands.options import command, output_options, strict_json
+from loadramp.commands.options import PATH, command, option, output_options, strict_json
 from loadramp.registry import ScenarioError
 
 
@@ -84,9 +84,9 @@ def alerts(
 
 def commands() -> list[click.Command]:
     """The commands of this module, for the group in cli.py."""
-    runs = click.Argument(["runs"], nargs=-1, type=click.Path(path_type=Path))
-    run_dir = click.Argument(["run_dir"], type=click.Path(path_type=Path))
-    output = click.Option(["--output", "-o"], type=click.Path(path_type=Path), help="File to write. Default: stdout.")
+    runs = click.Argument(["runs"], nargs=-1, type=PATH)
+    run_dir = click.Argument(["run_dir"], type=PATH)
+    output = option("--output -o", "File to write. Default: stdout.", type=PATH)
     return [
         command(advise, runs, *_advise_options(), *output_options()),
         command(alerts, run_dir, *_alert_options(), output),
@@ -96,75 +96,55 @@ def commands() -> list[click.Command]:
 def _alert_options() -> list[click.Parameter]:
     forms = click.Choice(["prometheus", "grafana", "keda"])
     return [
-        click.Option(["--format", "form"], type=forms, default="prometheus", show_default=True, help="What to make."),
-        click.Option(
-            ["--engine"], metavar="NAME", help="Engine whose metric names to use. Default: the one that the run saw."
-        ),
-        click.Option(
-            ["--replicas"],
-            type=click.IntRange(1),
-            default=1,
-            show_default=True,
-            help="Servers behind the measured endpoint.",
-        ),
-        click.Option(["--selector"], default="", metavar="MATCHERS", help="Label matchers for every query."),
-        click.Option(["--gpu-selector"], metavar="MATCHERS", help="Label matchers for the GPU exporter."),
+        option("--format form", "What to make.", type=forms, default="prometheus"),
+        option("--engine", "Engine whose metric names to use. Default: the one that the run saw.", metavar="NAME"),
+        option("--replicas", "Servers behind the measured endpoint.", type=click.IntRange(1), default=1),
+        option("--selector", "Label matchers for every query.", default="", metavar="MATCHERS"),
+        option("--gpu-selector", "Label matchers for the GPU exporter.", metavar="MATCHERS"),
     ]
 
 
 def _advise_options() -> list[click.Parameter]:
     number, whole, share = click.FLOAT, click.IntRange(1), click.FloatRange(0, 1)
     return [
-        click.Option(
-            ["--facts"],
-            type=click.Path(path_type=Path),
-            help="TOML file with any of these options as keys (see docs/advise.md).",
-        ),
-        click.Option(["--gpu"], metavar="NAME", help="GPU, such as L40S or H100."),
-        click.Option(["--gpu-memory-gb"], type=number, help="Memory of one GPU: MiB of nvidia-smi x 0.001048576."),
-        click.Option(["--max-gpus"], type=whole, help="Most GPUs for one replica.  [default: 8]"),
-        click.Option(["--model"], metavar="NAME", help="Model to serve."),
-        click.Option(["--model-config"], metavar="FILE", help="The model's config.json (Hugging Face)."),
-        click.Option(
-            ["--parameters"], type=number, help="Number of parameters, inactive experts included, such as 7.24e9."
-        ),
-        click.Option(["--layers"], type=whole, help="Layers that keep keys and values for the whole context."),
-        click.Option(["--heads"], type=whole, help="Number of attention heads."),
-        click.Option(["--kv-heads"], type=whole, help="Number of KV heads."),
-        click.Option(["--head-dim"], type=whole, help="Dimension of a head."),
-        click.Option(
-            ["--weights"],
+        option("--facts", "TOML file with any of these options as keys (see docs/advise.md).", type=PATH),
+        option("--gpu", "GPU, such as L40S or H100.", metavar="NAME"),
+        option("--gpu-memory-gb", "Memory of one GPU: MiB of nvidia-smi x 0.001048576.", type=number),
+        option("--max-gpus", "Most GPUs for one replica.  [default: 8]", type=whole),
+        option("--model", "Model to serve.", metavar="NAME"),
+        option("--model-config", "The model's config.json (Hugging Face).", metavar="FILE"),
+        option("--parameters", "Number of parameters, inactive experts included, such as 7.24e9.", type=number),
+        option("--layers", "Layers that keep keys and values for the whole context.", type=whole),
+        option("--heads", "Number of attention heads.", type=whole),
+        option("--kv-heads", "Number of KV heads.", type=whole),
+        option("--head-dim", "Dimension of a head.", type=whole),
+        option(
+            "--weights",
+            "Number format of the weights. Default: as the model config says.",
             type=click.Choice(["bf16", "fp16", "fp8", "int8", "int4", "fp4", "fp32"]),
-            help="Number format of the weights. Default: as the model config says.",
         ),
-        click.Option(["--engine"], type=click.Choice(["vllm", "sglang", "both"]), help="Engine.  [default: both]"),
-        click.Option(["--engine-version"], metavar="X.Y", help="Version of vLLM. Default: that of the run."),
-        click.Option(["--utilization"], type=number, help="Share of GPU memory for the engine.  [default: 0.9]"),
-        click.Option(["--reserve"], type=number, help="Share of the KV memory to keep in reserve.  [default: 0.1]"),
-        click.Option(
-            ["--kv-dtype"],
+        option("--engine", "Engine.  [default: both]", type=click.Choice(["vllm", "sglang", "both"])),
+        option("--engine-version", "Version of vLLM. Default: that of the run.", metavar="X.Y"),
+        option("--utilization", "Share of GPU memory for the engine.  [default: 0.9]", type=number),
+        option("--reserve", "Share of the KV memory to keep in reserve.  [default: 0.1]", type=number),
+        option(
+            "--kv-dtype",
+            "Number format of the KV cache.  [default: auto]",
             type=click.Choice(["auto", "bf16", "fp16", "fp8"]),
-            help="Number format of the KV cache.  [default: auto]",
         ),
-        click.Option(["--tensor-parallel"], type=whole, help="GPUs per replica. Default: the fewest that suffice."),
-        click.Option(["--input-tokens"], type=number, help="Mean prompt length. Default: as measured."),
-        click.Option(["--output-tokens"], type=number, help="Mean reply length. Default: as measured."),
-        click.Option(
-            ["--context-tokens"], type=whole, help="Prompt plus reply of a long request. Default: as measured."
-        ),
-        click.Option(["--prefix-reuse"], type=share, help="Share of prompt tokens that repeat. Default: as measured."),
-        click.Option(["--concurrency"], type=number, help="Concurrent requests per replica. Default: as measured."),
-        click.Option(["--replica-rps"], type=number, help="Rate that one replica sustains. Default: as measured."),
-        click.Option(["--peak-rps"], type=number, help="Peak load to size for."),
-        click.Option(["--mean-rps"], type=number, help="Average load, for the cost per token."),
-        click.Option(["--peak-multiplier"], type=number, help="Peak load as a multiple of the average."),
-        click.Option(["--headroom"], type=number, help="Share of capacity to keep free at the peak.  [default: 0.3]"),
-        click.Option(["--spare"], type=click.IntRange(0), help="Spare replicas.  [default: 1]"),
-        click.Option(
-            ["--gpus"], type=whole, multiple=True, help="GPUs of a measured replica; once, or once for each run."
-        ),
-        click.Option(
-            ["--price"], type=number, multiple=True, help="Price of one GPU per hour; once, or once for each run."
-        ),
-        click.Option(["--markdown"], type=click.Path(path_type=Path), help="Also write the advice to this file."),
+        option("--tensor-parallel", "GPUs per replica. Default: the fewest that suffice.", type=whole),
+        option("--input-tokens", "Mean prompt length. Default: as measured.", type=number),
+        option("--output-tokens", "Mean reply length. Default: as measured.", type=number),
+        option("--context-tokens", "Prompt plus reply of a long request. Default: as measured.", type=whole),
+        option("--prefix-reuse", "Share of prompt tokens that repeat. Default: as measured.", type=share),
+        option("--concurrency", "Concurrent requests per replica. Default: as measured.", type=number),
+        option("--replica-rps", "Rate that one replica sustains. Default: as measured.", type=number),
+        option("--peak-rps", "Peak load to size for.", type=number),
+        option("--mean-rps", "Average load, for the cost per token.", type=number),
+        option("--peak-multiplier", "Peak load as a multiple of the average.", type=number),
+        option("--headroom", "Share of capacity to keep free at the peak.  [default: 0.3]", type=number),
+        option("--spare", "Spare replicas.  [default: 1]", type=click.IntRange(0)),
+        option("--gpus", "GPUs of a measured replica; once, or once for each run.", type=whole, multiple=True),
+        option("--price", "Price of one GPU per hour; once, or once for each run.", type=number, multiple=True),
+        option("--markdown", "Also write the advice to this file.", type=PATH),
     ]

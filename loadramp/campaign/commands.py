@@ -12,6 +12,7 @@ from loadramp.campaign.table import campaign_of
 from loadramp.commands.options import (
     command,
     label_option,
+    option,
     output_options,
     scenario_argument,
     scenario_options,
@@ -120,23 +121,16 @@ def commands() -> list[click.Command]:
 
 
 def _campaign_options() -> list[click.Parameter]:
-    a_path = click.Path(path_type=Path)
+    a_path = PATH
     return [
-        click.Option(
-            ["--out"], type=a_path, default=Path("reports"), show_default=True, help="Directory for campaigns."
+        option("--out", "Directory for campaigns.", type=a_path, default=Path("reports")),
+        option("--resume", "Continue the campaign in this directory.", type=a_path, metavar="DIR"),
+        option("--answers", "File of answers to the scorecard. Default: answers.toml of the campaign.", type=a_path),
+        option("--chaos", "Command that kills or restarts a worker. Run without a shell.", metavar="CMD"),
+        option(
+            "--canary", "Canary with --switch-command, to show how long a rollback took.", type=a_path, metavar="DIR"
         ),
-        click.Option(["--resume"], type=a_path, metavar="DIR", help="Continue the campaign in this directory."),
-        click.Option(
-            ["--answers"], type=a_path, help="File of answers to the scorecard. Default: answers.toml of the campaign."
-        ),
-        click.Option(["--chaos"], metavar="CMD", help="Command that kills or restarts a worker. Run without a shell."),
-        click.Option(
-            ["--canary"],
-            type=a_path,
-            metavar="DIR",
-            help="Canary with --switch-command, to show how long a rollback took.",
-        ),
-        click.Option(["--rehearse"], is_flag=True, help="Shorten every phase, to try the setup. Proves nothing."),
+        option("--rehearse", "Shorten every phase, to try the setup. Proves nothing.", is_flag=True),
         label_option(),
-        click.Option(["--yes"], is_flag=True, help="Do not ask for confirmation."),
+        option("--yes", "Do not ask for confirmation.", is_flag=True),
     ]

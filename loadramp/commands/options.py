@@ -13,95 +13,85 @@ EPILOG = (
 )
 
 
+PATH = click.Path(path_type=Path)
+
+
+def option(names: str, help: str, **more: Any) -> click.Parameter:
+    """An option, its names with spaces between. Its default is shown where there is one."""
+    return click.Option(names.split(), help=help, show_default=more.get("default") not in (None, ""), **more)
+
+
 def scenario_argument() -> click.Parameter:
-    return click.Argument(["scenario"], type=click.Path(path_type=Path))
+    return click.Argument(["scenario"], type=PATH)
 
 
 def target_options() -> list[click.Parameter]:
     return [
-        click.Option(["--base-url"], help="Endpoint, with or without /v1. Default: $OPENAI_BASE_URL."),
-        click.Option(["--model"], help="Model name. Default: the only model that the server lists."),
-        click.Option(
-            ["--api-key-env"], metavar="NAME", help="Environment variable with the API key. Default: OPENAI_API_KEY."
-        ),
-        click.Option(["--header"], multiple=True, metavar="K=V", help="Extra request header; may be repeated."),
-        click.Option(["--ca-file"], help="File of certificate authorities to trust."),
-        click.Option(["--insecure"], is_flag=True, help="Do not verify the server's certificate."),
+        option("--base-url", "Endpoint, with or without /v1. Default: $OPENAI_BASE_URL."),
+        option("--model", "Model name. Default: the only model that the server lists."),
+        option("--api-key-env", "Environment variable with the API key. Default: OPENAI_API_KEY.", metavar="NAME"),
+        option("--header", "Extra request header; may be repeated.", multiple=True, metavar="K=V"),
+        option("--ca-file", "File of certificate authorities to trust."),
+        option("--insecure", "Do not verify the server's certificate.", is_flag=True),
         leave_option(),
     ]
 
 
 def leave_option() -> click.Parameter:
-    return click.Option(
-        ["--yes-i-may-load-test"],
+    return option(
+        "--yes-i-may-load-test",
+        "Confirm a public host by repeating its name. Give the option once for each host.",
         multiple=True,
         metavar="HOST",
-        help="Confirm a public host by repeating its name. Give the option once for each host.",
     )
 
 
 def scenario_options() -> list[click.Parameter]:
     return [
-        click.Option(
-            ["--set", "overrides"],
-            multiple=True,
-            metavar="TABLE.KEY=VALUE",
-            help="Override a scenario key; may be repeated.",
-        )
+        option("--set overrides", "Override a scenario key; may be repeated.", multiple=True, metavar="TABLE.KEY=VALUE")
     ]
 
 
 def label_option() -> click.Parameter:
-    return click.Option(
-        ["--label"], multiple=True, metavar="K=V", help="Metadata to record with the run, such as gpu=H100."
-    )
+    return option("--label", "Metadata to record with the run, such as gpu=H100.", multiple=True, metavar="K=V")
 
 
 def output_options() -> list[click.Parameter]:
     return [
-        click.Option(
-            ["--json", "as_json"], is_flag=True, help="Print one JSON document on stdout; messages go to stderr."
-        ),
-        click.Option(["--quiet"], is_flag=True, help="Do not show progress."),
+        option("--json as_json", "Print one JSON document on stdout; messages go to stderr.", is_flag=True),
+        option("--quiet", "Do not show progress.", is_flag=True),
+    ]
+
+
+def out_option(words: str = "Directory for runs.") -> click.Parameter:
+    return option("--out", words, type=PATH, default=Path("reports"))
+
+
+def keep_options() -> list[click.Parameter]:
+    return [
+        option("--save-text", "Store the text of replies in the records.", is_flag=True),
+        option("--yes", "Do not ask for confirmation.", is_flag=True),
     ]
 
 
 def run_options() -> list[click.Parameter]:
     return [
-        click.Option(
-            ["--out"],
-            type=click.Path(path_type=Path),
-            default=Path("reports"),
-            show_default=True,
-            help="Directory for runs.",
-        ),
-        click.Option(
-            ["--repeats"],
-            type=click.IntRange(1, 50),
-            default=1,
-            show_default=True,
-            help="Number of ramps, one after the other.",
-        ),
-        click.Option(
-            ["--until-sure"],
+        out_option(),
+        option("--repeats", "Number of ramps, one after the other.", type=click.IntRange(1, 50), default=1),
+        option(
+            "--until-sure",
+            "Lengthen each step until the interval of [ramp] sure_of is within this ratio of its value: 0.1.",
             type=click.FloatRange(min=0, min_open=True),
             metavar="RATIO",
-            help="Lengthen each step until the interval of [ramp] sure_of is within this ratio of its value: 0.1.",
         ),
         label_option(),
-        click.Option(["--save-text"], is_flag=True, help="Store the text of replies in the records."),
-        click.Option(["--yes"], is_flag=True, help="Do not ask for confirmation."),
+        *keep_options(),
     ]
 
 
 def command(function: Any, *params: click.Parameter) -> click.Command:
-    return click.Command(
-        function.__name__.replace("_", "-"),
-        callback=function,
-        params=list(params),
-        help=function.__doc__,
-        epilog=EPILOG,
-    )
+    name = function.__name__.replace("_", "-")
+    return click.Command(name, callback=function, params=list(params), help=function.__doc__, epilog=EPILOG)
 
 
 def strict_json(document: Any) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from loadramp.commands.options import command, output_options, strict_json
+from loadramp.commands.options import PATH, command, option, output_options, strict_json
 from loadramp.registry import ScenarioError
 
 UNSURE = ["inconclusive", "pass", "fail", "point"]
@@ -75,11 +75,9 @@ def export(source: Path, *, form: str, slo: Sequence[str], output: Path | None) 
 
 def commands() -> list[click.Command]:
     """The commands of this module, for the group in cli.py."""
-    run_dir = click.Argument(["run_dir"], type=click.Path(path_type=Path))
-    source = click.Argument(["source"], type=click.Path(path_type=Path))
-    output = click.Option(
-        ["--output", "-o"], type=click.Path(path_type=Path), help="File to write, or directory for several files."
-    )
+    run_dir = click.Argument(["run_dir"], type=PATH)
+    source = click.Argument(["source"], type=PATH)
+    output = option("--output -o", "File to write, or directory for several files.", type=PATH)
     return [
         command(gate, run_dir, *_gate_options(), *output_options()),
         command(export, source, _format_option(), _slo_option(), output),
@@ -87,27 +85,22 @@ def commands() -> list[click.Command]:
 
 
 def _slo_option() -> click.Parameter:
-    return click.Option(
-        ["--slo"], multiple=True, metavar="EXPR", help="Threshold (see docs/gates.md); may be repeated."
-    )
+    return option("--slo", "Threshold (see docs/gates.md); may be repeated.", multiple=True, metavar="EXPR")
 
 
 def _gate_options() -> list[click.Parameter]:
     return [
         _slo_option(),
-        click.Option(
-            ["--junit"], type=click.Path(path_type=Path), metavar="FILE", help="Also write JUnit XML to this file."
-        ),
-        click.Option(
-            ["--when-unsure"],
+        option("--junit", "Also write JUnit XML to this file.", type=PATH, metavar="FILE"),
+        option(
+            "--when-unsure",
+            "How an inconclusive threshold counts. Default: as the scenario says.",
             type=click.Choice(UNSURE),
-            default=None,
-            help="How an inconclusive threshold counts. Default: as the scenario says.",
         ),
     ]
 
 
 def _format_option() -> click.Parameter:
-    return click.Option(
-        ["--format", "form"], required=True, metavar="NAME", help="Format (see docs/exports.md); 'list' names them all."
+    return option(
+        "--format form", "Format (see docs/exports.md); 'list' names them all.", required=True, metavar="NAME"
     )

@@ -1,4 +1,4 @@
-"""One of two endpoints that are compared: a run of its own, whose steps are told to it instead of found by a ramp."""
+"""One of two endpoints that are compared."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from loadramp.analysis import steady_state
-from loadramp.comparison.table import canary_of
+from loadramp.comparison.table import asked_warmup_s
 from loadramp.record.table import Run, Table
 from loadramp.record.types import Record, Row, Step, Stop
 from loadramp.runner.conductor import Conductor
@@ -14,7 +14,7 @@ from loadramp.runner.conductor import Conductor
 
 @dataclass(slots=True)
 class Arm(Conductor):
-    """One of the two endpoints: a run of its own, whose steps are told to it."""
+    """One of the two endpoints: a run of its own, whose steps are told to it instead of found by a ramp."""
 
     async def settle(self, rate_rps: float, begin_s: float) -> None:
         """Load that is not measured, at the first rate."""
@@ -74,8 +74,7 @@ class Arm(Conductor):
 
     def warmup_s(self, measure_s: float) -> float:
         """Warm-up of a block after a change: as asked, else from the requests seen so far."""
-        asked = canary_of(self.scenario).warmup_s
-        asked = self.scenario.pace.warmup_s if asked is None else asked
+        asked = asked_warmup_s(self.scenario)
         return steady_state.warmup_s(self._e2e_s(), measure_s) if asked is None else asked
 
     def _before(self, step: Step) -> list[Row]:

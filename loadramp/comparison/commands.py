@@ -11,9 +11,13 @@ from urllib.parse import urlsplit
 import click
 
 from loadramp.commands.options import (
+    PATH,
     command,
+    keep_options,
     label_option,
     leave_option,
+    option,
+    out_option,
     output_options,
     scenario_argument,
     scenario_options,
@@ -158,7 +162,8 @@ def _host(url: str) -> str:
 
 
 def _show(found: Any, as_json: bool) -> int:
-    from loadramp.comparison.page import comparison_document, comparison_table
+    from loadramp.comparison.document import comparison_document
+    from loadramp.comparison.text import comparison_table
 
     if as_json:
         click.echo(strict_json(comparison_document(found.comparison)))
@@ -175,85 +180,49 @@ def _print(what: Any, path: str) -> None:
 
 def commands() -> list[click.Command]:
     """``compare``, ``canary`` and ``serve``."""
-    out = click.Option(
-        ["--out"],
-        type=click.Path(path_type=Path),
-        default=Path("reports"),
-        show_default=True,
-        help="Directory for results.",
-    )
+    out = out_option("Directory for results.")
+    runs = click.Argument(["runs"], nargs=-1, required=True, metavar="RUN_A RUN_B ...")
+    anyway = option("--anyway", "Compare even if the environments differ.", is_flag=True)
+    last = [*scenario_options(), out, *keep_options(), *output_options()]
     return [
-        command(
-            compare,
-            click.Argument(["runs"], nargs=-1, required=True, metavar="RUN_A RUN_B ..."),
-            out,
-            *scenario_options(),
-            click.Option(["--anyway"], is_flag=True, help="Compare even if the environments differ."),
-            *output_options(),
-        ),
-        command(
-            canary,
-            scenario_argument(),
-            *_canary_options(),
-            *scenario_options(),
-            out,
-            *_keep_options(),
-            *output_options(),
-        ),
-        command(serve, click.Argument(["jobs"], type=click.Path(path_type=Path)), *_serve_options(), out),
+        command(compare, runs, out, *scenario_options(), anyway, *output_options()),
+        command(canary, scenario_argument(), *_canary_options(), *last),
+        command(serve, click.Argument(["jobs"], type=PATH), *_serve_options(), out),
     ]
 
 
 def _serve_options() -> list[click.Parameter]:
     return [
-        click.Option(
-            ["--host"],
-            default="127.0.0.1",
-            show_default=True,
-            help="Address to bind; any but loopback needs --token-env.",
-        ),
-        click.Option(["--port"], type=click.IntRange(0, 65535), default=8090, show_default=True, help="Port to bind."),
-        click.Option(["--token-env"], metavar="NAME", help="Environment variable with the token that calls must send."),
-    ]
-
-
-def _keep_options() -> list[click.Parameter]:
-    return [
-        click.Option(["--save-text"], is_flag=True, help="Store the text of replies in the records."),
-        click.Option(["--yes"], is_flag=True, help="Do not ask for confirmation."),
+        option("--host", "Address to bind; any but loopback needs --token-env.", default="127.0.0.1"),
+        option("--port", "Port to bind.", type=click.IntRange(0, 65535), default=8090),
+        option("--token-env", "Environment variable with the token that calls must send.", metavar="NAME"),
     ]
 
 
 def _canary_options() -> list[click.Parameter]:
+    switch = (
+        "Command that makes one machine serve {arm}: baseline or candidate ([canary] design = 'abba'). "
+        "Run without a shell."
+    )
+    swap = (
+        "Command that swaps the versions between the two hosts half-way, so that host differences cancel. "
+        "Run without a shell."
+    )
     return [
-        click.Option(["--baseline"], metavar="URL", required=True, help="Current version, with or without /v1."),
-        click.Option(["--candidate"], metavar="URL", required=True, help="New version, with or without /v1."),
-        click.Option(["--model"], help="Model name. Default: the only model that each server lists."),
-        click.Option(["--candidate-model"], help="Model name of the candidate, if it differs."),
-        click.Option(
-            ["--api-key-env"], metavar="NAME", help="Environment variable with the API key. Default: OPENAI_API_KEY."
-        ),
-        click.Option(["--candidate-api-key-env"], metavar="NAME", help="The same for the candidate, if it differs."),
-        click.Option(["--header"], multiple=True, metavar="K=V", help="Extra request header; may be repeated."),
-        click.Option(["--candidate-header"], multiple=True, metavar="K=V", help="The same for the candidate only."),
+        option("--baseline", "Current version, with or without /v1.", metavar="URL", required=True),
+        option("--candidate", "New version, with or without /v1.", metavar="URL", required=True),
+        option("--model", "Model name. Default: the only model that each server lists."),
+        option("--candidate-model", "Model name of the candidate, if it differs."),
+        option("--api-key-env", "Environment variable with the API key. Default: OPENAI_API_KEY.", metavar="NAME"),
+        option("--candidate-api-key-env", "The same for the candidate, if it differs.", metavar="NAME"),
+        option("--header", "Extra request header; may be repeated.", multiple=True, metavar="K=V"),
+        option("--candidate-header", "The same for the candidate only.", multiple=True, metavar="K=V"),
         label_option(),
-        click.Option(["--candidate-label"], multiple=True, metavar="K=V", help="The same for the candidate only."),
-        click.Option(["--ca-file"], help="File of certificate authorities to trust."),
-        click.Option(["--insecure"], is_flag=True, help="Do not verify the servers' certificates."),
-        click.Option(
-            ["--switch-command"],
-            default="",
-            metavar="CMD",
-            help="Command that makes one machine serve {arm}: baseline or candidate ([canary] design = 'abba'). "
-            "Run without a shell.",
-        ),
-        click.Option(
-            ["--swap-command"],
-            default="",
-            metavar="CMD",
-            help="Command that swaps the versions between the two hosts half-way, so that host differences cancel. "
-            "Run without a shell.",
-        ),
-        click.Option(["--aa"], is_flag=True, help="Test whether two hosts that serve the same version differ."),
+        option("--candidate-label", "The same for the candidate only.", multiple=True, metavar="K=V"),
+        option("--ca-file", "File of certificate authorities to trust."),
+        option("--insecure", "Do not verify the servers' certificates.", is_flag=True),
+        option("--switch-command", switch, default="", metavar="CMD"),
+        option("--swap-command", swap, default="", metavar="CMD"),
+        option("--aa", "Test whether two hosts that serve the same version differ.", is_flag=True),
         leave_option(),
     ]

@@ -15,8 +15,7 @@ from loadramp.comparison.configurations import Tiers, tiers
 from loadramp.comparison.decide import Decision
 from loadramp.comparison.environment import Difference, differences, fingerprint
 from loadramp.comparison.judge import COMPARISON, asked_of
-from loadramp.comparison.launch import Compared, write_comparison
-from loadramp.comparison.page import comparison_csv, comparison_document, comparison_html, comparison_markdown
+from loadramp.comparison.launch import Compared, write_comparison, write_derived
 from loadramp.comparison.pairs import Comparison
 from loadramp.comparison.stored_runs import Side, failures, indicative, judged, matched_rates
 from loadramp.comparison.table import Canary, canary_of
@@ -86,12 +85,8 @@ def _short(paths: Sequence[Path]) -> str:
 
 def _two(base: Side, candidate: Side, canary: Canary, out: Path, anyway: bool) -> Compared:
     comparison = comparison_of(base, candidate, canary, anyway)
-    rundir = _directory(out, comparison.info, base)
-    comparison.path = str(rundir.path)
-    rundir.write("verdict.json", json.dumps(comparison_document(comparison), indent=1, allow_nan=False) + "\n")
-    rundir.write("comparison.csv", comparison_csv(comparison))
-    rundir.write("summary.md", comparison_markdown(comparison))
-    rundir.write("report.html", comparison_html(comparison))
+    comparison.path = str(_directory(out, comparison.info, base).path)
+    write_derived(comparison)
     return Compared(comparison, EXIT[comparison.decision.verdict])
 
 

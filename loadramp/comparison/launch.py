@@ -25,12 +25,14 @@ from loadramp.comparison.answer_match import GreedyAnswer, Sameness
 from loadramp.comparison.answer_match import compare as same
 from loadramp.comparison.arm import Arm
 from loadramp.comparison.canary_run import CanaryRun, Switch
+from loadramp.comparison.document import comparison_csv, comparison_document
 from loadramp.comparison.judge import ARMS, outlook, read
 from loadramp.comparison.noise import keep, noise_of, stored, stored_path
-from loadramp.comparison.page import comparison_csv, comparison_document, comparison_html, comparison_markdown
+from loadramp.comparison.page import comparison_html
 from loadramp.comparison.pairs import Comparison
 from loadramp.comparison.switch_command import switch_of
 from loadramp.comparison.table import Canary, canary_of
+from loadramp.comparison.text import comparison_markdown
 from loadramp.metrics.scraper import Scraper
 from loadramp.record.run_directory import RunDir, RunDirError, check_place, put
 from loadramp.record.types import Sample

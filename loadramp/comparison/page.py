@@ -8,15 +8,12 @@ from markupsafe import Markup
 
 from loadramp.analysis.proportions import Proportion, difference, fisher
 from loadramp.comparison import charts as pictures
-from loadramp.comparison.document import comparison_csv, comparison_document
 from loadramp.comparison.noninferior import Effect
 from loadramp.comparison.pairs import Comparison
 from loadramp.comparison.text import (
     STATUS_CHIPS,
     comparison_headline,
-    comparison_markdown,
     comparison_sentence,
-    comparison_table,
     effect_words,
     minutes,
     more_words,
@@ -29,15 +26,6 @@ from loadramp.report.html import page
 from loadramp.report.redact import redact
 from loadramp.report.sections import MOST_SCENARIO_CHARS, flat
 from loadramp.units import NOTHING, count, percent, plural, sig, span
-
-__all__ = [
-    "comparison_csv",
-    "comparison_document",
-    "comparison_html",
-    "comparison_markdown",
-    "comparison_sentence",
-    "comparison_table",
-]
 
 KINDS = {"subject": "what is compared", "condition": "condition", "noted": "noted"}
 """What a difference is, for people."""

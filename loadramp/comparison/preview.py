@@ -8,7 +8,7 @@ from dataclasses import replace
 from loadramp.comparison.judge import outlook
 from loadramp.comparison.noise import expected
 from loadramp.comparison.noise import stored as stored_noise
-from loadramp.comparison.table import block_rates, canary_of, climb_rates, order_of, turn_warmup_s
+from loadramp.comparison.table import asked_warmup_s, block_rates, canary_of, climb_rates, order_of, turn_warmup_s
 from loadramp.record.types import Step
 from loadramp.runner.preview import offered_notes, with_offered
 from loadramp.scenario.scenario import SHORTEST_WARMUP_S, Scenario
@@ -76,6 +76,5 @@ def _canary_steps(scenario: Scenario) -> Iterator[Step]:
 
 
 def _canary_warmup_s(scenario: Scenario, measure_s: float) -> float:
-    asked = canary_of(scenario).warmup_s
-    asked = scenario.pace.warmup_s if asked is None else asked
+    asked = asked_warmup_s(scenario)
     return min(SHORTEST_WARMUP_S, measure_s * 2 / 3) if asked is None else asked

@@ -119,9 +119,14 @@ def order_of(canary: Canary) -> list[tuple[int, str]]:
     return [(n, arm) for n in range(canary.blocks) for arm in pairs[n % 2]]
 
 
+def asked_warmup_s(scenario: Scenario) -> float | None:
+    """The warm-up that the scenario sets for blocks; None: the measurements decide."""
+    asked = canary_of(scenario).warmup_s
+    return scenario.pace.warmup_s if asked is None else asked
+
+
 def turn_warmup_s(scenario: Scenario) -> float:
     """Warm-up of every block where two versions take turns: the same whether it was switched before it or not, so that
     each segment is replayed whole."""
-    asked = canary_of(scenario).warmup_s
-    asked = scenario.pace.warmup_s if asked is None else asked
+    asked = asked_warmup_s(scenario)
     return max(SHORTEST_WARMUP_S, scenario.pace.settle_s) if asked is None else asked

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from loadramp.commands.options import command, output_options, strict_json
+from loadramp.commands.options import command, option, out_option, output_options, strict_json
 from loadramp.registry import ScenarioError, bind_options
 
 NAMES = ("auto", "vllm-bench", "guidellm", "inference-perf", "aiperf", "csv")
@@ -44,15 +44,10 @@ def commands() -> list[click.Command]:
         ["files"], nargs=-1, required=True, type=click.Path(path_type=Path, exists=True, dir_okay=False)
     )
     options = [
-        click.Option(
-            ["--format", "form"], type=click.Choice(NAMES), default="auto", show_default=True, help="What FILES are."
-        ),
-        click.Option(["--name"], default="", help="Name of the run; default: that of the first file."),
-        click.Option(["--slo"], multiple=True, metavar="KEY=VALUE", help="A key of [slo]; may be repeated."),
-        click.Option(
-            ["--out"], type=click.Path(path_type=Path), default=Path("reports"), show_default=True,
-            help="Directory for runs.",
-        ),
+        option("--format form", "What FILES are.", type=click.Choice(NAMES), default="auto"),
+        option("--name", "Name of the run; default: that of the first file.", default=""),
+        option("--slo", "A key of [slo]; may be repeated.", multiple=True, metavar="KEY=VALUE"),
+        out_option(),
     ]  # fmt: skip
     made = command(import_, files, *options, *output_options())
     made.name = "import"

@@ -10,7 +10,12 @@ from typing import Any
 import click
 
 from loadramp.commands.options import (
+    PATH,
     command,
+    keep_options,
+    label_option,
+    option,
+    out_option,
     output_options,
     scenario_argument,
     scenario_options,
@@ -134,11 +139,9 @@ def accept(history: Path, *, metric: Sequence[str], scenario: str | None, reason
 
 def commands() -> list[click.Command]:
     """The commands of this module, for the group in cli.py."""
-    history = click.Argument(["history"], type=click.Path(path_type=Path))
-    one = click.Option(["--scenario"], metavar="NAME", help="Scenario to use, if the history has several.")
-    output = click.Option(
-        ["--output", "-o"], type=click.Path(path_type=Path), help="File to write. Default: trend.html in the history."
-    )
+    history = click.Argument(["history"], type=PATH)
+    one = option("--scenario", "Scenario to use, if the history has several.", metavar="NAME")
+    output = option("--output -o", "File to write. Default: trend.html in the history.", type=PATH)
     return [
         command(
             nightly, scenario_argument(), *_nightly_options(), *target_options(), *scenario_options(), *output_options()
@@ -150,32 +153,18 @@ def commands() -> list[click.Command]:
 
 def _nightly_options() -> list[click.Parameter]:
     return [
-        click.Option(
-            ["--history"],
-            type=click.Path(path_type=Path),
-            required=True,
-            help="Directory of the history; created if missing.",
-        ),
-        click.Option(
-            ["--label"], multiple=True, metavar="K=V", help="Metadata to record with the run, such as gpu=H100."
-        ),
-        click.Option(
-            ["--out"],
-            type=click.Path(path_type=Path),
-            default=Path("reports"),
-            show_default=True,
-            help="Directory for runs.",
-        ),
-        click.Option(["--save-text"], is_flag=True, help="Store the text of replies in the records."),
-        click.Option(["--yes"], is_flag=True, help="Do not ask for confirmation."),
+        option("--history", "Directory of the history; created if missing.", type=PATH, required=True),
+        label_option(),
+        out_option(),
+        *keep_options(),
     ]
 
 
 def _accept_options() -> list[click.Parameter]:
     return [
-        click.Option(["--metric"], multiple=True, metavar="NAME", help="Accept this metric only; may be repeated."),
-        click.Option(["--reason", "--why", "reason"], default="", help="Reason to record in the history."),
-        click.Option(["--yes"], is_flag=True, help="Do not ask for confirmation."),
+        option("--metric", "Accept this metric only; may be repeated.", multiple=True, metavar="NAME"),
+        option("--reason --why reason", "Reason to record in the history.", default=""),
+        option("--yes", "Do not ask for confirmation.", is_flag=True),
     ]
 
 

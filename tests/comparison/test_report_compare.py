@@ -25,19 +25,19 @@ from loadramp.comparison.configuration_table import (
 )
 from loadramp.comparison.configurations import tiers
 from loadramp.comparison.decide import Decision
+from loadramp.comparison.document import comparison_csv, comparison_document
 from loadramp.comparison.environment import Difference
-from loadramp.comparison.page import (
-    comparison_csv,
-    comparison_document,
-    comparison_html,
-    comparison_markdown,
-    comparison_sentence,
-    comparison_table,
-)
+from loadramp.comparison.page import comparison_html
 from loadramp.comparison.pairs import Comparison, shift
 from loadramp.comparison.sample_size import Missing
 from loadramp.comparison.stored_runs import Side
-from loadramp.comparison.text import ratio_words, times
+from loadramp.comparison.text import (
+    comparison_markdown,
+    comparison_sentence,
+    comparison_table,
+    ratio_words,
+    times,
+)
 from loadramp.report.html import MOST_BYTES
 from loadramp.simulator.profiles import PROFILES
 
