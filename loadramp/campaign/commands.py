@@ -10,6 +10,7 @@ import click
 
 from loadramp.campaign.table import campaign_of
 from loadramp.commands.options import (
+    PATH,
     command,
     label_option,
     option,
@@ -121,15 +122,13 @@ def commands() -> list[click.Command]:
 
 
 def _campaign_options() -> list[click.Parameter]:
-    a_path = PATH
+
     return [
-        option("--out", "Directory for campaigns.", type=a_path, default=Path("reports")),
-        option("--resume", "Continue the campaign in this directory.", type=a_path, metavar="DIR"),
-        option("--answers", "File of answers to the scorecard. Default: answers.toml of the campaign.", type=a_path),
+        option("--out", "Directory for campaigns.", type=PATH, default=Path("reports")),
+        option("--resume", "Continue the campaign in this directory.", type=PATH, metavar="DIR"),
+        option("--answers", "File of answers to the scorecard. Default: answers.toml of the campaign.", type=PATH),
         option("--chaos", "Command that kills or restarts a worker. Run without a shell.", metavar="CMD"),
-        option(
-            "--canary", "Canary with --switch-command, to show how long a rollback took.", type=a_path, metavar="DIR"
-        ),
+        option("--canary", "Canary with --switch-command, to show how long a rollback took.", type=PATH, metavar="DIR"),
         option("--rehearse", "Shorten every phase, to try the setup. Proves nothing.", is_flag=True),
         label_option(),
         option("--yes", "Do not ask for confirmation.", is_flag=True),

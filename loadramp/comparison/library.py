@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from markupsafe import escape
 
 from loadramp.comparison.compare_runs import comparison_of, read_side
-from loadramp.comparison.page import comparison_document, comparison_html
+from loadramp.comparison.document import comparison_document
+from loadramp.comparison.page import comparison_html
 from loadramp.comparison.pairs import Comparison
 
 if TYPE_CHECKING:
