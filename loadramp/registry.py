@@ -9,8 +9,10 @@ import difflib
 import importlib
 import inspect
 import math
+import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from importlib import resources
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -110,6 +112,11 @@ def reach(where: str) -> Callable[..., Any]:
     module_name, _, name = where.partition(":")
     found: Callable[..., Any] = getattr(importlib.import_module(module_name), name)
     return found
+
+
+def data_of(package: str, name: str) -> dict[str, Any]:
+    """The TOML file ``name`` that stands beside the modules of ``package``."""
+    return tomllib.loads(resources.files(package).joinpath(name).read_text("utf-8"))
 
 
 def told(error: BaseException) -> str:

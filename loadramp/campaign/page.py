@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from loadramp.analysis.diagnosis.runbooks import RUNBOOKS, runbook_of
+from loadramp.analysis.diagnosis.remedies import RUNBOOKS, runbook_of
 from loadramp.campaign import charts as figures
 from loadramp.campaign.criteria import Criterion
 from loadramp.campaign.text import (

@@ -17,7 +17,7 @@ from loadramp.report import row_access as r
 from loadramp.report.charts import Cell, Key
 from loadramp.report.curves import floored
 from loadramp.report.document import csv_text
-from loadramp.report.glossary import GLOSSARY
+from loadramp.report.glossary import glossary
 from loadramp.report.html import page
 from loadramp.report.json_data import strict
 from loadramp.report.markdown import plain
@@ -177,7 +177,7 @@ def tiers_table(found: Tiers) -> Group:
 
 def tiers_html(found: Tiers) -> str:
     """The page: the table, curves of all, what was changed."""
-    made = [_opening(found), _table_section(found), *_curves_section(found), _changes_section(found), _glossary()]
+    made = [_opening(found), _table_section(found), *_curves_section(found), _changes_section(found), glossary(TERMS)]
     return page("loadramp: configurations", sentence(found), made)
 
 
@@ -259,8 +259,3 @@ def _changes_section(found: Tiers) -> str:
         return c.section("changes", "What was changed", words="Nothing that the runs tell of themselves.")
     heads = ["Configuration", "Key", "Kind", "First", "Here"]
     return c.section("changes", "What was changed", c.grid(heads, lines))
-
-
-def _glossary() -> str:
-    terms = [one for one in GLOSSARY if one[0] in TERMS]
-    return c.section("glossary", "Glossary", c.render("glossary.html.j2", glossary=terms))

@@ -19,9 +19,10 @@ from loadramp.comparison.text import (
     more_words,
     status_words,
 )
+from loadramp.registry import data_of
 from loadramp.report import charts as c
 from loadramp.report.charts import Cell
-from loadramp.report.glossary import GLOSSARY
+from loadramp.report.glossary import glossary
 from loadramp.report.html import page
 from loadramp.report.redact import redact
 from loadramp.report.sections import MOST_SCENARIO_CHARS, flat
@@ -30,32 +31,6 @@ from loadramp.units import NOTHING, count, percent, plural, sig, span
 KINDS = {"subject": "what is compared", "condition": "condition", "noted": "noted"}
 """What a difference is, for people."""
 TERMS = ("ttft", "itl", "tpot", "e2e", "percentile", "interval", "ceiling", "good", "void")
-COMPARISON_TERMS = (
-    (
-        "pair",
-        "block, pair",
-        "A stretch of time in which both arms got the same requests. The numbers of one block are set against those of "
-        "its partner; the spread of these ratios over the pairs is the uncertainty.",
-    ),
-    (
-        "ratio",
-        "ratio",
-        "Candidate divided by baseline. Above 1 is longer; of tokens or good requests a second, and of the ceiling, "
-        "below 1 is worse.",
-    ),
-    (
-        "margin",
-        "allowed",
-        "How much worse the candidate may be. It passes when the whole interval of the ratio lies inside, for every "
-        "primary measure; it fails when a whole interval lies outside.",
-    ),
-    (
-        "look",
-        "look",
-        "A planned point at which it may end early. Early looks ask for much stronger evidence, so that looking often "
-        "does not make chance look like a result.",
-    ),
-)
 
 
 def comparison_html(found: Comparison) -> str:
@@ -243,8 +218,7 @@ def conditions_section(found: Comparison) -> str:
 
 
 def glossary_section(found: Comparison) -> str:
-    terms = [*COMPARISON_TERMS, *(one for one in GLOSSARY if one[0] in TERMS)]
-    return c.section("glossary", "Glossary", c.render("glossary.html.j2", glossary=terms))
+    return glossary(TERMS, data_of(__package__, "glossary.toml"))
 
 
 SECTIONS: list[Callable[[Comparison], str | None]] = [

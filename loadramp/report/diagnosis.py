@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from loadramp.analysis.diagnosis.runbooks import runbook_of
+from loadramp.analysis.diagnosis.remedies import runbook_of
 from loadramp.record.table import Run
 from loadramp.record.types import Finding
 from loadramp.report import charts as c

@@ -17,7 +17,7 @@ from loadramp.report.charts import Cell
 from loadramp.report.client_health import client_section
 from loadramp.report.curves import latency_section
 from loadramp.report.diagnosis import diagnosis_section
-from loadramp.report.glossary import GLOSSARY
+from loadramp.report.glossary import glossary
 from loadramp.report.json_data import strict
 from loadramp.report.redact import redact
 from loadramp.report.repeats import repeats_section
@@ -256,7 +256,7 @@ def flat(prefix: str, value: Any) -> list[tuple[str, str]]:
 
 
 def glossary_section(run: Run) -> str:
-    return c.section("glossary", "Glossary", c.render("glossary.html.j2", glossary=GLOSSARY))
+    return glossary()
 
 
 SECTIONS: list[Callable[[Run], str | None]] = [

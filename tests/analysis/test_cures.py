@@ -9,8 +9,7 @@ from report_runs import row, served
 
 from loadramp.analysis.diagnosis.cures import CURES, OF_CAUSE, RANK, cures_of, engine_of, figures_of, with_cures
 from loadramp.analysis.diagnosis.diagnose import RULES
-from loadramp.analysis.diagnosis.remedies import ENGINES, REMEDIES
-from loadramp.analysis.diagnosis.runbooks import RUNBOOK_OF, RUNBOOKS, runbook_of
+from loadramp.analysis.diagnosis.remedies import ENGINES, REMEDIES, RUNBOOK_OF, RUNBOOKS, runbook_of
 from loadramp.record.table import Table
 from loadramp.record.types import Finding, Record
 from loadramp.report.diagnosis import TITLES
