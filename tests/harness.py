@@ -24,7 +24,8 @@ from loadramp.record.run_info import RunInfo
 from loadramp.record.table import Run
 from loadramp.record.types import Calibration, Sample
 from loadramp.runner.assess import assess
-from loadramp.runner.conductor import Conductor, Progress
+from loadramp.runner.conductor import Conductor
+from loadramp.runner.run_session import Progress
 from loadramp.runner.scenarios import load, read_run
 from loadramp.scenario.scenario import Scenario
 from loadramp.simulator.faults import Faults

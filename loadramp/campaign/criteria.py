@@ -15,7 +15,7 @@ from loadramp.campaign.drift import Drift
 from loadramp.campaign.recovery import Availability, availability, failures, recovery_s, usual_ttft_s
 from loadramp.campaign.table import hold_s
 from loadramp.record.table import Run
-from loadramp.record.types import GONE, Estimate, HealthSample, Row
+from loadramp.record.types import Estimate, HealthSample, Row
 from loadramp.units import agreed, latency, latency_span, multiple, percent, plural
 
 Status = Literal["pass", "fail", "inconclusive"]
@@ -63,6 +63,11 @@ class PhaseView:
     def ending(self) -> str:
         return self.run.info.ending or ""
 
+    @property
+    def gone(self) -> bool:
+        """The endpoint stopped answering."""
+        return self.run.info.stop_cause == "gone"
+
 
 def verdict_of(criteria: Sequence[Criterion]) -> Status:
     """fail if one fails, else inconclusive if one is, else pass."""
@@ -75,7 +80,7 @@ def only(seen: PhaseView) -> Row | None:
 
 
 def nothing(seen: PhaseView) -> Criterion:
-    gone = seen.ending == GONE
+    gone = seen.gone
     said = seen.ending or "the phase was interrupted"
     return Criterion("measured", "something was measured", "fail" if gone else "inconclusive", said)
 
@@ -117,7 +122,7 @@ def reached(rows: Sequence[Row]) -> list[Criterion]:
 
 
 def ended(seen: PhaseView) -> Criterion:
-    gone = seen.ending == GONE
+    gone = seen.gone
     return holds("to_the_end", "it answers to the end", not gone, seen.ending if gone else "yes")
 
 
@@ -208,8 +213,8 @@ def crash(seen: PhaseView, begin_s: float, end_s: float) -> Criterion:
     there = availability(seen.health, begin_s, end_s)
     down = [one for one in there.outages if one.down]
     restarted = any(row["server_restarted"] for row in seen.rows)
-    if seen.ending == GONE or restarted or down:
-        said = seen.ending if seen.ending == GONE else "a server restarted" if restarted else ""
+    if seen.gone or restarted or down:
+        said = seen.ending if seen.gone else "a server restarted" if restarted else ""
         if down:
             gone = f"the health check failed at {down[0].begin_s:.0f} s for {down[0].end_s - down[0].begin_s:.3g} s"
             said = f"{said}; {gone}" if said else f"{gone} ({down[0].error})"

@@ -13,7 +13,7 @@ from loadramp.campaign.absorb import absorbed
 from loadramp.campaign.criteria import Criterion, PhaseView, Strike
 from loadramp.campaign.drift import memory_growth, p99_drift
 from loadramp.campaign.recovery import Harm, availability, harm, recovery_s, unaccounted, usual_ttft_s
-from loadramp.record.types import GONE, Estimate, Row
+from loadramp.record.types import Estimate, Row
 from loadramp.units import agreed, latency, plural
 
 FELT = "a worker that serves goes away"
@@ -98,7 +98,7 @@ def overload(
     third neither crashes it nor makes it fail in other ways than by refusing; the fourth is soon as the first."""
     rows = seen.rows
     if len(rows) < 3:
-        gone = seen.ending == GONE
+        gone = seen.gone
         return [Criterion("no_crash", "no crash", "fail", seen.ending)] if gone else [c.nothing(seen)]
     before, check, over = rows[:3]
     end_s = rows[-1]["window_end_s"]
@@ -110,7 +110,7 @@ def overload(
     ]
     asked = f"as before within {recovery_limit_s:g} s after the load falls"
     if len(rows) < 4:
-        return [*out, Criterion("recovery", asked, "fail" if seen.ending == GONE else "inconclusive", seen.ending)]
+        return [*out, Criterion("recovery", asked, "fail" if seen.gone else "inconclusive", seen.ending)]
     fall_s = rows[3]["begin_s"]
     backlog = int(in_flight_at(seen.run.table, np.array([fall_s]))[0])
     words = f"{plural(backlog, 'request', 'were')} in flight when it fell"

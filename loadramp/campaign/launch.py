@@ -35,9 +35,10 @@ from loadramp.record.codec import plain
 from loadramp.record.run_directory import RunDir, check_place
 from loadramp.registry import evidence_of
 from loadramp.runner import launch, scenarios
-from loadramp.runner.conductor import Conductor, Progress
+from loadramp.runner.conductor import Conductor
 from loadramp.runner.finish import EXIT, Finished
 from loadramp.runner.launch import Beside
+from loadramp.runner.run_session import Progress
 from loadramp.runner.scenarios import Options
 from loadramp.scenario.scenario import Scenario
 

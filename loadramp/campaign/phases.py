@@ -20,7 +20,6 @@ from loadramp.campaign.table import PHASES, Phase, campaign_of, in_order, overri
 from loadramp.record.codec import plain
 from loadramp.record.run_directory import RunDir, safe_name
 from loadramp.record.table import Run
-from loadramp.record.types import GONE
 from loadramp.registry import CannotMeasure, ScenarioError
 from loadramp.runner.conductor import Conductor
 from loadramp.runner.finish import COULD_NOT_MEASURE, Finished
@@ -102,14 +101,14 @@ class CampaignRun:
             self._note(phase, state="stopped", reason=str(error), ended_at=_now())
             self.say(f"{phase}: {error}")
             return COULD_NOT_MEASURE
-        ending = finished.run.info.ending
+        info = finished.run.info
         if finished.exit_code in INTERRUPTED:
             self._note(phase, state="stopped", reason="interrupted", ended_at=_now())
             return finished.exit_code
-        over = finished.run.info.state == "complete" or finished.exit_code != COULD_NOT_MEASURE or ending == GONE
+        over = info.state == "complete" or finished.exit_code != COULD_NOT_MEASURE or info.stop_cause == "gone"
         if phase == "ramp":
             self._aim(base, finished.run)  # saved together with its being done: a kill between would lose the target
-        self._note(phase, state="done" if over else "stopped", reason=ending or "", ended_at=_now())
+        self._note(phase, state="done" if over else "stopped", reason=info.ending or "", ended_at=_now())
         return 0 if over else COULD_NOT_MEASURE
 
     def target_rps(self, base: Scenario) -> float | None:

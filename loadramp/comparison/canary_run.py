@@ -24,7 +24,7 @@ from loadramp.record.codec import plain
 from loadramp.record.run_directory import RunDir
 from loadramp.record.types import Step, Stop
 from loadramp.registry import CannotMeasure
-from loadramp.runner.conductor import LEAD_S
+from loadramp.runner.run_session import LEAD_S
 from loadramp.scenario.scenario import Scenario
 from loadramp.units import plural
 

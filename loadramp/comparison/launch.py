@@ -37,9 +37,9 @@ from loadramp.metrics.scraper import Scraper
 from loadramp.record.run_directory import RunDir, RunDirError, check_place, put
 from loadramp.record.types import Sample
 from loadramp.registry import CannotMeasure, ScenarioError, in_words
-from loadramp.runner.conductor import Progress
 from loadramp.runner.finish import COULD_NOT_MEASURE, EXIT
 from loadramp.runner.launch import Reached, Say, fleet_of, info_of, let_go, reach, scraper_of, signals
+from loadramp.runner.run_session import Progress
 from loadramp.runner.scenarios import Options
 from loadramp.scenario.scenario import Scenario
 from loadramp.units import agreed, plural

@@ -27,10 +27,10 @@ from loadramp.record.table import Run
 from loadramp.record.types import Entry, Row, Step, Stop
 from loadramp.registry import CannotMeasure, Choice, ScenarioError
 from loadramp.report.exporters.ci import shortened
-from loadramp.runner.conductor import Progress
 from loadramp.runner.finish import COULD_NOT_MEASURE, EXIT, Finished
 from loadramp.runner.gate_check import check_rules
 from loadramp.runner.launch import Say, ramp
+from loadramp.runner.run_session import Progress
 from loadramp.runner.scenarios import Options
 from loadramp.scenario.scenario import Scenario
 from loadramp.units import agreed, plural

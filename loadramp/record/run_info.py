@@ -13,7 +13,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from loadramp.record.codec import plain
-from loadramp.record.types import Calibration, Check, Estimate, Step, Verdict
+from loadramp.record.types import GONE, REFUSED, Calibration, Check, Estimate, Step, StopCause, Verdict
 from loadramp.scenario.scenario import Slo
 from loadramp.units import percent, plural
 
@@ -166,6 +166,7 @@ class RunInfo:
     ended_at: str | None = None
     ending: str | None = None
     """Why the ramp ended."""
+    stop_cause: StopCause | None = None
     repeats: int | None = None
     steps: list[Step] = field(default_factory=list)
     dead_workers: list[WorkerDeath] = field(default_factory=list)
@@ -206,6 +207,9 @@ def read_info(document: Mapping[str, Any]) -> RunInfo:
     names = {one.name for one in fields(RunInfo)} - {"more"}
     info = msgspec.convert({key: document[key] for key in document if key in names}, RunInfo, str_keys=True)
     info.more = {key: value for key, value in document.items() if key not in names}
+    if info.ending and "stop_cause" not in document:  # written by a version that did not tell
+        refused: StopCause | None = "refused" if info.ending.startswith(REFUSED) else None
+        info.stop_cause = "gone" if info.ending == GONE else refused
     return info
 
 

@@ -84,6 +84,10 @@ class Step:
         return self.role in MEASURED_ROLES
 
 
+StopCause = Literal["gone", "refused"]
+"""Why nothing could be measured: nobody answers any more, or every request fails whatever the load."""
+
+
 @dataclass(slots=True, frozen=True)
 class Stop:
     """What a ramp returns instead of the next step.
@@ -93,11 +97,12 @@ class Stop:
 
     reason: str
     complete: bool = True
+    cause: StopCause | None = None
 
 
 GONE = "the endpoint stopped answering"
 REFUSED = "every request fails, for reasons that do not depend on load"
-"""Reasons to stop that mean that nothing could be measured; words may follow the latter."""
+"""What ``gone`` and ``refused`` say; the classes of the failures may follow the latter."""
 
 
 @dataclass(slots=True, frozen=True)

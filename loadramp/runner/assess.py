@@ -39,9 +39,8 @@ def assess(run: Run) -> Run:
     run.rows = every = [row for rows in ramps for row in rows]
     run.estimates = {name: _ended_early(run, found) for name, found in each[0].items()}
     run.checks = run_checks(run)
-    run.rows = ramps[0] if ramps else []  # why it gives way is asked of one whole ramp
-    run.findings = diagnose(run)
-    run.findings = with_cures(run)
+    first = replace(run, rows=ramps[0] if ramps else [])  # why it gives way is asked of one whole ramp
+    run.findings = with_cures(diagnose(first), first)
     if len(ramps) > 1:
         run.rows, run.repeats = pooled_rows(ramps), each
         run.estimates = _spoken_of(pooled_estimates(each), every)

@@ -1,4 +1,4 @@
-"""The loop that owns a run: a ramp proposes the next step, a fleet sends it, records fold into a row of the curve.
+"""The loop of a ramp: it proposes the next step, which is sent and folded into a row of the curve, until it ends.
 
 What is decided while the run goes on is decided here, from rows; all of it is decided again from the files by
 ``assess`` when a report is made.
@@ -6,103 +6,32 @@ What is decided while the run goes on is decided here, from rows; all of it is d
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from loadramp.analysis import lengthen, precision, steady_state
-from loadramp.analysis.error_classes import WORDS, class_of
-from loadramp.analysis.latency import look
-from loadramp.client.fleet import Fleet, FleetError
-from loadramp.client.sender import HOLD_S
-from loadramp.record.run_directory import RecordTail, RunDir
-from loadramp.record.run_info import RunInfo, WorkerDeath
-from loadramp.record.table import Run, Table
-from loadramp.record.types import GONE, REFUSED, ClientSample, Record, Row, Sample, Step, Stop
+from loadramp.analysis import lengthen, steady_state
+from loadramp.client.fleet import FleetError
+from loadramp.record.table import Run
+from loadramp.record.types import Record, Row, Step, Stop
 from loadramp.registry import in_words
-from loadramp.runner.assess import count_again, ended_at, row_of, with_ceiling, with_deaths
-from loadramp.scenario.scenario import Scenario
-from loadramp.workload.preview import longest_s, most_extra_s, settle_s
-from loadramp.workload.schedule import lack_of_rows, plan_step, rows_of, session_sample, turns_of
+from loadramp.runner.assess import count_again, ended_at
+from loadramp.runner.run_session import EPSILON_S, RunSession
+from loadramp.workload.preview import longest_s, most_extra_s
+from loadramp.workload.schedule import lack_of_rows, session_sample, turns_of
 
-LEAD_S = 0.05
-"""A step is announced this long before it begins, so that every worker has heard of it."""
-EPSILON_S = 1e-6
-"""Less than this is no time: sums of floats do not meet exactly."""
-DRAIN_LIMIT_S = 120.0
-STOP_WAIT_S = 0.1
-"""After an interruption, answers that are about to end may do so; whoever interrupts waits for the report."""
 CONTINUED = 1000
 """The k-th part by which a step goes on is planned as a step whose index is so much higher times k."""
-DEAD_REQUESTS = 20
-"""So many requests in a row without a success, over at least ``[ramp] give_up_s``: nobody is answering any more."""
-
-
-@dataclass(slots=True, frozen=True)
-class Progress:
-    """What a bystander sees once a second."""
-
-    t_s: float
-    step: Step
-    steps: int
-    sent: int
-    finished: int
-    failed: int
-    in_flight: int
-    waiting: int
-    tokens_per_s: float
-    rows: Sequence[Row]
-
-
-Watch = Callable[[Progress], None]
 
 
 @dataclass(slots=True)
-class Conductor:
-    """One run as it goes on. ``info`` becomes run.json; ``stop`` is set to end the run early."""
+class Conductor(RunSession):
+    """A run whose steps a ramp proposes."""
 
-    scenario: Scenario
-    rundir: RunDir
-    fleet: Fleet
-    clock: Callable[[], float]
-    t0_s: float
-    info: RunInfo
-    samples: Callable[[], list[Sample]] = list
-    """New samples of the server's metrics since the last call."""
-    watch: Watch = lambda _: None
-    stop: asyncio.Event = field(default_factory=asyncio.Event)
-    salt: int = 0
-    repeats: int = 1
-    """How many whole ramps, one after the other."""
-    steps: list[Step] = field(default_factory=list)
-    rows: list[Row] = field(default_factory=list)
-    _tail: RecordTail = field(init=False)
-    _tables: list[Table] = field(default_factory=list)
-    _server: list[Sample] = field(default_factory=list)
-    _client: list[ClientSample] = field(default_factory=list)
-    _deaths: list[WorkerDeath] = field(default_factory=list)
-    _next_seq: int = 0
-    _held_s: np.ndarray[Any, np.dtype[np.float64]] = field(default_factory=lambda: np.empty(0))
-    """Due times of the last open-loop step, those past its end included."""
-    _planned: int = 0
-    _finished: int = 0
-    _failed: int = 0
-    _unlike_load: Counter[str] = field(default_factory=Counter)
-    """Failures since the last success that do not depend on load, by class."""
-    _fails_in_a_row: int = 0
-    """The other failures since the last success."""
-    _last_good_s: float | None = None
     _further_s: float = 0.0
     """By how much steps of this ramp may still go on."""
-
-    def __post_init__(self) -> None:
-        self._tail = RecordTail(self.rundir)
 
     async def run(self) -> None:
         """Ramp to the end. What was measured is on disk whatever ends this.
@@ -110,7 +39,7 @@ class Conductor:
         Raises:
             FleetError: the load could not be sent any more.
         """
-        self._save("running")
+        self.save("running")
         ending: Stop = Stop("interrupted", complete=False)
         try:
             ending = await self._climb()
@@ -118,35 +47,22 @@ class Conductor:
             ending = Stop(in_words(error), complete=False)
             raise
         finally:
-            if self.steps and self._now_s() < self.steps[-1].end_s - EPSILON_S:  # an error ended it
-                self.steps[-1] = ended_at(self.steps[-1], self._now_s())
-            self._save("stopped" if self.stop.is_set() or not ending.complete else "complete", ending)
-
-    def from_memory(self) -> Run:
-        """What was measured until now, from memory: for when the directory is gone."""
-        table = Table.concat(self._tables)
-        return Run(
-            info=replace(self.info),
-            scenario=self.scenario,
-            steps=list(self.steps),
-            table=table.select_rows(table.due_s.argsort(kind="stable")),
-            samples=list(self._server),
-            client=list(self._client),
-            path=str(self.rundir.path),
-        )
+            if self.steps and self.now_s < self.steps[-1].end_s - EPSILON_S:  # an error ended it
+                self.steps[-1] = ended_at(self.steps[-1], self.now_s)
+            self.save("stopped" if self.stop.is_set() or not ending.complete else "complete", ending)
 
     async def _climb(self) -> Stop:
         proposal = self.scenario.ramp([])
         if isinstance(proposal, Step) and self.scenario.pace.settle_s + self.scenario.pace.settle_requests > 0:
-            await self._offer(self._timed(self._settle(proposal)))
+            await self.send(self._timed(self.settle_step(proposal)))
         endings: list[Stop] = []
         for repeat in range(self.repeats):
             if repeat:
-                await self._drain()
+                await self.drain()
             endings.append(await self._ramp(repeat))
-            if self.stop.is_set() or self._hopeless(endings[-1]):
+            if self.stop.is_set() or endings[-1].cause:
                 break
-        await self._end()
+        await self.finish()
         return next((one for one in endings if not one.complete), endings[-1])
 
     async def _ramp(self, repeat: int) -> Stop:
@@ -159,83 +75,17 @@ class Conductor:
             if ending is not None:
                 return ending
             if self.steps and proposal.role != self.steps[-1].role == "step":
-                await self._drain()
-            snapshot = await self._offer(replace(self._timed(proposal), repeat=repeat), rows)
+                await self.drain()
+            snapshot = await self.send(replace(self._timed(proposal), repeat=repeat), rows)
             self._count_again(snapshot)
             rows = [row for row in self.rows if row["repeat"] == repeat]
-            row = self._row(self.steps[-1], snapshot, rows)
+            row = self.row_of(self.steps[-1], snapshot, rows)
             self.rows.append(await self._go_on(row, snapshot, rows) if self._further_s else row)
-            hopeless = self._no_success(self.rows[-1])
+            hopeless = self.no_success(self.rows[-1])
             if hopeless:
                 return hopeless
-            self._save("running")
+            self.save("running")
         return Stop("interrupted", complete=False)
-
-    async def _end(self) -> None:
-        """Keep offering the last rate while the last step's requests finish, then let go."""
-        now_s = self._now_s()
-        longest_s = self.scenario.target.timeout_s
-        if self.stop.is_set():
-            await self.fleet.finish(now_s + min(STOP_WAIT_S, longest_s))
-        else:
-            last = self.steps[-1]
-            tail_s = self.scenario.pace.tail_s
-            if tail_s is None:
-                tail_s = steady_state.tail_s(self._e2e_s())
-            if tail_s > 0 and last.measured and not self._no_success():
-                await self._offer(replace(last, index=len(self.steps), role="tail", begin_s=self._begin_s(),
-                                          warmup_s=0.0, measure_s=tail_s))  # fmt: skip
-            await self.fleet.finish(self._now_s() + min(DRAIN_LIMIT_S, longest_s))
-        self._collect()
-
-    async def _offer(self, step: Step, before: Sequence[Row] | None = None) -> list[Record]:
-        """Send one step and wait for its end. Returns the requests then in flight; the step may have been cut short.
-
-        ``before``: the rows of the same ramp, for a step that may end once it is sure.
-        """
-        look_s = self._first_look_s(step) if before is not None else float("inf")
-        self.steps.append(step)
-        first_seq = self._next_seq = self._next_number(step)
-        self._held_s = np.empty(0)
-        if step.users is None:
-            due_s = self._held_s = plan_step(self.scenario, step, first_seq, hold_s=HOLD_S).due_s
-            self._next_seq += len(due_s)
-            self._planned += round(np.count_nonzero(due_s < step.end_s) * turns_of(self.scenario))
-        else:
-            self._next_seq += 10_000_000  # a closed loop sends as many as it can
-        await self.fleet.begin(step, first_seq)
-        while (left_s := step.end_s - self._now_s()) > EPSILON_S and not self.stop.is_set():
-            await self._pause(min(1.0, left_s))
-            self._collect()
-            self._show(step)
-            if self._no_success():
-                break
-            if look_s <= self._now_s() < step.end_s - EPSILON_S:
-                if await self._sure(step, before or []):
-                    step = self._shortened(step)
-                    break
-                begin_s = step.window_s[0]
-                look_s = begin_s + precision.next_look_s(self._now_s() - begin_s)
-        if self._now_s() < step.end_s - EPSILON_S:
-            step = self.steps[-1] = ended_at(step, self._now_s())
-        snapshot = await self.fleet.snapshot()
-        self._collect()
-        return snapshot
-
-    def _first_look_s(self, step: Step) -> float:
-        """When a step may first be found sure: at its usual length. Never where nothing is asked, and no soak."""
-        pace = self.scenario.pace
-        if pace.until_sure is None or step.role == "soak":
-            return float("inf")
-        return step.window_s[0] + pace.length_s(step.rate_rps)
-
-    async def _sure(self, step: Step, before: Sequence[Row]) -> bool:
-        """Whether the interval that was asked for is narrow enough by now."""
-        snapshot, pace = await self.fleet.snapshot(), self.scenario.pace
-        row, now_s = self._row(step, snapshot, before), self._now_s()
-        seen = look(self._table(snapshot, since_s=step.begin_s), (step.window_s[0], now_s), now_s)
-        ratio, quantile = pace.until_sure or 0.0, self.scenario.slo.quantile
-        return precision.is_sure([*before, row], seen, quantile, pace.sure_of, ratio)
 
     async def _go_on(self, row: Row, snapshot: Sequence[Record], before: Sequence[Row]) -> Row:
         """Offer more of the step that has just ended, as long as it is too short for an engine whose step time has
@@ -244,18 +94,18 @@ class Conductor:
         while (more_s := self._more_s(row, snapshot, usual_s)) and not lengthen.is_long_enough([*before, row]):
             regimes = regimes or lengthen.has_regimes(self._so_far(snapshot, [*before, row]))
             k, step = k + 1, self.steps[-1]
-            part = replace(step, index=step.index + CONTINUED * k, begin_s=self._begin_s(), warmup_s=0.0,
+            part = replace(step, index=step.index + CONTINUED * k, begin_s=self.free_s, warmup_s=0.0,
                            measure_s=more_s)  # fmt: skip
-            if not regimes or self._over_a_cap(part) or self._no_success(row) or self.stop.is_set():
+            if not regimes or self._over_a_cap(part) or self.no_success(row) or self.stop.is_set():
                 break
             try:
-                snapshot = await self._offer(part)
+                snapshot = await self.send(part)
             finally:  # one step, whatever ends it
                 part = self.steps.pop()
                 self.steps[-1] = replace(step, measure_s=part.end_s - step.window_s[0])
             self._further_s -= more_s
             self.info.lengthened[step.index] = usual_s
-            row = self._row(self.steps[-1], snapshot, before)
+            row = self.row_of(self.steps[-1], snapshot, before)
         return row
 
     def _more_s(self, row: Row, snapshot: Sequence[Record], usual_s: float) -> float:
@@ -264,50 +114,28 @@ class Conductor:
         more_s = min(lengthen.further_s(measured_s, most_s), self._further_s)
         if more_s < 1.0 or not lengthen.concerns(row):
             return 0.0
-        waiting_s = max((self._now_s() - one.due_s for one in snapshot if one.answer_s is None), default=0.0)
+        waiting_s = max((self.now_s - one.due_s for one in snapshot if one.answer_s is None), default=0.0)
         limit_s, most = self.scenario.target.first_timeout_s, self.scenario.pace.max_in_flight
         endured = lengthen.endured(waiting_s, measured_s, more_s, limit_s)
         return more_s if endured and lengthen.endured(len(snapshot), measured_s, more_s, most) else 0.0
 
     def _so_far(self, snapshot: Sequence[Record], rows: list[Row]) -> Run:
         """What is known of one ramp, as its report would see it."""
-        return replace(self.from_memory(), table=self._table(snapshot), rows=rows)
+        return replace(self.from_memory(), table=self.table(snapshot), rows=rows)
 
-    def _shortened(self, step: Step) -> Step:
-        """The step as it is when it ends now because it is sure: whole, not cut short."""
-        begin_s, end_s = step.window_s[0], self._now_s()
-        self._planned -= int(np.count_nonzero((self._held_s >= end_s) & (self._held_s < step.end_s)))
-        step = self.steps[-1] = replace(step, measure_s=end_s - begin_s)
-        return step
-
-    def _next_number(self, step: Step) -> int:
-        """Number of the first request of ``step``. Where a file is to be gone through once, the held-over arrivals that
-        the step's begin cuts off give theirs back."""
-        if rows_of(self.scenario) is None:
-            return self._next_seq
-        return self._next_seq - int(np.count_nonzero(self._held_s >= step.begin_s))
-
-    async def _drain(self) -> None:
-        """Offer nothing until what the overload left behind is worked off, for at most DRAIN_LIMIT_S."""
-        step = Step(len(self.steps), role="drain", rate_rps=0.0, begin_s=self._begin_s(), warmup_s=0.0,
-                    measure_s=DRAIN_LIMIT_S)  # fmt: skip
-        self.steps.append(step)
-        self._next_seq, self._held_s = self._next_number(step), np.empty(0)
-        await self.fleet.begin(step, self._next_seq)
-        while self._now_s() < step.end_s - EPSILON_S and not self.stop.is_set():
-            await self._pause(0.5)
-            if self._now_s() > step.begin_s and not await self.fleet.snapshot():
-                break
-            self._collect()
-            self._show(step)
-        self.steps[-1] = replace(step, measure_s=self._now_s() - step.begin_s)
-
-    async def _pause(self, seconds: float) -> None:
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self.stop.wait(), seconds)
-
-    def _settle(self, first: Step) -> Step:
-        return replace(first, role="settle", warmup_s=0.0, measure_s=settle_s(self.scenario, first.rate_rps))
+    def _over_a_cap(self, step: Step) -> Stop | None:
+        pace = self.scenario.pace
+        timed = self._timed(step)
+        missing = lack_of_rows(self.scenario, timed, self.next_number(timed))
+        if missing:
+            return Stop(missing, complete=False)
+        if pace.max_minutes is not None and timed.end_s > pace.max_minutes * 60:
+            return Stop(f"the next step would end after max_minutes = {pace.max_minutes:g}", complete=False)
+        if pace.max_requests is not None and timed.rate_rps:
+            planned = self.planned + timed.rate_rps * (timed.end_s - timed.begin_s)
+            if planned > pace.max_requests:
+                return Stop(f"the next step would exceed max_requests = {pace.max_requests}", complete=False)
+        return None
 
     def _timed(self, step: Step) -> Step:
         """The step with its index and the times that the ramp left open."""
@@ -317,107 +145,11 @@ class Conductor:
         if warmup_s is None:
             warmup_s = steady_state.warmup_s(self._lives_s(), measure_s)
         measure_s = step.measure_s or pace.limit_s(step.rate_rps)
-        return replace(step, index=len(self.steps), begin_s=self._begin_s(), warmup_s=warmup_s, measure_s=measure_s)
-
-    def _begin_s(self) -> float:
-        earliest_s = self._now_s() + LEAD_S
-        return max(earliest_s, self.steps[-1].end_s) if self.steps and self.steps[-1].role != "drain" else earliest_s
-
-    def _over_a_cap(self, step: Step) -> Stop | None:
-        pace = self.scenario.pace
-        timed = self._timed(step)
-        missing = lack_of_rows(self.scenario, timed, self._next_number(timed))
-        if missing:
-            return Stop(missing, complete=False)
-        if pace.max_minutes is not None and timed.end_s > pace.max_minutes * 60:
-            return Stop(f"the next step would end after max_minutes = {pace.max_minutes:g}", complete=False)
-        if pace.max_requests is not None and timed.rate_rps:
-            planned = self._planned + timed.rate_rps * (timed.end_s - timed.begin_s)
-            if planned > pace.max_requests:
-                return Stop(f"the next step would exceed max_requests = {pace.max_requests}", complete=False)
-        return None
-
-    def _row(self, step: Step, snapshot: Sequence[Record], before: Sequence[Row]) -> Row:
-        """The row of a step that has just ended, with what is known now; ``before`` are those of the same ramp."""
-        table = self._table(snapshot, since_s=step.begin_s)
-        table = Table.concat([table, self._not_begun(step, table)])
-        row = row_of(self.scenario, step, table, before, self._server, self._client, self._now_s())
-        return with_ceiling(self.scenario, before, with_deaths(row, self._deaths))[-1]
-
-    def _count_again(self, snapshot: Sequence[Record]) -> None:
-        """Let the rows so far tell what has become of the requests that were in flight at their ends."""
-        for i, row in enumerate(self.rows):
-            if row["pending"]:
-                table = self._table(snapshot, since_s=row["window_begin_s"])
-                self.rows[i] = count_again(self.scenario, row, table)
-
-    def _not_begun(self, step: Step, known: Table) -> Table:
-        """The requests planned for ``step`` that are not ``known``: no worker tells of those it has not come to yet."""
-        first_seq = self._next_seq - len(self._held_s)
-        due_s = self._held_s[self._held_s < step.end_s]
-        left = np.flatnonzero(~np.isin(first_seq + np.arange(len(due_s)), known.seq))
-        return Table.of([Record(first_seq + int(i), step.index, float(due_s[i])) for i in left])
-
-    def _table(self, snapshot: Sequence[Record] = (), since_s: float = 0.0) -> Table:
-        """Finished requests that were alive after ``since_s``, and the snapshot's."""
-        whole = Table.concat(self._tables)
-        self._tables = [whole]
-        recent = whole.select(whole.done_s >= since_s)
-        known = set(recent.seq.tolist())
-        return Table.concat([recent, Table.of([record for record in snapshot if record.seq not in known])])
-
-    def _collect(self) -> None:
-        """Take in what the workers and the scraper have written since the last look."""
-        records = self._tail.read()
-        if records:
-            self._tables.append(Table.of(records))
-        for record in records:
-            self._finished += 1
-            if record.status == "unfinished":
-                continue
-            if record.ok:
-                self._fails_in_a_row, self._last_good_s = 0, record.stream_end_s or 0.0
-                self._unlike_load.clear()
-            else:
-                self._failed += 1
-                name, of_load = class_of(record.error or "incomplete", record.error_detail or "", record.http_status)
-                self._fails_in_a_row += of_load
-                self._unlike_load[name] += not of_load
-        fresh = self.fleet.samples()
-        self._client += fresh
-        if fresh:
-            self.rundir.append_client(fresh)
-        self._server += self.samples()
-        for reason in self.fleet.dead[len(self._deaths) :]:
-            self._deaths.append(WorkerDeath(self._now_s(), reason))
-
-    def _no_success(self, row: Row | None = None) -> Stop | None:
-        """Why to go on is no use, after many failures in a row: nobody answers, or every request fails whatever the
-        load. The latter must have been so from the first request on, or through all of a step, which is ``row``."""
-        if self._now_s() - (self._last_good_s or 0.0) <= self.scenario.pace.give_up_s:
-            return None
-        if self._fails_in_a_row >= DEAD_REQUESTS:
-            return Stop(GONE, complete=False)
-        never = self._last_good_s is None or (row is not None and not row["ok"])
-        if never and self._unlike_load.total() >= DEAD_REQUESTS:
-            kinds = ", ".join(f"{n:,} {WORDS[name]}" for name, n in self._unlike_load.most_common(3) if n)
-            return Stop(f"{REFUSED} ({kinds})", complete=False)
-        return None
-
-    @staticmethod
-    def _hopeless(ending: Stop) -> bool:
-        return ending.reason.startswith((GONE, REFUSED))
-
-    def _e2e_s(self) -> np.ndarray[Any, np.dtype[np.float64]]:
-        """End-to-end times of the latest successes."""
-        table = Table.concat(self._tables[-50:]) if self._tables else Table.of([])
-        self._tables = [Table.concat(self._tables)] if self._tables else []
-        latest = table.e2e_s[table.ok]
-        return latest[-500:]
+        return replace(step, index=len(self.steps), begin_s=self.free_s, warmup_s=warmup_s, measure_s=measure_s)
 
     def _lives_s(self) -> np.ndarray[Any, np.dtype[np.float64]]:
         """How long what arrives stays: requests, or whole sessions with their pauses."""
-        e2e_s = self._e2e_s()
+        e2e_s = self.e2e_s()
         if turns_of(self.scenario) <= 1 or not len(e2e_s):
             return e2e_s
         typical_s = float(np.median(e2e_s))
@@ -425,29 +157,9 @@ class Conductor:
         pauses_s = [sum(turn.think_s for turn in (one, *one.following[:-1]) if one.following) for one in sample]
         return np.array(pauses_s) + typical_s * np.array([1 + len(one.following) for one in sample])
 
-    def _show(self, step: Step) -> None:
-        latest = {sample.worker: sample for sample in self._client[-64:]}.values()
-        self.watch(
-            Progress(
-                t_s=self._now_s(),
-                step=step,
-                steps=len(self.rows) + 1,
-                sent=sum(sample.sent for sample in self._client),
-                finished=self._finished,
-                failed=self._failed,
-                in_flight=sum(sample.in_flight for sample in latest),
-                waiting=sum(sample.waiting for sample in latest),
-                tokens_per_s=float(sum(sample.tokens for sample in latest)),
-                rows=self.rows,
-            )
-        )
-
-    def _save(self, state: str, ending: Stop | None = None) -> None:
-        info = self.info
-        info.state, info.ending, info.repeats = state, ending.reason if ending else None, self.repeats
-        info.ended_at = None if state == "running" else datetime.now(UTC).isoformat(timespec="seconds")
-        info.steps, info.dead_workers = self.steps, self._deaths
-        self.rundir.save_info(info)
-
-    def _now_s(self) -> float:
-        return self.clock() - self.t0_s
+    def _count_again(self, snapshot: Sequence[Record]) -> None:
+        """Let the rows so far tell what has become of the requests that were in flight at their ends."""
+        for i, row in enumerate(self.rows):
+            if row["pending"]:
+                table = self.table(snapshot, since_s=row["window_begin_s"])
+                self.rows[i] = count_again(self.scenario, row, table)

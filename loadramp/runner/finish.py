@@ -10,7 +10,7 @@ from loadramp.analysis.thresholds import judge_gates
 from loadramp.record import run_directory as rundirs
 from loadramp.record.run_directory import RunDir
 from loadramp.record.table import Run
-from loadramp.record.types import GONE, REFUSED, Verdict
+from loadramp.record.types import Verdict
 from loadramp.report import build_html, curve_csv, summary_markdown, verdict_document
 from loadramp.report.thresholds import with_gates
 from loadramp.report.verdict_text import verdict
@@ -93,6 +93,6 @@ def judged(path: Path) -> Run:
 def exit_code(run: Run, word: Verdict) -> int:
     """The contract's exit code. Where nothing succeeded, or the endpoint went away, it could not be measured."""
     answered = any(row["ok"] for row in run.rows)
-    if not answered or (run.info.ending or "").startswith((GONE, REFUSED)):
+    if not answered or run.info.stop_cause:
         return COULD_NOT_MEASURE
     return EXIT[word]

@@ -33,10 +33,11 @@ from loadramp.record.run_directory import RunDir, check_place, host
 from loadramp.record.run_info import ColdStart, OverLength, RunInfo, TargetInfo
 from loadramp.record.types import Sample
 from loadramp.registry import CannotMeasure, in_words
-from loadramp.runner.conductor import Conductor, Progress
+from loadramp.runner.conductor import Conductor
 from loadramp.runner.finish import COULD_NOT_MEASURE, Finished, judge, judge_run, write
 from loadramp.runner.gate_check import check_rules
 from loadramp.runner.model_lengths import lengths
+from loadramp.runner.run_session import Progress
 from loadramp.runner.scenarios import Options, with_target
 from loadramp.runner.selfcheck import noted
 from loadramp.scenario.scenario import Scenario

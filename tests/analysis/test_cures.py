@@ -77,7 +77,7 @@ def test_no_cure_takes_more_than_90_percent_of_a_gpu(engine: str) -> None:
 def test_a_cure_names_no_flag_that_the_engine_does_not_have(version: str, change: str) -> None:
     run = served(info={"metrics": {"dialect": "vllm"}, "target": {"version": version}})
     run.findings = [Finding("compute_bound", "likely", ())]
-    queue = next(cure for cure in with_cures(run)[0].cures if cure.name == "queue_limit")
+    queue = next(cure for cure in with_cures(run.findings, run)[0].cures if cure.name == "queue_limit")
     assert queue.change.startswith(change)
     assert bool(queue.change) == bool(change)
 
@@ -148,7 +148,7 @@ def test_the_engine_is_known_from_its_page_or_from_what_it_calls_itself(info: di
 def test_findings_keep_their_evidence_and_get_cures() -> None:
     run = served(info={"metrics": {"dialect": "vllm"}})
     run.findings = [Finding("kv_eviction", "certain", ("12 preemptions",), (3,)), Finding("healthy", "likely", ())]
-    first, second = with_cures(run)
+    first, second = with_cures(run.findings, run)
     assert (first.evidence, first.steps, first.cures[0].name) == (("12 preemptions",), (3,), "context_cap")
     assert second.cures == ()
 
@@ -170,9 +170,9 @@ def test_a_client_that_ran_out_of_files_is_not_told_to_use_more_workers() -> Non
     refused = Record(0, 0, 0.0, status="error", error="client", error_detail=detail)
     run = served(rows=[row(0, 8.0)])
     run.findings = [Finding("client_limited", "certain", ("1 of 1 steps are void",))]
-    assert [cure.name for cure in with_cures(run)[0].cures] == ["stronger_client"]
+    assert [cure.name for cure in with_cures(run.findings, run)[0].cures] == ["stronger_client"]
     for record in (refused, replace(refused, error_detail=held)):
         run.table = Table.of([record])
-        cure = with_cures(run)[0].cures[0]
+        cure = with_cures(run.findings, run)[0].cures[0]
         assert "open files" in cure.action
         assert "workers" not in cure.action + cure.when + cure.proof

@@ -83,7 +83,7 @@ def test_a_gpu_at_its_limit_that_preempts_a_few_is_bound_by_compute_and_cured_as
     run = ladder(profile, [8, 16, 48], Lengths(200, 0.3, 150, 0.3))
     run.rows[2]["preemptions"] = 0.0033 * run.rows[2]["requests"] + 2.0
     run.findings = diagnose(run)
-    first = with_cures(run)[0]
+    first = with_cures(run.findings, run)[0]
     assert (first.code, first.confidence, first.steps) == ("compute_bound", "likely", (2,))
     assert first.cures[0].name == "quantized_weights"
     assert found(run, "kv_eviction").confidence == "possible"

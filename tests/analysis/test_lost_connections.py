@@ -70,7 +70,7 @@ def test_connections_refused_in_overload_are_no_server_that_went_down(kind: Erro
     assert ("its metrics page answered after that, and its counters did not begin again: the server did not go down"
             in finding.evidence) == pages  # fmt: skip
     assert finding.evidence[-1].startswith("it comes with load: a full listen backlog")
-    assert with_cures(run)[0].cures[0].name == "more_connections"
+    assert with_cures(run.findings, run)[0].cures[0].name == "more_connections"
 
 
 def test_what_limits_at_a_lower_load_comes_before_connections_that_are_refused_above_it() -> None:

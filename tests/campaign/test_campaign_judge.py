@@ -11,12 +11,12 @@ from judged import answer, failure, overload, row
 from loadramp.analysis.slo_capacity import slo_capacity
 from loadramp.campaign import judge
 from loadramp.campaign.absorb import absorbed
-from loadramp.campaign.criteria import GONE, Criterion, PhaseView, Strike, verdict_of
+from loadramp.campaign.criteria import Criterion, PhaseView, Strike, verdict_of
 from loadramp.campaign.evidence import EVIDENCE, Facts
 from loadramp.campaign.phases import lowest_rps
-from loadramp.record.run_info import RunInfo
+from loadramp.record.run_info import RunInfo, read_info
 from loadramp.record.table import Run, Table
-from loadramp.record.types import Estimate, GateResult, HealthSample, Record, Row, Sample
+from loadramp.record.types import GONE, Estimate, GateResult, HealthSample, Record, Row, Sample
 from loadramp.runner.scenarios import load
 
 SUSTAINED = {"error_ratio": 0.001, "drift_ratio": 0.05, "drift_unseen_ratio": 0.5, "memory_ratio": 0.05,
@@ -25,14 +25,8 @@ OVERLOAD = {"factor": 2.0, "check_factor": 1.2, "broken_ratio": 0.001, "recovery
 
 
 def seen(rows: list[Row], records: list[Record] = [], **more: Any) -> PhaseView:  # noqa: B006 (read only)
-    run = Run(
-        RunInfo(ending=more.pop("ending", "")),
-        load(""),
-        [],
-        Table.of(records),
-        samples=more.pop("samples", []),
-        rows=rows,
-    )
+    info = read_info({"ending": more.pop("ending", "")})
+    run = Run(info, load(""), [], Table.of(records), samples=more.pop("samples", []), rows=rows)
     run.estimates, run.gates = more.pop("estimates", {}), more.pop("gates", [])
     return PhaseView(run, more.pop("target_rps", 2.0), **more)
 

@@ -9,7 +9,7 @@ from loadramp.record.types import Step
 from loadramp.report.preview import notes, preview_document, preview_table
 from loadramp.report.probe_text import probe_words
 from loadramp.report.progress import clock, line, row_line, step_words
-from loadramp.runner.conductor import Progress
+from loadramp.runner.run_session import Progress
 from loadramp.workload.preview import preview_steps
 
 

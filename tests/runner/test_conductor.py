@@ -15,7 +15,8 @@ from harness import ramp_in_memory, scenario_of
 from loadramp.record.table import Run
 from loadramp.record.types import Arrival, Record, Row
 from loadramp.runner.assess import assess
-from loadramp.runner.conductor import Conductor, Progress
+from loadramp.runner.conductor import Conductor
+from loadramp.runner.run_session import Progress
 from loadramp.runner.scenarios import read_run
 from loadramp.simulator.faults import Faults
 from loadramp.simulator.service import Service

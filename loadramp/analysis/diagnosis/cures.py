@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -52,10 +52,10 @@ RANK = ("quantized_weights", "fp8_kv_cache", "prefix_caching", "chunked_prefill"
 FIGURES = ("longest", "context", "fewer", "more")
 
 
-def with_cures(run: Run) -> list[Finding]:
-    """The run's findings with what to do about each."""
+def with_cures(findings: Sequence[Finding], run: Run) -> list[Finding]:
+    """The findings of a run with what to do about each."""
     engine, figures = engine_of(run), figures_of(run)
-    found = [replace(one, cures=_that_exist(cures_of(one.code, engine, figures), run)) for one in run.findings]
+    found = [replace(one, cures=_that_exist(cures_of(one.code, engine, figures), run)) for one in findings]
     if not run.table.out_of_room:
         return found
     room = REMEDIES["more_room"]  # a faster client would not help

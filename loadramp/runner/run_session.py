@@ -1,0 +1,321 @@
+"""A run as it goes on: sends one step after the other, takes in what comes of them, folds rows, and keeps run.json.
+
+Which step comes next is for others to say: ``Conductor`` asks a ramp, an arm of a canary is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+
+from loadramp.analysis import precision, steady_state
+from loadramp.analysis.error_classes import WORDS, class_of
+from loadramp.analysis.latency import look
+from loadramp.client.fleet import Fleet
+from loadramp.client.sender import HOLD_S
+from loadramp.record.run_directory import RecordTail, RunDir
+from loadramp.record.run_info import RunInfo, WorkerDeath
+from loadramp.record.table import Run, Table
+from loadramp.record.types import GONE, REFUSED, ClientSample, Record, Row, Sample, Step, Stop
+from loadramp.runner.assess import ended_at, row_of, with_ceiling, with_deaths
+from loadramp.scenario.scenario import Scenario
+from loadramp.workload.preview import settle_s
+from loadramp.workload.schedule import plan_step, rows_of, turns_of
+
+LEAD_S = 0.05
+"""A step is announced this long before it begins, so that every worker has heard of it."""
+EPSILON_S = 1e-6
+"""Less than this is no time: sums of floats do not meet exactly."""
+DRAIN_LIMIT_S = 120.0
+STOP_WAIT_S = 0.1
+"""After an interruption, answers that are about to end may do so; whoever interrupts waits for the report."""
+DEAD_REQUESTS = 20
+"""So many requests in a row without a success, over at least ``[ramp] give_up_s``: nobody is answering any more."""
+
+
+@dataclass(slots=True, frozen=True)
+class Progress:
+    """What a bystander sees once a second."""
+
+    t_s: float
+    step: Step
+    steps: int
+    sent: int
+    finished: int
+    failed: int
+    in_flight: int
+    waiting: int
+    tokens_per_s: float
+    rows: Sequence[Row]
+
+
+Watch = Callable[[Progress], None]
+
+
+@dataclass(slots=True)
+class RunSession:
+    """One run as it goes on. ``info`` becomes run.json; ``stop`` is set to end it early."""
+
+    scenario: Scenario
+    rundir: RunDir
+    fleet: Fleet
+    clock: Callable[[], float]
+    t0_s: float
+    info: RunInfo
+    samples: Callable[[], list[Sample]] = list
+    """New samples of the server's metrics since the last call."""
+    watch: Watch = lambda _: None
+    stop: asyncio.Event = field(default_factory=asyncio.Event)
+    salt: int = 0
+    repeats: int = 1
+    """How many whole ramps, one after the other."""
+    steps: list[Step] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
+    _tail: RecordTail = field(init=False)
+    _tables: list[Table] = field(default_factory=list)
+    _server: list[Sample] = field(default_factory=list)
+    _client: list[ClientSample] = field(default_factory=list)
+    _deaths: list[WorkerDeath] = field(default_factory=list)
+    _next_seq: int = 0
+    _held_s: np.ndarray[Any, np.dtype[np.float64]] = field(default_factory=lambda: np.empty(0))
+    """Due times of the last open-loop step, those past its end included."""
+    planned: int = 0
+    """Requests of the open-loop steps so far, with all turns of their sessions."""
+    _finished: int = 0
+    _failed: int = 0
+    _unlike_load: Counter[str] = field(default_factory=Counter)
+    """Failures since the last success that do not depend on load, by class."""
+    _fails_in_a_row: int = 0
+    """The other failures since the last success."""
+    _last_good_s: float | None = None
+
+    def __post_init__(self) -> None:
+        self._tail = RecordTail(self.rundir)
+
+    def from_memory(self) -> Run:
+        """What was measured until now, from memory: for when the directory is gone."""
+        table = Table.concat(self._tables)
+        return Run(
+            info=replace(self.info),
+            scenario=self.scenario,
+            steps=list(self.steps),
+            table=table.select_rows(table.due_s.argsort(kind="stable")),
+            samples=list(self._server),
+            client=list(self._client),
+            path=str(self.rundir.path),
+        )
+
+    async def finish(self) -> None:
+        """Keep offering the last rate while the last step's requests finish, then let go."""
+        now_s = self.now_s
+        longest_s = self.scenario.target.timeout_s
+        if self.stop.is_set():
+            await self.fleet.finish(now_s + min(STOP_WAIT_S, longest_s))
+        else:
+            last = self.steps[-1]
+            tail_s = self.scenario.pace.tail_s
+            if tail_s is None:
+                tail_s = steady_state.tail_s(self.e2e_s())
+            if tail_s > 0 and last.measured and not self.no_success():
+                await self.send(replace(last, index=len(self.steps), role="tail", begin_s=self.free_s,
+                                          warmup_s=0.0, measure_s=tail_s))  # fmt: skip
+            await self.fleet.finish(self.now_s + min(DRAIN_LIMIT_S, longest_s))
+        self.collect()
+
+    async def send(self, step: Step, before: Sequence[Row] | None = None) -> list[Record]:
+        """Send one step and wait for its end. Returns the requests then in flight; the step may have been cut short.
+
+        ``before``: the rows of the same ramp, for a step that may end once it is sure.
+        """
+        look_s = self._first_look_s(step) if before is not None else float("inf")
+        self.steps.append(step)
+        first_seq = self._next_seq = self.next_number(step)
+        self._held_s = np.empty(0)
+        if step.users is None:
+            due_s = self._held_s = plan_step(self.scenario, step, first_seq, hold_s=HOLD_S).due_s
+            self._next_seq += len(due_s)
+            self.planned += round(np.count_nonzero(due_s < step.end_s) * turns_of(self.scenario))
+        else:
+            self._next_seq += 10_000_000  # a closed loop sends as many as it can
+        await self.fleet.begin(step, first_seq)
+        while (left_s := step.end_s - self.now_s) > EPSILON_S and not self.stop.is_set():
+            await self._pause(min(1.0, left_s))
+            self.collect()
+            self._show(step)
+            if self.no_success():
+                break
+            if look_s <= self.now_s < step.end_s - EPSILON_S:
+                if await self._sure(step, before or []):
+                    step = self._shortened(step)
+                    break
+                begin_s = step.window_s[0]
+                look_s = begin_s + precision.next_look_s(self.now_s - begin_s)
+        if self.now_s < step.end_s - EPSILON_S:
+            step = self.steps[-1] = ended_at(step, self.now_s)
+        snapshot = await self.fleet.snapshot()
+        self.collect()
+        return snapshot
+
+    def _first_look_s(self, step: Step) -> float:
+        """When a step may first be found sure: at its usual length. Never where nothing is asked, and no soak."""
+        pace = self.scenario.pace
+        if pace.until_sure is None or step.role == "soak":
+            return float("inf")
+        return step.window_s[0] + pace.length_s(step.rate_rps)
+
+    async def _sure(self, step: Step, before: Sequence[Row]) -> bool:
+        """Whether the interval that was asked for is narrow enough by now."""
+        snapshot, pace = await self.fleet.snapshot(), self.scenario.pace
+        row, now_s = self.row_of(step, snapshot, before), self.now_s
+        seen = look(self.table(snapshot, since_s=step.begin_s), (step.window_s[0], now_s), now_s)
+        ratio, quantile = pace.until_sure or 0.0, self.scenario.slo.quantile
+        return precision.is_sure([*before, row], seen, quantile, pace.sure_of, ratio)
+
+    def _shortened(self, step: Step) -> Step:
+        """The step as it is when it ends now because it is sure: whole, not cut short."""
+        begin_s, end_s = step.window_s[0], self.now_s
+        self.planned -= int(np.count_nonzero((self._held_s >= end_s) & (self._held_s < step.end_s)))
+        step = self.steps[-1] = replace(step, measure_s=end_s - begin_s)
+        return step
+
+    def next_number(self, step: Step) -> int:
+        """Number of the first request of ``step``. Where a file is to be gone through once, the held-over arrivals that
+        the step's begin cuts off give theirs back."""
+        if rows_of(self.scenario) is None:
+            return self._next_seq
+        return self._next_seq - int(np.count_nonzero(self._held_s >= step.begin_s))
+
+    async def drain(self) -> None:
+        """Offer nothing until what the overload left behind is worked off, for at most DRAIN_LIMIT_S."""
+        step = Step(len(self.steps), role="drain", rate_rps=0.0, begin_s=self.free_s, warmup_s=0.0,
+                    measure_s=DRAIN_LIMIT_S)  # fmt: skip
+        self.steps.append(step)
+        self._next_seq, self._held_s = self.next_number(step), np.empty(0)
+        await self.fleet.begin(step, self._next_seq)
+        while self.now_s < step.end_s - EPSILON_S and not self.stop.is_set():
+            await self._pause(0.5)
+            if self.now_s > step.begin_s and not await self.fleet.snapshot():
+                break
+            self.collect()
+            self._show(step)
+        self.steps[-1] = replace(step, measure_s=self.now_s - step.begin_s)
+        self.collect()
+
+    async def _pause(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.stop.wait(), seconds)
+
+    def settle_step(self, first: Step) -> Step:
+        """Load at the first rate that is not measured; its times are still to be filled in."""
+        return replace(first, role="settle", warmup_s=0.0, measure_s=settle_s(self.scenario, first.rate_rps))
+
+    @property
+    def free_s(self) -> float:
+        """The earliest begin of a next step."""
+        earliest_s = self.now_s + LEAD_S
+        return max(earliest_s, self.steps[-1].end_s) if self.steps and self.steps[-1].role != "drain" else earliest_s
+
+    def row_of(self, step: Step, snapshot: Sequence[Record], before: Sequence[Row]) -> Row:
+        """The row of a step that has just ended, with what is known now; ``before`` are those of the same ramp."""
+        table = self.table(snapshot, since_s=step.begin_s)
+        table = Table.concat([table, self._not_begun(step, table)])
+        row = row_of(self.scenario, step, table, before, self._server, self._client, self.now_s)
+        return with_ceiling(self.scenario, before, with_deaths(row, self._deaths))[-1]
+
+    def _not_begun(self, step: Step, known: Table) -> Table:
+        """The requests planned for ``step`` that are not ``known``: no worker tells of those it has not come to yet."""
+        first_seq = self._next_seq - len(self._held_s)
+        due_s = self._held_s[self._held_s < step.end_s]
+        left = np.flatnonzero(~np.isin(first_seq + np.arange(len(due_s)), known.seq))
+        return Table.of([Record(first_seq + int(i), step.index, float(due_s[i])) for i in left])
+
+    def table(self, snapshot: Sequence[Record] = (), since_s: float = 0.0) -> Table:
+        """Finished requests that were alive after ``since_s``, and the snapshot's."""
+        whole = Table.concat(self._tables)
+        self._tables = [whole]
+        recent = whole.select(whole.done_s >= since_s)
+        known = set(recent.seq.tolist())
+        return Table.concat([recent, Table.of([record for record in snapshot if record.seq not in known])])
+
+    def collect(self) -> None:
+        """Take in what the workers and the scraper have written since the last look."""
+        records = self._tail.read()
+        if records:
+            self._tables.append(Table.of(records))
+        for record in records:
+            self._finished += 1
+            if record.status == "unfinished":
+                continue
+            if record.ok:
+                self._fails_in_a_row, self._last_good_s = 0, record.stream_end_s or 0.0
+                self._unlike_load.clear()
+            else:
+                self._failed += 1
+                name, of_load = class_of(record.error or "incomplete", record.error_detail or "", record.http_status)
+                self._fails_in_a_row += of_load
+                self._unlike_load[name] += not of_load
+        fresh = self.fleet.samples()
+        self._client += fresh
+        if fresh:
+            self.rundir.append_client(fresh)
+        self._server += self.samples()
+        for reason in self.fleet.dead[len(self._deaths) :]:
+            self._deaths.append(WorkerDeath(self.now_s, reason))
+
+    def no_success(self, row: Row | None = None) -> Stop | None:
+        """Why to go on is no use, after many failures in a row: nobody answers, or every request fails whatever the
+        load. The latter must have been so from the first request on, or through all of a step, which is ``row``."""
+        if self.now_s - (self._last_good_s or 0.0) <= self.scenario.pace.give_up_s:
+            return None
+        if self._fails_in_a_row >= DEAD_REQUESTS:
+            return Stop(GONE, complete=False, cause="gone")
+        never = self._last_good_s is None or (row is not None and not row["ok"])
+        if never and self._unlike_load.total() >= DEAD_REQUESTS:
+            kinds = ", ".join(f"{n:,} {WORDS[name]}" for name, n in self._unlike_load.most_common(3) if n)
+            return Stop(f"{REFUSED} ({kinds})", complete=False, cause="refused")
+        return None
+
+    def e2e_s(self) -> np.ndarray[Any, np.dtype[np.float64]]:
+        """End-to-end times of the latest successes."""
+        table = Table.concat(self._tables[-50:]) if self._tables else Table.of([])
+        self._tables = [Table.concat(self._tables)] if self._tables else []
+        latest = table.e2e_s[table.ok]
+        return latest[-500:]
+
+    def _show(self, step: Step) -> None:
+        latest = {sample.worker: sample for sample in self._client[-64:]}.values()
+        self.watch(
+            Progress(
+                t_s=self.now_s,
+                step=step,
+                steps=len(self.rows) + 1,
+                sent=sum(sample.sent for sample in self._client),
+                finished=self._finished,
+                failed=self._failed,
+                in_flight=sum(sample.in_flight for sample in latest),
+                waiting=sum(sample.waiting for sample in latest),
+                tokens_per_s=float(sum(sample.tokens for sample in latest)),
+                rows=self.rows,
+            )
+        )
+
+    def save(self, state: str, ending: Stop | None = None) -> None:
+        """Replace run.json."""
+        info = self.info
+        info.state, info.ending, info.repeats = state, ending.reason if ending else None, self.repeats
+        info.stop_cause = ending.cause if ending else None
+        info.ended_at = None if state == "running" else datetime.now(UTC).isoformat(timespec="seconds")
+        info.steps, info.dead_workers = self.steps, self._deaths
+        self.rundir.save_info(info)
+
+    @property
+    def now_s(self) -> float:
+        """Seconds since the run began."""
+        return self.clock() - self.t0_s
