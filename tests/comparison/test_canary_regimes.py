@@ -154,7 +154,7 @@ def test_plan_expects_the_blocks_that_the_noise_asks_for() -> None:
     words = noise.expected(CANARY, kept(0.1))
     assert words == (
         "At noise like that of the last comparison of the same version (2026-11-28: p50 ITL at 16 req/s scatters by "
-        "11 % from block to block) equal versions are expected to pass after 15 blocks, 15 min (15 to 20, as 20 blocks "
+        "11 % from block to block) equal versions are expected to pass after 15 blocks, 15 min (15 to 21, as 20 blocks "
         "tell their noise)."
     )
     sure = kept(0.1)
@@ -193,7 +193,7 @@ def test_an_early_look_of_many_blocks_is_told_without_a_number_that_overflows() 
 def test_plan_says_how_many_blocks_a_noisy_pair_takes_beyond_those_there_are() -> None:
     words = noise.expected(CANARY, kept())
     assert words.endswith(
-        "equal versions take about 35 blocks, 35 min (26 to 47, as 20 blocks tell their noise), to pass; this scenario "
+        "equal versions take about 35 blocks, 35 min (20 to 65, as 20 blocks tell their noise), to pass; this scenario "
         "has 20: --set canary.blocks=35."
     )
     assert "cannot be expected to pass: it would take more than 200 blocks" in noise.expected(CANARY, kept(0.9))

@@ -155,7 +155,8 @@ def test_one_run_of_each_is_widened_by_what_runs_differ() -> None:
         (0.0, 0.15, 5, 17),
         (0.09, 0.15, 5, 17),  # not shown to differ: as many as equal versions take
         (0.09, 0.04, 2, 3),  # shown, and too close to the margin: as many as show it to be worse at all
-        (0.0, 0.50, 5, None),
+        (0.0, 0.50, 5, 213),  # 5 blocks are no proof that it takes more than 200: the range begins at 50
+        (0.0, 1.00, 5, None),  # it begins at 212
         (0.2, 0.10, 5, 5),
     ],
 )
@@ -167,14 +168,15 @@ def test_how_many_blocks_more(mean: float, sd: float, n: int, more: int | None) 
 @pytest.mark.parametrize(
     ("sd", "n", "earlier", "more"),
     [
-        (0.20, 20, None, Missing(17, 6, 32)),  # 36.5 in all, known to a factor of 2: 25.8 to 51.6
-        (0.20, 10, None, Missing(27, 12, 52)),  # ... of 2.8
+        (0.20, 20, None, Missing(17, 1, 54)),  # 36.5 in all, known to a factor of 4: 18.3 to 73.0
+        (0.20, 10, None, Missing(27, 3, 94)),  # ... of 8
         (0.20, 80, None, Missing(1, 1, 1)),
         (0.34, 80, None, Missing(22, 22, 22)),  # 101.8
-        (0.20, 20, Noise("itl_p50", 8.0, 0.20, 20), Missing(17, 11, 24)),  # 1.41
-        (0.20, 20, Noise("itl_p50", 8.0, 0.20, 60), Missing(17, 17, 17)),
-        (0.20, 20, Noise("itl_p50", 8.0, 0.30, 20), Missing(39, 29, 50)),  # sd^2: the mean of both, 0.255^2
-        (0.20, 20, Noise("itl_p50", 8.0, 0.50, 20), Missing(17, 6, 32)),  # other machines, or another day
+        (0.20, 20, Noise("itl_p50", 8.0, 0.20, 20), Missing(17, 3, 40)),  # of 2.7: 22.3 to 59.6
+        (0.20, 20, Noise("itl_p50", 8.0, 0.20, 60), Missing(17, 9, 27)),  # of 1.6
+        (0.20, 20, Noise("itl_p50", 8.0, 0.20, 120), Missing(17, 17, 17)),
+        (0.20, 20, Noise("itl_p50", 8.0, 0.30, 20), Missing(39, 16, 75)),  # sd^2: the mean of both, 0.255^2
+        (0.20, 20, Noise("itl_p50", 8.0, 0.50, 20), Missing(17, 1, 54)),  # other machines, or another day
     ],
 )
 def test_how_many_blocks_more_is_a_range_until_the_noise_is_known(
@@ -192,14 +194,14 @@ def test_a_candidate_10_percent_slower_beside_a_neighbour_is_told_what_it_takes(
                   primary=("itl_p50",))[0]  # fmt: skip
     assert (found.status, found.ratio()) == ("open", pytest.approx(1.055, abs=0.001))
     assert found.noise == pytest.approx(0.376, abs=0.001)
-    assert found.more == Missing(105, 68, 156)  # 124.1 in all
+    assert found.more == Missing(105, 43, 229)  # 124.1 in all, known to a factor of 4
 
 
 def test_earlier_noise_counts_for_its_own_measure_and_rate_and_never_for_the_verdict() -> None:
     d = [0.2, -0.2] * 5
     both = [PairedSeries("itl_p50", 8.0, d), PairedSeries("itl_p50", 16.0, d), PairedSeries("ttft_p50", 8.0, d)]
     alone = judge(both, Looks(), margin=0.1, primary=PRIMARY)
-    found = judge(both, Looks(), margin=0.1, primary=PRIMARY, noise=[Noise("itl_p50", 8.0, 0.25, 70)])
+    found = judge(both, Looks(), margin=0.1, primary=PRIMARY, noise=[Noise("itl_p50", 8.0, 0.25, 140)])
     assert alone[0].more is not None and alone[0].more.low < alone[0].more.high
     assert found[0].more is not None and found[0].more.low == found[0].more.high
     assert [one.more for one in found[1:]] == [one.more for one in alone[1:]]

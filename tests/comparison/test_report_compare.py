@@ -84,6 +84,10 @@ def test_the_sentence_says_what_is_worse_by_how_much_and_how_sure(found: Compari
             "canary.blocks=12 (4 min at most).",  # 3 blocks of 10 s at two rates there are
         ),
         (Decision("inconclusive", ("x",), Missing(1, 1, 1)), "Not decided: x. It would probably take about 1 more bl"),
+        (
+            Decision("inconclusive", ("x",), Missing(213, 50, 867)),
+            "Not decided: x. It would probably take at least 50 more blocks to know: a comparison with",
+        ),
         (Decision("fail", tuple("abcde")), "The candidate is worse than allowed: a. B. C. And 2 more reasons"),
     ],
 )
