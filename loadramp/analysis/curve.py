@@ -13,7 +13,7 @@ from loadramp.analysis.error_classes import load_independent
 from loadramp.analysis.latency import Columns, WindowView
 from loadramp.analysis.load_errors import known_independent, load_error_ratio
 from loadramp.analysis.quantiles import NOT_STATIONARY, Values, estimate, quantile, words
-from loadramp.record.table import Floats, Table
+from loadramp.record.table import Floats, Table, within
 from loadramp.record.types import ENDS, ClientSample, Row, Sample, Step
 
 THROUGHPUT_BLOCKS = 10
@@ -147,7 +147,7 @@ def mean_output_tokens(table: Table, begin_s: float, until_s: float) -> tuple[fl
     if not done.any():
         return None, 0.0, 0
     asked = table.asked_output_tokens
-    due = (table.due_s >= begin_s) & (table.due_s < until_s)
+    due = within(table.due_s, (begin_s, until_s))
     if not due.any() or np.isnan(asked[due | done]).any() or asked[done].sum() <= 0.0:
         return float(received[done].mean()), _sd(received[done]), int(np.count_nonzero(done))
     kept = float(received[done].sum() / asked[done].sum())
@@ -194,8 +194,7 @@ def _lags(due: Table) -> Columns:
 def _throughput(step: Step, seen: WindowView, table: Table, load: Table, output_tokens_mean: float | None) -> Columns:
     begin_s, end_s = seen.window_s
     length_s = seen.length_s
-    sent = (table.sent_s >= begin_s) & (table.sent_s < end_s)
-    finished = table.ok & (table.stream_end_s >= begin_s) & (table.stream_end_s < end_s)
+    sent, finished = within(table.sent_s, seen.window_s), table.ok & within(table.stream_end_s, seen.window_s)
     prompt = np.where(np.isnan(seen.due.prompt_tokens), seen.due.asked_input_tokens, seen.due.prompt_tokens)
     mean, sd, n = mean_output_tokens(load, step.begin_s, end_s)
     if output_tokens_mean is not None:  # the corpus is known: no error from estimating it
@@ -236,7 +235,7 @@ def _load(
     failed whatever the load: they were no load."""
     window_s = seen.window_s
     load = saturation.occupancy(table, window_s)
-    due_s = table.due_s[(table.due_s >= window_s[0]) & (table.due_s < window_s[1])]
+    due_s = table.due_s[within(table.due_s, window_s)]
     rate_rps, arrivals = len(due_s) / seen.length_s, len(due_s)
     base_s = _median(seen.due.ttft_s) if base_ttft_p50_s is None else base_ttft_p50_s
     signs = [

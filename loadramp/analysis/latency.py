@@ -22,7 +22,7 @@ from loadramp.analysis.quantiles import (
     pool,
     words,
 )
-from loadramp.record.table import Bools, Floats, Gaps, Ints, Table
+from loadramp.record.table import Bools, Floats, Gaps, Ints, Table, within
 from loadramp.units import percent
 
 FAMILIES = ("ttft", "sent_ttft", "itl", "gap", "tpot", "e2e")
@@ -73,7 +73,7 @@ def look(table: Table, window_s: Window, now_s: float | None = None) -> WindowVi
         now_s: the instant up to which the data reaches; None: the end of what the table holds.
     """
     begin_s, end_s = window_s
-    due = (table.due_s >= begin_s) & (table.due_s < end_s)
+    due = within(table.due_s, window_s)
     last_s = table.last_s
     touching = due | ((table.due_s < end_s) & (last_s >= begin_s))
     near = _select(table, touching)
@@ -81,7 +81,7 @@ def look(table: Table, window_s: Window, now_s: float | None = None) -> WindowVi
     fine = np.asarray(near.ok | near.in_flight)
     gaps = every if fine.all() else _where(every, fine[every.request])
     of_near = due[touching]
-    inside = (near.event_s >= begin_s) & (near.event_s < end_s)
+    inside = within(near.event_s, window_s)
     if now_s is None:
         ends = np.concatenate((table.stream_end_s, table.event_s, [end_s]))
         now_s = float(np.nanmax(ends))

@@ -78,9 +78,8 @@ def request_errors(run: Run) -> list[Check]:
         return []
     found: Counter[str] = Counter()
     for row in rows:
-        for begin_s, end_s in row.get("windows") or [(row["window_begin_s"], row["window_end_s"])]:
-            due = run.table.select((run.table.due_s >= begin_s) & (run.table.due_s < end_s))
-            found.update({name: n for name, n in classes(due).items() if name in OF_THE_REQUEST})
+        due = run.table.due_in(*(row.get("windows") or [(row["window_begin_s"], row["window_end_s"])]))
+        found.update({name: n for name, n in classes(due).items() if name in OF_THE_REQUEST})
     failed, of = (sum(count(row) for row in run.rows if not row["void"]) for count in (independent_errors, _ended))
     kinds = ", ".join(f"{n:,} {WORDS[name]}" for name, n in found.most_common())
     message = (

@@ -13,7 +13,7 @@ from math import comb, factorial
 import numpy as np
 from scipy.special import stdtr
 
-from loadramp.record.table import Floats, Table
+from loadramp.record.table import Floats, Table, within
 from loadramp.record.types import Sample
 
 BLOCKS = 10
@@ -95,7 +95,7 @@ def ttft_trend(table: Table, window_s: tuple[float, float]) -> Sign:
     first three. Needs 30 first tokens.
     """
     first_s = table.first_s
-    inside = (first_s >= window_s[0]) & (first_s < window_s[1])
+    inside = within(first_s, window_s)
     if np.count_nonzero(inside) < 3 * BLOCKS:
         return Sign("ttft_trend", False, {})
     ttft_s = table.ttft_s[inside][np.argsort(first_s[inside], kind="stable")]

@@ -14,7 +14,7 @@ import numpy as np
 from loadramp.analysis import latency
 from loadramp.analysis.latency import WindowView
 from loadramp.analysis.quantiles import estimate, quantile, words
-from loadramp.record.table import Floats, Ints, Table
+from loadramp.record.table import Floats, Ints, Table, within
 
 MOST_CLASSES = 24
 LAST_TURN = 8
@@ -63,7 +63,7 @@ def sessions(table: Table, window_s: tuple[float, float]) -> dict[str, float | i
     begin_s = np.full(n, np.inf)
     opening = table.turn[rows] == 0
     np.minimum.at(begin_s, place[opening], table.due_s[rows][opening])
-    ours = (begin_s >= window_s[0]) & (begin_s < window_s[1])
+    ours = within(begin_s, window_s)
     ok, done_s = table.ok[rows], table.done_s[rows]
     last = ok & (table.turn[rows] == table.turns[rows] - 1)
     ended, broken = np.zeros(n, dtype=np.bool_), np.zeros(n, dtype=np.bool_)

@@ -19,7 +19,7 @@ from loadramp.analysis import latency
 from loadramp.analysis.blocks import FLOOR_S, least
 from loadramp.analysis.quantiles import quantile
 from loadramp.analysis.saturation import rising
-from loadramp.record.table import Floats, Table
+from loadramp.record.table import Floats, Table, within
 from loadramp.record.types import Sample
 from loadramp.units import percent, plural, signed
 
@@ -118,7 +118,7 @@ def p99_drift(
 
 def block_count(table: Table, window_s: tuple[float, float]) -> int:
     """Blocks of a soak: at most 40, each at least 15 s and 3 times as long as a request lives, 100 requests each."""
-    due = (table.due_s >= window_s[0]) & (table.due_s < window_s[1]) & table.ok
+    due = within(table.due_s, window_s) & table.ok
     lived_s = table.e2e_s[due]
     lived_s = lived_s[~np.isnan(lived_s)]
     shortest_s = max(SHORTEST_BLOCK_S, LIVES * float(lived_s.mean())) if len(lived_s) else SHORTEST_BLOCK_S

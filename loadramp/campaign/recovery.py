@@ -16,7 +16,7 @@ import numpy as np
 from loadramp.analysis import latency
 from loadramp.analysis.quantiles import quantile
 from loadramp.campaign.table import hold_s
-from loadramp.record.table import Bools, Table
+from loadramp.record.table import Bools, Table, within
 from loadramp.record.types import HealthSample
 
 SERVED_RATIO = 0.9
@@ -113,7 +113,7 @@ def availability(health: Sequence[HealthSample], begin_s: float, end_s: float) -
 def usual_ttft_s(table: Table, begin_s: float, end_s: float, slo_ttft_s: float | None = None) -> float | None:
     """The longest wait for a first token that is as usual: twice the p95 of requests due in the window, or the SLO's
     limit where that is more. None under 20 successes."""
-    due = (table.due_s >= begin_s) & (table.due_s < end_s) & table.ok
+    due = within(table.due_s, (begin_s, end_s)) & table.ok
     ttft_s = np.sort(table.ttft_s[due & ~np.isnan(table.ttft_s)])
     if len(ttft_s) < 20:
         return None
@@ -141,7 +141,7 @@ def recovery_s(table: Table, from_s: float, until_s: float, usual_s: float, rate
 
 def failures(table: Table, begin_s: float, end_s: float) -> Failures:
     """Requests due in ``[begin_s, end_s)``, by how they failed. The client's own refusals to send are not counted."""
-    due = table.select((table.due_s >= begin_s) & (table.due_s < end_s) & ~table.in_flight & (table.error != "client"))
+    due = table.select(within(table.due_s, (begin_s, end_s)) & ~table.in_flight & (table.error != "client"))
     failed = due.select(due.failed)
     refused = _refused(failed)
     gave_up = np.isin(failed.error, list(GAVE_UP)) & ~refused
@@ -155,7 +155,7 @@ def harm(table: Table, from_s: float, until_s: float, usual_s: float) -> Harm:
     touched = table.select((table.due_s < until_s) & (table.done_s >= from_s))
     failed = touched.failed & (touched.error != "client")
     gaps = touched.gaps()
-    late = (gaps.gap_s > latency.stall_limit_s(table.gaps().gap_s)) & (gaps.end_s >= from_s) & (gaps.end_s < until_s)
+    late = (gaps.gap_s > latency.stall_limit_s(table.gaps().gap_s)) & within(gaps.end_s, (from_s, until_s))
     stalled = np.zeros(len(touched), dtype=np.bool_)
     stalled[gaps.request[late]] = True
     waited = (touched.due_s >= from_s) & (np.nan_to_num(touched.ttft_s) > usual_s)

@@ -44,10 +44,10 @@ def rollback_of(path: Path) -> Rollback:
     if not back:
         return Rollback(name)
     until = [*(one.begin_s for one in back[1:]), float("inf")]
-    served = [_between(run.table, one.begin_s, end_s) for one, end_s in zip(back, until, strict=True)]
+    served = [run.table.due_in((one.begin_s, end_s)) for one, end_s in zip(back, until, strict=True)]
     first = [_first_end_s(table) - one.begin_s for one, table in zip(back, served, strict=True)]
     since = [step for step in run.steps if step.measured and step.begin_s >= back[0].begin_s]
-    after = [_between(run.table, *step.window_s) for step in since]
+    after = [run.table.due_in(step.window_s) for step in since]
     return Rollback(
         name,
         took_s=[took_s for took_s in first if np.isfinite(took_s)],
@@ -57,10 +57,6 @@ def rollback_of(path: Path) -> Rollback:
         requests=sum(len(table) for table in after),
         failed=sum(int(np.count_nonzero(table.failed)) for table in after),
     )
-
-
-def _between(table: Table, begin_s: float, end_s: float) -> Table:
-    return table.select((table.due_s >= begin_s) & (table.due_s < end_s))
 
 
 def _first_end_s(table: Table) -> float:

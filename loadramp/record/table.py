@@ -54,6 +54,11 @@ _REQUEST_FLOATS = (
 _REQUEST_INTS = ("seq", "step", "worker", "turn", "turns", "malformed_events")
 
 
+def within(instants_s: Floats, window_s: tuple[float, float]) -> Bools:
+    """Which instants are in a window: its begin is, its end and NaN are not."""
+    return np.asarray((instants_s >= window_s[0]) & (instants_s < window_s[1]))
+
+
 @dataclass(slots=True, frozen=True)
 class Gaps:
     """Differences between successive output events of one choice of one request. All arrays have one entry a gap."""
@@ -67,7 +72,7 @@ class Gaps:
 
     def within(self, begin_s: float, end_s: float) -> Gaps:
         """Gaps that end in ``[begin_s, end_s)``: a gap counts in the window in which it arrived."""
-        keep = (self.end_s >= begin_s) & (self.end_s < end_s)
+        keep = within(self.end_s, (begin_s, end_s))
         return Gaps(self.request[keep], self.end_s[keep], self.gap_s[keep], self.tokens[keep])
 
     def itl(self) -> tuple[Floats, Floats]:
@@ -167,6 +172,10 @@ class Table:
         sizes = np.concatenate([np.diff(part.begin) for part in parts])
         joined["begin"] = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
         return Table(**joined)
+
+    def due_in(self, *windows_s: tuple[float, float]) -> Table:
+        """The requests due in any of the windows."""
+        return self.select(np.any([within(self.due_s, window_s) for window_s in windows_s], axis=0))
 
     def select(self, keep: Bools) -> Table:
         """The rows where ``keep`` (shape n) holds."""

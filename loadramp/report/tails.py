@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from markupsafe import Markup
 
-from loadramp.record.table import Floats, Ints, Run, Table
+from loadramp.record.table import Floats, Ints, Run, Table, within
 from loadramp.record.types import Row, Step
 from loadramp.report import charts as c
 from loadramp.report import downsample as d
@@ -69,8 +69,7 @@ def first_token_counts(table: Table, chosen: Sequence[tuple[Step, Row]]) -> Ints
     counts = np.zeros((len(chosen), d.BINS), dtype=np.int64)
     ttft_s, ok = table.ttft_s, table.ok & ~np.isnan(table.first_s)
     for i, (step, _) in enumerate(chosen):
-        begin_s, end_s = step.window_s
-        inside = ok & (table.due_s >= begin_s) & (table.due_s < end_s)
+        inside = ok & within(table.due_s, step.window_s)
         counts[i] = np.bincount(d.bin_of(ttft_s[inside]), minlength=d.BINS)
     return counts
 
@@ -151,8 +150,7 @@ def waterfall_section(run: Run) -> str | None:
 
 
 def _waterfall(table: Table, step: Step, title: str) -> Figure | None:
-    begin_s, end_s = step.window_s
-    inside = np.flatnonzero(table.ok & (table.due_s >= begin_s) & (table.due_s < end_s) & (table.events >= 2))
+    inside = np.flatnonzero(table.ok & within(table.due_s, step.window_s) & (table.events >= 2))
     if len(inside) < SLOWEST + MIDDLE:
         return None
     ranked = inside[np.argsort(-table.e2e_s[inside], kind="stable")]

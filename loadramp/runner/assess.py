@@ -159,7 +159,7 @@ def count_again(scenario: Scenario, row: Row, table: Table) -> Row:
 
 
 def _due_in(row: Row, table: Table) -> Table:
-    return table.select((table.due_s >= row["window_begin_s"]) & (table.due_s < row["window_end_s"]))
+    return table.due_in((row["window_begin_s"], row["window_end_s"]))
 
 
 def _overloaded(scenario: Scenario, row: Row, due: Table) -> bool:

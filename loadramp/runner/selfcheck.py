@@ -87,7 +87,7 @@ class Bench:
         begin_s, end_s = step.window_s
         lines = [line for path in self.folder.glob("records-*") for line in path.read_bytes().splitlines()]
         table = Table.of(decode_lines(lines).records)
-        due = table.select((table.due_s >= begin_s) & (table.due_s < end_s))
+        due = table.due_in(step.window_s)
         inside = tuple(s for s in self._samples if begin_s + 1.0 <= s.t_s <= end_s + 0.3)
         return LoadLevel(step, due, inside, tuple(void_reasons(step, table, self._samples)))
 

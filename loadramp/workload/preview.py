@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from loadramp.record.table import within
 from loadramp.record.types import Row, Step
 from loadramp.scenario.scenario import SHORTEST_WARMUP_S, RampOptions, Scenario
 from loadramp.units import span
@@ -208,8 +209,7 @@ def _offered(scenario: Scenario, step: Step, later_s: list[float] | None) -> flo
     if later_s is not None:
         later_s += _later_turns(plan)
         due_s = np.concatenate((due_s, later_s))
-    begin_s, end_s = step.window_s
-    return int(np.count_nonzero((due_s >= begin_s) & (due_s < end_s))) / step.measure_s
+    return int(np.count_nonzero(within(due_s, step.window_s))) / step.measure_s
 
 
 def _later_turns(plan: StepPlan) -> Iterator[float]:

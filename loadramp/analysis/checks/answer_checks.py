@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from loadramp.record.prompt_facts import always_new
-from loadramp.record.table import Bools, Floats, Gaps, Run, Table
+from loadramp.record.table import Floats, Gaps, Run, Table
 from loadramp.record.types import Check
 from loadramp.units import agreed, counted, percent, plural
 
@@ -195,10 +195,8 @@ ANSWER_CHECKS: dict[str, Callable[[Run], list[Check]]] = {
 
 def _measured(run: Run) -> Table:
     """Successes of the measured windows."""
-    keep: Bools = np.zeros(len(run.table), dtype=np.bool_)
-    for row in run.rows:
-        keep |= (run.table.due_s >= row["window_begin_s"]) & (run.table.due_s < row["window_end_s"])
-    return run.table.select(np.asarray(keep & run.table.ok))
+    due = run.table.due_in(*((row["window_begin_s"], row["window_end_s"]) for row in run.rows))
+    return due.select(due.ok)
 
 
 def _ratio(table: Table, got: Floats, asked: Floats) -> float | None:

@@ -13,7 +13,7 @@ from math import sqrt
 import numpy as np
 
 from loadramp.analysis import server_window as server
-from loadramp.record.table import Bools, Floats, Run, Table
+from loadramp.record.table import Bools, Floats, Run, Table, within
 from loadramp.record.types import Check, Row, Sample
 from loadramp.units import latency
 
@@ -137,19 +137,16 @@ def _scraped(samples: Sequence[Sample], begin_s: float, end_s: float) -> tuple[f
 def _counts(table: Table, name: str, begin_s: float, end_s: float) -> tuple[float, float, float]:
     """What the client saw in ``[begin_s, end_s)``: counted when a request begins to answer (output tokens: as they
     come), counted when it ends; and one request's worth."""
-    began, ended = _within(table.first_s, begin_s, end_s), _within(table.stream_end_s, begin_s, end_s) & table.ok
+    window_s = begin_s, end_s
+    began, ended = within(table.first_s, window_s), within(table.stream_end_s, window_s) & table.ok
     if name == "requests":
         return float(np.count_nonzero(began)), float(np.count_nonzero(ended)), 1.0
     if name == "prompt_tokens":
         tokens = np.nan_to_num(table.prompt_tokens)
         return float(tokens[began].sum()), float(tokens[ended].sum()), _mean(tokens, ended | began)
-    came = float(table.event_tokens[_within(table.event_s, begin_s, end_s)].sum())
+    came = float(table.event_tokens[within(table.event_s, window_s)].sum())
     tokens = np.nan_to_num(table.output_tokens)
     return came, float(tokens[ended].sum()), _mean(tokens, ended)
-
-
-def _within(t_s: Floats, begin_s: float, end_s: float) -> Bools:
-    return np.asarray((t_s >= begin_s) & (t_s < end_s))
 
 
 def _mean(values: Floats, keep: Bools) -> float:

@@ -78,7 +78,7 @@ def errors(run: Run) -> list[Check]:
         message = f"{_at(row)}: {percent(load_error_ratio(row) or 0.0)} of the requests failed ({_kinds(row)})"
         advice = "percentiles are of successes only; read the all_* columns beside them"
         out.append(Check("errors", "warn", message, advice, row["step"]))
-        due = run.table.select((run.table.due_s >= row["window_begin_s"]) & (run.table.due_s < row["window_end_s"]))
+        due = run.table.due_in((row["window_begin_s"], row["window_end_s"]))
         failed_s = (due.done_s - due.due_s)[due.failed]
         if len(failed_s) and row["e2e_p50_s"] and float(sorted(failed_s)[len(failed_s) // 2]) < 0.1 * row["e2e_p50_s"]:
             message = f"{_at(row)}: failures came back at once, so they lighten the load that the others meet"

@@ -54,7 +54,7 @@ def void_reasons(
         arrivals: kind of the arrival process; randomness is tested for ``poisson`` (None: when the plan looks it).
     """
     begin_s, end_s = step.window_s
-    due = table.select((table.due_s >= begin_s) & (table.due_s < end_s))
+    due = table.due_in(step.window_s)
     inside = [s for s in client if begin_s <= s.t_s <= end_s]
     ttft_p50_s = _median(due.ttft_s) if ttft_p50_s is None else ttft_p50_s
     if itl_p50_s is None:

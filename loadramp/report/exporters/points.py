@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-import numpy as np
-
 from loadramp.analysis.thresholds import windows
 from loadramp.record.table import Run, Table
 from loadramp.record.types import Row
@@ -102,11 +100,7 @@ def began_at(run: Run) -> datetime | None:
 
 def due_in(run: Run, row: Row) -> Table:
     """The requests that were due in the row's measured window; of several repeats, in that of each."""
-    due_s = run.table.due_s
-    inside = np.zeros(len(due_s), dtype=np.bool_)
-    for begin_s, end_s in windows([row]):
-        inside |= (due_s >= begin_s) & (due_s < end_s)
-    return run.table.select(inside)
+    return run.table.due_in(*windows([row]))
 
 
 def document(value: Any, *, indent: int | None = 1) -> str:
