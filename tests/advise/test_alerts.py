@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from metrics_pages import page
 from report_runs import estimates, served, served_rows
 
 from loadramp.advise.alert_export import contract_of, names_of_engine
@@ -23,7 +24,9 @@ from loadramp.advise.grafana import grafana_board
 from loadramp.advise.keda import in_flight_at, keda_scaler
 from loadramp.advise.launch_evidence import series_of
 from loadramp.advise.rulecheck import series_in
+from loadramp.metrics.canonical import read
 from loadramp.metrics.dialects import DIALECTS, wanted
+from loadramp.metrics.prometheus_text import names
 from loadramp.record.run_info import MetricsInfo
 from loadramp.record.table import Run
 from loadramp.record.types import Estimate, Sample
@@ -242,6 +245,43 @@ def test_gpu_rules_are_made_of_what_the_exporter_shows() -> None:
     assert "GPU memory, GPU temperature, GPU utilization" in " ".join(unseen.replace("#", "").split())
 
 
+def test_gpu_rules_fire_on_the_page_of_an_exporter(tmp_path: Path) -> None:
+    """The documented page of two GPUs: one at 87 C with 95.06 % of its memory in use, 75 % busy on average."""
+    text = page("dcgm")
+    seen = Sample(0.0, values=read(text)[1])
+    rules = prometheus_rules(contract_of(run(samples=[seen])))
+    of_gpu = {name: expr for name, expr in exprs(rules).items() if name.startswith("LLMGPU")}
+    assert set(of_gpu) == {"LLMGPUMemoryCritical", "LLMGPUTemperatureWarning", "LLMGPUTemperatureCritical",
+                           "LLMGPUIdleWarning", "LLMGPUSaturatedWarning"}  # fmt: skip
+    assert {name for expr in of_gpu.values() for name in series_in(expr)} <= set(names(text))
+    lines = [line for line in text.splitlines() if line.startswith("DCGM_")]
+    series = [f"      - {{series: '{one.rpartition(' ')[0]}', values: '{one.rpartition(' ')[2]}x90'}}" for one in lines]
+    (tmp_path / "rules.yml").write_text(re.sub(r"\n *annotations:\n.*\n.*", "", rules))
+    fire = {"LLMGPUMemoryCritical": True, "LLMGPUTemperatureWarning": True, "LLMGPUTemperatureCritical": True}
+    told = [expect(name, 80, fire.get(name, False), "critical" if "Crit" in name else "warning") for name in of_gpu]
+    (tmp_path / "test.yml").write_text(REPLICAS.replace("SERIES", "\n".join(series)) + "".join(told))
+    done = promtool("test", "rules", tmp_path / "test.yml")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_target_down_and_availability_fire_for_one_of_many(tmp_path: Path) -> None:
+    """Ten replicas, one of which is gone for ten minutes; a target of another job does not count."""
+    series = [f"      - {{series: 'up{{job=\"vllm\",instance=\"{i}\"}}', values: '1x120'}}" for i in range(9)]
+    series.append("      - {series: 'up{job=\"vllm\",instance=\"9\"}', values: '1x60 0x10 1x50'}")
+    series.append("      - {series: 'up{job=\"other\",instance=\"9\"}', values: '0x120'}")
+    rules = re.sub(r"\n *annotations:\n.*\n.*", "", prometheus_rules(contract_of(run(), selector='job="vllm"')))
+    (tmp_path / "rules.yml").write_text(rules)
+    down = '{severity: critical, scenario: chat, job: vllm, instance: "9"}'
+    told = f"      - {{eval_time: 66m, alertname: LLMTargetDownCritical, exp_alerts: [{{exp_labels: {down}}}]}}\n"
+    told += "".join(expect("LLMAvailabilityWarning", minute, minute == 80, "warning") for minute in (58, 80))
+    told += expect("LLMTargetDownCritical", 100, False, "critical") + expect(
+        "LLMNoTargetCritical", 100, False, "critical"
+    )
+    (tmp_path / "test.yml").write_text(REPLICAS.replace("SERIES", "\n".join(series)) + told)
+    done = promtool("test", "rules", tmp_path / "test.yml")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 REPLICAS = """
 rule_files: [rules.yml]
 evaluation_interval: 1m
@@ -392,6 +432,7 @@ VALUES = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(VALUES)
 def test_whatever_is_written_as_yaml_is_read_back(value: Any) -> None:
     assert yaml.safe_load(yaml_text({"v": value}, "above")) == {"v": value}
