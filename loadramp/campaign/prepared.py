@@ -45,11 +45,13 @@ def size_shown(sized: Sized | None) -> Evidence:
         return Evidence("open", "needs the peak ([campaign] target_rps) and a ramp (or loadramp advise --peak-rps)")
     if sized.needed is None:
         return Evidence("open", f"cannot be sized: {sized.reason}", "ramp")
-    each = f"the endpoint as measured takes {sig(sized.low_rps)} req/s at least"
-    said = f"{each}; the peak of {sig(sized.peak_rps)} with 30 % headroom is {sig(sized.asked_rps)}"
+    each = f"the endpoint as measured takes at least {sig(sized.low_rps)} req/s"
+    said = f"{each}; the peak of {sig(sized.peak_rps)} req/s plus 30 % is {sig(sized.asked_rps)}"
     if sized.needed == 1:
         return Evidence("shown", said, "ramp")
-    return Evidence("open", f"{said}: {sized.needed} times what was measured is needed", "ramp")
+    return Evidence(
+        "open", f"{said}: it takes {sized.needed} of what was measured; whether they are there was not seen", "ramp"
+    )
 
 
 def rollback_tried(rollback: Rollback | None) -> Evidence:

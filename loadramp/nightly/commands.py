@@ -120,12 +120,12 @@ def accept(history: Path, *, metric: Sequence[str], scenario: str | None, reason
     from loadramp.nightly.accept import accept as write_down
     from loadramp.nightly.accept import acceptable
     from loadramp.nightly.history import History
-    from loadramp.nightly.text import level_words
+    from loadramp.nightly.text import level_words, night_words
     from loadramp.units import plural
 
     _read(history)
     found = acceptable(History(history), metrics=metric, scenario=scenario)
-    say(f"{found.scenario}, night of {found.night}:")
+    say(f"{found.scenario}, night of {night_words(found.night)}:")
     for level in found.levels:
         say(f"  {level_words(level)}")
     if asks(yes, as_json=False):
@@ -133,7 +133,7 @@ def accept(history: Path, *, metric: Sequence[str], scenario: str | None, reason
         click.confirm(f"Accept {levels} from now on?", default=False, abort=True, err=True)
     entry = write_down(History(history), metric=metric, why=reason, scenario=scenario)
     what = ", ".join(metric) or f"every metric ({', '.join(level.metric for level in found.levels)})"
-    click.echo(f"accepted {what} of {entry.scenario} as of {entry.night}")
+    click.echo(f"accepted {what} of {entry.scenario} as of {night_words(entry.night)}")
     return 0
 
 

@@ -219,17 +219,18 @@ def _all_columns(run: Run) -> Markup:
 
 def _raw(row: Row, name: str) -> str:
     value = strict(row.get(name))
-    if value is None:
-        return f"– {r.reason(row, name)}"
+    return f"– {r.reason(row, name)}" if value is None else _words(value)
+
+
+def _words(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int | float):
         return sig(value, 4)
     if isinstance(value, Mapping):
-        return ", ".join(f"{k} {v}" for k, v in value.items()) or "none"
-    if isinstance(value, list):
-        return ", ".join(sig(v, 4) if isinstance(v, int | float) else str(v) for v in value) or "none"
-    return str(value)
+        each = (f"{k} ({_words(v)})" if isinstance(v, Mapping) else f"{k} {_words(v)}" for k, v in value.items())
+        return ", ".join(each) or "none"
+    return (", ".join(map(_words, value)) or "none") if isinstance(value, list) else str(value)
 
 
 RESULTS = frozenset({"steps", "estimates", "checks"})

@@ -190,8 +190,8 @@ def test_utilization_and_size_are_shown_by_what_the_engine_and_the_ramp_say() ->
         assert state_of(score(ITEMS, {}, found), "gpus_sized")[0] == state
     two = Facts(sized=Sized(10.0, 13.0, 7.0, 2), lengths={"ramp": (300.0, 300)})
     assert state_of(score(ITEMS, {}, two), "gpus_sized")[1] == (
-        "the endpoint as measured takes 7 req/s at least; the peak of 10 with 30 % headroom is 13: "
-        "2 times what was measured is needed"
+        "the endpoint as measured takes at least 7 req/s; the peak of 10 req/s plus 30 % is 13: "
+        "it takes 2 of what was measured; whether they are there was not seen"
     )
 
 

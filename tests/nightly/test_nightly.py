@@ -234,7 +234,7 @@ def test_accept_names_what_it_accepts_and_takes_metrics_and_a_reason(past: Histo
     assert here("accept", str(past.path), "--metric", "ceiling_rps", "--metric", "ref_itl_p50_s",
                 "--reason", "two sequences fewer", "--yes") == 0  # fmt: skip
     said = capsys.readouterr()
-    assert said.out == "accepted ceiling_rps, ref_itl_p50_s of nightly as of 2026-01-22T03:00:00+00:00\n"
+    assert said.out == "accepted ceiling_rps, ref_itl_p50_s of nightly as of 2026-01-22 03:00\n"
     assert "Ceiling: 12.8 req/s on 2026-01-22 03:00; closes: worse since 2026-01-21 03:00, -20 % (" in said.err
     assert "p50 ITL at the reference rate: 25 ms on 2026-01-22 03:00; nothing is open" in said.err
     assert "p99" not in said.err
