@@ -29,7 +29,16 @@ from loadramp.registry import FEATURES, CannotMeasure, ScenarioError, in_words, 
 COULD_NOT_MEASURE, USAGE, INTERRUPTED = 1, 2, 130
 
 
-def run(scenario: Path, *, as_json: bool, quiet: bool, yes: bool, until_sure: float | None, **options: Any) -> int:
+def run(
+    scenario: Path,
+    *,
+    as_json: bool,
+    quiet: bool,
+    yes: bool,
+    until_sure: float | None,
+    abort_on_fail: bool,
+    **options: Any,
+) -> int:
     """Ramp an endpoint until it saturates and write a report.
 
     Raises the request rate step by step, stops when the endpoint is saturated, and reports its ceiling, its p99 ITL
@@ -45,6 +54,8 @@ def run(scenario: Path, *, as_json: bool, quiet: bool, yes: bool, until_sure: fl
 
     if until_sure is not None:
         options["overrides"] = (*options["overrides"], f"ramp.until_sure={until_sure!r}")
+    if abort_on_fail:
+        options["overrides"] = (*options["overrides"], "gates.abort=true")
     chosen = scenarios.Options(**options)
     read = scenarios.read_scenario(scenario, chosen.overrides)
     if asks(yes, as_json):

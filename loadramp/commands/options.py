@@ -84,6 +84,9 @@ def run_options() -> list[click.Parameter]:
             type=click.FloatRange(min=0, min_open=True),
             metavar="RATIO",
         ),
+        click.Option(
+            ["--abort-on-fail"], is_flag=True, help="End the ramp once a threshold on a step is missed beyond doubt."
+        ),
         label_option(),
         *keep_options(),
     ]

@@ -12,7 +12,7 @@ import click
 
 from loadramp.record.sanitize import clean
 from loadramp.registry import in_words
-from loadramp.report.progress import line, row_line, step_words
+from loadramp.report.progress import clock, line, panel, row_line, step_words
 
 Watch = Callable[[Any], None]
 LEAST_WIDTH = 80
@@ -104,6 +104,7 @@ def _plain() -> Watch:
 def _live() -> Iterator[tuple[Callable[[str], None], Watch]]:
     from rich.console import Console, Group
     from rich.live import Live
+    from rich.table import Table
     from rich.text import Text
 
     console = Console(stderr=True, highlight=False)
@@ -121,8 +122,14 @@ def _live() -> Iterator[tuple[Callable[[str], None], Watch]]:
                 console.print(Text(row_line(row), style=style))
             shown = len(progress.rows)
             step = progress.step
-            done = (progress.t_s - step.begin_s) / max(step.end_s - step.begin_s, 1e-9)
-            live.update(Group(Text(_bar(done) + " " + step_words(step), style="bold"), Text(line(progress))))
+            left_s = max(step.end_s - progress.t_s, 0.0)
+            done = 1.0 - left_s / max(step.end_s - step.begin_s, 1e-9)
+            head = f"{_bar(done)} {step_words(step)}, {left_s:.0f} s left of this step; {clock(progress.t_s)} in all"
+            grid = Table.grid(padding=(0, 2))
+            for name, words in panel(progress):
+                style = "bold red" if name == "failed" and progress.failed else ""
+                grid.add_row(Text(name, style="dim"), Text(words, style=style))
+            live.update(Group(Text(head, style="bold"), grid))
 
         yield speak, watch
 

@@ -84,8 +84,8 @@ class Step:
         return self.role in MEASURED_ROLES
 
 
-StopCause = Literal["gone", "refused"]
-"""Why nothing could be measured: nobody answers any more, or every request fails whatever the load."""
+StopCause = Literal["gone", "refused", "missed"]
+"""Nobody answers any more; every request fails whatever the load; or a threshold is missed beyond doubt."""
 
 
 @dataclass(slots=True, frozen=True)

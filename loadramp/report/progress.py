@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from loadramp.record.types import Row, Step
-from loadramp.units import latency, plural
+import numpy as np
+
+from loadramp.record.types import ENDS, Record, Row, Step
+from loadramp.units import NOTHING, latency, percent, plural
+
+BARS = "▁▂▃▄▅▆▇█"
+FEWEST_FOR_P99 = 100
 
 
 def step_words(step: Step) -> str:
@@ -34,6 +40,52 @@ def line(progress: Any) -> str:
     if progress.failed:
         parts.append(f"FAILED {progress.failed:,}")
     return " | ".join(parts)
+
+
+def panel(progress: Any) -> list[tuple[str, str]]:
+    """The lines below the bar of a terminal: what each is about, and how it stands.
+
+    Latencies are those of the last answers that ended, so they say nothing about requests that still wait.
+    """
+    errors = ", ".join(f"{kind} {n:,}" for kind, n in sorted(progress.errors.items(), key=lambda one: -one[1])[:3])
+    counts = f"{progress.sent:,} sent, {progress.finished:,} ended, {progress.in_flight:,} in flight"
+    waits = f"{progress.waiting:,} without a token"
+    ttft_s = np.array([one.ttft_s for one in progress.latest if one.ok and one.ttft_s is not None])
+    lag_s = max((sample.loop_lag_s for sample in progress.client), default=0.0)
+    busy = max((sample.cpu_ratio for sample in progress.client), default=0.0)
+    return [
+        ("requests", f"{counts} ({waits})"),
+        ("failed", errors or "none"),
+        ("TTFT", _quantiles(ttft_s)),
+        ("ITL", _quantiles(_itl_s(progress.latest))),
+        ("tokens/s", f"{progress.tokens_per_s:>7,.0f} {sparkline(progress.history)}"),
+        ("client", f"loop up to {latency(lag_s) or '0 ms'} late, busiest worker {percent(busy)} of a core"),
+    ]
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """Eighths of a line for each value, the largest one full."""
+    top = max(values, default=0.0)
+    return "".join(BARS[min(len(BARS) - 1, int(value / top * len(BARS)))] if top else BARS[0] for value in values)
+
+
+def _quantiles(values_s: Any) -> str:
+    """``p50 48 ms  p99 210 ms``; no p99 of fewer than 100."""
+    if not len(values_s):
+        return NOTHING
+    p99 = latency(float(np.quantile(values_s, 0.99))) if len(values_s) >= FEWEST_FOR_P99 else NOTHING
+    return f"p50 {latency(float(np.median(values_s)))}  p99 {p99}  (the last {len(values_s):,})"
+
+
+def _itl_s(latest: Sequence[Record]) -> Any:
+    """Inter-token latencies: an event of k tokens after gap g is k of g / k. Not of several choices at once."""
+    found = [np.empty(0)]
+    for one in latest:
+        if one.ok and not one.event_choice and one.token_source != ENDS:
+            gap_s = np.diff(one.event_s)
+            tokens = np.array(one.event_tokens[1:] or [1] * len(gap_s), dtype=np.int64)
+            found.append(np.repeat(gap_s / np.maximum(tokens, 1), np.maximum(tokens, 0)))
+    return np.concatenate(found)
 
 
 def row_line(row: Row) -> str:

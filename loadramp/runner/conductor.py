@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 
 from loadramp.analysis import lengthen, steady_state
+from loadramp.analysis.thresholds import missed_for_good
 from loadramp.client.fleet import FleetError
 from loadramp.record.table import Run
 from loadramp.record.types import Record, Row, Step, Stop
 from loadramp.registry import in_words
-from loadramp.runner.assess import count_again, ended_at
+from loadramp.runner.assess import assess, count_again, ended_at
 from loadramp.runner.run_session import EPSILON_S, RunSession
 from loadramp.workload.preview import longest_s, most_extra_s
 from loadramp.workload.schedule import lack_of_rows, session_sample, turns_of
@@ -84,6 +85,8 @@ class Conductor(RunSession):
             hopeless = self.no_success(self.rows[-1])
             if hopeless:
                 return hopeless
+            if missed := self._missed(snapshot):
+                return missed
             self.save("running")
         return Stop("interrupted", complete=False)
 
@@ -122,6 +125,15 @@ class Conductor(RunSession):
     def _so_far(self, snapshot: Sequence[Record], rows: list[Row]) -> Run:
         """What is known of one ramp, as its report would see it."""
         return replace(self.from_memory(), table=self.table(snapshot), rows=rows)
+
+    def _missed(self, snapshot: Sequence[Record]) -> Stop | None:
+        """Why the ramp ends where a threshold is missed beyond doubt, judged as the report will judge it."""
+        gates = self.scenario.gates
+        if not gates.abort:
+            return None
+        found = missed_for_good(assess(self._so_far(snapshot, [])), gates.rules)
+        rules = " and ".join(result.rule for result in found)
+        return Stop(f"missed beyond doubt: {rules}", complete=False, cause="missed") if found else None
 
     def _over_a_cap(self, step: Step) -> Stop | None:
         pace = self.scenario.pace

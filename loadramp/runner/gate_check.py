@@ -33,8 +33,9 @@ def check_rules(scenario: Scenario) -> None:
     scenario.knee([])
     if not scenario.target.stream:
         _need_no_stream(scenario)
-    for rule in scenario.gates.rules:
-        parse(rule)
+    rules = [parse(text) for text in scenario.gates.rules]
+    if scenario.gates.abort and not any(rule.place for rule in rules):
+        raise ScenarioError("[gates] abort: no rule is on a step (@ rate = 8), so none can be missed before the end")
     for feature in FEATURES.values():
         if feature.check:
             reach(feature.check)(scenario)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -40,6 +40,9 @@ DEAD_REQUESTS = 20
 """So many requests in a row without a success, over at least ``[ramp] give_up_s``: nobody is answering any more."""
 
 
+LATEST, HISTORY_S = 300, 40
+
+
 @dataclass(slots=True, frozen=True)
 class Progress:
     """What a bystander sees once a second."""
@@ -54,6 +57,14 @@ class Progress:
     waiting: int
     tokens_per_s: float
     rows: Sequence[Row]
+    errors: Mapping[str, int] = field(default_factory=dict)
+    """Failed requests so far by kind."""
+    latest: Sequence[Record] = ()
+    """The last ``LATEST`` requests that ended."""
+    client: Sequence[ClientSample] = ()
+    """The latest sample of each worker."""
+    history: Sequence[float] = ()
+    """Output tokens a second in each of the last seconds, the oldest first."""
 
 
 Watch = Callable[[Progress], None]
@@ -95,6 +106,9 @@ class RunSession:
     _fails_in_a_row: int = 0
     """The other failures since the last success."""
     _last_good_s: float | None = None
+    _errors: Counter[str] = field(default_factory=Counter)
+    _latest: deque[Record] = field(default_factory=lambda: deque(maxlen=LATEST))
+    _history: deque[float] = field(default_factory=lambda: deque(maxlen=HISTORY_S))
 
     def __post_init__(self) -> None:
         self._tail = RecordTail(self.rundir)
@@ -251,6 +265,7 @@ class RunSession:
             self._tables.append(Table.of(records))
         for record in records:
             self._finished += 1
+            self._latest.append(record)
             if record.status == "unfinished":
                 continue
             if record.ok:
@@ -258,6 +273,7 @@ class RunSession:
                 self._unlike_load.clear()
             else:
                 self._failed += 1
+                self._errors[record.error or "incomplete"] += 1
                 name, of_load = class_of(record.error or "incomplete", record.error_detail or "", record.http_status)
                 self._fails_in_a_row += of_load
                 self._unlike_load[name] += not of_load
@@ -290,7 +306,9 @@ class RunSession:
         return latest[-500:]
 
     def _show(self, step: Step) -> None:
-        latest = {sample.worker: sample for sample in self._client[-64:]}.values()
+        latest = list({sample.worker: sample for sample in self._client[-64:]}.values())
+        tokens_per_s = float(sum(sample.tokens for sample in latest))
+        self._history.append(tokens_per_s)
         self.watch(
             Progress(
                 t_s=self.now_s,
@@ -301,8 +319,12 @@ class RunSession:
                 failed=self._failed,
                 in_flight=sum(sample.in_flight for sample in latest),
                 waiting=sum(sample.waiting for sample in latest),
-                tokens_per_s=float(sum(sample.tokens for sample in latest)),
+                tokens_per_s=tokens_per_s,
                 rows=self.rows,
+                errors=dict(self._errors),
+                latest=tuple(self._latest),
+                client=latest,
+                history=tuple(self._history),
             )
         )
 

@@ -197,6 +197,8 @@ class Gates:
     rules: Sequence[str] = ()
     when_unsure: Literal["inconclusive", "pass", "fail", "point"] = "inconclusive"
     """What a rule comes to whose interval holds the limit; ``point``: its value is judged as if it had none."""
+    abort: bool = False
+    """End the ramp once a rule on a step (``@``) is missed beyond doubt."""
 
 
 @dataclass(slots=True, frozen=True)
