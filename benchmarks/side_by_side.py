@@ -72,7 +72,12 @@ def canary_regimes(text: str) -> Figures:
 
 
 def diagnosis(text: str) -> Figures:
-    return fixed(text, "what is wrong", 22, "n right named")
+    lines, before = [], ""
+    for line in text.splitlines():  # what is the same as the line above is named after it
+        name = line[:22].strip()
+        lines.append(f"{before[:9]}, no metrics"[:22].ljust(22) + line[22:] if name == "same, no metrics" else line)
+        before = before if name == "same, no metrics" else name
+    return fixed("\n".join(lines), "what is wrong", 22, "n right named")
 
 
 def drift(text: str) -> Figures:
@@ -185,13 +190,18 @@ def run(tree: Path, bench: Bench, repetitions: float, processes: int, until_s: f
     return Ran(bench, bench.read(said), time.monotonic() - begun_s, ended)
 
 
-def table(title: str, before: dict[str, Ran], now: dict[str, Ran], name: str) -> str:
-    """Case by case, both trees beside each other; without ``before`` one column less."""
+def table(title: str, before: dict[str, Ran], now: dict[str, Ran], name: str, brief: bool) -> str:
+    """Case by case, both trees beside each other; without ``before`` one column less. ``brief``: only what differs."""
     heads = ["benchmark", "case", "figures", *([name] if before else []), "now"]
     lines = [f"\n## {title}\n", f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
     for key, ran in now.items():
         own, other = ran.figures, before[key].figures if key in before else {}
+        alike = [case for case in own if case in other and _same(own[case], other[case])]
+        if brief and alike:
+            lines.append(f"| {key} | {len(alike)} cases | all | the same | the same |")
         for case in dict.fromkeys([*other, *own]):
+            if brief and case in alike:
+                continue
             names = list(dict.fromkeys([*other.get(case, {}), *own.get(case, {})]))
             sides = [_cell(side.get(case, {}), names) for side in ([other, own] if before else [own])]
             lines.append(f"| {key} | {case} | {', '.join(names)} | {' | '.join(sides)} |")
@@ -199,6 +209,11 @@ def table(title: str, before: dict[str, Ran], now: dict[str, Ran], name: str) ->
              for key, ran in side.items() if ran.ended]  # fmt: skip
     took = sum(ran.seconds for side in (before, now) for ran in side.values())
     return "\n".join([*lines, "", *ended, f"{took:.0f} s, added up over scripts that ran at once."])
+
+
+def _same(one: dict[str, str], other: dict[str, str]) -> bool:
+    """Every figure that both have is the same."""
+    return all(value == other.get(name, value) for name, value in one.items())
 
 
 def _cell(figures: dict[str, str], names: list[str]) -> str:
@@ -224,6 +239,7 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 2, help="worker processes in all")
     parser.add_argument("--repetitions", type=float, default=1.0, help="times as many as the default")
     parser.add_argument("--minutes", type=float, default=9.0, help="stop after these")
+    parser.add_argument("--brief", action="store_true", help="only the cases that differ")
     parser.add_argument("--keep", type=Path, help="a folder for what each script printed")
     parser.add_argument("--only", default="", help="scripts, with commas between")
     asked = parser.parse_args()
@@ -247,8 +263,8 @@ def main() -> None:
                     if (job[0], job[1] is HERE) == side}
              for side in (("plain", False), ("plain", True), ("noise", True))}  # fmt: skip
     print(f"{asked.processes} processes, repetitions times {asked.repetitions:g}")
-    print(table("Without regimes", sides["plain", False], sides["plain", True], asked.name))
-    print(table("With the fitted noise", {}, sides["noise", True], asked.name))
+    print(table("Without regimes", sides["plain", False], sides["plain", True], asked.name, asked.brief))
+    print(table("With the fitted noise", {}, sides["noise", True], asked.name, asked.brief))
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from loadramp.analysis.diagnosis.queueing import PREEMPTED_RATIO
 from loadramp.campaign.criteria import Criterion, PhaseView
 from loadramp.campaign.prepared import Evidence, alerts_shown, rollback_timed, rollback_tried, size_shown
 from loadramp.record.preparation import Alerts, Rollback, Sized
@@ -19,8 +20,6 @@ HOUR_S = 3600.0
 CANARY = "rollback"
 """Key of ``Facts.lengths`` for the load that a canary measured after a switch back."""
 MOST_UTILIZATION = 0.90
-THRASH_RATIO = 0.02
-"""Preemptions a request above which the batch limit is beyond what the KV cache bears."""
 PLAIN = frozenset({"delivered", "to_the_end", "struck"})
 """Criteria that are not worth a word where they hold."""
 STANDING = 0.8
@@ -173,7 +172,7 @@ def _batch(facts: Facts) -> Evidence:
     preempted = (row["preemptions"] or 0.0) / max(row["requests"], 1)
     said = f"{plural(round(row['running_max']), 'request')} ran at once while up to {row['waiting_max']:.0f} waited"
     each = counted(f"{preempted:.2g}", "preemption")
-    if preempted > THRASH_RATIO:
+    if preempted > PREEMPTED_RATIO:
         return Evidence("gap", f"{said}, and {each} a request: more than the KV cache bears", phase)
     return Evidence("shown", f"{said}; {each} a request", phase)
 

@@ -89,11 +89,12 @@ def went_on(table: Table) -> float | None:
     at_s = lost_at_s(table)
     at_s = at_s[np.linspace(0, len(at_s) - 1, min(len(at_s), MOMENTS)).astype(int)] if len(at_s) else at_s
     ends_s = np.where(np.isnan(table.stream_end_s), np.inf, table.stream_end_s)
+    first_s, last_s = table.first_s, table.last_s
     open_ = going = 0
     for t_s in at_s.tolist():
-        under_way = (table.first_s <= t_s - AFTER_S) & (ends_s > t_s - AFTER_S)
+        under_way = (first_s <= t_s - AFTER_S) & (ends_s > t_s - AFTER_S)
         open_ += int(np.count_nonzero(under_way))
-        going += int(np.count_nonzero(under_way & (table.last_s > t_s + AFTER_S)))
+        going += int(np.count_nonzero(under_way & (last_s > t_s + AFTER_S)))
     return going / open_ if open_ else None
 
 
