@@ -64,7 +64,7 @@ def fold(
         _merge(row, reasons, latency.columns(name, data, stationary))
     _merge(row, reasons, latency.everyone(seen, stationary))
     _merge(row, reasons, latency.stalls(seen, stationary))
-    row |= {"pace_s": long_run.column(seen), "pace_log_sd": None, "pace_degrees": None}
+    row |= {**long_run.columns(seen), "pace_log_sd": None, "pace_degrees": None}
     row["prefill_share"] = prefill_share(seen, pooled["gap"])
     _merge(row, reasons, _slo(seen, pooled, limits or {}, quantile, stationary))
     row |= _parts(seen, table, limits or {}, quantile, stationary)

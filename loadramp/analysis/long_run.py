@@ -10,19 +10,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
+from typing import Any
 
 import numpy as np
 from scipy.special import chdtri, stdtrit
 
 from loadramp.analysis.latency import WindowView
-from loadramp.analysis.step_time import StepTimes, pace_of, stretches
+from loadramp.analysis.step_time import LEAST_S, pace_of, slow_times, streams_at
 from loadramp.record.table import Floats
 from loadramp.record.types import IntervalOf, Row
 
 TIMES_S = np.array([0.5, 1.5, 5.0, 15.0, 45.0])
 """Correlation times of which the pace is made up."""
-LONGEST_WITHIN_S = 15.0
-"""Windows that nothing else is like tell of no longer ones."""
+LONGEST_WITHIN_S, LONGEST_WITHIN_RATIO = 15.0, 0.25
+"""Windows that nothing else is like tell of no longer ones than the larger of this and a quarter of the longest."""
 LENGTHS = (1, 2, 4, 8, 16, 32)
 """Blocks of so many values of the pace whose means are compared."""
 PIECE_S = 25.0
@@ -34,9 +35,9 @@ ALIKE_RATIO = 1.1
 """Windows whose loads lie no further apart serve as one another's repeats: so little load hardly moves the pace."""
 SURE = 0.9
 """Of the upper limit of the scatter that the windows leave open."""
-LEAST_S, LEAST_STRETCHES, LEAST_WHOLE, LEAST_SHARE = 1.0, 3, 2, 0.03
-"""Slow stretches of so many seconds, so many of them, so many of which began and ended in view, and their share of the
-time: then a run has seen how often they come (as the finding ``engine_unstable`` has it)."""
+LEAST_STRETCHES, LEAST_WHOLE, LEAST_SHARE = 3, 2, 0.03
+"""So many slow stretches, so many of which began and ended in view, and their share of the time: then a run has seen
+how often they come (as the finding ``engine_unstable`` has it)."""
 SHORTEST_BLOCK_S = 0.5
 MOST_BLOCKS = 600
 LEAST_GAPS = 4
@@ -89,10 +90,16 @@ class Track:
         return len(self.log_pace) * self.width_s
 
 
-def column(seen: WindowView) -> list[float] | None:
-    """The pace in equal blocks of the window (half a second; 600 at most), seconds, as the row keeps it."""
+def columns(seen: WindowView) -> dict[str, Any]:
+    """What the row keeps: the pace in equal blocks of the window (half a second; 600 at most), seconds, and when it was
+    slow, shape (n, 2), instants of the run. None where the pace is not known."""
     pace = pace_of(seen, max(SHORTEST_BLOCK_S, seen.length_s / MOST_BLOCKS), LEAST_GAPS)
-    return [round(float(median_s), 6) for median_s in pace.median_s] if pace is not None else None
+    if pace is None:
+        return {"pace_s": None, "slow_times_s": None}
+    slow = [
+        [round(begin_s, 3), round(end_s, 3)] for begin_s, end_s in slow_times(pace, streams_at(seen, pace.middle_s))
+    ]
+    return {"pace_s": [round(float(median_s), 6) for median_s in pace.median_s], "slow_times_s": slow}
 
 
 def track_of(row: Row) -> Track | None:
@@ -131,19 +138,19 @@ def _scatter_of(known: Wander | None, length_s: float) -> dict[str, float | None
 def interval_of(rows: Sequence[Row]) -> IntervalOf:
     """What the intervals of these rows speak of: the long run where the pace has regimes and several slow stretches
     came and went in view, else the minutes that were measured. Whether a steady engine stays so, they cannot know."""
-    return "long_run" if learn(rows) is not None and _come_and_go(tracks_of(rows)) else "these_minutes"
+    return "long_run" if learn(rows) is not None and _come_and_go(rows) else "these_minutes"
 
 
-def _come_and_go(tracks: Sequence[Track]) -> bool:
-    found, whole, slow_s = 0, 0, 0.0
-    for track in tracks:
-        pace = StepTimes(0.0, track.width_s, np.exp(track.log_pace), np.ones(len(track.log_pace), dtype=np.bool_))
-        slow = [part for part in stretches(pace) if part.slow and part.lasts_s >= LEAST_S]
-        found += len(slow)
-        whole += sum(part.begin_s > LEAST_S and part.end_s < track.length_s - LEAST_S for part in slow)
-        slow_s += sum(part.lasts_s for part in slow)
-    share = slow_s / max(sum(track.length_s for track in tracks), LEAST_S)
-    return found >= LEAST_STRETCHES and whole >= LEAST_WHOLE and share >= LEAST_SHARE
+def _come_and_go(rows: Sequence[Row]) -> bool:
+    kept_up = [row for row in rows if not (row["saturated"] or row["void"])]
+    slow = [(row, begin_s, end_s) for row in kept_up for begin_s, end_s in row.get("slow_times_s") or ()]
+    whole = sum(
+        begin_s > row["window_begin_s"] + LEAST_S and end_s < row["window_end_s"] - LEAST_S
+        for row, begin_s, end_s in slow
+    )
+    measured_s = sum(row["window_end_s"] - row["window_begin_s"] for row in kept_up)
+    slow_s = sum(end_s - begin_s for _, begin_s, end_s in slow)
+    return len(slow) >= LEAST_STRETCHES and whole >= LEAST_WHOLE and slow_s >= LEAST_SHARE * measured_s
 
 
 def mean_variance(length_s: float) -> Floats:
@@ -169,7 +176,8 @@ def wander(tracks: Sequence[Track]) -> Wander | None:
     weights = np.array([sqrt(min(one.degrees, worth)) / one.seen for one in equations])
     expected = np.array([one.expected for one in equations])
     if not any(one.between for one in equations):
-        expected[:, TIMES_S > LONGEST_WITHIN_S] = 0.0
+        longest_s = max(track.length_s for track in tracks)
+        expected[:, max(LONGEST_WITHIN_S, LONGEST_WITHIN_RATIO * longest_s) < TIMES_S] = 0.0
     parts, _ = nnls(expected * weights[:, None], np.array([one.seen for one in equations]) * weights)
     return Wander(parts, worth, *_scatter(tracks))
 

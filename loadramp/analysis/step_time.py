@@ -7,7 +7,7 @@ the prompts are or how many come does not move it. Definitions: docs/method.md, 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import log
+from math import inf, log
 
 import numpy as np
 
@@ -23,6 +23,10 @@ FASTEST = 0.1
 """The fast pace of one block of a comparison, as a quantile: the block is too short to look around."""
 SLOW_RATIO = 1.28
 """A block is slow when its pace exceeds the usual one by this factor."""
+LEAST_S = 1.0
+"""Shorter slow stretches are left out: a burst of prompts can make one."""
+RETURN_S = 2.0
+"""A return to the usual pace that is shorter does not end a slow time."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -41,9 +45,11 @@ class StepTimes:
     def middle_s(self) -> Floats:
         return self.begin_s + (np.arange(len(self.median_s), dtype=np.float64) + 0.5) * self.width_s
 
-    def usual_s(self) -> Floats:
+    def usual_s(self, around_s: float = AROUND_S) -> Floats:
         """The pace of the fast state around each block, shape (n,)."""
-        half = max(1, round(AROUND_S / self.width_s))
+        if around_s >= len(self.median_s) * self.width_s:
+            return np.full(len(self.median_s), np.quantile(self.median_s, USUAL))
+        half = max(1, round(around_s / self.width_s))
         padded = np.pad(self.median_s, half, constant_values=np.nan)
         return np.asarray(np.nanquantile(np.lib.stride_tricks.sliding_window_view(padded, 2 * half + 1), USUAL, axis=1))
 
@@ -84,14 +90,14 @@ def pace_of(seen: WindowView, width_s: float, least_gaps: int = 8) -> StepTimes 
     return StepTimes(begin_s, width_s, np.interp(at, at[known], median_s[known]), known)
 
 
-def stretches(pace: StepTimes, streams: Floats | None = None) -> list[Stretch]:
+def stretches(pace: StepTimes, streams: Floats | None = None, around_s: float = AROUND_S) -> list[Stretch]:
     """The whole time in order, as stretches alternately slow and not.
 
     ``streams``: those under way in the middle of each block, shape (n,). What their number explains is no slowness: how
     the pace follows it (both as logarithms) is taken from the blocks that are not slow, half as much again and a tenth
     for noise in the counts, at most in proportion.
     """
-    usual_s = pace.usual_s()
+    usual_s = pace.usual_s(around_s)
     above = np.log(pace.median_s / usual_s)
     slow = above > log(SLOW_RATIO)
     if streams is not None:
@@ -110,6 +116,23 @@ def stretches(pace: StepTimes, streams: Floats | None = None) -> list[Stretch]:
         )
         for a, b in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)
     ]
+
+
+def slow_stretches(seen: WindowView, pace: StepTimes) -> list[Stretch]:
+    """The slow stretches of LEAST_S and more that the number of streams does not explain."""
+    return [part for part in stretches(pace, streams_at(seen, pace.middle_s)) if part.slow and part.lasts_s >= LEAST_S]
+
+
+def slow_times(pace: StepTimes, streams: Floats | None = None) -> list[tuple[float, float]]:
+    """When the engine was slow for LEAST_S and more, begin and end: slower than what is usual in the whole window, and
+    short returns between left out, so that a slow minute counts once."""
+    joined: list[tuple[float, float]] = []
+    for part in stretches(pace, streams, inf):
+        if part.slow and joined and part.begin_s - joined[-1][1] < RETURN_S:
+            joined[-1] = joined[-1][0], part.end_s
+        elif part.slow:
+            joined.append((part.begin_s, part.end_s))
+    return [(begin_s, end_s) for begin_s, end_s in joined if end_s - begin_s >= LEAST_S]
 
 
 def steady_s(seen: WindowView, width_s: float = 0.5) -> float | None:

@@ -14,6 +14,7 @@ from loadramp.analysis.ceiling import read
 from loadramp.analysis.long_run import Track, Wander, interval_of, track_of, wander
 from loadramp.analysis.quantiles import independent, pool, quantile
 from loadramp.analysis.slowness import Following, met, slowness_of
+from loadramp.analysis.step_time import StepTimes, slow_times, stretches
 from loadramp.record.table import Floats, Run
 from loadramp.record.types import Row
 from loadramp.runner.assess import assess
@@ -152,7 +153,8 @@ def paced(slow_s: tuple[tuple[float, float], ...], rate_rps: float = 1.0, **colu
     at = np.arange(0.0, 60.0, 0.5)
     slow = np.any([(a <= at) & (at < b) for a, b in slow_s] or [at < 0.0], axis=0)
     row: Row = {
-        "pace_s": np.where(slow, 0.02, 0.01).tolist(), "window_begin_s": 100.0, "window_end_s": 160.0,
+        "pace_s": np.where(slow, 0.02, 0.01).tolist(), "slow_times_s": [[100.0 + a, 100.0 + b] for a, b in slow_s],
+        "window_begin_s": 100.0, "window_end_s": 160.0,
         "rate_rps": rate_rps, "users": None, "saturated": False, "void": False, "throughput_blocks": [4.0] * 10,
         "output_tokens_mean": 100.0, "output_tokens_sd": 0.0, "output_tokens_n": 200,
     }  # fmt: skip
@@ -165,7 +167,32 @@ def test_intervals_speak_of_the_long_run_where_several_slow_stretches_came_and_w
     assert interval_of([paced(((5.0, 10.0), (20.0, 24.0))), paced(((0.0, 30.0),))]) == "long_run"
     assert interval_of([paced(((20.0, 50.0),))]) == "these_minutes"
     assert interval_of([paced(())] * 4) == "these_minutes"
+    assert interval_of([often | {"slow_times_s": []}]) == "these_minutes"  # the number of streams explains them
     assert interval_of([often | {"saturated": True}]) == "these_minutes"  # it fills up, which is no regime
+
+
+def pace(seconds: float, *slow_s: tuple[float, float]) -> StepTimes:
+    at = np.arange(0.0, seconds, 0.5)
+    slow = np.any([(a <= at) & (at < b) for a, b in slow_s], axis=0)
+    return StepTimes(0.0, 0.5, np.where(slow, 0.02, 0.01), np.ones(len(at), dtype=np.bool_))
+
+
+def test_a_slow_minute_counts_once_and_short_returns_do_not_end_it() -> None:
+    found = slow_times(pace(60.0, (5.0, 5.5), (10.0, 14.0), (15.0, 20.0), (30.0, 34.0), (37.0, 40.0)))
+    assert found == [(10.0, 20.0), (30.0, 34.0), (37.0, 40.0)]
+    minute = pace(180.0, (60.0, 120.0))
+    assert slow_times(minute) == [(60.0, 120.0)]
+    assert sum(part.slow for part in stretches(minute)) == 2  # beside what is usual 20 s around, it begins and it ends
+
+
+def test_long_steps_tell_of_slower_changes_than_short_ones() -> None:
+    """The pace turns once a minute: seen within 180 s as a process of 45 s, within 60 s of one of 15 s at most."""
+    turns = np.where(np.arange(360) % 240 < 120, 0.0, 0.4)
+    long, short = (wander([Track(logs, 0.5, 1.0), Track(logs, 0.5, 4.0)]) for logs in (turns, turns[60:180]))
+    assert long is not None
+    assert short is not None
+    assert long.parts[-1] > 0.02
+    assert short.parts[-1] == 0.0
 
 
 def test_the_most_that_the_steps_leave_open_of_the_scatter() -> None:

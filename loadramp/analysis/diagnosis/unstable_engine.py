@@ -15,8 +15,8 @@ import numpy as np
 from loadramp.analysis.diagnosis.gap_causes import CLIENT
 from loadramp.analysis.diagnosis.queueing import kv_steps
 from loadramp.analysis.diagnosis.symptoms import Case, StepSeen
-from loadramp.analysis.long_run import LEAST_S, LEAST_SHARE, LEAST_STRETCHES, LEAST_WHOLE
-from loadramp.analysis.step_time import Stretch, pace_of, streams_at, stretches
+from loadramp.analysis.long_run import LEAST_SHARE, LEAST_STRETCHES, LEAST_WHOLE
+from loadramp.analysis.step_time import LEAST_S, Stretch, pace_of, slow_stretches
 from loadramp.analysis.step_time_jumps import jump_of
 from loadramp.record.table import Floats
 from loadramp.record.types import Confidence, Finding, Sample
@@ -92,7 +92,7 @@ def unstable(steps: Sequence[StepSeen]) -> Unstable:
         pace = pace_of(one.seen, BLOCK_S)
         if pace is None:
             continue
-        found = [p for p in stretches(pace, streams_at(one.seen, pace.middle_s)) if p.slow and p.lasts_s >= LEAST_S]
+        found = slow_stretches(one.seen, pace)
         slow += [(one, part) for part in found]
         length_s = len(pace.median_s) * pace.width_s
         shares.append((one, sum(part.lasts_s for part in found) / length_s))
