@@ -23,6 +23,7 @@ from regimes import PROFILE, load
 from loadramp.analysis import latency, long_run, regimes
 from loadramp.analysis.curve import fold
 from loadramp.analysis.latency import WindowView
+from loadramp.analysis.repeats import TOO_WIDE, spread_of, stated
 from loadramp.record.types import IntervalOf, Row, Step
 from loadramp.simulator.regimes import REGIMES
 
@@ -130,6 +131,35 @@ def worth(name: str, ladders: Sequence[Ladder]) -> None:
     print(f"| {name} | {' | '.join(cells)} |", flush=True)
 
 
+def repeated(name: str, ladders: Sequence[Ladder]) -> None:
+    """Coverage (share printed) of single steps, and of means over 2 and 3 of other ladders as repeats pool them."""
+    true, cells = truths(ladders), []
+    for n in (1, 2, 3):
+        printed = held = all_ = 0
+        for i in range(0, len(ladders) - n + 1, n):
+            for steps in zip(*(one.after for one in ladders[i : i + n]), strict=True):
+                for stem in STEMS:
+                    one = interval([step[stem] for step in steps])
+                    all_ += 1
+                    printed += one is not None
+                    held += one is not None and one[0] <= true[stem] <= one[1]
+        cells.append(f"{held / max(printed, 1):.3f} ({printed / all_:.2f})")
+    print(f"| {name} | {' | '.join(cells)} |", flush=True)
+
+
+def interval(each: Sequence[Interval]) -> tuple[float, float] | None:
+    """The one that is printed for these repeats."""
+    ends = [(low, high) for _, low, high in each]
+    if len(each) == 1:
+        (low, high) = ends[0]
+        return (low, high) if low and high else None
+    spread = spread_of(value for value, _, _ in each)
+    if spread is None or spread.n < 2:
+        return None
+    half = max(spread.half_width, stated(ends))
+    return (spread.mean * float(np.exp(-half)), spread.mean * float(np.exp(half))) if half <= TOO_WIDE else None
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ladders", type=int, default=91, help="of each kind; 91 are 1,001 steps")
@@ -149,6 +179,12 @@ def main() -> None:
     print("| | itl_p50 | itl_p95 | ttft_p50 | ttft_p95 |\n|---|---|---|---|---|")
     for name, ladders in found.items():
         worth(name, ladders)
+    print(
+        "\n### all figures: steps of one ramp, means over 2 ramps, over 3: coverage of the long run (share printed)\n"
+    )
+    print("| | 1 | 2 | 3 |\n|---|---|---|---|")
+    for name, ladders in found.items():
+        repeated(name, ladders)
     print(f"\n{time.monotonic() - begun_s:.0f} s")
 
 
