@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV   ?= .venv
 # One more than cores: tests on real sockets wait a good part of their time.
 JOBS   ?= $(shell echo $$(($$($(PYTHON) -c "import os; print(os.cpu_count())") + 1)))
+# A file's tests share its runs; the order of files is that of tests/conftest.py.
+SPREAD  = -n $(JOBS) --dist loadfile --no-loadscope-reorder
 BIN     = $(VENV)/bin
 BUILT_FROM = pyproject.toml hatch_build.py loadramp/client/http/c_reader.c
 
@@ -24,7 +26,7 @@ types: $(VENV)/.dev
 	$(BIN)/mypy
 
 unit: $(VENV)/.dev
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+	$(BIN)/python -m pytest $(SPREAD)
 
 slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -m slow --timeout 1200
@@ -43,7 +45,7 @@ lowest:
 	$(PYTHON) -m venv $(VENV)-lowest
 	$(PYTHON) tests/lowest.py > $(VENV)-lowest/lowest.txt
 	$(VENV)-lowest/bin/python -m pip install -q --disable-pip-version-check -c $(VENV)-lowest/lowest.txt -e '.[test]'
-	$(VENV)-lowest/bin/python -m pytest -n $(JOBS) --dist loadfile
+	$(VENV)-lowest/bin/python -m pytest $(SPREAD)
 
 clean:
 	rm -rf $(VENV) $(VENV)-lowest build dist

@@ -18,6 +18,18 @@ from loadramp.simulator.practise import simulator
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whoever started the tests may ignore it, and so would what they start
+LONGEST = (
+    "test_campaign", "test_canary", "test_cli_runs", "test_conductor", "test_load_errors", "test_cases_runs",
+    "test_scenario_runs", "test_wheel", "test_comparecli", "test_lengthen", "test_regimes", "test_long_run",
+    "test_trend", "test_unstable_engine", "test_features", "test_workers", "test_nightly", "test_selfcheck",
+    "test_campaign_cli", "test_fuzz", "test_example",
+)  # fmt: skip
+"""Files that take seconds, longest first: begun last, one would keep a single core busy at the end (`make unit`)."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    place = {name: at for at, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: place.get(item.path.stem, len(LONGEST)))
 
 
 @pytest.fixture(scope="module")

@@ -46,14 +46,14 @@ def test_a_healthy_server_on_the_wire_is_healthy_and_counts_what_the_client_coun
 
 
 def test_too_many_requests_in_flight_are_refused_with_429(tmp_path: Path) -> None:
-    run = ladder(tmp_path, [4, 60], replace(SMALL, max_in_flight=25))
+    run = ladder(tmp_path, [4, 20], replace(SMALL, max_in_flight=9))
     assert first(run) == ("admission_failure", "certain")
     assert run.findings[0].steps == (2,)
-    assert "with at most 25 in flight" in run.findings[0].evidence[0]
+    assert "with at most 9 in flight" in run.findings[0].evidence[0]
 
 
 def test_a_full_queue_is_refused_inside_a_stream_of_status_200(tmp_path: Path) -> None:
-    run = ladder(tmp_path, [4, 70], replace(SMALL, max_queue=5))
+    run = ladder(tmp_path, [4, 24], replace(SMALL, max_num_seqs=12, max_queue=5))
     assert first(run) == ("admission_failure", "certain")
     assert any("the server itself counted" in words for words in run.findings[0].evidence)
 
@@ -86,7 +86,7 @@ def test_failures_of_any_load_are_errors(tmp_path: Path) -> None:
 
 
 def test_flags_are_those_of_the_server_that_was_found(tmp_path: Path) -> None:
-    run = ladder(tmp_path, [4, 30], replace(SMALL, max_num_seqs=8))
+    run = ladder(tmp_path, [3, 15], replace(SMALL, max_num_seqs=4))
     assert first(run)[0] == "scheduler_oversubscription"
     assert run.findings[0].cures[0].name == "more_sequences"
     assert run.findings[0].cures[0].change == ""  # this harness asked nobody what the engine is

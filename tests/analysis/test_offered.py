@@ -75,8 +75,9 @@ def test_one_arrival_at_the_edge_of_a_short_step_is_no_difference() -> None:
 )
 def test_random_steps_are_hardly_ever_called_short(kind: str, text: str) -> None:
     called = 0
+    base = scenario_of(f'[arrivals]\nkind = "{kind}"\n{text}\n')
     for seed in range(200):
-        scenario = scenario_of(f'seed = {seed}\n[arrivals]\nkind = "{kind}"\n{text}\n')
+        scenario = replace(base, seed=seed)
         for rate_rps in (1.0, 8.0):
             step = Step(1, rate_rps=rate_rps, begin_s=0.0, warmup_s=10.0, measure_s=60.0)
             due_s = plan_step(scenario, step).due_s

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from loadramp.runner.conductor import Conductor
 from loadramp.runner.run_session import Progress
 from loadramp.runner.scenarios import read_run
 from loadramp.simulator.faults import Faults
+from loadramp.simulator.profiles import PROFILES
 from loadramp.simulator.service import Service
 
 SHORT = """
@@ -40,7 +42,7 @@ tail_s = 1
 
 def test_a_ceiling_ramp_climbs_drains_soaks_and_finds_the_capacity(tmp_path: Path) -> None:
     text = SHORT.replace("output_tokens = 12", "output_tokens = 60") + "start_rps = 4\nsoak_s = 40\n"
-    run = ramp_in_memory(scenario_of(text), tmp_path)
+    run = ramp_in_memory(scenario_of(text), tmp_path, replace(PROFILES["small"], max_num_seqs=12))
     assert run.info.state == "complete"
     roles = [step.role for step in run.steps]
     assert roles[0] == "settle"

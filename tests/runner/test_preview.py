@@ -52,7 +52,7 @@ def test_a_canary_shows_its_blocks_and_says_when_it_may_end(tmp_path: Path) -> N
 
 
 def notes_of(text: str, tmp_path: Path) -> list[str]:
-    return [note for note in planned(text, tmp_path)[0]["canary"][0]["notes"] if note.startswith("It can")]
+    return [note for note in planned(text + RAMP, tmp_path)[0]["canary"][0]["notes"] if note.startswith("It can")]
 
 
 def test_a_canary_with_too_few_requests_says_so_before_it_starts(tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_a_canary_with_too_few_requests_says_so_before_it_starts(tmp_path: Path)
         "It cannot be expected to pass: an error rate below 0.1 % takes 2,995 requests without an error, and 20 blocks "
         "have about 2,400 of each version; it would take 25 blocks, or more requests in each ([canary] rates, block_s)."
     )
-    assert note in planned("[canary]\nrates = [2]\n", tmp_path)[1]
+    assert note in planned("[canary]\nrates = [2]\n" + RAMP, tmp_path)[1]
     (note,) = notes_of("[canary]\nrates = [1, 1.5]\n", tmp_path)  # 3,000 of both rates together
     assert note.startswith("It can pass after 20 blocks at the earliest: ")
     assert notes_of("[canary]\nrates = [2]\nerror_ratio = 0.01\n", tmp_path) == []

@@ -141,10 +141,12 @@ def sessions(
             if chain and context + answers[turn] > max_context_tokens:
                 break
             segments = (*(opening if not chain else ()), (texts[turn], said[turn]))
-            chain.append(Prompt(context, answers[turn], segments, think_s=pauses_s[turn]))
+            chain.append(
+                Prompt(context, answers[turn], segments, think_s=pauses_s[turn], session=number, turn=len(chain))
+            )
             context += answers[turn]
         at += n
-        prompts.append(session_of(number, chain))
+        prompts.append(replace(chain[0], following=tuple(chain[1:])) if len(chain) > 1 else chain[0])
     return prompts
 
 
