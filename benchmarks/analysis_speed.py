@@ -14,6 +14,7 @@ from loadramp.analysis.curve import fold
 from loadramp.analysis.itl_knee import completed, estimate
 from loadramp.record.table import Table
 from loadramp.record.types import Step
+from loadramp.scenario.scenario import Slo
 
 
 def synthetic(requests: int, tokens: int, rate_rps: float, seed: int = 0) -> Table:
@@ -51,7 +52,7 @@ def timed(step: Step, table: Table, repeats: int) -> float:
     best = float("inf")
     for _ in range(repeats):
         begun = time.perf_counter()
-        row = fold(step, table, limits={"ttft": 1.0, "itl": 0.1})
+        row = fold(step, table, slo=Slo(ttft_s=1.0, itl_s=0.1))
         estimate(completed([row]))
         best = min(best, time.perf_counter() - begun)
     return best

@@ -14,7 +14,7 @@ from multiprocessing import Pool
 
 import detectors
 import numpy as np
-from ramp_bench import CASES, SLO_QUANTILE, SLO_SHARE, Ramp, ramp
+from ramp_bench import CASES, SLO_QUANTILE, SLO_SHARE, Ramp, ramp, slo_of
 
 from loadramp.analysis.ceiling import ceiling, climb
 from loadramp.analysis.itl_knee import p99_itl_knee
@@ -130,8 +130,7 @@ def slos(ramps: Sequence[Ramp]) -> None:
     for metric in ("itl", "ttft"):
         found = []
         for one in ramps:
-            limit = {metric: one.limits[metric]}
-            answer = slo_capacity(one.rows, limit, quantile=SLO_QUANTILE)
+            answer = slo_capacity(one.rows, slo_of({metric: one.limits[metric]}))
             if answer.status == "found" and answer.rate_rps:
                 found.append((answer, SLO_SHARE * one.capacity_rps))
         ratio = [e.rate_rps / true for e, true in found if e.rate_rps]

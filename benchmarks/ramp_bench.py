@@ -13,6 +13,7 @@ from loadramp.analysis.ceiling import ceiling
 from loadramp.analysis.curve import fold
 from loadramp.analysis.quantiles import quantile
 from loadramp.record.types import Row, Step
+from loadramp.scenario.scenario import Slo
 from loadramp.simulator.profiles import EngineProfile
 from loadramp.simulator.regimes import REGIMES, Stall
 from loadramp.workload.arrivals import gamma, poisson
@@ -116,17 +117,17 @@ class Bench:
         latest = np.argsort(table.stream_end_s[table.ok])[-500:]
         return np.asarray(table.e2e_s[table.ok][latest], dtype=np.float64)
 
-    def measure(self, step: Step, before: Sequence[Row], limits: Mapping[str, float]) -> Row:
+    def measure(self, step: Step, before: Sequence[Row], slo: Slo) -> Row:
         self.offer(step.rate_rps or 0.0, step.end_s - step.begin_s, step.index)
-        return self.row(step, before, limits)
+        return self.row(step, before, slo)
 
-    def row(self, step: Step, before: Sequence[Row], limits: Mapping[str, float]) -> Row:
+    def row(self, step: Step, before: Sequence[Row], slo: Slo) -> Row:
         """The row of a step that was offered."""
         table = self.engine.table()
         recent = table.select(table.done_s >= step.begin_s)
         base_s = before[0]["ttft_p50_s"] if before else None
         samples = [s for s in self.engine.samples if s.t_s >= step.begin_s]
-        row = fold(step, recent, samples=samples, limits=limits, quantile=SLO_QUANTILE, base_ttft_p50_s=base_s,
+        row = fold(step, recent, samples=samples, slo=slo, base_ttft_p50_s=base_s,
                    now_s=self.now_s)  # fmt: skip
         row["overloaded"] = False
         row["ceiling_rps"] = ceiling([*before, row]).rate_rps
@@ -157,6 +158,11 @@ def ramp(case: str, seed: int, measure_s: float, soak_s: float, share: float | N
     return _climb(out, bench, float(start), float(top), measure_s, soak_s)
 
 
+def slo_of(limits: Mapping[str, float]) -> Slo:
+    """These limits, each for SLO_QUANTILE."""
+    return Slo(**{f"{metric}_s": limit_s for metric, limit_s in limits.items()}, quantile=SLO_QUANTILE)
+
+
 def _true_limits(
     profile: EngineProfile, lengths: Lengths, capacity: float, seed: int, seconds: float = 1800.0
 ) -> dict[str, float]:
@@ -180,7 +186,7 @@ def _climb(out: Ramp, bench: Bench, start_rps: float, max_rps: float, measure_s:
         seconds = step.measure_s or measure_s
         warmup_s = steady_state.warmup_s(bench.latest_e2e_s(), seconds)
         timed = replace(step, begin_s=bench.now_s, warmup_s=warmup_s, measure_s=seconds)
-        out.rows.append(bench.measure(timed, out.rows, out.limits))
+        out.rows.append(bench.measure(timed, out.rows, slo_of(out.limits)))
     out.rows = long_run.with_scatter(out.rows)
     out.climb_s, out.total_s = out.climb_s or bench.now_s, bench.now_s
     return out

@@ -17,6 +17,7 @@ from offline_engine import Offline
 from loadramp.analysis.curve import fold
 from loadramp.analysis.itl_knee import completed, estimate
 from loadramp.record.types import Row, Step
+from loadramp.scenario.scenario import Slo
 from loadramp.simulator.profiles import PROFILES, EngineProfile
 from loadramp.workload.arrivals import gamma
 
@@ -65,8 +66,7 @@ class Load:
             step,
             table.select(table.done_s >= step.begin_s),
             samples=[s for s in self.engine.samples if s.t_s >= step.begin_s],
-            limits={"ttft": LIMIT_S},
-            quantile=QUANTILE,
+            slo=Slo(ttft_s=LIMIT_S, quantile=QUANTILE),
             base_ttft_p50_s=before[0]["ttft_p50_s"] if before else None,
             now_s=self.now_s,
         )
@@ -91,7 +91,7 @@ def line(name: str, reuse: float, cv: float, measure_s: float, seed: int) -> str
     for share in SHARES:
         rows.append(load.measure(share * capacity, measure_s, rows))
     rows = completed(rows)
-    found = estimate(rows, limits={"ttft": LIMIT_S}, quantile=QUANTILE)
+    found = estimate(rows, slo=Slo(ttft_s=LIMIT_S, quantile=QUANTILE))
     ceiling, slo = found["ceiling"], found["slo_capacity"]
     hits = [row["prefix_hit_ratio"] for row in rows if row["prefix_hit_ratio"] is not None]
     p95_s = {share: row["slo_ttft_s"] for share, row in zip(SHARES, rows, strict=True)}

@@ -16,6 +16,7 @@ from loadramp.analysis.proportions import Proportion
 from loadramp.analysis.quantiles import Values, quantile
 from loadramp.analysis.step_time import steady_s
 from loadramp.record.table import Floats, Table
+from loadramp.scenario.scenario import Slo
 
 FLOOR_S = 1e-5
 """A latency below it is taken as this: two tokens in one read are no time apart, and zero has no logarithm."""
@@ -67,8 +68,7 @@ class Block:
 def measure(
     table: Table,
     window_s: tuple[float, float],
-    limits: Mapping[str, float] | None = None,
-    q: float = 0.99,
+    slo: Slo = Slo(),  # noqa: B008 (frozen)
     shift: bool = True,
 ) -> Block:
     """The block of ``window_s``.
@@ -77,8 +77,7 @@ def measure(
         table: every request that was alive in the window; requests belong to the block they were due in, gaps to the
             one they ended in.
         window_s: begin and end, seconds since the run began.
-        limits: SLO metric to seconds; ``good_rps`` needs them.
-        q: the quantile that the limits are for.
+        slo: ``good_rps`` needs its limits.
         shift: also the quantiles of the shift plot.
     """
     seen = latency.look(table, window_s)
@@ -97,8 +96,8 @@ def measure(
     values["output_tokens_per_s"] = arrived / seen.length_s if arrived else None
     if not arrived:
         reasons["output_tokens_per_s"] = "no token arrived"
-    if limits:
-        values["good_rps"] = latency.good(seen, limits, q)[0] / seen.length_s
+    if slo.limits:
+        values["good_rps"] = latency.good(seen, slo)[0] / seen.length_s
     else:
         values["good_rps"], reasons["good_rps"] = None, "the scenario sets no [slo] limit"
     return Block(

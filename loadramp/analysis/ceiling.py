@@ -19,6 +19,7 @@ from loadramp.analysis.offered_load import at, load_of
 from loadramp.analysis.quantiles import t_limit
 from loadramp.record.table import Floats
 from loadramp.record.types import Estimate, EstimateStatus, Row
+from loadramp.scenario.scenario import ERROR_RATIO
 from loadramp.units import percent, plural
 
 Ratio = Annotated[float, Meta(gt=0, lt=1)]
@@ -88,11 +89,11 @@ def climb(rows: Sequence[Row]) -> Climb:
     return Climb(steps, quiet[-1] if quiet else -1)
 
 
-def failing(row: Row, error_ratio: float = 0.01) -> bool:
-    """More errors that may depend on load than the scenario allows (column ``overloaded``), or than ``error_ratio``
+def failing(row: Row) -> bool:
+    """More errors that may depend on load than the scenario allows (column ``overloaded``), or than it does by default
     where that is absent."""
     marked = row.get("overloaded")
-    return bool(marked) if marked is not None else (load_error_ratio(row) or 0.0) > error_ratio
+    return bool(marked) if marked is not None else (load_error_ratio(row) or 0.0) > ERROR_RATIO
 
 
 def ceiling(rows: Sequence[Row], *, deficit_ratio: Ratio = 0.85) -> Estimate:

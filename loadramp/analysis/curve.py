@@ -15,6 +15,7 @@ from loadramp.analysis.load_errors import known_independent, load_error_ratio
 from loadramp.analysis.quantiles import NOT_STATIONARY, Values, estimate, quantile, words
 from loadramp.record.table import Floats, Table, within
 from loadramp.record.types import ENDS, ClientSample, Row, Sample, Step
+from loadramp.scenario.scenario import Slo
 
 THROUGHPUT_BLOCKS = 10
 
@@ -25,8 +26,7 @@ def fold(
     *,
     samples: Sequence[Sample] = (),
     client: Sequence[ClientSample] = (),
-    limits: Mapping[str, float] | None = None,
-    quantile: float = 0.99,
+    slo: Slo = Slo(),  # noqa: B008 (frozen)
     base_ttft_p50_s: float | None = None,
     output_tokens_mean: float | None = None,
     now_s: float | None = None,
@@ -40,8 +40,7 @@ def fold(
         step: the step; its window is cut at ``now_s`` when it was ended early.
         table: all records of the run so far, unfinished requests included (status ``in_flight``, events so far).
         samples, client: the server's and the client's own health, of the whole run or of this step.
-        limits: SLO metric (``ttft``, ``itl``, ``tpot``, ``e2e``) to seconds; each gets a ``slo_{metric}_s`` column.
-        quantile: the quantile of each latency that must be within its limit.
+        slo: what a good answer is; each of its limits gets a ``slo_{metric}_s`` column.
         base_ttft_p50_s: median TTFT of the first step, which the queue signal scales with; None: of this step.
         output_tokens_mean: mean output tokens of a request of the corpus, if it is known.
         now_s: the instant up to which the data reaches; None: the end of the data.
@@ -66,8 +65,8 @@ def fold(
     _merge(row, reasons, latency.stalls(seen, stationary))
     row |= {**long_run.columns(seen), "pace_log_sd": None, "pace_degrees": None}
     row["prefill_share"] = prefill_share(seen, pooled["gap"])
-    _merge(row, reasons, _slo(seen, pooled, limits or {}, quantile, stationary))
-    row |= _parts(seen, table, limits or {}, quantile, stationary)
+    _merge(row, reasons, _slo(seen, pooled, slo, stationary))
+    row |= _parts(seen, table, slo, stationary)
     row["load_rps"] = offered_load.load_of_step(row, seen.due.due_s, share=share, gap_cv=gap_cv)
     void = void_reasons(
         step, seen.due, client, ttft_p50_s=_ttft_by_s(seen.due, end_s), itl_p50_s=row["itl_p50_s"] or 0.0
@@ -100,10 +99,10 @@ def _head(step: Step, window_s: tuple[float, float]) -> Columns:
     }
 
 
-def _parts(seen: WindowView, table: Table, limits: Mapping[str, float], q: float, stationary: bool) -> Columns:
+def _parts(seen: WindowView, table: Table, slo: Slo, stationary: bool) -> Columns:
     """``classes`` and ``sessions``, where there is more than one class, and where there are sessions."""
     found = {
-        "classes": traffic_classes.by_class(seen, limits, q, stationary),
+        "classes": traffic_classes.by_class(seen, slo, stationary),
         "sessions": traffic_classes.sessions(table, seen.window_s),
     }
     return {name: figures for name, figures in found.items() if figures}
@@ -269,25 +268,23 @@ def _load(
     }
 
 
-def _slo(
-    seen: WindowView, pooled: Mapping[str, Values], limits: Mapping[str, float], q: float, stationary: bool
-) -> tuple[Columns, dict[str, str]]:
-    fine, decided = latency.good(seen, limits, q)
+def _slo(seen: WindowView, pooled: Mapping[str, Values], slo: Slo, stationary: bool) -> tuple[Columns, dict[str, str]]:
+    fine, decided = latency.good(seen, slo)
     out: Columns = {
         "good_ratio": fine / decided if decided else None,
         "good_rps": fine / seen.length_s,
         "good_n": decided,
     }
     reasons: dict[str, str] = {} if decided else {"good_ratio": "no request of this window has ended"}
-    for metric, limit_s in limits.items():
+    for metric, limit_s in slo.limits.items():
         data = pooled[metric]
-        figure = estimate(data, q, stationary)
+        figure = estimate(data, slo.quantile, stationary)
         stem = f"slo_{metric}"
         out |= {f"{stem}_s": figure.value, f"{stem}_low_s": figure.low, f"{stem}_high_s": figure.high}
         out[f"{stem}_log_se"] = figure.log_se
         out[f"{stem}_over_ratio"] = float(np.mean(data.values > limit_s)) if len(data) else None
         if figure.value is None:
-            reasons[f"{stem}_s"] = f"{words(q)}: {figure.reason}"
+            reasons[f"{stem}_s"] = f"{words(slo.quantile)}: {figure.reason}"
     return out, reasons
 
 

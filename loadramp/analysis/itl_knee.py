@@ -6,7 +6,7 @@ benchmarks/detectors.py has others to compare it with.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import log, sqrt
@@ -21,6 +21,7 @@ from loadramp.analysis.latency import NOT_STREAMED
 from loadramp.analysis.offered_load import load_of
 from loadramp.analysis.slo_capacity import slo_capacity
 from loadramp.record.types import Estimate, Row
+from loadramp.scenario.scenario import Slo
 from loadramp.units import latency_span, percent
 
 KNEES: dict[str, Callable[..., Any]] = {"ceiling": ceiling}
@@ -44,34 +45,19 @@ def estimate(
     rows: Sequence[Row],
     *,
     knee: Callable[[Sequence[Row]], Estimate] = ceiling,
-    limits: Mapping[str, float] | None = None,
-    quantile: float = 0.99,
-    error_ratio: float = 0.01,
-    good_ratio: float | None = None,
-    malformed_ratio: float | None = None,
+    slo: Slo = Slo(),  # noqa: B008 (frozen)
 ) -> dict[str, Estimate]:
     """The three numbers, by name.
 
     Args:
         rows: the curve, ``completed``.
         knee: the detector that answers for ``ceiling``.
-        limits: SLO metric to seconds.
-        quantile: the quantile of each latency that must be within its limit.
-        error_ratio: share of requests that may fail.
-        good_ratio: share of requests that must be within every limit; None: not asked.
-        malformed_ratio: share of requests whose answers may have events that cannot be read; None: not asked.
+        slo: what the SLO capacity is the highest rate of.
     """
     return {
         "ceiling": knee(rows),
         "p99_itl_knee": p99_itl_knee(rows),
-        "slo_capacity": slo_capacity(
-            rows,
-            limits or {},
-            quantile=quantile,
-            error_ratio=error_ratio,
-            good_ratio=good_ratio,
-            malformed_ratio=malformed_ratio,
-        ),
+        "slo_capacity": slo_capacity(rows, slo),
     }
 
 

@@ -6,7 +6,7 @@ count with their age (Kaplan-Meier).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,6 +23,7 @@ from loadramp.analysis.quantiles import (
     words,
 )
 from loadramp.record.table import Bools, Floats, Gaps, Ints, Table, within
+from loadramp.scenario.scenario import Slo
 from loadramp.units import percent
 
 FAMILIES = ("ttft", "sent_ttft", "itl", "gap", "tpot", "e2e")
@@ -183,20 +184,21 @@ def per_second(seen: WindowView) -> Columns:
     }
 
 
-def good(seen: WindowView, limits: Mapping[str, float], q: float = 0.99) -> tuple[int, int]:
+def good(seen: WindowView, slo: Slo) -> tuple[int, int]:
     """Requests within every limit, and requests decided.
 
     A request is good when it succeeded, its TTFT, TPOT and end-to-end time are within their limits, and at most
-    ``1 - q`` of its own inter-token latencies exceed theirs. One still in flight is decided only when it is too late.
+    ``1 - quantile`` of its own inter-token latencies exceed theirs. One still in flight is decided only when it is too
+    late.
     """
     due = seen.due
     measured = {"ttft": due.ttft_s, "e2e": due.e2e_s, "tpot": due.tpot_s}
     fine = due.ok.copy()
     late = np.zeros(len(due), dtype=np.bool_)
     age_s = seen.now_s - due.due_s
-    for metric, limit_s in limits.items():
+    for metric, limit_s in slo.limits.items():
         if metric == "itl":
-            fine &= _itl_within(seen, limit_s, q)
+            fine &= _itl_within(seen, limit_s, slo.quantile)
             continue
         fine &= ~(measured[metric] > limit_s)
         if metric == "e2e":

@@ -18,6 +18,7 @@ from loadramp.analysis.offered_load import load_of
 from loadramp.analysis.quantiles import needed, words
 from loadramp.record.table import Floats
 from loadramp.record.types import Estimate, EstimateStatus, Row
+from loadramp.scenario.scenario import Slo
 from loadramp.units import plural
 
 NAMES = {"ttft": "TTFT", "itl": "ITL", "tpot": "TPOT", "e2e": "end-to-end time"}
@@ -51,15 +52,7 @@ class Crossing:
     """Below that rate no step carries the quantile."""
 
 
-def slo_capacity(
-    rows: Sequence[Row],
-    limits: Mapping[str, float],
-    *,
-    quantile: float = 0.99,
-    error_ratio: float = 0.01,
-    good_ratio: float | None = None,
-    malformed_ratio: float | None = None,
-) -> Estimate:
+def slo_capacity(rows: Sequence[Row], slo: Slo) -> Estimate:
     """The highest rate within every limit, within ``error_ratio`` and, if asked, with ``good_ratio`` good requests and
     within ``malformed_ratio``. Errors and good requests are of those that were a load: a request that fails whatever
     the load says nothing about a rate.
@@ -67,21 +60,24 @@ def slo_capacity(
     The smallest of the rates at which each limit is reached, and never above the ceiling: past it waits grow without
     end, however few of them a short step has seen.
     """
-    if not limits and good_ratio is None and malformed_ratio is None:
+    limits, quantile = slo.limits, slo.quantile
+    if not limits and slo.good_ratio is None and slo.malformed_ratio is None:
         return _none("not_measurable", "no limit is set in [slo]")
     found = climb(rows)
     if not found.rows:
         return _none("not_measurable", "no open-loop step could be used")
     lines = [line for metric, limit_s in limits.items() if (line := _latency(found, metric, limit_s, quantile))]
     requests = [load_requests(row) for row in found.rows]
-    lines.append(_share("error_ratio", found, [load_error_ratio(row) for row in found.rows], error_ratio, requests))
-    if good_ratio is not None:
+    lines.append(_share("error_ratio", found, [load_error_ratio(row) for row in found.rows], slo.error_ratio, requests))
+    if slo.good_ratio is not None:
         decided = [int(row["good_n"]) - independent_errors(row) for row in found.rows]
         bad = [_not_good(row, n) for row, n in zip(found.rows, decided, strict=True)]
-        lines.append(_share("good_ratio", found, bad, 1.0 - good_ratio, decided))
-    if malformed_ratio is not None:
+        lines.append(_share("good_ratio", found, bad, 1.0 - slo.good_ratio, decided))
+    if slo.malformed_ratio is not None:
         shares = [row.get("malformed_ratio") for row in found.rows]
-        lines.append(_share("malformed_ratio", found, shares, malformed_ratio, [row["requests"] for row in found.rows]))
+        lines.append(
+            _share("malformed_ratio", found, shares, slo.malformed_ratio, [row["requests"] for row in found.rows])
+        )
     lowest_rps = load_of(found.rows[0])
     crossings = [_since(cross(line), line, lowest_rps) for line in lines if len(line.rates)]
     top = ceiling(rows)

@@ -6,7 +6,7 @@ A class is judged as the whole step is: the same windows, the same refusal of a 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from loadramp.analysis import latency
 from loadramp.analysis.latency import WindowView
 from loadramp.analysis.quantiles import estimate, quantile, words
 from loadramp.record.table import Floats, Ints, Table, within
+from loadramp.scenario.scenario import Slo
 
 MOST_CLASSES = 24
 LAST_TURN = 8
@@ -26,15 +27,12 @@ UNNAMED = "(none)"
 Class = dict[str, Any]
 
 
-def by_class(
-    seen: WindowView, limits: Mapping[str, float], q: float, stationary: bool = True
-) -> dict[str, dict[str, Class]]:
+def by_class(seen: WindowView, slo: Slo, stationary: bool = True) -> dict[str, dict[str, Class]]:
     """``label``, ``model`` and ``turn`` to name to figures; a kind of which there is only one name is left out.
 
     Args:
         seen: the step's window.
-        limits: SLO metric to seconds.
-        q: the quantile of the SLO.
+        slo: what a good answer is.
         stationary: False: no intervals were given for the step either.
     """
     near = seen.near
@@ -44,7 +42,7 @@ def by_class(
         known = sorted(set(names))
         if len(known) > 1:
             column = np.array(names, dtype=object)
-            found[kind] = {name: _figures(_part(seen, column == name), limits, q, stationary) for name in known}
+            found[kind] = {name: _figures(_part(seen, column == name), slo, stationary) for name in known}
     return found
 
 
@@ -105,12 +103,12 @@ def _part(seen: WindowView, keep: np.ndarray[Any, np.dtype[np.bool_]]) -> Window
     return latency.look(seen.near.select(np.asarray(keep, dtype=np.bool_)), seen.window_s, seen.now_s)
 
 
-def _figures(seen: WindowView, limits: Mapping[str, float], q: float, stationary: bool) -> Class:
+def _figures(seen: WindowView, slo: Slo, stationary: bool) -> Class:
     due = seen.due
     failed = int(np.count_nonzero(due.failed))
     ended = len(due) - int(np.count_nonzero(due.in_flight))
     prompt = np.where(np.isnan(due.prompt_tokens), due.asked_input_tokens, due.prompt_tokens)
-    fine, decided = latency.good(seen, limits, q)
+    fine, decided = latency.good(seen, slo)
     figures: Class = {
         "requests": len(due),
         "ok": int(np.count_nonzero(due.ok)),

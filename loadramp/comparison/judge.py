@@ -96,12 +96,8 @@ def paired(
     rounds: Sequence[Round], baseline: Run, candidate: Run, scenario: Scenario, known: Mapping[int, Pair] | None = None
 ) -> list[Pair]:
     """The rounds measured; ``known`` are pairs (by place in ``rounds``) in which nothing can change any more."""
-    slo = scenario.slo
     done = known or {}
-    return [
-        done[i] if i in done else pair(one, baseline, candidate, slo.limits, slo.quantile)
-        for i, one in enumerate(rounds)
-    ]
+    return [done[i] if i in done else pair(one, baseline, candidate, scenario.slo) for i, one in enumerate(rounds)]
 
 
 def weigh(

@@ -21,6 +21,7 @@ from loadramp.comparison.noninferior import Effect, Looks, PairedSeries, effect,
 from loadramp.comparison.standard_error import PairSpread, spread
 from loadramp.record.table import Run
 from loadramp.record.types import Estimate, Row
+from loadramp.scenario.scenario import Slo
 
 
 @dataclass(slots=True, frozen=True)
@@ -79,7 +80,10 @@ class Comparison:
 
 
 def pair(
-    round_: Round, baseline: Run, candidate: Run, limits: Mapping[str, float] | None = None, q: float = 0.99
+    round_: Round,
+    baseline: Run,
+    candidate: Run,
+    slo: Slo = Slo(),  # noqa: B008 (frozen)
 ) -> Pair:
     """Measure one round. A block that a client could not deliver, or that was cut short, spoils its pair."""
     sides = []
@@ -91,7 +95,7 @@ def pair(
         step = next(one for one in run.steps if one.index == index)
         table = run.table
         near = table.select((table.done_s >= step.begin_s) & (table.due_s < step.end_s))
-        sides.append(measure(near, step.window_s, limits, q))
+        sides.append(measure(near, step.window_s, slo))
         row = next((row for row in run.rows if row["step"] == index), None)
         why = why or _spoilt(words, row)
     base, other = sides[::-1] if round_.swapped else sides

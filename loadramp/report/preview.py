@@ -162,7 +162,7 @@ def ramp_notes(scenario: Any) -> list[str]:
     """When a ramp ends, and what comes on top."""
     pace, found = scenario.pace, []
     if scenario.ramp.kind == "ceiling":
-        soak_s = scenario.ramp.options.get("soak_s", 300.0)
+        soak_s = scenario.ramp.option("soak_s")
         found.append(
             "The ramp stops at the first overloaded step, so this is the most it can send; "
             + (f"a soak of {span(soak_s)} below the ceiling comes on top." if soak_s else "no soak follows.")

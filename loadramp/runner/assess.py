@@ -116,8 +116,7 @@ def row_of(
         table,
         samples=samples,
         client=client,
-        limits=scenario.slo.limits,
-        quantile=scenario.slo.quantile,
+        slo=scenario.slo,
         base_ttft_p50_s=next((one.get(first) for one in before if not one["void"]), None),
         now_s=now_s,
         share=offer.share,
@@ -177,13 +176,4 @@ def with_deaths(row: Row, deaths: Sequence[WorkerDeath]) -> Row:
 
 def three_numbers(scenario: Scenario, rows: Sequence[Row]) -> dict[str, Estimate]:
     """``ceiling``, ``p99_itl_knee`` and ``slo_capacity`` of completed rows, as the scenario asks for them."""
-    slo = scenario.slo
-    return estimate(
-        rows,
-        knee=scenario.knee,
-        limits=slo.limits,
-        quantile=slo.quantile,
-        error_ratio=slo.error_ratio,
-        good_ratio=slo.good_ratio,
-        malformed_ratio=slo.malformed_ratio,
-    )
+    return estimate(rows, knee=scenario.knee, slo=scenario.slo)

@@ -47,9 +47,9 @@ def _why(scenario: Scenario, steps: Sequence[PreviewStep], rule: ThresholdRule, 
 
 
 def _of_soak(scenario: Scenario, rule: ThresholdRule) -> str:
-    options = scenario.ramp.options
-    soak_s, ratio = float(options.get("soak_s", 300.0)), float(options.get("soak_ratio", 0.85))
-    if scenario.ramp.kind != "ceiling" or not soak_s:
+    ramp = scenario.ramp
+    soak_s, ratio = (ramp.option("soak_s"), ramp.option("soak_ratio")) if ramp.kind == "ceiling" else (0.0, 0.0)
+    if not soak_s:
         return "there is no soak"
     if rule.aggregate == "p50" and rule.upper:
         return ""  # a median far below its limit needs no interval

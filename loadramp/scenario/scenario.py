@@ -17,6 +17,8 @@ NotNegative = Annotated[float, Meta(ge=0)]
 Count = Annotated[int, Meta(ge=1)]
 Ratio = Annotated[float, Meta(ge=0, le=1)]
 Quantile = Annotated[float, Meta(ge=0.5, lt=1)]
+ERROR_RATIO = 0.01
+"""Share of the requests that may fail where nobody said."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -72,7 +74,7 @@ class Slo:
     e2e_s: Positive | None = None
     quantile: Quantile = 0.99
     """The quantile of each latency that must be within its limit."""
-    error_ratio: Ratio = 0.01
+    error_ratio: Ratio = ERROR_RATIO
     good_ratio: Ratio | None = None
     """Also ask that this share of all requests is good."""
     malformed_ratio: Ratio | None = None
@@ -126,7 +128,7 @@ class RampOptions:
     max_minutes: Positive | None = None
     max_in_flight: Count | None = None
     """A request beyond it is recorded as failed, and the step is void. None: as many as files may be open."""
-    max_error_ratio: Ratio = 0.01
+    max_error_ratio: Ratio = ERROR_RATIO
     """A step above it ends the ramp."""
     give_up_s: Positive = 5.0
     """So long without a single success (and 20 failures in a row) ends the run: nobody is answering any more."""

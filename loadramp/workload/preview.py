@@ -34,7 +34,6 @@ LARGE_REQUESTS = 20_000
 MOST_SESSIONS = 20_000
 """Beyond this many sessions, the later turns of a step are not placed one by one."""
 LONGEST_FACTOR, LONGEST_S = 3.0, 600.0
-DEFAULT_SOAK_S = 300.0
 
 
 @dataclass(slots=True, frozen=True)
@@ -152,9 +151,9 @@ def most_extra_s(scenario: Scenario) -> float:
     replayed = reads_a_file(scenario.arrivals.function)
     if ramp.kind not in ("ceiling", "geometric") or pace.until_sure is not None or replayed:
         return 0.0
-    usual_s = [pace.length_s(ramp.options.get("start_rps", 1.0))]
+    usual_s = [pace.length_s(ramp.option("start_rps"))]
     if ramp.kind == "ceiling":
-        usual_s.append(ramp.options.get("soak_s", DEFAULT_SOAK_S))
+        usual_s.append(ramp.option("soak_s"))
     return float(sum(longest_s(pace, one) - one for one in usual_s if one))
 
 
@@ -165,7 +164,7 @@ def longer_steps_note(scenario: Scenario) -> list[str]:
         return []
     which = "overloaded steps"
     if scenario.ramp.kind == "ceiling":
-        soak = " and the soak" if scenario.ramp.options.get("soak_s", DEFAULT_SOAK_S) else ""
+        soak = " and the soak" if scenario.ramp.option("soak_s") else ""
         which = f"steps near the ceiling{soak}"
     return [f"Up to {span(extra_s)} more if the engine's step time is unstable: {which} go on ([ramp] longest_s)."]
 

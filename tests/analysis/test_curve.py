@@ -7,6 +7,7 @@ from judged import answer, failure, one_server, unfinished, window
 from loadramp.analysis.curve import fold, mean_output_tokens
 from loadramp.record.table import Table
 from loadramp.record.types import ClientSample, Sample
+from loadramp.scenario.scenario import Slo
 
 CONTRACT = """
     step role rate_rps users begin_s window_begin_s window_end_s requests ok pending errors error_ratio
@@ -143,13 +144,13 @@ def test_closed_loop_rows_take_no_number_in_flight_for_a_backlog() -> None:
 
 
 def test_limits_give_slo_columns_at_the_quantile_asked_for() -> None:
-    row = fold(window(60.0, 10.0), Table.of(steady_answers()), limits={"ttft": 0.13, "itl": 0.05}, quantile=0.9)
+    row = fold(window(60.0, 10.0), Table.of(steady_answers()), slo=Slo(ttft_s=0.13, itl_s=0.05, quantile=0.9))
     assert row["slo_ttft_s"] == row["ttft_p90_s"]
     assert row["slo_itl_s"] == row["itl_p90_s"]
     assert 0.05 < row["slo_ttft_over_ratio"] < 0.15
     assert row["good_ratio"] == pytest.approx(1 - row["slo_ttft_over_ratio"], abs=0.01)
     assert row["good_rps"] == pytest.approx(10 * row["good_ratio"])
-    refused = fold(window(60.0, 10.0), Table.of(steady_answers(100)), limits={"ttft": 0.13}, quantile=0.999)
+    refused = fold(window(60.0, 10.0), Table.of(steady_answers(100)), slo=Slo(ttft_s=0.13, quantile=0.999))
     assert refused["slo_ttft_s"] is None
     assert "cannot carry a p99.9" in refused["reasons"]["slo_ttft_s"]
 

@@ -9,6 +9,7 @@ from loadramp.analysis.itl_knee import completed, estimate
 from loadramp.analysis.latency import families, look, stalls
 from loadramp.record.table import Table
 from loadramp.record.types import Row, Step
+from loadramp.scenario.scenario import Slo
 
 
 @pytest.fixture(scope="module")
@@ -18,7 +19,7 @@ def rows() -> list[Row]:
     for k, rate in enumerate(H200_RATES):
         base_s = out[0]["ttft_p50_s"] if out else None
         step = Step(k, rate_rps=float(rate), warmup_s=0.0, measure_s=20.0)
-        out.append(fold(step, Table.of(h200(rate)), base_ttft_p50_s=base_s, limits={"itl": 0.06}))
+        out.append(fold(step, Table.of(h200(rate)), base_ttft_p50_s=base_s, slo=Slo(itl_s=0.06)))
     return out
 
 
@@ -64,7 +65,7 @@ def test_the_ceiling_is_close_to_52_although_the_batch_was_still_filling_up(rows
 
 
 def test_the_slo_is_met_up_to_a_rate_between_the_knee_and_the_ceiling(rows: list[Row]) -> None:
-    found = estimate(completed(rows), limits={"itl": 0.06})["slo_capacity"]
+    found = estimate(completed(rows), slo=Slo(itl_s=0.06))["slo_capacity"]
     assert (found.status, found.limit) == ("found", "itl")
     assert found.rate_rps is not None
     assert 34.0 < found.rate_rps < 46.0
@@ -80,7 +81,7 @@ def test_limited_to_64_sequences_the_ceiling_shows_in_ttft_and_p99_itl_stays_fla
                   "itl_p50_s": itl50 / 1e3, "itl_p99_s": itl99 / 1e3}  # fmt: skip
         more = {"signals": ["queue", "server_queue"], "deficit": rate > 20.0}
         seen.append(row(rate, **values) if rate < 20.0 else overload(rate, 16.9, **values, **more))
-    found = estimate(completed(seen), limits={"ttft": 1.0})
+    found = estimate(completed(seen), slo=Slo(ttft_s=1.0))
     assert found["p99_itl_knee"].status == "not_found_up_to"
     assert found["ceiling"].rate_rps == pytest.approx(16.9, rel=0.03)
     assert "the server's own queue grows" in found["ceiling"].reason

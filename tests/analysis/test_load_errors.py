@@ -27,6 +27,7 @@ from loadramp.runner.conductor import Conductor
 from loadramp.runner.model_lengths import lengths
 from loadramp.runner.preview import of_scenario
 from loadramp.runner.scenarios import load, read_run
+from loadramp.scenario.scenario import Slo
 from loadramp.simulator.faults import Faults
 from loadramp.simulator.profiles import PROFILES
 from loadramp.workload.profile import overlong
@@ -156,7 +157,7 @@ def test_a_run_of_refusals_alone_measures_nothing() -> None:
     assert (found.status, found.reason) == (
         "not_measurable", "every request failed, for reasons that do not depend on load",
     )  # fmt: skip
-    capacity = slo_capacity([nothing], {"ttft": 1.0}, good_ratio=0.9)
+    capacity = slo_capacity([nothing], Slo(ttft_s=1.0, good_ratio=0.9))
     assert (capacity.status, capacity.rate_rps) == ("not_measurable", None)
 
 
@@ -165,10 +166,10 @@ def test_an_slo_is_judged_by_the_requests_that_were_a_load() -> None:
     steps = [row(rate, slo_ttft_s=0.1, slo_ttft_log_se=0.02) for rate in (5.0, 10.0)]
     steps[1] |= refused | {"good_ratio": 0.9, "good_n": 600}
     assert load_error_ratio(steps[1]) == 0.0
-    found = slo_capacity(steps, {"ttft": 1.0}, error_ratio=0.01, good_ratio=0.95)
+    found = slo_capacity(steps, Slo(ttft_s=1.0, error_ratio=0.01, good_ratio=0.95))
     assert (found.status, found.rate_rps) == ("not_found_up_to", 10.0)
     steps[1]["load_independent_errors"] = 0
-    found = slo_capacity(steps, {"ttft": 1.0}, error_ratio=0.01)
+    found = slo_capacity(steps, Slo(ttft_s=1.0, error_ratio=0.01))
     assert (found.status, found.limit) == ("found", "error_ratio")
 
 

@@ -27,6 +27,7 @@ from loadramp.report import row_access as r
 from loadramp.report.sections import steps_section
 from loadramp.report.verdict_text import verdict_sentence
 from loadramp.runner.preview import of_scenario
+from loadramp.scenario.scenario import Slo
 from loadramp.workload.arrivals import share_of
 from loadramp.workload.ramps import ceiling as ceiling_ramp
 from loadramp.workload.schedule import Offer, offer_of, plan_step
@@ -149,14 +150,14 @@ def test_an_overload_by_a_burst_is_at_the_rate_that_came() -> None:
     assert "from 20 req/s (8 asked) on" in found.reason
     slow = quiet(8.0, 20.0, ttft_p99_s=2.0, slo_ttft_s=2.0)
     fast = quiet(4.0, 4.0, ttft_p99_s=0.1, slo_ttft_s=0.1)
-    capacity = slo_capacity([fast, slow], {"ttft": 0.5})
+    capacity = slo_capacity([fast, slow], Slo(ttft_s=0.5))
     assert capacity.rate_rps is not None and 4.0 < capacity.rate_rps < 20.0
     assert capacity.rate_rps > 8.0  # the straight line in logarithms, between 4 and 20 and not between 4 and 8
 
 
 def test_the_slo_capacity_and_the_knee_reach_as_far_as_was_offered() -> None:
     rows = [quiet(4.0, 2.0, slo_ttft_s=0.1), quiet(8.0, 3.0, slo_ttft_s=0.1), quiet(16.0, 5.0, slo_ttft_s=0.1)]
-    found = estimate(completed(rows), limits={"ttft": 0.5})
+    found = estimate(completed(rows), slo=Slo(ttft_s=0.5))
     assert found["slo_capacity"].status == found["p99_itl_knee"].status == "not_found_up_to"
     assert found["slo_capacity"].rate_rps == found["p99_itl_knee"].rate_rps == 5.0
 

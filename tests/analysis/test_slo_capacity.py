@@ -4,6 +4,7 @@ from judged import overload, row
 
 from loadramp.analysis.slo_capacity import isotonic, slo_capacity
 from loadramp.record.types import Row
+from loadramp.scenario.scenario import Slo
 
 
 def curve(ttft_s: list[float], **columns: object) -> list[Row]:
@@ -21,7 +22,7 @@ def test_isotonic_regression_pools_what_falls() -> None:
 
 
 def test_the_limit_is_crossed_by_interpolation_in_logarithms() -> None:
-    found = slo_capacity(curve([0.1, 0.1, 0.1, 0.4]), {"ttft": 0.2})
+    found = slo_capacity(curve([0.1, 0.1, 0.1, 0.4]), Slo(ttft_s=0.2))
     assert found.status == "found"
     assert found.rate_rps == pytest.approx(4.0 * 2**0.5)
     assert found.limit == "ttft"
@@ -32,7 +33,7 @@ def test_the_limit_is_crossed_by_interpolation_in_logarithms() -> None:
 
 
 def test_noise_that_breaks_the_order_is_pooled_before_the_limit_is_crossed() -> None:
-    found = slo_capacity(curve([0.1, 0.22, 0.1, 0.4]), {"ttft": 0.2})
+    found = slo_capacity(curve([0.1, 0.22, 0.1, 0.4]), Slo(ttft_s=0.2))
     assert found.rate_rps is not None
     assert found.rate_rps > 4.0  # one bad step at 2 req/s (ST-09) does not make 2 the capacity
 
@@ -40,17 +41,17 @@ def test_noise_that_breaks_the_order_is_pooled_before_the_limit_is_crossed() -> 
 def test_the_limit_that_binds_is_the_first_one_reached() -> None:
     rows = [{**r, "slo_itl_s": v, "slo_itl_low_s": v, "slo_itl_high_s": v} for r, v in
             zip(curve([0.1, 0.1, 0.1, 0.4]), [0.01, 0.02, 0.04, 0.08], strict=True)]  # fmt: skip
-    found = slo_capacity(rows, {"ttft": 0.2, "itl": 0.03})
+    found = slo_capacity(rows, Slo(ttft_s=0.2, itl_s=0.03))
     assert (found.limit, found.rate_rps) == ("itl", pytest.approx(2.0 * 1.5 ** (1 / 1), rel=0.1))
 
 
 def test_met_everywhere_missed_everywhere_and_nothing_asked() -> None:
-    assert slo_capacity(curve([0.1, 0.1]), {"ttft": 1.0}).status == "not_found_up_to"
-    assert slo_capacity(curve([0.1, 0.1]), {"ttft": 1.0}).rate_rps == 2.0
-    missed = slo_capacity(curve([0.1, 0.2]), {"ttft": 0.05})
+    assert slo_capacity(curve([0.1, 0.1]), Slo(ttft_s=1.0)).status == "not_found_up_to"
+    assert slo_capacity(curve([0.1, 0.1]), Slo(ttft_s=1.0)).rate_rps == 2.0
+    missed = slo_capacity(curve([0.1, 0.2]), Slo(ttft_s=0.05))
     assert (missed.status, missed.high_rps) == ("below_range", 1.0)
-    assert slo_capacity(curve([0.1, 0.2]), {}).reason == "no limit is set in [slo]"
-    assert slo_capacity([], {"ttft": 1.0}).status == "not_measurable"
+    assert slo_capacity(curve([0.1, 0.2]), Slo()).reason == "no limit is set in [slo]"
+    assert slo_capacity([], Slo(ttft_s=1.0)).status == "not_measurable"
 
 
 def unknown(rows: list[Row], *at: int) -> list[Row]:
@@ -60,32 +61,32 @@ def unknown(rows: list[Row], *at: int) -> list[Row]:
 
 def test_a_limit_missed_at_the_lowest_rate_that_could_be_judged_is_not_missed_at_the_lowest_rate() -> None:
     rows = unknown(curve([0.1, 0.1, 0.1, 3.0]), 0, 1, 2)
-    found = slo_capacity(rows, {"ttft": 1.0})
+    found = slo_capacity(rows, Slo(ttft_s=1.0))
     assert (found.status, found.rate_rps, found.low_rps, found.high_rps) == ("inconclusive", None, None, 8.0)
     assert found.reason == (
         "p99 TTFT of 1 s is missed at 8 req/s, and no step below it has the 368 requests that show whether it is met "
         "there: make them longer ([ramp] measure_s or min_requests)"
     )
-    missed = slo_capacity(unknown(curve([3.0, 3.0, 3.0, 3.0]), 1), {"ttft": 1.0})
+    missed = slo_capacity(unknown(curve([3.0, 3.0, 3.0, 3.0]), 1), Slo(ttft_s=1.0))
     assert (missed.status, missed.high_rps) == ("below_range", 1.0)  # here it is
 
 
 def test_limits_are_met_only_up_to_the_rate_at_which_all_of_them_are_known() -> None:
     rows = unknown(curve([0.1, 0.1, 0.1]), 2)
-    found = slo_capacity(rows, {"ttft": 1.0})
+    found = slo_capacity(rows, Slo(ttft_s=1.0))
     assert (found.status, found.rate_rps, found.low_rps) == ("not_found_up_to", 2.0, 2.0)
     assert found.reason == (
         "every limit is met up to 2 req/s; no step above it has the 368 requests for p99 TTFT of 1 s"
     )
     rows = [{**r, "slo_itl_s": v, "slo_itl_low_s": v, "slo_itl_high_s": v} for r, v in
             zip(unknown(curve([0.1, 0.1, 0.1, 0.1]), 2, 3), [0.01, 0.01, 0.01, 0.04], strict=True)]  # fmt: skip
-    found = slo_capacity(rows, {"ttft": 1.0, "itl": 0.02})
+    found = slo_capacity(rows, Slo(ttft_s=1.0, itl_s=0.02))
     assert (found.status, found.limit, found.low_rps) == ("found", "itl", 2.0)
 
 
 def test_no_rate_above_the_ceiling_meets_an_slo() -> None:
     rows = [*curve([0.1, 0.1, 0.1]), overload(8.0, 5.0, slo_ttft_s=0.1, slo_ttft_low_s=0.1, slo_ttft_high_s=0.1)]
-    found = slo_capacity(rows, {"ttft": 1.0})
+    found = slo_capacity(rows, Slo(ttft_s=1.0))
     assert (found.status, found.limit) == ("found", "ceiling")
     assert found.rate_rps == pytest.approx(5.0, rel=0.01)
 
@@ -93,7 +94,7 @@ def test_no_rate_above_the_ceiling_meets_an_slo() -> None:
 def test_errors_bound_the_capacity() -> None:
     rows = curve([0.1, 0.1, 0.1, 0.1])
     rows[-1] |= {"error_ratio": 0.05, "errors": {"http_5xx": 24}}
-    found = slo_capacity(rows, {"ttft": 1.0}, error_ratio=0.01)
+    found = slo_capacity(rows, Slo(ttft_s=1.0, error_ratio=0.01))
     assert (found.status, found.limit) == ("found", "error_ratio")
     assert found.rate_rps is not None
     assert 4.0 < found.rate_rps < 8.0
@@ -101,7 +102,7 @@ def test_errors_bound_the_capacity() -> None:
 
 def test_goodput_may_be_what_is_asked() -> None:
     rows = [row(r, good_ratio=g) for r, g in ((1.0, 1.0), (2.0, 0.99), (4.0, 0.95), (8.0, 0.5))]
-    found = slo_capacity(rows, {}, good_ratio=0.9)
+    found = slo_capacity(rows, Slo(good_ratio=0.9))
     assert (found.status, found.limit) == ("found", "good_ratio")
     assert found.rate_rps == pytest.approx(4.0 * 2 ** (0.05 / 0.45))
 
@@ -111,13 +112,13 @@ def test_st03_refused_quantiles_are_said_and_a_clear_miss_still_shows() -> None:
         row(1.0, slo_ttft_s=None, ttft_p99_s=None, slo_ttft_over_ratio=0.0),
         row(2.0, slo_ttft_s=None, ttft_p99_s=None, slo_ttft_over_ratio=0.4),
     ]
-    found = slo_capacity(rows, {"ttft": 0.2})
+    found = slo_capacity(rows, Slo(ttft_s=0.2))
     assert (found.status, found.rate_rps, found.high_rps) == ("inconclusive", None, 2.0)
     assert found.reason == "no step has the 368 requests that a p99 TTFT needs (at most 120); clearly missed at 2 req/s"
     rows[1]["slo_ttft_over_ratio"] = 0.0
-    assert slo_capacity(rows, {"ttft": 0.2}).high_rps is None
+    assert slo_capacity(rows, Slo(ttft_s=0.2)).high_rps is None
 
 
 def test_another_quantile_is_read_from_its_column() -> None:
     rows = [row(r, ttft_p90_s=v) for r, v in ((1.0, 0.1), (2.0, 0.1), (4.0, 0.4))]
-    assert slo_capacity(rows, {"ttft": 0.2}, quantile=0.9).rate_rps == pytest.approx(2 * 2**0.5)
+    assert slo_capacity(rows, Slo(ttft_s=0.2, quantile=0.9)).rate_rps == pytest.approx(2 * 2**0.5)

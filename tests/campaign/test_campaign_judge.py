@@ -18,6 +18,7 @@ from loadramp.record.run_info import RunInfo, read_info
 from loadramp.record.table import Run, Table
 from loadramp.record.types import GONE, Estimate, GateResult, HealthSample, Record, Row, Sample
 from loadramp.runner.scenarios import load
+from loadramp.scenario.scenario import Slo
 
 SUSTAINED = {"error_ratio": 0.001, "drift_ratio": 0.05, "drift_unseen_ratio": 0.5, "memory_ratio": 0.05,
              "availability_ratio": 0.999}  # fmt: skip
@@ -124,7 +125,7 @@ def test_an_interval_that_reaches_below_the_lowest_rate_shows_no_target() -> Non
     measured = ((4.0, 0.5, 0.2, 1.5), (8.0, 0.6, 0.3, 1.4), (16.0, 2.0, 1.8, 2.2))
     rows = [row(rate, slo_ttft_s=value, slo_ttft_low_s=low, slo_ttft_high_s=high, error_ratio=0.0)
             for rate, value, low, high in measured]  # fmt: skip
-    slo = slo_capacity(rows, {"ttft": 1.0})
+    slo = slo_capacity(rows, Slo(ttft_s=1.0))
     assert (slo.status, slo.rate_rps, slo.low_rps) == ("found", pytest.approx(10.7, abs=0.1), None)
     estimates = {"ceiling": Estimate("not_found_up_to", 16.0), "slo_capacity": slo}
     found = judge.ramp(seen(rows, estimates=estimates, limits={"ttft": 1.0}), asked_rps=9.0)

@@ -12,6 +12,7 @@ from loadramp.comparison.sample_size import Missing, Noise, more_blocks
 from loadramp.comparison.standard_error import PairSpread, spread
 from loadramp.record.table import Table
 from loadramp.record.types import Record
+from loadramp.scenario.scenario import Slo
 
 PRIMARY = ("itl_p99", "output_tokens_per_s")
 TEN_PERCENT = log(1.1)
@@ -238,7 +239,7 @@ def requests(n: int, ttft_s: float = 0.1, gap_s: float = 0.02, tokens: int = 5, 
 
 
 def test_a_block_measures_what_its_values_can_carry() -> None:
-    block = measure(Table.of(requests(40)), (0.0, 20.0), {"ttft": 0.05})
+    block = measure(Table.of(requests(40)), (0.0, 20.0), Slo(ttft_s=0.05))
     assert block.values["ttft_p50"] == pytest.approx(0.1)
     assert block.values["ttft_p95"] == pytest.approx(0.1)
     assert block.values["ttft_p99"] is None

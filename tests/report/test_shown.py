@@ -39,6 +39,7 @@ from loadramp.report.verdict_text import verdict, verdict_sentence
 from loadramp.runner.finish import judged, write_report
 from loadramp.runner.preview import of_scenario
 from loadramp.runner.scenarios import load
+from loadramp.scenario.scenario import Slo
 from loadramp.simulator.faults import Faults
 from loadramp.simulator.profiles import PROFILES
 
@@ -124,17 +125,17 @@ def test_no_malformed_event_says_how_many_requests_the_limit_takes() -> None:
 
 def test_a_service_level_is_missed_by_malformed_events() -> None:
     rows = [row(4.0, malformed_ratio=0.0), row(8.0, malformed_ratio=0.001), row(16.0, malformed_ratio=0.2)]
-    found = slo_capacity(rows, {}, malformed_ratio=0.01)
+    found = slo_capacity(rows, Slo(malformed_ratio=0.01))
     assert (found.status, found.limit) == ("found", "malformed_ratio")
     assert found.rate_rps is not None and 8.0 < found.rate_rps < 16.0
-    assert slo_capacity(rows[2:], {}, malformed_ratio=0.01).status == "below_range"
-    assert slo_capacity(rows, {}).status == "not_measurable"
+    assert slo_capacity(rows[2:], Slo(malformed_ratio=0.01)).status == "below_range"
+    assert slo_capacity(rows, Slo()).status == "not_measurable"
 
 
 def test_a_run_that_misses_its_level_by_malformed_events_fails() -> None:
     run = run_of(spoilt(20))
     run.scenario = scenario_of("[slo]\nmalformed_ratio = 0.01\n")
-    run.estimates = estimate(completed(run.rows), malformed_ratio=run.scenario.slo.malformed_ratio)
+    run.estimates = estimate(completed(run.rows), slo=run.scenario.slo)
     assert verdict(run) == "fail"
     assert "malformed events in at most 1 % of the answers" in verdict_sentence(run)
 
