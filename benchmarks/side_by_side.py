@@ -244,7 +244,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="scripts, with commas between")
     asked = parser.parse_args()
     until_s = time.monotonic() + 60.0 * asked.minutes
-    each = max(1, asked.processes // SHARES)
+    each = -(-asked.processes // SHARES)
     jobs = [(kind, tree, bench) for kind, benches in (("plain", BENCHES), ("noise", NOISY))
             for tree in filter(None, (asked.before, HERE)) if kind == "plain" or tree is HERE
             for bench in benches_of(tree.resolve(), benches, asked.only)]  # fmt: skip

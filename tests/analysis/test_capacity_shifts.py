@@ -3,13 +3,14 @@
 from dataclasses import replace
 
 import pytest
-from diagnosed import CHAT, ladder
+from diagnosed import CHAT, found, ladder
 
 from benchmarks.engine_population import Lengths
 from loadramp.analysis.diagnosis.capacity_shifts import replicas_moved
 from loadramp.analysis.diagnosis.symptoms import case_of
 from loadramp.analysis.step_time_jumps import jump_of
 from loadramp.record.types import Sample
+from loadramp.runner.assess import assess
 from loadramp.simulator.profiles import PROFILES
 
 SMALL = PROFILES["small"]
@@ -55,6 +56,18 @@ def test_replicas_that_come_and_go_are_told_by_number() -> None:
     words = replicas_moved([*first, *late, *gone])
     assert words == ["replica 2 appeared 40 s into the run", "replica 3 fell silent 59 s into the run"]
     assert replicas_moved(first) == []
+
+
+def test_a_page_refused_in_overload_is_only_possibly_a_replica_that_went() -> None:
+    run = ladder(replace(SMALL, max_num_seqs=16), [4, 48])
+    refused = scrapes("b", range(60), running=1.0) + [Sample(float(t), "b", error="refused") for t in range(60, 76)]
+    finding = found(assess(replace(run, samples=[*run.samples, *refused])), "autoscaler_moved")
+    assert finding.confidence == "possible"
+    assert "replica 2 fell silent 59 s into the run" in finding.evidence
+    assert finding.evidence[-1] == "in overload, and no stream broke: it may be the page alone that was refused"
+    quiet = ladder(SMALL, [2, 4])
+    told = assess(replace(quiet, samples=[*quiet.samples, *refused]))
+    assert found(told, "autoscaler_moved").confidence == "likely"
 
 
 def test_a_single_server_whose_page_falls_silent_is_no_autoscaler() -> None:

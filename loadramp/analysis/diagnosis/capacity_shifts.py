@@ -6,7 +6,9 @@ Rule: only the servers' own pages say that. A jump of the pace may have any caus
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+from loadramp.analysis.diagnosis.lost_connections import broke_midway
 from loadramp.analysis.diagnosis.symptoms import Case, StepSeen, indices
 from loadramp.analysis.diagnosis.unstable_engine import calm, unstable
 from loadramp.analysis.step_time_jumps import jump_of
@@ -15,28 +17,53 @@ from loadramp.record.types import Confidence, Finding, Sample
 GONE_S = 10.0
 
 
+@dataclass(slots=True, frozen=True)
+class ReplicaMove:
+    """A replica that came, went or changed its size. ``silent_from_s``: its page ceased to answer then."""
+
+    words: str
+    silent_from_s: float | None = None
+
+
 def autoscaler_moved(case: Case) -> Finding | None:
     """The capacity changed during the ramp: replicas came, went or changed their size, as their metrics pages show.
 
     Without that a jump of the pace that stayed is possible evidence, unless the engine's pace comes and goes anyway; so
     is a step that was overloaded where a higher one was not.
     """
-    replicas = replicas_moved(case.run.samples)
+    moves = replica_moves(case.run.samples)
+    replicas = [one.words for one in moves]
     jumps = [(one, jump) for one in case.steps if (jump := jump_of(one))]
     if not replicas and jumps and unstable(calm(case)).comes_and_goes:
         jumps = []
     steps = [one for one, _ in jumps]
     evidence = [*replicas, *(jump.words(one.at) for one, jump in jumps)]
-    sure: Confidence = "likely" if replicas else "possible"
+    sure: Confidence = "likely" if any(not _may_be_refused(one, case) for one in moves) else "possible"
     if not evidence:
         steps, evidence = _recovered(case)
+    elif replicas and sure == "possible":
+        evidence.append("in overload, and no stream broke: it may be the page alone that was refused")
     elif not replicas:
         evidence.append("nothing that the server shows says that replicas came, went or changed their size")
     return Finding("autoscaler_moved", sure, tuple(evidence[-4:]), indices(steps)) if evidence else None
 
 
+def _may_be_refused(move: ReplicaMove, case: Case) -> bool:
+    """A page fell silent in overload and no stream broke: an engine that went away would have broken its own."""
+    if move.silent_from_s is None or broke_midway(case.run.table):
+        return False
+    over = {one.index for one in case.over}
+    begins = [step.begin_s for step in case.run.steps if step.index in over]
+    return any(begin_s <= move.silent_from_s + GONE_S for begin_s in begins)
+
+
 def replicas_moved(samples: Sequence[Sample]) -> list[str]:
-    """Words on engines' metrics pages that began or ceased to answer in mid-run, and on capacity that they say changed.
+    """``replica_moves`` in words."""
+    return [one.words for one in replica_moves(samples)]
+
+
+def replica_moves(samples: Sequence[Sample]) -> list[ReplicaMove]:
+    """Engines' metrics pages that began or ceased to answer in mid-run, and capacity that they say changed.
 
     A page that comes or goes tells of a replica where there are several. One that is only late (time-outs, as of a
     server under load) is not gone.
@@ -50,13 +77,14 @@ def replicas_moved(samples: Sequence[Sample]) -> list[str]:
         told = [s.t_s for s in own if s.values]
         silent = [s for s in own if s.t_s > told[-1]]
         if told[0] - own[0].t_s > GONE_S and len(pages) > 1:
-            out.append(f"replica {number} appeared {told[0]:.0f} s into the run")
+            out.append(ReplicaMove(f"replica {number} appeared {told[0]:.0f} s into the run"))
         if own[-1].t_s - told[-1] > GONE_S and len(pages) > 1 and any(s.error != "timeout" for s in silent):
-            out.append(f"replica {number} fell silent {told[-1]:.0f} s into the run")
+            out.append(ReplicaMove(f"replica {number} fell silent {told[-1]:.0f} s into the run", told[-1]))
         for name, words in (("kv_blocks", "KV blocks"), ("max_num_seqs", "largest batch")):
             levels = list(dict.fromkeys(s.values[name] for s in own if name in s.values))
             if len(levels) > 1:
-                out.append(f"the {words} of replica {number} changed from {levels[0]:.0f} to {levels[-1]:.0f}")
+                change = f"changed from {levels[0]:.0f} to {levels[-1]:.0f}"
+                out.append(ReplicaMove(f"the {words} of replica {number} {change}"))
     return out
 
 
