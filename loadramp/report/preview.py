@@ -12,6 +12,13 @@ from loadramp.report.progress import step_words
 from loadramp.units import count, counted, percent, plural, sig, span
 
 MOST_LINES = 64
+LONGER_OR_AGAIN = (
+    "Longer steps or another ramp? An engine that keeps its pace needs neither; longer steps (measure_s) narrow its "
+    "ceiling more than further ramps do.",
+    "If its pace has slow stretches, --repeats 2 narrows the ceiling as well as steps three times as long, in about "
+    "the same time, and shows what changes over minutes; --until-sure 0.1 lets each step go on for its latencies.",
+)
+"""What ``benchmarks/lengthening.py`` counts (docs/benchmarks.md, "Ceilings on engines with regimes")."""
 
 
 def preview_document(
@@ -177,10 +184,7 @@ def ramp_notes(scenario: Any) -> list[str]:
             f"from its value, at most to {span(pace.limit_s(None))} measured; the table has the shortest."
         )
     elif len(scenario.ramp.options.get("rates", ())) != 1:
-        found.append(
-            "Where the engine's pace has regimes, intervals are wide: --until-sure 0.1 lets each step go on as long as "
-            "that takes. --repeats 3 is for what changes over minutes, or from ramp to ramp."
-        )
+        found += LONGER_OR_AGAIN
     if pace.warmup_s == 0 and pace.settle_s + pace.settle_requests == 0:
         found.append("No warm-up: the first step is measured from its first request on (settle_requests, warmup_s).")
     if pace.warmup_s is None:

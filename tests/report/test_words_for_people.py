@@ -98,8 +98,11 @@ def test_a_plan_says_what_it_cannot_know() -> None:
     assert notes(users, steps) == [
         "A closed loop sends as many requests as are answered.",
         "It ends before a step that would exceed 3 minutes.",
-        "Where the engine's pace has regimes, intervals are wide: --until-sure 0.1 lets each step go on as long as "
-        "that takes. --repeats 3 is for what changes over minutes, or from ramp to ramp.",
+        "Longer steps or another ramp? An engine that keeps its pace needs neither; longer steps (measure_s) narrow "
+        "its ceiling more than further ramps do.",
+        "If its pace has slow stretches, --repeats 2 narrows the ceiling as well as steps three times as long, in "
+        "about the same time, and shows what changes over minutes; --until-sure 0.1 lets each step go on for its "
+        "latencies.",
         "Warm-ups grow with the time that requests take; 10 s is the least.",
     ]
     assert "a soak of 5 min" in notes(scenario_of(""), [])[0]
