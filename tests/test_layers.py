@@ -1,26 +1,38 @@
 """Who may import whom (CONTRIBUTING: the house). Parsed, not imported."""
 
 import ast
+import re
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "loadramp"
-CORE = ("scenario", "record", "workload", "client", "metrics", "analysis", "report", "simulator", "runner", "library")
+
+
+def house() -> list[tuple[str, str, str]]:
+    """The rows of CONTRIBUTING's table of folders: module or folder, kind, what is pure."""
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    rows = re.findall(r"^\| `([\w/.]+)` \| [^|]+ \| (shared|core|feature|top) \| ([^|]+) \|$", text, re.MULTILINE)
+    return [(name.removesuffix("/").removesuffix(".py"), kind, pure) for name, kind, pure in rows]
+
+
+def of_kind(kind: str) -> tuple[str, ...]:
+    return tuple(name for name, its, _ in house() if its == kind)
+
+
+CORE = of_kind("core")
 """The rooms of the core, from the bottom: each may import those before it and itself."""
-FEATURES = ("comparison", "nightly", "campaign", "advise", "importers")
+FEATURES = of_kind("feature")
 """They may import the core and the command line's options, and not one another."""
-SHARED = ("registry", "units")
+SHARED = of_kind("shared")
 """What everybody may import; they import nobody."""
-TOP = ("cli", "commands", "features", "__main__")
-PURE = (
-    "workload", "analysis", "report", "registry", "units", "scenario", "metrics.dialects", "metrics.model_series",
-    "metrics.prometheus_text", "metrics.canonical", "metrics.gpu", "simulator.engine", "simulator.profiles",
-    "simulator.regimes", "client.stream", "client.request_body", "record.types", "record.table",
-    "record.prompt_facts", "record.codec", "record.sanitize", "record.preparation",
-)  # fmt: skip
+TOP = of_kind("top")
+PURE = tuple(
+    part
+    for name, _, pure in house()
+    for part in ((name,) if pure == "all" else [f"{name}.{module}" for module in re.findall(r"`(\w+)`", pure)])
+)
+DEFINITION = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 FORBIDDEN = {"asyncio", "socket", "time", "random", "os", "click", "httpx", "openai", "subprocess", "multiprocessing"}
 
 
@@ -97,10 +109,35 @@ def test_only_the_list_of_features_knows_them() -> None:
     assert {name for name in known if not within(name, FEATURES)} == {"features"}
 
 
-@pytest.mark.parametrize("room", [*CORE, *FEATURES])
-def test_the_map_of_contributing_names_the_room(room: str) -> None:
+def test_what_the_table_calls_pure_is_there() -> None:
+    assert {name for name in PURE if not any(within(module, (name,)) for module in modules())} == set()
+    assert {"scenario", "workload", "analysis", "report", "client.stream", "record.types"} <= set(PURE)
+
+
+def test_the_walks_of_contributing_name_what_is_there() -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text()
-    assert f"| `{room}/` |" in text
+    walks = text[text.index("### One token") : text.index("## Habits")]
+    steps = re.findall(r"`([\w/]+\.py): ([\w.]+)`", walks)
+    assert len(steps) > 10
+    gone = []
+    for path, name in steps:
+        body: list[ast.stmt] = ast.parse((PACKAGE / path).read_text()).body
+        for part in name.split("."):
+            found = [node for node in body if isinstance(node, DEFINITION) and node.name == part]
+            body = [inner for node in found for inner in node.body]
+        if not body:
+            gone.append(f"{path}: {name}")
+    assert gone == []
+
+
+def test_every_registry_that_contributing_names_is_there() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    table = text[text.index("## How to add") :]
+    named = re.findall(r"`(\w+(?:/\w+)*)(\.py)?: (\w+)`", table)
+    assert len(named) > 10
+    for path, suffix, name in named:
+        file = PACKAGE / f"{path}.py" if suffix else PACKAGE / path / "__init__.py"
+        assert re.search(rf"^(class )?{name}\b", file.read_text(), re.MULTILINE), f"{path}: {name}"
 
 
 def test_no_class_name_is_in_two_modules() -> None:

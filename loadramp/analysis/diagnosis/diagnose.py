@@ -192,7 +192,7 @@ FAILURES: tuple[Callable[[Case], Finding | None], ...] = (
     errors,
 )
 
-RULES: tuple[Callable[[Case], Finding | None], ...] = (
+RULES: list[Callable[[Case], Finding | None]] = [
     client_limited,
     *FAILURES,
     autoscaler_moved,
@@ -207,7 +207,7 @@ RULES: tuple[Callable[[Case], Finding | None], ...] = (
     stream_stall,
     speculation_weak,
     prefix_cache,
-)
+]
 """In the order in which findings are told: what voids others before them, what ends a ramp before what slows it."""
 
 
