@@ -2,7 +2,7 @@
 FROM python:3.12.8-slim-bookworm AS built
 RUN apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev
 WORKDIR /app
-COPY pyproject.toml hatch_build.py README.md ./
+COPY pyproject.toml hatch_build.py README.md LICENSE ./
 COPY loadramp ./loadramp
 COPY scenarios ./scenarios
 RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .

@@ -6,13 +6,13 @@ JOBS   ?= $(shell echo $$(($$($(PYTHON) -c "import os; print(os.cpu_count())") +
 # A file's tests share its runs; the order of files is that of tests/conftest.py.
 SPREAD  = -n $(JOBS) --dist loadfile --no-loadscope-reorder
 BIN     = $(VENV)/bin
-BUILT_FROM = pyproject.toml hatch_build.py loadramp/client/http/c_reader.c
+BUILT_FROM = pyproject.toml requirements-dev.txt hatch_build.py loadramp/client/http/c_reader.c
 
 # Of `make fuzz`: how many replies, and which.
 N    ?= 1000000
 SEED ?= 1
 
-.PHONY: demo test lint types unit slow browser real fuzz lowest bench clean
+.PHONY: demo test lint types unit slow browser real fuzz lowest lock bench clean
 
 demo: $(VENV)/.runtime
 	$(BIN)/loadramp demo
@@ -47,8 +47,15 @@ lowest:
 	$(VENV)-lowest/bin/python -m pip install -q --disable-pip-version-check -c $(VENV)-lowest/lowest.txt -e '.[test]'
 	$(VENV)-lowest/bin/python -m pytest $(SPREAD)
 
+# The newest versions of everything, written down: what `make test` installs from then on.
+lock:
+	$(PYTHON) -m venv --clear $(VENV)-lock
+	$(VENV)-lock/bin/python -m pip install -q --disable-pip-version-check -e '.[dev]'
+	echo "# The versions that the tests run with; made by \`make lock\`, used as constraints by \`make .venv/.dev\`." > requirements-dev.txt
+	$(VENV)-lock/bin/python -m pip list --format=freeze --disable-pip-version-check | grep -viE '^(loadramp|pip|setuptools)=' >> requirements-dev.txt
+
 clean:
-	rm -rf $(VENV) $(VENV)-lowest build dist
+	rm -rf $(VENV) $(VENV)-lowest $(VENV)-lock build dist
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -58,5 +65,5 @@ $(VENV)/.runtime: $(BUILT_FROM) | $(VENV)/bin/python
 	touch $@
 
 $(VENV)/.dev: $(BUILT_FROM) | $(VENV)/bin/python
-	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[dev]'
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c requirements-dev.txt -e '.[dev]'
 	touch $@ $(VENV)/.runtime

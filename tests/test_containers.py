@@ -227,8 +227,14 @@ def test_every_step_of_the_image_finds_what_it_takes(tmp_path: Path) -> None:
     assert (image.stage / "reports").is_dir()
 
 
-@pytest.mark.parametrize("gone", ["COPY loadramp ./loadramp\n", "COPY pyproject.toml hatch_build.py README.md ./\n",
-                                  "COPY --from=built /wheels /wheels\n"])  # fmt: skip
+@pytest.mark.parametrize(
+    "gone",
+    [
+        "COPY loadramp ./loadramp\n",
+        "COPY pyproject.toml hatch_build.py README.md LICENSE ./\n",
+        "COPY --from=built /wheels /wheels\n",
+    ],
+)
 def test_a_step_that_is_missing_is_seen(tmp_path: Path, gone: str) -> None:
     text = (ROOT / "Dockerfile").read_text()
     assert gone in text

@@ -15,30 +15,39 @@ import pytest
 from lowest import PROJECT, pins
 from terminal import free_port
 
+import loadramp
+
 ROOT = Path(__file__).parent.parent
 SHORT = ("prompts.input_tokens=20", "prompts.output_tokens=4", "ramp.start_rps=20", "ramp.max_rps=20")
 QUICK = ("ramp.warmup_s=0.3", "ramp.measure_s=1.2", "ramp.settle_s=0.2", "ramp.settle_requests=0", "ramp.tail_s=0.3",
          "ramp.soak_s=0")  # fmt: skip
 
 
-def run(command: list[str | Path], cwd: Path) -> subprocess.CompletedProcess[str]:
+BUILD = (sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "--no-index", "-w")
+
+
+def run(command: list[str | Path], cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
     """Like a user's shell: nothing of this process's Python reaches the command."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")} | env
     return subprocess.run(command, cwd=cwd, env=kept, capture_output=True, text=True, timeout=100)
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from a copy of what the build reads: building writes beside its sources."""
-    where = tmp_path_factory.mktemp("wheel")
-    source = where / "source"
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of what the build reads: building writes beside its sources."""
+    source = tmp_path_factory.mktemp("source") / "source"
     ignore = shutil.ignore_patterns("__pycache__", "*.so")
     for folder in ("loadramp", "scenarios"):
         shutil.copytree(ROOT / folder, source / folder, ignore=ignore)
-    for name in ("pyproject.toml", "hatch_build.py", "README.md"):
+    for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
-    build = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "--no-index", "-w", where]
-    built = run([*build, source], where)
+    return source
+
+
+@pytest.fixture(scope="module")
+def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    where = tmp_path_factory.mktemp("wheel")
+    built = run([*BUILD, where, source], where)
     assert built.returncode == 0, built.stderr
     (path,) = where.glob("*.whl")
     return path
@@ -65,6 +74,32 @@ def test_the_wheel_holds_every_scenario_with_its_files(wheel: Path) -> None:
     held = {Path(name).name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("loadramp/scenarios/")}
     assert held == {path.name for path in (ROOT / "scenarios").iterdir()}
     assert {"demo.toml", "chat.toml", "trace-replay.jsonl"} <= held
+
+
+def test_the_wheel_is_typed_and_names_its_licence_and_version(wheel: Path) -> None:
+    held = zipfile.ZipFile(wheel)
+    assert "loadramp/py.typed" in held.namelist()
+    assert [name for name in held.namelist() if name.endswith("licenses/LICENSE")]
+    (metadata,) = (held.read(name).decode() for name in held.namelist() if name.endswith(".dist-info/METADATA"))
+    assert f"\nVersion: {loadramp.__version__}\n" in metadata
+    assert "\nLicense-Expression: Apache-2.0\n" in metadata
+
+
+def test_a_wheel_without_a_compiler_is_for_every_machine(source: Path, tmp_path: Path) -> None:
+    built = run([*BUILD, tmp_path, source], tmp_path, CC="/nowhere/cc")
+    assert built.returncode == 0, built.stderr
+    (path,) = tmp_path.glob("*.whl")
+    assert path.name.endswith("-py3-none-any.whl")
+    assert not [name for name in zipfile.ZipFile(path).namelist() if name.endswith(".so")]
+
+
+def test_the_source_distribution_builds_a_wheel(source: Path, tmp_path: Path) -> None:
+    packed = run([sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", tmp_path], source)
+    assert packed.returncode == 0, packed.stderr
+    (archive,) = tmp_path.glob("*.tar.gz")
+    built = run([*BUILD, tmp_path, archive], tmp_path)
+    assert built.returncode == 0, built.stderr
+    assert len(list(tmp_path.glob("*.whl"))) == 1
 
 
 @pytest.mark.skipif(sysconfig.get_platform() != "linux-x86_64", reason="the reader in C is built on Linux")
