@@ -9,11 +9,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from terminal import QUICK
 
 from loadramp.client.http import c_reader
 from loadramp.simulator.practise import simulator
 
+# The same examples on every machine, however slow it is; `make fuzz` looks for new ones.
+settings.register_profile("suite", deadline=None, derandomize=True)
+settings.load_profile("suite")
 # Kept bytecode spares each of the many interpreters that the tests start from compiling the package again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False

@@ -65,14 +65,14 @@ def test_a_report_can_be_made_again_from_the_raw_files(done: Done, tmp_path: Pat
     run_dir = done.copy(tmp_path)
     for name in ("curve.csv", "verdict.json", "summary.md", "report.html"):
         (run_dir / name).unlink()
-    _, again, _ = loadramp("report", str(run_dir), "--json")
+    _, again, _ = in_process("report", str(run_dir), "--json")
     assert json.loads(again) == json.loads(done.out) | {"run_dir": str(run_dir)}
     assert (run_dir / "report.html").stat().st_size < 2_000_000
 
 
 def test_two_workers_send_the_same_plan_as_one(done: Done, sim: str, quick: Path, tmp_path: Path) -> None:
     plans = []
-    two = loadramp("run", str(quick), "--base-url", sim, "--out", str(tmp_path), "--json", "--set", "fleet.workers=2")
+    two = in_process("run", str(quick), "--base-url", sim, "--out", str(tmp_path), "--json", "--set", "fleet.workers=2")
     for workers, (_, out, err) in ((1, (done.code, done.out, done.err)), (2, two)):
         run_dir = Path(json.loads(out)["run_dir"])
         files = sorted(run_dir.glob("records-*.jsonl"))
@@ -278,13 +278,13 @@ def test_a_short_ramp_and_a_probe_against_a_real_llama_cpp_server(tmp_path: Path
     model = tmp_path / "tiny.gguf"
     write_model(model)
     with serving_llama(model, free_port()) as url:
-        code, out, err = loadramp("probe", "--base-url", url, "--max-tokens", "8", "--json")
+        code, out, err = in_process("probe", "--base-url", url, "--max-tokens", "8", "--json")
         document = json.loads(out)
         assert code == 0, err
         assert document["output_tokens"] == 8
         assert document["ttft_s"] > 0
-        code, out, err = loadramp("run", str(quick), "--base-url", url, "--out", str(tmp_path), "--json",
-                                  "--set", "ramp.rates=[5, 10]", "--set", "target.body={temperature=0}")  # fmt: skip
+        code, out, err = in_process("run", str(quick), "--base-url", url, "--out", str(tmp_path), "--json",
+                                    "--set", "ramp.rates=[5, 10]", "--set", "target.body={temperature=0}")  # fmt: skip
         document = json.loads(out)
         assert code in {0, 3}, err
         assert [step["errors"] for step in document["steps"]] == [{}, {}]

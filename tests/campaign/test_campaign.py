@@ -136,14 +136,14 @@ def test_a_rehearsal_runs_every_phase_and_shows_nothing(tmp_path: Path) -> None:
 
 def test_a_rehearsal_whose_ramp_found_nothing_tries_every_phase_all_the_same(tmp_path: Path) -> None:
     text = BASE.replace("start_rps = 4", "kind = 'ladder'\nrates = [6, 7]").replace("soak_s = 15\n", "")
-    text = text.replace("ttft_s = 0.5", "ttft_s = 0.001") + '[campaign]\nphases = ["ramp", "sustained", "overload"]\n'
+    text = text.replace("ttft_s = 0.5", "ttft_s = 0.001") + '[campaign]\nphases = ["ramp", "sustained"]\n'
     finished, code = rehearse_in_memory(text, tmp_path, SMALL, rehearsal=True)
     assert code == 0
     assert finished.told.missing == []
     assert finished.told.state["target_rps"] == 6
     assert "a rehearsal tries every phase" in finished.told.state["target_reason"]
     finished, _ = rehearse_in_memory(text, tmp_path, SMALL)
-    assert finished.told.missing == ["sustained", "overload"]
+    assert finished.told.missing == ["sustained"]
 
 
 def test_answers_make_it_a_go_and_one_no_a_no_go(whole: JudgedCampaign, tmp_path: Path) -> None:

@@ -182,7 +182,7 @@ def test_anything_else_is_given_back_at_once_and_last(data: bytes) -> None:
     events=st.lists(st.sampled_from([*PLAIN, *NOT_PLAIN.values(), DONE, b"data: {}\n\n"]), min_size=1, max_size=12),
     cuts=st.lists(st.floats(0, 1), max_size=6),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_what_is_given_back_is_what_was_sent_and_a_lot_is_what_the_python_reader_calls_one(
     events: list[bytes], cuts: list[float]
 ) -> None:
@@ -303,7 +303,7 @@ def said(record: Record) -> dict[str, Any]:
         max_size=80,
     )
 )
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 def test_both_readers_make_the_same_record(events: list[bytes]) -> None:
     said_last = (FIN("stop"), DONE)
     script = stream(*[(0.4 * at, data) for at, data in enumerate([ROLE, C("first"), *events, *said_last])])

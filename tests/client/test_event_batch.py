@@ -131,7 +131,7 @@ def test_a_lot_that_is_cut_or_framed_otherwise_is_left_to_the_parsers(reads: lis
         max_size=90,
     )
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_both_ways_make_the_same_record(events: list[bytes]) -> None:
     pieces = [HEAD + framed(ROLE), *map(framed, events), framed(FIN("stop")), framed(DONE) + LAST]
     with pytest.MonkeyPatch.context() as patch:

@@ -51,7 +51,7 @@ JSON = st.recursive(
 
 
 @given(st.dictionaries(KEYS, JSON, max_size=8))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150)
 @example({"code": "\n", "detail": True})
 def test_no_shape_of_json_raises(data: dict[str, Any]) -> None:
     one = read(data)
@@ -66,7 +66,7 @@ def test_no_shape_of_json_raises(data: dict[str, Any]) -> None:
 
 
 @given(st.lists(st.dictionaries(KEYS, JSON, max_size=6), max_size=4), st.booleans())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_no_stream_of_json_breaks_a_record(data: list[dict[str, Any]], whole: bool) -> None:
     asked = RequestedOutput(save_text=True)
     exchange = ResponseReader(Record(0, 0, 0.0, sent_s=0.0), asked)
@@ -122,7 +122,7 @@ CHUNKS = st.fixed_dictionaries(
 
 
 @given(st.lists(CHUNKS, max_size=6))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150)
 def test_the_short_way_for_plain_events_comes_to_the_same(chunks: list[dict[str, Any]]) -> None:
     def record() -> Record:
         exchange = ResponseReader(Record(0, 0, 0.0, sent_s=0.0), RequestedOutput(save_text=True))

@@ -155,7 +155,7 @@ def naive_end(data: bytes) -> int:
     st.lists(st.sampled_from([b"{", b"}", b"[", b"]", b'"', b"\\", b"a", b":", b'"x"', b'{"a": "]"}', b"[1]", b'\\"'])),
     st.lists(st.floats(0, 1), max_size=4),
 )
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=250)
 def test_brackets_close_where_they_close_byte_by_byte(parts: list[bytes], cuts: list[float]) -> None:
     data = b"".join(parts)
     bounds = sorted({0, len(data), *(int(share * len(data)) for share in cuts)})

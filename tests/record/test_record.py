@@ -64,7 +64,7 @@ def test_a_record_comes_back_as_it_was() -> None:
 
 
 @given(st.floats(0, 1e5), st.lists(st.floats(0, 5), max_size=400))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_rounding_never_adds_up(due_s: float, gaps_s: list[float]) -> None:
     event_s = (due_s + np.cumsum(gaps_s)).tolist()
     again = decode(encode(Record(seq=0, step=0, due_s=due_s, event_s=event_s)))

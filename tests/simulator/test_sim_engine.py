@@ -304,7 +304,7 @@ LOADS = st.lists(
 )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(
     load=LOADS,
     blocks=st.integers(11, 40),

@@ -400,7 +400,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(pieces=st.lists(st.binary(max_size=80), max_size=4), body=JSON)
 def test_whatever_bytes_come_the_server_answers_or_closes_and_lives_on(pieces: list[bytes], body: Any) -> None:
     async def talk(service: Service, connect: Connect) -> tuple[int, int]:

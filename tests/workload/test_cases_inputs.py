@@ -69,7 +69,7 @@ def test_other_scripts_in_utf_16_are_known_by_their_mark(mark: bytes) -> None:
     st.integers(1, 7),
     st.sampled_from(["utf-8-sig", "utf-16", "utf-32"]),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_how_the_bytes_are_cut_changes_no_character(text: str, size: int, name: str) -> None:
     data = text.encode(name)
     assert b"".join(utf8(data[i : i + size] for i in range(0, len(data), size))).decode() == text

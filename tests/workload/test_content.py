@@ -86,7 +86,7 @@ def test_images_go_behind_the_text_under_each_api_s_names() -> None:
 
 
 @given(st.integers(0, 2**63), st.integers(8, 200), st.integers(8, 200))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_a_picture_is_a_valid_png_of_its_size(seed: int, width: int, height: int) -> None:
     data = png(seed, width, height)
     assert data[:8] == b"\x89PNG\r\n\x1a\n"
@@ -104,7 +104,7 @@ def test_pictures_are_small_and_differ_by_seed() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 2**120), st.integers(1, 40)), min_size=1, max_size=30), st.floats(0.6, 2.0))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_many_short_segments_do_not_add_up_their_roundings(segments: list[tuple[int, int]], per_word: float) -> None:
     """A trace in blocks of 16 tokens is as long as it says, however a word counts."""
     words = len(render(segments, Calibration(tokens_per_word=per_word)).split())

@@ -49,7 +49,7 @@ def dispersion(due_s: np.ndarray, seconds: int) -> float:
     duration_s=st.floats(0.5, 60),
     seed=st.integers(0, 2**32),
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_due_times_ascend_and_stay_within_the_step(kind: str, rate_rps: float, duration_s: float, seed: int) -> None:
     due_s = ARRIVALS[kind](rate_rps, duration_s, rng(seed))
     assert due_s.dtype == np.float64
@@ -156,7 +156,7 @@ def test_ds03_a_prompt_of_one_token_is_one_word_whatever_the_template_adds() -> 
 
 
 @given(st.integers(0, 2**63 - 1), st.integers(1, 400), st.integers(1, 400))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_equal_leading_segments_are_a_shared_prefix(seed: int, shared: int, own: int) -> None:
     one = render(((seed, shared), (1, own)), Calibration())
     two = render(((seed, shared), (2, own)), Calibration())

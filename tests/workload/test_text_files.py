@@ -220,7 +220,7 @@ def test_plain_text_by_line_by_paragraph_and_whole() -> None:
 
 
 @given(st.lists(st.binary(max_size=60), max_size=5))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_no_bytes_at_all_break_the_readers_of_text(pieces: list[bytes]) -> None:
     for reader in (read_rows, read_conversations, read_text):
         try:
@@ -245,7 +245,7 @@ def test_no_bytes_at_all_break_the_readers_of_text(pieces: list[bytes]) -> None:
         max_leaves=12,
     )
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_no_shape_of_json_breaks_the_readers_of_rows(value: Any) -> None:
     for reader in (read_rows, read_conversations):
         try:

@@ -150,7 +150,7 @@ def test_seven_decimals_keep_the_gap_to_the_microsecond() -> None:
 
 
 @given(st.lists(st.integers(0, 2**44), min_size=1, max_size=30))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_iso_stamps_are_exact_to_the_nanosecond(offsets_ns: list[int]) -> None:
     stamps = Stamps()
     base = np.datetime64("2024-05-12T22:00:00", "ns")
@@ -190,7 +190,7 @@ def test_a_byte_order_mark_windows_line_ends_and_blank_lines_change_nothing() ->
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_how_the_bytes_are_cut_changes_nothing(data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(["azure_2023.csv", "burstgpt.csv", "mooncake.jsonl", "qwen_bailian.jsonl"]))
     whole = (DATA / name).read_bytes()
@@ -203,7 +203,7 @@ def test_how_the_bytes_are_cut_changes_nothing(data: st.DataObject) -> None:
 
 @given(st.lists(st.binary(max_size=40), max_size=6))
 @example([b'\r"'])
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_no_bytes_at_all_break_a_reader(pieces: list[bytes]) -> None:
     try:
         read_trace(pieces, "noise")
@@ -247,7 +247,7 @@ def test_a_replay_begins_anew_at_the_end_of_its_trace_or_stops() -> None:
 
 
 @given(st.lists(st.floats(0, 50), min_size=1, max_size=40), st.floats(0.1, 50), st.floats(0.5, 30))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_replay_ascends_and_stays_within_the_step(gaps_s: list[float], rate_rps: float, duration_s: float) -> None:
     t_s = np.cumsum([0.0, *gaps_s])
     trace = Instants(t_s, float(t_s[-1]) + 1.0)
