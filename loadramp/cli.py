@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from loadramp import __version__
-from loadramp.commands import thresholds
+from loadramp.commands import first_steps, thresholds
 from loadramp.commands.options import (
     EPILOG,
     PATH,
@@ -54,6 +54,8 @@ def run(
 
     if until_sure is not None:
         options["overrides"] = (*options["overrides"], f"ramp.until_sure={until_sure!r}")
+    if options["quick"]:
+        options["overrides"] = scenarios.quick_overrides(scenario, options["overrides"])
     if abort_on_fail:
         options["overrides"] = (*options["overrides"], "gates.abort=true")
     chosen = scenarios.Options(**options)
@@ -285,6 +287,7 @@ def _commands() -> list[click.Command]:
         command(simulate, *_simulate_options()),
         command(demo, out_option(), *output_options()),
         command(selfcheck, seconds, *output_options()),
+        *first_steps.commands(),
         *thresholds.commands(),
         *(one for feature in FEATURES.values() if feature.commands for one in reach(feature.commands)()),
     ]

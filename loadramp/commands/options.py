@@ -84,6 +84,7 @@ def run_options() -> list[click.Parameter]:
             type=click.FloatRange(min=0, min_open=True),
             metavar="RATIO",
         ),
+        option("--quick", "Short steps, about three minutes; the answer says what that costs.", is_flag=True),
         click.Option(
             ["--abort-on-fail"], is_flag=True, help="End the ramp once a threshold on a step is missed beyond doubt."
         ),

@@ -160,6 +160,8 @@ class RunInfo:
     """The last result of ``loadramp selfcheck`` on the machine that sends; None: it was never run there."""
     versions: Mapping[str, str] | None = None
     metrics: MetricsInfo | None = None
+    quick: bool | None = None
+    """Made by ``run --quick``."""
     imported: ImportedInfo | None = None
     state: str | None = None
     """``running``, ``complete`` or ``stopped``."""

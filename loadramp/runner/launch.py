@@ -82,6 +82,7 @@ async def ramp(
     rundir = RunDir.create(options.out, scenario.name, scenario.source, began_at)
     say(f"writing {rundir.path}")
     info = info_of(reached, salt=salt, argv=argv, began_at=began_at)
+    info.quick = options.quick or None
     t0_s = time.monotonic()
     fleet = fleet_of(reached, rundir, salt=salt, t0_s=t0_s, save_text=options.save_text)
     scraper = await scraper_of(scenario, endpoint, rundir, t0_s, info, say, reached.asked)

@@ -12,7 +12,7 @@ from loadramp.analysis.itl_knee import KNEES
 from loadramp.record import run_directory as rundirs
 from loadramp.record.table import Run
 from loadramp.record.types import Estimate
-from loadramp.registry import Choice, ScenarioError, bind
+from loadramp.registry import Choice, ScenarioError, bind, options_of
 from loadramp.scenario.scenario import Binders, Scenario, Target, parse
 from loadramp.workload.tables import bind_arrivals, bind_prompts, bind_ramp, check_target
 
@@ -33,6 +33,8 @@ class Options:
     out: Path = Path("reports")
     save_text: bool = False
     repeats: int = 1
+    quick: bool = False
+    """Short steps, and a word on what that costs."""
     label: Sequence[str] = ()
     """``NAME=VALUE`` each, beside ``[target] labels``."""
 
@@ -71,6 +73,22 @@ def _bind_knee(table: Mapping[str, Any], where: str) -> Choice:
 
 def _check_estimate(result: Any, *_: Any) -> str:
     return "" if isinstance(result, Estimate) else "expected an Estimate"
+
+
+QUICK = ("ramp.measure_s=15", "ramp.warmup_s=5", "ramp.settle_s=5", "ramp.settle_requests=5", "ramp.tail_s=5",
+         "ramp.longest_s=0", "ramp.max_minutes=4")  # fmt: skip
+QUICK_SOAK = "ramp.soak_s=30"
+
+
+def quick_overrides(path: Path, overrides: Sequence[str]) -> tuple[str, ...]:
+    """``overrides`` behind what ``--quick`` sets, so that they win: three minutes for a ramp that doubles six times.
+
+    Raises:
+        ScenarioError: as ``read_scenario``.
+    """
+    ramp = read_scenario(path, overrides).ramp
+    soak = (QUICK_SOAK,) if "soak_s" in options_of(ramp.function) else ()
+    return (*QUICK, *soak, *overrides)
 
 
 def read_scenario(path: Path, overrides: Sequence[str] = ()) -> Scenario:

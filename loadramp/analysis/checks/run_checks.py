@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from loadramp.analysis import lengthen, regimes
 from loadramp.analysis.ceiling import climb, failing
 from loadramp.analysis.checks import unfinished
@@ -22,7 +24,8 @@ from loadramp.analysis.steady_state import hysteresis, recovery_s
 from loadramp.record.run_info import MetricsInfo
 from loadramp.record.table import Run
 from loadramp.record.types import Check, Row
-from loadramp.units import left_out_words, multiple, percent, plural, span, unasked_words
+from loadramp.scenario.scenario import SHORTEST_MEASURE_S
+from loadramp.units import left_out_words, multiple, percent, plural, sig, span, unasked_words
 
 __all__ = ["CHECKS", "run_checks", "void_reasons"]
 
@@ -273,6 +276,20 @@ def whose_metrics(run: Run) -> list[Check]:
     return out
 
 
+def quick(run: Run) -> list[Check]:
+    """What the shortness of a quick ramp costs."""
+    steps = [row["window_end_s"] - row["window_begin_s"] for row in run.rows if row["role"] == "step"]
+    if not run.info.quick or not steps:
+        return []
+    length_s = float(np.median(steps))
+    wider = max(1.0, SHORTEST_MEASURE_S / length_s) ** 0.5
+    message = (
+        f"a quick ramp: with steps of {span(length_s)} intervals are about {sig(wider, 2)} times as wide as with those "
+        f"of {span(SHORTEST_MEASURE_S)}, low rates bring too few requests for p99; a short soak shows no slow growth"
+    )
+    return [Check("quick", "warn", message, "run without --quick before anything depends on the answer")]
+
+
 def imported(run: Run) -> list[Check]:
     """What a tool whose records these are has not told."""
     told = run.info.imported
@@ -308,6 +325,7 @@ CHECKS: dict[str, Callable[[Run], list[Check]]] = {
     "malformed": malformed,
     "labels": contradictions,
     "imported": imported,
+    "quick": quick,
     "pace_regimes": regimes.check,
     "lengthened": lengthen.check,
     **CROSS_CHECKS,

@@ -1,0 +1,162 @@
+"""What to fix before measuring: the endpoint as one request finds it, and this machine as a client."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from loadramp.client.endpoint import Endpoint, endpoint_of
+from loadramp.client.fleet import FleetError, raise_file_limit
+from loadramp.client.permission import check_hosts
+from loadramp.client.preflight import WARNING_WORDS, EndpointFacts, examine_endpoint
+from loadramp.client.probe import SingleRequests
+from loadramp.client.readiness import Unreachable
+from loadramp.metrics.model_series import asked_of
+from loadramp.metrics.scraper import find_metrics
+from loadramp.record.run_directory import host
+from loadramp.record.types import Record
+from loadramp.runner import selfcheck
+from loadramp.runner.scenarios import Options, target_of
+from loadramp.scenario.scenario import Target
+from loadramp.units import latency, percent, plural
+
+LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+PROBE_WORDS, PROBE_TOKENS = "Count from one to one hundred in words.", 64
+TOGETHER_S, TOGETHER_RATIO = 0.0005, 0.3
+"""Events closer than this came together; more of them than this share: something holds the stream back."""
+BUSY_RATIO = 0.25
+"""Of the cores that other programs already use."""
+FEW_STREAMS = 2000
+
+Level = Literal["ok", "note", "fix"]
+
+
+@dataclass(slots=True, frozen=True)
+class DoctorLine:
+    """One line of the page. ``fix``: a measurement would be wrong or poor; ``note``: worth knowing."""
+
+    level: Level
+    about: Literal["endpoint", "client"]
+    message: str
+    advice: str = ""
+
+
+async def examine(options: Options, say: Callable[[str], None]) -> list[DoctorLine]:
+    """Everything that can be known before a run.
+
+    Raises:
+        ScenarioError: a public host without permission, or no model to choose.
+    """
+    target = target_of(Target(), options)
+    endpoint = endpoint_of(target)
+    check_hosts(endpoint, target, options.yes_i_may_load_test)
+    try:
+        known = await examine_endpoint(target, endpoint, lambda _: None)
+    except Unreachable as error:
+        return [
+            DoctorLine("fix", "endpoint", str(error), "everything else about the endpoint waits for this"),
+            *of_client(),
+        ]
+    say(f"{endpoint.host} answers; one request to look at its stream")
+    record = await SingleRequests(target, endpoint, known.model, time.monotonic).send(
+        PROBE_WORDS, PROBE_TOKENS, known.fields
+    )
+    base = endpoint.address("health").partition("?")[0].removesuffix("/health")
+    page = await find_metrics(
+        base, endpoint.headers, asked=asked_of([known.model], known.cards), ca_file=target.ca_file,
+        insecure=target.insecure,
+    )  # fmt: skip
+    return [*of_endpoint(endpoint, known, page), *of_stream(record), *of_client()]
+
+
+def of_endpoint(endpoint: Endpoint, known: EndpointFacts, page: tuple[str, str] | None) -> list[DoctorLine]:
+    """What is known of the server, and what it cannot tell."""
+    said = known.identity
+    engine = said.get("engine") or said.get("server") or "an engine that does not name itself"
+    length = f", up to {said['max_model_len']:,} tokens" if said.get("max_model_len") else ""
+    version = f" {said['version']}" if said.get("version") else ""
+    found = [DoctorLine("ok", "endpoint", f"{endpoint.url} serves {known.model} ({engine}{version}{length})")]
+    told = [WARNING_WORDS[warning] for warning in known.warnings if warning in WARNING_WORDS]
+    found += [DoctorLine("note", "endpoint", words) for words in told]
+    if page is None:
+        advice = "name it: [metrics] url in the scenario; without it, causes and the server's queue stay unknown"
+        found.append(DoctorLine("fix", "endpoint", "no metrics page was found", advice))
+    else:
+        found.append(DoctorLine("ok", "endpoint", f"metrics: {endpoint.redact(page[0])} ({page[1]})"))
+    if endpoint.host in LOOPBACK:
+        advice = "fine for a server with a GPU; a server on this CPU and the client slow each other down"
+        found.append(DoctorLine("note", "endpoint", "the endpoint is on this machine, or behind a tunnel", advice))
+    return found
+
+
+def of_stream(record: Record) -> list[DoctorLine]:
+    """What one answer shows of the way that tokens take."""
+    if not record.ok:
+        return [
+            DoctorLine("fix", "endpoint", f"a request failed: {record.error}: {record.error_detail or ''}".rstrip(": "))
+        ]
+    gaps_s = np.diff(record.event_s)
+    found = []
+    if len(gaps_s) >= 10:
+        together = float(np.mean(gaps_s < TOGETHER_S))
+        message = f"first token after {latency(record.ttft_s)}, then one every {latency(float(np.median(gaps_s)))}"
+        found.append(DoctorLine("ok", "endpoint", message))
+        if together > TOGETHER_RATIO:
+            advice = (
+                "turn buffering off on the way (proxy_buffering off, X-Accel-Buffering: no); until then trust TTFT only"
+            )
+            message = f"{percent(together)} of the events came together with the one before: something holds them back"
+            found.append(DoctorLine("fix", "endpoint", message, advice))
+    if record.stamps == "user":
+        found.append(
+            DoctorLine("note", "client", "no receive times from the kernel here: tokens are stamped when they are read")
+        )
+    return found
+
+
+def of_client() -> list[DoctorLine]:
+    """What this machine can do, as far as it is known."""
+    here = host()
+    found = [DoctorLine("ok", "client", f"{plural(here.cores or 1, 'core')}, {here.cpu or here.machine}")]
+    busy = float(here.load_1m or 0.0) / max(here.cores or 1, 1)
+    if busy > BUSY_RATIO:
+        advice = "stop them, or send from another machine: a late client makes the server look slow"
+        found.append(DoctorLine("fix", "client", f"other programs use {percent(min(busy, 1.0))} of the cores", advice))
+    try:
+        streams = raise_file_limit(None)
+    except FleetError as error:
+        found.append(DoctorLine("fix", "client", str(error)))
+    else:
+        level: Level = "ok" if streams >= FEW_STREAMS else "note"
+        found.append(DoctorLine(level, "client", f"room for {plural(streams, 'request')} in flight for each worker"))
+    if proxies := [name for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY") if os.environ.get(name)]:
+        message = f"{', '.join(proxies)} set: requests do not follow it ([target] proxy does)"
+        found.append(DoctorLine("note", "client", message))
+    known = selfcheck.stored()
+    if known is None:
+        advice = "loadramp selfcheck (a minute): it says what this machine can time, and every later run keeps it"
+        return [*found, DoctorLine("fix", "client", "this machine has not been measured as a client", advice)]
+    return [*found, DoctorLine("ok" if known["most_tokens_per_s"] else "fix", "client", selfcheck.words(known))]
+
+
+def document(found: Sequence[DoctorLine]) -> dict[str, Any]:
+    """The page as JSON data."""
+    return {"fix": sum(one.level == "fix" for one in found), "found": [asdict(one) for one in found]}
+
+
+def page_text(found: Sequence[DoctorLine]) -> str:
+    """The page for people: what to fix first."""
+    lines = []
+    for about in ("endpoint", "client"):
+        lines.append(f"{about}:")
+        for one in sorted((one for one in found if one.about == about), key=lambda one: "fix note ok".index(one.level)):
+            lines.append(f"  {one.level:<4}  {one.message}")
+            lines += [f"        {one.advice}"] if one.advice else []
+    fixes = sum(one.level == "fix" for one in found)
+    end = f"{plural(fixes, 'thing')} to fix before measuring" if fixes else "ready to measure: loadramp init, then run"
+    return "\n".join([*lines, end])

@@ -1,0 +1,118 @@
+"""A commented scenario for an endpoint: what it serves decides lengths and time-outs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from loadramp.client.endpoint import endpoint_of
+from loadramp.client.permission import check_hosts
+from loadramp.client.preflight import examine_endpoint
+from loadramp.metrics.model_series import asked_of
+from loadramp.metrics.scraper import find_metrics
+from loadramp.runner.scenarios import Options, load, target_of
+from loadramp.scenario.scenario import Target
+
+INPUT_TOKENS, OUTPUT_TOKENS = 512, 128
+"""Of a chat with a short system prompt, where the model takes that much."""
+SHARE = 4
+"""A prompt gets at most this part of the model's context, and an answer half of that."""
+
+
+@dataclass(slots=True, frozen=True)
+class Found:
+    """What the endpoint says, as far as the scenario needs it. None: it does not say."""
+
+    url: str
+    model: str
+    engine: str | None = None
+    max_model_len: int | None = None
+    metrics_url: str | None = None
+
+
+async def find(options: Options) -> Found:
+    """Ask the endpoint.
+
+    Raises:
+        ScenarioError: a public host without permission, or no model to choose.
+        Unreachable: the endpoint does not answer as it must.
+    """
+    target = target_of(Target(), options)
+    endpoint = endpoint_of(target)
+    check_hosts(endpoint, target, options.yes_i_may_load_test)
+    known = await examine_endpoint(target, endpoint, lambda _: None)
+    base = endpoint.address("health").partition("?")[0].removesuffix("/health")
+    page = await find_metrics(
+        base, endpoint.headers, asked=asked_of([known.model], known.cards), ca_file=target.ca_file,
+        insecure=target.insecure,
+    )  # fmt: skip
+    said = known.identity
+    length = said.get("max_model_len")
+    return Found(
+        url=endpoint.url,
+        model=known.model,
+        engine=page[1] if page else said.get("engine"),
+        max_model_len=length if isinstance(length, int) else None,
+        metrics_url=endpoint.redact(page[0]) if page else None,
+    )
+
+
+def lengths(max_model_len: int | None) -> tuple[int, int]:
+    """Tokens of a prompt and of an answer that the model has room for."""
+    if max_model_len is None:
+        return INPUT_TOKENS, OUTPUT_TOKENS
+    prompt = max(8, min(INPUT_TOKENS, max_model_len // SHARE))
+    return prompt, max(4, min(OUTPUT_TOKENS, prompt // 2))
+
+
+def scenario_text(found: Found, name: str) -> str:
+    """The scenario, with a line of explanation for each choice. It can be read back."""
+    prompt, answer = lengths(found.max_model_len)
+    context = (
+        f"the model takes {found.max_model_len:,}"
+        if found.max_model_len
+        else "the server does not say how many it takes"
+    )
+    replicas = f"# Found at the endpoint ({found.engine}); several replicas: urls = [...]"
+    missing = "# None was found. Name it, or causes and the server's own queue stay unknown."
+    metrics = (
+        f"{replicas}\nurl = {json.dumps(found.metrics_url)}"
+        if found.metrics_url
+        else f'{missing}\n# url = "http://host:9090/metrics"'
+    )
+    text = f"""\
+# How much can {json.dumps(found.model)} at {found.url} take? Made by `loadramp init`; every key is in docs/scenario.md.
+name = {json.dumps(name)}
+seed = 1
+
+[target]
+base_url = {json.dumps(found.url)}
+model = {json.dumps(found.model)}
+# The key is read from this environment variable and never written anywhere.
+api_key_env = "OPENAI_API_KEY"
+
+[slo]
+# What a good answer is: 99 % of first tokens within ttft_s, 99 % of the pauses between tokens within itl_s.
+ttft_s = 1.0
+itl_s = 0.1
+quantile = 0.99
+
+[prompts]
+# Lengths in tokens ({context}), scattered as those of users are.
+# Prompts of your own: kind = "conversations" or "trace" with file = "...".
+kind = "lognormal"
+input_tokens = {prompt}
+output_tokens = {answer}
+output_cv = 0.6
+
+[ramp]
+# Doubles the rate until requests queue, then refines, then soaks at 0.85 of the ceiling. About ten minutes.
+kind = "ceiling"
+start_rps = 1
+max_rps = 256
+
+[metrics]
+{metrics}
+"""
+    load(text)
+    return text
