@@ -15,8 +15,9 @@ from loadramp.scenario.scenario import Target
 
 INPUT_TOKENS, OUTPUT_TOKENS = 512, 128
 """Of a chat with a short system prompt, where the model takes that much."""
-SHARE = 4
-"""A prompt gets at most this part of the model's context, and an answer half of that."""
+SHARE = 8
+"""A prompt gets at most this part of the model's context on average, and an answer half of that: with the scatter of
+the scenario, one request in 30,000 is longer than the context."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -103,6 +104,7 @@ quantile = 0.99
 kind = "lognormal"
 input_tokens = {prompt}
 output_tokens = {answer}
+input_cv = 0.6
 output_cv = 0.6
 
 [ramp]

@@ -43,7 +43,7 @@ def test_init_writes_a_scenario_that_can_be_planned(base_url: str, tmp_path: Pat
 def test_lengths_leave_room_in_the_model_s_context() -> None:
     assert lengths(None) == (512, 128)
     assert lengths(131_072) == (512, 128)
-    assert lengths(256) == (64, 32)
+    assert lengths(256) == (32, 16)
     assert lengths(16) == (8, 4)
 
 
