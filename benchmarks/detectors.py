@@ -14,9 +14,10 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from msgspec import Meta
 
-from loadramp.analysis.ceiling import climb, corpus_output_tokens, fit, read
 from loadramp.analysis.load_errors import load_arrival_rps
 from loadramp.analysis.offered_load import load_of
+from loadramp.analysis.overload import climb
+from loadramp.analysis.throughput import corpus_output_tokens, fit, read
 from loadramp.record.table import Floats
 from loadramp.record.types import Estimate, Row
 from loadramp.units import multiple

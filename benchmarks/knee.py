@@ -16,8 +16,9 @@ import detectors
 import numpy as np
 from ramp_bench import CASES, SLO_QUANTILE, SLO_SHARE, Ramp, ramp, slo_of
 
-from loadramp.analysis.ceiling import ceiling, climb
+from loadramp.analysis.ceiling import ceiling
 from loadramp.analysis.itl_knee import p99_itl_knee
+from loadramp.analysis.overload import climb
 from loadramp.analysis.slo_capacity import slo_capacity
 from loadramp.record.types import Estimate, Row
 

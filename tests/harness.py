@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from memory_pipe import connect_in_memory
+from memory_pipe import Connect
 from simulated_time import run as run_jumping
+from worlds import straight
 
 from loadramp.client import input_files
 from loadramp.client.endpoint import endpoint_of
 from loadramp.client.fleet import InlineFleet, Orders
-from loadramp.client.http.sockets import ConnectFailed
 from loadramp.client.request_body import OPTIONAL_FIELDS
 from loadramp.metrics.scraper import scrape_inline
 from loadramp.record.run_directory import RunDir
@@ -50,6 +50,8 @@ def ramp_in_memory(
     stop_at_s: float | None = None,
     repeats: int = 1,
     meddle: Callable[[Conductor, Service], Any] | None = None,
+    world: Callable[[Service], Connect] | None = None,
+    metrics: bool = True,
 ) -> Run:
     """Ramp the simulator as the product ramps an endpoint, and judge what is on disk afterwards.
 
@@ -61,6 +63,8 @@ def ramp_in_memory(
         stop_at_s: interrupt the run then.
         repeats: how many whole ramps.
         meddle: called when the run begins; a coroutine it returns runs beside it.
+        world: what lies between client and server (tests/worlds.py); None: nothing.
+        metrics: whether the server's metrics are read.
     """
     scenario = input_files.ready(scenario)
     rundir = RunDir.create(tmp_path, scenario.name, scenario.source, BEGAN_AT)
@@ -76,7 +80,7 @@ def ramp_in_memory(
         target = replace(scenario.target, base_url="http://127.0.0.1:8000")
         ready = replace(scenario, target=target)
         orders = Orders(ready, endpoint_of(target, {}), "sim", OPTIONAL_FIELDS, Calibration(), 1, loop.time())
-        connect = connect_in_memory(service, refused=ConnectFailed)
+        connect = world(service) if world else straight(service)
         fleet = InlineFleet(orders, rundir.records_path, loop.time, connect, precise=False)
         samples: list[Sample] = []
         ramping = Conductor(
@@ -86,11 +90,10 @@ def ramp_in_memory(
         async def page(_: str) -> str:
             return metrics_page(service.engine, "sim", service.epoch_s + service.started_s)
 
+        urls = ["http://sim/metrics"] if metrics else []
         tasks = [
             asyncio.ensure_future(
-                scrape_inline(
-                    page, ["http://sim/metrics"], 1.0, loop.time, orders.t0_s, lambda s: _note(rundir, samples, s)
-                )
+                scrape_inline(page, urls, 1.0, loop.time, orders.t0_s, lambda s: _note(rundir, samples, s))
             )
         ]
         if stop_at_s is not None:

@@ -6,94 +6,22 @@ Formulas: docs/method.md, "Ceiling". Rule: void rows are never used, and one bad
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from math import exp, log, sqrt
+from math import exp
 from typing import Annotated
 
 import numpy as np
 from msgspec import Meta
-from scipy.special import stdtrit
 
 from loadramp.analysis.load_errors import load_arrival_rps, load_error_ratio, load_requests
 from loadramp.analysis.offered_load import at, load_of
-from loadramp.analysis.quantiles import t_limit
-from loadramp.record.table import Floats
+from loadramp.analysis.overload import SIGNS, Climb, alarmed, climb, failing, shows_overload, usable, went_away
+from loadramp.analysis.throughput import corpus_output_tokens, fit, read
 from loadramp.record.types import Estimate, EstimateStatus, Row
-from loadramp.scenario.scenario import ERROR_RATIO
 from loadramp.units import percent, plural
 
 Ratio = Annotated[float, Meta(gt=0, lt=1)]
-
-GONE_REQUESTS = 20
-"""So many failures end a run whose endpoint went away; a step that was cut short with fewer tells nothing of that."""
-SIGNS = {
-    "queue": "the queue grows",
-    "backlog": "requests in flight pile up",
-    "ttft_trend": "the wait for the first token grows",
-    "server_queue": "the server's own queue grows",
-}
-
-
-@dataclass(slots=True, frozen=True)
-class Climb:
-    """Open-loop steps by rate, cut at the highest quiet one: what lies above it is overload, or an alarm."""
-
-    rows: Sequence[Row]
-    quiet: int
-    """Index of the highest quiet row, -1 without."""
-
-    @property
-    def above(self) -> Sequence[Row]:
-        return self.rows[self.quiet + 1 :]
-
-    @property
-    def last_quiet(self) -> Row | None:
-        return self.rows[self.quiet] if self.quiet >= 0 else None
-
-    @property
-    def overloaded(self) -> Row | None:
-        """First row above the quiet ones that settles it: saturated and in deficit, or too many errors."""
-        return next((r for r in self.above if (r["saturated"] and r["deficit"]) or failing(r)), None)
-
-    @property
-    def hiccups(self) -> list[Row]:
-        """Rows with an alarm that a quiet row at a higher rate has refuted."""
-        return [row for row in self.rows[: max(self.quiet, 0)] if row["saturated"] or row["deficit"]]
-
-
-@dataclass(slots=True, frozen=True)
-class Reading:
-    """The throughput of one row, req/s, and the half-width of its 95 % interval on the log scale."""
-
-    rate_rps: float
-    log_half: float
-
-
-def usable(rows: Sequence[Row], roles: tuple[str, ...] = ("step",)) -> list[Row]:
-    """Rows that the client delivered, in which requests were due that were a load, and that went on to their end."""
-    return [row for row in rows if not row["void"] and row["role"] in roles and load_requests(row) > 0 and counts(row)]
-
-
-def counts(row: Row) -> bool:
-    """False of a step that was cut short, unless it was because the endpoint went away: that is what it shows."""
-    if not row.get("partial"):
-        return True
-    many = sum(row["errors"].values()) >= GONE_REQUESTS or not row["ok"]
-    return failing(row) and _unreachable(row) and many
-
-
-def climb(rows: Sequence[Row]) -> Climb:
-    """The open-loop steps in order of the rates that they speak for."""
-    steps = sorted((row for row in usable(rows) if row["rate_rps"]), key=load_of)
-    quiet = [i for i, row in enumerate(steps) if not (row["saturated"] or row["deficit"] or failing(row))]
-    return Climb(steps, quiet[-1] if quiet else -1)
-
-
-def failing(row: Row) -> bool:
-    """More errors that may depend on load than the scenario allows (column ``overloaded``), or than it does by default
-    where that is absent."""
-    marked = row.get("overloaded")
-    return bool(marked) if marked is not None else (load_error_ratio(row) or 0.0) > ERROR_RATIO
+BEYOND_RATIO = 1.1
+"""An estimate so far beyond a rate that overloads the endpoint is wrong: it served more there than it sustains."""
 
 
 def ceiling(rows: Sequence[Row], *, deficit_ratio: Ratio = 0.85) -> Estimate:
@@ -122,8 +50,8 @@ def ceiling(rows: Sequence[Row], *, deficit_ratio: Ratio = 0.85) -> Estimate:
         return _estimate(
             "inconclusive", f"{share} of the requests fail at the lowest rate already: not a matter of load"
         )
-    if found.last_quiet is not None and failing(worst) and _unreachable(worst):
-        return _gone(worst, found.last_quiet, sustained(rows))
+    if found.last_quiet is not None and failing(worst) and went_away(worst, found.last_quiet):
+        return _gone(found, worst, found.last_quiet, sustained(rows))
     return _overloaded(found, worst, rows, deficit_ratio)
 
 
@@ -158,61 +86,18 @@ def plateau(rows: Sequence[Row]) -> Estimate:
     return Estimate("found", top, top * exp(-half), top * exp(half), "ceiling", words)
 
 
-def fit(rates: Floats, throughputs: Floats, arrivals: Floats) -> float:
-    """c that minimises sum sqrt(A_i) |ln X_i - ln min(r_i, c)|. The minimum lies at some X_i or r_i. Shapes (k,)."""
-    candidates = np.concatenate((throughputs, rates))
-    candidates = candidates[candidates > 0.0]
-    logs = np.log(np.maximum(throughputs, 1e-9))
-    costs = [float((np.sqrt(arrivals) * np.abs(logs - np.log(np.minimum(rates, c)))).sum()) for c in candidates]
-    return float(candidates[int(np.argmin(costs))])
-
-
-def read(row: Row, output_tokens_mean: float | None) -> Reading:
-    """Throughput of one row in requests a second, with what is known of the prompts worked off.
-
-    While a batch fills up prompts run ahead of answers, X below and first tokens F above what lasts. Their difference
-    has mean zero in the long run, so ``X + a (F - X)`` estimates the same for every a; a in [0, 1] is what varies least
-    over the ten blocks (a control variate). Standard error: twice that of the blocks' mean (a is fitted to the same
-    blocks) or, where the engine's pace has regimes, that of the window's pace if larger; that of the mean answer; and a
-    quarter of the correction.
-    """
-    scale = float(row["output_tokens_mean"] or 0.0) / output_tokens_mean if output_tokens_mean else 1.0
-    plain = np.array(row["throughput_blocks"], dtype=np.float64) * scale
-    if plain.mean() <= 0.0:
-        return Reading(0.0, 0.0)
-    ahead = np.array(row.get("first_token_blocks") or row["throughput_blocks"], dtype=np.float64) - plain
-    spread = float(ahead.var(ddof=1))
-    share = -float(np.cov(plain, ahead)[0, 1]) / spread if spread > 0.0 else 0.0
-    blocks = plain + min(max(share, 0.0), 1.0) * ahead
-    rate_rps = float(blocks.mean())
-    of_blocks = 2.0 * float(blocks.std(ddof=1)) / sqrt(len(blocks)) / rate_rps
-    n, answer = row["output_tokens_n"], float(row["output_tokens_mean"] or 0.0)
-    of_answer = float(row["output_tokens_sd"] or 0.0) / answer / sqrt(n) if n and answer else 0.0
-    corrected = log(rate_rps / float(plain.mean())) / 4.0
-    times, of_pace = t_limit(10), float(row.get("pace_log_sd") or 0.0)
-    half = max(times * of_blocks, float(stdtrit(row["pace_degrees"], 0.975)) * of_pace if of_pace else 0.0)
-    return Reading(rate_rps, sqrt(half**2 + times**2 * (of_answer**2 + corrected**2)))
-
-
-def corpus_output_tokens(rows: Sequence[Row]) -> float | None:
-    """Mean output tokens of a request over all rows, weighted by how many requests each mean rests on."""
-    known = [(row["output_tokens_mean"], row["output_tokens_n"]) for row in rows if row["output_tokens_mean"]]
-    total = sum(n for _, n in known)
-    return sum(mean * n for mean, n in known) / total if total else None
-
-
 def sustained(rows: Sequence[Row]) -> float | None:
     """Highest rate that a soak has held quietly; of sessions, which may still have filled up, the rate that came."""
     held = [
         float(min(row["rate_rps"], row["arrival_rps"]) if row.get("sessions") else load_of(row))
         for row in usable(rows, ("soak",))
-        if not (row["saturated"] or row["deficit"] or failing(row))
+        if not alarmed(row)
     ]
     return max(held, default=None)
 
 
 def _overloaded(found: Climb, worst: Row, rows: Sequence[Row], deficit_ratio: float) -> Estimate:
-    used = [*found.rows, *usable(rows, ("soak",))]
+    used = [*_telling(found, worst), *usable(rows, ("soak",))]
     mean = corpus_output_tokens(used)
     readings = [read(row, mean) for row in used]
     rates = np.array([load_arrival_rps(row) for row in used])
@@ -227,6 +112,9 @@ def _overloaded(found: Climb, worst: Row, rows: Sequence[Row], deficit_ratio: fl
     rate_rps = fit(rates, throughputs, arrivals)
     if rate_rps <= 0.0:
         return _estimate("not_measurable", f"{_failed(worst)} at {at(worst)}; {low_words}")
+    lower = next((row for row in sorted(used, key=load_of) if _refutes(row, found, rate_rps)), None)
+    if lower is not None:
+        return _lower(lower, found, rows, mean, rate_rps)
     apart = np.where(behind, np.abs(np.log(np.maximum(throughputs, 1e-9) / rate_rps)), np.inf)
     i = int(np.argmin(apart))
     half = readings[i].log_half
@@ -239,8 +127,52 @@ def _overloaded(found: Climb, worst: Row, rows: Sequence[Row], deficit_ratio: fl
             *_caveats(found, worst, rate_rps),
         ]
     )
-    return Estimate(status, rate_rps, rate_rps * exp(-half), rate_rps * exp(half), "ceiling", words,
+    low_rps, loud = rate_rps * exp(-half), _loud_soaks(rows)
+    if loud:
+        words += f"; neither {' nor '.join(at(row) for row in loud)} was held, so it may lie as low as the quiet rates"
+        low_rps = min(low_rps, load_of(quiet)) if quiet else low_rps
+    return Estimate(status, rate_rps, low_rps, rate_rps * exp(half), "ceiling", words,
                     sustained_rps=sustained(rows))  # fmt: skip
+
+
+def _loud_soaks(rows: Sequence[Row]) -> list[Row]:
+    """The soaks where there were several and none was quiet: the estimate that they rest on is in doubt."""
+    soaks = usable(rows, ("soak",))
+    return soaks if len(soaks) > 1 and all(alarmed(row) for row in soaks) else []
+
+
+def _refutes(row: Row, found: Climb, rate_rps: float) -> bool:
+    """The row was overloaded at a rate that the endpoint should sustain if its ceiling were ``rate_rps``."""
+    highest = found.last_quiet
+    above = row["role"] != "step" or highest is None or load_of(row) > load_of(highest)
+    return above and shows_overload(row) and load_of(row) < rate_rps / BEYOND_RATIO
+
+
+def _lower(row: Row, found: Climb, rows: Sequence[Row], mean: float | None, fitted_rps: float) -> Estimate:
+    """The ceiling where a step or a soak was overloaded far below what higher rates served: parts of the endpoint are
+    full before others, or a limit lets bursts pass. No rate at which it is overloaded is sustained."""
+    reading = read(row, mean)
+    served = min(reading.rate_rps, load_arrival_rps(row) * (1.0 - (load_error_ratio(row) or 0.0)))
+    kept = [load_of(one) for one in usable(rows, ("step", "soak", "down")) if not alarmed(one)]
+    held = max((rate for rate in kept if rate <= served), default=None)
+    what = _failed(row) if failing(row) else _signs(row)
+    step = "the soak" if row["role"] == "soak" else "the step"
+    words = "; ".join([
+        f"{step} at {at(row)} was overloaded: {what}, and {served:.3g} req/s were served",
+        f"quiet up to {held:.3g} req/s" if held is not None else "no quiet step below it",
+        f"higher rates served up to {fitted_rps:.3g} req/s, so parts of the endpoint are full before others, or a "
+        "limit lets bursts pass",
+        *_hiccups(found),
+    ])  # fmt: skip
+    status: EstimateStatus = "below_range" if held is None else "found"
+    return Estimate(status, served, held, load_of(row), "ceiling", words, sustained_rps=sustained(rows))
+
+
+def _telling(found: Climb, worst: Row) -> list[Row]:
+    """The rows whose throughput tells the ceiling: above a step that was overloaded without failures, one with too many
+    tells of the failures."""
+    spoilt = [row for row in found.above if row is not worst and failing(row) and load_of(row) > load_of(worst)]
+    return [row for row in found.rows if not any(row is one for one in spoilt)]
 
 
 def _only_soaks(rows: Sequence[Row]) -> Estimate:
@@ -251,15 +183,13 @@ def _only_soaks(rows: Sequence[Row]) -> Estimate:
     return Estimate("not_found_up_to", held, held, None, "ceiling", words, sustained_rps=held)
 
 
-def _unreachable(row: Row) -> bool:
-    """Nothing succeeded, or most of what failed found nobody listening."""
-    return not row["ok"] or 2 * row["errors"].get("connect", 0) > sum(row["errors"].values())
-
-
-def _gone(worst: Row, quiet: Row, sustained_rps: float | None) -> Estimate:
+def _gone(found: Climb, worst: Row, quiet: Row, sustained_rps: float | None) -> Estimate:
     """The endpoint broke down or went away above the quiet rates: what it served until then is no rate it sustains."""
     low, high = load_of(quiet), load_of(worst)
     words = f"{_failed(worst)} at {at(worst)}: it broke down or went away; quiet up to {at(quiet)}"
+    alarm = next((row for row in found.above if row is not worst and row["saturated"]), None)
+    if alarm is not None and load_of(alarm) < high:
+        words += f"; at {at(alarm)} {_signs(alarm)}, and {float(alarm['throughput_rps']):.3g} req/s were served"
     return Estimate("inconclusive", None, low, high, "ceiling", words, sustained_rps=sustained_rps)
 
 

@@ -13,6 +13,7 @@ from loadramp.analysis.error_classes import load_independent
 from loadramp.analysis.latency import Columns, WindowView
 from loadramp.analysis.load_errors import known_independent, load_error_ratio
 from loadramp.analysis.quantiles import NOT_STATIONARY, Values, estimate, quantile, words
+from loadramp.analysis.throughput import falls_behind
 from loadramp.record.table import Floats, Table, within
 from loadramp.record.types import ENDS, ClientSample, Row, Sample, Step
 from loadramp.scenario.scenario import Slo
@@ -249,6 +250,9 @@ def _load(
     edge = saturation.in_flight_at(table, np.array(window_s))
     begun = steady_state.began_with_backlog(table, step.begin_s)
     settled = steady_state.settled(load, seen.due.e2e_s[seen.due.ok], window_s[0] - step.begin_s)
+    cv = saturation.variation(due_s)
+    behind = saturation.deficit(float(row["throughput_rps"]), rate_rps, seen.length_s, cv)
+    behind = behind or falls_behind(row, names, rate_rps, seen.length_s, cv)
     return {
         "in_flight_begin": float(edge[0]),
         "in_flight_end": float(edge[1]),
@@ -257,9 +261,7 @@ def _load(
         "queue_first_third": load.third(0),
         "queue_last_third": load.third(2),
         "saturated": bool(names),
-        "deficit": saturation.deficit(
-            float(row["throughput_rps"]), rate_rps, seen.length_s, saturation.variation(due_s)
-        ),
+        "deficit": behind,
         "signals": names,
         "evidence": {sign.name: dict(sign.figures) for sign in signs},
         "began_with_backlog": begun,

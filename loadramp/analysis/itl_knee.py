@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 
 from loadramp.analysis import long_run
-from loadramp.analysis.ceiling import ceiling, climb
+from loadramp.analysis.ceiling import ceiling
 from loadramp.analysis.interval_policy import hold_back
 from loadramp.analysis.latency import NOT_STREAMED
 from loadramp.analysis.offered_load import load_of
+from loadramp.analysis.overload import climb
 from loadramp.analysis.slo_capacity import slo_capacity
 from loadramp.record.types import Estimate, Row
 from loadramp.scenario.scenario import Slo

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from math import inf
 
 from loadramp.analysis import long_run
-from loadramp.analysis.ceiling import counts, failing
 from loadramp.analysis.diagnosis.symptoms import case_of
 from loadramp.analysis.diagnosis.unstable_engine import calm, unstable
 from loadramp.analysis.offered_load import at
+from loadramp.analysis.overload import counts, failing
 from loadramp.analysis.precision import reach
 from loadramp.record.table import Run
 from loadramp.record.types import Check, Row

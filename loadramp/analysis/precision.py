@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from math import exp
 
 from loadramp.analysis import long_run, regimes
-from loadramp.analysis.ceiling import read
 from loadramp.analysis.latency import WindowView
+from loadramp.analysis.throughput import read
 from loadramp.record.types import Row
 
 FIRST_PAUSE_S = 10.0

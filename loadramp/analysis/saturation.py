@@ -119,9 +119,13 @@ def deficit(throughput_rps: float, rate_rps: float, length_s: float, gap_cv: flo
 
     That is 2 standard deviations of the number of arrivals A: 2 cv sqrt(A), cv that of the gaps between arrivals.
     """
+    return throughput_rps < DEFICIT_RATIO * rate_rps and short_of(throughput_rps, rate_rps, length_s, gap_cv)
+
+
+def short_of(throughput_rps: float, rate_rps: float, length_s: float, gap_cv: float = 1.0) -> bool:
+    """Throughput is below the arrivals by more than a late burst explains."""
     short = (rate_rps - throughput_rps) * length_s
-    noise = 2.0 * max(gap_cv, 1.0) * float(np.sqrt(rate_rps * length_s))
-    return throughput_rps < DEFICIT_RATIO * rate_rps and short > noise
+    return short > 2.0 * max(gap_cv, 1.0) * float(np.sqrt(rate_rps * length_s))
 
 
 def variation(due_s: Floats) -> float:

@@ -12,9 +12,10 @@ from math import exp, log
 import numpy as np
 from scipy.special import betaincinv
 
-from loadramp.analysis.ceiling import Climb, ceiling, climb
+from loadramp.analysis.ceiling import ceiling
 from loadramp.analysis.load_errors import independent_errors, load_error_ratio, load_requests
 from loadramp.analysis.offered_load import load_of
+from loadramp.analysis.overload import Climb, climb
 from loadramp.analysis.quantiles import needed, words
 from loadramp.record.table import Floats
 from loadramp.record.types import Estimate, EstimateStatus, Row

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
-from loadramp.analysis.ceiling import climb
+from loadramp.analysis.overload import climb
 from loadramp.comparison.answer_match import Sameness
 from loadramp.comparison.arm import Arm
 from loadramp.comparison.decide import Decision, DecisionRules

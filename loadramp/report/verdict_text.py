@@ -13,6 +13,7 @@ from typing import Literal
 from loadramp.analysis.checks import unfinished
 from loadramp.analysis.diagnosis.queueing import PREEMPTED_RATIO
 from loadramp.analysis.load_errors import load_error_ratio
+from loadramp.analysis.overload import SIGNS, shows_overload
 from loadramp.record.table import Run
 from loadramp.record.types import Estimate, Row, Verdict
 from loadramp.report import row_access as r
@@ -177,7 +178,8 @@ def _main(run: Run) -> Phrase:
 
 def _found(run: Run, estimate: Estimate) -> Phrase:
     rate, band = sig(estimate.rate_rps), _band(estimate)
-    grows = _what_grows(r.broke(run)) or _what_fails(run)
+    parts = (_what_grows(r.broke(run)) or _what_fails(run), _soak_overloaded(run))
+    grows = ", and ".join(part for part in parts if part)
     way = gives_way(run)
     tail = f"{f', {grows}' if grows else ''}{f'; {way}' if way else ''}."
     if estimate.sustained_rps is None:
@@ -187,14 +189,24 @@ def _found(run: Run, estimate: Estimate) -> Phrase:
 
 
 def _not_found(run: Run, estimate: Estimate) -> Phrase:
-    steps = r.kept_up(run)
+    steps, above = r.kept_up(run), r.climb(run)[1]
     up_to = sig(estimate.rate_rps) or (sig(r.place(steps[-1])) if steps else "")
     top = r.place(steps[-1]) if steps else None
     asked = f" ({sig(r.load(steps[-1]))} asked)" if steps and r.apart(steps[-1]) and top == estimate.rate_rps else ""
     every = "every whole step" if any(row.get("partial") for row in run.rows) else "every step"
-    text = f"No ceiling found up to {up_to} req/s{asked}: the server kept up with {every}, so its limit lies higher."
+    alarm = next((row for row in above if row.get("saturated") and not row.get("partial")), None)
+    kept = f"the server kept up with {every}, so its limit lies higher"
+    if alarm is not None:
+        served = sig(r.number(alarm, "throughput_rps"))
+        signs = " and ".join(SIGNS[name] for name in r.signals(alarm) if name in SIGNS)
+        kept = f"at {r.label(alarm)} {signs}, and {served} req/s were served, but no step confirmed an overload"
+    text = f"No ceiling found up to {up_to} req/s{asked}: {kept}."
     itl_s = r.number(steps[-1], "itl_p99_s") if steps else None
-    text += f" p99 ITL is {latency(itl_s)} there." if itl_s is not None else ""
+    text += (
+        f" p99 ITL is {latency(itl_s)} {'there' if alarm is None else f'at {up_to} req/s'}."
+        if itl_s is not None
+        else ""
+    )
     return Phrase(text + r.stalls(steps))
 
 
@@ -211,7 +223,16 @@ def _below(run: Run, estimate: Estimate) -> Phrase:
 def _inconclusive(run: Run, estimate: Estimate) -> Phrase:
     between = span_of(estimate.low_rps, estimate.high_rps)
     place = f" The ceiling lies in {between} req/s if anywhere." if between else ""
-    return Phrase(f"Inconclusive{_because(estimate)}.{place}", "warn")
+    return Phrase(f"Inconclusive{_because(estimate)}.{place}{_most_served(run)}", "warn")
+
+
+def _most_served(run: Run) -> str:
+    """What the endpoint has served at most, where a step asked for more than it kept up with."""
+    steps = [row for row in r.climb(run)[1] if not row.get("partial") and r.number(row, "throughput_rps")]
+    best = max(steps, key=lambda row: r.number(row, "throughput_rps") or 0.0, default=None)
+    if best is None:
+        return ""
+    return f" At {r.label(best)}, {sig(r.number(best, 'throughput_rps'))} req/s were served."
 
 
 def _not_measurable(run: Run, estimate: Estimate) -> Phrase:
@@ -293,21 +314,41 @@ def _kv_words(row: Row) -> str:
 
 
 def _what_grows(row: Row | None) -> str:
-    fired = r.signals(row) if row else []
-    if "queue" in fired or "server_queue" in fired:
-        return "where the queue grows without end"
-    if "backlog" in fired:
-        return "where requests pile up in flight"
-    return "where the wait for the first token keeps growing" if "ttft_trend" in fired else ""
+    fired, share = (r.signals(row), _failing(row)) if row else ([], "")
+    grows = ""
+    if "queue" in fired or ("server_queue" in fired and not share):
+        grows = "the queue grows"
+    elif "backlog" in fired:
+        grows = "requests pile up in flight"
+    elif "ttft_trend" in fired:
+        grows = "the wait for the first token keeps growing"
+    if grows and share:
+        return f"where {grows} and {share}"
+    return f"where {grows}{' without end' if grows == 'the queue grows' else ''}" if grows else ""
+
+
+def _failing(row: Row) -> str:
+    """``27 % of the requests fail`` where these are more than the scenario allows."""
+    share = load_error_ratio(row) if row.get("overloaded") else None
+    return f"{percent(share)} of the requests fail" if share else ""
 
 
 def _what_fails(run: Run) -> str:
     """Where no queue grew, that failures ended the ramp."""
     row = next((row for row in r.climb(run)[1] if row.get("overloaded")), None)
-    share = load_error_ratio(row) if row is not None else None
-    if row is None or not share:
+    share = _failing(row) if row is not None else ""
+    return f"where the ramp ended because {share} at {r.label(row)}" if row is not None and share else ""
+
+
+def _soak_overloaded(run: Run) -> str:
+    """That a soak was overloaded at a rate below the steps that were."""
+    soaks = [row for row in r.of_role(run, "soak") if not row.get("void") and shows_overload(row)]
+    lowest = min(soaks, key=lambda row: r.place(row) or 0.0, default=None)
+    found = run.estimates["ceiling"].rate_rps
+    if lowest is None or found is None or run.estimates["ceiling"].high_rps != r.place(lowest):
         return ""
-    return f"where the ramp ended because {percent(share)} of the requests fail at {r.label(row)}"
+    signs = _failing(lowest) or " and ".join(SIGNS[name] for name in r.signals(lowest) if name in SIGNS)
+    return f"{signs} in a soak at {sig(r.place(lowest))} req/s"
 
 
 def soak_words(run: Run, rate_rps: float) -> str:

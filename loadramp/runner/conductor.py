@@ -75,7 +75,7 @@ class Conductor(RunSession):
             ending = proposal if isinstance(proposal, Stop) else self._over_a_cap(proposal)
             if ending is not None:
                 return ending
-            if self.steps and proposal.role != self.steps[-1].role == "step":
+            if self.steps and self._starts_afresh(proposal, rows):
                 await self.drain()
             snapshot = await self.send(replace(self._timed(proposal), repeat=repeat), rows)
             self._count_again(snapshot)
@@ -89,6 +89,13 @@ class Conductor(RunSession):
                 return missed
             self.save("running")
         return Stop("interrupted", complete=False)
+
+    def _starts_afresh(self, step: Step, rows: Sequence[Row]) -> bool:
+        """Whether nothing may be left over for ``step``: a soak, a way down, or a lower rate after one that the client
+        could not deliver, whose queue would keep it busy."""
+        last = self.steps[-1]
+        lower = bool(rows) and rows[-1]["void"] and (step.rate_rps or 0.0) < (last.rate_rps or 0.0)
+        return last.role == "step" and (step.role != "step" or lower)
 
     async def _go_on(self, row: Row, snapshot: Sequence[Record], before: Sequence[Row]) -> Row:
         """Offer more of the step that has just ended, as long as it is too short for an engine whose step time has

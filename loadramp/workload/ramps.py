@@ -8,7 +8,7 @@ the step it proposes to the conductor unless it has a reason to set them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import isfinite
+from math import isfinite, sqrt
 from typing import Annotated, Any
 
 from msgspec import Meta
@@ -22,6 +22,7 @@ Factor = Annotated[float, Meta(gt=1)]
 Count = Annotated[int, Meta(ge=1)]
 NotNegative = Annotated[float, Meta(ge=0)]
 
+MOST_SOAKS = 3
 _NO_ESTIMATE = Stop("saturated, but the ceiling cannot be estimated", complete=False)
 
 
@@ -80,7 +81,8 @@ def ceiling(
     The climb ends at the first step that is saturated and in deficit, or fails too often. A saturated step without
     deficit counts only if the next one is saturated too; then at most two more steps look for a deficit. A lone alarm
     is noise: recorded, passed over. Then ``soak_s`` seconds at ``soak_ratio`` of the estimate and, if that is not
-    quiet, at ``retry_ratio`` of it. A void step is offered once more: a client that was disturbed once may not be slow.
+    quiet, at ``retry_ratio`` of it; a soak that shows a far lower ceiling is followed by one at ``soak_ratio`` of that,
+    at most three in all. A void step is offered once more: a client that was disturbed once may not be slow.
     ``down`` offers the quiet rates of the climb again, downwards, before the soak: does it come back by itself?
     """
     if rows and rows[-1]["void"]:
@@ -88,7 +90,7 @@ def ceiling(
     soaks = [row for row in rows if row["role"] == "soak" and not row["void"]]
     climb = [row for row in rows if row["role"] == "step" and not row["void"]]
     if soaks:
-        return _after_soak(rows, soaks, soak_s, retry_ratio)
+        return _after_soak(rows, soaks, soak_s, soak_ratio, retry_ratio)
     if climb and not _climb_goes_on(climb):
         back = _way_down(rows) if down else None
         if back is not None:
@@ -99,6 +101,9 @@ def ceiling(
         if soak_s == 0:
             return Stop("the ceiling was reached; no soak was asked for")
         return Step(len(rows), role="soak", rate_rps=soak_ratio * estimate_rps, measure_s=soak_s)
+    beyond = next((row for k, row in enumerate(rows) if _twice_void(rows[: k + 1])), None)
+    if beyond is not None:  # and the rate half-way to it has not shown an overload
+        return _not_delivered(beyond, f"{beyond['rate_rps']:.3g} req/s")
     rate_rps = start_rps * factor ** len(climb)
     if rate_rps > max_rps * (1 + 1e-9):
         return Stop(f"reached max_rps = {max_rps:g} without finding the ceiling")
@@ -114,13 +119,27 @@ def _way_down(rows: Sequence[Row]) -> Step | None:
 
 
 def _once_more(rows: Sequence[Row], soak_s: float) -> Step | Stop:
-    """After a void row: the same again, unless that was the second attempt already."""
+    """After a void row: the same again. After the second attempt, where a step below it has raised an alarm, once the
+    rate half-way to that step: the ceiling lies near."""
     last = rows[-1]
-    if len(rows) > 1 and rows[-2]["void"] and rows[-2]["rate_rps"] == last["rate_rps"]:
-        why = last.get("reasons", {}).get("void", "")
-        return Stop(f"the client could not deliver the last step, twice{f': {why}' if why else ''}", complete=False)
-    measure_s = soak_s if last["role"] == "soak" else None
-    return Step(len(rows), role=last["role"], rate_rps=last["rate_rps"], measure_s=measure_s)
+    if not _twice_void(rows):
+        measure_s = soak_s if last["role"] == "soak" else None
+        return Step(len(rows), role=last["role"], rate_rps=last["rate_rps"], measure_s=measure_s)
+    climb = [row for row in rows if row["role"] == "step" and not row["void"]]
+    tried = {row["rate_rps"] for row in rows if row["void"]}
+    if last["role"] == "step" and len(tried) == 1 and climb and climb[-1]["saturated"]:
+        return Step(len(rows), rate_rps=sqrt(climb[-1]["rate_rps"] * last["rate_rps"]))
+    return _not_delivered(last, "the last step")
+
+
+def _twice_void(rows: Sequence[Row]) -> bool:
+    """The client could not deliver the last step, nor the attempt before it."""
+    return len(rows) > 1 and all(row["void"] for row in rows[-2:]) and rows[-1]["rate_rps"] == rows[-2]["rate_rps"]
+
+
+def _not_delivered(row: Row, which: str) -> Stop:
+    why = row.get("reasons", {}).get("void", "")
+    return Stop(f"the client could not deliver {which}, twice{f': {why}' if why else ''}", complete=False)
 
 
 def _climb_goes_on(climb: Sequence[Row]) -> bool:
@@ -132,15 +151,23 @@ def _climb_goes_on(climb: Sequence[Row]) -> bool:
     return not all(row["saturated"] for row in climb[-4:]) or len(climb) < 4
 
 
-def _after_soak(rows: Sequence[Row], soaks: Sequence[Row], soak_s: float, retry_ratio: float) -> Step | Stop:
+def _after_soak(
+    rows: Sequence[Row], soaks: Sequence[Row], soak_s: float, soak_ratio: float, retry_ratio: float
+) -> Step | Stop:
     last = soaks[-1]
     if not (last["saturated"] or last["deficit"] or last["overloaded"]):
         offered_rps = last["rate_rps"] if last.get("load_rps") is None else last["load_rps"]
         held_s = last.get("window_end_s", 0.0) - last.get("window_begin_s", 0.0)
         return Stop(f"{offered_rps:.3g} req/s held for {round(held_s) if held_s > soak_s + 1.0 else soak_s:g} s")
-    estimate_rps = soaks[0].get("ceiling_rps") or rows[-1].get("ceiling_rps")
-    if len(soaks) == 1 and estimate_rps is not None:
-        return Step(len(rows), role="soak", rate_rps=retry_ratio * estimate_rps, measure_s=soak_s)
+    climbed = [row for row in rows if row["role"] == "step" and not row["void"]]
+    first_rps, now_rps = (climbed[-1] if climbed else soaks[0]).get("ceiling_rps"), rows[-1].get("ceiling_rps")
+    if first_rps is not None and now_rps is not None:
+        rate_rps = min(retry_ratio * first_rps, soak_ratio * now_rps)
+        lower = (
+            rate_rps < retry_ratio * first_rps and rate_rps < last["rate_rps"]
+        )  # the retry proved the estimate wrong
+        if len(soaks) == 1 or (lower and len(soaks) < MOST_SOAKS):
+            return Step(len(rows), role="soak", rate_rps=rate_rps, measure_s=soak_s)
     return Stop("the soak was not quiet", complete=False)
 
 

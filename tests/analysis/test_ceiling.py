@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 from judged import one_server, overload, row, window
 
-from loadramp.analysis.ceiling import ceiling, fit, plateau, read
+from loadramp.analysis.ceiling import ceiling, plateau
 from loadramp.analysis.curve import fold
+from loadramp.analysis.throughput import fit, read
 from loadramp.record.table import Table
 from loadramp.record.types import Row
 

@@ -12,9 +12,10 @@ from harness import ramp_in_memory, scenario_of
 from judged import answer, overload, row, window
 
 from loadramp.analysis import offered_load
-from loadramp.analysis.ceiling import ceiling, climb
+from loadramp.analysis.ceiling import ceiling
 from loadramp.analysis.curve import fold
 from loadramp.analysis.itl_knee import completed, estimate
+from loadramp.analysis.overload import climb
 from loadramp.analysis.repeats import pooled_rows
 from loadramp.analysis.slo_capacity import slo_capacity
 from loadramp.analysis.thresholds import judge_gates

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from loadramp.analysis import lengthen, regimes
-from loadramp.analysis.ceiling import climb, failing
 from loadramp.analysis.checks import unfinished
 from loadramp.analysis.checks.answer_checks import ANSWER_CHECKS
 from loadramp.analysis.checks.crosscheck import CROSS_CHECKS
@@ -20,6 +19,7 @@ from loadramp.analysis.checks.validity import COMFORTABLE_RATIO, cpu_ratio, void
 from loadramp.analysis.latency import NOT_STREAMED
 from loadramp.analysis.load_errors import load_error_ratio, over_length, request_errors
 from loadramp.analysis.offered_load import at, offered
+from loadramp.analysis.overload import climb, failing
 from loadramp.analysis.steady_state import hysteresis, recovery_s
 from loadramp.record.run_info import MetricsInfo
 from loadramp.record.table import Run

@@ -160,7 +160,8 @@ def lag_by_s(due: Table, end_s: float) -> Floats:
 
 def _not_sent(due: Table, end_s: float) -> str:
     refused = np.isin(due.error.astype(str), ("connect", "tls"))
-    connecting = np.isnan(due.sent_s) & ~np.isnan(due.connect_s)
+    own = due.error.astype(str) == "client"  # no file or port left for a connection
+    connecting = np.isnan(due.sent_s) & ~np.isnan(due.connect_s) & ~own
     in_time = (_left_s(due) <= end_s) | (due.due_s > end_s - SPARE_S) | refused | connecting
     missing = len(due) - int(np.count_nonzero(in_time))
     if missing < 2 or missing <= (1.0 - SENT_RATIO) * len(due):

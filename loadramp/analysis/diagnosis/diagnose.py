@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from loadramp.analysis.ceiling import counts
 from loadramp.analysis.checks.answer_checks import BURST_SHARE
 from loadramp.analysis.diagnosis.capacity_shifts import autoscaler_moved
 from loadramp.analysis.diagnosis.counters import prefix_cache, speculation_weak
@@ -37,6 +36,7 @@ from loadramp.analysis.diagnosis.queueing import (
 )
 from loadramp.analysis.diagnosis.symptoms import Case, StepSeen, case_of, indices
 from loadramp.analysis.diagnosis.unstable_engine import engine_unstable
+from loadramp.analysis.overload import counts
 from loadramp.record.table import Run
 from loadramp.record.types import Confidence, Finding, Row
 from loadramp.units import agreed, latency, multiple, percent, plural

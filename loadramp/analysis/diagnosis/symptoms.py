@@ -13,13 +13,13 @@ from math import log
 import numpy as np
 
 from loadramp.analysis import latency, saturation
-from loadramp.analysis.ceiling import counts, failing
 from loadramp.analysis.checks.answer_checks import BURST_SHARE, burst_share
 from loadramp.analysis.diagnosis import gap_causes
 from loadramp.analysis.diagnosis.gap_causes import Attribution, Mixing
 from loadramp.analysis.error_classes import classes
 from loadramp.analysis.latency import WindowView
 from loadramp.analysis.offered_load import at, load_of
+from loadramp.analysis.overload import counts, failing
 from loadramp.record.table import Floats, Run, Table
 from loadramp.record.types import Row
 from loadramp.units import plural

@@ -1,0 +1,111 @@
+"""Ramps that double far past the ceiling, in worlds that answer, refuse or limit in their own ways: what they conclude.
+
+The engine has 32 seats and serves 6.9 req/s, however many requests wait.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import ramp_in_memory, scenario_of
+from worlds import NO_FILES, World, most_connections, rate_limit, seats
+
+from loadramp.record.table import Run
+from loadramp.report.verdict_text import verdict, verdict_sentence
+from loadramp.simulator.faults import Faults
+
+CEILING_RPS = 6.9
+ENGINE = seats(CEILING_RPS, 32, tokens=4)
+TEXT = """
+seed = 5
+[prompts]
+kind = "fixed"
+input_tokens = 20
+output_tokens = 4
+[arrivals]
+kind = "{arrivals}"
+[ramp]
+start_rps = {start}
+measure_s = 60
+soak_s = {soak}
+settle_s = 5
+settle_requests = 0
+{more}
+"""
+
+
+def ramp(
+    tmp_path: Path, world: World | None = None, *, start: float = 2, soak: float = 60, arrivals: str = "poisson",
+    more: str = "", **options: Any,
+) -> Run:  # fmt: skip
+    text = TEXT.format(start=start, soak=soak, arrivals=arrivals, more=more)
+    return ramp_in_memory(scenario_of(text), tmp_path, options.pop("profile", ENGINE), world=world, **options)
+
+
+def offered(run: Run) -> list[tuple[str, float]]:
+    return [(row["role"], round(row["rate_rps"], 2)) for row in run.rows]
+
+
+def test_the_first_step_whose_queue_grows_and_that_serves_clearly_less_ends_the_doubling(tmp_path: Path) -> None:
+    """8 req/s are due and 6.9 served, 0.86 of them: that no more than 0.85 were missing let the ramp go on to 16."""
+    run = ramp(tmp_path, arrivals="constant")
+    assert offered(run)[:3] == [("step", 2), ("step", 4), ("step", 8)]
+    assert run.rows[2]["throughput_rps"] / run.rows[2]["arrival_rps"] > 0.85
+    assert run.rows[2]["deficit"]
+    assert [row["role"] for row in run.rows[3:]] == ["soak"]
+    found = run.estimates["ceiling"]
+    assert found.status == "found"
+    assert found.rate_rps == pytest.approx(CEILING_RPS, rel=0.05)
+    assert found.sustained_rps == pytest.approx(0.85 * CEILING_RPS, rel=0.05)
+    assert verdict(run) == "pass"
+    assert (
+        "Sustains 5.89 req/s (soaked 60 s); ceiling 6.93 (6.17-7.79), where the queue grows without end"
+        in verdict_sentence(run)
+    )
+
+
+def test_connections_refused_far_above_the_ceiling_do_not_take_it_away(tmp_path: Path) -> None:
+    """The step at 14 req/s opens more connections than the server takes, and goes on to serve as much as at 7."""
+    run = ramp(tmp_path, most_connections(250), start=1.75)
+    assert run.rows[3]["errors"]["connect"] > 100
+    assert run.rows[3]["overloaded"]
+    assert run.estimates["ceiling"].status == "found"
+    assert run.estimates["ceiling"].rate_rps == pytest.approx(CEILING_RPS, rel=0.05)
+    assert offered(run)[4][0] == "soak"
+    assert verdict(run) == "pass"
+    said = verdict_sentence(run)
+    assert "Sustains" in said
+    assert "of the requests fail" in said
+    assert "broke down" not in said
+
+
+def test_a_client_without_descriptors_is_void_and_not_the_servers_ceiling(tmp_path: Path) -> None:
+    """Its first error came when 14 streams were open: at 2 req/s, a third of what the server can do."""
+    run = ramp(tmp_path, most_connections(14, "client", NO_FILES), start=1)
+    assert [row["void"] for row in run.rows] == [False, True, True]
+    assert run.estimates["ceiling"].status == "not_found_up_to"
+    assert run.estimates["ceiling"].rate_rps == 1.0
+    assert "raise max_in_flight, or where it is not set the limit on open files (ulimit -n)" in verdict_sentence(run)
+
+
+def test_between_an_alarm_and_a_rate_that_the_client_cannot_deliver_one_more_rate_is_tried(tmp_path: Path) -> None:
+    run = ramp(tmp_path, start=1.75, more="max_in_flight = 400")
+    assert offered(run)[:6] == [
+        ("step", 1.75), ("step", 3.5), ("step", 7), ("step", 14), ("step", 14), ("step", 9.9),
+    ]  # fmt: skip
+    assert [row["void"] for row in run.rows[:6]] == [False, False, False, True, True, False]
+    assert run.estimates["ceiling"].status == "found"
+    assert run.estimates["ceiling"].rate_rps == pytest.approx(CEILING_RPS, rel=0.05)
+
+
+def test_a_limiter_that_lets_bursts_pass_does_not_leave_the_burst_as_the_ceiling(tmp_path: Path) -> None:
+    """4 req/s pass, and 200 at once before that: the step at 8 req/s is served by the burst, the soaks are not."""
+    run = ramp(tmp_path, rate_limit(4.0, 200), soak=120, faults=Faults(error_status=429))
+    assert run.rows[2]["throughput_rps"] > 6
+    found = run.estimates["ceiling"]
+    assert found.rate_rps == pytest.approx(4.0, rel=0.1)
+    assert found.sustained_rps is not None
+    assert 3.0 < found.sustained_rps < 4.0
+    assert "of the requests fail in a soak at" in verdict_sentence(run)
