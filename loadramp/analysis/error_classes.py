@@ -17,55 +17,16 @@ from math import isnan
 import numpy as np
 
 from loadramp.record.table import Bools, Table
+from loadramp.registry import data_of
 
-Words = dict[str, tuple[str, ...]]
-
-OF_THE_SERVER: Words = {
-    "memory": ("out of memory", "outofmemory", "out-of-memory", "failed to allocate", "cannot allocate memory",
-               "cublas_status_alloc_failed", "oom"),
-    "hardware": ("nccl", "uncorrectable ecc", "illegal memory access", "device-side assert", "unspecified launch",
-                 "xid", "cuda error", "hip error", "nvlink"),
-    "dead": ("enginecore", "enginedead", "engine is dead", "engine has died", "engine process", "background loop",
-             "scheduler died"),
-    "gateway": ("no healthy upstream", "bad gateway", "connection refused by upstream"),
-    "full": ("too many requests", "toomanyrequests", "overloaded", "currently busy", "queue is full", "queue full",
-             "max_queue", "maximum number of queued", "rate limit", "rate_limit", "ratelimit", "cannot accept more",
-             "cannot accept new", "try again later", "no available slot", "temporarily unavailable", "at capacity"),
-}  # fmt: skip
+_TABLES = data_of(__package__, "error_words.toml")
+OF_THE_SERVER: dict[str, list[str]] = _TABLES["server"]
 """Class of a failure of the server to words that servers say; the first class that matches counts."""
-OF_THE_REQUEST: Words = {
-    "long": ("maximum context length", "context length exceeded", "context_length", "context window", "context size",
-             "longer than the model's context", "max_model_len", "maximum model length", "maximum allowed length",
-             "prompt is too long", "prompt too long", "input is too long", "input too long", "inputs too long",
-             "input tokens exceed", "max_total_tokens", "max_input_tokens", "max_input_length", "max_new_tokens",
-             "string_above_max_length", "request_too_large", "request too large", "payload too large",
-             "entity too large", "content too large"),
-    "filtered": ("content_filter", "content filter", "contentfilter", "content_policy", "content policy",
-                 "content management policy", "responsibleaipolicy", "data_inspection_failed", "moderation",
-                 "guardrail", "prohibited_content", "safety system", "safety_block"),
-    "unknown": ("model_not_found", "modelnotfound", "model not found", "unknown model", "no such model",
-                "does not exist", "notfounderror", "not_found_error"),
-    "invalid": (),  # told by its status, or by words that are tried last
-    "denied": ("invalid_api_key", "invalid api key", "incorrect api key", "authenticationerror",
-               "authentication_error", "permissiondenied", "permission_error", "permission denied",
-               "insufficient_quota", "billing", "insufficient balance", "payment required"),
-}  # fmt: skip
+OF_THE_REQUEST: dict[str, list[str]] = _TABLES["request"]
 """Class of a fault of the request, or of who sends it, to words."""
-_BUSY = ("overload", "queue", "throttl", "concurren", "quota", "per minute", "per second", "over capacity",
-         "no capacity", "capacity exceeded", "service unavailable", "serviceunavailable", "retry later", "retry after",
-         "slow down", "timed out", "timeouterror", "request timeout", "gateway timeout", "deadline exceeded", "is busy",
-         "server busy", "too busy")  # fmt: skip
-"""Words of load that a reply in the 4xx may hold: some gateways answer 400 or 403 to all that they do not take."""
-_INVALID = ("invalid_request", "invalidrequest", "badrequest", "bad request", "bad_request", "validation error",
-            "validationerror", "validation_error", "unprocessable", "invalid_argument", "invalidargument",
-            "invalid_parameter", "invalidparameter", "invalid_value", "unsupported_parameter", "unsupported_value",
-            "unsupported parameter")  # fmt: skip
-
-WORDS = {"memory": "out of memory", "hardware": "GPU or interconnect error", "dead": "engine dead",
-         "gateway": "no server behind the gateway",
-         "full": "refused as too busy", "broken": "connection broken or refused", "late": "timed out",
-         "long": "longer than the model's context", "filtered": "refused by a content filter",
-         "unknown": "model or address unknown", "denied": "not permitted", "invalid": "request not valid"}  # fmt: skip
+_BUSY: list[str] = _TABLES["busy"]
+_INVALID: list[str] = _TABLES["invalid"]
+WORDS: dict[str, str] = _TABLES["shown"]
 """Class to words for people."""
 _KINDS = {"http_429": "full", "connect": "broken", "reset": "broken", "truncated": "broken",
           "timeout_first": "late", "timeout_idle": "late", "timeout_total": "late"}  # fmt: skip
@@ -144,7 +105,7 @@ def _code_in(said: str) -> int | None:
     return codes[0] if codes else int(spelled[1]) if spelled else None
 
 
-def _first(named: Words, said: str) -> str | None:
+def _first(named: dict[str, list[str]], said: str) -> str | None:
     return next((name for name, words in named.items() if any(_holds(said, word) for word in words)), None)
 
 

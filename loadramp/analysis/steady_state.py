@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import sqrt
 
 import numpy as np
 
@@ -71,37 +70,12 @@ def began_with_backlog(table: Table, begin_s: float) -> bool:
     return queued > max(5.0, 0.1 * running)
 
 
-def drain_s(backlog: float, ceiling_rps: float, rate_rps: float) -> float:
-    """How long ``backlog`` requests take to clear while ``rate_rps`` go on arriving: B / (c - r); inf at r >= c."""
-    return backlog / (ceiling_rps - rate_rps) if rate_rps < ceiling_rps else float("inf")
-
-
 def recovery_s(table: Table, from_s: float, until_s: float, level: float, ratio: float = 1.2) -> float | None:
     """How long after ``from_s`` the requests in flight came down to ``ratio * level``, ``level`` being N at the same
     rate on the way up; None when they did not by ``until_s``."""
     t_s = np.arange(from_s, until_s, 1.0)
     below = np.flatnonzero(in_flight_at(table, t_s) <= ratio * max(level, 1.0))
     return float(t_s[below[0]] - from_s) if len(below) else None
-
-
-def mser5(values: Floats) -> int:
-    """MSER-5 (White 1997): how many of the leading values to cut, in steps of 5. Advisory: it cuts too much at random.
-
-    Minimises the squared standard error of the remaining batch means of 5, over the first half.
-    """
-    means = values[: len(values) // 5 * 5].reshape(-1, 5).mean(axis=1)
-    k = len(means)
-    if k < 4:
-        return 0
-    errors = [float(means[d:].var()) / (k - d) for d in range(k // 2 + 1)]
-    return 5 * int(np.argmin(errors))
-
-
-def geweke(values: Floats) -> float:
-    """Geweke's z: mean of the first 10 % against the last 50 %. Advisory: it takes the values for independent."""
-    first, last = values[: max(len(values) // 10, 2)], values[len(values) // 2 :]
-    error = sqrt(float(first.var(ddof=1)) / len(first) + float(last.var(ddof=1)) / len(last))
-    return float(first.mean() - last.mean()) / error if error > 0.0 else 0.0
 
 
 def hysteresis(rows: Sequence[Row], metric: str = "itl_p99_s") -> list[tuple[float, float]]:

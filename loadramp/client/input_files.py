@@ -76,7 +76,11 @@ def with_files(scenario: Scenario) -> Scenario:
     Raises:
         ScenarioError: a file is missing or holds nothing to use; names it.
     """
-    wanted = [(where, choice) for where, choice in _tables(scenario) if choice.options.get("file")]
+    wanted = [
+        (where, choice)
+        for where, choice in [*tables_of(scenario.prompts), ("arrivals", scenario.arrivals)]
+        if choice.options.get("file")
+    ]
     if not wanted or all(where in scenario.corpora for where, _ in wanted):
         return scenario
     for where, choice in wanted:
@@ -169,10 +173,6 @@ def find(scenario: Scenario, name: str) -> Path:
     """Where the file is: beside the scenario, else in the working directory."""
     beside = Path(scenario.folder) / name
     return beside if beside.exists() or not Path(name).exists() else Path(name)
-
-
-def _tables(scenario: Scenario) -> list[tuple[str, Choice]]:
-    return [*tables_of(scenario.prompts), ("arrivals", scenario.arrivals)]
 
 
 def _read(scenario: Scenario, choice: Choice, options: dict[str, Any]) -> Any:

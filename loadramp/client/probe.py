@@ -23,6 +23,8 @@ PARSED_LATE = "the client was busy parsing when it came"
 PREFLIGHT_PROMPT = "Tell me in a few plain words what a queue in front of a busy counter does to those who wait in it."
 DEFAULT_MODEL = "default"
 """What is asked for where no model is named and none can be listed: single-model servers ignore the name."""
+COPIED = ("output_tokens", "prompt_tokens", "token_source", "finish_reason", "done_marker", "keepalives",
+          "malformed_events")  # fmt: skip
 NOT_STREAMED = "the answer was not streamed: it came whole, so tokens have no times of their own"
 MODERN_LIMIT = "max_completion_tokens"
 _NOT_THE_BODY = frozenset({401, 403, 404, 408, 425, 429, 502, 503, 504})
@@ -241,10 +243,7 @@ def probe_document(record: Record, streamed: bool = True) -> dict[str, Any]:
     """
     gaps = _gaps(record)
     document: dict[str, Any] = {
-        "status": record.status,
-        "error": record.error,
-        "error_detail": record.error_detail,
-        "http_status": record.http_status,
+        **{key: getattr(record, key) for key in ("status", "error", "error_detail", "http_status")},
         "ttft_s": record.ttft_s if streamed else None,
         "sent_ttft_s": record.sent_ttft_s if streamed else None,
         "e2e_s": record.e2e_s,
@@ -254,13 +253,7 @@ def probe_document(record: Record, streamed: bool = True) -> dict[str, Any]:
         "gap_s": [gap_s for gap_s, _ in gaps],
         "itl_s": [gap_s / tokens for gap_s, tokens in gaps for _ in range(tokens)],
         "tpot_s": _tpot_s(record),
-        "output_tokens": record.output_tokens,
-        "prompt_tokens": record.prompt_tokens,
-        "token_source": record.token_source,
-        "finish_reason": record.finish_reason,
-        "done_marker": record.done_marker,
-        "keepalives": record.keepalives,
-        "malformed_events": record.malformed_events,
+        **{key: getattr(record, key) for key in COPIED},
         "warnings": list(dict.fromkeys(record.warnings)),
     }
     if not streamed:

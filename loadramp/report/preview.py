@@ -19,6 +19,7 @@ LONGER_OR_AGAIN = (
     "the same time, and shows what changes over minutes; --until-sure 0.1 lets each step go on for its latencies.",
 )
 """What ``benchmarks/lengthening.py`` counts (docs/benchmarks.md, "Ceilings on engines with regimes")."""
+COUNTED = ("requests", "input_tokens", "output_tokens")
 
 
 def preview_document(
@@ -47,28 +48,15 @@ def parts_document(parts: Sequence[Any]) -> list[dict[str, Any]]:
 def _steps_document(steps: Sequence[Any]) -> dict[str, Any]:
     listed = [
         {
-            "role": seen.step.role,
-            "rate_rps": seen.step.rate_rps,
-            "users": seen.step.users,
-            "warmup_s": seen.step.warmup_s,
-            "measure_s": seen.step.measure_s,
-            "requests": seen.requests,
-            "input_tokens": seen.input_tokens,
-            "output_tokens": seen.output_tokens,
+            **{key: getattr(seen.step, key) for key in ("role", "rate_rps", "users", "warmup_s", "measure_s")},
+            **{key: getattr(seen, key) for key in COUNTED},
             "ends_at_s": seen.cumulative_s,
             "offered_rps": seen.offered_rps,
         }
         for seen in steps
     ]
-    return {
-        "steps": listed,
-        "total": {
-            "requests": _total(steps, "requests"),
-            "input_tokens": _total(steps, "input_tokens"),
-            "output_tokens": _total(steps, "output_tokens"),
-            "minutes": round(steps[-1].cumulative_s / 60, 2) if steps else 0.0,
-        },
-    }
+    minutes = round(steps[-1].cumulative_s / 60, 2) if steps else 0.0
+    return {"steps": listed, "total": {**{key: _total(steps, key) for key in COUNTED}, "minutes": minutes}}
 
 
 def preview_table(scenario: Any, steps: Sequence[Any], profile: Any = None, files: Sequence[str] = ()) -> str:
@@ -108,15 +96,17 @@ def _step_lines(steps: Sequence[Any]) -> list[str]:
         return []
     groups = [list(group) for _, group in groupby(steps, key=_alike)]
     shown = [_cells(group) for group in groups[:MOST_LINES]]
-    rows = [("step", "requests", "input tokens", "output tokens", "warm-up + measured", "done after"), *shown]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
-    left = sum(len(group) for group in groups[MOST_LINES:])
-    return (
-        [*lines, f"and so on: {plural(left, 'more step')}, done after {span(steps[-1].cumulative_s)}"]
-        if left
-        else lines
+    lines = _aligned(
+        [("step", "requests", "input tokens", "output tokens", "warm-up + measured", "done after"), *shown]
     )
+    left = sum(len(group) for group in groups[MOST_LINES:])
+    rest = f"and so on: {plural(left, 'more step')}, done after {span(steps[-1].cumulative_s)}"
+    return [*lines, rest] if left else lines
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
 
 
 def _alike(seen: Any) -> Any:
@@ -136,9 +126,9 @@ def profile_lines(profile: Any) -> list[str]:
     rows: list[tuple[str, ...]] = [heads]
     for name, lengths in (("input tokens", profile.input_tokens), ("output tokens", profile.output_tokens)):
         rows.append((name, *(count(getattr(lengths, head)) or "?" for head in heads[1:])))
-    widths = [max(len(row[i]) for row in rows) for i in range(len(heads))]
-    lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    lines.append(f"from {plural(profile.requests, 'request')}" + _guessed(profile.estimated_ratio))
+    lines = _aligned(rows)
+    guessed = f", the prompts of {percent(profile.estimated_ratio)} of them guessed at 4 characters a token"
+    lines.append(f"from {plural(profile.requests, 'request')}{guessed if profile.estimated_ratio else ''}")
     reuse = percent(profile.prefix_reuse_ratio)
     lines.append(f"prefix reuse: {reuse} of the prompt tokens" if reuse else "prefix reuse: not known")
     if profile.gap_cv is not None:
@@ -147,16 +137,8 @@ def profile_lines(profile: Any) -> list[str]:
         lines.append(f"sessions of {counted(sig(profile.turns_mean), 'turn')} on average")
     for name, shares in (("classes", profile.classes), ("models", profile.models)):
         if shares:
-            lines.append(f"{name}: {_shares(shares)}")
+            lines.append(f"{name}: {', '.join(f'{one} {percent(share)}' for one, share in shares.items())}")
     return lines
-
-
-def _guessed(ratio: float) -> str:
-    return f", the prompts of {percent(ratio)} of them guessed at 4 characters a token" if ratio else ""
-
-
-def _shares(shares: Mapping[str, float]) -> str:
-    return ", ".join(f"{name} {percent(share)}" for name, share in shares.items())
 
 
 def notes(scenario: Any, steps: Sequence[Any]) -> list[str]:
@@ -198,7 +180,7 @@ def _cells(group: Sequence[Any]) -> tuple[str, ...]:
     times = f"{len(group)} x " if len(group) > 1 else ""
     return (
         times + step_words(step),
-        *(count(_total(group, name)) or "?" for name in ("requests", "input_tokens", "output_tokens")),
+        *(count(_total(group, name)) or "?" for name in COUNTED),
         f"{step.warmup_s:.0f} + {step.measure_s:.0f} s",
         span(group[-1].cumulative_s),
     )

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from loadramp.simulator.regimes import CAPTURED, NO_REGIMES, Regimes, Stall
+from loadramp.registry import data_of
+from loadramp.simulator.regimes import NO_REGIMES, REGIMES, Regimes, Stall
 
 
 @dataclass(slots=True, frozen=True)
@@ -73,68 +74,16 @@ class EngineProfile:
             raise ValueError(f"{self.name}: limits and t0_s must be positive")
 
 
-_H200 = EngineProfile(
-    name="h200-8b",
-    t0_s=0.0145,
-    decode_s=25e-6,
-    context_s=40e-9,
-    prefill_s=22e-6,
-    max_num_seqs=1024,
-    token_budget=16_384,
-    kv_blocks=58_244,
-    max_model_len=4096,
-    frontend_s=0.022,
-)
+def _profiles() -> dict[str, EngineProfile]:
+    found: dict[str, EngineProfile] = {}
+    for name, table in data_of(__package__, "profiles.toml").items():
+        base = found[table.pop("like")] if "like" in table else EngineProfile()
+        if "regimes" in table:
+            table["regimes"] = REGIMES[table["regimes"]]
+        table["stalls"] = tuple(Stall(**stall) for stall in table.get("stalls", ()))
+        found[name] = replace(base, name=name, **table)
+    return found
 
-PROFILES: dict[str, EngineProfile] = {
-    profile.name: profile
-    for profile in (
-        EngineProfile(
-            name="small",
-            t0_s=0.022,
-            decode_s=50e-6,
-            context_s=40e-9,
-            prefill_s=40e-6,
-            max_num_seqs=48,
-            token_budget=2048,
-            kv_blocks=4096,
-            max_model_len=4096,
-            frontend_s=0.002,
-        ),
-        EngineProfile(name="h100-8b"),
-        _H200,
-        replace(_H200, name="h200-8b-seqs64", t0_s=0.0235, prefill_s=13e-6, max_num_seqs=64, frontend_s=0.03),
-        replace(_H200, name="kv-limited", kv_blocks=2400),
-        replace(
-            _H200,
-            name="h200-8b-regimes",
-            host_s=0.0148,
-            t0_s=0.0035,
-            prefill_s=23e-6,
-            regimes=CAPTURED,
-        ),
-        EngineProfile(name="lora", max_adapters=2, adapter_load_s=0.4),
-        EngineProfile(name="no-chunked-prefill", chunked_prefill=False),
-        EngineProfile(name="tp-stalls", stalls=(Stall(every_s=0.5, duration_s=0.12, exponential=True),)),
-        EngineProfile(name="weak-draft", draft_tokens=4, accept_ratio=0.35),
-        EngineProfile(
-            name="cpu-tiny",
-            t0_s=0.012,
-            decode_s=1.2e-3,
-            context_s=200e-9,
-            prefill_s=80e-6,
-            noise_ratio=0.15,
-            max_num_seqs=16,
-            token_budget=2048,
-            kv_blocks=24,
-            block_tokens=128,
-            max_model_len=2048,
-            frontend_s=0.004,
-        ),
-    )
-}
-"""By name. ``h200-*`` and ``kv-limited`` were fitted to ramps of an 8B shape on one H200, ``h200-8b-regimes`` second by
-second with the slow stretches of its host, ``cpu-tiny`` to a model of 1.4 M parameters on two shared CPU cores;
-``small`` is slow enough to be overloaded in real time by a client that shares two cores with it;
-``no-chunked-prefill``, ``tp-stalls``, ``weak-draft`` and ``lora`` (two adapters at a time, 0.4 s to load one) are
-``h100-8b`` with one thing wrong."""
+
+PROFILES = _profiles()
+"""By name (profiles.toml)."""

@@ -59,31 +59,12 @@ def test_a_step_that_inherits_a_queue_began_with_a_backlog() -> None:
     assert not steady_state.began_with_backlog(table, 4.0)
 
 
-def test_draining_takes_backlog_over_spare_capacity() -> None:
-    assert steady_state.drain_s(120.0, 12.0, 8.0) == 30.0
-    assert steady_state.drain_s(1.0, 8.0, 8.0) == float("inf")
-
-
 def test_recovery_is_when_the_load_is_back_to_what_it_was_on_the_way_up() -> None:
     due_s = [*np.arange(0.0, 10.0, 0.1), *np.arange(10.0, 120.0, 1.0)]  # 10 req/s on a server of 2, then 1 req/s
     table = Table.of(one_server([float(t) for t in due_s], 0.5))
     found = steady_state.recovery_s(table, 10.0, 120.0, level=1.0)
     assert found == pytest.approx(80.0, abs=3.0)  # 80 left over, cleared at one a second
     assert steady_state.recovery_s(table, 10.0, 40.0, level=1.0) is None
-
-
-def test_mser_cuts_a_plain_transient_and_leaves_a_level_series() -> None:
-    transient = np.concatenate((np.linspace(0.0, 50.0, 30), np.full(170, 50.0)))
-    assert steady_state.mser5(transient) == 30
-    assert steady_state.mser5(np.full(100, 3.0)) == 0
-    assert steady_state.mser5(np.arange(5.0)) == 0
-
-
-def test_geweke_compares_the_beginning_with_the_end() -> None:
-    rng = np.random.default_rng(0)
-    assert abs(steady_state.geweke(rng.normal(0, 1, 500))) < 3
-    assert steady_state.geweke(np.linspace(0, 10, 500) + rng.normal(0, 1, 500)) < -10
-    assert steady_state.geweke(np.ones(100)) == 0.0
 
 
 def test_hysteresis_is_the_way_down_over_the_way_up_at_the_same_rate() -> None:

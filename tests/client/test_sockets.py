@@ -16,7 +16,7 @@ from certs import Certificates, certificates
 from scripted import DONE, FIN, USE, C, Scripted, arrival, framed, stream
 
 from loadramp.client.endpoint import endpoint_of
-from loadramp.client.http.connect import Dialer, connect_failed, open_socket, proxy_of, tls_context
+from loadramp.client.http.connect import Dialer, connect_failed, proxy_of, tls_context
 from loadramp.client.http.poller import LATE_READ_S
 from loadramp.client.http.sockets import ConnectFailed, Pipe, SocketTally, TlsPipe
 from loadramp.client.measuring_client import MeasuringClient
@@ -75,7 +75,7 @@ class Peer:
         self.port = self.listener.getsockname()[1]
 
     async def pipe(self, heard: Heard) -> tuple[Pipe, socket.socket, Dialer]:
-        dialer = open_socket("127.0.0.1", self.port, None, 5.0)
+        dialer = Dialer("127.0.0.1", self.port, None, 5.0)
         pipe = await dialer(heard.on_bytes, heard.on_close)
         other, _ = await asyncio.get_running_loop().sock_accept(self.listener)
         self.listener.close()
@@ -252,7 +252,7 @@ def test_a_stepped_wall_clock_moves_no_stamp(run: Any, monkeypatch: pytest.Monke
 
 async def _dialled(host: str, port: int, timeout_s: float = 5.0, tls: ssl.SSLContext | None = None) -> ConnectFailed:
     with pytest.raises(ConnectFailed) as failure:
-        await open_socket(host, port, tls, timeout_s)(lambda data, t_s: None, lambda kind, detail: None)
+        await Dialer(host, port, tls, timeout_s)(lambda data, t_s: None, lambda kind, detail: None)
     return failure.value
 
 

@@ -49,15 +49,13 @@ class Proxy:
 
 
 class Dialer:
-    """Opens sockets to one host: the function ``Connect`` of production, with a tally of what its pipes saw."""
+    """Opens sockets to one host: the function ``Connect`` of production, with a tally of what its pipes saw.
+
+    ``timeout_s`` covers name, connection and handshake.
+    """
 
     def __init__(
-        self,
-        host: str,
-        port: int,
-        tls: ssl.SSLContext | None,
-        timeout_s: float,
-        proxy: Proxy | None = None,
+        self, host: str, port: int, tls: ssl.SSLContext | None, timeout_s: float, proxy: Proxy | None = None
     ) -> None:
         self.tally = SocketTally()
         self._host, self._port, self._tls, self._timeout_s = host, port, tls, timeout_s
@@ -169,11 +167,6 @@ def tls_context(ca_file: str = "", insecure: bool = False) -> ssl.SSLContext:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
-
-
-def open_socket(host: str, port: int, tls: ssl.SSLContext | None, timeout_s: float) -> Dialer:
-    """The Connect function for ``host``; ``timeout_s`` covers name, connection and handshake."""
-    return Dialer(host, port, tls, timeout_s)
 
 
 def proxy_of(target: Target) -> Proxy | None:
