@@ -15,10 +15,11 @@ import numpy as np
 from scipy.special import betaincinv
 
 from loadramp.analysis import latency, offered_load
+from loadramp.analysis.far_bounds import upper_bound
 from loadramp.analysis.quantiles import QuantileEstimate, Values, estimate, mean
 from loadramp.analysis.threshold_rules import ESTIMATES, SHARES, Place, ThresholdRule, parse
 from loadramp.record.table import Run
-from loadramp.record.types import GateResult, Row
+from loadramp.record.types import Estimate, GateResult, Row
 from loadramp.units import percent, plural
 
 Status = Literal["pass", "fail", "inconclusive"]
@@ -33,8 +34,6 @@ SAME = 1e-6
 """Rates that are this close (as a share) are the same rate: levels are powers of a factor."""
 FAULTS = {"error_ratio": "failed", "malformed_ratio": "had malformed events"}
 """Shares of the requests that ended, which should be small."""
-FAR, FEW = 4.0, 100
-"""Times its median that bounds the median of a step near the ceiling from above, and the fewest requests that do."""
 MISS = 0.05
 """One-sided, of shares."""
 
@@ -130,7 +129,7 @@ def _subjects(run: Run, rule: ThresholdRule) -> list[Known]:
         where = rule.text.partition("@")[2].strip()
         return [Known(None, None, None, f"no step at {where}" if where else "no step was measured")]
     if rule.place is not None:
-        return [_of_row(row, rule) for row in rows]
+        return [_of_row(row, rule, run.estimates.get("ceiling")) for row in rows]
     usable = [row for row in rows if not row["void"]]
     if not usable:
         return [Known(None, None, None, "every step is void")]
@@ -154,10 +153,10 @@ def there(row: Row, place: Place) -> bool:
     )
 
 
-def _of_row(row: Row, rule: ThresholdRule) -> Known:
+def _of_row(row: Row, rule: ThresholdRule, ceiling: Estimate | None) -> Known:
     if row["void"]:
         return Known(None, None, None, f"void: {row['reasons'].get('void', '')}", row["step"])
-    known = _bounded(row, rule, _measured(row, rule))
+    known = _bounded(row, rule, _measured(row, rule), ceiling)
     held_against = _not_shown(row, rule, weigh(rule, known).status)
     if held_against:
         told = f"; there it was {known.value:.4g}" if known.value is not None else ""
@@ -165,18 +164,12 @@ def _of_row(row: Row, rule: ThresholdRule) -> Known:
     return known
 
 
-def _bounded(row: Row, rule: ThresholdRule, known: Known) -> Known:
-    """A median far below its limit is decided where its interval is missing: by an upper bound of one side.
-
-    A step too short or too near the ceiling for an interval still bounds the median from above, by the larger of four
-    times its own and twice its p95 (docs/method.md, "Thresholds"). It bounds nothing from below, nor any tail.
-    """
-    if rule.aggregate != "p50" or known.value is None or known.high is not None or row["requests"] < FEW:
+def _bounded(row: Row, rule: ThresholdRule, known: Known, ceiling: Estimate | None) -> Known:
+    """A latency far below its limit is decided where its interval is missing: by an upper bound of one side."""
+    family = rule.name.removesuffix("_s")
+    if known.value is None or known.high is not None or _state([row]) == "growing":
         return known
-    p95 = row.get(f"{rule.name.removesuffix('_s')}_p95_s")
-    if p95 is None or _state([row]) == "growing":
-        return known
-    return replace(known, high=max(FAR * known.value, 2.0 * p95))
+    return replace(known, high=upper_bound(row, family, rule.aggregate, ceiling))
 
 
 def _not_shown(row: Row, rule: ThresholdRule, status: Status) -> str:

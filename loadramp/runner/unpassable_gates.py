@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from loadramp.analysis.far_bounds import may_bound
 from loadramp.analysis.interval_policy import gives
 from loadramp.analysis.quantiles import needed
 from loadramp.analysis.threshold_rules import ThresholdRule, parse
@@ -51,9 +52,10 @@ def _of_soak(scenario: Scenario, rule: ThresholdRule) -> str:
     soak_s, ratio = (ramp.option("soak_s"), ramp.option("soak_ratio")) if ramp.kind == "ceiling" else (0.0, 0.0)
     if not soak_s:
         return "there is no soak"
-    if rule.aggregate == "p50" and rule.upper:
-        return ""  # a median far below its limit needs no interval
-    if not rule.aggregate or gives(f"{rule.name.removesuffix('_s')}_{rule.aggregate}", ratio, soak_s):
+    family = rule.name.removesuffix("_s")
+    if rule.upper and may_bound(family, rule.aggregate, ratio):
+        return ""  # what is far below its limit needs no interval
+    if not rule.aggregate or gives(f"{family}_{rule.aggregate}", ratio, soak_s):
         return ""
     return (
         f"a soak of {sig(soak_s)} s at {sig(ratio)} of the ceiling gives no interval of it (docs/gates.md); "
@@ -85,7 +87,7 @@ def _too_few(asked: Sequence[PreviewStep], rule: ThresholdRule) -> str:
         return f"it takes {plural(least, 'request')} without a failure, and {at}" if requests < least else ""
     if rule.name not in OF_REQUESTS or rule.aggregate == "mean":
         return ""
-    least = needed(float(rule.aggregate[1:]) / 100.0, 0.025 if rule.upper else 0.05)
+    least = needed(float(rule.aggregate[1:]) / 100.0, 0.05)  # fewer have no value
     if requests >= least:
         return ""
     return f"a {rule.aggregate} takes {plural(least, 'request')}, and {at} (min_requests, measure_s)"
