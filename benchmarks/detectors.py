@@ -18,8 +18,9 @@ from loadramp.analysis.load_errors import load_arrival_rps
 from loadramp.analysis.offered_load import load_of
 from loadramp.analysis.overload import climb
 from loadramp.analysis.throughput import corpus_output_tokens, fit, read
+from loadramp.record.row import Row
 from loadramp.record.table import Floats
-from loadramp.record.types import Estimate, Row
+from loadramp.record.types import Estimate
 from loadramp.units import multiple
 
 Positive = Annotated[float, Meta(gt=0)]
@@ -49,7 +50,7 @@ def elasticity(
     width = np.diff(np.log(rates))
     growth = np.diff(np.log(values)) / width
     if sure:
-        errors = np.array([0.2 if (s := row.get(f"{metric}_log_se")) is None else s for row in steps])
+        errors = np.array([0.2 if (s := row.statistic(metric).log_se) is None else s for row in steps])
         growth = growth - 1.645 * np.hypot(errors[1:], errors[:-1]) / width
     fired = growth > threshold
     for k in range(len(fired) - in_a_row + 1):
@@ -143,10 +144,10 @@ def hyperbola(rows: Sequence[Row], *, metric: Latency = "itl_p99") -> Estimate:
 
 def usl(rows: Sequence[Row]) -> Estimate:
     """Gunther's universal scalability law on (mean in flight, throughput): its peak throughput."""
-    steps = [row for row in _with(rows, "throughput") if row["in_flight_mean"] > 0]
+    steps = [row for row in _with(rows, "throughput") if row.in_flight_mean > 0]
     if len(steps) < 4:
         return _unmeasurable("usl", "throughput")
-    n = np.array([row["in_flight_mean"] for row in steps])
+    n = np.array([row.in_flight_mean for row in steps])
     x = _values(steps, "throughput")
     _, params = _least_squares(np.column_stack((np.ones_like(n), n, n**2)) / (n / x)[:, None], np.ones_like(n))
     alone, contention, coherence = (float(value) for value in params)  # n / X = a + b n + c n^2
@@ -166,9 +167,9 @@ def completions(rows: Sequence[Row], *, ratio: Ratio = 0.9) -> Estimate:
     """First step that finished fewer than ``ratio`` of its arrivals within its window."""
     steps = _with(rows, "done")
     for k, row in enumerate(steps):
-        if row["done_rps"] < ratio * load_arrival_rps(row):
+        if row.done_rps < ratio * load_arrival_rps(row):
             return _bracket(
-                "completions", steps, k - 1, f"{row['done_rps']:.3g} of {load_arrival_rps(row):.3g} req/s done"
+                "completions", steps, k - 1, f"{row.done_rps:.3g} of {load_arrival_rps(row):.3g} req/s done"
             )
     return _not_found("completions", steps) if steps else _unmeasurable("completions", "arrivals")
 
@@ -194,7 +195,7 @@ def throughput_fit(rows: Sequence[Row], *, deficit_ratio: Ratio = 0.85) -> Estim
     through = np.array([read(row, mean).rate_rps for row in steps])
     if not steps or not (through < deficit_ratio * rates).any():
         return _not_found("throughput_fit", steps) if steps else _unmeasurable("throughput_fit", "throughput")
-    rate = fit(rates, through, np.array([row["requests"] for row in steps], dtype=np.float64))
+    rate = fit(rates, through, np.array([row.requests for row in steps], dtype=np.float64))
     return Estimate("found", rate, rate, rate, "throughput_fit", "throughput no longer follows the load")
 
 
@@ -214,7 +215,7 @@ DETECTORS: dict[str, Callable[..., Any]] = {
 def _with(rows: Sequence[Row], metric: str) -> list[Row]:
     """Rows that have the metric, of rates measured more than once the last."""
     column = f"{metric}_rps" if metric in {"throughput", "done"} else f"{metric}_s"
-    return list({load_of(row): row for row in climb(rows).rows if row[column] is not None}.values())
+    return list({load_of(row): row for row in climb(rows).rows if row.number(column) is not None}.values())
 
 
 def _rates(steps: Sequence[Row]) -> Floats:
@@ -223,20 +224,20 @@ def _rates(steps: Sequence[Row]) -> Floats:
 
 def _values(steps: Sequence[Row], metric: str) -> Floats:
     column = f"{metric}_rps" if metric == "throughput" else f"{metric}_s"
-    return np.array([row[column] for row in steps], dtype=np.float64)
+    return np.array([row.number(column) for row in steps], dtype=np.float64)
 
 
 def _fired(row: Row, name: str) -> bool:
     if name == "any":
-        return bool(row["saturated"])
+        return bool(row.saturated)
     if name not in {"backlog_slope", "backlog_size"}:
-        return name in row["signals"]
-    seen = row["evidence"].get("backlog")
+        return name in row.signals
+    seen = row.evidence.get("backlog")
     if not seen:
         return False
     if name == "backlog_size":
         return bool(seen["rise"] > seen["limit"])
-    return bool(seen["p"] < 0.01 and seen["slope_rps"] > 0.05 * row["arrival_rps"])
+    return bool(seen["p"] < 0.01 and seen["slope_rps"] > 0.05 * row.arrival_rps)
 
 
 def _least_squares(design: Floats, y: Floats) -> tuple[float, Floats]:

@@ -182,7 +182,7 @@ def few_preemptions(seed: int) -> Run:
     """A busy GPU whose server also preempts some requests of the highest step, at most 1.8 % of them."""
     run = compute(seed)
     last, row = run.steps[-1], run.rows[-1]
-    most = float(np.random.default_rng([seed, 3]).uniform(0.001, 0.018)) * row["requests"]
+    most = float(np.random.default_rng([seed, 3]).uniform(0.001, 0.018)) * row.requests
 
     def counted(t_s: float) -> float:
         return float(np.floor(most * np.clip((t_s - last.window_s[0]) / last.measure_s, 0.0, 1.0)))

@@ -20,7 +20,8 @@ from loadramp.analysis.ceiling import ceiling
 from loadramp.analysis.itl_knee import p99_itl_knee
 from loadramp.analysis.overload import climb
 from loadramp.analysis.slo_capacity import slo_capacity
-from loadramp.record.types import Estimate, Row
+from loadramp.record.row import Row
+from loadramp.record.types import Estimate
 
 Detector = Callable[[Sequence[Row]], Estimate]
 
@@ -82,8 +83,8 @@ def _line(case: str, own: Sequence[Ramp]) -> str:
 
 def _bracketed(one: Ramp) -> bool:
     found = climb(one.steps)
-    first = next((row["rate_rps"] for row in found.above if row["saturated"]), np.inf)
-    low = found.last_quiet["rate_rps"] if found.last_quiet else 0.0
+    first = next((row.rate_rps for row in found.above if row.saturated), np.inf)
+    low = found.last_quiet.rate_rps if found.last_quiet else 0.0
     return bool(0.95 * low <= one.capacity_rps <= 1.05 * first)
 
 

@@ -28,9 +28,10 @@ from loadramp.analysis import lengthen, long_run, precision, steady_state
 from loadramp.analysis.ceiling import ceiling
 from loadramp.analysis.curve import fold
 from loadramp.analysis.repeats import pooled_estimates
+from loadramp.record.row import Row
 from loadramp.record.run_info import RunInfo
 from loadramp.record.table import Run, Table
-from loadramp.record.types import Estimate, IntervalOf, Row, Step
+from loadramp.record.types import Estimate, IntervalOf, Step
 from loadramp.runner.scenarios import load
 from loadramp.workload.ramps import RAMPS
 
@@ -80,12 +81,11 @@ class Recorded:
             step, table = replace(self.steps[k], measure_s=measure_s), self.tables[k]
             recent = table.select((table.done_s >= step.begin_s) & (table.due_s < step.end_s))
             samples = [s for s in bench.engine.samples if step.begin_s <= s.t_s < step.end_s]
-            base_s = before[0]["ttft_p50_s"] if before else None
+            base_s = before[0].of("ttft").p50.value if before else None
             row = fold(step, recent, samples=samples, base_ttft_p50_s=base_s, now_s=step.end_s)
-            self.known[k, measure_s] = row | {"overloaded": False}
-        row = dict(self.known[k, measure_s])
-        row["ceiling_rps"] = ceiling([*before, row]).rate_rps
-        return row
+            self.known[k, measure_s] = replace(row, overloaded=False)
+        row = self.known[k, measure_s]
+        return replace(row, ceiling_rps=ceiling([*before, row]).rate_rps)
 
 
 def fixed(times: float) -> GoesOn:
@@ -121,9 +121,7 @@ def climb(of: Recorded, goes_on: GoesOn, true: float) -> Climbed:
     minutes = (sum(map(_length_s, rows)) + warmups_s) / 60.0
     found = ceiling(rows)
     low, value, high = (rate and rate / true for rate in (found.low_rps, found.rate_rps, found.high_rps))
-    now = np.mean(
-        [of.bench.engine.speed(r["window_begin_s"], r["window_end_s"]) for r in rows if r["deficit"]] or [1.0]
-    )
+    now = np.mean([of.bench.engine.speed(r.window_begin_s, r.window_end_s) for r in rows if r.deficit] or [1.0])
     of_what = long_run.interval_of(rows)
     scaled = replace(found, low_rps=low, rate_rps=value, high_rps=high, interval_of=of_what)
     return Climbed(scaled, rows, float(now), minutes, of_what)
@@ -167,7 +165,7 @@ def one(job: tuple[str, int, float]) -> tuple[str, Result]:
 
 
 def _length_s(row: Row) -> float:
-    return float(row["window_end_s"] - row["window_begin_s"])
+    return float(row.length_s)
 
 
 def line(rule: str, found: Sequence[Climbed]) -> str:

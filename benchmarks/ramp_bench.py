@@ -12,7 +12,8 @@ from loadramp.analysis import latency, long_run, steady_state
 from loadramp.analysis.ceiling import ceiling
 from loadramp.analysis.curve import fold
 from loadramp.analysis.quantiles import quantile
-from loadramp.record.types import Row, Step
+from loadramp.record.row import Row
+from loadramp.record.types import Step
 from loadramp.scenario.scenario import Slo
 from loadramp.simulator.profiles import EngineProfile
 from loadramp.simulator.regimes import REGIMES, Stall
@@ -55,7 +56,7 @@ class Ramp:
 
     @property
     def steps(self) -> list[Row]:
-        return [row for row in self.rows if row["role"] == "step"]
+        return [row for row in self.rows if row.role == "step"]
 
 
 def engine_of(case: str, seed: int) -> tuple[EngineProfile, Lengths]:
@@ -125,13 +126,12 @@ class Bench:
         """The row of a step that was offered."""
         table = self.engine.table()
         recent = table.select(table.done_s >= step.begin_s)
-        base_s = before[0]["ttft_p50_s"] if before else None
+        base_s = before[0].of("ttft").p50.value if before else None
         samples = [s for s in self.engine.samples if s.t_s >= step.begin_s]
         row = fold(step, recent, samples=samples, slo=slo, base_ttft_p50_s=base_s,
                    now_s=self.now_s)  # fmt: skip
-        row["overloaded"] = False
-        row["ceiling_rps"] = ceiling([*before, row]).rate_rps
-        return row
+        row = replace(row, overloaded=False)
+        return replace(row, ceiling_rps=ceiling([*before, row]).rate_rps)
 
 
 def ramp(case: str, seed: int, measure_s: float, soak_s: float, share: float | None = None) -> Ramp | None:
@@ -180,7 +180,7 @@ def _climb(out: Ramp, bench: Bench, start_rps: float, max_rps: float, measure_s:
     while isinstance(
         step := RAMPS["ceiling"](out.rows, start_rps=start_rps, max_rps=max_rps * 1.0001, soak_s=soak_s), Step
     ):
-        if step.role == "soak" and out.rows[-1]["role"] == "step":
+        if step.role == "soak" and out.rows[-1].role == "step":
             out.climb_s = bench.now_s
             bench.drain(120.0)
         seconds = step.measure_s or measure_s

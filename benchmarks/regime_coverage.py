@@ -24,7 +24,8 @@ from loadramp.analysis import latency, long_run, regimes
 from loadramp.analysis.curve import fold
 from loadramp.analysis.latency import WindowView
 from loadramp.analysis.repeats import TOO_WIDE, spread_of, stated
-from loadramp.record.types import IntervalOf, Row, Step
+from loadramp.record.row import Row
+from loadramp.record.types import IntervalOf, Step
 from loadramp.simulator.regimes import REGIMES
 
 STEPS, SETTLE_S, WARMUP_S, MEASURE_S, RATE_RPS = 11, 12.0, 2.0, 45.0, 24.0
@@ -71,13 +72,13 @@ def one(job: tuple[str, int]) -> Ladder:
                 at = np.log(np.maximum(data.values, LOWEST_S) / LOWEST_S) / BIN
                 counts[family] += np.bincount(at.astype(np.int64), minlength=BINS)[:BINS]
                 sums[family] += float(data.values.sum())
-    log_sd = float(rows[0]["pace_log_sd"] or 0.0)
+    log_sd = float(rows[0].pace_log_sd or 0.0)
     printed = [[_printed(row) for row in some] for some in (before, rows)]
     return Ladder(*printed, log_sd, long_run.interval_of(rows), counts, sums)
 
 
 def _printed(row: Row) -> dict[str, Interval]:
-    return {stem: (row[f"{stem}_s"], row[f"{stem}_low_s"], row[f"{stem}_high_s"]) for stem in STEMS}
+    return {stem: (found.value, found.low, found.high) for stem in STEMS if (found := row.statistic(stem))}
 
 
 def truths(ladders: Sequence[Ladder]) -> dict[str, float]:

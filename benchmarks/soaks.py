@@ -47,9 +47,9 @@ def soaks(name: str, load: float, windows: int, seed: int) -> tuple[int, Hits]:
         step = Step(0, "soak", rate_rps=rate_rps, begin_s=begin_s, warmup_s=0.0, measure_s=SOAK_S)
         part = table.select_rows(np.arange(near.start, near.stop))
         row = fold(step, part, samples=samples[int(begin_s) : int(begin_s + SOAK_S)], base_ttft_p50_s=base_s)
-        quiet += row["stationary"]
+        quiet += row.stationary
         for column, true in truth.items():
-            low, high = row[f"{column}_low_s"], row[f"{column}_high_s"]
+            low, high = row.statistic(column).low, row.statistic(column).high
             if low is not None and high is not None:
                 hits[column].append(bool(low <= true <= high))
     return quiet, hits

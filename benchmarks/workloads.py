@@ -16,7 +16,8 @@ from offline_engine import Offline
 
 from loadramp.analysis.curve import fold
 from loadramp.analysis.itl_knee import completed, estimate
-from loadramp.record.types import Row, Step
+from loadramp.record.row import Row
+from loadramp.record.types import Step
 from loadramp.scenario.scenario import Slo
 from loadramp.simulator.profiles import PROFILES, EngineProfile
 from loadramp.workload.arrivals import gamma
@@ -67,11 +68,10 @@ class Load:
             table.select(table.done_s >= step.begin_s),
             samples=[s for s in self.engine.samples if s.t_s >= step.begin_s],
             slo=Slo(ttft_s=LIMIT_S, quantile=QUANTILE),
-            base_ttft_p50_s=before[0]["ttft_p50_s"] if before else None,
+            base_ttft_p50_s=before[0].of("ttft").p50.value if before else None,
             now_s=self.now_s,
         )
-        row["overloaded"] = False
-        return row
+        return replace(row, overloaded=False)
 
 
 def held_rps(reuse: float, seed: int) -> float:
@@ -93,8 +93,8 @@ def line(name: str, reuse: float, cv: float, measure_s: float, seed: int) -> str
     rows = completed(rows)
     found = estimate(rows, slo=Slo(ttft_s=LIMIT_S, quantile=QUANTILE))
     ceiling, slo = found["ceiling"], found["slo_capacity"]
-    hits = [row["prefix_hit_ratio"] for row in rows if row["prefix_hit_ratio"] is not None]
-    p95_s = {share: row["slo_ttft_s"] for share, row in zip(SHARES, rows, strict=True)}
+    hits = [row.prefix_hit_ratio for row in rows if row.prefix_hit_ratio is not None]
+    p95_s = {share: row.statistic("slo_ttft").value for share, row in zip(SHARES, rows, strict=True)}
     return (
         f"{name:22s} {np.mean(hits):6.2f} {capacity:8.1f} {ceiling.rate_rps or np.nan:8.1f} "
         f"{slo.rate_rps or np.nan:8.1f} {(slo.rate_rps or np.nan) / capacity:8.2f} "

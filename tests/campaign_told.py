@@ -24,7 +24,7 @@ HOSTILE = "<script>alert(1)</script> | `x` [y](http://z)"
 
 def _run(rows: list[Any], records: list[Any], samples: list[Sample] | None = None) -> Run:
     target = TargetInfo("http://10.0.0.7:8000/v1", "meta-llama/Llama-3.1-8B-Instruct")
-    windows = [(one["rate_rps"], one["window_begin_s"], one["window_end_s"]) for one in rows]
+    windows = [(one.rate_rps, one.window_begin_s, one.window_end_s) for one in rows]
     steps = [Step(k, rate_rps=rate, begin_s=a, measure_s=b - a) for k, (rate, a, b) in enumerate(windows)]
     info = RunInfo(target=target, ending="", metrics=MetricsInfo("vllm"))
     return Run(info, load(""), steps, Table.of(records), samples=samples or [], rows=rows)

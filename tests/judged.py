@@ -6,9 +6,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from curve_rows import changed
+
 from loadramp.analysis.curve import fold
+from loadramp.record.row import Row
 from loadramp.record.table import Table
-from loadramp.record.types import Record, Row, Step
+from loadramp.record.types import Record, Step
 
 H200 = Path(__file__).parent / "data" / "h200"
 H200_RATES = (4, 8, 16, 32, 48, 64, 96)
@@ -69,7 +72,7 @@ def row(rate_rps: float, **columns: Any) -> Row:
     """
     throughput = columns.get("throughput_rps", rate_rps)
     empty = fold(window(60.0, rate_rps), Table.of([]))
-    plain: Row = {
+    plain: dict[str, Any] = {
         "step": 0,
         "role": "step",
         "rate_rps": rate_rps,
@@ -110,7 +113,7 @@ def row(rate_rps: float, **columns: Any) -> Row:
         "void": False,
         "reasons": {},
     }
-    return {**empty, **plain, **columns}
+    return changed(empty, **{**plain, **columns})
 
 
 def overload(rate_rps: float, served_rps: float, **columns: Any) -> Row:

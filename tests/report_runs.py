@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from curve_rows import changed, row_of
 
+from loadramp.record.row import Row
 from loadramp.record.run_info import read_info
 from loadramp.record.table import Run, Table
-from loadramp.record.types import Check, ClientSample, Estimate, Record, Row, Sample, Step
+from loadramp.record.types import Check, ClientSample, Estimate, Record, Sample, Step
 from loadramp.runner.scenarios import load
 
 SCENARIO = """name = "chat"
@@ -37,7 +39,7 @@ STEP_S, WARMUP_S = 30.0, 5.0
 def row(step: int, rate_rps: float | None, **more: Any) -> Row:
     """A quiet row; ``more`` replaces or adds columns."""
     begin_s = step * STEP_S
-    return {
+    plain: dict[str, Any] = {
         "step": step, "role": "step", "rate_rps": rate_rps, "users": None, "begin_s": begin_s,
         "window_begin_s": begin_s + WARMUP_S, "window_end_s": begin_s + STEP_S,
         "requests": 400, "ok": 400, "pending": 0,
@@ -45,7 +47,8 @@ def row(step: int, rate_rps: float | None, **more: Any) -> Row:
         "output_tokens_per_s": 128.0 * (rate_rps or 1.0), "lag_p50_s": 0.0002, "lag_p99_s": 0.001, "good_ratio": 1.0,
         "good_rps": rate_rps, "saturated": False, "deficit": False, "signals": [], "stationary": True, "void": False,
         "reasons": {},
-    } | more  # fmt: skip
+    }  # fmt: skip
+    return row_of(**{**plain, **more})
 
 
 def latencies(ttft_p50: float, ttft_p99: float, itl_p50: float, itl_p99: float) -> dict[str, Any]:
@@ -64,8 +67,10 @@ def served_rows() -> list[Row]:
     rows = [
         row(i, rate, throughput_rps=throughput, **latencies(*ms)) for i, (rate, *ms, throughput) in enumerate(SERVED)
     ]
-    rows[-1] |= {"saturated": True, "deficit": True, "signals": ["queue", "backlog", "ttft_trend"], "good_ratio": 0.0,
-                 "done_rps": 15.4, "good_rps": 0.0, "stationary": False}  # fmt: skip
+    rows[-1] = changed(
+        rows[-1], saturated=True, deficit=True, signals=["queue", "backlog", "ttft_trend"], good_ratio=0.0,
+        done_rps=15.4, good_rps=0.0, stationary=False,
+    )  # fmt: skip
     soak = row(6, 13.6, role="soak", window_begin_s=185.0, window_end_s=485.0, **latencies(90, 400, 25.5, 47.0))
     return [*rows, soak]
 

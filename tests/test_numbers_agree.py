@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from curve_rows import changed, row_of
 
 from loadramp.analysis.checks.validity import _held, _late_reads
 from loadramp.comparison.charts import _hover
@@ -122,15 +123,13 @@ def _families(n: int, x: float) -> dict[str, str]:
         input_tokens=lengths, output_tokens=lengths, requests=n, estimated_ratio=x, prefix_reuse_ratio=x, gap_cv=x,
         turns_mean=n + 0.001, classes={}, models={},
     )  # fmt: skip
-    reached: dict[str, Any] = {
-        "overloaded": False, "void": False, "signals": [], "saturated": True, "users": n, "rate_rps": 1 / 3,
-    }  # fmt: skip
+    reached = row_of(overloaded=False, saturated=True, users=n, rate_rps=1 / 3)
     return {
         "compare, limit": limit_words(effect),
         "compare, hover": _hover(effect),
         "profile": "\n".join(profile_lines(profile)),
         "users": step_words(Step(0, users=n)),
-        "users, a row": row_line({**reached, "role": "step", "ok": n, "requests": n, "load_rps": 1 / 3}),
+        "users, a row": row_line(changed(reached, ok=n, requests=n, load_rps=1 / 3)),
         "held": _held([SimpleNamespace(held=n)]),  # type: ignore[list-item]
         "late reads": _late_reads([SimpleNamespace(late_reads=10 + n, tokens=10)]),  # type: ignore[list-item]
         "ladder": ladder([reached] * n, rates=[1.0] * n).reason if n else "",  # type: ignore[union-attr]
@@ -138,7 +137,7 @@ def _families(n: int, x: float) -> dict[str, str]:
         "saturated": geometric([reached] * n, overload_steps=n).reason if n else "",  # type: ignore[union-attr]
         "models": left_out_words(["busy"] * n),
         "ratio": times_of(1.0 + x, "the baseline's"),
-        "errors": _too_many_errors([{**reached, "overloaded": True}]).reason,
+        "errors": _too_many_errors([changed(reached, overloaded=True)]).reason,
     }
 
 

@@ -64,7 +64,7 @@ def contract_of(
         raise ScenarioError(f"{said}: give --engine, one of {known}")
     slo = run.scenario.slo
     capacity_rps, low_rps, missed = _capacity(run)
-    in_flight = [(place(row), row.get("in_flight_mean")) for row in kept_up(run)]
+    in_flight = [(place(row), row.in_flight_mean) for row in kept_up(run)]
     return Contract(
         scenario=safe_name(run.info.name or "llm"),
         engine=chosen,

@@ -12,8 +12,9 @@ import numpy as np
 from loadramp.analysis.diagnosis.cures import met_version
 from loadramp.analysis.diagnosis.engine_versions import Version
 from loadramp.record.prompt_facts import reuse_unknown
+from loadramp.record.row import Row
 from loadramp.record.table import Floats, Run
-from loadramp.record.types import Estimate, Row
+from loadramp.record.types import Estimate
 from loadramp.registry import ScenarioError
 
 
@@ -78,7 +79,7 @@ def demand_of(run: Run) -> Demand:
         reuse_ratio=reuse,
         reuse_reason=why,
         in_flight=_in_flight(run),
-        largest_batch=int(max((row["running_max"] or 0.0 for row in run.rows), default=0.0)) or None,
+        largest_batch=int(max((row.running_max or 0.0 for row in run.rows), default=0.0)) or None,
         slo_running=_slo_running(run.rows, slo.itl_s),
         rate=rate,
         rate_reason=no_rate,
@@ -129,7 +130,7 @@ def reuse_of(run: Run) -> tuple[float | None, str]:
     total = float(table.prompt_tokens[counted].sum())
     if total > 0.0:
         return float(table.cached_tokens[counted].sum()) / total, ""
-    shown = [float(row["prefix_hit_ratio"]) for row in run.rows if row.get("prefix_hit_ratio") is not None]
+    shown = [float(row.prefix_hit_ratio) for row in run.rows if row.prefix_hit_ratio is not None]
     if not shown:
         return None, "the server shows no prefix cache hits"
     return float(np.median(shown)), ""
@@ -173,7 +174,7 @@ def comparable(runs: Sequence[Run]) -> list[str]:
 
 def _limits(estimate: Estimate) -> tuple[float, float]:
     """The interval of a rate; what a soak has held cannot be above the ceiling. A low end of 0 is not known."""
-    rate = float(estimate.rate_rps or 0.0)
+    rate = estimate.rate_rps or 0.0
     shown = estimate.low_rps if estimate.status == "found" else rate
     low = max(shown or 0.0, estimate.sustained_rps or 0.0)
     return low, max(low, rate if estimate.high_rps is None else estimate.high_rps)
@@ -181,7 +182,7 @@ def _limits(estimate: Estimate) -> tuple[float, float]:
 
 def _met(slo: Estimate) -> tuple[float, float]:
     """The interval of the rate that was shown to meet the service level; what a soak held is no proof of it."""
-    rate = float(slo.rate_rps or 0.0)
+    rate = slo.rate_rps or 0.0
     low = rate if slo.low_rps is None else min(rate, slo.low_rps)
     return low, max(low, rate if slo.high_rps is None else slo.high_rps)
 
@@ -206,11 +207,11 @@ def _open_below(what: str, found: Estimate) -> str:
 
 def _in_flight(run: Run) -> float | None:
     """Mean requests in flight in the soak, else in the highest step that was quiet."""
-    whole = [row for row in run.rows if not (row["void"] or row.get("partial"))]
-    quiet = [row for row in whole if not (row["saturated"] or row.get("overloaded"))]
-    soaks = [row for row in quiet if row["role"] == "soak"]
+    whole = [row for row in run.rows if not (row.void or row.partial)]
+    quiet = [row for row in whole if not (row.saturated or row.overloaded)]
+    soaks = [row for row in quiet if row.role == "soak"]
     row = (soaks or quiet)[-1] if quiet else None
-    return float(row["in_flight_mean"]) if row and row.get("in_flight_mean") is not None else None
+    return row.in_flight_mean if row and row.in_flight_mean is not None else None
 
 
 def _slo_running(rows: Sequence[Row], itl_s: float | None) -> int | None:
@@ -218,9 +219,9 @@ def _slo_running(rows: Sequence[Row], itl_s: float | None) -> int | None:
     if itl_s is None:
         return None
     seen = [
-        (float(row["running_max"]), float(row["itl_p99_s"]) <= itl_s)
+        (row.running_max, p99_s <= itl_s)
         for row in rows
-        if row.get("running_max") and row.get("itl_p99_s") is not None and not row["void"]
+        if row.running_max and (p99_s := row.of("itl").p99.value) is not None and not row.void
     ]
     beyond = [running for running, fine in seen if not fine]
     within = [running for running, fine in seen if fine and (not beyond or running < min(beyond))]

@@ -13,10 +13,11 @@ import numpy as np
 from msgspec import Meta
 
 from loadramp.analysis.load_errors import load_arrival_rps, load_error_ratio, load_requests
-from loadramp.analysis.offered_load import at, load_of
+from loadramp.analysis.offered_load import asked, at, load_of
 from loadramp.analysis.overload import SIGNS, Climb, alarmed, climb, failing, shows_overload, usable, went_away
 from loadramp.analysis.throughput import corpus_output_tokens, fit, read
-from loadramp.record.types import Estimate, EstimateStatus, Row
+from loadramp.record.row import Row
+from loadramp.record.types import Estimate, EstimateStatus
 from loadramp.units import percent, plural
 
 Ratio = Annotated[float, Meta(gt=0, lt=1)]
@@ -35,17 +36,17 @@ def ceiling(rows: Sequence[Row], *, deficit_ratio: Ratio = 0.85) -> Estimate:
         return _estimate("not_measurable", "no step was measured")
     if not usable(rows, ("step", "soak", "down")):
         return _estimate("not_measurable", _nothing(rows))
-    if any(row["users"] for row in usable(rows)):
+    if any(row.users for row in usable(rows)):
         return plateau(usable(rows))
     found = climb(rows)
     if not found.rows:
         return _only_soaks(rows)
-    if all(row["ok"] == 0 and row["requests"] > row["pending"] for row in found.rows):
+    if all(row.ok == 0 and row.requests > row.pending for row in found.rows):
         return _estimate("not_measurable", "every request failed")
     worst = found.overloaded
     if worst is None:
         return _not_overloaded(found)
-    if found.last_quiet is None and failing(worst) and not worst["deficit"]:
+    if found.last_quiet is None and failing(worst) and not worst.deficit:
         share = percent(load_error_ratio(worst) or 0.0)
         return _estimate(
             "inconclusive", f"{share} of the requests fail at the lowest rate already: not a matter of load"
@@ -57,39 +58,37 @@ def ceiling(rows: Sequence[Row], *, deficit_ratio: Ratio = 0.85) -> Estimate:
 
 def _nothing(rows: Sequence[Row]) -> str:
     """Why no row is usable."""
-    if any(row["void"] for row in rows):
+    if any(row.void for row in rows):
         return "the client could deliver no step"
     if any(load_requests(row) > 0 for row in rows):
         return "the first step was cut short"
-    if any(row["requests"] for row in rows):
+    if any(row.requests for row in rows):
         return "every request failed, for reasons that do not depend on load"
     return "no request was due in any step"
 
 
 def plateau(rows: Sequence[Row]) -> Estimate:
     """Closed loop: the throughput that more users no longer raise (less than 10 % for half as many again or more)."""
-    steps = sorted((row for row in rows if row["users"]), key=lambda row: int(row["users"]))
-    best = max(float(row["throughput_rps"]) for row in steps)
+    steps = sorted((row for row in rows if row.users), key=lambda row: row.users or 0)
+    best = max(row.throughput_rps for row in steps)
     if best <= 0.0:
         return _estimate("not_measurable", "every request failed")
-    reached = next(row for row in steps if float(row["throughput_rps"]) >= best / 1.1)
-    reading = read(reached, None)
-    more = [row for row in steps if row["users"] >= 1.5 * reached["users"]]
+    reached = next(row for row in steps if row.throughput_rps >= best / 1.1)
+    reading, users = read(reached, None), reached.users or 0
+    more = [row for row in steps if (row.users or 0) >= 1.5 * users]
     if not more:
-        words = f"throughput still rises at {plural(steps[-1]['users'], 'user')}, the most tried"
+        words = f"throughput still rises at {plural(steps[-1].users or 0, 'user')}, the most tried"
         return _estimate("not_found_up_to", words, best)
-    top = float(np.median([row["throughput_rps"] for row in [reached, *more]]))
+    top = float(np.median([row.throughput_rps for row in [reached, *more]]))
     half = reading.log_half
-    words = (
-        f"more than {plural(reached['users'], 'user')} bring no more throughput (closed loop: they wait for each other)"
-    )
+    words = f"more than {plural(users, 'user')} bring no more throughput (closed loop: they wait for each other)"
     return Estimate("found", top, top * exp(-half), top * exp(half), "ceiling", words)
 
 
 def sustained(rows: Sequence[Row]) -> float | None:
     """Highest rate that a soak has held quietly; of sessions, which may still have filled up, the rate that came."""
     held = [
-        float(min(row["rate_rps"], row["arrival_rps"]) if row.get("sessions") else load_of(row))
+        min(asked(row), row.arrival_rps) if row.sessions else load_of(row)
         for row in usable(rows, ("soak",))
         if not alarmed(row)
     ]
@@ -105,7 +104,7 @@ def _overloaded(found: Climb, worst: Row, rows: Sequence[Row], deficit_ratio: fl
     arrivals = np.array([load_requests(row) for row in used], dtype=np.float64)
     quiet = found.last_quiet
     low_words = f"quiet up to {at(quiet)}" if quiet else "no quiet step below it"
-    lagging = np.array([row["saturated"] and row["deficit"] for row in used])
+    lagging = np.array([row.saturated and row.deficit for row in used])
     behind = (throughputs < deficit_ratio * rates) | lagging
     if not behind.any():
         return _only_errors(worst, quiet, sustained(rows))
@@ -144,7 +143,7 @@ def _loud_soaks(rows: Sequence[Row]) -> list[Row]:
 def _refutes(row: Row, found: Climb, rate_rps: float) -> bool:
     """The row was overloaded at a rate that the endpoint should sustain if its ceiling were ``rate_rps``."""
     highest = found.last_quiet
-    above = row["role"] != "step" or highest is None or load_of(row) > load_of(highest)
+    above = row.role != "step" or highest is None or load_of(row) > load_of(highest)
     return above and shows_overload(row) and load_of(row) < rate_rps / BEYOND_RATIO
 
 
@@ -156,7 +155,7 @@ def _lower(row: Row, found: Climb, rows: Sequence[Row], mean: float | None, fitt
     kept = [load_of(one) for one in usable(rows, ("step", "soak", "down")) if not alarmed(one)]
     held = max((rate for rate in kept if rate <= served), default=None)
     what = _failed(row) if failing(row) else _signs(row)
-    step = "the soak" if row["role"] == "soak" else "the step"
+    step = "the soak" if row.role == "soak" else "the step"
     words = "; ".join([
         f"{step} at {at(row)} was overloaded: {what}, and {served:.3g} req/s were served",
         f"quiet up to {held:.3g} req/s" if held is not None else "no quiet step below it",
@@ -187,9 +186,9 @@ def _gone(found: Climb, worst: Row, quiet: Row, sustained_rps: float | None) -> 
     """The endpoint broke down or went away above the quiet rates: what it served until then is no rate it sustains."""
     low, high = load_of(quiet), load_of(worst)
     words = f"{_failed(worst)} at {at(worst)}: it broke down or went away; quiet up to {at(quiet)}"
-    alarm = next((row for row in found.above if row is not worst and row["saturated"]), None)
+    alarm = next((row for row in found.above if row is not worst and row.saturated), None)
     if alarm is not None and load_of(alarm) < high:
-        words += f"; at {at(alarm)} {_signs(alarm)}, and {float(alarm['throughput_rps']):.3g} req/s were served"
+        words += f"; at {at(alarm)} {_signs(alarm)}, and {float(alarm.throughput_rps):.3g} req/s were served"
     return Estimate("inconclusive", None, low, high, "ceiling", words, sustained_rps=sustained_rps)
 
 
@@ -204,7 +203,7 @@ def _only_errors(worst: Row, quiet: Row | None, sustained_rps: float | None) -> 
 
 def _not_overloaded(found: Climb) -> Estimate:
     quiet, above = found.last_quiet, found.above
-    alarms = [row for row in above if row["saturated"]]
+    alarms = [row for row in above if row.saturated]
     if len(alarms) >= 2:
         words = f"saturated from {at(alarms[0])} on, but throughput still follows the load: go higher"
         low = load_of(quiet) if quiet else None
@@ -236,7 +235,7 @@ def _hiccups(found: Climb) -> list[str]:
 
 
 def _signs(row: Row) -> str:
-    return " and ".join(SIGNS[name] for name in row["signals"]) or "throughput falls behind"
+    return " and ".join(SIGNS[name] for name in row.signals) or "throughput falls behind"
 
 
 def _failed(row: Row) -> str:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from loadramp.analysis import latency, long_run, offered_load, saturation, server_window, steady_state, traffic_classes
 from loadramp.analysis.checks.validity import void_reasons
 from loadramp.analysis.error_classes import load_independent
-from loadramp.analysis.latency import Columns, WindowView
+from loadramp.analysis.latency import WindowView
 from loadramp.analysis.load_errors import known_independent, load_error_ratio
 from loadramp.analysis.quantiles import NOT_STATIONARY, Values, estimate, quantile, words
 from loadramp.analysis.throughput import falls_behind
+from loadramp.record.row import Quantiles, Row, SloStatistic, Statistic
 from loadramp.record.table import Floats, Table, within
-from loadramp.record.types import ENDS, ClientSample, Row, Sample, Step
+from loadramp.record.types import ENDS, ClientSample, Sample, Step
 from loadramp.scenario.scenario import Slo
 
 THROUGHPUT_BLOCKS = 10
@@ -52,61 +54,63 @@ def fold(
     begin_s, end_s = step.window_s
     window_s = (begin_s, end_s if now_s is None else max(min(end_s, now_s), begin_s))
     seen = latency.look(table, window_s, now_s)
-    row: Row = _head(step, window_s) | counts(seen.due) | _lags(seen.due)
-    reasons: dict[str, str] = {}
     load = table.select(~known_independent(table, window_s[1]))
-    row |= _throughput(step, seen, table, load, output_tokens_mean)
-    row |= server_window.columns(samples, window_s)
-    row |= _load(step, seen, load, samples, row, base_ttft_p50_s)
-    pooled = latency.families(seen)
-    stationary = bool(row["stationary"])
-    for name, data in pooled.items():
-        _merge(row, reasons, latency.columns(name, data, stationary))
-    _merge(row, reasons, latency.everyone(seen, stationary))
-    _merge(row, reasons, latency.stalls(seen, stationary))
-    row |= {**long_run.columns(seen), "pace_log_sd": None, "pace_degrees": None}
-    row["prefill_share"] = prefill_share(seen, pooled["gap"])
-    _merge(row, reasons, _slo(seen, pooled, slo, stationary))
-    row |= _parts(seen, table, slo, stationary)
-    row["load_rps"] = offered_load.load_of_step(row, seen.due.due_s, share=share, gap_cv=gap_cv)
-    void = void_reasons(
-        step, seen.due, client, ttft_p50_s=_ttft_by_s(seen.due, end_s), itl_p50_s=row["itl_p50_s"] or 0.0
+    row = _lags(counts(_head(step, window_s), seen.due), seen.due)
+    row = _throughput(row, step, seen, table, load, output_tokens_mean)
+    row = server_window.with_server(row, samples)
+    row = _load(row, step, seen, load, samples, base_ttft_p50_s)
+    row = _latencies(row, seen, slo)
+    row = replace(
+        row,
+        classes=traffic_classes.by_class(seen, slo, row.stationary) or None,
+        sessions=traffic_classes.sessions(table, seen.window_s),
     )
+    void = void_reasons(
+        step, seen.due, client, ttft_p50_s=_ttft_by_s(seen.due, end_s), itl_p50_s=row.of("itl").p50.value or 0.0
+    )
+    load_rps = offered_load.load_of_step(row, seen.due.due_s, share=share, gap_cv=gap_cv)
+    row = replace(row, load_rps=load_rps, void=tuple(void))
     if not streamed:
-        _merge(row, reasons, latency.without_stream(row))
-    if row["token_source"] == ENDS:
-        _merge(row, reasons, latency.without_gaps(row))
-    if not stationary:
-        reasons["stationary"] = f"{NOT_STATIONARY} ({', '.join(row['signals'])})"
-    row["void"] = bool(void)
-    if void:
-        reasons["void"] = "; ".join(void)
-    row["reasons"] = reasons
-    return row
+        row = latency.without_stream(row)
+    return latency.without_gaps(row) if row.token_source == ENDS else row
 
 
-def _head(step: Step, window_s: tuple[float, float]) -> Columns:
-    return {
-        "step": step.index,
-        "role": step.role,
-        "rate_rps": step.rate_rps,
-        "users": step.users,
-        "partial": step.partial,
-        "begin_s": step.begin_s,
-        "window_begin_s": window_s[0],
-        "window_end_s": window_s[1],
-        "p99_itl_elasticity": None,
-        "p99_itl_elasticity_se": None,
-    }
+def _head(step: Step, window_s: tuple[float, float]) -> Row:
+    return Row(
+        step=step.index,
+        role=step.role,
+        rate_rps=step.rate_rps,
+        users=step.users,
+        partial=step.partial,
+        begin_s=step.begin_s,
+        window_begin_s=window_s[0],
+        window_end_s=window_s[1],
+    )
 
 
-def _parts(seen: WindowView, table: Table, slo: Slo, stationary: bool) -> Columns:
-    """``classes`` and ``sessions``, where there is more than one class, and where there are sessions."""
-    found = {
-        "classes": traffic_classes.by_class(seen, slo, stationary),
-        "sessions": traffic_classes.sessions(table, seen.window_s),
-    }
-    return {name: figures for name, figures in found.items() if figures}
+def _latencies(row: Row, seen: WindowView, slo: Slo) -> Row:
+    """With every latency, what tells of the pace, and how the SLO is kept."""
+    pooled = latency.families(seen)
+    found: dict[str, Quantiles] = {}
+    reasons: latency.Reasons = {}
+    for name, data in pooled.items():
+        found[name], why = latency.statistics(name, data, row.stationary)
+        reasons |= why
+    of_all, why = latency.everyone(seen, row.stationary)
+    row, why_stalls = latency.stalls(row, seen)
+    row, why_slo = _slo(row, seen, pooled, slo)
+    reasons |= why | why_stalls | why_slo
+    if not row.stationary:
+        reasons["stationary"] = f"{NOT_STATIONARY} ({', '.join(row.signals)})"
+    pace_s, slow_times_s = long_run.pace_of_window(seen)
+    return replace(
+        row,
+        latency=found | of_all,
+        pace_s=pace_s,
+        slow_times_s=slow_times_s,
+        prefill_share=prefill_share(seen, pooled["gap"]),
+        reasons=reasons,
+    )
 
 
 def prefill_share(seen: WindowView, gaps: Values) -> float | None:
@@ -160,38 +164,42 @@ def _received(table: Table) -> Floats:
     return np.asarray(total[table.begin[1:]] - total[table.begin[:-1]], dtype=np.float64)
 
 
-def counts(due: Table) -> Columns:
+def counts(row: Row, due: Table) -> Row:
     """How many of the requests ended, and how. It grows while requests of the step are still in flight."""
     failed = due.failed
     kinds = [error or status for error, status in zip(due.error[failed], due.status[failed], strict=True)]
     pending = int(np.count_nonzero(due.in_flight))
     ended = len(due) - pending
     malformed = int(np.count_nonzero((due.malformed_events > 0) & ~due.in_flight))
-    row: Columns = {
-        "requests": len(due),
-        "ok": int(np.count_nonzero(due.ok)),
-        "pending": pending,
-        "malformed_events": int(due.malformed_events.sum()),
-        "malformed_answers": malformed,
-        "malformed_ratio": malformed / ended if ended else None,
-        "errors": dict(Counter(map(str, kinds))),
-        "error_ratio": int(np.count_nonzero(failed)) / ended if ended else None,
-        "load_independent_errors": int(np.count_nonzero(load_independent(due))),
-    }
-    return row | {"load_error_ratio": load_error_ratio(row)}
+    row = replace(
+        row,
+        requests=len(due),
+        ok=int(np.count_nonzero(due.ok)),
+        pending=pending,
+        malformed_events=int(due.malformed_events.sum()),
+        malformed_answers=malformed,
+        malformed_ratio=malformed / ended if ended else None,
+        errors=dict(Counter(map(str, kinds))),
+        error_ratio=int(np.count_nonzero(failed)) / ended if ended else None,
+        load_independent_errors=int(np.count_nonzero(load_independent(due))),
+    )
+    return replace(row, load_error_ratio=load_error_ratio(row))
 
 
-def _lags(due: Table) -> Columns:
+def _lags(row: Row, due: Table) -> Row:
     lag_s = np.sort(due.lag_s[~np.isnan(due.lag_s)])
     sources = Counter(str(source) for source in due.token_source[due.ok] if source)
-    return {
-        "lag_p50_s": quantile(lag_s, 0.5) if len(lag_s) else None,
-        "lag_p99_s": quantile(lag_s, 0.99) if len(lag_s) else None,
-        "token_source": sources.most_common(1)[0][0] if sources else None,
-    }
+    return replace(
+        row,
+        lag_p50_s=quantile(lag_s, 0.5) if len(lag_s) else None,
+        lag_p99_s=quantile(lag_s, 0.99) if len(lag_s) else None,
+        token_source=sources.most_common(1)[0][0] if sources else None,
+    )
 
 
-def _throughput(step: Step, seen: WindowView, table: Table, load: Table, output_tokens_mean: float | None) -> Columns:
+def _throughput(
+    row: Row, step: Step, seen: WindowView, table: Table, load: Table, output_tokens_mean: float | None
+) -> Row:
     begin_s, end_s = seen.window_s
     length_s = seen.length_s
     sent, finished = within(table.sent_s, seen.window_s), table.ok & within(table.stream_end_s, seen.window_s)
@@ -202,19 +210,22 @@ def _throughput(step: Step, seen: WindowView, table: Table, load: Table, output_
     at = np.clip((seen.token_s - begin_s) * (THROUGHPUT_BLOCKS / length_s), 0, THROUGHPUT_BLOCKS - 1).astype(np.int64)
     blocks = np.bincount(at, weights=seen.tokens, minlength=THROUGHPUT_BLOCKS)
     per_block = length_s / THROUGHPUT_BLOCKS * mean if mean else None
-    return {
-        "arrival_rps": len(seen.due) / length_s,
-        "sent_rps": int(np.count_nonzero(sent)) / length_s,
-        "done_rps": int(np.count_nonzero(finished)) / length_s,
-        "throughput_rps": float(blocks.sum()) / length_s / mean if mean else 0.0,
-        "throughput_blocks": [float(b) / per_block for b in blocks] if per_block else [0.0] * THROUGHPUT_BLOCKS,
-        "first_token_blocks": _first_token_blocks(seen, prompt),
-        "output_tokens_mean": mean,
-        "output_tokens_sd": sd,
-        "output_tokens_n": n,
-        "input_tokens_per_s": float(np.nansum(prompt)) / length_s,
-        **latency.per_second(seen),
-    }
+    per_s, peak_per_s = latency.per_second(seen)
+    return replace(
+        row,
+        arrival_rps=len(seen.due) / length_s,
+        sent_rps=int(np.count_nonzero(sent)) / length_s,
+        done_rps=int(np.count_nonzero(finished)) / length_s,
+        throughput_rps=float(blocks.sum()) / length_s / mean if mean else 0.0,
+        throughput_blocks=[float(b) / per_block for b in blocks] if per_block else [0.0] * THROUGHPUT_BLOCKS,
+        first_token_blocks=_first_token_blocks(seen, prompt),
+        output_tokens_mean=mean,
+        output_tokens_sd=sd,
+        output_tokens_n=n,
+        input_tokens_per_s=float(np.nansum(prompt)) / length_s,
+        output_tokens_per_s=per_s,
+        peak_output_tokens_per_s=peak_per_s,
+    )
 
 
 def _first_token_blocks(seen: WindowView, prompt: Floats) -> list[float]:
@@ -229,8 +240,8 @@ def _first_token_blocks(seen: WindowView, prompt: Floats) -> list[float]:
 
 
 def _load(
-    step: Step, seen: WindowView, table: Table, samples: Sequence[Sample], row: Row, base_ttft_p50_s: float | None
-) -> Columns:
+    row: Row, step: Step, seen: WindowView, table: Table, samples: Sequence[Sample], base_ttft_p50_s: float | None
+) -> Row:
     """Occupancy, the signals of saturation, and whether the window had settled. ``table`` is without the requests that
     failed whatever the load: they were no load."""
     window_s = seen.window_s
@@ -251,48 +262,39 @@ def _load(
     begun = steady_state.began_with_backlog(table, step.begin_s)
     settled = steady_state.settled(load, seen.due.e2e_s[seen.due.ok], window_s[0] - step.begin_s)
     cv = saturation.variation(due_s)
-    behind = saturation.deficit(float(row["throughput_rps"]), rate_rps, seen.length_s, cv)
+    behind = saturation.deficit(row.throughput_rps, rate_rps, seen.length_s, cv)
     behind = behind or falls_behind(row, names, rate_rps, seen.length_s, cv)
-    return {
-        "in_flight_begin": float(edge[0]),
-        "in_flight_end": float(edge[1]),
-        "in_flight_mean": float(load.in_flight.mean()),
-        "in_flight_max": float(max(load.in_flight.max(), *edge)),
-        "queue_first_third": load.third(0),
-        "queue_last_third": load.third(2),
-        "saturated": bool(names),
-        "deficit": behind,
-        "signals": names,
-        "evidence": {sign.name: dict(sign.figures) for sign in signs},
-        "began_with_backlog": begun,
-        "settled": settled,
-        "stationary": not names,
-    }
+    return replace(
+        row,
+        in_flight_begin=float(edge[0]),
+        in_flight_end=float(edge[1]),
+        in_flight_mean=float(load.in_flight.mean()),
+        in_flight_max=float(max(load.in_flight.max(), *edge)),
+        queue_first_third=load.third(0),
+        queue_last_third=load.third(2),
+        saturated=bool(names),
+        deficit=behind,
+        signals=names,
+        evidence={sign.name: dict(sign.figures) for sign in signs},
+        began_with_backlog=begun,
+        settled=settled,
+        stationary=not names,
+    )
 
 
-def _slo(seen: WindowView, pooled: Mapping[str, Values], slo: Slo, stationary: bool) -> tuple[Columns, dict[str, str]]:
+def _slo(row: Row, seen: WindowView, pooled: Mapping[str, Values], slo: Slo) -> tuple[Row, latency.Reasons]:
     fine, decided = latency.good(seen, slo)
-    out: Columns = {
-        "good_ratio": fine / decided if decided else None,
-        "good_rps": fine / seen.length_s,
-        "good_n": decided,
-    }
-    reasons: dict[str, str] = {} if decided else {"good_ratio": "no request of this window has ended"}
+    reasons: latency.Reasons = {} if decided else {"good_ratio": "no request of this window has ended"}
+    kept: dict[str, SloStatistic] = {}
     for metric, limit_s in slo.limits.items():
         data = pooled[metric]
-        figure = estimate(data, slo.quantile, stationary)
-        stem = f"slo_{metric}"
-        out |= {f"{stem}_s": figure.value, f"{stem}_low_s": figure.low, f"{stem}_high_s": figure.high}
-        out[f"{stem}_log_se"] = figure.log_se
-        out[f"{stem}_over_ratio"] = float(np.mean(data.values > limit_s)) if len(data) else None
-        if figure.value is None:
-            reasons[f"{stem}_s"] = f"{words(slo.quantile)}: {figure.reason}"
-    return out, reasons
-
-
-def _merge(row: Row, reasons: dict[str, str], part: tuple[Columns, dict[str, str]]) -> None:
-    row |= part[0]
-    reasons |= part[1]
+        found = estimate(data, slo.quantile, row.stationary)
+        figure = Statistic(found.value, found.low, found.high, found.log_se)
+        kept[metric] = SloStatistic(figure, float(np.mean(data.values > limit_s)) if len(data) else None)
+        if found.value is None:
+            reasons[f"slo_{metric}_s"] = f"{words(slo.quantile)}: {found.reason}"
+    good_ratio = fine / decided if decided else None
+    return replace(row, good_ratio=good_ratio, good_rps=fine / seen.length_s, good_n=decided, slo=kept), reasons
 
 
 def _sd(values: Floats) -> float:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from loadramp.analysis.latency import FAMILIES
 from loadramp.analysis.offered_load import load_of
-from loadramp.record.types import Estimate, Row
+from loadramp.record.row import Row
+from loadramp.record.types import Estimate
 
 FEW = 100
 """Fewer requests bound nothing."""
@@ -34,10 +35,10 @@ def upper_bound(row: Row, family: str, stat: str, ceiling: Estimate | None) -> f
         row: of a step whose queue did not grow.
         ceiling: of the run; None where there is none.
     """
-    value, p95, p99 = (row.get(f"{family}_{one}_s") for one in (stat, "p95", "p99"))
+    value, p95, p99 = (row.statistic(f"{family}_{one}").value for one in (stat, "p95", "p99"))
     top_rps = ceiling.rate_rps if ceiling is not None and ceiling.status in {"found", "below_range"} else None
-    ratio = load_of(row) / top_rps if top_rps is not None and row["rate_rps"] is not None else 0.0
-    if value is None or row["requests"] < FEW or not may_bound(family, stat, ratio):
+    ratio = load_of(row) / top_rps if top_rps is not None and row.rate_rps is not None else 0.0
+    if value is None or row.requests < FEW or not may_bound(family, stat, ratio):
         return None
     if family in OF_STEPS:
         return STEPS_FACTOR * float(value)

@@ -6,10 +6,12 @@ the step tells. Known only once the ceiling is (docs/method.md, "Where no interv
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from loadramp.analysis.offered_load import load_of
-from loadramp.record.types import Estimate, Row
+from loadramp.record.row import Row, Statistic
+from loadramp.record.types import Estimate
 
 NEAR_RATIO = 0.75
 NEAR_TTFT_RATIOS = {"mean": 0.5, "p99": 0.5, "p90": 0.6, "p95": 0.6}
@@ -32,33 +34,36 @@ def hold_back(rows: Sequence[Row], ceiling: Estimate) -> list[Row]:
     """
     top_rps = _top_rps(ceiling)
     return [
-        row if top_rps is None or row["rate_rps"] is None or not row.get("stationary")
+        row if top_rps is None or row.rate_rps is None or not row.stationary
         else _held_back(row, top_rps, ceiling)
         for row in rows
     ]  # fmt: skip
 
 
 def _held_back(row: Row, top_rps: float, ceiling: Estimate) -> Row:
-    ends = [name for name in row if name.endswith(("_low_s", "_high_s"))]
-    reasons: dict[str, str] = dict(row["reasons"])
+    figures, reasons = row.statistics, dict(row.reasons)
     if _near(row, top_rps):
         reasons["stationary"] = (
             f"no interval: this near the ceiling ({top_rps:.3g} req/s) queues swing more slowly than the "
             "step is long; repeats would give one"
         )
-        return {**row, **dict.fromkeys(ends), "stationary": False, "reasons": reasons}
-    gone = [name for name in ends if withheld(row, _stem(name), ceiling)]
-    taken, short = [name for name in gone if row[name] is not None], load_of(row) > NEAR_RATIO * top_rps
-    for name in gone if short else taken:  # of a soak that near, more requests would not give one either
-        if name.endswith("_high_s") and (name in taken or row.get(f"{_stem(name)}_s") is not None):
-            reasons[name] = SHORT if short else RARE
-    return {**row, **dict.fromkeys(gone), "reasons": reasons}
+        return replace(row.with_statistics(_without_limits(figures), reasons), stationary=False)
+    gone = {stem: figure for stem, figure in figures.items() if withheld(row, stem, ceiling)}
+    short = load_of(row) > NEAR_RATIO * top_rps
+    for stem, figure in gone.items():  # of a soak that near, more requests would not give one either
+        if figure.high is not None or (short and figure.value is not None):
+            reasons[f"{stem}_high_s"] = SHORT if short else RARE
+    return row.with_statistics(_without_limits(gone), reasons)
+
+
+def _without_limits(figures: Mapping[str, Statistic]) -> dict[str, Statistic]:
+    return {stem: replace(figure, low=None, high=None) for stem, figure in figures.items()}
 
 
 def withheld(row: Row, stem: str, ceiling: Estimate) -> bool:
     """No interval of ``stem`` (``ttft_p99``, ``sent_ttft_p99``, ...) is given at the row's rate."""
     top_rps = _top_rps(ceiling)
-    if top_rps is None or row["rate_rps"] is None:
+    if top_rps is None or row.rate_rps is None:
         return False
     return _near(row, top_rps) or not gives(stem, load_of(row) / top_rps, _soak_s(row))
 
@@ -79,12 +84,8 @@ def _near(row: Row, top_rps: float) -> bool:
 
 def _soak_s(row: Row) -> float:
     """Measured seconds of a soak, of another step 0."""
-    return float(round(row["window_end_s"] - row["window_begin_s"], 6)) if row["role"] == "soak" else 0.0
+    return float(round(row.length_s, 6)) if row.role == "soak" else 0.0
 
 
 def _top_rps(ceiling: Estimate) -> float | None:
     return ceiling.rate_rps if ceiling.status in {"found", "below_range"} else None
-
-
-def _stem(name: str) -> str:
-    return name.removesuffix("_low_s").removesuffix("_high_s")

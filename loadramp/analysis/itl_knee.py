@@ -7,12 +7,10 @@ benchmarks/detectors.py has others to compare it with.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import log, sqrt
 from typing import Any
-
-import numpy as np
 
 from loadramp.analysis import long_run
 from loadramp.analysis.ceiling import ceiling
@@ -21,7 +19,8 @@ from loadramp.analysis.latency import NOT_STREAMED
 from loadramp.analysis.offered_load import load_of
 from loadramp.analysis.overload import climb
 from loadramp.analysis.slo_capacity import slo_capacity
-from loadramp.record.types import Estimate, Row
+from loadramp.record.row import Row
+from loadramp.record.types import Estimate
 from loadramp.scenario.scenario import Slo
 from loadramp.units import latency_span, percent
 
@@ -76,17 +75,17 @@ def p99_itl_knee(rows: Sequence[Row]) -> Estimate:
     a higher rate), so that one bad step is not a knee; a rise that only the last step shows counts if that step is
     saturated.
     """
-    steps = [row for row in climb(rows).rows if row["itl_p99_s"] is not None]
+    steps = [row for row in climb(rows).rows if row.of("itl").p99.value is not None]
     if len(steps) < 2:
         few = "no two steps with a p99 ITL" if rows else "no step was measured"
-        if any(row["reasons"].get("itl_p99_s") == NOT_STREAMED for row in rows):
+        if any(row.reasons.get("itl_p99_s") == NOT_STREAMED for row in rows):
             few = NOT_STREAMED
         return Estimate("not_measurable", detector="p99_itl_knee", reason=few)
     low = envelope(steps)
     hiccups = [
         f"one high step at {load_of(row):.3g} req/s (hiccup)"
         for row, calm in zip(steps, low, strict=True)
-        if float(row["itl_p99_s"]) > 2.0 * float(calm["itl_p99_s"])
+        if _p99_itl_s(row) > 2.0 * _p99_itl_s(calm)
     ]
     growth = [elasticity(a, b) for a, b in pairwise(low)]
     rising = [k for k, one in enumerate(growth) if one is not None and one.super_linear]
@@ -94,7 +93,7 @@ def p99_itl_knee(rows: Sequence[Row]) -> Estimate:
     if not later:
         return _no_knee(steps, rising, hiccups)
     k = later[0]
-    if k == len(steps) - 2 and not steps[-1]["saturated"]:
+    if k == len(steps) - 2 and not steps[-1].saturated:
         words = f"only the last step, {load_of(steps[-1]):.3g} req/s, shows it: go one step higher"
         return Estimate("inconclusive", None, load_of(steps[k]), None, "p99_itl_knee", words)
     here, above, one = steps[k], steps[k + 1], growth[k]
@@ -104,7 +103,7 @@ def p99_itl_knee(rows: Sequence[Row]) -> Estimate:
     beside = f"; that of the median TTFT {ttft.value:.2g}" if ttft is not None else ""
     words = (
         f"from {load_of(here):.3g} to {load_of(above):.3g} req/s p99 ITL grows from "
-        f"{latency_span(low[k]['itl_p99_s'], low[k + 1]['itl_p99_s'])}, "
+        f"{latency_span(_p99_itl_s(low[k]), _p99_itl_s(low[k + 1]))}, "
         f"elasticity {one.value:.2g} (se {one.se:.2g}{beside}); {why}"
     )
     return Estimate("found", load_of(here), load_of(here), load_of(above),
@@ -115,19 +114,24 @@ def envelope(steps: Sequence[Row]) -> list[Row]:
     """For each step the row with the lowest p99 ITL among it and all at higher rates."""
     out = list(steps)
     for k in range(len(out) - 2, -1, -1):
-        if out[k + 1]["itl_p99_s"] < out[k]["itl_p99_s"]:
-            out[k] = {**out[k + 1], "rate_rps": out[k]["rate_rps"], "load_rps": load_of(out[k])}
+        if _p99_itl_s(out[k + 1]) < _p99_itl_s(out[k]):
+            out[k] = replace(out[k + 1], rate_rps=out[k].rate_rps, load_rps=load_of(out[k]))
     return out
 
 
-def elasticity(one: Row, next_: Row, column: str = "itl_p99") -> Elasticity | None:
+def _p99_itl_s(row: Row) -> float:
+    """Of a row that has one."""
+    return row.of("itl").p99.value or 0.0
+
+
+def elasticity(one: Row, next_: Row, stem: str = "itl_p99") -> Elasticity | None:
     """Elasticity of a latency between two rows; None without values or at equal rates."""
-    q1, q2 = one[f"{column}_s"], next_[f"{column}_s"]
+    here, there = one.statistic(stem), next_.statistic(stem)
     step = log(load_of(next_) / load_of(one))
-    if not q1 or not q2 or step < 0.01:
+    if not here.value or not there.value or step < 0.01:
         return None
-    s1, s2 = (UNKNOWN_LOG_SE if (s := row.get(f"{column}_log_se")) is None else s for row in (one, next_))
-    return Elasticity(log(q2 / q1) / step, sqrt(s1**2 + s2**2) / step)
+    s1, s2 = (UNKNOWN_LOG_SE if found.log_se is None else found.log_se for found in (here, there))
+    return Elasticity(log(there.value / here.value) / step, sqrt(s1**2 + s2**2) / step)
 
 
 def _with_elasticities(rows: Sequence[Row]) -> list[Row]:
@@ -136,7 +140,7 @@ def _with_elasticities(rows: Sequence[Row]) -> list[Row]:
     def to_the_next(row: Row) -> Row:
         one = found.get(id(row))
         value, se = (one.value, one.se) if one is not None else (None, None)
-        return {**row, "p99_itl_elasticity": value, "p99_itl_elasticity_se": se}
+        return replace(row, p99_itl_elasticity=value, p99_itl_elasticity_se=se)
 
     return [to_the_next(row) for row in rows]
 
@@ -144,7 +148,7 @@ def _with_elasticities(rows: Sequence[Row]) -> list[Row]:
 def _cause(below: Row, above: Row, seen: Row) -> tuple[str, str]:
     """Prefill mixing when the median does not follow and prefills explain most of the excess; capacity otherwise."""
     median = elasticity(below, above, "itl_p50")
-    share = seen.get("prefill_share")
+    share = seen.prefill_share
     if median is not None and median.value <= 0.3 and share is not None and share > 0.5:
         return "prefill_mixing", (
             f"prefill mixing, not capacity: the median does not follow (elasticity {median.value:.2g}) and prefills "
@@ -163,6 +167,6 @@ def _no_knee(steps: Sequence[Row], rising: Sequence[int], hiccups: Sequence[str]
         )
         return Estimate("below_range", None, None, load_of(steps[0]), "p99_itl_knee", words)
     top = load_of(steps[-1])
-    between = latency_span(float(np.min([row["itl_p99_s"] for row in steps])), float(steps[-1]["itl_p99_s"]))
+    between = latency_span(min(map(_p99_itl_s, steps)), _p99_itl_s(steps[-1]))
     words = f"p99 ITL grows no faster than the rate up to {top:.3g} req/s ({between})"
     return Estimate("not_found_up_to", top, top, None, "p99_itl_knee", "; ".join([words, *hiccups]))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -22,22 +21,22 @@ from loadramp.analysis.quantiles import (
     pool,
     words,
 )
+from loadramp.record.row import Quantiles, Row, SloStatistic, Statistic, columns_of
 from loadramp.record.table import Bools, Floats, Gaps, Ints, Table, within
 from loadramp.scenario.scenario import Slo
 from loadramp.units import percent
 
 FAMILIES = ("ttft", "sent_ttft", "itl", "gap", "tpot", "e2e")
 QUANTILES = (0.5, 0.9, 0.95, 0.99)
-OF_STREAMS = (
-    *(f"{prefix}{name}_" for prefix in ("", "slo_") for name in ("ttft", "sent_ttft", "itl", "gap", "tpot")),
-    "all_ttft_", "longest_gap_", "prefill_share",
-)  # fmt: skip
-"""How columns begin that answers without a stream leave empty."""
+OF_STREAMS = ("ttft", "sent_ttft", "itl", "gap", "tpot", "all_ttft")
+"""Latencies that answers without a stream do not have."""
 NOT_STREAMED = "[target] stream = false: answers come whole, so tokens have no times of their own"
-OF_GAPS = ("itl_", "slo_itl_", "gap_", "longest_gap_", "prefill_share")
+OF_GAPS = ("itl", "gap")
+"""Latencies that need the instant of every token."""
 NO_GAPS = "only the first and the last token of each answer are known"
 Window = tuple[float, float]
-Columns = dict[str, Any]
+Reasons = dict[str, str]
+"""Name of a column to why it is null."""
 Slower = Callable[[Floats, Floats], Floats]
 """Begins and ends of spans of time, shape (n,), to how many times as long everything took in them, shape (n,)."""
 
@@ -119,53 +118,51 @@ def families(seen: WindowView, slower: Slower | None = None) -> dict[str, Values
     return out
 
 
-def columns(name: str, data: Values, stationary: bool) -> tuple[Columns, dict[str, str]]:
-    """Columns of one family, ``{name}_{mean,p50,..}_s`` with ``_low_s`` and ``_high_s``, and the reasons of nulls."""
-    out: Columns = {f"{name}_n": len(data)}
-    reasons: dict[str, str] = {}
-    _put(out, reasons, f"{name}_mean", mean(data, stationary))
-    for q in QUANTILES:
-        figure = estimate(data, q, stationary)
-        _put(out, reasons, f"{name}_{words(q)}", figure)
-        if q == 0.99:
-            out[f"{name}_p99_log_se"] = figure.log_se
-    return out, reasons
+def statistics(name: str, data: Values, stationary: bool) -> tuple[Quantiles, Reasons]:
+    """The statistics of one family, and the reasons of nulls."""
+    found = [estimate(data, q, stationary) for q in QUANTILES]
+    of_mean = mean(data, stationary)
+    reasons = why_null(f"{name}_mean", of_mean)
+    for q, one in zip(QUANTILES, found, strict=True):
+        reasons |= why_null(f"{name}_{words(q)}", one)
+    p50, p90, p95, p99 = map(statistic_of, found)
+    return Quantiles(len(data), statistic_of(of_mean), p50, p90, p95, replace(p99, log_se=found[-1].log_se)), reasons
 
 
-def everyone(seen: WindowView, stationary: bool) -> tuple[Columns, dict[str, str]]:
-    """``all_ttft_*`` and ``all_e2e_*``: failed requests as +inf; null where the quantile is infinite."""
-    out: Columns = {}
-    reasons: dict[str, str] = {}
+def everyone(seen: WindowView, stationary: bool) -> tuple[dict[str, Quantiles], Reasons]:
+    """``all_ttft`` and ``all_e2e``: failed requests as +inf; null where the quantile is infinite."""
+    out: dict[str, Quantiles] = {}
+    reasons: Reasons = {}
     due, pending = seen.due, seen.due.in_flight
     for name, plain in (("ttft", due.ttft_s), ("e2e", due.e2e_s)):
         waiting = pending & np.isnan(plain) if name == "ttft" else pending
         values = np.where(due.failed, np.inf, np.where(waiting, seen.now_s - due.due_s, plain))
         cut = np.asarray(waiting & ~due.failed)
         data = pool(values, due.due_s, seen.window_s, "requests", censored=cut, carry=carried(seen))
-        for q in QUANTILES:
-            figure = estimate(data, q, stationary)
-            if figure.value is not None and np.isinf(figure.value):
-                figure = QuantileEstimate(None, reason=f"{percent(due.failed.mean())} of the requests failed")
-            _put(out, reasons, f"all_{name}_{words(q)}", figure)
+        found = [estimate(data, q, stationary) for q in QUANTILES]
+        failed = (
+            QuantileEstimate(None, reason=f"{percent(due.failed.mean())} of the requests failed") if len(due) else None
+        )
+        found = [failed if failed and one.value is not None and np.isinf(one.value) else one for one in found]
+        for q, one in zip(QUANTILES, found, strict=True):
+            reasons |= why_null(f"all_{name}_{words(q)}", one)
+        p50, p90, p95, p99 = map(statistic_of, found)
+        out[f"all_{name}"] = Quantiles(p50=p50, p90=p90, p95=p95, p99=p99)
     return out, reasons
 
 
-def stalls(seen: WindowView, stationary: bool) -> tuple[Columns, dict[str, str]]:
+def stalls(row: Row, seen: WindowView) -> tuple[Row, Reasons]:
     """Share of requests with a gap above max(10 medians, 250 ms), and the longest gaps.
 
     A preemption is one gap in a request: it hardly shows in pooled percentiles, but it does here.
     """
-    out: Columns = {"stalled_ratio": None}
-    reasons: dict[str, str] = {}
     longest_s, at_s = longest(seen)
-    data = pool(longest_s, at_s, seen.window_s, "requests", carry=carried(seen))
-    _put(out, reasons, "longest_gap_p99", estimate(data, 0.99, stationary))
-    if len(longest_s):
-        out["stalled_ratio"] = float(np.mean(longest_s > stall_limit_s(seen.gaps.gap_s)))
-        out["longest_gap_max_s"] = float(longest_s.max())
-    else:
-        reasons["stalled_ratio"] = "no request of this window has two output events"
-    return out, reasons
+    found = estimate(pool(longest_s, at_s, seen.window_s, "requests", carry=carried(seen)), 0.99, row.stationary)
+    row, reasons = replace(row, longest_gap_p99=statistic_of(found)), why_null("longest_gap_p99", found)
+    if not len(longest_s):
+        return row, reasons | {"stalled_ratio": "no request of this window has two output events"}
+    ratio = float(np.mean(longest_s > stall_limit_s(seen.gaps.gap_s)))
+    return replace(row, stalled_ratio=ratio, longest_gap_max_s=float(longest_s.max())), reasons
 
 
 def stall_limit_s(gap_s: Floats) -> float:
@@ -173,15 +170,12 @@ def stall_limit_s(gap_s: Floats) -> float:
     return max(10.0 * float(np.median(gap_s)), 0.25) if len(gap_s) else 0.25
 
 
-def per_second(seen: WindowView) -> Columns:
+def per_second(seen: WindowView) -> tuple[float, float]:
     """Output tokens a second: the window's mean and its best second (bins of at least 1 s that fill the window)."""
     bins = max(1, int(seen.length_s + 1e-9))
     at = np.clip((seen.token_s - seen.window_s[0]) * (bins / seen.length_s), 0, bins - 1).astype(np.int64)
     totals = np.bincount(at, weights=seen.tokens, minlength=bins)
-    return {
-        "output_tokens_per_s": float(seen.tokens.sum()) / seen.length_s,
-        "peak_output_tokens_per_s": float(totals.max()) * bins / seen.length_s,
-    }
+    return float(seen.tokens.sum()) / seen.length_s, float(totals.max()) * bins / seen.length_s
 
 
 def good(seen: WindowView, slo: Slo) -> tuple[int, int]:
@@ -217,19 +211,28 @@ def _itl_within(seen: WindowView, limit_s: float, q: float) -> Bools:
     return np.asarray(beyond <= (1.0 - q) * total + 1e-9)
 
 
-def without_stream(row: Columns) -> tuple[Columns, dict[str, str]]:
-    """The columns that only a stream can tell, null, and why: an answer that comes whole has one instant."""
-    return _absent(row, OF_STREAMS, NOT_STREAMED)
+def without_stream(row: Row) -> Row:
+    """The row without what only a stream can tell, and why: an answer that comes whole has one instant."""
+    return _without(row, OF_STREAMS, NOT_STREAMED)
 
 
-def without_gaps(row: Columns) -> tuple[Columns, dict[str, str]]:
-    """The columns that need the instant of every token, null, and why."""
-    return _absent(row, OF_GAPS, NO_GAPS)
+def without_gaps(row: Row) -> Row:
+    """The row without what needs the instant of every token, and why."""
+    return _without(row, OF_GAPS, NO_GAPS)
 
 
-def _absent(row: Columns, prefixes: tuple[str, ...], why: str) -> tuple[Columns, dict[str, str]]:
-    names = [name for name in row if name.startswith(prefixes) and not name.endswith("_n")]
-    return dict.fromkeys(names), {name: why for name in names if not name.endswith("_log_se")}
+def _without(row: Row, measures: tuple[str, ...], why: str) -> Row:
+    starts = (*(f"{kind}{name}_" for kind in ("", "slo_") for name in measures), "longest_gap_", "prefill_share")
+    names = [name for name in columns_of(row) if name.startswith(starts) and not name.endswith(("_n", "_log_se"))]
+    return replace(
+        row,
+        latency={name: Quantiles(one.n) if name in measures else one for name, one in row.latency.items()},
+        longest_gap_p99=Statistic(),
+        longest_gap_max_s=None,
+        prefill_share=None,
+        slo={name: SloStatistic() if name in measures else one for name, one in row.slo.items()},
+        reasons={**row.reasons, **dict.fromkeys(names, why)},
+    )
 
 
 def carried(seen: WindowView) -> float:
@@ -287,9 +290,13 @@ def _where(gaps: Gaps, keep: Bools) -> Gaps:
     return Gaps(gaps.request[keep], gaps.end_s[keep], gaps.gap_s[keep], gaps.tokens[keep])
 
 
-def _put(out: Columns, reasons: dict[str, str], stem: str, figure: QuantileEstimate) -> None:
-    out[f"{stem}_s"], out[f"{stem}_low_s"], out[f"{stem}_high_s"] = figure.value, figure.low, figure.high
-    if figure.value is None:
-        reasons[f"{stem}_s"] = figure.reason
-    elif figure.high is None and figure.interval_reason != NOT_STATIONARY:  # that is said once, for the row
-        reasons[f"{stem}_high_s"] = figure.interval_reason
+def statistic_of(found: QuantileEstimate) -> Statistic:
+    return Statistic(found.value, found.low, found.high)
+
+
+def why_null(stem: str, found: QuantileEstimate) -> Reasons:
+    if found.value is None:
+        return {f"{stem}_s": found.reason}
+    if found.high is None and found.interval_reason != NOT_STATIONARY:  # that is said once, for the row
+        return {f"{stem}_high_s": found.interval_reason}
+    return {}

@@ -7,6 +7,7 @@ report says. On an engine that keeps its pace no step is any longer. docs/method
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import inf
 
 from loadramp.analysis import long_run
@@ -15,8 +16,9 @@ from loadramp.analysis.diagnosis.unstable_engine import calm, unstable
 from loadramp.analysis.offered_load import at
 from loadramp.analysis.overload import counts, failing
 from loadramp.analysis.precision import reach
+from loadramp.record.row import Row
 from loadramp.record.table import Run
-from loadramp.record.types import Check, Row
+from loadramp.record.types import Check
 from loadramp.units import span
 
 RATIO = 0.1
@@ -29,9 +31,9 @@ PATIENCE = 0.8
 
 def concerns(row: Row) -> bool:
     """Whether the ceiling, or that it is sustained, rests on the step: a soak, or a step at or above the ceiling."""
-    if row["void"] or failing(row) or not counts(row):
+    if row.void or failing(row) or not counts(row):
         return False
-    return row["role"] == "soak" or bool(row["saturated"] or row["deficit"])
+    return row.role == "soak" or bool(row.saturated or row.deficit)
 
 
 def has_regimes(run: Run) -> bool:
@@ -47,8 +49,8 @@ def is_long_enough(rows: Sequence[Row]) -> bool:
     the steps leave open: a few steps that met few slow stretches make little of it."""
     known, last = long_run.wander(long_run.tracks_of(rows)), rows[-1]
     if known is not None:
-        most = known.most_log_sd(last["window_end_s"] - last["window_begin_s"])
-        last = {**last, "pace_log_sd": most, "pace_degrees": inf}  # the limit allows for them
+        most = known.most_log_sd(last.length_s)
+        last = replace(last, pace_log_sd=most, pace_degrees=inf)  # the limit allows for them
     reached = reach(last, "throughput")
     return reached is not None and reached <= RATIO
 
@@ -66,13 +68,11 @@ def endured(now: float, measured_s: float, more_s: float, limit: float | None) -
 def check(run: Run) -> list[Check]:
     """Which steps went on, and from what length: what ``conduct`` has noted while the run was made."""
     usual_s = run.info.lengthened
-    longer = [row for row in run.rows if row["step"] in usual_s]
+    longer = [row for row in run.rows if row.step in usual_s]
     if not longer:
         return []
     which = ", ".join(
-        f"the {row['role']} at {at(row)} {span(row['window_end_s'] - row['window_begin_s'])} instead of "
-        f"{span(usual_s[row['step']])}"
-        for row in longer
+        f"the {row.role} at {at(row)} {span(row.length_s)} instead of {span(usual_s[row.step])}" for row in longer
     )
     message = f"the engine's step time is unstable, so that steps near the ceiling went on: {which}"
     return [Check("lengthened", "note", message, "[ramp] longest_s limits them; 0: none goes on")]

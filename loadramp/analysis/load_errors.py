@@ -11,8 +11,9 @@ from collections import Counter
 import numpy as np
 
 from loadramp.analysis.error_classes import OF_THE_REQUEST, WORDS, classes, load_independent
+from loadramp.record.row import Row
 from loadramp.record.table import Bools, Run, Table
-from loadramp.record.types import Check, Row
+from loadramp.record.types import Check
 from loadramp.units import percent, plural
 
 CURES = {
@@ -26,28 +27,28 @@ CURES = {
 
 def independent_errors(row: Row) -> int:
     """Failed requests of the row whose failure does not depend on load."""
-    return int(row.get("load_independent_errors") or 0)
+    return row.load_independent_errors
 
 
 def load_requests(row: Row) -> int:
     """Requests of the row that were a load."""
-    return int(row["requests"]) - independent_errors(row)
+    return row.requests - independent_errors(row)
 
 
 def load_arrival_rps(row: Row) -> float:
     """Requests a second that were a load: those due, without those that fail whatever the load."""
-    arrived = float(row["arrival_rps"])
-    return arrived * load_requests(row) / int(row["requests"]) if independent_errors(row) else arrived
+    arrived = row.arrival_rps
+    return arrived * load_requests(row) / row.requests if independent_errors(row) else arrived
 
 
 def load_error_ratio(row: Row) -> float | None:
     """Share of the requests that were a load and have ended that failed; None: none has ended."""
     apart = independent_errors(row)
     if not apart:
-        known = row["error_ratio"]
+        known = row.error_ratio
         return None if known is None else float(known)
-    ended = int(row["requests"]) - int(row["pending"]) - apart
-    return (sum(row["errors"].values()) - apart) / ended if ended > 0 else None
+    ended = row.requests - row.pending - apart
+    return (sum(row.errors.values()) - apart) / ended if ended > 0 else None
 
 
 def known_independent(due: Table, end_s: float) -> Bools:
@@ -73,21 +74,21 @@ def fails_too_often(due: Table, end_s: float, max_error_ratio: float) -> bool:
 
 def request_errors(run: Run) -> list[Check]:
     """Failures that say nothing about load: how many, of what, and what to change."""
-    rows = [row for row in run.rows if not row["void"] and independent_errors(row)]
+    rows = [row for row in run.rows if not row.void and independent_errors(row)]
     if not rows:
         return []
     found: Counter[str] = Counter()
     for row in rows:
-        due = run.table.due_in(*(row.get("windows") or [(row["window_begin_s"], row["window_end_s"])]))
+        due = run.table.due_in(*(row.windows or [(row.window_begin_s, row.window_end_s)]))
         found.update({name: n for name, n in classes(due).items() if name in OF_THE_REQUEST})
-    failed, of = (sum(count(row) for row in run.rows if not row["void"]) for count in (independent_errors, _ended))
+    failed, of = (sum(count(row) for row in run.rows if not row.void) for count in (independent_errors, _ended))
     kinds = ", ".join(f"{n:,} {WORDS[name]}" for name, n in found.most_common())
     message = (
         f"{failed:,} of {plural(of, 'request')}, {percent(failed / of)}, failed for reasons that do not depend on load "
         f"({kinds}): they count as failures, and no ceiling or SLO capacity rests on them"
     )
     advice = CURES[found.most_common(1)[0][0]] if found else CURES["invalid"]
-    return [Check("request_errors", "warn", message, advice, rows[0]["step"] if len(rows) == 1 else None)]
+    return [Check("request_errors", "warn", message, advice, rows[0].step if len(rows) == 1 else None)]
 
 
 def over_length(run: Run) -> list[Check]:
@@ -105,4 +106,4 @@ def over_length(run: Run) -> list[Check]:
 
 
 def _ended(row: Row) -> int:
-    return int(row["requests"]) - int(row["pending"])
+    return row.requests - row.pending

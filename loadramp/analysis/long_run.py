@@ -8,17 +8,17 @@ window may be off (docs/method.md, "Regimes").
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import sqrt
-from typing import Any
 
 import numpy as np
 from scipy.special import chdtri, stdtrit
 
 from loadramp.analysis.latency import WindowView
 from loadramp.analysis.step_time import LEAST_S, pace_of, slow_times, streams_at
+from loadramp.record.row import Row
 from loadramp.record.table import Floats
-from loadramp.record.types import IntervalOf, Row
+from loadramp.record.types import IntervalOf
 
 TIMES_S = np.array([0.5, 1.5, 5.0, 15.0, 45.0])
 """Correlation times of which the pace is made up."""
@@ -90,25 +90,26 @@ class Track:
         return len(self.log_pace) * self.width_s
 
 
-def columns(seen: WindowView) -> dict[str, Any]:
+def pace_of_window(seen: WindowView) -> tuple[list[float] | None, list[tuple[float, float]] | None]:
     """What the row keeps: the pace in equal blocks of the window (half a second; 600 at most), seconds, and when it was
     slow, shape (n, 2), instants of the run. None where the pace is not known."""
     pace = pace_of(seen, max(SHORTEST_BLOCK_S, seen.length_s / MOST_BLOCKS), LEAST_GAPS)
     if pace is None:
-        return {"pace_s": None, "slow_times_s": None}
-    slow = [
-        [round(begin_s, 3), round(end_s, 3)] for begin_s, end_s in slow_times(pace, streams_at(seen, pace.middle_s))
-    ]
-    return {"pace_s": [round(float(median_s), 6) for median_s in pace.median_s], "slow_times_s": slow}
+        return None, None
+    slow = slow_times(pace, streams_at(seen, pace.middle_s))
+    return (
+        [round(float(median_s), 6) for median_s in pace.median_s],
+        [(round(begin_s, 3), round(end_s, 3)) for begin_s, end_s in slow],
+    )
 
 
 def track_of(row: Row) -> Track | None:
     """The pace of a row; None where it is not known."""
-    if not row.get("pace_s"):
+    if not row.pace_s:
         return None
-    load = row["rate_rps"] if row["users"] is None else row["users"]
-    width_s = (row["window_end_s"] - row["window_begin_s"]) / len(row["pace_s"])
-    return Track(np.log(np.array(row["pace_s"])), round(width_s, 2), None if row["saturated"] or row["void"] else load)
+    load = row.rate_rps if row.users is None else row.users
+    width_s = round(row.length_s / len(row.pace_s), 2)
+    return Track(np.log(np.array(row.pace_s)), width_s, None if row.saturated or row.void else load)
 
 
 def tracks_of(rows: Sequence[Row]) -> list[Track]:
@@ -126,13 +127,13 @@ def with_scatter(rows: Sequence[Row]) -> list[Row]:
     """The rows with their ``pace_log_sd``, how far the mean log pace of a window of that length scatters, by all rows,
     and ``pace_degrees``, of freedom of that. None where the pace is steady."""
     known = learn(rows)
-    return [{**row, **_scatter_of(known, row["window_end_s"] - row["window_begin_s"])} for row in rows]
+    return [_scatter_of(known, row) for row in rows]
 
 
-def _scatter_of(known: Wander | None, length_s: float) -> dict[str, float | None]:
-    if known is None or length_s <= 0.0:
-        return {"pace_log_sd": None, "pace_degrees": None}
-    return {"pace_log_sd": known.log_sd(length_s), "pace_degrees": known.degrees}
+def _scatter_of(known: Wander | None, row: Row) -> Row:
+    if known is None or row.length_s <= 0.0:
+        return replace(row, pace_log_sd=None, pace_degrees=None)
+    return replace(row, pace_log_sd=known.log_sd(row.length_s), pace_degrees=known.degrees)
 
 
 def interval_of(rows: Sequence[Row]) -> IntervalOf:
@@ -142,13 +143,12 @@ def interval_of(rows: Sequence[Row]) -> IntervalOf:
 
 
 def _come_and_go(rows: Sequence[Row]) -> bool:
-    kept_up = [row for row in rows if not (row["saturated"] or row["void"])]
-    slow = [(row, begin_s, end_s) for row in kept_up for begin_s, end_s in row.get("slow_times_s") or ()]
+    kept_up = [row for row in rows if not (row.saturated or row.void)]
+    slow = [(row, begin_s, end_s) for row in kept_up for begin_s, end_s in row.slow_times_s or ()]
     whole = sum(
-        begin_s > row["window_begin_s"] + LEAST_S and end_s < row["window_end_s"] - LEAST_S
-        for row, begin_s, end_s in slow
+        begin_s > row.window_begin_s + LEAST_S and end_s < row.window_end_s - LEAST_S for row, begin_s, end_s in slow
     )
-    measured_s = sum(row["window_end_s"] - row["window_begin_s"] for row in kept_up)
+    measured_s = sum(row.length_s for row in kept_up)
     slow_s = sum(end_s - begin_s for _, begin_s, end_s in slow)
     return len(slow) >= LEAST_STRETCHES and whole >= LEAST_WHOLE and slow_s >= LEAST_SHARE * measured_s
 

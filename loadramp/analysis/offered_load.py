@@ -11,8 +11,9 @@ from math import sqrt
 
 from loadramp.analysis.load_errors import load_error_ratio, load_requests
 from loadramp.analysis.saturation import variation
+from loadramp.record.row import Row
 from loadramp.record.table import Floats, Run
-from loadramp.record.types import Check, Row
+from loadramp.record.types import Check
 
 MATERIAL_RATIO = 0.1
 """Rates closer than this are not told apart anywhere else either (a ceiling needs about 490 arrivals for 10 %)."""
@@ -72,42 +73,46 @@ def load_of_step(row: Row, due_s: Floats, *, share: float = 1.0, gap_cv: float |
         share: as above.
         gap_cv: as above; None: not known, as seen, at least 1.
     """
-    if row["rate_rps"] is None:
+    if row.rate_rps is None:
         return None
     cv = max(1.0, variation(due_s)) if gap_cv is None else gap_cv
-    if "sessions" in row:
-        if row["saturated"] or row["deficit"] or (load_error_ratio(row) or 0.0) > FEW_ERRORS:
-            return float(row["rate_rps"])
+    if row.sessions:
+        if row.saturated or row.deficit or (load_error_ratio(row) or 0.0) > FEW_ERRORS:
+            return float(row.rate_rps)
         cv = 0.0
-    length_s = row["window_end_s"] - row["window_begin_s"]
-    came_rps = load_rps(float(row["rate_rps"]), len(due_s), length_s, share=share, gap_cv=cv)
+    length_s = row.length_s
+    came_rps = load_rps(float(row.rate_rps), len(due_s), length_s, share=share, gap_cv=cv)
     return came_rps * load_requests(row) / len(due_s) if lightened(row) else came_rps
 
 
 def lightened(row: Row) -> bool:
     """So many requests failed whatever the load that the load was clearly less than what was sent."""
-    return 0 < load_requests(row) < (1.0 - MATERIAL_RATIO) * int(row["requests"])
+    return 0 < load_requests(row) < (1.0 - MATERIAL_RATIO) * row.requests
+
+
+def asked(row: Row) -> float:
+    """The rate that an open-loop row asked for; 0 in a closed loop."""
+    return row.rate_rps or 0.0
 
 
 def load_of(row: Row) -> float:
     """The rate that an open-loop row speaks for (column ``load_rps``), else the one that was asked."""
-    known = row.get("load_rps")
-    return float(row["rate_rps"] if known is None else known)
+    return asked(row) if row.load_rps is None else row.load_rps
 
 
 def less(row: Row) -> bool:
     """Clearly less was offered than asked. False in a closed loop."""
-    return bool(row["rate_rps"]) and load_of(row) < (1.0 - MATERIAL_RATIO) * row["rate_rps"]
+    return bool(row.rate_rps) and load_of(row) < (1.0 - MATERIAL_RATIO) * asked(row)
 
 
 def more(row: Row) -> bool:
     """Clearly more was offered than asked. False in a closed loop."""
-    return bool(row["rate_rps"]) and load_of(row) > (1.0 + MATERIAL_RATIO) * row["rate_rps"]
+    return bool(row.rate_rps) and load_of(row) > (1.0 + MATERIAL_RATIO) * asked(row)
 
 
 def at(row: Row) -> str:
     """``8 req/s``; ``5.2 req/s (8 asked)`` where clearly something else was offered than asked."""
-    asked = f" ({row['rate_rps']:.3g} asked)" if less(row) or more(row) else ""
+    asked = f" ({row.rate_rps:.3g} asked)" if less(row) or more(row) else ""
     return f"{load_of(row):.3g} req/s{asked}"
 
 
@@ -120,7 +125,7 @@ def not_shown(row: Row, status: str, harder: bool) -> str:
     if (less(row) and status != ("fail" if harder else "pass")) or (
         more(row) and status != ("pass" if harder else "fail")
     ):
-        return pairs([(float(row["rate_rps"]), load_of(row))])
+        return pairs([(asked(row), load_of(row))])
     return ""
 
 
@@ -137,7 +142,7 @@ def pairs(asked_and_offered: Sequence[tuple[float, float]]) -> str:
 
 def offered(run: Run) -> list[Check]:
     """Steps that offered clearly less, or clearly more, than they asked for, and those of which much was no load."""
-    kind, rows = run.info.arrivals or "", [row for row in run.rows if not row["void"]]
+    kind, rows = run.info.arrivals or "", [row for row in run.rows if not row.void]
     found = []
     for which, claim in (
         (less, "these steps speak for what was offered only"),
@@ -145,16 +150,14 @@ def offered(run: Run) -> list[Check]:
     ):
         apart = [row for row in rows if which(row) and not lightened(row)]
         if apart:
-            told = pairs([(float(row["rate_rps"]), load_of(row)) for row in apart])
-            advice = way_out(kind, any(row.get("sessions") for row in apart))
-            step = apart[0]["step"] if len(apart) == 1 else None
+            told = pairs([(asked(row), load_of(row)) for row in apart])
+            advice = way_out(kind, any(row.sessions for row in apart))
+            step = apart[0].step if len(apart) == 1 else None
             found.append(Check("offered", "warn", f"{told}: {claim}", advice, step))
-    light = [row for row in rows if row["rate_rps"] and lightened(row)]
+    light = [row for row in rows if row.rate_rps and lightened(row)]
     if light:
-        told = pairs([(float(row["rate_rps"]), load_of(row)) for row in light])
+        told = pairs([(asked(row), load_of(row)) for row in light])
         claim = "the rest failed for reasons that do not depend on load; these steps speak for what was left only"
         advice = "first correct the requests that fail (check request_errors)"
-        found.append(
-            Check("offered", "warn", f"{told}: {claim}", advice, light[0]["step"] if len(light) == 1 else None)
-        )
+        found.append(Check("offered", "warn", f"{told}: {claim}", advice, light[0].step if len(light) == 1 else None))
     return found

@@ -12,7 +12,7 @@ import numpy as np
 
 from loadramp.analysis.load_errors import load_arrival_rps, load_error_ratio, load_requests
 from loadramp.analysis.offered_load import load_of
-from loadramp.record.types import Row
+from loadramp.record.row import Row
 from loadramp.scenario.scenario import ERROR_RATIO
 
 GONE_REQUESTS = 20
@@ -53,49 +53,49 @@ class Climb:
     @property
     def hiccups(self) -> list[Row]:
         """Rows with an alarm that a quiet row at a higher rate has refuted."""
-        return [row for row in self.rows[: max(self.quiet, 0)] if row["saturated"] or row["deficit"]]
+        return [row for row in self.rows[: max(self.quiet, 0)] if row.saturated or row.deficit]
 
 
 def usable(rows: Sequence[Row], roles: tuple[str, ...] = ("step",)) -> list[Row]:
     """Rows that the client delivered, in which requests were due that were a load, and that went on to their end."""
-    return [row for row in rows if not row["void"] and row["role"] in roles and load_requests(row) > 0 and counts(row)]
+    return [row for row in rows if not row.void and row.role in roles and load_requests(row) > 0 and counts(row)]
 
 
 def counts(row: Row) -> bool:
     """False of a step that was cut short, unless it was because the endpoint went away: that is what it shows."""
-    if not row.get("partial"):
+    if not row.partial:
         return True
-    many = sum(row["errors"].values()) >= GONE_REQUESTS or not row["ok"]
+    many = sum(row.errors.values()) >= GONE_REQUESTS or not row.ok
     return failing(row) and unreachable(row) and many
 
 
 def climb(rows: Sequence[Row]) -> Climb:
     """The open-loop steps in order of the rates that they speak for."""
-    steps = sorted((row for row in usable(rows) if row["rate_rps"]), key=load_of)
+    steps = sorted((row for row in usable(rows) if row.rate_rps), key=load_of)
     quiet = [i for i, row in enumerate(steps) if not alarmed(row)]
     return Climb(steps, quiet[-1] if quiet else -1)
 
 
 def shows_overload(row: Row) -> bool:
     """Saturated and in deficit, or too many errors."""
-    return (row["saturated"] and row["deficit"]) or failing(row)
+    return (row.saturated and row.deficit) or failing(row)
 
 
 def failing(row: Row) -> bool:
     """More errors that may depend on load than the scenario allows (column ``overloaded``), or than it does by default
     where that is absent."""
-    marked = row.get("overloaded")
+    marked = row.overloaded
     return bool(marked) if marked is not None else (load_error_ratio(row) or 0.0) > ERROR_RATIO
 
 
 def alarmed(row: Row) -> bool:
     """Any sign of overload: the opposite of quiet."""
-    return bool(row["saturated"] or row["deficit"] or failing(row))
+    return bool(row.saturated or row.deficit or failing(row))
 
 
 def unreachable(row: Row) -> bool:
     """Nothing succeeded, or most of what failed found nobody listening."""
-    return not row["ok"] or 2 * row["errors"].get("connect", 0) > sum(row["errors"].values())
+    return not row.ok or 2 * row.errors.get("connect", 0) > sum(row.errors.values())
 
 
 def went_away(row: Row, quiet: Row) -> bool:
@@ -105,6 +105,6 @@ def went_away(row: Row, quiet: Row) -> bool:
     """
     if not unreachable(row):
         return False
-    tenths = np.array(row["throughput_blocks"], dtype=np.float64)
+    tenths = np.array(row.throughput_blocks, dtype=np.float64)
     stopped = tenths.min() < HALTED_RATIO * np.median(tenths)
-    return not row["ok"] or bool(stopped) or float(row["throughput_rps"]) < LESS_RATIO * load_arrival_rps(quiet)
+    return not row.ok or bool(stopped) or float(row.throughput_rps) < LESS_RATIO * load_arrival_rps(quiet)

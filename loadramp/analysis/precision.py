@@ -8,7 +8,7 @@ from math import exp
 from loadramp.analysis import long_run, regimes
 from loadramp.analysis.latency import WindowView
 from loadramp.analysis.throughput import read
-from loadramp.record.types import Row
+from loadramp.record.row import Row
 
 FIRST_PAUSE_S = 10.0
 PAUSE_RATIO = 0.15
@@ -30,7 +30,8 @@ def reach(row: Row, measure: str) -> float | None:
     if measure == "throughput":
         half = read(row, None).log_half
         return exp(half) - 1.0 if half > 0.0 else None
-    value, low, high = (row.get(f"{measure}{end}_s") for end in ("", "_low", "_high"))
+    found = row.statistic(measure)
+    value, low, high = found.value, found.low, found.high
     return max(high / value, value / low) - 1.0 if value and low and high else None
 
 
@@ -39,7 +40,7 @@ def is_sure(rows: Sequence[Row], seen: WindowView, slo_quantile: float, measure:
 
     An overloaded step has no latency that more time would settle: there is nothing to wait for.
     """
-    if rows[-1]["saturated"] and measure != "throughput":
+    if rows[-1].saturated and measure != "throughput":
         return True
     widened = regimes.widen(long_run.with_scatter(rows), lambda _: seen, slo_quantile, only=len(rows) - 1)
     reached = reach(widened[-1], measure)

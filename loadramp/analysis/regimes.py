@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import exp, hypot, log
-from typing import Any
 
 import numpy as np
 
@@ -17,8 +16,9 @@ from loadramp.analysis.latency import QUANTILES, WindowView, families
 from loadramp.analysis.long_run import Wander, interval_of, learn, track_of
 from loadramp.analysis.quantiles import NOT_STATIONARY, QuantileEstimate, Values, estimate, mean, words
 from loadramp.analysis.slowness import FLOOR_S, Following, Slowness, met, responses, slowness_of
+from loadramp.record.row import UNKNOWN, Row, Statistic
 from loadramp.record.table import Floats, Run
-from loadramp.record.types import Check, Row
+from loadramp.record.types import Check
 from loadramp.units import percent, span
 
 TOO_WIDE = log(2.0)
@@ -47,18 +47,18 @@ def widen(
     slowness, following = slowness_of(list(tracks.values())), Following()
     chosen = [(k, i) for k, i in enumerate(tracks) if only in {None, i}]
     for k, i in chosen:
-        following.add(met(look_at(i), slowness.over(k, rows[i]["window_begin_s"])))
+        following.add(met(look_at(i), slowness.over(k, rows[i].window_begin_s)))
     widened = {i: _widen(rows[i], look_at(i), k, slowness, following, known, slo_quantile) for k, i in chosen}
     return [widened.get(i, row) for i, row in enumerate(rows)]
 
 
 def check(run: Run) -> list[Check]:
-    """Whether the intervals are those of the long run, and how long a step would have to be for a narrow one."""
-    rows = [row for row in run.rows if row.get("window_intervals") and row.get("pace_log_sd")]
+    """That the intervals are those of the long run, and how long a step would have to be for a narrow one."""
+    rows = [row for row in run.rows if row.window_intervals and row.pace_log_sd]
     if not rows:
         return []
-    row = max(rows, key=lambda one: float(one["pace_log_sd"]))
-    length_s, log_sd = row["window_end_s"] - row["window_begin_s"], float(row["pace_log_sd"])
+    row = max(rows, key=lambda one: one.pace_log_sd or 0.0)
+    length_s, log_sd = row.length_s, row.pace_log_sd or 0.0
     longer_s = length_s * (1.96 * log_sd / log(1.0 + NARROW)) ** 2
     message = (
         f"the engine's pace has regimes: its mean over {span(length_s)} scatters by {percent(log_sd)} from the long "
@@ -74,37 +74,39 @@ def check(run: Run) -> list[Check]:
         f"{percent(NARROW)} either way takes steps of about {span(longer_s)} (--until-sure {NARROW:g}); --repeats 3 "
         "shows what changes over minutes"
     )
-    return [Check("pace_regimes", "note", message, advice, row["step"])]
+    return [Check("pace_regimes", "note", message, advice, row.step)]
 
 
 def _widen(
     row: Row, seen: WindowView, k: int, slowness: Slowness, following: Following, known: Wander, slo_quantile: float
 ) -> Row:
     """One row; the window is number ``k`` of ``slowness``."""
-    row = {**row, "reasons": dict(row["reasons"])}
-    if "classes" in row:
-        row["classes"] = {kind: {name: dict(figures) for name, figures in names.items()}
-                          for kind, names in row["classes"].items()}  # fmt: skip
-    log_sd, stationary = known.log_sd(seen.length_s), bool(row["stationary"])
+    figures, reasons = row.statistics, dict(row.reasons)
+    log_sd, stationary = known.log_sd(seen.length_s), row.stationary
     plain = families(seen)
     lasts_s = float(np.mean(plain["e2e"].values)) if len(plain["e2e"]) else 0.0
-    own: dict[str, list[float]] = {}
-    for name, (values, slow) in met(seen, slowness.over(k, row["window_begin_s"])).items():
+    own: dict[str, tuple[float, float]] = {}
+    for name, (values, slow) in met(seen, slowness.over(k, row.window_begin_s)).items():
         elastic = following.of(name, values, slow)
         calm_logs = elastic.calm(np.log(np.maximum(values, FLOOR_S)), slow)
         given = replace(plain[name], chances=elastic.chances(calm_logs, slow))
         span_s = lasts_s if name in {"tpot", "e2e"} else 0.0
         stems = {f"{name}_{words(q)}": q for q in QUANTILES}
-        if f"slo_{name}_s" in row:
+        if name in row.slo:
             stems[f"slo_{name}"] = slo_quantile
         of_mean, varies = responses(calm_logs, slowness, elastic, span_s, seen.length_s, list(stems.values()))
-        figure = _mean(plain[name], np.exp(calm_logs), stationary)
-        _put(row, own, f"{name}_mean", figure, of_mean * log_sd, known.times)
-        for (stem, q), response in zip(stems.items(), varies, strict=True):
-            _put(row, own, stem, estimate(given, q, stationary), response * log_sd, known.times)
-            for columns, other in _beside(row, stem):
-                _stretch(columns, other, response * log_sd * known.times)
-    return {**row, "window_intervals": own}
+        found = [_mean(plain[name], np.exp(calm_logs), stationary)]
+        found += [estimate(given, q, stationary) for q in stems.values()]
+        for stem, one, response in zip([f"{name}_mean", *stems], found, [of_mean, *varies], strict=True):
+            figures[stem], why = _of_long_run(figures.get(stem, UNKNOWN), one, response * log_sd, known.times)
+            _explain(reasons, stem, one, why if figures[stem].value is not None or not why else "")
+            if one.value and one.low and one.high is not None:
+                own[stem] = one.low, one.high
+        for stem, response in zip(stems, varies, strict=True):
+            for other in (f"all_{stem}", "longest_gap_p99" if stem == "gap_p99" else ""):
+                if other in figures:
+                    figures[other] = _stretched(figures[other], response * log_sd * known.times)
+    return replace(row.with_statistics(figures, reasons), window_intervals=own)
 
 
 def _mean(data: Values, calm: Floats, stationary: bool) -> QuantileEstimate:
@@ -115,54 +117,43 @@ def _mean(data: Values, calm: Floats, stationary: bool) -> QuantileEstimate:
     return replace(still, value=value, low=value * still.low / still.value, high=value * still.high / still.value)
 
 
-def _put(
-    row: Row, own: dict[str, list[float]], stem: str, figure: QuantileEstimate, log_sd: float, times: float
-) -> None:
-    """The interval of one statistic: what varies without regimes and what they add, logarithms in quadrature.
+def _of_long_run(old: Statistic, found: QuantileEstimate, log_sd: float, times: float) -> tuple[Statistic, str | None]:
+    """One statistic: what varies without regimes and what they add, logarithms in quadrature; and why it has no upper
+    limit, None where that stays as it was.
 
-    Where the first is not known there is none: that of the step alone would say nothing of the long run.
+    Where the first is not known there is no interval: that of the step alone would say nothing of the long run.
     """
-    if row.get(f"{stem}_log_se") is not None:
-        row[f"{stem}_log_se"] = hypot(row[f"{stem}_log_se"] if figure.log_se is None else figure.log_se, log_sd)
-    value, low, high = figure.value, figure.low, figure.high
-    if value is not None:
-        row[f"{stem}_s"] = value
-        row["reasons"].pop(f"{stem}_s", None)
+    own_se = old.log_se if found.log_se is None else found.log_se
+    log_se = None if old.log_se is None or own_se is None else hypot(own_se, log_sd)
+    figure = replace(old, value=old.value if found.value is None else found.value, log_se=log_se)
+    value, low, high = found.value, found.low, found.high
     if value == 0.0 or low == 0.0:  # no logarithm, and nothing that could follow the pace
-        return
-    row[f"{stem}_low_s"] = row[f"{stem}_high_s"] = None
+        return figure, None
+    figure = replace(figure, low=None, high=None)
     if value is None or low is None:
-        _explain(row, stem, figure.interval_reason or figure.reason)
-        return
-    if high is not None:
-        own[stem] = [low, high]
-    reach, down, up = times * log_sd, log(value / low), log(high / value) if high is not None else 0.0
-    if max(hypot(down, reach), hypot(up, reach)) > TOO_WIDE:
-        _explain(row, stem, TOO_SLOW)
-        return
-    row[f"{stem}_low_s"] = value * exp(-hypot(down, reach))
-    row[f"{stem}_high_s"] = value * exp(hypot(up, reach)) if high is not None else None
-    _explain(row, stem, "" if high is not None else figure.interval_reason)
+        return figure, found.interval_reason or found.reason
+    down = hypot(log(value / low), times * log_sd)
+    up = hypot(log(high / value) if high is not None else 0.0, times * log_sd)
+    if max(down, up) > TOO_WIDE:
+        return figure, TOO_SLOW
+    if high is None:
+        return replace(figure, low=value * exp(-down)), found.interval_reason
+    return replace(figure, low=value * exp(-down), high=value * exp(up)), ""
 
 
-def _explain(row: Row, stem: str, reason: str) -> None:
+def _explain(reasons: dict[str, str], stem: str, found: QuantileEstimate, why: str | None) -> None:
     """Why a limit is missing; nothing where the value itself is, or what is said once for the row."""
-    row["reasons"].pop(f"{stem}_high_s", None)
-    if reason and reason != NOT_STATIONARY and row.get(f"{stem}_s") is not None:
-        row["reasons"][f"{stem}_high_s"] = reason
+    if found.value is not None:
+        reasons.pop(f"{stem}_s", None)
+    if why is not None:
+        reasons.pop(f"{stem}_high_s", None)
+        if why not in {"", NOT_STATIONARY}:
+            reasons[f"{stem}_high_s"] = why
 
 
-def _beside(row: Row, stem: str) -> list[tuple[dict[str, Any], str]]:
-    """Columns that follow the pace like ``stem`` and keep intervals of their own: of everyone, classes, stalls."""
-    others = [*(["longest_gap_p99"] if stem == "gap_p99" else []), f"all_{stem}"]
-    of_classes = [figures for names in row.get("classes", {}).values() for figures in names.values()]
-    return [(row, other) for other in others] + [(figures, stem) for figures in of_classes]
-
-
-def _stretch(columns: dict[str, Any], stem: str, reach: float) -> None:
-    """Add what regimes add to an interval that is there."""
-    value, low, high = (columns.get(f"{stem}{end}_s") for end in ("", "_low", "_high"))
+def _stretched(figure: Statistic, reach: float) -> Statistic:
+    """With what regimes add to an interval that is there."""
+    value, low, high = figure.value, figure.low, figure.high
     if value and low:
-        columns[f"{stem}_low_s"] = value * exp(-hypot(log(value / low), reach))
-    if value and high:
-        columns[f"{stem}_high_s"] = value * exp(hypot(log(high / value), reach))
+        figure = replace(figure, low=value * exp(-hypot(log(value / low), reach)))
+    return replace(figure, high=value * exp(hypot(log(high / value), reach))) if value and high else figure

@@ -7,16 +7,17 @@ state together of themselves (docs/method.md, "Repeats").
 
 from __future__ import annotations
 
-import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from math import exp, log, sqrt
 from typing import Any
 
 import numpy as np
 from scipy.special import chdtri, stdtrit
 
-from loadramp.record.types import Estimate, Row
+from loadramp.record.row import Row, Statistic
+from loadramp.record.types import Estimate
 from loadramp.units import percent, plural
 
 SUMMED = frozenset(
@@ -29,7 +30,8 @@ COUNTED = frozenset({"preemptions", "requests_rejected"})
 """What the server counts: with a repeat of which it is not known, it is not known."""
 OF_THE_FIRST = frozenset({"step", "repeat", "users", "begin_s", "window_begin_s", "window_end_s"})
 """Between the instants of several repeats lies other load: no average of them is a stretch of time."""
-_LATENCY = re.compile(r".*_(mean|p50|p90|p95|p99)_s|slo_(ttft|itl|tpot|e2e)_s")
+GEOMETRIC = frozenset({"lag_p50_s", "lag_p99_s", "server_queue_mean_s", "server_ttft_mean_s", "server_itl_mean_s"})
+"""Of these the geometric mean is taken, as of all latencies."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -66,8 +68,8 @@ def stated(intervals: Iterable[tuple[float | None, float | None]]) -> float:
 
 def by_repeat(rows: Sequence[Row]) -> list[list[Row]]:
     """The rows of each repeat, in order."""
-    numbers = sorted({row.get("repeat", 0) for row in rows})
-    return [[row for row in rows if row.get("repeat", 0) == number] for number in numbers]
+    numbers = sorted({row.repeat for row in rows})
+    return [[row for row in rows if row.repeat == number] for number in numbers]
 
 
 def pooled_estimates(each: Sequence[Mapping[str, Estimate]]) -> dict[str, Estimate]:
@@ -122,55 +124,77 @@ def pooled_rows(groups: Sequence[Sequence[Row]]) -> list[Row]:
     """
     keys: dict[Any, list[Row]] = {}
     for row in (row for group in groups for row in group):
-        load = None if row["role"] == "soak" else row["rate_rps"] if row["rate_rps"] is not None else row["users"]
-        keys.setdefault((row["role"], load), []).append(row)
+        load = None if row.role == "soak" else row.rate_rps if row.rate_rps is not None else row.users
+        keys.setdefault((row.role, load), []).append(row)
     order = {"step": 0, "down": 1, "soak": 2}
     pooled = [_pool(rows) for rows in keys.values()]
-    return sorted(pooled, key=lambda row: (order.get(row["role"], 3), row["step"]))
+    return sorted(pooled, key=lambda row: (order.get(row.role, 3), row.step))
 
 
 def _pool(rows: Sequence[Row]) -> Row:
-    usable = [row for row in rows if not row["void"]] or list(rows)
-    usable = [row for row in usable if not row.get("partial")] or usable
-    row: Row = dict(usable[0])
-    row["repeats"] = len(usable)
-    row["windows"] = [[other["window_begin_s"], other["window_end_s"]] for other in usable]
-    for column, first in usable[0].items():
-        values = [other.get(column) for other in usable]
-        if isinstance(first, bool):
-            row[column] = sum(map(bool, values)) * 2 > len(values)
-        elif column in COUNTED and None in values:
-            row[column] = None
-        elif column in SUMMED:
-            row[column] = sum(value or 0 for value in values)
-        elif column == "errors":
-            row[column] = _sum_up(values)
-        elif isinstance(first, list):
-            row[column] = _most(values)
-        elif isinstance(first, int | float) and column not in OF_THE_FIRST:
-            known = [value for value in values if value is not None]
-            row[column] = float(np.mean(known))
-    _latencies(row, usable)
-    return row
+    usable = [row for row in rows if not row.void] or list(rows)
+    usable = [row for row in usable if not row.partial] or usable
+    pooled = {one.name: _pool_column(one.name, [getattr(row, one.name) for row in usable]) for one in fields(Row)}
+    pooled |= {"repeats": len(usable), "windows": [(row.window_begin_s, row.window_end_s) for row in usable]}
+    return _latencies(replace(usable[0], **pooled), usable)
 
 
-def _latencies(row: Row, usable: Sequence[Row]) -> None:
+def _pool_column(name: str, values: Sequence[Any]) -> Any:
+    """One column over all repeats; what has no mean is that of the first."""
+    first = values[0]
+    known = [value for value in values if value is not None]
+    if isinstance(first, bool):
+        return sum(map(bool, values)) * 2 > len(values)
+    if name in COUNTED and None in values:
+        return None
+    if name in SUMMED:
+        return sum(value or 0 for value in values)
+    if name == "errors":
+        return dict(sum((Counter(errors) for errors in values), Counter()))
+    if isinstance(first, list):
+        return _most(values)
+    if name in GEOMETRIC:
+        spread = spread_of(known)
+        return first if spread is None else spread.mean
+    if isinstance(first, int | float) and name not in OF_THE_FIRST:
+        return float(np.mean(known))
+    return first
+
+
+def _latencies(row: Row, usable: Sequence[Row]) -> Row:
     """Geometric mean and t interval of every latency that at least two repeats could measure."""
-    for column in [name for name in row if _LATENCY.fullmatch(name)]:
-        spread = spread_of(other.get(column) for other in usable)
+    figures, reasons = row.statistics, dict(row.reasons)
+    for stem in figures:
+        found = [one.statistic(stem) for one in usable]
+        parts = ("value", "low", "high", "log_se")
+        figures[stem] = Statistic(*(_mean([getattr(one, part) for one in found]) for part in parts))
+        spread = spread_of(one.value for one in found)
         if spread is None:
             continue
-        stem = column.removesuffix("_s")
-        row[column] = spread.mean
+        figures[stem] = replace(figures[stem], value=spread.mean)
         if spread.n > 1:
-            ends = [(other.get(f"{stem}_low_s"), other.get(f"{stem}_high_s")) for other in usable if other.get(column)]
-            half = max(spread.half_width, stated(ends))
+            half = max(spread.half_width, stated((one.low, one.high) for one in found if one.value))
             wide = half > TOO_WIDE
-            low, high = spread.mean * exp(-half), spread.mean * exp(half)
-            row[f"{stem}_low_s"], row[f"{stem}_high_s"] = (None, None) if wide else (low, high)
-            row["reasons"] = {name: why for name, why in row["reasons"].items() if not name.startswith(stem)}
+            low, high = (None, None) if wide else (spread.mean * exp(-half), spread.mean * exp(half))
+            figures[stem] = replace(figures[stem], low=low, high=high)
+            reasons = {name: why for name, why in reasons.items() if not name.startswith(stem)}
             if wide:
-                row["reasons"] |= {f"{stem}_high_s": f"the repeats lie {percent(spread.log_sd)} apart"}
+                reasons[f"{stem}_high_s"] = f"the repeats lie {percent(spread.log_sd)} apart"
+    over = {name: _mean([other.slo[name].over_ratio for other in usable]) for name in row.slo}
+    counts = {name: _mean([other.latency[name].n for other in usable]) for name in row.latency}
+    over = {name: _mean([other.slo[name].over_ratio for other in usable]) for name in row.slo}
+    counts = {name: _mean([other.latency[name].n for other in usable]) for name in row.latency}
+    row = row.with_statistics(figures, reasons)
+    return replace(
+        row,
+        latency={name: replace(one, n=counts[name]) for name, one in row.latency.items()},
+        slo={name: replace(one, over_ratio=over[name]) for name, one in row.slo.items()},
+    )
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    """Of those that are known, where the first is."""
+    return None if values[0] is None else float(np.mean([value for value in values if value is not None]))
 
 
 def not_enough(each: Sequence[Mapping[str, Estimate]], name: str = "ceiling") -> str:
@@ -191,14 +215,6 @@ def not_enough(each: Sequence[Mapping[str, Estimate]], name: str = "ceiling") ->
         f"the {name} differs by {percent(spread.log_sd)} from ramp to ramp, more than the {percent(typical)} that "
         "one ramp states: one run was not enough"
     )
-
-
-def _sum_up(values: Sequence[Any]) -> dict[str, int]:
-    total: dict[str, int] = {}
-    for errors in values:
-        for kind, n in (errors or {}).items():
-            total[kind] = total.get(kind, 0) + n
-    return total
 
 
 def _most(values: Sequence[Any]) -> list[Any]:

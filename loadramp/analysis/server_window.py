@@ -7,11 +7,11 @@ silent.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median
-from typing import Any
 
+from loadramp.record.row import Row
 from loadramp.record.types import Sample
 
 COUNTERS = frozenset(
@@ -34,16 +34,6 @@ MEAN = frozenset({"prefix_hit_ratio", "spec_accept_ratio", "gpu_util_ratio"})
 
 NEAR_S = 60.0
 """Scrapes further from a window than this say nothing about it."""
-_MAXIMA = {"waiting_max": "waiting", "running_max": "running", "kv_used_ratio_max": "kv_used_ratio"}
-_MEANS = {"running_mean": "running", "kv_used_ratio_mean": "kv_used_ratio"}
-_RATIOS = {
-    "prefix_hit_ratio": ("prefix_hits", "prefix_queries"),
-    "spec_accept_ratio": ("spec_accepted_tokens", "spec_draft_tokens"),
-    "server_queue_mean_s": ("queue_s_sum", "queue_s_count"),
-    "server_ttft_mean_s": ("ttft_s_sum", "ttft_s_count"),
-    "server_itl_mean_s": ("itl_s_sum", "itl_s_count"),
-}
-COLUMNS = (*_MAXIMA, *_MEANS, *_RATIOS, "preemptions", "requests_rejected", "server_restarted")
 
 
 @dataclass(slots=True, frozen=True)
@@ -102,28 +92,44 @@ def deltas(samples: Sequence[Sample], begin_s: float, end_s: float, slack_s: flo
     return Deltas(values, restarted)
 
 
-def columns(samples: Sequence[Sample], window_s: tuple[float, float]) -> dict[str, Any]:
-    """What the server says of one window, as columns of the curve; all null when no page was read within it.
+def with_server(row: Row, samples: Sequence[Sample]) -> Row:
+    """The row with what the server says of its window; as it is when no page was read within it.
 
     A ratio comes from the counters where the engine has them, else from its gauge of the same name.
     """
-    begin_s, end_s = window_s
-    out: dict[str, Any] = dict.fromkeys(COLUMNS)
+    begin_s, end_s = row.window_begin_s, row.window_end_s
     if not any(begin_s <= s.t_s < end_s and s.values for s in samples):
-        return out
+        return row
     near = [s for s in samples if begin_s - NEAR_S <= s.t_s <= end_s + NEAR_S]
     seen = gauges(near, begin_s, end_s)
     counted = deltas(near, begin_s, end_s)
-    out |= {column: seen[name].max for column, name in _MAXIMA.items() if name in seen}
-    out |= {column: seen[name].mean for column, name in _MEANS.items() if name in seen}
-    for column, (over, under) in _RATIOS.items():
-        out[column] = counted.ratio(over, under)
-        if out[column] is None and column in seen and over not in counted.values:
-            out[column] = seen[column].mean
-    out["preemptions"] = counted.get("preemptions")
-    out["requests_rejected"] = counted.get("requests_rejected")
-    out["server_restarted"] = counted.restarted
-    return out
+
+    def largest(name: str) -> float | None:
+        return seen[name].max if name in seen else None
+
+    def mean(name: str) -> float | None:
+        return seen[name].mean if name in seen else None
+
+    def ratio(name: str, over: str, under: str) -> float | None:
+        found = counted.ratio(over, under)
+        return mean(name) if found is None and over not in counted.values else found
+
+    return replace(
+        row,
+        waiting_max=largest("waiting"),
+        running_max=largest("running"),
+        kv_used_ratio_max=largest("kv_used_ratio"),
+        running_mean=mean("running"),
+        kv_used_ratio_mean=mean("kv_used_ratio"),
+        prefix_hit_ratio=ratio("prefix_hit_ratio", "prefix_hits", "prefix_queries"),
+        spec_accept_ratio=ratio("spec_accept_ratio", "spec_accepted_tokens", "spec_draft_tokens"),
+        server_queue_mean_s=counted.ratio("queue_s_sum", "queue_s_count"),
+        server_ttft_mean_s=counted.ratio("ttft_s_sum", "ttft_s_count"),
+        server_itl_mean_s=counted.ratio("itl_s_sum", "itl_s_count"),
+        preemptions=counted.get("preemptions"),
+        requests_rejected=counted.get("requests_rejected"),
+        server_restarted=counted.restarted,
+    )
 
 
 def gauges(samples: Sequence[Sample], begin_s: float, end_s: float) -> dict[str, Gauge]:

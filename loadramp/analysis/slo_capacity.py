@@ -17,8 +17,9 @@ from loadramp.analysis.load_errors import independent_errors, load_error_ratio, 
 from loadramp.analysis.offered_load import load_of
 from loadramp.analysis.overload import Climb, climb
 from loadramp.analysis.quantiles import needed, words
+from loadramp.record.row import Row
 from loadramp.record.table import Floats
-from loadramp.record.types import Estimate, EstimateStatus, Row
+from loadramp.record.types import Estimate, EstimateStatus
 from loadramp.scenario.scenario import Slo
 from loadramp.units import plural
 
@@ -71,13 +72,13 @@ def slo_capacity(rows: Sequence[Row], slo: Slo) -> Estimate:
     requests = [load_requests(row) for row in found.rows]
     lines.append(_share("error_ratio", found, [load_error_ratio(row) for row in found.rows], slo.error_ratio, requests))
     if slo.good_ratio is not None:
-        decided = [int(row["good_n"]) - independent_errors(row) for row in found.rows]
+        decided = [int(row.good_n) - independent_errors(row) for row in found.rows]
         bad = [_not_good(row, n) for row, n in zip(found.rows, decided, strict=True)]
         lines.append(_share("good_ratio", found, bad, 1.0 - slo.good_ratio, decided))
     if slo.malformed_ratio is not None:
-        shares = [row.get("malformed_ratio") for row in found.rows]
+        shares = [row.malformed_ratio for row in found.rows]
         lines.append(
-            _share("malformed_ratio", found, shares, slo.malformed_ratio, [row["requests"] for row in found.rows])
+            _share("malformed_ratio", found, shares, slo.malformed_ratio, [row.requests for row in found.rows])
         )
     lowest_rps = load_of(found.rows[0])
     crossings = [_since(cross(line), line, lowest_rps) for line in lines if len(line.rates)]
@@ -155,29 +156,29 @@ def _latency(found: Climb, metric: str, limit_s: float, q: float) -> LimitCurve 
     spreads = np.array([_spread(row, metric) for row, _ in known])
     lows, highs = values - spreads, values + spreads
     rates = np.array([load_of(row) for row, _ in known], dtype=np.float64)
-    weights = np.array([row["requests"] for row, _ in known], dtype=np.float64)
+    weights = np.array([row.requests for row, _ in known], dtype=np.float64)
     return LimitCurve(metric, rates, values, lows, highs, weights, log(limit_s))
 
 
 def _value(row: Row, metric: str, q: float) -> float | None:
-    value = row.get(f"slo_{metric}_s")
-    return value if value is not None else row.get(f"{metric}_{words(q)}_s")
+    value = row.statistic(f"slo_{metric}").value
+    return value if value is not None else row.statistic(f"{metric}_{words(q)}").value
 
 
 def _spread(row: Row, metric: str) -> float:
     """Half-width of the interval in logarithms: half of the printed one; where none is printed (not stationary, or too
     near the ceiling) twice what the blocks alone would give."""
-    low, high = row.get(f"slo_{metric}_low_s"), row.get(f"slo_{metric}_high_s")
+    low, high = row.statistic(f"slo_{metric}").low, row.statistic(f"slo_{metric}").high
     if low and high:
         return log(high / low) / 2.0
-    return 2.0 * 1.96 * (row.get(f"slo_{metric}_log_se") or 0.0)
+    return 2.0 * 1.96 * (row.statistic(f"slo_{metric}").log_se or 0.0)
 
 
 def _not_good(row: Row, decided: int) -> float | None:
     """Share of ``decided`` requests that were not good."""
-    if row["good_ratio"] is None or decided <= 0:
+    if row.good_ratio is None or decided <= 0:
         return None
-    return max(0.0, 1.0 - float(row["good_ratio"]) * int(row["good_n"]) / decided)
+    return max(0.0, 1.0 - float(row.good_ratio) * row.good_n / decided)
 
 
 def _share(name: str, found: Climb, shares: Sequence[float | None], limit: float, counts: Sequence[int]) -> LimitCurve:
@@ -249,7 +250,7 @@ def _unseen(crossings: Sequence[Crossing], limits: Mapping[str, float], q: float
 def _unknown(unknown: Sequence[str], found: Climb, q: float) -> Estimate:
     """No step carries the quantile of some limit: say what is clear from the share beyond it, and what is needed."""
     failed = [(load_of(row), metric) for row in found.rows for metric in unknown if _clearly_over(row, metric, q)]
-    most = max(int(row["requests"]) for row in found.rows)
+    most = max(row.requests for row in found.rows)
     what = " and ".join(f"{words(q)} {NAMES.get(metric, metric)}" for metric in unknown)
     reason = f"no step has the {plural(needed(q), 'request')} that a {what} needs (at most {most})"
     if not failed:
@@ -261,7 +262,7 @@ def _unknown(unknown: Sequence[str], found: Climb, q: float) -> Estimate:
 
 def _clearly_over(row: Row, metric: str, q: float) -> bool:
     """The share of values beyond the limit exceeds 1 - q with 97.5 % confidence."""
-    share, n = row.get(f"slo_{metric}_over_ratio"), int(row["requests"])
+    share, n = row.slo[metric].over_ratio if metric in row.slo else None, row.requests
     if not share:
         return False
     k = round(share * n)

@@ -8,8 +8,8 @@ import numpy as np
 
 from loadramp.analysis.quantiles import quantile
 from loadramp.analysis.saturation import Occupancy, in_flight_at, queued_at, trend
+from loadramp.record.row import Row
 from loadramp.record.table import Floats, Table
-from loadramp.record.types import Row
 
 SHORTEST_WARMUP_S = 10.0
 LONGEST_TAIL_S = 60.0
@@ -78,15 +78,16 @@ def recovery_s(table: Table, from_s: float, until_s: float, level: float, ratio:
     return float(t_s[below[0]] - from_s) if len(below) else None
 
 
-def hysteresis(rows: Sequence[Row], metric: str = "itl_p99_s") -> list[tuple[float, float]]:
+def hysteresis(rows: Sequence[Row], stem: str = "itl_p99") -> list[tuple[float, float]]:
     """(rate, latency on the way down / on the way up) of every rate that was measured both ways.
 
     Above 1.2 the endpoint does not come back by itself: metastable, or thrashing.
     """
-    up = {row["rate_rps"]: row for row in rows if row["role"] == "step" and not row["void"]}
+    up = {row.rate_rps: row for row in rows if row.role == "step" and not row.void}
     out = []
     for row in rows:
-        before = up.get(row["rate_rps"]) if row["role"] == "down" and not row["void"] else None
-        if before and before[metric] and row[metric]:
-            out.append((float(row["rate_rps"]), float(row[metric]) / float(before[metric])))
+        before = up.get(row.rate_rps) if row.role == "down" and not row.void else None
+        was_s, is_s = before.statistic(stem).value if before else None, row.statistic(stem).value
+        if was_s and is_s:
+            out.append((row.rate_rps or 0.0, is_s / was_s))
     return out

@@ -18,8 +18,9 @@ from loadramp.analysis import latency, offered_load
 from loadramp.analysis.far_bounds import upper_bound
 from loadramp.analysis.quantiles import QuantileEstimate, Values, estimate, mean
 from loadramp.analysis.threshold_rules import ESTIMATES, SHARES, Place, ThresholdRule, parse
+from loadramp.record.row import Row, void_words
 from loadramp.record.table import Run
-from loadramp.record.types import Estimate, GateResult, Row
+from loadramp.record.types import Estimate, GateResult
 from loadramp.units import percent, plural
 
 Status = Literal["pass", "fail", "inconclusive"]
@@ -130,11 +131,11 @@ def _subjects(run: Run, rule: ThresholdRule) -> list[Known]:
         return [Known(None, None, None, f"no step at {where}" if where else "no step was measured")]
     if rule.place is not None:
         return [_of_row(row, rule, run.estimates.get("ceiling")) for row in rows]
-    usable = [row for row in rows if not row["void"]]
+    usable = [row for row in rows if not row.void]
     if not usable:
         return [Known(None, None, None, "every step is void")]
     if rule.aggregate:
-        whole = [row for row in usable if not row.get("partial")]
+        whole = [row for row in usable if not row.partial]
         return [_pooled(run, whole, rule) if whole else Known(None, None, None, "every step was cut short")]
     return [_share(usable, rule) if rule.name in SHARES else _count(usable, rule.name)]
 
@@ -142,9 +143,8 @@ def _subjects(run: Run, rule: ThresholdRule) -> list[Known]:
 def there(row: Row, place: Place) -> bool:
     """The row is one of the steps that ``place`` speaks of."""
     if place.field == "soak":
-        return bool(row["role"] == "soak")
-    column = {"rate": "rate_rps", "users": "users", "step": "step"}[place.field]
-    value = row[column]
+        return bool(row.role == "soak")
+    value = {"rate": row.rate_rps, "users": row.users, "step": row.step}[place.field]
     if value is None:
         return False
     same = abs(value - place.at) <= SAME * max(abs(place.at), 1.0)
@@ -154,13 +154,13 @@ def there(row: Row, place: Place) -> bool:
 
 
 def _of_row(row: Row, rule: ThresholdRule, ceiling: Estimate | None) -> Known:
-    if row["void"]:
-        return Known(None, None, None, f"void: {row['reasons'].get('void', '')}", row["step"])
+    if row.void:
+        return Known(None, None, None, f"void: {void_words(row.void)}", row.step)
     known = _bounded(row, rule, _measured(row, rule), ceiling)
     held_against = _not_shown(row, rule, weigh(rule, known).status)
     if held_against:
         told = f"; there it was {known.value:.4g}" if known.value is not None else ""
-        return Known(None, None, None, held_against + told, row["step"])
+        return Known(None, None, None, held_against + told, row.step)
     return known
 
 
@@ -174,7 +174,7 @@ def _bounded(row: Row, rule: ThresholdRule, known: Known, ceiling: Estimate | No
 
 def _not_shown(row: Row, rule: ThresholdRule, status: Status) -> str:
     """Why a step says nothing about a rule; "": it does. One that was cut short shows nothing but failed requests."""
-    if row.get("partial") and not (status == "fail" and rule.name in SHARES):
+    if row.partial and not (status == "fail" and rule.name in SHARES):
         return "the step was cut short"
     if rule.place is None or rule.place.field not in {"rate", "soak"}:
         return ""
@@ -188,21 +188,19 @@ def _measured(row: Row, rule: ThresholdRule) -> Known:
     if not rule.aggregate:
         return _count([row], rule.name)
     stem = f"{rule.name.removesuffix('_s')}_{rule.aggregate}"
-    figure = QuantileEstimate(
-        row[f"{stem}_s"], row[f"{stem}_low_s"], row[f"{stem}_high_s"], log_se=row.get(f"{stem}_log_se")
-    )
-    why = (
-        row["reasons"].get(f"{stem}_s") or row["reasons"].get(f"{stem}_high_s") or row["reasons"].get("stationary", "")
-    )
-    over_repeats = row.get("repeats", 1) > 1 and not row["saturated"]  # they tell what one step near the ceiling cannot
-    return _latency(figure, _state([row]) if not over_repeats else "steady", why, row["step"])
+    found = row.statistic(stem)
+    figure = QuantileEstimate(found.value, found.low, found.high, log_se=found.log_se)
+    whys = (row.reasons.get(name) for name in (f"{stem}_s", f"{stem}_high_s", "stationary"))
+    why = next((one for one in whys if one), "")
+    over_repeats = (row.repeats or 1) > 1 and not row.saturated  # they tell what one step near the ceiling cannot
+    return _latency(figure, _state([row]) if not over_repeats else "steady", why, row.step)
 
 
 def _state(rows: Sequence[Row]) -> State:
     """Whether the queue grew in one of ``rows``; else whether one ran too near the ceiling for an interval."""
-    if any(row["saturated"] and not row["stationary"] for row in rows):
+    if any(row.saturated and not row.stationary for row in rows):
         return "growing"
-    return "steady" if all(row["stationary"] for row in rows) else "near"
+    return "steady" if all(row.stationary for row in rows) else "near"
 
 
 def _latency(figure: QuantileEstimate, state: State, why: str, step: int | None) -> Known:
@@ -236,7 +234,7 @@ def _pooled(run: Run, rows: Sequence[Row], rule: ThresholdRule) -> Known:
 
 def windows(rows: Sequence[Row]) -> list[latency.Window]:
     """The measured windows behind ``rows``: a row of several repeats stands for the window of each that counts."""
-    each = [row.get("windows") or [(row["window_begin_s"], row["window_end_s"])] for row in rows]
+    each = [row.windows or [(row.window_begin_s, row.window_end_s)] for row in rows]
     return [(begin_s, end_s) for own in each for begin_s, end_s in own]
 
 
@@ -261,13 +259,13 @@ def joined(parts: Sequence[Values]) -> Values:
 
 def _share(rows: Sequence[Row], rule: ThresholdRule) -> Known:
     """Failed of ended requests, or good of decided ones, with Clopper-Pearson limits."""
-    step = rows[0]["step"] if len(rows) == 1 else None
+    step = rows[0].step if len(rows) == 1 else None
     if rule.name in FAULTS:
-        n = sum(row["requests"] - row["pending"] for row in rows)
+        n = sum(row.requests - row.pending for row in rows)
         k = sum(_faults(row, rule.name) for row in rows)
     else:
-        n = sum(row["good_n"] for row in rows)
-        k = sum(round((row["good_ratio"] or 0.0) * row["good_n"]) for row in rows)
+        n = sum(row.good_n for row in rows)
+        k = sum(round((row.good_ratio or 0.0) * row.good_n) for row in rows)
     if n == 0:
         return Known(None, None, None, "no request has ended", step)
     low = float(betaincinv(k, n - k + 1, MISS)) if k else 0.0
@@ -278,7 +276,7 @@ def _share(rows: Sequence[Row], rule: ThresholdRule) -> Known:
 
 
 def _faults(row: Row, name: str) -> int:
-    return sum(row["errors"].values()) if name == "error_ratio" else int(row.get("malformed_answers") or 0)
+    return sum(row.errors.values()) if name == "error_ratio" else row.malformed_answers
 
 
 def _needs(rule: ThresholdRule, k: int) -> str:
@@ -296,8 +294,8 @@ def takes(rule: ThresholdRule) -> int:
 def _count(rows: Sequence[Row], name: str) -> Known:
     """A number without an interval: added up for preemptions, the largest of the steps for the others. With a step that
     the server did not show, as one in which it restarted, it is that or more."""
-    step = rows[0]["step"] if len(rows) == 1 else None
-    known = [row[name] for row in rows if row[name] is not None]
+    step = rows[0].step if len(rows) == 1 else None
+    known = [value for row in rows if (value := row.number(name)) is not None]
     if not known:
         return Known(None, None, None, "the server did not show it", step)
     value = float(sum(known) if name == "preemptions" else max(known))

@@ -14,8 +14,8 @@ from scipy.special import stdtrit
 
 from loadramp.analysis.quantiles import t_limit
 from loadramp.analysis.saturation import short_of
+from loadramp.record.row import Row
 from loadramp.record.table import Floats
-from loadramp.record.types import Row
 
 BEHIND_RATIO = 0.95
 """A smaller lack of throughput is no overload, however certain it is."""
@@ -47,27 +47,29 @@ def read(row: Row, output_tokens_mean: float | None) -> Reading:
     blocks) or, where the engine's pace has regimes, that of the window's pace if larger; that of the mean answer; and a
     quarter of the correction.
     """
-    scale = float(row["output_tokens_mean"] or 0.0) / output_tokens_mean if output_tokens_mean else 1.0
-    plain = np.array(row["throughput_blocks"], dtype=np.float64) * scale
+    scale = (row.output_tokens_mean or 0.0) / output_tokens_mean if output_tokens_mean else 1.0
+    plain = np.array(row.throughput_blocks, dtype=np.float64) * scale
     if plain.mean() <= 0.0:
         return Reading(0.0, 0.0)
-    ahead = np.array(row.get("first_token_blocks") or row["throughput_blocks"], dtype=np.float64) - plain
+    ahead = np.array(row.first_token_blocks or row.throughput_blocks, dtype=np.float64) - plain
     spread = float(ahead.var(ddof=1))
     share = -float(np.cov(plain, ahead)[0, 1]) / spread if spread > 0.0 else 0.0
     blocks = plain + min(max(share, 0.0), 1.0) * ahead
     rate_rps = float(blocks.mean())
     of_blocks = 2.0 * float(blocks.std(ddof=1)) / sqrt(len(blocks)) / rate_rps
-    n, answer = row["output_tokens_n"], float(row["output_tokens_mean"] or 0.0)
-    of_answer = float(row["output_tokens_sd"] or 0.0) / answer / sqrt(n) if n and answer else 0.0
+    n, answer = row.output_tokens_n, (row.output_tokens_mean or 0.0)
+    of_answer = row.output_tokens_sd / answer / sqrt(n) if n and answer else 0.0
     corrected = log(rate_rps / float(plain.mean())) / 4.0
-    times, of_pace = t_limit(10), float(row.get("pace_log_sd") or 0.0)
-    half = max(times * of_blocks, float(stdtrit(row["pace_degrees"], 0.975)) * of_pace if of_pace else 0.0)
+    times, of_pace = t_limit(10), row.pace_log_sd or 0.0
+    half = max(
+        times * of_blocks, float(stdtrit(row.pace_degrees, 0.975)) * of_pace if of_pace and row.pace_degrees else 0.0
+    )
     return Reading(rate_rps, sqrt(half**2 + times**2 * (of_answer**2 + corrected**2)))
 
 
 def corpus_output_tokens(rows: Sequence[Row]) -> float | None:
     """Mean output tokens of a request over all rows, weighted by how many requests each mean rests on."""
-    known = [(row["output_tokens_mean"], row["output_tokens_n"]) for row in rows if row["output_tokens_mean"]]
+    known = [(row.output_tokens_mean, row.output_tokens_n) for row in rows if row.output_tokens_mean]
     total = sum(n for _, n in known)
     return sum(mean * n for mean, n in known) / total if total else None
 

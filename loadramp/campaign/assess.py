@@ -253,6 +253,5 @@ def lengths_of(seen: Mapping[str, PhaseView]) -> dict[str, tuple[float, int]]:
     over = rows.pop("overload", [])
     rows |= {"check": over[1:2], "overload": over[2:3]}
     return {
-        phase: (sum(row["window_end_s"] - row["window_begin_s"] for row in some), sum(row["requests"] for row in some))
-        for phase, some in rows.items()
+        phase: (sum(row.length_s for row in some), sum(row.requests for row in some)) for phase, some in rows.items()
     }

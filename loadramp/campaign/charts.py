@@ -31,7 +31,7 @@ def drift_figures(seen: PhaseView) -> list[Figure]:
     row = seen.rows[0] if seen.rows else None
     if row is None:
         return []
-    return [figure for one in seen.drifts if (figure := _drift(one, row["window_begin_s"])) is not None]
+    return [figure for one in seen.drifts if (figure := _drift(one, row.window_begin_s)) is not None]
 
 
 def _drift(one: Drift, begin_s: float) -> Figure | None:
@@ -74,7 +74,7 @@ def event_figures(seen: PhaseView, marks: Sequence[tuple[float, str]], words: st
     table = seen.run.table
     if len(table) == 0 or not seen.rows:
         return []
-    begin_s, end_s = seen.rows[0]["begin_s"], seen.rows[-1]["window_end_s"]
+    begin_s, end_s = seen.rows[0].begin_s, seen.rows[-1].window_end_s
     width_s = max(1.0, (end_s - begin_s) / BINS)
     edges = np.arange(begin_s, end_s + width_s, width_s)
     middle = (edges[:-1] + edges[1:]) / 2.0

@@ -14,8 +14,9 @@ from loadramp.analysis.proportions import Proportion, needed
 from loadramp.campaign.drift import Drift
 from loadramp.campaign.recovery import Availability, availability, failures, recovery_s, usual_ttft_s
 from loadramp.campaign.table import hold_s
+from loadramp.record.row import Row
 from loadramp.record.table import Run
-from loadramp.record.types import Estimate, HealthSample, Row
+from loadramp.record.types import Estimate, HealthSample
 from loadramp.units import agreed, latency, latency_span, multiple, percent, plural
 
 Status = Literal["pass", "fail", "inconclusive"]
@@ -91,11 +92,10 @@ def holds(code: str, asked: str, holds: bool, said: str) -> Criterion:
 
 def delivered(rows: Sequence[Row]) -> Criterion:
     """Only a load that was delivered, and that was as large as asked, says anything."""
-    void = [str(row["reasons"].get("void", "")).split(";")[0] for row in rows if row["void"]]
-    short = ["the step was cut short" for row in rows if row.get("partial")]
-    little = [
-        offered_load.pairs([(row["rate_rps"], offered_load.load_of(row))]) for row in rows if offered_load.less(row)
-    ]
+    void = [row.void[0].what for row in rows if row.void]
+    short = ["the step was cut short" for row in rows if row.partial]
+    less = [row for row in rows if offered_load.less(row)]
+    little = [offered_load.pairs([(offered_load.asked(row), offered_load.load_of(row))]) for row in less]
     said = [*void, *short, *little]
     status: Status = "inconclusive" if said else "pass"
     return Criterion("delivered", "the client delivers the load", status, said[0] if said else "all of it")
@@ -106,18 +106,17 @@ def reached(rows: Sequence[Row]) -> list[Criterion]:
     Empty where there is none."""
 
     def offered(row: Row) -> float:
-        return float(row["rate_rps"] or row["users"] or 0.0)
+        return float(row.rate_rps or row.users or 0.0)
 
     def made_good(row: Row) -> bool:
-        return any(not one["void"] and one["role"] == row["role"] and offered(one) >= offered(row) for one in rows)
+        return any(not one.void and one.role == row.role and offered(one) >= offered(row) for one in rows)
 
-    lost = [row for row in rows if row["void"] and not made_good(row)]
+    lost = [row for row in rows if row.void and not made_good(row)]
     if not lost:
         return []
     row = lost[-1]
-    load = f"{row['rate_rps']:.4g} req/s" if row["rate_rps"] else plural(row["users"] or 0, "user")
-    why = str(row["reasons"].get("void", "")).split(";")[0]
-    said = f"not at {load}{f': {why}' if why else ''}"
+    load = f"{row.rate_rps:.4g} req/s" if row.rate_rps else plural(row.users or 0, "user")
+    said = f"not at {load}: {row.void[0].what}"
     return [Criterion("delivered", "the client delivers the load", "inconclusive", said)]
 
 
@@ -128,8 +127,8 @@ def ended(seen: PhaseView) -> Criterion:
 
 def errors(rows: Sequence[Row], limit: float) -> Criterion:
     """Exact one-sided limits of the share of failures."""
-    failed = sum(sum(row["errors"].values()) for row in rows)
-    share = Proportion(failed, sum(row["requests"] - row["pending"] for row in rows))
+    failed = sum(sum(row.errors.values()) for row in rows)
+    share = Proportion(failed, sum(row.requests - row.pending for row in rows))
     asked = f"less than {percent(limit)} of the requests fail"
     said = f"{share.failed:,} of {share.requests:,} failed: below {percent(share.upper())} with 95 % confidence"
     if share.upper() < limit:
@@ -144,12 +143,12 @@ def errors(rows: Sequence[Row], limit: float) -> Criterion:
 
 def steady(rows: Sequence[Row]) -> Criterion:
     """No signal of saturation in any part."""
-    bad = [(k, row) for k, row in enumerate(rows, start=1) if row["saturated"] or row["deficit"]]
+    bad = [(k, row) for k, row in enumerate(rows, start=1) if row.saturated or row.deficit]
     if not bad:
         return Criterion("steady", "the queue does not grow", "pass", "no signal of saturation")
     k, row = bad[0]
     where = f" in part {k} of {len(rows)}" if len(rows) > 1 else ""
-    said = (", ".join(row["signals"]) or "less went out than came in") + where
+    said = (", ".join(row.signals) or "less went out than came in") + where
     return Criterion("steady", "the queue does not grow", "fail", said)
 
 
@@ -165,25 +164,22 @@ def slo_met(seen: PhaseView, rows: Sequence[Row], prefix: str = "") -> list[Crit
 
 def _within(seen: PhaseView, row: Row, metric: str, limit_s: float, prefix: str) -> Criterion:
     """By the interval; where the step was too short for one, by none of the requests being beyond the limit."""
-    value, low, high = (row[f"slo_{metric}{end}"] for end in ("_s", "_low_s", "_high_s"))
+    found = row.slo[metric]
+    value, low, high = found.figure.value, found.figure.low, found.figure.high
     asked = f"{prefix}p{100 * seen.quantile:.4g} {metric_name(metric)} within {latency(limit_s)}"
     code = f"slo_{metric}"
     if value is None:
-        return Criterion(code, asked, "inconclusive", row["reasons"].get(f"slo_{metric}_s") or "too few values")
+        return Criterion(code, asked, "inconclusive", row.reasons.get(f"slo_{metric}_s") or "too few values")
     said = f"{metric_name(metric)} {latency(value)}"
     if low is not None and high is not None:
         status: Status = "pass" if high <= limit_s else "fail" if low > limit_s else "inconclusive"
         return Criterion(code, asked, status, f"{said} ({latency_span(low, high)})")
     if (value if low is None else low) > limit_s:
         return Criterion(code, asked, "fail", said)
-    if not row["stationary"]:
+    if not row.stationary:
         return Criterion(code, asked, "inconclusive", f"{said}, but the queue grew: longer would have been worse")
-    n = int(row.get(f"{metric}_n") or 0)
-    if (
-        metric != "itl"
-        and row.get(f"slo_{metric}_over_ratio") == 0.0
-        and Proportion(0, n).upper() <= 1.0 - seen.quantile
-    ):
+    n = int(row.number(f"{metric}_n") or 0)
+    if metric != "itl" and found.over_ratio == 0.0 and Proportion(0, n).upper() <= 1.0 - seen.quantile:
         return Criterion(code, asked, "pass", f"{said}, none of {n:,} beyond the limit")
     return Criterion(code, asked, "inconclusive", f"{said}, but the step was too short for an interval")
 
@@ -192,15 +188,15 @@ def headroom(seen: PhaseView, row: Row, check_factor: float, limit: float) -> li
     """At a little more than the target it still holds."""
     at = f"at {percent(check_factor)} of the target "
     asked = f"{at}at most {percent(limit)} fail and the queue does not grow without end"
-    endless = row["saturated"] and row["deficit"]
-    few = sum(row["errors"].values()) <= limit * max(row["requests"], 1)
-    said = failed_words(row) + (f"; {', '.join(row['signals'])}" if endless else ", as much went out as came in")
+    endless = row.saturated and row.deficit
+    few = sum(row.errors.values()) <= limit * max(row.requests, 1)
+    said = failed_words(row) + (f"; {', '.join(row.signals)}" if endless else ", as much went out as came in")
     return [holds("headroom", asked, few and not endless, said), *slo_met(seen, [row], at)]
 
 
 def refusals(seen: PhaseView, over: Row, factor: float, limit: float) -> Criterion:
     """Failures under overload: refusing is right, breaking is not."""
-    found = failures(seen.run.table, over["begin_s"], over["window_end_s"])
+    found = failures(seen.run.table, over.begin_s, over.window_end_s)
     asked = f"at {multiple(factor)} the target what fails is refused (429 or 503), not broken"
     kinds = f" ({', '.join(f'{kind} {n:,}' for kind, n in found.kinds.items())})" if found.kinds else ""
     said = f"of {plural(found.requests, 'request')} {found.refused:,} {agreed(found.refused, 'were')} refused, "
@@ -212,14 +208,14 @@ def crash(seen: PhaseView, begin_s: float, end_s: float) -> Criterion:
     """From the health check, the server's own metrics, and whether anybody answered."""
     there = availability(seen.health, begin_s, end_s)
     down = [one for one in there.outages if one.down]
-    restarted = any(row["server_restarted"] for row in seen.rows)
+    restarted = any(row.server_restarted for row in seen.rows)
     if seen.gone or restarted or down:
         said = seen.ending if seen.gone else "a server restarted" if restarted else ""
         if down:
             gone = f"the health check failed at {down[0].begin_s:.0f} s for {down[0].end_s - down[0].begin_s:.3g} s"
             said = f"{said}; {gone}" if said else f"{gone} ({down[0].error})"
         return Criterion("no_crash", "no crash", "fail", said)
-    known = there.checks > 0 or any(row["server_restarted"] is not None for row in seen.rows)
+    known = there.checks > 0 or any(row.server_restarted is not None for row in seen.rows)
     if not known:
         return Criterion("no_crash", "no crash", "inconclusive", "neither a health check nor metrics were seen")
     slow = f"; {plural(len(there.outages), 'health check', 'were')} late" if there.outages else ""
@@ -313,8 +309,8 @@ def _and_high(found: Estimate) -> str:
 
 
 def failed_words(row: Row) -> str:
-    kinds = ", ".join(f"{kind} {n:,}" for kind, n in sorted(row["errors"].items(), key=lambda item: -item[1]))
-    return f"{sum(row['errors'].values()):,} of {row['requests']:,} failed{f' ({kinds})' if kinds else ''}"
+    kinds = ", ".join(f"{kind} {n:,}" for kind, n in sorted(row.errors.items(), key=lambda item: -item[1]))
+    return f"{sum(row.errors.values()):,} of {row.requests:,} failed{f' ({kinds})' if kinds else ''}"
 
 
 def metric_name(metric: str) -> str:

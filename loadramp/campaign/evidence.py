@@ -13,7 +13,7 @@ from loadramp.analysis.diagnosis.queueing import PREEMPTED_RATIO
 from loadramp.campaign.criteria import Criterion, PhaseView
 from loadramp.campaign.prepared import Evidence, alerts_shown, rollback_timed, rollback_tried, size_shown
 from loadramp.record.preparation import Alerts, Rollback, Sized
-from loadramp.record.types import Row
+from loadramp.record.row import Row
 from loadramp.units import counted, multiple, percent, plural, span
 
 HOUR_S = 3600.0
@@ -163,14 +163,14 @@ def _batch(facts: Facts) -> Evidence:
     rows = [(phase, row) for phase in ("overload", "ramp") for row in _rows(facts, phase)]
     if not rows:
         return Evidence("open", "nothing was run under load")
-    if all(row["running_max"] is None for _, row in rows):
+    if all(row.running_max is None for _, row in rows):
         return Evidence("open", "the batch limit was not seen: no server metrics")
     full = [(phase, row) for phase, row in rows if _stood(row)]
     if not full:
         return Evidence("open", "the batch limit was never reached: nothing waited for long")
-    phase, row = max(full, key=lambda one: float(one[1]["running_max"]))
-    preempted = (row["preemptions"] or 0.0) / max(row["requests"], 1)
-    said = f"{plural(round(row['running_max']), 'request')} ran at once while up to {row['waiting_max']:.0f} waited"
+    phase, row = max(full, key=lambda one: one[1].running_max or 0.0)
+    preempted = (row.preemptions or 0.0) / max(row.requests, 1)
+    said = f"{plural(round(row.running_max or 0.0), 'request')} ran at once while up to {row.waiting_max:.0f} waited"
     each = counted(f"{preempted:.2g}", "preemption")
     if preempted > PREEMPTED_RATIO:
         return Evidence("gap", f"{said}, and {each} a request: more than the KV cache bears", phase)
@@ -179,8 +179,8 @@ def _batch(facts: Facts) -> Evidence:
 
 def _stood(row: Row) -> bool:
     """As many ran all the time as ever did, and others waited."""
-    running, mean = row["running_max"], row["running_mean"]
-    return bool(running and mean and row["waiting_max"] and mean >= STANDING * running)
+    running, mean = row.running_max, row.running_mean
+    return bool(running and mean and row.waiting_max and mean >= STANDING * running)
 
 
 def _metrics(facts: Facts) -> Evidence:

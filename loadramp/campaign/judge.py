@@ -13,7 +13,8 @@ from loadramp.campaign.absorb import absorbed
 from loadramp.campaign.criteria import Criterion, PhaseView, Strike
 from loadramp.campaign.drift import memory_growth, p99_drift
 from loadramp.campaign.recovery import Harm, availability, harm, recovery_s, unaccounted, usual_ttft_s
-from loadramp.record.types import Estimate, Row
+from loadramp.record.row import Row
+from loadramp.record.types import Estimate
 from loadramp.units import agreed, latency, plural
 
 FELT = "a worker that serves goes away"
@@ -26,13 +27,13 @@ def baseline(seen: PhaseView) -> list[Criterion]:
     row = c.only(seen)
     if row is None:
         return [c.nothing(seen)]
-    failed = sum(row["errors"].values())
+    failed = sum(row.errors.values())
     out = [c.delivered(seen.rows), c.holds("no_errors", "no request fails", not failed, c.failed_words(row))]
     for metric, limit_s in seen.limits.items():
-        median_s = row[f"{metric}_p50_s"]
+        median_s = row.statistic(f"{metric}_p50").value
         asked = f"median {c.metric_name(metric)} within {latency(limit_s)}"
         if median_s is None:
-            out.append(Criterion(f"slo_{metric}", asked, "inconclusive", row["reasons"].get(f"{metric}_p50_s", "")))
+            out.append(Criterion(f"slo_{metric}", asked, "inconclusive", row.reasons.get(f"{metric}_p50_s", "")))
         else:
             said = f"{c.metric_name(metric)} {latency(median_s)}"
             out.append(c.holds(f"slo_{metric}", asked, median_s <= limit_s, said))
@@ -73,7 +74,7 @@ def sustained(
     rows = seen.rows
     if not rows:
         return [c.nothing(seen)]
-    window = (rows[0]["window_begin_s"], rows[-1]["window_end_s"])
+    window = (rows[0].window_begin_s, rows[-1].window_end_s)
     drifts = p99_drift(seen.run.table, window, largest_ratio=drift_ratio, unseen_ratio=drift_unseen_ratio)
     grown = memory_growth(seen.run.samples, window, largest_ratio=memory_ratio)
     seen.drifts = [*drifts, *grown]
@@ -101,20 +102,20 @@ def overload(
         gone = seen.gone
         return [Criterion("no_crash", "no crash", "fail", seen.ending)] if gone else [c.nothing(seen)]
     before, check, over = rows[:3]
-    end_s = rows[-1]["window_end_s"]
+    end_s = rows[-1].window_end_s
     out = [
         c.delivered(rows),
         *c.headroom(seen, check, check_factor, broken_ratio),
-        c.crash(seen, over["begin_s"], end_s),
+        c.crash(seen, over.begin_s, end_s),
         c.refusals(seen, over, factor, broken_ratio),
     ]
     asked = f"as before within {recovery_limit_s:g} s after the load falls"
     if len(rows) < 4:
         return [*out, Criterion("recovery", asked, "fail" if seen.gone else "inconclusive", seen.ending)]
-    fall_s = rows[3]["begin_s"]
+    fall_s = rows[3].begin_s
     backlog = int(in_flight_at(seen.run.table, np.array([fall_s]))[0])
     words = f"{plural(backlog, 'request', 'were')} in flight when it fell"
-    window = (before["window_begin_s"], before["window_end_s"])
+    window = (before.window_begin_s, before.window_end_s)
     return [*out, c.recovered(seen, asked, window, fall_s, end_s, recovery_limit_s, words)]
 
 
@@ -125,7 +126,7 @@ def chaos(seen: PhaseView, *, recovery_limit_s: float) -> list[Criterion]:
         return [c.nothing(seen)]
     if strike is None:
         return [Criterion("struck", "a worker is killed or restarted", "inconclusive", "no command was run")]
-    before, end_s = (row["window_begin_s"], strike.begin_s), row["window_end_s"]
+    before, end_s = (row.window_begin_s, strike.begin_s), row.window_end_s
     asked = f"as before within {recovery_limit_s:g} s after the command"
     out = [
         c.delivered(seen.rows),
@@ -140,10 +141,10 @@ def chaos(seen: PhaseView, *, recovery_limit_s: float) -> list[Criterion]:
             Criterion("felt", FELT, "inconclusive", unknown),
             Criterion("nothing_lost", TOLD, "inconclusive", unknown),
         ]
-    after_s = recovery_s(seen.run.table, strike.begin_s, end_s, usual_s, row["arrival_rps"] or 1.0)
+    after_s = recovery_s(seen.run.table, strike.begin_s, end_s, usual_s, row.arrival_rps or 1.0)
     until_s = end_s if after_s is None else strike.begin_s + max(after_s, 1.0)
     hurt = harm(seen.run.table, strike.begin_s, until_s, usual_s)
-    taken = absorbed(seen.run.samples, strike.begin_s, until_s, row["arrival_rps"] or 0.0, hurt.failed)
+    taken = absorbed(seen.run.samples, strike.begin_s, until_s, row.arrival_rps or 0.0, hurt.failed)
     return [*out, _felt(seen, row, hurt, strike.begin_s), _nothing_lost(seen, hurt), *taken]
 
 
@@ -157,8 +158,8 @@ def _struck(strike: Strike) -> Criterion:
 
 def _felt(seen: PhaseView, row: Row, hurt: Harm, from_s: float) -> Criterion:
     """Without a trace of it nobody knows whether a worker that serves went away."""
-    there = availability(seen.health, from_s, row["window_end_s"])
-    if not (hurt.failed or hurt.slowed or there.outages or row["server_restarted"]):
+    there = availability(seen.health, from_s, row.window_end_s)
+    if not (hurt.failed or hurt.slowed or there.outages or row.server_restarted):
         return Criterion("felt", FELT, "inconclusive", "nothing shows that one did: no failure, no delay, no restart")
     kinds = f" ({', '.join(f'{kind} {n:,}' for kind, n in hurt.kinds.items())})" if hurt.kinds else ""
     slowed = f"{hurt.slowed:,} {agreed(hurt.slowed, 'were')} slowed"

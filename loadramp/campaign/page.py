@@ -137,7 +137,7 @@ def overload_section(told: Told) -> str | None:
     seen = told.seen.get("overload")
     if seen is None or not seen.rows:
         return None
-    marks = [(row["begin_s"], f"{sig(row['rate_rps'])} req/s") for row in seen.rows]
+    marks = [(row.begin_s, f"{sig(row.rate_rps)} req/s") for row in seen.rows]
     words = "What was asked stands above; after the load falls it should soon look as in the first stage."
     shown = figures.event_figures(seen, marks, words)
     return c.section("overload", "Overload", c.figures(*shown)) if shown else None

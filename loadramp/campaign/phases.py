@@ -120,7 +120,7 @@ class CampaignRun:
         if campaign_of(base).target_rps is not None:
             return
         low_rps, which = lowest_rps(run)
-        offered = [row["rate_rps"] for row in run.rows if row["rate_rps"]]
+        offered = [row.rate_rps for row in run.rows if row.rate_rps]
         if low_rps is None and self.state.get(REHEARSAL) and offered:
             self.state["target_rps"] = min(offered)
             self.state["target_reason"] = "the lowest rate of the ramp, which found none: a rehearsal tries every phase"

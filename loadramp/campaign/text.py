@@ -143,12 +143,12 @@ def _figures(told: Told) -> list[Phrase]:
         out.append(f"Ceiling: {said}.")
     soak = told.seen.get("sustained")
     if soak is not None and soak.rows:
-        rows = [row for row in soak.rows if not row["void"]] or soak.rows
-        length = span(rows[-1]["window_end_s"] - rows[0]["window_begin_s"])
-        failed = sum(sum(row["errors"].values()) for row in rows)
+        rows = [row for row in soak.rows if not row.void] or soak.rows
+        length = span(rows[-1].window_end_s - rows[0].window_begin_s)
+        failed = sum(sum(row.errors.values()) for row in rows)
         out.append(
             f"{sig(soak.target_rps)} req/s for {length}: {failed:,} of "
-            f"{plural(sum(row['requests'] for row in rows), 'request')} failed."
+            f"{plural(sum(row.requests for row in rows), 'request')} failed."
         )
     for phase, what in (("overload", "the overload"), ("chaos", "a worker went away")):
         found = next((one for one in told.criteria.get(phase, ()) if one.code == "recovery"), None)
@@ -185,7 +185,7 @@ def phase_words(told: Told, phase: str) -> str:
     seen = told.seen.get(phase)
     if seen is None:
         return redact(str(about.get("reason") or "it did not come to that"))
-    rates = [row["rate_rps"] for row in seen.rows if row["rate_rps"]]
+    rates = [row.rate_rps for row in seen.rows if row.rate_rps]
     at = (
         f"{sig(min(rates))} to {sig(max(rates))} req/s"
         if len(set(rates)) > 1

@@ -118,7 +118,7 @@ def _live() -> Iterator[tuple[Callable[[str], None], Watch]]:
         def watch(progress: Any) -> None:
             nonlocal shown
             for row in progress.rows[shown:]:
-                style = "bold red" if row["void"] else "yellow" if row["saturated"] else ""
+                style = "bold red" if row.void else "yellow" if row.saturated else ""
                 console.print(Text(row_line(row), style=style))
             shown = len(progress.rows)
             step = progress.step

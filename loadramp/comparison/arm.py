@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 
 from loadramp.analysis import steady_state
 from loadramp.comparison.table import asked_warmup_s
+from loadramp.record.row import Row
 from loadramp.record.table import Run, Table
-from loadramp.record.types import Record, Row, Step, Stop
+from loadramp.record.types import Record, Step, Stop
 from loadramp.runner.run_session import RunSession
 
 
@@ -65,4 +66,4 @@ class Arm(RunSession):
 
     def _before(self, step: Step) -> list[Row]:
         """Earlier rows of the same rate: what a block's queue signal is scaled with."""
-        return [row for row in self.rows if row["rate_rps"] == step.rate_rps][:1]
+        return [row for row in self.rows if row.rate_rps == step.rate_rps][:1]

@@ -138,7 +138,7 @@ class CanaryRun:
             if self.stop.is_set():
                 return False
             self._note(number, rate_rps)
-            usable = usable and not any(row is None or row["void"] for row in rows)
+            usable = usable and not any(row is None or row.void for row in rows)
         return usable
 
     async def _swap_hosts(self) -> None:
@@ -167,7 +167,7 @@ class CanaryRun:
                         measure_s=measure_s)  # fmt: skip
             await self._both(arm.offer(step) for arm in self.arms)
             self.say(f"climb: {rate_rps:.4g} req/s")
-            climbs = [climb([row for row in arm.rows if row["step"] >= first]) for arm in self.arms]
+            climbs = [climb([row for row in arm.rows if row.step >= first]) for arm in self.arms]
             if all(one.overloaded is not None for one in climbs) or any(arm.fails for arm in self.arms):
                 return
 
@@ -212,7 +212,7 @@ class CanaryRun:
         for i, (base, other) in enumerate(rows):
             if i >= known:
                 place = i // len(self.canary.rates)
-                self.rounds.append(Round(place, float(base["rate_rps"]), int(base["step"]), int(other["step"])))
+                self.rounds.append(Round(place, base.rate_rps or 0.0, base.step, other.step))
         self._report(number)
 
     # -- what is known so far -------------------------------------------------------------------------------------

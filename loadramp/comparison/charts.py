@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from loadramp.analysis.blocks import FAMILIES, MEASURES
 from loadramp.comparison.noninferior import Effect
 from loadramp.comparison.pairs import Comparison, Pair, shift
+from loadramp.record.row import Row
 from loadramp.record.table import Run
-from loadramp.record.types import Row
 from loadramp.report import charts as c
 from loadramp.report import row_access as r
 from loadramp.report.charts import Figure, Json, Key
@@ -144,7 +144,7 @@ def _steps(run: Run) -> list[Row]:
     """One row a rate: of several blocks at the same one, the middle one by p50 ITL."""
     by_rate: dict[float, list[Row]] = {}
     for row in r.rising(run):
-        if not row.get("void"):
+        if not row.void:
             by_rate.setdefault(r.load(row) or 0.0, []).append(row)
     return [
         sorted(rows, key=lambda row: r.number(row, "itl_p50_s") or 0.0)[len(rows) // 2] for rows in by_rate.values()

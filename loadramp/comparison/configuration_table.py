@@ -236,7 +236,7 @@ def _curves_section(found: Tiers) -> list[str]:
         column, words = f"{metric}_{q}", f"{q} {metric.upper()}"
         series, values, rows = [], [], []
         for key, side in zip(keys, found.sides, strict=True):
-            own = [row for row in r.rising(side.runs[0]) if not row.get("void")]
+            own = [row for row in r.rising(side.runs[0]) if not row.void]
             y = floored(r.number(row, f"{column}_s") for row in own)
             text = [f"{side.name}, {r.label(row)}<br>{words} {latency(v)}" for row, v in zip(own, y, strict=True)]
             series.append(c.series(key, [r.place(row) for row in own], y, text=text, connectgaps=True))

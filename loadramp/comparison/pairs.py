@@ -19,8 +19,9 @@ from loadramp.comparison.decide import Decision, DecisionRules
 from loadramp.comparison.environment import Difference
 from loadramp.comparison.noninferior import Effect, Looks, PairedSeries, effect, settle
 from loadramp.comparison.standard_error import PairSpread, spread
+from loadramp.record.row import Row, void_words
 from loadramp.record.table import Run
-from loadramp.record.types import Estimate, Row
+from loadramp.record.types import Estimate
 from loadramp.scenario.scenario import Slo
 
 
@@ -96,7 +97,7 @@ def pair(
         table = run.table
         near = table.select((table.done_s >= step.begin_s) & (table.due_s < step.end_s))
         sides.append(measure(near, step.window_s, slo))
-        row = next((row for row in run.rows if row["step"] == index), None)
+        row = next((row for row in run.rows if row.step == index), None)
         why = why or _spoilt(words, row)
     base, other = sides[::-1] if round_.swapped else sides
     return Pair(round_, base, other, why)
@@ -105,11 +106,9 @@ def pair(
 def _spoilt(words: str, row: Row | None) -> str:
     if row is None:
         return f"the {words}'s block was not finished"
-    if row.get("partial"):
+    if row.partial:
         return f"the {words}'s block was cut short"
-    return (
-        f"the client could not deliver the {words}'s block: {row['reasons'].get('void', 'void')}" if row["void"] else ""
-    )
+    return f"the client could not deliver the {words}'s block: {void_words(row.void)}" if row.void else ""
 
 
 def series(pairs: Sequence[Pair]) -> list[PairedSeries]:
@@ -226,9 +225,9 @@ def _independent(base: Estimate, other: Estimate) -> PairSpread | None:
 
 def _overloaded_tenths(base: Sequence[Row], candidate: Sequence[Row]) -> list[tuple[float, float]]:
     """Throughput of the tenths of the last step in which both arms were overloaded."""
-    for b in reversed([row for row in base if row["saturated"] and row["deficit"] and not row["void"]]):
+    for b in reversed([row for row in base if row.saturated and row.deficit and not row.void]):
         for c in candidate:
-            if c["rate_rps"] == b["rate_rps"] and c["saturated"] and c["deficit"] and not c["void"]:
-                pairs = zip(b["throughput_blocks"], c["throughput_blocks"], strict=True)
+            if c.rate_rps == b.rate_rps and c.saturated and c.deficit and not c.void:
+                pairs = zip(b.throughput_blocks, c.throughput_blocks, strict=True)
                 return [(x, y) for x, y in pairs if x > 0 and y > 0]
     return []

@@ -18,8 +18,8 @@ from loadramp.analysis.quantiles import t_limit
 from loadramp.comparison.decide import STEADY, Decision, DecisionRules, decide
 from loadramp.comparison.noninferior import Effect, Looks, PairedSeries, correct, effect, settle
 from loadramp.comparison.standard_error import PairSpread
+from loadramp.record.row import Row
 from loadramp.record.table import Run
-from loadramp.record.types import Row
 
 SAME_RATE = 1e-6
 ROLES = ("step", "soak")
@@ -97,7 +97,7 @@ def judged(base: Side, candidate: Side, rates: Sequence[float], asked: DecisionR
 def kept_up(side: Side, rate: float) -> bool:
     """Every run of it answered what was due at ``rate``."""
     rows = [_step(run, rate) for run in side.runs]
-    return all(row is not None and not row["saturated"] and not row["deficit"] for row in rows)
+    return all(row is not None and not row.saturated and not row.deficit for row in rows)
 
 
 def indicative(base: Side, candidate: Side) -> bool:
@@ -111,9 +111,9 @@ def failures(side: Side, rates: Sequence[float]) -> Proportion:
     for run in side.runs:
         for rate in rates:
             row = _step(run, rate)
-            errors = dict(row["errors"]) if row else {}
+            errors = dict(row.errors) if row else {}
             client = int(errors.pop("client", 0))
-            ended = int(row["requests"] - row["pending"]) - client if row else 0
+            ended = int(row.requests - row.pending) - client if row else 0
             total = total + Proportion(int(sum(errors.values())), ended)
     return total
 
@@ -161,7 +161,7 @@ def step_of(side: Side, metric: str, rate: float) -> StoredReading | None:
     logs, own = [], []
     for run in side.runs:
         row = _step(run, rate)
-        value = None if row is None else row.get(_column(metric))
+        value = None if row is None else row.number(_column(metric))
         if row is None or value is None or not value > 0.0:
             return None
         logs.append(log(value))
@@ -189,11 +189,11 @@ def at_once_of(side: Side) -> StoredReading | None:
     """
     logs, own = [], []
     for run in side.runs:
-        quiet = [row for row in run.rows if row_rate(row) is not None and not row["saturated"] and not row["deficit"]]
-        row = max(quiet, key=lambda row: float(row["rate_rps"]), default=None)
-        if row is None or not row["in_flight_mean"]:
+        quiet = [row for row in run.rows if row_rate(row) is not None and not row.saturated and not row.deficit]
+        row = max(quiet, key=lambda row: row.rate_rps or 0.0, default=None)
+        if row is None or not row.in_flight_mean:
             return None
-        logs.append(log(row["in_flight_mean"]))
+        logs.append(log(row.in_flight_mean))
         own.append(_own_se(row, "e2e_mean"))
     return _reading(logs, own, side.runs[0])
 
@@ -218,18 +218,18 @@ def _width_se(low: float | None, high: float | None, ramps: int) -> float | None
 def _own_se(row: Row, metric: str) -> float | None:
     """Standard error of the logarithm within one run."""
     if metric == "output_tokens_per_s":
-        blocks = np.asarray(row.get("throughput_blocks") or (), dtype=np.float64)
+        blocks = np.asarray(row.throughput_blocks or (), dtype=np.float64)
         mean = float(blocks.mean()) if len(blocks) else 0.0
         return float(blocks.std(ddof=1)) / sqrt(len(blocks)) / mean if mean > 0.0 and len(blocks) > 1 else None
     if metric == "good_rps":
-        p, n = row.get("good_ratio") or 0.0, row.get("good_n")
+        p, n = row.good_ratio or 0.0, row.good_n
         return sqrt((1.0 - p) / (p * n)) if p and n else None
     stem = _column(metric).removesuffix("_s")
-    return _width_se(row.get(f"{stem}_low_s"), row.get(f"{stem}_high_s"), int(row.get("repeats") or 1))
+    return _width_se(row.statistic(stem).low, row.statistic(stem).high, row.repeats or 1)
 
 
 def _values(side: Side, metric: str, rate: float) -> list[float | None]:
-    return [None if (row := _step(run, rate)) is None else row.get(_column(metric)) for run in side.runs]
+    return [None if (row := _step(run, rate)) is None else row.number(_column(metric)) for run in side.runs]
 
 
 def _numbers(side: Side, name: str) -> list[float | None]:
@@ -248,8 +248,8 @@ def _step(run: Run, rate: float) -> Row | None:
 
 def row_rate(row: Row) -> float | None:
     """The rate of an open-loop step that the client delivered and that went on to its end; None of any other row."""
-    usable = row["role"] in ROLES and row["rate_rps"] and not (row["void"] or row.get("partial"))
-    return float(row["rate_rps"]) if usable else None
+    usable = row.role in ROLES and not (row.void or row.partial)
+    return (row.rate_rps or None) if usable else None
 
 
 def _equal(one: float, other: float) -> bool:

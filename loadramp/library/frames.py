@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from loadramp.record.types import Row
+    from loadramp.record.row import Row
 
 _PLAIN = ("seq", "step", "worker", "due_s", "sent_s", "lag_s", "connect_s", "first_byte_s", "ttft_s", "sent_ttft_s",
           "tpot_s", "e2e_s", "stream_end_s")  # fmt: skip

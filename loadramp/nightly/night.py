@@ -22,9 +22,10 @@ from loadramp.nightly.series import readings
 from loadramp.nightly.table import nightly_of
 from loadramp.nightly.text import night_document, night_markdown
 from loadramp.nightly.trend import NightOutcome, judge_night
+from loadramp.record.row import Row
 from loadramp.record.run_directory import check_place
 from loadramp.record.table import Run
-from loadramp.record.types import Entry, Row, Step, Stop
+from loadramp.record.types import Entry, Step, Stop
 from loadramp.registry import CannotMeasure, Choice, ScenarioError
 from loadramp.report.exporters.ci import shortened
 from loadramp.runner.finish import COULD_NOT_MEASURE, EXIT, Finished
@@ -203,7 +204,7 @@ def reference_first(
 
     ``ramp`` does not see these steps.
     """
-    own = 2 if rows and rows[0]["void"] else 1
+    own = 2 if rows and rows[0].void else 1
     if len(rows) < own:
         return Step(len(rows), rate_rps=rate_rps, measure_s=measure_s)
     proposed: Step | Stop = ramp(rows[own:])
@@ -254,5 +255,4 @@ def _why(run: Run, code: int) -> str:
         return "interrupted"
     if code == COULD_NOT_MEASURE:
         return run.info.ending or "could not measure"
-    void = next((row["reasons"].get("void") for row in run.rows if row["void"]), "")
-    return f"void: {str(void).partition(';')[0]}"
+    return f"void: {next((row.void[0].what for row in run.rows if row.void), '')}"

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Literal
 
+from loadramp.record.row import Row
 from loadramp.record.table import Run
-from loadramp.record.types import Entry, Row
+from loadramp.record.types import Entry
 
 
 @dataclass(slots=True, frozen=True)
@@ -109,7 +110,7 @@ def readings(run: Run, reference_rps: float | None, *, set_now: bool = False) ->
     ceiling = run.estimates.get("ceiling")
     held = ceiling.sustained_rps if ceiling else None
     out["sustained_rps"] = NightReading(held, reason="" if held else "no soak was quiet")
-    most = [row["output_tokens_per_s"] for row in run.rows if not row["void"] and row["output_tokens_per_s"]]
+    most = [row.output_tokens_per_s for row in run.rows if not row.void and row.output_tokens_per_s]
     out["peak_output_tokens_per_s"] = NightReading(
         max(most, default=None), reason="" if most else "no step can be used"
     )
@@ -120,26 +121,26 @@ def reference_row(rows: Sequence[Row], reference_rps: float | None) -> tuple[Row
     """The row at the reference rate, or why there is none that may be used."""
     if reference_rps is None:
         return None, "no reference rate yet: it is set by the first ceiling found"
-    at = [row for row in rows if row["rate_rps"] and abs(row["rate_rps"] / reference_rps - 1.0) < 1e-6]
+    at = [row for row in rows if row.rate_rps and abs(row.rate_rps / reference_rps - 1.0) < 1e-6]
     if not at:
         return None, f"no step at the reference rate of {reference_rps:.3g} req/s"
-    usable = [row for row in at if not row["void"]]
-    whole = [row for row in usable if not row.get("partial")]
+    usable = [row for row in at if not row.void]
+    whole = [row for row in usable if not row.partial]
     if usable and not whole:
         return None, "the step at the reference rate was cut short"
     usable = whole
     if not usable:
-        return None, f"void: {str(at[0]['reasons'].get('void', 'the client was the limit')).partition(';')[0]}"
+        return None, f"void: {at[0].void[0].what}"
     return usable[0], ""
 
 
 def _of_row(row: Row | None, column: str, why: str) -> NightReading:
     if row is None:
         return NightReading(None, reason=why)
-    value = row.get(f"{column}_s")
-    if not value:
-        return NightReading(None, reason=row["reasons"].get(f"{column}_s") or "not measured")
-    return NightReading(value, row.get(f"{column}_low_s"), row.get(f"{column}_high_s"))
+    found = row.statistic(column)
+    if not found.value:
+        return NightReading(None, reason=row.reasons.get(f"{column}_s") or "not measured")
+    return NightReading(found.value, found.low, found.high)
 
 
 def _of_estimate(run: Run, name: str) -> NightReading:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from loadramp.record.row import Row
 from loadramp.record.run_info import RunInfo
 from loadramp.record.types import (
     ENDS,
@@ -24,7 +25,6 @@ from loadramp.record.types import (
     Finding,
     GateResult,
     Record,
-    Row,
     Sample,
     Step,
 )

@@ -44,9 +44,6 @@ Confidence = Literal["certain", "likely", "possible"]
 
 MEASURED_ROLES: frozenset[Role] = frozenset({"step", "soak", "down"})
 
-Row = dict[str, Any]
-"""One row of the curve: column name to number, None (with a reason) or a small mapping; docs/format.md lists them."""
-
 
 @dataclass(slots=True, frozen=True)
 class Step:

@@ -33,7 +33,7 @@ def _lag_panel(run: Run) -> Figure | None:
     for q, key in looks:
         y = [None if (v := r.number(row, f"lag_{q}_s")) is None else max(v, 1e-6) for row in steps]
         trace = c.over_load(key, steps, y, [f"{q} of lag {latency(v)}" for v in y])
-        data.append(c.hollow_markers(trace, [bool(row.get("void")) for row in steps]))
+        data.append(c.hollow_markers(trace, [bool(row.void) for row in steps]))
         values += y
     worst = max(steps, key=lambda row: r.number(row, "lag_p99_s") or 0.0)
     return Figure(

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from markupsafe import Markup
 
+from loadramp.record.row import Row
 from loadramp.record.table import Run
-from loadramp.record.types import Row
 from loadramp.report import charts as c
 from loadramp.report import row_access as r
 from loadramp.report.charts import Figure, Json, Key, term
@@ -43,8 +43,8 @@ def latency_section(run: Run) -> str | None:
     if not panels:
         return c.section("latency", "Latency against load", words="No step has a latency to show.")
     key = [key for _, key in QUANTILES]
-    key += [HOLLOW] if any(r.hollow(row) and not row.get("void") for row in steps) else []
-    key += [VOID] if any(row.get("void") for row in steps) else []
+    key += [HOLLOW] if any(r.hollow(row) and not row.void for row in steps) else []
+    key += [VOID] if any(row.void for row in steps) else []
     key += [SOAK] if r.of_role(run, "soak") else []
     key += [DOWN] if r.of_role(run, "down") else []
     quantile = quantile_words(run.scenario.slo.quantile)
@@ -86,7 +86,7 @@ def latency_figure(run: Run, metric: str) -> Figure | None:
 
 
 def _quantile_traces(steps: Sequence[Row], metric: str, q: str, key: Key) -> list[Json]:
-    used, void = [row for row in steps if not row.get("void")], [row for row in steps if row.get("void")]
+    used, void = [row for row in steps if not row.void], [row for row in steps if row.void]
     column = f"{metric}_{q}_s"
     y = floored(r.number(row, column) for row in used)
     trace = c.series(

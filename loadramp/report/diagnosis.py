@@ -69,7 +69,7 @@ def _shown(run: Run, finding: Finding) -> dict[str, Any]:
 
 def where(run: Run, finding: Finding) -> str:
     """The steps of a finding, as loads: ``seen at 16, 24, 32 req/s``; nothing where it was all of them."""
-    rows = [row for row in run.rows if row.get("step") in finding.steps]
+    rows = [row for row in run.rows if row.step in finding.steps]
     if not rows or len(rows) == len(run.rows):
         return "seen in every step" if rows and len(run.rows) > 1 else ""
     return f"seen at {_joined([r.label(row) for row in rows])}"

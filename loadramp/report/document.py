@@ -9,8 +9,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from loadramp.record.row import Row, columns_of
 from loadramp.record.table import Run
-from loadramp.record.types import Estimate, Row
+from loadramp.record.types import Estimate
 from loadramp.report.diagnosis import diagnosis_document
 from loadramp.report.json_data import strict
 from loadramp.report.repeats import repeats_document
@@ -49,14 +50,11 @@ def verdict_document(run: Run) -> dict[str, Any]:
 
 def plain_row(row: Row) -> dict[str, Any]:
     """A row as JSON data; a number that is none gets a reason when it has no better one."""
-    plain: dict[str, Any] = strict(row)
-    reasons = plain.get("reasons")
-    if not isinstance(reasons, dict):
-        reasons = {"void": reasons} if reasons else {}
-    for name, value in row.items():
-        if value is not None and plain[name] is None and name not in reasons:
-            reasons[name] = "not a finite number"
-    plain["reasons"] = reasons
+    columns = columns_of(row)
+    plain: dict[str, Any] = strict(columns)
+    for name, value in columns.items():
+        if value is not None and plain[name] is None:
+            plain["reasons"].setdefault(name, "not a finite number")
     return plain
 
 

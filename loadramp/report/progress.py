@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from loadramp.record.types import ENDS, Record, Row, Step
+from loadramp.record.row import Row, void_words
+from loadramp.record.types import ENDS, Record, Step
 from loadramp.units import NOTHING, latency, percent, plural
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -90,20 +91,20 @@ def _itl_s(latest: Sequence[Record]) -> Any:
 
 def row_line(row: Row) -> str:
     """What a finished step came to, in one line."""
-    load = plural(row["users"], "user") if row.get("users") is not None else f"{row['rate_rps']:,.4g} req/s"
-    words = [f"{row['role']} {load}: {row['ok']:,} of {row['requests']:,} finished"]
+    load = plural(row.users, "user") if row.users is not None else f"{row.rate_rps:,.4g} req/s"
+    words = [f"{row.role} {load}: {row.ok:,} of {row.requests:,} finished"]
     for name, column in (("TTFT", "ttft"), ("ITL", "itl")):
-        p50, p99 = row.get(f"{column}_p50_s"), row.get(f"{column}_p99_s")
+        p50, p99 = row.statistic(f"{column}_p50").value, row.statistic(f"{column}_p99").value
         if p50 is not None:
             words.append(f"{name} p50 {latency(p50)}" + (f" p99 {latency(p99)}" if p99 is not None else ""))
-    if row.get("partial"):
+    if row.partial:
         words.append("PARTIAL (cut short)")
-    elif row.get("load_rps") is not None and row["load_rps"] != row["rate_rps"]:
-        words.append(f"{row['load_rps']:,.4g} req/s offered")
-    if row["void"]:
-        words.append(f"VOID ({row['reasons'].get('void', '')})")
-    elif row["saturated"]:
-        words.append(f"saturated ({', '.join(row['signals'])})")
+    elif row.load_rps is not None and row.load_rps != row.rate_rps:
+        words.append(f"{row.load_rps:,.4g} req/s offered")
+    if row.void:
+        words.append(f"VOID ({void_words(row.void)})")
+    elif row.saturated:
+        words.append(f"saturated ({', '.join(row.signals)})")
     return "; ".join(words)
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from loadramp.analysis import offered_load
 from loadramp.analysis.diagnosis.diagnose import STALLED_RATIO
+from loadramp.record.row import Row, void_words
 from loadramp.record.table import Run
-from loadramp.record.types import Row
-from loadramp.units import finite, percent, sig
+from loadramp.units import percent, sig
 
 METRICS: dict[str, tuple[str, str]] = {
     "ttft": ("TTFT", "time to first token"),
@@ -44,36 +44,22 @@ SIGNAL_WORDS: dict[str, str] = {
 
 def number(row: Row, column: str) -> float | None:
     """The row's number, None where there is none."""
-    return finite(row.get(column))
+    return row.number(column)
 
 
 def reason(row: Row, column: str) -> str:
     """Why ``column`` of ``row`` is null, in words."""
-    reasons = row.get("reasons")
-    if isinstance(reasons, Mapping):
-        found = reasons.get(column) or reasons.get(column.removesuffix("_low_s").removesuffix("_high_s") + "_s")
-        if found:
-            return str(found)
-        if row.get("void") and reasons.get("void"):
-            return f"void: {reasons['void']}"
-    if not number(row, "requests"):
-        return "no request was due in this window"
-    return "not measured"
+    if found := row.reason(column):
+        return found
+    if row.void:
+        return f"void: {void_words(row.void)}"
+    return "not measured" if row.requests else "no request was due in this window"
 
 
 def delivered(run: Run) -> list[Row]:
     """The steps that are not void: what failed in a void one may be the client's doing, so it counts nowhere. All of
     them where every one is void: then there is nothing else to tell."""
-    return [row for row in run.rows if not row.get("void")] or run.rows
-
-
-def void_words(row: Row) -> str:
-    """Why the step is void."""
-    reasons = row.get("reasons")
-    if isinstance(reasons, Mapping):
-        found = reasons.get("void")
-        return ", ".join(map(str, found)) if isinstance(found, list | tuple) else str(found or "")
-    return "; ".join(map(str, reasons)) if isinstance(reasons, list | tuple) else ""
+    return [row for row in run.rows if not row.void] or run.rows
 
 
 def load(row: Row) -> float | None:
@@ -105,74 +91,65 @@ def label(row: Row) -> str:
     """``8 req/s``, ``13.6 req/s soak``, ``32 users``; ``8 req/s (partial)`` where the step was cut short."""
     asked = load(row)
     unit = "user" if asked == 1 and closed_loop([row]) else load_unit([row])
-    text = f"step {row.get('step', '?')}" if asked is None else f"{sig(asked)} {unit}"
-    role = row.get("role") or "step"
-    text = text if role == "step" else f"{text} {role}"
-    return f"{text} (partial)" if row.get("partial") else text
+    text = f"step {row.step}" if asked is None else f"{sig(asked)} {unit}"
+    text = text if row.role == "step" else f"{text} {row.role}"
+    return f"{text} (partial)" if row.partial else text
 
 
 def rising(run: Run) -> list[Row]:
     """The rows of the ramp up (no soak, no way down), by load."""
-    rows = [row for row in run.rows if (row.get("role") or "step") == "step" and load(row) is not None]
+    rows = [row for row in run.rows if row.role == "step" and load(row) is not None]
     return sorted(rows, key=lambda row: place(row) or 0.0)
 
 
 def of_role(run: Run, role: str) -> list[Row]:
-    return [row for row in run.rows if row.get("role") == role and load(row) is not None]
+    return [row for row in run.rows if row.role == role and load(row) is not None]
 
 
 def usable(row: Row) -> bool:
     """The row may be used: the client delivered it, it went on to its end, and something succeeded."""
-    return not (row.get("void") or row.get("partial")) and bool(number(row, "ok") or number(row, "ok") is None)
+    return not (row.void or row.partial) and row.ok > 0
 
 
 def quiet_row(row: Row) -> bool:
     """The server kept up: no signal, no deficit, no more errors than allowed."""
-    return usable(row) and not (row.get("saturated") or row.get("deficit") or row.get("overloaded"))
+    return usable(row) and not (row.saturated or row.deficit or row.overloaded)
 
 
 def hollow(row: Row) -> bool:
     """Drawn hollow: overloaded, not settled, or void."""
-    return not quiet_row(row) or row.get("settled") is False or row.get("stationary") is False
+    return not quiet_row(row) or not (row.settled and row.stationary)
 
 
 def state_words(row: Row) -> str:
     """What the step showed, in two or three words."""
-    if row.get("void"):
+    if row.void:
         return "void"
-    if row.get("partial"):
+    if row.partial:
         return "partial: cut short"
-    if number(row, "requests") and not number(row, "ok"):
+    if row.requests and not row.ok:
         return "all failed" if sum(errors(row).values()) else "nothing finished"
-    if row.get("overloaded"):
+    if row.overloaded:
         return "too many errors"
-    if row.get("saturated") and row.get("deficit"):
+    if row.saturated and row.deficit:
         return "overloaded"
-    if row.get("saturated"):
+    if row.saturated:
         return "alarm, still delivers"
-    if row.get("deficit"):
+    if row.deficit:
         return "delivers too little"
-    if row.get("settled") is False or row.get("stationary") is False:
+    if not (row.settled and row.stationary):
         return "not settled"
     return f"keeps up with {sig(place(row))} req/s" if apart(row) else "keeps up"
 
 
 def errors(row: Row) -> dict[str, int]:
     """Failed requests by kind, only those that happened."""
-    found = row.get("errors")
-    if not isinstance(found, Mapping):
-        return {}
-    return {str(kind): int(n) for kind, amount in found.items() if (n := finite(amount))}
-
-
-def signals(row: Row) -> list[str]:
-    found = row.get("signals")
-    return [str(name) for name in found] if isinstance(found, list | tuple | set | frozenset) else []
+    return {kind: n for kind, n in row.errors.items() if n}
 
 
 def climb(run: Run) -> tuple[list[Row], list[Row]]:
     """Usable steps of the ramp up, cut after the highest that kept up: an alarm below it was a hiccup."""
-    steps = [row for row in rising(run) if not row.get("void") and number(row, "requests") != 0]
+    steps = [row for row in rising(run) if not row.void and row.requests]
     quiet = [i for i, row in enumerate(steps) if quiet_row(row)]
     cut = quiet[-1] + 1 if quiet else 0
     return steps[:cut], steps[cut:]
@@ -185,14 +162,14 @@ def kept_up(run: Run) -> list[Row]:
 
 def broke(run: Run) -> Row | None:
     """The step that ended the climb: the lowest above the last quiet one with a deficit, else the lowest there."""
-    above = [row for row in climb(run)[1] if row.get("saturated") and not row.get("partial")]
-    return next((row for row in above if row.get("deficit")), above[0] if above else None)
+    above = [row for row in climb(run)[1] if row.saturated and not row.partial]
+    return next((row for row in above if row.deficit), above[0] if above else None)
 
 
 def stalls(steps: Sequence[Row]) -> str:
     """That many requests stalled in steps that kept up."""
-    worst = max(steps, key=lambda row: number(row, "stalled_ratio") or 0.0, default=None)
-    share = number(worst, "stalled_ratio") if worst is not None else None
+    worst = max(steps, key=lambda row: row.stalled_ratio or 0.0, default=None)
+    share = worst.stalled_ratio if worst is not None else None
     if worst is None or not share or share <= STALLED_RATIO:
         return ""
     return f" But {percent(share)} of the requests stalled at {label(worst)}."

@@ -8,8 +8,9 @@ from typing import Any
 
 from markupsafe import Markup
 
+from loadramp.record.row import Row, columns_of
 from loadramp.record.table import Run
-from loadramp.record.types import Check, Estimate, Row
+from loadramp.record.types import Check, Estimate
 from loadramp.report import charts as c
 from loadramp.report import row_access as r
 from loadramp.report import steptable, verdict_text
@@ -101,7 +102,7 @@ def _card(run: Run, name: str, title: str, meaning: str) -> dict[str, Any]:
 
 
 def _lowest(run: Run) -> str:
-    steps = [row for row in r.rising(run) if not row.get("void")]
+    steps = [row for row in r.rising(run) if not row.void]
     return sig(r.place(steps[0])) if steps else ""
 
 
@@ -124,7 +125,7 @@ def checks_section(run: Run) -> str:
 
 def checks_by_code(run: Run) -> list[dict[str, Any]]:
     """Checks of one code and level together, void first; each message once, with the steps it concerns."""
-    labels = {row.get("step"): r.label(row) for row in run.rows}
+    labels: dict[int | None, str] = {row.step: r.label(row) for row in run.rows}
     groups: dict[tuple[str, str], dict[str, Any]] = {}
     for check in sorted(run.checks, key=_rank):
         found = groups.setdefault(
@@ -150,7 +151,7 @@ def evidence_section(run: Run) -> str | None:
     """Which signals fired where."""
     if not run.rows:
         return None
-    names = [*r.SIGNAL_WORDS, *sorted({name for row in run.rows for name in r.signals(row)} - r.SIGNAL_WORDS.keys())]
+    names = [*r.SIGNAL_WORDS, *sorted({name for row in run.rows for name in row.signals} - r.SIGNAL_WORDS.keys())]
     heads = ["Load", *(r.SIGNAL_WORDS.get(name, name) for name in names)]
     heads += ["Delivered of due", "Elasticity of p99 ITL", "Verdict"]
     lines = [_evidence_line(row, names) for row in run.rows]
@@ -162,7 +163,7 @@ def evidence_section(run: Run) -> str | None:
 
 
 def _evidence_line(row: Row, names: list[str]) -> list[str | Cell]:
-    fired, quiet = r.signals(row), "no" if row.get("signals") is not None else NOTHING
+    fired, quiet = row.signals, "no" if row.signals is not None else NOTHING
     signals = [
         Cell("● fired", "hot", _figures(row, name)) if name in fired else Cell(quiet, "dim", _figures(row, name))
         for name in names
@@ -174,7 +175,7 @@ def _evidence_line(row: Row, names: list[str]) -> list[str | Cell]:
     return [
         r.label(row),
         *signals,
-        Cell(share, "hot" if row.get("deficit") else ""),
+        Cell(share, "hot" if row.deficit else ""),
         Cell(slope_text, "" if slope is None or slope <= 1 else "hot"),
         Cell(r.state_words(row), "hot" if r.hollow(row) else ""),
     ]
@@ -182,7 +183,7 @@ def _evidence_line(row: Row, names: list[str]) -> list[str | Cell]:
 
 def _figures(row: Row, name: str) -> str:
     """What a signal looked at, where the row tells."""
-    told = row.get("evidence")
+    told = row.evidence
     found = told.get(name) if isinstance(told, Mapping) else None
     if not isinstance(found, Mapping):
         return ""
@@ -206,19 +207,20 @@ def steps_section(run: Run) -> str:
 
 
 def _row_tone(row: Row) -> str:
-    return "void" if row.get("void") else "over" if row.get("saturated") else ""
+    return "void" if row.void else "over" if row.saturated else ""
 
 
 def _all_columns(run: Run) -> Markup:
-    names = list(dict.fromkeys(name for row in run.rows for name in row if name != "reasons"))
-    lines = [[Cell(name, "name"), *(Cell(_raw(row, name)) for row in run.rows)] for name in names]
+    columns = [(row, columns_of(row)) for row in run.rows]
+    names = list(dict.fromkeys(name for _, own in columns for name in own if name != "reasons"))
+    lines = [[Cell(name, "name"), *(Cell(_raw(row, name, own.get(name))) for row, own in columns)] for name in names]
     heads = ["Column", *(r.label(row) for row in run.rows)]
     return c.render("fold.html.j2", title="Every column of the curve, in seconds and shares (docs/format.md)",
                     body=c.render("wide.html.j2", heads=heads, lines=lines))  # fmt: skip
 
 
-def _raw(row: Row, name: str) -> str:
-    value = strict(row.get(name))
+def _raw(row: Row, name: str, column: object) -> str:
+    value = strict(column)
     return f"– {r.reason(row, name)}" if value is None else _words(value)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from loadramp.record.types import Row
+from loadramp.record.row import Row
 from loadramp.report import row_access as r
 from loadramp.units import NOTHING, count, latency, latency_span, percent, sig
 
@@ -148,12 +148,10 @@ def _latency_column(metric: str, q: str) -> Column:
 
 def _asked(row: Row) -> str:
     asked = sig(r.load(row))
-    role = row.get("role") or "step"
+    role = row.role or "step"
     told = f"{asked} {role}" if asked and role != "step" else asked
-    return f"{told} (partial)" if row.get("partial") else told
+    return f"{told} (partial)" if row.partial else told
 
 
 def _failed(row: Row) -> str:
-    if "errors" not in row:
-        return ""
     return count(sum(r.errors(row).values()))

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 from markupsafe import Markup
 
+from loadramp.record.row import Row
 from loadramp.record.table import Floats, Ints, Run, Table, within
-from loadramp.record.types import Row, Step
+from loadramp.record.types import Step
 from loadramp.report import charts as c
 from loadramp.report import downsample as d
 from loadramp.report import row_access as r
@@ -56,9 +57,7 @@ def _step_key(place: int, row: Row) -> Key:
 def _steps_to_draw(run: Run) -> list[tuple[Step, Row]]:
     """Steps of the ramp up that are not void, at most ten: all around the ceiling, every other one far below it."""
     by_index = {step.index: step for step in run.steps if step.measure_s}
-    found = [
-        (by_index[row["step"]], row) for row in r.rising(run) if not row.get("void") and row.get("step") in by_index
-    ]
+    found = [(by_index[row.step], row) for row in r.rising(run) if not row.void and row.step in by_index]
     while len(found) > MOST_STEPS:
         found = found[: -MOST_STEPS // 2][::2] + found[-MOST_STEPS // 2 :]
     return found
@@ -132,7 +131,7 @@ def waterfall_section(run: Run) -> str | None:
     steps = r.kept_up(run)
     over = r.broke(run)
     for row, what in ((steps[-1] if steps else None, "highest step that kept up"), (over, "overloaded step")):
-        step = next((s for s in run.steps if row is not None and s.index == row.get("step")), None)
+        step = next((s for s in run.steps if row is not None and s.index == row.step), None)
         if row is not None and step is not None and (panel := _waterfall(run.table, step, f"{r.label(row)}, {what}")):
             panels.append(panel)
     if not panels:

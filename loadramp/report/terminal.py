@@ -49,7 +49,7 @@ def _table(shown: steptable.Sheet) -> RichTable:
         head = f"{column.group}\n{column.head}" if column.group else f"\n{column.head}"
         table.add_column(head, justify="left" if last else "right", no_wrap=not last, overflow="fold")
     for row, cells in shown.lines:
-        style = "red" if row.get("void") else "yellow" if row.get("saturated") else ""
+        style = "red" if row.void else "yellow" if row.saturated else ""
         texts = [
             Text(cell.text + (f" [{cell.note}]" if cell.note else ""), style=f"{style} dim" if cell.rough else style)
             for cell in cells

@@ -21,7 +21,7 @@ def gates_section(run: Run) -> str | None:
     """One line a threshold; left out where none was asked."""
     if not run.gates:
         return None
-    labels = {row["step"]: r.label(row) for row in run.rows}
+    labels: dict[int | None, str] = {row.step: r.label(row) for row in run.rows}
     lines: list[c.Line] = [
         [
             Cell(gate.rule, "name"),

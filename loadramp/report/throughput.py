@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
+from loadramp.record.row import Row
 from loadramp.record.table import Run
-from loadramp.record.types import Row
 from loadramp.report import charts as c
 from loadramp.report import row_access as r
 from loadramp.report.charts import Figure, Json, Key, term
@@ -37,7 +37,7 @@ def throughput_section(run: Run) -> str | None:
 
 def _delivered(run: Run) -> list[Row]:
     """The steps of the way up that the client delivered."""
-    return [row for row in r.rising(run) if not row.get("void")]
+    return [row for row in r.rising(run) if not row.void]
 
 
 def _tradeoff(steps: Sequence[Row], metric: str) -> Figure | None:
@@ -193,7 +193,7 @@ def errors_section(run: Run) -> str | None:
         return c.section(
             "errors", "Errors", words=f"No request failed ({plural(total, 'request')} in the measured windows)."
         )
-    names = [f"{r.label(row)} ({row.get('step')})" for row, _ in by_row]
+    names = [f"{r.label(row)} ({row.step})" for row, _ in by_row]
     data: list[Json] = []
     key = []
     for i, kind in enumerate(kinds):
@@ -223,7 +223,7 @@ def _most_failed(run: Run) -> str:
     worst = max(r.delivered(run), key=lambda row: sum(r.errors(row).values()))
     n, of = sum(r.errors(worst).values()), int(r.number(worst, "requests") or 0)
     said = f"Most failed at {r.label(worst)}: {n:,} of {of:,}." if n else "Only requests of void steps failed."
-    if any(row.get("void") and r.errors(row) for row in run.rows):
+    if any(row.void and r.errors(row) for row in run.rows):
         said += " Void steps are drawn, but counted nowhere: what failed there may be the client's doing."
     return said
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
+from loadramp.record.row import Row
 from loadramp.record.run_info import ColdStart
 from loadramp.record.table import Run
 from loadramp.report import charts as c
@@ -54,7 +55,7 @@ def _by(run: Run, kind: str, title: str) -> Markup | None:
 
 def _curves(run: Run, kind: str, title: str) -> Markup:
     """Medians of TTFT and ITL against the rate, a line for each of the largest classes; nothing for one step."""
-    steps = [row for row in r.rising(run) if not row.get("void") and _classes(row, kind)]
+    steps = [row for row in r.rising(run) if not row.void and _classes(row, kind)]
     if len(steps) < 2:
         return Markup("")
     sizes: Counter[str] = Counter()
@@ -77,12 +78,8 @@ def _curves(run: Run, kind: str, title: str) -> Markup:
     return c.figures(*figures, key=keys)
 
 
-def _classes(row: Mapping[str, Any], kind: str) -> dict[str, Mapping[str, Any]]:
-    told = row.get("classes")
-    found = told.get(kind) if isinstance(told, Mapping) else None
-    if not isinstance(found, Mapping):
-        return {}
-    return {str(name): figures for name, figures in found.items() if isinstance(figures, Mapping)}
+def _classes(row: Row, kind: str) -> Mapping[str, Mapping[str, Any]]:
+    return (row.classes or {}).get(kind, {})
 
 
 def _line(load: str, name: str, figures: Mapping[str, Any], good: bool) -> list[Cell]:
@@ -102,7 +99,7 @@ def _line(load: str, name: str, figures: Mapping[str, Any], good: bool) -> list[
 
 def _sessions(run: Run) -> Markup | None:
     """One line a step."""
-    steps = [(row, told) for row in run.rows if isinstance(told := row.get("sessions"), Mapping)]
+    steps = [(row, told) for row in run.rows if (told := row.sessions)]
     if not steps:
         return None
     heads = ["Load", "Sessions begun", "ended", "broken", "open", "Turns"]

@@ -14,8 +14,9 @@ from loadramp.analysis.checks import unfinished
 from loadramp.analysis.diagnosis.queueing import PREEMPTED_RATIO
 from loadramp.analysis.load_errors import load_error_ratio
 from loadramp.analysis.overload import SIGNS, shows_overload
+from loadramp.record.row import Row, void_words
 from loadramp.record.table import Run
-from loadramp.record.types import Estimate, Row, Verdict
+from loadramp.record.types import Estimate, Verdict
 from loadramp.report import row_access as r
 from loadramp.units import count, counted, latency, percent, plural, sig, span, span_of
 
@@ -64,7 +65,7 @@ def verdict(run: Run) -> Verdict:
     is."""
     if run.info.verdict is not None:
         return run.info.verdict
-    if run.rows and all(row.get("void") for row in run.rows):
+    if run.rows and all(row.void for row in run.rows):
         return "void"
     if any(check.level == "void" and check.step is None for check in run.checks):
         return "void"
@@ -155,8 +156,8 @@ def stopped(run: Run) -> Phrase | None:
     if run.info.state in (None, "complete"):
         return None
     why = (run.info.ending or unfinished.how_it_ended(run)).strip().rstrip(".")
-    done = len([row for row in run.rows if not (row.get("void") or row.get("partial"))])
-    cut = ", ".join(r.label(row).removesuffix(" (partial)") for row in run.rows if row.get("partial"))
+    done = len([row for row in run.rows if not (row.void or row.partial)])
+    cut = ", ".join(r.label(row).removesuffix(" (partial)") for row in run.rows if row.partial)
     short = f"; the step at {cut} was cut short and is not one of them" if cut else ""
     lost = f"; {told}" if (told := unfinished.words(run)) else ""
     rests = f"this rests on {plural(done, 'finished step')}{short}{lost}"
@@ -165,8 +166,8 @@ def stopped(run: Run) -> Phrase | None:
 
 def _main(run: Run) -> Phrase:
     """What the ramp found, by the status of the ceiling."""
-    if all(row.get("void") for row in run.rows):
-        why = next((words for row in run.rows if (words := r.void_words(row))), "see the checks below").rstrip(".")
+    if all(row.void for row in run.rows):
+        why = next((words for row in run.rows if (words := void_words(row.void))), "see the checks below").rstrip(".")
         if run.findings and run.findings[0].code != "client_limited":
             return Phrase(f"No verdict: requests failed, and no step can be used ({why}).", "bad")
         return Phrase(f"No verdict: the client, not the server, was the limit in every step ({why}).", "bad")
@@ -193,12 +194,12 @@ def _not_found(run: Run, estimate: Estimate) -> Phrase:
     up_to = sig(estimate.rate_rps) or (sig(r.place(steps[-1])) if steps else "")
     top = r.place(steps[-1]) if steps else None
     asked = f" ({sig(r.load(steps[-1]))} asked)" if steps and r.apart(steps[-1]) and top == estimate.rate_rps else ""
-    every = "every whole step" if any(row.get("partial") for row in run.rows) else "every step"
-    alarm = next((row for row in above if row.get("saturated") and not row.get("partial")), None)
+    every = "every whole step" if any(row.partial for row in run.rows) else "every step"
+    alarm = next((row for row in above if row.saturated and not row.partial), None)
     kept = f"the server kept up with {every}, so its limit lies higher"
     if alarm is not None:
         served = sig(r.number(alarm, "throughput_rps"))
-        signs = " and ".join(SIGNS[name] for name in r.signals(alarm) if name in SIGNS)
+        signs = " and ".join(SIGNS[name] for name in alarm.signals if name in SIGNS)
         kept = f"at {r.label(alarm)} {signs}, and {served} req/s were served, but no step confirmed an overload"
     text = f"No ceiling found up to {up_to} req/s{asked}: {kept}."
     itl_s = r.number(steps[-1], "itl_p99_s") if steps else None
@@ -211,7 +212,7 @@ def _not_found(run: Run, estimate: Estimate) -> Phrase:
 
 
 def _below(run: Run, estimate: Estimate) -> Phrase:
-    lowest = next((row for row in r.rising(run) if not row.get("void")), None)
+    lowest = next((row for row in r.rising(run) if not row.void), None)
     rate = sig(r.place(lowest)) if lowest else sig(estimate.rate_rps)
     bound = f"; its throughput there suggests about {sig(estimate.rate_rps)}" if lowest and estimate.rate_rps else ""
     return Phrase(
@@ -228,7 +229,7 @@ def _inconclusive(run: Run, estimate: Estimate) -> Phrase:
 
 def _most_served(run: Run) -> str:
     """What the endpoint has served at most, where a step asked for more than it kept up with."""
-    steps = [row for row in r.climb(run)[1] if not row.get("partial") and r.number(row, "throughput_rps")]
+    steps = [row for row in r.climb(run)[1] if not row.partial and r.number(row, "throughput_rps")]
     best = max(steps, key=lambda row: r.number(row, "throughput_rps") or 0.0, default=None)
     if best is None:
         return ""
@@ -314,7 +315,7 @@ def _kv_words(row: Row) -> str:
 
 
 def _what_grows(row: Row | None) -> str:
-    fired, share = (r.signals(row), _failing(row)) if row else ([], "")
+    fired, share = (row.signals, _failing(row)) if row else ([], "")
     grows = ""
     if "queue" in fired or ("server_queue" in fired and not share):
         grows = "the queue grows"
@@ -329,25 +330,25 @@ def _what_grows(row: Row | None) -> str:
 
 def _failing(row: Row) -> str:
     """``27 % of the requests fail`` where these are more than the scenario allows."""
-    share = load_error_ratio(row) if row.get("overloaded") else None
+    share = load_error_ratio(row) if row.overloaded else None
     return f"{percent(share)} of the requests fail" if share else ""
 
 
 def _what_fails(run: Run) -> str:
     """Where no queue grew, that failures ended the ramp."""
-    row = next((row for row in r.climb(run)[1] if row.get("overloaded")), None)
+    row = next((row for row in r.climb(run)[1] if row.overloaded), None)
     share = _failing(row) if row is not None else ""
     return f"where the ramp ended because {share} at {r.label(row)}" if row is not None and share else ""
 
 
 def _soak_overloaded(run: Run) -> str:
     """That a soak was overloaded at a rate below the steps that were."""
-    soaks = [row for row in r.of_role(run, "soak") if not row.get("void") and shows_overload(row)]
+    soaks = [row for row in r.of_role(run, "soak") if not row.void and shows_overload(row)]
     lowest = min(soaks, key=lambda row: r.place(row) or 0.0, default=None)
     found = run.estimates["ceiling"].rate_rps
     if lowest is None or found is None or run.estimates["ceiling"].high_rps != r.place(lowest):
         return ""
-    signs = _failing(lowest) or " and ".join(SIGNS[name] for name in r.signals(lowest) if name in SIGNS)
+    signs = _failing(lowest) or " and ".join(SIGNS[name] for name in lowest.signals if name in SIGNS)
     return f"{signs} in a soak at {sig(r.place(lowest))} req/s"
 
 
@@ -364,9 +365,9 @@ def interval_words(run: Run, estimate: Estimate) -> str:
     rests on), `` of these 6 min``, or nothing."""
     if estimate.interval_of != "these_minutes":
         return " of the long run" if estimate.interval_of else ""
-    over = [row for row in run.rows if row["role"] == "step" and row["deficit"] and not row["void"]]
+    over = [row for row in run.rows if row.role == "step" and row.deficit and not row.void]
     if estimate.detector == "ceiling" and over:
-        windows = [one for row in over for one in row.get("windows") or [(row["window_begin_s"], row["window_end_s"])]]
+        windows = [one for row in over for one in row.windows or [(row.window_begin_s, row.window_end_s)]]
         return f" of {span(sum(end_s - begin_s for begin_s, end_s in windows))} of overload"
     measured = [step for step in run.steps if step.measured]
     return f" of these {span(measured[-1].end_s - measured[0].begin_s)}" if measured else ""

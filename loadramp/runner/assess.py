@@ -17,9 +17,10 @@ from loadramp.analysis.itl_knee import completed, estimate
 from loadramp.analysis.latency import WindowView, look
 from loadramp.analysis.load_errors import fails_too_often
 from loadramp.analysis.repeats import by_repeat, not_enough, pooled_estimates, pooled_rows
+from loadramp.record.row import Measure, Row, Void
 from loadramp.record.run_info import WorkerDeath
 from loadramp.record.table import Run, Table
-from loadramp.record.types import Check, ClientSample, Estimate, Row, Sample, Step
+from loadramp.record.types import Check, ClientSample, Estimate, Sample, Step
 from loadramp.scenario.scenario import Scenario
 from loadramp.workload.schedule import offer_of
 
@@ -83,7 +84,7 @@ def _rows(run: Run) -> list[Row]:
     rows = [row for ramp in ramps.values() for row in ramp]
 
     def look_at(i: int) -> WindowView:
-        window_s = (rows[i]["window_begin_s"], rows[i]["window_end_s"])
+        window_s = (rows[i].window_begin_s, rows[i].window_end_s)
         return look(run.table.select(done_s >= measured[i].begin_s), window_s)
 
     return regimes.widen(rows, look_at, scenario.slo.quantile)
@@ -110,26 +111,26 @@ def row_of(
     """
     offer = offer_of(scenario, step)
     streamed = scenario.target.stream
-    first = "ttft_p50_s" if streamed else "e2e_p50_s"  # of an answer that comes whole they are the same
+    first: Measure = "ttft" if streamed else "e2e"  # of an answer that comes whole they are the same
     row = fold(
         step,
         table,
         samples=samples,
         client=client,
         slo=scenario.slo,
-        base_ttft_p50_s=next((one.get(first) for one in before if not one["void"]), None),
+        base_ttft_p50_s=next((one.of(first).p50.value for one in before if not one.void), None),
         now_s=now_s,
         share=offer.share,
         gap_cv=offer.gap_cv,
         streamed=streamed,
     )
-    return {**row, "repeat": step.repeat, "overloaded": _overloaded(scenario, row, _due_in(row, table))}
+    return replace(row, repeat=step.repeat, overloaded=_overloaded(scenario, row, _due_in(row, table)))
 
 
 def with_ceiling(scenario: Scenario, before: Sequence[Row], row: Row) -> list[Row]:
     """The rows of one ramp up to ``row``, completed, the last one with the ceiling as known by then."""
     *earlier, last = completed([*before, row])
-    return [*earlier, {**last, "ceiling_rps": three_numbers(scenario, [*earlier, last])["ceiling"].rate_rps}]
+    return [*earlier, replace(last, ceiling_rps=three_numbers(scenario, [*earlier, last])["ceiling"].rate_rps)]
 
 
 def ended_at(step: Step, end_s: float) -> Step:
@@ -154,24 +155,24 @@ def _as_it_went(run: Run) -> list[Step]:
 def count_again(scenario: Scenario, row: Row, table: Table) -> Row:
     """The row with its counts brought up to what has become of its requests since; ``table`` holds all of them."""
     due = _due_in(row, table)
-    return {**row, **counts(due), "overloaded": _overloaded(scenario, row, due)}
+    return replace(counts(row, due), overloaded=_overloaded(scenario, row, due))
 
 
 def _due_in(row: Row, table: Table) -> Table:
-    return table.due_in((row["window_begin_s"], row["window_end_s"]))
+    return table.due_in((row.window_begin_s, row.window_end_s))
 
 
 def _overloaded(scenario: Scenario, row: Row, due: Table) -> bool:
-    return fails_too_often(due, row["window_end_s"], scenario.pace.max_error_ratio)
+    return fails_too_often(due, row.window_end_s, scenario.pace.max_error_ratio)
 
 
 def with_deaths(row: Row, deaths: Sequence[WorkerDeath]) -> Row:
     """A step in which a worker was gone did not get its load: void."""
-    reasons = [death.reason for death in deaths if death.t_s <= row["window_end_s"]]
+    reasons = [death.reason for death in deaths if death.t_s <= row.window_end_s]
     if not reasons:
         return row
-    why = "; ".join([*reasons, row["reasons"].get("void") or RESTART])
-    return {**row, "void": True, "reasons": {**row["reasons"], "void": why}}
+    cure = "" if row.void else RESTART
+    return replace(row, void=(*(Void(reason, cure) for reason in reasons), *row.void))
 
 
 def three_numbers(scenario: Scenario, rows: Sequence[Row]) -> dict[str, Estimate]:

@@ -15,8 +15,9 @@ import numpy as np
 from loadramp.analysis import lengthen, steady_state
 from loadramp.analysis.thresholds import missed_for_good
 from loadramp.client.fleet import FleetError
+from loadramp.record.row import Row
 from loadramp.record.table import Run
-from loadramp.record.types import Record, Row, Step, Stop
+from loadramp.record.types import Record, Step, Stop
 from loadramp.registry import in_words
 from loadramp.runner.assess import assess, count_again, ended_at
 from loadramp.runner.run_session import EPSILON_S, RunSession
@@ -70,7 +71,7 @@ class Conductor(RunSession):
         """One ramp from its first step to its end."""
         self._further_s = most_extra_s(self.scenario)
         while not self.stop.is_set():
-            rows = [row for row in self.rows if row["repeat"] == repeat]
+            rows = [row for row in self.rows if row.repeat == repeat]
             proposal = self.scenario.ramp(rows)
             ending = proposal if isinstance(proposal, Stop) else self._over_a_cap(proposal)
             if ending is not None:
@@ -79,7 +80,7 @@ class Conductor(RunSession):
                 await self.drain()
             snapshot = await self.send(replace(self._timed(proposal), repeat=repeat), rows)
             self._count_again(snapshot)
-            rows = [row for row in self.rows if row["repeat"] == repeat]
+            rows = [row for row in self.rows if row.repeat == repeat]
             row = self.row_of(self.steps[-1], snapshot, rows)
             self.rows.append(await self._go_on(row, snapshot, rows) if self._further_s else row)
             hopeless = self.no_success(self.rows[-1])
@@ -94,7 +95,7 @@ class Conductor(RunSession):
         """Whether nothing may be left over for ``step``: a soak, a way down, or a lower rate after one that the client
         could not deliver, whose queue would keep it busy."""
         last = self.steps[-1]
-        lower = bool(rows) and rows[-1]["void"] and (step.rate_rps or 0.0) < (last.rate_rps or 0.0)
+        lower = bool(rows) and bool(rows[-1].void) and (step.rate_rps or 0.0) < (last.rate_rps or 0.0)
         return last.role == "step" and (step.role != "step" or lower)
 
     async def _go_on(self, row: Row, snapshot: Sequence[Record], before: Sequence[Row]) -> Row:
@@ -120,7 +121,7 @@ class Conductor(RunSession):
 
     def _more_s(self, row: Row, snapshot: Sequence[Record], usual_s: float) -> float:
         """By how much the last step may go on; 0: it does not."""
-        measured_s, most_s = row["window_end_s"] - row["window_begin_s"], longest_s(self.scenario.pace, usual_s)
+        measured_s, most_s = row.length_s, longest_s(self.scenario.pace, usual_s)
         more_s = min(lengthen.further_s(measured_s, most_s), self._further_s)
         if more_s < 1.0 or not lengthen.concerns(row):
             return 0.0
@@ -179,6 +180,6 @@ class Conductor(RunSession):
     def _count_again(self, snapshot: Sequence[Record]) -> None:
         """Let the rows so far tell what has become of the requests that were in flight at their ends."""
         for i, row in enumerate(self.rows):
-            if row["pending"]:
-                table = self.table(snapshot, since_s=row["window_begin_s"])
+            if row.pending:
+                table = self.table(snapshot, since_s=row.window_begin_s)
                 self.rows[i] = count_again(self.scenario, row, table)

@@ -92,7 +92,7 @@ def judged(path: Path) -> Run:
 
 def exit_code(run: Run, word: Verdict) -> int:
     """The contract's exit code. Where nothing succeeded, or the endpoint went away, it could not be measured."""
-    answered = any(row["ok"] for row in run.rows)
+    answered = any(row.ok for row in run.rows)
     if not answered or run.info.stop_cause in {"gone", "refused"}:
         return COULD_NOT_MEASURE
     return EXIT[word]

@@ -20,10 +20,11 @@ from loadramp.analysis.error_classes import WORDS, class_of
 from loadramp.analysis.latency import look
 from loadramp.client.fleet import Fleet
 from loadramp.client.sender import HOLD_S
+from loadramp.record.row import Row
 from loadramp.record.run_directory import RecordTail, RunDir
 from loadramp.record.run_info import RunInfo, WorkerDeath
 from loadramp.record.table import Run, Table
-from loadramp.record.types import GONE, REFUSED, ClientSample, Record, Row, Sample, Step, Stop
+from loadramp.record.types import GONE, REFUSED, ClientSample, Record, Sample, Step, Stop
 from loadramp.runner.assess import ended_at, row_of, with_ceiling, with_deaths
 from loadramp.scenario.scenario import Scenario
 from loadramp.workload.preview import settle_s
@@ -292,7 +293,7 @@ class RunSession:
             return None
         if self._fails_in_a_row >= DEAD_REQUESTS:
             return Stop(GONE, complete=False, cause="gone")
-        never = self._last_good_s is None or (row is not None and not row["ok"])
+        never = self._last_good_s is None or (row is not None and not row.ok)
         if never and self._unlike_load.total() >= DEAD_REQUESTS:
             kinds = ", ".join(f"{n:,} {WORDS[name]}" for name, n in self._unlike_load.most_common(3) if n)
             return Stop(f"{REFUSED} ({kinds})", complete=False, cause="refused")

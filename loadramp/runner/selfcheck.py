@@ -29,6 +29,7 @@ from loadramp.client.http import c_reader
 from loadramp.client.request_body import OPTIONAL_FIELDS
 from loadramp.client.workers import LocalFleet
 from loadramp.record.codec import decode_lines
+from loadramp.record.row import Void, void_lines
 from loadramp.record.run_directory import host
 from loadramp.record.table import Table
 from loadramp.record.types import Calibration, ClientSample, Step
@@ -56,7 +57,7 @@ class LoadLevel:
     due: Table
     """Records of the window."""
     samples: tuple[ClientSample, ...]
-    void: tuple[str, ...]
+    void: tuple[Void, ...]
 
     @property
     def tokens_per_s(self) -> float:
@@ -217,5 +218,5 @@ def _level(level: LoadLevel) -> dict[str, Any]:
         "streams": max((s.in_flight for s in level.samples), default=0),
         "cpu_ratio": cpu_ratio(level.samples),
         "loop_lag_p99_s": loop_lag_p99_s(level.samples),
-        "void": list(level.void),
+        "void": void_lines(level.void),
     }

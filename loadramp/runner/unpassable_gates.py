@@ -12,7 +12,8 @@ from loadramp.analysis.interval_policy import gives
 from loadramp.analysis.quantiles import needed
 from loadramp.analysis.threshold_rules import ThresholdRule, parse
 from loadramp.analysis.thresholds import takes, there
-from loadramp.record.types import Row, Step
+from loadramp.record.row import Row
+from loadramp.record.types import Step
 from loadramp.scenario.scenario import Scenario
 from loadramp.units import plural, sig
 from loadramp.workload.preview import MOST_STEPS, PreviewStep
@@ -100,7 +101,7 @@ def _requests(seen: PreviewStep) -> float:
 
 
 def _row(step: Step) -> Row:
-    return {"role": step.role, "rate_rps": step.rate_rps, "users": step.users, "step": step.index}
+    return Row(role=step.role, rate_rps=step.rate_rps, users=step.users, step=step.index)
 
 
 def _offered(measured: Sequence[PreviewStep]) -> str:

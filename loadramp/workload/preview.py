@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
+from loadramp.record.row import Row
 from loadramp.record.table import within
-from loadramp.record.types import Row, Step
+from loadramp.record.types import Step
 from loadramp.scenario.scenario import SHORTEST_WARMUP_S, RampOptions, Scenario
 from loadramp.units import span
 from loadramp.workload.prefix_reuse import PrefixHistory
@@ -87,7 +87,7 @@ def most_users(scenario: Scenario) -> int | None:
     rows: list[Row] = []
     while len(rows) < MOST_STEPS and isinstance(proposal := scenario.ramp(rows), Step) and proposal.users is not None:
         rows.append(_quiet(proposal))
-    return max((row["users"] for row in rows), default=None)
+    return max((row.users for row in rows if row.users is not None), default=None)
 
 
 def settle_s(scenario: Scenario, rate_rps: float | None, longest_s: float = 300.0) -> float:
@@ -128,10 +128,9 @@ def add_step(scenario: Scenario, step: Step, first_seq: int) -> tuple[float, int
     return step.end_s, first_seq + arrivals, found
 
 
-def _quiet(step: Step) -> dict[str, Any]:
+def _quiet(step: Step) -> Row:
     """The row of a step at which nothing gives way."""
-    flags = dict.fromkeys(("saturated", "deficit", "void", "overloaded"), False)
-    return {"role": "step", "rate_rps": step.rate_rps, "users": step.users, "ceiling_rps": None, **flags}
+    return Row(rate_rps=step.rate_rps, users=step.users, overloaded=False)
 
 
 def longest_s(pace: RampOptions, measure_s: float) -> float:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
+from curve_rows import changed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from metrics_pages import page
@@ -37,9 +38,7 @@ ENGINES = sorted(set(DIALECTS) - {"dcgm"})
 
 
 def run(**more: Any) -> Run:
-    rows = served_rows()
-    for one in rows:
-        one["in_flight_mean"] = 4.0 * one["rate_rps"]
+    rows = [changed(one, in_flight_mean=4.0 * (one.rate_rps or 0.0)) for one in served_rows()]
     return served(**({"rows": rows, "info": replace(served().info, metrics=MetricsInfo("vllm"))} | more))
 
 

@@ -1,12 +1,13 @@
 import numpy as np
 import pytest
+from curve_rows import changed
 from judged import one_server, overload, row, window
 
 from loadramp.analysis.ceiling import ceiling, plateau
 from loadramp.analysis.curve import fold
 from loadramp.analysis.throughput import fit, read
+from loadramp.record.row import Row
 from loadramp.record.table import Table
-from loadramp.record.types import Row
 
 
 def test_nothing_measured_is_not_measurable() -> None:
@@ -169,7 +170,7 @@ def test_while_a_batch_fills_up_prompts_ahead_of_answers_correct_the_throughput(
 
 
 def users_row(users: int, throughput: float) -> Row:
-    return {**row(throughput), "rate_rps": None, "users": users}
+    return changed(row(throughput), rate_rps=None, users=users)
 
 
 def test_a_closed_loop_finds_the_plateau_of_its_throughput() -> None:
@@ -188,10 +189,10 @@ def test_st05_a_ramp_over_a_server_of_20_finds_20() -> None:
     for k, rate in enumerate((5, 10, 15, 18, 20, 25)):
         due_s = np.cumsum(rng.exponential(1.0 / rate, 61 * rate))
         table = Table.of(one_server(due_s[due_s < 60.0].tolist(), 0.05))
-        base_s = rows[0]["ttft_p50_s"] if rows else None
+        base_s = rows[0].of("ttft").p50.value if rows else None
         rows.append(fold(window(60.0, float(rate), index=k), table, base_ttft_p50_s=base_s, now_s=60.0))
-    assert not any(r["saturated"] for r in rows[:3])
-    assert rows[-1]["saturated"]
+    assert not any(r.saturated for r in rows[:3])
+    assert rows[-1].saturated
     found = ceiling(rows)
     assert found.status == "found"
     assert found.rate_rps == pytest.approx(20.0, rel=0.03)

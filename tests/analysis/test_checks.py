@@ -3,15 +3,17 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from curve_rows import changed
 from judged import answer, failure, one_server, overload, row, window
 
 from loadramp.analysis.checks.run_checks import CHECKS, run_checks, void_reasons
 from loadramp.analysis.curve import fold
 from loadramp.analysis.diagnosis.diagnose import diagnose
 from loadramp.analysis.itl_knee import completed, estimate
+from loadramp.record.row import Row, Void
 from loadramp.record.run_info import RunInfo, WorkerDeath
 from loadramp.record.table import Run, Table
-from loadramp.record.types import Calibration, Check, ClientSample, Record, Row, Sample, Step
+from loadramp.record.types import Calibration, Check, ClientSample, Record, Sample, Step
 from loadramp.runner.assess import with_deaths
 from loadramp.runner.scenarios import load
 
@@ -21,7 +23,7 @@ def run_of(records: Sequence[Record] = (), rows: Sequence[Row] | None = None, **
     table = Table.of(records)
     step = window(60.0, 10.0)
     own = [fold(step, table, samples=more.get("samples", ()), client=more.get("client", ()))] if rows is None else rows
-    own = completed([{"e2e_p50_s": 1.0, "prefix_hit_ratio": None, "e2e_p99_s": 1.0, **one} for one in own])
+    own = completed(own)
     return Run(info=RunInfo(), scenario=load(""), steps=[step], table=table, rows=own, estimates=estimate(own), **more)
 
 
@@ -216,7 +218,7 @@ def test_a_soak_that_did_not_hold() -> None:
 
 
 def test_a_closed_loop_is_remarked() -> None:
-    users = {**row(5.0), "rate_rps": None, "users": 8}
+    users = changed(row(5.0), rate_rps=None, users=8)
     assert found(run_of(rows=[users]), "closed_loop").level == "note"
 
 
@@ -256,13 +258,13 @@ def test_how_long_recovery_took_on_the_way_down(lasting_s: float, level: str, wo
 def test_a_real_fold_of_an_overloaded_server_passes_through_every_check() -> None:
     records = one_server([i * 0.05 for i in range(1200)], 0.1)
     run = run_of(records)
-    assert run.rows[0]["saturated"]
+    assert run.rows[0].saturated
     assert found(run, "knee_at_first_step").message.startswith("the lowest rate, 20 req/s (10 asked)")
 
 
 def test_a_void_step_says_what_happened_and_then_once_what_to_do() -> None:
     death = WorkerDeath(10.0, "worker 1 ended with code -9")
-    alone, both = row(8.0), row(8.0, void=True, reasons={"void": "requests left late; use 2 workers"})
+    alone, both = row(8.0), row(8.0, void=(Void("requests left late", "use 2 workers"),))
     rows = [with_deaths(one, [death]) for one in (alone, both)]
     first, second = CHECKS["client_limited"](run_of(rows=rows))
     assert (first.message, first.advice) == (

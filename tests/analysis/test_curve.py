@@ -2,9 +2,11 @@ import json
 
 import numpy as np
 import pytest
+from curve_rows import columns_of
 from judged import answer, failure, one_server, unfinished, window
 
 from loadramp.analysis.curve import fold, mean_output_tokens
+from loadramp.record.row import void_words
 from loadramp.record.table import Table
 from loadramp.record.types import ClientSample, Sample
 from loadramp.scenario.scenario import Slo
@@ -36,44 +38,45 @@ def steady_answers(n: int = 600, rate: float = 10.0) -> list:
 def test_a_row_carries_every_column_of_the_contract_and_is_strict_json() -> None:
     for records in (steady_answers(), [], [answer(0, 1.0, 1.5, [0.1])], [failure(i, i * 0.1) for i in range(100)]):
         row = fold(window(60.0, 10.0), Table.of(records))
-        assert [name for name in CONTRACT.split() + FAMILY_COLUMNS if name not in row] == []
-        json.dumps(row, allow_nan=False)
-        assert all(row.get(name) is not None or name for name in row["reasons"])
+        columns = columns_of(row)
+        assert [name for name in CONTRACT.split() + FAMILY_COLUMNS if name not in columns] == []
+        json.dumps(columns, allow_nan=False)
+        assert all(columns.get(name) is not None or name for name in row.reasons)
 
 
 def test_a_plain_step_gives_plain_numbers() -> None:
     row = fold(window(60.0, 10.0), Table.of(steady_answers()))
-    assert (row["requests"], row["ok"], row["pending"], row["errors"]) == (600, 600, 0, {})
-    assert row["sent_rps"] == pytest.approx(10.0)
-    assert row["done_rps"] == pytest.approx(9.9, abs=0.1)
-    assert row["ttft_p50_s"] == pytest.approx(0.1, rel=0.05)
-    assert row["itl_p99_s"] == pytest.approx(0.02 * np.exp(0.2 * 2.326), rel=0.05)
-    assert row["itl_p99_low_s"] < row["itl_p99_s"] < row["itl_p99_high_s"]
-    assert row["input_tokens_per_s"] == pytest.approx(500.0)
-    assert row["output_tokens_per_s"] == pytest.approx(209.0, abs=2.0)
-    assert row["throughput_rps"] == pytest.approx(9.95, abs=0.1)
-    assert not row["saturated"]
-    assert row["stationary"]
-    assert row["error_ratio"] == 0.0
-    assert row["token_source"] == "usage"
+    assert (row.requests, row.ok, row.pending, row.errors) == (600, 600, 0, {})
+    assert row.sent_rps == pytest.approx(10.0)
+    assert row.done_rps == pytest.approx(9.9, abs=0.1)
+    assert row.of("ttft").p50.value == pytest.approx(0.1, rel=0.05)
+    assert row.of("itl").p99.value == pytest.approx(0.02 * np.exp(0.2 * 2.326), rel=0.05)
+    assert row.of("itl").p99.low < row.of("itl").p99.value < row.of("itl").p99.high
+    assert row.input_tokens_per_s == pytest.approx(500.0)
+    assert row.output_tokens_per_s == pytest.approx(209.0, abs=2.0)
+    assert row.throughput_rps == pytest.approx(9.95, abs=0.1)
+    assert not row.saturated
+    assert row.stationary
+    assert row.error_ratio == 0.0
+    assert row.token_source == "usage"
 
 
 def test_er09_st10_a_step_of_failures_has_counts_and_no_latencies() -> None:
     row = fold(window(60.0, 2.0), Table.of([failure(i, i * 0.5) for i in range(100)]))
-    assert (row["requests"], row["ok"], row["error_ratio"]) == (100, 0, 1.0)
-    assert row["errors"] == {"http_5xx": 100}
-    assert row["ttft_p50_s"] is None
-    assert row["reasons"]["ttft_p50_s"] == "nothing to measure in this window"
-    assert row["all_ttft_p50_s"] is None
-    assert row["reasons"]["all_ttft_p50_s"] == "100 % of the requests failed"
-    assert row["throughput_rps"] == 0.0
-    assert row["deficit"]
-    assert row["good_ratio"] == 0.0
+    assert (row.requests, row.ok, row.error_ratio) == (100, 0, 1.0)
+    assert row.errors == {"http_5xx": 100}
+    assert row.of("ttft").p50.value is None
+    assert row.reasons["ttft_p50_s"] == "nothing to measure in this window"
+    assert row.of("all_ttft").p50.value is None
+    assert row.reasons["all_ttft_p50_s"] == "100 % of the requests failed"
+    assert row.throughput_rps == 0.0
+    assert row.deficit
+    assert row.good_ratio == 0.0
 
 
 def test_an_empty_step_has_no_numbers() -> None:
     row = fold(window(60.0), Table.of([]))
-    assert (row["requests"], row["error_ratio"], row["good_ratio"], row["deficit"]) == (0, None, None, False)
+    assert (row.requests, row.error_ratio, row.good_ratio, row.deficit) == (0, None, None, False)
 
 
 def test_st11_requests_belong_to_the_window_they_were_due_in_and_are_followed_past_it() -> None:
@@ -81,78 +84,78 @@ def test_st11_requests_belong_to_the_window_they_were_due_in_and_are_followed_pa
     inside = [answer(50 + i, 2.0 + i * 0.1, 2.2 + i * 0.1) for i in range(180)]
     tail = answer(230, 19.95, 40.0)
     row = fold(window(18.0, 10.0, warmup_s=2.0), Table.of([*burst, *inside, tail]))
-    assert row["requests"] == 181
-    assert row["ttft_n"] == 181
-    assert row["ttft_p50_s"] == pytest.approx(0.2)
-    assert row["in_flight_begin"] == 51.0  # the burst and the first one inside
-    assert row["in_flight_end"] == 2.0
+    assert row.requests == 181
+    assert row.of("ttft").n == 181
+    assert row.of("ttft").p50.value == pytest.approx(0.2)
+    assert row.in_flight_begin == 51.0  # the burst and the first one inside
+    assert row.in_flight_end == 2.0
 
 
 def test_a_row_made_while_requests_are_in_flight_says_how_many() -> None:
     records = [*steady_answers(300), *[unfinished(300 + i, 30.0 + i * 0.1) for i in range(300)]]
     row = fold(window(60.0, 10.0), Table.of(records), now_s=60.0)
-    assert (row["ok"], row["pending"]) == (300, 300)
-    assert row["saturated"]
-    assert set(row["signals"]) >= {"queue", "backlog"}
-    assert row["deficit"]
-    assert row["ttft_p50_s"] == pytest.approx(0.2, rel=0.1)  # a half has no first token yet (Kaplan-Meier)
-    assert row["ttft_p90_s"] is None
-    assert "longer than the longest wait seen so far" in row["reasons"]["ttft_p90_s"]
-    assert row["reasons"]["stationary"].startswith("not stationary: no interval")
-    assert row["itl_p99_low_s"] is None
+    assert (row.ok, row.pending) == (300, 300)
+    assert row.saturated
+    assert set(row.signals) >= {"queue", "backlog"}
+    assert row.deficit
+    assert row.of("ttft").p50.value == pytest.approx(0.2, rel=0.1)  # a half has no first token yet (Kaplan-Meier)
+    assert row.of("ttft").p90.value is None
+    assert "longer than the longest wait seen so far" in row.reasons["ttft_p90_s"]
+    assert row.reasons["stationary"].startswith("not stationary: no interval")
+    assert row.of("itl").p99.low is None
 
 
 def test_a_step_cut_short_is_measured_up_to_the_cut() -> None:
     row = fold(window(60.0, 10.0), Table.of(steady_answers(200)), now_s=20.0)
-    assert row["window_end_s"] == 20.0
-    assert row["requests"] == 200
-    assert row["sent_rps"] == pytest.approx(10.0)
+    assert row.window_end_s == 20.0
+    assert row.requests == 200
+    assert row.sent_rps == pytest.approx(10.0)
 
 
 def test_md13_latencies_count_from_due_and_from_sent_side_by_side() -> None:
     records = [answer(i, i * 0.1, i * 0.5 + 0.5, [], sent_s=i * 0.5) for i in range(8)]
     row = fold(window(0.8, 10.0), Table.of(records))
-    assert row["sent_ttft_p50_s"] == pytest.approx(0.5)
-    assert row["ttft_p50_s"] == pytest.approx(1.9)
-    assert row["ttft_mean_s"] == pytest.approx(1.9)
-    assert row["void"]
+    assert row.of("sent_ttft").p50.value == pytest.approx(0.5)
+    assert row.of("ttft").p50.value == pytest.approx(1.9)
+    assert row.of("ttft").mean.value == pytest.approx(1.9)
+    assert row.void
 
 
 def test_md19_answers_without_usage_name_their_token_source() -> None:
     row = fold(
         window(10.0), Table.of([answer(i, i * 1.0, i + 0.1, [0.01] * 4, token_source="events") for i in range(9)])
     )
-    assert row["token_source"] == "events"
+    assert row.token_source == "events"
 
 
 def test_st05_an_overloaded_single_server_is_saturated_and_in_deficit() -> None:
     due_s = np.cumsum(np.random.default_rng(0).exponential(1 / 30.0, 1800))
     row = fold(window(60.0, 30.0), Table.of(one_server(due_s.tolist(), 0.05)), base_ttft_p50_s=0.005, now_s=60.0)
-    assert row["saturated"]
-    assert row["deficit"]
-    assert row["throughput_rps"] == pytest.approx(20.0, abs=0.3)
-    assert row["throughput_blocks"] == pytest.approx([20.0] * 10, rel=0.1)
+    assert row.saturated
+    assert row.deficit
+    assert row.throughput_rps == pytest.approx(20.0, abs=0.3)
+    assert row.throughput_blocks == pytest.approx([20.0] * 10, rel=0.1)
 
 
 def test_closed_loop_rows_take_no_number_in_flight_for_a_backlog() -> None:
     records = [answer(i, (i // 8) * 1.0, (i // 8) * 1.0 + 0.2, [0.1] * 7) for i in range(480)]
     row = fold(window(60.0, rate_rps=None, users=8), Table.of(records))
-    assert row["users"] == 8
-    assert row["rate_rps"] is None
-    assert row["signals"] == []
-    assert "backlog" not in row["evidence"]
+    assert row.users == 8
+    assert row.rate_rps is None
+    assert row.signals == []
+    assert "backlog" not in row.evidence
 
 
 def test_limits_give_slo_columns_at_the_quantile_asked_for() -> None:
     row = fold(window(60.0, 10.0), Table.of(steady_answers()), slo=Slo(ttft_s=0.13, itl_s=0.05, quantile=0.9))
-    assert row["slo_ttft_s"] == row["ttft_p90_s"]
-    assert row["slo_itl_s"] == row["itl_p90_s"]
-    assert 0.05 < row["slo_ttft_over_ratio"] < 0.15
-    assert row["good_ratio"] == pytest.approx(1 - row["slo_ttft_over_ratio"], abs=0.01)
-    assert row["good_rps"] == pytest.approx(10 * row["good_ratio"])
+    assert row.statistic("slo_ttft").value == row.of("ttft").p90.value
+    assert row.statistic("slo_itl").value == row.of("itl").p90.value
+    assert 0.05 < row.slo["ttft"].over_ratio < 0.15
+    assert row.good_ratio == pytest.approx(1 - row.slo["ttft"].over_ratio, abs=0.01)
+    assert row.good_rps == pytest.approx(10 * row.good_ratio)
     refused = fold(window(60.0, 10.0), Table.of(steady_answers(100)), slo=Slo(ttft_s=0.13, quantile=0.999))
-    assert refused["slo_ttft_s"] is None
-    assert "cannot carry a p99.9" in refused["reasons"]["slo_ttft_s"]
+    assert refused.statistic("slo_ttft").value is None
+    assert "cannot carry a p99.9" in refused.reasons["slo_ttft_s"]
 
 
 def test_mean_answer_is_that_of_the_requests_due_not_of_those_that_finished_first() -> None:
@@ -178,13 +181,13 @@ def test_prefills_that_end_with_the_slow_gaps_explain_them() -> None:
     records.extend(answer(2 + k, float(ends[k * 50 + 10]) - 0.3, float(ends[k * 50 + 10]), [0.02]) for k in range(40))
     other = answer(1, 0.0, 0.1, slow)
     row = fold(window(60.0), Table.of([steady, other, *records]))
-    assert row["prefill_share"] > 0.9
-    assert fold(window(60.0), Table.of([steady, other]))["prefill_share"] == 0.0
+    assert row.prefill_share > 0.9
+    assert fold(window(60.0), Table.of([steady, other])).prefill_share == 0.0
 
 
 def test_the_servers_numbers_are_null_without_metrics_and_never_zero() -> None:
     row = fold(window(60.0, 10.0), Table.of(steady_answers()))
-    assert [row[c] for c in ("waiting_max", "kv_used_ratio_max", "preemptions", "server_restarted")] == [None] * 4
+    assert (row.waiting_max, row.kv_used_ratio_max, row.preemptions, row.server_restarted) == (None,) * 4
 
 
 def test_the_servers_numbers_are_those_of_the_window() -> None:
@@ -195,10 +198,10 @@ def test_the_servers_numbers_are_those_of_the_window() -> None:
         for t in range(80)
     ]
     row = fold(window(60.0, 10.0), Table.of(steady_answers()), samples=samples)
-    assert row["waiting_max"] == 6.0
-    assert row["kv_used_ratio_max"] == pytest.approx(0.59)
-    assert row["preemptions"] == pytest.approx(300.0)
-    assert row["server_restarted"] is False
+    assert row.waiting_max == 6.0
+    assert row.kv_used_ratio_max == pytest.approx(0.59)
+    assert row.preemptions == pytest.approx(300.0)
+    assert row.server_restarted is False
 
 
 def test_a_void_step_says_why() -> None:
@@ -206,5 +209,5 @@ def test_a_void_step_says_why() -> None:
     for record in late:
         record.sent_s = record.due_s + 0.05
     row = fold(window(60.0, 10.0), Table.of(late), client=[ClientSample(1.0)])
-    assert row["void"]
-    assert "left late" in row["reasons"]["void"]
+    assert row.void
+    assert "left late" in void_words(row.void)

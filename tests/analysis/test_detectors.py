@@ -2,7 +2,7 @@ import pytest
 from judged import overload, row
 
 from benchmarks import detectors
-from loadramp.record.types import Row
+from loadramp.record.row import Row
 
 RATES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from curve_rows import changed
 from diagnosed import codes, found, ladder
 from judged import H200_RATES, h200
 
@@ -11,6 +12,7 @@ from benchmarks.engine_population import Lengths
 from loadramp.analysis.diagnosis.cures import with_cures
 from loadramp.analysis.diagnosis.diagnose import diagnose
 from loadramp.analysis.error_classes import classes
+from loadramp.record.row import Void
 from loadramp.record.run_info import RunInfo
 from loadramp.record.table import Run, Table
 from loadramp.record.types import ClientSample, Record, Sample, Step
@@ -56,7 +58,7 @@ def test_pooled_p99_itl_that_stays_flat_does_not_hide_the_kv_cache() -> None:
     for metrics in (True, False):
         run = ladder(profile, [4, 8, 16], lengths, metrics=metrics, measure_s=40.0)
         quiet, worst = run.rows[0], run.rows[-1]
-        assert worst["itl_p99_s"] < 1.5 * quiet["itl_p99_s"]
+        assert worst.of("itl").p99.value < 1.5 * quiet.of("itl").p99.value
         assert run.findings[0].code == "kv_eviction"
         assert any("pooled p99 ITL hides it" in words for words in run.findings[0].evidence)
 
@@ -67,21 +69,21 @@ def test_pooled_p99_itl_that_stays_flat_does_not_hide_the_kv_cache() -> None:
 def test_preemptions_of_few_requests_are_never_what_gives_way(preemptions: float, code: str, confidence: str) -> None:
     """A real vLLM counted 29 among 8,692 requests, and its ceiling was of the GPU's time."""
     run = ladder(SMALL, [8])
-    run.rows[0] |= {"preemptions": preemptions, "requests": 8692}
+    run.rows[0] = changed(run.rows[0], preemptions=preemptions, requests=8692)
     told = diagnose(run)
     assert (found(replace(run, findings=told), code).confidence) == confidence
     assert told[0].code == ("kv_eviction" if confidence == "certain" else "healthy")
     assert f"{preemptions:.0f} preemptions among 8,692 requests" in told[-1].evidence[0]
     few = "up to 2 % of the requests they are too few to hold up the others"
     assert (few in told[-1].evidence) == (confidence == "possible")
-    run.rows[0]["preemptions"] = 4.0
+    run.rows[0] = changed(run.rows[0], preemptions=4.0)
     assert [one.code for one in diagnose(run)] == ["healthy"]
 
 
 def test_a_gpu_at_its_limit_that_preempts_a_few_is_bound_by_compute_and_cured_as_such() -> None:
     profile = replace(PROFILES["h100-8b"], decode_s=120e-6, kv_blocks=60_000)
     run = ladder(profile, [8, 16, 48], Lengths(200, 0.3, 150, 0.3))
-    run.rows[2]["preemptions"] = 0.0033 * run.rows[2]["requests"] + 2.0
+    run.rows[2] = changed(run.rows[2], preemptions=0.0033 * run.rows[2].requests + 2.0)
     run.findings = diagnose(run)
     first = with_cures(run.findings, run)[0]
     assert (first.code, first.confidence, first.steps) == ("compute_bound", "likely", (2,))
@@ -92,8 +94,7 @@ def test_a_gpu_at_its_limit_that_preempts_a_few_is_bound_by_compute_and_cured_as
 
 def test_streams_that_freeze_are_only_possible_evictions_where_the_server_counted_few() -> None:
     run = ladder(PROFILES["kv-limited"], [4, 16, 24, 32], KV)
-    for row in run.rows:
-        row["preemptions"] = min(row["preemptions"], 0.01 * row["requests"])
+    run.rows = [changed(row, preemptions=min(row.preemptions or 0.0, 0.01 * row.requests)) for row in run.rows]
     told = diagnose(run)
     assert next(one for one in told if one.code == "kv_eviction").confidence == "possible"
     assert told[0].code != "kv_eviction"
@@ -104,9 +105,9 @@ def test_the_limit_that_shows_at_the_lowest_load_comes_first() -> None:
     """The GPU at 48 req/s, the cache at 96: the ceiling is the GPU's."""
     profile = replace(PROFILES["h100-8b"], decode_s=120e-6, kv_blocks=60_000)
     run = ladder(profile, [8, 16, 48, 96], Lengths(200, 0.3, 150, 0.3))
-    run.rows[3]["preemptions"] = 0.1 * run.rows[3]["requests"]
+    run.rows[3] = changed(run.rows[3], preemptions=0.1 * run.rows[3].requests)
     assert codes_of(run) == ["compute_bound", "kv_eviction"]
-    run.rows[2]["preemptions"] = 0.1 * run.rows[2]["requests"]
+    run.rows[2] = changed(run.rows[2], preemptions=0.1 * run.rows[2].requests)
     assert codes_of(run) == ["kv_eviction"]
 
 
@@ -141,7 +142,7 @@ def test_a_real_h200_with_default_limits_is_bound_by_compute() -> None:
 
 def test_a_kv_cache_that_makes_requests_wait_without_throwing_them_out_is_full() -> None:
     run = ladder(PROFILES["h200-8b-seqs64"], [4, 8, 32], Lengths(512, 0.3, 128, 0.3))
-    run.rows[2] |= {"kv_used_ratio_max": 0.99, "running_mean": 50.0}
+    run.rows[2] = changed(run.rows[2], kv_used_ratio_max=0.99, running_mean=50.0)
     assert codes_of(run) == ["kv_full"]
 
 
@@ -204,14 +205,14 @@ def test_refusals_that_the_server_counts_are_found_whatever_it_says() -> None:
 
 def test_a_client_that_delivered_no_step_is_all_that_is_told() -> None:
     run = ladder(PROFILES["tp-stalls"], [1, 2])
-    for row in run.rows:
-        row |= {"void": True, "reasons": {"void": "the client's event loop lagged: p99 80 ms; more workers"}}
+    lagged = (Void("the client's event loop lagged: p99 80 ms", "more workers"),)
+    run.rows = [changed(row, void=lagged) for row in run.rows]
     assert [(one.code, one.steps) for one in diagnose(run)] == [("client_limited", (0, 1))]
 
 
 def test_a_void_step_is_told_first_and_the_others_are_still_judged() -> None:
     run = ladder(PROFILES["tp-stalls"], [1, 2, 4])
-    run.rows[2] |= {"void": True, "reasons": {"void": "requests left late"}}
+    run.rows[2] = changed(run.rows[2], void=True, reasons={"void": "requests left late"})
     assert codes_of(run) == ["client_limited", "engine_stall"]
     assert diagnose(run)[0].evidence == ("1 of 3 steps is void: requests left late",)
 
@@ -225,16 +226,15 @@ def test_prompts_too_long_for_the_model_are_named_as_such() -> None:
 
 def test_void_steps_are_counted_together_though_their_figures_and_units_differ() -> None:
     run = ladder(PROFILES["tp-stalls"], [1, 2, 4])
-    for row, reason in zip(
-        run.rows, ("lagged: p99 810 ms; more", "9 late reads", "lagged: p99 1.2 s; more"), strict=True
-    ):
-        row |= {"void": True, "reasons": {"void": reason}}
+    lagged, more = ("lagged: p99 810 ms", "9 late reads", "lagged: p99 1.2 s"), ("more", "", "more")
+    voids = [(Void(what, cure),) for what, cure in zip(lagged, more, strict=True)]
+    run.rows = [changed(row, void=void) for row, void in zip(run.rows, voids, strict=True)]
     assert diagnose(run)[0].evidence == ("3 of 3 steps are void: lagged: p99 810 ms", "1 of them: 9 late reads")
 
 
 def test_a_void_step_that_was_delivered_when_it_was_offered_again_is_no_limit() -> None:
     run = ladder(SMALL, [2, 4, 4])
-    run.rows[1] |= {"void": True, "reasons": {"void": "requests left late"}}
+    run.rows[1] = changed(run.rows[1], void=True, reasons={"void": "requests left late"})
     assert codes_of(run) == ["healthy"]
 
 
@@ -306,8 +306,7 @@ def test_nothing_measured_nothing_found() -> None:
 
 def test_users_that_wait_for_each_other_are_judged_by_their_number() -> None:
     run = ladder(SMALL, [2, 4])
-    for row, users in zip(run.rows, (4, 8), strict=True):
-        row |= {"rate_rps": None, "users": users}
+    run.rows = [changed(row, rate_rps=None, users=users) for row, users in zip(run.rows, (4, 8), strict=True)]
     assert diagnose(run)[0].evidence[0] == "every step up to 8 users kept up, none failed"
 
 

@@ -7,8 +7,9 @@ from judged import H200_RATES, answer, h200, overload, row, window
 from loadramp.analysis.curve import fold
 from loadramp.analysis.itl_knee import completed, estimate
 from loadramp.analysis.latency import families, look, stalls
+from loadramp.record.row import Row
 from loadramp.record.table import Table
-from loadramp.record.types import Row, Step
+from loadramp.record.types import Step
 from loadramp.scenario.scenario import Slo
 
 
@@ -17,34 +18,36 @@ def rows() -> list[Row]:
     """One row a rate, 20 s each from an idle engine (no warm-up: that is how they were captured)."""
     out: list[Row] = []
     for k, rate in enumerate(H200_RATES):
-        base_s = out[0]["ttft_p50_s"] if out else None
+        base_s = out[0].of("ttft").p50.value if out else None
         step = Step(k, rate_rps=float(rate), warmup_s=0.0, measure_s=20.0)
         out.append(fold(step, Table.of(h200(rate)), base_ttft_p50_s=base_s, slo=Slo(itl_s=0.06)))
     return out
 
 
 def test_the_table_of_the_engine_is_reproduced(rows: list[Row]) -> None:
-    table = {row["rate_rps"]: row for row in rows}
+    table = {row.rate_rps: row for row in rows}
     ttft_ms = {4: 55, 8: 53, 16: 55, 32: 79, 48: 126, 64: 351, 96: 3432}
     for rate, expected in ttft_ms.items():
-        assert 1000 * table[rate]["ttft_p50_s"] == pytest.approx(expected, rel=0.03)
+        assert 1000 * table[rate].number("ttft_p50_s") == pytest.approx(expected, rel=0.03)
     for rate, expected in {16: 101, 32: 132, 48: 212, 64: 833, 96: 11703}.items():
-        assert 1000 * table[rate]["ttft_p99_s"] == pytest.approx(expected, rel=0.03)
+        assert 1000 * table[rate].number("ttft_p99_s") == pytest.approx(expected, rel=0.03)
     for rate, expected in {16: 30.4, 32: 42.1, 48: 80.8, 64: 216.6}.items():
-        assert 1000 * table[rate]["itl_p99_s"] == pytest.approx(expected, rel=0.05)  # within the 20 s, not the drain
+        assert 1000 * table[rate].number("itl_p99_s") == pytest.approx(
+            expected, rel=0.05
+        )  # within the 20 s, not the drain
     for rate, expected in {32: 72, 48: 101, 64: 238, 96: 383}.items():
-        assert 1000 * table[rate]["longest_gap_p99_s"] == pytest.approx(expected, rel=0.03)
+        assert 1000 * table[rate].number("longest_gap_p99_s") == pytest.approx(expected, rel=0.03)
 
 
 def test_a_p99_of_ttft_is_refused_where_the_step_was_too_short(rows: list[Row]) -> None:
-    assert rows[0]["ttft_p99_s"] is None
-    assert rows[0]["reasons"]["ttft_p99_s"] == "80 requests cannot carry a p99: needs about 288 more"
+    assert rows[0].of("ttft").p99.value is None
+    assert rows[0].reasons["ttft_p99_s"] == "80 requests cannot carry a p99: needs about 288 more"
 
 
 def test_overload_is_seen_at_64_and_96_and_not_below(rows: list[Row]) -> None:
-    assert [row["saturated"] for row in rows] == [False] * 5 + [True] * 2
-    assert set(rows[-1]["signals"]) == {"queue", "backlog", "ttft_trend"}
-    assert not any(row["void"] for row in rows)
+    assert [row.saturated for row in rows] == [False] * 5 + [True] * 2
+    assert set(rows[-1].signals) == {"queue", "backlog", "ttft_trend"}
+    assert not any(row.void for row in rows)
 
 
 def test_p99_itl_bends_well_before_the_ceiling(rows: list[Row]) -> None:
@@ -61,7 +64,7 @@ def test_the_ceiling_is_close_to_52_although_the_batch_was_still_filling_up(rows
     assert found.high_rps is not None
     assert found.rate_rps == pytest.approx(52.0, rel=0.1)
     assert found.low_rps < 52.0 < found.high_rps
-    assert rows[-1]["throughput_rps"] < 40.0  # what the plain throughput of those 20 s would have said
+    assert rows[-1].throughput_rps < 40.0  # what the plain throughput of those 20 s would have said
 
 
 def test_the_slo_is_met_up_to_a_rate_between_the_knee_and_the_ceiling(rows: list[Row]) -> None:
@@ -99,7 +102,7 @@ def test_limited_by_kv_blocks_p99_itl_stays_flat_while_every_request_stalls() ->
             gaps[60] = 0.4  # preempted once, recomputed
         records.append(answer(i, i * 0.04, i * 0.04 + 0.1, gaps))
     seen = look(Table.of(records), window(20.0, 24.0).window_s)
-    pooled, found = families(seen)["itl"], stalls(seen, stationary=True)[0]
+    pooled, found = families(seen)["itl"], stalls(Row(), seen)[0]
     assert float(np.quantile(pooled.values, 0.99)) < 0.03
-    assert found["longest_gap_p99_s"] == pytest.approx(0.4)
-    assert found["stalled_ratio"] == pytest.approx(1 / 6, abs=0.01)
+    assert found.longest_gap_p99.value == pytest.approx(0.4)
+    assert found.stalled_ratio == pytest.approx(1 / 6, abs=0.01)

@@ -1,11 +1,13 @@
+from curve_rows import changed
 from judged import overload, row
 
 from loadramp.analysis.interval_policy import NEAR_TTFT_RATIOS, SOAK_KEEPS, gives, hold_back
 from loadramp.analysis.itl_knee import completed
+from loadramp.record.row import Row
 from loadramp.record.types import Estimate
 
 
-def measured(rate_rps: float) -> dict:
+def measured(rate_rps: float) -> Row:
     limits = {"itl_p99_low_s": 0.019, "itl_p99_high_s": 0.021, "ttft_p99_low_s": 0.09, "ttft_p99_high_s": 0.12}
     return row(rate_rps, stationary=True, reasons={}, ttft_p50_low_s=0.04, ttft_p50_high_s=0.06, **limits)
 
@@ -13,79 +15,80 @@ def measured(rate_rps: float) -> dict:
 def test_intervals_go_above_three_quarters_of_the_ceiling() -> None:
     rows = [measured(4.0), measured(8.5)]
     rows = hold_back(rows, Estimate("found", 10.0))
-    assert rows[0]["itl_p99_low_s"] == 0.019
-    assert rows[0]["stationary"]
-    assert (rows[1]["itl_p99_low_s"], rows[1]["ttft_p50_high_s"], rows[1]["itl_p99_s"]) == (None, None, 0.020)
-    assert not rows[1]["stationary"]
-    assert rows[1]["reasons"]["stationary"].startswith("no interval: this near the ceiling (10 req/s)")
+    assert rows[0].of("itl").p99.low == 0.019
+    assert rows[0].stationary
+    assert (rows[1].of("itl").p99.low, rows[1].of("ttft").p50.high, rows[1].of("itl").p99.value) == (None, None, 0.020)
+    assert not rows[1].stationary
+    assert rows[1].reasons["stationary"].startswith("no interval: this near the ceiling (10 req/s)")
 
 
 def test_tails_of_ttft_lose_theirs_from_three_fifths_on() -> None:
-    one = measured(7.0) | {"ttft_p95_low_s": 0.08, "ttft_p95_high_s": 0.1}
+    one = changed(measured(7.0), ttft_p95_low_s=0.08, ttft_p95_high_s=0.1)
     (one,) = hold_back([one], Estimate("found", 10.0))
-    assert (one["ttft_p95_low_s"], one["ttft_p95_high_s"]) == (None, None)
-    assert (one["ttft_p99_low_s"], one["ttft_p99_high_s"]) == (None, None)
-    assert (one["ttft_p50_low_s"], one["itl_p99_high_s"]) == (0.04, 0.021)
-    assert one["reasons"]["ttft_p95_high_s"].startswith("no interval: rare queues make it")
+    assert (one.of("ttft").p95.low, one.of("ttft").p95.high) == (None, None)
+    assert (one.of("ttft").p99.low, one.of("ttft").p99.high) == (None, None)
+    assert (one.of("ttft").p50.low, one.of("itl").p99.high) == (0.04, 0.021)
+    assert one.reasons["ttft_p95_high_s"].startswith("no interval: rare queues make it")
 
 
 def test_mean_and_p99_of_ttft_lose_theirs_from_half_the_ceiling_on() -> None:
     more = {"ttft_p95_high_s": 0.1, "ttft_mean_low_s": 0.04, "ttft_mean_high_s": 0.05, "all_ttft_p99_high_s": 0.2}
-    rows = [measured(5.0) | more, measured(5.5) | more]
+    rows = [changed(measured(5.0), **more), changed(measured(5.5), **more)]
     rows = hold_back(rows, Estimate("found", 10.0))
-    assert (rows[0]["ttft_mean_high_s"], rows[0]["ttft_p99_high_s"]) == (0.05, 0.12)
+    assert (rows[0].of("ttft").mean.high, rows[0].of("ttft").p99.high) == (0.05, 0.12)
     gone = ("ttft_mean_low_s", "ttft_mean_high_s", "ttft_p99_high_s", "all_ttft_p99_high_s")
-    assert [rows[1][name] for name in gone] == [None] * 4
-    assert rows[1]["ttft_p95_high_s"] == 0.1
-    assert set(rows[1]["reasons"]) == {"ttft_mean_high_s", "ttft_p99_high_s", "all_ttft_p99_high_s"}
+    assert [rows[1].number(name) for name in gone] == [None] * 4
+    assert rows[1].of("ttft").p95.high == 0.1
+    assert set(rows[1].reasons) == {"ttft_mean_high_s", "ttft_p99_high_s", "all_ttft_p99_high_s"}
 
 
 def test_without_a_ceiling_nothing_is_held_back() -> None:
     one = measured(9.0)
     (one,) = hold_back([one], Estimate("not_found_up_to", 9.0))
-    assert one["itl_p99_low_s"] == 0.019
+    assert one.of("itl").p99.low == 0.019
 
 
 def test_completed_rows_have_no_interval_near_the_ceiling() -> None:
     rows = completed([measured(4.0), measured(9.0), overload(20.0, 10.0)])
-    assert rows[1]["itl_p99_low_s"] is None
-    assert rows[0]["itl_p99_low_s"] == 0.019
+    assert rows[1].of("itl").p99.low is None
+    assert rows[0].of("itl").p99.low == 0.019
 
 
-def soaked(rate_rps: float, measure_s: float = 300.0) -> dict:
+def soaked(rate_rps: float, measure_s: float = 300.0) -> Row:
     more = {f"{name}_{end}_s": value for name in ("itl_p50", "itl_p90", "tpot_p95", "ttft_p90", "e2e_p95", "slo_itl")
             for end, value in (("low", 0.01), ("high", 0.02))}  # fmt: skip
-    return measured(rate_rps) | more | {"role": "soak", "window_begin_s": 40.0, "window_end_s": 40.0 + measure_s}
+    window = {"role": "soak", "window_begin_s": 40.0, "window_end_s": 40.0 + measure_s}
+    return changed(measured(rate_rps), **more, **window)
 
 
 def test_a_long_soak_keeps_the_intervals_that_five_minutes_carry() -> None:
     one = soaked(8.5)
     (one,) = hold_back([one], Estimate("found", 10.0))
     kept = ("itl_p90", "itl_p99", "tpot_p95", "ttft_p50")
-    assert all(one[f"{name}_{end}_s"] is not None for name in kept for end in ("low", "high"))
+    assert all(one.number(f"{name}_{end}_s") is not None for name in kept for end in ("low", "high"))
     gone = ("itl_p50", "ttft_p90", "ttft_p99", "e2e_p95", "slo_itl")
-    assert [one[f"{name}_{end}_s"] for name in gone for end in ("low", "high")] == [None] * 10
-    assert one["stationary"]
-    one = soaked(8.5) | {"ttft_p99_high_s": None, "reasons": {"ttft_p99_high_s": "needs about 5615 more requests"}}
+    assert [one.number(f"{name}_{end}_s") for name in gone for end in ("low", "high")] == [None] * 10
+    assert one.stationary
+    one = changed(soaked(8.5), ttft_p99_high_s=None, reasons={"ttft_p99_high_s": "needs about 5615 more requests"})
     (one,) = hold_back([one], Estimate("found", 10.0))
     for name in ("itl_p50_high_s", "ttft_p99_high_s"):
-        assert one["reasons"][name].startswith("no interval: even a soak is too short for it")
-    assert "all_e2e_p99_high_s" not in one["reasons"]  # that was not measured at all
+        assert one.reasons[name].startswith("no interval: even a soak is too short for it")
+    assert "all_e2e_p99_high_s" not in one.reasons  # that was not measured at all
 
 
 def test_a_soak_that_is_short_or_nearer_to_the_ceiling_keeps_none() -> None:
-    rows = [soaked(8.5, 299.0), soaked(9.1), soaked(8.5) | {"role": "down"}]
+    rows = [soaked(8.5, 299.0), soaked(9.1), changed(soaked(8.5), role="down")]
     rows = hold_back(rows, Estimate("found", 10.0))
-    assert [row["itl_p99_low_s"] for row in rows] == [None] * 3
-    assert [row["stationary"] for row in rows] == [False] * 3
+    assert [row.of("itl").p99.low for row in rows] == [None] * 3
+    assert [row.stationary for row in rows] == [False] * 3
 
 
 def test_a_second_soak_at_seven_tenths_keeps_all_but_the_tails_of_ttft() -> None:
     one = soaked(7.0)
     (one,) = hold_back([one], Estimate("found", 10.0))
-    assert (one["ttft_p90_high_s"], one["ttft_p99_high_s"]) == (None, None)
-    assert (one["itl_p50_high_s"], one["e2e_p95_high_s"], one["ttft_p50_high_s"]) == (0.02, 0.02, 0.06)
-    assert one["reasons"]["ttft_p90_high_s"].startswith("no interval: rare queues make it")
+    assert (one.of("ttft").p90.high, one.of("ttft").p99.high) == (None, None)
+    assert (one.of("itl").p50.high, one.of("e2e").p95.high, one.of("ttft").p50.high) == (0.02, 0.02, 0.06)
+    assert one.reasons["ttft_p90_high_s"].startswith("no interval: rare queues make it")
 
 
 def test_what_a_rate_gives_is_known_before_it_is_offered() -> None:

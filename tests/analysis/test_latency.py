@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 from judged import answer, failure, unfinished
 
-from loadramp.analysis.latency import columns, everyone, families, good, look, per_second, stalls
+from loadramp.analysis.latency import everyone, families, good, look, per_second, stalls, statistics
+from loadramp.record.row import Row
 from loadramp.record.table import Table
+from loadramp.scenario.scenario import Slo
 
 
 def test_md01_the_first_token_is_no_inter_token_latency() -> None:
@@ -33,9 +35,9 @@ def test_md05_one_token_answers_have_no_tpot_and_do_not_drag_the_mean_down() -> 
     short = [answer(i, i * 0.1, i * 0.1 + 0.1) for i in range(50)]
     long = [answer(50 + i, i * 0.1, i * 0.1 + 0.1, [0.02] * 10) for i in range(50)]
     seen = look(Table.of(short + long), (0.0, 10.0))
-    tpot, _ = columns("tpot", families(seen)["tpot"], stationary=True)
-    assert tpot["tpot_n"] == 50
-    assert tpot["tpot_mean_s"] == pytest.approx(0.02)
+    tpot, _ = statistics("tpot", families(seen)["tpot"], stationary=True)
+    assert tpot.n == 50
+    assert tpot.mean.value == pytest.approx(0.02)
     assert len(families(seen)["ttft"]) == 100
 
 
@@ -43,24 +45,24 @@ def test_md11_one_long_gap_is_seen_in_the_longest_gaps_and_not_in_pooled_p99() -
     records = [answer(i, i * 0.5, i * 0.5 + 0.1, [0.01] * 100) for i in range(100)]
     records[7] = answer(7, 3.5, 3.6, [0.01] * 50 + [2.0] + [0.01] * 49)
     seen = look(Table.of(records), (0.0, 60.0))
-    found, _ = stalls(seen, stationary=True)
+    found, _ = stalls(Row(), seen)
     pooled = families(seen)["itl"]
     assert len(pooled) == 10_000
     assert float(pooled.ordered[-1]) == pytest.approx(2.0)
     assert float(np.quantile(pooled.values, 0.99)) == pytest.approx(0.01)
-    assert found["longest_gap_max_s"] == pytest.approx(2.0)
-    assert found["stalled_ratio"] == pytest.approx(0.01)
+    assert found.longest_gap_max_s == pytest.approx(2.0)
+    assert found.stalled_ratio == pytest.approx(0.01)
     per_request = families(seen)["tpot"].ordered
     assert float(per_request[-1]) == pytest.approx(0.0299)
 
 
 def test_md15_the_peak_counts_tokens_and_is_never_below_the_mean() -> None:
     one = answer(0, 0.0, 0.05, [0.1] * 29, event_tokens=[4] * 30)
-    found = per_second(look(Table.of([one]), (0.0, 5.0)))
-    assert found["peak_output_tokens_per_s"] == pytest.approx(40.0)
-    assert found["output_tokens_per_s"] == pytest.approx(24.0)
+    mean_per_s, peak_per_s = per_second(look(Table.of([one]), (0.0, 5.0)))
+    assert peak_per_s == pytest.approx(40.0)
+    assert mean_per_s == pytest.approx(24.0)
     short = per_second(look(Table.of([answer(0, 0.0, 0.05, [0.1] * 3)]), (0.0, 0.5)))
-    assert short["peak_output_tokens_per_s"] == short["output_tokens_per_s"] == pytest.approx(8.0)
+    assert short[1] == short[0] == pytest.approx(8.0)
 
 
 def test_md17_gaps_are_between_events_of_the_same_choice() -> None:
@@ -85,8 +87,8 @@ def test_failed_requests_are_in_no_percentile_of_successes_and_infinite_among_al
     seen = look(Table.of(records), (0.0, 10.0))
     assert len(families(seen)["ttft"]) == 80
     found, reasons = everyone(seen, stationary=True)
-    assert found["all_ttft_p50_s"] == pytest.approx(0.2)
-    assert found["all_ttft_p90_s"] is None
+    assert found["all_ttft"].p50.value == pytest.approx(0.2)
+    assert found["all_ttft"].p90.value is None
     assert reasons["all_ttft_p90_s"] == "20 % of the requests failed"
 
 
@@ -94,10 +96,10 @@ def test_requests_in_flight_count_with_their_age() -> None:
     done = [answer(i, i * 0.02, i * 0.02 + 1.0) for i in range(360)]
     waiting = [unfinished(360 + i, 8.0 + i * 0.02) for i in range(40)]
     seen = look(Table.of(done + waiting), (0.0, 10.0), now_s=20.0)
-    ttft, reasons = columns("ttft", families(seen)["ttft"], stationary=True)
-    assert ttft["ttft_n"] == 400
-    assert ttft["ttft_p50_s"] == pytest.approx(1.0)
-    assert ttft["ttft_p99_s"] is None
+    ttft, reasons = statistics("ttft", families(seen)["ttft"], stationary=True)
+    assert ttft.n == 400
+    assert ttft.p50.value == pytest.approx(1.0)
+    assert ttft.p99.value is None
     assert "longest wait seen so far" in reasons["ttft_p99_s"]
 
 
@@ -138,27 +140,29 @@ def test_a_good_request_succeeds_within_every_limit(limits: dict[str, float], ex
         answer(2, 2.0, 2.1, [0.01] * 9 + [0.5]),  # one long gap
         failure(3, 3.0),
     ]
-    assert good(look(Table.of(records), (0.0, 10.0)), limits) == (expected, 4)
+    assert good(
+        look(Table.of(records), (0.0, 10.0)), Slo(**{f"{name}_s": limit for name, limit in limits.items()})
+    ) == (expected, 4)
 
 
 def test_one_slow_token_in_two_hundred_is_within_an_itl_limit_at_p99() -> None:
     one = answer(0, 0.0, 0.1, [0.01] * 199 + [0.5])
     seen = look(Table.of([one]), (0.0, 10.0))
-    assert good(seen, {"itl": 0.05}) == (1, 1)
-    assert good(seen, {"itl": 0.05}, 0.999) == (0, 1)
+    assert good(seen, Slo(itl_s=0.05)) == (1, 1)
+    assert good(seen, Slo(itl_s=0.05, quantile=0.999)) == (0, 1)
 
 
 def test_a_request_in_flight_is_undecided_until_it_is_too_late() -> None:
     seen = look(Table.of([unfinished(0, 0.0), unfinished(1, 9.0)]), (0.0, 10.0), now_s=10.0)
-    assert good(seen, {"ttft": 2.0}) == (0, 1)
-    assert good(seen, {}) == (0, 0)
+    assert good(seen, Slo(ttft_s=2.0)) == (0, 1)
+    assert good(seen, Slo()) == (0, 0)
 
 
 def test_an_empty_window_has_no_numbers_and_says_so() -> None:
     seen = look(Table.of([]), (0.0, 10.0))
-    found, reasons = columns("itl", families(seen)["itl"], stationary=True)
-    assert found["itl_p50_s"] is None
+    found, reasons = statistics("itl", families(seen)["itl"], stationary=True)
+    assert found.p50.value is None
     assert reasons["itl_p50_s"] == "nothing to measure in this window"
-    assert stalls(seen, stationary=True)[0]["stalled_ratio"] is None
-    assert per_second(seen)["output_tokens_per_s"] == 0.0
+    assert stalls(Row(), seen)[0].stalled_ratio is None
+    assert per_second(seen)[0] == 0.0
     assert math.isclose(seen.length_s, 10.0)

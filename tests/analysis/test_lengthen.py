@@ -31,9 +31,9 @@ def test_on_an_unstable_engine_the_overloaded_step_goes_on_and_its_report_agrees
     *quiet, last = lengths(run)
     assert quiet and quiet == [24.0] * len(quiet)
     assert 30.0 < last <= 72.2
-    assert run.rows[-1]["saturated"] and not run.rows[-1]["void"] and not run.steps[-1].partial
-    assert run.rows[-1]["window_end_s"] - run.rows[-1]["window_begin_s"] == pytest.approx(last)
-    assert run.rows[-1]["requests"] == pytest.approx(run.rows[-1]["rate_rps"] * last, rel=0.1)
+    assert run.rows[-1].saturated and not run.rows[-1].void and not run.steps[-1].partial
+    assert run.rows[-1].length_s == pytest.approx(last)
+    assert run.rows[-1].requests == pytest.approx(run.rows[-1].rate_rps * last, rel=0.1)
     assert "engine_unstable" in [one.code for one in run.findings]
     assert lengthen.has_regimes(run)
     (check,) = [one for one in run.checks if one.code == "lengthened"]
@@ -51,7 +51,7 @@ def test_a_scenario_may_rule_it_out(tmp_path: Path) -> None:
 def test_on_a_steady_engine_every_step_has_its_usual_length(tmp_path: Path) -> None:
     run = ramp_in_memory(scenario_of(CLIMB), tmp_path, STEADY)
     assert lengths(run) == [24.0] * len(run.rows)
-    assert run.rows[-1]["saturated"]
+    assert run.rows[-1].saturated
     assert run.info.lengthened == {}
 
 

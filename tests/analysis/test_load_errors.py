@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from curve_rows import changed
 from harness import ramp_in_memory, scenario_of
 from judged import answer, row, window
 
@@ -17,9 +18,10 @@ from loadramp.analysis.slo_capacity import slo_capacity
 from loadramp.analysis.threshold_rules import parse
 from loadramp.analysis.thresholds import judge_one
 from loadramp.client.fleet import FleetError
+from loadramp.record.row import Row
 from loadramp.record.run_info import OverLength, RunInfo
 from loadramp.record.table import Run, Table
-from loadramp.record.types import Record, Row
+from loadramp.record.types import Record
 from loadramp.report.document import verdict_document
 from loadramp.report.markdown import summary_markdown
 from loadramp.report.verdict_text import verdict_sentence
@@ -121,31 +123,29 @@ def step_of(refused: int, of: int, rate_rps: float = 10.0, **more: Any) -> Row:
     ]
     end_s = of / rate_rps
     table = Table.of(records)
-    found = fold(window(end_s, rate_rps), table)
-    found["overloaded"] = fails_too_often(table, end_s, 0.01)
-    return found
+    return changed(fold(window(end_s, rate_rps), table), overloaded=fails_too_often(table, end_s, 0.01))
 
 
 def test_two_over_long_prompts_are_errors_and_make_no_ceiling() -> None:
     steps = [step_of(0, 100), step_of(2, 20, 20.0)]
-    assert (steps[1]["errors"], steps[1]["error_ratio"]) == ({"http_4xx": 2}, 0.1)
-    assert (steps[1]["load_independent_errors"], steps[1]["load_error_ratio"]) == (2, 0.0)
-    assert not steps[1]["overloaded"]
+    assert (steps[1].errors, steps[1].error_ratio) == ({"http_4xx": 2}, 0.1)
+    assert (steps[1].load_independent_errors, steps[1].load_error_ratio) == (2, 0.0)
+    assert not steps[1].overloaded
     found = ceiling(steps)
     assert (found.status, found.rate_rps) == ("not_found_up_to", 20.0)
 
 
 def test_the_same_number_of_refusals_as_too_busy_ends_the_climb() -> None:
     steps = [step_of(0, 100), step_of(2, 20, 20.0, kind="http_429", detail="", status=429)]
-    assert steps[1]["overloaded"]
+    assert steps[1].overloaded
     assert ceiling(steps).status == "found"
 
 
 def test_a_step_speaks_for_the_load_that_its_refusals_left() -> None:
     half = step_of(100, 200)
-    assert (half["arrival_rps"], half["load_rps"]) == (10.0, 5.0)
-    assert not half["deficit"]
-    assert not half["saturated"]
+    assert (half.arrival_rps, half.load_rps) == (10.0, 5.0)
+    assert not half.deficit
+    assert not half.saturated
     found = ceiling([half])
     assert (found.status, found.rate_rps) == ("not_found_up_to", 5.0)
     assert "quiet up to 5 req/s (10 asked)" in found.reason
@@ -164,11 +164,11 @@ def test_a_run_of_refusals_alone_measures_nothing() -> None:
 def test_an_slo_is_judged_by_the_requests_that_were_a_load() -> None:
     refused = {"errors": {"http_4xx": 60}, "error_ratio": 0.1, "load_independent_errors": 60, "ok": 540}
     steps = [row(rate, slo_ttft_s=0.1, slo_ttft_log_se=0.02) for rate in (5.0, 10.0)]
-    steps[1] |= refused | {"good_ratio": 0.9, "good_n": 600}
+    steps[1] = changed(steps[1], **refused, good_ratio=0.9, good_n=600)
     assert load_error_ratio(steps[1]) == 0.0
     found = slo_capacity(steps, Slo(ttft_s=1.0, error_ratio=0.01, good_ratio=0.95))
     assert (found.status, found.rate_rps) == ("not_found_up_to", 10.0)
-    steps[1]["load_independent_errors"] = 0
+    steps[1] = changed(steps[1], load_independent_errors=0)
     found = slo_capacity(steps, Slo(ttft_s=1.0, error_ratio=0.01))
     assert (found.status, found.limit) == ("found", "error_ratio")
 
@@ -221,19 +221,19 @@ CLIMB = SHORT + "kind = 'ceiling'\nstart_rps = 8\nmax_rps = 64\nsoak_s = 12\n"
 def test_the_judgement_while_a_run_goes_on_and_the_final_one_agree(tmp_path: Path, text: str, faults: Faults) -> None:
     run, early = ramp(tmp_path, text, faults)
     flags = ("step", "role", "rate_rps", "overloaded", "saturated", "deficit", "void", "load_rps")
-    assert [[row[flag] for flag in flags] for row in early] == [[row[flag] for flag in flags] for row in run.rows]
-    last = [row for row in early if row["role"] == "step"][-1]
-    assert last["ceiling_rps"] == pytest.approx(
-        run.rows[len([r for r in early if r["role"] == "step"]) - 1]["ceiling_rps"]
-    )
+    assert [[getattr(row, flag) for flag in flags] for row in early] == [
+        [getattr(row, flag) for flag in flags] for row in run.rows
+    ]
+    last = [row for row in early if row.role == "step"][-1]
+    assert last.ceiling_rps == pytest.approx(run.rows[len([r for r in early if r.role == "step"]) - 1].ceiling_rps)
 
 
 @pytest.mark.parametrize("status", [400, 403, 404, 413, 422])
 def test_refusals_whatever_the_load_do_not_end_a_ramp(tmp_path: Path, status: int) -> None:
     run, _ = ramp(tmp_path, LADDER, Faults(error_ratio=0.3, error_status=status))
     assert run.info.state == "complete"
-    assert [row["rate_rps"] for row in run.rows] == [4, 8, 12]
-    assert all(row["error_ratio"] > 0.15 and row["load_error_ratio"] == 0.0 for row in run.rows)
+    assert [row.rate_rps for row in run.rows] == [4, 8, 12]
+    assert all(row.error_ratio > 0.15 and row.load_error_ratio == 0.0 for row in run.rows)
     assert run.estimates["ceiling"].status == "not_found_up_to"
     assert run.estimates["ceiling"].rate_rps == pytest.approx(12 * 0.7, rel=0.15)
 
@@ -277,8 +277,8 @@ def test_failures_of_both_kinds_are_told_apart() -> None:
     records += [answer(i, 0.1 * i, 0.1 * i + 0.05, [0.01] * 9) for i in range(3, 100)]
     table = Table.of(records)
     found = fold(window(10.0, 10.0), table)
-    assert found["error_ratio"] == 0.03
-    assert found["load_error_ratio"] == pytest.approx(1 / 98)
+    assert found.error_ratio == 0.03
+    assert found.load_error_ratio == pytest.approx(1 / 98)
     assert fails_too_often(table, 10.0, 0.01)
     assert not fails_too_often(table, 10.0, 0.02)
     run = Run(RunInfo(), load(""), [window(10.0, 10.0)], table, rows=[found])

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from curve_rows import changed, row_of
 from ladder import captured
 
 from loadramp.analysis import latency, lengthen
@@ -15,8 +16,8 @@ from loadramp.analysis.long_run import Track, Wander, interval_of, track_of, wan
 from loadramp.analysis.quantiles import independent, pool, quantile
 from loadramp.analysis.slowness import Following, met, slowness_of
 from loadramp.analysis.step_time import StepTimes, slow_times, stretches
+from loadramp.record.row import Row
 from loadramp.record.table import Floats, Run
-from loadramp.record.types import Row
 from loadramp.runner.assess import assess
 
 FAMILIES = ("itl", "gap", "tpot", "ttft", "e2e")
@@ -44,14 +45,14 @@ def test_the_capture_is_what_it_was(run: Run, truth: dict[str, float]) -> None:
     assert len(run.table) == 12_816
     assert 1000 * truth["itl_p50"] == pytest.approx(16.5, abs=0.1)
     assert 1000 * truth["ttft_p50"] == pytest.approx(58.8, abs=0.3)
-    assert all(row["stationary"] for row in run.rows)
+    assert all(row.stationary for row in run.rows)
 
 
 def test_the_printed_intervals_of_single_steps_hold_what_nine_minutes_say(run: Run, truth: dict[str, float]) -> None:
     held, printed = Counter[str](), Counter[str]()
     for row in run.rows:
         for stem, true in truth.items():
-            low, high = row[f"{stem}_low_s"], row[f"{stem}_high_s"]
+            low, high = row.statistic(stem).low, row.statistic(stem).high
             if low is not None and high is not None:
                 printed[stem] += 1
                 held[stem] += low <= true <= high
@@ -63,11 +64,13 @@ def test_the_printed_intervals_of_single_steps_hold_what_nine_minutes_say(run: R
 def test_they_are_no_wider_than_half_as_much_again_as_what_the_steps_scatter(run: Run, truth: dict[str, float]) -> None:
     ratios = []
     for stem in truth:
-        scatter = float(np.std([log(row[f"{stem}_s"]) for row in run.rows if row[f"{stem}_s"]], ddof=1))
+        scatter = float(
+            np.std([log(row.statistic(stem).value) for row in run.rows if row.statistic(stem).value], ddof=1)
+        )
         halves = [
-            log(row[f"{stem}_high_s"] / row[f"{stem}_low_s"]) / 2
+            log(row.statistic(stem).high / row.statistic(stem).low) / 2
             for row in run.rows
-            if row[f"{stem}_low_s"] and row[f"{stem}_high_s"]
+            if row.statistic(stem).low and row.statistic(stem).high
         ]
         ratios.append(float(np.median(halves)) / (1.96 * scatter))
     assert np.median(ratios) < 1.3
@@ -76,9 +79,9 @@ def test_they_are_no_wider_than_half_as_much_again_as_what_the_steps_scatter(run
 
 def test_the_interval_of_the_window_itself_stands_beside_that_of_the_long_run(run: Run) -> None:
     for row in run.rows:
-        low, high = row["window_intervals"]["itl_p50"]
-        assert row["itl_p50_low_s"] < low < row["itl_p50_s"] < high < row["itl_p50_high_s"]
-    assert run.rows[0]["pace_log_sd"] == pytest.approx(0.12, abs=0.02)
+        low, high = row.window_intervals["itl_p50"]
+        assert row.of("itl").p50.low < low < row.of("itl").p50.value < high < row.of("itl").p50.high
+    assert run.rows[0].pace_log_sd == pytest.approx(0.12, abs=0.02)
 
 
 def test_a_check_says_that_the_intervals_are_of_the_long_run(run: Run) -> None:
@@ -89,12 +92,12 @@ def test_a_check_says_that_the_intervals_are_of_the_long_run(run: Run) -> None:
 
 
 def test_a_step_that_cannot_know_has_no_interval_and_says_why(run: Run) -> None:
-    refused = [row for row in run.rows if row["tpot_p95_high_s"] is None]
+    refused = [row for row in run.rows if row.of("tpot").p95.high is None]
     assert len(refused) == 2
     for row in refused:
-        assert row["tpot_p95_low_s"] is None
-        assert row["tpot_p95_s"] > row["tpot_p90_s"]
-        assert "independent values: no interval without about" in row["reasons"]["tpot_p95_high_s"]
+        assert row.of("tpot").p95.low is None
+        assert row.of("tpot").p95.value > row.of("tpot").p90.value
+        assert "independent values: no interval without about" in row.reasons["tpot_p95_high_s"]
 
 
 def test_the_tail_of_gaps_follows_the_pace_less_than_the_middle_on_a_real_engine(run: Run) -> None:
@@ -152,13 +155,11 @@ def paced(slow_s: tuple[tuple[float, float], ...], rate_rps: float = 1.0, **colu
     """A step of 60 s at 10 ms, 20 ms in the given stretches, with the throughput of ten equal tenths."""
     at = np.arange(0.0, 60.0, 0.5)
     slow = np.any([(a <= at) & (at < b) for a, b in slow_s] or [at < 0.0], axis=0)
-    row: Row = {
-        "pace_s": np.where(slow, 0.02, 0.01).tolist(), "slow_times_s": [[100.0 + a, 100.0 + b] for a, b in slow_s],
-        "window_begin_s": 100.0, "window_end_s": 160.0,
-        "rate_rps": rate_rps, "users": None, "saturated": False, "void": False, "throughput_blocks": [4.0] * 10,
-        "output_tokens_mean": 100.0, "output_tokens_sd": 0.0, "output_tokens_n": 200,
-    }  # fmt: skip
-    return row | columns
+    return row_of(
+        pace_s=np.where(slow, 0.02, 0.01).tolist(), slow_times_s=[(100.0 + a, 100.0 + b) for a, b in slow_s],
+        window_begin_s=100.0, window_end_s=160.0, rate_rps=rate_rps,
+        throughput_blocks=[4.0] * 10, output_tokens_mean=100.0, output_tokens_sd=0.0, output_tokens_n=200, **columns,
+    )  # fmt: skip
 
 
 def test_intervals_speak_of_the_long_run_where_several_slow_stretches_came_and_went() -> None:
@@ -167,8 +168,8 @@ def test_intervals_speak_of_the_long_run_where_several_slow_stretches_came_and_w
     assert interval_of([paced(((5.0, 10.0), (20.0, 24.0))), paced(((0.0, 30.0),))]) == "long_run"
     assert interval_of([paced(((20.0, 50.0),))]) == "these_minutes"
     assert interval_of([paced(())] * 4) == "these_minutes"
-    assert interval_of([often | {"slow_times_s": []}]) == "these_minutes"  # the number of streams explains them
-    assert interval_of([often | {"saturated": True}]) == "these_minutes"  # it fills up, which is no regime
+    assert interval_of([changed(often, slow_times_s=[])]) == "these_minutes"  # the number of streams explains them
+    assert interval_of([changed(often, saturated=True)]) == "these_minutes"  # it fills up, which is no regime
 
 
 def pace(seconds: float, *slow_s: tuple[float, float]) -> StepTimes:
@@ -218,7 +219,7 @@ def test_the_throughput_is_no_surer_than_the_pace_with_its_own_degrees() -> None
     """Ten equal tenths and no answer's chance: t(.975, 4) = 2.776 times 0.1."""
     row = paced((), pace_log_sd=0.1, pace_degrees=4.0)
     assert read(row, None).log_half == pytest.approx(0.2776, abs=1e-4)
-    assert read(row | {"pace_log_sd": None, "pace_degrees": None}, None).log_half == 0.0
+    assert read(changed(row, pace_log_sd=None, pace_degrees=None), None).log_half == 0.0
 
 
 def test_a_step_is_too_short_while_the_pace_may_scatter_more_than_it_seems_to() -> None:

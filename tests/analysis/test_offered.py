@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from curve_rows import changed
 from harness import ramp_in_memory, scenario_of
 from judged import answer, overload, row, window
 
@@ -21,9 +22,10 @@ from loadramp.analysis.slo_capacity import slo_capacity
 from loadramp.analysis.thresholds import judge_gates
 from loadramp.campaign import judge
 from loadramp.campaign.criteria import PhaseView
+from loadramp.record.row import Row
 from loadramp.record.run_info import RunInfo, read_info
 from loadramp.record.table import Run, Table
-from loadramp.record.types import Row, Step, Stop
+from loadramp.record.types import Step, Stop
 from loadramp.report import row_access as r
 from loadramp.report.sections import steps_section
 from loadramp.report.verdict_text import verdict_sentence
@@ -93,8 +95,8 @@ def test_random_steps_are_hardly_ever_called_short(kind: str, text: str) -> None
 def test_a_process_from_outside_scatters_as_it_is_seen_to() -> None:
     bursts = [answer(i, 4.0 * (i // 10), 4.0 * (i // 10) + 0.1) for i in range(150)]
     step = window(60.0, 5.0)
-    assert fold(step, Table.of(bursts), gap_cv=None)["load_rps"] == 5.0
-    assert fold(step, Table.of(bursts), gap_cv=1.0)["load_rps"] == 2.5
+    assert fold(step, Table.of(bursts), gap_cv=None).load_rps == 5.0
+    assert fold(step, Table.of(bursts), gap_cv=1.0).load_rps == 2.5
 
 
 @pytest.mark.parametrize(
@@ -138,7 +140,7 @@ def test_no_ceiling_is_found_up_to_what_was_offered() -> None:
 
 def test_a_quiet_step_that_offered_little_does_not_refute_an_alarm_below_what_it_asked() -> None:
     rows = [quiet(4.0, 4.0), overload(8.0, 5.0), quiet(16.0, 3.0)]
-    assert [one["rate_rps"] for one in climb(rows).rows] == [16.0, 4.0, 8.0]
+    assert [one.rate_rps for one in climb(rows).rows] == [16.0, 4.0, 8.0]
     found = ceiling(rows)
     assert (found.status, found.rate_rps) == ("found", pytest.approx(5.0, rel=0.01))
     assert "quiet up to 4 req/s" in found.reason
@@ -166,7 +168,7 @@ def test_the_slo_capacity_and_the_knee_reach_as_far_as_was_offered() -> None:
 def test_a_soak_sustains_what_it_was_offered() -> None:
     rows = [quiet(8.0, 8.0), overload(16.0, 10.0), quiet(8.5, 6.0, role="soak")]
     assert ceiling(rows).sustained_rps == 6.0
-    done = ceiling_ramp([rows[1] | {"overloaded": False, "ceiling_rps": 10.0}, rows[2] | {"overloaded": False}])
+    done = ceiling_ramp([changed(rows[1], overloaded=False, ceiling_rps=10.0), changed(rows[2], overloaded=False)])
     assert done == Stop("6 req/s held for 300 s")
 
 
@@ -239,7 +241,7 @@ def test_the_report_says_what_was_offered_wherever_it_says_what_was_asked() -> N
 
 def test_repeats_speak_for_the_mean_of_what_they_offered() -> None:
     (pooled,) = pooled_rows([[quiet(8.0, 3.0)], [quiet(8.0, 5.0)]])
-    assert pooled["load_rps"] == 4.0
+    assert pooled.load_rps == 4.0
     assert offered_load.less(pooled)
 
 
@@ -251,12 +253,12 @@ def turns(asked: float, came: int, **more: Any) -> Row:
     records = [
         answer(i, 60.0 * i / came, 60.0 * i / came + 0.1, session=i // 4, turn=i % 4, turns=4) for i in range(came)
     ]
-    return fold(window(60.0, asked), Table.of(records)) | more
+    return changed(fold(window(60.0, asked), Table.of(records)), **more)
 
 
 def test_sessions_that_had_not_filled_up_offer_the_turns_that_came() -> None:
-    assert turns(8.0, 240)["load_rps"] == 4.0
-    assert turns(8.0, 450)["load_rps"] == 8.0
+    assert turns(8.0, 240).load_rps == 4.0
+    assert turns(8.0, 450).load_rps == 8.0
 
 
 def test_turns_that_wait_for_a_server_that_falls_behind_are_its_own_doing() -> None:
@@ -264,8 +266,8 @@ def test_turns_that_wait_for_a_server_that_falls_behind_are_its_own_doing() -> N
         answer(i, 60.0 * i / 240, 60.0 * i / 240 + 0.2 * i, session=i // 4, turn=i % 4, turns=4) for i in range(240)
     ]
     behind = fold(window(60.0, 8.0), Table.of(slow), now_s=60.0)
-    assert behind["saturated"]
-    assert (behind["arrival_rps"], behind["load_rps"]) == (4.0, 8.0)
+    assert behind.saturated
+    assert (behind.arrival_rps, behind.load_rps) == (4.0, 8.0)
 
 
 # -- whole runs and plans
@@ -356,7 +358,7 @@ def test_a_replay_with_a_quiet_head_claims_what_it_offered_on_every_page(tmp_pat
     trace(tmp_path)
     scenario = scenario_of(f'{PROMPTS}[arrivals]\nkind = "replay"\nfile = "trace.csv"\n{LADDER}')
     run = ramp_in_memory(replace(scenario, folder=str(tmp_path)), tmp_path / "run")
-    assert [one["load_rps"] for one in run.rows] == pytest.approx([5 / 60, 19 / 60])
+    assert [one.load_rps for one in run.rows] == pytest.approx([5 / 60, 19 / 60])
     assert run.estimates["ceiling"].status == "not_found_up_to"
     assert run.estimates["ceiling"].rate_rps == pytest.approx(19 / 60)
     assert "offered" in {check.code for check in run.checks}
@@ -366,6 +368,6 @@ def test_a_replay_with_a_quiet_head_claims_what_it_offered_on_every_page(tmp_pat
 
 def test_a_ramp_of_random_arrivals_claims_what_it_asked(tmp_path: Path) -> None:
     run = ramp_in_memory(scenario_of(PROMPTS + LADDER), tmp_path)
-    assert [one["load_rps"] for one in run.rows] == [2.0, 8.0]
+    assert [one.load_rps for one in run.rows] == [2.0, 8.0]
     assert run.estimates["ceiling"].rate_rps == 8.0
     assert "offered" not in {check.code for check in run.checks}

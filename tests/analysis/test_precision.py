@@ -37,8 +37,8 @@ def test_a_step_that_is_sure_at_once_is_no_longer_than_usual(tmp_path: Path) -> 
     lengths = [step.measure_s for step in run.steps if step.measured]
     assert lengths == [pytest.approx(20.0, abs=1.5)] * 2
     assert not any(step.partial for step in run.steps)
-    assert not any(row["void"] for row in run.rows)
-    assert all(row["requests"] > 200 for row in run.rows)
+    assert not any(row.void for row in run.rows)
+    assert all(row.requests > 200 for row in run.rows)
 
 
 def test_a_step_that_is_never_sure_ends_at_its_longest(tmp_path: Path) -> None:

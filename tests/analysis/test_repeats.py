@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from curve_rows import row_of
 from harness import ramp_in_memory, scenario_of
 
 from loadramp.analysis.repeats import by_repeat, not_enough, pooled_estimates, pooled_rows, spread_of
-from loadramp.record.types import Estimate, Row
+from loadramp.record.row import Row
+from loadramp.record.types import Estimate
 from loadramp.report import build_html, verdict_document
 
 
@@ -62,7 +64,7 @@ def test_repeats_that_agree_by_chance_are_no_surer_than_what_they_state_together
     assert log((pooled.high_rps or 0.0) / (pooled.rate_rps or 1.0)) == pytest.approx(0.2121, abs=1e-4)
     ends = {"itl_p99_s": 0.05, "itl_p99_low_s": 0.05 * exp(-0.2), "itl_p99_high_s": 0.05 * exp(0.2)}
     (one,) = pooled_rows([[row(0, **ends)], [row(1, **ends)], [row(2, itl_p99_s=0.05)]])
-    assert log(one["itl_p99_high_s"] / one["itl_p99_s"]) == pytest.approx(0.2 / 3**0.5)
+    assert log(one.of("itl").p99.high / one.of("itl").p99.value) == pytest.approx(0.2 / 3**0.5)
 
 
 def test_ramps_that_speak_of_the_long_run_need_no_t_of_their_scatter() -> None:
@@ -93,65 +95,65 @@ def test_it_says_when_one_run_was_not_enough() -> None:
 
 
 def row(repeat: int, **columns: Any) -> Row:
-    base: Row = {
+    base: dict[str, Any] = {
         "step": repeat * 3, "repeat": repeat, "role": "step", "rate_rps": 4.0, "users": None, "requests": 100, "ok": 99,
         "errors": {"reset": 1}, "itl_p99_s": 0.05, "itl_p99_low_s": None, "itl_p99_high_s": None, "saturated": False,
         "void": False, "signals": ["queue"], "reasons": {"itl_p99_high_s": "too few"}, "output_tokens_per_s": 300.0,
         "throughput_blocks": [1.0, 2.0], "window_begin_s": 40.0 + 600 * repeat, "window_end_s": 100.0 + 600 * repeat,
     }  # fmt: skip
-    return {**base, **columns}
+    return row_of(**{**base, **columns})
 
 
 def test_rows_of_one_load_become_one() -> None:
     groups = [[row(0)], [row(1, itl_p99_s=0.052, saturated=True, signals=[])], [row(2, itl_p99_s=0.049, requests=120)]]
     (pooled,) = pooled_rows(groups)
-    assert (pooled["requests"], pooled["ok"], pooled["errors"], pooled["repeats"]) == (320, 297, {"reset": 3}, 3)
-    assert pooled["itl_p99_s"] == pytest.approx(exp((log(0.05) + log(0.052) + log(0.049)) / 3))
-    assert pooled["itl_p99_low_s"] < pooled["itl_p99_s"] < pooled["itl_p99_high_s"]
-    assert pooled["reasons"] == {}
-    assert pooled["saturated"] is False
-    assert pooled["signals"] == ["queue"]
-    assert pooled["throughput_blocks"] == [1.0, 2.0] * 3
+    assert (pooled.requests, pooled.ok, pooled.errors, pooled.repeats) == (320, 297, {"reset": 3}, 3)
+    assert pooled.of("itl").p99.value == pytest.approx(exp((log(0.05) + log(0.052) + log(0.049)) / 3))
+    assert pooled.of("itl").p99.low < pooled.of("itl").p99.value < pooled.of("itl").p99.high
+    assert pooled.reasons == {}
+    assert pooled.saturated is False
+    assert pooled.signals == ["queue"]
+    assert pooled.throughput_blocks == [1.0, 2.0] * 3
 
 
 def test_the_windows_of_the_repeats_are_kept_and_not_averaged() -> None:
     (pooled,) = pooled_rows([[row(0)], [row(1)]])
-    assert pooled["windows"] == [[40.0, 100.0], [640.0, 700.0]]
-    assert (pooled["window_begin_s"], pooled["window_end_s"]) == (40.0, 100.0)
+    assert pooled.windows == [(40.0, 100.0), (640.0, 700.0)]
+    assert (pooled.window_begin_s, pooled.window_end_s) == (40.0, 100.0)
     (rest,) = pooled_rows([[row(0, void=True)], [row(1)]])
-    assert rest["windows"] == [[640.0, 700.0]]
+    assert rest.windows == [(640.0, 700.0)]
 
 
 def test_the_slo_s_own_quantile_is_pooled_as_the_others_are() -> None:
     """sqrt(0.1 x 0.4) = 0.2, not 0.25; near each other they have an interval, far apart the reason."""
     far = [[row(k, slo_ttft_s=v, slo_ttft_low_s=None, slo_ttft_high_s=None)] for k, v in enumerate((0.1, 0.4))]
     (pooled,) = pooled_rows(far)
-    assert pooled["slo_ttft_s"] == pytest.approx(0.2)
-    assert pooled["slo_ttft_high_s"] is None
-    assert "apart" in pooled["reasons"]["slo_ttft_high_s"]
+    assert pooled.statistic("slo_ttft").value == pytest.approx(0.2)
+    assert pooled.statistic("slo_ttft").high is None
+    assert "apart" in pooled.reasons["slo_ttft_high_s"]
     near = [[row(k, slo_itl_s=v, slo_itl_low_s=None, slo_itl_high_s=None)] for k, v in enumerate((0.1, 0.1002))]
     (pooled,) = pooled_rows(near)
-    assert pooled["slo_itl_low_s"] < pooled["slo_itl_s"] < pooled["slo_itl_high_s"]
+    assert pooled.statistic("slo_itl").low < pooled.statistic("slo_itl").value < pooled.statistic("slo_itl").high
 
 
 def test_what_the_server_counted_is_not_known_where_one_repeat_does_not_know_it() -> None:
     known, restarted = row(0, preemptions=4.0, waiting_max=2.0), row(1, preemptions=None, waiting_max=4.0)
     for groups in ([[known], [restarted]], [[restarted], [known]]):
         (pooled,) = pooled_rows(groups)
-        assert (pooled["preemptions"], pooled["waiting_max"]) == (None, 3.0)
+        assert (pooled.preemptions, pooled.waiting_max) == (None, 3.0)
 
 
 def test_void_rows_are_left_out_unless_all_are() -> None:
     (pooled,) = pooled_rows([[row(0, void=True, itl_p99_s=9.0)], [row(1)]])
-    assert pooled["itl_p99_s"] == pytest.approx(0.05)
-    assert pooled["repeats"] == 1
+    assert pooled.of("itl").p99.value == pytest.approx(0.05)
+    assert pooled.repeats == 1
     (void,) = pooled_rows([[row(0, void=True)], [row(1, void=True)]])
-    assert void["void"] is True
+    assert void.void
 
 
 def test_soaks_of_slightly_different_rates_become_one_row_at_the_end() -> None:
     groups = [[row(i), row(i, role="soak", rate_rps=8.0 + i)] for i in range(2)]
-    assert [(r["role"], r["rate_rps"]) for r in pooled_rows(groups)] == [("step", 4.0), ("soak", 8.5)]
+    assert [(r.role, r.rate_rps) for r in pooled_rows(groups)] == [("step", 4.0), ("soak", 8.5)]
     assert [len(g) for g in by_repeat([r for group in groups for r in group])] == [2, 2]
 
 
@@ -168,8 +170,8 @@ def test_two_ramps_in_one_run(tmp_path: Path) -> None:
     ceiling = run.estimates["ceiling"]
     assert ceiling.status == "found"
     assert min(r or 0.0 for r in rates) <= (ceiling.rate_rps or 0.0) <= max(r or 0.0 for r in rates)
-    assert [row["role"] for row in run.rows].count("soak") == 1
-    assert {row["repeats"] for row in run.rows} <= {1, 2}
+    assert [row.role for row in run.rows].count("soak") == 1
+    assert {row.repeats for row in run.rows} <= {1, 2}
     assert len(verdict_document(run)["repeats"]) == 2
     assert verdict_document(run)["ceiling"]["interval_of"] == "these_minutes"  # a steady engine may not stay so
     html = build_html(run)

@@ -2,8 +2,9 @@
 
 import pytest
 
-from loadramp.analysis.server_window import COLUMNS, COUNTERS, LARGEST, MEAN, SMALLEST, Gauge, columns, deltas, gauges
+from loadramp.analysis.server_window import COUNTERS, LARGEST, MEAN, SMALLEST, Gauge, deltas, gauges, with_server
 from loadramp.metrics.dialects import CANONICAL
+from loadramp.record.row import Row
 from loadramp.record.types import Sample
 
 
@@ -169,16 +170,17 @@ def test_the_columns_of_a_window_are_gauges_counts_and_ratios() -> None:
                                "ttft_s_sum": 0.3 * t, "ttft_s_count": 3.0 * t, "prefix_hit_ratio": 0.25})
         for t in range(30)
     ]  # fmt: skip
-    row = columns(samples, (10.0, 20.0))
-    assert set(row) == set(COLUMNS)
-    assert (row["running_max"], row["running_mean"], row["waiting_max"]) == (9.0, 8.5, 19.0)
-    assert (row["preemptions"], row["requests_rejected"], row["server_restarted"]) == (20.0, None, False)
-    assert row["spec_accept_ratio"] == pytest.approx(0.55)
-    assert row["server_ttft_mean_s"] == pytest.approx(0.1)
-    assert row["server_itl_mean_s"] is None
-    assert row["prefix_hit_ratio"] == 0.25  # the engine shows a gauge and no counters
+    row = with_server(Row(window_begin_s=10.0, window_end_s=20.0), samples)
+    assert (row.running_max, row.running_mean, row.waiting_max) == (9.0, 8.5, 19.0)
+    assert (row.preemptions, row.requests_rejected, row.server_restarted) == (20.0, None, False)
+    assert row.spec_accept_ratio == pytest.approx(0.55)
+    assert row.server_ttft_mean_s == pytest.approx(0.1)
+    assert row.server_itl_mean_s is None
+    assert row.prefix_hit_ratio == 0.25  # the engine shows a gauge and no counters
 
 
 def test_the_columns_are_null_where_no_page_was_read() -> None:
-    assert columns([], (0.0, 10.0)) == dict.fromkeys(COLUMNS)
-    assert columns([Sample(5.0, "a", error="404")], (0.0, 10.0)) == dict.fromkeys(COLUMNS)
+    row = Row(window_end_s=10.0)
+    assert (row.running_max, row.preemptions, row.server_ttft_mean_s, row.server_restarted) == (None, None, None, None)
+    assert with_server(row, []) == row
+    assert with_server(row, [Sample(5.0, "a", error="404")]) == row

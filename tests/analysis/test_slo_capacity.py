@@ -1,9 +1,10 @@
 import numpy as np
 import pytest
+from curve_rows import changed
 from judged import overload, row
 
 from loadramp.analysis.slo_capacity import isotonic, slo_capacity
-from loadramp.record.types import Row
+from loadramp.record.row import Row
 from loadramp.scenario.scenario import Slo
 
 
@@ -39,7 +40,7 @@ def test_noise_that_breaks_the_order_is_pooled_before_the_limit_is_crossed() -> 
 
 
 def test_the_limit_that_binds_is_the_first_one_reached() -> None:
-    rows = [{**r, "slo_itl_s": v, "slo_itl_low_s": v, "slo_itl_high_s": v} for r, v in
+    rows = [changed(r, slo_itl_s=v, slo_itl_low_s=v, slo_itl_high_s=v) for r, v in
             zip(curve([0.1, 0.1, 0.1, 0.4]), [0.01, 0.02, 0.04, 0.08], strict=True)]  # fmt: skip
     found = slo_capacity(rows, Slo(ttft_s=0.2, itl_s=0.03))
     assert (found.limit, found.rate_rps) == ("itl", pytest.approx(2.0 * 1.5 ** (1 / 1), rel=0.1))
@@ -56,7 +57,7 @@ def test_met_everywhere_missed_everywhere_and_nothing_asked() -> None:
 
 def unknown(rows: list[Row], *at: int) -> list[Row]:
     nothing = {"slo_ttft_s": None, "slo_ttft_low_s": None, "slo_ttft_high_s": None, "ttft_p99_s": None}
-    return [{**r, **nothing} if i in at else r for i, r in enumerate(rows)]
+    return [changed(r, **nothing) if i in at else r for i, r in enumerate(rows)]
 
 
 def test_a_limit_missed_at_the_lowest_rate_that_could_be_judged_is_not_missed_at_the_lowest_rate() -> None:
@@ -78,7 +79,7 @@ def test_limits_are_met_only_up_to_the_rate_at_which_all_of_them_are_known() -> 
     assert found.reason == (
         "every limit is met up to 2 req/s; no step above it has the 368 requests for p99 TTFT of 1 s"
     )
-    rows = [{**r, "slo_itl_s": v, "slo_itl_low_s": v, "slo_itl_high_s": v} for r, v in
+    rows = [changed(r, slo_itl_s=v, slo_itl_low_s=v, slo_itl_high_s=v) for r, v in
             zip(unknown(curve([0.1, 0.1, 0.1, 0.1]), 2, 3), [0.01, 0.01, 0.01, 0.04], strict=True)]  # fmt: skip
     found = slo_capacity(rows, Slo(ttft_s=1.0, itl_s=0.02))
     assert (found.status, found.limit, found.low_rps) == ("found", "itl", 2.0)
@@ -93,7 +94,7 @@ def test_no_rate_above_the_ceiling_meets_an_slo() -> None:
 
 def test_errors_bound_the_capacity() -> None:
     rows = curve([0.1, 0.1, 0.1, 0.1])
-    rows[-1] |= {"error_ratio": 0.05, "errors": {"http_5xx": 24}}
+    rows[-1] = changed(rows[-1], error_ratio=0.05, errors={"http_5xx": 24})
     found = slo_capacity(rows, Slo(ttft_s=1.0, error_ratio=0.01))
     assert (found.status, found.limit) == ("found", "error_ratio")
     assert found.rate_rps is not None
@@ -115,7 +116,7 @@ def test_st03_refused_quantiles_are_said_and_a_clear_miss_still_shows() -> None:
     found = slo_capacity(rows, Slo(ttft_s=0.2))
     assert (found.status, found.rate_rps, found.high_rps) == ("inconclusive", None, 2.0)
     assert found.reason == "no step has the 368 requests that a p99 TTFT needs (at most 120); clearly missed at 2 req/s"
-    rows[1]["slo_ttft_over_ratio"] = 0.0
+    rows[1] = changed(rows[1], slo_ttft_over_ratio=0.0)
     assert slo_capacity(rows, Slo(ttft_s=0.2)).high_rps is None
 
 

@@ -1,11 +1,12 @@
 from itertools import pairwise
 
 import pytest
+from curve_rows import changed
 from judged import overload, row
 
 from benchmarks.detectors import DETECTORS
 from loadramp.analysis.itl_knee import KNEES, completed, elasticity, envelope, estimate, p99_itl_knee
-from loadramp.record.types import Row
+from loadramp.record.row import Row
 
 DOUBLING = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
 
@@ -31,9 +32,8 @@ def test_super_linear_growth_is_a_knee_at_its_last_step_before() -> None:
 
 
 def test_beside_the_knee_stands_how_the_median_ttft_grows() -> None:
-    rows = curve([20, 22, 24, 80, 300])
-    for r, ms in zip(rows, [50, 50, 50, 200, 800], strict=True):
-        r["ttft_p50_s"] = ms / 1e3
+    medians_ms = (50, 50, 50, 200, 800)
+    rows = [changed(r, ttft_p50_s=ms / 1e3) for r, ms in zip(curve([20, 22, 24, 80, 300]), medians_ms, strict=True)]
     assert "that of the median TTFT 2)" in p99_itl_knee(rows).reason
 
 
@@ -60,7 +60,7 @@ def test_a_rise_that_only_the_last_quiet_step_shows_is_inconclusive() -> None:
     rows = curve([20, 21, 22, 90])
     found = p99_itl_knee(rows)
     assert (found.status, found.low_rps) == ("inconclusive", 4.0)
-    rows[-1] |= {"saturated": True, "deficit": True}
+    rows[-1] = changed(rows[-1], saturated=True, deficit=True)
     assert p99_itl_knee(rows).status == "found"
 
 
@@ -69,7 +69,7 @@ def test_prefills_that_lift_p99_but_not_the_median_are_named() -> None:
     found = p99_itl_knee(rows)
     assert (found.status, found.cause) == ("found", "prefill_mixing")
     assert "prefill mixing, not capacity" in found.reason
-    follows = [{**r, "itl_p50_s": r["itl_p99_s"] / 2} for r in rows]
+    follows = [changed(r, itl_p50_s=(r.of("itl").p99.value or 0.0) / 2) for r in rows]
     assert p99_itl_knee(follows).cause == "capacity"
 
 
@@ -83,7 +83,7 @@ def test_p99_itl_that_falls_again_under_overload_is_no_knee() -> None:
 
 def test_steps_without_a_p99_are_passed_over() -> None:
     rows = curve([20, 22, 24, 80, 300])
-    rows[0]["itl_p99_s"] = None
+    rows[0] = changed(rows[0], itl_p99_s=None)
     assert p99_itl_knee(rows).rate_rps == 4.0
     assert p99_itl_knee(rows[:2]).status == "not_measurable"
     assert p99_itl_knee([]).status == "not_measurable"
@@ -91,12 +91,12 @@ def test_steps_without_a_p99_are_passed_over() -> None:
 
 def test_void_steps_are_passed_over() -> None:
     rows = curve([20, 22, 24, 80, 300])
-    rows[3]["void"] = rows[4]["void"] = True
+    rows[3:] = [changed(one, void=True) for one in rows[3:]]
     assert p99_itl_knee(rows).status == "not_found_up_to"
 
 
 def test_the_envelope_never_falls() -> None:
-    low = [r["itl_p99_s"] for r in envelope(curve([100, 102, 900, 104, 300, 200]))]
+    low = [r.of("itl").p99.value for r in envelope(curve([100, 102, 900, 104, 300, 200]))]
     assert low == pytest.approx([0.1, 0.102, 0.104, 0.104, 0.2, 0.2])
     assert all(a <= b for a, b in pairwise(low))
 
@@ -117,8 +117,8 @@ def test_estimate_gives_three_numbers_and_fills_the_elasticities() -> None:
     assert found["ceiling"].rate_rps == pytest.approx(5.5, rel=0.01)
     assert found["p99_itl_knee"].rate_rps == 4.0
     assert found["slo_capacity"].status == "not_measurable"
-    assert rows[0]["p99_itl_elasticity"] == pytest.approx(0.585, abs=0.001)
-    assert rows[-1]["p99_itl_elasticity"] is None
+    assert rows[0].p99_itl_elasticity == pytest.approx(0.585, abs=0.001)
+    assert rows[-1].p99_itl_elasticity is None
 
 
 def test_another_detector_may_answer_for_the_ceiling() -> None:

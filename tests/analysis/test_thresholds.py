@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from curve_rows import changed
 from harness import ramp_in_memory, scenario_of
 from judged import answer, overload, row
 from junitparser import Failure, JUnitXml
@@ -16,9 +17,10 @@ from loadramp.analysis.quantiles import pool
 from loadramp.analysis.repeats import pooled_rows
 from loadramp.analysis.thresholds import joined, judge_gates, overall, windows
 from loadramp.cli import main
+from loadramp.record.row import Row
 from loadramp.record.run_info import RunInfo
 from loadramp.record.table import Run, Table
-from loadramp.record.types import Estimate, GateResult, Row, Step
+from loadramp.record.types import Estimate, GateResult, Step
 from loadramp.report.thresholds import gate_line, gates_document, gates_section, with_gates
 from loadramp.report.verdict_text import verdict
 from loadramp.runner.export import exported
@@ -219,14 +221,14 @@ def ramped(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def test_a_percentile_of_the_whole_run_pools_every_value_and_averages_nothing(ramped: Run) -> None:
     result = judge(ramped, "p95(ttft_s) < 1")
-    windows = [(r["window_begin_s"], r["window_end_s"]) for r in ramped.rows]
+    windows = [(r.window_begin_s, r.window_end_s) for r in ramped.rows]
     due = ramped.table.due_s
     inside = np.logical_or.reduce([(due >= begin) & (due < end) for begin, end in windows]) & ramped.table.ok
     assert result.value == pytest.approx(float(np.quantile(ramped.table.ttft_s[inside], 0.95)))
     assert result.low is not None and result.high is not None and result.low <= result.value <= result.high
     assert (result.status, result.step) == ("pass", None)
     tokens = judge(ramped, "mean(itl_s) < 1")
-    means = [row["itl_mean_s"] for row in ramped.rows]
+    means = [row.of("itl").mean.value for row in ramped.rows]
     assert tokens.value is not None and min(means) < tokens.value < max(means)
 
 
@@ -309,7 +311,8 @@ def test_a_single_step_without_a_place_has_the_interval_that_its_row_prints(metr
     (one,) = run.rows
     result = judge(run, f"{aggregate}({metric}_s) < 1000")
     stem = f"{metric}_{aggregate}"
-    assert (result.value, result.low, result.high) == (one[f"{stem}_s"], one[f"{stem}_low_s"], one[f"{stem}_high_s"])
+    found = one.statistic(stem)
+    assert (result.value, result.low, result.high) == (found.value, found.low, found.high)
     assert result.low is not None
 
 
@@ -325,15 +328,15 @@ def test_all_steps_together_state_no_interval_that_one_of_them_withholds() -> No
     7.5. Where a queue grew, what all steps show is a lower limit."""
     run = lasting((2.0, 5.5, 20.0))
     assert judge(run, "p95(ttft_s) < 1000").status == "pass"
-    run.rows[2] |= {"errors": {"http_429": 600}, "ok": 600, "error_ratio": 0.5, "overloaded": True}
+    run.rows[2] = changed(run.rows[2], errors={"http_429": 600}, ok=600, error_ratio=0.5, overloaded=True)
     run.rows = completed(run.rows)
-    assert [row["stationary"] for row in run.rows] == [True, True, False]
+    assert [row.stationary for row in run.rows] == [True, True, False]
     for rule in ("p95(ttft_s) < 1000", "mean(ttft_s) < 1000", "p50(itl_s) < 1000", "p95(ttft_s) < 0.001"):
         result = judge(run, rule)
         assert (result.status, result.low, result.high) == ("inconclusive", None, None), rule
         assert result.reason.startswith("the run holds steps too near the ceiling for an interval: ")
     assert judge(run, "p95(ttft_s) < 0.001 @ rate = 20").low is None
-    run.rows[2] |= {"saturated": True, "deficit": True}
+    run.rows[2] = changed(run.rows[2], saturated=True, deficit=True)
     assert judge(run, "p95(ttft_s) < 1000").reason.startswith("the run holds steps whose queue still grew: ")
     assert judge(run, "p95(ttft_s) < 0.001").status == "fail"
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from curve_rows import changed
 from report_runs import row, served
 
 from loadramp.analysis.ceiling import sustained
@@ -59,10 +60,10 @@ def test_a_percentile_that_a_class_cannot_carry_is_refused_for_that_class_alone(
 
 def test_one_class_is_no_class() -> None:
     rows = fold(STEP, Table.of([request(seq, 0.1) for seq in range(50)]))
-    assert "classes" not in rows
-    assert "sessions" not in rows
+    assert rows.classes is None
+    assert rows.sessions is None
     with_classes = fold(STEP, table())
-    assert with_classes["classes"]["label"].keys() == {"chat", "document"}
+    assert with_classes.classes is not None and with_classes.classes["label"].keys() == {"chat", "document"}
 
 
 def test_unnamed_requests_and_many_names_are_told_apart() -> None:
@@ -77,7 +78,7 @@ def test_unnamed_requests_and_many_names_are_told_apart() -> None:
 
 def test_sessions_that_had_not_filled_up_are_noted_and_sustain_what_came() -> None:
     told = {"started": 9, "ended": 9, "broken": 0, "open": 0}
-    more: dict[str, Any] = {"role": "soak", "sessions": told, "failing": False, "overloaded": False}
+    more: dict[str, Any] = {"role": "soak", "sessions": told, "overloaded": False}
     rows = [
         row(0, 8.0, arrival_rps=6.0, load_rps=6.0, **more),
         row(1, 8.0, arrival_rps=7.9, load_rps=8.0, **more),
@@ -88,7 +89,7 @@ def test_sessions_that_had_not_filled_up_are_noted_and_sustain_what_came() -> No
     assert note.message.startswith("8 req/s asked, 6 offered:")
     assert "ramp.warmup_s" in note.advice
     assert sustained(rows[:1]) == 6.0
-    assert sustained([rows[2] | {"role": "soak"}]) == 8.0
+    assert sustained([changed(rows[2], role="soak")]) == 8.0
 
 
 def test_failed_requests_of_a_class_are_counted_in_it() -> None:

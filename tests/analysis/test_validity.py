@@ -1,10 +1,17 @@
+from typing import Any
+
 import numpy as np
 import pytest
 from judged import answer, failure, window
 
 from loadramp.analysis.checks.validity import anderson_darling, lag_by_s, loop_lag_p99_s, void_reasons, workers_needed
+from loadramp.record.row import void_lines
 from loadramp.record.table import Table
 from loadramp.record.types import ClientSample, Record, Step
+
+
+def why_void(*args: Any, **more: Any) -> list[str]:
+    return void_lines(void_reasons(*args, **more))
 
 
 def table(lag_s: float = 0.0, n: int = 200, **more: object) -> Table:
@@ -21,26 +28,26 @@ def healthy(**more: float) -> list[ClientSample]:
 
 
 def test_a_client_on_time_voids_nothing() -> None:
-    assert void_reasons(window(60.0), table(), healthy(loop_lag_s=0.001, cpu_ratio=0.2)) == []
-    assert void_reasons(window(60.0), Table.of([]), []) == []
+    assert why_void(window(60.0), table(), healthy(loop_lag_s=0.001, cpu_ratio=0.2)) == []
+    assert why_void(window(60.0), Table.of([]), []) == []
 
 
 def test_requests_that_leave_late_void_the_step_with_cause_and_cure() -> None:
-    (reason,) = void_reasons(window(60.0), table(lag_s=0.030), healthy())
+    (reason,) = why_void(window(60.0), table(lag_s=0.030), healthy())
     assert "p99 of the lag 30 ms (allowed 20 ms)" in reason
     assert "so the machine was probably busy with something else: use a quieter machine" in reason
     assert "workers" not in reason
 
 
 def test_the_allowance_for_lag_is_10_ms_or_a_tenth_of_the_median_ttft() -> None:
-    assert void_reasons(window(60.0), table(lag_s=0.019), []) == []
-    assert void_reasons(window(60.0), table(lag_s=0.021), []) != []
-    assert void_reasons(window(60.0), table(lag_s=0.009), [], ttft_p50_s=0.02) == []
-    assert void_reasons(window(60.0), table(lag_s=0.011), [], ttft_p50_s=0.02) != []
+    assert why_void(window(60.0), table(lag_s=0.019), []) == []
+    assert why_void(window(60.0), table(lag_s=0.021), []) != []
+    assert why_void(window(60.0), table(lag_s=0.009), [], ttft_p50_s=0.02) == []
+    assert why_void(window(60.0), table(lag_s=0.011), [], ttft_p50_s=0.02) != []
 
 
 def test_time_spent_on_connecting_is_not_the_clients_lateness() -> None:
-    assert void_reasons(window(60.0), table(lag_s=0.100, connect_s=0.095), []) == []
+    assert why_void(window(60.0), table(lag_s=0.100, connect_s=0.095), []) == []
 
 
 def test_md13_a_cap_on_requests_in_flight_voids_the_step() -> None:
@@ -52,14 +59,14 @@ def test_md13_a_cap_on_requests_in_flight_voids_the_step() -> None:
     assert np.allclose(found.sent_ttft_s, 0.5)
     assert np.allclose(found.ttft_s, [0.5, 0.9, 1.3, 1.7, 2.1, 2.5, 2.9, 3.3])
     assert found.lag_s.mean() == pytest.approx(1.4)
-    assert any("left late" in reason for reason in void_reasons(window(0.8, 10.0), found, []))
+    assert any("left late" in reason for reason in why_void(window(0.8, 10.0), found, []))
 
 
 def test_rt02_a_send_rate_below_98_percent_voids_the_step() -> None:
     records = [answer(i, i * 0.3, i * 0.3 + 0.2) for i in range(200)]
     for record in records[194:]:
         record.sent_s = 61.0
-    reasons = void_reasons(window(60.0), Table.of(records), [])
+    reasons = why_void(window(60.0), Table.of(records), [])
     assert any("6 of 200 planned requests were not sent within the step" in reason for reason in reasons)
 
 
@@ -67,32 +74,32 @@ def test_a_refused_connection_is_the_servers_doing() -> None:
     records = [failure(i, i * 0.3, kind="connect") for i in range(200)]
     for record in records:
         record.sent_s = None
-    assert void_reasons(window(60.0), Table.of(records), []) == []
+    assert why_void(window(60.0), Table.of(records), []) == []
 
 
 def test_rt06_the_loop_lag_allowed_is_5_ms_or_a_quarter_of_the_median_itl() -> None:
-    assert void_reasons(window(60.0), table(), healthy(loop_lag_s=0.0051)) != []
-    assert void_reasons(window(60.0), table(), healthy(loop_lag_s=0.0049)) == []
-    assert void_reasons(window(60.0), table(), healthy(loop_lag_s=0.0051), itl_p50_s=0.04) == []
+    assert why_void(window(60.0), table(), healthy(loop_lag_s=0.0051)) != []
+    assert why_void(window(60.0), table(), healthy(loop_lag_s=0.0049)) == []
+    assert why_void(window(60.0), table(), healthy(loop_lag_s=0.0051), itl_p50_s=0.04) == []
 
 
 def test_one_bad_second_in_a_minute_is_below_p99_of_the_ticks() -> None:
     samples = healthy(loop_lag_s=0.001)
     samples[30].loop_lag_s = 0.2
     assert loop_lag_p99_s(samples) == pytest.approx(0.001)
-    assert void_reasons(window(60.0), table(), samples) == []
+    assert why_void(window(60.0), table(), samples) == []
 
 
 def test_a_busy_process_voids_the_step_even_if_another_is_idle() -> None:
     samples = healthy(cpu_ratio=0.1) + [ClientSample(float(t), worker=1, cpu_ratio=0.8) for t in range(60)]
-    (reason,) = void_reasons(window(60.0), table(), samples)
+    (reason,) = why_void(window(60.0), table(), samples)
     assert "80 % of a core" in reason
 
 
 def test_requests_held_back_void_the_step() -> None:
     samples = healthy()
     samples[10].held = 3
-    (reason,) = void_reasons(window(60.0), table(), samples)
+    (reason,) = why_void(window(60.0), table(), samples)
     assert reason.startswith("3 requests were held back by max_rps or max_in_flight")
 
 
@@ -100,13 +107,13 @@ def test_late_reads_void_the_step() -> None:
     samples = healthy()
     for sample in samples:
         sample.late_reads = 2
-    (reason,) = void_reasons(window(60.0), table(), samples)
+    (reason,) = why_void(window(60.0), table(), samples)
     assert "120 reads came more than 5 ms after the data" in reason
 
 
 def test_dx05_a_worker_that_falls_silent_voids_the_step() -> None:
     samples = healthy() + [ClientSample(float(t), worker=1) for t in range(40)]
-    (reason,) = void_reasons(window(60.0), table(), samples)
+    (reason,) = why_void(window(60.0), table(), samples)
     assert reason.startswith("worker 1 fell silent")
 
 
@@ -115,9 +122,9 @@ def test_sends_in_bunches_of_a_random_plan_void_the_step() -> None:
     records = [answer(i, float(t), float(t) + 1.0) for i, t in enumerate(due_s)]
     for record in records:
         record.sent_s = float(np.ceil(record.due_s / 0.09) * 0.09)
-    reasons = void_reasons(window(60.0), Table.of(records), [], ttft_p50_s=1.0)
+    reasons = why_void(window(60.0), Table.of(records), [], ttft_p50_s=1.0)
     assert any("bunches" in reason for reason in reasons)
-    assert not any("bunches" in r for r in void_reasons(window(60.0), Table.of(records), [], arrivals="constant"))
+    assert not any("bunches" in r for r in why_void(window(60.0), Table.of(records), [], arrivals="constant"))
 
 
 def test_a_jitter_of_a_millisecond_at_a_high_rate_is_no_bunch() -> None:
@@ -126,7 +133,7 @@ def test_a_jitter_of_a_millisecond_at_a_high_rate_is_no_bunch() -> None:
     records = [answer(i, float(t), float(t) + 0.1) for i, t in enumerate(due_s)]
     for record in records:
         record.sent_s = record.due_s + float(rng.exponential(0.0003))
-    assert void_reasons(window(40.0), Table.of(records), []) == []
+    assert why_void(window(40.0), Table.of(records), []) == []
 
 
 def test_anderson_darling_raises_a_false_alarm_in_a_thousandth_of_poisson_samples() -> None:
@@ -144,7 +151,7 @@ def test_the_workers_needed_carry_the_load_at_half_a_core_each() -> None:
     assert workers_needed([]) == 2
     assert workers_needed(busy(0.3, 1)) == 2
     assert workers_needed(busy(0.9, 2)) == 4
-    (reason,) = void_reasons(window(60.0), Table.of([]), busy(0.95, 3))
+    (reason,) = why_void(window(60.0), Table.of([]), busy(0.95, 3))
     assert "used 95 % of a core" in reason
     assert "use 6 workers" in reason
 
@@ -152,12 +159,12 @@ def test_the_workers_needed_carry_the_load_at_half_a_core_each() -> None:
 def test_what_happens_after_the_end_of_a_step_has_no_say() -> None:
     records = [answer(i, i * 0.05, i * 0.05 + 0.02) for i in range(100)]
     step = window(5.0, 20.0)
-    assert void_reasons(step, Table.of(records), []) == []
+    assert why_void(step, Table.of(records), []) == []
     after = [ClientSample(5.5, loop_lag_s=0.5, cpu_ratio=1.0, held=9, late_reads=99, tokens=100)]
-    assert void_reasons(step, Table.of(records), after) == []
+    assert why_void(step, Table.of(records), after) == []
     for late, unsent in zip(records[-2:], (5.02, None), strict=True):
         late.sent_s = unsent  # due 5 and 10 hundredths before the end: not known to be late by then
-    assert void_reasons(step, Table.of(records), []) == void_reasons(step, Table.of(records), after) == []
+    assert why_void(step, Table.of(records), []) == why_void(step, Table.of(records), after) == []
 
 
 def test_a_request_not_sent_by_the_end_is_as_late_as_it_was_by_then() -> None:
@@ -170,14 +177,14 @@ def test_a_request_not_sent_by_the_end_is_as_late_as_it_was_by_then() -> None:
     for last in (open_, gone, dropped):
         table = Table.of([*sent, *last])
         assert lag_by_s(table, 5.0)[-4:] == pytest.approx([0.2, 0.15, 0.1, 0.05])
-        reason = void_reasons(window(5.0, 20.0), table, [], ttft_p50_s=0.02)[0]
+        reason = why_void(window(5.0, 20.0), table, [], ttft_p50_s=0.02)[0]
         assert reason.startswith("requests left late: p99 of the lag 150 ms (allowed 10 ms)")
 
 
 def test_a_cure_stands_once_behind_all_that_it_is_for() -> None:
     samples = healthy(loop_lag_s=0.05, cpu_ratio=0.9)
     samples[10].held = 3
-    reasons = void_reasons(window(60.0), table(lag_s=0.030), samples)
+    reasons = why_void(window(60.0), table(lag_s=0.030), samples)
     assert reasons == [
         "requests left late: p99 of the lag 30 ms (allowed 20 ms)",
         "the client's event loop lagged: p99 50 ms (allowed 5 ms), so latencies include it",
@@ -197,7 +204,7 @@ def test_requests_that_found_no_room_are_not_cured_by_workers() -> None:
         else Record(i, 0, i / 100.0, status="error", error="client", error_detail=detail, stream_end_s=i / 100.0)
         for i in range(1000)
     ]
-    words = " ".join(void_reasons(step, Table.of(records), []))
+    words = " ".join(why_void(step, Table.of(records), []))
     assert "planned requests were not sent" in words
     assert "raise max_in_flight, or where it is not set the limit on open files (ulimit -n)" in words
     assert "workers" not in words
@@ -206,11 +213,11 @@ def test_requests_that_found_no_room_are_not_cured_by_workers() -> None:
 def test_one_request_held_back_is_said_in_the_singular() -> None:
     samples = healthy(cpu_ratio=0.2)
     samples[10].held = 1
-    (reason,) = void_reasons(window(60.0), table(), samples)
+    (reason,) = why_void(window(60.0), table(), samples)
     assert reason.startswith("1 request was held back by max_rps or max_in_flight; ")
 
 
 def test_a_client_that_used_little_cpu_is_not_told_to_use_more_workers() -> None:
     for used, cure in ((0.69, "used only 69 % of a core"), (0.71, "use 2 workers")):
-        reason = void_reasons(window(60.0), table(lag_s=0.030), healthy(cpu_ratio=used))[-1]
+        reason = why_void(window(60.0), table(lag_s=0.030), healthy(cpu_ratio=used))[-1]
         assert cure in reason

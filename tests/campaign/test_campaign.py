@@ -83,10 +83,10 @@ def test_all_five_phases_run_one_after_the_other_and_pass(whole: JudgedCampaign)
     assert [told.phase_verdict(phase) for phase in told.wanted] == ["pass"] * 4 + ["inconclusive"]
     target_rps = told.state["target_rps"]
     assert 5 < target_rps < 15
-    rates = [row["rate_rps"] for row in told.seen["overload"].rows]
+    rates = [row.rate_rps for row in told.seen["overload"].rows]
     assert rates == pytest.approx([target_rps, 1.2 * target_rps, 2 * target_rps, target_rps])
-    assert told.seen["baseline"].rows[0]["users"] == 1
-    assert told.seen["sustained"].rows[0]["window_end_s"] - told.seen["sustained"].rows[0]["window_begin_s"] == 200
+    assert told.seen["baseline"].rows[0].users == 1
+    assert told.seen["sustained"].rows[0].window_end_s - told.seen["sustained"].rows[0].window_begin_s == 200
 
 
 def test_a_killed_server_is_felt_and_back_when_it_has_restarted(whole: JudgedCampaign) -> None:
@@ -123,7 +123,7 @@ def test_a_rehearsal_runs_every_phase_and_shows_nothing(tmp_path: Path) -> None:
     assert code == 0
     told = finished.told
     assert told.missing == []
-    lengths = {phase: round(told.seen[phase].rows[0]["window_end_s"] - told.seen[phase].rows[0]["window_begin_s"])
+    lengths = {phase: round(told.seen[phase].rows[0].window_end_s - told.seen[phase].rows[0].window_begin_s)
                for phase in ("baseline", "sustained", "chaos")}  # fmt: skip
     assert lengths == {"baseline": 15, "sustained": 60, "chaos": 90}
     assert criteria(finished, "overload")["refusals"] == criteria(finished, "chaos")["recovery"] == "pass"

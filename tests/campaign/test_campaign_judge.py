@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from curve_rows import changed
 from judged import answer, failure, overload, row
 
 from loadramp.analysis.slo_capacity import slo_capacity
@@ -14,9 +15,10 @@ from loadramp.campaign.absorb import absorbed
 from loadramp.campaign.criteria import Criterion, PhaseView, Strike, verdict_of
 from loadramp.campaign.evidence import EVIDENCE, Facts
 from loadramp.campaign.phases import lowest_rps
+from loadramp.record.row import Row, Void
 from loadramp.record.run_info import RunInfo, read_info
 from loadramp.record.table import Run, Table
-from loadramp.record.types import GONE, Estimate, GateResult, HealthSample, Record, Row, Sample
+from loadramp.record.types import GONE, Estimate, GateResult, HealthSample, Record, Sample
 from loadramp.runner.scenarios import load
 from loadramp.scenario.scenario import Slo
 
@@ -68,7 +70,7 @@ def test_the_baseline_passes_without_a_failure_and_with_medians_within_their_lim
 
 
 def test_a_load_that_the_client_could_not_deliver_shows_nothing() -> None:
-    void = row(1.0, void=True, reasons={"void": "requests left late: p99 40 ms; more workers"})
+    void = row(1.0, void=(Void("requests left late: p99 40 ms", "more workers"),))
     found = judge.baseline(seen([void]))
     assert by_code(found)["delivered"] == "inconclusive"
     assert said(found, "delivered") == "requests left late: p99 40 ms"
@@ -103,19 +105,19 @@ def test_a_target_that_was_asked_for_is_compared_with_the_interval(estimate: Est
 
 
 def test_a_ramp_that_the_client_could_not_carry_further_does_not_pass() -> None:
-    why = {"void": "23 reads came more than 5 ms after the data; keep this machine free"}
-    lost = [row(1.0), *(row(2.0, step=k, void=True, reasons=why) for k in (1, 2))]
+    why = (Void("23 reads came more than 5 ms after the data", "keep this machine free"),)
+    lost = [row(1.0), *(row(2.0, step=k, void=why) for k in (1, 2))]
     found = judge.ramp(seen(lost, estimates={"ceiling": Estimate("not_found_up_to", 1.0)}), asked_rps=None)
     assert by_code(found) == {"delivered": "inconclusive", "ceiling": "inconclusive"}
     assert said(found, "delivered") == "not at 2 req/s: 23 reads came more than 5 ms after the data"
     assert verdict_of(found) == "inconclusive"
-    soak = [row(1.0), *(row(0.85, step=k, role="soak", void=True, reasons=why) for k in (1, 2))]
+    soak = [row(1.0), *(row(0.85, step=k, role="soak", void=why) for k in (1, 2))]
     found = judge.ramp(seen(soak, estimates={"ceiling": Estimate("found", 1.0, 0.9, 1.1)}), asked_rps=None)
     assert by_code(found) == {"delivered": "inconclusive", "ceiling": "pass"}
-    again = [row(1.0), row(2.0, step=1, void=True, reasons=why), row(2.0, step=2)]
+    again = [row(1.0), row(2.0, step=1, void=why), row(2.0, step=2)]
     found = judge.ramp(seen(again, estimates={"ceiling": Estimate("not_found_up_to", 2.0)}), asked_rps=None)
     assert by_code(found) == {"ceiling": "pass"}
-    users = [row(1.0, users=1), {**row(4.0, users=8, void=True, reasons=why), "rate_rps": None}]
+    users = [row(1.0, users=1), changed(row(4.0, users=8, void=why), rate_rps=None)]
     found = judge.ramp(seen(users, estimates={"ceiling": Estimate("not_found_up_to", 1.0)}), asked_rps=None)
     assert said(found, "delivered") == "not at 8 users: 23 reads came more than 5 ms after the data"
 
@@ -190,7 +192,7 @@ def test_a_soak_in_parts_is_judged_as_a_whole_and_names_the_part_that_broke() ->
     found = judge.sustained(whole, **SUSTAINED)
     assert set(by_code(found).values()) == {"pass"}
     assert "0 of 4,000 failed" in said(found, "errors")
-    rows[2] |= {"saturated": True, "signals": ["backlog"]}
+    rows[2] = changed(rows[2], saturated=True, signals=["backlog"])
     assert said(judge.sustained(whole, **SUSTAINED), "steady") == "backlog in part 3 of 4"
 
 

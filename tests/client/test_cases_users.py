@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from curve_rows import changed
 from harness import ramp_in_memory, scenario_of
 from simulated_time import run
 
@@ -179,7 +180,7 @@ def test_refused_and_broken_connections_are_the_finding_too(tmp_path: Path, faul
 def test_a_step_void_because_of_a_flood_of_failures_is_told_by_the_failures(tmp_path: Path) -> None:
     """A thousand users may still keep a process busy with refusals: that is no limit of the client's."""
     found = users_of(tmp_path, Faults(error_ratio=0.9, error_status=429))
-    void = [{**row, "void": True, "reasons": {"void": "a client process used 96 % of a core"}} for row in found.rows]
+    void = [changed(row, void=True, reasons={"void": "a client process used 96 % of a core"}) for row in found.rows]
     judged = replace(found, rows=void)
     judged.findings = diagnose(judged)
     assert [one.code for one in judged.findings] == ["admission_failure"]
@@ -189,5 +190,5 @@ def test_a_step_void_because_of_a_flood_of_failures_is_told_by_the_failures(tmp_
 
 def test_a_client_that_is_too_slow_for_answers_is_still_the_limit(tmp_path: Path) -> None:
     found = users_of(tmp_path, Faults())
-    void = [{**row, "void": True, "reasons": {"void": "a client process used 96 % of a core"}} for row in found.rows]
+    void = [changed(row, void=True, reasons={"void": "a client process used 96 % of a core"}) for row in found.rows]
     assert [one.code for one in diagnose(replace(found, rows=void))] == ["client_limited"]

@@ -1,5 +1,7 @@
 """What the client spends on parsing is measured, said, and never counted as the server's latency."""
 
+from typing import Any
+
 import pytest
 from judged import answer, window
 from scripted import FIN, HEAD, LAST, C, framed
@@ -10,6 +12,7 @@ from loadramp.client.http.response import ResponseReader
 from loadramp.client.probe import probe_document
 from loadramp.client.stream.outcome import RequestedOutput
 from loadramp.record.codec import decode, encode
+from loadramp.record.row import void_lines
 from loadramp.record.table import Table
 from loadramp.record.types import Record
 
@@ -25,6 +28,10 @@ class Slow:
         if self.looks % 2 == 0 and self.left:
             self.now_s += self.left.pop(0)
         return self.now_s
+
+
+def why_void(*args: Any, **more: Any) -> list[str]:
+    return void_lines(void_reasons(*args, **more))
 
 
 def parsed(*took_s: float, events: int = 4) -> Record:
@@ -82,12 +89,12 @@ def test_a_step_whose_answers_came_while_the_client_was_parsing_is_void() -> Non
     for record in records[:7]:
         record.parse_s, record.doubtful_s = 0.3, record.event_s[4]
     few, many = Table.of(records[2:]), Table.of(records)
-    assert void_reasons(window(60.0, 10.0), few, []) == []
-    (why,) = void_reasons(window(60.0, 10.0), many, [])
+    assert why_void(window(60.0, 10.0), few, []) == []
+    (why,) = why_void(window(60.0, 10.0), many, [])
     assert why.startswith("the client was busy parsing while 7 of 600 answers came, so their times include it; ")
     for record in records:
         record.doubtful_s = record.event_s[-1]
-    assert void_reasons(window(60.0, 10.0), Table.of(records), []) == []
+    assert why_void(window(60.0, 10.0), Table.of(records), []) == []
 
 
 def test_the_report_says_how_many_answers_took_long_to_parse() -> None:

@@ -194,13 +194,13 @@ tail_s = 12
 def test_a_ramp_of_sessions_offers_the_rate_and_judges_turns_and_sessions(tmp_path: Path) -> None:
     run_ = ramp_in_memory(scenario_of(RUN), tmp_path)
     for row, rate_rps in zip(run_.rows, (6.0, 12.0), strict=True):
-        assert row["arrival_rps"] == pytest.approx(rate_rps, rel=0.05)
-        assert not row["void"]
-        assert row["lag_p99_s"] < 1e-6
-        turns = row["classes"]["turn"]
-        assert [turns[name]["requests"] for name in "123"] == pytest.approx([row["requests"] / 3] * 3, rel=0.1)
+        assert row.arrival_rps == pytest.approx(rate_rps, rel=0.05)
+        assert not row.void
+        assert row.lag_p99_s < 1e-6
+        turns = row.classes["turn"]
+        assert [turns[name]["requests"] for name in "123"] == pytest.approx([row.requests / 3] * 3, rel=0.1)
         assert turns["1"]["input_tokens_mean"] < turns["2"]["input_tokens_mean"] < turns["3"]["input_tokens_mean"]
-        told = row["sessions"]
+        told = row.sessions
         assert told["started"] == told["ended"] == pytest.approx(rate_rps / 3 * 40, abs=2)
         assert (told["broken"], told["open"], told["turns_mean"]) == (0, 0, 3.0)
         assert told["duration_p50_s"] == pytest.approx(4.0 + told["answering_p50_s"], rel=0.05)
@@ -222,7 +222,7 @@ def test_what_was_said_before_is_found_in_the_prefix_cache(tmp_path: Path) -> No
 def test_faults_break_sessions_and_are_counted_as_such(tmp_path: Path) -> None:
     text = RUN.replace("rates = [6, 12]", "rates = [6]")
     run_ = ramp_in_memory(scenario_of(text), tmp_path, faults=Faults(error_ratio=0.008))
-    told = run_.rows[0]["sessions"]
+    told = run_.rows[0].sessions
     assert told["broken"] > 0
     assert told["broken"] + told["ended"] == told["started"]
 

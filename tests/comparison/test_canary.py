@@ -264,7 +264,7 @@ def test_one_machine_in_turn_replays_each_segment_to_both(tmp_path: Path) -> Non
     assert len(back.took_s) == 2
     assert all(10.0 < took_s < 14.0 for took_s in back.took_s), back
     later = [one.round.baseline_step for one in found.pairs[1:]]
-    assert back.requests == sum(row["requests"] for row in found.baseline.rows if row["step"] in later)
+    assert back.requests == sum(row.requests for row in found.baseline.rows if row.step in later)
     assert (back.unanswered, back.failed, back.measured_s) == (0, 0, 3 * canary_of(scenario_of(ABBA)).block_s)
 
 

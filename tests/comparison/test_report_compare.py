@@ -313,7 +313,7 @@ def test_a_configuration_measured_under_other_conditions_is_marked_everywhere(co
 def test_configurations_without_a_common_rate_say_so(configurations: list[Side]) -> None:
     other = replace(
         configurations[1].runs[0],
-        rows=[row | {"rate_rps": row["rate_rps"] * 1.1} for row in configurations[1].runs[0].rows],
+        rows=[replace(row, rate_rps=(row.rate_rps or 0.0) * 1.1) for row in configurations[1].runs[0].rows],
     )
     found = tiers([configurations[0], Side("other", [other])], 0.05)
     found.environment = [[], []]

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from curve_rows import changed
 from harness import ramp_in_memory, scenario_of
 from report_runs import row, served
 from test_report_compare import LADDER
@@ -44,7 +45,7 @@ def run_of(itl_p99_s: float, ttft_p50_s: float = 0.08, ceiling: float | None = N
         "saturated": False,
         "deficit": False,
     }
-    one = row(0, 8.0) | latencies | plain | {"role": "step"} | more
+    one = changed(row(0, 8.0), **(latencies | plain | {"role": "step"} | more))
     found = Estimate("found", ceiling, ceiling / 1.03, ceiling * 1.03) if ceiling else Estimate("not_measurable")
     return replace(BARE, rows=[one], estimates={"ceiling": found})
 

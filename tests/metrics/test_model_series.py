@@ -15,10 +15,11 @@ from test_scraper import answer as served
 
 from benchmarks.engine_population import Lengths
 from loadramp.analysis.diagnosis.diagnose import diagnose
-from loadramp.analysis.server_window import columns, deltas
+from loadramp.analysis.server_window import deltas, with_server
 from loadramp.metrics.canonical import PageReading, read, read_for
 from loadramp.metrics.model_series import ModelChoice, ModelSelection, asked_of
 from loadramp.metrics.scraper import find_metrics
+from loadramp.record.row import Row
 from loadramp.record.run_info import MetricsInfo
 from loadramp.record.types import Sample
 from loadramp.simulator.profiles import PROFILES
@@ -248,7 +249,7 @@ def test_counters_across_the_scrape_at_which_the_asked_model_came_are_unknown_an
 
     samples = [sample(t, 9000.0 + t, True) for t in range(10)] + [sample(t, float(t), False) for t in range(10, 30)]
     assert deltas(samples, 0.0, 20.0).get("output_tokens") is None
-    assert not columns(samples, (0.0, 20.0))["server_restarted"]
+    assert not with_server(Row(window_end_s=20.0), samples).server_restarted
     assert deltas(samples, 0.0, 9.0).get("output_tokens") == 9.0
     assert deltas(samples, 12.0, 29.0).get("output_tokens") == 17.0
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from curve_rows import changed, row_of
 from harness import scenario_of
 from nights import LEVELS, measured, steady, told
 from report_runs import estimates, latencies, row, served
@@ -25,6 +26,7 @@ from loadramp.nightly.history import History
 from loadramp.nightly.night import Measuring, accept, middle, reference_first
 from loadramp.nightly.series import METRICS, readings, reference_row
 from loadramp.nightly.trend import judge_night
+from loadramp.record.row import Void
 from loadramp.record.table import Run
 from loadramp.record.types import Estimate, Sample, Step, Stop
 from loadramp.registry import CannotMeasure, Choice, ScenarioError
@@ -321,19 +323,19 @@ def test_what_cannot_be_judged_is_a_usage_error_before_anything_is_sent(tmp_path
 
 def test_the_reference_step_comes_first_and_the_ramp_does_not_see_it() -> None:
     inner = Choice("ladder", ladder, {"rates": [4.0, 8.0]})
-    calm = {"void": False, "overloaded": False, "rate_rps": 8.0}
+    calm = row_of(overloaded=False, rate_rps=8.0)
     first = reference_first([], ramp=inner, rate_rps=8.0, measure_s=120.0)
     assert first == Step(0, rate_rps=8.0, measure_s=120.0)
     assert reference_first([calm], ramp=inner, rate_rps=8.0) == Step(0, rate_rps=4.0)
     assert isinstance(reference_first([calm] * 3, ramp=inner, rate_rps=8.0), Stop)
-    again = reference_first([calm | {"void": True}], ramp=inner, rate_rps=8.0)
+    again = reference_first([changed(calm, void=True)], ramp=inner, rate_rps=8.0)
     assert again == Step(1, rate_rps=8.0)
-    assert reference_first([calm | {"void": True}, calm], ramp=inner, rate_rps=8.0) == Step(0, rate_rps=4.0)
+    assert reference_first([changed(calm, void=True), calm], ramp=inner, rate_rps=8.0) == Step(0, rate_rps=4.0)
 
 
 def test_readings_say_why_they_are_none() -> None:
     run = run_at(16.0, 8.0)
-    run.rows[0] |= {"void": True, "reasons": {"void": "late; more words"}}
+    run.rows[0] = changed(run.rows[0], void=(Void("late", "more words"),))
     run.estimates["slo_capacity"] = Estimate("not_found_up_to", 32.0, 32.0, reason="every limit is met")
     run.estimates["ceiling"] = Estimate("below_range", 3.0, 2.5, 3.5, reason="overloaded at once")
     found = readings(run, 8.0)

@@ -18,6 +18,7 @@ import msgspec
 import numpy as np
 import pytest
 import yaml
+from curve_rows import changed
 from junitparser import Error, Failure, JUnitXml
 from llmd_benchmark_report import load_benchmark_report
 from nights import LEVELS, failed, live, measured
@@ -49,12 +50,11 @@ GATES = [
 
 def run(**more: Any) -> Run:
     """The batch-limited server of the report's tests, with thresholds, a void step and one that has no p99."""
-    rows = served_rows()
-    for one in rows:
-        one |= {"arrival_rps": one["rate_rps"], "input_tokens_per_s": 5000.0, "ttft_mean_s": 0.1, "itl_mean_s": 0.03,
-                "tpot_mean_s": 0.03, "e2e_mean_s": 4.0}  # fmt: skip
-    rows[0] |= {"ttft_p99_s": None, "reasons": {"ttft_p99_s": "60 requests cannot carry a p99"}}
-    rows[1] |= {"void": True, "reasons": {"void": "the client was late"}}
+    means = {"input_tokens_per_s": 5000.0, "ttft_mean_s": 0.1, "itl_mean_s": 0.03, "tpot_mean_s": 0.03,
+             "e2e_mean_s": 4.0}  # fmt: skip
+    rows = [changed(one, arrival_rps=one.rate_rps, **means) for one in served_rows()]
+    rows[0] = changed(rows[0], ttft_p99_s=None, reasons={"ttft_p99_s": "60 requests cannot carry a p99"})
+    rows[1] = changed(rows[1], void=True, reasons={"void": "the client was late"})
     info = replace(served().info, loadramp="0.1.0", workers=2, verdict="fail")
     return served(**({"rows": rows, "info": info, "gates": GATES} | more))
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from curve_rows import changed
 from report_runs import estimates, row, served, served_rows
 
 from loadramp.analysis.diagnosis.cures import cures_of
@@ -64,9 +65,11 @@ def open_page(page: Path, tmp_path: Path, *options: str) -> subprocess.Completed
 def busy_run() -> Any:
     """A run that shows everything at once: errors, void, knee, stalls, long words."""
     rows = served_rows()
-    rows[1] |= {"errors": {"http_5xx": 30, "reset": 4}, "ok": 366}
-    rows[2] |= {"void": True, "reasons": {"void": "requests left the client 40 ms late"}}
-    rows[0] |= {"ttft_p99_s": None, "reasons": {"ttft_p99_s": "60 requests cannot carry a p99: needs about 308 more"}}
+    rows[1] = changed(rows[1], errors={"http_5xx": 30, "reset": 4}, ok=366)
+    rows[2] = changed(rows[2], void=True, reasons={"void": "requests left the client 40 ms late"})
+    rows[0] = changed(
+        rows[0], ttft_p99_s=None, reasons={"ttft_p99_s": "60 requests cannot carry a p99: needs about 308 more"}
+    )
     checks = [Check("c" * 80, "void", "m" * 200, "a" * 200, 2), Check("w", "warn", "late", "Cure.", 1)]
     knee = Estimate("found", 6.0, 5.0, 7.5, cause="prefill_mixing")
     cures = cures_of("kv_eviction", "vllm", {"longest": 4000, "context": 4400, "fewer": 51, "more": 128})

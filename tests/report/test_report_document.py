@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 import numpy as np
+from curve_rows import changed
 from report_runs import row, served, served_rows
 
 from loadramp.record.types import Check, Estimate
@@ -40,7 +41,7 @@ def test_the_document_has_exactly_the_keys_that_programs_rely_on() -> None:
 
 def test_rp01_nan_and_infinity_become_null_with_a_reason() -> None:
     odd = row(0, 1.0, ttft_mean_s=math.nan, itl_p99_s=np.float64("inf"), signals=("queue",))
-    odd |= {"rate_rps": math.inf, "reasons": {"itl_p99_s": "cut"}}
+    odd = changed(odd, rate_rps=math.inf, reasons={"itl_p99_s": "cut"})
     step = strict_json(verdict_document(served(rows=[odd])))["steps"][0]
     assert (step["rate_rps"], step["ttft_mean_s"], step["itl_p99_s"]) == (None, None, None)
     assert step["reasons"] == {
@@ -65,11 +66,11 @@ def test_infinite_estimates_are_null() -> None:
 
 def test_the_curve_reads_back_as_it_was() -> None:
     rows = served_rows()
-    rows[0] |= {"tpot_p99_s": None, "errors": {"reset": 1}}
+    rows[0] = changed(rows[0], tpot_p99_s=None, errors={"reset": 1})
     back = list(csv.DictReader(io.StringIO(curve_csv(served(rows=rows)))))
     assert len(back) == 6
     assert list(back[0])[:4] == ["step", "role", "rate_rps", "users"]
-    assert float(back[3]["itl_p99_s"]) == rows[3]["itl_p99_s"]
+    assert float(back[3]["itl_p99_s"]) == rows[3].of("itl").p99.value
     assert (back[0]["tpot_p99_s"], back[0]["void"], back[4]["saturated"]) == ("", "false", "true")
     assert json.loads(back[0]["errors"]) == {"reset": 1}
 

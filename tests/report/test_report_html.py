@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 import pytest
+from curve_rows import changed, columns_of, row_of
 from report_runs import SCENARIO, estimates, row, served, served_rows, served_table
 
 from loadramp.record.run_info import RunInfo, TargetInfo, read_info
@@ -94,7 +95,7 @@ def test_the_sections_stand_in_reading_order() -> None:
 
 def test_the_sentence_comes_first_and_failures_are_red() -> None:
     rows = served_rows()
-    rows[0] |= {"ok": 100, "errors": {"http_5xx": 300}}
+    rows[0] = changed(rows[0], ok=100, errors={"http_5xx": 300})
     text = page(rows=rows)
     assert text.index("300 of 2,400 requests failed") < text.index("Sustains 13.6")
     assert '<span class="bad">300 of 2,400 requests failed, 12.5 % (HTTP 5xx 300).</span>' in text
@@ -125,9 +126,13 @@ def test_what_is_packed_closes_no_script_and_comes_back_whole() -> None:
 
 
 def test_a_ramp_of_twelve_steps_weighs_less_than_two_megabytes() -> None:
-    columns = {k: v for k, v in served_rows()[0].items() if k.endswith("_s") and "window" not in k and k != "begin_s"}
+    columns = {
+        k: v
+        for k, v in columns_of(served_rows()[0]).items()
+        if k.endswith("_s") and "window" not in k and k != "begin_s"
+    }
     run = big(20_000, steps_n=12)
-    run.rows = [one | columns | {"reasons": {"tpot_p99_s": "why " * 20}} for one in run.rows]
+    run.rows = [changed(one, **columns, reasons={"tpot_p99_s": "why " * 20}) for one in run.rows]
     assert len(run.rows) == 12
     assert len(build_html(run).encode()) < 2_000_000
 
@@ -144,7 +149,7 @@ def test_every_figure_is_one_that_plotly_knows() -> None:
 def test_text_from_outside_can_never_become_markup() -> None:
     evil = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\u2028"
     rows = served_rows()
-    rows[1] |= {"errors": {evil: 3}, "reasons": {"tpot_p99_s": evil}, "tpot_p99_s": None, "signals": [evil]}
+    rows[1] = changed(rows[1], errors={evil: 3}, reasons={"tpot_p99_s": evil}, tpot_p99_s=None, signals=[evil])
     run = served(
         rows=rows,
         checks=[Check(evil, "warn", evil, evil, 1)],
@@ -185,7 +190,9 @@ def test_rp08_secrets_are_masked() -> None:
 
 def test_a_null_shows_its_reason_and_no_number() -> None:
     rows = served_rows()
-    rows[0] |= {"ttft_p99_s": None, "reasons": {"ttft_p99_s": "60 requests cannot carry a p99: needs about 308 more"}}
+    rows[0] = changed(
+        rows[0], ttft_p99_s=None, reasons={"ttft_p99_s": "60 requests cannot carry a p99: needs about 308 more"}
+    )
     text = page(rows=rows)
     assert re.search(r'data-label="TTFT p99">–<sup>1</sup></td>', text)
     assert "<li>60 requests cannot carry a p99: needs about 308 more</li>" in text
@@ -196,7 +203,7 @@ def test_a_null_shows_its_reason_and_no_number() -> None:
 
 def test_intervals_are_drawn_and_an_unknown_upper_limit_draws_only_downwards() -> None:
     rows = served_rows()
-    rows[1]["ttft_p99_high_s"] = None
+    rows[1] = changed(rows[1], ttft_p99_high_s=None)
     p99 = next(t for t in figures(page(rows=rows))[0]["data"] if t["name"].startswith("p99"))
     assert p99["error_y"]["array"][0] == pytest.approx(0.211 * 0.15, rel=1e-3)
     assert p99["error_y"]["array"][1] is None
@@ -205,7 +212,7 @@ def test_intervals_are_drawn_and_an_unknown_upper_limit_draws_only_downwards() -
 
 def test_overloaded_points_are_hollow_and_void_ones_are_crosses_off_the_line() -> None:
     rows = served_rows()
-    rows[2] |= {"void": True, "reasons": {"void": "requests left late"}}
+    rows[2] = changed(rows[2], void=True, reasons={"void": "requests left late"})
     ttft = figures(page(rows=rows))[0]
     line = next(t for t in ttft["data"] if t["name"].startswith("p50") and "lines" in t["mode"])
     assert line["x"] == [2, 4, 12, 28]
@@ -268,8 +275,8 @@ def test_a_step_that_the_message_names_is_not_named_again() -> None:
 
 def test_the_evidence_table_says_which_signals_fired() -> None:
     rows = served_rows()
-    rows[4] |= {"evidence": {"queue": {"first": 10.0, "last": 80.0, "limit": 12.0}}, "arrival_rps": 29.0}
-    rows[2] |= {"p99_itl_elasticity": 1.4, "p99_itl_elasticity_se": 0.1}
+    rows[4] = changed(rows[4], evidence={"queue": {"first": 10.0, "last": 80.0, "limit": 12.0}}, arrival_rps=29.0)
+    rows[2] = changed(rows[2], p99_itl_elasticity=1.4, p99_itl_elasticity_se=0.1)
     text = page(rows=rows)
     evidence = text[text.index('id="evidence"') : text.index('id="steps"')]
     assert evidence.count("● fired") == 3
@@ -297,16 +304,16 @@ def test_what_has_no_data_is_left_out_or_says_so(more: dict[str, Any], gone: str
 
 def test_the_step_where_most_failed_is_one_that_counts() -> None:
     rows = served_rows()
-    rows[2] |= {"errors": {"client": 300}, "ok": 100, "void": True, "reasons": {"void": "requests left late"}}
+    rows[2] = changed(rows[2], errors={"client": 300}, ok=100, void=True, reasons={"void": "requests left late"})
     assert "Only requests of void steps failed. Void steps are drawn, but counted nowhere" in page(rows=rows)
-    rows[3] |= {"errors": {"reset": 40}, "ok": 360}
+    rows[3] = changed(rows[3], errors={"reset": 40}, ok=360)
     assert "Most failed at 12 req/s: 40 of 400. Void steps are drawn, but counted nowhere" in page(rows=rows)
 
 
 def test_errors_show_their_kinds_or_one_line() -> None:
     assert "No request failed (2,400 requests in the measured windows)." in page()
     rows = served_rows()
-    rows[3] |= {"errors": {"reset": 40, "http_429": 2}, "ok": 358}
+    rows[3] = changed(rows[3], errors={"reset": 40, "http_429": 2}, ok=358)
     text = page(rows=rows)
     assert "Most failed at 12 req/s: 42 of 400." in text
     bars = [f for f in figures(text) if f["data"][0]["type"] == "bar"]
@@ -316,8 +323,8 @@ def test_errors_show_their_kinds_or_one_line() -> None:
 def test_failures_are_counted_as_endless_waits_beside_the_successes() -> None:
     rows = served_rows()
     why = "10 % of the requests failed"
-    rows[3] |= {"errors": {"reset": 40}, "ok": 360, "error_ratio": 0.1, "all_ttft_p99_s": None, "all_e2e_p99_s": 9.5}
-    rows[3]["reasons"] = {"all_ttft_p99_s": why}
+    rows[3] = changed(rows[3], errors={"reset": 40}, ok=360, error_ratio=0.1, all_ttft_p99_s=None, all_e2e_p99_s=9.5)
+    rows[3] = changed(rows[3], reasons={"all_ttft_p99_s": why})
     text = page(rows=rows)
     part = text[text.index('id="errors"') : text.index('id="timeline"')]
     cells = re.findall(r'<td data-label="[^"]*" class="">([^<]*)</td>', part)
@@ -333,15 +340,16 @@ def test_the_waterfall_shows_the_stall() -> None:
 
 
 def test_a_closed_loop_has_users_on_its_axis_and_no_bands() -> None:
-    rows = [row(i, None, users=n, **{k: v for k, v in served_rows()[0].items() if k.startswith(("ttft", "itl"))})
-            for i, n in enumerate((1, 8, 32))]  # fmt: skip
+    measured = columns_of(served_rows()[0])
+    latencies = {name: value for name, value in measured.items() if name.startswith(("ttft", "itl"))}
+    rows = [row(i, None, users=n, **latencies) for i, n in enumerate((1, 8, 32))]
     ttft = figures(page(rows=rows, estimates={}))[0]
     assert ttft["layout"]["xaxis"]["title"]["text"] == "users (log scale)"
     assert ttft["data"][0]["x"] == [1, 8, 32]
 
 
 def test_rows_that_miss_most_columns_still_make_a_report() -> None:
-    text = page(rows=[{"step": 0}, {"step": 1, "rate_rps": 2.0}], estimates={}, checks=[])
+    text = page(rows=[row_of(step=0), row_of(step=1, rate_rps=2.0)], estimates={}, checks=[])
     assert outline(text).open == []
     assert "not measured" in text
 
@@ -360,7 +368,7 @@ def test_without_scripts_the_page_says_where_the_numbers_are() -> None:
 
 def test_stalls_stand_beside_itl_because_pooled_percentiles_hide_them() -> None:
     rows = served_rows()
-    rows[3] |= {"stalled_ratio": 0.021, "longest_gap_p99_s": 0.41}
+    rows[3] = changed(rows[3], stalled_ratio=0.021, longest_gap_p99_s=0.41)
     text = page(rows=rows)
     assert '<td data-label="Stall share">2.1 %</td>' in text
     assert '<td data-label="Stall p99 gap">410 ms</td>' in text
@@ -409,7 +417,11 @@ def test_rp02_a_million_requests_of_two_hundred_tokens_stay_below_three_megabyte
 
 
 def test_a_ramp_of_two_hundred_steps_with_thousands_of_findings_stays_below_three_megabytes() -> None:
-    columns = {k: v for k, v in served_rows()[0].items() if k.endswith("_s") and "window" not in k and k != "begin_s"}
+    columns = {
+        k: v
+        for k, v in columns_of(served_rows()[0]).items()
+        if k.endswith("_s") and "window" not in k and k != "begin_s"
+    }
     rows = [row(i, 1.0 + i, **columns, reasons={f"c{j}": "why " * 20 for j in range(40)}) for i in range(200)]
     checks = [Check(f"code_{i}", "warn", "message " * 30, "advice " * 30, i % 200) for i in range(5000)]
     assert len(build_html(served(rows=rows, checks=checks)).encode()) < MOST_BYTES

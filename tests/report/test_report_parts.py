@@ -3,6 +3,7 @@
 import math
 
 import pytest
+from curve_rows import changed
 from hypothesis import given
 from hypothesis import strategies as st
 from report_runs import row, served, served_rows
@@ -92,8 +93,9 @@ def test_labels_give_way_to_points_and_to_each_other() -> None:
 
 
 def test_columns_that_are_no_numbers_are_no_numbers() -> None:
-    odd = {"a": "7", "b": True, "c": math.nan, "d": None, "e": 3}
-    assert [row_access.number(odd, name) for name in "abcdef"] == [None, None, None, None, 3.0, None]
+    odd = row(0, None, settled=True, arrival_rps=math.nan, users=3)
+    names = ("role", "settled", "arrival_rps", "rate_rps", "users", "unheard_of")
+    assert [row_access.number(odd, name) for name in names] == [None, None, None, None, 3.0, None]
 
 
 def test_a_step_says_what_it_showed() -> None:
@@ -109,7 +111,7 @@ def test_a_step_says_what_it_showed() -> None:
 
 def test_the_climb_ends_above_the_highest_step_that_kept_up() -> None:
     made = served_rows()
-    made[1] |= {"saturated": True}
+    made[1] = changed(made[1], saturated=True)
     run = served(rows=made)
     assert [row_access.load(r) for r in row_access.kept_up(run)] == [2.0, 8.0, 12.0]
     over = row_access.broke(run)

@@ -2,6 +2,7 @@
 
 import io
 
+from curve_rows import changed
 from report_runs import row, served, served_rows
 from rich.console import Console
 
@@ -29,7 +30,9 @@ def test_the_terminal_shows_sentence_steps_and_checks_within_80_columns() -> Non
 
 def test_a_null_in_the_terminal_is_a_dash_with_its_reason() -> None:
     rows = served_rows()
-    rows[0] |= {"ttft_p99_s": None, "reasons": {"ttft_p99_s": "60 requests cannot carry a p99: needs about 308 more"}}
+    rows[0] = changed(
+        rows[0], ttft_p99_s=None, reasons={"ttft_p99_s": "60 requests cannot carry a p99: needs about 308 more"}
+    )
     text = printed(served(rows=rows), 120)
     assert "– [1]" in text
     assert "[1] 60 requests cannot carry a p99: needs about 308 more" in text
@@ -38,7 +41,7 @@ def test_a_null_in_the_terminal_is_a_dash_with_its_reason() -> None:
 def test_a_value_whose_interval_is_wide_is_grey_and_said_to_be() -> None:
     def shown(value: float, low: float | None, high: float | None) -> tuple[str, str]:
         rows = served_rows()
-        rows[0] |= {"itl_p99_s": value, "itl_p99_low_s": low, "itl_p99_high_s": high}
+        rows[0] = changed(rows[0], itl_p99_s=value, itl_p99_low_s=low, itl_p99_high_s=high)
         return summary_markdown(served(rows=rows)), printed(served(rows=rows), 120)
 
     for low, high in ((0.08, 0.14), (0.08, None)):

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from curve_rows import changed
 from report_runs import SCENARIO, estimates, latencies, row, served, served_rows
 
 from loadramp.record.table import Run, Table
@@ -36,7 +37,7 @@ def test_found_without_a_soak_says_so() -> None:
 
 def test_a_kv_cache_that_is_full_is_named() -> None:
     rows = served_rows()
-    rows[4] |= {"preemptions": 82.0, "kv_used_ratio_max": 0.998}
+    rows[4] = changed(rows[4], preemptions=82.0, kv_used_ratio_max=0.998)
     assert "p99 ITL stays at 48.4 ms while the KV cache is full (82 preemptions): memory" in verdict_sentence(
         without_slo(rows=rows)
     )
@@ -44,15 +45,15 @@ def test_a_kv_cache_that_is_full_is_named() -> None:
 
 def test_p99_itl_that_grows_is_told_with_its_numbers() -> None:
     rows = served_rows()
-    rows[4] |= latencies(351, 833, 52.9, 216.6)
+    rows[4] = changed(rows[4], **latencies(351, 833, 52.9, 216.6))
     assert "p99 ITL grows from 40.6 ms to 217 ms on the way there." in verdict_sentence(without_slo(rows=rows))
 
 
 def test_p99_itl_that_grew_long_before_the_ceiling_has_not_stayed() -> None:
     rows = served_rows()
-    rows[0] |= latencies(50, 60, 6.9, 8.0)
-    rows[3] |= latencies(69, 296, 10.1, 206)
-    rows[4] |= latencies(11200, 25100, 29.3, 297)
+    rows[0] = changed(rows[0], **latencies(50, 60, 6.9, 8.0))
+    rows[3] = changed(rows[3], **latencies(69, 296, 10.1, 206))
+    rows[4] = changed(rows[4], **latencies(11200, 25100, 29.3, 297))
     assert "p99 ITL grows from 8 ms to 297 ms on the way there." in verdict_sentence(without_slo(rows=rows))
 
 
@@ -100,7 +101,7 @@ def test_not_measurable_gives_the_reason() -> None:
 
 
 def test_void_in_every_step_blames_the_client() -> None:
-    rows = [r | {"void": True, "reasons": {"void": "requests left 40 ms late"}} for r in served_rows()]
+    rows = [changed(r, void=True, reasons={"void": "requests left 40 ms late"}) for r in served_rows()]
     run = served(rows=rows, estimates=ceiling("not_measurable", reason="no usable step"))
     assert verdict_sentence(run).startswith(
         "No verdict: the client, not the server, was the limit in every step (requests left 40 ms late)."
@@ -140,18 +141,18 @@ def test_rp07_ninety_nine_of_a_hundred_failed_comes_before_the_numbers_in_red() 
 
 def test_a_few_failures_are_told_after_the_numbers() -> None:
     rows = served_rows()
-    rows[1] |= {"errors": {"reset": 2}, "ok": 398}
+    rows[1] = changed(rows[1], errors={"reset": 2}, ok=398)
     parts = headline(without_slo(rows=rows))
     assert parts[1] == Phrase("2 of 2,400 requests failed, 0.0833 % (connection reset 2).", "warn")
 
 
 def test_failures_of_void_steps_are_in_neither_the_count_nor_the_total() -> None:
     rows = served_rows()
-    rows[1] |= {"errors": {"reset": 2}, "ok": 398}
-    rows[-1] |= {"errors": {"client": 300}, "ok": 100, "void": True, "reasons": {"void": "requests left late"}}
+    rows[1] = changed(rows[1], errors={"reset": 2}, ok=398)
+    rows[-1] = changed(rows[-1], errors={"client": 300}, ok=100, void=True, reasons={"void": "requests left late"})
     sentence = verdict_sentence(without_slo(rows=rows))
     assert "2 of 2,000 requests failed, 0.1 % (connection reset 2), without 1 void step." in sentence
-    every = [one | {"void": True, "reasons": {"void": "late"}} for one in rows]
+    every = [changed(one, void=True, reasons={"void": "late"}) for one in rows]
     assert "302 of 2,400 requests failed" in verdict_sentence(without_slo(rows=every))
 
 
@@ -196,15 +197,16 @@ def test_a_void_finding_about_the_whole_run_voids_the_verdict() -> None:
 
 def test_a_hiccup_below_a_quiet_step_is_not_the_ceiling() -> None:
     rows = served_rows()
-    rows[1] |= {"saturated": True, "deficit": True, "signals": ["backlog"], "itl_p99_s": 0.9}
+    rows[1] = changed(rows[1], saturated=True, deficit=True, signals=["backlog"], itl_p99_s=0.9)
     assert "p99 ITL stays at 48.4 ms" in verdict_sentence(without_slo(rows=rows))
 
 
 def test_p99_itl_that_grows_slowly_is_not_said_to_stay() -> None:
     rows = served_rows()
-    quiet, over = rows[0], next(row for row in rows if row["saturated"])
-    quiet["itl_p99_s"], over["itl_p99_s"] = 0.03, 0.06
-    times = over["rate_rps"] / quiet["rate_rps"]
+    at = next(i for i, row in enumerate(rows) if row.saturated)
+    rows[0], rows[at] = changed(rows[0], itl_p99_s=0.03), changed(rows[at], itl_p99_s=0.06)
+    quiet, over = rows[0], rows[at]
+    times = over.rate_rps / quiet.rate_rps
     said = verdict_sentence(without_slo(rows=rows))
     assert f"p99 ITL grows only from 30 ms to 60 ms with {times:.0f} times the rate, so the batch limit" in said
 

@@ -26,9 +26,10 @@ from loadramp.analysis.thresholds import judge_gates
 from loadramp.cli import main
 from loadramp.comparison.stored_runs import row_rate
 from loadramp.nightly.series import reference_row
+from loadramp.record.row import Row
 from loadramp.record.run_info import read_info
 from loadramp.record.table import Run, Table
-from loadramp.record.types import Row, Sample
+from loadramp.record.types import Sample
 from loadramp.registry import ScenarioError
 from loadramp.report import curve_csv, summary_markdown, verdict_document
 from loadramp.report.diagnosis import TITLES
@@ -83,9 +84,9 @@ def spoilt(every: int, n: int = 400) -> Row:
 
 def test_malformed_events_are_counted_with_the_share_of_the_answers_that_had_them() -> None:
     found = spoilt(20)
-    assert (found["malformed_events"], found["malformed_answers"]) == (40, 20)
-    assert found["malformed_ratio"] == pytest.approx(20 / 401)
-    assert fold(window(60.0), Table.of([]))["malformed_ratio"] is None
+    assert (found.malformed_events, found.malformed_answers) == (40, 20)
+    assert found.malformed_ratio == pytest.approx(20 / 401)
+    assert fold(window(60.0), Table.of([])).malformed_ratio is None
 
 
 def test_malformed_events_stand_in_the_checks_the_summary_and_the_table() -> None:
@@ -149,11 +150,11 @@ WHOLE = "[target]\nstream = false\n"
 def test_answers_that_come_whole_have_no_first_token_and_say_so(tmp_path: Path) -> None:
     run = ramp_in_memory(scenario_of(SHORT + WHOLE), tmp_path)
     for one in run.rows:
-        assert one["ok"] > 50
+        assert one.ok > 50
         for name in ("ttft", "sent_ttft", "itl", "gap", "tpot", "all_ttft"):
             for column in (f"{name}_p50_s", f"{name}_p99_s"):
-                assert (one[column], one["reasons"][column]) == (None, NOT_STREAMED)
-        assert one["e2e_p50_s"] is not None
+                assert (one.number(column), one.reasons[column]) == (None, NOT_STREAMED)
+        assert one.of("e2e").p50.value is not None
     assert run.estimates["ceiling"].status == "not_found_up_to"
     assert (run.estimates["p99_itl_knee"].status, run.estimates["p99_itl_knee"].reason) == (
         "not_measurable",
@@ -168,7 +169,7 @@ def test_answers_that_come_whole_have_no_first_token_and_say_so(tmp_path: Path) 
 def test_overload_of_answers_that_come_whole_is_found_still(tmp_path: Path) -> None:
     text = SHORT.replace("output_tokens = 12", "output_tokens = 60").replace("[4, 8]", "[4, 60]")
     run = ramp_in_memory(scenario_of(text + WHOLE), tmp_path)
-    assert [one["saturated"] for one in run.rows] == [False, True]
+    assert [one.saturated for one in run.rows] == [False, True]
     assert run.estimates["ceiling"].status == "found"
 
 
@@ -212,9 +213,9 @@ def cut(rate_rps: float, **more: Any) -> Row:
 
 def test_an_interrupted_step_is_partial_and_counts_for_nothing(tmp_path: Path) -> None:
     run = ramp_in_memory(scenario_of(SHORT.replace("[4, 8]", "[4, 8, 16]")), tmp_path, stop_at_s=60.0)
-    assert [one["partial"] for one in run.rows] == [False, False, True]
+    assert [one.partial for one in run.rows] == [False, False, True]
     assert run.steps[-1].partial and run.steps[-1].end_s == pytest.approx(60.0, abs=0.1)
-    assert run.rows[-1]["load_rps"] == 16.0
+    assert run.rows[-1].load_rps == 16.0
     assert (run.estimates["ceiling"].status, run.estimates["ceiling"].rate_rps) == ("not_found_up_to", 8.0)
     sentence = verdict_sentence(run)
     assert "every whole step" in sentence
@@ -229,10 +230,10 @@ def test_a_run_that_was_killed_has_a_partial_last_step_too(tmp_path: Path) -> No
     info["steps"][-1] |= {"partial": False, "measure_s": 20.0}  # as it stood when the step began
     path.write_text(json.dumps(info))
     again = judged(Path(run.path))
-    assert [one["partial"] for one in again.rows] == [False, True]
-    assert again.rows[-1]["window_end_s"] == pytest.approx(35.0, abs=1.5)
+    assert [one.partial for one in again.rows] == [False, True]
+    assert again.rows[-1].window_end_s == pytest.approx(35.0, abs=1.5)
     assert again.estimates["ceiling"].rate_rps == 4.0
-    assert again.rows[-1]["arrival_rps"] == pytest.approx(8.0, rel=0.5)
+    assert again.rows[-1].arrival_rps == pytest.approx(8.0, rel=0.5)
 
 
 def test_a_run_directory_of_before_has_no_partial_steps(tmp_path: Path) -> None:
@@ -242,7 +243,7 @@ def test_a_run_directory_of_before_has_no_partial_steps(tmp_path: Path) -> None:
     for step in info["steps"]:
         del step["partial"]
     path.write_text(json.dumps(info))
-    assert [one["partial"] for one in judged(Path(run.path)).rows] == [False, False]
+    assert [one.partial for one in judged(Path(run.path)).rows] == [False, False]
 
 
 def test_a_partial_step_is_marked_wherever_it_is_shown() -> None:
@@ -259,7 +260,7 @@ def test_a_partial_step_is_marked_wherever_it_is_shown() -> None:
         assert all(label in line for line in marked)
     assert result(run, run.rows[1])["partial"] is True
     assert "partial" not in result(run, run.rows[0])
-    assert {point.row["rate_rps"] for point in points(run) if point.row} == {8.0}
+    assert {point.row.rate_rps for point in points(run) if point.row} == {8.0}
 
 
 def test_a_partial_step_is_no_full_step_for_any_judge() -> None:
@@ -272,7 +273,7 @@ def test_a_partial_step_is_no_full_step_for_any_judge() -> None:
     assert gate[1].reason.startswith("the step was cut short")
     assert (row_rate(whole), row_rate(part)) == (8.0, None)
     assert reference_row([part], 16.0) == (None, "the step at the reference rate was cut short")
-    assert pooled_rows([[whole], [cut(8.0, requests=10)]])[0]["requests"] == 480
+    assert pooled_rows([[whole], [cut(8.0, requests=10)]])[0].requests == 480
 
 
 def test_an_endpoint_that_went_away_in_a_step_is_told_from_that_step() -> None:
@@ -346,13 +347,13 @@ def test_a_contradicted_label_is_among_the_checks_of_a_run() -> None:
 def test_nothing_gave_way_is_said_where_hardly_a_request_stalls() -> None:
     run = ladder(PROFILES["small"], [2, 4, 8])
     assert codes(run) == ["healthy"]
-    assert all(one["stalled_ratio"] <= 0.02 for one in run.rows)
+    assert all(one.stalled_ratio <= 0.02 for one in run.rows)
 
 
 @pytest.mark.parametrize(("ratio", "stall_s"), [(0.05, 1.0), (0.3, 0.6)])
 def test_requests_that_stall_are_named_instead(ratio: float, stall_s: float, tmp_path: Path) -> None:
     run = ramp_in_memory(scenario_of(SHORT), tmp_path, faults=Faults(stall_ratio=ratio, stall_s=stall_s))
-    assert max(one["stalled_ratio"] for one in run.rows) > 0.02
+    assert max(one.stalled_ratio for one in run.rows) > 0.02
     found = {one.code for one in run.findings}
     assert "healthy" not in found
     assert found & {"stalls", "stream_stall"}
@@ -363,7 +364,7 @@ def test_a_few_stalls_that_no_rule_explains_are_a_finding_of_their_own(tmp_path:
     """One stream at a time: nobody else is there to stand still or to go on."""
     text = SHORT.replace("[4, 8]", "[0.5]").replace("measure_s = 20", "measure_s = 200")
     run = ramp_in_memory(scenario_of(text), tmp_path, faults=Faults(stall_ratio=0.05, stall_s=1.0))
-    assert run.rows[0]["stalled_ratio"] > 0.02
+    assert run.rows[0].stalled_ratio > 0.02
     assert [one.code for one in run.findings] == ["stalls"]
     assert "of the requests at 0.5 req/s stalled" in run.findings[0].evidence[0]
     assert TITLES["stalls"].startswith("Requests stalled")

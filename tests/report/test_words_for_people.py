@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from curve_rows import changed, row_of
 from harness import scenario_of
 
 from loadramp.record.types import Step
@@ -46,15 +47,14 @@ def test_a_progress_line_says_where_it_is_and_shouts_failures() -> None:
 
 
 def test_a_finished_step_in_one_line() -> None:
-    row: dict[str, Any] = {
-        "role": "step", "rate_rps": 16.0, "users": None, "ok": 990, "requests": 1000, "ttft_p50_s": 0.05,
-        "ttft_p99_s": None, "itl_p50_s": 0.02, "itl_p99_s": 0.048, "void": False, "saturated": True,
-        "signals": ["queue", "backlog"], "reasons": {},
-    }  # fmt: skip
+    row = row_of(
+        rate_rps=16.0, ok=990, requests=1000, ttft_p50_s=0.05, itl_p50_s=0.02, itl_p99_s=0.048, saturated=True,
+        signals=["queue", "backlog"],
+    )  # fmt: skip
     assert row_line(row) == (
         "step 16 req/s: 990 of 1,000 finished; TTFT p50 50 ms; ITL p50 20 ms p99 48 ms; saturated (queue, backlog)"
     )
-    row |= {"void": True, "reasons": {"void": "the client was late"}}
+    row = changed(row, void=True, reasons={"void": "the client was late"})
     assert row_line(row).endswith("VOID (the client was late)")
 
 

@@ -48,7 +48,7 @@ def test_rt08_requests_before_the_first_step_are_capped_and_in_no_row(tmp_path: 
     starts, ends = np.sort(run.table.due_s), np.sort(run.table.stream_end_s)
     assert max(np.arange(1, len(starts) + 1) - np.searchsorted(ends, starts, side="right")) <= 32
     begin_s, end_s = step.window_s
-    assert run.rows[0]["requests"] == np.count_nonzero((run.table.due_s >= begin_s) & (run.table.due_s < end_s)) == 400
+    assert run.rows[0].requests == np.count_nonzero((run.table.due_s >= begin_s) & (run.table.due_s < end_s)) == 400
     assert run.table.stream_end_s[warm].max() < begin_s
 
 
@@ -57,7 +57,7 @@ def test_cf08_slow_first_requests_are_in_no_row(tmp_path: Path) -> None:
     ramp = "settle_s = 10\nsettle_requests = 40\nkind = 'ladder'\nrates = [20]\n"
     run = ramp_in_memory(scenario_of(SHAPE + ramp), tmp_path, faults=slow)
     assert run.table.ttft_s.max() > 8.0
-    assert run.rows[0]["ttft_p99_s"] < 0.2
+    assert run.rows[0].of("ttft").p99.value < 0.2
 
 
 def test_cf08_without_a_warm_up_the_first_step_has_them_in_it_and_that_is_said(tmp_path: Path) -> None:
@@ -65,9 +65,9 @@ def test_cf08_without_a_warm_up_the_first_step_has_them_in_it_and_that_is_said(t
     shape = SHAPE.replace("warmup_s = 5", "warmup_s = 0")
     ramp = "settle_s = 0\nsettle_requests = 0\nkind = 'ladder'\nrates = [20, 20]\n"
     run = ramp_in_memory(scenario_of(shape + ramp), tmp_path, faults=slow)
-    assert run.rows[0]["ttft_p99_s"] > 8.0
+    assert run.rows[0].of("ttft").p99.value > 8.0
     (note,) = [check for check in run.checks if check.code == "no_warmup"]
-    assert (note.level, note.step) == ("note", run.rows[0]["step"])
+    assert (note.level, note.step) == ("note", run.rows[0].step)
     assert note.message.startswith("no warm-up: the first step has in it what first requests pay")
     assert any(words.startswith("No warm-up: ") for words in ramp_notes(scenario_of(shape + ramp)))
 
@@ -78,7 +78,7 @@ def test_cf08_without_a_warm_up_the_first_step_has_them_in_it_and_that_is_said(t
 def test_cf08_a_warm_up_of_either_kind_needs_no_note(tmp_path: Path, warm: str) -> None:
     shape = SHAPE.replace("warmup_s = 5\n", "" if "warmup_s" in warm else "warmup_s = 5\n").replace("= 20\n", "= 5\n")
     run = ramp_in_memory(scenario_of(f"{shape}{warm}\nkind = 'ladder'\nrates = [20]\n"), tmp_path)
-    assert run.rows[0]["requests"] == 100
+    assert run.rows[0].requests == 100
     assert "no_warmup" not in {check.code for check in run.checks}
     assert not any(words.startswith("No warm-up") for words in ramp_notes(scenario_of(f"{shape}{warm}\n")))
 
@@ -113,16 +113,16 @@ def test_rt06_the_gaps_of_500_streams_are_the_servers_or_the_step_is_void(tmp_pa
 
     run = ramp_in_memory(scenario_of(CROWD), tmp_path, FLAT, meddle=(lambda *_: stand_still()) if busy_s else None)
     (row,) = run.rows
-    inside = [one for one in run.client if row["window_begin_s"] <= one.t_s <= row["window_end_s"]]
-    assert row["in_flight_mean"] == pytest.approx(500, rel=0.02)
+    inside = [one for one in run.client if row.window_begin_s <= one.t_s <= row.window_end_s]
+    assert row.in_flight_mean == pytest.approx(500, rel=0.02)
     reasons = void_reasons(run.steps[-1], run.table, [replace(one, cpu_ratio=0.0) for one in inside], itl_p50_s=0.02)
     if busy_s:
         assert loop_lag_p99_s(inside) == pytest.approx(busy_s, abs=0.002)
-        assert any("loop" in reason and "(allowed 5 ms)" in reason for reason in reasons)
-        assert row["void"]
+        assert any("loop" in one.what and "(allowed 5 ms)" in one.what for one in reasons)
+        assert row.void
         assert "client_limited" in {check.code for check in run.checks}
     else:
-        assert row["itl_p50_s"] == pytest.approx(0.020, rel=0.10)
+        assert row.of("itl").p50.value == pytest.approx(0.020, rel=0.10)
         assert loop_lag_p99_s(inside) == pytest.approx(0.0, abs=1e-9)
         assert reasons == []
 
@@ -155,9 +155,9 @@ def test_st03_one_slow_request_of_ten_moves_no_p99_no_knee_and_no_comparison(tmp
     run = ramp_in_memory(scenario_of(TEN), tmp_path / "a", faults=slow)
     other = ramp_in_memory(scenario_of(TEN), tmp_path / "b")
     first = run.rows[0]
-    assert (first["requests"], run.table.ttft_s.max() > 33.0) == (10, True)
-    assert first["ttft_p99_s"] is None
-    assert first["reasons"]["ttft_p99_s"] == "10 requests cannot carry a p99: needs about 358 more"
+    assert (first.requests, run.table.ttft_s.max() > 33.0) == (10, True)
+    assert first.of("ttft").p99.value is None
+    assert first.reasons["ttft_p99_s"] == "10 requests cannot carry a p99: needs about 358 more"
     (few,) = [check for check in run.checks if check.code == "few_samples" and "p99 TTFT" in check.message]
     assert "cannot carry a p99" in few.message
     for name in ("ceiling", "p99_itl_knee", "slo_capacity"):
@@ -171,15 +171,15 @@ def test_st03_one_slow_request_of_ten_moves_no_p99_no_knee_and_no_comparison(tmp
 def test_ds03_prompts_of_one_token_are_answered_and_one_token_long(tmp_path: Path) -> None:
     text = SHAPE.replace("input_tokens = 64", "input_tokens = 1")
     run = ramp_in_memory(scenario_of(text + "settle_s = 1\nkind = 'ladder'\nrates = [5]\n"), tmp_path)
-    assert run.rows[0]["ok"] == run.rows[0]["requests"] == 100
+    assert run.rows[0].ok == run.rows[0].requests == 100
     assert set(run.table.prompt_tokens) == {1}
 
 
 def test_ds06_no_step_of_a_ramp_is_served_from_the_cache(tmp_path: Path) -> None:
     text = SHAPE.replace("input_tokens = 64", "input_tokens = 256")
     run = ramp_in_memory(scenario_of(text + "settle_s = 1\nkind = 'ladder'\nrates = [2, 4, 2, 4]\n"), tmp_path)
-    assert [row["prefix_hit_ratio"] for row in run.rows] == [0.0] * 4
-    first, third = (run.rows[i]["ttft_p50_s"] for i in (0, 2))
+    assert [row.prefix_hit_ratio for row in run.rows] == [0.0] * 4
+    first, third = (run.rows[i].of("ttft").p50.value for i in (0, 2))
     assert third == pytest.approx(first, rel=0.05)
 
 
@@ -189,7 +189,7 @@ def test_st07_steps_measure_the_same_in_any_order(tmp_path: Path) -> None:
     found = {}
     for name, rates in (("up", [3, 6, 12]), ("shuffled", [12, 3, 6])):
         run = ramp_in_memory(scenario_of(f"{shape}settle_s = 5\nkind = 'ladder'\nrates = {rates}\n"), tmp_path / name)
-        found[name] = {row["rate_rps"]: (row["itl_p99_s"], row["ttft_p50_s"]) for row in run.rows}
+        found[name] = {row.rate_rps: (row.of("itl").p99.value, row.of("ttft").p50.value) for row in run.rows}
     for rate_rps, seconds in found["up"].items():
         assert min(seconds) > 0
         assert found["shuffled"][rate_rps] == pytest.approx(seconds, rel=0.05)
@@ -211,6 +211,6 @@ def test_dx01_percentiles_of_two_workers_come_from_their_records(tmp_path: Path)
         rundir.records_path(worker).write_bytes(b"\n".join(lines) + b"\n")
     run, skipped = read_run(rundir.path)
     row = fold(step, run.table)
-    assert (skipped, row["requests"]) == (0, 1010)
-    assert row["ttft_p99_s"] == pytest.approx(0.010)
-    assert row["ttft_p50_s"] == pytest.approx(0.010)
+    assert (skipped, row.requests) == (0, 1010)
+    assert row.of("ttft").p99.value == pytest.approx(0.010)
+    assert row.of("ttft").p50.value == pytest.approx(0.010)

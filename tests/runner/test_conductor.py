@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 from harness import ramp_in_memory, scenario_of
 
+from loadramp.record.row import Row, void_words
 from loadramp.record.table import Run
-from loadramp.record.types import Arrival, Record, Row
+from loadramp.record.types import Arrival, Record
 from loadramp.runner.assess import assess
 from loadramp.runner.conductor import Conductor
 from loadramp.runner.run_session import Progress
@@ -56,7 +57,7 @@ def test_a_ceiling_ramp_climbs_drains_soaks_and_finds_the_capacity(tmp_path: Pat
     begin_s, end_s = last.window_s
     done = run.table.ok & (run.table.stream_end_s >= begin_s) & (run.table.stream_end_s < end_s)
     assert ceiling.rate_rps == pytest.approx(float(np.count_nonzero(done)) / (end_s - begin_s), rel=0.1)
-    assert [row["void"] for row in run.rows] == [False] * len(run.rows)
+    assert [row.void for row in run.rows] == [()] * len(run.rows)
 
 
 def test_the_same_seed_gives_the_same_run_to_the_bit(tmp_path: Path) -> None:
@@ -75,18 +76,18 @@ def test_load_is_carried_from_step_to_step_and_requests_belong_to_the_step_they_
         begin_s, end_s = step.window_s
         due = (run.table.due_s >= begin_s) & (run.table.due_s < end_s)
         assert set(run.table.step[due]) == {step.index}
-        assert row["requests"] == np.count_nonzero(due) == row["ok"]
-        assert row["pending"] == 0
+        assert row.requests == np.count_nonzero(due) == row.ok
+        assert row.pending == 0
     gaps_s = np.diff(np.sort(run.table.due_s))
     assert gaps_s.max() < 1.5  # no hole between steps
 
 
 def test_a_closed_loop_ladder_offers_its_users(tmp_path: Path) -> None:
     run = ramp_in_memory(scenario_of(SHORT + "kind = 'users'\nusers = [1, 4]\n"), tmp_path)
-    assert [row["users"] for row in run.rows] == [1, 4]
-    assert [round(row["in_flight_mean"]) for row in run.rows] == [1, 4]
-    assert [row["in_flight_max"] for row in run.rows] == [1, 4]
-    assert run.rows[1]["done_rps"] > 2 * run.rows[0]["done_rps"]
+    assert [row.users for row in run.rows] == [1, 4]
+    assert [round(row.in_flight_mean) for row in run.rows] == [1, 4]
+    assert [row.in_flight_max for row in run.rows] == [1, 4]
+    assert run.rows[1].done_rps > 2 * run.rows[0].done_rps
 
 
 def test_an_interrupted_run_keeps_what_it_measured(tmp_path: Path) -> None:
@@ -94,7 +95,7 @@ def test_an_interrupted_run_keeps_what_it_measured(tmp_path: Path) -> None:
     assert run.info.state == "stopped"
     assert run.info.ending == "interrupted"
     assert len(run.rows) == 2
-    assert run.rows[0]["requests"] == pytest.approx(80, abs=30)
+    assert run.rows[0].requests == pytest.approx(80, abs=30)
     assert run.table.due_s.max() <= 40.0
     assert run.steps[-1].end_s == pytest.approx(40.0, abs=0.1)
 
@@ -113,8 +114,8 @@ def test_caps_end_a_ramp_before_the_step_that_would_exceed_them(tmp_path: Path, 
 
 def test_a_cap_on_requests_in_flight_makes_the_step_void(tmp_path: Path) -> None:
     run = ramp_in_memory(scenario_of(SHORT + "kind = 'ladder'\nrates = [40]\nmax_in_flight = 3\n"), tmp_path)
-    assert run.rows[0]["void"]
-    assert "max_in_flight" in run.rows[0]["reasons"]["void"] or "held" in run.rows[0]["reasons"]["void"]
+    assert run.rows[0].void
+    assert "max_in_flight" in void_words(run.rows[0].void) or "held" in void_words(run.rows[0].void)
     assert run.estimates["ceiling"].status != "found"
 
 
@@ -122,8 +123,8 @@ def test_too_many_errors_end_the_ramp(tmp_path: Path) -> None:
     text = SHORT + "kind = 'ladder'\nrates = [5, 5, 5]\n"
     run = ramp_in_memory(scenario_of(text), tmp_path, faults=Faults(error_ratio=0.2))
     assert len(run.rows) == 1
-    assert run.rows[0]["overloaded"]
-    assert run.rows[0]["errors"] == {"http_5xx": pytest.approx(20, abs=15)}
+    assert run.rows[0].overloaded
+    assert run.rows[0].errors == {"http_5xx": pytest.approx(20, abs=15)}
     assert run.info.state == "stopped"
 
 
@@ -137,17 +138,17 @@ def test_a_server_that_dies_in_mid_ramp_ends_it_early_and_keeps_the_steps_before
     run = ramp_in_memory(scenario_of(text), tmp_path, meddle=kill)
     assert run.info.ending == "the endpoint stopped answering"
     assert len(run.rows) == 2
-    assert run.rows[0]["ok"] == run.rows[0]["requests"] > 600
+    assert run.rows[0].ok == run.rows[0].requests > 600
     assert run.steps[-1].end_s < 150.0
-    assert run.rows[1]["overloaded"]
+    assert run.rows[1].overloaded
 
 
 def test_st10_every_request_failing_is_reported_not_raised(tmp_path: Path) -> None:
     """ST-10: a report is made, counts are there, latency is not."""
     run = ramp_in_memory(scenario_of(SHORT), tmp_path, faults=Faults(error_ratio=1.0))
-    assert run.rows[0]["ok"] == 0
-    assert run.rows[0]["ttft_p50_s"] is None
-    assert run.rows[0]["error_ratio"] == 1.0
+    assert run.rows[0].ok == 0
+    assert run.rows[0].of("ttft").p50.value is None
+    assert run.rows[0].error_ratio == 1.0
 
 
 def test_progress_is_shown_once_a_second(tmp_path: Path) -> None:
@@ -175,9 +176,9 @@ def test_a_run_is_valid_on_disk_after_every_step(tmp_path: Path) -> None:
 
 def test_the_server_s_own_numbers_stand_beside_the_client_s(tmp_path: Path) -> None:
     run = ramp_in_memory(scenario_of(SHORT + "kind = 'ladder'\nrates = [5]\n"), tmp_path)
-    assert run.rows[0]["kv_used_ratio_max"] > 0
-    assert run.rows[0]["preemptions"] == 0
-    assert run.rows[0]["server_restarted"] is False
+    assert run.rows[0].kv_used_ratio_max > 0
+    assert run.rows[0].preemptions == 0
+    assert run.rows[0].server_restarted is False
     assert len(run.samples) == pytest.approx(27, abs=4)
 
 
@@ -216,17 +217,17 @@ def test_a_step_of_five_seconds_is_void_while_the_run_goes_on_as_it_is_in_the_re
 ) -> None:
     text = SHORT.replace("measure_s = 20", "measure_s = 5") + "kind = 'ladder'\nrates = [20, 50, 20]\n"
     run, early = ramp_with_slow_leaving(text, tmp_path, late_s)
-    assert [row["reasons"].get("void") for row in run.rows] == [row["reasons"].get("void") for row in early]
-    assert [row["void"] for row in early] == [late_s > 0.01] * 3
-    assert [row["requests"] for row in run.rows] == [row["requests"] for row in early]
+    assert [void_words(row.void) for row in run.rows] == [void_words(row.void) for row in early]
+    assert [bool(row.void) for row in early] == [late_s > 0.01] * 3
+    assert [row.requests for row in run.rows] == [row.requests for row in early]
 
 
 def test_requests_that_no_worker_has_come_to_are_of_the_step_they_are_due_in(tmp_path: Path) -> None:
     text = SHORT.replace("measure_s = 20", "measure_s = 5") + "kind = 'ladder'\nrates = [20]\n"
     run, (early,) = ramp_with_slow_leaving(text, tmp_path, 3.0)
     (late,) = run.rows
-    assert early["requests"] == late["requests"] > 80
-    assert early["pending"] > 50
-    assert late["pending"] == 0
-    assert "planned requests were not sent within the step" in early["reasons"]["void"]
-    assert late["reasons"]["void"] == early["reasons"]["void"]
+    assert early.requests == late.requests > 80
+    assert early.pending > 50
+    assert late.pending == 0
+    assert "planned requests were not sent within the step" in void_words(early.void)
+    assert void_words(late.void) == void_words(early.void)

@@ -70,11 +70,9 @@ def test_an_interrupted_run_counts_no_failure_and_says_how_many_were_cut_off(tmp
     n = int(run.table.unfinished.sum())
     assert n > 5
     assert not run.table.failed.any()
-    assert [row["errors"] for row in run.rows] == [{}]
-    assert run.rows[0]["error_ratio"] in (0.0, None)
-    assert run.rows[0]["pending"] == int(
-        (run.table.unfinished & (run.table.due_s >= run.rows[0]["window_begin_s"])).sum()
-    )
+    assert [row.errors for row in run.rows] == [{}]
+    assert run.rows[0].error_ratio in (0.0, None)
+    assert run.rows[0].pending == int((run.table.unfinished & (run.table.due_s >= run.rows[0].window_begin_s)).sum())
     assert f"{n} requests cut off before the answer had ended" in verdict_sentence(run)
     (check,) = [check for check in run.checks if check.code == "cut_off"]
     assert check.level == "note"
@@ -94,10 +92,10 @@ def test_failures_before_the_interruption_stay_failures(tmp_path: Path) -> None:
     run = ramp_in_memory(scenario_of(LONG), tmp_path, faults=Faults(error_ratio=0.3), stop_at_s=12.0)
     assert run.table.failed.any()
     assert set(run.table.error[run.table.failed].tolist()) == {"http_5xx"}
-    assert run.rows[0]["errors"] == {
-        "http_5xx": int((run.table.failed & (run.table.due_s >= run.rows[0]["window_begin_s"])).sum())
+    assert run.rows[0].errors == {
+        "http_5xx": int((run.table.failed & (run.table.due_s >= run.rows[0].window_begin_s)).sum())
     }
-    assert run.rows[0]["ok"] + run.rows[0]["pending"] + run.rows[0]["errors"]["http_5xx"] == run.rows[0]["requests"]
+    assert run.rows[0].ok + run.rows[0].pending + run.rows[0].errors["http_5xx"] == run.rows[0].requests
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ def shipped(name: str, *overrides: str) -> Scenario:
 
 
 def labels(run: Run, kind: str) -> set[str]:
-    return {name for row in run.rows for name in row.get("classes", {}).get(kind, {})}
+    return {name for row in run.rows for name in (row.classes or {}).get(kind, {})}
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_every_scenario_that_ships_runs_on_the_simulator(
     assert len(run.rows) >= 1
     assert len(run.table) > 10
     assert set(run.table.status) == {"ok"}
-    assert not any(row["void"] for row in run.rows)
+    assert not any(row.void for row in run.rows)
     counted, asked = run.table.prompt_tokens, run.table.asked_input_tokens
     known = ~np.isnan(asked)
     assert counted[known].sum() == pytest.approx(asked[known].sum(), rel=0.01)
@@ -83,7 +83,7 @@ def test_the_replayed_trace_keeps_its_bursts_and_prefixes(tmp_path: Path) -> Non
     assert np.diff(np.sort(second.due_s))[: len(gaps_s) // 2] == pytest.approx(gaps_s[: len(gaps_s) // 2] / 2, abs=2e-6)
     assert gaps_s.std() / gaps_s.mean() > 1.2
     assert float(np.nansum(first.cached_tokens) / np.nansum(first.prompt_tokens)) > 0.4
-    assert run.rows[1]["rate_rps"] == pytest.approx(2 * run.rows[0]["rate_rps"])
+    assert run.rows[1].rate_rps == pytest.approx(2 * run.rows[0].rate_rps)
 
 
 def test_adapters_get_rows_of_their_own_and_their_loading_stops_everybody(tmp_path: Path) -> None:
@@ -108,9 +108,9 @@ def test_adapters_get_rows_of_their_own_and_their_loading_stops_everybody(tmp_pa
     enough = ramp_in_memory(scenario_of(text), tmp_path / "enough", replace(profile, max_adapters=3))
     assert labels(few, "model") == {"a", "b", "c"}
     for name in "abc":
-        slow, quick = (run.rows[0]["classes"]["model"][name]["ttft_p50_s"] for run in (few, enough))
+        slow, quick = (run.rows[0].classes["model"][name]["ttft_p50_s"] for run in (few, enough))
         assert slow > quick + 0.2
-    assert few.rows[0]["itl_p99_s"] > 10 * enough.rows[0]["itl_p99_s"]
+    assert few.rows[0].of("itl").p99.value > 10 * enough.rows[0].of("itl").p99.value
 
 
 CEILING = """
@@ -146,7 +146,7 @@ def test_reuse_of_prefixes_raises_the_ceiling_as_much_as_prefill_weighed(tmp_pat
         text = CEILING.format(reuse=reuse, arrivals="", ramp="ceiling", more="start_rps = 4\nsoak_s = 0")
         run = ramp_in_memory(scenario_of(text), tmp_path / str(reuse))
         found[reuse] = run.estimates["ceiling"].rate_rps or 0.0
-        hits = [row["prefix_hit_ratio"] for row in run.rows]
+        hits = [row.prefix_hit_ratio for row in run.rows]
         assert hits[-1] == pytest.approx(reuse, abs=0.03)
     assert found[0.8] > 1.8 * found[0.0] > 0.0
 

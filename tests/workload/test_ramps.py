@@ -3,22 +3,15 @@
 from typing import Any
 
 import pytest
+from curve_rows import row_of
 
-from loadramp.record.types import Row, Step, Stop
+from loadramp.record.row import Row
+from loadramp.record.types import Step, Stop
 from loadramp.workload.ramps import RAMPS, ceiling, geometric, ladder, users
 
 
 def row(**columns: Any) -> Row:
-    quiet = {
-        "role": "step",
-        "saturated": False,
-        "deficit": False,
-        "void": False,
-        "overloaded": False,
-        "ceiling_rps": None,
-        "rate_rps": 1.0,
-    }
-    return {**quiet, **columns}
+    return row_of(**{"overloaded": False, "rate_rps": 1.0, **columns})
 
 
 def rate(proposal: Step | Stop) -> float | None:

@@ -148,7 +148,7 @@ def prefix_hits(run: Run) -> list[Check]:
     if not always_new(run):
         return []
     measured = _measured(run)
-    ratios = [row["prefix_hit_ratio"] for row in run.rows if row.get("prefix_hit_ratio") is not None]
+    ratios = [row.prefix_hit_ratio for row in run.rows if row.prefix_hit_ratio is not None]
     known = ~np.isnan(measured.cached_tokens)
     if known.any() and float(np.nansum(measured.prompt_tokens[known])) > 0.0:
         ratios.append(float(measured.cached_tokens[known].sum() / np.nansum(measured.prompt_tokens[known])))
@@ -195,7 +195,7 @@ ANSWER_CHECKS: dict[str, Callable[[Run], list[Check]]] = {
 
 def _measured(run: Run) -> Table:
     """Successes of the measured windows."""
-    due = run.table.due_in(*((row["window_begin_s"], row["window_end_s"]) for row in run.rows))
+    due = run.table.due_in(*((row.window_begin_s, row.window_end_s) for row in run.rows))
     return due.select(due.ok)
 
 

@@ -13,8 +13,9 @@ from math import sqrt
 import numpy as np
 
 from loadramp.analysis import server_window as server
+from loadramp.record.row import Row
 from loadramp.record.table import Bools, Floats, Run, Table, within
-from loadramp.record.types import Check, Row, Sample
+from loadramp.record.types import Check, Sample
 from loadramp.units import latency
 
 TOLERANCE = 0.02
@@ -49,7 +50,7 @@ def compare(row: Row, table: Table, samples: Sequence[Sample]) -> list[CountComp
     Tolerance: 2 % of the count, two requests' worth, and what arrives in the time by which scrapes may be off. Empty
     without a scrape near both ends, after a restart, or with less than 5 s between the scrapes.
     """
-    span = _scraped(samples, float(row["window_begin_s"]), float(row["window_end_s"]))
+    span = _scraped(samples, row.window_begin_s, row.window_end_s)
     if span is None:
         return []
     begin_s, end_s, slack_s = span
@@ -72,18 +73,18 @@ def outside_s(row: Row) -> float | None:
 
     None without the server's, and in steps that were not stationary: there the two means are of different requests.
     """
-    client, told = row["sent_ttft_mean_s"], row["server_ttft_mean_s"]
-    return None if client is None or told is None or not row["stationary"] else float(client) - float(told)
+    client, told = row.of("sent_ttft").mean.value, row.server_ttft_mean_s
+    return None if client is None or told is None or not row.stationary else float(client) - float(told)
 
 
 def server_counts(run: Run) -> list[Check]:
     """Steps in which client and server disagree about how much was done."""
     out = []
     for row in run.rows:
-        if row["void"] or row["server_restarted"]:
+        if row.void or row.server_restarted:
             continue
         near = [s for s in run.samples
-                if row["window_begin_s"] - server.NEAR_S <= s.t_s <= row["window_end_s"] + server.NEAR_S]  # fmt: skip
+                if row.window_begin_s - server.NEAR_S <= s.t_s <= row.window_end_s + server.NEAR_S]  # fmt: skip
         out += [_mismatch(row, one) for one in compare(row, run.table, near) if not one.agrees]
     return out
 
@@ -92,15 +93,15 @@ def ttft_outside(run: Run) -> list[Check]:
     """Steps in which more than a quarter of TTFT, and more than 10 ms, passes outside the server."""
     out = []
     for row in run.rows:
-        outside = None if row["void"] else outside_s(row)
-        if outside is None or outside <= max(OUTSIDE_S, OUTSIDE_RATIO * row["sent_ttft_mean_s"]):
+        outside, mean_s = None if row.void else outside_s(row), row.of("sent_ttft").mean.value or 0.0
+        if outside is None or outside <= max(OUTSIDE_S, OUTSIDE_RATIO * mean_s):
             continue
         message = (
-            f"{latency(outside)} of a mean TTFT of {latency(row['sent_ttft_mean_s'])} pass outside the "
-            f"server (its own mean: {latency(row['server_ttft_mean_s'])})"
+            f"{latency(outside)} of a mean TTFT of {latency(mean_s)} pass outside the "
+            f"server (its own mean: {latency(row.server_ttft_mean_s)})"
         )
         advice = "network, proxy or load balancer: measure beside the server too, and compare"
-        out.append(Check("ttft_outside_server", "note", message, advice, row["step"]))
+        out.append(Check("ttft_outside_server", "note", message, advice, row.step))
     return out
 
 
@@ -114,7 +115,7 @@ def _mismatch(row: Row, one: CountComparison) -> Check:
         "others use this server too, or something on the way repeats requests: what is measured is not this load alone"
     )
     less = "not every replica is scraped, or a cache on the way answers: list them all in [metrics] urls"
-    return Check("server_counts", "warn", message, more if one.server > one.high else less, row["step"])
+    return Check("server_counts", "warn", message, more if one.server > one.high else less, row.step)
 
 
 def _scraped(samples: Sequence[Sample], begin_s: float, end_s: float) -> tuple[float, float, float] | None:

@@ -21,9 +21,10 @@ from loadramp.analysis.load_errors import load_error_ratio, over_length, request
 from loadramp.analysis.offered_load import at, offered
 from loadramp.analysis.overload import climb, failing
 from loadramp.analysis.steady_state import hysteresis, recovery_s
+from loadramp.record.row import Row
 from loadramp.record.run_info import MetricsInfo
 from loadramp.record.table import Run
-from loadramp.record.types import Check, Row
+from loadramp.record.types import Check
 from loadramp.scenario.scenario import SHORTEST_MEASURE_S
 from loadramp.units import left_out_words, multiple, percent, plural, sig, span, unasked_words
 
@@ -40,25 +41,23 @@ def run_checks(run: Run) -> list[Check]:
 
 def client_limited(run: Run) -> list[Check]:
     """Steps that the client could not deliver."""
-    out = []
-    for row in run.rows:
-        if row["void"]:
-            what, _, cure = row["reasons"].get("void", "the client could not deliver it").rpartition("; ")
-            message = f"{_at(row)} is void: {what or cure}"
-            out.append(Check("client_limited", "void", message, cure if what else "", row["step"]))
-    return out
+    return [
+        Check("client_limited", "void", f"{_at(row)} is void: {row.void_what}", row.void_cure, row.step)
+        for row in run.rows
+        if row.void
+    ]
 
 
 def client_busy(run: Run) -> list[Check]:
     """Steps delivered by a client above half its capacity."""
     out = []
     for row in run.rows:
-        inside = [s for s in run.client if row["window_begin_s"] <= s.t_s <= row["window_end_s"]]
+        inside = [s for s in run.client if row.window_begin_s <= s.t_s <= row.window_end_s]
         ratio = cpu_ratio(inside)
-        if not row["void"] and ratio > COMFORTABLE_RATIO:
+        if not row.void and ratio > COMFORTABLE_RATIO:
             message = f"{_at(row)}: a client process used {percent(ratio)} of a core"
             advice = f"--set fleet.workers={workers_needed(inside)}, before it is too much"
-            out.append(Check("client_busy", "warn", message, advice, row["step"]))
+            out.append(Check("client_busy", "warn", message, advice, row.step))
     return out
 
 
@@ -66,9 +65,9 @@ def all_failed(run: Run) -> list[Check]:
     """Steps without a single success."""
     advice = "see the error kinds, and try one request: loadramp probe"
     return [
-        Check("all_failed", "warn", f"{_at(row)}: every request failed ({_kinds(row)})", advice, row["step"])
+        Check("all_failed", "warn", f"{_at(row)}: every request failed ({_kinds(row)})", advice, row.step)
         for row in run.rows
-        if row["errors"] and not row["ok"] and not row["pending"]
+        if row.errors and not row.ok and not row.pending
     ]
 
 
@@ -76,26 +75,27 @@ def errors(run: Run) -> list[Check]:
     """Steps with more errors than allowed, and whether these flatter the latencies of the rest."""
     out = []
     for row in run.rows:
-        if not failing(row) or not row["ok"]:
+        if not failing(row) or not row.ok:
             continue
         message = f"{_at(row)}: {percent(load_error_ratio(row) or 0.0)} of the requests failed ({_kinds(row)})"
         advice = "percentiles are of successes only; read the all_* columns beside them"
-        out.append(Check("errors", "warn", message, advice, row["step"]))
-        due = run.table.due_in((row["window_begin_s"], row["window_end_s"]))
+        out.append(Check("errors", "warn", message, advice, row.step))
+        due = run.table.due_in((row.window_begin_s, row.window_end_s))
         failed_s = (due.done_s - due.due_s)[due.failed]
-        if len(failed_s) and row["e2e_p50_s"] and float(sorted(failed_s)[len(failed_s) // 2]) < 0.1 * row["e2e_p50_s"]:
+        median_s = row.of("e2e").p50.value
+        if len(failed_s) and median_s and float(sorted(failed_s)[len(failed_s) // 2]) < 0.1 * median_s:
             message = f"{_at(row)}: failures came back at once, so they lighten the load that the others meet"
-            out.append(Check("fast_failures", "warn", message, "do not read this step as capacity", row["step"]))
+            out.append(Check("fast_failures", "warn", message, "do not read this step as capacity", row.step))
     return out
 
 
 def malformed(run: Run) -> list[Check]:
     """Answers with events that cannot be read: what they held is lost, and nothing tells what it was."""
-    rows = [row for row in run.rows if row.get("malformed_answers") and not row["void"]]
+    rows = [row for row in run.rows if row.malformed_answers and not row.void]
     if not rows:
         return []
-    events, answers = (sum(row[name] for row in rows) for name in ("malformed_events", "malformed_answers"))
-    ended = sum(row["requests"] - row["pending"] for row in run.rows if not row["void"])
+    events, answers = sum(row.malformed_events for row in rows), sum(row.malformed_answers for row in rows)
+    ended = sum(row.requests - row.pending for row in run.rows if not row.void)
     message = (
         f"{plural(events, 'event')} that cannot be read (malformed) in {answers:,} of {plural(ended, 'answer')}, "
         f"{percent(answers / ended)}"
@@ -104,17 +104,17 @@ def malformed(run: Run) -> list[Check]:
         "tokens in them are missing from every figure; see what sends them (loadramp probe), "
         "and limit them with [slo] malformed_ratio or the threshold malformed_ratio < 0.001"
     )
-    return [Check("malformed_events", "warn", message, advice, rows[0]["step"] if len(rows) == 1 else None)]
+    return [Check("malformed_events", "warn", message, advice, rows[0].step if len(rows) == 1 else None)]
 
 
 def partial(run: Run) -> list[Check]:
     """Steps that were cut short."""
     out = []
     for row in run.rows:
-        if row.get("partial"):
-            seconds = span(row["window_end_s"] - row["window_begin_s"])
+        if row.partial:
+            seconds = span(row.length_s)
             message = f"{_at(row)} was cut short after {seconds} of measuring: it is shown, and is no full step"
-            out.append(Check("partial_step", "warn", message, "run it again to the end", row["step"]))
+            out.append(Check("partial_step", "warn", message, "run it again to the end", row.step))
     return out
 
 
@@ -122,10 +122,10 @@ def few_samples(run: Run) -> list[Check]:
     """Percentiles that were refused because the step was too short for them."""
     out = []
     for name, label in (("ttft", "TTFT"), ("itl", "ITL"), ("e2e", "end-to-end")):
-        rows = [r for r in run.rows if not r["void"] and r["ok"] and r[f"{name}_p99_s"] is None]
-        rows = [r for r in rows if r["reasons"].get(f"{name}_p99_s") != NOT_STREAMED]
+        rows = [r for r in run.rows if not r.void and r.ok and r.statistic(f"{name}_p99").value is None]
+        rows = [r for r in rows if r.reasons.get(f"{name}_p99_s") != NOT_STREAMED]
         if rows:
-            why = rows[-1]["reasons"].get(f"{name}_p99_s", "too few")
+            why = rows[-1].reasons.get(f"{name}_p99_s", "too few")
             message = f"no p99 {label} at {_rates(rows)}: {why}"
             advice = "longer steps (--set ramp.measure_s=300), or read p95 and p90"
             out.append(Check("few_samples", "note", message, advice))
@@ -136,9 +136,9 @@ def backlog(run: Run) -> list[Check]:
     """Steps that began while requests of before still queued."""
     advice = "let the queue drain first, or read this step as the end of the one before"
     return [
-        Check("began_with_backlog", "warn", f"{_at(row)} began with a queue left over", advice, row["step"])
+        Check("began_with_backlog", "warn", f"{_at(row)} began with a queue left over", advice, row.step)
         for row in run.rows
-        if row["began_with_backlog"] and not row["void"]
+        if row.began_with_backlog and not row.void
     ]
 
 
@@ -146,9 +146,9 @@ def settled(run: Run) -> list[Check]:
     """Steps measured before their load had filled up."""
     advice = "a longer warm-up: --set ramp.warmup_s=N, about twice the time a request takes"
     return [
-        Check("not_settled", "warn", f"{_at(row)} was measured while its load still filled up", advice, row["step"])
+        Check("not_settled", "warn", f"{_at(row)} was measured while its load still filled up", advice, row.step)
         for row in run.rows
-        if not row["settled"] and not row["void"]
+        if not row.settled and not row.void
     ]
 
 
@@ -166,8 +166,8 @@ def alarms(run: Run) -> list[Check]:
     found = climb(run.rows)
     lone = found.above if len(found.above) == 1 and found.overloaded is None else []
     return [
-        Check("lone_alarm", "note", f"{_at(row)}: {', '.join(row['signals']) or 'a lack of throughput'}, not confirmed",
-              "a hiccup of server or machine, most likely; run that rate again if it matters", row["step"])
+        Check("lone_alarm", "note", f"{_at(row)}: {', '.join(row.signals) or 'a lack of throughput'}, not confirmed",
+              "a hiccup of server or machine, most likely; run that rate again if it matters", row.step)
         for row in [*found.hiccups, *lone]
     ]  # fmt: skip
 
@@ -192,7 +192,7 @@ def knee_at_edge(run: Run) -> list[Check]:
 
 def closed_loop(run: Run) -> list[Check]:
     """Users that wait for their answers."""
-    if not any(row["users"] for row in run.rows):
+    if not any(row.users for row in run.rows):
         return []
     message = "closed loop: users wait for their answers, so overload slows the load down instead of showing in latency"
     return [Check("closed_loop", "note", message, "an open-loop ramp (ramp.kind = 'ceiling') shows what callers meet")]
@@ -202,10 +202,10 @@ def soak(run: Run) -> list[Check]:
     """Soaks that did not hold."""
     out = []
     for row in run.rows:
-        if row["role"] == "soak" and not row["void"] and (row["saturated"] or row["deficit"] or failing(row)):
-            why = ", ".join(row["signals"]) or _kinds(row) or "a lack of throughput"
+        if row.role == "soak" and not row.void and (row.saturated or row.deficit or failing(row)):
+            why = ", ".join(row.signals) or _kinds(row) or "a lack of throughput"
             advice = "the next lower soak counts; without one no rate is known to last"
-            out.append(Check("soak_failed", "warn", f"the soak at {at(row)}: {why}", advice, row["step"]))
+            out.append(Check("soak_failed", "warn", f"the soak at {at(row)}: {why}", advice, row.step))
     return out
 
 
@@ -225,12 +225,10 @@ def recovery(run: Run) -> list[Check]:
     top = next(
         (step for step in reversed(run.steps) if first and step.role == "step" and step.index < first.index), None
     )
-    usual = next(
-        (row for row in run.rows if first and row["role"] == "step" and row["rate_rps"] == first.rate_rps), None
-    )
-    if first is None or top is None or usual is None or usual["in_flight_mean"] is None:
+    usual = next((row for row in run.rows if first and row.role == "step" and row.rate_rps == first.rate_rps), None)
+    if first is None or top is None or usual is None or usual.in_flight_mean is None:
         return []
-    took_s = recovery_s(run.table, top.end_s, first.end_s, usual["in_flight_mean"])
+    took_s = recovery_s(run.table, top.end_s, first.end_s, usual.in_flight_mean)
     at = f"{top.rate_rps:.3g} req/s"
     if took_s is None:
         message = f"after {at} more requests stayed in flight than on the way up, to the end of the first downward step"
@@ -244,9 +242,9 @@ def recovery(run: Run) -> list[Check]:
 def server(run: Run) -> list[Check]:
     """No metrics, or a server that restarted."""
     out = [
-        Check("server_restarted", "warn", f"{_at(row)}: a server restarted", "see its log; run again", row["step"])
+        Check("server_restarted", "warn", f"{_at(row)}: a server restarted", "see its log; run again", row.step)
         for row in run.rows
-        if row["server_restarted"]
+        if row.server_restarted
     ]
     if run.rows and not any(sample.values for sample in run.samples):
         advice = "[metrics] url = ... adds its queue, KV use and preemptions"
@@ -278,7 +276,7 @@ def whose_metrics(run: Run) -> list[Check]:
 
 def quick(run: Run) -> list[Check]:
     """What the shortness of a quick ramp costs."""
-    steps = [row["window_end_s"] - row["window_begin_s"] for row in run.rows if row["role"] == "step"]
+    steps = [row.length_s for row in run.rows if row.role == "step"]
     if not run.info.quick or not steps:
         return []
     length_s = float(np.median(steps))
@@ -334,15 +332,15 @@ CHECKS: dict[str, Callable[[Run], list[Check]]] = {
 
 
 def _at(row: Row) -> str:
-    level = plural(row["users"], "user") if row["users"] else f"{row['rate_rps']:.3g} req/s"
-    kind = {"step": "the step", "soak": "the soak", "down": "the downward step"}.get(row["role"], "the step")
+    level = plural(row.users, "user") if row.users else f"{row.rate_rps:.3g} req/s"
+    kind = {"step": "the step", "soak": "the soak", "down": "the downward step"}.get(row.role, "the step")
     return f"{kind} at {level}"
 
 
 def _kinds(row: Row) -> str:
-    return ", ".join(f"{count} {kind}" for kind, count in sorted(row["errors"].items(), key=lambda item: -item[1]))
+    return ", ".join(f"{count} {kind}" for kind, count in sorted(row.errors.items(), key=lambda item: -item[1]))
 
 
 def _rates(rows: Sequence[Row]) -> str:
-    levels = [plural(row["users"], "user") if row["users"] else f"{row['rate_rps']:.3g}" for row in rows]
-    return ", ".join(levels) + ("" if rows[-1]["users"] else " req/s")
+    levels = [plural(row.users, "user") if row.users else f"{row.rate_rps:.3g}" for row in rows]
+    return ", ".join(levels) + ("" if rows[-1].users else " req/s")

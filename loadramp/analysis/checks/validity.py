@@ -12,6 +12,7 @@ from math import ceil
 import numpy as np
 
 from loadramp.analysis.quantiles import quantile
+from loadramp.record.row import Void
 from loadramp.record.table import Floats, Table
 from loadramp.record.types import ClientSample, Step
 from loadramp.units import agreed, latency, percent, plural
@@ -43,7 +44,7 @@ def void_reasons(
     ttft_p50_s: float | None = None,
     itl_p50_s: float | None = None,
     arrivals: str | None = None,
-) -> list[str]:
+) -> list[Void]:
     """Why the client, not the server, shaped this step; empty when it did not.
 
     Args:
@@ -71,14 +72,7 @@ def void_reasons(
         (_held(inside), "raise the cap or end the ramp earlier"),
         (_dead(inside, begin_s, end_s), RESTART),
     ]
-    return together([(what, cure) for what, cure in found if what])
-
-
-def together(found: Sequence[tuple[str, str]]) -> list[str]:
-    """What happened, with every cure behind the last of it, once: what follows the last ``; `` is what to do."""
-    whats = list(dict.fromkeys(what for what, _ in found))
-    cures = ", and ".join(dict.fromkeys(cure for _, cure in found))
-    return [*whats[:-1], f"{whats[-1]}; {cures}"] if whats else []
+    return [Void(what, cure) for what, cure in found if what]
 
 
 def workers_needed(samples: Sequence[ClientSample]) -> int:

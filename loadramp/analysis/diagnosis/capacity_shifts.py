@@ -92,8 +92,8 @@ def _recovered(case: Case) -> tuple[list[StepSeen], list[str]]:
     """Steps that were overloaded although a later one at a rate a quarter higher was not."""
     steps, words = [], []
     for one in case.climb:
-        later = [b for b in case.climb if b.load > 1.25 * one.load and not (b.row["saturated"] or b.row["deficit"])]
-        if one.row["saturated"] and one.row["deficit"] and later:
+        later = [b for b in case.climb if b.load > 1.25 * one.load and not (b.row.saturated or b.row.deficit)]
+        if one.row.saturated and one.row.deficit and later:
             steps.append(one)
             words.append(f"overloaded {one.at} but not {later[0].at}: capacity was added, or a hiccup passed")
     return steps, words

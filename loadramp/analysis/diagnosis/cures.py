@@ -133,7 +133,7 @@ def figures_of(run: Run) -> dict[str, int]:
     if not np.isnan(sizes).all():
         longest = int(np.nanmax(sizes))
         out |= {"longest": longest, "context": -(-longest * 11 // 10 // 256) * 256}
-    running = [row["running_max"] for row in run.rows if row.get("running_max")]
+    running = [row.running_max for row in run.rows if row.running_max]
     if running:
         out |= {"fewer": max(1, int(0.8 * max(running))), "more": 2 * int(max(running))}
     return out

@@ -37,8 +37,9 @@ from loadramp.analysis.diagnosis.queueing import (
 from loadramp.analysis.diagnosis.symptoms import Case, StepSeen, case_of, indices
 from loadramp.analysis.diagnosis.unstable_engine import engine_unstable
 from loadramp.analysis.overload import counts
+from loadramp.record.row import Row
 from loadramp.record.table import Run
-from loadramp.record.types import Confidence, Finding, Row
+from loadramp.record.types import Confidence, Finding
 from loadramp.units import agreed, latency, multiple, percent, plural
 
 CLIENT_SHARE = 0.3
@@ -65,19 +66,19 @@ def client_limited(case: Case) -> Finding | None:
         return None
     evidence = _voids(case, void)
     evidence += [f"{_share(one, CLIENT)} the client's own loop was late {one.at}" for one in steps]
-    where = (*(int(row["step"]) for row in void), *indices(steps))
+    where = (*(row.step for row in void), *indices(steps))
     return Finding("client_limited", "certain" if void else "likely", tuple(evidence[:4]), where)
 
 
 def _flood_of_failures(row: Row) -> bool:
     """A closed loop with many failures: how fast it sent is the failures' doing, and no limit of the client's."""
-    failed = sum(n for kind, n in row["errors"].items() if kind != "client")
-    return bool(row["users"]) and failed > FLOOD_RATIO * row["requests"]
+    failed = sum(n for kind, n in row.errors.items() if kind != "client")
+    return bool(row.users) and failed > FLOOD_RATIO * row.requests
 
 
 def _failures_alone(run: Run) -> list[Finding]:
     """What failed in steps that are void because of it (``_flood_of_failures``); nothing else is read from them."""
-    rows = [{**row, "void": False} for row in run.rows if row["void"] and _flood_of_failures(row)]
+    rows = [replace(row, void=()) for row in run.rows if row.void and _flood_of_failures(row)]
     if not rows:
         return []
     case = case_of(replace(run, rows=rows))
@@ -86,7 +87,7 @@ def _failures_alone(run: Run) -> list[Finding]:
 
 def _voids(case: Case, void: Sequence[Row]) -> list[str]:
     """How many steps are void, and why: reasons that differ in their figures alone are one."""
-    told = [reason for row in void if (reason := str(row["reasons"].get("void", "")).split(";")[0])]
+    told = [row.void[0].what for row in void]
     kinds = Counter(_FIGURES.sub("", reason) for reason in told)
     first = {_FIGURES.sub("", reason): reason for reason in reversed(told)}
     reasons = [(n, first[kind]) for kind, n in kinds.most_common()]
@@ -107,8 +108,8 @@ def proxy_buffering(case: Case) -> Finding | None:
     evidence = [f"{percent(one.bursty)} of the output events {one.at} came together with the one before"]
     if len(apart):
         evidence.append(f"the bursts are {latency(float(sorted(apart)[len(apart) // 2]))} apart")
-    if one.row["server_itl_mean_s"]:
-        evidence.append(f"the server itself put {latency(one.row['server_itl_mean_s'])} between outputs")
+    if one.row.server_itl_mean_s:
+        evidence.append(f"the server itself put {latency(one.row.server_itl_mean_s)} between outputs")
     if one is not lowest:
         evidence.append("only under load: the API process may be too busy to write each event by itself")
     return Finding("proxy_buffering", "likely" if one is lowest else "possible", tuple(evidence), indices(steps))
@@ -177,7 +178,7 @@ def stream_stall(case: Case) -> Finding | None:
     evidence = (
         f"{percent(stalled_ratio(steps[0]))} of the requests {steps[0].at} froze while the other streams went on "
         f"({plural(gaps.count(PRIVATE), 'gap')})",
-        "the server counted no preemptions" if steps[0].row["preemptions"] == 0 else
+        "the server counted no preemptions" if steps[0].row.preemptions == 0 else
         "without regard to load, as a full KV cache would not",
     )  # fmt: skip
     return Finding("stream_stall", "likely", evidence, indices(steps))
@@ -256,7 +257,7 @@ def stalls(case: Case) -> Finding | None:
     if not steps:
         return None
     worst = max(steps, key=_stalled)
-    longest_s, evidence = worst.row.get("longest_gap_max_s"), []
+    longest_s, evidence = worst.row.longest_gap_max_s, []
     evidence.append(f"{percent(_stalled(worst))} of the requests {worst.at} stalled: a gap above 250 ms and 10 medians")
     if longest_s:
         evidence.append(f"the longest gap there was {latency(longest_s)}")
@@ -264,7 +265,7 @@ def stalls(case: Case) -> Finding | None:
 
 
 def _stalled(one: StepSeen) -> float:
-    return float(one.row.get("stalled_ratio") or 0.0)
+    return float(one.row.stalled_ratio or 0.0)
 
 
 def _doubted(run: Run, finding: Finding) -> Finding:
@@ -281,7 +282,7 @@ def _doubted(run: Run, finding: Finding) -> Finding:
 
 def healthy(case: Case) -> Finding | None:
     """Nothing gave way at any load that was offered; None when a step was overloaded or failed after all."""
-    if any((one.row["error_ratio"] or 0.0) > MOST_RATIO for one in case.steps):
+    if any((one.row.error_ratio or 0.0) > MOST_RATIO for one in case.steps):
         return None
     if case.quiet is None and case.climb:
         return None
@@ -290,10 +291,10 @@ def healthy(case: Case) -> Finding | None:
     if not whole:
         return None
     top = max(whole, key=lambda one: one.load)
-    evidence = [f"every step up to {top.load:.3g} {'users' if top.row['users'] else 'req/s'} kept up, none failed"]
+    evidence = [f"every step up to {top.load:.3g} {'users' if top.row.users else 'req/s'} kept up, none failed"]
     if top.gaps is not None:
         evidence.append(f"{percent(top.gaps.excess_ratio)} of the streaming time {top.at} was lost in long gaps")
-    used, preempted = top.row["kv_used_ratio_max"], top.row["preemptions"] or 0.0
+    used, preempted = top.row.kv_used_ratio_max, top.row.preemptions or 0.0
     if used is not None:
         evidence.append(f"KV cache at most {percent(used)} full, {plural(round(preempted), 'preemption')}")
     return Finding("healthy", "likely" if gaps >= GAPS_TO_CLEAR else "possible", tuple(evidence), indices(case.steps))

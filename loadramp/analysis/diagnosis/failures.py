@@ -37,14 +37,14 @@ def server_down(case: Case) -> Finding | None:
     found = _all_classes(case)
     again, away = restarted(case.run.samples), gone(case)
     broke = found["broken"] >= LEAST_BROKEN and any(_ratio(one, "broken") > BROKEN_RATIO for one in case.steps)
-    before = any(one.row["ok"] for one in case.steps)
+    before = any(one.row.ok for one in case.steps)
     if found["memory"] or not before or not (again or found["dead"] or found["gateway"] or broke):
         return None
     if not (again or away or found["dead"] or found["gateway"]) and connections_refused(case):
         return None
     steps = case.where(
         lambda one: (
-            one.row["server_restarted"] or _ratio(one, "dead", "gateway") > 0 or _ratio(one, "broken") > BROKEN_RATIO
+            one.row.server_restarted or _ratio(one, "dead", "gateway") > 0 or _ratio(one, "broken") > BROKEN_RATIO
         )
     )
     sure: Confidence = "possible"
@@ -58,7 +58,7 @@ def server_down(case: Case) -> Finding | None:
 
 def _no_server(one: StepSeen, case: Case) -> bool:
     """A gateway found no server for more than 1 % of the requests; not in overload of one that went on."""
-    return _ratio(one, "gateway") > MOST_RATIO and not (one.row["saturated"] and kept_counting(case))
+    return _ratio(one, "gateway") > MOST_RATIO and not (one.row.saturated and kept_counting(case))
 
 
 def _why_down(case: Case, found: Counter[str], again: bool) -> list[str]:
@@ -112,19 +112,19 @@ def hardware_fault(case: Case) -> Finding | None:
 
 def admission_failure(case: Case) -> Finding | None:
     """More than 1 % of a step's requests were refused as too busy."""
-    steps = case.where(lambda one: refused(one) > MOST_RATIO * one.row["requests"])
+    steps = case.where(lambda one: refused(one) > MOST_RATIO * one.row.requests)
     if not steps:
         return None
-    worst = max(steps, key=lambda one: refused(one) / one.row["requests"])
-    share, lowest = refused(worst) / worst.row["requests"], case.lowest
+    worst = max(steps, key=lambda one: refused(one) / one.row.requests)
+    share, lowest = refused(worst) / worst.row.requests, case.lowest
     evidence = [
-        f"{refused(worst)} of {plural(worst.row['requests'], 'request')} {worst.at} "
+        f"{refused(worst)} of {plural(worst.row.requests, 'request')} {worst.at} "
         f"{agreed(refused(worst), 'were')} refused ({percent(share)}), with at most "
-        f"{worst.row['in_flight_max']:.0f} in flight"
+        f"{worst.row.in_flight_max:.0f} in flight"
     ]
-    if lowest is not None and refused(lowest) > 0.5 * share * lowest.row["requests"]:
+    if lowest is not None and refused(lowest) > 0.5 * share * lowest.row.requests:
         evidence.append(f"as many {lowest.at}, the lowest load: a quota rather than a lack of room")
-    rejected = max((one.row["requests_rejected"] or 0.0 for one in steps), default=0.0)
+    rejected = max((one.row.requests_rejected or 0.0 for one in steps), default=0.0)
     if rejected:
         evidence.append(f"the server itself counted {plural(round(rejected), 'rejection')}")
     return Finding("admission_failure", "certain", tuple(evidence), indices(steps))
@@ -134,23 +134,23 @@ def refused(one: StepSeen) -> int:
     """Requests refused as too busy: by the server's words or, where these are unknown, by its own count."""
     known = one.failed
     unexplained = sum(n for name, n in known.items() if name not in WORDS)
-    return known["full"] or min(unexplained, round(one.row["requests_rejected"] or 0.0))
+    return known["full"] or min(unexplained, round(one.row.requests_rejected or 0.0))
 
 
 def errors(case: Case) -> Finding | None:
     """More than 1 % failures that no other rule explains; time-outs of an overloaded step are its queue's."""
-    answered = any(one.row["ok"] for one in case.steps)
+    answered = any(one.row.ok for one in case.steps)
     down = ("dead", "gateway", "broken") if answered else ()  # of what never answered nobody can say that it went down
 
     def own(one: StepSeen) -> Counter[str]:
-        explained = ("memory", "hardware", "full", *down, *(("late",) if one.row["saturated"] else ()))
+        explained = ("memory", "hardware", "full", *down, *(("late",) if one.row.saturated else ()))
         return Counter({name: n for name, n in one.failed.items() if name not in explained})
 
-    steps = case.where(lambda one: sum(own(one).values()) - refused(one) > MOST_RATIO * one.row["requests"])
+    steps = case.where(lambda one: sum(own(one).values()) - refused(one) > MOST_RATIO * one.row.requests)
     if not steps:
         return None
     evidence = [
-        f"{sum(own(one).values())} of {plural(one.row['requests'], 'request')} failed {one.at} ({_list(own(one))})"
+        f"{sum(own(one).values())} of {plural(one.row.requests, 'request')} failed {one.at} ({_list(own(one))})"
         for one in steps
     ][:4]
     if all(name in OF_THE_REQUEST for one in steps for name in own(one)):
@@ -159,7 +159,7 @@ def errors(case: Case) -> Finding | None:
 
 
 def _ratio(one: StepSeen, *names: str) -> float:
-    return sum(one.failed[name] for name in names) / max(int(one.row["requests"]), 1)
+    return sum(one.failed[name] for name in names) / max(one.row.requests, 1)
 
 
 def _all_classes(case: Case) -> Counter[str]:
@@ -167,18 +167,18 @@ def _all_classes(case: Case) -> Counter[str]:
     rows = [one.row for one in case.steps]
     if not rows:
         return Counter()
-    return classes(case.run.table.select(case.run.table.due_s >= min(row["window_begin_s"] for row in rows)))
+    return classes(case.run.table.select(case.run.table.due_s >= min(row.window_begin_s for row in rows)))
 
 
 def _died(case: Case, steps: Iterable[StepSeen]) -> list[str]:
     """How many failed of what, and how much was in flight when it began."""
     table = case.run.table
-    out = [f"{one.at}: {_list(one.failed)}, of {plural(one.row['requests'], 'request')}" for one in list(steps)[:2]]
+    out = [f"{one.at}: {_list(one.failed)}, of {plural(one.row.requests, 'request')}" for one in list(steps)[:2]]
     broken = table.select(table.failed)
     ends = np.sort(broken.stream_end_s[~np.isnan(broken.stream_end_s)])
     if len(ends):
         flight = float(in_flight_at(table, ends[:1] - 0.05)[0])
-        before = max((float(one.row["in_flight_max"]) for one in case.steps if one.row["window_end_s"] < ends[0]),
+        before = max((float(one.row.in_flight_max) for one in case.steps if one.row.window_end_s < ends[0]),
                      default=0.0)  # fmt: skip
         most = ", more than ever before in this run" if flight > before else ""
         out.append(f"{plural(round(flight), 'request', 'were')} in flight when the first of them failed{most}")

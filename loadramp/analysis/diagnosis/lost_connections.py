@@ -37,15 +37,15 @@ def connections_refused(case: Case) -> Finding | None:
     a full listen backlog, a limit on open files, or a proxy's limit."""
     steps = case.where(lambda one: at_the_door(one) > MOST_RATIO)
     share, alive = went_on(case.run.table), kept_counting(case)
-    if not steps or not any(one.row["ok"] for one in case.steps) or restarted(case.run.samples) or gone(case):
+    if not steps or not any(one.row.ok for one in case.steps) or restarted(case.run.samples) or gone(case):
         return None
     if not (alive if share is None else share > GOES_ON):
         return None
     worst = max(steps, key=at_the_door)
-    n, requests = int(np.count_nonzero(turned_away(worst.seen.due))), worst.row["requests"]
+    n, requests = int(np.count_nonzero(turned_away(worst.seen.due))), worst.row.requests
     evidence = [
         f"{n} of {plural(requests, 'request')} {worst.at} {agreed(n, 'were')} refused a connection, or lost it before "
-        f"any answer ({percent(at_the_door(worst))}), with at most {worst.row['in_flight_max']:.0f} in flight"
+        f"any answer ({percent(at_the_door(worst))}), with at most {worst.row.in_flight_max:.0f} in flight"
     ]
     if share is not None:
         evidence.append(f"{percent(share)} of the streams under way at those moments went on")
@@ -61,7 +61,7 @@ def connections_refused(case: Case) -> Finding | None:
 
 def at_the_door(one: StepSeen) -> float:
     """Share of the step's requests that got no connection, or lost it before any answer."""
-    return float(np.count_nonzero(turned_away(one.seen.due))) / max(int(one.row["requests"]), 1)
+    return float(np.count_nonzero(turned_away(one.seen.due))) / max(one.row.requests, 1)
 
 
 def turned_away(table: Table) -> Bools:

@@ -24,18 +24,18 @@ WAITING = 5.0
 
 def kv_steps(case: Case) -> list[StepSeen]:
     """Steps in which the KV cache overflowed: counted by the server or, where it counts none, seen in its streams."""
-    return case.where(lambda one: counted(one) or (one.row["preemptions"] is None and streams_freeze(one, case)))
+    return case.where(lambda one: counted(one) or (one.row.preemptions is None and streams_freeze(one, case)))
 
 
 def counted(one: StepSeen) -> bool:
     """The server counted at least 2 preemptions, of more than 2 % of the requests."""
-    n = one.row["preemptions"]
-    return bool(n is not None and n >= 2 and n > PREEMPTED_RATIO * one.row["requests"])
+    n = one.row.preemptions
+    return bool(n is not None and n >= 2 and n > PREEMPTED_RATIO * one.row.requests)
 
 
 def few_counted(one: StepSeen, case: Case) -> bool:
     """The server counted preemptions, of at most 2 % of the requests: more than 10 a minute, or streams froze, too."""
-    n = one.row["preemptions"]
+    n = one.row.preemptions
     if not n or counted(one):
         return False
     return bool((n >= 2 and n > PREEMPTED_PER_MINUTE * one.minutes) or streams_freeze(one, case))
@@ -48,10 +48,10 @@ def streams_freeze(one: StepSeen, case: Case) -> bool:
     stalls. Not where the server counts preemptions and counted none, or shows a KV cache that had room.
     """
     gaps, lowest = one.gaps, case.lowest
-    if gaps is None or gaps.moments(PRIVATE) < STALLS or one.row["preemptions"] == 0:
+    if gaps is None or gaps.moments(PRIVATE) < STALLS or one.row.preemptions == 0:
         return False
-    used = one.row["kv_used_ratio_max"]
-    if one.row["preemptions"] is None and used is not None and used < KV_ROOM_RATIO:
+    used = one.row.kv_used_ratio_max
+    if one.row.preemptions is None and used is not None and used < KV_ROOM_RATIO:
         return False
     if lowest is None or lowest is one or stalled_ratio(lowest) > 0.25 * stalled_ratio(one):
         return False
@@ -60,7 +60,7 @@ def streams_freeze(one: StepSeen, case: Case) -> bool:
 
 def stalled_ratio(one: StepSeen) -> float:
     """Share of the step's requests that froze alone."""
-    return one.gaps.requests(PRIVATE) / max(int(one.row["requests"]), 1) if one.gaps is not None else 0.0
+    return one.gaps.requests(PRIVATE) / max(one.row.requests, 1) if one.gaps is not None else 0.0
 
 
 def kv_eviction(case: Case) -> Finding | None:
@@ -73,10 +73,10 @@ def kv_eviction(case: Case) -> Finding | None:
     if not steps and not few:
         return None
     sure: Confidence = "possible" if few else "certain" if any(counted(one) for one in steps) else "likely"
-    worst = max(steps or few, key=lambda one: (one.row["preemptions"] or 0.0, stalled_ratio(one)))
+    worst = max(steps or few, key=lambda one: (one.row.preemptions or 0.0, stalled_ratio(one)))
     evidence = []
-    if worst.row["preemptions"]:
-        n, requests = worst.row["preemptions"], worst.row["requests"]
+    if worst.row.preemptions:
+        n, requests = worst.row.preemptions, worst.row.requests
         evidence.append(
             f"{plural(round(n), 'preemption')} among {plural(requests, 'request')} {worst.at} "
             f"({percent(n / requests)}, "
@@ -84,8 +84,8 @@ def kv_eviction(case: Case) -> Finding | None:
         )
     if few:
         evidence.append(f"up to {percent(PREEMPTED_RATIO)} of the requests they are too few to hold up the others")
-    if worst.row["kv_used_ratio_max"] is not None:
-        evidence.append(f"KV cache up to {percent(worst.row['kv_used_ratio_max'])} full there")
+    if worst.row.kv_used_ratio_max is not None:
+        evidence.append(f"KV cache up to {percent(worst.row.kv_used_ratio_max)} full there")
     return Finding("kv_eviction", sure, (*evidence, *_stalls(case, worst)), indices(steps or few))
 
 
@@ -100,10 +100,11 @@ def _stalls(case: Case, worst: StepSeen) -> list[str]:
             f"{percent(gaps.share(PRIVATE, RECOMPUTE))} of the time lost in long gaps"
         )
     quiet = case.quiet
-    longest_s, p99_s = row["longest_gap_p99_s"], row["itl_p99_s"]
-    if longest_s and p99_s and quiet is not None and quiet.row["itl_p99_s"] and p99_s <= 1.5 * quiet.row["itl_p99_s"]:
+    longest_s, p99_s = row.longest_gap_p99.value, row.of("itl").p99.value
+    quiet_s = quiet.row.of("itl").p99.value if quiet is not None else None
+    if longest_s and p99_s and quiet is not None and quiet_s and p99_s <= 1.5 * quiet_s:
         out.append(
-            f"pooled p99 ITL hides it ({latency(quiet.row['itl_p99_s'])} {quiet.at}, {latency(p99_s)} {worst.at}): "
+            f"pooled p99 ITL hides it ({latency(quiet_s)} {quiet.at}, {latency(p99_s)} {worst.at}): "
             f"p99 of each request's longest gap is {latency(longest_s)}"
         )
     return out
@@ -111,11 +112,11 @@ def _stalls(case: Case, worst: StepSeen) -> list[str]:
 
 def kv_full(case: Case) -> Finding | None:
     """The KV cache is full and requests wait for room, without being thrown out."""
-    steps = [one for one in _held(case) if _starved(one) and (one.row["waiting_max"] or WAITING) >= WAITING]
+    steps = [one for one in _held(case) if _starved(one) and (one.row.waiting_max or WAITING) >= WAITING]
     if not steps:
         return None
     worst = steps[-1]
-    evidence = [f"KV cache up to {percent(worst.row['kv_used_ratio_max'])} full {worst.at}", *_queue_words(worst)]
+    evidence = [f"KV cache up to {percent(worst.row.kv_used_ratio_max)} full {worst.at}", *_queue_words(worst)]
     evidence.append("hardly any request was thrown out: they wait until one has ended")
     return Finding("kv_full", "likely", tuple(evidence), indices(steps))
 
@@ -132,12 +133,12 @@ def scheduler_oversubscription(case: Case) -> Finding | None:
         one = stands[-1]
         evidence.append(f"the batch stands at {plural(round(one.running_mean), 'request')} {one.at} while others wait")
     evidence += _itl_words(case, worst)
-    known = worst.row["kv_used_ratio_max"]
+    known = worst.row.kv_used_ratio_max
     if known is not None:
         evidence.append(f"the KV cache has room (at most {percent(known)} full)")
     sure: Confidence = "possible"
     if case.confirmed:
-        server_says = known is not None and (worst.row["waiting_max"] or 0.0) >= WAITING
+        server_says = known is not None and (worst.row.waiting_max or 0.0) >= WAITING
         told = _steps_flat(case, worst) is not None or bool(stands)
         sure = "certain" if stands and server_says else "likely" if told else "possible"
     return Finding("scheduler_oversubscription", sure, tuple(evidence), indices(steps))
@@ -157,21 +158,21 @@ def compute_bound(case: Case) -> Finding | None:
 def _held(case: Case) -> list[StepSeen]:
     """Overloaded steps that a KV overflow does not explain."""
     kv = {one.index for one in kv_steps(case)}
-    return [one for one in case.over if one.row["saturated"] and one.index not in kv]
+    return [one for one in case.over if one.row.saturated and one.index not in kv]
 
 
 def _starved(one: StepSeen) -> bool:
     """The KV cache was full, and the batch breathed with it: one that stands still is held by its own limit."""
-    mean, most = one.row["running_mean"], one.row["running_max"]
+    mean, most = one.row.running_mean, one.row.running_max
     stands = mean is not None and most and mean >= 0.97 * most
-    return (one.row["kv_used_ratio_max"] or 0.0) >= KV_FULL_RATIO and not stands
+    return (one.row.kv_used_ratio_max or 0.0) >= KV_FULL_RATIO and not stands
 
 
 def _at_limit(one: StepSeen) -> bool:
     """The batch stood still while requests waited for it."""
-    mean, most = one.row["running_mean"], one.row["running_max"]
+    mean, most = one.row.running_mean, one.row.running_max
     if mean is not None and most:
-        return bool(mean >= 0.9 * most and (one.row["waiting_max"] or 0.0) >= WAITING)
+        return bool(mean >= 0.9 * most and (one.row.waiting_max or 0.0) >= WAITING)
     return one.plateau
 
 
@@ -182,21 +183,21 @@ def _steps_flat(case: Case, one: StepSeen) -> bool | None:
 
 def _itl_words(case: Case, one: StepSeen) -> list[str]:
     quiet = case.quiet
-    if quiet is None or not quiet.row["itl_p50_s"] or not one.row["itl_p50_s"]:
+    if quiet is None or not quiet.row.of("itl").p50.value or not one.row.of("itl").p50.value:
         return []
     return [
-        f"median ITL {latency(quiet.row['itl_p50_s'])} {quiet.at} with "
+        f"median ITL {latency(quiet.row.of('itl').p50.value)} {quiet.at} with "
         f"{plural(round(quiet.running_mean), 'request')} in the batch, "
-        f"{latency(one.row['itl_p50_s'])} {one.at} with {one.running_mean:.0f}"
+        f"{latency(one.row.of('itl').p50.value)} {one.at} with {one.running_mean:.0f}"
     ]
 
 
 def _queue_words(one: StepSeen) -> list[str]:
     row = one.row
-    first, last = row["queue_first_third"], row["queue_last_third"]
+    first, last = row.queue_first_third, row.queue_last_third
     grew = f"grew from {first:.0f} to {last:.0f} within the step" if last > first else f"were {last:.0f}"
-    server = f" (server: up to {row['waiting_max']:.0f} waiting)" if row["waiting_max"] else ""
+    server = f" (server: up to {row.waiting_max:.0f} waiting)" if row.waiting_max else ""
     out = [f"requests without a first token {grew} {one.at}{server}"]
-    if row["ttft_p50_s"]:
-        out.append(f"median TTFT {latency(row['ttft_p50_s'])} {one.at}")
+    if row.of("ttft").p50.value:
+        out.append(f"median TTFT {latency(row.of('ttft').p50.value)} {one.at}")
     return out

@@ -20,8 +20,8 @@ from loadramp.analysis.error_classes import classes
 from loadramp.analysis.latency import WindowView
 from loadramp.analysis.offered_load import at, load_of
 from loadramp.analysis.overload import counts, failing
+from loadramp.record.row import Row
 from loadramp.record.table import Floats, Run, Table
-from loadramp.record.types import Row
 from loadramp.units import plural
 
 FLAT_ELASTICITY = 0.5
@@ -50,17 +50,17 @@ class StepSeen:
 
     @property
     def index(self) -> int:
-        return int(self.row["step"])
+        return self.row.step
 
     @property
     def load(self) -> float:
         """Users, or the rate that the step speaks for."""
-        return float(self.row["users"] or 0.0) if self.row["rate_rps"] is None else load_of(self.row)
+        return float(self.row.users or 0.0) if self.row.rate_rps is None else load_of(self.row)
 
     @property
     def at(self) -> str:
         """``at 8 req/s``, ``with 32 users``."""
-        return f"with {plural(self.row['users'], 'user')}" if self.row["users"] else f"at {at(self.row)}"
+        return f"with {plural(self.row.users, 'user')}" if self.row.users else f"at {at(self.row)}"
 
     @property
     def minutes(self) -> float:
@@ -69,7 +69,7 @@ class StepSeen:
     @property
     def running_mean(self) -> float:
         """Requests in the batch: as the server says, else as the client sees streams under way."""
-        told = self.row.get("running_mean")
+        told = self.row.running_mean
         return float(told) if told is not None else float(self.running.mean())
 
     @property
@@ -113,35 +113,35 @@ class Case:
 
 def case_of(run: Run) -> Case:
     """Look at every measured step of a judged run."""
-    usable = sorted((row for row in run.rows if not row["void"] and row["requests"]), key=_place)
-    seen = [latency.look(_alive(run.table, row), (row["window_begin_s"], row["window_end_s"])) for row in usable]
+    usable = sorted((row for row in run.rows if not row.void and row.requests), key=_place)
+    seen = [latency.look(_alive(run.table, row), (row.window_begin_s, row.window_end_s)) for row in usable]
     jitter_s = next((gap_causes.jitter_s(one.gaps) for one in seen if len(one.gaps.gap_s)), 0.0)
     longest_s = gap_causes.longest_prefill_s(seen[0].due) if seen else None
     steps = []
     for row, one in zip(usable, seen, strict=True):
-        bursty = burst_share(one.gaps, row["sent_ttft_p50_s"])
+        bursty = burst_share(one.gaps, row.of("sent_ttft").p50.value)
         told = bursty <= BURST_SHARE
         gaps = gap_causes.attribute(one, run.client, jitter_s=jitter_s, longest_prefill_s=longest_s) if told else None
         steps.append(StepSeen(row, one, gaps, _running(one), bursty, classes(one.due)))
-    climb = [one for one in steps if one.row["role"] == "step"]
+    climb = [one for one in steps if one.row.role == "step"]
     calm = [i for i, one in enumerate(climb) if not _troubled(one.row) and counts(one.row)]
     above = [one for one in climb[(calm[-1] + 1 if calm else 0) :] if counts(one.row)]
-    over = [one for one in above if one.row["saturated"] or failing(one.row)]
-    settled = any((one.row["saturated"] and one.row["deficit"]) or failing(one.row) for one in over)
+    over = [one for one in above if one.row.saturated or failing(one.row)]
+    settled = any((one.row.saturated and one.row.deficit) or failing(one.row) for one in over)
     return Case(
         run=run,
         steps=steps,
         climb=climb,
-        void=[row for row in run.rows if row["void"] and not _made_up_for(row, usable)],
+        void=[row for row in run.rows if row.void and not _made_up_for(row, usable)],
         over=over,
         confirmed=settled or len(over) >= 2,
         quiet=climb[calm[-1]] if calm else None,
     )
 
 
-def flat(below: StepSeen, above: StepSeen, column: str = "itl_p50_s") -> bool | None:
+def flat(below: StepSeen, above: StepSeen, stem: str = "itl_p50") -> bool | None:
     """Whether a latency hardly grew with the batch from one step to another; None when it cannot be said."""
-    low, high = below.row.get(column), above.row.get(column)
+    low, high = below.row.statistic(stem).value, above.row.statistic(stem).value
     if not low or not high:
         return None
     if high <= FLAT_RATIO * low:
@@ -155,20 +155,20 @@ def indices(steps: Iterable[StepSeen]) -> tuple[int, ...]:
 
 
 def _place(row: Row) -> tuple[int, float]:
-    load = float(row["users"] or 0.0) if row["rate_rps"] is None else load_of(row)
-    return {"step": 0, "soak": 1}.get(row["role"], 2), load
+    load = float(row.users or 0.0) if row.rate_rps is None else load_of(row)
+    return {"step": 0, "soak": 1}.get(row.role, 2), load
 
 
 def _made_up_for(void: Row, usable: Sequence[Row]) -> bool:
-    return any(row["rate_rps"] == void["rate_rps"] and row["users"] == void["users"] for row in usable)
+    return any(row.rate_rps == void.rate_rps and row.users == void.users for row in usable)
 
 
 def _troubled(row: Row) -> bool:
-    return bool(row["saturated"] or row["deficit"] or failing(row))
+    return bool(row.saturated or row.deficit or failing(row))
 
 
 def _alive(table: Table, row: Row) -> Table:
-    return table.select((table.due_s < row["window_end_s"]) & (table.done_s >= row["window_begin_s"]))
+    return table.select((table.due_s < row.window_end_s) & (table.done_s >= row.window_begin_s))
 
 
 def _running(seen: WindowView) -> Floats:

@@ -47,9 +47,9 @@ def pytorch_hud(run: Run) -> Files:
     about = {key: value for key, value in told.items() if key != "model"}
     records = []
     for point in points(run):
-        args: dict[str, Any] = {"request_rate": None if point.row is None else point.row.get("rate_rps")}
-        if point.row is not None and point.row.get("users"):
-            args["users"] = point.row["users"]
+        args: dict[str, Any] = {"request_rate": None if point.row is None else point.row.rate_rps}
+        if point.row is not None and point.row.users:
+            args["users"] = point.row.users
         name = f"loadramp {told.get('scenario', '')}".strip()
         limits = {"unit": point.unit, "low": point.low, "high": point.high}
         records.append(

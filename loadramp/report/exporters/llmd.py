@@ -9,8 +9,8 @@ from typing import Any
 
 from loadramp.analysis.latency import Window
 from loadramp.analysis.thresholds import windows
+from loadramp.record.row import Row
 from loadramp.record.table import Run
-from loadramp.record.types import Row
 from loadramp.report import row_access as r
 from loadramp.report.exporters.points import Files, began_at, document, due_in, identity
 from loadramp.report.redact import redact
@@ -22,8 +22,8 @@ QUANTILES = ("p50", "p90", "p95", "p99")
 
 def llmd(run: Run) -> Files:
     """``stage-<step>.json`` for every step that was measured; JSON is what its YAML reader takes too."""
-    usable = [row for row in run.rows if not row.get("void") and row.get("requests")]
-    return {f"stage-{row['step']}.json": document(report(run, row)) for row in usable}
+    usable = [row for row in run.rows if not row.void and row.requests]
+    return {f"stage-{row.step}.json": document(report(run, row)) for row in usable}
 
 
 def report(run: Run, row: Row) -> dict[str, Any]:
@@ -33,7 +33,7 @@ def report(run: Run, row: Row) -> dict[str, Any]:
     return {
         "version": VERSION,
         "run": {
-            "uid": f"{name}-{row['step']}",
+            "uid": f"{name}-{row.step}",
             "eid": name,
             "time": _times(began_at(run), windows([row])),
             "description": redact(verdict_sentence(run)),
@@ -61,16 +61,16 @@ def _load(run: Run, row: Row, told: Mapping[str, str]) -> dict[str, Any]:
         "tool_version": told.get("loadramp", "unknown"),
         "parallelism": max(run.info.workers or 1, 1),
         "source": "random",
-        "stage": row["step"],
+        "stage": row.step,
         "input_seq_len": _length(prompts) or {"distribution": "other", "value": 0},
         "output_seq_len": _length(outputs),
     }
-    if row.get("users"):
-        standardized["concurrency"] = row["users"]
+    if row.users:
+        standardized["concurrency"] = row.users
     else:
-        standardized["rate_qps"] = row["rate_rps"]
-    config = {"scenario": redact(run.scenario.source), "role": row.get("role"), "step": row["step"]}
-    native = {"config": config | ({"partial": True} if row.get("partial") else {})}
+        standardized["rate_qps"] = row.rate_rps
+    config = {"scenario": redact(run.scenario.source), "role": row.role, "step": row.step}
+    native = {"config": config | ({"partial": True} if row.partial else {})}
     return {"metadata": {"description": told.get("scenario")}, "standardized": standardized, "native": native}
 
 
@@ -86,7 +86,7 @@ def _length(tokens: list[float]) -> dict[str, Any] | None:
 
 
 def _aggregate(run: Run, row: Row) -> dict[str, Any]:
-    failed, pending = sum(r.errors(row).values()), int(row.get("pending") or 0)
+    failed, pending = sum(r.errors(row).values()), int(row.pending or 0)
     latency = {
         "time_to_first_token": _statistics(row, "ttft", "s"),
         "time_per_output_token": _statistics(row, "tpot", "s/token"),
@@ -98,7 +98,7 @@ def _aggregate(run: Run, row: Row) -> dict[str, Any]:
         "output_token_rate": _mean(row, "output_tokens_per_s", "tokens/s"),
         "request_rate": _mean(row, "done_rps", "queries/s"),
     }
-    requests = {"total": row["requests"], "failures": failed, "incomplete": pending}
+    requests = {"total": row.requests, "failures": failed, "incomplete": pending}
     return {"requests": requests, "latency": latency, "throughput": throughput}
 
 

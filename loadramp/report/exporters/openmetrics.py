@@ -9,8 +9,8 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 from prometheus_client.openmetrics.exposition import generate_latest
 
+from loadramp.record.row import Row
 from loadramp.record.table import Run
-from loadramp.record.types import Row
 from loadramp.report import row_access as r
 from loadramp.report.exporters.points import ESTIMATES, Files, began_at, identity
 from loadramp.report.verdict_text import verdict
@@ -39,7 +39,7 @@ def openmetrics(run: Run) -> Files:
     """Gauges of the last run, labelled by scenario, model, and rate; what was refused has no sample."""
     told = identity(run)
     common: dict[str, str] = {key: told[key] for key in ("scenario", "model") if key in told}
-    rows = [row for row in run.rows if not row.get("void") and r.load(row) is not None]
+    rows = [row for row in run.rows if not row.void and r.load(row) is not None]
     families = [
         _family(
             "loadramp_verdict", "gauge", "1 pass, 0 inconclusive or void, -1 fail.", (common, VERDICTS[verdict(run)])
@@ -87,7 +87,7 @@ def _steps(rows: Sequence[Row], common: Mapping[str, str]) -> list[Metric]:
     done = _family("loadramp_done_rate_rps", "gauge", "Requests finished a second.")
     for row in rows:
         labels = {**common, **_place(row)}
-        for outcome, count in (("ok", row.get("ok") or 0), ("failed", sum(r.errors(row).values()))):
+        for outcome, count in (("ok", row.ok or 0), ("failed", sum(r.errors(row).values()))):
             requests.add_sample("loadramp_requests_total", {**labels, "outcome": outcome}, float(count))
         for family, column in ((offered, "rate_rps"), (done, "done_rps")):
             if (value := r.number(row, column)) is not None:
@@ -109,5 +109,5 @@ def _latencies(rows: Sequence[Row], common: Mapping[str, str]) -> list[Metric]:
 
 def _place(row: Row) -> dict[str, str]:
     unit = "users" if r.closed_loop([row]) else "rate"
-    partial = {"partial": "true"} if row.get("partial") else {}
-    return {"step": str(row.get("step")), "role": str(row.get("role") or "step"), unit: f"{r.load(row):g}", **partial}
+    partial = {"partial": "true"} if row.partial else {}
+    return {"step": str(row.step), "role": row.role, unit: f"{r.load(row):g}", **partial}

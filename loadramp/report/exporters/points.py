@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import Any, Literal
 
 from loadramp.analysis.thresholds import windows
+from loadramp.record.row import Row
 from loadramp.record.table import Run, Table
-from loadramp.record.types import Row
 from loadramp.report import row_access as r
 from loadramp.report.json_data import strict
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from loadramp.analysis.thresholds import windows
+from loadramp.record.row import Row
 from loadramp.record.table import Floats, Run, Table
-from loadramp.record.types import Row
 from loadramp.report import row_access as r
 from loadramp.report.exporters.points import Files, began_at, document, due_in, identity
 from loadramp.units import sig
@@ -26,8 +26,8 @@ BACKENDS = {"chat": "openai-chat", "completions": "openai", "responses": "openai
 
 def vllm_bench(run: Run) -> Files:
     """``<rate>qps-step<step>.json`` for every step that was measured."""
-    usable = [row for row in run.rows if not row.get("void") and row.get("requests")]
-    return {f"{sig(r.load(row)).replace(',', '')}qps-step{row['step']}.json": document(result(run, row), indent=None)
+    usable = [row for row in run.rows if not row.void and row.requests]
+    return {f"{sig(r.load(row)).replace(',', '')}qps-step{row.step}.json": document(result(run, row), indent=None)
             for row in usable}  # fmt: skip
 
 
@@ -48,9 +48,9 @@ def result(run: Run, row: Row) -> dict[str, Any]:
         "model_id": told.get("model"),
         "tokenizer_id": told.get("model"),
         "num_prompts": len(due),
-        "request_rate": row["rate_rps"] if row["rate_rps"] is not None else "inf",
+        "request_rate": row.rate_rps if row.rate_rps is not None else "inf",
         "burstiness": _burstiness(run, row),
-        "max_concurrency": row.get("users"),
+        "max_concurrency": row.users,
         "duration": duration_s,
         "completed": int(due.ok.sum()),
         "failed": int(due.failed.sum()),
@@ -65,7 +65,7 @@ def result(run: Run, row: Row) -> dict[str, Any]:
         "max_concurrent_requests": r.number(row, "in_flight_max"),
         "rtfx": 0.0,
     }
-    partial = {"partial": True} if row.get("partial") else {}
+    partial = {"partial": True} if row.partial else {}
     return document | _latencies(row, due) | partial
 
 
@@ -74,7 +74,7 @@ def _burstiness(run: Run, row: Row) -> float | str | None:
 
     1 in a closed loop, where it means nothing; None for arrivals that it does not know.
     """
-    if row["rate_rps"] is None:
+    if row.rate_rps is None:
         return 1.0
     arrivals = run.scenario.arrivals
     if arrivals.kind == "gamma":

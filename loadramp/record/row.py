@@ -1,0 +1,279 @@
+"""One row of the curve: what one measured step showed. Flattened to the columns of docs/format.md only where written.
+
+Rule: a null has its reason beside it, under the name of its column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal
+
+from loadramp.record.types import Role
+from loadramp.units import finite
+
+Measure = Literal["ttft", "sent_ttft", "tpot", "e2e", "gap", "itl", "all_ttft", "all_e2e"]
+"""``all_*``: failed requests count as infinitely long."""
+
+
+@dataclass(slots=True, frozen=True)
+class Statistic:
+    """A statistic of a latency with its 95 % interval, seconds. ``log_se``: standard error of its logarithm."""
+
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    log_se: float | None = None
+
+
+@dataclass(slots=True, frozen=True)
+class Quantiles:
+    """The statistics of one latency over ``n`` values; None: not counted (``all_*``, which have no mean either)."""
+
+    n: float | None = None
+    mean: Statistic = Statistic()
+    p50: Statistic = Statistic()
+    p90: Statistic = Statistic()
+    p95: Statistic = Statistic()
+    p99: Statistic = Statistic()
+
+    @property
+    def statistics(self) -> list[tuple[str, Statistic]]:
+        """The statistics that there are, by name."""
+        mean = [] if self.n is None else [("mean", self.mean)]
+        return [*mean, ("p50", self.p50), ("p90", self.p90), ("p95", self.p95), ("p99", self.p99)]
+
+    def changed(self, measure: str, to: Mapping[str, Statistic]) -> Quantiles:
+        """With other statistics, which ``to`` has by their stems (``ttft_p99``)."""
+
+        def now(name: str, figure: Statistic) -> Statistic:
+            return to.get(f"{measure}_{name}", figure)
+
+        mean, p50, p90 = now("mean", self.mean), now("p50", self.p50), now("p90", self.p90)
+        return Quantiles(self.n, mean, p50, p90, now("p95", self.p95), now("p99", self.p99))
+
+
+@dataclass(slots=True, frozen=True)
+class SloStatistic:
+    """A latency at the quantile of the SLO, and the share of its values beyond the limit."""
+
+    figure: Statistic = Statistic()
+    over_ratio: float | None = None
+
+
+@dataclass(slots=True, frozen=True)
+class Void:
+    """Why a step shows the client and not the server, and what to do about it."""
+
+    what: str
+    cure: str = ""
+
+
+@dataclass(slots=True, frozen=True)
+class Row:
+    """One row of the curve; the columns are explained in docs/format.md.
+
+    Rows are never changed: a later judgement returns new ones.
+    """
+
+    step: int = 0
+    role: Role = "step"
+    rate_rps: float | None = None
+    users: int | None = None
+    partial: bool = False
+    begin_s: float = 0.0
+    window_begin_s: float = 0.0
+    window_end_s: float = 0.0
+    p99_itl_elasticity: float | None = None
+    p99_itl_elasticity_se: float | None = None
+    requests: int = 0
+    ok: int = 0
+    pending: int = 0
+    malformed_events: int = 0
+    malformed_answers: int = 0
+    malformed_ratio: float | None = None
+    errors: Mapping[str, int] = field(default_factory=dict)
+    error_ratio: float | None = None
+    load_independent_errors: int = 0
+    load_error_ratio: float | None = None
+    lag_p50_s: float | None = None
+    lag_p99_s: float | None = None
+    token_source: str | None = None
+    arrival_rps: float = 0.0
+    sent_rps: float = 0.0
+    done_rps: float = 0.0
+    throughput_rps: float = 0.0
+    throughput_blocks: Sequence[float] = ()
+    first_token_blocks: Sequence[float] = ()
+    output_tokens_mean: float | None = None
+    output_tokens_sd: float = 0.0
+    output_tokens_n: float = 0
+    input_tokens_per_s: float = 0.0
+    output_tokens_per_s: float = 0.0
+    peak_output_tokens_per_s: float = 0.0
+    waiting_max: float | None = None
+    running_max: float | None = None
+    kv_used_ratio_max: float | None = None
+    running_mean: float | None = None
+    kv_used_ratio_mean: float | None = None
+    prefix_hit_ratio: float | None = None
+    spec_accept_ratio: float | None = None
+    server_queue_mean_s: float | None = None
+    server_ttft_mean_s: float | None = None
+    server_itl_mean_s: float | None = None
+    preemptions: float | None = None
+    requests_rejected: float | None = None
+    server_restarted: bool | None = None
+    in_flight_begin: float = 0.0
+    in_flight_end: float = 0.0
+    in_flight_mean: float = 0.0
+    in_flight_max: float = 0.0
+    queue_first_third: float = 0.0
+    queue_last_third: float = 0.0
+    saturated: bool = False
+    deficit: bool = False
+    signals: Sequence[str] = ()
+    evidence: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    began_with_backlog: bool = False
+    settled: bool = True
+    stationary: bool = True
+    latency: Mapping[str, Quantiles] = field(default_factory=dict)
+    stalled_ratio: float | None = None
+    longest_gap_p99: Statistic = Statistic()
+    longest_gap_max_s: float | None = None
+    pace_s: Sequence[float] | None = None
+    slow_times_s: Sequence[tuple[float, float]] | None = None
+    pace_log_sd: float | None = None
+    pace_degrees: float | None = None
+    prefill_share: float | None = None
+    good_ratio: float | None = None
+    good_rps: float = 0.0
+    good_n: int = 0
+    slo: Mapping[str, SloStatistic] = field(default_factory=dict)
+    """By metric of the SLO."""
+    classes: Mapping[str, Mapping[str, Mapping[str, Any]]] | None = None
+    sessions: Mapping[str, float | None] | None = None
+    load_rps: float | None = None
+    void: tuple[Void, ...] = ()
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    """Why a column is null, by its name."""
+    repeat: int = 0
+    overloaded: bool | None = None
+    ceiling_rps: float | None = None
+    window_intervals: Mapping[str, tuple[float, float]] | None = None
+    repeats: int | None = None
+    windows: Sequence[tuple[float, float]] | None = None
+
+    @property
+    def length_s(self) -> float:
+        """Measured seconds."""
+        return self.window_end_s - self.window_begin_s
+
+    def of(self, measure: Measure) -> Quantiles:
+        """The statistics of a latency; all null where there are none."""
+        return self.latency.get(measure, NOTHING)
+
+    def statistic(self, stem: str) -> Statistic:
+        """The statistic called ``stem`` (``ttft_p99``, ``all_e2e_p50``, ``slo_itl``, ``longest_gap_p99``); null where
+        there is none."""
+        return self.statistics.get(stem, UNKNOWN)
+
+    @property
+    def statistics(self) -> dict[str, Statistic]:
+        """Every statistic of a latency by its stem, in the order of the columns."""
+        found = {
+            f"{measure}_{name}": figure for measure, one in self.latency.items() for name, figure in one.statistics
+        }
+        found["longest_gap_p99"] = self.longest_gap_p99
+        return found | {f"slo_{metric}": one.figure for metric, one in self.slo.items()}
+
+    def with_statistics(self, changed: Mapping[str, Statistic], reasons: Mapping[str, str]) -> Row:
+        """The row with other statistics, by their stems, and with ``reasons`` for what is null."""
+        return replace(
+            self,
+            latency={measure: one.changed(measure, changed) for measure, one in self.latency.items()},
+            longest_gap_p99=changed.get("longest_gap_p99", self.longest_gap_p99),
+            slo={name: replace(one, figure=changed.get(f"slo_{name}", one.figure)) for name, one in self.slo.items()},
+            reasons=reasons,
+        )
+
+    def number(self, column: str) -> float | None:
+        """The number in a column; None where there is none."""
+        return finite(getattr(self, column) if column in self.__dataclass_fields__ else columns_of(self).get(column))
+
+    @property
+    def void_what(self) -> str:
+        """What made the step void; empty: nothing."""
+        return "; ".join(dict.fromkeys(one.what for one in self.void))
+
+    @property
+    def void_cure(self) -> str:
+        """What to do about it."""
+        return cures(self.void)
+
+    def reason(self, column: str) -> str:
+        """Why ``column`` is null; empty where that is not known."""
+        of_value = f"{column.removesuffix('_low_s').removesuffix('_high_s')}_s"
+        return self.reasons.get(column) or self.reasons.get(of_value) or ""
+
+
+NOTHING, UNKNOWN = Quantiles(), Statistic()
+
+
+def void_lines(void: Sequence[Void]) -> list[str]:
+    """What happened, with every cure behind the last of it, once."""
+    whats, cure = list(dict.fromkeys(one.what for one in void)), cures(void)
+    return [*whats[:-1], f"{whats[-1]}; {cure}" if cure else whats[-1]] if whats else []
+
+
+def cures(void: Sequence[Void]) -> str:
+    return ", and ".join(dict.fromkeys(one.cure for one in void if one.cure))
+
+
+def void_words(void: Sequence[Void]) -> str:
+    return "; ".join(void_lines(void))
+
+
+def columns_of(row: Row) -> dict[str, Any]:
+    """The documented columns of a row, in their order; what only some runs have is left out of the others."""
+    out: dict[str, Any] = {}
+    for one in fields(Row):
+        value = getattr(row, one.name)
+        if one.name in _FLATTENED:
+            out |= _FLATTENED[one.name](row)
+        elif value is not None or one.name not in OPTIONAL:
+            out[one.name] = value
+    return out
+
+
+def _latency_columns(row: Row) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for measure, one in row.latency.items():
+        out |= {} if one.n is None else {f"{measure}_n": one.n}
+        for name, figure in one.statistics:
+            out |= _interval(f"{measure}_{name}", figure)
+        out |= {} if one.n is None else {f"{measure}_p99_log_se": one.p99.log_se}
+    return out
+
+
+def _slo_columns(row: Row) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for metric, one in row.slo.items():
+        stem = f"slo_{metric}"
+        out |= _interval(stem, one.figure)
+        out |= {f"{stem}_log_se": one.figure.log_se, f"{stem}_over_ratio": one.over_ratio}
+    return out
+
+
+def _interval(stem: str, figure: Statistic) -> dict[str, float | None]:
+    return {f"{stem}_s": figure.value, f"{stem}_low_s": figure.low, f"{stem}_high_s": figure.high}
+
+
+OPTIONAL = frozenset({"classes", "sessions", "longest_gap_max_s", "window_intervals", "repeats", "windows"})
+_FLATTENED: dict[str, Callable[[Row], dict[str, Any]]] = {
+    "latency": _latency_columns,
+    "longest_gap_p99": lambda row: _interval("longest_gap_p99", row.longest_gap_p99),
+    "slo": _slo_columns,
+    "void": lambda row: {"void": bool(row.void)},
+    "reasons": lambda row: {"reasons": {**row.reasons, **({"void": void_words(row.void)} if row.void else {})}},
+}
