@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import json
 import re
 import shutil
 import subprocess
@@ -10,6 +12,7 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
+import plotly.graph_objects as go
 import pytest
 
 import loadramp
@@ -33,6 +36,22 @@ def test_every_block_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.Monkey
     assert names["shown"] is True
     assert (tmp_path / "itl.html").stat().st_size > 100_000
     assert names["judged"].steps.requests.sum() > 0
+
+
+def test_every_cell_of_the_notebook_runs_and_it_draws_two_charts(monkeypatch: pytest.MonkeyPatch) -> None:
+    notebook = json.loads((ROOT / "docs" / "notebook.ipynb").read_text())
+    monkeypatch.chdir(ROOT / "docs")
+    names: dict[str, Any] = {}
+    shown = []
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "code":
+            *first, last = ast.parse("".join(cell["source"])).body
+            assert isinstance(last, ast.Expr)
+            exec(compile(ast.Module(first, []), "notebook", "exec"), names)
+            shown.append(eval(compile(ast.Expression(last.value), "notebook", "eval"), names))
+    assert isinstance(shown[0], loadramp.RunResult)
+    assert len([one for one in shown if isinstance(one, go.Figure)]) == 2
+    assert shown[-1] == "shown"
 
 
 def test_a_script_without_a_guard_ramps_once_with_processes_of_its_own(tmp_path: Path) -> None:
