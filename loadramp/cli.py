@@ -1,7 +1,5 @@
 """The commands: parse, call, print. No logic lives here, and heavy libraries are imported inside the commands."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from pathlib import Path

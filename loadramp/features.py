@@ -3,8 +3,6 @@
 They know the core and not one another; what they add to it is in their ``FEATURE``.
 """
 
-from __future__ import annotations
-
 from loadramp.advise import FEATURE as ADVISE
 from loadramp.campaign import FEATURE as CAMPAIGN
 from loadramp.comparison import FEATURE as COMPARISON

@@ -3,8 +3,6 @@
 Knows nobody. ``kind = "package.module:function"`` reaches a function outside the repository.
 """
 
-from __future__ import annotations
-
 import difflib
 import importlib
 import inspect

@@ -4,8 +4,6 @@ Rule: a finding, an error and a table write the same figure alike, so every room
 knows nobody. Nothing here prints a number that is not there: None, NaN and infinity give an empty string or None.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """All advice together: memory envelope, flags, size. Pure. What cannot be said is left out; ``notes`` say why."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

@@ -4,8 +4,6 @@ Every level is of one replica or a ratio, so a rule stays right when replicas ar
 engine nor the GPU exporter shows is left out and named.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf

@@ -3,8 +3,6 @@
 Source: the configuration classes of transformers, and those that checkpoints bring along.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """The commands that say what to run: memory, flags and replicas; alerts, boards and scalers. Parse, call, print."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

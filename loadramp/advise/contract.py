@@ -1,7 +1,5 @@
 """What a scenario promises, what a run has shown, and PromQL over the names that its server's numbers have. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 

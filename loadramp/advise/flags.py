@@ -4,8 +4,6 @@ Rule: only flags that exist: those of vLLM 0.32's help and of SGLang's server ar
 versions.py says which of them an older vLLM does not have.
 """
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Memory is what nvidia-smi (rocm-smi, hl-smi) shows as the card's total, with ECC
 little between drivers and boards: ``--gpu-memory-gb`` (the shown MiB times 0.001048576) is exact.
 """
 
-from __future__ import annotations
-
 import difflib
 import re
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A Grafana board in the engine's own names, with the SLO and the measured capacity as lines. Pure."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Sequence
 from typing import Any

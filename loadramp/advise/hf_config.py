@@ -1,7 +1,5 @@
 """A Hugging Face config.json to the fields of a Model. Pure. Parameters are counted only where the shapes are known."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A KEDA scaler from what one replica was shown to carry. Pure."""
 
-from __future__ import annotations
-
 from loadramp.advise.alerts import origin, yaml_text
 from loadramp.advise.contract import PLANNED, Contract
 from loadramp.registry import ScenarioError

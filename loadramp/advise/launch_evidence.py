@@ -1,7 +1,5 @@
 """What a campaign may show of a launch with the code of ``alerts`` and ``advise``: rules, size, the longest context."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from loadramp.advise.alert_export import contract_of

@@ -3,8 +3,6 @@
 A reader for each way; the first that finds its key tells. Rules are those of the model's own configuration class.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -5,8 +5,6 @@ A key that speaks of other layers and is not understood raises UnclearError: the
 Rules and defaults are those of the model's own configuration class (transformers, or the checkpoint's code).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -4,8 +4,6 @@ Every GPU of a tensor-parallel group holds its share of the weights and of each 
 the same on all of them. docs/advise.md has the formulas.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import floor
 

@@ -3,8 +3,6 @@
 Rule: what cannot be known from the shapes is asked for, never guessed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """The parameters of a decoder, part by part, from the sizes in its config.json. Pure. Only of types in COUNTED."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """How a checkpoint stores its weights: the quantization_config of its config.json. Pure."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field

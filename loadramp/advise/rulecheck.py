@@ -3,8 +3,6 @@
 Pure. ``promtool check rules`` checks more.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any

@@ -3,8 +3,6 @@
 The low end of the measured interval decides; the high end says what might be saved.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil

@@ -1,7 +1,5 @@
 """Advice in words: for a terminal, as Markdown, as JSON data. Pure; one set of blocks serves all forms."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

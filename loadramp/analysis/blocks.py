@@ -3,8 +3,6 @@
 A block has no interval of its own: the spread over blocks is the uncertainty. What too few values carry is None.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil, log

@@ -4,8 +4,6 @@ Gaps that end in the same engine step share their length, so neither tokens nor 
 time nearly are. All intervals come from time blocks (Woodruff 1952; Korn and Graubard 1998; docs/method.md).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil, log

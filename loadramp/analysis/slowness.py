@@ -1,7 +1,5 @@
 """How slow an engine was in each window of a run, and how its latencies follow. Pure; docs/method.md, "Regimes"."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import log

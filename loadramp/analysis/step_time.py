@@ -4,8 +4,6 @@ The pace is the median gap of plain decoding (no other request's first token fal
 the prompts are or how many come does not move it. Definitions: docs/method.md, "The engine's pace".
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import inf, log
 

@@ -4,8 +4,6 @@ The pace is the median gap of plain decoding in each block of time. Rule: what p
 is no jump, and what does not last is none either.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import log
 

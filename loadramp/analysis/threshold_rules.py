@@ -3,8 +3,6 @@
 What it does not know is a ScenarioError that names what there is: a threshold on a misspelt metric never passes.
 """
 
-from __future__ import annotations
-
 import difflib
 import math
 import re

@@ -3,8 +3,6 @@
 A class is judged as the whole step is: the same windows, the same refusal of a percentile that its sample cannot carry.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any

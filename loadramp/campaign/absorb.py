@@ -3,8 +3,6 @@
 Only the pages of several replicas tell: one page, or one behind a load balancer, shows neither.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from loadramp.campaign.criteria import Criterion, holds

@@ -1,7 +1,5 @@
 """The command before a launch: the campaign. Parse, call, print; no logic lives here."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ Kendall's test against time on block p99s, its variance raised for the correlati
 the slope by Theil and Sen. Rule: what the test could not have seen is inconclusive, never "no drift".
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Checks once a second whether the endpoint is there, from a thread of the conducting process, which sends no load."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import threading

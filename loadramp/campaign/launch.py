@@ -1,7 +1,5 @@
 """A campaign against a real endpoint: launches its phases, checks its health, runs the chaos command, reports."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

@@ -1,7 +1,5 @@
 """What ``loadramp plan`` shows of ``loadramp campaign``: its phases."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 

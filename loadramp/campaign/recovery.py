@@ -3,8 +3,6 @@
 Rule: recovered is what callers meet, so it is read off requests; a health check that says 200 proves nothing alone.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -3,8 +3,6 @@
 A phase is the scenario with another ``[ramp]``: the overrides that make it one are those that ``--set`` would take.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """What sends one request and times its answer: what a worker and a probe need of it, and the kinds there are."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 

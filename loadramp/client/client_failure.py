@@ -4,8 +4,6 @@ Servers send what nobody has thought of. Every known form is read or refused whe
 unknown ones. An exception that nothing else handles ends its own request, never the run.
 """
 
-from __future__ import annotations
-
 from loadramp.record.codec import encode
 from loadramp.record.sanitize import clean
 from loadramp.record.types import Record

@@ -1,7 +1,5 @@
 """How the client itself fares: loop lag, CPU share, pauses of the garbage collector. The instrument watches itself."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import resource

@@ -1,7 +1,5 @@
 """What the comparison clients share: the methods of the measuring client, its counts and its time-outs."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -3,8 +3,6 @@
 Instants are those at which their iterators yield. No retries, no limit on connections, no proxy but the one named.
 """
 
-from __future__ import annotations
-
 import importlib
 from typing import Any
 from urllib.parse import parse_qsl

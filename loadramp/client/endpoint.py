@@ -3,8 +3,6 @@
 What is secret in it leaves only through ``headers``; ``redact`` takes it out of any text.
 """
 
-from __future__ import annotations
-
 import base64
 import os
 import re

@@ -1,7 +1,5 @@
 """Errors in words: any shape of error object, body or exception becomes one short line."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -3,8 +3,6 @@
 Finished records are found in the record files, not here.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import resource

@@ -4,8 +4,6 @@ A failed request is a record, never an exception, and is never sent again, with 
 turns out to have died before the server can have seen the request.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

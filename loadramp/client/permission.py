@@ -3,8 +3,6 @@
 A name says nothing of where it leads: ``llm.internal`` may be anybody's. What is trusted is an address.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence

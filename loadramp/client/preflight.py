@@ -2,8 +2,6 @@
 serves, which request fields it takes, how its tokenizer counts our words.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

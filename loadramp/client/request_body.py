@@ -1,7 +1,5 @@
 """The body of a request to chat, completions or responses. Pure: what is asked, never how it is sent."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any

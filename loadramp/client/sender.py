@@ -5,8 +5,6 @@ Closed loop: so many users, each sending its next request when the last one is a
 Sessions: the schedule starts them; each later turn is due when the answer before it has ended and the pause is over.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, field, replace

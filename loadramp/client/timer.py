@@ -4,8 +4,6 @@ Event loops round their timers to a millisecond (epoll, libuv); at 1,000 arrival
 timerfd wakes the loop as a socket does. Without one, and on a simulated clock, the loop's own timer is used.
 """
 
-from __future__ import annotations
-
 import asyncio
 import ctypes
 import os

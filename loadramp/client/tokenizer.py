@@ -3,8 +3,6 @@
 Needs the extra ``tokenizers`` (``pip install loadramp[tokenizers]``) and a ``tokenizer.json``; nothing is downloaded.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

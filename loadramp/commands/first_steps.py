@@ -1,7 +1,5 @@
 """The commands for the first five minutes: what to fix before measuring, and a scenario to begin with."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What commands have in common: their options, and how a function becomes one. Knows click and nothing else."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

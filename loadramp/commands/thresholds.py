@@ -1,7 +1,5 @@
 """The commands that read a run again: thresholds and other programs' formats. Parse, call, print."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

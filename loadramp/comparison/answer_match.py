@@ -3,8 +3,6 @@
 Only findings leave this module: positions, counts and kinds, never text.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The commands that set one thing against another: parse, call, print. No logic lives here."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What ``loadramp compare`` does: reads stored runs, refuses what cannot be compared, judges, writes."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

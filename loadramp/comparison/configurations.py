@@ -1,7 +1,5 @@
 """Several configurations of one service in a table: what each change of settings bought. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import exp

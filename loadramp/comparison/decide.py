@@ -4,8 +4,6 @@ pass: shown to be no worse than allowed. fail: shown to be worse, or broken. inc
 would take. Nothing measured, errors on either side and NaN never pass; nor do they where both serve the same (A/A).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log

@@ -1,7 +1,5 @@
 """What a controller reads of a comparison: verdict.json (``loadramp.verdict/1``) and the effects as CSV. Pure."""
 
-from __future__ import annotations
-
 from pathlib import PurePath
 from typing import Any
 

@@ -4,8 +4,6 @@
 for a difference to be the version's: load, host, GPU. ``noted`` ones bend little and are told.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal

@@ -3,8 +3,6 @@
 There is no load on the server and nothing else in the batch, so a healthy engine repeats itself.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from loadramp.client.probe import SingleRequests

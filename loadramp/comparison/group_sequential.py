@@ -4,8 +4,6 @@ The standardised sum after k of K blocks, z * sqrt(k / K), behaves like a Browni
 when it is above one constant c, so early looks need far stronger evidence than the last one (docs/method.md, "Looks").
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise

@@ -4,8 +4,6 @@ What it finds goes into ``info``, and ends both: ``rollback`` where it is the ca
 baseline is no yardstick.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import Callable

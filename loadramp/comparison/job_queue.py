@@ -1,7 +1,5 @@
 """Runs jobs one at a time, each as a process of its own, and remembers how they went."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

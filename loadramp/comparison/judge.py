@@ -1,7 +1,5 @@
 """Judges two arms: pairs of blocks, effects, the verdict. The same functions while they go on and from their files."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -3,8 +3,6 @@
 Everything for people goes to ``say``; the answer is the exit code.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import secrets

@@ -3,8 +3,6 @@
 As with ``selfcheck`` only the last result is kept, for the user; it holds no address and nothing of what was asked.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from bisect import bisect_left

@@ -1,7 +1,5 @@
 """The report of a comparison as one HTML file that needs no network, in the look of a run's report. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from markupsafe import Markup

@@ -3,8 +3,6 @@
 Rule: it follows from the numbers that ``decide`` and ``blocks`` ask for, never from a guess at latencies.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, log1p, sqrt

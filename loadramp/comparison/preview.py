@@ -1,7 +1,5 @@
 """What ``loadramp plan`` shows of ``loadramp canary``: its blocks, chosen by the functions that the command uses."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 

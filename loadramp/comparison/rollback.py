@@ -4,8 +4,6 @@ Looked at every few seconds while load runs: failures must be shown to be too ma
 of a minute behind it, or of as much longer as it takes to be that late.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

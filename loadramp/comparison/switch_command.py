@@ -1,7 +1,5 @@
 """A user's command that makes an endpoint serve the other version: run without a shell, with a time limit."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

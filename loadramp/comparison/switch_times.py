@@ -1,7 +1,5 @@
 """How long a canary's switches back took: from the begin of the command to the first request that succeeded."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """``[canary]``: how two endpoints are compared, how much worse one may be, in what order blocks go. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal

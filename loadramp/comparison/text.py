@@ -1,7 +1,5 @@
 """A comparison in words: the sentence, summary.md, the table for a terminal. Pure; no ratio without its interval."""
 
-from __future__ import annotations
-
 from rich.console import Group
 from rich.table import Table as RichTable
 from rich.text import Text

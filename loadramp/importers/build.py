@@ -1,7 +1,5 @@
 """Levels of load from files of other tools, set one after the other, as a run directory."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime

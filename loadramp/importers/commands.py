@@ -1,7 +1,5 @@
 """``loadramp import``: parse, call, print."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -5,8 +5,6 @@ AIPerf's ``MetricRecordInfo`` (``profile_export.jsonl``), inference-perf's ``Req
 (``per_request_lifecycle_metrics.json``), each as released in 2026.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json

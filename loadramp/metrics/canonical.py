@@ -4,8 +4,6 @@ Of a quantity's names the first one on the page counts, so an old and a new name
 several engines, ranks and GPUs become one number as the quantity says; NaN and infinity are no number.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

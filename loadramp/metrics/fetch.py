@@ -3,8 +3,6 @@
 A failure is a FetchFailed with a few words, which hold no header, key or query. Redirects never leave the host.
 """
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import ssl

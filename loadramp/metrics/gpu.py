@@ -4,8 +4,6 @@
 its own that address is completed with one that fetches all that the ``dcgm`` dialect reads.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit, urlunsplit

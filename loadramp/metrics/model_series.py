@@ -5,8 +5,6 @@ where the page names a model that is asked, only its series count, and what was 
 counters go on from scrape to scrape. Where it names none of them, all count, and that is told.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ Only the names asked for are parsed: of a vLLM page's 500 lines a scraper wants 
 not do it: docs/decisions/0020-our-own-parser-of-metrics-pages.md.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection
 from dataclasses import dataclass, field

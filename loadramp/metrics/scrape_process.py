@@ -5,8 +5,6 @@ It runs until stdin says ``stop`` (one last scrape, then the end) or the parent 
 the terminal's signals do not reach it, and no page can disturb the load.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

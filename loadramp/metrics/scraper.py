@@ -3,8 +3,6 @@
 The load's event loop does no more for it than read a file; ``scrape_inline`` is for simulated time only.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

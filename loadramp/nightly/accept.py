@@ -1,7 +1,5 @@
 """Accepting a level: what there is to accept, and the line that says that somebody did."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from loadramp.nightly.alarms import Rules, accepted_nights, alarms_of, open_alarms

@@ -4,8 +4,6 @@ Matteson and James, "A nonparametric approach for multiple change point analysis
 their permutations as in Fleming et al., "Hunter", ICPE 2023. Formulas: docs/method.md, "Nights".
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt

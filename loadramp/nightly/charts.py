@@ -1,7 +1,5 @@
 """One chart a metric: a dot a night, its runs small behind it, changes as upright lines. Pure."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """A judged night for CI servers: JUnit XML and GitHub annotations. Pure."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from loadramp.nightly.alarms import Change

@@ -1,7 +1,5 @@
 """What was measured, on what, with what: the conditions of one night, as text by key. Pure."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """A history of nights in formats that other programs read."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 

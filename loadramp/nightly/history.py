@@ -4,8 +4,6 @@ A line that a crash tore is skipped, counted and closed off by the next append. 
 it returns.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """A history for Apache Otava, which finds change points: a CSV of nights and a configuration that reads it. Pure."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Sequence

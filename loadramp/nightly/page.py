@@ -1,7 +1,5 @@
 """Nights as one offline page: this night, its alarms, every metric over all nights, and what changed when. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from loadramp.nightly.alarms import Alarm, alarms_of

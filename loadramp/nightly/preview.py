@@ -1,7 +1,5 @@
 """What ``loadramp plan`` shows of ``loadramp nightly``, and what must hold of its table before a night begins."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from loadramp.analysis.threshold_rules import parse

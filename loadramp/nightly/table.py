@@ -1,7 +1,5 @@
 """``[nightly]``: how a night is measured and judged. Pure data."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any

@@ -1,8 +1,6 @@
 """A judged night in words, as Markdown and as data. Pure. An alarm names night, metric, size with interval, and what
 else changed."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any

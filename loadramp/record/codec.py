@@ -6,8 +6,6 @@ events, the first one since ``due_us``. Gaps are differences of rounded instants
 that holds its default is left out. Gap lists take 6 bytes a token, float seconds take 12.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from itertools import accumulate, pairwise

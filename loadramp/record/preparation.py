@@ -1,7 +1,5 @@
 """What one feature finds of a launch's preparation and another shows: alert rules, size, the way back. Plain."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -3,8 +3,6 @@
 Rule: what loadramp made up itself is no evidence: words that it chose have in common what it chose.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -3,8 +3,6 @@
 What is not known is None, and is not written. Keys of other versions are kept.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any

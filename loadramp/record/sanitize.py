@@ -4,8 +4,6 @@ A server's words may hold escape sequences that rewrite a terminal, characters t
 halves of characters. Pure.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Many points to few, with the extremes kept. Pure numpy; a run of 200 million tokens is read in slices."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

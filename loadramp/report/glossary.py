@@ -1,7 +1,5 @@
 """Definitions for the end of a page: glossary.toml."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from loadramp.registry import data_of

@@ -1,7 +1,5 @@
 """The whole report as one HTML file that needs no network: a policy forbids it any. Pure."""
 
-from __future__ import annotations
-
 import base64
 import functools
 import hashlib

@@ -1,7 +1,5 @@
 """Plain data for charts and JSON: rounded, and without what neither can hold. Pure."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """summary.md: the report for a pull request or a chat. Pure; text from outside cannot become a table, link or tag."""
 
-from __future__ import annotations
-
 import re
 
 from loadramp.record.table import Run

@@ -4,8 +4,6 @@ Deflate, then, behind the number of bytes and a colon, 13 bits in two printable 
 than base 64, and none of its characters means anything inside a script element. page.js holds the other end.
 """
 
-from __future__ import annotations
-
 import zlib
 
 import numpy as np

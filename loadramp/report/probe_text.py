@@ -1,7 +1,5 @@
 """One probed request in words. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

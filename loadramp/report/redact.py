@@ -1,7 +1,5 @@
 """A second line of defence: what looks like a secret never reaches a report, whoever let it into the run. Pure."""
 
-from __future__ import annotations
-
 import re
 
 HIDDEN = "***"

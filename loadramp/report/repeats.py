@@ -1,7 +1,5 @@
 """Several whole ramps side by side: what each found, and how far they lie apart. Pure."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The server's samples as series for a chart: replicas summed, absent never zero. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The run over time: load, requests in flight, token times as a heat map, the server's KV cache, the client. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 

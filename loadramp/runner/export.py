@@ -1,7 +1,5 @@
 """From a directory to the text of another program's format: reads a run or a history, judges it, hands it on."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 Nothing here writes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

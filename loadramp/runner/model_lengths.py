@@ -1,7 +1,5 @@
 """How long a request each model takes: from the server's list of models, else from a label."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

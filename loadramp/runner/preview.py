@@ -3,8 +3,6 @@
 Rule: steps are chosen by the functions that the commands themselves use.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace

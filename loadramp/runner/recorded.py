@@ -1,7 +1,5 @@
 """A run made of records that another tool, or a log, has written: the same judgement for them as for our own."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What is asked for: a scenario from its file or by its name, and what the command line adds to it."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """One generation on its way through the service: what the wire asks of the engine, and whom the engine tells."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The /metrics page in vLLM V1's names, from the engine's own counters. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import accumulate

@@ -1,7 +1,5 @@
 """The simulator as a server of its own: what ``simulate`` runs and ``demo`` starts beside itself."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -4,8 +4,6 @@ The path is a function of time alone: the same seed gives the same path whatever
 generators of their own are independent, as two on one host were (docs/simulator.md, "Regimes").
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from dataclasses import dataclass
 from math import exp, log, sqrt

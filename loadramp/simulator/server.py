@@ -1,7 +1,5 @@
 """The simulated server on a socket. It binds to this machine alone unless told otherwise."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import ssl

@@ -4,8 +4,6 @@ Steps follow each other on an exact schedule: a loop that wakes a millisecond la
 the same seed and the same arrivals the token instants are to the bit those of the engine alone.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace

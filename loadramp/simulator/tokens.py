@@ -4,8 +4,6 @@ Answers are made of invented words, the same ones for the same prompt, so a conv
 earlier turns are found in the prefix cache.
 """
 
-from __future__ import annotations
-
 import hashlib
 import zlib
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ Pure. Only these names are replaced; every other brace stays as it is, so that p
 sent as written. What looks like a placeholder and is none is an error before anything is sent.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from difflib import get_close_matches

@@ -1,7 +1,5 @@
 """How much of a workload's prompt text a prefix cache could have seen before. Pure: prompts in, tokens out."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """The tables of a scenario whose ``kind`` picks a function of this room: prompts, arrivals, ramp. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

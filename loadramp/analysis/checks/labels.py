@@ -3,8 +3,6 @@
 Rule: a label is what somebody remembers, the page is what is served. Where they differ, comparisons by label are wrong.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 

@@ -4,8 +4,6 @@ They are neither successes nor failures. Those whose records exist are censored 
 killed have none, and are only counted.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np

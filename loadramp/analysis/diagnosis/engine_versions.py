@@ -1,7 +1,5 @@
 """Versions of vLLM, and the flags that came with them. Pure."""
 
-from __future__ import annotations
-
 import re
 
 from loadramp.registry import ScenarioError

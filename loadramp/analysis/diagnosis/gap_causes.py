@@ -4,8 +4,6 @@ Formulas: docs/method.md, "Long gaps". Rule: the first cause that fits is the ca
 only well beyond what the quietest step showed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

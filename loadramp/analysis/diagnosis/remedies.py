@@ -1,7 +1,5 @@
 """Cures and runbooks as tables: remedies.toml, runbooks.toml."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

@@ -4,8 +4,6 @@ Only what the client sees is said here: that the step time changes, how often an
 matter, and a return from a slow stretch is no change of capacity.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise

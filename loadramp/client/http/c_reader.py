@@ -5,8 +5,6 @@ It is compiled at installation where there is a compiler (hatch_build.py) and ca
 every version of Python.
 """
 
-from __future__ import annotations
-
 import ctypes
 import math
 from pathlib import Path

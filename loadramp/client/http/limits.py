@@ -3,8 +3,6 @@
 The limits are on what comes, not on what it becomes: a byte of JSON may take 30 in memory.
 """
 
-from __future__ import annotations
-
 from loadramp.client.stream.answer import StreamAnswer
 from loadramp.record.types import Record
 from loadramp.units import plural

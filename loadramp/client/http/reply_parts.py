@@ -1,7 +1,5 @@
 """Parts of HTTP replies that mean something here: compressed bodies, status codes, Retry-After. Pure."""
 
-from __future__ import annotations
-
 import codecs
 import math
 import re

@@ -4,8 +4,6 @@ Bytes are kept with their stamp and parsed later, in batches, while nothing wait
 depends on how they were cut, apart from an event's instant being that of the read that completes it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any

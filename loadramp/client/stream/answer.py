@@ -3,8 +3,6 @@
 An instant is that of the bytes that complete an event. Nothing else here depends on how the bytes were cut.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from loadramp.client.error_text import describe_error_body, error_of, names_failure

@@ -4,8 +4,6 @@ Such a batch is parsed in a few calls, at a third of the cost; any other goes th
 everything. Both give the same result (tests/client/test_event_batch.py).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Annotated, NamedTuple

@@ -3,8 +3,6 @@
 Typed and quick where servers do what they document, tolerant where they do not: no shape of JSON raises.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 

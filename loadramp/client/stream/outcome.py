@@ -1,7 +1,5 @@
 """What became of a request: the verdict of its record and the codes of what is remarkable about it. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise

@@ -8,8 +8,6 @@ data lines follow each other without blank lines each JSON object is an event.
 No byte is looked at more than a few times, whatever the cuts.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Literal
 

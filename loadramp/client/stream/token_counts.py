@@ -3,8 +3,6 @@
 A server's count is checked against what cannot be otherwise; one that fails is not believed.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Sequence
 from itertools import accumulate, pairwise

@@ -1,7 +1,5 @@
 """Token counts as servers spell them, and which of them can be believed. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, TypeVar
 

@@ -3,8 +3,6 @@
 Only what brought nothing under its documented name is looked for here, so that plain events need no second look.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ An exporter is a function ``f(run) -> Files`` in EXPORTERS. Rule: what was
 refused stays refused: null, absent or empty as the format allows, never a made-up number.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from loadramp.record.table import Run

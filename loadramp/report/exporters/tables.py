@@ -1,7 +1,5 @@
 """Rows of the curve, or lines of a history, as tables: CSV, and Parquet with the extra ``parquet``. Pure."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Mapping, Sequence

@@ -4,8 +4,6 @@ A block is held by running requests (``refs``: shareable, by content hash; the r
 that still hold known content wait in ``idle``, least recently used first, and are hits until they are needed.
 """
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 

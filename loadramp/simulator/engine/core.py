@@ -4,8 +4,6 @@ A step is two calls: ``begin`` decides what goes into it and how long it takes, 
 between the engine looks as it does to somebody who scrapes it in mid-step. Deterministic given the rng and the calls.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Hashable, Sequence
 

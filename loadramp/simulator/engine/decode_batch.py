@@ -5,8 +5,6 @@ blocks it needs follow from the tick numbers, and a tick costs the same for one 
 has to look at each, because every request accepts another number of proposed tokens.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What a request holds of the KV pool, from its admission to its end, and what of it is remembered afterwards. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable
 
 from loadramp.simulator.engine.blocks import KvPool

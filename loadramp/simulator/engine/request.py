@@ -1,7 +1,5 @@
 """What the engine is asked and what it answers. Plain data; times are seconds on whatever clock the caller keeps."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal

@@ -1,7 +1,5 @@
 """What the engine counts about itself: counters since it started and histograms in vLLM's buckets. Pure."""
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """How long a step takes: the cost formula, noise, stalls, regimes, changes of speed. Pure; all chance from one rng."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 
 import numpy as np

@@ -5,8 +5,6 @@ step is always drawn in the same block from the same generators, so every proces
 with a key ``file`` finds in ``draw.corpus`` what READERS made of that file, once in each process.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

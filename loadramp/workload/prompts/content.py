@@ -3,8 +3,6 @@
 Pure. The answer is what the measuring client sends as it is: text, chat messages, or token ids.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import struct

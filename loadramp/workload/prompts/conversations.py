@@ -1,7 +1,5 @@
 """Conversations that people had with assistants, as the public sets store them, to sessions or first requests. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal

@@ -4,8 +4,6 @@ Request k takes row ``k mod n`` of the n rows; the k-th pass through the file ha
 cache serves the second pass from the first.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Literal

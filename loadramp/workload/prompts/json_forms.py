@@ -4,8 +4,6 @@ The form is found by parsing. Lines are streamed, an array is read element by el
 held in memory. A row that is no JSON is counted; what follows it is read where it can be found again.
 """
 
-from __future__ import annotations
-
 import codecs
 import json
 import re

@@ -4,8 +4,6 @@ Lines end at LF alone (a raw U+2028 within a string ends nothing); a byte order 
 What is no text is never replaced: it stays invalid UTF-8, so that its line is skipped and counted.
 """
 
-from __future__ import annotations
-
 import codecs
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field

@@ -3,8 +3,6 @@
 A row without a request that can be sent is a ValueError that says why. Settings that a run does not follow are counted.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any

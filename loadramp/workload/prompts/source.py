@@ -1,7 +1,5 @@
 """A ``[prompts]`` table, or one source of a mixture: the function its kind picks, and what every kind takes. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any

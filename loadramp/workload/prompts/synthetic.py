@@ -1,7 +1,5 @@
 """Made-up prompts: of chosen lengths, in groups with a common prefix, and as sessions of several turns. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated

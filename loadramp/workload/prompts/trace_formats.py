@@ -1,7 +1,5 @@
 """What each kind of trace calls its columns, how long its blocks are, and how its time stamps become seconds. Pure."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

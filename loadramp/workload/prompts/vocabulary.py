@@ -4,8 +4,6 @@ The words are short and common, so that most tokenizers spend about one token on
 measured before a run (``Calibration``) and the server's own count is checked during it.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable
 
