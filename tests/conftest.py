@@ -36,7 +36,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: place.get(item.path.stem, len(LONGEST)))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def sim() -> Iterator[str]:
     with simulator() as url:
         yield url
