@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import exp, inf, log
+from math import exp, inf, log, sqrt
 from typing import Literal
 
 import numpy as np
 
 from loadramp.analysis.blocks import CEILING, MEASURES, words_of
 from loadramp.comparison.group_sequential import holm, look_p, look_z, t_of, times_of, z_of
-from loadramp.comparison.sample_size import LEAST_RATIO, Missing, Noise, more_blocks, noise_of
+from loadramp.comparison.sample_size import LEAST_RATIO, Missing, Noise, apart, more_blocks, noise_of
 from loadramp.comparison.standard_error import PairSpread, spread
 from loadramp.units import plural
 
@@ -202,8 +202,10 @@ def _usable(one: PairedSeries) -> tuple[PairSpread | None, str]:
     group = [one.group[i] for i in keep] if one.group else ()
     found = spread([d for d in one.worse_log if d is not None], group)
     if found is not None and not group and len(one.base) == len(one.worse_log):
-        both = [[float(side[i] or 0.0) for i in keep] for side in (one.base, one.candidate)]
-        found = replace(found, noise=noise_of(*(np.asarray(side) for side in both)))
+        sides = [np.array([float(side[i] or 0.0) for i in keep]) for side in (one.base, one.candidate)]
+        noise = noise_of(sides[0], sides[1])
+        least = noise / sqrt(found.n) if noise is not None and apart(sides[0], sides[1]) else 0.0
+        found = replace(found, noise=noise, se=max(found.se, least))
     total = len(one.worse_log)
     candidate, base = one.one_sided if one.base else (0, 0)
     words = words_of(one.metric)

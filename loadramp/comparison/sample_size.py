@@ -122,17 +122,28 @@ def noise_of(base: Floats, candidate: Floats) -> float | None:
     n = len(base)
     if n < LEAST_BLOCKS or min(base.min(), candidate.min()) <= 0.0:
         return None
-    arms = [np.log(base), np.log(candidate)]
-    arms = [one - one.mean() for one in arms]
-    squares = [float(np.square(one).sum()) for one in arms]
-    alike = float((arms[0] * arms[1]).sum()) / sqrt(squares[0] * squares[1]) if min(squares) > 0.0 else 1.0
-    parts = arms if alike < INDEPENDENT else [arms[1] - arms[0]]
+    parts = _residuals(base, candidate) if apart(base, candidate) else [_away(np.log(candidate) - np.log(base))]
     whole = sum(float(np.square(one).sum()) for one in parts)
     if whole <= 0.0:
         return 0.0
     r = sum(float((one[1:] * one[:-1]).sum()) for one in parts) / whole
     r = min(max(r + 0.5 * (1.0 + 3.0 * r) / n, 0.0), MOST_FORESEEN)
     return sqrt(whole / (n - 1) * (1.0 + r) / (1.0 - r))
+
+
+def apart(base: Floats, candidate: Floats) -> bool:
+    """The two arms have little in common over the blocks: what makes one slow does not touch the other."""
+    away = _residuals(base, candidate)
+    squares = [float(np.square(one).sum()) for one in away]
+    return min(squares) > 0.0 and float((away[0] * away[1]).sum()) < INDEPENDENT * sqrt(squares[0] * squares[1])
+
+
+def _residuals(base: Floats, candidate: Floats) -> list[Floats]:
+    return [_away(np.log(base)), _away(np.log(candidate))]
+
+
+def _away(values: Floats) -> Floats:
+    return np.asarray(values - values.mean(), dtype=np.float64)
 
 
 def blocks_for(sd: float, distance: float, z: float = INTERVAL_Z) -> float:

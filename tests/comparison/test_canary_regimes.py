@@ -106,7 +106,7 @@ def test_equal_versions_on_engines_with_regimes_do_not_fail_and_say_what_it_take
     assert np.mean([wanted / 1.5 < n < wanted * 1.5 for n in asked]) > 0.6
 
 
-@pytest.mark.parametrize("kind", ["captured", "neighbour"])
+@pytest.mark.parametrize("kind", ["captured", "neighbour", "slow_drift"])
 def test_identical_engines_that_are_slow_at_times_do_not_fail_each_other(kind: str) -> None:
     """A neighbour that comes for a minute fills whole blocks of one arm; the real engine's stretches fill parts."""
     at_s = np.arange(0.0, 1200.0, 1.0)
@@ -121,6 +121,21 @@ def test_identical_engines_that_are_slow_at_times_do_not_fail_each_other(kind: s
             looks = [weigh(asked_of(CANARY), d[:k], final=k == 20)[2].verdict for k in CANARY.look_at]
             failed += next((one for one in looks if one != "inconclusive"), "") == "fail"
     assert failed <= 1  # of 48; 3 % are let be
+
+
+def test_arms_with_nothing_in_common_are_known_no_better_than_either_is() -> None:
+    """Each arm scatters by 0.1; by chance their differences of these ten blocks scatter by half of what is theirs."""
+    own = np.array([1, -1, -1, 1, 1, -1, 1, -1, -1, 1]) * 0.1
+    base, candidate = own, own * np.array([1, 1, 1, 1, 1, 1, -1, -1, -1, -1])
+    d = pairs(candidate - base, base=base)
+    effects = weigh(asked_of(replace(CANARY, blocks=10, looks=())), d, final=True)[0]
+    found = next(one for one in effects if one.metric == "itl_p50")
+    alone = spread((candidate - base).tolist())
+    assert alone is not None and found.noise is not None
+    assert found.high is not None and found.mean is not None
+    half = float(stdtrit(alone.df, 0.975)) * max(alone.se, found.noise / sqrt(10))
+    assert found.noise / sqrt(10) > alone.se
+    assert found.high - found.mean == pytest.approx(half, rel=1e-3)
 
 
 def test_a_step_time_outside_slow_stretches_that_is_worse_is_found_where_the_rest_is_open() -> None:
