@@ -37,7 +37,7 @@ def test_every_column_of_a_row_is_documented(tmp_path: Path) -> None:
         '[slo]\nttft_s = 1\n[prompts]\nkind = "fixed"\ninput_tokens = 9\noutput_tokens = 4\n[ramp]\nkind = "ladder"\n'
     )
     text += "rates = [8]\nwarmup_s = 1\nmeasure_s = 8\nsettle_s = 0\nsettle_requests = 0\ntail_s = 0\n"
-    row = ramp_in_memory(scenario_of(text), tmp_path).rows[0]
+    row = columns_of(ramp_in_memory(scenario_of(text), tmp_path).rows[0])
     told = (ROOT / "docs/format.md").read_text()
     family = r"(all_|slo_)?(ttft|sent_ttft|itl|gap|tpot|e2e)_((mean|p50|p90|p95|p99)(_low|_high)?_s|p99_log_se|n)"
     limits = r"longest_gap_p99_(low|high)_s|slo_(ttft|itl|tpot|e2e)_(s|low_s|high_s|log_se|over_ratio)"

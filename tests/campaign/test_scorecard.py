@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from curve_rows import changed
 from judged import row
 
 from loadramp.campaign.criteria import Criterion, PhaseView
@@ -142,7 +143,7 @@ def test_a_context_cap_is_shown_where_it_is_below_what_the_model_has() -> None:
 def test_the_batch_limit_is_shown_where_it_stood_while_others_waited() -> None:
     stood = row(8.0, running_max=48.0, running_mean=47.0, waiting_max=30.0, preemptions=0.0)
     passing = row(8.0, running_max=7.0, running_mean=2.0, waiting_max=2.0, preemptions=0.0)
-    thrash = {**stood, "preemptions": 300.0}
+    thrash = changed(stood, preemptions=300.0)
     for rows, state in (([passing, stood], "shown"), ([passing], "open"), ([thrash], "gap"), ([row(8.0)], "open")):
         card = score(ITEMS, {}, Facts({}, {"ramp": run_with(rows)}, lengths={"ramp": (60.0, 100)}))
         assert state_of(card, "max_num_seqs")[0] == state
