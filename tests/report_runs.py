@@ -38,14 +38,14 @@ STEP_S, WARMUP_S = 30.0, 5.0
 
 def row(step: int, rate_rps: float | None, **more: Any) -> Row:
     """A quiet row; ``more`` replaces or adds columns."""
-    begin_s = step * STEP_S
+    begin_s, done_rps = step * STEP_S, rate_rps or 0.0
     plain: dict[str, Any] = {
         "step": step, "role": "step", "rate_rps": rate_rps, "users": None, "begin_s": begin_s,
         "window_begin_s": begin_s + WARMUP_S, "window_end_s": begin_s + STEP_S,
         "requests": 400, "ok": 400, "pending": 0,
-        "errors": {}, "error_ratio": 0.0, "sent_rps": rate_rps, "done_rps": rate_rps, "throughput_rps": rate_rps,
+        "errors": {}, "error_ratio": 0.0, "sent_rps": done_rps, "done_rps": done_rps, "throughput_rps": done_rps,
         "output_tokens_per_s": 128.0 * (rate_rps or 1.0), "lag_p50_s": 0.0002, "lag_p99_s": 0.001, "good_ratio": 1.0,
-        "good_rps": rate_rps, "saturated": False, "deficit": False, "signals": [], "stationary": True, "void": False,
+        "good_rps": done_rps, "saturated": False, "deficit": False, "signals": [], "stationary": True, "void": False,
         "reasons": {},
     }  # fmt: skip
     return row_of(**{**plain, **more})

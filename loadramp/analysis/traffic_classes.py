@@ -12,6 +12,7 @@ import numpy as np
 from loadramp.analysis import latency
 from loadramp.analysis.latency import WindowView
 from loadramp.analysis.quantiles import estimate, quantile, words
+from loadramp.record.row import ClassFigures
 from loadramp.record.table import Floats, Ints, Table, within
 from loadramp.scenario.scenario import Slo
 
@@ -22,10 +23,8 @@ FIGURES = (("ttft", (0.5, 0.99)), ("itl", (0.5, 0.99)), ("e2e", (0.5, 0.99)))
 OTHERS = "(others)"
 UNNAMED = "(none)"
 
-Class = dict[str, Any]
 
-
-def by_class(seen: WindowView, slo: Slo, stationary: bool = True) -> dict[str, dict[str, Class]]:
+def by_class(seen: WindowView, slo: Slo, stationary: bool = True) -> dict[str, dict[str, ClassFigures]]:
     """``label``, ``model`` and ``turn`` to name to figures; a kind of which there is only one name is left out.
 
     Args:
@@ -35,7 +34,7 @@ def by_class(seen: WindowView, slo: Slo, stationary: bool = True) -> dict[str, d
     """
     near = seen.near
     kinds = {"label": _named(near.label.tolist()), "model": _named(near.model.tolist()), "turn": _turns(near.turn)}
-    found: dict[str, dict[str, Class]] = {}
+    found: dict[str, dict[str, ClassFigures]] = {}
     for kind, names in kinds.items():
         known = sorted(set(names))
         if len(known) > 1:
@@ -101,13 +100,13 @@ def _part(seen: WindowView, keep: np.ndarray[Any, np.dtype[np.bool_]]) -> Window
     return latency.look(seen.near.select(np.asarray(keep, dtype=np.bool_)), seen.window_s, seen.now_s)
 
 
-def _figures(seen: WindowView, slo: Slo, stationary: bool) -> Class:
+def _figures(seen: WindowView, slo: Slo, stationary: bool) -> ClassFigures:
     due = seen.due
     failed = int(np.count_nonzero(due.failed))
     ended = len(due) - int(np.count_nonzero(due.in_flight))
     prompt = np.where(np.isnan(due.prompt_tokens), due.asked_input_tokens, due.prompt_tokens)
     fine, decided = latency.good(seen, slo)
-    figures: Class = {
+    figures: dict[str, float | None] = {
         "requests": len(due),
         "ok": int(np.count_nonzero(due.ok)),
         "error_ratio": failed / ended if ended else None,

@@ -146,9 +146,7 @@ def _steps(run: Run) -> list[Row]:
     for row in r.rising(run):
         if not row.void:
             by_rate.setdefault(r.load(row) or 0.0, []).append(row)
-    return [
-        sorted(rows, key=lambda row: r.number(row, "itl_p50_s") or 0.0)[len(rows) // 2] for rows in by_rate.values()
-    ]
+    return [sorted(rows, key=lambda row: row.of("itl").p50.value or 0.0)[len(rows) // 2] for rows in by_rate.values()]
 
 
 def _curve(metric: str, arms: Sequence[tuple[Key, list[Row]]]) -> Figure | None:

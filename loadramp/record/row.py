@@ -14,6 +14,8 @@ from loadramp.units import finite
 
 Measure = Literal["ttft", "sent_ttft", "tpot", "e2e", "gap", "itl", "all_ttft", "all_e2e"]
 """``all_*``: failed requests count as infinitely long."""
+ClassFigures = Mapping[str, float | Mapping[str, str] | None]
+"""What one class of traffic showed, by column (docs/format.md); its ``reasons`` by column too."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -151,7 +153,8 @@ class Row:
     good_n: int = 0
     slo: Mapping[str, SloStatistic] = field(default_factory=dict)
     """By metric of the SLO."""
-    classes: Mapping[str, Mapping[str, Mapping[str, Any]]] | None = None
+    classes: Mapping[str, Mapping[str, ClassFigures]] | None = None
+    """By kind (``label``, ``model``, ``turn``) and name."""
     sessions: Mapping[str, float | None] | None = None
     load_rps: float | None = None
     void: tuple[Void, ...] = ()

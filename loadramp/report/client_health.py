@@ -25,8 +25,8 @@ def client_section(run: Run) -> str | None:
 
 
 def _lag_panel(run: Run) -> Figure | None:
-    steps = [row for row in r.rising(run) if r.number(row, "lag_p99_s") is not None]
-    if not any(r.number(row, "lag_p99_s") for row in steps):
+    steps = [row for row in r.rising(run) if row.lag_p99_s is not None]
+    if not any(row.lag_p99_s for row in steps):
         return None
     looks = (("p50", Key("p50", "--p50", symbol="circle")), ("p99", Key("p99", "--p99", dash="dot", symbol="diamond")))
     data, values = [], []
@@ -35,7 +35,7 @@ def _lag_panel(run: Run) -> Figure | None:
         trace = c.over_load(key, steps, y, [f"{q} of lag {latency(v)}" for v in y])
         data.append(c.hollow_markers(trace, [bool(row.void) for row in steps]))
         values += y
-    worst = max(steps, key=lambda row: r.number(row, "lag_p99_s") or 0.0)
+    worst = max(steps, key=lambda row: row.lag_p99_s or 0.0)
     return Figure(
         title="Schedule lag: sent minus due",
         data=data,

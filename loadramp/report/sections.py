@@ -168,9 +168,9 @@ def _evidence_line(row: Row, names: list[str]) -> list[str | Cell]:
         Cell("● fired", "hot", _figures(row, name)) if name in fired else Cell(quiet, "dim", _figures(row, name))
         for name in names
     ]
-    due, delivered = r.number(row, "arrival_rps") or r.number(row, "rate_rps"), r.number(row, "throughput_rps")
+    due, delivered = row.arrival_rps or row.rate_rps, row.throughput_rps
     share = percent(delivered / due) if due and delivered is not None else NOTHING
-    slope, se = r.number(row, "p99_itl_elasticity"), r.number(row, "p99_itl_elasticity_se")
+    slope, se = row.p99_itl_elasticity, row.p99_itl_elasticity_se
     slope_text = NOTHING if slope is None else sig(slope, 2) + ("" if se is None else f" ± {sig(1.96 * se, 2)}")
     return [
         r.label(row),

@@ -92,18 +92,18 @@ def columns_of(rows: Sequence[Row], *, good: bool, metrics: Sequence[str] = tupl
     out = [
         Column("Users" if closed else "Asked req/s", "users" if closed else "rate_rps", _asked),
         *([_OFFERED] if any(r.apart(row) for row in rows) else []),
-        Column("Requests", "requests", lambda row: count(r.number(row, "requests"))),
+        Column("Requests", "requests", lambda row: count(row.requests)),
         Column("Failed", "errors", _failed),
-        *([_MALFORMED] if any(r.number(row, "malformed_answers") for row in rows) else []),
-        Column("Delivered req/s", "throughput_rps", lambda row: sig(r.number(row, "throughput_rps"), trim=False)),
-        Column("Output tok/s", "output_tokens_per_s", lambda row: sig(r.number(row, "output_tokens_per_s"))),
+        *([_MALFORMED] if any(row.malformed_answers for row in rows) else []),
+        Column("Delivered req/s", "throughput_rps", lambda row: sig(row.throughput_rps, trim=False)),
+        Column("Output tok/s", "output_tokens_per_s", lambda row: sig(row.output_tokens_per_s)),
     ]
     for metric in metrics:
         quantiles = ("p50", "p95", "p99") if metric in ("ttft", "itl") else ("p50", "p99")
         out += [_latency_column(metric, q) for q in quantiles]
         out += _STALLS if metric == "itl" else []
     if good:
-        out.append(Column("Good", "good_ratio", lambda row: percent(r.number(row, "good_ratio"))))
+        out.append(Column("Good", "good_ratio", lambda row: percent(row.good_ratio)))
     return [*out, Column("Verdict", "saturated", r.state_words)]
 
 
@@ -117,14 +117,12 @@ def short_columns(rows: Sequence[Row]) -> list[Column]:
     return [replace(column, head=wanted[column.label] or column.head) for column in chosen]
 
 
-_OFFERED = Column("Offered req/s", "arrival_rps", lambda row: sig(r.number(row, "arrival_rps")))
-_MALFORMED = Column("Malformed", "malformed_ratio", lambda row: percent(r.number(row, "malformed_ratio"), 2))
+_OFFERED = Column("Offered req/s", "arrival_rps", lambda row: sig(row.arrival_rps))
+_MALFORMED = Column("Malformed", "malformed_ratio", lambda row: percent(row.malformed_ratio, 2))
 """Share of the answers with events that cannot be read."""
 _STALLS = [
-    Column("share", "stalled_ratio", lambda row: percent(r.number(row, "stalled_ratio"), 2), "Stall"),
-    Column(
-        "p99 gap", "longest_gap_p99_s", lambda row: latency(r.number(row, "longest_gap_p99_s"), trim=False), "Stall"
-    ),
+    Column("share", "stalled_ratio", lambda row: percent(row.stalled_ratio, 2), "Stall"),
+    Column("p99 gap", "longest_gap_p99_s", lambda row: latency(row.longest_gap_p99.value, trim=False), "Stall"),
 ]
 """Beside ITL, because one stall of a request hardly shows among all its tokens."""
 

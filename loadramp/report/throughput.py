@@ -29,7 +29,7 @@ def throughput_section(run: Run) -> str | None:
         return None
     panels = [p for metric in ("ttft", "itl") if (p := _tradeoff(steps, metric))]
     panels += [p for p in (achieved_figure(run), good_figure(run)) if p]
-    missing = "" if any(r.number(row, "good_ratio") is not None for row in steps) and run.scenario.slo.limits else (
+    missing = "" if any(row.good_ratio is not None for row in steps) and run.scenario.slo.limits else (
         "No service level was set, so there is no goodput to show."
     )  # fmt: skip
     return c.section("throughput", "Throughput and goodput", c.figures(*panels), words=missing)
@@ -42,12 +42,10 @@ def _delivered(run: Run) -> list[Row]:
 
 def _tradeoff(steps: Sequence[Row], metric: str) -> Figure | None:
     """The latency-throughput curve: past the ceiling it turns back or straight up."""
-    have = [
-        row for row in steps if r.number(row, "output_tokens_per_s") and r.number(row, f"{metric}_p50_s") is not None
-    ]
+    have = [row for row in steps if row.output_tokens_per_s and r.number(row, f"{metric}_p50_s") is not None]
     if not have:
         return None
-    x = [r.number(row, "output_tokens_per_s") for row in have]
+    x = [row.output_tokens_per_s for row in have]
     lines = {q: floored(r.number(row, f"{metric}_{q}_s") for row in have) for q in ("p50", "p99")}
     data = []
     for q, key in (("p50", P50), ("p99", P99)):
@@ -177,9 +175,8 @@ def good_figure(run: Run) -> Figure | None:
 
 
 def _share(row: Row) -> float | None:
-    ok, requests = r.number(row, "ok"), r.number(row, "requests")
-    ended = (requests or 0.0) - (r.number(row, "pending") or 0.0)
-    return ok / ended if ok is not None and ended > 0 else None
+    ended = row.requests - row.pending
+    return row.ok / ended if ended > 0 else None
 
 
 def errors_section(run: Run) -> str | None:
@@ -189,7 +186,7 @@ def errors_section(run: Run) -> str | None:
     by_row = [(row, r.errors(row)) for row in run.rows]
     kinds = sorted({kind for _, found in by_row for kind in found}, key=lambda k: -sum(f.get(k, 0) for _, f in by_row))
     if not kinds:
-        total = sum(int(r.number(row, "requests") or 0) for row in run.rows)
+        total = sum(row.requests for row in run.rows)
         return c.section(
             "errors", "Errors", words=f"No request failed ({plural(total, 'request')} in the measured windows)."
         )
@@ -221,7 +218,7 @@ def errors_section(run: Run) -> str | None:
 def _most_failed(run: Run) -> str:
     """Where most failed, of the steps that count."""
     worst = max(r.delivered(run), key=lambda row: sum(r.errors(row).values()))
-    n, of = sum(r.errors(worst).values()), int(r.number(worst, "requests") or 0)
+    n, of = sum(r.errors(worst).values()), worst.requests
     said = f"Most failed at {r.label(worst)}: {n:,} of {of:,}." if n else "Only requests of void steps failed."
     if any(row.void and r.errors(row) for row in run.rows):
         said += " Void steps are drawn, but counted nowhere: what failed there may be the client's doing."
@@ -237,7 +234,7 @@ def _with_failures(rows: Sequence[Row]) -> Markup:
     lines = []
     for row in rows:
         failed = sum(r.errors(row).values())
-        texts = [r.label(row), f"{failed:,}", percent(r.number(row, "error_ratio")) or NOTHING]
+        texts = [r.label(row), f"{failed:,}", percent(row.error_ratio) or NOTHING]
         for metric in ("ttft", "e2e"):
             columns = (f"{metric}_p99_s", f"all_{metric}_p99_s")
             texts += [latency(r.number(row, column)) or r.reason(row, column) for column in columns]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from loadramp.record.row import Row
+from loadramp.record.row import ClassFigures, Row
 from loadramp.record.run_info import ColdStart
 from loadramp.record.table import Run
 from loadramp.report import charts as c
@@ -78,11 +78,11 @@ def _curves(run: Run, kind: str, title: str) -> Markup:
     return c.figures(*figures, key=keys)
 
 
-def _classes(row: Row, kind: str) -> Mapping[str, Mapping[str, Any]]:
+def _classes(row: Row, kind: str) -> Mapping[str, ClassFigures]:
     return (row.classes or {}).get(kind, {})
 
 
-def _line(load: str, name: str, figures: Mapping[str, Any], good: bool) -> list[Cell]:
+def _line(load: str, name: str, figures: ClassFigures, good: bool) -> list[Cell]:
     texts = [
         load,
         redact(name),

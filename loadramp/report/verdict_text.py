@@ -114,7 +114,7 @@ def _apart_from_load(run: Run, failed: int) -> str:
 
 
 def _independent(run: Run) -> int:
-    return sum(int(r.number(row, "load_independent_errors") or 0) for row in r.delivered(run))
+    return sum(row.load_independent_errors for row in r.delivered(run))
 
 
 def slo(run: Run) -> Phrase | None:
@@ -198,7 +198,7 @@ def _not_found(run: Run, estimate: Estimate) -> Phrase:
     alarm = next((row for row in above if row.saturated and not row.partial), None)
     kept = f"the server kept up with {every}, so its limit lies higher"
     if alarm is not None:
-        served = sig(r.number(alarm, "throughput_rps"))
+        served = sig(alarm.throughput_rps)
         signs = " and ".join(SIGNS[name] for name in alarm.signals if name in SIGNS)
         kept = f"at {r.label(alarm)} {signs}, and {served} req/s were served, but no step confirmed an overload"
     text = f"No ceiling found up to {up_to} req/s{asked}: {kept}."
@@ -229,8 +229,8 @@ def _inconclusive(run: Run, estimate: Estimate) -> Phrase:
 
 def _most_served(run: Run) -> str:
     """What the endpoint has served at most, where a step asked for more than it kept up with."""
-    steps = [row for row in r.climb(run)[1] if not row.partial and r.number(row, "throughput_rps")]
-    best = max(steps, key=lambda row: r.number(row, "throughput_rps") or 0.0, default=None)
+    steps = [row for row in r.climb(run)[1] if not row.partial and row.throughput_rps]
+    best = max(steps, key=lambda row: row.throughput_rps, default=None)
     if best is None:
         return ""
     return f" At {r.label(best)}, {sig(r.number(best, 'throughput_rps'))} req/s were served."
@@ -251,11 +251,11 @@ STATUS: dict[str, Callable[[Run, Estimate], Phrase]] = {
 
 def _users(run: Run) -> Phrase:
     """The closed loop: users wait for their answers, so no queue can grow without end."""
-    steps = [row for row in r.rising(run) if r.usable(row) and r.number(row, "done_rps") is not None]
+    steps = [row for row in r.rising(run) if r.usable(row)]
     if not steps:
         return Phrase("No step of the ladder of users can be used.", "warn")
-    best = max(steps, key=lambda row: r.number(row, "done_rps") or 0.0)
-    itl_s, ttft_s = r.number(best, "itl_p99_s"), r.number(best, "ttft_p99_s")
+    best = max(steps, key=lambda row: row.done_rps)
+    itl_s, ttft_s = best.of("itl").p99.value, best.of("ttft").p99.value
     tails = [f"p99 {name} {latency(v)}" for name, v in (("TTFT", ttft_s), ("ITL", itl_s)) if v is not None]
     there = f", {' and '.join(tails)} there" if tails else ""
     return Phrase(
@@ -272,7 +272,7 @@ def gives_way(run: Run) -> str:
     if over is None:
         return ""
     before_s = r.number(steps[-1], "itl_p99_s") if steps else None
-    at_s = r.number(over, "itl_p99_s")
+    at_s = over.of("itl").p99.value
     starved = _kv_words(over)
     if knee is not None and knee.status == "found" and knee.rate_rps is not None:
         if knee.cause == "prefill_mixing":
@@ -286,7 +286,7 @@ def gives_way(run: Run) -> str:
         )
     if before_s is None or at_s is None:
         return starved
-    first_s = next((v for row in steps if (v := r.number(row, "itl_p99_s"))), before_s)
+    first_s = next((v for row in steps if (v := row.of("itl").p99.value)), before_s)
     if at_s <= FLAT * before_s and not _grew(first_s, at_s, steps[0], over):
         stays = f"p99 ITL stays at {latency(before_s)}"
         if at_s > FLAT * first_s:
@@ -306,8 +306,8 @@ def _grew(first_s: float, last_s: float, first: Row, last: Row) -> bool:
 
 
 def _kv_words(row: Row) -> str:
-    preempted, used = r.number(row, "preemptions"), r.number(row, "kv_used_ratio_max")
-    requests = r.number(row, "requests") or 0.0
+    preempted, used = row.preemptions, row.kv_used_ratio_max
+    requests = row.requests
     if preempted and requests and preempted / requests > PREEMPTED_RATIO:
         full = " is full" if used is None or used >= KV_FULL_RATIO else ""
         return f"the KV cache{full or ' evicts'} ({counted(count(preempted), 'preemption')})"
@@ -393,7 +393,7 @@ def _totals(run: Run) -> tuple[int, int]:
     """Requests that ended and those that failed: of the measured windows that are not void, else of the whole table."""
     rows = r.delivered(run)
     failed = sum(sum(r.errors(row).values()) for row in rows)
-    ended = sum(int((r.number(row, "requests") or 0) - (r.number(row, "pending") or 0)) for row in rows)
+    ended = sum(row.requests - row.pending for row in rows)
     if ended == 0:
         return len(run.table) - int(run.table.in_flight.sum()), int(run.table.failed.sum())
     return max(ended, failed), failed

@@ -57,12 +57,12 @@ def result(run: Run, row: Row) -> dict[str, Any]:
         "total_input_tokens": totals[0],
         "total_output_tokens": totals[1],
         "request_throughput": int(due.ok.sum()) / duration_s,
-        "request_goodput": r.number(row, "good_rps") if run.scenario.slo.limits else None,
+        "request_goodput": row.good_rps if run.scenario.slo.limits else None,
         "output_throughput": totals[1] / duration_s,
         "total_token_throughput": sum(totals) / duration_s,
         **_each(due, prompt, output),
-        "max_output_tokens_per_s": r.number(row, "peak_output_tokens_per_s"),
-        "max_concurrent_requests": r.number(row, "in_flight_max"),
+        "max_output_tokens_per_s": row.peak_output_tokens_per_s,
+        "max_concurrent_requests": row.in_flight_max,
         "rtfx": 0.0,
     }
     partial = {"partial": True} if row.partial else {}
