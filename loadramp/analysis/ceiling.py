@@ -46,14 +46,32 @@ def ceiling(rows: Sequence[Row], *, deficit_ratio: Ratio = 0.85) -> Estimate:
     worst = found.overloaded
     if worst is None:
         return _not_overloaded(found)
-    if found.last_quiet is None and failing(worst) and not worst.deficit:
-        share = percent(load_error_ratio(worst) or 0.0)
-        return _estimate(
-            "inconclusive", f"{share} of the requests fail at the lowest rate already: not a matter of load"
-        )
+    if found.last_quiet is None and failing(worst) and not _too_much(worst):
+        return _estimate("inconclusive", _fails_at_once(worst))
     if found.last_quiet is not None and failing(worst) and went_away(worst, found.last_quiet):
         return _gone(found, worst, found.last_quiet, sustained(rows))
     return _overloaded(found, worst, rows, deficit_ratio)
+
+
+def _too_much(row: Row) -> bool:
+    """The failures of the lowest step are of its load: a queue grew, or much was refused as too many requests (429)."""
+    return bool(row.deficit and (row.saturated or _mostly(row, "http_429")))
+
+
+def _mostly(row: Row, kind: str) -> bool:
+    return 2 * row.errors.get(kind, 0) > sum(row.errors.values())
+
+
+def _fails_at_once(row: Row) -> str:
+    """What failures at the lowest rate may mean, as far as their kind tells."""
+    failed = f"{_failed(row)} at the lowest rate already"
+    if _mostly(row, "http_429"):
+        return f"{failed} (429, too many requests): a limit lies below it, start lower"
+    if _mostly(row, "connect"):
+        return f"{failed} (no connection): part of the endpoint is down, or it takes fewer connections: start lower"
+    if row.deficit:
+        return f"{failed}, and no queue grows: part of the endpoint is down, or it refuses so much: start lower"
+    return f"{failed}: not a matter of load"
 
 
 def _nothing(rows: Sequence[Row]) -> str:

@@ -117,6 +117,74 @@ def test_errors_at_the_lowest_rate_say_nothing_about_load() -> None:
     assert "not a matter of load" in found.reason
 
 
+REFUSED = {"errors": {"connect": 400}, "error_ratio": 0.05, "overloaded": True, "ok": 7000}
+
+
+def test_refused_connections_far_above_the_ceiling_are_load_where_as_much_is_served_as_before() -> None:
+    """64 of 54.6 req/s that are served are an alarm; at 128 connections are refused, and 54.6 req/s still served."""
+    alarm = row(64.0, throughput_rps=61.0, saturated=True, signals=["queue"])
+    found = ceiling([row(16.0), row(32.0), alarm, overload(128.0, 54.6, **REFUSED)])
+    assert (found.status, found.sustained_rps) == ("found", None)
+    assert found.rate_rps == pytest.approx(54.6, rel=0.02)
+    assert found.reason.startswith("from 128 req/s on the queue grows")
+
+
+def test_an_endpoint_that_served_nothing_for_a_while_went_away_however_much_it_served_before() -> None:
+    halted = {"throughput_blocks": [54.6] * 8 + [0.0] * 2, **REFUSED}
+    alarm = row(64.0, throughput_rps=61.0, saturated=True, signals=["queue"])
+    found = ceiling([row(16.0), row(32.0), alarm, overload(128.0, 43.7, **halted)])
+    assert (found.status, found.rate_rps, found.low_rps, found.high_rps) == ("inconclusive", None, 32.0, 128.0)
+    assert found.reason.endswith(
+        "it broke down or went away; quiet up to 32 req/s; at 64 req/s the queue grows, and 61 req/s were served"
+    )
+
+
+def test_a_step_spoilt_by_failures_above_an_overloaded_one_does_not_move_the_ceiling() -> None:
+    spoilt = {"errors": {"http_5xx": 4000}, "error_ratio": 0.5, "overloaded": True}
+    found = ceiling([row(16.0), row(32.0), overload(64.0, 54.6), overload(128.0, 30.0, **spoilt)])
+    assert found.rate_rps == pytest.approx(54.6, rel=0.01)
+
+
+def test_a_rate_that_overloads_the_endpoint_is_above_its_ceiling_whatever_higher_rates_serve() -> None:
+    """Replicas of 27 and 13.5 req/s, dealt in turn: 27 are sustained, 45.5 of 64 are served."""
+    steps = [row(16.0), overload(32.0, 29.5), overload(64.0, 45.5)]
+    found = ceiling(steps)
+    assert (found.status, found.low_rps, found.high_rps) == ("found", 16.0, 32.0)
+    assert found.rate_rps == pytest.approx(29.5, rel=0.01)
+    assert "higher rates served up to 45.6 req/s, so parts of the endpoint are full before others" in found.reason
+    held = ceiling([row(16.0), overload(64.0, 45.5), overload(34.0, 30.5, role="soak"), row(26.0, role="soak")])
+    assert (held.low_rps, held.high_rps, held.sustained_rps) == (26.0, 34.0, 26.0)
+    assert held.reason.startswith("the soak at 34 req/s was overloaded: the queue grows")
+
+
+def test_an_estimate_that_no_soak_confirms_may_lie_as_low_as_the_quiet_rates() -> None:
+    loud = {"role": "soak", "saturated": True, "signals": ["queue"]}
+    found = ceiling([row(16.0), overload(64.0, 45.5), row(38.0, **loud), row(32.0, **loud)])
+    assert found.low_rps == 16.0
+    assert "neither 38 req/s nor 32 req/s was held, so it may lie as low as the quiet rates" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("kind", "deficit", "words"),
+    [
+        ("http_429", False, "(429, too many requests): a limit lies below it, start lower"),
+        ("connect", False, "(no connection): part of the endpoint is down, or it takes fewer connections: start lower"),
+        ("http_5xx", True, "and no queue grows: part of the endpoint is down, or it refuses so much: start lower"),
+    ],
+)
+def test_failures_at_the_lowest_rate_are_no_ceiling_below_it(kind: str, deficit: bool, words: str) -> None:
+    found = ceiling([row(2.0, error_ratio=0.5, errors={kind: 60}, overloaded=True, deficit=deficit)])
+    assert (found.status, found.rate_rps) == ("inconclusive", None)
+    assert words in found.reason
+
+
+def test_requests_refused_as_too_many_at_the_lowest_rate_are_an_overload_where_little_is_served() -> None:
+    many = {"errors": {"http_429": 700}, "error_ratio": 0.73, "overloaded": True, "deficit": True}
+    found = ceiling([row(16.0, throughput_rps=4.3, **many)])
+    assert found.status == "below_range"
+    assert found.rate_rps == pytest.approx(4.3, rel=0.02)
+
+
 def test_void_rows_are_never_used() -> None:
     found = ceiling([row(4.0), row(8.0), overload(16.0, 11.0, void=True)])
     assert (found.status, found.rate_rps) == ("not_found_up_to", 8.0)

@@ -75,6 +75,32 @@ def test_a_quiet_soak_ends_the_ramp_and_a_loud_one_is_tried_once_lower() -> None
     assert not end.complete
 
 
+def test_a_soak_that_shows_a_far_lower_ceiling_is_followed_by_one_below_that_and_a_third() -> None:
+    top = row(saturated=True, deficit=True, ceiling_rps=10.0)
+    first = row(role="soak", rate_rps=8.5, overloaded=True, ceiling_rps=6.0)
+    assert rate(ceiling([top, first])) == pytest.approx(5.1)
+    second = row(role="soak", rate_rps=5.1, overloaded=True, ceiling_rps=4.0)
+    assert rate(ceiling([top, first, second])) == pytest.approx(3.4)
+    end = ceiling([top, first, second, row(role="soak", rate_rps=3.4, overloaded=True, ceiling_rps=2.0)])
+    assert end == Stop("the soak was not quiet", complete=False)
+
+
+def test_between_an_alarm_and_a_rate_that_cannot_be_delivered_lies_one_more() -> None:
+    alarm, void = row(rate_rps=16.0, saturated=True), row(rate_rps=64.0, void=True)
+    between = ceiling([row(rate_rps=8.0), alarm, void, void])
+    assert isinstance(between, Step)
+    assert (between.role, between.rate_rps) == ("step", 32.0)
+    quiet = ceiling([row(rate_rps=8.0), alarm, void, void, row(rate_rps=32.0)])
+    assert isinstance(quiet, Stop)
+    assert quiet.reason.startswith("the client could not deliver 64 req/s, twice")
+    assert rate(ceiling([alarm, void, void, row(rate_rps=32.0, void=True)])) == 32.0
+    twice = [row(rate_rps=32.0, void=True)] * 2
+    last = ceiling([alarm, void, void, *twice])
+    assert isinstance(last, Stop)
+    assert last.reason.startswith("the client could not deliver the last step, twice")
+    assert isinstance(ceiling([row(rate_rps=16.0), void, void]), Stop)
+
+
 def test_no_soak_when_none_is_asked_for() -> None:
     assert isinstance(ceiling([row(saturated=True, deficit=True, ceiling_rps=10.0)], soak_s=0.0), Stop)
 

@@ -85,7 +85,8 @@ def errors(run: Run) -> list[Check]:
         median_s = row.of("e2e").p50.value
         if len(failed_s) and median_s and float(sorted(failed_s)[len(failed_s) // 2]) < 0.1 * median_s:
             message = f"{_at(row)}: failures came back at once, so they lighten the load that the others meet"
-            out.append(Check("fast_failures", "warn", message, "do not read this step as capacity", row.step))
+            advice = "do not read its latencies as those of this rate"
+            out.append(Check("fast_failures", "warn", message, advice, row.step))
     return out
 
 
