@@ -148,9 +148,10 @@ def _come_and_go(rows: Sequence[Row]) -> bool:
     whole = sum(
         begin_s > row.window_begin_s + LEAST_S and end_s < row.window_end_s - LEAST_S for row, begin_s, end_s in slow
     )
+    lasts_s = [end_s - begin_s for _, begin_s, end_s in slow]
     measured_s = sum(row.length_s for row in kept_up)
-    slow_s = sum(end_s - begin_s for _, begin_s, end_s in slow)
-    return len(slow) >= LEAST_STRETCHES and whole >= LEAST_WHOLE and slow_s >= LEAST_SHARE * measured_s
+    often = len(slow) >= LEAST_STRETCHES and whole >= LEAST_WHOLE and sum(lasts_s) >= LEAST_SHARE * measured_s
+    return often and max(lasts_s) <= float(TIMES_S[-1])  # what lasts longer is unknown to the model, and too rare
 
 
 def mean_variance(length_s: float) -> Floats:

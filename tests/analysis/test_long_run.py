@@ -167,6 +167,8 @@ def test_intervals_speak_of_the_long_run_where_several_slow_stretches_came_and_w
     assert interval_of([often]) == "long_run"
     assert interval_of([paced(((5.0, 10.0), (20.0, 24.0))), paced(((0.0, 30.0),))]) == "long_run"
     assert interval_of([paced(((20.0, 50.0),))]) == "these_minutes"
+    assert interval_of([often, paced(((10.0, 50.0),))]) == "long_run"
+    assert interval_of([often, paced(((10.0, 56.0),))]) == "these_minutes"  # 46 s
     assert interval_of([paced(())] * 4) == "these_minutes"
     assert interval_of([changed(often, slow_times_s=[])]) == "these_minutes"  # the number of streams explains them
     assert interval_of([changed(often, saturated=True)]) == "these_minutes"  # it fills up, which is no regime
