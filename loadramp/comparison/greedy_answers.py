@@ -7,25 +7,9 @@ from dataclasses import replace
 
 from loadramp.client.probe import SingleRequests
 from loadramp.comparison.answer_match import GreedyAnswer
+from loadramp.registry import data_of
 
-QUESTIONS = (
-    "Explain in a few sentences how rain forms.",
-    "List the seven days of the week in order.",
-    "What is 17 times 24? Show the steps.",
-    "Write a short, polite letter that asks a neighbour to return a ladder.",
-    "Translate into French: The library closes at six o'clock.",
-    "Name three differences between a lake and a river.",
-    "Write a Python function that returns the largest number in a list.",
-    "Summarise in one sentence: A farmer planted oats, lost them to hail, and planted again in June.",
-    "Why does bread rise when it is baked?",
-    "Give a JSON object with the keys name and age for a person called Ada who is 36.",
-    "Which is heavier, a kilogram of feathers or a kilogram of iron, and why?",
-    "Continue the story: The lamp in the tower went out, and",
-    "Put these words in alphabetical order: pear, apple, plum, fig.",
-    "What should one do first when a pan of oil catches fire?",
-    "Describe the colour blue to someone who has never seen.",
-    "If a train leaves at 14:50 and the ride takes 95 minutes, when does it arrive?",
-)
+QUESTIONS: list[str] = data_of(__package__, "questions.toml")["questions"]
 
 
 def prompts(n: int) -> list[str]:

@@ -24,13 +24,6 @@ SOAK = Key("star: soak", "--quiet", "dot", symbol="star")
 DOWN = Key("triangle: on the way down", "--quiet", "dot", symbol="triangle-down")
 FLOOR_S = 1e-5
 
-METRIC_WORDS = {
-    "ttft": "From when a request was due until its first token: what a caller waits before anything happens.",
-    "itl": "Between one token and the next, over all tokens: what a reader sees as speed and stutter.",
-    "tpot": "Average time per token of each request after its first: the reading speed of one answer.",
-    "e2e": "From due until the last token: the whole wait for an answer. Depends on the length of the answers.",
-}
-
 
 def latency_section(run: Run) -> str | None:
     """p50, p95, p99 of the four latencies against the rate, with intervals, the three numbers and the SLO."""
@@ -81,7 +74,7 @@ def latency_figure(run: Run, metric: str) -> Figure | None:
             "yaxis": c.value_axis([*floored(shown), limit_s]),
             "shapes": [*shapes, *marks],
         },
-        words=Markup("{} {}").format(METRIC_WORDS[metric], _growth(run, metric, short)),
+        words=Markup("{} {}").format(r.WORDS["latencies"][metric], _growth(run, metric, short)),
     )
 
 

@@ -14,30 +14,7 @@ from loadramp.record.types import Finding
 from loadramp.report import charts as c
 from loadramp.report import row_access as r
 
-TITLES: dict[str, str] = {
-    "client_limited": "The client was the limit",
-    "hardware_fault": "A GPU or its links report a fault",
-    "out_of_memory": "The server ran out of memory",
-    "server_down": "The server went down",
-    "connections_refused": "Connections were refused while the server went on",
-    "admission_failure": "Requests were refused",
-    "errors": "Requests failed",
-    "autoscaler_moved": "The capacity changed during the ramp",
-    "proxy_buffering": "Something on the way buffers the stream",
-    "kv_eviction": "The KV cache overflows: running requests are thrown out and computed again",
-    "kv_full": "The KV cache is full: requests wait for room",
-    "scheduler_oversubscription": "The batch is at its limit: the queue grows, tokens stay as fast as before",
-    "compute_bound": "The GPU is at its limit: every step takes longer the more requests run",
-    "engine_unstable": "The engine's step time is not stable",
-    "engine_stall": "The whole engine stalls, at any load",
-    "prefill_contention": "Prompts hold up the tokens of others",
-    "stream_stall": "Single streams freeze",
-    "speculation_weak": "Speculative decoding proposes tokens that are not accepted",
-    "prefix_cache_idle": "The prefix cache is hardly hit",
-    "prefix_cache_accidental": "Prompts that should be new were cached",
-    "stalls": "Requests stalled, and nothing else tells why",
-    "healthy": "Nothing gave way",
-}
+TITLES: dict[str, str] = r.WORDS["causes"]
 TONES = {"certain": "bad", "likely": "warn", "possible": "plain"}
 MOST_CURES = 3
 """Cures of a finding that are shown at once; the others are folded away."""

@@ -4,26 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from loadramp.record.sanitize import clean
-from loadramp.record.types import LENGTH_NOT_FORCED
+from loadramp.registry import data_of
 from loadramp.units import latency, plural
 
-WARNINGS = {
-    "burst_delivery": "most tokens came in one read: something between server and client holds them back",
-    "multi_token_events": "events carry several tokens: the gaps are not inter-token latencies",
-    "no_done": "the stream ended without its [DONE] marker",
-    "no_usage": "the server sent no token counts: each event counts as one token",
-    "implausible_usage": "the server's token count cannot be right (fewer tokens than events with text, more than were "
-    "asked for, or a running count that does not grow) and was not believed",
-    "slow_parse": "the client took more than 50 ms to parse the answer: what came after that has no times",
-    "pro_rata": "the server's token count differs from the number of events: tokens were spread over them",
-    LENGTH_NOT_FORCED: "the answer has a form of its own: its length was not forced",
-    "short_output": "the answer is shorter than asked",
-    "kernel_stamps_unavailable": "time stamps were taken when bytes were read, not when they arrived",
-    "compressed": "the server compressed the stream although it was asked not to",
-    "multiple_choices": "several choices came interleaved; gaps are within a choice",
-    "malformed_events": "some events could not be read",
-    "stale_connection": "a kept connection was dead; the request was sent on a fresh one",
-}
+WARNINGS: dict[str, str] = data_of(__package__, "words.toml")["warnings"]
 
 
 def probe_words(document: Mapping[str, Any]) -> str:

@@ -8,6 +8,7 @@ from loadramp.analysis import offered_load
 from loadramp.analysis.diagnosis.diagnose import STALLED_RATIO
 from loadramp.record.row import Row, void_words
 from loadramp.record.table import Run
+from loadramp.registry import data_of
 from loadramp.units import percent, sig
 
 METRICS: dict[str, tuple[str, str]] = {
@@ -17,29 +18,11 @@ METRICS: dict[str, tuple[str, str]] = {
     "e2e": ("E2E", "whole answer, end to end"),
 }
 
-ERROR_WORDS: dict[str, str] = {
-    "connect": "no connection",
-    "tls": "TLS failure",
-    "timeout_first": "no first token in time",
-    "timeout_idle": "stream fell silent",
-    "timeout_total": "not finished in time",
-    "http_4xx": "HTTP 4xx",
-    "http_429": "HTTP 429 (too many requests)",
-    "http_5xx": "HTTP 5xx",
-    "in_band": "error inside the stream",
-    "truncated": "stream cut short",
-    "empty": "empty answer",
-    "reset": "connection reset",
-    "incomplete": "answer not finished",
-    "client": "given up by the client",
-}
+WORDS: dict[str, dict[str, str]] = data_of(__package__, "words.toml")
+"""What codes mean, by kind of code."""
+ERROR_WORDS = WORDS["errors"]
 
-SIGNAL_WORDS: dict[str, str] = {
-    "queue": "queue of requests without a first token",
-    "backlog": "backlog in flight",
-    "ttft_trend": "TTFT rises within the step",
-    "server_queue": "server's own waiting queue",
-}
+SIGNAL_WORDS = WORDS["signals"]
 
 
 def number(row: Row, column: str) -> float | None:
