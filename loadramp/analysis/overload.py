@@ -5,8 +5,9 @@ Rule: void rows are never used, and an alarm below a step that kept up was a hic
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from loadramp.analysis.offered_load import load_of
 from loadramp.record.row import Row
 from loadramp.scenario.scenario import ERROR_RATIO
 
+T = TypeVar("T")
 GONE_REQUESTS = 20
 """So many failures end a run whose endpoint went away; a step that was cut short with fewer tells nothing of that."""
 HALTED_RATIO = 0.25
@@ -72,8 +74,12 @@ def counts(row: Row) -> bool:
 def climb(rows: Sequence[Row]) -> Climb:
     """The open-loop steps in order of the rates that they speak for."""
     steps = sorted((row for row in usable(rows) if row.rate_rps), key=load_of)
-    quiet = [i for i, row in enumerate(steps) if not alarmed(row)]
-    return Climb(steps, quiet[-1] if quiet else -1)
+    return Climb(steps, highest(steps, lambda row: not alarmed(row)))
+
+
+def highest(steps: Sequence[T], kept_up: Callable[[T], bool]) -> int:
+    """Where a climb is cut: the index of the highest step that kept up, -1 without."""
+    return max((i for i, step in enumerate(steps) if kept_up(step)), default=-1)
 
 
 def shows_overload(row: Row) -> bool:

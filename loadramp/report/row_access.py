@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from loadramp.analysis import offered_load
 from loadramp.analysis.diagnosis.diagnose import STALLED_RATIO
+from loadramp.analysis.overload import highest
 from loadramp.record.row import Row, void_words
 from loadramp.record.table import Run
 from loadramp.registry import data_of
@@ -133,8 +134,7 @@ def errors(row: Row) -> dict[str, int]:
 def climb(run: Run) -> tuple[list[Row], list[Row]]:
     """Usable steps of the ramp up, cut after the highest that kept up: an alarm below it was a hiccup."""
     steps = [row for row in rising(run) if not row.void and row.requests]
-    quiet = [i for i, row in enumerate(steps) if quiet_row(row)]
-    cut = quiet[-1] + 1 if quiet else 0
+    cut = highest(steps, quiet_row) + 1
     return steps[:cut], steps[cut:]
 
 

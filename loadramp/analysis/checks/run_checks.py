@@ -19,7 +19,7 @@ from loadramp.analysis.checks.validity import COMFORTABLE_RATIO, cpu_ratio, void
 from loadramp.analysis.latency import NOT_STREAMED
 from loadramp.analysis.load_errors import load_error_ratio, over_length, request_errors
 from loadramp.analysis.offered_load import at, offered
-from loadramp.analysis.overload import climb, failing
+from loadramp.analysis.overload import alarmed, climb, failing
 from loadramp.analysis.steady_state import hysteresis, recovery_s
 from loadramp.record.row import Row
 from loadramp.record.run_info import MetricsInfo
@@ -203,7 +203,7 @@ def soak(run: Run) -> list[Check]:
     """Soaks that did not hold."""
     out = []
     for row in run.rows:
-        if row.role == "soak" and not row.void and (row.saturated or row.deficit or failing(row)):
+        if row.role == "soak" and not row.void and alarmed(row):
             why = ", ".join(row.signals) or _kinds(row) or "a lack of throughput"
             advice = "the next lower soak counts; without one no rate is known to last"
             out.append(Check("soak_failed", "warn", f"the soak at {at(row)}: {why}", advice, row.step))

@@ -19,7 +19,7 @@ from loadramp.analysis.diagnosis.gap_causes import Attribution, Mixing
 from loadramp.analysis.error_classes import classes
 from loadramp.analysis.latency import WindowView
 from loadramp.analysis.offered_load import at, load_of
-from loadramp.analysis.overload import counts, failing
+from loadramp.analysis.overload import alarmed, counts, failing, highest, shows_overload
 from loadramp.record.row import Row
 from loadramp.record.table import Floats, Run, Table
 from loadramp.units import plural
@@ -124,10 +124,10 @@ def case_of(run: Run) -> Case:
         gaps = gap_causes.attribute(one, run.client, jitter_s=jitter_s, longest_prefill_s=longest_s) if told else None
         steps.append(StepSeen(row, one, gaps, _running(one), bursty, classes(one.due)))
     climb = [one for one in steps if one.row.role == "step"]
-    calm = [i for i, one in enumerate(climb) if not _troubled(one.row) and counts(one.row)]
-    above = [one for one in climb[(calm[-1] + 1 if calm else 0) :] if counts(one.row)]
+    top = highest(climb, lambda one: not alarmed(one.row) and counts(one.row))
+    above = [one for one in climb[top + 1 :] if counts(one.row)]
     over = [one for one in above if one.row.saturated or failing(one.row)]
-    settled = any((one.row.saturated and one.row.deficit) or failing(one.row) for one in over)
+    settled = any(shows_overload(one.row) for one in over)
     return Case(
         run=run,
         steps=steps,
@@ -135,7 +135,7 @@ def case_of(run: Run) -> Case:
         void=[row for row in run.rows if row.void and not _made_up_for(row, usable)],
         over=over,
         confirmed=settled or len(over) >= 2,
-        quiet=climb[calm[-1]] if calm else None,
+        quiet=climb[top] if top >= 0 else None,
     )
 
 
@@ -161,10 +161,6 @@ def _place(row: Row) -> tuple[int, float]:
 
 def _made_up_for(void: Row, usable: Sequence[Row]) -> bool:
     return any(row.rate_rps == void.rate_rps and row.users == void.users for row in usable)
-
-
-def _troubled(row: Row) -> bool:
-    return bool(row.saturated or row.deficit or failing(row))
 
 
 def _alive(table: Table, row: Row) -> Table:
