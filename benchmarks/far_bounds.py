@@ -49,11 +49,11 @@ def one(job: tuple[str, float, int, int, float]) -> tuple[str, float, Seen]:
         step = Step(0, rate_rps=load * capacity, begin_s=begin_s, warmup_s=0.0, measure_s=measure_s)
         scraped = samples[int(begin_s) : int(begin_s + measure_s)]
         (row,) = hold_back([fold(step, part, samples=scraped, base_ttft_p50_s=truth["ttft_p50"])], ceiling)
-        if row["saturated"] and not row["stationary"]:
+        if row.saturated and not row.stationary:
             continue
         for column in (f"{family}_{stat}" for family in FAMILIES for stat in STATS):
-            value = row[f"{column}_s"]
-            if value is not None and row[f"{column}_high_s"] is None:
+            value = row.statistic(column).value
+            if value is not None and row.statistic(column).high is None:
                 family, _, stat = column.rpartition("_")
                 bound = upper_bound(row, family, stat, ceiling)
                 found[column].append((truth[column] / value, None if bound is None else truth[column] / bound))

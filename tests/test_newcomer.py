@@ -56,7 +56,7 @@ from loadramp.record.types import Finding
 
 
 def long_prompts(case):
-    tokens = max(one.row["input_tokens_per_s"] / one.row["done_rps"] for one in case.steps)
+    tokens = max(one.row.input_tokens_per_s / one.row.done_rps for one in case.steps)
     return Finding("long_prompts", "likely", (f"{tokens:.0f} prompt tokens a request",)) if tokens > 150 else None
 
 

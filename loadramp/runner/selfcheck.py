@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -116,7 +116,7 @@ async def selfcheck(seconds: float = 4.0, say: Say = lambda _: None) -> dict[str
     return {
         "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "loadramp": __version__,
-        "host": host(),
+        "host": asdict(host()),
         "seconds": seconds,
         "pacing": pacing,
         "cpu_per_token_s": per_token_s,

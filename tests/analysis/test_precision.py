@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from curve_rows import row_of
 from harness import ramp_in_memory, scenario_of
 
 from loadramp.analysis.precision import next_look_s, reach
@@ -16,13 +17,7 @@ LADDER = (
 
 
 def test_the_reach_is_the_worse_end_of_the_interval_over_its_value() -> None:
-    row = {
-        "itl_p50_s": 0.020,
-        "itl_p50_low_s": 0.016,
-        "itl_p50_high_s": 0.022,
-        "ttft_p95_s": 0.1,
-        "ttft_p95_low_s": None,
-    }
+    row = row_of(itl_p50_s=0.020, itl_p50_low_s=0.016, itl_p50_high_s=0.022, ttft_p95_s=0.1, ttft_p95_low_s=None)
     assert reach(row, "itl_p50") == pytest.approx(0.25)
     assert reach(row, "ttft_p95") is None
 

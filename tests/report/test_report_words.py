@@ -89,7 +89,8 @@ def test_below_range_names_the_lowest_rate() -> None:
 def test_inconclusive_gives_the_reason_and_the_bracket() -> None:
     run = without_slo(estimates=ceiling("inconclusive", None, 12.0, 28.0, reason="the alarms contradict each other."))
     assert verdict_sentence(run) == (
-        "Inconclusive: the alarms contradict each other. The ceiling lies in 12-28 req/s if anywhere."
+        "Inconclusive: the alarms contradict each other. The ceiling lies in 12-28 req/s if anywhere. "
+        "At 28 req/s, 15.9 req/s were served."
     )
     assert verdict(run) == "inconclusive"
 

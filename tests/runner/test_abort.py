@@ -39,7 +39,7 @@ def ramped(rule: str, tmp_path: Path, abort: bool = True) -> finish.Finished:
 
 def test_a_rule_missed_beyond_doubt_ends_the_ramp_with_exit_code_99(tmp_path: Path) -> None:
     finished = ramped("p50(ttft_s) < 1 ms @ rate = 8", tmp_path)
-    assert [row["rate_rps"] for row in finished.run.rows] == [4.0, 8.0]
+    assert [row.rate_rps for row in finished.run.rows] == [4.0, 8.0]
     assert finished.exit_code == 99
     assert finished.run.info.state == "stopped"
     assert finished.run.info.ending == "missed beyond doubt: p50(ttft_s) < 1 ms @ rate = 8"
@@ -52,7 +52,7 @@ def test_a_rule_missed_beyond_doubt_ends_the_ramp_with_exit_code_99(tmp_path: Pa
 def test_what_holds_or_is_still_open_lets_it_go_on(rule: str, tmp_path: Path) -> None:
     text = LADDER + f'rules = ["{rule}", "p50(itl_s) < 9 s @ rate = 4"]\n'
     run = ramp_in_memory(scenario_of(text), tmp_path)
-    assert [row["rate_rps"] for row in run.rows] == [4.0, 8.0, 16.0]
+    assert [row.rate_rps for row in run.rows] == [4.0, 8.0, 16.0]
 
 
 def test_without_abort_the_ramp_goes_to_its_end_and_fails_there(tmp_path: Path) -> None:
