@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -72,11 +73,11 @@ def test_a_result_of_another_machine_or_version_is_not_taken(tmp_path: Path) -> 
     from loadramp.record.run_directory import host
 
     path = tmp_path / "kept.json"
-    selfcheck.keep({"loadramp": __version__, "host": host(), "limit": None}, path)
+    selfcheck.keep({"loadramp": __version__, "host": asdict(host()), "limit": None}, path)
     assert selfcheck.stored(path) is not None
-    selfcheck.keep({"loadramp": "0.0", "host": host()}, path)
+    selfcheck.keep({"loadramp": "0.0", "host": asdict(host())}, path)
     assert selfcheck.stored(path) is None
-    selfcheck.keep({"loadramp": __version__, "host": host() | {"cores": 1000}}, path)
+    selfcheck.keep({"loadramp": __version__, "host": asdict(host()) | {"cores": 1000}}, path)
     assert selfcheck.stored(path) is None
     path.write_text("{torn")
     assert selfcheck.stored(path) is None
