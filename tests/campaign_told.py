@@ -11,9 +11,9 @@ from test_scorecard import ITEMS
 from loadramp.campaign import judge
 from loadramp.campaign.criteria import PhaseView, Strike
 from loadramp.campaign.evidence import Facts
-from loadramp.campaign.page import Told
 from loadramp.campaign.scorecard import ItemAnswer, score
 from loadramp.campaign.table import PHASES
+from loadramp.campaign.text import Told
 from loadramp.record.run_info import MetricsInfo, RunInfo, TargetInfo
 from loadramp.record.table import Run, Table
 from loadramp.record.types import Estimate, HealthSample, Sample, Step

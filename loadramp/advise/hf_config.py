@@ -18,14 +18,8 @@ KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_kv_heads", "n_head_kv", "n
 TEXT_PARTS = ("text_config", "llm_config", "language_config", "thinker_config.text_config", "text_model_config",
               "language_model_config", "llm", "language_model", "decoder_config", "decoder")  # fmt: skip
 """Where models of several kinds of input keep the config of their decoder."""
-CONTEXTS = (
-    "max_position_embeddings",
-    "model_max_length",
-    "n_positions",
-    "max_seq_len",
-    "seq_length",
-    "max_sequence_length",
-)
+CONTEXTS = ("max_position_embeddings", "model_max_length", "n_positions", "max_seq_len", "seq_length",
+            "max_sequence_length")  # fmt: skip
 
 Config = Mapping[str, Any]
 

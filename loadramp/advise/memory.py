@@ -4,7 +4,7 @@ Every GPU of a tensor-parallel group holds its share of the weights and of each 
 the same on all of them. docs/advise.md has the formulas.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import floor
 
 from loadramp.advise.gpus import Gpu
@@ -116,9 +116,7 @@ def smallest_group(
         if not envelope.model.divides(gpus):
             refused.append((gpus, "the heads cannot be divided so"))
             continue
-        one = Envelope(
-            envelope.model, envelope.gpu, gpus, envelope.utilization, envelope.reserve_ratio, envelope.kv_dtype
-        )
+        one = replace(envelope, gpus=gpus)
         room, near = one.sequences(context_tokens), near_miss(one, context_tokens)
         if room >= max(1, sequences):
             return one, refused

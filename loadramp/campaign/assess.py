@@ -15,7 +15,7 @@ from loadramp.campaign import judge
 from loadramp.campaign.criteria import Criterion, PhaseView, Strike
 from loadramp.campaign.evidence import CANARY, Facts
 from loadramp.campaign.health_check import read_health
-from loadramp.campaign.page import Told, build_campaign_html, campaign_document, campaign_markdown, scorecard_markdown
+from loadramp.campaign.page import build_campaign_html
 from loadramp.campaign.phases import HEALTH, REHEARSAL, STRIKE, read_state
 from loadramp.campaign.scorecard import (
     Item,
@@ -28,6 +28,7 @@ from loadramp.campaign.scorecard import (
     score,
 )
 from loadramp.campaign.table import PHASES, campaign_of, in_order
+from loadramp.campaign.text import Told, campaign_document, campaign_markdown, scorecard_markdown
 from loadramp.record.preparation import Alerts, Rollback, Sized
 from loadramp.record.run_directory import RunDir
 from loadramp.registry import evidence_of

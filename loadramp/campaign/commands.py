@@ -82,7 +82,7 @@ def again(path: Path, as_json: bool) -> int:
 
 
 def _show(finished: Any, as_json: bool) -> int:
-    from loadramp.campaign.page import campaign_document, campaign_text
+    from loadramp.campaign.text import campaign_document, campaign_text
     from loadramp.commands.terminal import answer
 
     told = finished.told

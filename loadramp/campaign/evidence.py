@@ -22,6 +22,8 @@ CANARY = "rollback"
 MOST_UTILIZATION = 0.90
 PLAIN = frozenset({"delivered", "to_the_end", "struck"})
 """Criteria that are not worth a word where they hold."""
+NOT_RUN = {"baseline": "no baseline was measured", "sustained": "no sustained phase was run",
+           "overload": "no overload was tried", "chaos": "no worker was killed"}  # fmt: skip
 STANDING = 0.8
 """A batch whose mean is so close to its largest stands at its limit."""
 
@@ -52,6 +54,9 @@ class Facts:
     def of(self, phase: str, *codes: str) -> list[Criterion]:
         """Criteria of a phase whose code begins with one of ``codes``."""
         return [one for one in self.criteria.get(phase, ()) if one.code.startswith(codes)]
+
+
+Prover = Callable[[Facts], Evidence]
 
 
 @dataclass(slots=True, frozen=True)
@@ -104,44 +109,24 @@ def _slo(facts: Facts) -> Evidence:
     seen = facts.seen.get("sustained") or facts.seen.get("ramp")
     if seen is not None and not seen.limits:
         return Evidence("gap", "the scenario sets no [slo] limit, so nothing was promised", "sustained")
-    return _from(facts.of("sustained", "slo_"), "sustained", "no sustained phase was run")
+    return _by("sustained", "slo_")(facts)
 
 
-def _hour(facts: Facts) -> Evidence:
-    codes = ("delivered", "to_the_end", "errors", "steady", "drift_", "no_restart")
-    return _from(facts.of("sustained", *codes), "sustained", "no sustained phase was run")
+def _by(phase: str, *codes: str) -> Prover:
+    """What the criteria of one phase show, those whose code begins with one of ``codes``."""
+    return lambda facts: _from(facts.of(phase, *codes), phase, NOT_RUN[phase])
 
 
-def _memory(facts: Facts) -> Evidence:
-    return _from(facts.of("sustained", "memory"), "sustained", "no sustained phase was run")
+def _over(factor: str, least: float, *codes: str) -> Prover:
+    """The same of the overload, if it was at least so many times the target."""
 
+    def proof(facts: Facts) -> Evidence:
+        found, tried = _by("overload", *codes)(facts), facts.load.get(factor, 0.0)
+        if found.proof == "shown" and tried < least - 1e-9:
+            return Evidence("open", f"only {multiple(tried)} the target was tried", "overload")
+        return found
 
-def _double(facts: Facts) -> Evidence:
-    found = _from(facts.of("overload", "delivered", "no_crash", "refusals"), "overload", "no overload was tried")
-    factor = facts.load.get("factor", 0.0)
-    if found.proof == "shown" and factor < 2.0 - 1e-9:
-        return Evidence("open", f"only {multiple(factor)} the target was tried", "overload")
-    return found
-
-
-def _headroom(facts: Facts) -> Evidence:
-    found = _from(facts.of("overload", "headroom", "slo_"), "overload", "no overload was tried")
-    factor = facts.load.get("check_factor", 0.0)
-    if found.proof == "shown" and factor < 1.2 - 1e-9:
-        return Evidence("open", f"only {percent(factor)} of the target was tried", "overload")
-    return found
-
-
-def _overload_recovery(facts: Facts) -> Evidence:
-    return _from(facts.of("overload", "recovery"), "overload", "no overload was tried")
-
-
-def _chaos_recovery(facts: Facts) -> Evidence:
-    return _from(facts.of("chaos", "struck", "felt", "recovery"), "chaos", "no worker was killed")
-
-
-def _nothing_lost(facts: Facts) -> Evidence:
-    return _from(facts.of("chaos", "struck", "felt", "nothing_lost"), "chaos", "no worker was killed")
+    return proof
 
 
 def _context(facts: Facts) -> Evidence:
@@ -211,20 +196,16 @@ def _utilization(facts: Facts) -> Evidence:
     return Evidence("open", "the server does not show its gpu_memory_utilization")
 
 
-def _health(facts: Facts) -> Evidence:
-    return _from(facts.of("sustained", "availability"), "sustained", "no sustained phase was run")
-
-
-def _baseline(facts: Facts) -> Evidence:
-    return _from(facts.criteria.get("baseline", ()), "baseline", "no baseline was measured")
-
-
-EVIDENCE: dict[str, Callable[[Facts], Evidence]] = {
-    "slo": _slo, "sustained_hour": _hour, "memory": _memory, "double_load": _double, "headroom": _headroom,
-    "overload_recovery": _overload_recovery, "chaos_recovery": _chaos_recovery, "nothing_lost": _nothing_lost,
-    "max_model_len": _context, "max_num_seqs": _batch, "metrics": _metrics, "health": _health, "baseline": _baseline,
-    "gpu_memory_utilization": _utilization, "gpus_sized": lambda facts: size_shown(facts.sized),
-    "alerts": lambda facts: alerts_shown(facts.alerts), "rollback": lambda facts: rollback_tried(facts.rollback),
+EVIDENCE: dict[str, Prover] = {
+    "slo": _slo, "memory": _by("sustained", "memory"), "health": _by("sustained", "availability"),
+    "sustained_hour": _by("sustained", "delivered", "to_the_end", "errors", "steady", "drift_", "no_restart"),
+    "double_load": _over("factor", 2.0, "delivered", "no_crash", "refusals"),
+    "headroom": _over("check_factor", 1.2, "headroom", "slo_"), "overload_recovery": _by("overload", "recovery"),
+    "chaos_recovery": _by("chaos", "struck", "felt", "recovery"),
+    "nothing_lost": _by("chaos", "struck", "felt", "nothing_lost"), "baseline": _by("baseline", ""),
+    "max_model_len": _context, "max_num_seqs": _batch, "metrics": _metrics, "gpu_memory_utilization": _utilization,
+    "gpus_sized": lambda facts: size_shown(facts.sized), "alerts": lambda facts: alerts_shown(facts.alerts),
+    "rollback": lambda facts: rollback_tried(facts.rollback),
     "rollback_time": lambda facts: rollback_timed(facts.rollback),
 }  # fmt: skip
 """What a run can prove."""

@@ -13,14 +13,10 @@ from loadramp.campaign.text import (
     TITLES,
     TONES,
     Told,
-    campaign_document,
-    campaign_markdown,
-    campaign_text,
     facts,
     headline,
     phase_words,
     run_link,
-    scorecard_markdown,
     weight_of,
 )
 from loadramp.report import charts as c
@@ -29,15 +25,6 @@ from loadramp.report.html import page
 from loadramp.report.redact import redact
 from loadramp.report.sections import flat
 from loadramp.units import sig
-
-__all__ = [
-    "Told",
-    "build_campaign_html",
-    "campaign_document",
-    "campaign_markdown",
-    "campaign_text",
-    "scorecard_markdown",
-]
 
 MOST_SCENARIO_CHARS = 40_000
 RUNBOOK_OF_CRITERION = {

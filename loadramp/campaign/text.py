@@ -240,10 +240,6 @@ def _card_lines(told: Told, mark: str) -> list[str]:
     return out
 
 
-def _weight(line: ScorecardLine) -> str:
-    return "critical" if line.item.critical else "additional" if line.item.additional else "wanted"
-
-
 def weight_of(line: ScorecardLine) -> str:
     """critical, wanted (due within the first week) or additional."""
     return "critical" if line.item.critical else "additional" if line.item.additional else "wanted"

@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from loadramp.analysis.thresholds import Status
-from loadramp.nightly.accept import accept as accept  # noqa: PLC0414  # offered here too
 from loadramp.nightly.alarms import Rules, plain_alarm
 from loadramp.nightly.ci_export import night_annotations, night_junit
 from loadramp.nightly.conditions import digest_of, fingerprint_of

@@ -13,16 +13,10 @@ from test_report_browser import FRAME, MEASURE, POLICY, asked_urls, open_page
 from test_scorecard import ITEMS
 
 from loadramp.analysis.diagnosis.cures import cures_of
-from loadramp.campaign.page import (
-    build_campaign_html,
-    campaign_document,
-    campaign_markdown,
-    campaign_text,
-    scorecard_markdown,
-)
+from loadramp.campaign.page import build_campaign_html
 from loadramp.campaign.scorecard import ItemAnswer
 from loadramp.campaign.table import PHASES
-from loadramp.campaign.text import headline
+from loadramp.campaign.text import campaign_document, campaign_markdown, campaign_text, headline, scorecard_markdown
 from loadramp.record.types import Finding
 
 YES = {item.id: ItemAnswer("yes") for item in ITEMS}

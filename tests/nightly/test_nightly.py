@@ -21,9 +21,10 @@ from report_runs import estimates, latencies, row, served
 
 from loadramp.cli import cli, main
 from loadramp.commands import terminal as screen
+from loadramp.nightly.accept import accept
 from loadramp.nightly.conditions import digest_of, fingerprint_of
 from loadramp.nightly.history import History
-from loadramp.nightly.night import Measuring, accept, middle, reference_first
+from loadramp.nightly.night import Measuring, middle, reference_first
 from loadramp.nightly.series import METRICS, readings, reference_row
 from loadramp.nightly.trend import judge_night
 from loadramp.record.row import Void
