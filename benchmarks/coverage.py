@@ -68,7 +68,7 @@ def one(job: Job) -> tuple[str, float, int, Hits]:
         row = fold(step, part, samples=scraped, base_ttft_p50_s=truth["ttft_p50"])
         (row,) = hold_back([row], Estimate("found", capacity))
         for column, true in truth.items():
-            low, high = row.get(f"{column}_low_s"), row.get(f"{column}_high_s")
+            low, high = row.number(f"{column}_low_s"), row.number(f"{column}_high_s")
             if low is not None and high is not None:
                 hits[column].append((low <= true <= high, (high - low) / 2.0 / true))
         for rule, (low, high) in naive(part, step.window_s, rng).items():
