@@ -14,6 +14,7 @@ FEATURES = {
     "nightly": ("nightly", "trend", "accept"),
     "campaign": ("campaign",),
     "advise": ("advise", "alerts"),
+    "importers": ("import",),
 }
 """Feature to its commands."""
 
@@ -55,15 +56,23 @@ def test_the_core_alone_plans_and_judges(tmp_path: Path) -> None:
     assert "Sustains 23.8 req/s" in run(env, "report", "example", cwd=tmp_path)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("feature", FEATURES)
-def test_the_tests_of_the_core_pass_without_a_feature(feature: str, tmp_path: Path) -> None:
-    env = without((feature,), tmp_path)
+def tests_in_copy(env: dict[str, str], tmp_path: Path, *paths: str) -> None:
+    """These tests pass with the package of the copy."""
     shutil.copytree(ROOT / "tests", tmp_path / "tests", ignore=shutil.ignore_patterns("__pycache__", *FEATURES))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    rooms = ["scenario", "record", "workload", "metrics"]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *(f"tests/{room}" for room in rooms)],
+        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *(f"tests/{path}" for path in paths)],
         env=env, cwd=tmp_path, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-2000:]
+
+
+def test_quick_tests_of_the_core_pass_without_any_feature(tmp_path: Path) -> None:
+    quick = ("record", "analysis/test_ceiling.py", "report/test_report_downsample.py")
+    tests_in_copy(without(tuple(FEATURES), tmp_path), tmp_path, *quick)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("feature", FEATURES)
+def test_the_tests_of_the_core_pass_without_a_feature(feature: str, tmp_path: Path) -> None:
+    tests_in_copy(without((feature,), tmp_path), tmp_path, "scenario", "record", "workload", "metrics")

@@ -10,7 +10,7 @@ from nights import FINGERPRINT, failed, measured, night_of, steady
 from loadramp.nightly.history import History, is_history
 from loadramp.nightly.series import all_series
 from loadramp.record.types import Entry
-from loadramp.registry import ScenarioError
+from loadramp.registry import ScenarioError, in_words
 
 
 def test_what_was_appended_is_read_again(tmp_path: Path) -> None:
@@ -80,3 +80,17 @@ def test_ten_years_of_nights_are_one_read(tmp_path: Path) -> None:
     entries, _ = history.read()
     series = all_series(entries)
     assert {name: len(nights) for name, nights in series.items()} == {f"m{k}": 3650 for k in range(4)}
+
+
+@pytest.mark.parametrize("name", ["history.jsonl", "trend.html"])
+def test_a_full_disk_is_named_by_the_file_that_it_did_not_take(tmp_path: Path, name: str) -> None:
+    history = History(tmp_path / "nights")
+    history.path.mkdir()
+    (history.path / (name if "jsonl" in name else f".{name}.partial")).symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left on device") as error:
+        if name == "history.jsonl":
+            history.append([Entry("2026-01-02T03:04:05+00:00", "chat")])
+        else:
+            history.write(name, "half of it")
+    assert in_words(error.value) == f"{history.path / name}: No space left on device"
+    assert not (history.path / f".{name}.partial").is_symlink()

@@ -11,12 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadramp.nightly.history import History
 from loadramp.record.codec import decode, decode_lines, encode
 from loadramp.record.run_directory import RecordTail, RunDir, RunDirError, check_place, read, safe_name
 from loadramp.record.run_info import RunInfo, read_info
 from loadramp.record.table import Table
-from loadramp.record.types import ClientSample, Entry, Record, Step
+from loadramp.record.types import ClientSample, Record, Step
 from loadramp.registry import ScenarioError, in_words
 from loadramp.runner.scenarios import load
 
@@ -150,11 +149,10 @@ def test_rp05_names_are_made_safe_for_files(name: str, safe: str) -> None:
     assert safe_name(name) == safe
 
 
-@pytest.mark.parametrize("name", ["client.jsonl", "run.json", "report.html", "history.jsonl", "trend.html"])
+@pytest.mark.parametrize("name", ["client.jsonl", "run.json", "report.html"])
 def test_a_full_disk_is_named_by_the_file_that_it_did_not_take(tmp_path: Path, name: str) -> None:
-    rundir, history = new_dir(tmp_path), History(tmp_path / "nights")
-    history.path.mkdir()
-    folder = history.path if name in {"history.jsonl", "trend.html"} else rundir.path
+    rundir = new_dir(tmp_path)
+    folder = rundir.path
     (folder / "run.json").write_text("before")
     replaced = "jsonl" not in name
     (folder / (f".{name}.partial" if replaced else name)).symlink_to("/dev/full")
@@ -163,12 +161,8 @@ def test_a_full_disk_is_named_by_the_file_that_it_did_not_take(tmp_path: Path, n
             rundir.append_client([ClientSample(1.0)])
         elif name == "run.json":
             rundir.save_info(RunInfo())
-        elif name == "report.html":
-            rundir.write(name, "half of it")
-        elif name == "history.jsonl":
-            history.append([Entry("2026-01-02T03:04:05+00:00", "chat")])
         else:
-            history.write(name, "half of it")
+            rundir.write(name, "half of it")
     assert in_words(error.value) == f"{folder / name}: No space left on device"
     assert not (folder / f".{name}.partial").is_symlink()
     assert (folder / "run.json").read_text() == "before"
