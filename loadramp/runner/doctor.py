@@ -62,7 +62,7 @@ async def examine(options: Options, say: Callable[[str], None]) -> list[DoctorLi
             DoctorLine("fix", "endpoint", str(error), "everything else about the endpoint waits for this"),
             *of_client(),
         ]
-    say(f"{endpoint.host} answers; one request to look at its stream")
+    say(f"asking {endpoint.host} for one reply, to look at its stream")
     record = await SingleRequests(target, endpoint, known.model, time.monotonic).send(
         PROBE_WORDS, PROBE_TOKENS, known.fields
     )
@@ -78,7 +78,7 @@ def of_endpoint(endpoint: Endpoint, known: EndpointFacts, page: tuple[str, str] 
     """What is known of the server, and what it cannot tell."""
     said = known.identity
     engine = said.get("engine") or said.get("server") or "an engine that does not name itself"
-    length = f", up to {said['max_model_len']:,} tokens" if said.get("max_model_len") else ""
+    length = f", up to {plural(said['max_model_len'], 'token')}" if said.get("max_model_len") else ""
     version = f" {said['version']}" if said.get("version") else ""
     found = [DoctorLine("ok", "endpoint", f"{endpoint.url} serves {known.model} ({engine}{version}{length})")]
     told = [WARNING_WORDS[warning] for warning in known.warnings if warning in WARNING_WORDS]
