@@ -56,7 +56,7 @@ def test_the_core_alone_plans_and_judges(tmp_path: Path) -> None:
     assert "Sustains 23.8 req/s" in run(env, "report", "example", cwd=tmp_path)
 
 
-def tests_in_copy(env: dict[str, str], tmp_path: Path, *paths: str) -> None:
+def run_in_copy(env: dict[str, str], tmp_path: Path, *paths: str) -> None:
     """These tests pass with the package of the copy."""
     shutil.copytree(ROOT / "tests", tmp_path / "tests", ignore=shutil.ignore_patterns("__pycache__", *FEATURES))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
@@ -69,10 +69,10 @@ def tests_in_copy(env: dict[str, str], tmp_path: Path, *paths: str) -> None:
 
 def test_quick_tests_of_the_core_pass_without_any_feature(tmp_path: Path) -> None:
     quick = ("record", "analysis/test_ceiling.py", "report/test_report_downsample.py")
-    tests_in_copy(without(tuple(FEATURES), tmp_path), tmp_path, *quick)
+    run_in_copy(without(tuple(FEATURES), tmp_path), tmp_path, *quick)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("feature", FEATURES)
 def test_the_tests_of_the_core_pass_without_a_feature(feature: str, tmp_path: Path) -> None:
-    tests_in_copy(without((feature,), tmp_path), tmp_path, "scenario", "record", "workload", "metrics")
+    run_in_copy(without((feature,), tmp_path), tmp_path, "scenario", "record", "workload", "metrics")
