@@ -76,7 +76,9 @@ def number_words(rule: str, value: float | None) -> str:
     subject = rule.partition("<")[0].partition(">")[0]
     if value is None:
         return ""
-    if "_s)" in subject or subject.strip().endswith("_s"):
+    if "_per_s" in subject:
+        return f"{sig(value)} tokens/s"
+    if "_s)" in subject:
         return latency(value)
     if "ratio" in subject:
         return percent(value)

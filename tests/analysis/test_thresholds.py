@@ -475,3 +475,17 @@ def test_gate_writes_junit_and_export_takes_thresholds(ramped: Run, tmp_path: Pa
     with pytest.raises(SystemExit) as left:
         main(["gate", ramped.path, *rules, "--junit", str(tmp_path / "gate.xml" / "below.xml")])
     assert left.value.code not in {0, 99}
+
+
+@pytest.mark.parametrize(
+    ("rule", "value", "shown"),
+    [
+        ("output_tokens_per_s >= 300", 312.4, "312 tokens/s"),
+        ("p99(ttft_s) < 0.8", 0.7123, "712 ms"),
+        ("ceiling_rps >= 12", 15.94, "15.9 req/s"),
+        ("stalled_ratio < 0.1", 0.021, "2.1 %"),
+        ("preemptions < 5", 3.0, "3"),
+    ],
+)
+def test_each_value_is_told_in_the_unit_of_its_metric(rule: str, value: float, shown: str) -> None:
+    assert gate_line(GateResult(rule, "pass", value, value, value, 1.0)) == f"✓ pass: {rule}: {shown}"
