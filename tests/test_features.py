@@ -4,9 +4,12 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+
+from loadramp import registry
 
 ROOT = Path(__file__).parent.parent
 FEATURES = {
@@ -29,6 +32,10 @@ def without(features: tuple[str, ...], tmp_path: Path) -> dict[str, str]:
         shutil.rmtree(tmp_path / "loadramp" / feature)
         lines = [line for line in lines if not line.startswith(f'FEATURES["{feature}"]')]
         lines = [line for line in lines if not line.startswith(f"from loadramp.{feature} import")]
+    gone = {table for feature in features for table in registry.FEATURES[feature].tables}
+    for scenario in (tmp_path / "scenarios").glob("*.toml"):  # one that asks for a feature goes with it
+        if gone & set(tomllib.loads(scenario.read_text())):
+            scenario.unlink()
     listing.write_text("\n".join(lines) + "\n")
     return os.environ | {"PYTHONPATH": str(tmp_path)}
 
