@@ -24,13 +24,14 @@ def doctor(*, as_json: bool, quiet: bool, **options: Any) -> int:
     import asyncio
 
     from loadramp.commands.terminal import watching
+    from loadramp.record.sanitize import clean
     from loadramp.runner import doctor as own
     from loadramp.runner.scenarios import Options
 
     with watching(quiet) as (say, _):
         found = asyncio.run(own.examine(Options(**options), say))
     told = own.document(found)
-    click.echo(strict_json(told) if as_json else own.page_text(found))
+    click.echo(strict_json(told) if as_json else clean(own.page_text(found), lines=True))
     return SOMETHING_TO_FIX if told["fix"] else 0
 
 
@@ -46,6 +47,7 @@ def init(*, output: Path, name: str, force: bool, **options: Any) -> int:
     import asyncio
 
     from loadramp.record.run_directory import put
+    from loadramp.record.sanitize import clean
     from loadramp.runner import new_scenario
     from loadramp.runner.scenarios import Options
 
@@ -53,7 +55,7 @@ def init(*, output: Path, name: str, force: bool, **options: Any) -> int:
         raise ScenarioError(f"{output}: exists already; another --output, or --force to replace it")
     found = asyncio.run(new_scenario.find(Options(**options)))
     put(output, new_scenario.scenario_text(found, name or output.stem).encode())
-    click.echo(f"wrote {output}: {found.model} at {found.url}")
+    click.echo(clean(f"wrote {output}: {found.model} at {found.url}"))
     click.echo(f"next: loadramp plan {output}, then loadramp run {output} (or run {output} --quick for three minutes)")
     return 0
 

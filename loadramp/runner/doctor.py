@@ -10,20 +10,17 @@ from typing import Any, Literal
 
 import numpy as np
 
-from loadramp.client.endpoint import Endpoint, endpoint_of
+from loadramp.client.endpoint import Endpoint
 from loadramp.client.fleet import FleetError, raise_file_limit
-from loadramp.client.permission import check_hosts
-from loadramp.client.preflight import WARNING_WORDS, EndpointFacts, examine_endpoint
+from loadramp.client.preflight import WARNING_WORDS, EndpointFacts
 from loadramp.client.probe import SingleRequests
 from loadramp.client.readiness import Unreachable
-from loadramp.metrics.model_series import asked_of
-from loadramp.metrics.scraper import find_metrics
 from loadramp.record.run_directory import host
 from loadramp.record.types import Record
 from loadramp.runner import selfcheck
-from loadramp.runner.scenarios import Options, target_of
-from loadramp.scenario.scenario import Target
-from loadramp.units import latency, percent, plural
+from loadramp.runner.first_look import first_look
+from loadramp.runner.scenarios import Options
+from loadramp.units import latency, percent, plural, sig
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 PROBE_WORDS, PROBE_TOKENS = "Count from one to one hundred in words.", 64
@@ -52,26 +49,15 @@ async def examine(options: Options, say: Callable[[str], None]) -> list[DoctorLi
     Raises:
         ScenarioError: a public host without permission, or no model to choose.
     """
-    target = target_of(Target(), options)
-    endpoint = endpoint_of(target)
-    check_hosts(endpoint, target, options.yes_i_may_load_test)
     try:
-        known = await examine_endpoint(target, endpoint, lambda _: None)
+        seen = await first_look(options)
     except Unreachable as error:
-        return [
-            DoctorLine("fix", "endpoint", str(error), "everything else about the endpoint waits for this"),
-            *of_client(),
-        ]
-    say(f"asking {endpoint.host} for one reply, to look at its stream")
-    record = await SingleRequests(target, endpoint, known.model, time.monotonic).send(
-        PROBE_WORDS, PROBE_TOKENS, known.fields
-    )
-    base = endpoint.address("health").partition("?")[0].removesuffix("/health")
-    page = await find_metrics(
-        base, endpoint.headers, asked=asked_of([known.model], known.cards), ca_file=target.ca_file,
-        insecure=target.insecure,
-    )  # fmt: skip
-    return [*of_endpoint(endpoint, known, page), *of_stream(record), *of_client()]
+        missing = DoctorLine("fix", "endpoint", str(error), "everything else about the endpoint waits for this")
+        return [missing, *of_client()]
+    say(f"asking {seen.endpoint.host} for one reply, to look at its stream")
+    requests = SingleRequests(seen.target, seen.endpoint, seen.known.model, time.monotonic)
+    record = await requests.send(PROBE_WORDS, PROBE_TOKENS, seen.known.fields)
+    return [*of_endpoint(seen.endpoint, seen.known, seen.page), *of_stream(record), *of_client()]
 
 
 def of_endpoint(endpoint: Endpoint, known: EndpointFacts, page: tuple[str, str] | None) -> list[DoctorLine]:
@@ -110,7 +96,7 @@ def of_stream(record: Record) -> list[DoctorLine]:
             advice = (
                 "turn buffering off on the way (proxy_buffering off, X-Accel-Buffering: no); until then trust TTFT only"
             )
-            message = f"{percent(together)} of the events came together with the one before: something holds them back"
+            message = f"{percent(together)} of the events came together with the one before"
             found.append(DoctorLine("fix", "endpoint", message, advice))
     if record.stamps == "user":
         found.append(
@@ -125,8 +111,9 @@ def of_client() -> list[DoctorLine]:
     found = [DoctorLine("ok", "client", f"{plural(here.cores or 1, 'core')}, {here.cpu or here.machine}")]
     busy = float(here.load_1m or 0.0) / max(here.cores or 1, 1)
     if busy > BUSY_RATIO:
-        advice = "stop them, or send from another machine: a late client makes the server look slow"
-        found.append(DoctorLine("fix", "client", f"other programs use {percent(min(busy, 1.0))} of the cores", advice))
+        advice = "stop other programs, or send from another machine: a late client makes the server look slow"
+        message = f"the load average of the last minute is {sig(here.load_1m)} on {plural(here.cores or 1, 'core')}"
+        found.append(DoctorLine("fix", "client", message, advice))
     try:
         streams = raise_file_limit(None)
     except FleetError as error:

@@ -5,13 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from loadramp.client.endpoint import endpoint_of
-from loadramp.client.permission import check_hosts
-from loadramp.client.preflight import examine_endpoint
-from loadramp.metrics.model_series import asked_of
-from loadramp.metrics.scraper import find_metrics
-from loadramp.runner.scenarios import Options, load, target_of
-from loadramp.scenario.scenario import Target
+from loadramp.runner.first_look import first_look
+from loadramp.runner.scenarios import Options, load
 
 INPUT_TOKENS, OUTPUT_TOKENS = 512, 128
 """Of a chat with a short system prompt, where the model takes that much."""
@@ -38,15 +33,8 @@ async def find(options: Options) -> Found:
         ScenarioError: a public host without permission, or no model to choose.
         Unreachable: the endpoint does not answer as it must.
     """
-    target = target_of(Target(), options)
-    endpoint = endpoint_of(target)
-    check_hosts(endpoint, target, options.yes_i_may_load_test)
-    known = await examine_endpoint(target, endpoint, lambda _: None)
-    base = endpoint.address("health").partition("?")[0].removesuffix("/health")
-    page = await find_metrics(
-        base, endpoint.headers, asked=asked_of([known.model], known.cards), ca_file=target.ca_file,
-        insecure=target.insecure,
-    )  # fmt: skip
+    seen = await first_look(options)
+    endpoint, known, page = seen.endpoint, seen.known, seen.page
     said = known.identity
     length = said.get("max_model_len")
     return Found(

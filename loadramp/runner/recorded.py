@@ -1,6 +1,7 @@
 """A run made of records that another tool, or a log, has written: the same judgement for them as for our own."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import ceil
@@ -11,16 +12,16 @@ import numpy as np
 from loadramp import __version__
 from loadramp.record.run_info import RunInfo
 from loadramp.record.table import Run, Table
-from loadramp.record.types import ENDS, ErrorKind, Record, Step
+from loadramp.record.types import ENDS, ErrorKind, Record, RecordStatus, Step
 from loadramp.registry import ScenarioError
 from loadramp.runner.scenarios import load
 
 FILL_UP_RATIO = 1 / 3
 """At most this share of a step is its warm-up."""
 SIGNS: Sequence[tuple[Sequence[str], ErrorKind]] = (
-    (("429", "too many requests", "rate limit"), "http_429"),
-    (("400", "401", "403", "404", "413", "422", "bad request", "unauthorized"), "http_4xx"),
-    (("500", "502", "503", "504", "service unavailable", "internal server error"), "http_5xx"),
+    (("too many requests", "rate limit"), "http_429"),
+    (("bad request", "unauthorized", "forbidden"), "http_4xx"),
+    (("service unavailable", "internal server error", "bad gateway"), "http_5xx"),
     (("certificate", "ssl", "tls"), "tls"),
     (("timeout", "timed out", "deadline"), "timeout_total"),
     (("cannot connect", "connection refused", "connect call failed", "name or service not known"), "connect"),
@@ -30,6 +31,8 @@ SIGNS: Sequence[tuple[Sequence[str], ErrorKind]] = (
 """Words of an error to its kind; the first that is there counts."""
 TICK_S = 1e-5
 """The last request belongs to its step, also where instants are rounded to a microsecond on disk."""
+CODE = re.compile(r"\b(?:http|status|code)\D{0,12}([45]\d\d)\b")
+"""A status code in words: a number alone may be a time or a count."""
 FEWEST = 20
 """Requests that a window needs to be a step."""
 
@@ -122,7 +125,7 @@ def record_of(
             events.append(last_s)
             counts = [1, max(0, (output_tokens or 2) - 1)]
     kind = None if error is None else kind_of(error, http_status)
-    empty = kind is None and not events
+    status: RecordStatus = "error" if kind else "incomplete" if error is not None else "ok" if events else "empty"
     return Record(
         seq=0,
         step=0,
@@ -132,9 +135,9 @@ def record_of(
         event_s=events,
         event_tokens=counts,
         stream_end_s=end_s if end_s is not None else events[-1] if events else due_s,
-        status="error" if kind is not None else "empty" if empty else "ok",
-        error="empty" if empty else kind,
-        error_detail=error if kind is not None and error != kind else None,
+        status=status,
+        error="empty" if status == "empty" else kind,
+        error_detail=error if error != kind else None,
         http_status=http_status,
         prompt_tokens=prompt_tokens,
         output_tokens=output_tokens,
@@ -144,12 +147,16 @@ def record_of(
     )
 
 
-def kind_of(error: str, http_status: int | None = None) -> ErrorKind:
-    """The kind of error that another tool's words speak of; what nothing speaks of is the server's (``http_5xx``)."""
+def kind_of(error: str, http_status: int | None = None) -> ErrorKind | None:
+    """The kind of error that another tool's words speak of; None where they speak of none."""
     if error in get_args(ErrorKind):
         return error  # type: ignore[return-value]  # one of them
-    words = f"{error} {http_status or ''}".lower()
-    return next((kind for signs, kind in SIGNS if any(sign in words for sign in signs)), "http_5xx")
+    words = error.lower()
+    told = CODE.search(words)
+    code = http_status or (int(told[1]) if told else 0)
+    if code >= 400:
+        return "http_429" if code == 429 else "http_4xx" if code < 500 else "http_5xx"
+    return next((kind for signs, kind in SIGNS if any(sign in words for sign in signs)), None)
 
 
 def scenario_text(name: str, steps: Sequence[Step], slo: Mapping[str, float], arrivals: str) -> str:

@@ -76,14 +76,18 @@ def test_failures_are_counted_by_kind() -> None:
     frame = records().assign(error=None)
     frame = frame[frame.step == frame.step.iloc[0]]
     frame["error"] = [
+        *[None] * (len(frame) - 4),  # the warm-up is not measured
         "HTTP 429: Too Many Requests",
         "ServerDisconnectedError",
         "timeout_idle",
-        *[None] * (len(frame) - 3),
+        "something odd after 500 tokens",
     ]
     judged = loadramp.judge(frame)
     failed = judged.requests[judged.requests.status == "error"].error.tolist()
     assert sorted(failed) == ["http_429", "reset", "timeout_idle"]
+    odd = judged.requests[judged.requests.status == "incomplete"]
+    assert odd.error_detail.tolist() == ["something odd after 500 tokens"]
+    assert judged.to_dict()["steps"][0]["errors"] == {"http_429": 1, "reset": 1, "timeout_idle": 1, "incomplete": 1}
 
 
 def test_time_stamps_are_read_as_instants() -> None:

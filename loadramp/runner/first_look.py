@@ -1,0 +1,41 @@
+"""What ``doctor`` and ``init`` ask of an endpoint: who serves what, and where its metrics page is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from loadramp.client.endpoint import Endpoint, endpoint_of
+from loadramp.client.permission import check_hosts
+from loadramp.client.preflight import EndpointFacts, examine_endpoint
+from loadramp.metrics.model_series import asked_of
+from loadramp.metrics.scraper import find_metrics
+from loadramp.runner.scenarios import Options, target_of
+from loadramp.scenario.scenario import Target
+
+
+@dataclass(slots=True, frozen=True)
+class FirstLook:
+    """An endpoint that answers."""
+
+    target: Target
+    endpoint: Endpoint
+    known: EndpointFacts
+    page: tuple[str, str] | None
+    """Address and dialect of its metrics page; None: none was found."""
+
+
+async def first_look(options: Options) -> FirstLook:
+    """A few requests, none of them a measurement.
+
+    Raises:
+        ScenarioError: a public host without permission, or no model to choose.
+        Unreachable: the endpoint does not answer as it must.
+    """
+    target = target_of(Target(), options)
+    endpoint = endpoint_of(target)
+    check_hosts(endpoint, target, options.yes_i_may_load_test)
+    known = await examine_endpoint(target, endpoint, lambda _: None)
+    base = endpoint.address("health").partition("?")[0].removesuffix("/health")
+    asked = asked_of([known.model], known.cards)
+    page = await find_metrics(base, endpoint.headers, asked=asked, ca_file=target.ca_file, insecure=target.insecure)
+    return FirstLook(target, endpoint, known, page)
