@@ -295,7 +295,7 @@ def imported(run: Run) -> list[Check]:
     if told is None:
         return []
     lacks = "".join(f"; {why}" for why in told.lacks.values())
-    message = f"the records are those of {told.format}, which alone knows how punctual its client was{lacks}"
+    message = f"the records come from {told.format}: whether its client kept up is not known{lacks}"
     return [Check("imported", "note", message, "")]
 
 
