@@ -45,7 +45,7 @@ fuzz: $(VENV)/.dev
 # The lowest versions that pyproject.toml admits of what the package needs, in an environment of their own.
 lowest:
 	$(PYTHON) -m venv $(VENV)-lowest
-	$(PYTHON) tests/lowest.py > $(VENV)-lowest/lowest.txt
+	$(PYTHON) tests/lowest_versions.py > $(VENV)-lowest/lowest.txt
 	$(VENV)-lowest/bin/python -m pip install -q --disable-pip-version-check -c $(VENV)-lowest/lowest.txt -e '.[test]'
 	$(VENV)-lowest/bin/python -m pytest $(SPREAD)
 

@@ -25,7 +25,7 @@ from loadramp.simulator.profiles import PROFILES, EngineProfile
 from loadramp.simulator.regimes import Regimes, Slow, Stall
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
-from harness import ramp_in_memory, scenario_of
+from run_in_memory import ramp_in_memory, scenario_of
 
 MEASURE_S, WARMUP_S, JITTER_S = 40.0, 10.0, 0.001
 PLAIN = load("", "bench.toml")

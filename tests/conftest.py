@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from command_line import QUICK
 from hypothesis import settings
-from terminal import QUICK
 
 from loadramp.client.http import c_reader
 from loadramp.simulator.practise import simulator

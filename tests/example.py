@@ -8,7 +8,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from harness import ramp_in_memory
+from run_in_memory import ramp_in_memory
 
 from loadramp.runner.finish import write_report
 from loadramp.runner.scenarios import read_scenario

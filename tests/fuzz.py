@@ -19,8 +19,8 @@ from random import Random
 from types import FrameType
 from typing import IO
 
-from fuzzed import SOURCE, Fed, cuts, faults_of, in_python
-from mutate import Mutated, mutated, sources
+from mutated_replies import Mutated, mutated, sources
+from reply_invariants import SOURCE, Fed, cuts, faults_of, in_python
 
 HANG_S = 20.0
 SHOWN = 20

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from terminal import free_port, in_process, keyed_simulator, loadramp
+from command_line import free_port, in_process, keyed_simulator, loadramp
 
 
 def test_an_unreachable_server_is_one_clear_line(quick: Path, tmp_path: Path) -> None:

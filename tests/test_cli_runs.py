@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from command_line import KEY, QUICK, free_port, in_process, keyed_simulator, loadramp
 from llamacpp import serving as serving_llama
 from llamacpp import write_model
-from terminal import KEY, QUICK, free_port, in_process, keyed_simulator, loadramp
 
 from loadramp.record import run_directory
 

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from harness import ramp_in_memory, scenario_of
+from run_in_memory import ramp_in_memory, scenario_of
 
 from loadramp.cli import cli
 from loadramp.record.row import columns_of

@@ -9,9 +9,9 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from fuzzed import SOURCE, Fed, cuts, faults_of, in_python
-from mutate import Mutated, mutated, sources
-from scripted import DONE, FIN, UNTIL_CLOSE, C
+from mutated_replies import Mutated, mutated, sources
+from reply_invariants import SOURCE, Fed, cuts, faults_of, in_python
+from scripted_server import DONE, FIN, UNTIL_CLOSE, C
 
 from hatch_build import COMPILERS
 from loadramp.client.http.response import ResponseReader

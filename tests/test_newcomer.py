@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from diagnosed import ladder
+from command_line import in_process
 from report_runs import served
-from terminal import in_process
+from simulated_ramps import ladder
 
 from loadramp.analysis.diagnosis.cures import CURES
 from loadramp.analysis.diagnosis.diagnose import RULES

@@ -12,8 +12,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from lowest import PROJECT, pins
-from terminal import free_port
+from command_line import free_port
+from lowest_versions import PROJECT, pins
 
 import loadramp
 

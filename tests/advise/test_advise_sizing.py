@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from harness import ramp_in_memory, scenario_of
-from judged import row
+from records_and_rows import row
+from run_in_memory import ramp_in_memory, scenario_of
 
 from loadramp.advise.advice import Measured, advise
 from loadramp.advise.demand import Demand, Rate, comparable, demand_of, rate_of, reuse_of

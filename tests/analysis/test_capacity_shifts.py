@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from diagnosed import CHAT, found, ladder
+from simulated_ramps import CHAT, found, ladder
 
 from benchmarks.engine_population import Lengths
 from loadramp.analysis.diagnosis.capacity_shifts import replicas_moved

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 from curve_rows import changed
-from judged import one_server, overload, row, window
+from records_and_rows import one_server, overload, row, window
 
 from loadramp.analysis.ceiling import ceiling, plateau
 from loadramp.analysis.curve import fold

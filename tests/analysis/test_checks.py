@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from curve_rows import changed
-from judged import answer, failure, one_server, overload, row, window
+from records_and_rows import answer, failure, one_server, overload, row, window
 
 from loadramp.analysis.checks.run_checks import CHECKS, run_checks, void_reasons
 from loadramp.analysis.curve import fold

@@ -4,8 +4,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from diagnosed import ladder
-from judged import answer, row
+from records_and_rows import answer, row
+from simulated_ramps import ladder
 
 from benchmarks.engine_population import Lengths
 from loadramp.analysis.checks.crosscheck import compare, outside_s, server_counts, ttft_outside

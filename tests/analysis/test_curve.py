@@ -3,7 +3,7 @@ import json
 import numpy as np
 import pytest
 from curve_rows import columns_of
-from judged import answer, failure, one_server, unfinished, window
+from records_and_rows import answer, failure, one_server, unfinished, window
 
 from loadramp.analysis.curve import fold, mean_output_tokens
 from loadramp.record.row import void_words

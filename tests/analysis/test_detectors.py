@@ -1,5 +1,5 @@
 import pytest
-from judged import overload, row
+from records_and_rows import overload, row
 
 from benchmarks import detectors
 from loadramp.record.row import Row

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from curve_rows import changed
-from diagnosed import codes, found, ladder
-from judged import H200_RATES, h200
+from records_and_rows import H200_RATES, h200
+from simulated_ramps import codes, found, ladder
 
 from benchmarks.engine_population import Lengths
 from loadramp.analysis.diagnosis.cures import with_cures

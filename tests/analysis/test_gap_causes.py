@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from judged import H200_RATES, answer, h200
+from records_and_rows import H200_RATES, answer, h200
 from test_captures import CAPTURES, replay
 
 from loadramp.analysis.diagnosis.gap_causes import (

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from judged import H200_RATES, answer, h200, overload, row, window
+from records_and_rows import H200_RATES, answer, h200, overload, row, window
 
 from loadramp.analysis.curve import fold
 from loadramp.analysis.itl_knee import completed, estimate

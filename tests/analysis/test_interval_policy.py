@@ -1,5 +1,5 @@
 from curve_rows import changed
-from judged import overload, row
+from records_and_rows import overload, row
 
 from loadramp.analysis.interval_policy import NEAR_TTFT_RATIOS, SOAK_KEEPS, gives, hold_back
 from loadramp.analysis.itl_knee import completed

@@ -2,7 +2,7 @@ import math
 
 import numpy as np
 import pytest
-from judged import answer, failure, unfinished
+from records_and_rows import answer, failure, unfinished
 
 from loadramp.analysis.latency import everyone, families, good, look, per_second, stalls, statistics
 from loadramp.record.row import Row

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from curve_rows import changed
-from harness import ramp_in_memory, scenario_of
-from judged import answer, row, window
+from records_and_rows import answer, row, window
+from run_in_memory import ramp_in_memory, scenario_of
 
 from loadramp.analysis.ceiling import ceiling
 from loadramp.analysis.curve import fold

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from curve_rows import changed, row_of
-from ladder import captured
+from real_ladder import captured
 
 from loadramp.analysis import latency, lengthen
 from loadramp.analysis.ceiling import read

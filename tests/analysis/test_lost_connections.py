@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from diagnosed import codes, found, ladder
-from harness import ramp_in_memory, scenario_of
+from run_in_memory import ramp_in_memory, scenario_of
+from simulated_ramps import codes, found, ladder
 
 from loadramp.analysis.diagnosis.cures import with_cures
 from loadramp.record.table import Run, Table

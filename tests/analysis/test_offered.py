@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from curve_rows import changed
-from harness import ramp_in_memory, scenario_of
-from judged import answer, overload, row, window
+from records_and_rows import answer, overload, row, window
+from run_in_memory import ramp_in_memory, scenario_of
 
 from loadramp.analysis import offered_load
 from loadramp.analysis.ceiling import ceiling

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from curve_rows import row_of
-from harness import ramp_in_memory, scenario_of
+from run_in_memory import ramp_in_memory, scenario_of
 
 from loadramp.analysis.precision import next_look_s, reach
 from loadramp.registry import ScenarioError

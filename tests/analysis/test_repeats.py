@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from curve_rows import row_of
-from harness import ramp_in_memory, scenario_of
+from run_in_memory import ramp_in_memory, scenario_of
 
 from loadramp.analysis.repeats import by_repeat, not_enough, pooled_estimates, pooled_rows, spread_of
 from loadramp.record.row import Row

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from judged import answer, one_server, unfinished
+from records_and_rows import answer, one_server, unfinished
 
 from loadramp.analysis import saturation
 from loadramp.analysis.saturation import (

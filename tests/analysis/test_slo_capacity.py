@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 from curve_rows import changed
-from judged import overload, row
+from records_and_rows import overload, row
 
 from loadramp.analysis.slo_capacity import isotonic, slo_capacity
 from loadramp.record.row import Row

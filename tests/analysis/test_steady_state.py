@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from judged import answer, one_server, row, unfinished
+from records_and_rows import answer, one_server, row, unfinished
 
 from loadramp.analysis import steady_state
 from loadramp.analysis.saturation import occupancy

@@ -2,7 +2,7 @@ from itertools import pairwise
 
 import pytest
 from curve_rows import changed
-from judged import overload, row
+from records_and_rows import overload, row
 
 from benchmarks.detectors import DETECTORS
 from loadramp.analysis.itl_knee import KNEES, completed, elasticity, envelope, estimate, p99_itl_knee

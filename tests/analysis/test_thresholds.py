@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 from curve_rows import changed
-from harness import ramp_in_memory, scenario_of
-from judged import answer, overload, row
 from junitparser import Failure, JUnitXml
+from records_and_rows import answer, overload, row
+from run_in_memory import ramp_in_memory, scenario_of
 
 from loadramp.analysis.curve import fold
 from loadramp.analysis.itl_knee import completed, estimate

@@ -1,4 +1,4 @@
-from judged import row
+from records_and_rows import row
 
 from loadramp.analysis.throughput import falls_behind
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from diagnosed import codes, found, ladder
-from judged import H200, answer
+from records_and_rows import H200, answer
+from simulated_ramps import codes, found, ladder
 
 from benchmarks.engine_population import Lengths
 from loadramp.analysis.diagnosis.capacity_shifts import replicas_moved

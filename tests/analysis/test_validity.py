@@ -2,7 +2,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from judged import answer, failure, window
+from records_and_rows import answer, failure, window
 
 from loadramp.analysis.checks.validity import anderson_darling, lag_by_s, loop_lag_p99_s, void_reasons, workers_needed
 from loadramp.record.row import void_lines

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from campaign_memory import rehearse_in_memory
+from campaign_in_memory import rehearse_in_memory
 
 from loadramp.campaign.assess import JudgedCampaign, write_campaign
 from loadramp.campaign.phases import CAMPAIGN as CAMPAIGN_FILE

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from terminal import loadramp
+from command_line import loadramp
 
 from loadramp.campaign.table import REHEARSAL, campaign_of, longest_s, rehearsal_of
 from loadramp.cli import cli

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from curve_rows import changed
-from judged import answer, failure, overload, row
+from records_and_rows import answer, failure, overload, row
 
 from loadramp.analysis.slo_capacity import slo_capacity
 from loadramp.campaign import judge

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from judged import answer
+from records_and_rows import answer
 
 from loadramp.campaign.drift import block_p99s, memory_growth, p99_drift, trend
 from loadramp.record.table import Table

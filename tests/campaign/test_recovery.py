@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from judged import answer, failure
+from records_and_rows import answer, failure
 
 from loadramp.campaign.recovery import (
     Failures,

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from campaign_told import HOSTILE, told
+from campaign_results import HOSTILE, told
 from test_report_browser import FRAME, MEASURE, POLICY, asked_urls, open_page
 from test_scorecard import ITEMS
 

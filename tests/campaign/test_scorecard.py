@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from curve_rows import changed
-from judged import row
+from records_and_rows import row
 
 from loadramp.campaign.criteria import Criterion, PhaseView
 from loadramp.campaign.evidence import EVIDENCE, Facts

@@ -17,7 +17,7 @@ import pytest
 import uvloop
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripted import DONE, FIN, ROLE, C, Scripted, arrival, framed, stream
+from scripted_server import DONE, FIN, ROLE, C, Scripted, arrival, framed, stream
 from test_event_batch import NOT_PLAIN, PLAIN
 
 from hatch_build import COMPILERS, compiled

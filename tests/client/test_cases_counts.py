@@ -3,7 +3,22 @@
 from typing import Any
 
 import pytest
-from scripted import CU, DONE, FIN, USE, Act, C, Scripted, arrival, chunk, client_on, counted, delta, jump, stream
+from scripted_server import (
+    CU,
+    DONE,
+    FIN,
+    USE,
+    Act,
+    C,
+    Scripted,
+    arrival,
+    chunk,
+    client_on,
+    counted,
+    delta,
+    jump,
+    stream,
+)
 
 from loadramp.client.probe import probe_document
 from loadramp.client.request_body import most_tokens

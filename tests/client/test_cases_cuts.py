@@ -5,9 +5,9 @@ import zlib
 from dataclasses import replace
 
 import pytest
-from fuzzed import fields, in_python
-from mutate import Ending, Mutated
-from scripted import DONE, FIN, HEAD, LAST, UNTIL_CLOSE, USE, C, event, framed
+from mutated_replies import Ending, Mutated
+from reply_invariants import fields, in_python
+from scripted_server import DONE, FIN, HEAD, LAST, UNTIL_CLOSE, USE, C, event, framed
 
 from loadramp.record.types import Record
 

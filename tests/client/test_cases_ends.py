@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from scripted import DONE, FIN, USE, C, chunk, delta, record_of, same_however_cut, stream
+from scripted_server import DONE, FIN, USE, C, chunk, delta, record_of, same_however_cut, stream
 
 from loadramp.record.types import Record
 

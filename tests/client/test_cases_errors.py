@@ -8,7 +8,7 @@ import zlib
 from typing import Any
 
 import pytest
-from scripted import (
+from scripted_server import (
     DONE,
     FIN,
     HEAD,

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from judged import answer
-from scripted import DONE, FIN, USE, Act, C, Scripted, arrival, client_on, jump, reply, stream
+from records_and_rows import answer
+from scripted_server import DONE, FIN, USE, Act, C, Scripted, arrival, client_on, jump, reply, stream
 from test_cases_readiness import server_of, surveyed
 from test_checks import codes, found, run_of
 from test_client_readiness import HEALTHY, ONE, Routed

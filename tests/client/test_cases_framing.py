@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from scripted import (
+from scripted_server import (
     DONE,
     FIN,
     HEAD,

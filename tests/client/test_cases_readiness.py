@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
-from scripted import DONE, FIN, USE, Act, C, reply, stream
+from scripted_server import DONE, FIN, USE, Act, C, reply, stream
 from test_client_readiness import HEALTHY, LOADING, NOT_FOUND, ONE, Routed
 
 from loadramp.client import readiness

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from scripted import (
+from scripted_server import (
     DONE,
     FIN,
     HEAD,

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from scripted import (
+from scripted_server import (
     DONE,
     FIN,
     HEAD,

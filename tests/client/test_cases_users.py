@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from curve_rows import changed
-from harness import ramp_in_memory, scenario_of
+from run_in_memory import ramp_in_memory, scenario_of
 from simulated_time import run
 
 from loadramp.analysis.diagnosis.diagnose import diagnose

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from scripted import (
+from scripted_server import (
     BASE_URL,
     DONE,
     FIN,

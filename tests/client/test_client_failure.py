@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
-from scripted import DONE, FIN, HEAD, UNTIL_CLOSE, Act, C, Scripted, arrival, client_on, framed, jump, stream
+from scripted_server import DONE, FIN, HEAD, UNTIL_CLOSE, Act, C, Scripted, arrival, client_on, framed, jump, stream
 from test_sessions import Talker, offer, step
 
 from loadramp.client import client_failure, readiness, sender

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from certs import Certificates, certificates
-from scripted import DONE, FIN, USE, Act, C, Scripted, reply, stream
+from scripted_server import DONE, FIN, USE, Act, C, Scripted, reply, stream
 
 from loadramp.client.endpoint import endpoint_of
 from loadramp.client.preflight import examine_endpoint

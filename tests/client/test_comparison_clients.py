@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from certs import Certificates, certificates
-from scripted import (
+from scripted_server import (
     CU,
     DONE,
     FIN,

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripted import CU, DONE, FIN, HEAD, LAST, ROLE, USE, C, chunk, delta, event, framed
+from scripted_server import CU, DONE, FIN, HEAD, LAST, ROLE, USE, C, chunk, delta, event, framed
 
 from loadramp.client.http.response import ResponseReader
 from loadramp.client.stream.event_batch import PlainEvent, plain_events

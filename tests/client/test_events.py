@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from scripted import HEAD, LAST, event, framed, reply
+from scripted_server import HEAD, LAST, event, framed, reply
 
 from loadramp.client.error_text import (
     classify_error,

@@ -9,7 +9,7 @@ import zlib
 from typing import Any
 
 import pytest
-from scripted import DONE, FIN, HEAD, LAST, UNTIL_CLOSE, C, Scripted, arrival, framed, reply, stream
+from scripted_server import DONE, FIN, HEAD, LAST, UNTIL_CLOSE, C, Scripted, arrival, framed, reply, stream
 
 from loadramp.client.comparison_clients import HttpxClient, OpenaiClient
 from loadramp.client.endpoint import endpoint_of

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
-from scripted import DONE, FIN, HEAD, LAST, C, chunk, event, framed
+from scripted_server import DONE, FIN, HEAD, LAST, C, chunk, event, framed
 
 from loadramp.client.http import reply_parts, response
 from loadramp.client.http.response import ResponseReader

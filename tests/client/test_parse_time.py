@@ -3,8 +3,8 @@
 from typing import Any
 
 import pytest
-from judged import answer, window
-from scripted import FIN, HEAD, LAST, C, framed
+from records_and_rows import answer, window
+from scripted_server import FIN, HEAD, LAST, C, framed
 from test_checks import codes, found, good, run_of
 
 from loadramp.analysis.checks.validity import void_reasons

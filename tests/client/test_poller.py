@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import uvloop
-from scripted import DONE, FIN, LAST, USE, C, framed
+from scripted_server import DONE, FIN, LAST, USE, C, framed
 
 from loadramp.client.http import poller
 from loadramp.client.http.poller import BEAT_S, LATE_READ_S, Poller, Read, clocks, running_events

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from scripted import BASE_URL, CU, DONE, FIN, ROLE, USE, Act, C, Scripted, delta, jump, reply, stream
+from scripted_server import BASE_URL, CU, DONE, FIN, ROLE, USE, Act, C, Scripted, delta, jump, reply, stream
 
 from loadramp.client.endpoint import endpoint_of
 from loadramp.client.probe import AcceptedFields, SingleRequests, find_accepted_fields, probe, probe_document

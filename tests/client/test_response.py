@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripted import CU, DONE, FIN, HEAD, LAST, ROLE, UNTIL_CLOSE, USE, C, chunk, delta, event, framed
+from scripted_server import CU, DONE, FIN, HEAD, LAST, ROLE, UNTIL_CLOSE, USE, C, chunk, delta, event, framed
 
 from loadramp.client.http.response import BATCH_READS, ResponseReader
 from loadramp.client.stream.outcome import RequestedOutput

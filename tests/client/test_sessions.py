@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from harness import ramp_in_memory, scenario_of
+from run_in_memory import ramp_in_memory, scenario_of
 from simulated_time import run
 
 from loadramp.analysis.traffic_classes import sessions

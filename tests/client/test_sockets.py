@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import pytest
 import uvloop
 from certs import Certificates, certificates
-from scripted import DONE, FIN, USE, C, Scripted, arrival, framed, stream
+from scripted_server import DONE, FIN, USE, C, Scripted, arrival, framed, stream
 
 from loadramp.client.endpoint import endpoint_of
 from loadramp.client.http.connect import Dialer, connect_failed, proxy_of, tls_context

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import scenario_of
-from terminal import in_process
+from command_line import in_process
+from run_in_memory import scenario_of
 
 from loadramp.client.endpoint import endpoint_of
 from loadramp.client.fleet import FleetError, Orders, raise_file_limit, worker_count

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from duels import SHORT, SLOWER, compared, document
-from harness import scenario_of
+from canary_in_memory import SHORT, SLOWER, compared, document
+from run_in_memory import scenario_of
 
 from loadramp.comparison import judge
 from loadramp.comparison.canary_run import CanaryRun, order_of

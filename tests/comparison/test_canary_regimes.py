@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from duels import SHORT, compared
-from harness import scenario_of
+from canary_in_memory import SHORT, compared
+from run_in_memory import scenario_of
 from scipy.special import stdtrit
 
 from benchmarks.offline_engine import simulate

@@ -3,7 +3,7 @@
 from typing import get_args
 
 import pytest
-from harness import scenario_of
+from run_in_memory import scenario_of
 
 from loadramp.analysis.blocks import MEASURES
 from loadramp.comparison.table import PRIMARY, Canary, Metric, canary_of

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from terminal import in_process as loadramp
+from command_line import in_process as loadramp
 
 from loadramp.simulator.practise import simulator
 

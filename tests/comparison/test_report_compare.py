@@ -9,9 +9,9 @@ from io import StringIO
 from typing import Any
 
 import pytest
-from duels import SHORT, compared
-from harness import ramp_in_memory, scenario_of
+from canary_in_memory import SHORT, compared
 from rich.console import Console
+from run_in_memory import ramp_in_memory, scenario_of
 
 from loadramp.comparison.answer_match import Sameness
 from loadramp.comparison.charts import block_by_block, curves, forest, shifts

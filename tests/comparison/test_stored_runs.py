@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 from curve_rows import changed
-from harness import ramp_in_memory, scenario_of
 from report_runs import row, served
+from run_in_memory import ramp_in_memory, scenario_of
 from test_report_compare import LADDER
 
 from loadramp.comparison.compare_runs import Tiered, compare, read_side

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from terminal import in_process
+from command_line import in_process
 
 import loadramp
 from loadramp.importers.formats import FORMATS, read_levels

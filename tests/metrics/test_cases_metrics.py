@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scripted import (
+from scripted_server import (
     CU,
     DONE,
     FIN,

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from diagnosed import ladder
-from judged import answer
 from metrics_pages import NAMES, page
+from records_and_rows import answer
+from simulated_ramps import ladder
 from test_checks import found, run_of
 from test_scraper import Server, scraping, server, wait_for
 from test_scraper import answer as served

@@ -22,8 +22,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from harness import scenario_of
 from metrics_pages import page
+from run_in_memory import scenario_of
 
 from loadramp.client.endpoint import endpoint_of
 from loadramp.client.http.connect import tls_context

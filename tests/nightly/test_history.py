@@ -5,7 +5,7 @@ import multiprocessing
 from pathlib import Path
 
 import pytest
-from nights import FINGERPRINT, failed, measured, night_of, steady
+from history_samples import FINGERPRINT, failed, measured, night_of, steady
 
 from loadramp.nightly.history import History, is_history
 from loadramp.nightly.series import all_series

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from curve_rows import changed, row_of
-from harness import scenario_of
-from nights import LEVELS, measured, steady, told
+from history_samples import LEVELS, measured, steady, told
 from report_runs import estimates, latencies, row, served
+from run_in_memory import scenario_of
 
 from loadramp.cli import cli, main
 from loadramp.commands import terminal as screen

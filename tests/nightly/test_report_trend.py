@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from nights import FINGERPRINT, LEVELS, failed, live, measured, night_of, steady
+from history_samples import FINGERPRINT, LEVELS, failed, live, measured, night_of, steady
 from test_report_browser import FRAME, MEASURE, POLICY, asked_urls, open_page
 
 from loadramp.nightly.alarms import Rules

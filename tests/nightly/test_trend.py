@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from nights import FINGERPRINT, LEVELS, failed, live, measured, night_of, steady, told
+from history_samples import FINGERPRINT, LEVELS, failed, live, measured, night_of, steady, told
 
 from loadramp.nightly.alarms import Alarm
 from loadramp.nightly.change_points import SeriesSpread, compare

@@ -19,9 +19,9 @@ import numpy as np
 import pytest
 import yaml
 from curve_rows import changed
+from history_samples import LEVELS, failed, live, measured
 from junitparser import Error, Failure, JUnitXml
 from llmd_benchmark_report import load_benchmark_report
-from nights import LEVELS, failed, live, measured
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from report_runs import estimates, row, served, served_rows, served_table
 

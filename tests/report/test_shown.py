@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from diagnosed import codes, ladder
-from harness import ramp_in_memory, scenario_of
-from judged import answer, failure, row, window
+from records_and_rows import answer, failure, row, window
+from run_in_memory import ramp_in_memory, scenario_of
+from simulated_ramps import codes, ladder
 
 from loadramp.analysis.ceiling import ceiling
 from loadramp.analysis.checks import labels

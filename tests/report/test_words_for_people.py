@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from curve_rows import changed, row_of
-from harness import scenario_of
+from run_in_memory import scenario_of
 
 from loadramp.record.types import Step
 from loadramp.report.preview import notes, preview_document, preview_table

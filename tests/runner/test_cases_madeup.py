@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from diagnosed import codes, ladder
+from simulated_ramps import codes, ladder
 
 from loadramp.advise.demand import Demand, reuse_of
 from loadramp.advise.flags import _prefix

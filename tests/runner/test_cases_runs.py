@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from harness import BEGAN_AT, ramp_in_memory, scenario_of
+from run_in_memory import BEGAN_AT, ramp_in_memory, scenario_of
 from simulated_time import JumpingLoop
 
 from loadramp.analysis.checks.validity import loop_lag_p99_s, void_reasons

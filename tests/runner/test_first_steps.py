@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from terminal import in_process
+from command_line import in_process
 
 from loadramp.client.endpoint import endpoint_of
 from loadramp.client.preflight import EndpointFacts

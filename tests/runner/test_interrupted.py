@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import ramp_in_memory, scenario_of
+from run_in_memory import ramp_in_memory, scenario_of
 
 from loadramp.analysis.blocks import failures_of
 from loadramp.analysis.checks import unfinished as cutoff

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import ramp_in_memory, scenario_of
-from worlds import NO_FILES, World, balanced, most_connections, rate_limit, seats
+from middleboxes import NO_FILES, World, balanced, most_connections, rate_limit, seats
+from run_in_memory import ramp_in_memory, scenario_of
 
 from loadramp.record.table import Run
 from loadramp.report.verdict_text import verdict, verdict_sentence

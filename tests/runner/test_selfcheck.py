@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from terminal import in_process
+from command_line import in_process
 
 from loadramp.cli import cli
 from loadramp.client.probe import probe

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from harness import ramp_in_memory, scenario_of
+from run_in_memory import ramp_in_memory, scenario_of
 
 from loadramp.record.table import Run
 from loadramp.runner import scenarios

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from memory_pipe import Connect
-from sim_wire import CHAT, Reply, Wire, chat, on_simulator
+from raw_http_client import CHAT, Reply, Wire, chat, on_simulator
 
 from loadramp.metrics.canonical import read
 from loadramp.registry import ScenarioError, bind_options

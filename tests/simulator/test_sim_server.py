@@ -15,7 +15,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
-from sim_wire import CHAT, Reply, Wire, chat
+from raw_http_client import CHAT, Reply, Wire, chat
 
 from loadramp.simulator.faults import Faults
 from loadramp.simulator.profiles import EngineProfile

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from memory_pipe import Connect
 from prometheus_client.parser import text_string_to_metric_families
-from sim_wire import CHAT, QUICK, Reply, Wire, chat, on_simulator, text_of
+from raw_http_client import CHAT, QUICK, Reply, Wire, chat, on_simulator, text_of
 
 from benchmarks.offline_engine import simulate
 from loadramp.metrics.canonical import read

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import in_process
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from terminal import in_process
 
 from loadramp.client import input_files
 from loadramp.registry import ScenarioError

@@ -7,9 +7,9 @@ import json
 from typing import Any
 
 import pytest
-from harness import scenario_of
-from scripted import DONE, FIN, C, Scripted, arrival, client_on, jump, stream
-from terminal import in_process
+from command_line import in_process
+from run_in_memory import scenario_of
+from scripted_server import DONE, FIN, C, Scripted, arrival, client_on, jump, stream
 
 from loadramp.client.comparison_base import ComparisonClient
 from loadramp.client.endpoint import endpoint_of

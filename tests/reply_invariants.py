@@ -9,7 +9,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from mutate import Mutated
+from mutated_replies import Mutated
 
 from hatch_build import compiled
 from loadramp.client.http.c_reader import CReader, KeptReads, load

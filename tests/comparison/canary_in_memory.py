@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from harness import BEGAN_AT
 from memory_pipe import connect_in_memory
+from run_in_memory import BEGAN_AT
 from simulated_time import run as run_jumping
 
 from loadramp.client.endpoint import endpoint_of

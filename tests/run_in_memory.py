@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 from memory_pipe import Connect
+from middleboxes import straight
 from simulated_time import run as run_jumping
-from worlds import straight
 
 from loadramp.client import input_files
 from loadramp.client.endpoint import endpoint_of
@@ -63,7 +63,7 @@ def ramp_in_memory(
         stop_at_s: interrupt the run then.
         repeats: how many whole ramps.
         meddle: called when the run begins; a coroutine it returns runs beside it.
-        world: what lies between client and server (tests/worlds.py); None: nothing.
+        world: what lies between client and server (tests/middleboxes.py); None: nothing.
         metrics: whether the server's metrics are read.
     """
     scenario = input_files.ready(scenario)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from judged import answer, failure, row
+from records_and_rows import answer, failure, row
 from test_scorecard import ITEMS
 
 from loadramp.campaign import judge

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from harness import BEGAN_AT
 from memory_pipe import connect_in_memory
+from run_in_memory import BEGAN_AT
 from simulated_time import run as run_jumping
 
 from loadramp.campaign.assess import MODEL_MAX, SCORECARD, JudgedCampaign, model_max_of, scorecard_text, write_campaign
