@@ -174,11 +174,21 @@ def report(run_dir: Path, *, as_json: bool, quiet: bool) -> int:
 
 
 def simulate(
-    *, host: str, port: int, profile: str, model: str, adapter: Any, seed: int, fault: Any, api_key_env: str | None
+    *,
+    host: str,
+    port: int,
+    profile: str,
+    model: str,
+    adapter: Any,
+    seed: int,
+    fault: Any,
+    api_key_env: str | None,
+    **flags: Any,
 ) -> int:
     """Serve the built-in simulator of a vLLM server.
 
-    It runs until it is interrupted. --profile list and --fault list show what can be chosen.
+    It runs until it is interrupted. --profile list and --fault list show what can be chosen. Some of vLLM's own flags
+    change the profile's limits, so that tuning can be practised.
 
     \b
     Example:
@@ -189,7 +199,7 @@ def simulate(
     if "list" in {profile, *fault}:
         click.echo(practise.listing())
         return 0
-    practise.simulate(host, port, profile, model, adapter, seed, fault, api_key_env, click.echo)
+    practise.simulate(host, port, profile, model, adapter, seed, fault, api_key_env, flags, click.echo)
     return 0
 
 
@@ -319,6 +329,17 @@ def _simulate_options() -> list[click.Parameter]:
             "--fault", "Fault to inject; may be repeated; 'list' shows them all.", multiple=True, metavar="KEY=VALUE"
         ),
         option("--api-key-env", "Environment variable with the API key that requests must send.", metavar="NAME"),
+        option("--max-num-seqs", "Most requests that run at once.", type=click.IntRange(1)),
+        option("--max-num-batched-tokens", "Most tokens of a step.", type=click.IntRange(1)),
+        option("--num-gpu-blocks-override", "KV blocks of 16 tokens.", type=click.IntRange(1)),
+        option("--max-model-len", "Longest request, in tokens.", type=click.IntRange(1)),
+        option(
+            "--kv-cache-dtype",
+            "An fp8 type holds twice the tokens.",
+            type=click.Choice(["auto", "fp8", "fp8_e4m3", "fp8_e5m2"]),
+            default="auto",
+        ),
+        option("--enable-chunked-prefill/--no-enable-chunked-prefill", "Compute prompts in chunks.", default=None),
     ]
 
 

@@ -5,14 +5,14 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import fields, replace
 from typing import Any
 
 from loadramp.registry import CannotMeasure, ScenarioError, bind_options
 from loadramp.simulator.faults import Faults
-from loadramp.simulator.profiles import PROFILES
+from loadramp.simulator.profiles import PROFILES, EngineProfile
 from loadramp.simulator.server import serve
 
 SERVING = "serving "
@@ -41,6 +41,33 @@ def limits_of(faults: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     return limits, others
 
 
+FLAGS = {
+    "max_num_seqs": "max_num_seqs",
+    "max_num_batched_tokens": "token_budget",
+    "num_gpu_blocks_override": "kv_blocks",
+    "max_model_len": "max_model_len",
+    "enable_chunked_prefill": "chunked_prefill",
+}
+"""Flags of an engine, as vLLM spells them, and what they are called in a profile."""
+
+
+def with_flags(engine: EngineProfile, flags: Mapping[str, Any]) -> EngineProfile:
+    """``engine`` as these flags change it; None: as it was. ``kv_cache_dtype`` other than ``auto`` holds twice the
+    tokens in the memory of the profile; a number of blocks that is asked for stays what it is.
+
+    Raises:
+        ScenarioError: limits that no engine would start with.
+    """
+    changed = {field: flags[flag] for flag, field in FLAGS.items() if flags.get(flag) is not None}
+    if flags.get("kv_cache_dtype", "auto") != "auto":
+        changed.setdefault("kv_blocks", 2 * engine.kv_blocks)
+    try:
+        return replace(engine, **changed)
+    except ValueError as error:
+        given = ", ".join(f"--{flag.replace('_', '-')} {flags[flag]}" for flag in FLAGS if flags.get(flag) is not None)
+        raise ScenarioError(f"{given}: {error}") from None
+
+
 def simulate(
     host: str,
     port: int,
@@ -50,18 +77,19 @@ def simulate(
     seed: int,
     faults: Sequence[str],
     api_key_env: str | None,
+    flags: Mapping[str, Any],
     say: Callable[[str], None],
 ) -> None:
-    """Serve until interrupted.
+    """Serve until interrupted. ``flags`` are those of ``with_flags``.
 
     Raises:
-        ScenarioError: no such profile or fault.
+        ScenarioError: no such profile or fault, or flags that do not fit together.
         OSError: the address is taken.
     """
     if profile not in PROFILES:
         raise ScenarioError(f"--profile: no {profile!r}; there are {', '.join(sorted(PROFILES))}")
     limits, others = limits_of(faults)
-    engine, wrong = replace(PROFILES[profile], **limits), faults_of(others)
+    engine, wrong = with_flags(replace(PROFILES[profile], **limits), flags), faults_of(others)
     key = None
     if api_key_env is not None:
         key = os.environ.get(api_key_env)

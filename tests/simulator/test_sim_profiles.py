@@ -9,6 +9,8 @@ from benchmarks.engine_population import Lengths, capacity_rps, random_profile
 from benchmarks.offline_engine import simulate
 from loadramp.record.table import Table
 from loadramp.record.types import Sample
+from loadramp.registry import ScenarioError
+from loadramp.simulator.practise import with_flags
 from loadramp.simulator.profiles import PROFILES, EngineProfile
 
 
@@ -110,3 +112,17 @@ def test_lengths_have_the_median_they_are_asked_for_and_keep_within_their_bounds
     assert np.median(prompt) == pytest.approx(300, rel=0.03)
     assert (prompt.min(), prompt.max()) >= (1, 900)
     assert set(output.tolist()) == {100}
+
+
+def test_flags_in_the_spelling_of_vllm_change_a_profile() -> None:
+    small = PROFILES["small"]
+    changed = with_flags(small, {"max_num_seqs": 64, "max_num_batched_tokens": 4096, "enable_chunked_prefill": False})
+    assert (changed.max_num_seqs, changed.token_budget, changed.chunked_prefill) == (64, 4096, False)
+    assert with_flags(small, {"kv_cache_dtype": "fp8"}).kv_blocks == 8192
+    assert with_flags(small, {"kv_cache_dtype": "fp8", "num_gpu_blocks_override": 300}).kv_blocks == 300
+    assert with_flags(small, {"kv_cache_dtype": "auto", "max_num_seqs": None}) == small
+
+
+def test_flags_that_no_engine_starts_with_are_an_error_of_the_user() -> None:
+    with pytest.raises(ScenarioError, match=r"--max-num-seqs 4096: small: token_budget 2048 is below max_num_seqs"):
+        with_flags(PROFILES["small"], {"max_num_seqs": 4096})
