@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from math import exp
 from typing import Any
 
+from loadramp.analysis.group_sequential import t_of
 from loadramp.comparison.environment import Difference
-from loadramp.comparison.group_sequential import t_of
 from loadramp.comparison.stored_runs import (
     Side,
     StoredReading,

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from math import log
 from typing import Literal
 
+from loadramp.analysis.group_sequential import holm
 from loadramp.analysis.proportions import Proportion, difference, fisher, needed
 from loadramp.comparison import answer_match as same
 from loadramp.comparison.answer_match import Sameness
-from loadramp.comparison.group_sequential import holm
 from loadramp.comparison.noninferior import ALPHA, Effect, Looks
 from loadramp.comparison.sample_size import LEAST_RATIO, Missing, Noise
 from loadramp.units import multiple, percent, plural, times_of

@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from loadramp.analysis.blocks import CEILING, MEASURES, words_of
-from loadramp.comparison.group_sequential import holm, look_p, look_z, t_of, times_of, z_of
+from loadramp.analysis.group_sequential import holm, look_p, look_z, t_of, times_of, z_of
 from loadramp.comparison.sample_size import LEAST_RATIO, Missing, Noise, apart, more_blocks, noise_of
 from loadramp.comparison.standard_error import PairSpread, spread
 from loadramp.units import plural

@@ -12,7 +12,7 @@ from math import ceil, inf, log, sqrt
 import numpy as np
 from scipy.special import nctdtr
 
-from loadramp.comparison.group_sequential import t_of
+from loadramp.analysis.group_sequential import t_of
 from loadramp.comparison.standard_error import LEAST_BLOCKS, PairSpread
 from loadramp.record.table import Floats
 

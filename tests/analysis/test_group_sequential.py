@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from loadramp.analysis.group_sequential import boundary, crossing, holm, look_p, look_z, t_of, times_of, z_of
 from loadramp.analysis.proportions import Proportion, difference, fisher, needed
-from loadramp.comparison.group_sequential import boundary, crossing, holm, look_p, look_z, t_of, times_of, z_of
 
 QUARTERS = times_of((5, 10, 15), 20)
 
