@@ -147,3 +147,14 @@ def test_no_class_name_is_in_two_modules() -> None:
             if isinstance(node, ast.ClassDef):
                 where.setdefault(node.name, []).append(name)
     assert {name: places for name, places in where.items() if len(places) > 1} == {}
+
+
+def test_tests_of_the_core_use_no_feature() -> None:
+    known = [
+        f"{path.relative_to(ROOT)} imports {name}"
+        for room in (*CORE, "commands")
+        for path in (ROOT / "tests" / room).glob("*.py")
+        for name in sorted(imports_of(path))
+        if within(name, tuple(f"loadramp.{feature}" for feature in FEATURES))
+    ]
+    assert known == []

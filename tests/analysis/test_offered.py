@@ -20,8 +20,6 @@ from loadramp.analysis.overload import climb
 from loadramp.analysis.repeats import pooled_rows
 from loadramp.analysis.slo_capacity import slo_capacity
 from loadramp.analysis.thresholds import judge_gates
-from loadramp.campaign import judge
-from loadramp.campaign.criteria import PhaseView
 from loadramp.record.row import Row
 from loadramp.record.run_info import RunInfo, read_info
 from loadramp.record.table import Run, Table
@@ -202,14 +200,6 @@ def test_what_is_too_few_to_say_at_another_rate_is_no_point_to_judge_either() ->
     assert judge_gates(run, ["p99(ttft_s) < 0.5 @ rate = 8"], "point")[0].status == "inconclusive"
 
 
-def test_a_phase_before_a_launch_is_open_where_less_was_offered_than_its_target() -> None:
-    short = judge.baseline(PhaseView(Run(RunInfo(), scenario_of(""), [], Table.of([]), rows=[quiet(8.0, 3.0)]), 8.0))
-    said = {one.code: (one.status, one.said) for one in short}
-    assert said["delivered"] == ("inconclusive", "8 req/s asked, 3 offered")
-    full = judge.baseline(PhaseView(Run(RunInfo(), scenario_of(""), [], Table.of([]), rows=[quiet(8.0, 8.0)]), 8.0))
-    assert {one.code: one.status for one in full}["delivered"] == "pass"
-
-
 @pytest.mark.parametrize(
     ("info", "way"),
     [
@@ -342,16 +332,6 @@ def test_a_plan_of_sessions_counts_the_turns_that_can_come(warmup: str, told: bo
     notes = [note for note in document["notes"] if "offered" in note]
     assert bool(notes) == told
     assert all("ramp.warmup_s" in note for note in notes)
-
-
-def test_the_steps_of_a_canary_and_a_night_say_it_too(tmp_path: Path) -> None:
-    trace(tmp_path)
-    path = tmp_path / "own.toml"
-    tables = "[canary]\nrates = [8]\nblock_s = 30\n[nightly]\nreference_rps = 4\n"
-    path.write_text(f'{PROMPTS}[arrivals]\nkind = "replay"\nfile = "trace.csv"\n{LADDER}{tables}')
-    document, _ = of_scenario(path)
-    for command in ("canary", "nightly"):
-        assert any("8" in note and "offered" in note for note in document[command][0]["notes"])
 
 
 def test_a_replay_with_a_quiet_head_claims_what_it_offered_on_every_page(tmp_path: Path) -> None:

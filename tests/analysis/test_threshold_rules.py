@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loadramp.analysis.threshold_rules import AGGREGATES, LATENCIES, Place, parse
-from loadramp.nightly.series import METRICS
 from loadramp.registry import ScenarioError
 
 
@@ -48,14 +47,6 @@ def test_what_is_no_rule_is_a_usage_error_that_says_what_is_one(text: str, words
     with pytest.raises(ScenarioError) as caught:
         parse(text)
     assert words in str(caught.value)
-
-
-def test_floors_speak_of_the_history_s_metrics() -> None:
-    assert parse("ref_ttft_p50_s <= 90ms", METRICS).limit == pytest.approx(0.09)
-    with pytest.raises(ScenarioError, match="no metric 'error_ratio'"):
-        parse("error_ratio < 1", METRICS)
-    with pytest.raises(ScenarioError, match="expected one of ceiling_rps"):
-        parse("p99(ttft_s) < 1", METRICS)
 
 
 @given(st.text(max_size=60))

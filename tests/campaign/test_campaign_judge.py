@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from curve_rows import changed
 from records_and_rows import answer, failure, overload, row
+from test_offered import quiet
 
 from loadramp.analysis.slo_capacity import slo_capacity
 from loadramp.campaign import judge
@@ -379,3 +380,11 @@ def test_the_target_is_a_share_of_a_low_end_or_says_that_it_is_not(
     run = Run(RunInfo(), load(""), [], Table.of([]))
     run.estimates = {"ceiling": ceiling, "slo_capacity": slo}
     assert lowest_rps(run) == (rate, which)
+
+
+def test_a_phase_before_a_launch_is_open_where_less_was_offered_than_its_target() -> None:
+    short = judge.baseline(PhaseView(Run(RunInfo(), load(""), [], Table.of([]), rows=[quiet(8.0, 3.0)]), 8.0))
+    said = {one.code: (one.status, one.said) for one in short}
+    assert said["delivered"] == ("inconclusive", "8 req/s asked, 3 offered")
+    full = judge.baseline(PhaseView(Run(RunInfo(), load(""), [], Table.of([]), rows=[quiet(8.0, 8.0)]), 8.0))
+    assert {one.code: one.status for one in full}["delivered"] == "pass"

@@ -12,9 +12,14 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
+import pytest
+from click.testing import CliRunner
+
 from loadramp.campaign.health_check import Pulse, read_health
 from loadramp.campaign.launch import _health_url, run_command
+from loadramp.cli import cli
 from loadramp.client.endpoint import endpoint_of
+from loadramp.commands import terminal
 from loadramp.scenario.scenario import Target
 
 
@@ -166,3 +171,10 @@ def test_a_server_without_a_health_check_is_asked_for_its_models() -> None:
         assert _health_url(endpoint_of(Target(base_url=url), {}), "", False) == f"{url}/v1/models"
     with answering(lambda _: 503) as url:
         assert _health_url(endpoint_of(Target(base_url=url), {}), "", False) == f"{url}/health"
+
+
+def test_a_campaign_asks_before_it_loads_another_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(terminal, "asks", lambda yes, as_json: not yes and not as_json)
+    asked = CliRunner().invoke(cli, ["campaign", "campaign", "--base-url", "http://10.255.255.1:9"], input="n\n")
+    assert asked.exit_code == 1
+    assert "Load 10.255.255.1 for " in asked.output

@@ -23,22 +23,8 @@ def test_a_log_gets_a_line_a_step_and_one_every_ten_seconds(capsys: pytest.Captu
     assert "2 req/s" in said[-1]
 
 
-ELSEWHERE = "http://10.255.255.1:9"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["run", "demo", "--base-url", ELSEWHERE], "Load 10.255.255.1?"),
-        (["campaign", "campaign", "--base-url", ELSEWHERE], "Load 10.255.255.1 for "),
-        (["canary", "canary", "--baseline", "http://127.0.0.1:1", "--candidate", ELSEWHERE],
-         "Load 127.0.0.1 and 10.255.255.1 for up to 20 minutes?"),
-    ],
-)  # fmt: skip
-def test_commands_ask_before_they_load_another_machine(
-    arguments: list[str], words: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_asks_before_it_loads_another_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(terminal, "asks", lambda yes, as_json: not yes and not as_json)
-    asked = CliRunner().invoke(cli, arguments, input="n\n")
+    asked = CliRunner().invoke(cli, ["run", "demo", "--base-url", "http://10.255.255.1:9"], input="n\n")
     assert asked.exit_code == 1
-    assert words in asked.output
+    assert "Load 10.255.255.1?" in asked.output

@@ -12,8 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from command_line import in_process as loadramp
 
+from loadramp.cli import cli
+from loadramp.commands import terminal
 from loadramp.simulator.practise import simulator
 
 QUICK = """
@@ -213,3 +216,14 @@ def test_the_server_runs_a_real_canary(pair: tuple[str, str], quick: Path, tmp_p
     assert told["verdict"] in {"pass", "inconclusive", "fail"}, told
     assert (Path(told["report"]) / "verdict.json").exists()
     assert server.returncode == 0
+
+
+def test_a_canary_asks_before_it_loads_another_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(terminal, "asks", lambda yes, as_json: not yes and not as_json)
+    asked = CliRunner().invoke(
+        cli,
+        ["canary", "canary", "--baseline", "http://127.0.0.1:1", "--candidate", "http://10.255.255.1:9"],
+        input="n\n",
+    )
+    assert asked.exit_code == 1
+    assert "Load 127.0.0.1 and 10.255.255.1 for up to 20 minutes?" in asked.output

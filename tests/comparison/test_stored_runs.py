@@ -10,20 +10,25 @@ from typing import Any
 
 import numpy as np
 import pytest
+import records_and_rows
 from curve_rows import changed
 from report_runs import row, served
 from run_in_memory import ramp_in_memory, scenario_of
+from test_cases_runs import TEN
 from test_report_compare import LADDER
 
 from loadramp.comparison.compare_runs import Tiered, compare, read_side
+from loadramp.comparison.configuration_table import _as_high
+from loadramp.comparison.configurations import ConfigurationFigure
 from loadramp.comparison.decide import DecisionRules
 from loadramp.comparison.judge import asked_of
 from loadramp.comparison.launch import Compared
-from loadramp.comparison.stored_runs import Side, failures, indicative, judged, matched_rates
+from loadramp.comparison.stored_runs import Side, failures, indicative, judged, matched_rates, row_rate
 from loadramp.comparison.table import Canary
 from loadramp.record.table import Run
 from loadramp.record.types import Estimate
 from loadramp.registry import ScenarioError
+from loadramp.simulator.faults import Faults
 
 ASKED = replace(asked_of(Canary(primary=["itl_p99", "ttft_p50"], error_ratio=0.01)), looks=())
 
@@ -199,3 +204,32 @@ def test_what_is_no_comparison_is_refused(names: list[str], tmp_path: Path) -> N
 def test_the_asked_of_a_table_without_looks_is_one_look() -> None:
     assert isinstance(ASKED, DecisionRules)
     assert ASKED.looks == ()
+
+
+@pytest.mark.parametrize(
+    ("figure", "as_high"),
+    [
+        (ConfigurationFigure(20.0, ratio=0.97, low=0.9, high=1.05), True),
+        (ConfigurationFigure(20.0, ratio=0.8, low=0.7, high=0.9), False),
+        (ConfigurationFigure(20.0, ratio=1.0), True),
+        (ConfigurationFigure(20.0, ratio=0.8), False),
+    ],
+)
+def test_a_ceiling_whose_interval_reaches_the_first_s_is_not_lower(figure: ConfigurationFigure, as_high: bool) -> None:
+    assert _as_high(figure) is as_high
+
+
+def test_st03_one_slow_request_of_ten_moves_no_comparison(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir(), (tmp_path / "b").mkdir()
+    run = ramp_in_memory(scenario_of(TEN), tmp_path / "a", faults=Faults(slow_requests=1, slow_s=33.0))
+    other = ramp_in_memory(scenario_of(TEN), tmp_path / "b")
+    found = compare([other.path, run.path], tmp_path / "out")
+    assert isinstance(found, Compared)
+    assert found.comparison.decision.verdict == "inconclusive"
+    assert found.exit_code == 3
+
+
+def test_the_rate_of_a_step_that_was_cut_short_is_none() -> None:
+    whole = records_and_rows.row(8.0)
+    part = records_and_rows.row(16.0, partial=True, window_end_s=12.0, step=2)
+    assert (row_rate(whole), row_rate(part)) == (8.0, None)

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import records_and_rows
 from click.testing import CliRunner
 from curve_rows import changed, row_of
 from history_samples import LEVELS, measured, steady, told
@@ -471,3 +472,8 @@ def test_a_night_on_real_sockets(sim: str, tmp_path: Path, capsys: pytest.Captur
     assert "vllm:num_requests_waiting" in capsys.readouterr().out
     assert here("accept", str(history), "--reason", "first") in {0, 2}  # 2: this machine was too busy to measure
     assert here("trend", str(tmp_path)) == 2
+
+
+def test_a_reference_step_that_was_cut_short_is_none() -> None:
+    part = records_and_rows.row(16.0, partial=True, window_end_s=12.0, step=2)
+    assert reference_row([part], 16.0) == (None, "the step at the reference rate was cut short")

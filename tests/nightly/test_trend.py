@@ -8,13 +8,15 @@ import numpy as np
 import pytest
 from history_samples import FINGERPRINT, LEVELS, failed, live, measured, night_of, steady, told
 
+from loadramp.analysis.threshold_rules import parse
 from loadramp.nightly.alarms import Alarm
 from loadramp.nightly.change_points import SeriesSpread, compare
 from loadramp.nightly.levels import spread_before
-from loadramp.nightly.series import JUDGED, Night, differences, of_series, series
+from loadramp.nightly.series import JUDGED, METRICS, Night, differences, of_series, series
 from loadramp.nightly.text import terminal_lines
 from loadramp.nightly.trend import judge_night
 from loadramp.record.types import Entry
+from loadramp.registry import ScenarioError
 from loadramp.simulator.regimes import REGIMES, RegimePath
 
 
@@ -516,3 +518,11 @@ def test_an_alarm_of_an_older_history_is_read() -> None:
     ]
     outcome = judge_night([*quiet(20), *bad, *old], metrics=["ceiling_rps"])
     assert (outcome.alarms, [a.since for a in outcome.open]) == ([], [night_of(20)])
+
+
+def test_floors_speak_of_the_history_s_metrics() -> None:
+    assert parse("ref_ttft_p50_s <= 90ms", METRICS).limit == pytest.approx(0.09)
+    with pytest.raises(ScenarioError, match="no metric 'error_ratio'"):
+        parse("error_ratio < 1", METRICS)
+    with pytest.raises(ScenarioError, match="expected one of ceiling_rps"):
+        parse("p99(ttft_s) < 1", METRICS)

@@ -1,4 +1,4 @@
-"""Text that loadramp made up is no evidence about real traffic: not in the diagnosis, not in advice, not in flags."""
+"""Text that loadramp made up is no evidence about real traffic, so the diagnosis draws nothing from it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,10 @@ from typing import Any
 import pytest
 from simulated_ramps import codes, ladder
 
-from loadramp.advise.demand import Demand, reuse_of
-from loadramp.advise.flags import _prefix
 from loadramp.analysis.diagnosis.diagnose import diagnose
 from loadramp.client import input_files
 from loadramp.record.run_info import read_info
-from loadramp.record.table import Run, Table
-from loadramp.record.types import Record
+from loadramp.record.table import Run
 from loadramp.runner.scenarios import load
 from loadramp.simulator.profiles import PROFILES
 
@@ -74,13 +71,6 @@ def test_made_up_prompts_say_nothing_about_prefix_caching(text: str, info: dict[
     scenario = load(text, overrides=info.get("overrides", []))
     run = replace(measured(), scenario=scenario, info=read_info(info))
     assert "prefix_cache_idle" not in {one.code for one in diagnose(run)}
-    cached = Table.of([Record(0, 0, 0.0, status="ok", event_s=[0.1], prompt_tokens=100, cached_tokens=2)])
-    reuse, why = reuse_of(Run(read_info(info), scenario, [], cached))
-    assert reuse is None
-    assert "says nothing about real traffic" in why
-    flag = _prefix(Demand(reuse_reason=why), "--enable-prefix-caching", "--no-enable-prefix-caching")
-    assert not flag.set
-    assert "--no" not in flag.words
 
 
 @pytest.mark.parametrize(("text", "info"), REAL)
@@ -88,8 +78,6 @@ def test_prompts_of_real_text_or_with_blocks_are_evidence(text: str, info: dict[
     scenario = load(text, overrides=info.get("overrides", []))
     run = replace(measured(), scenario=scenario, info=read_info(info))
     assert "prefix_cache_idle" in {one.code for one in diagnose(run)}
-    cached = Table.of([Record(0, 0, 0.0, status="ok", event_s=[0.1], prompt_tokens=100, cached_tokens=2)])
-    assert reuse_of(Run(read_info(info), scenario, [], cached)) == (0.02, "")
 
 
 def test_new_text_that_was_in_the_cache_is_still_told_of_a_trace_without_blocks() -> None:

@@ -16,8 +16,8 @@ import yaml
 from loadramp.cli import cli
 from loadramp.comparison.job_config import arguments, read_jobs
 
-ROOT = Path(__file__).parent.parent / "deploy"
-KNOWN: dict[str, Any] = json.loads((Path(__file__).parent / "data/crds.json").read_text())
+ROOT = Path(__file__).parents[2] / "deploy"
+KNOWN: dict[str, Any] = json.loads((Path(__file__).parents[1] / "data/crds.json").read_text())
 FILES = sorted(path for folder in ("argo", "flagger", "kserve", "serve") for path in (ROOT / folder).glob("*.yaml"))
 
 

@@ -16,7 +16,7 @@ import yaml
 
 from loadramp.cli import cli
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 SHORT = (
     "nightly.repeats=1", "nightly.reference_rps=30", "nightly.reference_s=1", "prompts.input_tokens=20",
     "prompts.output_tokens=4", "ramp.start_rps=20", "ramp.max_rps=20", "ramp.warmup_s=0.2", "ramp.measure_s=1",
