@@ -82,6 +82,17 @@ def percent(ratio: float | None, digits: int = 3) -> str:
     return "" if number is None else f"{sig(number * 100, digits)} %"
 
 
+def capital(text: str) -> str:
+    """``text`` as a sentence begins: with a capital, but for names such as ``p99``."""
+    return text if text[1:2].isdigit() else text[:1].upper() + text[1:]
+
+
+def sentence(text: str) -> str:
+    """``text`` as a sentence: a capital at the front, a full stop at the end; empty text stays empty."""
+    text = text.strip()
+    return text and capital(text) + ("" if text[-1] in ".!?" else ".")
+
+
 def signed(ratio: float | None, digits: int = 3) -> str:
     """A change as percent with its sign: ``+12 %``, ``-3.4 %``."""
     number = finite(ratio)

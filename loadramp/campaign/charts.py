@@ -14,7 +14,7 @@ from loadramp.campaign.recovery import availability
 from loadramp.record.table import Floats
 from loadramp.report import charts as c
 from loadramp.report.charts import Figure, Json, Key
-from loadramp.units import latency, sig
+from loadramp.units import latency, sentence, sig
 
 BINS = 150
 ANSWERED = Key("answered", "--p50", "band")
@@ -50,7 +50,7 @@ def _drift(one: Drift, begin_s: float) -> Figure | None:
         title=one.words if memory else f"{one.words} of each {one.block_s:.0f} s",
         data=data,
         layout={"xaxis": {"title": {"text": "minutes since the run began"}, "rangemode": "tozero"}, "yaxis": axis},
-        words=f"{one.reason}." if one.reason.startswith("p99") else f"{one.reason[:1].upper()}{one.reason[1:]}.",
+        words=sentence(one.reason),
         key=(MEASURED, LINE),
     )
 

@@ -30,6 +30,8 @@ class Criterion:
     asked: str
     status: Status
     said: str
+    outcome: str = ""
+    """Of ``recovery``: what happened, as ``it was well again after 5 s``, for the sentence of the whole campaign."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -260,16 +262,23 @@ def recovered(
     usual_s = usual_ttft_s(seen.run.table, *window, seen.limits.get("ttft"))
     rate_rps = seen.target_rps or 1.0
     if usual_s is None:
-        return Criterion("recovery", asked, "inconclusive", "too few successes before to know what is usual")
+        return unrecovered(asked, "inconclusive", "too few successes before to know what is usual")
     after_s = recovery_s(seen.run.table, from_s, until_s, usual_s, rate_rps)
     because = f"; {words}" if words else ""
     if after_s is None:
         said = f"not within the {until_s - from_s:.0f} s that were watched{because}"
         enough = until_s - from_s >= limit_s + hold_s(rate_rps) - 1.0  # a second: instants are tried one a second
-        return Criterion("recovery", asked, "fail" if enough else "inconclusive", said)
+        return unrecovered(asked, "fail" if enough else "inconclusive", said)
     when = f"after {after_s:.0f} s" if after_s else "at once"
-    said = f"{when}: first tokens within {latency(usual_s)}"
-    return holds("recovery", asked, after_s <= limit_s, said if after_s <= limit_s else said + because)
+    in_time = after_s <= limit_s
+    said = f"{when}: first tokens within {latency(usual_s)}{'' if in_time else because}"
+    return Criterion("recovery", asked, "pass" if in_time else "fail", said, f"it was well again {when}")
+
+
+def unrecovered(asked: str, status: Status, said: str) -> Criterion:
+    """It was not seen to recover: it did not, or that is not known."""
+    outcome = f"whether it recovers is open: {said}" if status == "inconclusive" else f"it did not recover: {said}"
+    return Criterion("recovery", asked, status, said, outcome)
 
 
 def above(code: str, what: str, found: Estimate, asked_rps: float) -> Criterion:

@@ -111,7 +111,7 @@ def overload(
     ]
     asked = f"as before within {recovery_limit_s:g} s after the load falls"
     if len(rows) < 4:
-        return [*out, Criterion("recovery", asked, "fail" if seen.gone else "inconclusive", seen.ending)]
+        return [*out, c.unrecovered(asked, "fail" if seen.gone else "inconclusive", seen.ending)]
     fall_s = rows[3].begin_s
     backlog = int(in_flight_at(seen.run.table, np.array([fall_s]))[0])
     words = f"{plural(backlog, 'request', 'were')} in flight when it fell"

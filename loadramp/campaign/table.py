@@ -122,12 +122,16 @@ _TABLES: dict[str, Any] = {
 }
 
 
-REHEARSAL: tuple[str, ...] = (
-    "campaign.baseline.measure_s=15", "campaign.sustained.measure_s=60", "campaign.overload.measure_s=45",
-    "campaign.overload.stage_s=45", "campaign.chaos.after_s=15", "campaign.chaos.measure_s=90",
-    "campaign.chaos.timeout_s=60",
-)  # fmt: skip
-"""What ``--rehearse`` sets: every phase as short as shows that it works. It proves nothing."""
+REHEARSED_S: Mapping[tuple[str, str], float] = {
+    ("baseline", "measure_s"): 15.0,
+    ("sustained", "measure_s"): 60.0,
+    ("overload", "measure_s"): 45.0,
+    ("overload", "stage_s"): 45.0,
+    ("chaos", "after_s"): 15.0,
+    ("chaos", "measure_s"): 90.0,
+    ("chaos", "timeout_s"): 60.0,
+}
+"""What ``--rehearse`` sets, by phase and key: every phase as short as shows that it works. It proves nothing."""
 REHEARSED_STEP_S = 20.0
 """Measured seconds of each step of a rehearsal's ramp, and of its soak."""
 
@@ -175,20 +179,18 @@ def _suits(campaign: Campaign, where: str) -> None:
 
 
 def rehearsal_of(scenario: Scenario) -> list[str]:
-    """The overrides that make ``scenario`` a rehearsal: REHEARSAL and a short ramp. What is shorter already stays, and
-    what a recovery must be seen in stays long enough for it."""
+    """The overrides that make ``scenario`` a rehearsal: REHEARSED_S and a short ramp. What is shorter already stays,
+    and what a recovery must be seen in stays long enough for it."""
     campaign, ramp = campaign_of(scenario), scenario.ramp
     chaos, over = campaign.chaos, campaign.overload
     least = {
-        "campaign.overload.stage_s": over.recovery_s + HOLD_S - over.warmup_s,
-        "campaign.chaos.measure_s": min(15.0, chaos.after_s) + chaos.recovery_s + HOLD_S,
+        ("overload", "stage_s"): over.recovery_s + HOLD_S - over.warmup_s,
+        ("chaos", "measure_s"): min(15.0, chaos.after_s) + chaos.recovery_s + HOLD_S,
     }
     out = []
-    for one in REHEARSAL:
-        key, _, value = one.partition("=")
-        _, table, name = key.split(".")
-        own = getattr(getattr(campaign, table), name)
-        out.append(f"{key}={min(own, max(float(value), least.get(key, 0.0))):g}")
+    for (phase, key), seconds in REHEARSED_S.items():
+        own = getattr(getattr(campaign, phase), key)
+        out.append(f"campaign.{phase}.{key}={min(own, max(seconds, least.get((phase, key), 0.0))):g}")
     measure_s = scenario.pace.measure_s
     out.append(f"ramp.measure_s={min(measure_s or REHEARSED_STEP_S, REHEARSED_STEP_S):g}")
     if ramp.kind == "ceiling":

@@ -153,10 +153,7 @@ def _figures(told: Told) -> list[Phrase]:
     for phase, what in (("overload", "the overload"), ("chaos", "a worker went away")):
         found = next((one for one in told.criteria.get(phase, ()) if one.code == "recovery"), None)
         if found is not None:
-            when, colon, _ = found.said.partition(":")
-            opened = found.status == "inconclusive"
-            how = f"whether it recovers is open: {when}" if opened else f"it was {'well again ' if colon else ''}{when}"
-            out.append(f"After {what} {how}.")
+            out.append(f"After {what} {found.outcome}.")
     return [Phrase(text, minor=True) for text in out]
 
 

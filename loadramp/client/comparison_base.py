@@ -7,7 +7,7 @@ from typing import Any
 
 from loadramp.client.client_failure import client_error_record, describe_exception
 from loadramp.client.endpoint import Endpoint
-from loadramp.client.http.limits import limit_passed, most_events
+from loadramp.client.http.limits import BEYOND, limit_passed, most_events
 from loadramp.client.http.pool import Counts, deadline_of
 from loadramp.client.http.reply_parts import codings_of, retry_after_s
 from loadramp.client.http.sockets import Connect
@@ -124,7 +124,7 @@ class ComparisonClient:
         """The answer went beyond a limit: nothing more of it is read."""
         passed = limit_passed(active.answer, self._requested.max_event_bytes, active.most_events)
         if passed:
-            active.fault = ("truncated", passed)
+            active.fault = ("truncated", f"{BEYOND}{passed}")
         return bool(passed)
 
     def _received(self, active: ComparedRequest, t_s: float) -> None:

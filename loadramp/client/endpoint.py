@@ -70,6 +70,11 @@ class Endpoint:
         """The URL of an API fit to print."""
         return f"{'https' if self.tls else 'http'}://{self.authority}{self.path(api).partition('?')[0]}"
 
+    @property
+    def server(self) -> str:
+        """The URL that paths beside the API (``/health``, ``/version``, ``/metrics``) are below, without a query."""
+        return f"{'https' if self.tls else 'http'}://{self.authority}{self.root}"
+
     def address(self, api: str) -> str:
         """The whole URL of an API, query included: for sending, not for printing."""
         return f"{'https' if self.tls else 'http'}://{self.authority}{self.path(api)}"

@@ -260,9 +260,8 @@ async def _identity(
 ) -> dict[str, Any]:
     """What the server says it is (header, version), and what it says of ``model``. Whatever is missing is left out."""
     found: dict[str, Any] = {}
-    base = endpoint.address("health").partition("?")[0].removesuffix("/health")
     async with control_client(target, endpoint) as http:
-        reply = await call(http, f"{base}/version")
+        reply = await call(http, f"{endpoint.server}/version")
     found["server"] = _said(reply.headers.get("server"))
     with contextlib.suppress(ValueError, RecursionError):
         body = json.loads(reply.content) if reply.status == 200 else {}

@@ -65,6 +65,8 @@ class Reply:
     headers: Mapping[str, str] = field(default_factory=dict)
     kind: ErrorKind | Literal["silent"] | None = None
     fault: str = ""
+    waited_s: float = 0.0
+    """How long an answer was waited for, where there is none."""
 
     @property
     def words(self) -> str:
@@ -194,7 +196,7 @@ async def call(http: httpx.AsyncClient, url: str, timeout_s: float = CALL_TIMEOU
     except httpx.ConnectTimeout:
         return Reply(kind="connect", fault=f"no connection within {timeout_s:.3g} s")
     except (TimeoutError, httpx.TimeoutException):
-        return Reply(kind="silent", fault=f"no answer within {timeout_s:.3g} s")
+        return Reply(kind="silent", fault=f"no answer within {timeout_s:.3g} s", waited_s=timeout_s)
     except httpx.HTTPError as error:
         kind, words = classify_error(error)
         return Reply(kind=kind, fault=words)
@@ -259,7 +261,7 @@ def _health_notes(health: Reply) -> tuple[str, ...]:
     if 200 <= health.status < 300:
         return ()
     if health.kind == "silent":
-        return (f"the health check does not answer within {health.fault.rpartition('within ')[2]}",)
+        return (f"the health check does not answer within {health.waited_s:.3g} s",)
     if health.status in _NOT_YET or not health.status:
         return (f"the health check fails ({health.words}), though requests are answered",)
     return (f"no health check here (HTTP {health.status})",)

@@ -140,7 +140,7 @@ def _too_few(pairs: Sequence[Pair], done: int) -> str:
     spoilt = [one for one in pairs if not one.usable]
     if done >= 2 or not spoilt:
         return ""
-    return f"{len(spoilt)} of {plural(len(pairs), 'pair')} of blocks cannot be used: {spoilt[-1].why}"
+    return f"{len(spoilt)} of {plural(len(pairs), 'pair')} of blocks cannot be used: {'; '.join(spoilt[-1].whys)}"
 
 
 def read(path: Path) -> Comparison:
@@ -250,9 +250,9 @@ def notes(canary: Canary, pairs: Sequence[Pair], info: Mapping[str, Any]) -> lis
         )
     spoilt = [one for one in pairs if not one.usable]
     if spoilt:
-        why = spoilt[0].why.partition(";")[0]
         out.append(
-            f"{len(spoilt)} of {plural(len(pairs), 'pair')} of blocks {agreed(len(spoilt), 'are')} not used: {why}."
+            f"{len(spoilt)} of {plural(len(pairs), 'pair')} of blocks {agreed(len(spoilt), 'are')} not used: "
+            f"{spoilt[0].whys[0]}."
         )
     if canary.design == "a_then_b":
         out.append(

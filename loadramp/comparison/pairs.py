@@ -19,7 +19,7 @@ from loadramp.comparison.decide import Decision, DecisionRules
 from loadramp.comparison.environment import Difference
 from loadramp.comparison.noninferior import Effect, Looks, PairedSeries, effect, settle
 from loadramp.comparison.standard_error import PairSpread, spread
-from loadramp.record.row import Row, void_words
+from loadramp.record.row import Row
 from loadramp.record.table import Run
 from loadramp.record.types import Estimate
 from loadramp.scenario.scenario import Slo
@@ -38,16 +38,16 @@ class Round:
 
 @dataclass(slots=True, frozen=True)
 class Pair:
-    """A round measured. ``why``: it cannot be used, and why."""
+    """A round measured. ``whys``: it cannot be used, and why."""
 
     round: Round
     baseline: Block
     candidate: Block
-    why: str = ""
+    whys: tuple[str, ...] = ()
 
     @property
     def usable(self) -> bool:
-        return not self.why
+        return not self.whys
 
     @property
     def settled(self) -> bool:
@@ -88,7 +88,7 @@ def pair(
 ) -> Pair:
     """Measure one round. A block that a client could not deliver, or that was cut short, spoils its pair."""
     sides = []
-    why = ""
+    whys: tuple[str, ...] = ()
     for words, run, index in (
         ("baseline", baseline, round_.baseline_step),
         ("candidate", candidate, round_.candidate_step),
@@ -98,17 +98,21 @@ def pair(
         near = table.select((table.done_s >= step.begin_s) & (table.due_s < step.end_s))
         sides.append(measure(near, step.window_s, slo))
         row = next((row for row in run.rows if row.step == index), None)
-        why = why or _spoilt(words, row)
+        whys = whys or _spoilt(words, row)
     base, other = sides[::-1] if round_.swapped else sides
-    return Pair(round_, base, other, why)
+    return Pair(round_, base, other, whys)
 
 
-def _spoilt(words: str, row: Row | None) -> str:
+def _spoilt(words: str, row: Row | None) -> tuple[str, ...]:
     if row is None:
-        return f"the {words}'s block was not finished"
+        return (f"the {words}'s block was not finished",)
     if row.partial:
-        return f"the {words}'s block was cut short"
-    return f"the client could not deliver the {words}'s block: {void_words(row.void)}" if row.void else ""
+        return (f"the {words}'s block was cut short",)
+    if not row.void:
+        return ()
+    what, *others = dict.fromkeys(one.what for one in row.void)
+    cure = [row.void_cure] if row.void_cure else []
+    return (f"the client could not deliver the {words}'s block: {what}", *others, *cure)
 
 
 def series(pairs: Sequence[Pair]) -> list[PairedSeries]:

@@ -9,10 +9,9 @@ from loadramp.comparison.pairs import Comparison
 from loadramp.comparison.sample_size import MOST_BLOCKS, Missing
 from loadramp.report.markdown import plain
 from loadramp.report.redact import redact
-from loadramp.report.sections import sentence
 from loadramp.report.terminal import STYLES
 from loadramp.report.verdict_text import Phrase, Tone
-from loadramp.units import NOTHING, count, finite, latency, percent, plural, sig, span
+from loadramp.units import NOTHING, count, finite, latency, percent, plural, sentence, sig, span
 
 STATUS_WORDS = {
     "within": "within",

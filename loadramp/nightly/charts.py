@@ -10,13 +10,13 @@ import numpy as np
 from loadramp.nightly.alarms import Rules, alarms_of
 from loadramp.nightly.change_points import hampel, shifts
 from loadramp.nightly.series import METRICS, Night, differences
-from loadramp.nightly.text import KEY_WORDS, alarm_words, headed, night_words, number
+from loadramp.nightly.text import KEY_WORDS, alarm_words, night_words, number
 from loadramp.nightly.trend import NightOutcome
 from loadramp.record.types import Entry
 from loadramp.report import charts as c
 from loadramp.report.charts import Figure, Json, Key
 from loadramp.report.redact import redact
-from loadramp.units import latency, percent, plural, sig
+from loadramp.units import capital, latency, percent, plural, sig
 
 NIGHT = Key("median of the night", "--p50", symbol="circle", shape="dot")
 RUN = Key("one run", "--sky", symbol="circle", shape="dot", hollow=True)
@@ -68,7 +68,7 @@ def figure(shown: TrendView, metric: str) -> Figure:
     marks = [_versions(nights, at), _failures(shown, at, first)]
     words = METRICS[metric].words
     return Figure(
-        title=headed(words),
+        title=capital(words),
         data=[behind, dots, *levels, *(mark for mark in marks if mark)],
         layout={"xaxis": {"type": "date", "title": {"text": "night"}, "nticks": 6}, "yaxis": axis, "shapes": shapes},
         words=f"{METRICS[metric].better.capitalize()} is better. {_story(shown, metric, nights)}",

@@ -50,7 +50,8 @@ def nightly(
     if asks(yes, as_json):
         _ask(read, chosen)
     with watching(quiet) as (say, watch):
-        night = Measuring(read, chosen, History(history), say, watch, argv=sys.argv[1:], labels=_labels(label))
+        labels = scenarios.named("--label", label)
+        night = Measuring(read, chosen, History(history), say, watch, argv=sys.argv[1:], labels=labels)
         finished = asyncio.run(night.measure())
     if as_json:
         click.echo(strict_json(finished.document))
@@ -166,16 +167,6 @@ def _accept_options() -> list[click.Parameter]:
         option("--reason --why reason", "Reason to record in the history.", default=""),
         option("--yes", "Do not ask for confirmation.", is_flag=True),
     ]
-
-
-def _labels(settings: Sequence[str]) -> dict[str, str]:
-    labels = {}
-    for setting in settings:
-        key, equals, value = setting.partition("=")
-        if not equals or not key.strip():
-            raise ScenarioError(f"--label {setting}: expected NAME=VALUE")
-        labels[key.strip()] = value
-    return labels
 
 
 def _read(history: Path) -> Any:

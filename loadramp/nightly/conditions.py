@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from loadramp.record.table import Run
-from loadramp.scenario.scenario import read_tables
+from loadramp.scenario.scenario import read_tables, split_override
 
 LOAD_TABLES = ("prompts", "arrivals", "ramp", "seed")
 REQUEST_KEYS = ("api", "stream", "force_length", "body", "token_ids")
@@ -59,5 +59,5 @@ def digest_of(text: str, overrides: Sequence[str] = ()) -> str:
 
 
 def _of_load(override: str) -> bool:
-    table, _, key = override.partition("=")[0].strip().partition(".")
-    return table in LOAD_TABLES or (table == "target" and key.split(".")[0] in REQUEST_KEYS)
+    (table, *keys), _ = split_override(override)
+    return table in LOAD_TABLES or (table == "target" and keys[:1] in [[key] for key in REQUEST_KEYS])

@@ -149,7 +149,7 @@ class Measuring:
         return [
             Entry(
                 self.night, self.scenario.name, "measured", metric, one.value, one.low, one.high, repeat, rerun,
-                run.path, code, one.reason, fingerprint,
+                run.path, code, one.reason, fingerprint, sets_reference=one.sets_reference,
             )
             for metric, one in readings(run, reference_rps, set_now=known_rps is None).items()
         ]  # fmt: skip

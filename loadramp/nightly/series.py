@@ -45,8 +45,7 @@ METRICS: dict[str, Metric] = {
 }
 JUDGED = ("ceiling_rps", "ref_itl_p50_s", "ref_itl_p99_s", "ref_ttft_p50_s")
 """Judged unless the scenario says otherwise: each metric more is one more chance of a false alarm."""
-SET_NOW = "measured from the next run on"
-"""Ends the reason of a latency that has no value because its run has only just set the reference rate."""
+
 SERIES_KEYS = ("scenario", "model", "reference_rps")
 """Of the fingerprint: a change of these makes another measurement, not another level."""
 CONTEXT_KEYS = ("kv_blocks", "host", "libraries")
@@ -64,6 +63,8 @@ class NightReading:
     low: float | None = None
     high: float | None = None
     reason: str = ""
+    sets_reference: bool = False
+    """No value yet: this very run set the reference rate."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -99,12 +100,15 @@ def readings(run: Run, reference_rps: float | None, *, set_now: bool = False) ->
         set_now: this very run set it, so its ramp did not aim at it.
     """
     row, why = reference_row(run.rows, reference_rps)
-    if row is None and set_now and reference_rps is not None:
-        why = f"this run set the reference rate, {reference_rps:.3g} req/s: {SET_NOW}"
+    sets = row is None and set_now and reference_rps is not None
+    if sets:
+        why = f"this run set the reference rate, {reference_rps:.3g} req/s: measured from the next run on"
     out = {}
     for name, metric in METRICS.items():
         if metric.column:
-            out[name] = _of_row(row, metric.column, why)
+            out[name] = (
+                NightReading(None, reason=why, sets_reference=sets) if row is None else _of_row(row, metric.column)
+            )
         elif metric.estimate:
             out[name] = _of_estimate(run, metric.estimate)
     ceiling = run.estimates.get("ceiling")
@@ -134,9 +138,7 @@ def reference_row(rows: Sequence[Row], reference_rps: float | None) -> tuple[Row
     return usable[0], ""
 
 
-def _of_row(row: Row | None, column: str, why: str) -> NightReading:
-    if row is None:
-        return NightReading(None, reason=why)
+def _of_row(row: Row, column: str) -> NightReading:
     found = row.statistic(column)
     if not found.value:
         return NightReading(None, reason=row.reasons.get(f"{column}_s") or "not measured")

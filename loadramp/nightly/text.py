@@ -13,7 +13,7 @@ from loadramp.record.types import GateResult
 from loadramp.report.json_data import strict
 from loadramp.report.markdown import plain
 from loadramp.report.thresholds import MARKS, interval_words, value_words
-from loadramp.units import NOTHING, latency, percent, plural, sig, signed
+from loadramp.units import NOTHING, capital, latency, percent, plural, sig, signed
 
 RULES = {"page": "page: two nights running, or measured again at once", "ticket": "ticket: a lasting change of level"}
 STATES = {
@@ -25,11 +25,6 @@ STATES = {
     "missing": "not measured",
 }
 KEY_WORDS = {"client": "loadramp", "host": "client machine", "libraries": "client libraries", "kv_blocks": "KV blocks"}
-
-
-def headed(words: str) -> str:
-    """``words`` as a heading begins, but for ``p50`` and its like."""
-    return words if words[1:2].isdigit() else words[:1].upper() + words[1:]
 
 
 def night_words(night: str) -> str:
@@ -54,7 +49,7 @@ def alarm_words(alarm: Alarm) -> str:
     """The whole alarm as one sentence or two."""
     name = METRICS[alarm.metric].words
     return (
-        f"{headed(name)} is {alarm.direction} since {night_words(alarm.since)}: {size_words(alarm)}, "
+        f"{capital(name)} is {alarm.direction} since {night_words(alarm.since)}: {size_words(alarm)}, "
         f"now {number(alarm.metric, alarm.after)}, before {number(alarm.metric, alarm.before)}. {changed_words(alarm)}"
     )
 
@@ -109,7 +104,7 @@ def change_words(change: Change) -> str:
 
 def level_words(level: Level) -> str:
     """What accepting the level of a metric means: ``p99 ITL: 57 ms ...; closes: worse since ...``."""
-    name = headed(METRICS[level.metric].words)
+    name = capital(METRICS[level.metric].words)
     told = "; ".join(
         f"{alarm.direction} since {night_words(alarm.since)}, {size_words(alarm)}, "
         f"before {number(alarm.metric, alarm.before)}"

@@ -32,7 +32,7 @@ from loadramp.nightly.alarms import (
 )
 from loadramp.nightly.change_points import SHORTEST, SeriesSpread, Shift, compare, hampel, shifts
 from loadramp.nightly.levels import BaselineLevel, level_begins, spread_before
-from loadramp.nightly.series import JUDGED, METRICS, SET_NOW, Night, all_series, differences, floor_of, of_series
+from loadramp.nightly.series import JUDGED, METRICS, Night, all_series, differences, floor_of, of_series
 from loadramp.record.table import Floats
 from loadramp.record.types import Entry, GateResult
 from loadramp.units import plural
@@ -108,8 +108,9 @@ def judge_night(
         known_of[metric] = alarms_of(own, metric)
         alarm, standing = judge_series(nights, night, metric, known_of[metric], accepted_nights(own, metric), rules)
         if standing.state == "missing":
-            why = _why_missing(own, metric, night)
-            standing = Standing(metric, "no_baseline" if why.endswith(SET_NOW) else "missing", reason=why)
+            lacks = _lacking(own, metric, night)
+            waits = lacks is not None and lacks.sets_reference
+            standing = Standing(metric, "no_baseline" if waits else "missing", reason=_why_missing(lacks))
         standings.append(standing)
         alarms += [alarm] if alarm else []
     earlier = [one for metric in METRICS for one in alarms_of(own, metric)]
@@ -157,7 +158,7 @@ def judge_floor(entries: Sequence[Entry], night: str, text: str) -> GateResult:
     rule = parse(text, METRICS)
     one = floor_of(entries, rule.name, night)
     if one is None:
-        return weigh(rule, Known(None, None, None, _why_missing(entries, rule.name, night)))
+        return weigh(rule, Known(None, None, None, _why_missing(_lacking(entries, rule.name, night))))
     result = weigh(rule, Known(one.value, one.low, one.high, one.reason if one.value is None else ""))
     if result.status == "pass" or one.value is None:
         return result
@@ -283,7 +284,11 @@ def _standing(
     )
 
 
-def _why_missing(entries: Sequence[Entry], metric: str, night: str) -> str:
-    tonight = [e for e in entries if e.night == night and e.value is None]
-    reasons = [e.reason for e in tonight if e.metric == metric or e.kind == "failed"]
-    return reasons[-1] if reasons else "not measured"
+def _lacking(entries: Sequence[Entry], metric: str, night: str) -> Entry | None:
+    """The latest line of a night that says why ``metric`` has no value."""
+    tonight = (e for e in reversed(entries) if e.night == night and e.value is None)
+    return next((e for e in tonight if e.metric == metric or e.kind == "failed"), None)
+
+
+def _why_missing(lacks: Entry | None) -> str:
+    return "not measured" if lacks is None else lacks.reason

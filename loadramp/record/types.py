@@ -383,6 +383,8 @@ class Entry:
     fingerprint: Mapping[str, str] = field(default_factory=dict)
     """What was measured, on what, with what."""
     alarm: Mapping[str, Any] | None = None
+    sets_reference: bool = False
+    """This run set the reference rate, so ``value`` is null: the metric is measured from the next run on."""
     schema: int = 1
 
 

@@ -8,7 +8,7 @@ from loadramp.record.table import Run
 from loadramp.record.types import Estimate
 from loadramp.report import charts as c
 from loadramp.report.charts import Cell
-from loadramp.units import percent, plural, sig, span_of
+from loadramp.units import percent, plural, sentence, sig, span_of
 
 NAMES = {"ceiling": "Ceiling", "p99_itl_knee": "p99 ITL knee", "slo_capacity": "SLO capacity"}
 
@@ -32,7 +32,7 @@ def repeats_words(run: Run) -> str:
     ramps = plural(len(run.repeats), "ramp")
     words = f"{ramps}, one after the other; their ceilings lie {percent(spread.log_sd, 2)} apart."
     scatter = not_enough(run.repeats)
-    verdict = f"{scatter[0].upper()}{scatter[1:]}." if scatter else "That is no more than one ramp's interval states."
+    verdict = sentence(scatter) or "That is no more than one ramp's interval states."
     return f"{words} {verdict} Latencies are means over the ramps; their intervals are those of the repeats."
 
 

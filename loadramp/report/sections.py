@@ -8,6 +8,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from loadramp.analysis.checks.run_checks import NAMES_STEP
 from loadramp.record.row import Row, columns_of
 from loadramp.record.table import Run
 from loadramp.record.types import Check, Estimate
@@ -27,7 +28,7 @@ from loadramp.report.thresholds import gates_section
 from loadramp.report.throughput import errors_section, throughput_section
 from loadramp.report.timeline import timeline_section
 from loadramp.report.traffic_classes import classes_section
-from loadramp.units import NOTHING, count, counted, percent, plural, sig, span
+from loadramp.units import NOTHING, count, counted, percent, plural, sentence, sig, span
 
 MOST_CHECKS = 60
 MOST_SCENARIO_CHARS = 40_000
@@ -106,13 +107,6 @@ def _lowest(run: Run) -> str:
     return sig(r.place(steps[0])) if steps else ""
 
 
-def sentence(text: str) -> str:
-    """A capital at the front (but for names such as p99), a full stop at the end."""
-    text = text.strip()
-    named = len(text) > 1 and text[1].isdigit()
-    return text and (text[0] if named else text[0].upper()) + text[1:] + ("" if text[-1] in ".!?" else ".")
-
-
 def checks_section(run: Run) -> str:
     """What to believe: void first, then warnings, each with advice; notes folded away."""
     groups = checks_by_code(run)
@@ -133,10 +127,8 @@ def checks_by_code(run: Run) -> list[dict[str, Any]]:
             {"level": check.level, "code": check.code, "said": {}, "advice": sentence(redact(check.advice))},
         )
         steps = found["said"].setdefault(check.message, [])
-        where = labels.get(check.step) or f"step {check.step}"
-        told = where in check.message or f"soak at {where.removesuffix(' soak')}" in check.message
-        if check.step is not None and not told:
-            steps.append(where)
+        if check.step is not None and check.code not in NAMES_STEP:
+            steps.append(labels.get(check.step) or f"step {check.step}")
     for group in groups.values():
         said = list(group["said"].items())[:8]
         group["said"] = [{"message": redact(sentence(text)), "steps": ", ".join(steps)} for text, steps in said]

@@ -35,7 +35,8 @@ async def first_look(options: Options) -> FirstLook:
     endpoint = endpoint_of(target)
     check_hosts(endpoint, target, options.yes_i_may_load_test)
     known = await examine_endpoint(target, endpoint, lambda _: None)
-    base = endpoint.address("health").partition("?")[0].removesuffix("/health")
     asked = asked_of([known.model], known.cards)
-    page = await find_metrics(base, endpoint.headers, asked=asked, ca_file=target.ca_file, insecure=target.insecure)
+    page = await find_metrics(
+        endpoint.server, endpoint.headers, asked=asked, ca_file=target.ca_file, insecure=target.insecure
+    )
     return FirstLook(target, endpoint, known, page)

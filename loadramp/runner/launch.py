@@ -267,9 +267,8 @@ async def scraper_of(
     if not metrics.enabled:
         return None
     if not urls:
-        base = endpoint.address("health").partition("?")[0].removesuffix("/health")
         found = await find_metrics(
-            base, endpoint.headers, asked=asked, ca_file=target.ca_file, insecure=target.insecure
+            endpoint.server, endpoint.headers, asked=asked, ca_file=target.ca_file, insecure=target.insecure
         )
         if found is None:
             say("note: no metrics page; queue, KV cache and preemptions stay unknown ([metrics] url)")

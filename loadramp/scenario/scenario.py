@@ -339,11 +339,21 @@ def _check_keys(raw: Mapping[str, Any], allowed: set[str], name: str) -> None:
             raise ScenarioError(f"{name}: {key}: expected a table [{key}]; got {value!r}")
 
 
-def _apply_override(raw: dict[str, Any], override: str) -> None:
+def split_override(override: str) -> tuple[list[str], str]:
+    """``--set table.key=value`` as keys and value.
+
+    Raises:
+        ScenarioError: it is none.
+    """
     path, equals, value = override.partition("=")
     keys = path.strip().split(".")
     if not equals or not all(keys):
         raise ScenarioError(f"--set {override}: expected table.key=value")
+    return keys, value
+
+
+def _apply_override(raw: dict[str, Any], override: str) -> None:
+    keys, value = split_override(override)
     try:
         parsed = tomllib.loads(f"v = {value}")["v"]
     except tomllib.TOMLDecodeError:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from command_line import loadramp
 
-from loadramp.campaign.table import REHEARSAL, campaign_of, longest_s, rehearsal_of
+from loadramp.campaign.table import REHEARSED_S, campaign_of, longest_s, rehearsal_of
 from loadramp.cli import cli
 from loadramp.registry import ScenarioError
 from loadramp.runner.scenarios import load
@@ -248,7 +248,9 @@ def test_limits_of_the_simulated_engine_are_told_from_faults() -> None:
 
 def test_a_rehearsal_is_a_campaign_whose_phases_take_minutes() -> None:
     text = "[campaign]\ntarget_rps = 8\n"
-    short = campaign_of(load(text, "t.toml", list(REHEARSAL)))
+    short = campaign_of(
+        load(text, "t.toml", [f"campaign.{phase}.{key}={value}" for (phase, key), value in REHEARSED_S.items()])
+    )
     assert (short.sustained.measure_s, short.overload.measure_s, short.chaos.measure_s) == (60, 45, 90)
     assert longest_s(short) < 600
 

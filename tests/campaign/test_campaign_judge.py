@@ -323,6 +323,9 @@ def test_a_late_recovery_fails_and_so_does_none() -> None:
     assert by_code(judge.chaos(killed(70.0, STRUCK), recovery_limit_s=60.0))["recovery"] == "fail"
     never = judge.chaos(killed(200.0, STRUCK), recovery_limit_s=60.0)
     assert "not within the 110 s that were watched" in said(never, "recovery")
+    assert [one.outcome for one in never if one.code == "recovery"] == [
+        "it did not recover: not within the 110 s that were watched"
+    ]
 
 
 def test_a_phase_that_ended_before_the_limit_was_over_has_shown_no_failure_to_recover() -> None:

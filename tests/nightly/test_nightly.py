@@ -101,6 +101,7 @@ def test_the_first_ceiling_sets_the_reference_rate_and_the_next_runs_measure_at_
     assert [line["value"] for line in latencies_] == [None, 0.048, 0.048]
     assert latencies_[0]["reason"] == "this run set the reference rate, 8 req/s: measured from the next run on"
     assert finished.exit_code == 0
+    assert [line.get("sets_reference", False) for line in latencies_] == [True, False, False]
     assert finished.document["verdict"] == "pass"
     assert {path.name for path in (tmp_path / "h").iterdir()} == {
         "history.jsonl", "trend.html", "night.json", "night.md", "junit.xml", "annotations.txt",

@@ -268,7 +268,7 @@ def test_equal_findings_of_many_steps_are_one_line() -> None:
 
 
 def test_a_step_that_the_message_names_is_not_named_again() -> None:
-    text = page(checks=[Check("late", "warn", "the step at 4 req/s was late", "more workers", 1)])
+    text = page(checks=[Check("partial_step", "warn", "the step at 4 req/s was late", "more workers", 1)])
     assert "<p>The step at 4 req/s was late.</p>" in text
     assert "</strong> More workers.</p>" in text
 

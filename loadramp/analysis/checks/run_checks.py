@@ -28,7 +28,7 @@ from loadramp.record.types import Check
 from loadramp.scenario.scenario import SHORTEST_MEASURE_S
 from loadramp.units import left_out_words, multiple, percent, plural, sig, span, unasked_words
 
-__all__ = ["CHECKS", "run_checks", "void_reasons"]
+__all__ = ["CHECKS", "NAMES_STEP", "run_checks", "void_reasons"]
 
 _ORDER = {"void": 0, "warn": 1, "note": 2}
 
@@ -330,6 +330,13 @@ CHECKS: dict[str, Callable[[Run], list[Check]]] = {
     **CROSS_CHECKS,
     **ANSWER_CHECKS,
 }
+
+
+NAMES_STEP = frozenset({
+    "client_limited", "client_busy", "all_failed", "errors", "fast_failures", "partial_step", "began_with_backlog",
+    "not_settled", "lone_alarm", "soak_failed", "recovery", "server_restarted", "offered",
+})  # fmt: skip
+"""Codes of checks whose message says which step it is about; a report adds the step to the others."""
 
 
 def _at(row: Row) -> str:

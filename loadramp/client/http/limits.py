@@ -33,11 +33,11 @@ def most_events(asked: int | None, most_tokens: int | None) -> int:
 def limit_passed(answer: StreamAnswer, event_bytes: int, events: int) -> str:
     """The limit that ``answer`` went beyond, in words with the key that moves it; empty where there is none."""
     if answer.quiet_bytes > event_bytes:
-        return f"{BEYOND}{size_words(event_bytes)} of body without the end of an event ([target] max_event_bytes)"
+        return f"{size_words(event_bytes)} of body without the end of an event ([target] max_event_bytes)"
     if len(answer.event_s) > events:
-        return f"{BEYOND}more than {plural(events, 'output event')} ([target] max_events)"
+        return f"more than {plural(events, 'output event')} ([target] max_events)"
     if answer.save_text and answer.characters() > MOST_CHARACTERS:
-        return f"{BEYOND}more than {MOST_CHARACTERS >> 20} Mi characters of text"
+        return f"more than {MOST_CHARACTERS >> 20} Mi characters of text"
     return ""
 
 

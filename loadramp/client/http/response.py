@@ -98,6 +98,7 @@ class ResponseReader:
         self._end_s: float | None = None
         self._refused_s: float | None = None
         self._fault: tuple[ErrorKind, str] | None = None
+        self._beyond_limit = False  # the fault is that the reply went beyond a limit
 
     # -- what the pipe brings
 
@@ -242,7 +243,7 @@ class ResponseReader:
             self._inflate is not None,
         )
         conclude(self._record, self.answer, outcome, self._requested)
-        if self._fault is not None and self._fault[1].startswith(BEYOND):
+        if self._beyond_limit:
             shorten(self._record)
         return self._record
 
@@ -324,7 +325,7 @@ class ResponseReader:
         elif body:
             self.answer.body(body, self._now_s)
         if self._inflate is not None and self._inflate.beyond:
-            self._stop("truncated", f"{BEYOND}{self._inflate.beyond}")
+            self._stop_beyond(self._inflate.beyond)
         elif self._inflate is not None and self._inflate.broken and self._refuses:
             self._refused_s = self._now_s if self._refused_s is None else self._refused_s  # it may be plain text
         elif self._inflate is not None and self._inflate.broken:
@@ -345,9 +346,9 @@ class ResponseReader:
         self._room_bytes = self._room_then_bytes = 0
         frame_room = FRAME_BYTES + (1 + FRAME_RATIO) * self._body_bytes - self._fed_bytes
         if frame_room < 0:
-            self._stop("truncated", f"{BEYOND}headers and framing of more than {size_words(FRAME_BYTES)}")
+            self._stop_beyond(f"headers and framing of more than {size_words(FRAME_BYTES)}")
         elif passed := limit_passed(self.answer, self._requested.max_event_bytes, self._most_events):
-            self._stop("truncated", passed)
+            self._stop_beyond(passed)
         elif self._refuses and self._body_bytes > REFUSAL_BYTES:
             self._complete()
         elif self._status is not None and self._inflate is None and not self._refuses:
@@ -380,6 +381,10 @@ class ResponseReader:
         self.over, self.reusable = True, False
         self._end_s = self._now_s
         self._fault = (kind, detail)
+
+    def _stop_beyond(self, limit: str) -> None:
+        self._beyond_limit = True
+        self._stop("truncated", f"{BEYOND}{limit}")
 
     def _broken(self, error: Exception) -> None:
         if isinstance(error, httptools.HttpParserCallbackError):  # raised in a method of this object
