@@ -12,7 +12,7 @@ BUILT_FROM = pyproject.toml requirements-dev.txt hatch_build.py loadramp/client/
 N    ?= 1000000
 SEED ?= 1
 
-.PHONY: demo test lint types unit slow browser real fuzz lowest lock bench clean
+.PHONY: demo test lint types unit docs slow browser real fuzz lowest lock bench clean
 
 demo: $(VENV)/.runtime
 	$(BIN)/loadramp demo
@@ -29,6 +29,10 @@ types: $(VENV)/.dev
 
 unit: $(VENV)/.dev
 	$(BIN)/python -m pytest $(SPREAD)
+
+# The documents as a site: `python3 -m http.server -d build/site` shows it.
+docs: $(VENV)/.dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -m slow --timeout 1200
