@@ -12,7 +12,7 @@ import click
 
 from loadramp.record.sanitize import clean
 from loadramp.registry import in_words
-from loadramp.report.progress import clock, line, panel, row_line, step_words
+from loadramp.report.progress import clock, left_words, line, panel, row_line, step_words
 
 Watch = Callable[[Any], None]
 LEAST_WIDTH = 80
@@ -124,7 +124,8 @@ def _live() -> Iterator[tuple[Callable[[str], None], Watch]]:
             step = progress.step
             left_s = max(step.end_s - progress.t_s, 0.0)
             done = 1.0 - left_s / max(step.end_s - step.begin_s, 1e-9)
-            head = f"{_bar(done)} {step_words(step)}, {left_s:.0f} s left of this step; {clock(progress.t_s)} in all"
+            head = f"{_bar(done)} {step_words(step)}, {left_s:.0f} s left of this step; {clock(progress.t_s)} so far"
+            head += f", {left_words(progress.left_s)}" if progress.left_s else ""
             grid = Table.grid(padding=(0, 2))
             for name, words in panel(progress):
                 style = "bold red" if name == "failed" and progress.failed else ""

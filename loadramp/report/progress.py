@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -38,9 +39,26 @@ def line(progress: Any) -> str:
         f"in flight {progress.in_flight} ({progress.waiting} without a token)",
         f"{progress.tokens_per_s:,.0f} tokens/s",
     ]
+    if progress.left_s is not None:
+        parts.append(left_words(progress.left_s))
     if progress.failed:
         parts.append(f"FAILED {progress.failed:,}")
     return " | ".join(parts)
+
+
+def left_words(left_s: tuple[float, float]) -> str:
+    """``5 min left``, or ``3 to 14 min left`` where it depends on when the endpoint gives way."""
+    least_s, most_s = left_s
+    if most_s - least_s < max(10.0, 0.1 * most_s):
+        return f"{_about(most_s)} left"
+    low, high = _about(least_s), _about(most_s)
+    unit = low[low.index(" ") :]
+    return f"{low.removesuffix(unit) if high.endswith(unit) else low} to {high} left"
+
+
+def _about(seconds: float) -> str:
+    """``20 s``, ``5 min``: nobody can say it more exactly."""
+    return f"{10 * ceil(seconds / 10)} s" if seconds <= 60 else f"{ceil(seconds / 60)} min"
 
 
 def panel(progress: Any) -> list[tuple[str, str]]:

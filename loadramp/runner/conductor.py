@@ -21,7 +21,7 @@ from loadramp.record.types import Record, Step, Stop
 from loadramp.registry import in_words
 from loadramp.runner.assess import assess, count_again, ended_at
 from loadramp.runner.run_session import EPSILON_S, RunSession
-from loadramp.workload.preview import longest_s, most_extra_s
+from loadramp.workload.preview import ahead_s, longest_s, most_extra_s, times
 from loadramp.workload.schedule import lack_of_rows, session_sample, turns_of
 
 CONTINUED = 1000
@@ -56,6 +56,7 @@ class Conductor(RunSession):
     async def _climb(self) -> Stop:
         proposal = self.scenario.ramp([])
         if isinstance(proposal, Step) and self.scenario.pace.settle_s + self.scenario.pace.settle_requests > 0:
+            self.ahead_s = self._left_s([])
             await self.send(self._timed(self.settle_step(proposal)))
         endings: list[Stop] = []
         for repeat in range(self.repeats):
@@ -78,6 +79,7 @@ class Conductor(RunSession):
                 return ending
             if self.steps and self._starts_afresh(proposal, rows):
                 await self.drain()
+            self.ahead_s = self._left_s(rows, repeat, proposal)
             snapshot = await self.send(replace(self._timed(proposal), repeat=repeat), rows)
             self._count_again(snapshot)
             rows = [row for row in self.rows if row.repeat == repeat]
@@ -90,6 +92,17 @@ class Conductor(RunSession):
                 return missed
             self.save("running")
         return Stop("interrupted", complete=False)
+
+    def _left_s(self, rows: Sequence[Row], repeat: int = 0, begun: Step | None = None) -> tuple[float, float] | None:
+        """Least and most seconds of load to come after ``rows``, less those of the step that is ``begun``."""
+        this, other = ahead_s(self.scenario, rows), ahead_s(self.scenario, [])
+        if this is None or other is None:
+            return None
+        begun_s = sum(times(self.scenario, begun)) if begun else 0.0
+        further, limit_min = self.repeats - repeat - 1, self.scenario.pace.max_minutes
+        cap_s = float("inf") if limit_min is None else max(0.0, limit_min * 60 - self.now_s)
+        least_s, most_s = (min(one - begun_s + further * each, cap_s) for one, each in zip(this, other, strict=True))
+        return least_s, most_s
 
     def _starts_afresh(self, step: Step, rows: Sequence[Row]) -> bool:
         """Whether nothing may be left over for ``step``: a soak, a way down, or a lower rate after one that the client

@@ -66,6 +66,8 @@ class Progress:
     """The latest sample of each worker."""
     history: Sequence[float] = ()
     """Output tokens a second in each of the last seconds, the oldest first."""
+    left_s: tuple[float, float] | None = None
+    """Least and most seconds until the end of the last step. None: not known."""
 
 
 Watch = Callable[[Progress], None]
@@ -90,6 +92,8 @@ class RunSession:
     """How many whole ramps, one after the other."""
     steps: list[Step] = field(default_factory=list)
     rows: list[Row] = field(default_factory=list)
+    ahead_s: tuple[float, float] | None = None
+    """Least and most seconds of load after the step that is under way. None: not known."""
     _tail: RecordTail = field(init=False)
     _tables: list[Table] = field(default_factory=list)
     _server: list[Sample] = field(default_factory=list)
@@ -138,6 +142,7 @@ class RunSession:
             tail_s = self.scenario.pace.tail_s
             if tail_s is None:
                 tail_s = steady_state.tail_s(self.e2e_s())
+            self.ahead_s = self.ahead_s and (0.0, 0.0)
             if tail_s > 0 and last.measured and not self.no_success():
                 await self.send(replace(last, index=len(self.steps), role="tail", begin_s=self.free_s,
                                           warmup_s=0.0, measure_s=tail_s))  # fmt: skip
@@ -212,6 +217,7 @@ class RunSession:
         step = Step(len(self.steps), role="drain", rate_rps=0.0, begin_s=self.free_s, warmup_s=0.0,
                     measure_s=DRAIN_LIMIT_S)  # fmt: skip
         self.steps.append(step)
+        self.ahead_s = None
         self._next_seq, self._held_s = self.next_number(step), np.empty(0)
         await self.fleet.begin(step, self._next_seq)
         while self.now_s < step.end_s - EPSILON_S and not self.stop.is_set():
@@ -326,8 +332,15 @@ class RunSession:
                 latest=tuple(self._latest),
                 client=latest,
                 history=tuple(self._history),
+                left_s=self._left_of_run_s(step),
             )
         )
+
+    def _left_of_run_s(self, step: Step) -> tuple[float, float] | None:
+        if self.ahead_s is None:
+            return None
+        left_s = max(step.end_s - self.now_s, 0.0)
+        return self.ahead_s[0] + left_s, self.ahead_s[1] + left_s
 
     def save(self, state: str, ending: Stop | None = None) -> None:
         """Replace run.json."""

@@ -12,10 +12,11 @@ import numpy as np
 
 from loadramp.record.row import Row
 from loadramp.record.table import within
-from loadramp.record.types import Step
+from loadramp.record.types import Role, Step
 from loadramp.scenario.scenario import SHORTEST_WARMUP_S, RampOptions, Scenario
 from loadramp.units import span
 from loadramp.workload.prefix_reuse import PrefixHistory
+from loadramp.workload.ramps import RAMPS
 from loadramp.workload.schedule import (
     LOOKED_AT,
     StepPlan,
@@ -130,7 +131,33 @@ def add_step(scenario: Scenario, step: Step, first_seq: int) -> tuple[float, int
 
 def _quiet(step: Step) -> Row:
     """The row of a step at which nothing gives way."""
-    return Row(rate_rps=step.rate_rps, users=step.users, overloaded=False)
+    return Row(role=step.role, rate_rps=step.rate_rps, users=step.users, overloaded=False)
+
+
+def _saturated(step: Step) -> Row:
+    """The row of a step whose rate is the ceiling."""
+    return replace(_quiet(step), saturated=True, deficit=True, ceiling_rps=step.rate_rps)
+
+
+def ahead_s(scenario: Scenario, rows: Sequence[Row]) -> tuple[float, float] | None:
+    """Least and most seconds of load that a ramp takes after the steps of ``rows``.
+
+    Of three courses: nothing gives way any more, the next step of the climb does, or the soaks after it do too. Steps
+    that go on longer are left out. None for a ramp from outside: it may expect rows as they are measured.
+    """
+    if scenario.ramp.kind not in RAMPS:
+        return None
+    found = [_course_s(scenario, rows, giving_way) for giving_way in ((), ("step",), ("step", "soak"))]
+    return min(found), max(found)
+
+
+def _course_s(scenario: Scenario, rows: Sequence[Row], giving_way: Sequence[Role]) -> float:
+    """Seconds of all further steps if those of the roles ``giving_way`` are saturated, and no others."""
+    seen, total_s = list(rows), 0.0
+    while len(seen) < MOST_STEPS and isinstance(step := scenario.ramp(seen), Step):
+        seen.append(_saturated(step) if step.role in giving_way else _quiet(step))
+        total_s += sum(times(scenario, step))
+    return total_s
 
 
 def longest_s(pace: RampOptions, measure_s: float) -> float:

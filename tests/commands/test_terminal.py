@@ -17,7 +17,7 @@ def test_a_log_gets_a_line_a_step_and_one_every_ten_seconds(capsys: pytest.Captu
         for second in range(1, 35):
             step = steps[second >= 30]
             watch(SimpleNamespace(t_s=float(second), step=step, rows=[], sent=second, in_flight=1, waiting=0,
-                                  tokens_per_s=9.0, failed=0))  # fmt: skip
+                                  tokens_per_s=9.0, failed=0, left_s=None))  # fmt: skip
     said = capsys.readouterr().err.splitlines()
     assert [words.split(" | ")[0] for words in said] == ["0:01", "0:11", "0:21", "0:30"]
     assert "2 req/s" in said[-1]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from loadramp.record.types import ClientSample, Record
-from loadramp.report.progress import panel, sparkline
+from loadramp.report.progress import left_words, panel, sparkline
 
 
 def answered(seq: int, ttft_s: float, gap_s: float, tokens: int = 3, **more: Any) -> Record:
@@ -57,3 +57,18 @@ def test_the_client_s_own_health_stands_below() -> None:
 def test_a_sparkline_is_as_high_as_its_largest_value(values: tuple[float, ...], drawn: str) -> None:
     assert sparkline(values) == drawn
     assert lines(history=values, tokens_per_s=9.0)["tokens/s"] == f"      9 {drawn}"
+
+
+@pytest.mark.parametrize(
+    ("left_s", "words"),
+    [
+        ((0.0, 0.0), "0 s left"),
+        ((41.0, 41.0), "50 s left"),
+        ((290.0, 300.0), "5 min left"),
+        ((25.0, 59.0), "30 to 60 s left"),
+        ((45.0, 100.0), "50 s to 2 min left"),
+        ((220.0, 820.0), "4 to 14 min left"),
+    ],
+)
+def test_the_time_left_is_as_exact_as_it_can_be(left_s: tuple[float, float], words: str) -> None:
+    assert left_words(left_s) == words
