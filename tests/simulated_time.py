@@ -7,14 +7,11 @@ The same program sees the same instants.
 from __future__ import annotations
 
 import asyncio
-import heapq
 import selectors
 from collections.abc import Callable, Coroutine
-from contextvars import Context
-from typing import Any, TypeVar, TypeVarTuple
+from typing import Any, TypeVar
 
 T = TypeVar("T")
-Ts = TypeVarTuple("Ts")
 
 
 class DeadlockError(RuntimeError):
@@ -26,26 +23,16 @@ class JumpingLoop(asyncio.SelectorEventLoop):
 
     def __init__(self, start_s: float = 0.0) -> None:
         self._now_s = start_s
-        self._timers_s: list[float] = []
+        self._scheduled: list[asyncio.TimerHandle]  # of asyncio's own loop
         super().__init__(_Jumping(self._jump))
 
     def time(self) -> float:
         """Simulated seconds."""
         return self._now_s
 
-    def call_at(
-        self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
-    ) -> asyncio.TimerHandle:
-        """As asyncio's; the instant is also noted, so that the clock can jump to exactly it."""
-        heapq.heappush(self._timers_s, when)
-        return super().call_at(when, callback, *args, context=context)
-
     def _jump(self) -> None:
-        """To the next timer. A cancelled one only makes an extra stop."""
-        while self._timers_s and self._timers_s[0] <= self._now_s:
-            heapq.heappop(self._timers_s)
-        if self._timers_s:
-            self._now_s = self._timers_s[0]
+        """To exactly the next timer, which the loop has at the head of its heap."""
+        self._now_s = max(self._now_s, self._scheduled[0].when())
 
     def _stuck(self) -> DeadlockError:
         waiting = sorted(task.get_coro().__qualname__ for task in asyncio.all_tasks(self))  # type: ignore[union-attr]

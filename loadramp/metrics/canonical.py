@@ -75,8 +75,7 @@ def read_for(
         elsewhere: another page of the run names an asked model.
     """
     queried = points_of_query(page)
-    seen = names(page) if queried is None else {point.name for point in queried}
-    likely = [dialect] if dialect else candidates(seen)
+    likely = [dialect] if dialect else candidates(names(page) if queried is None else {one.name for one in queried})
     found = [_read_as(one, asked, page, queried, before, elsewhere) for one in (likely if asked.names else likely[:1])]
     best = next((one for one in found if one.choice.known), found[0] if found else PageReading())
     strangers = [name for one in found if one is not best and best.choice.known for name in one.choice.unasked]

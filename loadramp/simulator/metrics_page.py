@@ -1,7 +1,8 @@
 """The /metrics page in vLLM V1's names, from the engine's own counters. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -44,14 +45,17 @@ _HISTOGRAMS = {
 }
 
 
-@dataclass(slots=True, frozen=True, eq=False)
-class _PageFamilies:
-    """Metric families for prometheus_client to write."""
+Labels = tuple[tuple[str, str], ...]
 
-    families: list[Metric]
+
+@dataclass(slots=True, frozen=True, eq=False)
+class _OneFamily:
+    """A metric family for prometheus_client to write."""
+
+    family: Metric
 
     def collect(self) -> list[Metric]:
-        return self.families
+        return [self.family]
 
 
 def metrics_page(engine: Engine, model: str, started_at_s: float, memory_bytes: float | None = None) -> str:
@@ -63,55 +67,89 @@ def metrics_page(engine: Engine, model: str, started_at_s: float, memory_bytes: 
         started_at_s: Unix time at which the server started.
         memory_bytes: of its process; None: not shown.
     """
-    labels = {"engine": "0", "model_name": model}
-    gauges = engine.gauges()
     started = "Start time of the process since unix epoch in seconds."
-    families: list[Metric] = [GaugeMetricFamily("process_start_time_seconds", started, started_at_s)]
+    resident = "Resident memory size in bytes."
+    labels = (("engine", "0"), ("model_name", model))
+    gauges = engine.gauges()
+    page = _written(_heads(GaugeMetricFamily, "process_start_time_seconds", started, ((),)), [started_at_s])
     if memory_bytes is not None:
-        resident = "Resident memory size in bytes."
-        families.append(GaugeMetricFamily("process_resident_memory_bytes", resident, memory_bytes))
+        page += _written(_heads(GaugeMetricFamily, "process_resident_memory_bytes", resident, ((),)), [memory_bytes])
     for name, (key, words) in _GAUGES.items():
-        family = GaugeMetricFamily(f"vllm:{name}", words, labels=[*labels])
-        family.add_metric([*labels.values()], gauges[key])
-        families.append(family)
-    families += _counters(engine.stats, model)
+        page += _written(_heads(GaugeMetricFamily, f"vllm:{name}", words, (labels,)), [gauges[key]])
+    page += _counters(engine.stats, model)
     for name, (key, words) in _HISTOGRAMS.items():
         counted = getattr(engine.stats, key)
-        bounds = map(floatToGoString, (*counted.bounds, float("inf")))
-        buckets = [*zip(bounds, accumulate(counted.counts), strict=True)]
-        histogram = HistogramMetricFamily(f"vllm:{name}", words, labels=[*labels])
-        histogram.add_metric([*labels.values()], buckets, counted.sum)
-        families.append(histogram)
-    registry = CollectorRegistry()
-    registry.register(_PageFamilies([*families, _cache_config(engine)]))
-    return generate_latest(registry).decode()
+        heads = _heads(HistogramMetricFamily, f"vllm:{name}", words, (labels,), counted.bounds)
+        counts = [*accumulate(counted.counts)]
+        page += _written(heads, [*counts, counts[-1], counted.sum])
+    return page + _cache_config(engine)
 
 
-def _counters(stats: Stats, model: str) -> Iterable[Metric]:
+def _counters(stats: Stats, model: str) -> str:
+    labels = (("engine", "0"), ("model_name", model))
+    page = ""
     for name, (key, words) in {**_COUNTERS, **(_DRAFT_COUNTERS if stats.drafts else {})}.items():
-        family = CounterMetricFamily(f"vllm:{name}", words, labels=("engine", "model_name"))
-        family.add_metric(("0", model), getattr(stats, key))
-        yield family
+        page += _written(_heads(CounterMetricFamily, f"vllm:{name}", words, (labels,)), [getattr(stats, key)])
     success = "Count of successfully processed requests."
-    family = CounterMetricFamily("vllm:request_success", success, labels=("engine", "model_name", "finished_reason"))
-    for reason, count in (*stats.done.items(), ("abort", 0), ("error", 0)):  # vLLM counts no client abort
-        family.add_metric(("0", model, reason), count)
-    yield family
+    done = [*stats.done.items(), ("abort", 0), ("error", 0)]  # vLLM counts no client abort
+    reasons = tuple((*labels, ("finished_reason", reason)) for reason, _ in done)
+    page += _written(
+        _heads(CounterMetricFamily, "vllm:request_success", success, reasons), [count for _, count in done]
+    )
     refused = "Number of requests rejected at admission."
-    family = CounterMetricFamily("vllm:admission_rejections", refused, labels=("model_name", "reason"))
-    family.add_metric((model, "max_num_queued_reqs"), stats.rejected)
-    yield family
+    limit = (("model_name", model), ("reason", "max_num_queued_reqs"))
+    return page + _written(
+        _heads(CounterMetricFamily, "vllm:admission_rejections", refused, (limit,)), [stats.rejected]
+    )
 
 
-def _cache_config(engine: Engine) -> Metric:
+def _cache_config(engine: Engine) -> str:
     p = engine.profile
-    labels = {
-        "block_size": str(p.block_tokens),
-        "enable_prefix_caching": str(p.prefix_cache),
-        "engine": "0",
-        "kv_cache_size_tokens": str(p.kv_blocks * p.block_tokens),
-        "num_gpu_blocks": str(p.kv_blocks),
-    }
-    family = GaugeMetricFamily("vllm:cache_config_info", "Information of the LLMEngine CacheConfig", labels=[*labels])
-    family.add_metric([*labels.values()], 1.0)
-    return family
+    labels = (
+        ("block_size", str(p.block_tokens)),
+        ("enable_prefix_caching", str(p.prefix_cache)),
+        ("engine", "0"),
+        ("kv_cache_size_tokens", str(p.kv_blocks * p.block_tokens)),
+        ("num_gpu_blocks", str(p.kv_blocks)),
+    )
+    words = "Information of the LLMEngine CacheConfig"
+    return _written(_heads(GaugeMetricFamily, "vllm:cache_config_info", words, (labels,)), [1.0])
+
+
+def _written(heads: Sequence[str], numbers: Iterable[float]) -> str:
+    return "".join([f"{head}{_number(number)}\n" for head, number in zip(heads, numbers, strict=True)])
+
+
+def _number(number: float) -> str:
+    return str(floatToGoString(number))  # type: ignore[no-untyped-call]
+
+
+@lru_cache(maxsize=256)
+def _heads(
+    kind: type[GaugeMetricFamily | CounterMetricFamily | HistogramMetricFamily],
+    name: str,
+    words: str,
+    series: tuple[Labels, ...],
+    bounds: tuple[float, ...] = (),
+) -> tuple[str, ...]:
+    """What stands before each number of a family, comments included: as prometheus_client writes it, written once.
+
+    Only the numbers differ from one page to the next, and a page is read every second.
+    """
+    family = kind(name, words, labels=[label for label, _ in series[0]])
+    for labels in series:
+        values = [value for _, value in labels]
+        if isinstance(family, HistogramMetricFamily):
+            family.add_metric(values, [(_number(bound), 0.0) for bound in (*bounds, float("inf"))], 0.0)
+        else:
+            family.add_metric(values, 0.0)
+    registry = CollectorRegistry()
+    registry.register(_OneFamily(family))
+    heads, comments = [], ""
+    for line in generate_latest(registry).decode().splitlines(keepends=True):
+        if line.startswith("#"):
+            comments += line
+        else:
+            heads.append(comments + line.rpartition(" ")[0] + " ")
+            comments = ""
+    return tuple(heads)
