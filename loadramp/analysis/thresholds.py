@@ -89,7 +89,7 @@ def weigh(rule: ThresholdRule, known: Known) -> GateResult:
         reason = f"the interval {_limit(known.low)} to {_limit(known.high)} holds the limit"
     if status == "pass" and known.value is not None:
         reason = ""
-    return GateResult(rule.text, status, known.value, known.low, known.high, rule.limit, reason, known.step)
+    return GateResult(rule.text, rule.name, status, known.value, known.low, known.high, rule.limit, reason, known.step)
 
 
 def settle(result: GateResult, when_unsure: Unsure) -> GateResult:

@@ -347,6 +347,8 @@ class GateResult:
     """One threshold, judged: the rule as it was written, and what it was judged by."""
 
     rule: str
+    metric: str
+    """What the rule limits, without its aggregate: ``ttft_s``, ``ceiling_rps``."""
     status: Literal["pass", "fail", "inconclusive"]
     value: float | None
     low: float | None

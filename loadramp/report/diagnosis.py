@@ -5,7 +5,6 @@ The same words serve HTML, Markdown, the terminal and JSON. Text from a server i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from loadramp.analysis.diagnosis.remedies import runbook_of
@@ -49,14 +48,7 @@ def where(run: Run, finding: Finding) -> str:
     rows = [row for row in run.rows if row.step in finding.steps]
     if not rows or len(rows) == len(run.rows):
         return "seen in every step" if rows and len(run.rows) > 1 else ""
-    return f"seen at {_joined([r.label(row) for row in rows])}"
-
-
-def _joined(labels: Sequence[str]) -> str:
-    """Labels of rates name their unit once: ``4, 8 req/s, 6.8 req/s soak``."""
-    unit = " req/s"
-    plain = [label.removesuffix(unit) for label in labels if label.endswith(unit)]
-    return ", ".join([*([", ".join(plain) + unit] if plain else []), *(v for v in labels if not v.endswith(unit))])
+    return f"seen at {r.labels(rows)}"
 
 
 def lines(run: Run, *, short: bool = False) -> list[tuple[str, str]]:

@@ -73,11 +73,23 @@ def load_unit(rows: list[Row]) -> str:
 
 def label(row: Row) -> str:
     """``8 req/s``, ``13.6 req/s soak``, ``32 users``; ``8 req/s (partial)`` where the step was cut short."""
+    return f"{whole_label(row)} (partial)" if row.partial else whole_label(row)
+
+
+def whole_label(row: Row) -> str:
+    """The same, whether or not the step was cut short."""
     asked = load(row)
     unit = "user" if asked == 1 and closed_loop([row]) else load_unit([row])
     text = f"step {row.step}" if asked is None else f"{sig(asked)} {unit}"
-    text = text if row.role == "step" else f"{text} {row.role}"
-    return f"{text} (partial)" if row.partial else text
+    return text if row.role == "step" else f"{text} {row.role}"
+
+
+def labels(rows: Sequence[Row]) -> str:
+    """The labels of rows, where plain rates name their unit once: ``4, 8 req/s, 6.8 req/s soak``."""
+    plain = [bool(row.rate_rps) and row.role == "step" and not row.partial for row in rows]
+    rates = ", ".join(sig(load(row)) for row, is_plain in zip(rows, plain, strict=True) if is_plain)
+    others = [label(row) for row, is_plain in zip(rows, plain, strict=True) if not is_plain]
+    return ", ".join([f"{rates} req/s", *others] if rates else others)
 
 
 def rising(run: Run) -> list[Row]:

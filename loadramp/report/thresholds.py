@@ -60,26 +60,25 @@ def with_gates(word: Verdict, run: Run) -> Verdict:
 
 def value_words(gate: GateResult) -> str:
     """The measured value in the unit of its metric."""
-    return number_words(gate.rule, gate.value) or NOTHING
+    return _number_words(gate.metric, gate.value) or NOTHING
 
 
 def interval_words(gate: GateResult) -> str:
     """Its interval; empty where there is none or it is the value itself."""
     if gate.low == gate.high:
         return ""
-    low, high = number_words(gate.rule, gate.low), number_words(gate.rule, gate.high)
+    low, high = _number_words(gate.metric, gate.low), _number_words(gate.metric, gate.high)
     return f"{low or 'unknown'} to {high or 'unknown'}"
 
 
-def number_words(rule: str, value: float | None) -> str:
-    """A number of a rule's metric for people."""
-    subject = rule.partition("<")[0].partition(">")[0]
+def _number_words(metric: str, value: float | None) -> str:
+    """A number of a metric for people; the suffix of its name says what it is."""
     if value is None:
         return ""
-    if "_per_s" in subject:
+    if metric.endswith("_per_s"):
         return f"{sig(value)} tokens/s"
-    if "_s)" in subject:
+    if metric.endswith("_s"):
         return latency(value)
-    if "ratio" in subject:
+    if "ratio" in metric:
         return percent(value)
-    return f"{sig(value)} req/s" if "_rps" in subject else sig(value)
+    return f"{sig(value)} req/s" if metric.endswith("_rps") else sig(value)

@@ -157,7 +157,7 @@ def stopped(run: Run) -> Phrase | None:
         return None
     why = (run.info.ending or unfinished.how_it_ended(run)).strip().rstrip(".")
     done = len([row for row in run.rows if not (row.void or row.partial)])
-    cut = ", ".join(r.label(row).removesuffix(" (partial)") for row in run.rows if row.partial)
+    cut = ", ".join(r.whole_label(row) for row in run.rows if row.partial)
     short = f"; the step at {cut} was cut short and is not one of them" if cut else ""
     lost = f"; {told}" if (told := unfinished.words(run)) else ""
     rests = f"this rests on {plural(done, 'finished step')}{short}{lost}"

@@ -26,14 +26,14 @@ def test_every_flag_of_a_cure_is_one_the_engine_has(engine: str) -> None:
     used = {
         flag
         for remedy in REMEDIES.values()
-        for flag in re.findall(r"(?<![\w-])--[a-z][a-z0-9_-]+", remedy.flags.get(engine, ""))
+        for flag in re.findall(r"(?<![\w-])--[a-z][a-z0-9_-]+", remedy.change(engine))
     }
     assert used
     assert used <= known
 
 
 def test_flags_are_given_for_known_engines_only() -> None:
-    assert {engine for remedy in REMEDIES.values() for engine in remedy.flags} <= set(ENGINES)
+    assert {engine for remedy in REMEDIES.values() for engine in (*remedy.flags, *remedy.words)} <= set(ENGINES)
 
 
 @pytest.mark.parametrize("code", sorted(set(CURES) - OF_CAUSE))
@@ -64,9 +64,7 @@ def test_no_cure_takes_more_than_90_percent_of_a_gpu(engine: str) -> None:
     shares = [
         float(share)
         for remedy in REMEDIES.values()
-        for share in re.findall(
-            r"(?:utilization|fraction|static|entry-count)[a-z_-]* (0\.\d+)", remedy.flags.get(engine, "")
-        )
+        for share in re.findall(r"(?:utilization|fraction|static|entry-count)[a-z_-]* (0\.\d+)", remedy.change(engine))
     ]
     assert all(share <= 0.90 for share in shares)
     assert shares or engine == "llamacpp"

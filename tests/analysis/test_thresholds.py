@@ -15,6 +15,7 @@ from loadramp.analysis.curve import fold
 from loadramp.analysis.itl_knee import completed, estimate
 from loadramp.analysis.quantiles import pool
 from loadramp.analysis.repeats import pooled_rows
+from loadramp.analysis.threshold_rules import parse
 from loadramp.analysis.thresholds import joined, judge_gates, overall, windows
 from loadramp.cli import main
 from loadramp.record.row import Row
@@ -488,4 +489,4 @@ def test_gate_writes_junit_and_export_takes_thresholds(ramped: Run, tmp_path: Pa
     ],
 )
 def test_each_value_is_told_in_the_unit_of_its_metric(rule: str, value: float, shown: str) -> None:
-    assert gate_line(GateResult(rule, "pass", value, value, value, 1.0)) == f"✓ pass: {rule}: {shown}"
+    assert gate_line(GateResult(rule, parse(rule).name, "pass", value, value, value, 1.0)) == f"✓ pass: {rule}: {shown}"

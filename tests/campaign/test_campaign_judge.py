@@ -137,7 +137,7 @@ def test_an_interval_that_reaches_below_the_lowest_rate_shows_no_target() -> Non
 
 
 def test_thresholds_of_the_scenario_count_in_the_ramp() -> None:
-    gates = [GateResult("ceiling_rps >= 20", "fail", 12.0, 11.0, 13.0, 20.0, "12")]
+    gates = [GateResult("ceiling_rps >= 20", "ceiling_rps", "fail", 12.0, 11.0, 13.0, 20.0, "12")]
     found = judge.ramp(seen([row(1.0)], estimates={"ceiling": Estimate("found", 12.0)}, gates=gates), asked_rps=None)
     assert by_code(found) == {"ceiling": "pass", "gate": "fail"}
     missed = {"ceiling": Estimate("found", 12.0), "slo_capacity": Estimate("below_range", reason="missed at 1 req/s")}

@@ -34,9 +34,9 @@ from loadramp.workload.arrivals import ARRIVALS
 
 DATA = Path(__file__).parents[1] / "data" / "exports"
 GATES = [
-    GateResult("p99(ttft_s) < 0.8 @ rate <= 8", "fail", 1.2, 1.1, 1.4, 0.8, "", 2),
-    GateResult("ceiling_rps >= 12", "pass", 15.9, 15.2, 16.7, 12.0),
-    GateResult("error_ratio < 0.001", "inconclusive", 0.0, 0.0, 0.002, 0.001, "0 of 1500 failed"),
+    GateResult("p99(ttft_s) < 0.8 @ rate <= 8", "ttft_s", "fail", 1.2, 1.1, 1.4, 0.8, "", 2),
+    GateResult("ceiling_rps >= 12", "ceiling_rps", "pass", 15.9, 15.2, 16.7, 12.0),
+    GateResult("error_ratio < 0.001", "error_ratio", "inconclusive", 0.0, 0.0, 0.002, 0.001, "0 of 1500 failed"),
 ]
 
 

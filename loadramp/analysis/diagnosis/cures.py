@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from loadramp.analysis.diagnosis.engine_versions import SINCE, Version, has_flag, version_of
+from loadramp.analysis.diagnosis.engine_versions import Version, has_flag, version_of
 from loadramp.analysis.diagnosis.remedies import ENGINES, REMEDIES
 from loadramp.record.table import Run
 from loadramp.record.types import Cure, Finding
@@ -66,11 +66,10 @@ def with_cures(findings: Sequence[Finding], run: Run) -> list[Finding]:
 def _that_exist(cures: tuple[Cure, ...], run: Run) -> tuple[Cure, ...]:
     """Cures without the flags that the vLLM of this run does not have."""
     version = met_version(run)
-    lacking = [name for name in SINCE if not has_flag(name, version)]
     return tuple(
-        replace(cure, change="", proof=proof("", "")) if any(cure.change.startswith(f"{name} ") for name in lacking)
-        else cure for cure in cures
-    )  # fmt: skip
+        cure if has_flag(REMEDIES[cure.name].needs, version) else replace(cure, change="", proof=proof("", ""))
+        for cure in cures
+    )
 
 
 def met_version(run: Run) -> Version | None:
@@ -95,8 +94,9 @@ def cures_of(code: str, engine: str, figures: Mapping[str, int]) -> tuple[Cure, 
     out = []
     for name in CURES.get(code, ()):
         remedy = REMEDIES[name]
-        change = _filled(remedy.flags.get(engine, ""), figures)
-        out.append(Cure(name, remedy.action, _filled(remedy.when, figures), change, proof(code, change)))
+        change = _filled(remedy.change(engine), figures)
+        flag = change if engine in remedy.flags else ""
+        out.append(Cure(name, remedy.action, _filled(remedy.when, figures), change, proof(code, flag)))
     return tuple(out)
 
 
@@ -107,12 +107,14 @@ def _filled(text: str, figures: Mapping[str, int]) -> str:
     return text
 
 
-def proof(code: str, change: str) -> str:
-    """How to see whether a cure has helped."""
+def proof(code: str, flag: str) -> str:
+    """How to see whether a cure has helped; ``flag``: what to start the server with, where that is known."""
     if code == "client_limited":
         return "run this ramp again with --set fleet.workers=N; it is a measurement when no step is void"
-    with_ = f"with {change}" if change and not change.startswith(("on ", "a ")) else "with this changed"
-    return f"run this ramp again {with_}, same scenario and seed, and compare: loadramp compare BASE CAND"
+    return (
+        f"run this ramp again with {flag or 'this changed'}, same scenario and seed, and compare: "
+        "loadramp compare BASE CAND"
+    )
 
 
 def engine_of(run: Run) -> str:

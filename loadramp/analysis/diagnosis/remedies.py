@@ -18,6 +18,14 @@ class Remedy:
     action: str
     when: str
     flags: Mapping[str, str] = field(default_factory=dict)
+    words: Mapping[str, str] = field(default_factory=dict)
+    """What to change, by engine, where it is no flag to add."""
+    needs: str = ""
+    """The flag of vLLM that only some versions have (``engine_versions.SINCE``)."""
+
+    def change(self, engine: str) -> str:
+        """The engine's flag or, where it is none, what to change; empty where neither is known."""
+        return self.flags.get(engine) or self.words.get(engine, "")
 
 
 @dataclass(slots=True, frozen=True)
