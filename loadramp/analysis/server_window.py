@@ -11,26 +11,12 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median
 
+import numpy as np
+
+from loadramp.metrics.dialects import fold, is_counter
 from loadramp.record.row import Row
+from loadramp.record.table import Floats
 from loadramp.record.types import Sample
-
-COUNTERS = frozenset(
-    {"preemptions", "prompt_tokens", "output_tokens", "prefix_queries", "prefix_hits", "engine_steps"}
-    | {"requests_done", "requests_aborted", "requests_failed", "requests_rejected"}
-    | {"spec_draft_tokens", "spec_accepted_tokens"}
-    | {
-        f"{name}_s_{part}"
-        for name in ("queue", "prefill", "decode", "ttft", "itl", "tpot", "e2e")
-        for part in ("sum", "count")
-    }
-)
-LARGEST = frozenset({"kv_used_ratio", "block_size", "process_start_s", "gpu_memory_utilization"}) | frozenset(
-    {"gpu_temperature_c", "gpu_xid_errors"}
-)
-SMALLEST = frozenset({"gpu_memory_free_bytes", "gpu_sm_clock_hz"})
-MEAN = frozenset({"prefix_hit_ratio", "spec_accept_ratio", "gpu_util_ratio"})
-"""How replicas join; what is in none of these sets is summed. ``metrics.dialects`` says the same: a test holds it."""
-
 
 NEAR_S = 60.0
 """Scrapes further from a window than this say nothing about it."""
@@ -79,8 +65,8 @@ def deltas(samples: Sequence[Sample], begin_s: float, end_s: float, slack_s: flo
     """
     values: dict[str, float | None] = {}
     restarted = False
-    for own in _by_url(samples).values():
-        names = {name for s in own if s.t_s <= end_s + slack_s for name in s.values if name in COUNTERS}
+    for own in pages(sorted((s for s in samples if s.values), key=lambda one: one.t_s)).values():
+        names = {name for s in own if s.t_s <= end_s + slack_s for name in s.values if is_counter(name)}
         between = _between(own, begin_s, end_s, slack_s)
         turned = len({bool(s.unasked) for s in between}) > 1
         again = not turned and _restarted(between)
@@ -135,14 +121,13 @@ def with_server(row: Row, samples: Sequence[Sample]) -> Row:
 def gauges(samples: Sequence[Sample], begin_s: float, end_s: float) -> dict[str, Gauge]:
     """Every gauge over ``[begin_s, end_s)``; one that a replica showed before but not in the window is left out.
 
-    A replica's value holds until its next scrape. Requests, memory and power add up over replicas; of KV use and
-    temperature the largest counts, of the clock the smallest, of the other ratios the mean.
+    A replica's value holds until its next scrape; replicas are joined as the quantity says (``metrics.dialects``).
     """
     before_end = [s for s in samples if s.t_s < end_s]
     shown: dict[str, set[str]] = {}
     for s in before_end:
         for name in s.values:
-            if name not in COUNTERS:
+            if not is_counter(name):
                 shown.setdefault(name, set()).add(s.url)
     inside = sorted((s for s in before_end if s.t_s >= begin_s), key=lambda one: one.t_s)
     out = {}
@@ -160,25 +145,52 @@ def _totals(inside: Sequence[Sample], name: str, urls: set[str]) -> list[float]:
         if name in s.values:
             latest[s.url] = s.values[name]
             if len(latest) == len(urls):
-                totals.append(_join(name, list(latest.values())))
+                totals.append(fold(name, latest.values()))
     return totals
 
 
-def _join(name: str, values: Sequence[float]) -> float:
-    if name in LARGEST:
-        return max(values)
-    if name in SMALLEST:
-        return min(values)
-    return sum(values) / len(values) if name in MEAN else sum(values)
-
-
-def _by_url(samples: Sequence[Sample]) -> dict[str, list[Sample]]:
-    """The samples of each url that read a page, in order of time."""
+def pages(samples: Sequence[Sample]) -> dict[str, list[Sample]]:
+    """The samples of each page, failed scrapes included, in the order given."""
     out: dict[str, list[Sample]] = {}
-    for s in sorted(samples, key=lambda one: one.t_s):
-        if s.values:
-            out.setdefault(s.url, []).append(s)
+    for s in samples:
+        out.setdefault(s.url, []).append(s)
     return out
+
+
+def engine_pages(samples: Sequence[Sample]) -> list[list[Sample]]:
+    """The samples of each page that showed an engine's numbers, not a GPU's alone."""
+    return [
+        own for own in pages(samples).values() if any(not name.startswith("gpu_") for s in own for name in s.values)
+    ]
+
+
+def gauge_series(samples: Sequence[Sample], name: str) -> tuple[Floats, Floats]:
+    """A gauge over time: instants and values, replicas joined as the quantity says.
+
+    With several replicas the value at each scrape takes the latest value of the others.
+    """
+    readings = [s for s in sorted(samples, key=lambda s: s.t_s) if name in s.values]
+    latest: dict[str, float] = {}
+    values = []
+    for sample in readings:
+        latest[sample.url] = sample.values[name]
+        values.append(fold(name, latest.values()))
+    return np.array([s.t_s for s in readings], dtype=np.float64), np.array(values, dtype=np.float64)
+
+
+def growth_series(samples: Sequence[Sample], name: str) -> tuple[Floats, Floats]:
+    """What a counter grew by between scrapes of one replica, all replicas together; a reset counts as no growth."""
+    before: dict[str, float] = {}
+    at, grown = [], []
+    for sample in sorted(samples, key=lambda s: s.t_s):
+        if name not in sample.values:
+            continue
+        total = float(sample.values[name])
+        if sample.url in before:
+            at.append(sample.t_s)
+            grown.append(max(0.0, total - before[sample.url]))
+        before[sample.url] = total
+    return np.array(at, dtype=np.float64), np.array(grown, dtype=np.float64)
 
 
 def _between(own: Sequence[Sample], begin_s: float, end_s: float, slack_s: float) -> Sequence[Sample]:
@@ -196,7 +208,7 @@ def _restarted(between: Sequence[Sample]) -> bool:
     for s in between:
         for name, value in s.values.items():
             before = known.get(name, value)
-            if (name in COUNTERS and value < before) or (name == "process_start_s" and abs(value - before) > 1.0):
+            if (is_counter(name) and value < before) or (name == "process_start_s" and abs(value - before) > 1.0):
                 return True
         known.update(s.values)
     return False

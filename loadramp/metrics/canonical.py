@@ -5,7 +5,7 @@ several engines, ranks and GPUs become one number as the quantity says; NaN and 
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
@@ -14,10 +14,10 @@ from loadramp.metrics.dialects import (
     COMMON,
     COPIES,
     DIALECTS,
-    Across,
     DialectSeries,
     Source,
     candidates,
+    fold,
     names_of,
     prefixed,
     wanted,
@@ -27,12 +27,7 @@ from loadramp.metrics.model_series import OF_THE_ENGINE, ModelChoice, ModelSelec
 from loadramp.metrics.prometheus_text import MetricPoint, names, parse
 
 _Readable = tuple[str, Source, tuple[tuple[str, ...], ...]]
-_FOLDS: dict[Across, Callable[[Sequence[float]], float]] = {
-    "sum": math.fsum,
-    "max": max,
-    "min": min,
-    "mean": lambda numbers: math.fsum(numbers) / len(numbers),
-}
+
 _ByName = Mapping[str, Sequence[tuple[dict[str, str], float]]]
 
 
@@ -138,11 +133,6 @@ def why_not(page: str) -> str:
     return "no known engine's metrics"
 
 
-def fold(numbers: Sequence[float], across: Across) -> float:
-    """One number of several (at least one), as the quantity says."""
-    return _FOLDS[across](numbers)
-
-
 @lru_cache(maxsize=32)
 def _wanted(dialect: str) -> frozenset[str]:
     return wanted(dialect)
@@ -171,7 +161,7 @@ def _first(
                 key = tuple(sorted((k, v) for k, v in labels.items() if k not in copies))
                 numbers[key] = max(number, numbers.get(key, number))
         if numbers:
-            return fold(list(numbers.values()), CANONICAL[canonical].across)
+            return fold(canonical, numbers.values())
     return None
 
 

@@ -5,7 +5,8 @@ What no name on a page shows is absent, never 0.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import math
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -43,6 +44,12 @@ class DialectSeries:
     """Another name whose value is added; without it on the page this source does not count."""
 
 
+_FOLDS: dict[Across, Callable[[Collection[float]], float]] = {
+    "sum": math.fsum,
+    "max": max,
+    "min": min,
+    "mean": lambda numbers: math.fsum(numbers) / len(numbers),
+}
 Source = str | DialectSeries
 Dialect = Mapping[str, tuple[Source, ...]]
 
@@ -122,6 +129,18 @@ COPIES: dict[str, tuple[str, ...]] = {"sglang": ("tp_rank", "pp_rank", "moe_ep_r
 
 METRICS_PATHS = ("/metrics", "/prometheus/metrics", "/v1/metrics")
 """Where pages are looked for. TensorRT-LLM's ``/metrics`` is JSON, and reading it takes the data from others."""
+
+
+def is_counter(name: str) -> bool:
+    """A canonical name is a counter; a name that is not known is none."""
+    quantity = CANONICAL.get(name)
+    return quantity is not None and quantity.kind == "counter"
+
+
+def fold(name: str, numbers: Collection[float]) -> float:
+    """One number of several (at least one: of engines, ranks, GPUs or replicas), as the quantity ``name`` says."""
+    quantity = CANONICAL.get(name)
+    return _FOLDS[quantity.across if quantity else "sum"](numbers)
 
 
 def spellings(name: str, canonical: str) -> tuple[str, ...]:

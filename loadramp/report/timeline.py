@@ -1,14 +1,15 @@
 """The run over time: load, requests in flight, token times as a heat map, the server's KV cache, the client. Pure."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from loadramp.analysis.server_window import gauge_series, growth_series
 from loadramp.record.table import Floats, Ints, Run, Table
+from loadramp.record.types import Sample
 from loadramp.report import charts as c
 from loadramp.report import downsample as d
-from loadramp.report import server_series
 from loadramp.report.charts import Figure, Json, Key
 from loadramp.report.json_data import rounded
 from loadramp.units import counted, plural, sig
@@ -57,7 +58,7 @@ def timeline_figure(run: Run) -> Figure | None:
     layout["shapes"] = _step_shapes(run)
     layout["margin"] = {"t": 44}
     layout["annotations"] += _step_labels(run, end_s)
-    no_server = "" if any(s.values for s in run.samples) else " " + server_series.why_none(run.samples)
+    no_server = "" if any(s.values for s in run.samples) else " " + _why_no_server(run.samples)
     return Figure(
         title="Timeline",
         data=data,
@@ -158,7 +159,7 @@ def _flight_lane(run: Run, end_s: float) -> Lane:
         lane.data.append(line(key, t_s, n.astype(np.float64), hv=True))
         highest.append(float(n.max(initial=0)))
     for key, name in ((running, "running"), (queued, "waiting")):
-        t_s, values = server_series.gauge(run.samples, name)
+        t_s, values = gauge_series(run.samples, name)
         if len(t_s):
             lane.data.append(line(key, t_s, values))
             lane.key.append(key)
@@ -255,8 +256,8 @@ def _long_prompts(table: Table, y: float) -> tuple[Json, Key] | None:
 
 
 def _server_lane(run: Run, end_s: float) -> Lane | None:
-    t_s, used = server_series.gauge(run.samples, "kv_used_ratio", highest=True)
-    at_s, preempted = server_series.increments(run.samples, "preemptions")
+    t_s, used = gauge_series(run.samples, "kv_used_ratio")
+    at_s, preempted = growth_series(run.samples, "preemptions")
     if not len(t_s) and not preempted.any():
         return None
     lane = Lane("KV cache in use; preemptions", [])
@@ -275,6 +276,16 @@ def _server_lane(run: Run, end_s: float) -> Lane | None:
         lane.key.append(key)
     lane.axis = c.share_axis(0, 1.15)
     return lane
+
+
+def _why_no_server(samples: Sequence[Sample]) -> str:
+    """Why there is nothing of the server's own to show."""
+    errors = [s.error for s in samples if s.error]
+    if errors:
+        return (
+            f"The server's metrics could not be read ({errors[-1]}), so queue, KV cache and preemptions are not shown."
+        )
+    return "No metrics of the server were read, so its own queue, KV cache and preemptions are not shown."
 
 
 LANES: tuple[Callable[[Run, float], Lane | None], ...] = (

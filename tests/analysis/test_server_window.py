@@ -2,8 +2,7 @@
 
 import pytest
 
-from loadramp.analysis.server_window import COUNTERS, LARGEST, MEAN, SMALLEST, Gauge, deltas, gauges, with_server
-from loadramp.metrics.dialects import CANONICAL
+from loadramp.analysis.server_window import Gauge, deltas, gauges, with_server
 from loadramp.record.row import Row
 from loadramp.record.types import Sample
 
@@ -13,14 +12,6 @@ def scrapes(url: str, *at: tuple[float, dict[str, float] | str]) -> list[Sample]
         Sample(t_s, url, {}, 0.01, values) if isinstance(values, str) else Sample(t_s, url, values, 0.01)
         for t_s, values in at
     ]
-
-
-def test_the_sets_here_say_what_the_dialects_say() -> None:
-    def names(across: str) -> set[str]:
-        return {name for name, quantity in CANONICAL.items() if quantity.across == across}
-
-    assert {name for name, quantity in CANONICAL.items() if quantity.kind == "counter"} == COUNTERS
-    assert (names("max"), names("min"), names("mean")) == (LARGEST, SMALLEST, MEAN)
 
 
 ONE = scrapes(

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from report_runs import row, served, served_rows
 
+from loadramp.analysis.server_window import gauge_series, growth_series
 from loadramp.record.types import Sample
-from loadramp.report import charts, row_access, server_series, throughput
+from loadramp.report import charts, row_access, throughput
 from loadramp.report.redact import redact
 
 
@@ -40,15 +41,15 @@ def test_gauges_of_replicas_add_up_and_the_fullest_cache_counts() -> None:
         Sample(1.0, "a", {"running": 5.0, "kv_used_ratio": 0.1}),
         Sample(1.5, "b", {"kv_used_ratio": 0.9}),
     ]
-    at_s, running = server_series.gauge(samples, "running")
+    at_s, running = gauge_series(samples, "running")
     assert (at_s.tolist(), running.tolist()) == ([0.0, 0.5, 1.0], [3.0, 7.0, 9.0])
-    assert server_series.gauge(samples, "kv_used_ratio", highest=True)[1].tolist() == [0.2, 0.1, 0.9]
-    assert server_series.gauge(samples, "waiting")[0].tolist() == []
+    assert gauge_series(samples, "kv_used_ratio")[1].tolist() == [0.2, 0.1, 0.9]
+    assert gauge_series(samples, "waiting")[0].tolist() == []
 
 
 def test_counters_grow_and_a_restart_is_no_negative_growth() -> None:
     samples = [Sample(float(t), values={"preemptions": n}) for t, n in enumerate((5.0, 7.0, 1.0, 4.0))]
-    at_s, grown = server_series.increments(samples, "preemptions")
+    at_s, grown = growth_series(samples, "preemptions")
     assert (at_s.tolist(), grown.tolist()) == ([1.0, 2.0, 3.0], [2.0, 0.0, 3.0])
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from loadramp.analysis.diagnosis.lost_connections import broke_midway
 from loadramp.analysis.diagnosis.symptoms import Case, StepSeen, indices
 from loadramp.analysis.diagnosis.unstable_engine import calm, unstable
+from loadramp.analysis.server_window import engine_pages
 from loadramp.analysis.step_time_jumps import jump_of
 from loadramp.record.types import Confidence, Finding, Sample
 
@@ -68,10 +69,7 @@ def replica_moves(samples: Sequence[Sample]) -> list[ReplicaMove]:
     A page that comes or goes tells of a replica where there are several. One that is only late (time-outs, as of a
     server under load) is not gone.
     """
-    by_url: dict[str, list[Sample]] = {}
-    for s in samples:
-        by_url.setdefault(s.url, []).append(s)
-    pages = [own for own in by_url.values() if any(not name.startswith("gpu_") for s in own for name in s.values)]
+    pages = engine_pages(samples)
     out = []
     for number, own in enumerate(pages, start=1):
         told = [s.t_s for s in own if s.values]

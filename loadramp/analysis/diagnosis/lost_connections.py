@@ -12,7 +12,8 @@ import numpy as np
 
 from loadramp.analysis import server_window
 from loadramp.analysis.diagnosis.symptoms import Case, StepSeen, indices
-from loadramp.analysis.server_window import COUNTERS
+from loadramp.analysis.server_window import engine_pages
+from loadramp.metrics.dialects import is_counter
 from loadramp.record.table import Bools, Floats, Table
 from loadramp.record.types import Finding, Sample
 from loadramp.units import agreed, percent, plural
@@ -106,11 +107,11 @@ def broke_midway(table: Table) -> bool:
 def kept_counting(case: Case) -> bool:
     """Every engine's page was read after connections failed, and its counters went on from before: it lives."""
     at_s = lost_at_s(case.run.table)
-    pages = _pages(case.run.samples)
+    pages = engine_pages(case.run.samples)
     if not pages or not len(at_s) or silent(case.run.samples) or restarted(case.run.samples):
         return False
     for own in pages:
-        told = [s.t_s for s in own if any(name in COUNTERS or name == "process_start_s" for name in s.values)]
+        told = [s.t_s for s in own if any(is_counter(name) or name == "process_start_s" for name in s.values)]
         if not told or told[0] > at_s[0] or np.mean(at_s <= told[-1]) < MOST_BEFORE:
             return False
     return True
@@ -118,7 +119,7 @@ def kept_counting(case: Case) -> bool:
 
 def silent(samples: Sequence[Sample]) -> bool:
     """A page of an engine ceased to answer, to the end of the run: not by time-outs alone, as under load."""
-    for own in _pages(samples):
+    for own in engine_pages(samples):
         last = max(s.t_s for s in own if s.values)
         after = [s for s in own if s.t_s > last]
         if len(after) >= FAILED_SCRAPES and any(s.error != "timeout" for s in after):
@@ -130,11 +131,3 @@ def restarted(samples: Iterable[Sample]) -> bool:
     """A counter went down, or the process has another start time."""
     told = [s for s in samples if s.values]
     return bool(told) and server_window.deltas(told, told[0].t_s, told[-1].t_s).restarted
-
-
-def _pages(samples: Sequence[Sample]) -> list[list[Sample]]:
-    """Samples by page, of those that told of an engine."""
-    by_url: dict[str, list[Sample]] = {}
-    for s in samples:
-        by_url.setdefault(s.url, []).append(s)
-    return [own for own in by_url.values() if any(not name.startswith("gpu_") for s in own for name in s.values)]

@@ -14,6 +14,7 @@ from loadramp.analysis.diagnosis.gap_causes import CLIENT
 from loadramp.analysis.diagnosis.queueing import kv_steps
 from loadramp.analysis.diagnosis.symptoms import Case, StepSeen
 from loadramp.analysis.long_run import LEAST_SHARE, LEAST_STRETCHES, LEAST_WHOLE
+from loadramp.analysis.server_window import pages
 from loadramp.analysis.step_time import LEAST_S, Stretch, pace_of, slow_stretches
 from loadramp.analysis.step_time_jumps import jump_of
 from loadramp.record.table import Floats
@@ -126,10 +127,7 @@ def _server_says(samples: Sequence[Sample], found: Unstable) -> tuple[Confidence
 
     From the lowest step in which it counted enough gaps inside and outside the slow stretches.
     """
-    by_url: dict[str, list[Sample]] = {}
-    for s in samples:
-        if "itl_s_sum" in s.values and "itl_s_count" in s.values:
-            by_url.setdefault(s.url, []).append(s)
+    by_url = pages([s for s in samples if "itl_s_sum" in s.values and "itl_s_count" in s.values])
     for one, _ in sorted(found.shares, key=lambda pair: pair[0].load):
         slow = [(part.begin_s, part.end_s) for step, part in found.slow if step is one]
         totals = _counted(by_url, one.seen.window_s, slow)
