@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from loadramp import __version__
-from loadramp.commands import first_steps, thresholds
+from loadramp.commands import first_steps, sharding, thresholds
 from loadramp.commands.options import (
     EPILOG,
     PATH,
@@ -35,6 +35,8 @@ def run(
     yes: bool,
     until_sure: float | None,
     abort_on_fail: bool,
+    shard: str | None,
+    start_at: str | None,
     **options: Any,
 ) -> int:
     """Ramp an endpoint until it saturates and write a report.
@@ -47,6 +49,8 @@ def run(
     Example:
       loadramp run chat --base-url http://host:8000 --set ramp.max_rps=64
     """
+    import time
+
     from loadramp.commands.terminal import asks
     from loadramp.runner import scenarios
 
@@ -56,11 +60,11 @@ def run(
         options["overrides"] = scenarios.quick_overrides(scenario, options["overrides"])
     if abort_on_fail:
         options["overrides"] = (*options["overrides"], "gates.abort=true")
-    chosen = scenarios.Options(**options)
+    chosen = scenarios.Options(**options, shard=scenarios.shard_of(shard, start_at, time.time()))
     read = scenarios.read_scenario(scenario, chosen.overrides)
     if asks(yes, as_json):
         _ask(read, chosen)
-    return _ramp(read, chosen, as_json, quiet)
+    return sharding.send(read, chosen, as_json, quiet) if chosen.shard else _ramp(read, chosen, as_json, quiet)
 
 
 def plan(
@@ -295,6 +299,7 @@ def _commands() -> list[click.Command]:
         command(simulate, *_simulate_options()),
         command(demo, out_option(), *output_options()),
         command(selfcheck, seconds, *output_options()),
+        *sharding.commands(),
         *first_steps.commands(),
         *thresholds.commands(),
         *(one for feature in FEATURES.values() if feature.commands for one in reach(feature.commands)()),

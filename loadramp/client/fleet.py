@@ -153,13 +153,18 @@ class Worker:
 
 @dataclass(slots=True)
 class InlineFleet:
-    """All of the load from the conducting process's own loop: tests on a simulated clock, and quick looks."""
+    """All of the load from the conducting process's own loop: tests on a simulated clock, and quick looks.
+
+    ``shard`` of ``shards``: other machines send the other shares.
+    """
 
     orders: Orders
     paths: Callable[[int], Path]
     clock: Callable[[], float]
     connect: Connect | None = None
     precise: bool = True
+    shard: int = 0
+    shards: int = 1
     dead: list[str] = field(default_factory=list)
     workers: int = 1
     _worker: Worker | None = None
@@ -167,7 +172,8 @@ class InlineFleet:
     _task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        self._worker = Worker(self.orders, self.paths(0), 0, 1, self.clock, self.connect, self.precise)
+        index, of = self.shard, self.shards
+        self._worker = Worker(self.orders, self.paths(index), index, of, self.clock, self.connect, self.precise)
         self._worker.vitals.start()
         self._task = asyncio.get_running_loop().create_task(self._sample())
 

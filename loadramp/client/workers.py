@@ -32,11 +32,16 @@ ORPHAN_S = 5.0
 
 @dataclass(slots=True)
 class LocalFleet:
-    """``workers`` processes on this host."""
+    """``workers`` processes on this host, which share ``plan[shard::shards]``: all of it, or one machine's part.
+
+    Worker j is worker ``shard + shards * j`` of the ``shards * workers`` that there would be in all.
+    """
 
     orders: Orders
     paths: Callable[[int], Path]
     workers: int = 1
+    shard: int = 0
+    shards: int = 1
     dead: list[str] = field(default_factory=list)
     closing: bool = False
     _hands: list[_Hand] = field(default_factory=list)
@@ -50,9 +55,10 @@ class LocalFleet:
         """
         # spawn, not fork: the parent has a loop, threads and sockets that a child must not inherit
         context = multiprocessing.get_context("spawn")
-        for index in range(self.workers):
+        of = self.shards * self.workers
+        for index in range(self.shard, of, self.shards):
             ours, theirs = context.Pipe()
-            args = (theirs, self.orders, self.paths(index), index, self.workers)
+            args = (theirs, self.orders, self.paths(index), index, of)
             process = context.Process(target=_main, args=args, name=f"loadramp-worker-{index}", daemon=True)
             with _without_main():
                 process.start()

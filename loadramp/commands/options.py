@@ -87,6 +87,8 @@ def run_options() -> list[click.Parameter]:
             ["--abort-on-fail"], is_flag=True, help="End the ramp once a threshold on a step is missed beyond doubt."
         ),
         label_option(),
+        option("--shard", "Send share K (from 0) of N; `loadramp merge` makes one run of them.", metavar="K/N"),
+        option("--start-at", "When the plan of all shards begins: ISO 8601, epoch seconds or +30s.", metavar="TIME"),
         *keep_options(),
     ]
 

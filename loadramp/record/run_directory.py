@@ -215,20 +215,8 @@ def read(path: Path, load: Load) -> tuple[Run, int]:
         ScenarioError: its scenario is none any more.
         OSError: a file cannot be read.
     """
-    if not (path / "run.json").is_file():
-        raise RunDirError(f"{path}: no run.json here; expected a run directory such as reports/20260101-120000-chat")
-    try:
-        document = json.loads((path / "run.json").read_bytes())
-        schema = document.pop("schema", None)
-        info = read_info(document)
-    except (ValueError, AttributeError, TypeError, msgspec.ValidationError) as error:
-        raise RunDirError(f"{path / 'run.json'}: not a run: {error}") from None
-    if schema != SCHEMA:
-        raise RunDirError(f"{path / 'run.json'}: schema {schema!r}; this version reads {SCHEMA}")
-    try:
-        text = (path / "scenario.toml").read_bytes().decode()
-    except (FileNotFoundError, UnicodeDecodeError) as error:
-        raise RunDirError(f"{path}: not a whole run: scenario.toml: {error}") from None
+    info = read_run_json(path)
+    text = scenario_text(path)
     scenario = load(text, str(path / "scenario.toml"), info.overrides or ())
     skipped = 0
     tables = []
@@ -253,6 +241,37 @@ def read(path: Path, load: Load) -> tuple[Run, int]:
         path=str(path),
     )
     return run, skipped + torn_samples + torn_client
+
+
+def read_run_json(path: Path) -> RunInfo:
+    """What run.json in ``path`` says.
+
+    Raises:
+        RunDirError: there is none, or none of this schema.
+    """
+    if not (path / "run.json").is_file():
+        raise RunDirError(f"{path}: no run.json here; expected a run directory such as reports/20260101-120000-chat")
+    try:
+        document = json.loads((path / "run.json").read_bytes())
+        schema = document.pop("schema", None)
+        info = read_info(document)
+    except (ValueError, AttributeError, TypeError, msgspec.ValidationError) as error:
+        raise RunDirError(f"{path / 'run.json'}: not a run: {error}") from None
+    if schema != SCHEMA:
+        raise RunDirError(f"{path / 'run.json'}: schema {schema!r}; this version reads {SCHEMA}")
+    return info
+
+
+def scenario_text(path: Path) -> str:
+    """The scenario of the run in ``path``, as it was written.
+
+    Raises:
+        RunDirError: it is not there, or no text.
+    """
+    try:
+        return (path / "scenario.toml").read_bytes().decode()
+    except (FileNotFoundError, UnicodeDecodeError) as error:
+        raise RunDirError(f"{path}: not a whole run: scenario.toml: {error}") from None
 
 
 def _open_lines(path: Path) -> Iterator[bytes]:

@@ -129,6 +129,41 @@ class ImportedInfo:
     """What these files do not tell, to what that means."""
 
 
+@dataclass(slots=True, frozen=True)
+class ClockOffset:
+    """How far another clock was ahead of one of ours when they were compared."""
+
+    of: str = ""
+    """Whose clock."""
+    offset_s: float = 0.0
+    error_s: float = 0.0
+    """The true offset is within so many seconds of ``offset_s``."""
+
+
+@dataclass(slots=True)
+class ShardInfo:
+    """One of the processes on several machines that each send a share of one plan."""
+
+    index: int
+    """From 0."""
+    of: int
+    start_at: str = ""
+    """When the plan begins (ISO 8601, UTC)."""
+    clock: ClockOffset | None = None
+    """Of the endpoint, against the wall clock of this host; None: the endpoint does not tell the time."""
+    late_s: dict[int, float] = field(default_factory=dict)
+    """Index of a step to how much later than planned it began, by this host's wall clock."""
+    host: HostInfo | None = None
+    run: str | None = None
+    """The directory that was merged."""
+    lost_s: float | None = None
+    """Nothing is known of this shard from there on; None: it went on to the end."""
+
+    @property
+    def name(self) -> str:
+        return f"shard {self.index}/{self.of}"
+
+
 @dataclass(slots=True)
 class RunInfo:
     """What run.json holds beside its schema."""
@@ -172,6 +207,10 @@ class RunInfo:
     dead_workers: list[WorkerDeath] = field(default_factory=list)
     lengthened: dict[int, float] = field(default_factory=dict)
     """Index of a step that went on to the seconds that it was to be measured for."""
+    shard: ShardInfo | None = None
+    """This directory holds one share of a run and is still to be merged with the others."""
+    shards: list[ShardInfo] | None = None
+    """The shares that were merged."""
     killed: bool | None = None
     """Nobody wrote down how it ended, and nobody writes any more."""
     verdict: Verdict | None = None

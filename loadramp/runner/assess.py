@@ -73,7 +73,7 @@ def _rows(run: Run) -> list[Row]:
     ramps: dict[int, list[Row]] = {}
     measured: list[Step] = []
     done_s = run.table.done_s
-    run.steps = _as_it_went(run)
+    run.steps = as_it_went(run)
     for step in run.steps:
         if step.measured and step.measure_s:
             before = ramps.get(step.repeat, [])
@@ -138,7 +138,7 @@ def ended_at(step: Step, end_s: float) -> Step:
     return replace(step, measure_s=max(0.0, end_s - step.window_s[0]), partial=True)
 
 
-def _as_it_went(run: Run) -> list[Step]:
+def as_it_went(run: Run) -> list[Step]:
     """The steps; the last one as far as the data reaches where nobody wrote down when it ended: a run that was killed,
     or that still goes on."""
     steps = list(run.steps)

@@ -14,13 +14,11 @@ import numpy as np
 
 from loadramp.analysis import lengthen, steady_state
 from loadramp.analysis.thresholds import missed_for_good
-from loadramp.client.fleet import FleetError
 from loadramp.record.row import Row
 from loadramp.record.table import Run
 from loadramp.record.types import Record, Step, Stop
-from loadramp.registry import in_words
-from loadramp.runner.assess import assess, count_again, ended_at
-from loadramp.runner.run_session import EPSILON_S, RunSession
+from loadramp.runner.assess import assess, count_again
+from loadramp.runner.run_session import RunSession
 from loadramp.workload.preview import ahead_s, longest_s, most_extra_s, times
 from loadramp.workload.schedule import lack_of_rows, session_sample, turns_of
 
@@ -41,17 +39,7 @@ class Conductor(RunSession):
         Raises:
             FleetError: the load could not be sent any more.
         """
-        self.save("running")
-        ending: Stop = Stop("interrupted", complete=False)
-        try:
-            ending = await self._climb()
-        except (FleetError, OSError) as error:
-            ending = Stop(in_words(error), complete=False)
-            raise
-        finally:
-            if self.steps and self.now_s < self.steps[-1].end_s - EPSILON_S:  # an error ended it
-                self.steps[-1] = ended_at(self.steps[-1], self.now_s)
-            self.save("stopped" if self.stop.is_set() or not ending.complete else "complete", ending)
+        await self.conclude(self._climb)
 
     async def _climb(self) -> Stop:
         proposal = self.scenario.ramp([])

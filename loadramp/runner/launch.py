@@ -12,7 +12,7 @@ import secrets
 import signal
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -35,7 +35,7 @@ from loadramp.runner.conductor import Conductor
 from loadramp.runner.finish import COULD_NOT_MEASURE, Finished, judge, judge_run, write
 from loadramp.runner.gate_check import check_rules
 from loadramp.runner.model_lengths import lengths
-from loadramp.runner.run_session import Progress
+from loadramp.runner.run_session import Progress, RunSession
 from loadramp.runner.scenarios import Options, with_target
 from loadramp.runner.selfcheck import noted
 from loadramp.scenario.scenario import Scenario
@@ -126,7 +126,7 @@ async def reach(scenario: Scenario, options: Options, say: Say) -> Reached:
     for line in input_files.told(scenario):
         say(line)
     workers = worker_count(scenario.fleet.workers) if scenario.fleet.kind == "local" else 1
-    scenario = with_room(scenario, workers)
+    scenario = with_room(scenario, workers * (options.shard.of if options.shard else 1))
     models = models_of(scenario.prompts, scenario.prompt_options)
     samples = samples_of(scenario)
     known = await examine_endpoint(scenario.target, endpoint, say, basis_of(scenario.target), models, samples)
@@ -138,15 +138,17 @@ async def reach(scenario: Scenario, options: Options, say: Say) -> Reached:
     return Reached(scenario.without(endpoint.redact), endpoint, known, workers, too_long)
 
 
-def fleet_of(reached: Reached, rundir: RunDir, *, salt: int, t0_s: float, save_text: bool) -> Fleet:
-    """What sends a run's load, not started yet."""
+def fleet_of(
+    reached: Reached, rundir: RunDir, *, salt: int, t0_s: float, save_text: bool, shard: int = 0, shards: int = 1
+) -> Fleet:
+    """What sends a run's load, or share ``shard`` of ``shards`` of it, not started yet."""
     scenario, known = reached.scenario, reached.known
     local = scenario.fleet.kind == "local"
     sent = input_files.without_files(scenario) if local else scenario
     orders = Orders(sent, reached.endpoint, known.model, known.fields, known.calibration, salt, t0_s, save_text)
     if local:
-        return LocalFleet(orders, rundir.records_path, reached.workers)
-    return InlineFleet(orders, rundir.records_path, time.monotonic)
+        return LocalFleet(orders, rundir.records_path, reached.workers, shard, shards)
+    return InlineFleet(orders, rundir.records_path, time.monotonic, shard=shard, shards=shards)
 
 
 def info_of(reached: Reached, *, salt: int, argv: Sequence[str], began_at: datetime) -> RunInfo:
@@ -204,21 +206,7 @@ async def _through(
     ramping: Conductor, scraper: Scraper | None, say: Say, beside: Coroutine[Any, Any, None] | None = None
 ) -> Finished:
     """Run to the end, let go of everything, judge what there is."""
-    failure: Exception | None = None
-    task = asyncio.ensure_future(beside) if beside is not None else None
-    with signals(ramping.stop, say) as caught:
-        try:
-            await ramping.fleet.start()
-            await ramping.run()
-        except (FleetError, OSError) as error:
-            failure = error
-        finally:
-            if task is not None:
-                task.cancel()
-                await asyncio.wait([task])
-                if not task.cancelled() and task.exception() is not None:
-                    say(f"beside the load: {task.exception()}")
-            await let_go([ramping.fleet], [scraper], hurry=ramping.stop.is_set())
+    caught, failure = await sent(ramping, ramping.run, scraper, say, beside)
     finished, failure = _reported(ramping, failure)
     ramping.rundir.let_go()
     if failure is not None:
@@ -231,6 +219,32 @@ async def _through(
     if caught:
         return Finished(finished.run, 128 + caught[0])
     return finished
+
+
+async def sent(
+    session: RunSession,
+    run: Callable[[], Awaitable[None]],
+    scraper: Scraper | None,
+    say: Say,
+    beside: Coroutine[Any, Any, None] | None = None,
+) -> tuple[list[int], Exception | None]:
+    """Start the fleet, ``run``, and let go of everything. Returns the signals that came, and what went wrong."""
+    failure: Exception | None = None
+    task = asyncio.ensure_future(beside) if beside is not None else None
+    with signals(session.stop, say) as caught:
+        try:
+            await session.fleet.start()
+            await run()
+        except (FleetError, OSError) as error:
+            failure = error
+        finally:
+            if task is not None:
+                task.cancel()
+                await asyncio.wait([task])
+                if not task.cancelled() and task.exception() is not None:
+                    say(f"beside the load: {task.exception()}")
+            await let_go([session.fleet], [scraper], hurry=session.stop.is_set())
+    return caught, failure
 
 
 def _reported(ramping: Conductor, failure: Exception | None) -> tuple[Finished, Exception | None]:

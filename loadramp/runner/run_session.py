@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -18,13 +18,14 @@ import numpy as np
 from loadramp.analysis import precision, steady_state
 from loadramp.analysis.error_classes import WORDS, class_of
 from loadramp.analysis.latency import look
-from loadramp.client.fleet import Fleet
+from loadramp.client.fleet import Fleet, FleetError
 from loadramp.client.sender import HOLD_S
 from loadramp.record.row import Row
 from loadramp.record.run_directory import RecordTail, RunDir
 from loadramp.record.run_info import RunInfo, WorkerDeath
 from loadramp.record.table import Run, Table
 from loadramp.record.types import GONE, REFUSED, ClientSample, Record, Sample, Step, Stop
+from loadramp.registry import in_words
 from loadramp.runner.assess import ended_at, row_of, with_ceiling, with_deaths
 from loadramp.scenario.scenario import Scenario
 from loadramp.workload.preview import settle_s
@@ -130,6 +131,24 @@ class RunSession:
             client=list(self._client),
             path=str(self.rundir.path),
         )
+
+    async def conclude(self, sending: Callable[[], Awaitable[Stop]]) -> None:
+        """Await ``sending``, which says why it ended. What was measured is on disk whatever ends it.
+
+        Raises:
+            FleetError: the load could not be sent any more.
+        """
+        self.save("running")
+        ending: Stop = Stop("interrupted", complete=False)
+        try:
+            ending = await sending()
+        except (FleetError, OSError) as error:
+            ending = Stop(in_words(error), complete=False)
+            raise
+        finally:
+            if self.steps and self.now_s < self.steps[-1].end_s - EPSILON_S:  # an error ended it
+                self.steps[-1] = ended_at(self.steps[-1], self.now_s)
+            self.save("stopped" if self.stop.is_set() or not ending.complete else "complete", ending)
 
     async def finish(self) -> None:
         """Keep offering the last rate while the last step's requests finish, then let go."""

@@ -1,8 +1,10 @@
 """What is asked for: a scenario from its file or by its name, and what the command line adds to it."""
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,22 @@ from loadramp.record.types import Estimate
 from loadramp.registry import Choice, ScenarioError, bind, options_of
 from loadramp.scenario.scenario import Binders, Scenario, Target, parse
 from loadramp.workload.tables import bind_arrivals, bind_prompts, bind_ramp, check_target
+
+
+@dataclass(slots=True, frozen=True)
+class Shard:
+    """Which share of a plan to send, and when the plan begins."""
+
+    index: int
+    """From 0."""
+    of: int
+    start_s: float
+    """Seconds since 1970."""
+
+    @property
+    def start_at(self) -> str:
+        """ISO 8601, UTC; what another shard takes as ``--start-at``."""
+        return datetime.fromtimestamp(self.start_s, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 @dataclass(slots=True, frozen=True)
@@ -35,6 +53,57 @@ class Options:
     """Short steps, and a word on what that costs."""
     label: Sequence[str] = ()
     """``NAME=VALUE`` each, beside ``[target] labels``."""
+    shard: Shard | None = None
+
+
+LATEST_S = 0.5
+"""A shard that is ready so long after the plan begins has missed nothing: its first step begins later."""
+FURTHEST_S = 86_400.0
+"""A start that is further away is a slip of the keyboard."""
+
+
+def shard_of(shard: str | None, start_at: str | None, now_s: float) -> Shard | None:
+    """What ``--shard`` and ``--start-at`` say; None where neither is given.
+
+    Args:
+        shard: ``K/N``, K from 0.
+        start_at: ISO 8601 (UTC unless it says otherwise), seconds since 1970, or ``+30s`` from now.
+        now_s: seconds since 1970.
+
+    Raises:
+        ScenarioError: only one is given, or one cannot be read; or the start is past, or more than a day away.
+    """
+    if shard is None and start_at is None:
+        return None
+    if shard is None or start_at is None:
+        given, lacking = ("--shard", "--start-at") if start_at is None else ("--start-at", "--shard")
+        raise ScenarioError(f"{given}: {lacking} is missing; all shards of a run need both, such as "
+                            "--shard 0/8 --start-at 2026-01-02T03:04:00Z")  # fmt: skip
+    found = re.fullmatch(r"(\d{1,6})/(\d{1,6})", shard)
+    if found is None or int(found[1]) >= int(found[2]):
+        raise ScenarioError(f"--shard {shard}: expected K/N with K from 0 to N - 1, such as 0/8 for the first of eight")
+    start_s = _instant(start_at, now_s)
+    ahead_s = start_s - now_s
+    if ahead_s < -LATEST_S:
+        raise ScenarioError(f"--start-at {start_at}: that was {-ahead_s:.1f} s ago; expected a time to come")
+    if ahead_s > FURTHEST_S:
+        raise ScenarioError(f"--start-at {start_at}: that is more than a day away")
+    return Shard(int(found[1]), int(found[2]), start_s)
+
+
+def _instant(text: str, now_s: float) -> float:
+    """Seconds since 1970, to a millisecond, so that all who read the same text mean the same."""
+    if after := re.fullmatch(r"\+(\d+(?:\.\d+)?)s?", text):
+        return round(now_s + float(after[1]), 3)
+    if re.fullmatch(r"\d{9,11}(\.\d+)?", text):
+        return round(float(text), 3)
+    try:
+        read = datetime.fromisoformat(text)
+    except ValueError:
+        raise ScenarioError(
+            f"--start-at {text}: expected ISO 8601 such as 2026-01-02T03:04:00Z, seconds since 1970, or +30s"
+        ) from None
+    return round((read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp(), 3)
 
 
 def load(text: str, name: str = "scenario.toml", overrides: Sequence[str] = ()) -> Scenario:
@@ -55,14 +124,17 @@ def read_run(path: Path, scenario: Scenario | None = None) -> tuple[Run, int]:
 
     Raises:
         RunDirError: it is no run directory.
-        ScenarioError: its scenario is none any more.
+        ScenarioError: its scenario is none any more; or it is one share of a run.
         OSError: a file cannot be read.
     """
 
     def known(text: str, name: str, overrides: Sequence[str]) -> Scenario:
         return load(text, name, overrides) if scenario is None else scenario
 
-    return rundirs.read(path, known)
+    run, skipped = rundirs.read(path, known)
+    if run.info.shard is not None:
+        raise ScenarioError(f"{path}: {run.info.shard.name} of a run; merge all of them first: loadramp merge DIR...")
+    return run, skipped
 
 
 def _bind_knee(table: Mapping[str, Any], where: str) -> Choice:

@@ -37,14 +37,18 @@ def sim() -> Iterator[str]:
 
 
 async def offered(
-    url: str, paths: Callable[[int], Path], workers: int, during: Callable[[LocalFleet, Step], Any] | None = None
+    url: str,
+    paths: Callable[[int], Path],
+    workers: int,
+    during: Callable[[LocalFleet, Step], Any] | None = None,
+    shard: tuple[int, int] = (0, 1),
 ) -> tuple[LocalFleet, Step]:
-    """A fleet that has offered one step and has let go of everything, and that step."""
+    """A fleet that has offered one step, or its share of it, and has let go of everything, and that step."""
     target = replace(SCENARIO.target, base_url=url)
     ready = replace(SCENARIO, target=target)
     t0_s = time.monotonic()
     orders = Orders(ready, endpoint_of(target, {}), "sim", OPTIONAL_FIELDS, Calibration(), 7, t0_s)
-    fleet = LocalFleet(orders, paths, workers)
+    fleet = LocalFleet(orders, paths, workers, *shard)
     await fleet.start()  # takes as long as it takes: the step begins after it
     step = Step(0, rate_rps=60.0, begin_s=time.monotonic() - t0_s + 0.3, warmup_s=0.0, measure_s=1.0)
     try:
@@ -79,6 +83,17 @@ def test_the_shares_of_the_workers_are_the_plan_byte_for_byte(sim: str, tmp_path
     assert {r.prompt_tokens for r in sent.values()} == {20}
     for index, share in enumerate(shares):
         assert {(r.seq - 100) % workers for r in share} == {index}
+        assert {r.worker for r in share} == {index}
+
+
+def test_the_workers_of_a_shard_are_those_of_one_process_that_are_its(sim: str, tmp_path: Path) -> None:
+    """Shard 1 of 2 with two workers: workers 1 and 3 of four."""
+    _, step = asyncio.run(offered(sim, lambda i: tmp_path / f"r-{i}", 2, shard=(1, 2)))
+    plan = plan_step(SCENARIO, step, 100, 7)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["r-1", "r-3"]
+    for share, index in zip(records_of(tmp_path), (1, 3), strict=True):
+        sent = {r.seq: round(r.due_s, 6) for r in share if r.due_s < step.end_s}
+        assert sent == {a.seq: round(a.due_s, 6) for a in plan[index::4] if a.due_s < step.end_s}
         assert {r.worker for r in share} == {index}
 
 

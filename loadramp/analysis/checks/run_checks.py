@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from loadramp.analysis import lengthen, regimes
-from loadramp.analysis.checks import unfinished
+from loadramp.analysis.checks import clocks, unfinished
 from loadramp.analysis.checks.answer_checks import ANSWER_CHECKS
 from loadramp.analysis.checks.crosscheck import CROSS_CHECKS
 from loadramp.analysis.checks.labels import contradictions
@@ -327,6 +327,7 @@ CHECKS: dict[str, Callable[[Run], list[Check]]] = {
     "quick": quick,
     "pace_regimes": regimes.check,
     "lengthened": lengthen.check,
+    "clocks": clocks.check,
     **CROSS_CHECKS,
     **ANSWER_CHECKS,
 }
