@@ -15,6 +15,7 @@ import numpy as np
 from scipy.special import chdtri, stdtrit
 
 from loadramp.analysis.latency import WindowView
+from loadramp.analysis.least_squares import nonnegative
 from loadramp.analysis.step_time import LEAST_S, pace_of, slow_times, streams_at
 from loadramp.record.row import Row
 from loadramp.record.table import Floats
@@ -167,8 +168,6 @@ def wander(tracks: Sequence[Track]) -> Wander | None:
 
     None without two windows' worth of blocks to compare.
     """
-    from scipy.optimize import nnls  # not at the start of every command: it takes 0.2 s
-
     equations = [*_within(tracks), *_between(tracks)]
     equations = [one for one in equations if one.seen > 0.0]
     if not equations:
@@ -179,7 +178,7 @@ def wander(tracks: Sequence[Track]) -> Wander | None:
     if not any(one.between for one in equations):
         longest_s = max(track.length_s for track in tracks)
         expected[:, max(LONGEST_WITHIN_S, LONGEST_WITHIN_RATIO * longest_s) < TIMES_S] = 0.0
-    parts, _ = nnls(expected * weights[:, None], np.array([one.seen for one in equations]) * weights)
+    parts = nonnegative(expected * weights[:, None], np.array([one.seen for one in equations]) * weights)
     return Wander(parts, worth, *_scatter(tracks))
 
 

@@ -14,7 +14,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import ModuleType
@@ -55,10 +55,13 @@ class LocalFleet:
         """
         # spawn, not fork: the parent has a loop, threads and sockets that a child must not inherit
         context = multiprocessing.get_context("spawn")
+        scenario = self.orders.scenario
+        # a worker judges nothing: the detector's modules would take most of its start
+        orders = replace(self.orders, scenario=replace(scenario, knee=scenario.ramp, features={}))
         of = self.shards * self.workers
         for index in range(self.shard, of, self.shards):
             ours, theirs = context.Pipe()
-            args = (theirs, self.orders, self.paths(index), index, of)
+            args = (theirs, orders, self.paths(index), index, of)
             process = context.Process(target=_main, args=args, name=f"loadramp-worker-{index}", daemon=True)
             with _without_main():
                 process.start()

@@ -1,0 +1,36 @@
+"""Least squares without negative parts: literal cases, and the same as scipy.optimize finds."""
+
+import numpy as np
+import pytest
+from scipy.optimize import nnls
+
+from loadramp.analysis.least_squares import nonnegative
+
+
+def test_parts_that_fit_are_found() -> None:
+    matrix = np.array([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]])
+    assert nonnegative(matrix, np.array([2.0, 5.0, 8.0])).tolist() == pytest.approx([2.0, 3.0])
+
+
+def test_a_part_that_would_be_negative_is_none() -> None:
+    matrix = np.array([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]])
+    assert nonnegative(matrix, np.array([3.0, 2.0, 1.0])).tolist() == pytest.approx([2.0, 0.0])
+    assert nonnegative(matrix, np.array([-1.0, -1.0, -1.0])).tolist() == [0.0, 0.0]
+
+
+def test_what_no_equation_speaks_of_is_none() -> None:
+    assert nonnegative(np.array([[2.0, 0.0]]), np.array([6.0])).tolist() == pytest.approx([3.0, 0.0])
+    assert nonnegative(np.zeros((2, 3)), np.ones(2)).tolist() == [0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize(("equations", "unknowns"), [(3, 5), (5, 5), (12, 5), (40, 5)])
+def test_it_is_what_scipy_finds(equations: int, unknowns: int) -> None:
+    rng = np.random.default_rng(equations)
+    for _ in range(200):
+        matrix = rng.uniform(0.0, 1.0, (equations, unknowns)) ** rng.uniform(0.1, 4.0, unknowns)
+        wanted = rng.normal(0.5, 1.0, equations) * rng.uniform(0.01, 100.0)
+        found, (known, left) = nonnegative(matrix, wanted), nnls(matrix, wanted)
+        assert found.min() >= 0.0
+        assert np.linalg.norm(matrix @ found - wanted) == pytest.approx(left, rel=1e-9, abs=1e-9)
+        if equations >= unknowns:  # else several fit as well
+            assert found.tolist() == pytest.approx(known.tolist(), rel=1e-6, abs=1e-6 * np.abs(wanted).max())
