@@ -9,9 +9,11 @@ from loadramp.comparison import FEATURE as COMPARISON
 from loadramp.importers import FEATURE as IMPORTERS
 from loadramp.nightly import FEATURE as NIGHTLY
 from loadramp.registry import FEATURES
+from loadramp.tune import FEATURE as TUNE
 
 FEATURES["comparison"] = COMPARISON
 FEATURES["nightly"] = NIGHTLY
 FEATURES["campaign"] = CAMPAIGN
 FEATURES["advise"] = ADVISE
 FEATURES["importers"] = IMPORTERS
+FEATURES["tune"] = TUNE

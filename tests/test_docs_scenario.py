@@ -16,6 +16,7 @@ from loadramp.registry import options_of
 from loadramp.runner.scenarios import load
 from loadramp.scenario import scenario
 from loadramp.scenario.scenario import PromptOptions, RampOptions
+from loadramp.tune.table import Tune
 from loadramp.workload.arrivals import ARRIVALS
 from loadramp.workload.prompts import PROMPTS
 from loadramp.workload.ramps import RAMPS
@@ -27,7 +28,7 @@ KINDS: dict[str, Mapping[str, Callable[..., Any]]] = {
     "ramp": RAMPS,
     "knee": KNEES,
 }
-TABLES = {**scenario._TABLES, "canary": Canary, "nightly": Nightly}
+TABLES = {**scenario._TABLES, "canary": Canary, "nightly": Nightly, "tune": Tune}
 EVERY_KIND = {"prompts": PromptOptions, "ramp": RampOptions}
 
 

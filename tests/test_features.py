@@ -17,6 +17,7 @@ FEATURES = {
     "nightly": ("nightly", "trend", "accept"),
     "campaign": ("campaign",),
     "advise": ("advise", "alerts"),
+    "tune": ("tune",),
     "importers": ("import",),
 }
 """Feature to its commands."""

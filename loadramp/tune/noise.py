@@ -1,0 +1,162 @@
+"""How far measurements of one configuration lie apart, and what that leaves of a difference between two. Pure.
+
+A ramp states an interval of its own minutes. From one start of a server to the next there is more: the scatter of
+configurations that were measured several times, pooled, with an assumed spread that counts as PRIOR_DF further
+measurements until it is known better (docs/method.md, "Tuning").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import exp, inf, isinf, log, sqrt
+
+from loadramp.analysis.group_sequential import boundary, t_of
+from loadramp.tune.visit import Visit
+
+PRIOR_DF = 8
+ALPHA = 0.025
+"""On each side."""
+Z = 1.959964
+
+
+@dataclass(slots=True, frozen=True)
+class VisitNoise:
+    """Standard deviation of ln(objective) between visits of one configuration, and its degrees of freedom."""
+
+    sd: float
+    df: float
+
+    def of(self, visit: Visit) -> float:
+        """Standard error of one visit: the scatter between visits, or what the run states, whichever is larger."""
+        stated = visit.stated_se
+        return max(self.sd, 0.0 if isinf(stated) else stated)
+
+
+@dataclass(slots=True, frozen=True)
+class ObjectiveLevel:
+    """ln(objective) of one configuration over its visits, larger being better. ``open``: a bound was all there was."""
+
+    mean: float
+    se: float
+    df: float
+    visits: int
+    open: bool = False
+
+    @property
+    def half(self) -> float:
+        """Half-width of the 95 % interval."""
+        return t_of(Z, self.df) * self.se
+
+    @property
+    def low(self) -> float:
+        return self.mean - self.half
+
+    @property
+    def high(self) -> float:
+        return inf if self.open else self.mean + self.half
+
+    def values(self, sign: int) -> tuple[float, float, float | None]:
+        """The objective itself: value, low, high (None: no upper end). A cost turns the ends round."""
+        low, high = exp(self.low), None if self.open else exp(self.high)
+        if sign > 0:
+            return exp(self.mean), low, high
+        return exp(-self.mean), 0.0 if high is None else 1.0 / high, 1.0 / low
+
+
+@dataclass(slots=True, frozen=True)
+class LogRatio:
+    """ln(one / other) with its 95 % interval, true however often one looks."""
+
+    mean: float
+    half: float
+    pairs: int = 0
+
+    @property
+    def low(self) -> float:
+        return self.mean - self.half
+
+    @property
+    def high(self) -> float:
+        return self.mean + self.half
+
+
+def noise_of(visits: Sequence[Visit], sign: int, assumed_sd: float) -> VisitNoise:
+    """Pooled over the configurations that were measured more than once."""
+    squares, df = PRIOR_DF * assumed_sd**2, float(PRIOR_DF)
+    for each in by_flags(visits).values():
+        logs = [value for one in each if (value := one.log(sign)) is not None]
+        mean = sum(logs) / len(logs) if logs else 0.0
+        squares += sum((value - mean) ** 2 for value in logs)
+        df += max(0, len(logs) - 1)
+    return VisitNoise(sqrt(squares / df), df)
+
+
+def levels_of(visits: Sequence[Visit], sign: int, noise: VisitNoise) -> dict[str, ObjectiveLevel]:
+    """Of each configuration that was measured, in the order of the first visit: the mean of its visits, each weighted
+    by how precise it is."""
+    found = {}
+    for flags, each in by_flags(visits).items():
+        known = [(value, noise.of(one), isinf(one.stated_se)) for one in each if (value := one.log(sign)) is not None]
+        if not known:
+            continue
+        weights = [se**-2 for _, se, _ in known]
+        mean = sum(w * value for w, (value, _, _) in zip(weights, known, strict=True)) / sum(weights)
+        found[flags] = ObjectiveLevel(
+            mean, sum(weights) ** -0.5, noise.df, len(known), any(bound for *_, bound in known)
+        )
+    return found
+
+
+def ratio_of(one: ObjectiveLevel, other: ObjectiveLevel) -> LogRatio:
+    """Between two levels, looked at once."""
+    se = sqrt(one.se**2 + other.se**2)
+    half = inf if one.open or other.open else t_of(Z, min(one.df, other.df)) * se
+    return LogRatio(one.mean - other.mean, half)
+
+
+def better(one: ObjectiveLevel, other: ObjectiveLevel) -> bool:
+    """Shown to be better; of a level without an upper end its lower one counts."""
+    if one.open:
+        return one.low > other.high
+    return ratio_of(one, other).low > 0.0
+
+
+def confirmed(
+    pairs: Sequence[tuple[Visit, Visit]], sign: int, noise: VisitNoise, look: int, looks: int
+) -> LogRatio | None:
+    """ln(first / second) of visits in ABBA order, with the interval that ``look`` of ``looks`` allows
+    (O'Brien-Fleming, Student's t); None without a pair.
+
+    Args:
+        pairs: a visit of each, measured one after the other.
+        sign: 1, or -1 for a cost.
+        noise: between visits.
+        look, looks: which of how many, from 1.
+    """
+    known = [(a, b, x - y) for a, b in pairs if (x := a.log(sign)) is not None and (y := b.log(sign)) is not None]
+    if not known:
+        return None
+    n = len(known)
+    se = sqrt(sum(noise.of(a) ** 2 + noise.of(b) ** 2 for a, b, _ in known)) / n
+    times = tuple(k / looks for k in range(1, looks + 1))
+    z = boundary(ALPHA, times) / sqrt(look / looks)
+    return LogRatio(sum(d for *_, d in known) / n, t_of(z, noise.df) * se, n)
+
+
+def by_flags(visits: Sequence[Visit]) -> Mapping[str, list[Visit]]:
+    """Visits of each configuration, in the order of the first."""
+    found: dict[str, list[Visit]] = {}
+    for one in visits:
+        found.setdefault(one.flags, []).append(one)
+    return found
+
+
+def largest_change(ratio: LogRatio) -> float:
+    """The largest difference, as a share, that the interval leaves possible."""
+    return max(exp(abs(ratio.low)), exp(abs(ratio.high))) - 1.0 if not isinf(ratio.half) else inf
+
+
+def as_log(share: float) -> float:
+    """A difference given as a share, as a logarithm."""
+    return log(1.0 + share)

@@ -1,0 +1,57 @@
+"""A tuning judged from its files, in all its forms: tune.json, summary.md, tune.html, tune.csv."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from loadramp.record.run_directory import RunDir
+from loadramp.runner.scenarios import load
+from loadramp.tune.race import RaceRules
+from loadramp.tune.state import TuneState, load_state, save
+from loadramp.tune.text import ToldTuning, tuning_csv, tuning_document, tuning_markdown
+from loadramp.tune.verdict import EXIT_CODES, verdict_of
+
+
+@dataclass(slots=True, frozen=True)
+class Tuned:
+    """A tuning that was judged, and the exit code it comes to."""
+
+    told: ToldTuning
+    exit_code: int
+
+
+def judge_tuning(path: Path, state: TuneState, rules: RaceRules, server: str | None = None) -> Tuned:
+    """The answer of what ``state`` holds; nothing is written. ``server``: the command where it may be shown whole."""
+    found = verdict_of(rules, state.visits, state.ended)
+    return Tuned(ToldTuning(str(path), state, rules, found, server or state.server), EXIT_CODES[found.word])
+
+
+def read_tuning(path: Path) -> Tuned:
+    """The tuning in ``path``, judged anew.
+
+    Raises:
+        ScenarioError: it is none.
+    """
+    state = load_state(path)
+    scenario = load((path / "scenario.toml").read_text("utf-8"), str(path / "scenario.toml"), state.overrides)
+    return judge_tuning(path, state, state.rules(scenario))
+
+
+def write_derived(found: Tuned) -> None:
+    """Write everything derived of a tuning.
+
+    Raises:
+        OSError: the files cannot be written.
+    """
+    told = found.told
+    rundir = RunDir(Path(told.path))
+    save(rundir.path, told.state, tuning_document(told))
+    rundir.write("tune.csv", tuning_csv(told))
+    rundir.write("summary.md", tuning_markdown(told))
+
+
+def write_tuning(path: Path, state: TuneState, rules: RaceRules, server: str) -> Tuned:
+    """Judge and write. The command in files has no secrets; that in the answer is the one that was given."""
+    write_derived(judge_tuning(path, state, rules))
+    return judge_tuning(path, state, rules, server)

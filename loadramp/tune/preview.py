@@ -1,0 +1,65 @@
+"""What a tuning will do before it starts: its candidates, and about how many minutes. Also for ``loadramp plan``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from loadramp.scenario.scenario import Scenario
+from loadramp.tune.candidates import descend, grid_of
+from loadramp.tune.flags import merged
+from loadramp.tune.race import QUAD, NextVisit, RaceRules
+from loadramp.tune.state import TuneState, fresh
+from loadramp.tune.steps import foreseen_s, start_rps
+from loadramp.tune.table import objective_of, tune_of
+from loadramp.tune.text import OBJECTIVES
+from loadramp.units import plural, span
+from loadramp.workload.preview import PreviewPart
+
+
+def planned(scenario: Scenario, state: TuneState) -> list[str]:
+    """The plan in lines: objective, candidates, minutes, what ends it."""
+    rules, table = state.rules(scenario), tune_of(scenario)
+    known, more = first_candidates(rules, state)
+    lines = [
+        f"objective: {OBJECTIVES[objective_of(scenario)]}" + (f", with {table.limit}" if table.limit else ""),
+        f"baseline: {rules.baseline or 'the command as it is'}",
+        *(f"candidate: {flags}" for flags in known),
+        *([more] if more else []),
+    ]
+    if known:
+        seconds = [_seconds(scenario, rules, number) for number in range(rules.rounds)]
+        first = seconds[0] * (len(known) + 1 + len(known) // rules.return_every)
+        last = QUAD * seconds[-1]
+        least, most = first + last, first + sum(seconds[1:]) * (len(known) + 1) + last * rules.confirmations
+        lines.append(f"about {span(least)} to {span(most)}, a minute for each start of a server included")
+    if table.max_hours is not None:
+        lines.append(f"nothing begins that would end after {span(table.max_hours * 3600.0)} (max_hours)")
+    return lines
+
+
+def first_candidates(rules: RaceRules, state: TuneState) -> tuple[list[str], str]:
+    """The candidates that are known before anything was measured, and a word on those that are not."""
+    search = rules.search
+    if search.grid:
+        return grid_of(search.baseline, search.tries), ""
+    known = [merged(rules.baseline, flags) for flags in search.tries]
+    known += [merged(rules.baseline, one.flags) for one in search.cures if one.flags and one.cure not in search.skip]
+    known = [flags for flags in dict.fromkeys(known) if flags != rules.baseline]
+    left = descend(search, state.visits, {}).left
+    more = "then combinations of what helped"
+    if not search.tries:
+        whose = f"of {state.of_run}" if state.of_run else "of the baseline's own run"
+        more = f"the cures {whose}, then those of each better configuration"
+    return known, more + "".join(f"; not {flags}: {why}" for flags, why in left)
+
+
+def _seconds(scenario: Scenario, rules: RaceRules, number: int) -> float:
+    rate = start_rps(scenario, rules.baseline, rules.baseline, [])
+    return foreseen_s(scenario, NextVisit("", "race", number), [], start_rps=rate, runs_already=False)
+
+
+def tune_parts(scenario: Scenario, _: Callable[[Sequence[str]], Scenario]) -> list[PreviewPart]:
+    """What ``loadramp plan`` shows of ``loadramp tune``."""
+    lines = planned(scenario, fresh(scenario))
+    count = plural(len(tune_of(scenario).candidates), "candidate")
+    return [PreviewPart(f"tune: {count}", (), tuple(f"{line[:1].upper()}{line[1:]}." for line in lines))]

@@ -1,0 +1,124 @@
+"""What one run says of the objective: a value with its interval, or why there is none. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import exp, sqrt
+
+from loadramp.analysis.thresholds import judge_one, there
+from loadramp.record.row import Row
+from loadramp.record.table import Run
+from loadramp.record.types import Estimate
+from loadramp.tune.table import Objective, Tune, rule_of
+
+TOKENS = 1e6
+"""A cost is of so many output tokens."""
+UNITS: Mapping[Objective, str] = {
+    "slo_capacity": "req/s", "ceiling": "req/s", "goodput": "good req/s", "cost": "for a million output tokens",
+}  # fmt: skip
+
+
+@dataclass(slots=True, frozen=True)
+class Score:
+    """The objective of one run with its 95 % interval; None: not known.
+
+    A value without ``high`` is a bound: no end was found up to it. ``high`` without a value: it lies below that.
+    """
+
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    reason: str = ""
+
+
+def score_of(run: Run, objective: Objective, table: Tune) -> Score:
+    """The objective of a run that was judged, within the limit where there is one."""
+    found = _goodput(run) if objective == "goodput" else _capacity(run, objective, bool(table.limit))
+    if table.limit and (missed := _missed(run, table.limit, found)):
+        return Score(reason=missed)
+    return _cost(run, found, table.price_per_hour or 0.0) if objective == "cost" else found
+
+
+def _capacity(run: Run, objective: Objective, limited: bool) -> Score:
+    """Requests a second: the ceiling or the SLO capacity; with a limit on a latency, which is part of ``[slo]`` then,
+    the lower of both."""
+    ceiling, within = (_of(run, run.estimates[name]) for name in ("ceiling", "slo_capacity"))
+    has_slo = bool(run.scenario.slo.limits) or run.scenario.slo.good_ratio is not None
+    if objective == "slo_capacity" or (has_slo and (limited or objective == "cost")):
+        return within
+    return ceiling
+
+
+def _of(run: Run, found: Estimate) -> Score:
+    if found.status == "not_found_up_to" and run.info.state == "stopped":
+        return Score(reason=run.info.ending or found.reason)  # the ramp ended before its question was answered
+    if found.status == "not_found_up_to":
+        return Score(found.rate_rps, found.rate_rps, None, found.reason)
+    if found.rate_rps is None or found.status not in {"found", "below_range"}:
+        return Score(None, None, found.high_rps if found.status == "below_range" else None, found.reason)
+    high = found.rate_rps if found.high_rps is None else found.high_rps
+    low = found.rate_rps**2 / high if found.low_rps is None else found.low_rps  # as far away as the other end
+    return Score(found.rate_rps, min(low, found.rate_rps), max(high, found.rate_rps), found.reason)
+
+
+def _goodput(run: Run) -> Score:
+    """The most good requests a second of any step; its interval is that of a Poisson count."""
+    rows = [row for row in run.rows if not row.void and not row.partial and row.good_rps > 0.0]
+    if not rows:
+        return Score(reason="no step had a good request")
+    best = max(rows, key=lambda row: row.good_rps)
+    half = exp(1.96 / sqrt(best.good_rps * max(best.length_s, 1.0)))
+    return Score(best.good_rps, best.good_rps / half, best.good_rps * half)
+
+
+def _cost(run: Run, found: Score, price_per_hour: float) -> Score:
+    """Price of TOKENS output tokens at the rate that was found."""
+    tokens = best_row(run, found.value).output_tokens_mean if run.rows else None
+    if found.value is None or not tokens:
+        return replace(found, value=None, low=None, high=None)
+    each = price_per_hour / 3600.0 * TOKENS / tokens
+    low = each / found.high if found.high else None
+    return Score(each / found.value, low, each / (found.low or found.value), found.reason)
+
+
+def _missed(run: Run, limit: str, found: Score) -> str:
+    """Why a limit on something else than a latency does not hold at the rates up to the objective; "": it does."""
+    rule = rule_of(limit)
+    if rule.aggregate and rule.upper and rule.place is None:
+        return ""  # part of the service level that was measured
+    if rule.place is not None or found.value is None:
+        rows = [row for row in run.rows if rule.place is None or there(row, rule.place)]
+    else:
+        rows = [row for row in run.rows if (row.rate_rps or 0.0) <= found.value]
+    result = judge_one(replace(run, rows=rows), rule)
+    return f"misses {limit}: {result.value:.4g}" if result.status == "fail" and result.value is not None else ""
+
+
+def best_row(run: Run, rate_rps: float | None) -> Row:
+    """The row that latencies are shown of: the highest one below ``rate_rps`` that kept up, else the first."""
+    rows = [row for row in run.rows if not row.void] or run.rows
+    quiet = [row for row in rows if not row.saturated and (row.rate_rps or 0.0) <= (rate_rps or float("inf"))]
+    return max(quiet, key=lambda row: row.rate_rps or 0.0) if quiet else rows[0]
+
+
+FACTS = ("rate_rps", "running_max", "kv_used_ratio_max", "preemptions", "output_tokens_per_s")
+
+
+def facts_of(run: Run, rate_rps: float | None) -> dict[str, float]:
+    """The numbers of a run that the table of configurations shows; those that are not known are left out."""
+    if not run.rows:
+        return {}
+    row = best_row(run, rate_rps)
+    found: dict[str, float | None] = {name: row.number(name) for name in FACTS}
+    found["running_max"] = max((one.running_max for one in run.rows if one.running_max is not None), default=None)
+    found["kv_used_ratio_max"] = max((r.kv_used_ratio_max for r in run.rows if r.kv_used_ratio_max is not None),
+                                     default=None)  # fmt: skip
+    preemptions = [one.preemptions for one in run.rows if one.preemptions is not None]
+    found["preemptions"] = sum(preemptions) if preemptions else None
+    for stem in ("ttft_p50", "ttft_p99", "itl_p50", "itl_p99"):
+        found[f"{stem}_s"] = row.statistic(stem).value
+    for name in ("ceiling", "p99_itl_knee", "slo_capacity"):
+        one = run.estimates.get(name)
+        found[f"{name}_rps"] = one.rate_rps if one is not None and one.status in {"found", "below_range"} else None
+    return {name: float(value) for name, value in found.items() if value is not None}

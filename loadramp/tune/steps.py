@@ -1,0 +1,116 @@
+"""The ramp of one visit: where it starts, how long it may take. Pure.
+
+It is the scenario's climb with other numbers: it doubles on until it is overloaded, whatever the scenario's start was.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from loadramp.analysis.quantiles import needed
+from loadramp.registry import options_of
+from loadramp.scenario.scenario import SHORTEST_WARMUP_S, Scenario
+from loadramp.tune.flags import slug
+from loadramp.tune.race import NextVisit
+from loadramp.tune.table import Objective, objective_of, slo_with_limit, tune_of
+from loadramp.tune.visit import Visit
+
+BELOW = 0.7
+"""A climb starts at this share of the ceiling that is known: one step is quiet, the next is beyond."""
+BELOW_SLO = 0.5
+FACTOR, FINE_FACTOR = 2.0, 1.5
+"""Of a climb; the fine one where a curve between the steps is read, and its rate is known already."""
+SETTLE_S, SETTLE_REQUESTS = 10.0, 20
+LONGEST_STEP_S = 300.0
+USUAL_START_S, USUAL_STOP_S = 60.0, 5.0
+STEPS, FIRST_STEPS = 2, 5
+"""A climb from near the ceiling, and one from a start that nobody knows."""
+
+
+def start_rps(scenario: Scenario, flags: str, baseline: str, visits: Sequence[Visit]) -> float:
+    """Where the climb of ``flags`` starts: below what it, or else the baseline, was found to sustain; else where the
+    scenario starts."""
+    objective = objective_of(scenario)
+    known = _known(visits, flags, objective) or _known(visits, baseline, objective)
+    if known is not None:
+        return known
+    for name in ("start_rps", "rates"):
+        if name in options_of(scenario.ramp.function):
+            told = scenario.ramp.option(name)
+            return float(told[0] if name == "rates" else told)
+    return 1.0
+
+
+def _known(visits: Sequence[Visit], flags: str, objective: Objective) -> float | None:
+    own = [one for one in visits if one.flags == flags and not one.failed]
+    for one in reversed(own):
+        within, ceiling = one.facts.get("slo_capacity_rps"), one.facts.get("ceiling_rps")
+        if objective == "slo_capacity" and within:
+            return BELOW_SLO * within
+        if ceiling:
+            return (BELOW if objective == "ceiling" else BELOW_SLO) * ceiling
+        if one.value is None and one.high and objective == "slo_capacity":
+            return BELOW_SLO * one.high
+    return None
+
+
+def overrides_of(
+    scenario: Scenario, action: NextVisit, baseline: str, visits: Sequence[Visit], left_s: float | None
+) -> list[str]:
+    """What ``--set`` would have to be given to make the scenario this visit.
+
+    Args:
+        scenario: of the tuning.
+        action: what is measured.
+        baseline: its flags.
+        visits: so far.
+        left_s: seconds that the ramp may take; None: as long as it needs.
+    """
+    pace, table, objective = scenario.pace, tune_of(scenario), objective_of(scenario)
+    start = start_rps(scenario, action.flags, baseline, visits)
+    measure_s = step_s(scenario, action.round, start)
+    known = any(one.flags == action.flags and one.facts.get("ceiling_rps") for one in visits)
+    ramp = {
+        "kind": "ceiling", "start_rps": start, "factor": FINE_FACTOR if known and objective != "ceiling" else FACTOR,
+        "soak_s": 0.0, "measure_s": measure_s, "longest_s": 0.0, "warmup_s": pace.warmup_s,
+        "settle_s": min(pace.settle_s, SETTLE_S), "settle_requests": min(pace.settle_requests, SETTLE_REQUESTS),
+        "tail_s": pace.tail_s, "max_in_flight": pace.max_in_flight, "max_error_ratio": pace.max_error_ratio,
+        "give_up_s": pace.give_up_s, "max_minutes": None if left_s is None else max(left_s, 1.0) / 60.0,
+    }  # fmt: skip
+    if "max_rps" in scenario.ramp.options and scenario.ramp.kind == "ceiling":
+        ramp["max_rps"] = scenario.ramp.option("max_rps")
+    text = ", ".join(f"{key} = {_toml(value)}" for key, value in ramp.items() if value is not None)
+    limits = [f"{key}={value!r}" for key, value in slo_with_limit(scenario.slo, table.limit).items()]
+    return [f"name={_toml(f'{scenario.name}-{slug(action.flags)}')}", f"ramp={{{text}}}", "gates={}", *limits]
+
+
+def step_s(scenario: Scenario, number: int, rate_rps: float) -> float:
+    """Measured seconds of a step: as ``[tune] step_s`` says, longer where a service level's quantile needs it."""
+    asked = tune_of(scenario).step_s
+    own = asked[min(number, len(asked) - 1)]
+    if objective_of(scenario) not in {"slo_capacity", "goodput"} and not tune_of(scenario).limit:
+        return own
+    least_s = 1.2 * needed(scenario.slo.quantile) / rate_rps
+    return max(own, min(least_s, LONGEST_STEP_S))
+
+
+def foreseen_s(
+    scenario: Scenario, action: NextVisit, visits: Sequence[Visit], *, start_rps: float, runs_already: bool
+) -> float:
+    """How long a visit will take: as those before it, else as long as its steps with the usual start of a server."""
+    starts = [one.start_s for one in visits if one.start_s is not None]
+    start_s = 0.0 if runs_already else max(starts, default=USUAL_START_S) + USUAL_STOP_S
+    pace = scenario.pace
+    warmup_s = SHORTEST_WARMUP_S if pace.warmup_s is None else pace.warmup_s
+    steps = STEPS if any(one.flags == action.flags and one.facts.get("ceiling_rps") for one in visits) else STEPS + 1
+    if not visits:
+        steps = FIRST_STEPS
+    settle_s = max(min(pace.settle_s, SETTLE_S), min(pace.settle_requests, SETTLE_REQUESTS) / start_rps)
+    tail_s = 5.0 if pace.tail_s is None else pace.tail_s
+    return start_s + settle_s + steps * (warmup_s + step_s(scenario, action.round, start_rps)) + tail_s
+
+
+def _toml(value: Any) -> str:
+    return json.dumps(value) if isinstance(value, str | bool) else repr(value)

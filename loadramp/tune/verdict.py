@@ -1,0 +1,82 @@
+"""The answer of a tuning: the best configuration, by how much, how sure; or that none is shown to differ. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from loadramp.tune.noise import LogRatio, ObjectiveLevel, largest_change, levels_of, ratio_of
+from loadramp.tune.race import RaceRules, RaceState, standing
+from loadramp.tune.visit import Visit
+
+Word = Literal["best", "no_difference", "undecided", "not_measurable"]
+EXIT_CODES: dict[Word, int] = {"best": 0, "no_difference": 0, "not_measurable": 1, "undecided": 3}
+
+
+@dataclass(slots=True, frozen=True)
+class TuneVerdict:
+    """The answer. ``best`` is the best one seen, whether that is shown or not; None: nothing was measured."""
+
+    word: Word
+    now: RaceState
+    best: str | None = None
+    level: ObjectiveLevel | None = None
+    baseline: ObjectiveLevel | None = None
+    over_baseline: LogRatio | None = None
+    """ln(best / baseline); None where the best is the baseline."""
+    confirmed: bool = False
+    """Both are of the visits in ABBA order alone."""
+    rival: str | None = None
+    """The other one of the last two."""
+    tie: float | None = None
+    """The largest difference, as a share, that is still possible between the last two; None: they were told apart."""
+    why: str = ""
+    """Why it is undecided, or could not be measured."""
+
+
+def verdict_of(rules: RaceRules, visits: Sequence[Visit], ended: str = "") -> TuneVerdict:
+    """The answer after ``visits``; ``ended``: why the race ended before its end, empty where it has come to it."""
+    now = standing(rules, visits)
+    base = now.levels.get(rules.baseline)
+    if base is None:
+        why = next((one.reason for one in reversed(visits) if one.flags == rules.baseline), ended)
+        return TuneVerdict("not_measurable", now, why=why or ended)
+    if not now.settled:
+        return _early(rules, now, base, ended)
+    return _settled(rules, visits, now, base)
+
+
+def _early(rules: RaceRules, now: RaceState, base: ObjectiveLevel, ended: str) -> TuneVerdict:
+    """Without a confirmation: all others are out, or it ended too early to say."""
+    best = now.best or rules.baseline
+    level = now.levels.get(best, base)
+    over = ratio_of(level, base) if best != rules.baseline else None
+    if not ended and best == rules.baseline and now.pair is None:
+        return TuneVerdict("best", now, best, level, base)
+    why = ended or "the last two were not told apart"
+    return TuneVerdict("undecided", now, best, level, base, over, why=why)
+
+
+def _settled(rules: RaceRules, visits: Sequence[Visit], now: RaceState, base: ObjectiveLevel) -> TuneVerdict:
+    """What the confirmation says of the last two and, where the baseline is not one of them, the race of it."""
+    pair, ratio = now.pair or ("", ""), now.ratio
+    if ratio is None:
+        return TuneVerdict("undecided", now, now.best, now.levels.get(now.best or ""), base, why="no pair was measured")
+    fresh = levels_of([one for one in visits if one.purpose == "confirm"], rules.sign, now.noise)
+    first = ratio.mean >= 0.0
+    best, rival = pair if first else (pair[1], pair[0])
+    over = ratio if first else LogRatio(-ratio.mean, ratio.half, ratio.pairs)
+    told = over.low > 0.0
+    tie = None if told else largest_change(over)
+    level = fresh.get(best, now.levels[best])
+    if rules.baseline in pair:
+        base = fresh.get(rules.baseline, base)
+        word: Word = "best" if told else "no_difference"
+        return TuneVerdict(word, now, best, level, base, over if best != rules.baseline else None, True, rival, tie)
+    against = ratio_of(level, base)
+    if against.low <= 0.0:
+        word = "no_difference" if not told else "undecided"
+        return TuneVerdict(word, now, best, level, base, against, False, rival, tie or largest_change(against),
+                           why="" if not told else "it is not shown to be better than the baseline")  # fmt: skip
+    return TuneVerdict("best", now, best, level, base, against, False, rival, tie)

@@ -1,0 +1,206 @@
+"""The race: what is measured next, who is out, how the last two are confirmed. Literal numbers in and out."""
+
+import pytest
+from visits import played, rules_of, visit
+
+from loadramp.tune.candidates import Search, descend, grid_of
+from loadramp.tune.noise import confirmed, levels_of, noise_of
+from loadramp.tune.race import NextVisit, RaceOver, RaceRules, next_of, standing
+from loadramp.tune.verdict import verdict_of
+from loadramp.tune.visit import Proposal, Visit
+
+A, B, C, D = "--a 1", "--b 1", "--c 1", "--d 1"
+
+
+def order(visits: list[Visit]) -> list[tuple[str, str, int]]:
+    return [(one.flags, one.purpose, one.round) for one in visits]
+
+
+def test_the_baseline_is_first_and_then_each_candidate_on_its_own() -> None:
+    visits = played(rules_of(A, B), {"": 10.0, A: 10.0, B: 10.0}, most=3)
+    assert order(visits) == [("", "race", 0), (A, "race", 0), (B, "race", 0)]
+
+
+def test_what_helped_is_put_together_and_what_made_no_difference_is_tried_on_top() -> None:
+    both, all_three = f"{A} {B}", f"{A} {B} {C}"
+    truth = {"": 10.0, A: 20.0, B: 14.0, C: 10.0, both: 28.0, all_three: 40.0, D: 5.0}
+    visits = played(rules_of(A, B, C, D), truth)
+    tried = list(dict.fromkeys(one.flags for one in visits))
+    assert tried == ["", A, B, C, D, both, all_three]
+    assert verdict_of(rules_of(A, B, C, D), visits).best == all_three
+
+
+def test_the_baseline_is_measured_again_after_every_third_candidate() -> None:
+    visits = played(rules_of(A, B, C, D), {"": 10.0, A: 10.0, B: 10.0, C: 10.0, D: 10.0}, most=6)
+    assert order(visits)[4] == ("", "return", 0)
+
+
+def test_a_candidate_whose_interval_lies_below_the_best_is_out() -> None:
+    visits = [visit("", 10.0), visit(A, 30.0), visit(B, 29.0)]
+    now = standing(rules_of(A, B), visits)
+    assert now.out == {"": "shown to be below the best"}
+    assert now.alive == [A, B]
+    assert now.best == A
+
+
+def test_survivors_get_longer_steps_until_two_are_left() -> None:
+    tries = (A, B, C)
+    visits = [visit("", 10.0), visit(A, 30.0), visit(B, 29.0), visit(C, 28.0)]
+    follow = standing(rules_of(*tries), visits).descent.next
+    assert follow is not None  # combinations come first
+    rules = RaceRules(Search(tries=tries, most=3))
+    assert next_of(rules, visits) == NextVisit("", "return", 1)
+    visits.append(visit("", 10.0, "return", 1))
+    assert next_of(rules, visits) == NextVisit(A, "race", 1)
+
+
+def test_the_last_two_are_measured_in_abba_order_beginning_with_what_runs() -> None:
+    rules = RaceRules(Search(tries=(A,)))
+    visits = [visit("", 10.0), visit(A, 30.0)]
+    turns = []
+    for _ in range(4):
+        action = next_of(rules, visits)
+        assert isinstance(action, NextVisit)
+        turns.append((action.flags, action.purpose, action.round))
+        visits.append(visit(action.flags, 30.0 if action.flags == A else 10.0, action.purpose, action.round))
+    assert turns == [(A, "confirm", 2), ("", "confirm", 2), ("", "confirm", 2), (A, "confirm", 2)]
+    assert isinstance(next_of(rules, visits), RaceOver)
+    found = verdict_of(rules, visits)
+    assert (found.word, found.best, found.confirmed) == ("best", A, True)
+
+
+def test_three_times_the_baseline_is_shown_with_one_quad() -> None:
+    visits = played(rules_of(A), {"": 18.0, A: 54.0})
+    found = verdict_of(rules_of(A), visits)
+    assert found.over_baseline is not None
+    assert [one.purpose for one in visits].count("confirm") == 4
+    assert found.over_baseline.mean == pytest.approx(1.0986, abs=1e-4)  # ln 3
+    assert found.over_baseline.low > 0.5
+
+
+def test_equal_configurations_end_without_a_difference() -> None:
+    visits = played(rules_of(A), {"": 10.0, A: 10.0}, factors=(1.0, 1.01, 0.99))
+    found = verdict_of(rules_of(A), visits)
+    assert found.word == "no_difference"
+    assert found.tie is not None
+    assert found.tie < 0.15
+    assert [one.purpose for one in visits].count("confirm") == 12
+
+
+def test_where_all_candidates_are_worse_the_baseline_is_the_best() -> None:
+    visits = played(rules_of(A, B), {"": 30.0, A: 10.0, B: 12.0})
+    found = verdict_of(rules_of(A, B), visits)
+    assert (found.word, found.best, found.over_baseline) == ("best", "", None)
+    assert len(visits) == 3
+
+
+def test_a_candidate_that_does_not_start_is_out_and_the_race_goes_on() -> None:
+    visits = played(rules_of(A, B), {"": 10.0, B: 30.0})
+    assert standing(rules_of(A, B), visits).out[A] == "no number"
+    assert verdict_of(rules_of(A, B), visits).best == B
+
+
+def test_a_baseline_that_does_not_start_ends_it() -> None:
+    visits = [visit("", None, state="did_not_start")]
+    assert isinstance(next_of(rules_of(A), visits), RaceOver)
+    assert verdict_of(rules_of(A), visits).word == "not_measurable"
+
+
+def test_a_baseline_without_a_number_gets_longer_steps_before_it_is_given_up() -> None:
+    visits: list[Visit] = []
+    rounds = []
+    while isinstance(action := next_of(rules_of(A), visits), NextVisit):
+        rounds.append(action.round)
+        visits.append(visit("", None))
+    assert rounds == [0, 1, 2]
+    assert verdict_of(rules_of(A), visits).word == "not_measurable"
+
+
+def test_time_that_is_up_before_the_confirmation_leaves_it_undecided() -> None:
+    found = verdict_of(rules_of(A), [visit("", 18.0), visit(A, 54.0)], "time is up")
+    assert (found.word, found.best, found.why) == ("undecided", A, "time is up")
+    assert found.over_baseline is not None
+    assert found.over_baseline.low > 0.0
+
+
+def test_one_that_dies_while_it_is_confirmed_leaves_the_next_two() -> None:
+    rules = RaceRules(Search(tries=(A, B), most=2))
+    visits = [visit("", 10.0), visit(A, 30.0), visit(B, 29.0)]
+    visits += [visit(B, 29.0, "confirm", 2), visit(A, None, "confirm", 2, "died")]
+    assert standing(rules, visits).pair == (B, "")
+    assert next_of(rules, visits) == NextVisit(B, "confirm", 2)
+
+
+def test_a_cost_is_better_when_it_is_lower() -> None:
+    rules = rules_of(A, sign=-1)
+    found = verdict_of(rules, played(rules, {"": 3.0, A: 1.0}))
+    assert found.best == A
+    assert found.level is not None
+    value, low, high = found.level.values(-1)
+    assert value == pytest.approx(1.0)
+    assert high is not None
+    assert low < 1.0 < high
+
+
+def test_the_race_is_a_function_of_its_visits() -> None:
+    rules = rules_of(A, B, C)
+    visits = played(rules, {"": 10.0, A: 20.0, B: 21.0, C: 9.0, f"{B} {A}": 22.0})
+    for k in range(len(visits)):
+        action = next_of(rules, visits[:k])
+        assert isinstance(action, NextVisit)
+        assert (action.flags, action.purpose, action.round) == order(visits)[k]
+
+
+def test_a_grid_is_tried_only_where_it_is_asked_for() -> None:
+    assert grid_of("--z 0", [A, "--a 2", B]) == [
+        "--z 0 --b 1", "--z 0 --a 1", "--z 0 --a 1 --b 1", "--z 0 --a 2", "--z 0 --a 2 --b 1",
+    ]  # fmt: skip
+    visits = played(RaceRules(Search(tries=(A, B), grid=True)), {"": 10.0, A: 5.0, B: 5.0, f"{A} {B}": 30.0})
+    assert next(one.flags for one in visits if one.purpose == "confirm") in {"", f"{A} {B}"}
+
+
+def test_the_cures_of_each_better_configuration_are_tried_next() -> None:
+    more = {64: 128, 128: 256, 256: 512}
+    rates = {64: 18.0, 128: 33.0, 256: 50.0, 512: 50.0}
+
+    def seen(count: int) -> Visit:
+        cures = [Proposal(f"--n {more[count]}", "more_sequences")] if count in more else []
+        return Visit(f"--n {count}", value=rates[count], low=rates[count] / 1.04, high=rates[count] * 1.04, cures=cures)
+
+    rules = RaceRules(Search("--n 64"))
+    visits = [seen(64)]
+    for expected in (128, 256, 512):
+        assert next_of(rules, visits) == NextVisit(f"--n {expected}", "race", 0)
+        visits.append(seen(expected))
+    assert standing(rules, visits).descent.current == "--n 256"
+
+
+def test_what_is_not_tried_is_told_with_why() -> None:
+    cures = (
+        Proposal("--q fp8", "quantized_weights"),
+        Proposal("", "replicas", not_tried="it needs more GPUs or hosts"),
+    )
+    search = Search(skip=("quantized_weights",), cures=cures)
+    assert descend(search, [visit("", 10.0)], {}).left == [
+        ("--q fp8", "[tune] skip"),
+        ("replicas", "it needs more GPUs or hosts"),
+    ]
+
+
+def test_the_scatter_of_visits_is_pooled_with_what_is_assumed() -> None:
+    visits = [visit("", 100.0), visit("", 110.0), visit(A, 50.0)]
+    noise = noise_of(visits, 1, 0.05)
+    assert noise.df == 9.0
+    assert noise.sd == pytest.approx(0.0522, abs=1e-4)  # sqrt((8 * 0.05**2 + ln(1.1)**2 / 2) / 9)
+    level = levels_of(visits, 1, noise)[A]
+    assert (level.mean, level.se) == (pytest.approx(3.912, abs=1e-3), pytest.approx(0.0522, abs=1e-4))
+
+
+def test_an_early_look_needs_more_than_the_last_one() -> None:
+    pairs = [(visit(A, 11.0), visit("", 10.0)), (visit(A, 11.0), visit("", 10.0))]
+    noise = noise_of([], 1, 0.05)
+    first, last = (confirmed(pairs, 1, noise, look, 3) for look in (1, 3))
+    assert first is not None
+    assert last is not None
+    assert first.mean == last.mean == pytest.approx(0.0953, abs=1e-4)
+    assert (round(first.half, 3), round(last.half, 3)) == (0.279, 0.119)
