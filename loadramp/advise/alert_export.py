@@ -62,16 +62,13 @@ def contract_of(
         why = "the run does not say whose metrics it saw" if seen else "the run saw no metrics"
         said = f"no engine {chosen!r}" if chosen else f"{why}, so whose names to use is not known"
         raise ScenarioError(f"{said}: give --engine, one of {known}")
-    slo = run.scenario.slo
     capacity_rps, low_rps, missed = _capacity(run)
     in_flight = [(place(row), row.in_flight_mean) for row in kept_up(run)]
     return Contract(
         scenario=safe_name(run.info.name or "llm"),
         engine=chosen,
         names={name: matched(one, _joined(own)) for name, one in names_of_engine(chosen).items()},
-        limits=slo.limits,
-        quantile=slo.quantile,
-        error_ratio=slo.error_ratio,
+        slo=run.scenario.slo,
         capacity_rps=capacity_rps,
         capacity_low_rps=low_rps,
         missed=missed,

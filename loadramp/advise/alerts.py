@@ -85,15 +85,15 @@ def _pair(name: str, expr: str, levels: Levels, summaries: Sequence[str]) -> lis
 
 def _latencies(contract: Contract) -> Made:
     rules, missing = [], []
-    for metric, limit_s in contract.limits.items():
+    for metric, limit_s in contract.slo.limits.items():
         total = contract.names.get(f"{metric}_s_sum")
         if total is None:
             missing.append(f"{NAMES[metric]} histogram")
             continue
-        what = f"p{contract.quantile * 100:g} {NAMES[metric]}"
+        what = f"p{contract.slo.quantile * 100:g} {NAMES[metric]}"
         words = [f"{what} is above {multiple(times)} its limit of {limit_s:g} s" for times in LATENCY]
         levels = (LATENCY[0] * limit_s, LATENCY[1] * limit_s)
-        rules += _pair(metric.upper(), quantile_of(total, contract.quantile), levels, words)
+        rules += _pair(metric.upper(), quantile_of(total, contract.slo.quantile), levels, words)
     return rules, missing
 
 
@@ -217,7 +217,7 @@ def _comment(contract: Contract, missing: Sequence[str]) -> str:
         lines.append(
             f"Left out, because it was not measured or {contract.engine} does not show it: {', '.join(missing)}."
         )
-    if contract.limits:
+    if contract.slo.limits:
         lines.append("A quantile of a histogram is no finer than its buckets, and is unknown beyond the last one.")
     return "\n".join(lines)
 

@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from loadramp.scenario.scenario import Slo
+
 PLANNED = 0.8
 """Of the capacity: the load that a replica is meant to carry."""
 
@@ -15,10 +17,7 @@ class Contract:
     engine: str
     names: Mapping[str, str]
     """Canonical name to the engine's own, with its labels if only some series count."""
-    limits: Mapping[str, float] = field(default_factory=dict)
-    """Metric (``ttft``, ``itl``, ``tpot``, ``e2e``) to seconds."""
-    quantile: float = 0.99
-    error_ratio: float = 0.01
+    slo: Slo = field(default_factory=Slo)
     capacity_rps: float | None = None
     """The lower of SLO capacity and sustained rate (or ceiling), of all replicas together."""
     capacity_low_rps: float | None = None

@@ -42,9 +42,9 @@ def _latencies(contract: Contract) -> list[Json]:
         total = contract.names.get(f"{metric}_s_sum")
         if total is None:
             continue
-        quantiles = sorted({0.5, contract.quantile})
+        quantiles = sorted({0.5, contract.slo.quantile})
         targets = [(quantile_of(total, q), f"p{q * 100:g}") for q in quantiles]
-        limit_s = contract.limits.get(metric)
+        limit_s = contract.slo.limits.get(metric)
         lines = [(limit_s, "green"), *_levels(times * limit_s for times in LATENCY)] if limit_s else []
         panels.append(_panel(words.capitalize(), "s", targets, lines))
     return panels

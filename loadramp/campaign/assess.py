@@ -124,8 +124,7 @@ def see(path: Path, state: Mapping[str, Any], phase: str, base: Scenario) -> Pha
     strike = None
     if (place / STRIKE).is_file():
         strike = msgspec.json.decode((place / STRIKE).read_bytes(), type=Strike)
-    slo = base.slo
-    return PhaseView(run, told.get("target_rps"), read_health(place / HEALTH), strike, slo.limits, slo.quantile)
+    return PhaseView(run, told.get("target_rps"), read_health(place / HEALTH), strike, base.slo)
 
 
 def criteria_of(phase: str, seen: PhaseView, base: Scenario) -> Sequence[Criterion]:

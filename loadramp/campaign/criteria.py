@@ -5,7 +5,7 @@ Rule: what was not seen is inconclusive; an interval that straddles its limit is
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -17,6 +17,7 @@ from loadramp.campaign.table import hold_s
 from loadramp.record.row import Row
 from loadramp.record.table import Run
 from loadramp.record.types import Estimate, HealthSample
+from loadramp.scenario.scenario import Slo
 from loadramp.units import agreed, latency, latency_span, multiple, percent, plural
 
 Status = Literal["pass", "fail", "inconclusive"]
@@ -47,14 +48,13 @@ class Strike:
 
 @dataclass(slots=True)
 class PhaseView:
-    """One phase as it was measured. ``limits``: SLO metric to seconds; ``quantile`` of each."""
+    """One phase as it was measured."""
 
     run: Run
     target_rps: float | None = None
     health: Sequence[HealthSample] = ()
     strike: Strike | None = None
-    limits: Mapping[str, float] = field(default_factory=dict)
-    quantile: float = 0.99
+    slo: Slo = field(default_factory=Slo)
     drifts: list[Drift] = field(default_factory=list)
     """Filled by ``sustained``."""
 
@@ -158,7 +158,7 @@ def slo_met(seen: PhaseView, rows: Sequence[Row], prefix: str = "") -> list[Crit
     """Each limited latency at the SLO's quantile, by its interval; of several rows the worst decides."""
     order = ("fail", "inconclusive", "pass")
     out = []
-    for metric, limit_s in seen.limits.items():
+    for metric, limit_s in seen.slo.limits.items():
         each = [_within(seen, row, metric, limit_s, prefix) for row in rows]
         out.append(min(each, key=lambda one: order.index(one.status)))
     return out
@@ -168,7 +168,7 @@ def _within(seen: PhaseView, row: Row, metric: str, limit_s: float, prefix: str)
     """By the interval; where the step was too short for one, by none of the requests being beyond the limit."""
     found = row.slo[metric]
     value, low, high = found.figure.value, found.figure.low, found.figure.high
-    asked = f"{prefix}p{100 * seen.quantile:.4g} {metric_name(metric)} within {latency(limit_s)}"
+    asked = f"{prefix}p{100 * seen.slo.quantile:.4g} {metric_name(metric)} within {latency(limit_s)}"
     code = f"slo_{metric}"
     if value is None:
         return Criterion(code, asked, "inconclusive", row.reasons.get(f"slo_{metric}_s") or "too few values")
@@ -181,7 +181,7 @@ def _within(seen: PhaseView, row: Row, metric: str, limit_s: float, prefix: str)
     if not row.stationary:
         return Criterion(code, asked, "inconclusive", f"{said}, but the queue grew: longer would have been worse")
     n = int(row.number(f"{metric}_n") or 0)
-    if metric != "itl" and found.over_ratio == 0.0 and Proportion(0, n).upper() <= 1.0 - seen.quantile:
+    if metric != "itl" and found.over_ratio == 0.0 and Proportion(0, n).upper() <= 1.0 - seen.slo.quantile:
         return Criterion(code, asked, "pass", f"{said}, none of {n:,} beyond the limit")
     return Criterion(code, asked, "inconclusive", f"{said}, but the step was too short for an interval")
 
@@ -259,7 +259,7 @@ def recovered(
     words: str = "",
 ) -> Criterion:
     """``words``: what explains a slow recovery."""
-    usual_s = usual_ttft_s(seen.run.table, *window, seen.limits.get("ttft"))
+    usual_s = usual_ttft_s(seen.run.table, *window, seen.slo.limits.get("ttft"))
     rate_rps = seen.target_rps or 1.0
     if usual_s is None:
         return unrecovered(asked, "inconclusive", "too few successes before to know what is usual")

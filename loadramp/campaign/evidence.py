@@ -107,7 +107,7 @@ def _from(found: Sequence[Criterion], phase: str, missing: str) -> Evidence:
 
 def _slo(facts: Facts) -> Evidence:
     seen = facts.seen.get("sustained") or facts.seen.get("ramp")
-    if seen is not None and not seen.limits:
+    if seen is not None and not seen.slo.limits:
         return Evidence("gap", "the scenario sets no [slo] limit, so nothing was promised", "sustained")
     return _by("sustained", "slo_")(facts)
 

@@ -29,7 +29,7 @@ def baseline(seen: PhaseView) -> list[Criterion]:
         return [c.nothing(seen)]
     failed = sum(row.errors.values())
     out = [c.delivered(seen.rows), c.holds("no_errors", "no request fails", not failed, c.failed_words(row))]
-    for metric, limit_s in seen.limits.items():
+    for metric, limit_s in seen.slo.limits.items():
         median_s = row.statistic(f"{metric}_p50").value
         asked = f"median {c.metric_name(metric)} within {latency(limit_s)}"
         if median_s is None:
@@ -51,9 +51,9 @@ def ramp(seen: PhaseView, *, asked_rps: float | None) -> list[Criterion]:
     out = [*undelivered, Criterion("ceiling", CEILING, "pass" if found else "inconclusive", c.rate_words(ceiling))]
     if asked_rps is not None:
         out.append(c.above("capacity", "the ceiling", ceiling, asked_rps))
-        if slo is not None and seen.limits:
+        if slo is not None and seen.slo.limits:
             out.append(c.above("slo_capacity", "the rate within the service level", slo, asked_rps))
-    elif slo is not None and seen.limits and slo.status == "below_range":
+    elif slo is not None and seen.slo.limits and slo.status == "below_range":
         out.append(Criterion("slo_capacity", "the service level holds at some rate", "fail", slo.reason))
     return out + [Criterion("gate", gate.rule, gate.status, gate.reason) for gate in seen.run.gates]
 
@@ -133,7 +133,7 @@ def chaos(seen: PhaseView, *, recovery_limit_s: float) -> list[Criterion]:
         _struck(strike),
         c.recovered(seen, asked, before, strike.begin_s, end_s, recovery_limit_s),
     ]
-    usual_s = usual_ttft_s(seen.run.table, *before, seen.limits.get("ttft"))
+    usual_s = usual_ttft_s(seen.run.table, *before, seen.slo.limits.get("ttft"))
     if usual_s is None:  # a proof that rests on these must not rest on what is left without them
         unknown = "too few successes before to know what is usual"
         return [

@@ -194,7 +194,7 @@ def rehearsal_of(scenario: Scenario) -> list[str]:
     measure_s = scenario.pace.measure_s
     out.append(f"ramp.measure_s={min(measure_s or REHEARSED_STEP_S, REHEARSED_STEP_S):g}")
     if ramp.kind == "ceiling":
-        out.append(f"ramp.soak_s={min(ramp.options.get('soak_s', REHEARSED_STEP_S), REHEARSED_STEP_S):g}")
+        out.append(f"ramp.soak_s={min(ramp.option('soak_s'), REHEARSED_STEP_S):g}")
     return out
 
 

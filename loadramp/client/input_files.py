@@ -120,11 +120,10 @@ def ready(scenario: Scenario) -> Scenario:
             "[ramp] unit = 'speed' needs [arrivals] kind = 'replay': nothing else has a speed of its own"
         )
     native_rps = native_rate_rps(full)
-    known = options_of(full.ramp.function)
     options = dict(full.ramp.options)
-    for name in SCALED:
-        if name in known:
-            value = options.get(name, known[name][1])
+    for name in options_of(full.ramp.function):
+        if name in SCALED:
+            value = full.ramp.option(name)
             options[name] = [one * native_rps for one in value] if isinstance(value, list) else value * native_rps
     return replace(full, ramp=replace(full.ramp, options=options), pace=replace(full.pace, unit="rps"))
 

@@ -15,6 +15,7 @@ from loadramp.comparison import answer_match as same
 from loadramp.comparison.answer_match import Sameness
 from loadramp.comparison.noninferior import ALPHA, Effect, Looks
 from loadramp.comparison.sample_size import LEAST_RATIO, Missing, Noise
+from loadramp.comparison.table import Canary, Count, NotNegative
 from loadramp.units import multiple, percent, plural, times_of
 
 STEADY = "step_time"
@@ -22,25 +23,17 @@ Verdict = Literal["pass", "fail", "inconclusive"]
 
 
 @dataclass(slots=True, frozen=True)
-class DecisionRules:
-    """What the comparison is judged by (the ``[canary]`` table in the judge's words)."""
+class DecisionRules(Canary):
+    """What a comparison is judged by: the ``[canary]`` table, and what is known of these two arms."""
 
-    primary: Sequence[str]
-    latency_margin: float = 0.1
-    error_ratio: float = 0.001
-    ceiling_margin: float = 0.1
-    looks: Sequence[int] = ()
-    blocks: int = 20
-    run_sd: float = 0.0
+    looks: Sequence[Count] = ()
+    """The looks that there are, the last one included; none where everything is judged at the end."""
+    run_sd: NotNegative = 0.0
     """Above 0 where there is one run of each: then the verdict is indicative."""
-    min_match_ratio: float = 0.5
-    ceiling: bool = False
     same_version: bool = False
     """A/A: both arms serve the same; either way of being different counts."""
     noise: Sequence[Noise] = ()
     """Of the last comparison of equal versions, in blocks of this length; only for how many blocks are missing."""
-    round_s: float = 0.0
-    """Time that one block more takes, at all rates and of both arms; 0: unknown."""
 
 
 @dataclass(slots=True, frozen=True)

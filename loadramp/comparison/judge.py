@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,7 @@ ARMS = ("baseline", "candidate")
 def asked_of(
     canary: Canary, same_version: bool = False, swap: bool = False, noise: Sequence[Noise] = ()
 ) -> DecisionRules:
-    """What the ``[canary]`` table asks, in the judge's words. A swap of hosts must be seen whole: no look before.
+    """What the ``[canary]`` table asks. A swap of hosts must be seen whole: no look before.
 
     Args:
         canary: the table.
@@ -52,20 +52,9 @@ def asked_of(
         noise: of the last comparison of the same version.
     """
     sequential = canary.design == "a_then_b"
-    return DecisionRules(
-        primary=tuple(canary.primary),
-        latency_margin=canary.latency_margin,
-        error_ratio=canary.error_ratio,
-        ceiling_margin=canary.ceiling_margin,
-        looks=() if sequential or swap else canary.look_at,
-        blocks=canary.blocks,
-        run_sd=canary.run_sd if sequential else 0.0,
-        min_match_ratio=canary.min_match_ratio,
-        ceiling=canary.ceiling,
-        same_version=same_version,
-        noise=tuple(noise),
-        round_s=canary.round_s,
-    )
+    table = {one.name: getattr(canary, one.name) for one in fields(Canary)}
+    table |= {"looks": () if sequential or swap else canary.look_at, "run_sd": canary.run_sd if sequential else 0.0}
+    return DecisionRules(**table, same_version=same_version, noise=tuple(noise))
 
 
 def asked_about(canary: Canary, info: Mapping[str, Any]) -> DecisionRules:

@@ -14,6 +14,7 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
+from loadramp.registry import Choice, options_of
 from loadramp.workload.prompts.trace_formats import FormatName, TimeUnit
 from loadramp.workload.prompts.traces import Window
 
@@ -127,7 +128,7 @@ ARRIVALS: dict[str, Callable[..., Any]] = {
 }
 
 
-def _day(*, period_s: float = 600.0, swing: float = 0.5, shape: Sequence[float] | None = None) -> tuple[Floats, Floats]:
+def _day(*, period_s: float, swing: float, shape: Sequence[float] | None) -> tuple[Floats, Floats]:
     """Instants of one period of ``diurnal`` and the relative rate there."""
     if shape is None:
         phase = np.linspace(0.0, 1.0, 513)
@@ -136,7 +137,7 @@ def _day(*, period_s: float = 600.0, swing: float = 0.5, shape: Sequence[float] 
     return phase * period_s, np.array([*shape, shape[0]])
 
 
-def _spikes(*, every_s: float = 60.0, spike_s: float = 5.0, factor: float = 5.0) -> tuple[Floats, Floats]:
+def _spikes(*, every_s: float, spike_s: float, factor: float) -> tuple[Floats, Floats]:
     """Instants of one period of ``spike`` and the relative rate there."""
     calm_s = max(0.0, every_s - spike_s)
     edge_s = min(1e-6, every_s / 1e3)  # a step as a very steep line
@@ -163,14 +164,15 @@ SHAPES: dict[str, Callable[..., tuple[Floats, Floats]]] = {"diurnal": _day, "spi
 """The kinds whose rate changes within a step; it begins at the begin of a period."""
 
 
-def share_of(kind: str, options: Mapping[str, Any], begin_s: float, end_s: float) -> float:
+def share_of(arrivals: Choice, begin_s: float, end_s: float) -> float:
     """Mean rate of an arrival process between two instants since its step's begin, over its mean rate in the long run.
 
     1 for every kind whose rate does not change.
     """
-    if kind not in SHAPES or end_s <= begin_s:
+    if arrivals.kind not in SHAPES or end_s <= begin_s:
         return 1.0
-    t_s, relative = SHAPES[kind](**options)
+    shape = SHAPES[arrivals.kind]
+    t_s, relative = shape(**{name: arrivals.option(name) for name in options_of(shape)})
     period_s = float(t_s[-1])
     total = _area(t_s, relative)
 

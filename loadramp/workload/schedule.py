@@ -159,14 +159,14 @@ def offer_of(scenario: Scenario, step: Step) -> Offer:
 
     Needs none of the scenario's files.
     """
-    kind, options = scenario.arrivals.kind, scenario.arrivals.options
+    arrivals = scenario.arrivals
     begin_s, end_s = (at_s - step.begin_s for at_s in step.window_s)
-    share = share_of(kind, options, begin_s, end_s)
-    if reads_a_file(scenario.arrivals.function):
+    share = share_of(arrivals, begin_s, end_s)
+    if arrivals.kind == "constant" or reads_a_file(arrivals.function):
         return Offer(share, 0.0)
-    if kind not in ARRIVALS:
+    if arrivals.kind not in ARRIVALS:
         return Offer(share, None)
-    return Offer(share, {"constant": 0.0, "gamma": float(options.get("cv", 2.0))}.get(kind, 1.0))
+    return Offer(share, float(arrivals.option("cv")) if arrivals.kind == "gamma" else 1.0)
 
 
 def beginning(scenario: Scenario, step: Step, first_seq: int) -> StepPlan:

@@ -32,6 +32,7 @@ from loadramp.record.run_info import MetricsInfo
 from loadramp.record.table import Run
 from loadramp.record.types import Estimate, Sample
 from loadramp.registry import ScenarioError
+from loadramp.scenario.scenario import Slo
 
 ROOT = Path(__file__).parents[2]
 ENGINES = sorted(set(DIALECTS) - {"dcgm"})
@@ -60,7 +61,7 @@ def rules_of(text: str) -> dict[str, dict[str, Any]]:
 
 def test_the_contract_is_the_slo_and_what_was_measured() -> None:
     found = contract()
-    assert (found.scenario, found.engine, found.limits) == ("chat", "vllm", {"ttft": 1.0, "itl": 0.06})
+    assert (found.scenario, found.engine, found.slo.limits) == ("chat", "vllm", {"ttft": 1.0, "itl": 0.06})
     assert found.capacity_rps == 12.4  # SLO capacity, below the sustained 13.6
     assert found.capacity_low_rps == 11.0
     assert found.planned_rps == pytest.approx(0.8 * 11.0)
@@ -100,7 +101,7 @@ def test_what_an_engine_does_not_show_is_left_out_and_named() -> None:
     text = prometheus_rules(contract("tgi"))
     assert "Left out, because it was not measured or tgi does not show it: time to first token histogram" in text
     assert "LLMTTFTWarning" not in rules_of(text)
-    bare = Contract("x", "some", {}, limits={"ttft": 1.0})
+    bare = Contract("x", "some", {}, slo=Slo(ttft_s=1.0))
     with pytest.raises(ScenarioError, match="no alert can be made: some shows none of time to first token histogram"):
         prometheus_rules(bare)
 

@@ -24,12 +24,13 @@ from loadramp.record.row import Row
 from loadramp.record.run_info import RunInfo, read_info
 from loadramp.record.table import Run, Table
 from loadramp.record.types import Step, Stop
+from loadramp.registry import Choice
 from loadramp.report import row_access as r
 from loadramp.report.sections import steps_section
 from loadramp.report.verdict_text import verdict_sentence
 from loadramp.runner.preview import of_scenario
 from loadramp.scenario.scenario import Slo
-from loadramp.workload.arrivals import share_of
+from loadramp.workload.arrivals import ARRIVALS, share_of
 from loadramp.workload.ramps import ceiling as ceiling_ramp
 from loadramp.workload.schedule import Offer, offer_of, plan_step
 
@@ -115,7 +116,8 @@ def test_a_process_from_outside_scatters_as_it_is_seen_to() -> None:
 def test_what_a_changing_rate_offers_in_a_window_is_the_integral_of_it(
     kind: str, options: dict[str, Any], begin_s: float, end_s: float, share: float
 ) -> None:
-    assert share_of(kind, options, begin_s, end_s) == pytest.approx(share, rel=1e-3)
+    arrivals = Choice(kind, ARRIVALS[kind], options)
+    assert share_of(arrivals, begin_s, end_s) == pytest.approx(share, rel=1e-3)
 
 
 def test_what_a_step_offers_needs_no_file() -> None:

@@ -18,6 +18,7 @@ from loadramp.record.run_info import MetricsInfo, RunInfo, TargetInfo
 from loadramp.record.table import Run, Table
 from loadramp.record.types import Estimate, HealthSample, Sample, Step
 from loadramp.runner.scenarios import load
+from loadramp.scenario.scenario import Slo
 
 HOSTILE = "<script>alert(1)</script> | `x` [y](http://z)"
 
@@ -48,7 +49,7 @@ def _soak() -> PhaseView:
     samples = [Sample(float(t), url, {"process_memory_bytes": 1.4e9 + 4e5 * t}) for t in range(1200)]
     slo = {"slo_ttft_s": 0.2, "slo_ttft_low_s": 0.19, "slo_ttft_high_s": 0.22, "stationary": True}
     one = row(4.0, window_end_s=1200.0, requests=4800, ok=4800, server_restarted=False, **slo)
-    return PhaseView(_run([one], records, samples), 4.0, _health(1200.0), limits={"ttft": 1.0})
+    return PhaseView(_run([one], records, samples), 4.0, _health(1200.0), slo=Slo(ttft_s=1.0))
 
 
 def _overload() -> PhaseView:
@@ -65,7 +66,7 @@ def _overload() -> PhaseView:
     for i, rate in enumerate(rates):
         begin_s = 100.0 * i
         rows.append(row(rate, step=i, begin_s=begin_s, window_begin_s=begin_s + 5, window_end_s=begin_s + 100))
-    return PhaseView(_run(rows, records), 4.0, _health(400.0), limits={})
+    return PhaseView(_run(rows, records), 4.0, _health(400.0), slo=Slo())
 
 
 def _chaos() -> PhaseView:

@@ -61,10 +61,10 @@ def test_a_phase_fails_with_one_criterion_and_passes_with_all() -> None:
 
 
 def test_the_baseline_passes_without_a_failure_and_with_medians_within_their_limits() -> None:
-    limits = {"ttft": 0.2, "itl": 0.05}
-    good = judge.baseline(seen([row(1.0, ttft_p50_s=0.1, itl_p50_s=0.02)], limits=limits))
+    slo = Slo(ttft_s=0.2, itl_s=0.05)
+    good = judge.baseline(seen([row(1.0, ttft_p50_s=0.1, itl_p50_s=0.02)], slo=slo))
     assert by_code(good) == {"delivered": "pass", "no_errors": "pass", "slo_ttft": "pass", "slo_itl": "pass"}
-    slow = judge.baseline(seen([row(1.0, ttft_p50_s=0.3, itl_p50_s=None, errors={"reset": 1})], limits=limits))
+    slow = judge.baseline(seen([row(1.0, ttft_p50_s=0.3, itl_p50_s=None, errors={"reset": 1})], slo=slo))
     assert by_code(slow)["slo_ttft"] == "fail"
     assert by_code(slow)["slo_itl"] == "inconclusive"
     assert by_code(slow)["no_errors"] == "fail"
@@ -131,7 +131,7 @@ def test_an_interval_that_reaches_below_the_lowest_rate_shows_no_target() -> Non
     slo = slo_capacity(rows, Slo(ttft_s=1.0))
     assert (slo.status, slo.rate_rps, slo.low_rps) == ("found", pytest.approx(10.7, abs=0.1), None)
     estimates = {"ceiling": Estimate("not_found_up_to", 16.0), "slo_capacity": slo}
-    found = judge.ramp(seen(rows, estimates=estimates, limits={"ttft": 1.0}), asked_rps=9.0)
+    found = judge.ramp(seen(rows, estimates=estimates, slo=Slo(ttft_s=1.0)), asked_rps=9.0)
     assert by_code(found)["slo_capacity"] == "inconclusive"
     assert said(found, "slo_capacity") == "10.7 req/s (its lower end is not known; at most 14.8)"
 
@@ -141,7 +141,7 @@ def test_thresholds_of_the_scenario_count_in_the_ramp() -> None:
     found = judge.ramp(seen([row(1.0)], estimates={"ceiling": Estimate("found", 12.0)}, gates=gates), asked_rps=None)
     assert by_code(found) == {"ceiling": "pass", "gate": "fail"}
     missed = {"ceiling": Estimate("found", 12.0), "slo_capacity": Estimate("below_range", reason="missed at 1 req/s")}
-    found = judge.ramp(seen([row(1.0)], estimates=missed, limits={"ttft": 1.0}), asked_rps=None)
+    found = judge.ramp(seen([row(1.0)], estimates=missed, slo=Slo(ttft_s=1.0)), asked_rps=None)
     assert by_code(found)["slo_capacity"] == "fail"
 
 
@@ -209,7 +209,7 @@ def test_what_was_not_seen_is_open() -> None:
 )  # fmt: skip
 def test_the_service_level_is_judged_by_its_interval(value: Any, low: Any, high: Any, status: str) -> None:
     columns = {"slo_ttft_s": value, "slo_ttft_low_s": low, "slo_ttft_high_s": high, "stationary": True}
-    found = judge.sustained(soak(row=soak_row(**columns), limits={"ttft": 1.0}), **SUSTAINED)
+    found = judge.sustained(soak(row=soak_row(**columns), slo=Slo(ttft_s=1.0)), **SUSTAINED)
     assert by_code(found)["slo_ttft"] == status
 
 
@@ -217,7 +217,7 @@ def test_a_step_too_short_for_an_interval_is_judged_by_none_being_beyond_the_lim
     columns: dict[str, Any] = {"slo_ttft_s": 0.1, "slo_ttft_low_s": None, "slo_ttft_high_s": None, "stationary": True}
     for n, over, status in ((400, 0.0, "pass"), (200, 0.0, "inconclusive"), (400, 0.0025, "inconclusive")):
         more = {**columns, "ttft_n": n, "slo_ttft_over_ratio": over}
-        found = judge.sustained(soak(row=soak_row(**more), limits={"ttft": 1.0}), **SUSTAINED)
+        found = judge.sustained(soak(row=soak_row(**more), slo=Slo(ttft_s=1.0)), **SUSTAINED)
         assert by_code(found)["slo_ttft"] == status
 
 

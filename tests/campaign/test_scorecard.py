@@ -28,6 +28,7 @@ from loadramp.record.table import Run, Table
 from loadramp.record.types import Sample
 from loadramp.registry import ScenarioError
 from loadramp.runner.scenarios import load
+from loadramp.scenario.scenario import Slo
 
 SHIPPED = Path(__file__).parents[2] / "loadramp" / "campaign" / "scorecard.toml"
 ITEMS = read_items(SHIPPED.read_text(), "scorecard.toml")
@@ -48,7 +49,7 @@ def state_of(card: Scorecard, item: str) -> tuple[str, str]:
 
 
 def run_with(rows: list[dict[str, Any]] = [], samples: list[Sample] = [], **info: Any) -> PhaseView:  # noqa: B006 (read only)
-    return PhaseView(Run(read_info(info), load(""), [], Table.of([]), samples=samples, rows=rows), limits={"ttft": 1.0})
+    return PhaseView(Run(read_info(info), load(""), [], Table.of([]), samples=samples, rows=rows), slo=Slo(ttft_s=1.0))
 
 
 def test_twenty_items_ship_seventeen_of_them_critical_and_every_proof_is_used() -> None:
@@ -236,7 +237,7 @@ def test_answers_are_written_so_that_they_read_back() -> None:
 
 def test_no_promise_is_a_gap() -> None:
     seen = run_with()
-    seen.limits = {}
+    seen.slo = Slo()
     assert state_of(score(ITEMS, {}, Facts({}, {"sustained": seen})), "slo")[0] == "gap"
 
 
