@@ -46,8 +46,10 @@ def run(
     multi-turn, ...).
 
     \b
-    Example:
-      loadramp run chat --base-url http://host:8000 --set ramp.max_rps=64
+    Examples:
+      loadramp run chat --base-url http://host:8000
+      loadramp run scenario.toml --quick --set ramp.max_rps=64
+      loadramp run scenario.toml --abort-on-fail --json > verdict.json
     """
     import time
 
@@ -84,8 +86,10 @@ def plan(
     out how long a request may be.
 
     \b
-    Example:
+    Examples:
       loadramp plan chat --set ramp.max_rps=64
+      loadramp plan scenario.toml --base-url http://host:8000
+      loadramp plan reports/20260102-030405-chat
     """
     from loadramp.runner import preview
 
@@ -119,8 +123,9 @@ def probe(
     Exits with 1 if the request failed.
 
     \b
-    Example:
+    Examples:
       loadramp probe --base-url http://host:8000 --max-tokens 32 --show-text
+      loadramp probe --base-url http://host:8000 --via openai --no-stream --json
     """
     import asyncio
     import time
@@ -162,8 +167,9 @@ def report(run_dir: Path, *, as_json: bool, quiet: bool) -> int:
     or a campaign.
 
     \b
-    Example:
+    Examples:
       loadramp report reports/20260102-030405-chat
+      loadramp report reports/20260102-030405-chat --json
     """
     from loadramp.commands.terminal import try_to_write
     from loadramp.runner import finish
@@ -195,8 +201,9 @@ def simulate(
     change the profile's limits, so that tuning can be practised.
 
     \b
-    Example:
+    Examples:
       loadramp simulate --port 8000 --profile h200-8b-seqs64 --fault max_queue=20
+      loadramp simulate --profile list --fault list
     """
     from loadramp.simulator import practise
 
@@ -213,8 +220,9 @@ def demo(*, out: Path, as_json: bool, quiet: bool) -> int:
     It takes less than three minutes and needs neither a server nor a GPU.
 
     \b
-    Example:
+    Examples:
       loadramp demo
+      loadramp demo --out /tmp/reports --json
     """
     from loadramp.runner import scenarios
     from loadramp.simulator import practise
@@ -231,7 +239,7 @@ def selfcheck(*, seconds: float, as_json: bool, quiet: bool) -> int:
     and how many tokens a second one worker can time. The result is stored and copied into run.json of later runs.
 
     \b
-    Example:
+    Examples:
       loadramp selfcheck --seconds 10
     """
     import asyncio

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
+import shlex
 import socket
 import subprocess
 import sys
@@ -14,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from loadramp.cli import main
+from loadramp.cli import cli, main
 
 KEY = "sk-canary-7f3a9b"
 QUICK = """
@@ -68,6 +70,22 @@ def in_process(*arguments: str, env: dict[str, str] | None = None, cwd: Path | N
         with pytest.raises(SystemExit) as leaving:
             main(list(arguments))
     return int(leaving.value.code or 0), out.getvalue(), err.getvalue()
+
+
+def commands_in(text: str) -> list[list[str]]:
+    """The words after ``loadramp`` of each of our commands in a text; lines that end in a backslash go on."""
+    shown = text.replace("\\\n", " ").splitlines()
+    ours = (re.sub(r" (&|> [\w.-]+)$", "", line.strip()) for line in shown if line.strip().startswith("loadramp "))
+    return [shlex.split(line, comments=True)[1:] for line in ours]
+
+
+def parsed(words: list[str]) -> None:
+    """Have the command line take the words, and do nothing.
+
+    Raises:
+        click.ClickException: it does not take them.
+    """
+    cli.commands[words[0]].make_context(words[0], words[1:])
 
 
 @contextmanager

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import free_port, in_process, keyed_simulator, loadramp
+from command_line import commands_in, free_port, in_process, keyed_simulator, loadramp, parsed
+
+from loadramp.cli import cli, main
 
 
 def test_an_unreachable_server_is_one_clear_line(quick: Path, tmp_path: Path) -> None:
@@ -79,6 +81,49 @@ def test_bad_input_is_one_clear_error_and_exit_code_2(arguments: list[str], word
     assert "Traceback" not in err
     for word in words:
         assert word in err
+
+
+@pytest.mark.parametrize("name", sorted(cli.commands))
+def test_the_help_of_a_command_has_examples_that_it_takes(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, out, _ = in_process(name, "--help")
+    assert code == 0
+    assert max(map(len, out.splitlines())) <= 84
+    examples = commands_in(out[out.index("Examples:") : out.index("Options:")])
+    assert {words[0] for words in examples} == {name}
+    monkeypatch.chdir(tmp_path)
+    for words in examples:
+        for file in (word for word in words if name == "import" and word.endswith(("json", "jsonl"))):
+            Path(file).touch()
+        parsed(words)
+
+
+@pytest.mark.parametrize(
+    ("shell", "words", "position", "found"),
+    [
+        ("bash", "loadramp run chat --un", "3", "plain,--until-sure"),
+        ("bash", "loadramp probe --api re", "3", "plain,responses"),
+        ("bash", "loadramp report re", "2", "file,re"),
+        ("zsh", "loadramp can", "1", "plain\ncanary\nCompare two endpoints under the same load."),
+        ("fish", "loadramp can", "can", "plain,canary\tCompare two endpoints under the same load."),
+    ],
+)
+def test_shells_complete_our_words(
+    shell: str,
+    words: str,
+    position: str,
+    found: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    asked = {"_LOADRAMP_COMPLETE": f"{shell}_complete", "COMP_WORDS": words, "COMP_CWORD": position}
+    for name, value in asked.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SystemExit) as left:
+        main([])
+    assert left.value.code == 0
+    assert capsys.readouterr().out.strip() == found
 
 
 def test_a_header_written_with_a_colon_is_refused_without_its_value(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 import shutil
 import tomllib
 from contextlib import redirect_stdout
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import in_process
+from command_line import commands_in, in_process, parsed
 
 from loadramp.cli import cli
 from loadramp.runner.scenarios import load
@@ -45,15 +44,14 @@ def texts(page: Path, language: str) -> list[str]:
     return [text for name, text in blocks(page) if name == language]
 
 
-def lines(page: Path) -> list[str]:
-    """Each command of a page, on one line; output and grammars are no commands."""
+def others(page: Path) -> list[str]:
+    """The commands of other programs that a page shows; output and grammars are none."""
     joined = "".join(texts(page, "")).replace("\\\n", " ")
-    known = ELSEWHERE | {"loadramp"}
-    return [re.sub(r" (&|> [\w.-]+)$", "", line) for line in joined.splitlines() if line.split(" ")[0] in known]
+    return [line for line in joined.splitlines() if line.split(" ")[0] in ELSEWHERE]
 
 
 def ours(page: Path) -> list[list[str]]:
-    return [shlex.split(line, comments=True)[1:] for line in lines(page) if line.startswith("loadramp ")]
+    return commands_in("".join(texts(page, "")))
 
 
 @pytest.fixture
@@ -72,12 +70,12 @@ def test_every_command_is_one_that_we_take(desk: Path) -> None:
     seen = [words for page in PAGES for words in ours(page)]
     assert len(seen) >= 45
     for words in seen:
-        cli.commands[words[0]].make_context(words[0], words[1:])
+        parsed(words)
 
 
 def test_what_other_commands_name_is_there() -> None:
     makefile = (ROOT / "Makefile").read_text()
-    for words in (line.split() for page in PAGES for line in lines(page)):
+    for words in (line.split() for page in PAGES for line in others(page)):
         for file in (word for word in words if word.startswith(("deploy/", "benchmarks/", "tests/"))):
             assert (ROOT / file).is_file(), file
         assert words[0] != "make" or re.search(rf"^{words[1]}:", makefile, re.MULTILINE), words
@@ -86,7 +84,7 @@ def test_what_other_commands_name_is_there() -> None:
 def test_every_option_that_the_text_names_with_its_command_exists() -> None:
     for page in PAGES:
         for name, rest in re.findall(r"`loadramp ([a-z]+)((?: [^`]*)?)`", page.read_text()):
-            options = {long for one in cli.commands[name].params for long in one.opts + one.secondary_opts}
+            options = {"--help"} | {long for one in cli.commands[name].params for long in one.opts + one.secondary_opts}
             assert set(re.findall(r"(?<= )--[a-z-]+", rest)) <= options, f"{page.name}: loadramp {name}{rest}"
 
 

@@ -141,6 +141,16 @@ def test_a_shipped_scenario_runs_by_its_name_and_leaves_its_report(installed: Pa
     assert again.returncode == done.returncode, again.stderr
 
 
+def test_bash_completes_the_installed_command(installed: Path, tmp_path: Path) -> None:
+    script = (
+        'eval "$(_LOADRAMP_COMPLETE=bash_source loadramp)"\n'
+        "COMP_WORDS=(loadramp run --abort); COMP_CWORD=2\n"
+        '_loadramp_completion loadramp; echo "${COMPREPLY[@]}"'
+    )
+    path = f"{installed.parent}:{os.environ['PATH']}"
+    assert run(["bash", "-c", script], tmp_path, PATH=path).stdout == "--abort-on-fail\n"
+
+
 def test_every_dependency_has_a_lower_bound_to_test_with() -> None:
     found = pins(PROJECT.read_text())
     assert "openai==1.66" in found

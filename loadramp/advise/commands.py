@@ -18,9 +18,10 @@ def advise(
     compared. Without a run, give these figures as options or in a TOML file (--facts).
 
     \b
-    Example:
+    Examples:
       loadramp advise reports/20260102-030405-chat --gpu L40S \\
           --model-config config.json --peak-rps 30 --price 1.2
+      loadramp advise --facts sizing.toml --markdown sizing.md
     """
     from loadramp.advise.advice import Measured
     from loadramp.advise.advice import advise as consider
@@ -65,9 +66,10 @@ def alerts(
     The levels come from the SLO and the measured capacity of the run in RUN_DIR.
 
     \b
-    Example:
+    Examples:
       loadramp alerts reports/20260102-030405-chat \\
           --selector 'namespace="prod",job="vllm"' -o rules.yml
+      loadramp alerts reports/20260102-030405-chat --format grafana -o board.json
     """
     from loadramp.advise.alert_export import alert_text
     from loadramp.record.run_directory import put

@@ -40,7 +40,8 @@ def campaign(
     docs/campaign.md). After an interruption, --resume DIR continues with the phase that was interrupted.
 
     \b
-    Example:
+    Examples:
+      loadramp campaign campaign --base-url http://host:8000 --rehearse
       loadramp campaign campaign --base-url http://host:8000 \\
           --set campaign.target_rps=8 --chaos 'kubectl delete pod vllm-0'
     """

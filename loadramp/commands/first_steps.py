@@ -18,8 +18,9 @@ def doctor(*, as_json: bool, quiet: bool, **options: Any) -> int:
     client. The exit code is 3 if something should be fixed first.
 
     \b
-    Example:
+    Examples:
       loadramp doctor --base-url http://host:8000
+      loadramp doctor --base-url http://host:8000 --model chat --json
     """
     import asyncio
 
@@ -41,8 +42,10 @@ def init(*, output: Path, name: str, force: bool, **options: Any) -> int:
     Asks the endpoint for its model, context length and metrics page, and picks lengths that the model has room for.
 
     \b
-    Example:
+    Examples:
       loadramp init --base-url http://host:8000 --output chat.toml
+      loadramp init --base-url https://llm.example.com \\
+          --yes-i-may-load-test llm.example.com
     """
     import asyncio
 

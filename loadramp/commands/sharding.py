@@ -30,7 +30,7 @@ def merge(run_dirs: Sequence[Path], *, out: Path, allow_lost: bool, as_json: boo
     reported as if one machine had sent all of it.
 
     \b
-    Example:
+    Examples:
       loadramp merge shards/*-of-8 --out reports
     """
     from loadramp.commands.terminal import answer

@@ -21,9 +21,11 @@ def gate(run_dir: Path, *, slo: Sequence[str], when_unsure: Any, junit: Path | N
     exit code.
 
     \b
-    Example:
+    Examples:
       loadramp gate reports/20260102-030405-chat \\
           --slo 'p99(ttft_s) < 0.8 @ rate = 8' --slo 'ceiling_rps >= 12'
+      loadramp gate reports/20260102-030405-chat \\
+          --slo 'error_ratio < 0.1 %' --junit junit.xml
     """
     from loadramp.analysis.thresholds import overall
     from loadramp.report.exporters import EXPORTERS
@@ -57,8 +59,10 @@ def export(source: Path, *, form: str, slo: Sequence[str], output: Path | None) 
     --output; several files go into the directory --output.
 
     \b
-    Example:
+    Examples:
       loadramp export reports/20260102-030405-chat --format junit -o junit.xml
+      loadramp export history --format otava --output otava
+      loadramp export reports/20260102-030405-chat --format list
     """
     from loadramp.runner.export import exported, single, write
 

@@ -36,8 +36,10 @@ def compare(
     configurations. The directory of a canary, given alone, is judged again.
 
     \b
-    Example:
+    Examples:
       loadramp compare reports/20260102-030405-chat reports/20260103-030405-chat
+      loadramp compare reports/20260102-030405-chat \\
+          reports/20260103-030405-chat --anyway --json
     """
     from loadramp.comparison.compare_runs import Tiered
     from loadramp.comparison.compare_runs import compare as compare_runs
@@ -78,8 +80,12 @@ def canary(
     TOML file with a [canary] table, or canary, which comes with loadramp.
 
     \b
-    Example:
+    Examples:
       loadramp canary canary --baseline http://old:8000 --candidate http://new:8000
+      loadramp canary canary --baseline http://a:8000 --candidate http://b:8000 --aa
+      loadramp canary canary --baseline http://host:8000 \\
+          --candidate http://host:8000 --set canary.design=abba \\
+          --switch-command './serve.sh {arm}'
     """
     import asyncio
     from dataclasses import replace
@@ -117,8 +123,9 @@ def serve(jobs: Path, *, host: str, port: int, token_env: str | None, out: Path)
     each job; a request can choose one of them and nothing else. The server runs until it is interrupted.
 
     \b
-    Example:
+    Examples:
       loadramp serve jobs.toml --port 8090
+      loadramp serve jobs.toml --host 0.0.0.0 --token-env LOADRAMP_TOKEN
     """
     import os
 

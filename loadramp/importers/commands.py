@@ -21,8 +21,9 @@ def import_(
     (per_request_lifecycle_metrics.json), and CSV. What a tool did not record is null, with the reason.
 
     \b
-    Example:
+    Examples:
       loadramp import rate1.json rate2.json rate4.json rate8.json --slo ttft_s=1.0
+      loadramp import profile_export.jsonl --name "chat, 20 users"
     """
     from loadramp.commands.terminal import answer
     from loadramp.importers.build import import_runs

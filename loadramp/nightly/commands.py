@@ -35,8 +35,9 @@ def nightly(
     which is never a regression.
 
     \b
-    Example:
+    Examples:
       loadramp nightly nightly --history history --base-url http://host:8000
+      loadramp nightly scenario.toml --history history --label gpu=H100 --quiet
     """
     import asyncio
 
@@ -84,8 +85,9 @@ def trend(history: Path, *, scenario: str | None, output: Path | None, as_json: 
     The page shows every metric over all nights, with its changes.
 
     \b
-    Example:
+    Examples:
       loadramp trend history
+      loadramp trend history --scenario chat --output public/index.html
     """
     from loadramp.nightly.history import History
     from loadramp.nightly.page import build_trend_html, look
@@ -114,8 +116,10 @@ def accept(history: Path, *, metric: Sequence[str], scenario: str | None, reason
     for confirmation on a terminal.
 
     \b
-    Example:
-      loadramp accept history --metric ceiling_rps --reason "fewer sequences, on purpose"
+    Examples:
+      loadramp accept history
+      loadramp accept history --metric ceiling_rps --yes \\
+          --reason "fewer sequences, on purpose"
     """
     from loadramp.commands.terminal import asks, say
     from loadramp.nightly.accept import accept as write_down
