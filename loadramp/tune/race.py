@@ -16,6 +16,8 @@ from loadramp.tune.noise import LogRatio, ObjectiveLevel, VisitNoise, as_log, co
 from loadramp.tune.visit import Purpose, Visit
 
 QUAD = 4
+SPARE = 1
+"""Rounds of four that may be measured again because a measurement had no number."""
 TRIES = 2
 """A configuration without a number is measured so often at least."""
 
@@ -67,7 +69,6 @@ class RaceState:
     """The last two."""
     ratio: LogRatio | None = None
     """ln(first of the pair / second), from the confirming visits alone."""
-    quads: int = 0
     settled: bool = False
     """The confirmation has come to its end."""
 
@@ -114,7 +115,7 @@ def next_of(rules: RaceRules, visits: Sequence[Visit]) -> NextVisit | RaceOver:
         return first
     now = standing(rules, visits)
     if now.settled:
-        return RaceOver("the last two were told apart, or are as good as equal")
+        return RaceOver("the last two were confirmed")
     confirming = now.pair is not None and any(one.purpose == "confirm" for one in visits)
     wanted = None if confirming else _explore(now) or _longer(rules, visits, now)
     if wanted is not None:
@@ -184,16 +185,17 @@ def _confirm(rules: RaceRules, visits: Sequence[Visit], now: RaceState) -> None:
     if now.pair is None or not later:
         return
     each = [visits[k] for k in later]
-    pairs = [pair for k in range(0, len(each) - 1, 2) if (pair := _ordered(each[k], each[k + 1], now.pair[0]))]
-    now.quads = len(each) // QUAD
-    if not now.quads:
+    if len(each) % QUAD:
         return
-    now.ratio = confirmed(pairs[: 2 * now.quads], rules.sign, now.noise, min(now.quads, rules.confirmations),
-                          rules.confirmations)  # fmt: skip
+    pairs = [pair for k in range(0, len(each), 2) if (pair := _ordered(each[k], each[k + 1], now.pair[0]))]
+    known = [pair for pair in pairs if all(one.log(rules.sign) is not None for one in pair)]
+    look = min(len(known) // 2, rules.confirmations)
+    if look:
+        now.ratio = confirmed(known, rules.sign, now.noise, look, rules.confirmations)
     far = as_log(rules.same_ratio)
-    known = now.ratio
-    told = known is not None and (known.low > 0.0 or known.high < 0.0 or (known.low > -far and known.high < far))
-    now.settled = told or now.quads >= rules.confirmations
+    ratio = now.ratio
+    told = ratio is not None and (ratio.low > 0.0 or ratio.high < 0.0 or (ratio.low > -far and ratio.high < far))
+    now.settled = told or look >= rules.confirmations or len(each) >= QUAD * (rules.confirmations + SPARE)
 
 
 def _ordered(one: Visit, other: Visit, first: str) -> tuple[Visit, Visit] | None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from loadramp.tune.flags import knobs_of
 from loadramp.tune.noise import LogRatio, ObjectiveLevel, largest_change, levels_of, ratio_of
 from loadramp.tune.race import RaceRules, RaceState, standing
 from loadramp.tune.visit import Visit
@@ -65,6 +66,9 @@ def _settled(rules: RaceRules, visits: Sequence[Visit], now: RaceState, base: Ob
         return TuneVerdict("undecided", now, now.best, now.levels.get(now.best or ""), base, why="no pair was measured")
     fresh = levels_of([one for one in visits if one.purpose == "confirm"], rules.sign, now.noise)
     first = ratio.mean >= 0.0
+    if ratio.low <= 0.0 <= ratio.high:  # as good as equal: fewer flags
+        counts = [len(knobs_of(flags)) for flags in pair]
+        first = counts[0] < counts[1] if counts[0] != counts[1] else first
     best, rival = pair if first else (pair[1], pair[0])
     over = ratio if first else LogRatio(-ratio.mean, ratio.half, ratio.pairs)
     told = over.low > 0.0

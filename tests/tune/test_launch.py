@@ -1,0 +1,196 @@
+"""A whole tuning with real servers on loopback; only the ramp is a stand-in that asks the server for its flags."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import in_process
+from test_server_process import SERVER
+
+from loadramp.record.run_info import RunInfo
+from loadramp.record.table import Run, Table
+from loadramp.record.types import Cure, Estimate, Finding
+from loadramp.registry import ScenarioError
+from loadramp.runner.finish import Finished
+from loadramp.runner.scenarios import Options
+from loadramp.scenario.scenario import Scenario
+from loadramp.tune import launch
+from loadramp.tune.launch import TuneOptions, tune
+from loadramp.tune.state import load_state
+
+SCENARIO = """
+name = "chat"
+[prompts]
+kind = "fixed"
+input_tokens = 30
+output_tokens = 6
+[tune]
+step_s = [1]
+stop_timeout_s = 60
+"""
+
+
+@dataclass
+class StandIn:
+    """In place of ``runner.launch.ramp``: the ceiling is five times the requests that may run at once."""
+
+    cures: Callable[[int], list[Cure]] = lambda _: []
+    exit_codes: list[int] = field(default_factory=list)
+    """Of the first runs; 0 then."""
+    ramps: list[tuple[str, str]] = field(default_factory=list)
+    """(label, [ramp] as it was set)."""
+
+    async def ramp(
+        self, scenario: Scenario, options: Options, say: Any, watch: Any, argv: Any, beside: Any
+    ) -> Finished:
+        def ask() -> dict[str, int]:
+            with urllib.request.urlopen(f"{options.base_url}/flags", timeout=20) as reply:
+                told: dict[str, int] = json.loads(reply.read())
+            return told
+
+        flags = await asyncio.to_thread(ask)
+        count = max(flags["max_running_requests"], flags["parallel"], 1)
+        self.ramps.append((options.label[-1], scenario.overrides[-2]))
+        ceiling = Estimate("found", 5.0 * count, 4.8 * count, 5.2 * count, "ceiling")
+        nothing = Estimate("not_measurable", reason="no limit is set in [slo]")
+        run = Run(RunInfo(state="complete"), scenario, [], Table.of([]), path="")
+        run.estimates = {"ceiling": ceiling, "p99_itl_knee": nothing, "slo_capacity": nothing}
+        run.findings = [Finding("scheduler_oversubscription", "certain", (), (), tuple(self.cures(count)))]
+        return Finished(run, self.exit_codes.pop(0) if self.exit_codes else 0)
+
+
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    made = StandIn()
+    monkeypatch.setattr(launch.launch, "ramp", made.ramp)
+    return made
+
+
+@pytest.fixture
+def scenario(tmp_path: Path) -> Path:
+    path = tmp_path / "chat.toml"
+    path.write_text(SCENARIO)
+    return path
+
+
+def options(tmp_path: Path, *overrides: str) -> Options:
+    return Options(out=tmp_path / "out", overrides=overrides)
+
+
+def go(scenario: Path, ask: TuneOptions) -> Any:
+    return asyncio.run(tune(scenario, ask, lambda _: None, lambda _: None))
+
+
+def test_flags_of_sglang_and_of_llama_server_are_tuned_alike(scenario: Path, tmp_path: Path, stand_in: StandIn) -> None:
+    ask = TuneOptions(options(tmp_path), SERVER, tries=["--max-running-requests 8", "--parallel 2", "--bogus 1"])
+    found = go(scenario, ask)
+    assert found.exit_code == 0
+    assert found.told.found.best == "--max-running-requests 8"
+    document = json.loads((Path(found.told.path) / "tune.json").read_text())["answer"]
+    assert document["verdict"] == "best"
+    assert (document["best"]["flags"], document["best"]["objective"]) == ("--max-running-requests 8", pytest.approx(40))
+    states = {one["flags"]: one["state"] for one in document["candidates"]}
+    assert states == {
+        "--max-running-requests 8": "measured",
+        "--max-running-requests 8 --parallel 2": "measured",
+        "--parallel 2": "out",
+        "--bogus 1": "did_not_start",
+    }
+    bogus = next(one for one in document["candidates"] if one["flags"] == "--bogus 1")
+    assert bogus["exit_code"] == 2
+    assert bogus["reason"].startswith("did not start: unknown flag")
+    assert bogus["log_tail"][-1].endswith("unrecognized arguments: --bogus 1")
+    assert document["command"].endswith("--port 8000 --max-running-requests 8")
+
+
+def test_without_candidates_the_cures_of_each_better_run_lead_on(
+    scenario: Path, tmp_path: Path, stand_in: StandIn
+) -> None:
+    stand_in.cures = lambda count: (
+        [Cure("more_sequences", "", "", f"--max-running-requests {4 * count}")] if count < 16 else []
+    )
+    found = go(scenario, TuneOptions(options(tmp_path), SERVER))
+    assert found.told.found.best == "--max-running-requests 16"
+    assert [label for label, _ in stand_in.ramps][:3] == [
+        "flags=baseline", "flags=--max-running-requests 4", "flags=--max-running-requests 16",
+    ]  # fmt: skip
+
+
+def test_a_climb_begins_below_what_is_known_and_elsewhere_where_the_scenario_says(
+    scenario: Path, tmp_path: Path, stand_in: StandIn
+) -> None:
+    go(scenario, TuneOptions(options(tmp_path, "ramp.start_rps=3", "ramp.max_rps=99"), SERVER, tries=["--parallel 9"]))
+    first, second = (ramp for _, ramp in stand_in.ramps[:2])
+    assert "start_rps = 3.0" in first
+    assert "soak_s = 0.0" in first
+    assert "max_rps = 99.0" in first
+    assert "factor = 2.0" in second
+
+
+def test_an_interruption_costs_the_measurement_it_falls_into_and_resume_goes_on(
+    scenario: Path, tmp_path: Path, stand_in: StandIn
+) -> None:
+    stand_in.exit_codes = [0, 130]
+    ask = TuneOptions(options(tmp_path), SERVER, tries=["--parallel 8"])
+    found = go(scenario, ask)
+    assert found.exit_code == 130
+    path = Path(found.told.path)
+    state = load_state(path)
+    assert [one.flags for one in state.visits] == [""]
+    assert (state.state, state.ended) == ("stopped", "interrupted")
+    again = go(scenario, TuneOptions(options(tmp_path), resume=path))
+    assert again.exit_code == 0
+    assert again.told.found.best == "--parallel 8"
+    assert [one.flags for one in load_state(path).visits][:2] == ["", "--parallel 8"]
+
+
+def test_nothing_begins_that_would_end_after_the_budget(scenario: Path, tmp_path: Path, stand_in: StandIn) -> None:
+    found = go(scenario, TuneOptions(options(tmp_path, "tune.max_hours=0.001"), SERVER, tries=["--parallel 8"]))
+    assert found.exit_code == 1
+    assert stand_in.ramps == []
+    assert "max_hours are left" in found.told.state.ended
+
+
+def test_a_tuning_is_resumed_only_as_it_was_begun(scenario: Path, tmp_path: Path, stand_in: StandIn) -> None:
+    found = go(scenario, TuneOptions(options(tmp_path, "tune.max_hours=0.001"), SERVER, tries=["--parallel 8"]))
+    path = Path(found.told.path)
+    with pytest.raises(ScenarioError, match=r"was begun with --set tune\.max_hours=0\.001; give the same again"):
+        go(scenario, TuneOptions(options(tmp_path, "ramp.start_rps=2"), resume=path))
+    with pytest.raises(ScenarioError, match=r"no tune\.json here"):
+        go(scenario, TuneOptions(options(tmp_path), resume=tmp_path))
+
+
+def test_the_plan_is_shown_and_nothing_is_started(scenario: Path, tmp_path: Path) -> None:
+    code, out, _ = in_process(
+        "tune", str(scenario), "--server", SERVER, "--try", "--parallel 2", "--try", "--parallel 4", "--dry-run",
+        "--out", str(tmp_path / "out"),
+    )  # fmt: skip
+    assert code == 0
+    assert "candidate: --parallel 2\ncandidate: --parallel 4\nthen combinations of what helped" in out
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_directory_that_is_a_tuning_is_judged_again(scenario: Path, tmp_path: Path, stand_in: StandIn) -> None:
+    found = go(scenario, TuneOptions(options(tmp_path), SERVER, tries=["--parallel 8"]))
+    code, out, _ = in_process("report", found.told.path)
+    assert code == 0
+    assert "The best is --parallel 8: ceiling 40 req/s" in " ".join(out.split())
+
+
+def test_a_wrong_command_line_is_a_usage_error(scenario: Path) -> None:
+    for words, told in (
+        (["--try", "--n 1"], "--server or --switch-command"),
+        (["--server", "x {port}", "--objective", "cost"], "price_per_hour"),
+        (["--server", "x {port}", "--objective", "goodput"], "needs limits in [slo]"),
+        (["--server", "x {port}", "--limit", "p98 ITL < 1"], "limit"),
+        (["--server", "x {port}", "--grid"], "--grid: needs candidates"),
+    ):
+        code, _, err = in_process("tune", str(scenario), *words, "--yes")
+        assert (code, told in err) == (2, True), err
