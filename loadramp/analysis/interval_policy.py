@@ -10,13 +10,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from loadramp.analysis.offered_load import load_of
+from loadramp.analysis.slowness import slow_times_factor
 from loadramp.record.row import Row, Statistic
 from loadramp.record.types import Estimate
 
 NEAR_RATIO = 0.75
 NEAR_TTFT_RATIOS = {"mean": 0.5, "p99": 0.5, "p90": 0.6, "p95": 0.6}
 """For waiting for the first token: rare queues make its tails, the rarest and longest its mean and p99."""
+WAITS = ("ttft", "e2e")
+"""Latencies that hold the wait in the queue. Of an engine that is slow at times the ceiling is lower meanwhile: a queue
+of these times makes them, and how often and how long it is slow takes more than a step to know."""
 RARE = "no interval: rare queues make it, this near the ceiling"
+SLOW = "no interval: queues of the engine's slow times make it, this near what it serves then; repeats would give one"
 SHORT = "no interval: even a soak is too short for it, this near the ceiling; repeats would give one"
 SOAK_S = 300.0
 SOAK_RATIO = 0.9
@@ -30,17 +35,19 @@ SOAK_KEEPS = frozenset(
 def hold_back(rows: Sequence[Row], ceiling: Estimate) -> list[Row]:
     """The rows without intervals above 0.75 of the ceiling; TTFT: of p90, p95 above 0.6, of mean, p99 above 0.5.
 
-    A long soak keeps those of ``SOAK_KEEPS``.
+    Of ``WAITS`` it is the ceiling of the engine's slow times that counts. A long soak keeps those of ``SOAK_KEEPS``.
     """
     top_rps = _top_rps(ceiling)
+    if top_rps is None:
+        return list(rows)
+    slower = slow_times_factor(rows)
     return [
-        row if top_rps is None or row.rate_rps is None or not row.stationary
-        else _held_back(row, top_rps, ceiling)
+        row if row.rate_rps is None or not row.stationary else _held_back(row, top_rps, slower)
         for row in rows
     ]  # fmt: skip
 
 
-def _held_back(row: Row, top_rps: float, ceiling: Estimate) -> Row:
+def _held_back(row: Row, top_rps: float, slower: float) -> Row:
     figures, reasons = row.statistics, dict(row.reasons)
     if _near(row, top_rps):
         reasons["stationary"] = (
@@ -48,11 +55,13 @@ def _held_back(row: Row, top_rps: float, ceiling: Estimate) -> Row:
             "step is long; repeats would give one"
         )
         return replace(row.with_statistics(_without_limits(figures), reasons), stationary=False)
-    gone = {stem: figure for stem, figure in figures.items() if withheld(row, stem, ceiling)}
-    short = load_of(row) > NEAR_RATIO * top_rps
+    ratio, soak_s = load_of(row) / top_rps, _soak_s(row)
+    gone = {stem: figure for stem, figure in figures.items() if not gives(stem, ratio, soak_s, slower)}
+    short = ratio > NEAR_RATIO
     for stem, figure in gone.items():  # of a soak that near, more requests would not give one either
         if figure.high is not None or (short and figure.value is not None):
-            reasons[f"{stem}_high_s"] = SHORT if short else RARE
+            steady = gives(stem, ratio, soak_s)
+            reasons[f"{stem}_high_s"] = SLOW if steady else SHORT if short else RARE
     return row.with_statistics(_without_limits(gone), reasons)
 
 
@@ -60,16 +69,17 @@ def _without_limits(figures: Mapping[str, Statistic]) -> dict[str, Statistic]:
     return {stem: replace(figure, low=None, high=None) for stem, figure in figures.items()}
 
 
-def withheld(row: Row, stem: str, ceiling: Estimate) -> bool:
-    """No interval of ``stem`` (``ttft_p99``, ``sent_ttft_p99``, ...) is given at the row's rate."""
-    top_rps = _top_rps(ceiling)
-    if top_rps is None or row.rate_rps is None:
-        return False
-    return _near(row, top_rps) or not gives(stem, load_of(row) / top_rps, _soak_s(row))
+def gives(stem: str, ratio: float, soak_s: float = 0.0, slower: float = 1.0) -> bool:
+    """A step at ``ratio`` of the ceiling has an interval of ``stem`` (``ttft_p99``, ``slo_e2e``, ...).
 
-
-def gives(stem: str, ratio: float, soak_s: float = 0.0) -> bool:
-    """A step at ``ratio`` of the ceiling has an interval of ``stem``; ``soak_s``: how long it is where it is a soak."""
+    Args:
+        stem: which statistic.
+        ratio: of the load over the ceiling.
+        soak_s: how long the step is where it is a soak.
+        slower: how many times as much the engine serves in the long run as in its slow times.
+    """
+    if any(name in stem for name in WAITS):
+        ratio *= slower
     if soak_s >= SOAK_S and ratio <= SOAK_RATIO and stem in SOAK_KEEPS:
         return True
     tails = [tail for tail, most in NEAR_TTFT_RATIOS.items() if ratio > most]

@@ -18,7 +18,7 @@ from loadramp.analysis.latency import WindowView
 from loadramp.analysis.least_squares import nonnegative
 from loadramp.analysis.step_time import LEAST_S, pace_of, slow_times, streams_at
 from loadramp.record.row import Row
-from loadramp.record.table import Floats
+from loadramp.record.table import Bools, Floats
 from loadramp.record.types import IntervalOf
 
 TIMES_S = np.array([0.5, 1.5, 5.0, 15.0, 45.0])
@@ -29,7 +29,7 @@ LENGTHS = (1, 2, 4, 8, 16, 32)
 """Blocks of so many values of the pace whose means are compared."""
 PIECE_S = 25.0
 """So much time is worth one value of the variance, one degree of freedom."""
-FEWEST_DEGREES = 2.0
+FEWEST_DEGREES = 1.0
 UNSTEADY = 0.15
 """Half seconds whose log pace scatters by less have no regimes worth the name: how busy an engine is moves it, too."""
 ALIKE_RATIO = 1.1
@@ -39,6 +39,9 @@ SURE = 0.9
 LEAST_STRETCHES, LEAST_WHOLE, LEAST_SHARE = 3, 2, 0.03
 """So many slow stretches, so many of which began and ended in view, and their share of the time: then a run has seen
 how often they come (as the finding ``engine_unstable`` has it)."""
+FITS, LEAST_EXPECTED = 6, 1e-3
+"""So often the processes are fitted, each time weighted by the fit before; a variance counts as expected to be at least
+this share of what was seen of it."""
 SHORTEST_BLOCK_S = 0.5
 MOST_BLOCKS = 600
 LEAST_GAPS = 4
@@ -164,22 +167,34 @@ def mean_variance(length_s: float) -> Floats:
 
 def wander(tracks: Sequence[Track]) -> Wander | None:
     """The processes that explain the variances of block means of several lengths, within windows and between windows of
-    the same load (least squares of relative errors, weighted by degrees of freedom, no negative variance).
-
-    None without two windows' worth of blocks to compare.
-    """
+    the same load (no negative variance). None without two windows' worth of blocks to compare."""
     equations = [*_within(tracks), *_between(tracks)]
     equations = [one for one in equations if one.seen > 0.0]
     if not equations:
         return None
     worth = max(sum(track.length_s for track in tracks) / PIECE_S - 1.0, FEWEST_DEGREES)
-    weights = np.array([sqrt(min(one.degrees, worth)) / one.seen for one in equations])
-    expected = np.array([one.expected for one in equations])
+    usable = np.ones(len(TIMES_S), dtype=np.bool_)
     if not any(one.between for one in equations):
         longest_s = max(track.length_s for track in tracks)
-        expected[:, max(LONGEST_WITHIN_S, LONGEST_WITHIN_RATIO * longest_s) < TIMES_S] = 0.0
-    parts = nonnegative(expected * weights[:, None], np.array([one.seen for one in equations]) * weights)
-    return Wander(parts, worth, *_scatter(tracks))
+        usable = max(LONGEST_WITHIN_S, LONGEST_WITHIN_RATIO * longest_s) >= TIMES_S
+    return Wander(_explained(equations, worth, usable), worth, *_scatter(tracks))
+
+
+def _explained(equations: Sequence[_Equation], worth: float, usable: Bools) -> Floats:
+    """Variances of the processes, shape (len(TIMES_S),), those that are not ``usable`` zero: least squares of relative
+    errors, weighted by degrees of freedom.
+
+    Relative to what the fit expects, not to what was seen: two windows that agree by chance would count for most.
+    """
+    seen = np.array([one.seen for one in equations])
+    expected = np.array([one.expected for one in equations]) * usable
+    degrees = np.array([min(one.degrees, worth) for one in equations])
+    within = np.array([not one.between for one in equations])
+    weights = np.sqrt(degrees) * (within if within.any() else 1.0) / seen
+    for _ in range(FITS):
+        parts = nonnegative(expected * weights[:, None], seen * weights)
+        weights = np.sqrt(degrees) / np.maximum(expected @ parts, LEAST_EXPECTED * seen)
+    return parts
 
 
 @dataclass(slots=True, frozen=True)

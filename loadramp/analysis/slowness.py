@@ -7,7 +7,9 @@ from math import log
 import numpy as np
 
 from loadramp.analysis.latency import FAMILIES, QUANTILES, Slower, WindowView, families
-from loadramp.analysis.long_run import Track
+from loadramp.analysis.long_run import Track, learn, tracks_of
+from loadramp.analysis.quantiles import BLOCK_S
+from loadramp.record.row import Row
 from loadramp.record.table import Floats
 
 USUAL = 0.25
@@ -16,6 +18,8 @@ PIECE_S = 15.0
 STRIDES = 8
 BIN = 0.01
 """Of logarithms, in the distributions of values and of slowness."""
+SLOWEST = 0.95
+"""The slow times of an engine: the slowest twentieth, in blocks of BLOCK_S."""
 FLOOR_S = 1e-6
 STEEPEST = 1.5
 LEVELS = np.array([0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99])
@@ -56,6 +60,20 @@ def slowness_of(tracks: Sequence[Track]) -> Slowness:
         alike = [other.log_pace for other in tracks if track.load is not None and other.load == track.load]
         levels.append(float(np.quantile(np.concatenate(alike or [track.log_pace]), USUAL)))
     return Slowness(tracks, [track.log_pace - level for track, level in zip(tracks, levels, strict=True)])
+
+
+def slow_times_factor(rows: Sequence[Row]) -> float:
+    """How many times as much an engine does a second in the long run as in its slow times, by the steps of ``rows``
+    that kept up: 1 where its pace is steady."""
+    tracks = tracks_of(rows)
+    if learn(rows) is None:
+        return 1.0
+    logs = slowness_of(tracks).logs
+    means = []
+    for track, each in zip(tracks, logs, strict=True):
+        size = max(1, round(BLOCK_S / track.width_s))
+        means += [each[i : i + size].mean() for i in range(0, max(1, len(each) - size // 2), size)]
+    return float(np.exp(np.quantile(means, SLOWEST)) * np.exp(-np.concatenate(logs)).mean())
 
 
 def met(seen: WindowView, slower: Slower) -> dict[str, tuple[Floats, Floats]]:

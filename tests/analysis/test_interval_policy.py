@@ -91,6 +91,31 @@ def test_a_second_soak_at_seven_tenths_keeps_all_but_the_tails_of_ttft() -> None
     assert one.reasons["ttft_p90_high_s"].startswith("no interval: rare queues make it")
 
 
+def test_latencies_that_hold_a_wait_lose_theirs_where_the_engine_is_full_in_its_slow_times() -> None:
+    """Half speed for 10 of 60 s: 2 x 0.917 = 1.83 times as much in the long run as then, so 4.2 of 10 req/s is 0.77 of
+    what it serves meanwhile, 4 is 0.73, 3.2 is 0.59 and 2.7 is 0.495."""
+    pace = [0.01] * 60 + [0.02] * 20 + [0.01] * 40
+    more = {f"{name}_{end}_s": value for name in ("e2e_p50", "ttft_p90", "ttft_mean", "tpot_p90", "slo_e2e")
+            for end, value in (("low", 0.01), ("high", 0.02))}  # fmt: skip
+    steady = [changed(measured(rate), **more) for rate in (2.7, 3.2, 4.0, 4.2)]
+    unstable = [changed(one, pace_s=pace, window_begin_s=40.0, window_end_s=100.0) for one in steady]
+    kept = {}
+    for name, rows in (("steady", steady), ("unstable", unstable)):
+        kept[name] = [
+            {stem for stem in ("itl_p99", "tpot_p90", "e2e_p50", "slo_e2e", "ttft_p50", "ttft_p90", "ttft_mean")
+             if row.number(f"{stem}_high_s") is not None}
+            for row in hold_back(rows, Estimate("found", 10.0))
+        ]  # fmt: skip
+    of_steps, waits = {"itl_p99", "tpot_p90"}, {"e2e_p50", "slo_e2e", "ttft_p50"}
+    tails = {"ttft_p90", "ttft_mean"}
+    assert kept["steady"] == [of_steps | waits | tails] * 4
+    assert kept["unstable"] == [of_steps | waits | tails, of_steps | waits | {"ttft_p90"}, of_steps | waits, of_steps]
+    full = hold_back(unstable, Estimate("found", 10.0))[-1]
+    assert full.reasons["e2e_p50_high_s"].startswith("no interval: queues of the engine's slow times make it")
+    assert full.stationary
+    assert hold_back(unstable, Estimate("not_found_up_to", 10.0)) == unstable
+
+
 def test_what_a_rate_gives_is_known_before_it_is_offered() -> None:
     assert [gives("itl_p99", ratio) for ratio in (0.75, 0.76)] == [True, False]
     assert [gives("ttft_p99", ratio) for ratio in (0.5, 0.51)] == [True, False]
@@ -99,6 +124,9 @@ def test_what_a_rate_gives_is_known_before_it_is_offered() -> None:
     assert [gives("itl_p99", 0.85, soak_s) for soak_s in (299.0, 300.0)] == [False, True]
     assert [gives("itl_p99", ratio, 300.0) for ratio in (0.9, 0.91)] == [True, False]
     assert not gives("ttft_p99", 0.85, 3600.0)
+    assert [gives("e2e_mean", 0.5, slower=slower) for slower in (1.5, 1.51)] == [True, False]
+    assert [gives("ttft_p50", 0.85, 300.0, slower) for slower in (1.05, 1.1)] == [True, False]
+    assert gives("tpot_p95", 0.75, slower=2.0)
 
 
 def test_what_a_soak_keeps_is_none_of_the_tails_that_rare_queues_make() -> None:

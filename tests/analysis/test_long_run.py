@@ -14,7 +14,7 @@ from loadramp.analysis import latency, lengthen
 from loadramp.analysis.ceiling import read
 from loadramp.analysis.long_run import Track, Wander, interval_of, track_of, wander
 from loadramp.analysis.quantiles import independent, pool, quantile
-from loadramp.analysis.slowness import Following, met, slowness_of
+from loadramp.analysis.slowness import Following, met, slow_times_factor, slowness_of
 from loadramp.analysis.step_time import StepTimes, slow_times, stretches
 from loadramp.record.row import Row
 from loadramp.record.table import Floats, Run
@@ -87,7 +87,7 @@ def test_the_interval_of_the_window_itself_stands_beside_that_of_the_long_run(ru
 def test_a_check_says_that_the_intervals_are_of_the_long_run(run: Run) -> None:
     (check,) = [check for check in run.checks if check.code == "pace_regimes"]
     assert check.level == "note"
-    assert "scatters by 11.8 % from the long run" in check.message
+    assert "scatters by 12.1 % from the long run" in check.message
     assert "--until-sure 0.1" in check.advice
 
 
@@ -215,6 +215,25 @@ def test_loads_that_differ_by_a_tenth_are_one_another_s_repeats() -> None:
     alone = wander([low, other])
     assert alone is not None
     assert (alone.scatter, alone.alike_s) == (0.0, 0.0)
+
+
+def test_two_steps_that_agree_by_chance_do_not_decide_how_the_pace_scatters() -> None:
+    """Slow for 15, 12, 10 and 12 of 120 half seconds in stretches of seconds; the last two offered the same load, and
+    their means of 0.10 and 0.12 differ by far less than a minute's do."""
+    stretches_s = (((5, 10), (30, 35), (50, 55)), ((0, 2), (20, 30)), ((40, 50),), ((3, 8), (25, 32)))
+    logs = [np.log(np.array(paced(slow_s).pace_s) / 0.01) * 0.6 / log(2.0) for slow_s in stretches_s]
+    for loads, log_sd in (((1.0, 2.0, 4.0, 8.0), 0.0976), ((1.0, 2.0, 4.0, 4.0), 0.0919)):
+        known = wander([Track(log_pace, 0.5, load) for log_pace, load in zip(logs, loads, strict=True)])
+        assert known is not None
+        assert known.log_sd(60.0) == pytest.approx(log_sd, abs=2e-4)
+
+
+def test_what_an_engine_serves_in_its_slow_times() -> None:
+    """At half speed in two stretches of 10 s of two minutes: in the long run 1 - 20 / 120 / 2 = 0.917 of what it does
+    when fast."""
+    rows = [paced(((5.0, 15.0),)), paced(((35.0, 45.0),), 2.0)]
+    assert slow_times_factor(rows) == pytest.approx(2.0 * 0.917, abs=0.01)
+    assert slow_times_factor([paced(()), paced((), 2.0)]) == 1.0
 
 
 def test_the_throughput_is_no_surer_than_the_pace_with_its_own_degrees() -> None:
