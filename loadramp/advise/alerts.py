@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from loadramp.advise.contract import Contract, gpu_memory, matched, of_replica, quantile_of
+from loadramp.record.row import LONG_NAMES
 from loadramp.registry import ScenarioError
 from loadramp.units import multiple, percent, plural
 
@@ -32,12 +33,6 @@ GPU_MEMORY = 0.95
 GPU_CELSIUS: Levels = (80, 85)
 GPU_IDLE, GPU_BUSY = 20, 99
 """Per cent of the time with a kernel running."""
-NAMES = {
-    "ttft": "time to first token",
-    "itl": "inter-token latency",
-    "tpot": "time per output token",
-    "e2e": "end-to-end",
-}
 
 
 @dataclass(slots=True, frozen=True)
@@ -88,9 +83,9 @@ def _latencies(contract: Contract) -> Made:
     for metric, limit_s in contract.slo.limits.items():
         total = contract.names.get(f"{metric}_s_sum")
         if total is None:
-            missing.append(f"{NAMES[metric]} histogram")
+            missing.append(f"{LONG_NAMES[metric]} histogram")
             continue
-        what = f"p{contract.slo.quantile * 100:g} {NAMES[metric]}"
+        what = f"p{contract.slo.quantile * 100:g} {LONG_NAMES[metric]}"
         words = [f"{what} is above {multiple(times)} its limit of {limit_s:g} s" for times in LATENCY]
         levels = (LATENCY[0] * limit_s, LATENCY[1] * limit_s)
         rules += _pair(metric.upper(), quantile_of(total, contract.slo.quantile), levels, words)

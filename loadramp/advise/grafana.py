@@ -4,8 +4,9 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from loadramp.advise.alerts import GPU_CELSIUS, GPU_MEMORY, KV_CACHE, LATENCY, NAMES, NEAR, PREEMPTIONS
+from loadramp.advise.alerts import GPU_CELSIUS, GPU_MEMORY, KV_CACHE, LATENCY, NEAR, PREEMPTIONS
 from loadramp.advise.contract import Contract, gpu_memory, matched, of_replica, quantile_of
+from loadramp.record.row import LONG_NAMES
 from loadramp.registry import ScenarioError
 
 Json = dict[str, Any]
@@ -38,7 +39,7 @@ def grafana_board(contract: Contract) -> str:
 
 def _latencies(contract: Contract) -> list[Json]:
     panels = []
-    for metric, words in NAMES.items():
+    for metric, words in LONG_NAMES.items():
         total = contract.names.get(f"{metric}_s_sum")
         if total is None:
             continue

@@ -13,6 +13,7 @@ from loadramp.analysis import latency
 from loadramp.analysis.proportions import Proportion
 from loadramp.analysis.quantiles import Values, quantile
 from loadramp.analysis.step_time import steady_s
+from loadramp.record.row import SHORT_NAMES
 from loadramp.record.table import Floats, Table
 from loadramp.scenario.scenario import Slo
 
@@ -20,7 +21,6 @@ FLOOR_S = 1e-5
 """A latency below it is taken as this: two tokens in one read are no time apart, and zero has no logarithm."""
 QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 SHIFT_QUANTILES = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99)
-FAMILIES = {"ttft": "TTFT", "itl": "ITL", "tpot": "TPOT", "e2e": "E2E"}
 
 
 @dataclass(slots=True, frozen=True)
@@ -37,7 +37,7 @@ MEASURES: dict[str, Measure] = {
     **{
         f"{family}_{statistic}": Measure(f"{statistic} {words}" if statistic != "mean" else f"mean {words}", 1, family,
                                          statistic)
-        for family, words in FAMILIES.items()
+        for family, words in SHORT_NAMES.items()
         for statistic in (*QUANTILES, "mean")
     },
     "step_time": Measure("step time outside slow stretches"),
@@ -102,7 +102,7 @@ def measure(
         values,
         reasons,
         failures_of(seen.due),
-        {name: _shift(families[name]) for name in FAMILIES} if shift else {},
+        {name: _shift(families[name]) for name in SHORT_NAMES} if shift else {},
         int(np.count_nonzero(seen.due.in_flight & ~seen.due.unfinished)),
     )
 

@@ -14,7 +14,7 @@ from msgspec import Meta
 
 from loadramp.analysis.load_errors import load_arrival_rps, load_error_ratio, load_requests
 from loadramp.analysis.offered_load import asked, at, load_of
-from loadramp.analysis.overload import SIGNS, Climb, alarmed, climb, failing, shows_overload, usable, went_away
+from loadramp.analysis.overload import Climb, alarmed, climb, failing, shows_overload, signs_of, usable, went_away
 from loadramp.analysis.throughput import corpus_output_tokens, fit, read
 from loadramp.record.row import Row
 from loadramp.record.types import Estimate, EstimateStatus
@@ -253,7 +253,7 @@ def _hiccups(found: Climb) -> list[str]:
 
 
 def _signs(row: Row) -> str:
-    return " and ".join(SIGNS[name] for name in row.signals) or "throughput falls behind"
+    return signs_of(row) or "throughput falls behind"
 
 
 def _failed(row: Row) -> str:

@@ -29,6 +29,7 @@ SIGNS = {
     "ttft_trend": "the wait for the first token grows",
     "server_queue": "the server's own queue grows",
 }
+"""What each signal of a row says."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -80,6 +81,11 @@ def climb(rows: Sequence[Row]) -> Climb:
 def highest(steps: Sequence[T], kept_up: Callable[[T], bool]) -> int:
     """Where a climb is cut: the index of the highest step that kept up, -1 without."""
     return max((i for i, step in enumerate(steps) if kept_up(step)), default=-1)
+
+
+def signs_of(row: Row) -> str:
+    """The signals of a row in words; empty where none fired."""
+    return " and ".join(SIGNS.get(name, name) for name in row.signals)
 
 
 def shows_overload(row: Row) -> bool:

@@ -17,13 +17,11 @@ from loadramp.analysis.load_errors import independent_errors, load_error_ratio, 
 from loadramp.analysis.offered_load import load_of
 from loadramp.analysis.overload import Climb, climb
 from loadramp.analysis.quantiles import needed, words
-from loadramp.record.row import Row
+from loadramp.record.row import SHORT_NAMES, Row
 from loadramp.record.table import Floats
 from loadramp.record.types import Estimate, EstimateStatus
 from loadramp.scenario.scenario import Slo
 from loadramp.units import plural
-
-NAMES = {"ttft": "TTFT", "itl": "ITL", "tpot": "TPOT", "e2e": "end-to-end time"}
 
 
 @dataclass(slots=True, frozen=True)
@@ -251,7 +249,7 @@ def _unknown(unknown: Sequence[str], found: Climb, q: float) -> Estimate:
     """No step carries the quantile of some limit: say what is clear from the share beyond it, and what is needed."""
     failed = [(load_of(row), metric) for row in found.rows for metric in unknown if _clearly_over(row, metric, q)]
     most = max(row.requests for row in found.rows)
-    what = " and ".join(f"{words(q)} {NAMES.get(metric, metric)}" for metric in unknown)
+    what = " and ".join(f"{words(q)} {SHORT_NAMES.get(metric, metric)}" for metric in unknown)
     reason = f"no step has the {plural(needed(q), 'request')} that a {what} needs (at most {most})"
     if not failed:
         return _none("inconclusive", reason)
@@ -271,7 +269,7 @@ def _clearly_over(row: Row, metric: str, q: float) -> bool:
 
 def _limit(name: str, limits: Mapping[str, float], q: float) -> str:
     if name in limits:
-        return f"{words(q)} {NAMES.get(name, name)} of {limits[name]:g} s"
+        return f"{words(q)} {SHORT_NAMES.get(name, name)} of {limits[name]:g} s"
     named = {"error_ratio": "the error ratio", "good_ratio": "the share of good requests", "ceiling": "the ceiling",
              "malformed_ratio": "the share of answers with malformed events"}  # fmt: skip
     return named[name]

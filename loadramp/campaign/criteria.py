@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from loadramp.analysis import offered_load
+from loadramp.analysis.overload import signs_of
 from loadramp.analysis.proportions import Proportion, needed
 from loadramp.campaign.drift import Drift
 from loadramp.campaign.recovery import Availability, availability, failures, recovery_s, usual_ttft_s
 from loadramp.campaign.table import hold_s
-from loadramp.record.row import Row
+from loadramp.record.row import SHORT_NAMES, Row
 from loadramp.record.table import Run
 from loadramp.record.types import Estimate, HealthSample
 from loadramp.scenario.scenario import Slo
@@ -150,7 +151,7 @@ def steady(rows: Sequence[Row]) -> Criterion:
         return Criterion("steady", "the queue does not grow", "pass", "no signal of saturation")
     k, row = bad[0]
     where = f" in part {k} of {len(rows)}" if len(rows) > 1 else ""
-    said = (", ".join(row.signals) or "less went out than came in") + where
+    said = (signs_of(row) or "less went out than came in") + where
     return Criterion("steady", "the queue does not grow", "fail", said)
 
 
@@ -168,11 +169,11 @@ def _within(seen: PhaseView, row: Row, metric: str, limit_s: float, prefix: str)
     """By the interval; where the step was too short for one, by none of the requests being beyond the limit."""
     found = row.slo[metric]
     value, low, high = found.figure.value, found.figure.low, found.figure.high
-    asked = f"{prefix}p{100 * seen.slo.quantile:.4g} {metric_name(metric)} within {latency(limit_s)}"
+    asked = f"{prefix}p{100 * seen.slo.quantile:.4g} {SHORT_NAMES[metric]} within {latency(limit_s)}"
     code = f"slo_{metric}"
     if value is None:
         return Criterion(code, asked, "inconclusive", row.reasons.get(f"slo_{metric}_s") or "too few values")
-    said = f"{metric_name(metric)} {latency(value)}"
+    said = f"{SHORT_NAMES[metric]} {latency(value)}"
     if low is not None and high is not None:
         status: Status = "pass" if high <= limit_s else "fail" if low > limit_s else "inconclusive"
         return Criterion(code, asked, status, f"{said} ({latency_span(low, high)})")
@@ -192,7 +193,7 @@ def headroom(seen: PhaseView, row: Row, check_factor: float, limit: float) -> li
     asked = f"{at}at most {percent(limit)} fail and the queue does not grow without end"
     endless = row.saturated and row.deficit
     few = sum(row.errors.values()) <= limit * max(row.requests, 1)
-    said = failed_words(row) + (f"; {', '.join(row.signals)}" if endless else ", as much went out as came in")
+    said = failed_words(row) + (f"; {signs_of(row)}" if endless else ", as much went out as came in")
     return [holds("headroom", asked, few and not endless, said), *slo_met(seen, [row], at)]
 
 
@@ -320,7 +321,3 @@ def _and_high(found: Estimate) -> str:
 def failed_words(row: Row) -> str:
     kinds = ", ".join(f"{kind} {n:,}" for kind, n in sorted(row.errors.items(), key=lambda item: -item[1]))
     return f"{sum(row.errors.values()):,} of {row.requests:,} failed{f' ({kinds})' if kinds else ''}"
-
-
-def metric_name(metric: str) -> str:
-    return {"e2e": "end-to-end time"}.get(metric, metric.upper())

@@ -13,7 +13,7 @@ from loadramp.campaign.absorb import absorbed
 from loadramp.campaign.criteria import Criterion, PhaseView, Strike
 from loadramp.campaign.drift import memory_growth, p99_drift
 from loadramp.campaign.recovery import Harm, availability, harm, recovery_s, unaccounted, usual_ttft_s
-from loadramp.record.row import Row
+from loadramp.record.row import SHORT_NAMES, Row
 from loadramp.record.types import Estimate
 from loadramp.units import agreed, latency, plural
 
@@ -31,11 +31,11 @@ def baseline(seen: PhaseView) -> list[Criterion]:
     out = [c.delivered(seen.rows), c.holds("no_errors", "no request fails", not failed, c.failed_words(row))]
     for metric, limit_s in seen.slo.limits.items():
         median_s = row.statistic(f"{metric}_p50").value
-        asked = f"median {c.metric_name(metric)} within {latency(limit_s)}"
+        asked = f"median {SHORT_NAMES[metric]} within {latency(limit_s)}"
         if median_s is None:
             out.append(Criterion(f"slo_{metric}", asked, "inconclusive", row.reasons.get(f"{metric}_p50_s", "")))
         else:
-            said = f"{c.metric_name(metric)} {latency(median_s)}"
+            said = f"{SHORT_NAMES[metric]} {latency(median_s)}"
             out.append(c.holds(f"slo_{metric}", asked, median_s <= limit_s, said))
     return out
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from loadramp.analysis.blocks import FAMILIES, MEASURES
+from loadramp.analysis.blocks import MEASURES
 from loadramp.comparison.noninferior import Effect
 from loadramp.comparison.pairs import Comparison, Pair, shift
-from loadramp.record.row import Row
+from loadramp.record.row import LONG_NAMES, SHORT_NAMES, Row
 from loadramp.record.table import Run
 from loadramp.report import charts as c
 from loadramp.report import row_access as r
@@ -137,7 +137,7 @@ def curves(found: Comparison) -> list[Figure]:
     rates = {r.load(row) for _, rows in arms for row in rows}
     if len(rates) < 2:
         return []
-    return [figure for metric in r.METRICS if (figure := _curve(metric, arms))]
+    return [figure for metric in SHORT_NAMES if (figure := _curve(metric, arms))]
 
 
 def _steps(run: Run) -> list[Row]:
@@ -158,7 +158,7 @@ def _curve(metric: str, arms: Sequence[tuple[Key, list[Row]]]) -> Figure | None:
             y = floored(r.number(row, f"{metric}_{q}_s") for row in rows)
             values += y
             text = [
-                f"{key.name}, {r.label(row)}<br>{q} {r.METRICS[metric][0]} {latency(v)}"
+                f"{key.name}, {r.label(row)}<br>{q} {SHORT_NAMES[metric]} {latency(v)}"
                 for row, v in zip(rows, y, strict=True)
             ]
             trace = c.series(look, [r.load(row) for row in rows], y, text=text, connectgaps=True)
@@ -170,7 +170,7 @@ def _curve(metric: str, arms: Sequence[tuple[Key, list[Row]]]) -> Figure | None:
     if all(v is None for v in values):
         return None
     return Figure(
-        title=f"{r.METRICS[metric][0]}: {r.METRICS[metric][1]}",
+        title=f"{SHORT_NAMES[metric]}: {LONG_NAMES[metric]}",
         data=data,
         layout={"xaxis": c.load_axis([row for _, rows in arms for row in rows]), "yaxis": c.value_axis(values)},
         words="p50 thin with circles, p99 thick with diamonds and its 95 % interval.",
@@ -179,7 +179,7 @@ def _curve(metric: str, arms: Sequence[tuple[Key, list[Row]]]) -> Figure | None:
 
 def shifts(found: Comparison) -> list[Figure]:
     """Candidate / baseline at each quantile, with the interval over blocks as a band."""
-    return [figure for family in FAMILIES if (figure := _shift(family, shift(found.pairs, family)))]
+    return [figure for family in SHORT_NAMES if (figure := _shift(family, shift(found.pairs, family)))]
 
 
 def _shift(family: str, points: Sequence[tuple[float, float, float, float]]) -> Figure | None:
@@ -200,7 +200,7 @@ def _shift(family: str, points: Sequence[tuple[float, float, float, float]]) -> 
     text = [f"p{sig(100 * q)}: {sig(v)} ({sig(a)}-{sig(b)})" for q, v, a, b in points]
     line = c.series(Key("ratio", "--p99", symbol="circle"), x, ratio, text=text)
     return Figure(
-        title=f"{FAMILIES[family]}: what happens to each quantile",
+        title=f"{SHORT_NAMES[family]}: what happens to each quantile",
         data=[band, line],
         layout={
             "xaxis": {

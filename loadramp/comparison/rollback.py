@@ -11,6 +11,7 @@ import numpy as np
 from loadramp.analysis.blocks import failures_of, least
 from loadramp.analysis.proportions import fisher
 from loadramp.analysis.quantiles import quantile, words
+from loadramp.record.row import SHORT_NAMES
 from loadramp.record.table import Floats, Table
 from loadramp.units import latency, multiple, percent, plural, span
 
@@ -18,7 +19,6 @@ RECENT_S = 60.0
 ALPHA = 0.001
 """Chance of one look to see too many failures where there are none too many; there may be hundreds of looks."""
 LEAST_FAILED = 3
-NAMES = {"ttft": "TTFT", "itl": "ITL", "tpot": "TPOT", "e2e": "E2E"}
 
 
 def too_many_failures(table: Table, error_ratio: float, since_s: float = 0.0) -> str:
@@ -64,8 +64,8 @@ def far_beyond_slo(
         if found_s > factor * limit_s:
             lately = "minute" if within_s == RECENT_S else span(within_s)
             return (
-                f"{words(q)} {NAMES[metric]} of the last {lately} is {latency(found_s)}, more than {multiple(factor)} "
-                f"the limit of {latency(limit_s)}"
+                f"{words(q)} {SHORT_NAMES[metric]} of the last {lately} is {latency(found_s)}, more than "
+                f"{multiple(factor)} the limit of {latency(limit_s)}"
             )
     return ""
 

@@ -14,6 +14,14 @@ from loadramp.units import finite
 
 Measure = Literal["ttft", "sent_ttft", "tpot", "e2e", "gap", "itl", "all_ttft", "all_e2e"]
 """``all_*``: failed requests count as infinitely long."""
+SHORT_NAMES = {"ttft": "TTFT", "itl": "ITL", "tpot": "TPOT", "e2e": "E2E"}
+LONG_NAMES = {
+    "ttft": "time to first token",
+    "itl": "inter-token latency",
+    "tpot": "time per output token",
+    "e2e": "end-to-end time",
+}
+"""What people call the latencies that limits and reports speak of."""
 ClassFigures = Mapping[str, float | Mapping[str, str] | None]
 """What one class of traffic showed, by column (docs/format.md); its ``reasons`` by column too."""
 

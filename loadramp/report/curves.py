@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from markupsafe import Markup
 
-from loadramp.record.row import Row
+from loadramp.record.row import LONG_NAMES, SHORT_NAMES, Row
 from loadramp.record.table import Run
 from loadramp.report import charts as c
 from loadramp.report import row_access as r
@@ -32,7 +32,7 @@ def latency_section(run: Run) -> str | None:
         return None
     _, band_keys, _ = c.bands(run)
     limits = run.scenario.slo.limits
-    panels = [panel for metric in r.METRICS if (panel := latency_figure(run, metric))]
+    panels = [panel for metric in SHORT_NAMES if (panel := latency_figure(run, metric))]
     if not panels:
         return c.section("latency", "Latency against load", words="No step has a latency to show.")
     key = [key for _, key in QUANTILES]
@@ -51,7 +51,7 @@ def latency_section(run: Run) -> str | None:
 
 def latency_figure(run: Run, metric: str) -> Figure | None:
     """One of the four latencies against the rate; None where no step has it."""
-    short, long = r.METRICS[metric]
+    short, long = SHORT_NAMES[metric], LONG_NAMES[metric]
     shapes, _, at = c.bands(run)
     limit_s = run.scenario.slo.limits.get(metric)
     steps = r.rising(run)
@@ -111,7 +111,7 @@ def hover(row: Row, metric: str, q: str) -> str:
     n = r.number(row, f"{metric}_n")
     source = f"<br>from {counted(count(n), 'value')}" if n else ""
     return (
-        f"{r.label(row)}, {r.state_words(row)}<br>{q} {r.METRICS[metric][0]} "
+        f"{r.label(row)}, {r.state_words(row)}<br>{q} {SHORT_NAMES[metric]} "
         f"{latency(r.number(row, f'{metric}_{q}_s'))}{between}{source}"
     )
 

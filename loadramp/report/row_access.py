@@ -12,18 +12,9 @@ from loadramp.record.table import Run
 from loadramp.registry import data_of
 from loadramp.units import percent, sig
 
-METRICS: dict[str, tuple[str, str]] = {
-    "ttft": ("TTFT", "time to first token"),
-    "itl": ("ITL", "time between tokens"),
-    "tpot": ("TPOT", "time per output token of a request"),
-    "e2e": ("E2E", "whole answer, end to end"),
-}
-
 WORDS: dict[str, dict[str, str]] = data_of(__package__, "words.toml")
 """What codes mean, by kind of code."""
 ERROR_WORDS = WORDS["errors"]
-
-SIGNAL_WORDS = WORDS["signals"]
 
 
 def number(row: Row, column: str) -> float | None:

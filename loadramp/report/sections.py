@@ -9,6 +9,7 @@ from typing import Any
 from markupsafe import Markup
 
 from loadramp.analysis.checks.run_checks import NAMES_STEP
+from loadramp.analysis.overload import SIGNS
 from loadramp.record.row import Row, columns_of
 from loadramp.record.table import Run
 from loadramp.record.types import Check, Estimate
@@ -28,7 +29,7 @@ from loadramp.report.thresholds import gates_section
 from loadramp.report.throughput import errors_section, throughput_section
 from loadramp.report.timeline import timeline_section
 from loadramp.report.traffic_classes import classes_section
-from loadramp.units import NOTHING, count, counted, percent, plural, sentence, sig, span
+from loadramp.units import NOTHING, capital, count, counted, percent, plural, sentence, sig, span
 
 MOST_CHECKS = 60
 MOST_SCENARIO_CHARS = 40_000
@@ -143,8 +144,8 @@ def evidence_section(run: Run) -> str | None:
     """Which signals fired where."""
     if not run.rows:
         return None
-    names = [*r.SIGNAL_WORDS, *sorted({name for row in run.rows for name in row.signals} - r.SIGNAL_WORDS.keys())]
-    heads = ["Load", *(r.SIGNAL_WORDS.get(name, name) for name in names)]
+    names = [*SIGNS, *sorted({name for row in run.rows for name in row.signals} - SIGNS.keys())]
+    heads = ["Load", *(capital(SIGNS.get(name, name)) for name in names)]
     heads += ["Delivered of due", "Elasticity of p99 ITL", "Verdict"]
     lines = [_evidence_line(row, names) for row in run.rows]
     text = Markup(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from loadramp.record.row import Row
+from loadramp.record.row import SHORT_NAMES, Row
 from loadramp.report import row_access as r
 from loadramp.units import NOTHING, count, latency, latency_span, percent, sig
 
@@ -83,7 +83,7 @@ def _cell(row: Row, column: Column, notes: list[str]) -> StepCell:
     return StepCell(NOTHING, note=notes.index(why) + 1)
 
 
-def columns_of(rows: Sequence[Row], *, good: bool, metrics: Sequence[str] = tuple(r.METRICS)) -> list[Column]:
+def columns_of(rows: Sequence[Row], *, good: bool, metrics: Sequence[str] = tuple(SHORT_NAMES)) -> list[Column]:
     """The columns of the step table; ``good`` where a service level was set.
 
     What was offered has a column where it was not what was asked, malformed events where there were any.
@@ -140,7 +140,7 @@ def _latency_column(metric: str, q: str) -> Column:
         value, low, high = (r.number(row, f"{name}{end}_s") for end in ("", "_low", "_high"))
         return bool(value) and low is not None and (high is None or high - low > 2.0 * ROUGH_RATIO * (value or 0.0))
 
-    return Column(q, f"{name}_s", lambda row: latency(r.number(row, f"{name}_s"), trim=False), r.METRICS[metric][0],
+    return Column(q, f"{name}_s", lambda row: latency(r.number(row, f"{name}_s"), trim=False), SHORT_NAMES[metric],
                   between if q == "p99" else None, rough)  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from markupsafe import Markup
 
-from loadramp.record.row import Row
+from loadramp.record.row import LONG_NAMES, SHORT_NAMES, Row
 from loadramp.record.table import Floats, Ints, Run, Table, within
 from loadramp.record.types import Step
 from loadramp.report import charts as c
@@ -105,7 +105,7 @@ def _tail_panel(metric: str, counts: Ints, keys: Sequence[Key]) -> Figure | None
         lowest = min(lowest, float(share[-1]))
     if not data:
         return None
-    short, long = r.METRICS[metric]
+    short, long = SHORT_NAMES[metric], LONG_NAMES[metric]
     shares = [s for s in (1.0, 0.1, 0.01, 1e-3, 1e-4, 1e-5, 1e-6) if s >= lowest / 1.5]
     x_axis = c.value_axis(values)
     x_axis["title"] = {"text": f"{short} longer than"}

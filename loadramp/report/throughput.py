@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from loadramp.record.row import Row
+from loadramp.record.row import SHORT_NAMES, Row
 from loadramp.record.table import Run
 from loadramp.report import charts as c
 from loadramp.report import row_access as r
@@ -64,7 +64,7 @@ def _tradeoff(steps: Sequence[Row], metric: str) -> Figure | None:
          "textposition": [side or "top center" for side in sides],
          "textfont": {"size": 11, "color": "var(--quiet)"}}
     )  # fmt: skip
-    short = r.METRICS[metric][0]
+    short = SHORT_NAMES[metric]
     return Figure(
         title=f"{short} against throughput",
         data=data,
@@ -229,7 +229,7 @@ def _with_failures(rows: Sequence[Row]) -> Markup:
     """p99 of the successes beside p99 with failures counted as endless waits."""
     heads = ["Load", "Failed", "Share"]
     heads += [
-        f"p99 {r.METRICS[m][0]} of {who}" for m in ("ttft", "e2e") for who in ("successes", "all, failures endless")
+        f"p99 {SHORT_NAMES[m]} of {who}" for m in ("ttft", "e2e") for who in ("successes", "all, failures endless")
     ]
     lines = []
     for row in rows:

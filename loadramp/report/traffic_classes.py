@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from loadramp.record.row import ClassFigures, Row
+from loadramp.record.row import SHORT_NAMES, ClassFigures, Row
 from loadramp.record.run_info import ColdStart
 from loadramp.record.table import Run
 from loadramp.report import charts as c
@@ -19,7 +19,7 @@ from loadramp.report.redact import redact
 from loadramp.units import NOTHING, count, finite, latency, percent, sig
 
 KINDS = {"label": "class", "model": "model", "turn": "turn"}
-LATENCIES = (("ttft", "TTFT"), ("itl", "ITL"), ("e2e", "end to end"))
+LATENCIES = tuple((name, SHORT_NAMES[name]) for name in ("ttft", "itl", "e2e"))
 LOOKS = (
     ("--p50", "circle", "solid"), ("--p95", "square", "dash"), ("--p99", "diamond", "dot"),
     ("--slo", "triangle-up", "dashdot"), ("--knee", "x", "longdash"), ("--sky", "star", "longdashdot"),

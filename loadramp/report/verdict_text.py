@@ -13,8 +13,8 @@ from typing import Literal
 from loadramp.analysis.checks import unfinished
 from loadramp.analysis.diagnosis.queueing import PREEMPTED_RATIO
 from loadramp.analysis.load_errors import load_error_ratio
-from loadramp.analysis.overload import SIGNS, shows_overload
-from loadramp.record.row import Row, void_words
+from loadramp.analysis.overload import shows_overload, signs_of
+from loadramp.record.row import SHORT_NAMES, Row, void_words
 from loadramp.record.table import Run
 from loadramp.record.types import Estimate, Verdict
 from loadramp.report import row_access as r
@@ -138,7 +138,7 @@ def slo_words(run: Run) -> str:
     """``p99 TTFT <= 500 ms, p99 ITL <= 50 ms``; empty when no limit is set."""
     wanted = run.scenario.slo
     p = quantile_words(wanted.quantile)
-    parts = [f"{p} {r.METRICS[m][0]} ≤ {latency(limit_s)}" for m, limit_s in wanted.limits.items()]
+    parts = [f"{p} {SHORT_NAMES[m]} ≤ {latency(limit_s)}" for m, limit_s in wanted.limits.items()]
     if wanted.good_ratio is not None:
         parts.append(f"{percent(wanted.good_ratio)} of requests good")
     if wanted.malformed_ratio is not None:
@@ -199,7 +199,7 @@ def _not_found(run: Run, estimate: Estimate) -> Phrase:
     kept = f"the server kept up with {every}, so its limit lies higher"
     if alarm is not None:
         served = sig(alarm.throughput_rps)
-        signs = " and ".join(SIGNS[name] for name in alarm.signals if name in SIGNS)
+        signs = signs_of(alarm)
         kept = f"at {r.label(alarm)} {signs}, and {served} req/s were served, but no step confirmed an overload"
     text = f"No ceiling found up to {up_to} req/s{asked}: {kept}."
     itl_s = r.number(steps[-1], "itl_p99_s") if steps else None
@@ -348,7 +348,7 @@ def _soak_overloaded(run: Run) -> str:
     found = run.estimates["ceiling"].rate_rps
     if lowest is None or found is None or run.estimates["ceiling"].high_rps != r.place(lowest):
         return ""
-    signs = _failing(lowest) or " and ".join(SIGNS[name] for name in lowest.signals if name in SIGNS)
+    signs = _failing(lowest) or signs_of(lowest)
     return f"{signs} in a soak at {sig(r.place(lowest))} req/s"
 
 
@@ -385,8 +385,7 @@ def _because(estimate: Estimate) -> str:
 
 def limit_words(limit: str) -> str:
     """``p99 TTFT`` for the limit called ``ttft`` or ``ttft_s``; other names as they are."""
-    known = r.METRICS.get(limit.removesuffix("_s").split("_")[0].lower())
-    return known[0] if known and limit.removesuffix("_s").lower() in r.METRICS else limit.replace("_", " ")
+    return SHORT_NAMES.get(limit.removesuffix("_s").lower()) or limit.replace("_", " ")
 
 
 def _totals(run: Run) -> tuple[int, int]:

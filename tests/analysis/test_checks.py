@@ -204,7 +204,7 @@ def test_a_ceiling_at_the_edge_of_what_was_measured() -> None:
 
 def test_st09_hiccups_are_listed() -> None:
     run = run_of(rows=[row(2.0), row(4.0, saturated=True, signals=["queue"]), row(8.0)])
-    assert "the step at 4 req/s: queue, not confirmed" in found(run, "lone_alarm").message
+    assert "the step at 4 req/s: the queue grows, not confirmed" in found(run, "lone_alarm").message
 
 
 def test_steps_that_began_with_a_queue_or_had_not_settled() -> None:
@@ -214,7 +214,7 @@ def test_steps_that_began_with_a_queue_or_had_not_settled() -> None:
 
 def test_a_soak_that_did_not_hold() -> None:
     rows = [row(2.0), row(3.0, role="soak", saturated=True, signals=["backlog"])]
-    assert found(run_of(rows=rows), "soak_failed").message == "the soak at 3 req/s: backlog"
+    assert found(run_of(rows=rows), "soak_failed").message == "the soak at 3 req/s: requests in flight pile up"
 
 
 def test_a_closed_loop_is_remarked() -> None:

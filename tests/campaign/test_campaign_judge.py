@@ -194,7 +194,7 @@ def test_a_soak_in_parts_is_judged_as_a_whole_and_names_the_part_that_broke() ->
     assert set(by_code(found).values()) == {"pass"}
     assert "0 of 4,000 failed" in said(found, "errors")
     rows[2] = changed(rows[2], saturated=True, signals=["backlog"])
-    assert said(judge.sustained(whole, **SUSTAINED), "steady") == "backlog in part 3 of 4"
+    assert said(judge.sustained(whole, **SUSTAINED), "steady") == "requests in flight pile up in part 3 of 4"
 
 
 def test_what_was_not_seen_is_open() -> None:

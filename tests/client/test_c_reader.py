@@ -18,7 +18,7 @@ import uvloop
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted_server import DONE, FIN, ROLE, C, Scripted, arrival, framed, stream
-from test_event_batch import NOT_PLAIN, PLAIN
+from test_event_batch import FRAMINGS, NOT_PLAIN, PLAIN
 
 from hatch_build import COMPILERS, compiled
 from loadramp.client.endpoint import endpoint_of
@@ -150,26 +150,19 @@ def test_the_first_lot_of_a_socket_is_shorter_and_another_for_each() -> None:
 
 
 @built
-@pytest.mark.parametrize(
-    "data",
-    [
-        framed(DONE),
-        framed(C("a")) + framed(C("b")),
-        framed(C("a"))[:-1],
-        framed(C("a"))[1:],
-        framed(C("a")).replace(b"\r\n", b"\n"),
-        framed(C("a").replace(b", ", b",\r", 1)),
-        framed(C("a").replace(b", ", b",\n", 1)),
-        framed(b"event: x\n" + C("a")),
-        framed(b"data:{}\n\n"),
-        framed(C("x" * 9_000)),
-        b"fffffff\r\ndata: {}\n\n\r\n",
-        b"\r\ndata: {}\n\n\r\n",
-        b"\r\n",
-        b"a",
-    ],
-)
-def test_anything_else_is_given_back_at_once_and_last(data: bytes) -> None:
+@pytest.mark.parametrize("what", FRAMINGS)
+def test_a_plain_event_is_what_it_is_for_the_python_reader(what: str) -> None:
+    data, plain = FRAMINGS[what]
+    with bench() as one:
+        assert one.send(EVENT, data) == ([] if plain else [one.mine.fileno()])
+        taken = one.kept.take()
+        assert taken.batch is not None
+        assert (taken.batch.reads(), taken.other) == (([EVENT, data], b"") if plain else ([EVENT], data))
+
+
+@built
+def test_a_long_event_is_given_back_at_once_and_last() -> None:
+    data = framed(C("x" * 9_000))
     with bench() as one:
         assert one.send(EVENT, data) == [one.mine.fileno()]
         taken = one.kept.take()

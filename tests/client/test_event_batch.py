@@ -71,6 +71,26 @@ NOT_PLAIN = {
 }
 
 
+FRAMINGS = {
+    "one whole chunk": (framed(C("a")), True),
+    "a text generation": (framed(event({"choices": [{"text": "t"}]})), True),
+    "the end": (framed(DONE), False),
+    "two chunks": (framed(C("a")) + framed(C("b")), False),
+    "its last byte is missing": (framed(C("a"))[:-1], False),
+    "its first byte is missing": (framed(C("a"))[1:], False),
+    "line feeds alone": (framed(C("a")).replace(b"\r\n", b"\n"), False),
+    "a carriage return inside": (framed(C("a").replace(b", ", b",\r", 1)), False),
+    "a line feed inside": (framed(C("a").replace(b", ", b",\n", 1)), False),
+    "a named event": (framed(b"event: x\n" + C("a")), False),
+    "no space after the colon": (framed(b"data:{}\n\n"), False),
+    "too many digits": (b"fffffff\r\ndata: {}\n\n\r\n", False),
+    "no size": (b"\r\ndata: {}\n\n\r\n", False),
+    "an empty line": (b"\r\n", False),
+    "a letter": (b"a", False),
+}
+"""How a plain event is framed, and what is no such framing: the reader in C is held against it too."""
+
+
 def played(pieces: list[bytes]) -> dict[str, Any]:
     exchange = ResponseReader(Record(31, 0, 0.0, sent_s=0.0), RequestedOutput(save_text=True))
     for at, piece in enumerate(pieces, 1):
@@ -108,6 +128,12 @@ def test_anything_else_is_left_to_the_parsers(what: str) -> None:
     other = NOT_PLAIN[what]
     events = plain_events([framed(C("a")), framed(other), framed(C("b"))])
     assert events is None or None in texts(events)
+
+
+@pytest.mark.parametrize("what", FRAMINGS)
+def test_a_plain_event_is_one_whole_chunk(what: str) -> None:
+    data, plain = FRAMINGS[what]
+    assert (plain_events([data]) is not None) is plain
 
 
 @pytest.mark.parametrize(

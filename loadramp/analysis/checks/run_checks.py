@@ -19,9 +19,9 @@ from loadramp.analysis.checks.validity import COMFORTABLE_RATIO, cpu_ratio, void
 from loadramp.analysis.latency import NOT_STREAMED
 from loadramp.analysis.load_errors import load_error_ratio, over_length, request_errors
 from loadramp.analysis.offered_load import at, offered
-from loadramp.analysis.overload import alarmed, climb, failing
+from loadramp.analysis.overload import alarmed, climb, failing, signs_of
 from loadramp.analysis.steady_state import hysteresis, recovery_s
-from loadramp.record.row import Row
+from loadramp.record.row import SHORT_NAMES, Row
 from loadramp.record.run_info import MetricsInfo
 from loadramp.record.table import Run
 from loadramp.record.types import Check
@@ -122,12 +122,12 @@ def partial(run: Run) -> list[Check]:
 def few_samples(run: Run) -> list[Check]:
     """Percentiles that were refused because the step was too short for them."""
     out = []
-    for name, label in (("ttft", "TTFT"), ("itl", "ITL"), ("e2e", "end-to-end")):
+    for name in ("ttft", "itl", "e2e"):
         rows = [r for r in run.rows if not r.void and r.ok and r.statistic(f"{name}_p99").value is None]
         rows = [r for r in rows if r.reasons.get(f"{name}_p99_s") != NOT_STREAMED]
         if rows:
             why = rows[-1].reasons.get(f"{name}_p99_s", "too few")
-            message = f"no p99 {label} at {_rates(rows)}: {why}"
+            message = f"no p99 {SHORT_NAMES[name]} at {_rates(rows)}: {why}"
             advice = "longer steps (--set ramp.measure_s=300), or read p95 and p90"
             out.append(Check("few_samples", "note", message, advice))
     return out
@@ -167,7 +167,7 @@ def alarms(run: Run) -> list[Check]:
     found = climb(run.rows)
     lone = found.above if len(found.above) == 1 and found.overloaded is None else []
     return [
-        Check("lone_alarm", "note", f"{_at(row)}: {', '.join(row.signals) or 'a lack of throughput'}, not confirmed",
+        Check("lone_alarm", "note", f"{_at(row)}: {signs_of(row) or 'a lack of throughput'}, not confirmed",
               "a hiccup of server or machine, most likely; run that rate again if it matters", row.step)
         for row in [*found.hiccups, *lone]
     ]  # fmt: skip
@@ -204,7 +204,7 @@ def soak(run: Run) -> list[Check]:
     out = []
     for row in run.rows:
         if row.role == "soak" and not row.void and alarmed(row):
-            why = ", ".join(row.signals) or _kinds(row) or "a lack of throughput"
+            why = signs_of(row) or _kinds(row) or "a lack of throughput"
             advice = "the next lower soak counts; without one no rate is known to last"
             out.append(Check("soak_failed", "warn", f"the soak at {at(row)}: {why}", advice, row.step))
     return out

@@ -5,7 +5,7 @@
  * (nearly all of a running stream are), and gives back a lot of them at once; at anything else it gives back what it
  * has, that last. Nothing here parses JSON or judges: client/stream/event_batch.py does, of a lot.
  *
- * gather.py mirrors the two structs: a change of either is a new GATHER_LAYOUT in both.
+ * c_reader.py mirrors the two structs: a change of either is a new GATHER_LAYOUT in both.
  */
 #define _GNU_SOURCE
 #include <errno.h>
