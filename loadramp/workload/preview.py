@@ -115,15 +115,17 @@ def add_step(scenario: Scenario, step: Step, first_seq: int) -> tuple[float, int
     arrivals = len(plan) if plan.step == step else round(arrivals_of(scenario, step))
     counted = plan[:LARGE_REQUESTS]
     requests, inputs, outputs = 0, 0.0, 0
-    for arrival in counted:
-        prompt = arrival.prompt
+    for number in counted.numbers.tolist():
+        prompt = plan.prompts[number]
         if prompt.input_tokens is not None and not prompt.following:
-            sizes = [(float(prompt.input_tokens), prompt.output_tokens)]
-        else:
-            sizes = [(size.input_tokens, size.output_tokens) for size in PrefixHistory().sizes(prompt)]
-        requests += len(sizes)
-        inputs += sum(tokens for tokens, _ in sizes)
-        outputs += sum(tokens or 0 for _, tokens in sizes)
+            requests += 1
+            inputs += prompt.input_tokens
+            outputs += prompt.output_tokens or 0
+            continue
+        for size in PrefixHistory().sizes(prompt):
+            requests += 1
+            inputs += size.input_tokens
+            outputs += size.output_tokens or 0
     scale = arrivals / max(1, len(counted))
     found = PreviewStep(step, round(requests * scale), round(inputs * scale), round(outputs * scale), step.end_s)
     return step.end_s, first_seq + arrivals, found

@@ -14,10 +14,10 @@ from loadramp.simulator.profiles import PROFILES
 from loadramp.simulator.regimes import Regimes, Slow
 from loadramp.workload.preview import longest_s, most_extra_s
 
-STEADY = replace(PROFILES["small"], max_num_seqs=8)
+STEADY = replace(PROFILES["small"], max_num_seqs=4)
 UNSTABLE = replace(STEADY, regimes=Regimes(slow=(Slow(every_s=6.0, lasts_s=3.0, factor=2.0),)))
 CLIMB = (
-    '[prompts]\nkind = "fixed"\ninput_tokens = 64\noutput_tokens = 48\n[ramp]\nstart_rps = 1\nmax_rps = 8\n'
+    '[prompts]\nkind = "fixed"\ninput_tokens = 64\noutput_tokens = 24\n[ramp]\nstart_rps = 1\nmax_rps = 8\n'
     "soak_s = 0\nwarmup_s = 2\nmeasure_s = 24\nsettle_s = 5\nsettle_requests = 0\ntail_s = 0\n"
 )
 

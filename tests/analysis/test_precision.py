@@ -14,6 +14,7 @@ LADDER = (
     '[prompts]\nkind = "fixed"\ninput_tokens = 64\noutput_tokens = 16\n[ramp]\nkind = "ladder"\nrates = [16, 16]\n'
     "warmup_s = 2\nmeasure_s = 20\nsettle_s = 0\nsettle_requests = 0\ntail_s = 0\nlongest_s = 60\n"
 )
+CALM = LADDER.replace("[16, 16]", "[4, 4]")
 
 
 def test_the_reach_is_the_worse_end_of_the_interval_over_its_value() -> None:
@@ -37,12 +38,12 @@ def test_a_step_that_is_sure_at_once_is_no_longer_than_usual(tmp_path: Path) -> 
 
 
 def test_a_step_that_is_never_sure_ends_at_its_longest(tmp_path: Path) -> None:
-    run = ramp_in_memory(scenario_of(LADDER + 'until_sure = 0.0001\nsure_of = "ttft_p95"\n'), tmp_path)
+    run = ramp_in_memory(scenario_of(CALM + 'until_sure = 0.0001\nsure_of = "ttft_p95"\n'), tmp_path)
     assert [step.measure_s for step in run.steps if step.measured] == [pytest.approx(60.0)] * 2
 
 
 def test_without_it_a_step_has_its_usual_length(tmp_path: Path) -> None:
-    run = ramp_in_memory(scenario_of(LADDER), tmp_path)
+    run = ramp_in_memory(scenario_of(CALM), tmp_path)
     assert [step.measure_s for step in run.steps if step.measured] == [20.0, 20.0]
 
 

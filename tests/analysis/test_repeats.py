@@ -15,6 +15,7 @@ from loadramp.analysis.repeats import by_repeat, not_enough, pooled_estimates, p
 from loadramp.record.row import Row
 from loadramp.record.types import Estimate
 from loadramp.report import build_html, verdict_document
+from loadramp.simulator.profiles import PROFILES
 
 
 def found(rate_rps: float, half: float = 0.03, sustained: float | None = None) -> dict[str, Estimate]:
@@ -159,10 +160,10 @@ def test_soaks_of_slightly_different_rates_become_one_row_at_the_end() -> None:
 
 def test_two_ramps_in_one_run(tmp_path: Path) -> None:
     text = (
-        'seed = 4\n[prompts]\nkind = "fixed"\ninput_tokens = 40\noutput_tokens = 60\n[ramp]\nstart_rps = 12\n'
+        'seed = 4\n[prompts]\nkind = "fixed"\ninput_tokens = 40\noutput_tokens = 12\n[ramp]\nstart_rps = 6\n'
         "soak_s = 10\nwarmup_s = 3\nmeasure_s = 12\nsettle_s = 2\nsettle_requests = 0\ntail_s = 0\n"
     )
-    run = ramp_in_memory(scenario_of(text), tmp_path, repeats=2)
+    run = ramp_in_memory(scenario_of(text), tmp_path, replace(PROFILES["small"], max_num_seqs=4), repeats=2)
     rates = [each["ceiling"].rate_rps for each in run.repeats]
     assert len(rates) == 2
     assert None not in rates
