@@ -1,7 +1,5 @@
 """From a run to alert rules, a board or a scaler."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from pathlib import Path

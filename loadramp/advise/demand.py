@@ -2,8 +2,6 @@
 run, or from numbers given. Rule: what a run did not show is None, and says so.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """What ``loadramp advise`` is told beside runs: tables of a TOML file, each key of which is an option, too. Pure."""
 
-from __future__ import annotations
-
 import json
 import tomllib
 from collections.abc import Mapping, Sequence

@@ -3,8 +3,6 @@
 Formulas: docs/method.md, "Ceiling". Rule: void rows are never used, and one bad step is not a ceiling.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import exp
 from typing import Annotated

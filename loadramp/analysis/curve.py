@@ -1,7 +1,5 @@
 """Records of one step to one row of the curve (columns: docs/format.md). Rule: a null has its reason beside it."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -5,8 +5,6 @@ Rule: a request that fails the same way on an idle server (too long, refused by 
 says nothing about load. It counts as a failure and is no evidence of a ceiling. docs/method.md, "Failures".
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable

@@ -3,8 +3,6 @@
 Simulations show how wide (benchmarks/far_bounds.py; docs/method.md, "Thresholds"). It bounds nothing from below.
 """
 
-from __future__ import annotations
-
 from loadramp.analysis.latency import FAMILIES
 from loadramp.analysis.offered_load import load_of
 from loadramp.record.row import Row

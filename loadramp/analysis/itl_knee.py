@@ -4,8 +4,6 @@ A knee detector is a function ``f(rows, *, options) -> Estimate``. KNEES has the
 benchmarks/detectors.py has others to compare it with.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise

@@ -4,8 +4,6 @@ Failed requests are in no percentile of successes and in the ``all_*`` ones as +
 count with their age (Kaplan-Meier).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 

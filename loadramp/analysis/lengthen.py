@@ -4,8 +4,6 @@ Rule: the evidence is that of the finding ``engine_unstable``, so that what was 
 report says. On an engine that keeps its pace no step is any longer. docs/method.md, "Longer steps or more ramps".
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from math import inf

@@ -4,8 +4,6 @@ Rule: a request that would fail on an idle server too (``said.class_of``) is a f
 judged by the other requests, while the run goes on and at its end.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np

@@ -4,8 +4,6 @@ Rule: ordinary scatter of random arrivals is no difference; what the plan itself
 "Asked and offered".
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import sqrt
 

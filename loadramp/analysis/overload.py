@@ -3,8 +3,6 @@
 Rule: void rows are never used, and an alarm below a step that kept up was a hiccup.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar

@@ -1,7 +1,5 @@
 """Is a step long enough for what is asked of it? Pure; docs/method.md, "Longer steps or more ramps"."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import exp
 

@@ -5,8 +5,6 @@ when preemptions come in bursts. A few repeats agree by chance, so an interval i
 state together of themselves (docs/method.md, "Repeats").
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace

@@ -4,8 +4,6 @@ All of it is known the instant the window ends. Formulas: docs/method.md, "Signa
 engines, not on one server.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import comb, factorial

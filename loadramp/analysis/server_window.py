@@ -4,8 +4,6 @@ Unknown is None, never zero: after a restart, without a scrape near both ends, o
 silent.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise

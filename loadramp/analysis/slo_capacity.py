@@ -3,8 +3,6 @@
 A latency that rises with the rate is what queues do; noise that breaks it is pooled away before the limit is crossed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import exp, log

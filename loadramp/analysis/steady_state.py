@@ -1,7 +1,5 @@
 """When is a step measured: how long to wait, how long to measure, and did it settle? Formulas: docs/method.md."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

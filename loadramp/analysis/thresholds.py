@@ -3,8 +3,6 @@
 Intervals are the ones that the report prints; shares (errors, good requests) get one-sided 95 % Clopper-Pearson limits.
 """
 
-from __future__ import annotations
-
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence

@@ -3,8 +3,6 @@
 Formulas: docs/method.md, "Signals" and "Ceiling".
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp, log, sqrt

@@ -1,7 +1,5 @@
 """What a campaign's directory says: phases seen and judged, the scorecard settled, everything derived written anew."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass

@@ -1,7 +1,5 @@
 """Charts of a campaign: the soak's block p99s and memory, and what callers met around an overload and a kill. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import exp, log
 

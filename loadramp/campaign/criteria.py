@@ -3,8 +3,6 @@
 Rule: what was not seen is inconclusive; an interval that straddles its limit is, too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal

@@ -4,8 +4,6 @@ A proof is a function ``f(facts) -> Shown`` in EVIDENCE; LEAST is how long it mu
 or not seen is open, never shown.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 

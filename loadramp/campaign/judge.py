@@ -3,8 +3,6 @@
 A phase fails when one criterion fails and passes when all of them pass.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from loadramp.analysis.saturation import in_flight_at

@@ -1,7 +1,5 @@
 """The page of a campaign: verdict, phases with their criteria, what callers met, scorecard. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

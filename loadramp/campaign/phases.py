@@ -4,8 +4,6 @@ What happens is written to campaign.json after every phase, so that an interrupt
 more; what it means is judged anew from the files whenever a report is made (``readout``).
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """What a campaign shows of what was prepared beside it: alert rules, the size, the way back. Pure."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

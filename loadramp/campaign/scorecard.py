@@ -3,8 +3,6 @@
 Rule: evidence wins over an answer, a waiver over both but never in silence; what is neither shown nor answered is open.
 """
 
-from __future__ import annotations
-
 import json
 import tomllib
 from collections.abc import Mapping, Sequence

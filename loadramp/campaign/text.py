@@ -1,7 +1,5 @@
 """A campaign in words: the sentences that open it, its phases, Markdown and JSON data. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any

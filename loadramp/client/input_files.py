@@ -1,7 +1,5 @@
 """Opens the files that a scenario reads, once in each process, and hands their bytes to the readers of ``plan``."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import zlib

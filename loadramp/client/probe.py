@@ -1,7 +1,5 @@
 """One request, looked at closely; and the requests before a run that find out what the server takes."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace

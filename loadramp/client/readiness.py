@@ -3,8 +3,6 @@
 Nothing is read from the environment's proxy settings: a NO_PROXY that cannot be parsed is nobody's concern here.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping

@@ -1,7 +1,5 @@
 """How far the endpoint's clock is ahead of this host's, by the Date header of its replies."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence

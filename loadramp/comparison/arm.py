@@ -1,7 +1,5 @@
 """One of two endpoints that are compared."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

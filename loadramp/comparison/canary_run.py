@@ -3,8 +3,6 @@
 What stops it early is decided here; all of it is decided again from the files by ``contrast`` when a report is made.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -3,8 +3,6 @@
 The baseline is always the dashed line with hollow points, the candidate the solid one.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

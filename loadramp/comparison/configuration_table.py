@@ -1,7 +1,5 @@
 """The table of configurations in all its forms: page, Markdown, terminal, JSON, CSV. Pure."""
 
-from __future__ import annotations
-
 from itertools import cycle, product
 from typing import Any
 

@@ -3,8 +3,6 @@
 A request names a job and a key; everything else, every address and every path, stands in the list.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import tomllib

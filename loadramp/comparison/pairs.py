@@ -3,8 +3,6 @@
 A pair that a client spoilt is not used, and nothing that only one side has is compared.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import exp, hypot, log

@@ -4,8 +4,6 @@ Runs of different hours are no pairs: what differs from run to run is part of th
 side has several runs (or a run several ramps), else assumed, and then the comparison is only indicative.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log, sqrt

@@ -3,8 +3,6 @@
 What no name on a page shows is absent, never 0.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ Rule: one change is one alarm, however many metrics it moves. A change for the w
 or made up for.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -3,8 +3,6 @@
 Rule: what could not be measured is written down and judged as nothing; only measured nights can be worse.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

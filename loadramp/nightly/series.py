@@ -4,8 +4,6 @@ A night is the median of its runs; a run that could not measure is no night. Rul
 series: the same scenario, model and reference rate.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ Two rules: *page* (a robust z above the limit on two nights running, or confirme
 How far nights scatter is known from the nights before it (nightly/levels.py): a second change is found as soon.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

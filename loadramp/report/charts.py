@@ -4,8 +4,6 @@ Colours are named ``var(--p99)`` and resolved by the page, so that one figure se
 never the only cue: dash and marker repeat it.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import math

@@ -1,7 +1,5 @@
 """Was the client itself on time: how late requests left, how late its loop was, how busy its processors. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

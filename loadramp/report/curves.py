@@ -1,7 +1,5 @@
 """Latency over the rate: four panels with intervals, the three numbers and the service level. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from markupsafe import Markup

@@ -3,8 +3,6 @@
 The same words serve HTML, Markdown, the terminal and JSON. Text from a server is not in them; numbers are.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from loadramp.analysis.diagnosis.remedies import runbook_of

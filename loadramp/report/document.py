@@ -1,7 +1,5 @@
 """What programs read: the verdict as strict JSON data and the curve as CSV. Pure; no NaN, no infinity, ever."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

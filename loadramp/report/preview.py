@@ -1,7 +1,5 @@
 """What ``loadramp plan`` shows: the steps a ramp would take and the shape of its load, in words or as data. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from itertools import groupby

@@ -1,7 +1,5 @@
 """A run as it goes on, in words: one line a second, and a small table for a terminal. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import ceil
 from typing import Any

@@ -1,7 +1,5 @@
 """What every part of the report asks of a run's rows. Pure; a column that is missing is one that is null."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from loadramp.analysis import offered_load

@@ -1,7 +1,5 @@
 """The sections of the report in reading order. Each is f(run) -> HTML or None; what has no data says so in a line."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any

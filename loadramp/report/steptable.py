@@ -1,7 +1,5 @@
 """The table of steps as cells of text, for HTML, Markdown and the terminal. A null is a dash and a note on why."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 

@@ -1,7 +1,5 @@
 """The tails: how many waited longer than t, step by step, and where the slowest requests lost their time. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

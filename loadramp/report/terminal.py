@@ -1,7 +1,5 @@
 """The verdict and the table of steps for a terminal. Pure: builds what rich can print, prints nothing."""
 
-from __future__ import annotations
-
 from rich.console import Group
 from rich.table import Table as RichTable
 from rich.text import Text

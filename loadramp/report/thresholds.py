@@ -1,7 +1,5 @@
 """The thresholds that were asked, judged: a section, lines, data, and what they make of the verdict. Pure."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from loadramp.analysis.thresholds import overall

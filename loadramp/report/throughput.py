@@ -3,8 +3,6 @@
 Pure: a run in, HTML out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from markupsafe import Markup

@@ -1,7 +1,5 @@
 """The steps by class of traffic, by model and by turn, how sessions went, and how cold each model was."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any

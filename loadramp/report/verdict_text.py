@@ -3,8 +3,6 @@
 Plain English for a reader who is no statistician; failures come first, because a good number from few answers misleads.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import log

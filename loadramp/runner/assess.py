@@ -1,7 +1,5 @@
 """Judges a run: rows, the three numbers, checks, findings. The same functions while it goes on and from its files."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 

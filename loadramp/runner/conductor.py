@@ -4,8 +4,6 @@ What is decided while the run goes on is decided here, from rows; all of it is d
 ``assess`` when a report is made.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """What to fix before measuring: the endpoint as one request finds it, and this machine as a client."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Sequence

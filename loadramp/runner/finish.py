@@ -1,7 +1,5 @@
 """From what a run left on disk to its answer: judged anew, everything derived written, the exit code. Raw is truth."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What ``doctor`` and ``init`` ask of an endpoint: who serves what, and where its metrics page is."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from loadramp.client.endpoint import Endpoint, endpoint_of

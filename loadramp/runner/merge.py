@@ -1,7 +1,5 @@
 """Shards to one run: their records side by side on the one time axis that they share, in an ordinary run directory."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime

@@ -1,7 +1,5 @@
 """A commented scenario for an endpoint: what it serves decides lengths and time-outs."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 

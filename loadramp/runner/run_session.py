@@ -3,8 +3,6 @@
 Which step comes next is for others to say: ``Conductor`` asks a ramp, an arm of a canary is told.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections import Counter, deque

@@ -4,8 +4,6 @@ Three answers: how late requests leave (pacing), what a token costs, and the hig
 still passes the rules that make a step void. The last result is kept for the machine and goes into run.json.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -4,8 +4,6 @@ The shards hear nothing of one another. What makes them one load is the plan, wh
 itself, and the wall clock, which is looked at once: from then on only CLOCK_MONOTONIC counts.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import json

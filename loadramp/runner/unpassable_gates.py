@@ -3,8 +3,6 @@
 Rule: only what follows from the plan is said, however fast the endpoint may be.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from loadramp.analysis.far_bounds import may_bound

@@ -1,7 +1,5 @@
 """One answer on the wire, exactly in vLLM's shape: server-sent events or one JSON document. Pure: text out."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal

@@ -4,8 +4,6 @@ One engine step takes ``t0_s + decode_s * decodes + context_s * context tokens +
 times a noise of a few per cent (docs/simulator.md says how far that is from a real engine).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from loadramp.registry import data_of

@@ -1,7 +1,5 @@
 """What a request body asks for, or the error vLLM would answer. Pure: bytes in, an Ask out."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Literal

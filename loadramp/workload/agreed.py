@@ -3,8 +3,6 @@
 The plan is a function of the scenario alone: each machine makes it for itself, and all of them make the same one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

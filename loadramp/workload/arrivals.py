@@ -4,8 +4,6 @@ Each function returns ascending instants in ``[0, duration_s)``, shape (n,), flo
 One with a key ``file`` gets the instants of a trace as its first argument.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal

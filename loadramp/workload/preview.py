@@ -3,8 +3,6 @@
 The steps are those that the commands themselves choose, by the same functions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 

@@ -5,8 +5,6 @@ A ramp is a function ``f(rows, *, options) -> Step | Stop``. It reads the rows o
 the step it proposes to the conductor unless it has a reason to set them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from math import isfinite, sqrt
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """Checks on the answers themselves: were they as long as asked, as cheap as they should be, and stamped one by one?"""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 

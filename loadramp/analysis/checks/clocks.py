@@ -4,8 +4,6 @@ Each shard says how late its steps began by its own wall clock, and, where the e
 endpoint's clock is ahead of it. Only the latter sees a clock that is wrong all the time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from loadramp.record.run_info import ShardInfo

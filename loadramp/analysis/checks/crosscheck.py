@@ -4,8 +4,6 @@ Both sides are counted between the same two scrapes. Rule: a server may count a 
 so it disagrees only when it is outside both of the client's counts and the tolerance.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt

@@ -4,8 +4,6 @@ A check is a function ``f(run) -> list[Check]`` in CHECKS. ``void`` takes a step
 care, ``note`` is good to know.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np

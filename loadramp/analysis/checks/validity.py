@@ -4,8 +4,6 @@ Formulas: docs/method.md, "Client-limited". What happened after the step's end h
 while the run goes on and from its files.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import ceil
 

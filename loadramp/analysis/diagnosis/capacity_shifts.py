@@ -3,8 +3,6 @@
 Rule: only the servers' own pages say that. A jump of the pace may have any cause, and is merely possible.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Rules about what only the server's counters tell: accepted drafts and hits of the prefix cache. Pure."""
 
-from __future__ import annotations
-
 from loadramp.analysis.checks.answer_checks import template_ratio
 from loadramp.analysis.diagnosis.symptoms import Case, indices
 from loadramp.record.prompt_facts import always_new, reuse_unknown

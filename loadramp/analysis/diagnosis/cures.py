@@ -1,7 +1,5 @@
 """What to do about a finding: cures in the order in which they are worth trying, and how to see that one helps."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 

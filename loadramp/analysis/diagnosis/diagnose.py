@@ -5,8 +5,6 @@ steps that it could not deliver are left out, and where that leaves none, nothin
 docs/diagnosis.md, docs/method.md.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence

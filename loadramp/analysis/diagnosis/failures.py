@@ -1,7 +1,5 @@
 """Rules about requests that failed: refused at the door, a server that died, out of memory, broken hardware."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping
 

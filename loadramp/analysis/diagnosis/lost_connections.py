@@ -4,8 +4,6 @@ Rule: a server that went down shows it. Its page falls silent, its counters or i
 under way break, too. Where these go on, connections that are refused are overload, whatever their number.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 import numpy as np

@@ -4,8 +4,6 @@ KV eviction is told from the rest by preemptions or, without metrics, by single 
 pooled p99 ITL may stay flat all the while. Formulas: docs/method.md, "Labels".
 """
 
-from __future__ import annotations
-
 from loadramp.analysis.diagnosis.gap_causes import PRIVATE, RECOMPUTE
 from loadramp.analysis.diagnosis.symptoms import Case, StepSeen, flat, indices
 from loadramp.record.types import Confidence, Finding

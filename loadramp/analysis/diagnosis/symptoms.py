@@ -3,8 +3,6 @@
 Rule: a step that the client could not deliver is never looked at.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

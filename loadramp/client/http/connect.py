@@ -1,7 +1,5 @@
 """Opens sockets: names, addresses, the handshake, and failures in words a person understands."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import errno

@@ -6,8 +6,6 @@ a read some milliseconds later gives the same result (docs/decisions/0004-readin
 many sockets.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 import select

@@ -3,8 +3,6 @@
 The instant of a read is taken first of all: by the kernel where it stamps segments, else here.
 """
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import ssl

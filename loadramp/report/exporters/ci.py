@@ -3,8 +3,6 @@
 A failed threshold is a failure; what could not be told is an error of the measurement, never a pass.
 """
 
-from __future__ import annotations
-
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """A run's numbers for benchmark dashboards: Bencher, github-action-benchmark, PyTorch's. Pure."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from loadramp.record.table import Run

@@ -1,7 +1,5 @@
 """llm-d's Benchmark Report, version 0.2.1: one document a load stage, which is a step here. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import PurePath

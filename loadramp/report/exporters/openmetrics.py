@@ -1,7 +1,5 @@
 """OpenMetrics text of a run: for node-exporter's textfile directory, a push gateway, GitLab's metrics report. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 

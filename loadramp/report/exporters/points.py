@@ -1,7 +1,5 @@
 """A run as named numbers: what the small formats are made of. Pure."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from datetime import datetime

@@ -4,8 +4,6 @@ Its definitions are kept: latencies count from when a request was *sent*, millis
 the step cannot carry is null there as everywhere else.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
