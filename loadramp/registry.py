@@ -7,13 +7,9 @@ import difflib
 import importlib
 import inspect
 import math
-import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from importlib import resources
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
-
-import msgspec
 
 
 class ScenarioError(ValueError):
@@ -74,7 +70,7 @@ class Choice:
 class Feature:
     """What a feature adds to the core. Functions are written ``package.module:function`` and imported when needed."""
 
-    tables: Mapping[str, Callable[[Mapping[str, Any], str], Any]] = field(default_factory=dict)
+    tables: Mapping[str, str] = field(default_factory=dict)
     """Its tables of a scenario: name to ``f(table, where)``, which binds one or raises ScenarioError."""
     check: str = ""
     """``f(scenario)``: raises ScenarioError where a table cannot be judged by."""
@@ -114,6 +110,9 @@ def reach(where: str) -> Callable[..., Any]:
 
 def data_of(package: str, name: str) -> dict[str, Any]:
     """The TOML file ``name`` that stands beside the modules of ``package``."""
+    import tomllib
+    from importlib import resources
+
     return tomllib.loads(resources.files(package).joinpath(name).read_text("utf-8"))
 
 
@@ -210,6 +209,8 @@ def bind(
 
 def convert(value: Any, annotation: Any, where: str) -> Any:
     """``value`` as ``annotation``, or a ScenarioError that says what was expected. No number here is infinite."""
+    import msgspec  # `loadramp --help` needs none of it
+
     try:
         converted = msgspec.convert(value, annotation)
     except msgspec.ValidationError as error:

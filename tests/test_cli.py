@@ -206,6 +206,12 @@ def test_help_is_quick_and_names_every_command() -> None:
     assert code == 0
     for command in ("run", "probe", "plan", "report", "simulate", "demo"):
         assert f"  {command} " in out
-    heavy = "{'numpy', 'pandas', 'httpx', 'openai', 'plotly'} & set(sys.modules)"
+    heavy = "{'numpy', 'pandas', 'httpx', 'openai', 'plotly', 'msgspec', 'tomllib'} & set(sys.modules)"
     look = [sys.executable, "-c", f"import sys, loadramp.cli; print({heavy})"]
+    assert subprocess.run(look, capture_output=True, text=True).stdout.strip() == "set()"
+
+
+def test_a_ramp_begins_without_what_it_does_not_need() -> None:
+    heavy = "{'pandas', 'openai', 'plotly', 'scipy.stats', 'scipy.optimize', 'loadramp.simulator.server'}"
+    look = [sys.executable, "-c", f"import sys, loadramp.runner.launch; print({heavy} & set(sys.modules))"]
     assert subprocess.run(look, capture_output=True, text=True).stdout.strip() == "set()"

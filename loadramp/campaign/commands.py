@@ -6,7 +6,6 @@ from typing import Any
 
 import click
 
-from loadramp.campaign.table import campaign_of
 from loadramp.commands.options import (
     PATH,
     command,
@@ -95,7 +94,7 @@ def _show(finished: Any, as_json: bool) -> int:
 
 
 def _ask(scenario: Path, chosen: Any) -> None:
-    from loadramp.campaign.table import in_order, longest_s
+    from loadramp.campaign.table import campaign_of, in_order, longest_s
     from loadramp.client.endpoint import endpoint_of
     from loadramp.commands.terminal import confirm
     from loadramp.runner import scenarios

@@ -1,10 +1,9 @@
 """Two endpoints, or stored runs, side by side: is one worse than the other?"""
 
-from loadramp.comparison.table import bind_canary
 from loadramp.registry import Feature
 
 FEATURE = Feature(
-    tables={"canary": bind_canary},
+    tables={"canary": "loadramp.comparison.table:bind_canary"},
     commands="loadramp.comparison.commands:commands",
     previews={"canary": "loadramp.comparison.preview:canary_parts"},
     evidence={"rollback": "loadramp.comparison.switch_times:rollback_of"},

@@ -21,7 +21,6 @@ from loadramp.commands.options import (
     scenario_options,
     strict_json,
 )
-from loadramp.comparison.table import canary_of
 from loadramp.registry import ScenarioError
 from loadramp.units import plural
 
@@ -107,6 +106,8 @@ def canary(
     )
     read = scenarios.read_scenario(scenario, base.overrides)
     if asks(yes, as_json):
+        from loadramp.comparison.table import canary_of
+
         table = canary_of(read)
         minutes = len(table.rates) * table.blocks * table.block_s / 60.0 * (1 if table.design == "mirrored" else 2)
         confirm(hosts, lambda: f"Load {' and '.join(hosts)} for up to {plural(round(minutes), 'minute')}?")

@@ -1,10 +1,9 @@
 """Did capacity move? A history of nights, judged one by one."""
 
-from loadramp.nightly.table import bind_nightly
 from loadramp.registry import Feature
 
 FEATURE = Feature(
-    tables={"nightly": bind_nightly},
+    tables={"nightly": "loadramp.nightly.table:bind_nightly"},
     check="loadramp.nightly.preview:check_nightly",
     rates="loadramp.nightly.preview:reference_rates",
     commands="loadramp.nightly.commands:commands",

@@ -32,7 +32,6 @@ from loadramp.record.run_directory import host
 from loadramp.record.table import Table
 from loadramp.record.types import Calibration, ClientSample, Step
 from loadramp.runner.scenarios import load
-from loadramp.simulator.practise import null_server
 from loadramp.units import percent, plural
 
 PACING_RPS = (10.0, 100.0, 1000.0)
@@ -97,6 +96,8 @@ async def selfcheck(seconds: float = 4.0, say: Say = lambda _: None) -> dict[str
     Raises:
         CannotMeasure: the null server or a worker did not start.
     """
+    from loadramp.simulator.practise import null_server  # `run` reads the last result, and needs no server
+
     with null_server() as url:
         async with _bench(url, 1, seconds) as bench:
             pacing = [_pacing(await bench.level(rate), say) for rate in PACING_RPS]

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from loadramp.registry import FEATURES, Choice, ScenarioError, bind_options, convert, hint, options_of
+from loadramp.registry import FEATURES, Choice, ScenarioError, bind_options, convert, hint, options_of, reach
 
 Positive = Annotated[float, Meta(gt=0)]
 NotNegative = Annotated[float, Meta(ge=0)]
@@ -292,7 +292,7 @@ def parse(text: str, name: str, overrides: Sequence[str], binders: Binders) -> S
         ScenarioError: anything is misspelt, of the wrong type or out of range.
     """
     raw = read_tables(text, overrides, name)
-    of_features = {table: bound for feature in FEATURES.values() for table, bound in feature.tables.items()}
+    of_features = {table: reach(bound) for feature in FEATURES.values() for table, bound in feature.tables.items()}
     _check_keys(raw, {"name", "seed", *of_features, *_TABLES, *_CHOICES}, name)
     tables: dict[str, Any] = {
         key: kind(**bind_options(raw.get(key, {}), kind, f"{name}: [{key}]")) for key, kind in _TABLES.items()

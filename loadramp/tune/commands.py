@@ -45,9 +45,10 @@ def tune(
     the baseline could not be measured, and 3 if it is undecided. After an interruption, --resume DIR goes on.
 
     \b
-    Example:
+    Examples:
       loadramp tune chat --server "vllm serve MODEL --port {port} {flags}" \\
-          --try "--max-num-seqs 128" --try "--max-num-batched-tokens 4096" --max-hours 2
+          --try "--max-num-seqs 128" --max-hours 2 \\
+          --try "--max-num-batched-tokens 4096"
     """
     import asyncio
 
