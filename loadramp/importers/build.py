@@ -3,9 +3,11 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
-from loadramp.importers.formats import RecordedLevel, ResultFormat, read_levels, total
+from loadramp.importers.formats import ResultFormat, read_levels
+from loadramp.importers.levels import RecordedLevel, total
 from loadramp.record.codec import encode
 from loadramp.record.run_directory import RunDir, check_place, put
 from loadramp.record.run_info import ImportedInfo, RunInfo, TargetInfo
@@ -28,7 +30,7 @@ def import_runs(paths: Sequence[Path], out: Path, *, wanted: str, name: str, slo
         OSError: the directory cannot be written.
     """
     check_place(out)
-    found = [read_levels(text_of(path), str(path), wanted) for path in paths]
+    found = [read_levels(text_of(path), str(path), wanted, partial(_beside, path)) for path in paths]
     levels = sorted((level for _, own in found for level in own), key=_load)
     if len({level.users is None for level in levels}) > 1:
         raise ScenarioError("import: some levels have a request rate and others a number of users: import them apart")
@@ -49,6 +51,12 @@ def import_runs(paths: Sequence[Path], out: Path, *, wanted: str, name: str, slo
     rundir.save_info(replace(run.info, began_at=began_at.isoformat(timespec="seconds")))
     rundir.let_go()
     return finish.write_report(rundir.path)
+
+
+def _beside(path: Path, pattern: str) -> list[str]:
+    """The texts of the files beside ``path``, in order of the numbers in their names."""
+    found = sorted(path.parent.glob(pattern), key=lambda one: (len(one.name), one.name))
+    return [text_of(one) for one in found]
 
 
 def laid_out(levels: Sequence[RecordedLevel]) -> tuple[list[Record], list[Step]]:

@@ -1,18 +1,18 @@
 """The formats: each recognises its own files and reads one into levels of load. Pure.
 
-Sources: vLLM's ``benchmarks/serve.py`` (``--save-result --save-detailed``), GuideLLM's ``GenerativeRequestStats``,
-AIPerf's ``MetricRecordInfo`` (``profile_export.jsonl``), inference-perf's ``RequestLifecycleMetric``
-(``per_request_lifecycle_metrics.json``), each as released in 2026.
+Sources: vLLM's ``benchmarks/serve.py`` (``--save-result --save-detailed``), GuideLLM 0.8's ``GenerativeRequestStats``,
+AIPerf 0.13's ``MetricRecordInfo`` (``profile_export.jsonl``), inference-perf 0.7's
+``build_per_request_lifecycle_entry`` and ``summarize_requests``.
 """
 
-import csv
-import io
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, groupby
 from typing import Any
 
+from loadramp.importers.csv_table import csv_levels, csv_rows
+from loadramp.importers.levels import RecordedLevel
 from loadramp.record.types import Record
 from loadramp.registry import ScenarioError
 from loadramp.runner.recorded import record_of
@@ -21,31 +21,23 @@ Json = Any
 
 
 @dataclass(slots=True, frozen=True)
-class RecordedLevel:
-    """The requests of one level of load. Exactly what was asked is in ``rate_rps`` or ``users``; neither: not known."""
-
-    records: list[Record]
-    rate_rps: float | None = None
-    users: int | None = None
-    arrivals: str = 'kind = "replay"'
-    """The ``[arrivals]`` table, in TOML."""
-    model: str = ""
-
-
-@dataclass(slots=True, frozen=True)
 class ResultFormat:
-    """One tool's format. ``read`` takes what ``parse`` made of the text."""
+    """One tool's format. ``read`` takes what ``parse`` made of the text, and of the files that lie ``beside`` it."""
 
     name: str
     parse: Callable[[str], Json]
     is_one: Callable[[Json], bool]
-    read: Callable[[Json], list[RecordedLevel]]
+    read: Callable[[Json, Sequence[Json]], list[RecordedLevel]]
     lacks: Mapping[str, str] = field(default_factory=dict)
     """What the tool does not tell, and why it matters."""
+    beside: str = ""
+    """Names of other files of the same result, as a pattern; they are read in order of the numbers in their names."""
 
 
-def read_levels(text: str, name: str, wanted: str = "auto") -> tuple[ResultFormat, list[RecordedLevel]]:
-    """The levels in ``text``, and the format it has.
+def read_levels(
+    text: str, name: str, wanted: str = "auto", beside: Callable[[str], Sequence[str]] = lambda _: ()
+) -> tuple[ResultFormat, list[RecordedLevel]]:
+    """The levels in ``text``, and the format it has. ``beside``: a pattern to the texts of the files that have it.
 
     Raises:
         ScenarioError: it has no format that is known, or not the one that was named, or holds no request.
@@ -56,7 +48,8 @@ def read_levels(text: str, name: str, wanted: str = "auto") -> tuple[ResultForma
             document = form.parse(text)
             if not form.is_one(document):
                 continue
-            levels = [level for level in form.read(document) if level.records]
+            others = [form.parse(other) for other in beside(form.beside)] if form.beside else []
+            levels = [level for level in form.read(document, others) if level.records]
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
             if wanted == "auto" and isinstance(error, ValueError) and not isinstance(error, ScenarioError):
                 continue  # not even its syntax
@@ -75,7 +68,7 @@ def _is_vllm(document: Json) -> bool:
     return isinstance(document, dict) and "ttfts" in document and "itls" in document
 
 
-def _vllm(document: Json) -> list[RecordedLevel]:
+def _vllm(document: Json, _: Sequence[Json]) -> list[RecordedLevel]:
     """One file is one level. Times count from ``start_times``; a request waited ``queue_times`` before that."""
     n = len(document["ttfts"])
     starts = document.get("start_times")
@@ -116,30 +109,32 @@ def _is_guidellm(document: Json) -> bool:
     return isinstance(document, dict) and isinstance(document.get("benchmarks"), list)
 
 
-def _guidellm(document: Json) -> list[RecordedLevel]:
+def _guidellm(document: Json, _: Sequence[Json]) -> list[RecordedLevel]:
     """One benchmark is one level. Only the first and the last token of a request are told."""
     return [_guidellm_level(benchmark) for benchmark in document["benchmarks"]]
 
 
 def _guidellm_level(benchmark: Json) -> RecordedLevel:
     requests = benchmark["requests"]
-    records = [_guidellm_record(one, None) for one in requests.get("successful") or ()]
-    records += [_guidellm_record(one, _guidellm_error(one)) for one in requests.get("errored") or ()]
     strategy = (
         (benchmark.get("config") or {}).get("strategy") or (benchmark.get("scheduler") or {}).get("strategy") or {}
     )
     kind, rate = str(strategy.get("type_") or strategy.get("kind") or ""), strategy.get("rate")
+    planned = kind in {"constant", "poisson", "trace"}
+    records = [_guidellm_record(one, None, planned) for one in requests.get("successful") or ()]
+    records += [_guidellm_record(one, _guidellm_error(one), planned) for one in requests.get("errored") or ()]
     if kind in {"constant", "poisson"} and rate:
         return RecordedLevel(records, float(rate), None, f'kind = "{kind}"')
     streams = strategy.get("streams") or strategy.get("max_concurrency") if kind == "concurrent" else None
     return RecordedLevel(records, None, int(streams) if streams else None)
 
 
-def _guidellm_record(one: Json, error: str | None) -> Record:
+def _guidellm_record(one: Json, error: str | None, planned: bool) -> Record:
+    """``planned``: the strategy has a schedule; others aim at once for every request of the level."""
     timings = (one.get("info") or one.get("scheduler_info") or {})["timings"]
     sent_s = timings.get("request_start") or timings.get("resolve_start") or timings["targeted_start"]
     return record_of(
-        float(timings.get("targeted_start") or sent_s),
+        float((planned and timings.get("targeted_start")) or sent_s),
         sent_s=float(sent_s),
         first_s=None if error else timings.get("first_token_iteration") or timings.get("first_iteration"),
         last_s=None if error else timings.get("last_token_iteration") or timings.get("last_iteration"),
@@ -165,11 +160,19 @@ def _is_aiperf(document: Json) -> bool:
     return bool(document) and isinstance(document[0], dict) and "request_start_ns" in document[0].get("metadata", {})
 
 
-def _aiperf(document: Json) -> list[RecordedLevel]:
-    """``profile_export.jsonl``: one level. Instants count from the first request, so that nanoseconds are kept."""
+def _aiperf(document: Json, _: Sequence[Json]) -> list[RecordedLevel]:
+    """``profile_export.jsonl``: a level for each phase that is no warm-up. Instants count from the first one, so that
+    nanoseconds are kept. A request was due when its credit was issued."""
     lines = [line for line in document if line["metadata"].get("benchmark_phase", "profiling") == "profiling"]
-    origin_ns = min(line["metadata"]["request_start_ns"] for line in lines)
-    return [RecordedLevel([_aiperf_record(line, origin_ns) for line in lines])]
+    origin_ns = min(_aiperf_due_ns(line) for line in lines)
+    phases: dict[int, list[Record]] = {}
+    for line in lines:
+        phases.setdefault(line["metadata"].get("profiling_index") or 0, []).append(_aiperf_record(line, origin_ns))
+    return [RecordedLevel(phases[index]) for index in sorted(phases)]
+
+
+def _aiperf_due_ns(line: Json) -> int:
+    return int(line["metadata"].get("credit_issued_ns") or line["metadata"]["request_start_ns"])
 
 
 def _aiperf_record(line: Json, origin_ns: int) -> Record:
@@ -187,7 +190,8 @@ def _aiperf_record(line: Json, origin_ns: int) -> Record:
     events = [] if ttft_s is None or gaps_s is None else list(accumulate([sent_s + ttft_s, *gaps_s]))
     tokens = (metrics.get("output_sequence_length") or metrics.get("output_token_count") or {}).get("value")
     return record_of(
-        sent_s,
+        (_aiperf_due_ns(line) - origin_ns) / 1e9,
+        sent_s=sent_s,
         token_s=events,
         first_s=None if ttft_s is None else sent_s + ttft_s,
         last_s=None if e2e_s is None else sent_s + e2e_s,
@@ -208,83 +212,45 @@ def _is_inference_perf(document: Json) -> bool:
     )
 
 
-def _inference_perf(document: Json) -> list[RecordedLevel]:
-    """``per_request_lifecycle_metrics.json``: one level for each stage."""
-    ordered = sorted(document, key=lambda one: (one.get("stage_id") or 0, one["start_time"]))
-    stages = groupby(ordered, key=lambda one: one.get("stage_id") or 0)
-    return [RecordedLevel([_inference_perf_record(one) for one in own]) for _, own in stages]
+def _inference_perf(document: Json, stages: Sequence[Json]) -> list[RecordedLevel]:
+    """``per_request_lifecycle_metrics.json``. It does not say to which stage a request belongs: the summaries of the
+    stages beside it give their sizes, and stages follow one another. Without them it is one level."""
+    records = [_inference_perf_record(one) for one in sorted(document, key=lambda one: float(one["start_time"]))]
+    loads = [stage["load_summary"] for stage in stages]
+    if sum(load["count"] for load in loads) != len(records):
+        return [RecordedLevel(records)]
+    ends = list(accumulate(load["count"] for load in loads))
+    return [
+        RecordedLevel(records[end - load["count"] : end], *_inference_perf_load(load))
+        for load, end in zip(loads, ends, strict=True)
+    ]
+
+
+def _inference_perf_load(load: Json) -> tuple[float | None, int | None]:
+    """The rate, or the number of users, that a stage asked for."""
+    users, rate = load.get("concurrency"), load.get("requested_rate")
+    return (None, int(users)) if users else (float(rate) if rate else None, None)
 
 
 def _inference_perf_record(one: Json) -> Record:
     info, error = one.get("info") or {}, one.get("error")
-    answer = info.get("response_metrics") or info
-    events = [float(at_s) for at_s in answer.get("output_token_times") or ()]
+    answer = info.get("response_metrics") or {}
+    times = [float(at_s) for at_s in answer.get("output_token_times") or answer.get("chunk_times") or ()]
+    events = [(at_s, len(list(own))) for at_s, own in groupby(times)]  # tokens of a chunk share its instant
+    usage = answer.get("server_usage") or {}
     return record_of(
-        float(one.get("scheduled_time") or one["start_time"]),
-        sent_s=float(one["start_time"]),
-        token_s=[] if error else events,
+        float(one["start_time"]),
+        token_s=[] if error else [at_s for at_s, _ in events],
+        event_tokens=[n for _, n in events] if not error and len(events) < len(times) else (),
         end_s=float(one["end_time"]),
-        output_tokens=answer.get("output_tokens") or None,
+        output_tokens=usage.get("completion_tokens") or answer.get("output_tokens") or None,
         prompt_tokens=info.get("input_tokens"),
         error=f"{error.get('error_type')}: {error.get('error_msg')}" if error else None,
     )
 
 
-# -- CSV -----------------------------------------------------------------------------------------------------------
-
-_NUMBERS = {"due_s", "sent_s", "first_token_s", "last_token_s", "end_s", "rate_rps"}
-_COUNTS = {"output_tokens", "prompt_tokens", "http_status", "users"}
-_WORDS = {"error", "label", "model", "step"}
-
-
-def _table(text: str) -> Json:
-    rows = list(csv.DictReader(io.StringIO(text)))
-    if not rows or not {"due_s", "sent_s"} & set(rows[0]):
-        raise ValueError("no column due_s or sent_s")
-    if unknown := set(rows[0]) - _NUMBERS - _COUNTS - _WORDS - {"token_s"}:
-        allowed = ", ".join(sorted(_NUMBERS | _COUNTS | _WORDS | {"token_s"}))
-        raise ScenarioError(f"{', '.join(sorted(map(str, unknown)))}: no such column; there are {allowed}")
-    return rows
-
-
-def _csv(document: Json) -> list[RecordedLevel]:
-    """The columns of docs/import.md; ``token_s`` holds instants with spaces between them."""
-    rows = [_plain(row) for row in document]
-    levels = []
-    for _, own in groupby(sorted(rows, key=lambda row: str(row.get("step") or "")), key=lambda row: row.get("step")):
-        members = list(own)
-        asked = {(row.get("rate_rps"), row.get("users")) for row in members}
-        if len(asked) > 1:
-            raise ScenarioError(f"step {members[0].get('step')}: several rates in one step: {sorted(map(str, asked))}")
-        rate_rps, users = asked.pop()
-        levels.append(RecordedLevel([_csv_record(row) for row in members], rate_rps, users))
-    return levels
-
-
-def _plain(row: Mapping[str, str]) -> dict[str, Any]:
-    kinds: Iterable[tuple[set[str], Callable[[str], Any]]] = ((_NUMBERS, float), (_COUNTS, int), (_WORDS, str))
-    known = {name: kind(row[name]) for names, kind in kinds for name in names if row.get(name)}
-    return known | {"token_s": [float(at_s) for at_s in (row.get("token_s") or "").split()]}
-
-
-def _csv_record(row: Mapping[str, Any]) -> Record:
-    return record_of(
-        row.get("due_s", row.get("sent_s")),
-        sent_s=row.get("sent_s"),
-        token_s=row["token_s"],
-        first_s=row.get("first_token_s"),
-        last_s=row.get("last_token_s"),
-        end_s=row.get("end_s"),
-        output_tokens=row.get("output_tokens"),
-        prompt_tokens=row.get("prompt_tokens"),
-        error=row.get("error"),
-        http_status=row.get("http_status"),
-        label=row.get("label", ""),
-        model=row.get("model"),
-    )
-
-
 _CLOSED = "the plan's instants are not kept: times count from sending, so a late client does not show"
+_MOVED = "a request was due when AIPerf issued it: it moves its schedule after a delay of 10 ms, which does not show"
 FORMATS: Mapping[str, ResultFormat] = {
     form.name: form
     for form in (
@@ -292,14 +258,16 @@ FORMATS: Mapping[str, ResultFormat] = {
         ResultFormat(
             "guidellm", json.loads, _is_guidellm, _guidellm, {"itl": "only the first and the last token are kept"}
         ),
-        ResultFormat("inference-perf", json.loads, _is_inference_perf, _inference_perf),
-        ResultFormat("aiperf", _lines, _is_aiperf, _aiperf, {"due_s": _CLOSED}),
-        ResultFormat("csv", _table, lambda _: True, _csv),
+        ResultFormat(
+            "inference-perf",
+            json.loads,
+            _is_inference_perf,
+            _inference_perf,
+            {"due_s": _CLOSED},
+            beside="stage_*_lifecycle_metrics.json",
+        ),
+        ResultFormat("aiperf", _lines, _is_aiperf, _aiperf, {"due_s": _MOVED}),
+        ResultFormat("csv", csv_rows, lambda _: True, csv_levels),
     )
 }
 """By name, in the order in which a file is tried."""
-
-
-def total(levels: Sequence[RecordedLevel]) -> int:
-    """Requests of all levels."""
-    return sum(len(level.records) for level in levels)

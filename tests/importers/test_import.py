@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from command_line import in_process
 
 import loadramp
+from loadramp.importers.build import _beside
 from loadramp.importers.formats import FORMATS, read_levels
 from loadramp.registry import ScenarioError
 
@@ -102,12 +104,25 @@ AIPERF_FAILED = {
     "metrics": None,
     "error": {"code": 429, "type": "TooManyRequests", "message": "slow down"},
 }  # fmt: skip
-INFERENCE_PERF = [
-    {"stage_id": stage, "scheduled_time": at_s, "start_time": at_s + 0.01, "end_time": at_s + 0.5, "error": None,
-     "info": {"input_tokens": 30,
-              "response_metrics": {"output_tokens": 2, "output_token_times": [at_s + 0.2, at_s + 0.4]}}}
-    for stage, at_s in ((1, 70.0), (0, 10.0), (0, 11.0))
-]  # fmt: skip
+
+
+def lifecycle(at_s: float, **answer: Any) -> dict[str, Any]:
+    """One entry of inference-perf's per-request file, as its release 0.7 writes it."""
+    metrics = {"output_tokens": 3, "server_usage": None, "chunk_times": [], "output_token_times": []} | answer
+    info = {"request_metrics": {"text": {"input_tokens": 30}}, "input_tokens": 30, "response_metrics": metrics}
+    return {"start_time": at_s, "end_time": at_s + 0.5, "request": "{}", "response": "", "info": info, "error": None}
+
+
+LIFECYCLE = [
+    lifecycle(70.0, output_token_times=[70.2, 70.4, 70.4]),  # in the order in which they ended
+    lifecycle(10.0, output_token_times=[10.2, 10.3, 10.4]),
+    lifecycle(11.0, chunk_times=[11.2, 11.4], server_usage={"prompt_tokens": 31, "completion_tokens": 4}),
+    lifecycle(71.0) | {"error": {"error_type": "ServerDisconnectedError", "error_msg": "Server disconnected"}},
+]
+STAGES = [
+    {"load_summary": {"count": 2, "schedule_delay": {}, "send_duration": 1.0, "requested_rate": 1.5}},
+    {"load_summary": {"count": 2, "schedule_delay": {}, "send_duration": 1.0, "requested_rate": 0.0, "concurrency": 8}},
+]
 
 
 def test_guidellm_tells_first_and_last_token_and_the_plan() -> None:
@@ -131,13 +146,64 @@ def test_aiperf_tells_every_chunk_to_the_nanosecond() -> None:
     assert (failed.error, failed.http_status, failed.error_detail) == ("http_429", 429, "TooManyRequests: slow down")
 
 
-def test_inference_perf_has_a_level_for_each_stage() -> None:
-    form, levels = read_levels(json.dumps(INFERENCE_PERF), "per_request_lifecycle_metrics.json")
+def test_a_real_aiperf_export_has_the_medians_that_aiperf_printed() -> None:
+    form, (level,) = read_levels((DATA / "aiperf-rate5.jsonl").read_text(), "profile_export.jsonl")
+    told = [json.loads(line) for line in (DATA / "aiperf-rate5.jsonl").read_text().splitlines()]
+    assert form.name == "aiperf"
+    assert [record.status for record in level.records] == ["ok"] * 12
+    assert [record.output_tokens for record in level.records] == [10] * 12
+    for record, line in zip(level.records, told, strict=True):
+        metadata, metrics = line["metadata"], line["metrics"]
+        waited_s = (metadata["request_start_ns"] - metadata["credit_issued_ns"]) / 1e9
+        assert record.lag_s == pytest.approx(waited_s, abs=1e-9)
+        assert record.sent_ttft_s == pytest.approx(metrics["time_to_first_token"]["value"] / 1e3)
+        assert record.event_s[-1] - record.event_s[0] == pytest.approx(
+            9 * metrics["inter_token_latency"]["value"] / 1e3
+        )
+
+
+def test_each_profiling_phase_of_aiperf_is_a_level_and_a_warm_up_is_none() -> None:
+    lines = [
+        AIPERF | {"metadata": AIPERF["metadata"] | more}
+        for more in (
+            {"benchmark_phase": "warmup", "profiling_index": None},
+            {"profiling_index": 0, "credit_issued_ns": 1759813207532000000},
+            {"profiling_index": 1, "request_start_ns": 1759813217532000000},
+        )
+    ]
+    _, levels = read_levels("\n".join(map(json.dumps, lines)), "profile_export.jsonl")
+    assert [[record.due_s for record in level.records] for level in levels] == [[0.0], [10.0]]
+
+
+@pytest.mark.parametrize(("kind", "due_s"), [("poisson", 1000.0), ("throughput", 1000.1), ("concurrent", 1000.1)])
+def test_only_a_strategy_with_a_schedule_says_when_a_request_was_due(kind: str, due_s: float) -> None:
+    (benchmark,) = GUIDELLM["benchmarks"]
+    document = {"benchmarks": [benchmark | {"config": {"strategy": {"type_": kind, "rate": 2.0, "streams": 4}}}]}
+    (level,) = read_levels(json.dumps(document), "g.json")[1]
+    assert level.records[0].due_s == due_s
+
+
+def test_inference_perf_has_a_level_for_each_stage_whose_summary_lies_beside_it(tmp_path: Path) -> None:
+    for number, stage in ((10, STAGES[1]), (9, STAGES[0])):
+        (tmp_path / f"stage_{number}_lifecycle_metrics.json").write_text(json.dumps(stage))
+    path = tmp_path / "per_request_lifecycle_metrics.json"
+    form, levels = read_levels(json.dumps(LIFECYCLE), path.name, beside=partial(_beside, path))
     assert form.name == "inference-perf"
-    assert [[record.due_s for record in level.records] for level in levels] == [[10.0, 11.0], [70.0]]
-    first = levels[0].records[0]
-    assert first.lag_s == pytest.approx(0.01)
-    assert first.event_s == [10.2, 10.4]
+    assert [[record.due_s for record in level.records] for level in levels] == [[10.0, 11.0], [70.0, 71.0]]
+    assert [(level.rate_rps, level.users) for level in levels] == [(1.5, None), (None, 8)]
+    whole, chunks = levels[0].records
+    assert (whole.event_s, whole.output_tokens, whole.prompt_tokens) == ([10.2, 10.3, 10.4], 3, 30)
+    assert (chunks.event_s, chunks.output_tokens) == ([11.2, 11.4], 4)
+    together, failed = levels[1].records
+    assert (together.event_s, together.event_tokens) == ([70.2, 70.4], [1, 2])
+    assert (failed.status, failed.error) == ("error", "reset")
+
+
+@pytest.mark.parametrize("stages", [[], STAGES[:1]])
+def test_without_all_summaries_inference_perf_is_one_level(stages: list[Any]) -> None:
+    (level,) = read_levels(json.dumps(LIFECYCLE), "p.json", beside=lambda _: list(map(json.dumps, stages)))[1]
+    assert [record.due_s for record in level.records] == [10.0, 11.0, 70.0, 71.0]
+    assert level.rate_rps is None
 
 
 def test_csv_has_the_columns_of_the_page() -> None:
