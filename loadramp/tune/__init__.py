@@ -6,5 +6,6 @@ FEATURE = Feature(
     tables={"tune": "loadramp.tune.table:bind_tune"},
     commands="loadramp.tune.commands:commands",
     previews={"tune": "loadramp.tune.preview:tune_parts"},
+    exports={"a tuning": "loadramp.tune.export:exported_tuning"},
     directories={"tune.json": "loadramp.tune.commands:again"},
 )

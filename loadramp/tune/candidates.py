@@ -2,7 +2,7 @@
 
 Coordinate descent: once a configuration is shown to be better, the other flags are tried on top of it, those that
 helped on their own first, then those that made no difference (they may, once the first limit is gone), then the cures
-of its own run. Flags that were shown to hurt are left, and so are other values of a flag that it has.
+of its own run. Flags that were shown to hurt are left.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 
-from loadramp.tune.flags import knobs_of, merged, tidy
+from loadramp.tune.flags import apart, knobs_of, merged, tidy
 from loadramp.tune.noise import ObjectiveLevel, better
 from loadramp.tune.visit import Proposal, Visit
 
@@ -46,7 +46,7 @@ def grid_of(baseline: str, tries: Sequence[str]) -> list[str]:
         values.setdefault(tuple(knobs_of(flags)), [""]).append(flags)
     found = []
     for chosen in product(*values.values()):
-        flags = baseline
+        flags = tidy(baseline)
         for more in chosen:
             flags = merged(flags, more)
         found.append(flags)
@@ -104,39 +104,42 @@ def _usable(cures: Sequence[Proposal], skip: Sequence[str]) -> tuple[list[str], 
 def _together(
     search: Search, out: Descent, singles: Sequence[str], visits: Sequence[Visit], levels: Mapping[str, ObjectiveLevel]
 ) -> list[str]:
-    """Climb from the best single flag as far as measured configurations go; the first that is not measured yet is what
-    comes next. ``out.current`` is where the climb stands."""
-    base = levels.get(out.current)
+    """What has not been tried yet on top of the best configuration that is shown to be better than the baseline."""
+    baseline, base = out.current, levels.get(out.current)
     if base is None:
         return []
     failed = {one.flags for one in visits if one.failed}
-    measured = [(levels[flags], one) for one in singles if (flags := merged(out.current, one)) in levels]
-    helped = [(level, one) for level, one in measured if better(level, base)]
-    hurt = {one for level, one in measured if better(base, level)}
-    if not helped:
+    ahead = [flags for flags, level in levels.items() if flags not in failed and better(level, base)]
+    ahead = [flags for flags in ahead if not needless(flags, baseline, levels)]
+    if not ahead:
         return []
-    helped.sort(key=lambda each: -each[0].mean)
-    baseline, out.current = out.current, merged(out.current, helped[0][1])
-    neutral = [one for _, one in measured if one not in hurt and one not in {two for _, two in helped}]
-    order = [*(one for _, one in helped), *neutral]
-    while True:
-        before = out.current
-        own = _cures_of(search, visits, out.current)
-        for one in [*order, *own]:
-            taken = set(knobs_of(one)) & (set(knobs_of(out.current)) - _as_before(baseline, out.current))
-            if taken and one not in own:
-                continue
-            flags = merged(out.current, one)
-            if flags == out.current or flags in failed:
-                continue
-            if flags not in levels:
-                if any(visit.flags == flags for visit in visits):
-                    continue  # measured without a number
-                return [flags]
-            if better(levels[flags], levels[out.current]):
-                out.current = flags
-        if out.current == before:
-            return []
+    out.current = max(ahead, key=lambda flags: levels[flags].mean)
+    known = [(levels[flags], one) for one in singles if (flags := merged(baseline, one)) in levels]
+    helped = sorted((each for each in known if better(each[0], base)), key=lambda each: -each[0].mean)
+    mine = knobs_of(apart(baseline, out.current))
+    neutral = [one for level, one in known if not better(level, base) and not better(base, level)]
+    order = [one for _, one in helped] + [one for one in neutral if not set(knobs_of(one)) & set(mine)]
+    tried = {one.flags for one in visits}
+    wanted = [merged(out.current, one) for one in [*order, *_cures_of(search, visits, out.current)]]
+    return [flags for flags in dict.fromkeys(wanted) if flags not in tried]
+
+
+def needless(flags: str, baseline: str, levels: Mapping[str, ObjectiveLevel], least: int = 1) -> str | None:
+    """A configuration with a part of these flags that they are not shown to be better than; the baseline is none.
+
+    ``least``: both were measured so often.
+    """
+    mine = _own(baseline, flags)
+    for other, level in levels.items():
+        part = _own(baseline, other)
+        enough = min(level.visits, levels[flags].visits) >= least
+        if part and part < mine and enough and not better(levels[flags], level):
+            return other
+    return None
+
+
+def _own(baseline: str, flags: str) -> set[tuple[str, ...]]:
+    return {tuple(words) for words in knobs_of(apart(baseline, flags)).values()}
 
 
 def _cures_of(search: Search, visits: Sequence[Visit], flags: str) -> list[str]:
@@ -145,9 +148,3 @@ def _cures_of(search: Search, visits: Sequence[Visit], flags: str) -> list[str]:
         return []
     latest = next((one.cures for one in reversed(visits) if one.flags == flags and one.cures), ())
     return _usable(latest, search.skip)[0]
-
-
-def _as_before(baseline: str, current: str) -> set[str]:
-    """Flags that ``current`` has as the baseline has them."""
-    before, now = knobs_of(baseline), knobs_of(current)
-    return {name for name in now if before.get(name) == now[name]}

@@ -101,7 +101,7 @@ def _show(found: Any, as_json: bool) -> int:
         answer(strict_json(tuning_document(told)))
     else:
         answer(sentence(told), "", tuning_table(told), *([f"\n{told.command}"] if told.command else []),
-               f"\nreport: {Path(told.path) / 'summary.md'}")  # fmt: skip
+               f"\nreport: {Path(told.path) / 'tune.html'}")  # fmt: skip
     return int(found.exit_code)
 
 

@@ -52,17 +52,17 @@ def knobs_of(flags: str, option: str = "--try") -> dict[str, list[str]]:
 
 
 def text_of(knobs: Mapping[str, Sequence[str]]) -> str:
-    """The flags of ``knobs`` as one text."""
-    return shlex.join(word for words in knobs.values() for word in words)
+    """The flags of ``knobs`` as one text, by name: a configuration is the same whatever order led to it."""
+    return shlex.join(word for name in sorted(knobs) for word in knobs[name])
 
 
 def merged(base: str, more: str) -> str:
-    """``base`` with the flags of ``more`` in place of its own of the same name, else behind them."""
+    """``base`` with the flags of ``more``, which replace its own of the same name."""
     return text_of({**knobs_of(base), **knobs_of(more)})
 
 
 def tidy(flags: str, option: str = "--try") -> str:
-    """``flags`` as they are known by: one space between words, each flag once."""
+    """``flags`` as they are known by: one space between words, each flag once, by name."""
     return text_of(knobs_of(flags, option))
 
 

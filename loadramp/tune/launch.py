@@ -90,6 +90,8 @@ class TuneRun:
     async def run(self) -> int:
         """NextVisit until the race is over, time is up or somebody interrupts; 0, or 130/143."""
         code, ended = 0, ""
+        self.state.state, self.state.ended = "running", states.RUNNING
+        states.save(self.path, self.state)
         try:
             while isinstance(action := next_of(self.rules, self.state.visits), NextVisit):
                 need_s = self._needs_s(action)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from loadramp.record.run_directory import RunDir
 from loadramp.runner.scenarios import load
+from loadramp.tune.page import tuning_html
 from loadramp.tune.race import RaceRules
 from loadramp.tune.state import TuneState, load_state, save
 from loadramp.tune.text import ToldTuning, tuning_csv, tuning_document, tuning_markdown
@@ -49,6 +50,7 @@ def write_derived(found: Tuned) -> None:
     save(rundir.path, told.state, tuning_document(told))
     rundir.write("tune.csv", tuning_csv(told))
     rundir.write("summary.md", tuning_markdown(told))
+    rundir.write("tune.html", tuning_html(told))
 
 
 def write_tuning(path: Path, state: TuneState, rules: RaceRules, server: str) -> Tuned:

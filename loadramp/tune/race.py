@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from loadramp.tune.candidates import Descent, Search, descend
+from loadramp.tune.candidates import Descent, Search, descend, needless
 from loadramp.tune.flags import tidy
 from loadramp.tune.noise import LogRatio, ObjectiveLevel, VisitNoise, as_log, confirmed, levels_of, noise_of
 from loadramp.tune.visit import Purpose, Visit
 
 QUAD = 4
+CLEAR = 0.35
+"""A difference of logarithms that one round of four shows with the shortest steps, at the assumed scatter."""
 SPARE = 1
 """Rounds of four that may be measured again because a measurement had no number."""
 TRIES = 2
@@ -30,7 +32,7 @@ class RaceRules:
     rounds: int = 3
     return_every: int = 3
     confirmations: int = 3
-    same_ratio: float = 0.05
+    same_ratio: float = 0.1
     visit_sd: float = 0.05
     sign: int = 1
     """-1: less is better."""
@@ -96,6 +98,10 @@ def standing(rules: RaceRules, visits: Sequence[Visit]) -> RaceState:
             below = one.high is not None and one.value is None and one.flags not in levels
             if below and _above(rules, one.high or 0.0, top):
                 out.setdefault(one.flags, f"below {one.high:.3g}: {one.reason}")
+        for flags in found.alive:
+            other = needless(flags, rules.baseline, {name: levels[name] for name in found.alive}, least=2)
+            if other is not None:
+                out[flags] = f"not shown to be better than {other}, which needs fewer flags"
     found.descent = descend(rules.search, visits, levels)
     _confirm(rules, visits, found)
     return found
@@ -122,7 +128,16 @@ def next_of(rules: RaceRules, visits: Sequence[Visit]) -> NextVisit | RaceOver:
         return NextVisit(rules.baseline, "return", wanted.round) if _return_due(rules, visits) else wanted
     if now.pair is None:
         return RaceOver("nothing is left that could be better than the baseline")
-    return NextVisit(_turn(now.pair, visits), "confirm", rules.rounds - 1)
+    return NextVisit(_turn(now.pair, visits), "confirm", _confirming_round(rules, now, visits))
+
+
+def _confirming_round(rules: RaceRules, now: RaceState, visits: Sequence[Visit]) -> int:
+    """How long the steps are that confirm: the shortest where the race has shown a difference that one look tells."""
+    begun = [one.round for one in visits if one.purpose == "confirm"]
+    if begun:
+        return begun[0] if len(begun) < QUAD else rules.rounds - 1
+    one, other = (now.levels[flags] for flags in now.pair or ())
+    return 0 if abs(one.mean - other.mean) > CLEAR else rules.rounds - 1
 
 
 def _baseline_first(rules: RaceRules, own: Sequence[Visit]) -> NextVisit | RaceOver | None:
@@ -147,6 +162,12 @@ def _longer(rules: RaceRules, visits: Sequence[Visit], now: RaceState) -> NextVi
         if times < max(TRIES, rules.rounds):
             return NextVisit(flags, "race", min(times, rules.rounds - 1))
     racing = now.alive
+    alive = {flags: now.levels[flags] for flags in racing}
+    for flags in racing:
+        part = needless(flags, rules.baseline, alive)
+        for one in (flags, part) if part is not None else ():
+            if alive[one].visits < TRIES:
+                return NextVisit(one, "race", min(1, rules.rounds - 1))
     if len(racing) <= 2:
         return None
     done = {(one.flags, one.round) for one in visits}

@@ -15,7 +15,7 @@ from loadramp.tune.table import Objective, Tune, rule_of
 TOKENS = 1e6
 """A cost is of so many output tokens."""
 UNITS: Mapping[Objective, str] = {
-    "slo_capacity": "req/s", "ceiling": "req/s", "goodput": "good req/s", "cost": "for a million output tokens",
+    "slo_capacity": "req/s", "ceiling": "req/s", "goodput": "good req/s", "cost": "per million output tokens",
 }  # fmt: skip
 
 
@@ -102,7 +102,7 @@ def best_row(run: Run, rate_rps: float | None) -> Row:
     return max(quiet, key=lambda row: row.rate_rps or 0.0) if quiet else rows[0]
 
 
-FACTS = ("rate_rps", "running_max", "kv_used_ratio_max", "preemptions", "output_tokens_per_s")
+FACTS = ("rate_rps", "running_max", "kv_used_ratio_max", "preemptions", "output_tokens_per_s", "output_tokens_mean")
 
 
 def facts_of(run: Run, rate_rps: float | None) -> dict[str, float]:

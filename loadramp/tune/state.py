@@ -24,6 +24,7 @@ from loadramp.tune.visit import Proposal, Visit
 
 TUNE = "tune.json"
 SCHEMA = 1
+RUNNING = "it still runs, or was killed"
 
 
 @dataclass(slots=True)
@@ -40,6 +41,7 @@ class TuneState:
     cures: Sequence[Proposal] = ()
     """Of the run that ``--from`` names."""
     of_run: str = ""
+    price_per_hour: float | None = None
     argv: Sequence[str] = ()
     overrides: Sequence[str] = ()
     loadramp: str = __version__
@@ -69,7 +71,7 @@ def fresh(scenario: Scenario, **more: Any) -> TuneState:
     """The state of a tuning that begins now."""
     return TuneState(
         name=scenario.name, began_at=datetime.now(UTC).isoformat(timespec="seconds"), objective=objective_of(scenario),
-        **more,
+        price_per_hour=tune_of(scenario).price_per_hour, **more,
     )  # fmt: skip
 
 
@@ -114,6 +116,8 @@ def resumed(path: Path, source: str, overrides: Sequence[str]) -> TuneState:
     if _lasting(overrides) != _lasting(state.overrides):
         before = " ".join(f"--set {one}" for one in state.overrides) or "no --set"
         raise ScenarioError(f"{path}: was begun with {before}; give the same again")
+    if not any(one.state == "measured" for one in state.visits):
+        state.visits.clear()  # only the baseline was tried, in vain: what kept it may be gone
     return state
 
 

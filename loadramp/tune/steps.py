@@ -32,8 +32,7 @@ STEPS, FIRST_STEPS = 2, 5
 def start_rps(scenario: Scenario, flags: str, baseline: str, visits: Sequence[Visit]) -> float:
     """Where the climb of ``flags`` starts: below what it, or else the baseline, was found to sustain; else where the
     scenario starts."""
-    objective = objective_of(scenario)
-    known = _known(visits, flags, objective) or _known(visits, baseline, objective)
+    known = known_start(visits, flags, baseline, objective_of(scenario))
     if known is not None:
         return known
     for name in ("start_rps", "rates"):
@@ -41,6 +40,11 @@ def start_rps(scenario: Scenario, flags: str, baseline: str, visits: Sequence[Vi
             told = scenario.ramp.option(name)
             return float(told[0] if name == "rates" else told)
     return 1.0
+
+
+def known_start(visits: Sequence[Visit], flags: str, baseline: str, objective: Objective) -> float | None:
+    """Where a climb of ``flags`` starts that ends soon: below what it, or the baseline, sustains; None: unknown."""
+    return _known(visits, flags, objective) or _known(visits, baseline, objective)
 
 
 def _known(visits: Sequence[Visit], flags: str, objective: Objective) -> float | None:

@@ -44,7 +44,7 @@ class Tune:
     """The baseline is measured again after so many others."""
     confirmations: Count = 3
     """The last two are measured in ABBA order so often at most."""
-    same_ratio: Annotated[float, Meta(gt=0, lt=1)] = 0.05
+    same_ratio: Annotated[float, Meta(gt=0, lt=1)] = 0.1
     """A difference within it need not be told apart any further."""
     visit_sd: Positive = 0.05
     """Spread of ln(objective) between two measurements of one configuration that is assumed until it is known."""

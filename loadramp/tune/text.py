@@ -11,10 +11,11 @@ from rich.table import Table as RichTable
 
 from loadramp.record.codec import plain
 from loadramp.report.document import csv_text
+from loadramp.tune.effects import FlagEffect, alone, reasons
 from loadramp.tune.flags import FLAGS, PORT, apart, command_of
 from loadramp.tune.noise import ObjectiveLevel
 from loadramp.tune.race import RaceRules
-from loadramp.tune.score import UNITS
+from loadramp.tune.score import TOKENS, UNITS
 from loadramp.tune.state import TuneState
 from loadramp.tune.verdict import TuneVerdict
 from loadramp.tune.visit import Visit
@@ -24,7 +25,7 @@ SCHEMA = "loadramp.tune/1"
 SHOWN_PORT = 8000
 OBJECTIVES = {
     "slo_capacity": "SLO capacity", "ceiling": "ceiling", "goodput": "goodput",
-    "cost": "cost of a million output tokens",
+    "cost": "cost",
 }  # fmt: skip
 
 
@@ -51,6 +52,19 @@ class ToldTuning:
         if not self.server:
             return best
         return " ".join(_quoted(word) for word in command_of(self.server, best, SHOWN_PORT))
+
+    @property
+    def effects(self) -> list[FlagEffect]:
+        """What each flag did on its own."""
+        return alone(self.rules.baseline, self.found.now.levels, self.state.visits)
+
+    @property
+    def reasons(self) -> list[tuple[str, str]]:
+        """(flag of the best configuration, why it is there)."""
+        best, levels = self.found.best, self.found.now.levels
+        if best is None:
+            return []
+        return reasons(best, self.rules.baseline, levels, self.state.visits, self.state.cures, self.rules.sign)
 
 
 @dataclass(slots=True, frozen=True)
@@ -145,7 +159,9 @@ def tuning_document(told: ToldTuning) -> dict[str, Any]:
         "no_difference_above_ratio": found.tie,
         "candidates": [_candidate(told, line) for line in lines_of(told) if line.flags != told.rules.baseline],
         "not_tried": [{"flags": flags, "reason": why} for flags, why in found.now.descent.left],
+        "flags_alone": [{"flags": one.flag, "effect": one.words(sign)} for one in told.effects],
         "command": told.command,
+        "reasons": [{"flags": flag, "reason": why} for flag, why in told.reasons],
         "reason": found.why,
         "spent_s": told.state.spent_s,
     }
@@ -173,8 +189,8 @@ def _start_s(line: Line) -> float | None:
     return sum(starts) / len(starts) if starts else None
 
 
-HEADS = ("", "Flags", "Objective", "Ceiling", "p99 ITL knee", "SLO capacity", "TTFT p99", "ITL p99", "KV", "Preempted",
-         "Start", "Visits", "State")  # fmt: skip
+HEADS = ("", "Flags", "Objective", "Ceiling", "p99 ITL knee", "SLO capacity", "TTFT p99", "ITL p99", "KV cache",
+         "Preemptions", "Start", "Cost of 1M", "Measured", "State")  # fmt: skip
 
 
 def table_of(told: ToldTuning) -> list[list[str]]:
@@ -188,19 +204,28 @@ def table_of(told: ToldTuning) -> list[list[str]]:
             *(sig(facts.get(name)) or NOTHING for name in ("ceiling_rps", "p99_itl_knee_rps", "slo_capacity_rps")),
             latency(facts.get("ttft_p99_s")) or NOTHING, latency(facts.get("itl_p99_s")) or NOTHING,
             percent(facts.get("kv_used_ratio_max"), 2) or NOTHING, sig(facts.get("preemptions")) or NOTHING,
-            span(_start_s(line)) or NOTHING, str(len(line.visits)),
+            span(_start_s(line)) or NOTHING, sig(_cost(told, line)) or NOTHING, str(len(line.visits)),
             line.state + (f": {line.reason}" if line.reason and line.state != "measured" else ""),
         ])  # fmt: skip
     return rows
 
 
+def _cost(told: ToldTuning, line: Line) -> float | None:
+    """Of a million output tokens at what the configuration sustains; None without a price."""
+    rate_rps = line.last.facts.get("slo_capacity_rps") or line.last.facts.get("ceiling_rps")
+    tokens = line.last.facts.get("output_tokens_mean")
+    if told.state.price_per_hour is None or not rate_rps or not tokens:
+        return None
+    return told.state.price_per_hour / 3600.0 / (rate_rps * tokens) * TOKENS
+
+
 def tuning_table(told: ToldTuning) -> RichTable:
     """The table for a terminal."""
     table = RichTable(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-    for head in ("", "Flags", "Objective", "Visits", "State"):
+    for head in ("", "Flags", "Objective", "Measured", "State"):
         table.add_column(head, overflow="fold")
     for row in table_of(told):
-        table.add_row(row[0], row[1], row[2], row[11], row[12])
+        table.add_row(row[0], row[1], row[2], row[12], row[13])
     return table
 
 
@@ -212,11 +237,21 @@ def tuning_markdown(told: ToldTuning) -> str:
 
     out = [f"# Tuning of {told.state.name}", "", sentence(told), "", cells(HEADS), "|" + "---|" * len(HEADS)]
     out += [cells(row) for row in table_of(told)]
+    if told.effects:
+        out += ["", "What each flag did on its own:", ""]
+        out += [f"- `{one.flag}`: {one.words(told.rules.sign)}" for one in told.effects]
     if told.command:
-        out += ["", "```", told.command, "```"]
+        out += ["", "```", told.command, "```", "", *(f"- `{flag}`: {why}" for flag, why in told.reasons)]
     if told.found.now.descent.left:
         out += ["", "Not tried:", "", *(f"- `{flags}`: {why}" for flags, why in told.found.now.descent.left)]
     return "\n".join([*out, "", f"{plural(len(told.state.visits), 'measurement')}, {span(told.state.spent_s)}.", ""])
+
+
+def configurations_csv(told: ToldTuning) -> str:
+    """configurations.csv: one line a configuration, the best first."""
+    rows = [_candidate(told, line) for line in lines_of(told)]
+    heads = list(dict.fromkeys(name for row in rows for name in row if name != "log_tail"))
+    return csv_text(heads, [[row.get(name) for name in heads] for row in rows])
 
 
 def tuning_csv(told: ToldTuning) -> str:

@@ -28,13 +28,14 @@ def test_flags_are_split_by_their_names() -> None:
 
 def test_a_flag_and_its_negation_are_one_knob() -> None:
     assert merged("--enable-chunked-prefill --a 1", "--no-enable-chunked-prefill") == (
-        "--no-enable-chunked-prefill --a 1"
+        "--a 1 --no-enable-chunked-prefill"
     )
 
 
 def test_flags_of_one_name_replace_one_another() -> None:
-    assert merged("--max-num-seqs 64 --a b", "--max-num-seqs 128") == "--max-num-seqs 128 --a b"
+    assert merged("--max-num-seqs 64 --a b", "--max-num-seqs 128") == "--a b --max-num-seqs 128"
     assert tidy("--n  1   --n 2") == "--n 2"
+    assert merged("--b 1", "--a 1") == merged("--a 1", "--b 1")
     assert apart("--a 1 --b 2", "--a 1 --b 3 --c") == "--b 3 --c"
 
 

@@ -1,0 +1,146 @@
+"""The answer in all its forms: sentence, table, document, page, CSV."""
+
+from __future__ import annotations
+
+import csv
+from io import StringIO
+
+import pytest
+from visits import played, visit
+
+from loadramp.tune.candidates import Search
+from loadramp.tune.page import tuning_html
+from loadramp.tune.race import RaceRules
+from loadramp.tune.state import TuneState
+from loadramp.tune.text import (
+    ToldTuning,
+    configurations_csv,
+    lines_of,
+    sentence,
+    tuning_csv,
+    tuning_document,
+    tuning_markdown,
+)
+from loadramp.tune.verdict import verdict_of
+from loadramp.tune.visit import Proposal, Visit
+
+A, B, C = "--max-num-seqs 256", "--kv-cache-dtype fp8", "--bogus 1"
+SERVER = "vllm serve m --port {port} {flags}"
+
+
+def told(truth: dict[str, float], ended: str = "", most: int = 100, **more: object) -> ToldTuning:
+    rules = RaceRules(Search(tries=(A, B, C)))
+    return of_visits(rules, played(rules, truth, most), ended, **more)
+
+
+def of_visits(rules: RaceRules, visits: list[Visit], ended: str = "", **more: object) -> ToldTuning:
+    state = TuneState("chat", "2026-01-02T03:04:05+00:00", "ceiling", server=SERVER, visits=visits, spent_s=3600.0,
+                      ended=ended, **more)  # type: ignore[arg-type]  # fmt: skip
+    return ToldTuning("out/tune", state, rules, verdict_of(rules, visits, ended), SERVER)
+
+
+BEST = {"": 18.0, A: 50.0, B: 50.0}
+
+
+def test_the_best_is_told_with_by_how_much_and_its_interval() -> None:
+    assert sentence(told({"": 18.0, A: 54.0})) == (
+        "The best is --max-num-seqs 256: ceiling 54 req/s (50.7-57.5), 3 times the baseline's (2.48 to 3.63)."
+    )
+
+
+def test_a_rival_that_is_as_good_is_told_with_how_far_it_may_differ() -> None:
+    words = sentence(told(BEST))
+    assert words.startswith("The best is --max-num-seqs 256: ceiling 50 req/s")
+    assert "by the race alone" in words
+    assert "--kv-cache-dtype fp8 differs from it by no more than" in words
+
+
+def test_no_difference_is_told_with_how_large_one_may_be() -> None:
+    assert sentence(told({"": 18.0, A: 18.0})) == (
+        "No difference shown larger than 7.1 % between the baseline and --max-num-seqs 256."
+    )
+
+
+def test_where_nothing_helps_the_baseline_is_the_best() -> None:
+    assert sentence(told({"": 18.0, A: 9.0, B: 10.0})) == (
+        "No candidate is better than the baseline: ceiling 18 req/s (16-20.2)."
+    )
+
+
+def test_what_is_undecided_says_why_and_what_it_looks_like_so_far() -> None:
+    assert sentence(told({"": 18.0, A: 54.0}, "time is up", most=4)) == (
+        "Undecided (time is up). So far the best is --max-num-seqs 256: ceiling 54 req/s (48.1-60.6), 3 times the "
+        "baseline's (2.55 to 3.53, by the race alone), not confirmed."
+    )
+
+
+def test_a_baseline_that_does_not_start_says_why() -> None:
+    rules = RaceRules(Search(tries=(A,)))
+    gone = Visit("", state="did_not_start", reason="did not start: out of memory (exit code 1)", exit_code=1)
+    found = of_visits(rules, [gone])
+    assert sentence(found) == ("The baseline could not be measured: did not start: out of memory (exit code 1).")
+    assert tuning_document(found)["best"] is None
+
+
+def test_the_document_has_the_keys_that_programs_rely_on() -> None:
+    document = tuning_document(told({"": 18.0, A: 54.0, B: 18.0}))
+    assert document["verdict"] == "best"
+    assert document["command"] == "vllm serve m --port 8000 --max-num-seqs 256"
+    assert [round(document["best"][name], 1) for name in ("objective", "low", "high")] == [54.0, 50.9, 57.3]
+    assert document["baseline"]["flags"] == ""
+    states = [(one["flags"], one["state"]) for one in document["candidates"]]
+    assert states[0] == (A, "measured")
+    assert (B, "out") in states
+    assert (C, "did_not_start") in states
+
+
+def test_each_flag_is_told_with_what_it_did_on_its_own_and_why_it_is_there() -> None:
+    rules = RaceRules(
+        Search(cures=(Proposal(A, "more_sequences", "scheduler_oversubscription: when the batch is full"),))
+    )
+    visits = [visit("", 18.0), visit(A, 54.0), visit(B, 18.0)]
+    found = of_visits(rules, visits, "time is up", cures=list(rules.search.cures))
+    assert [(one.flag, one.words(1)) for one in found.effects] == [
+        (A, "3 times (2.55 to 3.53)"), (B, "no difference shown (0.85 to 1.18)"),
+    ]  # fmt: skip
+    assert found.reasons == [
+        (A, "on its own 3 times (2.55 to 3.53); scheduler_oversubscription: when the batch is full")
+    ]
+
+
+def test_configurations_are_ranked_and_those_without_a_number_come_last() -> None:
+    assert [line.flags for line in lines_of(told({"": 18.0, A: 54.0, B: 20.0}, most=4))] == [A, B, "", C]
+
+
+def test_the_page_tells_everything_and_reaches_nothing() -> None:
+    page = tuning_html(told(BEST))
+    for words in (
+        "Configurations",
+        "What each flag did on its own",
+        "The command line",
+        "What did not serve",
+        "--bogus",
+    ):
+        assert words in page
+    assert "connect-src &#39;none&#39;" in page
+
+
+def test_the_summary_and_the_tables_hold_every_configuration_and_every_measurement() -> None:
+    found = told({"": 18.0, A: 54.0})
+    summary = tuning_markdown(found)
+    assert "| 1 | --max-num-seqs 256 | 54 req/s (51.3-56.8) |" in summary
+    assert len(list(csv.reader(StringIO(tuning_csv(found))))) == 1 + len(found.state.visits)
+    rows = list(csv.DictReader(StringIO(configurations_csv(found))))
+    assert [row["state"] for row in rows] == ["measured", "out", "did_not_start", "did_not_start"]
+
+
+def test_a_cost_is_told_as_one() -> None:
+    rules = RaceRules(Search(tries=(A,)), sign=-1)
+    visits = played(rules, {"": 3.0, A: 1.0})
+    state = TuneState("chat", "2026", "cost", visits=visits, price_per_hour=2.0)
+    found = ToldTuning("out", state, rules, verdict_of(rules, visits))
+    assert sentence(found).startswith(
+        "The best is --max-num-seqs 256: cost 1 per million output tokens (0.939-1.06), 0.333 times"
+    )
+    assert found.found.over_baseline is not None
+    assert found.found.over_baseline.mean == pytest.approx(1.0986, abs=1e-4)
