@@ -58,6 +58,8 @@ recovery_s = 45
 """
 SMALL = replace(PROFILES["small"], max_num_seqs=8, max_queue=20)
 """Sustains about 20 req/s of these, and refuses what would wait too long."""
+SMALLER = replace(SMALL, max_num_seqs=4, max_queue=10)
+"""Half of that: half the requests, where no statistics of them matter."""
 KILLED = Faults(crash_kind="process", restart_s=15.0)
 
 
@@ -119,7 +121,7 @@ def test_the_campaign_fills_the_scorecard_and_asks_for_the_rest(whole: JudgedCam
 
 def test_a_rehearsal_runs_every_phase_and_shows_nothing(tmp_path: Path) -> None:
     text = BASE + "[campaign]\n[campaign.chaos]\nrecovery_s = 45\n"
-    finished, code = rehearse_in_memory(text, tmp_path, SMALL, KILLED, rehearsal=True)
+    finished, code = rehearse_in_memory(text, tmp_path, SMALLER, KILLED, rehearsal=True)
     assert code == 0
     told = finished.told
     assert told.missing == []
@@ -203,22 +205,22 @@ def test_a_ramp_is_never_written_down_as_done_without_the_target_that_it_found(
         write(self, name, content)
 
     monkeypatch.setattr(RunDir, "write", watched)
-    rehearse_in_memory(text, tmp_path, SMALL)
+    rehearse_in_memory(text, tmp_path, SMALLER)
     done = [state for state in kept if state["phases"].get("ramp", {}).get("state") == "done"]
     assert done
     assert all(state["target_rps"] > 0 for state in done)
 
 
 def test_a_kill_at_any_moment_leaves_a_state_to_go_on_from(tmp_path: Path) -> None:
-    text = BASE + '[campaign]\nphases = ["baseline", "sustained"]\ntarget_rps = 6\n' + CAMPAIGN
+    text = BASE + '[campaign]\nphases = ["baseline", "sustained"]\ntarget_rps = 3\n' + CAMPAIGN
     finished, _ = rehearse_in_memory(text.replace("measure_s = 200", "measure_s = 30"), tmp_path, SMALL)
     path = Path(finished.told.path)
     state = json.loads((path / "campaign.json").read_text())
     sustained = state["phases"]["sustained"]
     killed = {
         "between": {"baseline": state["phases"]["baseline"]},
-        "before its directory": {**state["phases"], "sustained": {"state": "running", "target_rps": 6}},
-        "within": {**state["phases"], "sustained": {"state": "running", "target_rps": 6, "run": sustained["run"]}},
+        "before its directory": {**state["phases"], "sustained": {"state": "running", "target_rps": 3}},
+        "within": {**state["phases"], "sustained": {"state": "running", "target_rps": 3, "run": sustained["run"]}},
     }
     for phases in killed.values():
         (path / "campaign.json").write_text(json.dumps({**state, "state": "running", "phases": phases}))
@@ -231,7 +233,7 @@ def test_a_kill_at_any_moment_leaves_a_state_to_go_on_from(tmp_path: Path) -> No
 
 
 def test_an_interrupted_phase_is_repeated_and_the_ones_before_are_not(tmp_path: Path) -> None:
-    text = BASE + '[campaign]\nphases = ["baseline", "sustained"]\ntarget_rps = 6\n' + CAMPAIGN
+    text = BASE + '[campaign]\nphases = ["baseline", "sustained"]\ntarget_rps = 3\n' + CAMPAIGN
     text = text.replace("measure_s = 200", "measure_s = 30")
     finished, code = rehearse_in_memory(text, tmp_path, SMALL, stop_in="sustained")
     assert code == 130
