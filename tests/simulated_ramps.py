@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import deepcopy
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -10,8 +12,8 @@ import numpy as np
 from benchmarks.engine_population import Lengths
 from benchmarks.offline_engine import Offline
 from loadramp.record.run_info import read_info
-from loadramp.record.table import Run
-from loadramp.record.types import Finding, Step
+from loadramp.record.table import Run, Table
+from loadramp.record.types import Finding, Sample, Step
 from loadramp.runner.assess import assess
 from loadramp.runner.scenarios import load
 from loadramp.simulator.profiles import EngineProfile
@@ -24,6 +26,15 @@ def ladder(
     measure_s: float = 30.0, scenario: str = "", info: dict[str, Any] | None = None, blocks: Any = None, seed: int = 1,
 ) -> Run:  # fmt: skip
     """Steps of 8 s warm-up and ``measure_s`` at each rate, Poisson arrivals, a perfect client."""
+    steps, table, samples = deepcopy(_measured(profile, tuple(rates), lengths, measure_s, blocks, seed))
+    return assess(Run(read_info(info or {}), load(scenario, "test.toml"), steps, table, samples if metrics else []))
+
+
+@lru_cache(maxsize=32)
+def _measured(
+    profile: EngineProfile, rates: tuple[float, ...], lengths: Lengths, measure_s: float, blocks: Any, seed: int
+) -> tuple[list[Step], Table, list[Sample]]:
+    """Simulated once: many tests judge the same ramp in other ways."""
     rng = np.random.default_rng([seed, 1])
     engine = Offline(profile, np.random.default_rng([seed, 2]))
     steps, now_s = [], 0.0
@@ -36,10 +47,7 @@ def ladder(
         engine.run(now_s)
         steps.append(step)
     engine.run(now_s + 30.0)
-    run = Run(
-        read_info(info or {}), load(scenario, "test.toml"), steps, engine.table(), engine.samples if metrics else []
-    )
-    return assess(run)
+    return steps, engine.table(), engine.samples
 
 
 def codes(run: Run) -> list[str]:
