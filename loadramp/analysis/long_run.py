@@ -25,11 +25,11 @@ TIMES_S = np.array([0.5, 1.5, 5.0, 15.0, 45.0])
 """Correlation times of which the pace is made up."""
 LONGEST_WITHIN_S, LONGEST_WITHIN_RATIO = 15.0, 0.25
 """Windows that nothing else is like tell of no longer ones than the larger of this and a quarter of the longest."""
-LENGTHS = (1, 2, 4, 8, 16, 32)
+LENGTHS = (1, 2, 4, 8, 16, 32, 64, 128)
 """Blocks of so many values of the pace whose means are compared."""
 PIECE_S = 25.0
 """So much time is worth one value of the variance, one degree of freedom."""
-FEWEST_DEGREES = 1.0
+FEWEST_DEGREES = 2.0
 UNSTEADY = 0.15
 """Half seconds whose log pace scatters by less have no regimes worth the name: how busy an engine is moves it, too."""
 ALIKE_RATIO = 1.1
@@ -184,16 +184,21 @@ def _explained(equations: Sequence[_Equation], worth: float, usable: Bools) -> F
     """Variances of the processes, shape (len(TIMES_S),), those that are not ``usable`` zero: least squares of relative
     errors, weighted by degrees of freedom.
 
-    Relative to what the fit expects, not to what was seen: two windows that agree by chance would count for most.
+    Relative to what the fit expects, not to what was seen: two windows that agree by chance would count for most. Where
+    none are alike, block means of seconds alone hardly tell the processes apart: then an equal share for each counts as
+    a variance that was seen with one degree of freedom.
     """
     seen = np.array([one.seen for one in equations])
     expected = np.array([one.expected for one in equations]) * usable
     degrees = np.array([min(one.degrees, worth) for one in equations])
     within = np.array([not one.between for one in equations])
-    weights = np.sqrt(degrees) * (within if within.any() else 1.0) / seen
+    weights, share = np.sqrt(degrees) * (within if within.any() else 1.0) / seen, np.inf
+    equal = np.eye(len(TIMES_S))[usable & within.all()]
     for _ in range(FITS):
-        parts = nonnegative(expected * weights[:, None], seen * weights)
+        matrix = np.vstack((expected * weights[:, None], equal / share))
+        parts = nonnegative(matrix, np.concatenate((seen * weights, np.ones(len(equal)))))
         weights = np.sqrt(degrees) / np.maximum(expected @ parts, LEAST_EXPECTED * seen)
+        share = float(parts.sum()) / max(len(equal), 1) or np.inf
     return parts
 
 

@@ -21,8 +21,9 @@ from loadramp.record.table import Floats, Run
 from loadramp.record.types import Check
 from loadramp.units import percent, span
 
-TOO_WIDE = log(2.0)
-"""An interval that reaches to less than half or more than twice the value is none."""
+TOO_WIDE = log(4.0)
+"""An interval that reaches to less than a quarter or more than four times the value is none. Nearer limits would leave
+the steps whose scatter is underestimated, and their intervals would hold less often."""
 NARROW = 0.1
 TOO_SLOW = "no interval: the engine's pace changes for longer than this step can tell; longer steps or repeats would do"
 
