@@ -4,10 +4,13 @@ Of a quantity's names the first one on the page counts, so an old and a new name
 several engines, ranks and GPUs become one number as the quantity says; NaN and infinity are no number.
 """
 
+import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import Any
+from urllib.parse import parse_qs, quote, urlsplit, urlunsplit
 
 from loadramp.metrics.dialects import (
     CANONICAL,
@@ -22,13 +25,15 @@ from loadramp.metrics.dialects import (
     prefixed,
     wanted,
 )
-from loadramp.metrics.gpu import points_of_query
 from loadramp.metrics.model_series import OF_THE_ENGINE, ModelChoice, ModelSelection, choose, names_in, select
 from loadramp.metrics.prometheus_text import MetricPoint, names, parse
 
 _Readable = tuple[str, Source, tuple[tuple[str, ...], ...]]
 
 _ByName = Mapping[str, Sequence[tuple[dict[str, str], float]]]
+
+
+QUERY_PATH = "/api/v1/query"
 
 
 @dataclass(slots=True, frozen=True)
@@ -179,3 +184,35 @@ def _number(labels: Mapping[str, str], value: float, source: Source) -> float | 
                 return None
         value *= source.scale
     return value if math.isfinite(value) else None
+
+
+def query_url(url: str, selector: str = "") -> str:
+    """``url`` with the GPU query, where it is the address of a Prometheus query without one; else ``url`` itself.
+
+    Args:
+        url: any address of ``[metrics] urls``.
+        selector: further matchers that pick the machine, e.g. ``Hostname="gpu-3"``.
+    """
+    parts = urlsplit(url)
+    if not parts.path.endswith(QUERY_PATH) or "query" in parse_qs(parts.query):
+        return url
+    fields = sorted(name for name in wanted("dcgm") if name.startswith("DCGM_"))
+    matchers = ",".join(filter(None, (f'__name__=~"{"|".join(fields)}"', selector)))
+    asked = f"query={quote('{' + matchers + '}', safe='')}"
+    return urlunsplit(parts._replace(query="&".join(filter(None, (parts.query, asked)))))
+
+
+def points_of_query(body: str) -> list[MetricPoint] | None:
+    """The points of an instant query's answer (``resultType`` vector), None when ``body`` is no such answer."""
+    if not body.lstrip().startswith("{") or '"resultType"' not in body:
+        return None
+    try:
+        data = json.loads(body)["data"]
+        return [_point(series) for series in data["result"]] if data["resultType"] == "vector" else None
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
+        return None
+
+
+def _point(series: dict[str, Any]) -> MetricPoint:
+    labels = {str(name): str(value) for name, value in series["metric"].items()}
+    return MetricPoint(labels.pop("__name__", ""), labels, float(series["value"][1]))

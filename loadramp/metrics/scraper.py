@@ -17,10 +17,9 @@ from pathlib import Path
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from loadramp.client.http.connect import tls_context
-from loadramp.metrics.canonical import read_for
+from loadramp.metrics.canonical import query_url, read_for
 from loadramp.metrics.dialects import METRICS_PATHS
 from loadramp.metrics.fetch import FetchFailed, address_of, fetch_once
-from loadramp.metrics.gpu import query_url
 from loadramp.metrics.model_series import ModelSelection
 from loadramp.metrics.scrape_process import STOP, PageSet, WatchedPage, follow
 from loadramp.record.codec import decode_each

@@ -1,19 +1,31 @@
-"""A history of nights in formats that other programs read."""
+"""A history of nights, or one judged night, in formats of other programs: CSV, Apache Otava, JUnit, annotations."""
 
+import csv
+import io
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Literal
 
+from loadramp.nightly.alarms import Change
 from loadramp.nightly.history import History, is_history
-from loadramp.nightly.otava import otava
+from loadramp.nightly.series import METRICS, Night, all_series, of_series
+from loadramp.nightly.text import (
+    alarm_words,
+    baseline_words,
+    change_words,
+    floor_words,
+    headline,
+    number,
+    standing_words,
+)
+from loadramp.nightly.trend import NightOutcome, Standing
 from loadramp.record.types import Entry
+from loadramp.report.exporters.ci import TestCase, commands, suite
 from loadramp.report.exporters.points import Files
 from loadramp.report.exporters.tables import csv_nights
 from loadramp.runner.export import no_format
 
-HISTORY_EXPORTERS: dict[str, Callable[[Sequence[Entry]], Files]] = {
-    "csv": csv_nights,
-    "otava": otava,
-}
+ATTRIBUTES = ("version", "client", "gpu", "driver")
 
 
 def exported_history(source: Path | None, form: str) -> Files | None:
@@ -32,3 +44,92 @@ def exported_history(source: Path | None, form: str) -> Files | None:
         raise no_format(form, "a history", HISTORY_EXPORTERS)
     entries, _ = History(source).read()
     return HISTORY_EXPORTERS[form](entries)
+
+
+def otava(entries: Sequence[Entry]) -> Files:
+    """A file a metric, with a line a night, and ``otava.yaml``: ``otava analyze loadramp --config-file otava.yaml``.
+
+    One series a metric: Otava takes no empty cell, and a night may lack one metric and have another. It pins its own
+    numpy and scipy, so it needs an environment of its own.
+    """
+    every = all_series(of_series(entries))
+    metrics = [metric for metric in METRICS if metric in every]
+    files: Files = {f"otava-{metric}.csv": _table(metric, every[metric]) for metric in metrics}
+    return files | {"otava.yaml": _config(metrics)}
+
+
+def _table(metric: str, nights: Sequence[Night]) -> str:
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(["time", *ATTRIBUTES, metric])
+    for one in nights:
+        writer.writerow([one.night, *(one.fingerprint.get(name, "-") for name in ATTRIBUTES), repr(one.value)])
+    return out.getvalue()
+
+
+def _config(metrics: Sequence[str]) -> str:
+    lines = ["# otava analyze loadramp --config-file otava.yaml   (from the directory of these files)", "tests:"]
+    for metric in metrics:
+        lines += [
+            f"  {metric}:",
+            "    type: csv",
+            f"    file: otava-{metric}.csv",
+            "    time_column: time",
+            f"    attributes: [{', '.join(ATTRIBUTES)}]",
+            "    metrics:",
+            f"      {metric}:",
+            f"        column: {metric}",
+            f"        direction: {1 if METRICS[metric].better == 'higher' else -1}",
+            "        scale: 1.0",
+        ]
+    lines += ["test_groups:", f"  loadramp: [{', '.join(metrics)}]"]
+    return "\n".join(lines) + "\n"
+
+
+def night_junit(outcome: NightOutcome, scenario: str) -> str:
+    """One case a judged metric and one a floor. A new change for the worse fails, what was not measured is an error.
+
+    A metric that joins a change which an earlier night has told passes, as that night has failed.
+    """
+    found = [_case(one, outcome) for one in outcome.standings]
+    status: dict[str, Literal["pass", "fail", "error"]] = {"pass": "pass", "fail": "fail", "inconclusive": "error"}
+    found += [TestCase(f"floor {floor.rule}", status[floor.status], floor_words(floor)) for floor in outcome.floors]
+    return suite(scenario, found, {"scenario": scenario, "began_at": outcome.night}, 0.0, headline(outcome)[0])
+
+
+def night_annotations(outcome: NightOutcome, scenario: str) -> str:
+    """Workflow commands: new changes for the worse and broken floors as errors, the rest as warnings or a notice."""
+    errors = [_told(change) for change in outcome.changes if change.fails]
+    errors += [f"floor {floor_words(floor)}" for floor in outcome.floors if floor.status == "fail"]
+    warnings = [
+        f"{METRICS[one.metric].words}: {standing_words(one)}"
+        for one in outcome.standings
+        if one.state in {"missing", "suspect"}
+    ]
+    warnings += [_told(change) for change in outcome.changes if change.direction == "worse" and change.told]
+    notices = [] if errors or warnings else [headline(outcome)[0]]
+    lines = [
+        *commands("error", scenario, errors),
+        *commands("warning", scenario, warnings),
+        *commands("notice", scenario, notices),
+    ]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _told(change: Change) -> str:
+    """One line a change: of a single metric its alarm."""
+    return alarm_words(change.alarms[0]) if len(change.alarms) == 1 else change_words(change)
+
+
+def _case(one: Standing, outcome: NightOutcome) -> TestCase:
+    told = [alarm_words(alarm) for alarm in outcome.alarms if alarm.metric == one.metric]
+    words = " ".join(told) or f"{number(one.metric, one.value)} against {baseline_words(one)}: {standing_words(one)}"
+    fails = any(alarm.metric == one.metric for change in outcome.changes if change.fails for alarm in change.alarms)
+    failed: Literal["pass", "fail", "error"] = "fail" if fails else "pass"
+    return TestCase(one.metric, "error" if one.state == "missing" else failed, words)
+
+
+HISTORY_EXPORTERS: dict[str, Callable[[Sequence[Entry]], Files]] = {
+    "csv": csv_nights,
+    "otava": otava,
+}

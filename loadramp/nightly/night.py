@@ -11,8 +11,8 @@ from typing import Any
 
 from loadramp.analysis.thresholds import Status
 from loadramp.nightly.alarms import Rules, plain_alarm
-from loadramp.nightly.ci_export import night_annotations, night_junit
 from loadramp.nightly.conditions import digest_of, fingerprint_of
+from loadramp.nightly.export import night_annotations, night_junit
 from loadramp.nightly.history import History
 from loadramp.nightly.page import build_trend_html
 from loadramp.nightly.series import readings

@@ -17,8 +17,7 @@ from markupsafe import Markup
 from loadramp.record.row import Row
 from loadramp.record.table import Run
 from loadramp.report import row_access as r
-from loadramp.report.json_data import rounded, strict
-from loadramp.report.packed import packed
+from loadramp.report.json_data import packed, rounded, strict
 from loadramp.units import finite, latency, percent, sig, span_of
 
 Json = dict[str, Any]

@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from loadramp.record.table import Run
 from loadramp.report import charts as c
-from loadramp.report.packed import packed
+from loadramp.report.json_data import packed
 from loadramp.report.sections import SECTIONS
 from loadramp.report.verdict_text import verdict_sentence
 

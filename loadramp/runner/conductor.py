@@ -71,9 +71,9 @@ class Conductor(RunSession):
             rows = [row for row in self.rows if row.repeat == repeat]
             row = self.row_of(self.steps[-1], snapshot, rows)
             self.rows.append(await self._go_on(row, snapshot, rows) if self._further_s else row)
-            hopeless = self.no_success(self.rows[-1])
-            if hopeless:
-                return hopeless
+            given_up = self.no_success(self.rows[-1])
+            if given_up:
+                return given_up
             if missed := self._missed(snapshot):
                 return missed
             self.save("running")

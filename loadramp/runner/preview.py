@@ -21,10 +21,9 @@ from loadramp.report.preview import (
     profile_document,
     profile_lines,
 )
-from loadramp.runner.gate_check import check_rules
+from loadramp.runner.gate_check import check_rules, unpassable
 from loadramp.runner.model_lengths import asked_lengths, lengths
 from loadramp.runner.scenarios import Options, read_run, read_scenario, with_target
-from loadramp.runner.unpassable_gates import hopeless
 from loadramp.scenario.scenario import Scenario
 from loadramp.units import plural
 from loadramp.workload.preview import PreviewStep, longer_steps_note, offered_rates, preview_steps
@@ -87,7 +86,7 @@ def _of_ramp(scenario: Scenario, length_of: LengthOf | None = None) -> tuple[dic
     document = preview_document(full, steps, profile, files)
     too_long = overlong(full, length_of or lengths(full))
     beside = [rate for feature in FEATURES.values() if feature.rates for rate in reach(feature.rates)(full)]
-    told = [*longer_steps_note(full), *offered_notes(full, steps), *hopeless(full, steps, beside)]
+    told = [*longer_steps_note(full), *offered_notes(full, steps), *unpassable(full, steps, beside)]
     if too_long is not None:
         document["over_length"] = {
             "ratio": too_long.longer / too_long.requests,

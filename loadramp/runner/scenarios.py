@@ -13,8 +13,20 @@ from loadramp.record import run_directory as rundirs
 from loadramp.record.table import Run
 from loadramp.record.types import Estimate
 from loadramp.registry import Choice, ScenarioError, bind, options_of
-from loadramp.scenario.scenario import Binders, Scenario, Target, parse
-from loadramp.workload.tables import bind_arrivals, bind_prompts, bind_ramp, check_target
+from loadramp.scenario.scenario import Binders, PromptOptions, Scenario, Target, parse
+from loadramp.workload import placeholders
+from loadramp.workload.arrivals import ARRIVALS, check_due_times
+from loadramp.workload.prompts import PROMPTS
+from loadramp.workload.prompts.source import bind_source, images_of
+from loadramp.workload.ramps import RAMPS, check_step
+
+LATEST_S = 0.5
+"""A shard that is ready so long after the plan begins has missed nothing: its first step begins later."""
+FURTHEST_S = 86_400.0
+"""A start that is further away is a slip of the keyboard."""
+QUICK = ("ramp.measure_s=15", "ramp.warmup_s=5", "ramp.settle_s=5", "ramp.settle_requests=5", "ramp.tail_s=5",
+         "ramp.longest_s=0", "ramp.max_minutes=4")  # fmt: skip
+QUICK_SOAK = "ramp.soak_s=30"
 
 
 @dataclass(slots=True, frozen=True)
@@ -54,12 +66,6 @@ class Options:
     label: Sequence[str] = ()
     """``NAME=VALUE`` each, beside ``[target] labels``."""
     shard: Shard | None = None
-
-
-LATEST_S = 0.5
-"""A shard that is ready so long after the plan begins has missed nothing: its first step begins later."""
-FURTHEST_S = 86_400.0
-"""A start that is further away is a slip of the keyboard."""
 
 
 def shard_of(shard: str | None, start_at: str | None, now_s: float) -> Shard | None:
@@ -143,11 +149,6 @@ def _bind_knee(table: Mapping[str, Any], where: str) -> Choice:
 
 def _check_estimate(result: Any, *_: Any) -> str:
     return "" if isinstance(result, Estimate) else "expected an Estimate"
-
-
-QUICK = ("ramp.measure_s=15", "ramp.warmup_s=5", "ramp.settle_s=5", "ramp.settle_requests=5", "ramp.tail_s=5",
-         "ramp.longest_s=0", "ramp.max_minutes=4")  # fmt: skip
-QUICK_SOAK = "ramp.soak_s=30"
 
 
 def quick_overrides(path: Path, overrides: Sequence[str]) -> tuple[str, ...]:
@@ -236,3 +237,37 @@ def text_of(path: Path) -> str:
         raise ScenarioError(f"{path}: no such file") from None
     except UnicodeDecodeError as error:
         raise ScenarioError(f"{path}: not UTF-8 text: {error}") from None
+
+
+def bind_prompts(table: Mapping[str, Any], where: str) -> tuple[Choice, PromptOptions]:
+    """``[prompts]``."""
+    return bind_source(table, PROMPTS, where)
+
+
+def bind_arrivals(table: Mapping[str, Any], where: str) -> Choice:
+    """``[arrivals]``."""
+    return bind(table, ARRIVALS, where, "poisson", check_due_times)
+
+
+def bind_ramp(table: Mapping[str, Any], where: str) -> Choice:
+    """``[ramp]`` without the keys that every kind takes."""
+    choice = bind(table, RAMPS, where, "ceiling", check_step)
+    takes = options_of(choice.function)
+    if {"start_rps", "max_rps"} <= takes.keys():
+        start_rps, max_rps = choice.option("start_rps"), choice.option("max_rps")
+        if start_rps > max_rps:
+            raise ScenarioError(f"{where} start_rps: {start_rps:g} is above max_rps = {max_rps:g}: no step is left")
+    return choice
+
+
+def check_target(target: Target, prompts: Choice, options: PromptOptions) -> None:
+    """What an API cannot carry, and placeholders that there are not, are found before a run.
+
+    Raises:
+        ScenarioError: one of these.
+    """
+    placeholders.check(target.headers, target.body)
+    if target.token_ids and target.api != "completions":
+        raise ScenarioError(f"[target] token_ids: only api = 'completions' takes them; got {target.api!r}")
+    if target.api == "completions" and images_of(prompts, options):
+        raise ScenarioError("[prompts] images: api = 'completions' takes none; there are chat and responses")

@@ -67,8 +67,8 @@ class ShardRun(RunSession):
             self.ahead_s = (after_s, after_s)
             await self.send(step)
             self.save("running")
-            if hopeless := self.no_success():
-                ending = hopeless
+            if given_up := self.no_success():
+                ending = given_up
                 break
         await self.finish()
         return Stop("interrupted", complete=False) if self.stop.is_set() else ending

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import zlib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from loadramp.simulator.answers import DONE, KEEPALIVE, WireAnswer, error_document, error_event
 from loadramp.simulator.faults import Fate
 from loadramp.simulator.job import GenerationJob
 from loadramp.simulator.request_parser import GenerationRequest
-from loadramp.simulator.tokens import answer_words, block_hashes
 
 if TYPE_CHECKING:
     from loadramp.simulator.http import ServerConnection
 
 FAULT_WORDS = "injected fault"
+
+
+_SYLLABLES = tuple(consonant + vowel for consonant in "bdfgklmnprstvz" for vowel in "aeiou")
+VOCABULARY = tuple(first + second for first in _SYLLABLES[::3] for second in _SYLLABLES)
+"""The words of answers; plain ASCII, nothing that JSON escapes."""
 
 
 class Generation:
@@ -212,3 +219,21 @@ def _length(exchange: Generation) -> tuple[int, str]:
     floor = 1 if service.faults.ignores_ignore_eos else ask.min_tokens
     natural = max(service.natural_tokens(), floor)
     return (natural, "stop") if natural < limit else (limit, "length")
+
+
+def answer_words(prompt: Sequence[str], tokens: int) -> list[str]:
+    """The answer to ``prompt``: that many words."""
+    seed = zlib.crc32(" ".join(prompt[-64:]).encode("utf-8", "surrogatepass"))
+    stride = 2 * (seed // len(VOCABULARY) % 500) + 1
+    return [VOCABULARY[(seed + i * stride) % len(VOCABULARY)] for i in range(tokens)]
+
+
+def block_hashes(words: Sequence[str], block_tokens: int) -> list[bytes]:
+    """One hash for each full block of ``block_tokens`` words, of all words up to the block's end."""
+    hashes: list[bytes] = []
+    before = b""
+    for end in range(block_tokens, len(words) + 1, block_tokens):
+        text = " ".join(words[end - block_tokens : end]).encode("utf-8", "surrogatepass")
+        before = hashlib.blake2b(before + text, digest_size=8).digest()
+        hashes.append(before)
+    return hashes

@@ -18,13 +18,11 @@ from hypothesis import strategies as st
 from metrics_pages import page
 from report_runs import estimates, served, served_rows
 
-from loadramp.advise.alert_export import contract_of, names_of_engine
+from loadramp.advise.alert_export import contract_of, in_flight_at, keda_scaler, names_of_engine
 from loadramp.advise.alerts import prometheus_rules, yaml_text
 from loadramp.advise.contract import Contract
 from loadramp.advise.grafana import grafana_board
-from loadramp.advise.keda import in_flight_at, keda_scaler
-from loadramp.advise.launch_evidence import series_of
-from loadramp.advise.rulecheck import series_in
+from loadramp.advise.launch_evidence import series_in, series_of
 from loadramp.metrics.canonical import read
 from loadramp.metrics.dialects import DIALECTS, wanted
 from loadramp.metrics.prometheus_text import names

@@ -9,8 +9,16 @@ import yaml
 from test_alerts import ENGINES, GPU, contract_of, run
 
 from loadramp.advise.alerts import prometheus_rules
-from loadramp.advise.launch_evidence import checked, replicas_of, series_of
-from loadramp.advise.rulecheck import expr_faults, faults_of, rules_in, series_in, unwatched
+from loadramp.advise.launch_evidence import (
+    checked,
+    expr_faults,
+    faults_of,
+    replicas_of,
+    rules_in,
+    series_in,
+    series_of,
+    unwatched,
+)
 from loadramp.metrics.dialects import DIALECTS
 from loadramp.record.types import Sample
 

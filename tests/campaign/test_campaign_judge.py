@@ -12,9 +12,9 @@ from test_offered import quiet
 
 from loadramp.analysis.slo_capacity import slo_capacity
 from loadramp.campaign import judge
-from loadramp.campaign.absorb import absorbed
 from loadramp.campaign.criteria import Criterion, PhaseView, Strike, verdict_of
 from loadramp.campaign.evidence import EVIDENCE, Facts
+from loadramp.campaign.judge import absorbed
 from loadramp.campaign.phases import lowest_rps
 from loadramp.record.row import Row, Void
 from loadramp.record.run_info import RunInfo, read_info

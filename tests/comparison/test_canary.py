@@ -15,7 +15,7 @@ from run_in_memory import scenario_of
 
 from loadramp.comparison import judge
 from loadramp.comparison.canary_run import CanaryRun, order_of
-from loadramp.comparison.switch_times import rollback_of
+from loadramp.comparison.switch_command import rollback_of
 from loadramp.comparison.table import Canary, canary_of
 from loadramp.registry import CannotMeasure, ScenarioError
 from loadramp.simulator.faults import Faults

@@ -9,8 +9,8 @@ from loadramp.analysis.proportions import Proportion
 from loadramp.comparison.answer_match import GreedyAnswer, Sameness, broken, compare, divergence, findings
 from loadramp.comparison.decide import Decision, DecisionRules, decide
 from loadramp.comparison.environment import Difference, Kind, differences, fingerprint
+from loadramp.comparison.guard import far_beyond_slo, one_fails_more, too_many_failures
 from loadramp.comparison.noninferior import Effect, Looks, PairedSeries, judge
-from loadramp.comparison.rollback import far_beyond_slo, one_fails_more, too_many_failures
 from loadramp.record.run_info import read_info
 from loadramp.record.table import Run, Table
 from loadramp.record.types import Record

@@ -98,13 +98,13 @@ def test_every_verdict_has_its_words(found: Comparison, decision: Decision, word
 def test_noise_that_no_number_of_blocks_overcomes_is_said(found: Comparison) -> None:
     first, *others = [one for one in found.effects if one.primary]
     open_ = replace(first, status="open", more=None)
-    hopeless = replace(found, decision=Decision("inconclusive", ("x",)), effects=[open_, *others])
-    assert comparison_sentence(hopeless) == (
+    unsure = replace(found, decision=Decision("inconclusive", ("x",)), effects=[open_, *others])
+    assert comparison_sentence(unsure) == (
         "Not decided: x. It would take more than 200 more blocks to know: blocks scatter too much for what is allowed "
         "([canary] latency_margin)."
     )
     no_data = replace(open_, status="no_data")
-    assert comparison_sentence(replace(hopeless, effects=[no_data])) == "Not decided: x."
+    assert comparison_sentence(replace(unsure, effects=[no_data])) == "Not decided: x."
 
 
 def test_the_document_holds_the_range_of_blocks(found: Comparison) -> None:

@@ -6,9 +6,8 @@ import math
 import pytest
 from metrics_pages import NAMES, page
 
-from loadramp.metrics.canonical import read, why_not
+from loadramp.metrics.canonical import points_of_query, query_url, read, why_not
 from loadramp.metrics.dialects import CANONICAL, COMMON, DIALECTS, DialectSeries, detect, spellings
-from loadramp.metrics.gpu import points_of_query, query_url
 from loadramp.metrics.prometheus_text import names
 
 NO_METRICS_OF_VLLM = {"prefix_hit_ratio", "spec_draft_tokens", "spec_accepted_tokens", "spec_accept_ratio"}

@@ -16,8 +16,7 @@ import yaml
 from history_samples import LEVELS, failed, live, measured
 from junitparser import JUnitXml
 
-from loadramp.nightly.ci_export import night_annotations, night_junit
-from loadramp.nightly.export import HISTORY_EXPORTERS
+from loadramp.nightly.export import HISTORY_EXPORTERS, night_annotations, night_junit
 from loadramp.nightly.history import History
 from loadramp.nightly.trend import judge_night
 from loadramp.registry import ScenarioError

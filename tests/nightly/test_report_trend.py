@@ -16,7 +16,7 @@ from loadramp.nightly.page import build_trend_html, look
 from loadramp.nightly.text import headline, night_document, night_markdown, terminal_lines
 from loadramp.nightly.trend import NightOutcome, judge_night
 from loadramp.record.types import Entry
-from loadramp.report.packed import unpacked
+from loadramp.report.json_data import unpacked
 
 
 def history(nights: int = 60) -> list[Entry]:

@@ -19,7 +19,7 @@ from loadramp.record.table import Run, Table
 from loadramp.record.types import Check, Estimate, Record, Sample
 from loadramp.report import build_html
 from loadramp.report.html import MOST_BYTES
-from loadramp.report.packed import packed, unpacked
+from loadramp.report.json_data import packed, unpacked
 from loadramp.report.sections import SECTIONS
 from loadramp.runner.scenarios import load
 
