@@ -12,10 +12,14 @@ BUILT_FROM = pyproject.toml requirements-dev.txt hatch_build.py loadramp/client/
 N    ?= 1000000
 SEED ?= 1
 
-.PHONY: demo test lint types unit docs slow browser real fuzz lowest lock bench clean
+.PHONY: demo demo-tune test lint types unit docs slow browser real fuzz lowest lock bench clean
 
 demo: $(VENV)/.runtime
 	$(BIN)/loadramp demo
+
+# Finds the best flags of a simulated server: under ten minutes.
+demo-tune: $(VENV)/.runtime
+	$(BIN)/loadramp tune tune --server "$(BIN)/loadramp simulate --port {port} {flags}" --yes
 
 # mypy takes one core for half a minute: beside the tests rather than before them.
 test: lint

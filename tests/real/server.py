@@ -36,7 +36,14 @@ def serving(port: int, *options: str, core: int = 0) -> Iterator[str]:
 
 def start(port: int, *options: str, core: int = 0) -> subprocess.Popen[bytes]:
     """Start a vLLM and do not wait until it is ready; its log is added to."""
-    environment = {
+    command = [*command_of(str(port), core), *options]
+    with (HOME / f"vllm-{port}.log").open("ab") as log:
+        return subprocess.Popen(command, env=environment(), stdout=log, stderr=log, start_new_session=True)
+
+
+def environment() -> dict[str, str]:
+    """Variables with which a vLLM stays on this machine and its CPU."""
+    return {
         **os.environ,
         "HF_HUB_OFFLINE": "1",
         "TRANSFORMERS_OFFLINE": "1",
@@ -49,13 +56,15 @@ def start(port: int, *options: str, core: int = 0) -> subprocess.Popen[bytes]:
         "VLLM_CACHE_ROOT": str(HOME / "cache"),
         "TORCHINDUCTOR_CACHE_DIR": str(HOME / "cache" / "inductor"),
     }
-    command = [
+
+
+def command_of(port: str, core: int = 0) -> list[str]:
+    """The words that start a vLLM on one core."""
+    return [
         "taskset", "-c", str(core), str(HOME / "venv/bin/vllm"), "serve", str(HOME / "model"),
-        "--served-model-name", "tiny", "--host", "127.0.0.1", "--port", str(port), "--dtype", "float32",
-        "--max-model-len", "2048", "--enforce-eager", "--distributed-executor-backend", "uni", *options,
+        "--served-model-name", "tiny", "--host", "127.0.0.1", "--port", port, "--dtype", "float32",
+        "--max-model-len", "2048", "--enforce-eager", "--distributed-executor-backend", "uni",
     ]  # fmt: skip
-    with (HOME / f"vllm-{port}.log").open("ab") as log:
-        return subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
 
 
 def kill(pid: int) -> None:
