@@ -182,14 +182,19 @@ class Table:
         return self.select_rows(np.flatnonzero(keep))
 
     def select_rows(self, order: Ints) -> Table:
-        """The rows at ``order``, in that order."""
-        sizes = np.diff(self.begin)[order]
-        starts = self.begin[:-1][order]
-        begin = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
-        events = np.arange(begin[-1]) + np.repeat(starts - begin[:-1], sizes)
+        """The rows at ``order``, in that order. May share memory with this table: none is written to."""
+        rows: Ints | slice = order
+        events: Ints | slice
+        if len(order) and order[-1] - order[0] == len(order) - 1 and np.all(np.diff(order) == 1):  # as most windows are
+            rows, events = slice(order[0], order[-1] + 1), slice(self.begin[order[0]], self.begin[order[-1] + 1])
+            begin = self.begin[order[0] : order[-1] + 2] - self.begin[order[0]]
+        else:
+            sizes = np.diff(self.begin)[order]
+            begin = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
+            events = np.arange(begin[-1]) + np.repeat(self.begin[:-1][order] - begin[:-1], sizes)
         chosen = {f.name: getattr(self, f.name) for f in fields(Table)}
         for name, column in chosen.items():
-            chosen[name] = column[events] if name.startswith("event_") else column[order] if name != "begin" else begin
+            chosen[name] = begin if name == "begin" else column[events if name.startswith("event_") else rows]
         return Table(**chosen)
 
     @property

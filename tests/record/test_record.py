@@ -122,6 +122,15 @@ def test_selecting_and_joining_keep_events_with_their_requests() -> None:
     assert back.seq.tolist() == [1, 3, 0, 2, 4]
     assert back.events.tolist() == [1, 3, 0, 2, 4]
     assert back.select_rows(np.argsort(back.seq)).event_s.tolist() == table.event_s.tolist()
+
+
+def test_rows_that_follow_one_another_are_selected_as_any_others() -> None:
+    table = Table.of([Record(i, 0, float(i), status="ok", event_s=[i + 0.1 * k for k in range(i)]) for i in range(5)])
+    for rows in ([], [0], [4], [1, 2, 3], [0, 1, 2, 3, 4], [3, 2, 1], [1, 3, 2, 4], [2, 2, 3]):
+        some = table.select_rows(np.array(rows, dtype=np.int64))
+        assert some.seq.tolist() == rows
+        assert np.diff(some.begin).tolist() == rows  # request i has i events
+        assert some.event_s.tolist() == [i + 0.1 * k for i in rows for k in range(i)]
     assert len(Table.concat([])) == 0
 
 
