@@ -24,10 +24,13 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whoever started the tests may ignore it, and so would what they start
 LONGEST = (
-    "test_campaign", "test_canary", "test_cli_runs", "test_conductor", "test_load_errors", "test_cases_runs",
-    "test_scenario_runs", "test_wheel", "test_comparecli", "test_lengthen", "test_regimes", "test_long_run",
-    "test_trend", "test_unstable_engine", "test_features", "test_workers", "test_nightly", "test_selfcheck",
-    "test_campaign_cli", "test_fuzz", "test_example",
+    "test_campaign", "test_canary", "test_cli_runs", "test_load_errors", "test_conductor", "test_features",
+    "test_cases_runs", "test_wheel", "test_library_page", "test_report_html", "test_canary_regimes",
+    "test_scenario_runs", "test_regimes", "test_diagnose", "test_trend", "test_comparecli", "test_fuzz",
+    "test_cases_framing", "test_cases_spellings", "test_stored_runs", "test_diagnose_wire", "test_offered",
+    "test_sessions", "test_workers", "test_cases_users", "test_unstable_engine", "test_alerts", "test_nightly",
+    "test_thresholds", "test_report_compare", "test_lengthen", "test_selfcheck", "test_campaign_cli",
+    "test_advise_sizing", "test_long_run", "test_example",
 )  # fmt: skip
 """Files that take seconds, longest first: begun last, one would keep a single core busy at the end (`make unit`)."""
 

@@ -122,6 +122,7 @@ def test_selecting_and_joining_keep_events_with_their_requests() -> None:
     assert back.seq.tolist() == [1, 3, 0, 2, 4]
     assert back.events.tolist() == [1, 3, 0, 2, 4]
     assert back.select_rows(np.argsort(back.seq)).event_s.tolist() == table.event_s.tolist()
+    assert len(Table.concat([])) == 0
 
 
 def test_rows_that_follow_one_another_are_selected_as_any_others() -> None:
@@ -131,7 +132,6 @@ def test_rows_that_follow_one_another_are_selected_as_any_others() -> None:
         assert some.seq.tolist() == rows
         assert np.diff(some.begin).tolist() == rows  # request i has i events
         assert some.event_s.tolist() == [i + 0.1 * k for i in rows for k in range(i)]
-    assert len(Table.concat([])) == 0
 
 
 def new_dir(tmp_path: Path, name: str = "demo") -> RunDir:
