@@ -8,6 +8,7 @@ state together of themselves (docs/method.md, "Repeats").
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import count
 from math import exp, log, sqrt
 from typing import Any
 
@@ -114,16 +115,19 @@ def _half_width(found: Sequence[Estimate], spread: RampSpread) -> float:
 
 
 def pooled_rows(groups: Sequence[Sequence[Row]]) -> list[Row]:
-    """One row for each load that the repeats offered. Soaks, whose rates differ a little, become one.
+    """One row for each load that the repeats offered. Soaks, whose rates differ a little, become one: the first of each
+    ramp, and the further ones, after a soak that was overloaded, likewise.
 
     Latencies are geometric means of the repeats' own, with t intervals; counts are sums; other figures are means; flags
     are what most repeats say. Instants are those of the first repeat, ``windows`` holds the measured window of each.
     Void rows and steps that were cut short are left out unless there are no others.
     """
     keys: dict[Any, list[Row]] = {}
-    for row in (row for group in groups for row in group):
-        load = None if row.role == "soak" else row.rate_rps if row.rate_rps is not None else row.users
-        keys.setdefault((row.role, load), []).append(row)
+    for group in groups:
+        soaks = count()
+        for row in group:
+            load = row.rate_rps if row.rate_rps is not None else row.users
+            keys.setdefault((row.role, next(soaks) if row.role == "soak" else load), []).append(row)
     order = {"step": 0, "down": 1, "soak": 2}
     pooled = [_pool(rows) for rows in keys.values()]
     return sorted(pooled, key=lambda row: (order.get(row.role, 3), row.step))
@@ -178,8 +182,6 @@ def _latencies(row: Row, usable: Sequence[Row]) -> Row:
             reasons = {name: why for name, why in reasons.items() if not name.startswith(stem)}
             if wide:
                 reasons[f"{stem}_high_s"] = f"the repeats lie {percent(spread.log_sd)} apart"
-    over = {name: _mean([other.slo[name].over_ratio for other in usable]) for name in row.slo}
-    counts = {name: _mean([other.latency[name].n for other in usable]) for name in row.latency}
     over = {name: _mean([other.slo[name].over_ratio for other in usable]) for name in row.slo}
     counts = {name: _mean([other.latency[name].n for other in usable]) for name in row.latency}
     row = row.with_statistics(figures, reasons)

@@ -158,6 +158,13 @@ def test_soaks_of_slightly_different_rates_become_one_row_at_the_end() -> None:
     assert [len(g) for g in by_repeat([r for group in groups for r in group])] == [2, 2]
 
 
+def test_a_soak_after_an_overloaded_one_is_no_repeat_of_it() -> None:
+    groups = [[row(0), row(0, role="soak", rate_rps=8.5), row(0, role="soak", rate_rps=7.0)],
+              [row(1), row(1, role="soak", rate_rps=8.9)]]  # fmt: skip
+    soaks = [(one.rate_rps, one.repeats) for one in pooled_rows(groups) if one.role == "soak"]
+    assert soaks == [(pytest.approx(8.7), 2), (7.0, 1)]
+
+
 def test_two_ramps_in_one_run(tmp_path: Path) -> None:
     text = (
         'seed = 4\n[prompts]\nkind = "fixed"\ninput_tokens = 40\noutput_tokens = 12\n[ramp]\nstart_rps = 6\n'
