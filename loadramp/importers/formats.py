@@ -238,10 +238,11 @@ def _inference_perf_record(one: Json) -> Record:
     times = [float(at_s) for at_s in answer.get("output_token_times") or answer.get("chunk_times") or ()]
     events = [(at_s, len(list(own))) for at_s, own in groupby(times)]  # tokens of a chunk share its instant
     usage = answer.get("server_usage") or {}
+    counted = len(events) < len(times) and usage.get("completion_tokens") != len(events)  # else the server knows better
     return record_of(
         float(one["start_time"]),
         token_s=[] if error else [at_s for at_s, _ in events],
-        event_tokens=[n for _, n in events] if not error and len(events) < len(times) else (),
+        event_tokens=[n for _, n in events] if counted and not error else (),
         end_s=float(one["end_time"]),
         output_tokens=usage.get("completion_tokens") or answer.get("output_tokens") or None,
         prompt_tokens=info.get("input_tokens"),

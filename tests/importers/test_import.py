@@ -199,6 +199,26 @@ def test_inference_perf_has_a_level_for_each_stage_whose_summary_lies_beside_it(
     assert (failed.status, failed.error) == ("error", "reset")
 
 
+def test_a_real_result_of_inference_perf_is_a_run_with_its_stages(tmp_path: Path) -> None:
+    path = DATA / "inference-perf" / "per_request_lifecycle_metrics.json"
+    code, out, err = in_process("import", str(path), "--out", str(tmp_path), "--json")
+    assert code in {0, 3}, err
+    document = json.loads(out)
+    assert [step["rate_rps"] for step in document["steps"]] == [2.0, 4.0]
+    run = loadramp.read(document["run_dir"])
+    assert run.requests.status.eq("ok").all()
+    told = [json.loads((path.parent / f"stage_{n}_lifecycle_metrics.json").read_text()) for n in (0, 1)]
+    for step, stage in enumerate(told):
+        own = run.requests[run.requests.step == step]
+        assert len(own) == stage["load_summary"]["count"]
+        median_s = stage["successes"]["latency"]["time_to_first_token"]["median"]
+        assert own.sent_ttft_s.median() == pytest.approx(median_s, abs=2e-6)  # records hold microseconds
+    written = json.loads(path.read_text())
+    usage = [one["info"]["response_metrics"]["server_usage"]["completion_tokens"] for one in written]
+    assert sorted(run.requests.output_tokens) == sorted(usage)
+    assert len(run.tokens) == sum(usage)  # its own tokenizer had counted three times as many
+
+
 @pytest.mark.parametrize("stages", [[], STAGES[:1]])
 def test_without_all_summaries_inference_perf_is_one_level(stages: list[Any]) -> None:
     (level,) = read_levels(json.dumps(LIFECYCLE), "p.json", beside=lambda _: list(map(json.dumps, stages)))[1]
