@@ -38,15 +38,22 @@ Interval = tuple[float | None, float | None, float | None]
 
 
 @dataclass(slots=True)
+class Seen:
+    """The values of some windows by family: how many in each bin of their logarithms, and their sums."""
+
+    counts: dict[str, NDArray[np.int64]]
+    sums: dict[str, float]
+
+
+@dataclass(slots=True)
 class Ladder:
-    """What the steps of one ladder printed, and the values of all its windows in bins of their logarithms."""
+    """What the steps of one ladder printed, and the values of all its windows."""
 
     before: list[dict[str, Interval]]
     after: list[dict[str, Interval]]
     log_sd: float
     interval_of: IntervalOf
-    counts: dict[str, NDArray[np.int64]]
-    sums: dict[str, float]
+    seen: Seen
 
 
 def one(job: tuple[str, int]) -> Ladder:
@@ -64,30 +71,34 @@ def one(job: tuple[str, int]) -> Ladder:
         rows.append(fold(step, part, samples=samples))
         seen.append(latency.look(part, step.window_s))
     before, rows = rows, regimes.widen(long_run.with_scatter(rows), seen.__getitem__, 0.99)
+    log_sd = float(rows[0].pace_log_sd or 0.0)
+    printed = [[printed_by(row) for row in some] for some in (before, rows)]
+    return Ladder(*printed, log_sd, long_run.interval_of(rows), counted(seen))
+
+
+def counted(windows: Sequence[WindowView]) -> Seen:
     counts = {family: np.zeros(BINS, dtype=np.int64) for family in FAMILIES}
     sums = dict.fromkeys(FAMILIES, 0.0)
-    for window in seen:
+    for window in windows:
         for family, data in latency.families(window).items():
             if family in counts:
                 at = np.log(np.maximum(data.values, LOWEST_S) / LOWEST_S) / BIN
                 counts[family] += np.bincount(at.astype(np.int64), minlength=BINS)[:BINS]
                 sums[family] += float(data.values.sum())
-    log_sd = float(rows[0].pace_log_sd or 0.0)
-    printed = [[_printed(row) for row in some] for some in (before, rows)]
-    return Ladder(*printed, log_sd, long_run.interval_of(rows), counts, sums)
+    return Seen(counts, sums)
 
 
-def _printed(row: Row) -> dict[str, Interval]:
+def printed_by(row: Row) -> dict[str, Interval]:
     return {stem: (found.value, found.low, found.high) for stem in STEMS if (found := row.statistic(stem))}
 
 
-def truths(ladders: Sequence[Ladder]) -> dict[str, float]:
+def truths(seen: Sequence[Seen]) -> dict[str, float]:
     out = {}
     for family in FAMILIES:
-        counts = np.sum([one.counts[family] for one in ladders], axis=0)
+        counts = np.sum([one.counts[family] for one in seen], axis=0)
         below = np.cumsum(counts) / counts.sum()
         for name, q in STATISTICS.items():
-            mean_s = sum(one.sums[family] for one in ladders) / int(counts.sum())
+            mean_s = sum(one.sums[family] for one in seen) / int(counts.sum())
             out[f"{family}_{name}"] = (
                 mean_s if q is None else LOWEST_S * float(np.exp(BIN * (np.searchsorted(below, q) + 0.5)))
             )
@@ -105,7 +116,7 @@ def cell(steps: Sequence[dict[str, Interval]], stem: str, true: float, scatter: 
 
 
 def show(name: str, ladders: Sequence[Ladder]) -> None:
-    true = truths(ladders)
+    true = truths([one.seen for one in ladders])
     before, after = ([step for one in ladders for step in getattr(one, which)] for which in ("before", "after"))
     of_run = [step for one in ladders if one.interval_of == "long_run" for step in one.after]
     low, middle, high = np.quantile([one.log_sd for one in ladders], [0.1, 0.5, 0.9])
@@ -134,7 +145,7 @@ def worth(name: str, ladders: Sequence[Ladder]) -> None:
 
 def repeated(name: str, ladders: Sequence[Ladder]) -> None:
     """Coverage (share printed) of single steps, and of means over 2 and 3 of other ladders as repeats pool them."""
-    true, cells = truths(ladders), []
+    true, cells = truths([one.seen for one in ladders]), []
     for n in (1, 2, 3):
         printed = held = all_ = 0
         for i in range(0, len(ladders) - n + 1, n):
