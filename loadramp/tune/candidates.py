@@ -53,13 +53,16 @@ def grid_of(baseline: str, tries: Sequence[str]) -> list[str]:
     return [flags for flags in dict.fromkeys(found) if flags != tidy(baseline)]
 
 
-def descend(search: Search, visits: Sequence[Visit], levels: Mapping[str, ObjectiveLevel]) -> Descent:
+def descend(
+    search: Search, visits: Sequence[Visit], levels: Mapping[str, ObjectiveLevel], winner: str | None = None
+) -> Descent:
     """What to try next, given what was measured; ``next`` is None when nothing is left.
 
     Args:
         search: what may be tried.
         visits: so far, those that failed included.
         levels: of the configurations that were measured.
+        winner: shown to be better than the other one of a pair by a confirmation.
     """
     baseline = tidy(search.baseline)
     tried = {one.flags for one in visits}
@@ -73,7 +76,7 @@ def descend(search: Search, visits: Sequence[Visit], levels: Mapping[str, Object
     fresh = [flags for flags in dict.fromkeys(first) if flags not in tried]
     if fresh:
         return _capped(out, fresh, tried, baseline, search.most)
-    fresh = _together(search, out, singles, visits, levels)
+    fresh = _together(search, out, singles, visits, levels, winner)
     return _capped(out, fresh, tried, baseline, search.most)
 
 
@@ -102,7 +105,12 @@ def _usable(cures: Sequence[Proposal], skip: Sequence[str]) -> tuple[list[str], 
 
 
 def _together(
-    search: Search, out: Descent, singles: Sequence[str], visits: Sequence[Visit], levels: Mapping[str, ObjectiveLevel]
+    search: Search,
+    out: Descent,
+    singles: Sequence[str],
+    visits: Sequence[Visit],
+    levels: Mapping[str, ObjectiveLevel],
+    winner: str | None,
 ) -> list[str]:
     """What has not been tried yet on top of the best configuration that is shown to be better than the baseline."""
     baseline, base = out.current, levels.get(out.current)
@@ -111,6 +119,7 @@ def _together(
     failed = {one.flags for one in visits if one.failed}
     ahead = [flags for flags, level in levels.items() if flags not in failed and better(level, base)]
     ahead = [flags for flags in ahead if not needless(flags, baseline, levels)]
+    ahead += [winner] if winner is not None and winner not in {baseline, *ahead} else []
     if not ahead:
         return []
     out.current = max(ahead, key=lambda flags: levels[flags].mean)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from loadramp.client import input_files
+from loadramp.runner.preview import with_offered
 from loadramp.scenario.scenario import Scenario
 from loadramp.tune.candidates import descend, grid_of
 from loadramp.tune.flags import merged
 from loadramp.tune.race import QUAD, NextVisit, RaceRules
 from loadramp.tune.state import TuneState, fresh
-from loadramp.tune.steps import foreseen_s, start_rps
+from loadramp.tune.steps import foreseen_s, overrides_of, start_rps
 from loadramp.tune.table import objective_of, tune_of
 from loadramp.tune.text import OBJECTIVES
-from loadramp.units import plural, span
-from loadramp.workload.preview import PreviewPart
+from loadramp.units import span
+from loadramp.workload.preview import PreviewPart, preview_steps
 
 
 def planned(scenario: Scenario, state: TuneState) -> list[str]:
@@ -31,7 +33,7 @@ def planned(scenario: Scenario, state: TuneState) -> list[str]:
         first = seconds[0] * (len(known) + 1 + len(known) // rules.return_every)
         last = QUAD * seconds[-1]
         least, most = first + last, first + sum(seconds[1:]) * (len(known) + 1) + last * rules.confirmations
-        lines.append(f"about {span(least)} to {span(most)}, a minute for each start of a server included")
+        lines.append(f"about {span(least)} to {span(most)}, {span(table.start_s)} for each start of a server included")
     if table.max_hours is not None:
         lines.append(f"nothing begins that would end after {span(table.max_hours * 3600.0)} (max_hours)")
     return lines
@@ -58,8 +60,12 @@ def _seconds(scenario: Scenario, rules: RaceRules, number: int) -> float:
     return foreseen_s(scenario, NextVisit("", "race", number), [], start_rps=rate, runs_already=False)
 
 
-def tune_parts(scenario: Scenario, _: Callable[[Sequence[str]], Scenario]) -> list[PreviewPart]:
-    """What ``loadramp plan`` shows of ``loadramp tune``."""
-    lines = planned(scenario, fresh(scenario))
-    count = plural(len(tune_of(scenario).candidates), "candidate")
-    return [PreviewPart(f"tune: {count}", (), tuple(f"{line[:1].upper()}{line[1:]}." for line in lines))]
+def tune_parts(scenario: Scenario, read: Callable[[Sequence[str]], Scenario]) -> list[PreviewPart]:
+    """What ``loadramp plan`` shows of ``loadramp tune``: the climb of the baseline, and the plan."""
+    state = fresh(scenario)
+    rules = state.rules(scenario)
+    first = NextVisit(rules.baseline, "race", 0)
+    full = input_files.ready(read(overrides_of(scenario, first, rules.baseline, [], None)))
+    steps = with_offered(full, list(preview_steps(full)))
+    lines = tuple(f"{line[:1].upper()}{line[1:]}." for line in planned(scenario, state))
+    return [PreviewPart("tune: the climb of the baseline, the first of many", tuple(steps), lines)]

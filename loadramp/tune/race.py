@@ -75,6 +75,13 @@ class RaceState:
     """The confirmation has come to its end."""
 
     @property
+    def winner(self) -> str | None:
+        """Of the pair, the one that is shown to be better."""
+        if self.pair is None or self.ratio is None or self.ratio.low <= 0.0 <= self.ratio.high:
+            return None
+        return self.pair[0] if self.ratio.low > 0.0 else self.pair[1]
+
+    @property
     def alive(self) -> list[str]:
         """Measured and not out, the best first."""
         left = [flags for flags in self.levels if flags not in self.out]
@@ -85,26 +92,35 @@ def standing(rules: RaceRules, visits: Sequence[Visit]) -> RaceState:
     """How the race stands after ``visits``."""
     noise = noise_of(visits, rules.sign, rules.visit_sd)
     levels = levels_of([one for one in visits if not one.failed], rules.sign, noise)
+    found = RaceState(noise, levels, _outs(rules, visits))
+    found.best = next(iter(found.alive), None)
+    _confirm(rules, visits, found)
+    found.descent = descend(rules.search, visits, levels, found.winner)
+    return found
+
+
+def _outs(rules: RaceRules, visits: Sequence[Visit]) -> dict[str, str]:
+    """Configuration to why it is out: one that failed, and all that the visits up to any moment put out, which stay so:
+    what is measured later of others brings nobody back. One that failed puts nobody out."""
     out = {one.flags: one.reason or one.state for one in visits if one.failed}
-    alive = {flags: level for flags, level in levels.items() if flags not in out}
-    found = RaceState(noise, levels, out)
-    if alive:
-        found.best = max(alive, key=lambda flags: alive[flags].mean)
-        top = alive[found.best]
-        for flags, level in alive.items():
-            if level.high < top.low:
-                out[flags] = "shown to be below the best"
-        for one in visits:
-            below = one.high is not None and one.value is None and one.flags not in levels
-            if below and _above(rules, one.high or 0.0, top):
+    serving = [one for one in visits if one.flags not in out]
+    for k in range(1, len(serving) + 1):
+        seen = serving[:k]
+        levels = levels_of(seen, rules.sign, noise_of(seen, rules.sign, rules.visit_sd))
+        alive = {flags: level for flags, level in levels.items() if flags not in out}
+        if not alive:
+            continue
+        top = max(alive.values(), key=lambda level: level.mean)
+        out |= {flags: "shown to be below the best" for flags, level in alive.items() if level.high < top.low}
+        for one in seen:
+            if one.value is None and one.high is not None and one.flags not in levels and _above(rules, one.high, top):
                 out.setdefault(one.flags, f"below {one.high:.3g}: {one.reason}")
-        for flags in found.alive:
-            other = needless(flags, rules.baseline, {name: levels[name] for name in found.alive}, least=2)
+        alive = {flags: level for flags, level in alive.items() if flags not in out}
+        for flags in alive:
+            other = needless(flags, rules.baseline, alive, least=2)
             if other is not None:
                 out[flags] = f"not shown to be better than {other}, which needs fewer flags"
-    found.descent = descend(rules.search, visits, levels)
-    _confirm(rules, visits, found)
-    return found
+    return out
 
 
 def _above(rules: RaceRules, bound: float, top: ObjectiveLevel) -> bool:
@@ -120,10 +136,11 @@ def next_of(rules: RaceRules, visits: Sequence[Visit]) -> NextVisit | RaceOver:
     if first is not None:
         return first
     now = standing(rules, visits)
-    if now.settled:
+    again = _explore(now) if now.settled and now.winner not in {None, rules.baseline} else None
+    if now.settled and again is None:
         return RaceOver("the last two were confirmed")
-    confirming = now.pair is not None and any(one.purpose == "confirm" for one in visits)
-    wanted = None if confirming else _explore(now) or _longer(rules, visits, now)
+    begun = now.pair is not None and bool(confirming(visits)) and again is None
+    wanted = None if begun else again or _explore(now) or _longer(rules, visits, now)
     if wanted is not None:
         return NextVisit(rules.baseline, "return", wanted.round) if _return_due(rules, visits) else wanted
     if now.pair is None:
@@ -133,9 +150,9 @@ def next_of(rules: RaceRules, visits: Sequence[Visit]) -> NextVisit | RaceOver:
 
 def _confirming_round(rules: RaceRules, now: RaceState, visits: Sequence[Visit]) -> int:
     """How long the steps are that confirm: the shortest where the race has shown a difference that one look tells."""
-    begun = [one.round for one in visits if one.purpose == "confirm"]
+    begun = confirming(visits)
     if begun:
-        return begun[0] if len(begun) < QUAD else rules.rounds - 1
+        return begun[0].round if len(begun) < QUAD else rules.rounds - 1
     one, other = (now.levels[flags] for flags in now.pair or ())
     return 0 if abs(one.mean - other.mean) > CLEAR else rules.rounds - 1
 
@@ -198,14 +215,12 @@ def pair_of(rules: RaceRules, now: RaceState) -> tuple[str, str] | None:
 
 
 def _confirm(rules: RaceRules, visits: Sequence[Visit], now: RaceState) -> None:
-    """The last two and what the visits that confirm say of them. A failure among those makes a new pair."""
-    begin = max((k + 1 for k, one in enumerate(visits) if one.failed), default=0)
-    later = [k for k, one in enumerate(visits) if one.purpose == "confirm" and k >= begin]
-    before = visits[: later[0]] if later else visits
-    now.pair = pair_of(rules, now if not later else standing(rules, before))
-    if now.pair is None or not later:
+    """The last two and what the visits that confirm say of them."""
+    each = confirming(visits)
+    before = visits[: len(visits) - len(each)]
+    now.pair = pair_of(rules, standing(rules, before) if each else now)
+    if now.pair is None or not each:
         return
-    each = [visits[k] for k in later]
     if len(each) % QUAD:
         return
     pairs = [pair for k in range(0, len(each), 2) if (pair := _ordered(each[k], each[k + 1], now.pair[0]))]
@@ -226,10 +241,20 @@ def _ordered(one: Visit, other: Visit, first: str) -> tuple[Visit, Visit] | None
     return (one, other) if one.flags == first else (other, one)
 
 
+def confirming(visits: Sequence[Visit]) -> list[Visit]:
+    """The visits that confirm the present pair: those at the end. A failure among them makes another pair, and so does
+    a race that went on once they had shown what it could build on."""
+    found: list[Visit] = []
+    for one in reversed(visits):
+        if one.purpose != "confirm" or one.failed:
+            break
+        found.insert(0, one)
+    return found
+
+
 def _turn(pair: tuple[str, str], visits: Sequence[Visit]) -> str:
     """Whose turn it is in A B B A; A is what runs already, so that no start is wasted."""
-    begin = max((k + 1 for k, one in enumerate(visits) if one.failed), default=0)
-    each = [one.flags for one in visits[begin:] if one.purpose == "confirm"]
+    each = [one.flags for one in confirming(visits)]
     first = each[0] if each else visits[-1].flags if visits and visits[-1].flags in pair else pair[0]
     second = pair[1] if first == pair[0] else pair[0]
     return (first, second, second, first)[len(each) % QUAD]

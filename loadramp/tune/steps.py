@@ -24,7 +24,7 @@ FACTOR, FINE_FACTOR = 2.0, 1.5
 """Of a climb; the fine one where a curve between the steps is read, and its rate is known already."""
 SETTLE_S, SETTLE_REQUESTS = 10.0, 20
 LONGEST_STEP_S = 300.0
-USUAL_START_S, USUAL_STOP_S = 60.0, 5.0
+USUAL_STOP_S = 5.0
 STEPS, FIRST_STEPS = 2, 5
 """A climb from near the ceiling, and one from a start that nobody knows."""
 
@@ -105,7 +105,7 @@ def foreseen_s(
 ) -> float:
     """How long a visit will take: as those before it, else as long as its steps with the usual start of a server."""
     starts = [one.start_s for one in visits if one.start_s is not None]
-    start_s = 0.0 if runs_already else max(starts, default=USUAL_START_S) + USUAL_STOP_S
+    start_s = 0.0 if runs_already else max(starts, default=tune_of(scenario).start_s) + USUAL_STOP_S
     pace = scenario.pace
     warmup_s = SHORTEST_WARMUP_S if pace.warmup_s is None else pace.warmup_s
     steps = STEPS if any(one.flags == action.flags and one.facts.get("ceiling_rps") for one in visits) else STEPS + 1

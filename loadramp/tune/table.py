@@ -48,6 +48,8 @@ class Tune:
     """A difference within it need not be told apart any further."""
     visit_sd: Positive = 0.05
     """Spread of ln(objective) between two measurements of one configuration that is assumed until it is known."""
+    start_s: Positive = 60.0
+    """What a start of the server is taken to last until one was seen."""
     start_timeout_s: Positive = 600.0
     """Longest time from the start of a server, or of a switch command, to its first answer."""
     stop_timeout_s: Positive = 30.0

@@ -189,7 +189,7 @@ def _start_s(line: Line) -> float | None:
     return sum(starts) / len(starts) if starts else None
 
 
-HEADS = ("", "Flags", "Objective", "Ceiling", "p99 ITL knee", "SLO capacity", "TTFT p99", "ITL p99", "KV cache",
+HEADS = ("Flags", "Rank", "Objective", "Ceiling", "p99 ITL knee", "SLO capacity", "TTFT p99", "ITL p99", "KV cache",
          "Preemptions", "Start", "Cost of 1M", "Measured", "State")  # fmt: skip
 
 
@@ -200,14 +200,21 @@ def table_of(told: ToldTuning) -> list[list[str]]:
         facts = line.last.facts
         shown = apart(told.rules.baseline, line.flags) if line.flags != told.rules.baseline else "baseline"
         rows.append([
-            str(rank) if line.level else NOTHING, shown, _value(told, line.level),
+            shown, str(rank) if line.level else NOTHING, _value(told, line.level),
             *(sig(facts.get(name)) or NOTHING for name in ("ceiling_rps", "p99_itl_knee_rps", "slo_capacity_rps")),
             latency(facts.get("ttft_p99_s")) or NOTHING, latency(facts.get("itl_p99_s")) or NOTHING,
             percent(facts.get("kv_used_ratio_max"), 2) or NOTHING, sig(facts.get("preemptions")) or NOTHING,
             span(_start_s(line)) or NOTHING, sig(_cost(told, line)) or NOTHING, str(len(line.visits)),
-            line.state + (f": {line.reason}" if line.reason and line.state != "measured" else ""),
+            _state_words(line),
         ])  # fmt: skip
     return rows
+
+
+def _state_words(line: Line) -> str:
+    """``out: shown to be below the best``; what failed says so itself."""
+    if line.state == "measured" or not line.reason:
+        return line.state
+    return f"out: {line.reason}" if line.state == "out" else line.reason
 
 
 def _cost(told: ToldTuning, line: Line) -> float | None:
@@ -222,7 +229,7 @@ def _cost(told: ToldTuning, line: Line) -> float | None:
 def tuning_table(told: ToldTuning) -> RichTable:
     """The table for a terminal."""
     table = RichTable(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-    for head in ("", "Flags", "Objective", "Measured", "State"):
+    for head in ("Flags", "Rank", "Objective", "Measured", "State"):
         table.add_column(head, overflow="fold")
     for row in table_of(told):
         table.add_row(row[0], row[1], row[2], row[12], row[13])

@@ -8,7 +8,7 @@ from typing import Literal
 
 from loadramp.tune.flags import knobs_of
 from loadramp.tune.noise import LogRatio, ObjectiveLevel, largest_change, levels_of, ratio_of
-from loadramp.tune.race import RaceRules, RaceState, standing
+from loadramp.tune.race import RaceRules, RaceState, confirming, standing
 from loadramp.tune.visit import Visit
 
 Word = Literal["best", "no_difference", "undecided", "not_measurable"]
@@ -64,7 +64,7 @@ def _settled(rules: RaceRules, visits: Sequence[Visit], now: RaceState, base: Ob
     pair, ratio = now.pair or ("", ""), now.ratio
     if ratio is None:
         return TuneVerdict("undecided", now, now.best, now.levels.get(now.best or ""), base, why="no pair was measured")
-    fresh = levels_of([one for one in visits if one.purpose == "confirm"], rules.sign, now.noise)
+    fresh = levels_of(confirming(visits), rules.sign, now.noise)
     first = ratio.mean >= 0.0
     if ratio.low <= 0.0 <= ratio.high:  # as good as equal: fewer flags
         counts = [len(knobs_of(flags)) for flags in pair]

@@ -43,6 +43,23 @@ def test_a_candidate_whose_interval_lies_below_the_best_is_out() -> None:
     assert now.best == A
 
 
+def test_a_small_gain_is_built_on_once_it_is_confirmed() -> None:
+    visits = played(rules_of(A, B), {"": 10.0, A: 10.9, B: 10.0, f"{A} {B}": 20.0}, factors=(1.05, 0.95, 1, 1.04, 0.96))
+    turns = [(one.flags, one.purpose) for one in visits]
+    first = turns.index((f"{A} {B}", "race"))
+    assert (A, "confirm") in turns[:first]
+    found = verdict_of(rules_of(A, B), visits)
+    assert (found.word, found.best) == ("best", f"{A} {B}")
+
+
+def test_who_is_out_stays_out_whatever_is_measured_of_others() -> None:
+    both = f"{A} {B}"
+    visits = [visit("", 10.0), visit(A, 30.0), visit(B, 10.0), visit(both, 33.0), visit(both, 33.0), visit(A, 30.0)]
+    assert both in standing(rules_of(A, B), visits).out
+    later = [*visits, *(visit("", 10.0, "return") for _ in range(20))]  # by now 10 % would be told apart
+    assert both in standing(rules_of(A, B), later).out
+
+
 def test_survivors_get_longer_steps_until_two_are_left() -> None:
     tries = (A, B, C)
     visits = [visit("", 10.0), visit(A, 30.0), visit(B, 29.0), visit(C, 28.0)]
@@ -149,7 +166,7 @@ def test_one_that_dies_while_it_is_confirmed_leaves_the_next_two() -> None:
     visits = [visit("", 10.0), visit(A, 30.0), visit(B, 29.0)]
     visits += [visit(B, 29.0, "confirm", 2), visit(A, None, "confirm", 2, "died")]
     assert standing(rules, visits).pair == (B, "")
-    assert next_of(rules, visits) == NextVisit(B, "confirm", 2)
+    assert next_of(rules, visits) == NextVisit(B, "confirm", 0)
 
 
 def test_a_cost_is_better_when_it_is_lower() -> None:

@@ -128,7 +128,7 @@ def test_the_page_tells_everything_and_reaches_nothing() -> None:
 def test_the_summary_and_the_tables_hold_every_configuration_and_every_measurement() -> None:
     found = told({"": 18.0, A: 54.0})
     summary = tuning_markdown(found)
-    assert "| 1 | --max-num-seqs 256 | 54 req/s (51.3-56.8) |" in summary
+    assert "| --max-num-seqs 256 | 1 | 54 req/s (51.3-56.8) |" in summary
     assert len(list(csv.reader(StringIO(tuning_csv(found))))) == 1 + len(found.state.visits)
     rows = list(csv.DictReader(StringIO(configurations_csv(found))))
     assert [row["state"] for row in rows] == ["measured", "out", "did_not_start", "did_not_start"]
