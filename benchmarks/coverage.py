@@ -94,7 +94,7 @@ def judged(row: Row, table: Table, capacity: float) -> Row:
 
 
 def truths(table: Table, window_s: tuple[float, float]) -> dict[str, float]:
-    seen = latency.look(table, window_s)
+    seen = latency.window_view(table, window_s)
     pooled = latency.families(seen)
     out = {}
     for family, data in pooled.items():
@@ -109,7 +109,7 @@ def naive(
     table: Table, window_s: tuple[float, float], rng: np.random.Generator, resamples: int = 100
 ) -> dict[str, tuple[float, float]]:
     """Intervals of p99 ITL that take tokens for independent, and that bootstrap requests."""
-    gaps = latency.look(table, window_s).gaps
+    gaps = latency.window_view(table, window_s).gaps
     order = np.argsort(gaps.gap_s)
     values, owner = gaps.gap_s[order], gaps.request[order]
     n = len(values)

@@ -20,7 +20,7 @@ from analysis_speed import synthetic
 from diagnosis_bench import CLASSES, population
 
 from loadramp.analysis.diagnosis.gap_causes import attribute
-from loadramp.analysis.latency import look
+from loadramp.analysis.latency import window_view
 
 
 def diagnosed(job: tuple[str, int]) -> tuple[str, int, list[tuple[str, str]]]:
@@ -66,7 +66,7 @@ def speed(requests: int = 5000, tokens: int = 201) -> None:
     table = synthetic(requests, tokens, requests / 300.0)
     late = np.random.default_rng(0).random(len(table.event_s)) < 0.02
     table = replace(table, event_s=np.sort((table.event_s + 0.3 * late).reshape(requests, tokens), axis=1).ravel())
-    seen = look(table, (0.0, float(table.event_s.max()) + 1.0))
+    seen = window_view(table, (0.0, float(table.event_s.max()) + 1.0))
     begun = time.perf_counter()
     found = attribute(seen)
     took_s = time.perf_counter() - begun

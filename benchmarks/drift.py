@@ -91,7 +91,7 @@ def thirds(table: Table, window: tuple[float, float]) -> bool:
     third = (window[1] - window[0]) / 3.0
     p99: list[list[float]] = []
     for begin in (window[0], window[1] - third):
-        data = latency.families(latency.look(table, (begin, begin + third)))
+        data = latency.families(latency.window_view(table, (begin, begin + third)))
         p99.append([quantile(data[name].ordered, 0.99) for name in ("ttft", "itl")])
     return any(last > 1.1 * first for first, last in zip(*p99, strict=True))
 

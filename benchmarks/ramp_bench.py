@@ -171,7 +171,7 @@ def _true_limits(
     due_s = poisson(SLO_SHARE * capacity, seconds, rng)
     prompt, output = lengths.draw(rng, len(due_s))
     table, _ = simulate(profile, due_s, prompt, output, rng, sample_period_s=0)
-    pooled = latency.families(latency.look(table, (60.0, seconds)))
+    pooled = latency.families(latency.window_view(table, (60.0, seconds)))
     return {name: quantile(pooled[name].ordered, SLO_QUANTILE) for name in ("itl", "ttft")}
 
 

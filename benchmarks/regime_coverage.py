@@ -69,7 +69,7 @@ def one(job: tuple[str, int]) -> Ladder:
         step = Step(k, rate_rps=RATE_RPS, begin_s=begin_s, warmup_s=WARMUP_S, measure_s=MEASURE_S)
         part = table.select((table.done_s >= begin_s) & (table.due_s < step.end_s))
         rows.append(fold(step, part, samples=samples))
-        seen.append(latency.look(part, step.window_s))
+        seen.append(latency.window_view(part, step.window_s))
     before, rows = rows, regimes.widen(long_run.with_scatter(rows), seen.__getitem__, 0.99)
     log_sd = float(rows[0].pace_log_sd or 0.0)
     printed = [[printed_by(row) for row in some] for some in (before, rows)]

@@ -90,7 +90,7 @@ def figures(pace: StepTimes) -> dict[str, float]:
 def simulated(seed: int) -> tuple[dict[str, float], dict[str, float]]:
     """Figures of the pace, and latencies in ms, of one simulated run like the captured one."""
     table = run(PROFILE, seed, 0, WARMUP_S + MEASURE_S)
-    seen = latency.look(table, (WARMUP_S, WARMUP_S + MEASURE_S))
+    seen = latency.window_view(table, (WARMUP_S, WARMUP_S + MEASURE_S))
     pace = pace_of(seen, WIDTH_S)
     assert pace is not None
     data = latency.families(seen)
@@ -129,7 +129,7 @@ def pairs_line(name: str, found: Sequence[dict[str, Floats]]) -> str:
 def capture(path: Path) -> None:
     """Print the pace of a run directory as this benchmark reads it."""
     table = read_run(path)[0].table
-    pace = pace_of(latency.look(table, (WARMUP_S, WARMUP_S + MEASURE_S)), WIDTH_S)
+    pace = pace_of(latency.window_view(table, (WARMUP_S, WARMUP_S + MEASURE_S)), WIDTH_S)
     assert pace is not None
     print("t_s,median_ms")
     for i, (median_s, known) in enumerate(zip(pace.median_s, pace.known, strict=True)):

@@ -62,7 +62,7 @@ def first_step_ttft_s(profile: EngineProfile, lengths: Lengths, rate_rps: float,
 
 
 def truths(table: Table, window_s: tuple[float, float]) -> dict[str, float]:
-    pooled = latency.families(latency.look(table, window_s))
+    pooled = latency.families(latency.window_view(table, window_s))
     return {
         f"{family}_{stat}": float(pooled[family].values.mean()) if q is None else quantile(pooled[family].ordered, q)
         for family in ("itl", "ttft", "tpot", "e2e")

@@ -22,7 +22,7 @@ from loadramp.commands.options import (
     strict_json,
     target_options,
 )
-from loadramp.registry import FEATURES, CannotMeasure, ScenarioError, in_words, reach
+from loadramp.registry import FEATURES, CannotMeasure, ScenarioError, error_message, reach
 
 COULD_NOT_MEASURE, USAGE, INTERRUPTED = 1, 2, 130
 
@@ -390,5 +390,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _complain(error: Exception, code: int) -> None:
     from loadramp.record.sanitize import clean
 
-    click.echo(clean(f"loadramp: {in_words(error)}", lines=True), err=True)
+    click.echo(clean(f"loadramp: {error_message(error)}", lines=True), err=True)
     sys.exit(code)

@@ -60,7 +60,7 @@ class Choice:
         except (ScenarioError, CannotMeasure):
             raise
         except FOREIGN_ERRORS as error:
-            raise ScenarioError(f"{self.where} kind: {self.kind!r} failed: {told(error)}") from error
+            raise ScenarioError(f"{self.where} kind: {self.kind!r} failed: {error_with_type(error)}") from error
         if wrong:
             raise ScenarioError(f"{self.where} kind: {self.kind!r} returned {_short(result)}; {wrong}")
         return result
@@ -116,12 +116,12 @@ def data_of(package: str, name: str) -> dict[str, Any]:
     return tomllib.loads(resources.files(package).joinpath(name).read_text("utf-8"))
 
 
-def told(error: BaseException) -> str:
+def error_with_type(error: BaseException) -> str:
     """An error in one line: its type and what it says."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}".rstrip(": ")
 
 
-def in_words(error: BaseException) -> str:
+def error_message(error: BaseException) -> str:
     """What an error says; one of a file is the file and why, without a number."""
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"{error.filename}: {error.strerror}"
@@ -157,13 +157,13 @@ def find(kind: str, registry: Mapping[str, Callable[..., Any]], where: str) -> C
     try:
         found = getattr(importlib.import_module(module_name), name)
     except FOREIGN_ERRORS as error:
-        raise ScenarioError(f"{where} kind: cannot reach {kind!r}: {told(error)}") from None
+        raise ScenarioError(f"{where} kind: cannot reach {kind!r}: {error_with_type(error)}") from None
     if not callable(found):
         raise ScenarioError(f"{where} kind: {kind!r} is not a function")
     try:
         options_of(found)
     except FOREIGN_ERRORS as error:
-        raise ScenarioError(f"{where} kind: {kind!r}: its arguments are not known: {told(error)}") from None
+        raise ScenarioError(f"{where} kind: {kind!r}: its arguments are not known: {error_with_type(error)}") from None
     result: Callable[..., Any] = found
     return result
 

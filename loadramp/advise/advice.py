@@ -148,8 +148,8 @@ def _model(asked: AdviceOptions, config: Mapping[str, Any] | None) -> Model:
 
 
 def _load(asked: AdviceOptions) -> Load | None:
-    told = asked.load
-    return load_of(told.peak_rps, told.mean_rps, told.peak_multiplier, told.headroom, told.spare)
+    load = asked.load
+    return load_of(load.peak_rps, load.mean_rps, load.peak_multiplier, load.headroom, load.spare)
 
 
 def _alone(traffic: TrafficFacts) -> Demand:
@@ -161,15 +161,15 @@ def _overruled(demand: Demand, traffic: TrafficFacts, has_run: bool) -> Demand:
     """A run's demand with what was said on top."""
     if not has_run:
         return demand
-    said: dict[str, Any] = {
+    limits: dict[str, Any] = {
         "input_tokens": traffic.input_tokens, "output_tokens": traffic.output_tokens,
         "context_p95": traffic.context_tokens, "context_max": traffic.context_tokens,
         "reuse_ratio": traffic.prefix_reuse, "in_flight": traffic.concurrency,
         "rate": Rate(traffic.replica_rps, traffic.replica_rps, "given") if traffic.replica_rps else None,
     }  # fmt: skip
     if traffic.context_tokens is not None:
-        said["requests"] = 0
-    changed = {key: value for key, value in said.items() if value is not None}
+        limits["requests"] = 0
+    changed = {key: value for key, value in limits.items() if value is not None}
     return replace(demand, **changed)
 
 

@@ -11,7 +11,7 @@ from loadramp.metrics.dialects import DIALECTS, Source, spellings
 from loadramp.record.run_directory import safe_name
 from loadramp.record.table import Run
 from loadramp.registry import ScenarioError
-from loadramp.report.row_access import kept_up, place
+from loadramp.report.row_access import axis_load, kept_up
 from loadramp.runner.gate_check import judged_run
 from loadramp.units import percent
 
@@ -58,10 +58,10 @@ def contract_of(
         known = ", ".join(sorted(set(DIALECTS) - {"dcgm"}))
         seen = any(sample.values for sample in run.samples)
         why = "the run does not say whose metrics it saw" if seen else "the run saw no metrics"
-        said = f"no engine {chosen!r}" if chosen else f"{why}, so whose names to use is not known"
-        raise ScenarioError(f"{said}: give --engine, one of {known}")
+        problem = f"no engine {chosen!r}" if chosen else f"{why}, so whose names to use is not known"
+        raise ScenarioError(f"{problem}: give --engine, one of {known}")
     capacity_rps, low_rps, missed = _capacity(run)
-    in_flight = [(place(row), row.in_flight_mean) for row in kept_up(run)]
+    in_flight = [(axis_load(row), row.in_flight_mean) for row in kept_up(run)]
     return Contract(
         scenario=safe_name(run.info.name or "llm"),
         engine=chosen,

@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from loadramp.advise.contract import Contract, gpu_memory, matched, of_replica, quantile_of
+from loadramp.analysis.quantiles import quantile_name
 from loadramp.record.row import LONG_NAMES
 from loadramp.registry import ScenarioError
 from loadramp.units import multiple, percent, plural
@@ -85,7 +86,7 @@ def _latencies(contract: Contract) -> Made:
         if total is None:
             missing.append(f"{LONG_NAMES[metric]} histogram")
             continue
-        what = f"p{contract.slo.quantile * 100:g} {LONG_NAMES[metric]}"
+        what = f"{quantile_name(contract.slo.quantile)} {LONG_NAMES[metric]}"
         words = [f"{what} is above {multiple(times)} its limit of {limit_s:g} s" for times in LATENCY]
         levels = (LATENCY[0] * limit_s, LATENCY[1] * limit_s)
         rules += _pair(metric.upper(), quantile_of(total, contract.slo.quantile), levels, words)

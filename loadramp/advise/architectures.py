@@ -112,8 +112,8 @@ def unclear(name: str, why: str) -> UnclearError:
 
 def with_defaults(config: Config) -> dict[str, Any]:
     """The config over what its model type has by default; null stands for what is not given, save for a window."""
-    told = {key: value for key, value in config.items() if value is not None or key == "sliding_window"}
+    given = {key: value for key, value in config.items() if value is not None or key == "sliding_window"}
     kind = str(config.get("model_type"))
-    if "_sliding_window_pattern" in told:  # as transformers writes it since 4.53
-        told.setdefault("sliding_window_pattern", told.pop("_sliding_window_pattern"))
-    return {**DEFAULTS.get(kind, DEFAULTS.get(f"{kind}_text", {})), **told}
+    if "_sliding_window_pattern" in given:  # as transformers writes it since 4.53
+        given.setdefault("sliding_window_pattern", given.pop("_sliding_window_pattern"))
+    return {**DEFAULTS.get(kind, DEFAULTS.get(f"{kind}_text", {})), **given}

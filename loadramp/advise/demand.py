@@ -9,7 +9,7 @@ import numpy as np
 
 from loadramp.analysis.diagnosis.cures import met_version
 from loadramp.analysis.diagnosis.engine_versions import Version
-from loadramp.record.prompt_facts import reuse_unknown
+from loadramp.record.prompt_facts import prefix_reuse_unknown
 from loadramp.record.row import Row
 from loadramp.record.table import Floats, Run
 from loadramp.record.types import Estimate
@@ -64,7 +64,7 @@ def demand_of(run: Run) -> Demand:
     both = given + made
     known = both[~np.isnan(both)]
     p95 = int(np.ceil(np.quantile(known, 0.95))) if len(known) else None
-    reuse, why = reuse_of(run)
+    reuse, why = prefix_reuse_of(run)
     rate, no_rate = rate_of(run)
     slo = run.scenario.slo
     return Demand(
@@ -118,9 +118,9 @@ def rate_of(run: Run) -> tuple[Rate | None, str]:
     return Rate(low, max(low, min(high, *(one[1] for one in found))), basis), ""
 
 
-def reuse_of(run: Run) -> tuple[float | None, str]:
+def prefix_reuse_of(run: Run) -> tuple[float | None, str]:
     """Share of prompt tokens found in the prefix cache, where the prompts were such that it means something."""
-    why = reuse_unknown(run)
+    why = prefix_reuse_unknown(run)
     if why:
         return None, why
     table = run.table.select(run.table.ok)

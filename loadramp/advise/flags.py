@@ -234,20 +234,20 @@ def _kv_type(envelope: Envelope, name: str) -> list[Flag]:
     if envelope.kv_dtype != "fp8":
         return []
     made = envelope.gpu.generation
-    said = f"native on {made}" if made else "native from Hopper on, emulated before"
+    support = f"native on {made}" if made else "native from Hopper on, emulated before"
     if made in NO_FP8_KV:
-        said = f"emulated on {made} (widened in every step, which may cost speed), native from Hopper on"
-    return [Flag("--kv-cache-dtype", name, f"1 byte a number: twice the tokens; check long answers; {said}")]
+        support = f"emulated on {made} (widened in every step, which may cost speed), native from Hopper on"
+    return [Flag("--kv-cache-dtype", name, f"1 byte a number: twice the tokens; check long answers; {support}")]
 
 
 def _prefix(demand: Demand, on: str, off: str) -> Flag:
     reuse = demand.reuse_ratio
     if reuse is None:
         return Flag(on or off, "", f"left at its default (on): {demand.reuse_reason}", set=False)
-    said = f"{percent(reuse)} of the prompt tokens were reused"
+    reused = f"{percent(reuse)} of the prompt tokens were reused"
     if reuse >= REUSE_RATIO:
-        return Flag(on or off, "", f"{said}, at least {percent(REUSE_RATIO)}: keep prefix caching on", set=bool(on))
-    return Flag(off, "", f"{said}, below {percent(REUSE_RATIO)}: keeping and looking them up is not worth it")
+        return Flag(on or off, "", f"{reused}, at least {percent(REUSE_RATIO)}: keep prefix caching on", set=bool(on))
+    return Flag(off, "", f"{reused}, below {percent(REUSE_RATIO)}: keeping and looking them up is not worth it")
 
 
 def _chunks(demand: Demand, name: str) -> list[Flag]:

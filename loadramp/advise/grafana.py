@@ -6,6 +6,7 @@ from typing import Any
 
 from loadramp.advise.alerts import GPU_CELSIUS, GPU_MEMORY, KV_CACHE, LATENCY, NEAR, PREEMPTIONS
 from loadramp.advise.contract import Contract, gpu_memory, matched, of_replica, quantile_of
+from loadramp.analysis.quantiles import quantile_name
 from loadramp.record.row import LONG_NAMES
 from loadramp.registry import ScenarioError
 
@@ -44,7 +45,7 @@ def _latencies(contract: Contract) -> list[Json]:
         if total is None:
             continue
         quantiles = sorted({0.5, contract.slo.quantile})
-        targets = [(quantile_of(total, q), f"p{q * 100:g}") for q in quantiles]
+        targets = [(quantile_of(total, q), quantile_name(q)) for q in quantiles]
         limit_s = contract.slo.limits.get(metric)
         lines = [(limit_s, "green"), *_levels(times * limit_s for times in LATENCY)] if limit_s else []
         panels.append(_panel(words.capitalize(), "s", targets, lines))

@@ -145,10 +145,10 @@ def _at(places: Sequence[Any], count: int, first: int, name: str) -> list[str]:
 
 def _kimi(config: Config, count: int) -> Found:
     """linear_attn_config with lists that count from 1 (Kimi Linear)."""
-    told = config.get("linear_attn_config")
-    if not isinstance(told, Mapping):
+    attention = config.get("linear_attn_config")
+    if not isinstance(attention, Mapping):
         return None
-    full, linear = told.get("full_attn_layers"), told.get("kda_layers", told.get("linear_attn_layers"))
+    full, linear = attention.get("full_attn_layers"), attention.get("kda_layers", attention.get("linear_attn_layers"))
     if not isinstance(full, list):
         raise unclear("linear_attn_config", "no full_attn_layers")
     if isinstance(linear, list) and sorted([*full, *linear]) != list(range(1, count + 1)):
@@ -213,8 +213,8 @@ def ask_for_others(config: Config, used: set[str], count: int, known: bool) -> N
             raise unclear(name, "it tells of layers that share keys and values, and is not understood")
         if known:
             continue
-        told = SPEAKS.search(name) or _for_each(value, count)
-        if STATES.match(name) or (told and not ASIDE.search(name)):
+        speaks = SPEAKS.search(name) or _for_each(value, count)
+        if STATES.match(name) or (speaks and not ASIDE.search(name)):
             raise unclear(name, "it tells of layers that may keep no keys and values, and is not understood")
 
 

@@ -64,8 +64,8 @@ def layers_of(config: Config, kv_heads: int, heads: int) -> Layers:
         raise UnclearError("config.json: no layer keeps keys and values: there is no KV cache to size")
     if WINDOW in kept:
         some = f"{kept.count(WINDOW)} of {plural(count, 'layer')} keep"
-        said = some if kept.count(WINDOW) < count else "every layer keeps"
-        notes.append(f"{said} the last {plural(window, 'token')} only, where the engine makes use of it")
+        which = some if kept.count(WINDOW) < count else "every layer keeps"
+        notes.append(f"{which} the last {plural(window, 'token')} only, where the engine makes use of it")
     return Layers(kept, window if WINDOW in kept else 0, each, notes)
 
 
@@ -175,8 +175,8 @@ def kv_list(config: Config) -> tuple[str, list[int]] | None:
 
 def _block_heads(block: Config, kv_heads: int, heads: int) -> int:
     attention = block.get("attention")
-    told = attention if isinstance(attention, Mapping) else block
-    group, own = told.get("n_heads_in_group"), told.get("num_key_value_heads")
+    source = attention if isinstance(attention, Mapping) else block
+    group, own = source.get("n_heads_in_group"), source.get("num_key_value_heads")
     if isinstance(own, int) and own > 0:
         return own
     if isinstance(group, int) and group > 0:

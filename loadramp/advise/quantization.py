@@ -82,9 +82,11 @@ def stored_as(config: Config, inner: Config) -> Stored:
     Raises:
         ScenarioError: a way of quantization that is not known.
     """
-    told = config.get("quantization_config") or inner.get("quantization_config") or config.get("compression_config")
-    if isinstance(told, Mapping):
-        return _quantized(told)
+    quantization = (
+        config.get("quantization_config") or inner.get("quantization_config") or config.get("compression_config")
+    )
+    if isinstance(quantization, Mapping):
+        return _quantized(quantization)
     if config.get("quantization"):
         raise ScenarioError("config.json: quantization: Mistral's own form is not read: give --weights fp8 or int4")
     dtype = str(inner.get("torch_dtype") or inner.get("dtype") or config.get("torch_dtype") or "bfloat16")
@@ -92,38 +94,38 @@ def stored_as(config: Config, inner: Config) -> Stored:
     return Stored(DTYPES.get(dtype.removeprefix("torch."), "bf16"), notes=notes)
 
 
-def _quantized(told: Config) -> Stored:
-    method = str(told.get("quant_method") or told.get("format") or "unnamed").lower()
-    weights = _weights(told)
-    bits = _bits(told, weights)
-    found = _type(told, method, bits)
+def _quantized(quantization: Config) -> Stored:
+    method = str(quantization.get("quant_method") or quantization.get("format") or "unnamed").lower()
+    weights = _weights(quantization)
+    bits = _bits(quantization, weights)
+    found = _type(quantization, method, bits)
     if found is None:
         raise ScenarioError(f"config.json: quantization_config of method {method!r}: give --weights fp8 or int4")
-    left = tuple(str(one) for key in KEPT for one in _list(told.get(key)))
-    only = ("experts",) if method == "mxfp4" else _targets(told)
-    said = [f"quantized ({method}): embeddings and head count 16 bit"]
+    left = tuple(str(one) for key in KEPT for one in _list(quantization.get(key)))
+    only = ("experts",) if method == "mxfp4" else _targets(quantization)
+    notes = [f"quantized ({method}): embeddings and head count 16 bit"]
     if only == ("experts",):
-        said.append("only the experts are quantized; attention, too, counts 16 bit")
+        notes.append("only the experts are quantized; attention, too, counts 16 bit")
     elif left:
-        said.append("so does what the checkpoint leaves unquantized")
-    return Stored(found, _each(told, found, weights, method), left, only, ("; ".join(said),), method)
+        notes.append("so does what the checkpoint leaves unquantized")
+    return Stored(found, _each(quantization, found, weights, method), left, only, ("; ".join(notes),), method)
 
 
 def _list(value: Any) -> list[Any]:
     return list(value) if isinstance(value, (list, tuple)) else []
 
 
-def _weights(told: Config) -> Config:
+def _weights(quantization: Config) -> Config:
     """The first group's description of its weights (compressed-tensors)."""
-    groups = told.get("config_groups")
+    groups = quantization.get("config_groups")
     found = [group.get("weights") for group in groups.values() if isinstance(group, Mapping)] \
         if isinstance(groups, Mapping) else []  # fmt: skip
     return next((one for one in found if isinstance(one, Mapping)), {})
 
 
-def _targets(told: Config) -> tuple[str, ...]:
+def _targets(quantization: Config) -> tuple[str, ...]:
     """Patterns of the modules that are quantized; empty where all linear ones are."""
-    groups = told.get("config_groups")
+    groups = quantization.get("config_groups")
     if not isinstance(groups, Mapping):
         return ()
     named = tuple(
@@ -132,31 +134,36 @@ def _targets(told: Config) -> tuple[str, ...]:
     return () if any(one in {"Linear", "FusedMoE"} for one in named) else named
 
 
-def _bits(told: Config, weights: Config) -> int | None:
-    found = next((told[n] for n in ("bits", "w_bit", "weight_bits", "nbits") if told.get(n)), weights.get("num_bits"))
-    if found is None and str(told.get("quant_method", "")).lower() == "bitsandbytes":
-        four = told.get("load_in_4bit") or told.get("_load_in_4bit")
+def _bits(quantization: Config, weights: Config) -> int | None:
+    found = next(
+        (quantization[n] for n in ("bits", "w_bit", "weight_bits", "nbits") if quantization.get(n)),
+        weights.get("num_bits"),
+    )
+    if found is None and str(quantization.get("quant_method", "")).lower() == "bitsandbytes":
+        four = quantization.get("load_in_4bit") or quantization.get("_load_in_4bit")
         return 4 if four else 8
     return int(found) if isinstance(found, (int, float)) and found else None
 
 
-def _type(told: Config, method: str, bits: int | None) -> str | None:
-    algorithm = str(told.get("quant_algo", "")).upper()
+def _type(quantization: Config, method: str, bits: int | None) -> str | None:
+    algorithm = str(quantization.get("quant_algo", "")).upper()
     if bits is None:
         if method == "mxfp4" or "FP4" in algorithm:
             return "fp4"
         return "fp8" if method in {"fp8", "fbgemm_fp8"} or "FP8" in algorithm else None
-    floating = "fp8" in method or "float" in str(told)
-    return {4: "fp4" if "FP4" in algorithm or "'type': 'float'" in str(told) else "int4",
+    floating = "fp8" in method or "float" in str(quantization)
+    return {4: "fp4" if "FP4" in algorithm or "'type': 'float'" in str(quantization) else "int4",
             8: "fp8" if floating else "int8", 16: "bf16"}.get(bits)  # fmt: skip
 
 
-def _each(told: Config, found: str, weights: Config, method: str) -> float:
+def _each(quantization: Config, found: str, weights: Config, method: str) -> float:
     """Bytes a weight with its share of the scales: one of 8 bits for 32 (MXFP4) or 16 weights (NVFP4), and for
     integers 16 bits and a zero point a group."""
     if found == "fp4":
-        return 0.5 + (1 / 32 if method == "mxfp4" or "mxfp4" in str(told).lower() else 1 / 16)
-    group = next((told[n] for n in ("group_size", "q_group_size") if told.get(n)), weights.get("group_size"))
+        return 0.5 + (1 / 32 if method == "mxfp4" or "mxfp4" in str(quantization).lower() else 1 / 16)
+    group = next(
+        (quantization[n] for n in ("group_size", "q_group_size") if quantization.get(n)), weights.get("group_size")
+    )
     plain = {"int4": 0.5, "int8": 1.0}.get(found)
     if plain is None or not isinstance(group, int) or group < 8:
         return 0.0

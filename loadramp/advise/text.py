@@ -152,10 +152,10 @@ def _costs(choice: SizeOption) -> list[tuple[str, str, str]]:
         busy, fleet = size.busy_cost(tokens), size.fleet_cost(tokens)
         if busy is not None:
             best, worst = (_money(one) for one in busy)
-            said = "by a replica at the rate above"
+            whose = "by a replica at the rate above"
             between = worst if best == worst else f"{best} to {worst}"
             lines.append(
-                (f"10^6 tokens, {name}", between, said + (f"; {_money(fleet)} at the mean load" if fleet else ""))
+                (f"10^6 tokens, {name}", between, whose + (f"; {_money(fleet)} at the mean load" if fleet else ""))
             )
     return lines
 
@@ -245,22 +245,22 @@ def _formula(envelope: Envelope) -> str:
     layers = model.layers + model.window_layers
     same = model.layer_size == model.window_size == 2 * model.kv_heads * model.head_dim
     if model.latent_dim:
-        said = (
+        text = (
             f"{plural(layers, 'layer')} x {plural(model.latent_dim, 'latent number')} x "
             f"{counted(format(each, 'g'), 'byte')}{_index(model)}, on every card"
         )
     elif same or (model.layers == 0 and model.window_size == 2 * model.kv_heads * model.head_dim):
-        said = (
+        text = (
             f"2 x {plural(layers, 'layer')} x {model.kv_heads} KV heads x {model.head_dim} x "
             f"{counted(format(each, 'g'), 'byte')}"
         )
     else:
         parts = ((model.layers, model.layer_size), (model.window_layers, model.window_size))
         sums = " + ".join(f"{plural(count, 'layer')} x {size:,.6g}" for count, size in parts if count)
-        said = f"({sums} numbers) x {counted(format(each, 'g'), 'byte')}"
+        text = f"({sums} numbers) x {counted(format(each, 'g'), 'byte')}"
     if not model.window_layers:
-        return said
-    return f"{said}; {model.far_bytes(each):,.0f} B beyond the first {model.window:,} ({plural(model.layers, 'layer')})"
+        return text
+    return f"{text}; {model.far_bytes(each):,.0f} B beyond the first {model.window:,} ({plural(model.layers, 'layer')})"
 
 
 def _index(model: Model) -> str:

@@ -78,7 +78,7 @@ def measure(
         slo: ``good_rps`` needs its limits.
         shift: also the quantiles of the shift plot.
     """
-    seen = latency.look(table, window_s)
+    seen = latency.window_view(table, window_s)
     families = latency.families(seen)
     values: dict[str, float | None] = {}
     reasons: dict[str, str] = {}
@@ -113,7 +113,7 @@ def failures_of(due: Table) -> Proportion:
     return Proportion(int(np.count_nonzero(due.failed & ~own)), int(np.count_nonzero(~due.in_flight & ~own)))
 
 
-def least(q: float) -> int:
+def fewest_values(q: float) -> int:
     """Values that a block's quantile needs to be called that: 1 / (1 - q), so 100 for p99, 20 for p95."""
     return max(3, ceil(1.0 / (1.0 - q) - 1e-9))
 
@@ -141,13 +141,14 @@ def _statistic(data: Values, statistic: str) -> tuple[float | None, str]:
     if statistic == "mean":
         return float(data.values.mean()), ""
     q = QUANTILES[statistic]
-    if n < least(q):
-        return None, f"{n} {data.unit} in a block cannot carry a {statistic}: it needs {least(q)}"
+    if n < fewest_values(q):
+        return None, f"{n} {data.unit} in a block cannot carry a {statistic}: it needs {fewest_values(q)}"
     return quantile(data.ordered, q), ""
 
 
 def _shift(data: Values) -> list[float | None]:
     ordered: Floats = data.ordered
     return [
-        max(quantile(ordered, q), FLOOR_S) if len(ordered) >= least(max(q, 1.0 - q)) else None for q in SHIFT_QUANTILES
+        max(quantile(ordered, q), FLOOR_S) if len(ordered) >= fewest_values(max(q, 1.0 - q)) else None
+        for q in SHIFT_QUANTILES
     ]

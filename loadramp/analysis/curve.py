@@ -11,7 +11,7 @@ from loadramp.analysis.checks.validity import void_reasons
 from loadramp.analysis.error_classes import load_independent
 from loadramp.analysis.latency import WindowView
 from loadramp.analysis.load_errors import known_independent, load_error_ratio
-from loadramp.analysis.quantiles import NOT_STATIONARY, Values, estimate, quantile, words
+from loadramp.analysis.quantiles import NOT_STATIONARY, Values, estimate, quantile, quantile_name
 from loadramp.analysis.throughput import falls_behind
 from loadramp.record.row import Quantiles, Row, SloStatistic, Statistic
 from loadramp.record.table import Floats, Table, within
@@ -51,7 +51,7 @@ def fold(
     """
     begin_s, end_s = step.window_s
     window_s = (begin_s, end_s if now_s is None else max(min(end_s, now_s), begin_s))
-    seen = latency.look(table, window_s, now_s)
+    seen = latency.window_view(table, window_s, now_s)
     load = table.select(~known_independent(table, window_s[1]))
     row = _lags(counts(_head(step, window_s), seen.due), seen.due)
     row = _throughput(row, step, seen, table, load, output_tokens_mean)
@@ -290,7 +290,7 @@ def _slo(row: Row, seen: WindowView, pooled: Mapping[str, Values], slo: Slo) -> 
         figure = Statistic(found.value, found.low, found.high, found.log_se)
         kept[metric] = SloStatistic(figure, float(np.mean(data.values > limit_s)) if len(data) else None)
         if found.value is None:
-            reasons[f"slo_{metric}_s"] = f"{words(slo.quantile)}: {found.reason}"
+            reasons[f"slo_{metric}_s"] = f"{quantile_name(slo.quantile)}: {found.reason}"
     good_ratio = fine / decided if decided else None
     return replace(row, good_ratio=good_ratio, good_rps=fine / seen.length_s, good_n=decided, slo=kept), reasons
 

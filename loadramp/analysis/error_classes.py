@@ -53,7 +53,7 @@ def load_independent(table: Table) -> Bools:
     """Failed requests whose failure does not depend on load, shape n."""
     out = np.zeros(len(table), dtype=np.bool_)
     rows = np.flatnonzero(table.failed)
-    out[rows] = [not class_of(*told)[1] for told in _told(table.select_rows(rows))]
+    out[rows] = [not class_of(*failure)[1] for failure in _told(table.select_rows(rows))]
     return out
 
 
@@ -69,22 +69,22 @@ def class_of(kind: str, detail: str, status: float | None = None) -> tuple[str, 
         detail: its words.
         status: of the HTTP reply; None or NaN: there was none.
     """
-    said = detail.lower()
-    server = _first(OF_THE_SERVER, said)
+    lower = detail.lower()
+    server = _first(OF_THE_SERVER, lower)
     if kind not in _TOLD:
         return server or _KINDS.get(kind, kind), True
-    code = _code_in(said) if kind in {"in_band", "empty"} else None if status is None else int(status)
+    code = _code_in(lower) if kind in {"in_band", "empty"} else None if status is None else int(status)
     if server or code in _PASSING:
         return server or _PASSING[code or 0], True
     if code is not None and code > 500 and code not in _NEVER:
         return "gateway" if code == 502 else "full" if code == 503 else kind, True
-    fault = _first(OF_THE_REQUEST, said)
+    fault = _first(OF_THE_REQUEST, lower)
     if fault and (code != 500 or fault in {"long", "filtered"}):
         return fault, False
     refused = kind == "http_4xx" or (code is not None and code < 500)
-    if refused and any(word in said for word in _BUSY):
+    if refused and any(word in lower for word in _BUSY):
         return "full", True
-    if refused or code in _NEVER or (kind != "empty" and any(word in said for word in _INVALID)):
+    if refused or code in _NEVER or (kind != "empty" and any(word in lower for word in _INVALID)):
         return _BY_STATUS.get(code or 0, "invalid"), False
     return kind, True
 
@@ -94,17 +94,17 @@ def _told(table: Table) -> Iterable[tuple[str, str, float | None]]:
     return zip(table.error.tolist(), table.error_detail.tolist(), status, strict=True)
 
 
-def _code_in(said: str) -> int | None:
+def _code_in(text: str) -> int | None:
     """The status that an error inside a reply names: one of the marks that ``faults.words`` puts in parentheses behind
     the message (the first one: it is that of the server that began it), or spelled out as ``error code: 400``."""
-    marks = [mark.strip() for group in _MARKS.findall(said) for mark in group.split(",")]
+    marks = [mark.strip() for group in _MARKS.findall(text) for mark in group.split(",")]
     codes = [int(mark) for mark in marks if mark in _CODES]
-    spelled = _STATUS.search(said)
+    spelled = _STATUS.search(text)
     return codes[0] if codes else int(spelled[1]) if spelled else None
 
 
-def _first(named: dict[str, list[str]], said: str) -> str | None:
-    return next((name for name, words in named.items() if any(_holds(said, word) for word in words)), None)
+def _first(named: dict[str, list[str]], text: str) -> str | None:
+    return next((name for name, words in named.items() if any(_holds(text, word) for word in words)), None)
 
 
 def _holds(detail: str, word: str) -> bool:

@@ -17,7 +17,7 @@ from loadramp.analysis.quantiles import (
     estimate,
     mean,
     pool,
-    words,
+    quantile_name,
 )
 from loadramp.record.row import Quantiles, Row, SloStatistic, Statistic, columns_of
 from loadramp.record.table import Bools, Floats, Gaps, Ints, Table, within
@@ -62,7 +62,7 @@ class WindowView:
         return max(self.window_s[1] - self.window_s[0], 1e-9)
 
 
-def look(table: Table, window_s: Window, now_s: float | None = None) -> WindowView:
+def window_view(table: Table, window_s: Window, now_s: float | None = None) -> WindowView:
     """Cut one window out of all records of a run so far, snapshots of unfinished requests included.
 
     Args:
@@ -122,7 +122,7 @@ def statistics(name: str, data: Values, stationary: bool) -> tuple[Quantiles, Re
     of_mean = mean(data, stationary)
     reasons = why_null(f"{name}_mean", of_mean)
     for q, one in zip(QUANTILES, found, strict=True):
-        reasons |= why_null(f"{name}_{words(q)}", one)
+        reasons |= why_null(f"{name}_{quantile_name(q)}", one)
     p50, p90, p95, p99 = map(statistic_of, found)
     return Quantiles(len(data), statistic_of(of_mean), p50, p90, p95, replace(p99, log_se=found[-1].log_se)), reasons
 
@@ -143,7 +143,7 @@ def everyone(seen: WindowView, stationary: bool) -> tuple[dict[str, Quantiles], 
         )
         found = [failed if failed and one.value is not None and np.isinf(one.value) else one for one in found]
         for q, one in zip(QUANTILES, found, strict=True):
-            reasons |= why_null(f"all_{name}_{words(q)}", one)
+            reasons |= why_null(f"all_{name}_{quantile_name(q)}", one)
         p50, p90, p95, p99 = map(statistic_of, found)
         out[f"all_{name}"] = Quantiles(p50=p50, p90=p90, p95=p95, p99=p99)
     return out, reasons

@@ -10,7 +10,7 @@ from math import inf
 
 from loadramp.analysis import long_run
 from loadramp.analysis.diagnosis.symptoms import case_of
-from loadramp.analysis.diagnosis.unstable_engine import calm, unstable
+from loadramp.analysis.diagnosis.unstable_engine import comparable_steps, unstable
 from loadramp.analysis.offered_load import at
 from loadramp.analysis.overload import counts, failing
 from loadramp.analysis.precision import reach
@@ -39,7 +39,7 @@ def has_regimes(run: Run) -> bool:
 
     ``run.rows`` are those of one ramp.
     """
-    return unstable(calm(case_of(run))).comes_and_goes
+    return unstable(comparable_steps(case_of(run))).comes_and_goes
 
 
 def is_long_enough(rows: Sequence[Row]) -> bool:

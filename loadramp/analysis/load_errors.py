@@ -91,12 +91,12 @@ def request_errors(run: Run) -> list[Check]:
 
 def over_length(run: Run) -> list[Check]:
     """Requests that were known to be longer than the model takes before the first was sent."""
-    told = run.info.over_length
-    if told is None or not told.longer:
+    expected = run.info.over_length
+    if expected is None or not expected.longer:
         return []
     message = (
-        f"{percent(told.longer / told.requests)} of the planned requests ({told.longer:,} of the first "
-        f"{told.requests:,}) are longer than max_model_len = {plural(told.max_model_len, 'token')}, prompt "
+        f"{percent(expected.longer / expected.requests)} of the planned requests ({expected.longer:,} of the first "
+        f"{expected.requests:,}) are longer than max_model_len = {plural(expected.max_model_len, 'token')}, prompt "
         f"and answer "
         "together"
     )

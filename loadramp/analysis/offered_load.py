@@ -134,8 +134,8 @@ def way_out(arrivals: str, sessions: bool) -> str:
 
 def pairs(asked_and_offered: Sequence[tuple[float, float]]) -> str:
     """``8 req/s asked, 5.2 offered; 16 asked, 9.8 offered``."""
-    told = [f"{asked:.3g} asked, {offered:.3g} offered" for asked, offered in asked_and_offered]
-    return "; ".join([told[0].replace(" asked", " req/s asked", 1), *told[1:]])
+    texts = [f"{asked:.3g} asked, {offered:.3g} offered" for asked, offered in asked_and_offered]
+    return "; ".join([texts[0].replace(" asked", " req/s asked", 1), *texts[1:]])
 
 
 def offered(run: Run) -> list[Check]:
@@ -148,14 +148,14 @@ def offered(run: Run) -> list[Check]:
     ):
         apart = [row for row in rows if which(row) and not lightened(row)]
         if apart:
-            told = pairs([(asked(row), load_of(row)) for row in apart])
+            loads = pairs([(asked(row), load_of(row)) for row in apart])
             advice = way_out(kind, any(row.sessions for row in apart))
             step = apart[0].step if len(apart) == 1 else None
-            found.append(Check("offered", "warn", f"{told}: {claim}", advice, step))
+            found.append(Check("offered", "warn", f"{loads}: {claim}", advice, step))
     light = [row for row in rows if row.rate_rps and lightened(row)]
     if light:
-        told = pairs([(asked(row), load_of(row)) for row in light])
+        loads = pairs([(asked(row), load_of(row)) for row in light])
         claim = "the rest failed for reasons that do not depend on load; these steps speak for what was left only"
         advice = "first correct the requests that fail (check request_errors)"
-        found.append(Check("offered", "warn", f"{told}: {claim}", advice, light[0].step if len(light) == 1 else None))
+        found.append(Check("offered", "warn", f"{loads}: {claim}", advice, light[0].step if len(light) == 1 else None))
     return found

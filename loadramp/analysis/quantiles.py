@@ -101,7 +101,7 @@ def needed(q: float, miss: float = 0.025) -> int:
     return ceil(log(miss) / log(max(q, 1.0 - q)))
 
 
-def words(q: float) -> str:
+def quantile_name(q: float) -> str:
     """``p99`` for 0.99, ``p99.9`` for 0.999."""
     return f"p{100 * q:.6g}"
 
@@ -119,17 +119,23 @@ def estimate(data: Values, q: float, stationary: bool = True) -> QuantileEstimat
         return QuantileEstimate(None, reason="nothing to measure in this window")
     if n < needed(q, 0.05):
         more = needed(q) - n
-        return QuantileEstimate(None, reason=f"{n} {data.unit} cannot carry a {words(q)}: needs about {more} more")
+        return QuantileEstimate(
+            None, reason=f"{n} {data.unit} cannot carry a {quantile_name(q)}: needs about {more} more"
+        )
     value = value_of(data, q)
     if value is None:
         longest = latency(data.ordered[-1])
-        return QuantileEstimate(None, reason=f"{words(q)} is longer than the longest wait seen so far ({longest})")
+        return QuantileEstimate(
+            None, reason=f"{quantile_name(q)} is longer than the longest wait seen so far ({longest})"
+        )
     n_eff = independent(data, value, q)
     if data.unit != "requests" and stationary and n_eff < 1.0 / (1.0 - q):
         more = ceil(data.requests * (needed(q) / max(n_eff, 1.0) - 1.0))
         worth = f"worth about {plural(round(n_eff), 'independent one')}"
-        told = plural(n, data.unit.removesuffix("s"), "are")
-        return QuantileEstimate(None, reason=f"{told} {worth}: a {words(q)} needs about {plural(more, 'more request')}")
+        values = plural(n, data.unit.removesuffix("s"), "are")
+        return QuantileEstimate(
+            None, reason=f"{values} {worth}: a {quantile_name(q)} needs about {plural(more, 'more request')}"
+        )
     log_se = _log_se(data, q, n_eff)
     if not stationary:
         return QuantileEstimate(value, interval_reason=NOT_STATIONARY, log_se=log_se)

@@ -14,7 +14,7 @@ import numpy as np
 
 from loadramp.analysis.latency import QUANTILES, WindowView, families
 from loadramp.analysis.long_run import Wander, interval_of, learn, track_of
-from loadramp.analysis.quantiles import NOT_STATIONARY, QuantileEstimate, Values, estimate, mean, words
+from loadramp.analysis.quantiles import NOT_STATIONARY, QuantileEstimate, Values, estimate, mean, quantile_name
 from loadramp.analysis.slowness import FLOOR_S, Following, Slowness, met, responses, slowness_of
 from loadramp.record.row import UNKNOWN, Row, Statistic
 from loadramp.record.table import Floats, Run
@@ -92,7 +92,7 @@ def _widen(
         calm_logs = elastic.calm(np.log(np.maximum(values, FLOOR_S)), slow)
         given = replace(plain[name], chances=elastic.chances(calm_logs, slow))
         span_s = lasts_s if name in {"tpot", "e2e"} else 0.0
-        stems = {f"{name}_{words(q)}": q for q in QUANTILES}
+        stems = {f"{name}_{quantile_name(q)}": q for q in QUANTILES}
         if name in row.slo:
             stems[f"slo_{name}"] = slo_quantile
         of_mean, varies = responses(calm_logs, slowness, elastic, span_s, seen.length_s, list(stems.values()))

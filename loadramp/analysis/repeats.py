@@ -82,20 +82,20 @@ def pooled_estimates(each: Sequence[Mapping[str, Estimate]]) -> dict[str, Estima
 
 def _pooled(name: str, each: Sequence[Estimate]) -> Estimate:
     found = [estimate for estimate in each if estimate.status == "found" and estimate.rate_rps is not None]
-    told = f"in {len(found)} of {plural(len(each), 'repeat')}"
+    where = f"in {len(found)} of {plural(len(each), 'repeat')}"
     if 2 * len(found) < len(each) or not found:
         other = next(estimate for estimate in each if estimate.status != "found")
-        return replace(other, reason=f"found {told}; else: {other.reason}")
+        return replace(other, reason=f"found {where}; else: {other.reason}")
     spread = spread_of(estimate.rate_rps for estimate in found)
     assert spread is not None
     low, high = found[0].low_rps, found[0].high_rps
-    words = f"found {told}, {percent(spread.log_sd)} apart; first: {found[0].reason}"
+    words = f"found {where}, {percent(spread.log_sd)} apart; first: {found[0].reason}"
     half = _half_width(found, spread) if spread.n > 1 else 0.0
     if spread.n > 1:
         low, high = spread.mean * exp(-half), spread.mean * exp(half)
     if half > TOO_WIDE:
         low = high = None
-        words = f"found {told}, too far apart for an interval ({percent(spread.log_sd)}); first: {found[0].reason}"
+        words = f"found {where}, too far apart for an interval ({percent(spread.log_sd)}); first: {found[0].reason}"
     sustained = [estimate.sustained_rps for estimate in each]
     held = min((rate for rate in sustained if rate is not None), default=None) if None not in sustained else None
     return replace(

@@ -14,7 +14,7 @@ from loadramp.analysis.ceiling import ceiling
 from loadramp.analysis.load_errors import independent_errors, load_error_ratio, load_requests
 from loadramp.analysis.offered_load import load_of
 from loadramp.analysis.overload import Climb, climb
-from loadramp.analysis.quantiles import needed, words
+from loadramp.analysis.quantiles import needed, quantile_name
 from loadramp.record.row import SHORT_NAMES, Row
 from loadramp.record.table import Floats
 from loadramp.record.types import Estimate, EstimateStatus
@@ -158,7 +158,7 @@ def _latency(found: Climb, metric: str, limit_s: float, q: float) -> LimitCurve 
 
 def _value(row: Row, metric: str, q: float) -> float | None:
     value = row.statistic(f"slo_{metric}").value
-    return value if value is not None else row.statistic(f"{metric}_{words(q)}").value
+    return value if value is not None else row.statistic(f"{metric}_{quantile_name(q)}").value
 
 
 def _spread(row: Row, metric: str) -> float:
@@ -247,7 +247,7 @@ def _unknown(unknown: Sequence[str], found: Climb, q: float) -> Estimate:
     """No step carries the quantile of some limit: say what is clear from the share beyond it, and what is needed."""
     failed = [(load_of(row), metric) for row in found.rows for metric in unknown if _clearly_over(row, metric, q)]
     most = max(row.requests for row in found.rows)
-    what = " and ".join(f"{words(q)} {SHORT_NAMES.get(metric, metric)}" for metric in unknown)
+    what = " and ".join(f"{quantile_name(q)} {SHORT_NAMES.get(metric, metric)}" for metric in unknown)
     reason = f"no step has the {plural(needed(q), 'request')} that a {what} needs (at most {most})"
     if not failed:
         return _none("inconclusive", reason)
@@ -267,7 +267,7 @@ def _clearly_over(row: Row, metric: str, q: float) -> bool:
 
 def _limit(name: str, limits: Mapping[str, float], q: float) -> str:
     if name in limits:
-        return f"{words(q)} {SHORT_NAMES.get(name, name)} of {limits[name]:g} s"
+        return f"{quantile_name(q)} {SHORT_NAMES.get(name, name)} of {limits[name]:g} s"
     named = {"error_ratio": "the error ratio", "good_ratio": "the share of good requests", "ceiling": "the ceiling",
              "malformed_ratio": "the share of answers with malformed events"}  # fmt: skip
     return named[name]

@@ -123,7 +123,7 @@ def _room(rule: ThresholdRule, result: GateResult) -> float:
 def _subjects(run: Run, rule: ThresholdRule) -> list[Known]:
     if rule.name in ESTIMATES:
         return [_of_estimate(run, rule.name)]
-    rows = [row for row in run.rows if rule.place is None or there(row, rule.place)]
+    rows = [row for row in run.rows if rule.place is None or matches(row, rule.place)]
     if not rows:
         where = rule.text.partition("@")[2].strip()
         return [Known(None, None, None, f"no step at {where}" if where else "no step was measured")]
@@ -138,7 +138,7 @@ def _subjects(run: Run, rule: ThresholdRule) -> list[Known]:
     return [_share(usable, rule) if rule.name in SHARES else _count(usable, rule.name)]
 
 
-def there(row: Row, place: Place) -> bool:
+def matches(row: Row, place: Place) -> bool:
     """The row is one of the steps that ``place`` speaks of."""
     if place.field == "soak":
         return bool(row.role == "soak")
@@ -157,8 +157,8 @@ def _of_row(row: Row, rule: ThresholdRule, ceiling: Estimate | None) -> Known:
     known = _bounded(row, rule, _measured(row, rule), ceiling)
     held_against = _not_shown(row, rule, weigh(rule, known).status)
     if held_against:
-        told = f"; there it was {known.value:.4g}" if known.value is not None else ""
-        return Known(None, None, None, held_against + told, row.step)
+        measured = f"; there it was {known.value:.4g}" if known.value is not None else ""
+        return Known(None, None, None, held_against + measured, row.step)
     return known
 
 
@@ -219,7 +219,7 @@ def _pooled(run: Run, rows: Sequence[Row], rule: ThresholdRule) -> Known:
     """
     parts: list[Values] = []
     for window_s in windows(rows):
-        seen = latency.look(run.table.select(run.table.done_s >= window_s[0]), window_s)
+        seen = latency.window_view(run.table.select(run.table.done_s >= window_s[0]), window_s)
         parts.append(latency.families(seen)[rule.name.removesuffix("_s")])
     data = joined(parts)
     figure = mean(data) if rule.aggregate == "mean" else estimate(data, float(rule.aggregate[1:]) / 100.0)
@@ -281,10 +281,10 @@ def _needs(rule: ThresholdRule, k: int) -> str:
     """How many requests a limit on errors takes when none fails."""
     if rule.name not in FAULTS or k or not rule.upper or not 0.0 < rule.limit < 1.0:
         return ""
-    return f"; {percent(rule.limit)} takes {plural(takes(rule), 'request')} without a failure"
+    return f"; {percent(rule.limit)} takes {plural(requests_needed(rule), 'request')} without a failure"
 
 
-def takes(rule: ThresholdRule) -> int:
+def requests_needed(rule: ThresholdRule) -> int:
     """Requests without a failure that a limit on errors takes; 0 where there is nothing to show."""
     return math.ceil(math.log(MISS) / math.log1p(-rule.limit)) if rule.upper and 0.0 < rule.limit < 1.0 else 0
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from loadramp.analysis import latency
 from loadramp.analysis.latency import WindowView
-from loadramp.analysis.quantiles import estimate, quantile, words
+from loadramp.analysis.quantiles import estimate, quantile, quantile_name
 from loadramp.record.row import ClassFigures
 from loadramp.record.table import Floats, Ints, Table, within
 from loadramp.scenario.scenario import Slo
@@ -82,7 +82,7 @@ def sessions(table: Table, window_s: tuple[float, float]) -> dict[str, float | i
 
 def _spread(name: str, values: Floats) -> dict[str, float | None]:
     ordered = np.sort(values)
-    return {f"{name}_{words(q)}_s": quantile(ordered, q) if len(ordered) else None for q in (0.5, 0.9)}
+    return {f"{name}_{quantile_name(q)}_s": quantile(ordered, q) if len(ordered) else None for q in (0.5, 0.9)}
 
 
 def _named(names: Sequence[str]) -> list[str]:
@@ -97,7 +97,7 @@ def _turns(turn: Ints) -> list[str]:
 
 
 def _part(seen: WindowView, keep: np.ndarray[Any, np.dtype[np.bool_]]) -> WindowView:
-    return latency.look(seen.near.select(np.asarray(keep, dtype=np.bool_)), seen.window_s, seen.now_s)
+    return latency.window_view(seen.near.select(np.asarray(keep, dtype=np.bool_)), seen.window_s, seen.now_s)
 
 
 def _figures(seen: WindowView, slo: Slo, stationary: bool) -> ClassFigures:
@@ -119,7 +119,7 @@ def _figures(seen: WindowView, slo: Slo, stationary: bool) -> ClassFigures:
     pooled = latency.families(seen)
     for name, quantiles in FIGURES:
         for level in quantiles:
-            column = f"{name}_{words(level)}_s"
+            column = f"{name}_{quantile_name(level)}_s"
             figure = estimate(pooled[name], level, stationary)
             figures[column] = figure.value
             if figure.value is None:

@@ -26,7 +26,7 @@ from loadramp.campaign.scorecard import (
     score,
 )
 from loadramp.campaign.table import PHASES, campaign_of, in_order
-from loadramp.campaign.text import Told, campaign_document, campaign_markdown, scorecard_markdown
+from loadramp.campaign.text import CampaignView, campaign_document, campaign_markdown, scorecard_markdown
 from loadramp.record.preparation import Alerts, Rollback, Sized
 from loadramp.record.run_directory import RunDir
 from loadramp.registry import evidence_of
@@ -48,7 +48,7 @@ RULES = "alerts.yml"
 class JudgedCampaign:
     """A campaign that was judged, and the exit code it comes to."""
 
-    told: Told
+    told: CampaignView
     exit_code: int
 
 
@@ -79,42 +79,44 @@ def judge_campaign(path: Path, answers: Path | None = None) -> JudgedCampaign:
     base = scenarios.read_scenario(path / "scenario.toml", state.get("overrides", []))
     items, given = card_of(path / SCORECARD, path / ANSWERS, answers)
     seen: dict[str, PhaseView] = {
-        phase: found for phase in PHASES if (found := see(path, state, phase, base)) is not None
+        phase: found for phase in PHASES if (found := read_phase(path, state, phase, base)) is not None
     }
     criteria: dict[str, Sequence[Criterion]] = {phase: criteria_of(phase, found, base) for phase, found in seen.items()}
     alerts, rules = alerts_of(base, seen)
     card = score(items, given, facts_of(base, state, seen, criteria, alerts))
-    told = Told(path.name, state, seen, criteria, card, base.source, str(path), in_order(campaign_of(base)), rules)
-    return JudgedCampaign(told, exit_code(told))
+    view = CampaignView(
+        path.name, state, seen, criteria, card, base.source, str(path), in_order(campaign_of(base)), rules
+    )
+    return JudgedCampaign(view, exit_code(view))
 
 
-def write_derived(told: Told) -> None:
+def write_derived(view: CampaignView) -> None:
     """Write everything derived of a campaign, and the questions that are open.
 
     Raises:
         OSError: the files cannot be written.
     """
-    rundir = RunDir(Path(told.path))
-    if not (rundir.path / ANSWERS).exists() and told.card.count("open"):
-        rundir.write(ANSWERS, questionnaire(told.card.lines))
-    rundir.write("verdict.json", json.dumps(campaign_document(told), indent=1, allow_nan=False) + "\n")
-    rundir.write("summary.md", campaign_markdown(told))
-    rundir.write("scorecard.md", scorecard_markdown(told))
-    rundir.write("report.html", build_campaign_html(told))
-    if told.rules:
-        rundir.write(RULES, told.rules)
+    rundir = RunDir(Path(view.path))
+    if not (rundir.path / ANSWERS).exists() and view.card.count("open"):
+        rundir.write(ANSWERS, questionnaire(view.card.lines))
+    rundir.write("verdict.json", json.dumps(campaign_document(view), indent=1, allow_nan=False) + "\n")
+    rundir.write("summary.md", campaign_markdown(view))
+    rundir.write("scorecard.md", scorecard_markdown(view))
+    rundir.write("report.html", build_campaign_html(view))
+    if view.rules:
+        rundir.write(RULES, view.rules)
 
 
-def exit_code(told: Told) -> int:
+def exit_code(view: CampaignView) -> int:
     """99: a phase failed or a critical item is missing. 3: something is open. 0: go."""
-    return EXIT[{"no-go": "fail", "go": "pass"}.get(told.verdict, "inconclusive")]
+    return EXIT[{"no-go": "fail", "go": "pass"}.get(view.verdict, "inconclusive")]
 
 
-def see(path: Path, state: Mapping[str, Any], phase: str, base: Scenario) -> PhaseView | None:
+def read_phase(path: Path, state: Mapping[str, Any], phase: str, base: Scenario) -> PhaseView | None:
     """A phase from its run's directory; None where there is no such run."""
-    told = state.get("phases", {}).get(phase, {})
-    place = path / str(told.get("run") or "")
-    if not told.get("run") or not (place / "run.json").is_file():
+    entry = state.get("phases", {}).get(phase, {})
+    place = path / str(entry.get("run") or "")
+    if not entry.get("run") or not (place / "run.json").is_file():
         return None
     run = finish.judged(place)
     if phase == "ramp":
@@ -122,7 +124,7 @@ def see(path: Path, state: Mapping[str, Any], phase: str, base: Scenario) -> Pha
     strike = None
     if (place / STRIKE).is_file():
         strike = msgspec.json.decode((place / STRIKE).read_bytes(), type=Strike)
-    return PhaseView(run, told.get("target_rps"), read_health(place / HEALTH), strike, base.slo)
+    return PhaseView(run, entry.get("target_rps"), read_health(place / HEALTH), strike, base.slo)
 
 
 def criteria_of(phase: str, seen: PhaseView, base: Scenario) -> Sequence[Criterion]:

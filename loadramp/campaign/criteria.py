@@ -10,6 +10,7 @@ from typing import Literal
 from loadramp.analysis import offered_load
 from loadramp.analysis.overload import signs_of
 from loadramp.analysis.proportions import Proportion, needed
+from loadramp.analysis.quantiles import quantile_name
 from loadramp.campaign.drift import Drift
 from loadramp.campaign.recovery import Availability, availability, failures, recovery_s, usual_ttft_s
 from loadramp.campaign.table import hold_s
@@ -87,7 +88,7 @@ def nothing(seen: PhaseView) -> Criterion:
     return Criterion("measured", "something was measured", "fail" if gone else "inconclusive", said)
 
 
-def holds(code: str, asked: str, holds: bool, said: str) -> Criterion:
+def criterion(code: str, asked: str, holds: bool, said: str) -> Criterion:
     return Criterion(code, asked, "pass" if holds else "fail", said)
 
 
@@ -123,7 +124,7 @@ def reached(rows: Sequence[Row]) -> list[Criterion]:
 
 def ended(seen: PhaseView) -> Criterion:
     gone = seen.gone
-    return holds("to_the_end", "it answers to the end", not gone, seen.ending if gone else "yes")
+    return criterion("to_the_end", "it answers to the end", not gone, seen.ending if gone else "yes")
 
 
 def errors(rows: Sequence[Row], limit: float) -> Criterion:
@@ -167,7 +168,7 @@ def _within(seen: PhaseView, row: Row, metric: str, limit_s: float, prefix: str)
     """By the interval; where the step was too short for one, by none of the requests being beyond the limit."""
     found = row.slo[metric]
     value, low, high = found.figure.value, found.figure.low, found.figure.high
-    asked = f"{prefix}p{100 * seen.slo.quantile:.4g} {SHORT_NAMES[metric]} within {latency(limit_s)}"
+    asked = f"{prefix}{quantile_name(seen.slo.quantile)} {SHORT_NAMES[metric]} within {latency(limit_s)}"
     code = f"slo_{metric}"
     if value is None:
         return Criterion(code, asked, "inconclusive", row.reasons.get(f"slo_{metric}_s") or "too few values")
@@ -192,7 +193,7 @@ def headroom(seen: PhaseView, row: Row, check_factor: float, limit: float) -> li
     endless = row.saturated and row.deficit
     few = sum(row.errors.values()) <= limit * max(row.requests, 1)
     said = failed_words(row) + (f"; {signs_of(row)}" if endless else ", as much went out as came in")
-    return [holds("headroom", asked, few and not endless, said), *slo_met(seen, [row], at)]
+    return [criterion("headroom", asked, few and not endless, said), *slo_met(seen, [row], at)]
 
 
 def refusals(seen: PhaseView, over: Row, factor: float, limit: float) -> Criterion:
@@ -202,7 +203,7 @@ def refusals(seen: PhaseView, over: Row, factor: float, limit: float) -> Criteri
     kinds = f" ({', '.join(f'{kind} {n:,}' for kind, n in found.kinds.items())})" if found.kinds else ""
     said = f"of {plural(found.requests, 'request')} {found.refused:,} {agreed(found.refused, 'were')} refused, "
     said += f"{found.gave_up:,} timed out, {found.broken:,} broke{kinds}"
-    return holds("refusals", asked, found.broken <= limit * max(found.requests, 1), said)
+    return criterion("refusals", asked, found.broken <= limit * max(found.requests, 1), said)
 
 
 def crash(seen: PhaseView, begin_s: float, end_s: float) -> Criterion:
@@ -243,7 +244,7 @@ def available(there: Availability, least: float) -> Criterion:
     asked = f"at least {percent(least, 4)} of the health checks answer"
     if there.ratio is None:
         return Criterion("availability", asked, "inconclusive", "no health check was made")
-    return holds(
+    return criterion(
         "availability", asked, there.ratio >= least, f"{there.good:,} of {there.checks:,} ({percent(there.ratio, 4)})"
     )
 

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from loadramp.analysis import latency
-from loadramp.analysis.blocks import FLOOR_S, least
+from loadramp.analysis.blocks import FLOOR_S, fewest_values
 from loadramp.analysis.quantiles import quantile
 from loadramp.analysis.saturation import rising
 from loadramp.record.table import Floats, Table, within
@@ -120,7 +120,7 @@ def block_count(table: Table, window_s: tuple[float, float]) -> int:
     lived_s = table.e2e_s[due]
     lived_s = lived_s[~np.isnan(lived_s)]
     shortest_s = max(SHORTEST_BLOCK_S, LIVES * float(lived_s.mean())) if len(lived_s) else SHORTEST_BLOCK_S
-    return int(min(MOST_BLOCKS, (window_s[1] - window_s[0]) / shortest_s + 1e-9, len(lived_s) / least(0.99)))
+    return int(min(MOST_BLOCKS, (window_s[1] - window_s[0]) / shortest_s + 1e-9, len(lived_s) / fewest_values(0.99)))
 
 
 def block_p99s(table: Table, window_s: tuple[float, float], blocks: int) -> dict[str, list[float | None]]:
@@ -129,10 +129,10 @@ def block_p99s(table: Table, window_s: tuple[float, float], blocks: int) -> dict
     out: dict[str, list[float | None]] = {metric: [] for metric in METRICS}
     done_s = table.done_s
     for begin_s, end_s in pairwise(edges.tolist()):
-        seen = latency.look(table.select((table.due_s < end_s) & (done_s >= begin_s)), (begin_s, end_s))
+        seen = latency.window_view(table.select((table.due_s < end_s) & (done_s >= begin_s)), (begin_s, end_s))
         ttft_s = seen.due.ttft_s[seen.due.ok]
         for metric, values in (("ttft", ttft_s[~np.isnan(ttft_s)]), ("itl", seen.gaps.itl()[0])):
-            enough = len(values) >= least(0.99)
+            enough = len(values) >= fewest_values(0.99)
             out[metric].append(max(quantile(np.sort(values), 0.99), FLOOR_S) if enough else None)
     return out
 

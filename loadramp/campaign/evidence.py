@@ -58,7 +58,7 @@ Prover = Callable[[Facts], Evidence]
 
 
 @dataclass(slots=True, frozen=True)
-class Least:
+class Minimum:
     """What counts as proof: at least so long, with at least so many requests."""
 
     of: str
@@ -208,14 +208,15 @@ EVIDENCE: dict[str, Prover] = {
 }  # fmt: skip
 """What a run can prove."""
 
-LEAST: dict[str, Least] = {
-    "slo": Least("sustained", 600.0, 1000), "sustained_hour": Least("sustained", HOUR_S, 2995),
-    "memory": Least("sustained", HOUR_S, 2995), "health": Least("sustained", 600.0, 100),
-    "double_load": Least("overload", 900.0, 1000), "headroom": Least("check", 60.0, 100),
-    "overload_recovery": Least("overload", 900.0, 1000), "chaos_recovery": Least("chaos", 600.0, 300),
-    "nothing_lost": Least("chaos", 600.0, 300), "baseline": Least("baseline", 300.0, 20),
-    "metrics": Least("", 300.0, 100), "max_num_seqs": Least("", 60.0, 100), "gpus_sized": Least("ramp", 300.0, 300),
-    "alerts": Least("", 300.0, 100), "rollback": Least(CANARY, 60.0, 100), "rollback_time": Least(CANARY, 60.0, 100),
+LEAST: dict[str, Minimum] = {
+    "slo": Minimum("sustained", 600.0, 1000), "sustained_hour": Minimum("sustained", HOUR_S, 2995),
+    "memory": Minimum("sustained", HOUR_S, 2995), "health": Minimum("sustained", 600.0, 100),
+    "double_load": Minimum("overload", 900.0, 1000), "headroom": Minimum("check", 60.0, 100),
+    "overload_recovery": Minimum("overload", 900.0, 1000), "chaos_recovery": Minimum("chaos", 600.0, 300),
+    "nothing_lost": Minimum("chaos", 600.0, 300), "baseline": Minimum("baseline", 300.0, 20),
+    "metrics": Minimum("", 300.0, 100), "max_num_seqs": Minimum("", 60.0, 100),
+    "gpus_sized": Minimum("ramp", 300.0, 300), "alerts": Minimum("", 300.0, 100),
+    "rollback": Minimum(CANARY, 60.0, 100), "rollback_time": Minimum(CANARY, 60.0, 100),
 }  # fmt: skip
 """An empty ``of``: the phase that shows it. 2,995 requests without a failure show fewer
 than 0.1 % with 95 % confidence."""

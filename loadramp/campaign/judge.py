@@ -9,7 +9,7 @@ import numpy as np
 
 from loadramp.analysis.saturation import in_flight_at
 from loadramp.campaign import criteria as c
-from loadramp.campaign.criteria import Criterion, PhaseView, Strike, holds
+from loadramp.campaign.criteria import Criterion, PhaseView, Strike, criterion
 from loadramp.campaign.drift import memory_growth, p99_drift
 from loadramp.campaign.recovery import Harm, availability, harm, recovery_s, unaccounted, usual_ttft_s
 from loadramp.record.row import SHORT_NAMES, Row
@@ -34,7 +34,7 @@ def baseline(seen: PhaseView) -> list[Criterion]:
     if row is None:
         return [c.nothing(seen)]
     failed = sum(row.errors.values())
-    out = [c.delivered(seen.rows), c.holds("no_errors", "no request fails", not failed, c.failed_words(row))]
+    out = [c.delivered(seen.rows), c.criterion("no_errors", "no request fails", not failed, c.failed_words(row))]
     for metric, limit_s in seen.slo.limits.items():
         median_s = row.statistic(f"{metric}_p50").value
         asked = f"median {SHORT_NAMES[metric]} within {latency(limit_s)}"
@@ -42,7 +42,7 @@ def baseline(seen: PhaseView) -> list[Criterion]:
             out.append(Criterion(f"slo_{metric}", asked, "inconclusive", row.reasons.get(f"{metric}_p50_s", "")))
         else:
             said = f"{SHORT_NAMES[metric]} {latency(median_s)}"
-            out.append(c.holds(f"slo_{metric}", asked, median_s <= limit_s, said))
+            out.append(c.criterion(f"slo_{metric}", asked, median_s <= limit_s, said))
     return out
 
 
@@ -181,7 +181,7 @@ def _nothing_lost(seen: PhaseView, hurt: Harm) -> Criterion:
         said = f"{plural(hurt.silent, 'request')} never got an answer nor an error"
     if missing:
         said += f"; {plural(missing, 'planned request', 'have')} no record"
-    return c.holds("nothing_lost", TOLD, not hurt.silent and not missing, said)
+    return c.criterion("nothing_lost", TOLD, not hurt.silent and not missing, said)
 
 
 def absorbed(
@@ -221,7 +221,7 @@ def absorbed(
     )
     rate_rps = done / (until_s - begin_s)
     said = f"they finished {rate_rps:.3g} of {arrival_rps:.3g} req/s while {len(hit)} of {len(shown)} was away"
-    return [retried, holds("absorbed", ABSORBED_ASKED, rate_rps >= ABSORBED * arrival_rps, said)]
+    return [retried, criterion("absorbed", ABSORBED_ASKED, rate_rps >= ABSORBED * arrival_rps, said)]
 
 
 def _unseen(why: str) -> list[Criterion]:

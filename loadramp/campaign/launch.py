@@ -91,8 +91,8 @@ async def rehearse(
         return await launch.ramp(scenario, chosen, say, watch, argv, beside=beside)
 
     async def strike() -> tuple[int | None, str]:
-        code, said = await run_command(chaos or "", campaign_of(base).chaos.timeout_s)
-        return code, endpoint.redact(said)
+        code, output = await run_command(chaos or "", campaign_of(base).chaos.timeout_s)
+        return code, endpoint.redact(output)
 
     campaign = CampaignRun(
         path,
@@ -184,8 +184,8 @@ async def run_command(command: str, timeout_s: float) -> tuple[int | None, str]:
         return process.returncode, _last_line(output.read())
 
 
-def _last_line(said: bytes) -> str:
-    lines = [line.strip() for line in said.decode("utf-8", "replace").splitlines() if line.strip()]
+def _last_line(output: bytes) -> str:
+    lines = [line.strip() for line in output.decode("utf-8", "replace").splitlines() if line.strip()]
     return lines[-1][:SAID_CHARS] if lines else ""
 
 

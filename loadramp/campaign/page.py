@@ -10,7 +10,7 @@ from loadramp.campaign.text import (
     STATE_TONES,
     TITLES,
     TONES,
-    Told,
+    CampaignView,
     facts,
     headline,
     phase_words,
@@ -32,29 +32,29 @@ RUNBOOK_OF_CRITERION = {
 }  # fmt: skip
 
 
-def build_campaign_html(told: Told) -> str:
+def build_campaign_html(view: CampaignView) -> str:
     """One offline page."""
-    made = [text for make in SECTIONS if (text := make(told))]
-    sentence = " ".join(phrase.text for phrase in headline(told))
-    return page(f"loadramp: {told.state.get('name') or told.name}, before a launch", sentence, made)
+    made = [text for make in SECTIONS if (text := make(view))]
+    sentence = " ".join(phrase.text for phrase in headline(view))
+    return page(f"loadramp: {view.state.get('name') or view.name}, before a launch", sentence, made)
 
 
-def opening(told: Told) -> str:
+def opening(view: CampaignView) -> str:
     return str(
-        c.render("campaign_opening.html.j2", verdict=told.verdict, tone=TONES[told.verdict], phrases=headline(told),
-                 facts=facts(told))
+        c.render("campaign_opening.html.j2", verdict=view.verdict, tone=TONES[view.verdict], phrases=headline(view),
+                 facts=facts(view))
     )  # fmt: skip
 
 
-def scorecard_section(told: Told) -> str:
+def scorecard_section(view: CampaignView) -> str:
     """All items; those that a run shows lead to it."""
     lines = [
         {
             "text": line.item.text, "critical": line.item.critical, "weight": weight_of(line),
             "state": line.state, "tone": STATE_TONES[line.state], "words": redact(line.words),
-            "phase": line.phase, "link": f"#phase-{line.phase}" if line.phase in told.seen else "",
+            "phase": line.phase, "link": f"#phase-{line.phase}" if line.phase in view.seen else "",
         }
-        for line in told.card.ordered
+        for line in view.card.ordered
     ]  # fmt: skip
     words = (
         "A critical item that is missing means no go; an open one, not yet. Evidence of the campaign wins over an "
@@ -63,15 +63,15 @@ def scorecard_section(told: Told) -> str:
     return c.section("scorecard", "Scorecard", c.render("scorecard.html.j2", lines=lines), words=words)
 
 
-def phases_section(told: Told) -> str:
+def phases_section(view: CampaignView) -> str:
     """Each phase with what it had to show."""
     phases = [
         {
-            "name": phase, "title": TITLES[phase], "verdict": told.phase_verdict(phase),
-            "tone": TONES.get(told.phase_verdict(phase), ""), "link": run_link(told, phase),
-            "words": phase_words(told, phase), "criteria": [_criterion(one) for one in told.criteria.get(phase, ())],
+            "name": phase, "title": TITLES[phase], "verdict": view.phase_verdict(phase),
+            "tone": TONES.get(view.phase_verdict(phase), ""), "link": run_link(view, phase),
+            "words": phase_words(view, phase), "criteria": [_criterion(one) for one in view.criteria.get(phase, ())],
         }
-        for phase in told.wanted
+        for phase in view.wanted
     ]  # fmt: skip
     return c.section("phases", "Phases", c.render("campaign_phases.html.j2", phases=phases))
 
@@ -81,17 +81,17 @@ def _criterion(one: Criterion) -> dict[str, Any]:
             "tone": TONES[one.status]}  # fmt: skip
 
 
-def why_section(told: Told) -> str | None:
+def why_section(view: CampaignView) -> str | None:
     """What the diagnosis found in the phases, each thing once, and runbooks for it and for what failed."""
     findings: dict[str, dict[str, str]] = {}
     books = []
-    for phase, seen in told.seen.items():
+    for phase, seen in view.seen.items():
         for finding, (what, why) in zip(seen.run.findings, diagnosis.lines(seen.run), strict=True):
-            link = f"{run_link(told, phase)}#why"
+            link = f"{run_link(view, phase)}#why"
             if finding.code != "healthy":
                 findings.setdefault(finding.code, {"what": what, "why": redact(why), "phase": phase, "link": link})
                 books.append(runbook_of(finding.code))
-    failed = [one.code for criteria in told.criteria.values() for one in criteria if one.status == "fail"]
+    failed = [one.code for criteria in view.criteria.values() for one in criteria if one.status == "fail"]
     books += [RUNBOOKS[name] for code in failed if (name := runbook_name(code))]
     shown = list(dict.fromkeys(book for book in books if book is not None))
     if not findings and not shown:
@@ -107,9 +107,9 @@ def runbook_name(code: str) -> str:
     return RUNBOOK_OF_CRITERION.get(stem, "")
 
 
-def soak_section(told: Told) -> str | None:
+def soak_section(view: CampaignView) -> str | None:
     """Block p99s and memory over the soak."""
-    seen = told.seen.get("sustained")
+    seen = view.seen.get("sustained")
     shown = figures.drift_figures(seen) if seen is not None else []
     if not shown:
         return None
@@ -117,9 +117,9 @@ def soak_section(told: Told) -> str | None:
     return c.section("soak", "Does it drift?", c.figures(*shown), words=words)
 
 
-def overload_section(told: Told) -> str | None:
+def overload_section(view: CampaignView) -> str | None:
     """What callers met while the load rose and fell."""
-    seen = told.seen.get("overload")
+    seen = view.seen.get("overload")
     if seen is None or not seen.rows:
         return None
     marks = [(row.begin_s, f"{sig(row.rate_rps)} req/s") for row in seen.rows]
@@ -128,9 +128,9 @@ def overload_section(told: Told) -> str | None:
     return c.section("overload", "Overload", c.figures(*shown)) if shown else None
 
 
-def chaos_section(told: Told) -> str | None:
+def chaos_section(view: CampaignView) -> str | None:
     """What callers met when a worker went away."""
-    seen = told.seen.get("chaos")
+    seen = view.seen.get("chaos")
     if seen is None or not seen.rows:
         return None
     marks = [(seen.strike.begin_s, "command")] if seen.strike is not None else []
@@ -139,17 +139,17 @@ def chaos_section(told: Told) -> str | None:
     return c.section("chaos", "A worker goes away", c.figures(*shown)) if shown else None
 
 
-def conditions_section(told: Told) -> str:
+def conditions_section(view: CampaignView) -> str:
     """What the campaign says about itself, and the scenario as it was read."""
-    shown = {key: value for key, value in told.state.items() if key != "phases"}
+    shown = {key: value for key, value in view.state.items() if key != "phases"}
     pairs = [(key, redact(text)) for key, text in flat("", shown)]
-    scenario = redact(told.scenario_text[:MOST_SCENARIO_CHARS])
-    cut = len(told.scenario_text) > MOST_SCENARIO_CHARS
-    body = c.render("conditions.html.j2", facts=pairs, scenario=scenario, cut=cut, path=told.path)
+    scenario = redact(view.scenario_text[:MOST_SCENARIO_CHARS])
+    cut = len(view.scenario_text) > MOST_SCENARIO_CHARS
+    body = c.render("conditions.html.j2", facts=pairs, scenario=scenario, cut=cut, path=view.path)
     return c.section("conditions", "Conditions", body)
 
 
-SECTIONS: list[Callable[[Told], str | None]] = [
+SECTIONS: list[Callable[[CampaignView], str | None]] = [
     opening,
     scorecard_section,
     phases_section,

@@ -133,8 +133,8 @@ class CampaignRun:
 
     def phase(self, phase: Phase) -> dict[str, Any]:
         """What campaign.json says of a phase."""
-        told: dict[str, Any] = self.state.setdefault("phases", {}).setdefault(phase, {})
-        return told
+        entry: dict[str, Any] = self.state.setdefault("phases", {}).setdefault(phase, {})
+        return entry
 
     def _note(self, phase: Phase, **facts: Any) -> None:
         self.phase(phase).update(facts)
@@ -142,10 +142,10 @@ class CampaignRun:
 
     def began(self, phase: Phase, rundir: str) -> None:
         """The phase's run has a directory now; that of an attempt before is kept beside it."""
-        told = self.phase(phase)
-        if told.get("run") and told["run"] != rundir:
-            told.setdefault("attempts", []).append(told["run"])
-        told["run"] = rundir
+        entry = self.phase(phase)
+        if entry.get("run") and entry["run"] != rundir:
+            entry.setdefault("attempts", []).append(entry["run"])
+        entry["run"] = rundir
         self.save("running")
 
     def save(self, state: str) -> None:
@@ -194,10 +194,10 @@ class _Beside:
         struck = Strike(begin_s, begin_s, None, "it was still running when the phase ended")
         ramping.rundir.write(STRIKE, json.dumps(plain(struck)) + "\n")
         assert self.campaign.strike is not None, "the phase is left out without it"
-        code, said = await self.campaign.strike()
-        struck = Strike(begin_s, now_s(), code, said)
+        code, output = await self.campaign.strike()
+        struck = Strike(begin_s, now_s(), code, output)
         ramping.rundir.write(STRIKE, json.dumps(plain(struck)) + "\n")
-        self.campaign.say(f"chaos: {said}" if code != 0 else f"chaos: done after {struck.end_s - begin_s:.3g} s")
+        self.campaign.say(f"chaos: {output}" if code != 0 else f"chaos: done after {struck.end_s - begin_s:.3g} s")
 
 
 def lowest_rps(run: Run) -> tuple[float | None, str]:
@@ -251,8 +251,8 @@ def resume(path: Path, source: str, overrides: Sequence[str]) -> dict[str, Any]:
         ScenarioError: it is none, or its scenario was another one.
     """
     state = read_state(path)
-    told = (path / "scenario.toml").read_bytes().decode()
-    if told != source:
+    stored = (path / "scenario.toml").read_bytes().decode()
+    if stored != source:
         raise ScenarioError(f"{path}: was begun with another scenario (scenario.toml in it is the one)")
     if list(overrides) != state.get("overrides", []):
         before = " ".join(f"--set {one}" for one in state.get("overrides", [])) or "no --set"

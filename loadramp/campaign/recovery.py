@@ -177,9 +177,9 @@ def unaccounted(table: Table) -> int:
 
 def _refused(failed: Table) -> Bools:
     """429 or 503 as the status, or told within a 200 stream."""
-    told = np.array([bool(_REFUSED_WORDS.search(str(words))) for words in failed.error_detail], dtype=np.bool_)
+    by_words = np.array([bool(_REFUSED_WORDS.search(str(words))) for words in failed.error_detail], dtype=np.bool_)
     by_status = np.isin(failed.http_status, REFUSED_STATUS) | (failed.error == "http_429")
-    return np.asarray(by_status | ((failed.error == "in_band") & told), dtype=np.bool_)
+    return np.asarray(by_status | ((failed.error == "in_band") & by_words), dtype=np.bool_)
 
 
 def _cumulated(flags: Bools) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

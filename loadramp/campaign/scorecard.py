@@ -156,9 +156,11 @@ def questionnaire(lines: Sequence[ScorecardLine]) -> str:
 def answers_text(answers: Mapping[str, ItemAnswer]) -> str:
     """Answers as the TOML that ``read_answers`` reads."""
     out = []
-    for name, told in answers.items():
-        reason = json.dumps(told.reason, ensure_ascii=False).replace("\x7f", "\\u007f")
-        out.append(f'\n[answers.{json.dumps(name, ensure_ascii=False)}]\nanswer = "{told.answer}"\nreason = {reason}\n')
+    for name, answer in answers.items():
+        reason = json.dumps(answer.reason, ensure_ascii=False).replace("\x7f", "\\u007f")
+        out.append(
+            f'\n[answers.{json.dumps(name, ensure_ascii=False)}]\nanswer = "{answer.answer}"\nreason = {reason}\n'
+        )
     return "".join(out)
 
 

@@ -258,8 +258,8 @@ def overrides_of(phase: Phase, campaign: Campaign, pace: Any, name: str, target_
 
 def _ramp(phase: Phase, campaign: Campaign, target_rps: float | None) -> dict[str, Any]:
     if phase == "baseline":
-        told = campaign.baseline
-        return {"kind": "users", "users": [told.users], "warmup_s": told.warmup_s, "measure_s": told.measure_s}
+        options = campaign.baseline
+        return {"kind": "users", "users": [options.users], "warmup_s": options.warmup_s, "measure_s": options.measure_s}
     assert target_rps is not None
     if phase == "sustained":
         soak = campaign.sustained

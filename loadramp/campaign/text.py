@@ -41,7 +41,7 @@ STATE_WORDS = {
 
 
 @dataclass(slots=True)
-class Told:
+class CampaignView:
     """A campaign, judged: all that a report sees. ``seen`` and ``criteria`` hold the phases that have a run."""
 
     name: str
@@ -58,11 +58,11 @@ class Told:
 
     def phase_verdict(self, phase: str) -> str:
         """pass, fail, inconclusive; ``not run`` where it has none."""
-        told = self.state.get("phases", {}).get(phase, {})
+        entry = self.state.get("phases", {}).get(phase, {})
         if phase not in self.seen:
             return "not run"
         found = verdict_of(self.criteria[phase])
-        return found if told.get("state") == "done" or found == "fail" else "inconclusive"
+        return found if entry.get("state") == "done" or found == "fail" else "inconclusive"
 
     @property
     def missing(self) -> list[str]:
@@ -74,7 +74,7 @@ class Told:
     def undecided(self) -> bool:
         """A rehearsal, an interruption, or no phase under load: that decides nothing, neither go nor no go."""
         phases = self.state.get("phases", {})
-        cut = any(told.get("state") == "running" or told.get("reason") == "interrupted" for told in phases.values())
+        cut = any(entry.get("state") == "running" or entry.get("reason") == "interrupted" for entry in phases.values())
         return cut or bool(self.state.get("rehearsal")) or not set(self.seen) - {"baseline"}
 
     @property
@@ -95,38 +95,38 @@ class Told:
         return "waived" in states and "gap" not in states
 
 
-def headline(told: Told) -> list[Phrase]:
+def headline(view: CampaignView) -> list[Phrase]:
     """The sentences that open every form of the report, the verdict first."""
-    return [*_decision(told), *_figures(told)]
+    return [*_decision(view), *_figures(view)]
 
 
-def _decision(told: Told) -> list[Phrase]:
-    card = told.card
+def _decision(view: CampaignView) -> list[Phrase]:
+    card = view.card
     critical = [line for line in card.lines if line.item.critical]
     gaps = [line for line in critical if line.state == "gap"]
     waived = card.count("waived", True)
     done = len(critical) - card.count("open", True) - len(gaps)
     settled = f"{done} of {plural(len(critical), 'critical item')} are settled"
-    if told.verdict == "go":
+    if view.verdict == "go":
         more = f", {waived} of them waived" if waived else ""
         return [Phrase(f"Go: all {plural(len(critical), 'critical item')} are settled{more}.")]
-    if told.verdict == "no-go":
+    if view.verdict == "no-go":
         out = []
         if gaps:
             listed = "; ".join(line.item.text[0].lower() + line.item.text[1:] for line in gaps[:3])
             more = f"; and {len(gaps) - 3} more" if len(gaps) > 3 else ""
             out.append(Phrase(f"No go: {plural(len(gaps), 'critical item')} not met: {listed}{more}.", "bad"))
         else:
-            failed = [phase for phase in told.seen if told.phase_verdict(phase) == "fail"]
+            failed = [phase for phase in view.seen if view.phase_verdict(phase) == "fail"]
             out.append(Phrase(f"No go: the {' and the '.join(failed)} phase failed.", "bad"))
         return [*out, Phrase(f"{settled}.", minor=True)]
     opened = card.count("open", True)
-    if told.state.get("rehearsal"):
+    if view.state.get("rehearsal"):
         said = "Not decided: this was a rehearsal, too short to prove anything."
-        cut = [Phrase(f"Not finished: {', '.join(told.missing)}.", "warn")] if told.missing else []
+        cut = [Phrase(f"Not finished: {', '.join(view.missing)}.", "warn")] if view.missing else []
         return [Phrase(said, "warn"), *cut, Phrase(f"{settled} by answers or waivers.", minor=True)]
     why = [plural(opened, "critical item") + " open"] if opened else []
-    why += [f"the {', '.join(told.missing)} phase not finished"] if told.missing else []
+    why += [f"the {', '.join(view.missing)} phase not finished"] if view.missing else []
     why += ["every load test waived"] if card.untested else []
     return [
         Phrase(f"Not decided yet: {' and '.join(why) or 'the ramp gave no clear answer'}.", "warn"),
@@ -134,12 +134,12 @@ def _decision(told: Told) -> list[Phrase]:
     ]
 
 
-def _figures(told: Told) -> list[Phrase]:
+def _figures(view: CampaignView) -> list[Phrase]:
     """What was measured, a sentence a phase."""
     out = []
-    if "ramp" in told.seen and (said := _said(told, "ramp", "ceiling")):
+    if "ramp" in view.seen and (said := _said(view, "ramp", "ceiling")):
         out.append(f"Ceiling: {said}.")
-    soak = told.seen.get("sustained")
+    soak = view.seen.get("sustained")
     if soak is not None and soak.rows:
         rows = [row for row in soak.rows if not row.void] or soak.rows
         length = span(rows[-1].window_end_s - rows[0].window_begin_s)
@@ -149,35 +149,35 @@ def _figures(told: Told) -> list[Phrase]:
             f"{plural(sum(row.requests for row in rows), 'request')} failed."
         )
     for phase, what in (("overload", "the overload"), ("chaos", "a worker went away")):
-        found = next((one for one in told.criteria.get(phase, ()) if one.code == "recovery"), None)
+        found = next((one for one in view.criteria.get(phase, ()) if one.code == "recovery"), None)
         if found is not None:
             out.append(f"After {what} {found.outcome}.")
     return [Phrase(text, minor=True) for text in out]
 
 
-def _said(told: Told, phase: str, code: str) -> str:
-    return next((one.said for one in told.criteria.get(phase, ()) if one.code == code), "")
+def _said(view: CampaignView, phase: str, code: str) -> str:
+    return next((one.said for one in view.criteria.get(phase, ()) if one.code == code), "")
 
 
-def facts(told: Told) -> list[str]:
+def facts(view: CampaignView) -> list[str]:
     """Name, model, host, date: one short fact each."""
-    run = next((seen.run for seen in told.seen.values()), None)
+    run = next((seen.run for seen in view.seen.values()), None)
     target = run.info.target if run is not None else TargetInfo()
-    listed = [told.state.get("name"), target.model, target.base_url, told.state.get("began_at")]
-    aimed = target_rps(told)
+    listed = [view.state.get("name"), target.model, target.base_url, view.state.get("began_at")]
+    aimed = target_rps(view)
     listed.append(f"target {sig(aimed)} req/s" if aimed else "")
     return [redact(str(one)) for one in listed if one]
 
 
-def target_rps(told: Told) -> float | None:
+def target_rps(view: CampaignView) -> float | None:
     """What was asked for, or what the ramp was taken to allow."""
-    return told.state.get("target_rps") or next((s.target_rps for s in told.seen.values() if s.target_rps), None)
+    return view.state.get("target_rps") or next((s.target_rps for s in view.seen.values() if s.target_rps), None)
 
 
-def phase_words(told: Told, phase: str) -> str:
+def phase_words(view: CampaignView, phase: str) -> str:
     """What was done in a phase, in a line."""
-    about = told.state.get("phases", {}).get(phase, {})
-    seen = told.seen.get(phase)
+    about = view.state.get("phases", {}).get(phase, {})
+    seen = view.seen.get(phase)
     if seen is None:
         return redact(str(about.get("reason") or "it did not come to that"))
     rates = [row.rate_rps for row in seen.rows if row.rate_rps]
@@ -197,38 +197,38 @@ def phase_words(told: Told, phase: str) -> str:
     return redact(", ".join(part for part in (at, length, requests, up, tries, stopped) if part)) + "."
 
 
-def run_link(told: Told, phase: str) -> str:
+def run_link(view: CampaignView, phase: str) -> str:
     """The report of a phase's run, from the campaign's directory; empty where there is none."""
-    run = told.state.get("phases", {}).get(phase, {}).get("run")
-    return f"{run}/report.html" if run and phase in told.seen else ""
+    run = view.state.get("phases", {}).get(phase, {}).get("run")
+    return f"{run}/report.html" if run and phase in view.seen else ""
 
 
-def campaign_markdown(told: Told) -> str:
+def campaign_markdown(view: CampaignView) -> str:
     """summary.md: verdict, phases with their criteria, scorecard."""
     out = ["# loadramp: before a launch", ""]
-    out += [" ".join(f"**{plain(p.text)}**" if p.tone != "plain" else plain(p.text) for p in headline(told)), ""]
-    out += [f"Verdict: **{told.verdict}** · " + " · ".join(plain(fact) for fact in facts(told)), ""]
-    for phase in told.wanted:
-        link = run_link(told, phase)
+    out += [" ".join(f"**{plain(p.text)}**" if p.tone != "plain" else plain(p.text) for p in headline(view)), ""]
+    out += [f"Verdict: **{view.verdict}** · " + " · ".join(plain(fact) for fact in facts(view)), ""]
+    for phase in view.wanted:
+        link = run_link(view, phase)
         where = f" ([report]({link}))" if link else ""
-        out += [f"## {TITLES[phase]}: {told.phase_verdict(phase)}{where}", "", plain(phase_words(told, phase)), ""]
-        if told.criteria.get(phase):
+        out += [f"## {TITLES[phase]}: {view.phase_verdict(phase)}{where}", "", plain(phase_words(view, phase)), ""]
+        if view.criteria.get(phase):
             out += ["| | asked | seen |", "|---|---|---|"]
             out += [f"| {one.status} | {plain(redact(one.asked))} | {plain(redact(one.said))} |"
-                    for one in told.criteria[phase]] + [""]  # fmt: skip
-    return "\n".join([*out, *_card_lines(told, "##")]).rstrip() + "\n"
+                    for one in view.criteria[phase]] + [""]  # fmt: skip
+    return "\n".join([*out, *_card_lines(view, "##")]).rstrip() + "\n"
 
 
-def scorecard_markdown(told: Told) -> str:
+def scorecard_markdown(view: CampaignView) -> str:
     """scorecard.md: the items alone."""
-    head = ["# Scorecard", "", plain(" ".join(phrase.text for phrase in _decision(told))), ""]
-    return "\n".join([*head, *_card_lines(told, "##")]).rstrip() + "\n"
+    head = ["# Scorecard", "", plain(" ".join(phrase.text for phrase in _decision(view))), ""]
+    return "\n".join([*head, *_card_lines(view, "##")]).rstrip() + "\n"
 
 
-def _card_lines(told: Told, mark: str) -> list[str]:
+def _card_lines(view: CampaignView, mark: str) -> list[str]:
     out = [f"{mark} Scorecard", "", "| | item | state | shown by | why |", "|---|---|---|---|---|"]
-    for line in told.card.ordered:
-        link = run_link(told, line.phase)
+    for line in view.card.ordered:
+        link = run_link(view, line.phase)
         by = f"[{line.phase}]({link})" if link and line.state in {"shown", "gap"} else line.phase
         cells = [weight_of(line), plain(line.item.text), STATE_WORDS[line.state], by, plain(redact(line.words))]
         out.append(f"| {' | '.join(cells)} |")
@@ -240,23 +240,23 @@ def weight_of(line: ScorecardLine) -> str:
     return "critical" if line.item.critical else "additional" if line.item.additional else "wanted"
 
 
-def campaign_document(told: Told) -> dict[str, Any]:
+def campaign_document(view: CampaignView) -> dict[str, Any]:
     """verdict.json and ``campaign --json``: plain data."""
     document = {
         "schema": SCHEMA,
-        "campaign_dir": told.path, "verdict": told.verdict, "state": told.state.get("state"),
-        "sentence": " ".join(phrase.text for phrase in headline(told)),
-        "target_rps": target_rps(told),
+        "campaign_dir": view.path, "verdict": view.verdict, "state": view.state.get("state"),
+        "sentence": " ".join(phrase.text for phrase in headline(view)),
+        "target_rps": target_rps(view),
         "phases": [
-            {"phase": phase, "verdict": told.phase_verdict(phase),
-             "run": told.state.get("phases", {}).get(phase, {}).get("run"),
-             "state": told.state.get("phases", {}).get(phase, {}).get("state", "not run"),
-             "availability": _there(told.seen.get(phase)),
+            {"phase": phase, "verdict": view.phase_verdict(phase),
+             "run": view.state.get("phases", {}).get(phase, {}).get("run"),
+             "state": view.state.get("phases", {}).get(phase, {}).get("state", "not run"),
+             "availability": _there(view.seen.get(phase)),
              "criteria": [{"code": one.code, "asked": one.asked, "status": one.status, "said": one.said}
-                          for one in told.criteria.get(phase, ())]}
-            for phase in told.wanted
+                          for one in view.criteria.get(phase, ())]}
+            for phase in view.wanted
         ],
-        "scorecard": {"verdict": told.card.verdict, "items": [_item(line) for line in told.card.lines]},
+        "scorecard": {"verdict": view.card.verdict, "items": [_item(line) for line in view.card.lines]},
     }  # fmt: skip
     checked: dict[str, Any] = strict(document)
     return checked
@@ -277,15 +277,15 @@ def _item(line: ScorecardLine) -> dict[str, Any]:
             "phase": line.phase or None, "words": line.words}  # fmt: skip
 
 
-def campaign_text(told: Told) -> str:
+def campaign_text(view: CampaignView) -> str:
     """For a terminal."""
-    out = [phrase.text for phrase in headline(told)]
-    for phase in told.wanted:
-        why = "" if phase in told.seen else f" ({phase_words(told, phase)})"
-        out += ["", f"{TITLES[phase]}: {told.phase_verdict(phase)}{why}"]
-        out += [f"  {MARKS[one.status]} {one.asked}: {redact(one.said)}" for one in told.criteria.get(phase, ())]
+    out = [phrase.text for phrase in headline(view)]
+    for phase in view.wanted:
+        why = "" if phase in view.seen else f" ({phase_words(view, phase)})"
+        out += ["", f"{TITLES[phase]}: {view.phase_verdict(phase)}{why}"]
+        out += [f"  {MARKS[one.status]} {one.asked}: {redact(one.said)}" for one in view.criteria.get(phase, ())]
     out += ["", "Scorecard"]
-    for line in told.card.ordered:
+    for line in view.card.ordered:
         weight = "" if line.item.critical else f" ({weight_of(line)})"
         words = redact(line.words)
         out.append(f"  {CARD_MARKS[line.state]} {line.item.text}{weight}: {line.state}{f', {words}' if words else ''}")

@@ -18,8 +18,8 @@ _DETAIL_CHARS = 300
 
 def describe_exception(error: BaseException) -> str:
     """The error detail of a request on which the client failed: the exception's name, then its message."""
-    said = clean(str(error))
-    words = f"{type(error).__name__}: {said}" if said else type(error).__name__
+    message = clean(str(error))
+    words = f"{type(error).__name__}: {message}" if message else type(error).__name__
     return f"the client failed on this answer: {words}"[:_DETAIL_CHARS]
 
 

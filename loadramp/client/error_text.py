@@ -39,8 +39,8 @@ def error_of(event: Event, name: bytes = b"") -> str | None:
         event: the data.
         name: the event's SSE name; an event called ``error`` is one whatever its data.
     """
-    said = _reported(event, name)
-    return _WORDLESS if said == "" else said
+    reported = _reported(event, name)
+    return _WORDLESS if reported == "" else reported
 
 
 def _reported(event: Event, name: bytes) -> str | None:
@@ -59,9 +59,9 @@ def _failure_in_data(event: Event, name: bytes) -> str | None:
     reply = final_response(event)
     if reply is not None and reply.status in ("failed", "cancelled"):
         return describe_error(reply.error) if reply.error else f"the response ended as {reply.status}"
-    said = event.detail or event.message
+    message = event.detail or event.message
     if event.detail or names_failure(name) or any(map(_marks_failure, (event.type, event.object))):
-        return describe_error({"message": said, "type": event.type, "code": event.code} if said else _WORDLESS)
+        return describe_error({"message": message, "type": event.type, "code": event.code} if message else _WORDLESS)
     return None
 
 
@@ -87,17 +87,17 @@ def describe_error(error: Any, limit: int = 400, depth: int = MOST_DEPTH) -> str
         return " ".join(_last_line_of_traceback(str(error)).split())[:limit]
     for key in _MESSAGE_KEYS:
         if error.get(key):
-            said = describe_error(error[key], limit, depth - 1)
+            message = describe_error(error[key], limit, depth - 1)
             break
     else:
-        said = _WORDLESS
+        message = _WORDLESS
     place = error.get("loc")
     if isinstance(place, list | tuple):
-        said = f"{'.'.join(map(str, place))}: {said}"
+        message = f"{'.'.join(map(str, place))}: {message}"
     marks = [str(error[key]) for key in _CODE_KEYS if isinstance(error.get(key), str | int)]
-    marks = [mark for mark in marks if mark and mark not in {"error", said}]
-    told = f" ({', '.join(marks)})"[: limit // 2] if marks else ""  # type and code outlive a long message
-    return " ".join(f"{said[: limit - len(told)]}{told}".split())
+    marks = [mark for mark in marks if mark and mark not in {"error", message}]
+    suffix = f" ({', '.join(marks)})"[: limit // 2] if marks else ""  # type and code outlive a long message
+    return " ".join(f"{message[: limit - len(suffix)]}{suffix}".split())
 
 
 def _last_line_of_traceback(text: str) -> str:
@@ -138,17 +138,17 @@ def classify_error(error: BaseException, connect_timeout_s: float | None = None)
     ``connect_timeout_s``: what a time-out while connecting is worded with.
     """
     kind: ErrorKind = "client"
-    said = str(error)
+    message = str(error)
     for cause in causes_of(error):
         if isinstance(cause, ssl.SSLError):
             return "tls", describe_tls_error(cause)
         kind = _KINDS.get(type(cause).__name__, kind)
         if type(cause).__name__ == "ConnectTimeout" and connect_timeout_s is not None:
             return kind, f"no connection within {connect_timeout_s:g} s"
-        said = (describe_os_error(cause) if isinstance(cause, OSError) and cause.errno else str(cause)) or said
-    if kind == "truncated" and "without sending a response" in said:
+        message = (describe_os_error(cause) if isinstance(cause, OSError) and cause.errno else str(cause)) or message
+    if kind == "truncated" and "without sending a response" in message:
         kind = "reset"
-    return kind, f"{type(error).__name__}: {said or 'no answer in time'}"
+    return kind, f"{type(error).__name__}: {message or 'no answer in time'}"
 
 
 def describe_os_error(error: OSError) -> str:

@@ -136,13 +136,13 @@ def without_files(scenario: Scenario) -> Scenario:
     return replace(scenario, corpora={})
 
 
-def told(scenario: Scenario) -> list[str]:
+def skipped_rows(scenario: Scenario) -> list[str]:
     """One line a file: rows, what was skipped and why."""
     return list(dict.fromkeys(rows.tally.words() for rows in scenario.corpora.values()))
 
 
 def bad_rows(scenario: Scenario) -> list[str]:
-    """The first rows of each file that cannot be used, one a line; nothing of a file with one, which ``told`` names."""
+    """The first rows of each file that cannot be used, one a line; of a file with one, ``skipped_rows`` names it."""
     tallies = {rows.tally.file: rows.tally for rows in scenario.corpora.values()}
     return [
         f"{tally.file}: {problem}" for tally in tallies.values() for problem in tally.problems if tally.problems[1:]

@@ -266,8 +266,8 @@ async def _identity(
     with contextlib.suppress(ValueError, RecursionError):
         body = json.loads(reply.content) if reply.status == 200 else {}
         found["version"] = _said(body.get("version")) if isinstance(body, dict) else None
-    told = {key: value for key, value in (found | facts_of(model, cards)).items() if value is not None}
-    return {key: shown(endpoint, value) if isinstance(value, str) else value for key, value in told.items()}
+    known = {key: value for key, value in (found | facts_of(model, cards)).items() if value is not None}
+    return {key: shown(endpoint, value) if isinstance(value, str) else value for key, value in known.items()}
 
 
 def shown(endpoint: Endpoint, text: str) -> str:
@@ -283,8 +283,8 @@ def facts_of(model: str, cards: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     own = [card for card in cards if card.get("id") == model]
     facts = {}
     for name, key in (("max_model_len", "max_model_len"), ("engine", "owned_by")):
-        told = [card.get(key) for card in own]
-        facts[name] = _said(told[0]) if told and all(one == told[0] for one in told) else None
+        values = [card.get(key) for card in own]
+        facts[name] = _said(values[0]) if values and all(one == values[0] for one in values) else None
     return facts
 
 

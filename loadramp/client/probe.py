@@ -201,17 +201,17 @@ def without_refused(record: Record, fields: frozenset[str]) -> frozenset[str]:
     request argument supplied: min_tokens", "got an unexpected keyword argument 'ignore_eos'", and max_tokens refused
     in favour of ``max_completion_tokens``.
     """
-    said = record.error_detail or ""
+    detail = record.error_detail or ""
     failed = (record.http_status or 0) >= 400 or (record.error == "in_band" and not record.event_s)
     if not failed:
         return fields
-    named = {name for name in fields if re.search(rf"\b{name}\b", said)}
-    if "stream_options" in said and not named & {"include_usage", "continuous_usage_stats"}:
+    named = {name for name in fields if re.search(rf"\b{name}\b", detail)}
+    if "stream_options" in detail and not named & {"include_usage", "continuous_usage_stats"}:
         named |= {"include_usage", "continuous_usage_stats"}
     if "include_usage" in named:
         named.add("continuous_usage_stats")
     left = fields - named
-    if MODERN_LIMIT in said and re.search(r"\bmax_tokens\b", said):
+    if MODERN_LIMIT in detail and re.search(r"\bmax_tokens\b", detail):
         left |= {MODERN_LIMIT}
     return left
 

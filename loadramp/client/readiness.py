@@ -154,8 +154,8 @@ async def list_models(target: Target, endpoint: Endpoint) -> tuple[str, ...]:
         reply = await call(http, endpoint.address("models"), CALL_TIMEOUT_S)
     found = _listed(reply)
     if found is None:
-        said = reply.words if reply.status != 200 else "no list of models"
-        raise Unreachable(endpoint.redact(f"{endpoint.shown('models')}: {said}"))
+        problem = reply.words if reply.status != 200 else "no list of models"
+        raise Unreachable(endpoint.redact(f"{endpoint.shown('models')}: {problem}"))
     return found
 
 

@@ -31,9 +31,9 @@ def doctor(*, as_json: bool, quiet: bool, **options: Any) -> int:
 
     with watching(quiet) as (say, _):
         found = asyncio.run(own.examine(Options(**options), say))
-    told = own.document(found)
-    click.echo(strict_json(told) if as_json else clean(own.page_text(found), lines=True))
-    return SOMETHING_TO_FIX if told["fix"] else 0
+    document = own.document(found)
+    click.echo(strict_json(document) if as_json else clean(own.page_text(found), lines=True))
+    return SOMETHING_TO_FIX if document["fix"] else 0
 
 
 def init(*, output: Path, name: str, force: bool, **options: Any) -> int:

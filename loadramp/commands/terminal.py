@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from loadramp.record.sanitize import clean
-from loadramp.registry import in_words
+from loadramp.registry import error_message
 from loadramp.report.progress import clock, left_words, line, panel, row_line, step_words
 
 Watch = Callable[[Any], None]
@@ -50,7 +50,7 @@ def try_to_write(write: Callable[[], None]) -> None:
     try:
         write()
     except OSError as error:
-        say(f"not written: {in_words(error)}; the answer follows all the same")
+        say(f"not written: {error_message(error)}; the answer follows all the same")
 
 
 def asks(yes: bool, as_json: bool) -> bool:
@@ -86,16 +86,16 @@ def watching(quiet: bool) -> Iterator[tuple[Callable[[str], None], Watch]]:
 def _plain() -> Watch:
     """A log is read later: each step as it begins and ends, and every ten seconds how it stands."""
     shown = 0
-    told = (-1, 0.0)
+    last = (-1, 0.0)
 
     def watch(progress: Any) -> None:
-        nonlocal shown, told
+        nonlocal shown, last
         for row in progress.rows[shown:]:
             say(row_line(row))
         shown = len(progress.rows)
-        index, told_s = told
+        index, told_s = last
         if progress.step.index != index or progress.t_s >= told_s + LOG_PERIOD_S:
-            told = (progress.step.index, progress.t_s)
+            last = (progress.step.index, progress.t_s)
             say(line(progress))
 
     return watch

@@ -31,7 +31,7 @@ class GreedyAnswer:
 
 
 @dataclass(slots=True, frozen=True)
-class Sameness:
+class AnswerMatch:
     """What came of asking both, and the baseline twice, the same prompts at temperature 0."""
 
     prompts: int = 0
@@ -57,11 +57,13 @@ class Sameness:
         return sum(self.broken_candidate.values()) - sum(self.broken_base.values())
 
 
-def compare(base: Sequence[GreedyAnswer], again: Sequence[GreedyAnswer], candidate: Sequence[GreedyAnswer]) -> Sameness:
+def compare(
+    base: Sequence[GreedyAnswer], again: Sequence[GreedyAnswer], candidate: Sequence[GreedyAnswer]
+) -> AnswerMatch:
     """Compare answers to the same prompts, in the same order: baseline, baseline once more, candidate."""
     pairs = list(zip(base, again, candidate, strict=True))
     differ = [(b, c) for b, _, c in pairs if not _equal(b, c)]
-    return Sameness(
+    return AnswerMatch(
         prompts=len(pairs),
         equal=len(pairs) - len(differ),
         equal_to_itself=sum(_equal(b, a) for b, a, _ in pairs),
@@ -102,7 +104,7 @@ def broken(answer: GreedyAnswer) -> str:
     return "repeating" if _circles(words) else ""
 
 
-def findings(seen: Sameness, min_match_ratio: float) -> tuple[list[str], list[str]]:
+def findings(seen: AnswerMatch, min_match_ratio: float) -> tuple[list[str], list[str]]:
     """Why the answers fail the candidate, and why they keep it from passing. ``min_match_ratio`` 0: they are meant to
     differ, so only broken ones count."""
     if not seen.prompts:
@@ -110,11 +112,11 @@ def findings(seen: Sameness, min_match_ratio: float) -> tuple[list[str], list[st
     fails, doubts = [], []
     kinds = ", ".join(f"{n} {kind}" for kind, n in sorted(seen.broken_candidate.items()))
     count = sum(seen.broken_candidate.values())
-    told = f"{count} of {plural(seen.prompts, 'answer')} {'is' if count == 1 else 'are'} broken ({kinds})"
+    broken = f"{count} of {plural(seen.prompts, 'answer')} {'is' if count == 1 else 'are'} broken ({kinds})"
     if seen.broken >= max(2.0, BROKEN_RATIO * seen.prompts):
-        fails.append(told)
+        fails.append(broken)
     elif seen.broken > 0:
-        doubts.append(f"{told}: ask more prompts ([canary] answers)")
+        doubts.append(f"{broken}: ask more prompts ([canary] answers)")
     itself = seen.itself_ratio or 0.0
     if seen.equal < min_match_ratio * itself * seen.prompts:
         where = f", from token {sorted(seen.diverged_at)[len(seen.diverged_at) // 2]} on" if seen.diverged_at else ""

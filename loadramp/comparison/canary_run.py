@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
 from loadramp.analysis.overload import climb
-from loadramp.comparison.answer_match import Sameness
+from loadramp.comparison.answer_match import AnswerMatch
 from loadramp.comparison.arm import Arm
 from loadramp.comparison.decide import Decision, DecisionRules
 from loadramp.comparison.guard import Guard
@@ -44,7 +44,7 @@ class CanaryRun:
     say: Callable[[str], None] = lambda _: None
     switch: Switch | None = None
     swap: Switch | None = None
-    sameness: Sameness | None = None
+    sameness: AnswerMatch | None = None
     rounds: list[Round] = field(default_factory=list)
     guard: Guard = field(init=False)
     _pairs: dict[int, Pair] = field(default_factory=dict)

@@ -141,7 +141,7 @@ def curves(found: Comparison) -> list[Figure]:
 def _steps(run: Run) -> list[Row]:
     """One row a rate: of several blocks at the same one, the middle one by p50 ITL."""
     by_rate: dict[float, list[Row]] = {}
-    for row in r.rising(run):
+    for row in r.rising_rows(run):
         if not row.void:
             by_rate.setdefault(r.load(row) or 0.0, []).append(row)
     return [sorted(rows, key=lambda row: row.of("itl").p50.value or 0.0)[len(rows) // 2] for rows in by_rate.values()]

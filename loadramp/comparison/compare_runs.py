@@ -130,8 +130,8 @@ def _tiered(sides: Sequence[Side], canary: Canary, out: Path) -> Tiered:
 
 def _environment(base: Side, candidate: Side) -> list[Difference]:
     """In what the first runs of both sides differ."""
-    told = [fingerprint(run) for run in (base.runs[0], candidate.runs[0])]
-    return differences(told[0], told[1])
+    prints = [fingerprint(run) for run in (base.runs[0], candidate.runs[0])]
+    return differences(prints[0], prints[1])
 
 
 def _listed(found: Sequence[Difference]) -> str:

@@ -89,9 +89,9 @@ def _as_high(one: ConfigurationFigure) -> bool:
 
 def _beyond(found: Tiers, value_rps: float) -> list[str]:
     """Configurations that kept up with more than ``value_rps`` and have no ceiling to show for it."""
-    told = [(side.name, side.runs[0].estimates.get("ceiling")) for side in found.sides]
+    ceilings = [(side.name, side.runs[0].estimates.get("ceiling")) for side in found.sides]
     return [
-        name for name, one in told if one and one.status == "not_found_up_to" and (one.rate_rps or 0.0) >= value_rps
+        name for name, one in ceilings if one and one.status == "not_found_up_to" and (one.rate_rps or 0.0) >= value_rps
     ]
 
 
@@ -111,7 +111,7 @@ def headline(found: Tiers) -> list[Phrase]:
 
 def tiers_document(found: Tiers) -> dict[str, Any]:
     """The JSON document: strict data, one object a configuration."""
-    told: dict[str, Any] = strict(
+    document: dict[str, Any] = strict(
         {
             "schema": SCHEMA,
             "sentence": sentence(found),
@@ -134,7 +134,7 @@ def tiers_document(found: Tiers) -> dict[str, Any]:
             ],
         }
     )
-    return told
+    return document
 
 
 def tiers_csv(found: Tiers) -> str:
@@ -234,10 +234,10 @@ def _curves_section(found: Tiers) -> list[str]:
         column, words = f"{metric}_{q}", f"{q} {metric.upper()}"
         series, values, rows = [], [], []
         for key, side in zip(keys, found.sides, strict=True):
-            own = [row for row in r.rising(side.runs[0]) if not row.void]
+            own = [row for row in r.rising_rows(side.runs[0]) if not row.void]
             y = floored(r.number(row, f"{column}_s") for row in own)
             text = [f"{side.name}, {r.label(row)}<br>{words} {latency(v)}" for row, v in zip(own, y, strict=True)]
-            series.append(c.series(key, [r.place(row) for row in own], y, text=text, connectgaps=True))
+            series.append(c.series(key, [r.axis_load(row) for row in own], y, text=text, connectgaps=True))
             values += y
             rows += own
         if any(v is not None for v in values):

@@ -10,10 +10,10 @@ from loadramp.comparison.environment import Difference
 from loadramp.comparison.stored_runs import (
     Side,
     StoredReading,
-    at_once_of,
-    kept_up,
+    estimate_of,
+    in_flight_of,
     matched_rates,
-    number_of,
+    side_kept_up,
     spread_between,
     step_of,
 )
@@ -56,15 +56,15 @@ class Tiers:
     @property
     def broken(self) -> list[tuple[str, list[Difference]]]:
         """Configurations measured under other conditions than the first: (name, what differs)."""
-        told = zip(self.sides, self.environment, strict=False)
-        each = [(side.name, [one for one in found if one.kind == "condition" and one.certain]) for side, found in told]
+        sides = zip(self.sides, self.environment, strict=False)
+        each = [(side.name, [one for one in found if one.kind == "condition" and one.certain]) for side, found in sides]
         return [(name, found) for name, found in each if found]
 
 
 def tiers(sides: Sequence[Side], run_sd: float) -> Tiers:
     """The table of ``sides``; ``run_sd`` is assumed between runs where no side repeats any."""
     rates = matched_rates(sides)
-    common = [rate for rate in rates if all(kept_up(side, rate) for side in sides)]
+    common = [rate for rate in rates if all(side_kept_up(side, rate) for side in sides)]
     rate = common[-1] if common else rates[-1] if rates else None
     unsure = all(side.repeats < 2 for side in sides)
     assumed = run_sd if unsure else 0.0
@@ -78,11 +78,11 @@ def _tier(side: Side, first: Side, rate: float | None, run_sd: float) -> dict[st
         found = side.runs[0].estimates.get(name)
         why = "" if found is None or found.status == "found" else found.status.replace("_", " ")
         why += f" {found.rate_rps:.3g}" if why and found is not None and found.rate_rps else ""
-        out[name] = _figure(number_of(side, name), number_of(first, name), run_sd, why)
+        out[name] = _figure(estimate_of(side, name), estimate_of(first, name), run_sd, why)
     for metric in METRICS if rate is not None else ():
         assert rate is not None
         out[metric] = _figure(step_of(side, metric, rate), step_of(first, metric, rate), run_sd)
-    out["at_once"] = _figure(at_once_of(side), at_once_of(first), run_sd)
+    out["at_once"] = _figure(in_flight_of(side), in_flight_of(first), run_sd)
     return out
 
 

@@ -12,7 +12,7 @@ from typing import Literal
 from loadramp.analysis.group_sequential import holm
 from loadramp.analysis.proportions import Proportion, difference, fisher, needed
 from loadramp.comparison import answer_match as same
-from loadramp.comparison.answer_match import Sameness
+from loadramp.comparison.answer_match import AnswerMatch
 from loadramp.comparison.noninferior import ALPHA, Effect, Looks
 from loadramp.comparison.sample_size import LEAST_RATIO, Missing, Noise
 from loadramp.comparison.table import Canary, Count, NotNegative
@@ -58,7 +58,7 @@ def decide(
     final: bool = True,
     rollback: str = "",
     stopped: str = "",
-    sameness: Sameness | None = None,
+    sameness: AnswerMatch | None = None,
     block_requests: float = 0.0,
 ) -> Decision:
     """The verdict.
@@ -127,17 +127,17 @@ def _errors(
     """Why the failures fail it, why they keep it from passing, and how many blocks more they need."""
     base, candidate = shares
     limit, alpha = asked.error_ratio, ALPHA / len(looks.times)
-    said = _failed(candidate, "candidate")
+    counts = _failed(candidate, "candidate")
     if candidate.requests and candidate.failed == candidate.requests:
         return [f"all {plural(candidate.requests, 'request')} of the candidate failed"], [], 0
     if candidate.lower(alpha) > limit:
-        return [f"{said}, at least {percent(candidate.lower(alpha))}; allowed {percent(limit)}"], [], 0
+        return [f"{counts}, at least {percent(candidate.lower(alpha))}; allowed {percent(limit)}"], [], 0
     shown = candidate.upper() < limit
     more_than_base = fisher(base, candidate)
     if not shown and more_than_base < alpha:
         apart = difference(base, candidate)
         points = f", {percent(apart[1])} to {percent(apart[2])} more" if apart else ""
-        return [f"{said}, {base.failed:,} of {base.requests:,} of the baseline{points}"], [], 0
+        return [f"{counts}, {base.failed:,} of {base.requests:,} of the baseline{points}"], [], 0
     doubts, more = _unshown(candidate, "candidate", limit, block_requests)
     if base.requests == 0:
         doubts.append("no request of the baseline has ended in a block that can be used")
@@ -155,8 +155,8 @@ def _unequal(
     limit, alpha = asked.error_ratio, ALPHA / len(looks.times)
     shown = max(base.upper(), candidate.upper()) < limit
     if not shown and 2.0 * min(fisher(base, candidate), fisher(candidate, base)) <= alpha:
-        said = f"{_failed(candidate, 'candidate')}, {base.failed:,} of {base.requests:,} of the baseline"
-        return [f"the same version differs: {said}"], [], 0
+        counts = f"{_failed(candidate, 'candidate')}, {base.failed:,} of {base.requests:,} of the baseline"
+        return [f"the same version differs: {counts}"], [], 0
     doubts: list[str] = []
     blocks: int | None = 0
     for whose, one in (("baseline", base), ("candidate", candidate)):
@@ -209,8 +209,8 @@ def _told(one: Effect) -> str:
     none = f" (from {plural(one.n, 'block')}: no interval)"
     between = f" ({low:.3g} to {high:.3g})" if known and not one.vague else none
     ratio = one.ratio()
-    told = "cannot be compared with the baseline's" if ratio is None else times_of(ratio, "the baseline's")
-    return f"{one.words}{_where(one)} {told}{between}"
+    ratio_words = "cannot be compared with the baseline's" if ratio is None else times_of(ratio, "the baseline's")
+    return f"{one.words}{_where(one)} {ratio_words}{between}"
 
 
 def _where(one: Effect) -> str:

@@ -103,9 +103,9 @@ def comparison_csv(found: Comparison) -> str:
     """One line an effect. Empty is unknown; ``reason`` says why."""
     lines = []
     for one in found.effects:
-        told = strict(check(one))
-        named = told | {"ratio": told["value"], "ratio_low": told["ci"][0], "ratio_high": told["ci"][1],
-                        "allowed_ratio": told["limit"], "blocks": told["n"]}  # fmt: skip
+        plain = strict(check(one))
+        named = plain | {"ratio": plain["value"], "ratio_low": plain["ci"][0], "ratio_high": plain["ci"][1],
+                        "allowed_ratio": plain["limit"], "blocks": plain["n"]}  # fmt: skip
         lines.append([named[column] for column in COLUMNS])
     return csv_text(COLUMNS, lines)
 

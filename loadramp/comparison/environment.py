@@ -43,25 +43,25 @@ class Difference:
 def fingerprint(run: Run) -> dict[str, tuple[Kind, str]]:
     """Key to (kind, value as text) of one run; what nobody told is left out."""
     info = run.info
-    told: dict[str, tuple[Kind, str]] = {}
+    known: dict[str, tuple[Kind, str]] = {}
     for key in ("model", "engine", "version", "server", "max_model_len"):
-        _put(told, key, "subject", getattr(info.target, key))
-    _put(told, "metrics.dialect", "subject", info.dialect)
+        _put(known, key, "subject", getattr(info.target, key))
+    _put(known, "metrics.dialect", "subject", info.dialect)
     settings = {name: value for sample in run.samples for name, value in sample.values.items() if name in SETTINGS}
     for key in SETTINGS:
-        _put(told, key, "subject", f"{settings[key]:g}" if key in settings else None)
+        _put(known, key, "subject", f"{settings[key]:g}" if key in settings else None)
     for key, value in (info.labels or {}).items():
-        _put(told, key, "condition" if key in HARDWARE else "subject", value)
+        _put(known, key, "condition" if key in HARDWARE else "subject", value)
     for file in info.files or ():
-        _put(told, f"{file.table} file", "condition", file.sha256[:DIGITS])
+        _put(known, f"{file.table} file", "condition", file.sha256[:DIGITS])
     for key in ("machine", "cpu", "cores"):
-        _put(told, f"client.{key}", "condition", getattr(info.host, key, None))
-    _put(told, "client.loadramp", "noted", info.loadramp)
-    _put(told, "client.workers", "noted", info.workers)
-    _put(told, "request fields", "condition", info.fields)
+        _put(known, f"client.{key}", "condition", getattr(info.host, key, None))
+    _put(known, "client.loadramp", "noted", info.loadramp)
+    _put(known, "client.workers", "noted", info.workers)
+    _put(known, "request fields", "condition", info.fields)
     for key, value in _load(run.scenario).items():
-        _put(told, key, _LOAD.get(key.partition(".")[0], "condition"), value)
-    return told
+        _put(known, key, _LOAD.get(key.partition(".")[0], "condition"), value)
+    return known
 
 
 def differences(base: Mapping[str, tuple[Kind, str]], candidate: Mapping[str, tuple[Kind, str]]) -> list[Difference]:
@@ -74,9 +74,9 @@ def differences(base: Mapping[str, tuple[Kind, str]], candidate: Mapping[str, tu
     return sorted(found, key=lambda one: ("condition", "subject", "noted").index(one.kind))
 
 
-def _value(told: Mapping[str, tuple[Kind, str]], key: str) -> str:
-    if key in told:
-        return told[key][1]
+def _value(known: Mapping[str, tuple[Kind, str]], key: str) -> str:
+    if key in known:
+        return known[key][1]
     return "default" if key.partition(".")[0] in {*_LOAD, "target"} else UNKNOWN
 
 
@@ -93,8 +93,8 @@ def _load(scenario: Scenario) -> dict[str, Any]:
     return flat | {f"target.{key}": raw["target"][key] for key in _TARGET_KEYS if key in raw.get("target", {})}
 
 
-def _put(told: dict[str, tuple[Kind, str]], key: str, kind: Kind, value: Any) -> None:
+def _put(known: dict[str, tuple[Kind, str]], key: str, kind: Kind, value: Any) -> None:
     if value is None or value == "":
         return
     words = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-    told[key] = (kind, words)
+    known[key] = (kind, words)

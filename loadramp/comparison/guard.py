@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from loadramp.analysis.blocks import failures_of, least
+from loadramp.analysis.blocks import failures_of, fewest_values
 from loadramp.analysis.error_classes import load_independent
 from loadramp.analysis.proportions import fisher
-from loadramp.analysis.quantiles import quantile, words
+from loadramp.analysis.quantiles import quantile, quantile_name
 from loadramp.comparison.arm import Arm
 from loadramp.comparison.table import canary_of
 from loadramp.record.row import SHORT_NAMES
@@ -151,14 +151,14 @@ def far_beyond_slo(
         inside = (at_s >= since_s) & (at_s <= now_s)
         within_s = recent_s(limit_s, q, factor)
         recent = inside & (at_s >= now_s - within_s)
-        enough = least(max(q, 0.5))
+        enough = fewest_values(max(q, 0.5))
         if np.count_nonzero(recent) < enough:
             continue
         found_s = quantile(np.sort(values[recent]), q)
         if found_s > factor * limit_s:
             lately = "minute" if within_s == RECENT_S else span(within_s)
             return (
-                f"{words(q)} {SHORT_NAMES[metric]} of the last {lately} is {latency(found_s)}, more than "
+                f"{quantile_name(q)} {SHORT_NAMES[metric]} of the last {lately} is {latency(found_s)}, more than "
                 f"{multiple(factor)} the limit of {latency(limit_s)}"
             )
     return ""

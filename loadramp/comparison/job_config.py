@@ -99,10 +99,10 @@ def key_of(body: bytes) -> str:
     Raises:
         ValueError: it is no JSON object, or the key is not plain.
     """
-    told = _json(body) if body.strip() else {}
-    if not isinstance(told, dict):
+    call = _json(body) if body.strip() else {}
+    if not isinstance(call, dict):
         raise ValueError("expected a JSON object")
-    key = told.get("key", told.get("checksum", ""))
+    key = call.get("key", call.get("checksum", ""))
     if not isinstance(key, str) or (key and not KEY.fullmatch(key)):
         raise ValueError("key: up to 128 letters, digits and . _ : / @ + = -")
     return key
@@ -111,10 +111,10 @@ def key_of(body: bytes) -> str:
 def token_of(body: bytes) -> str:
     """The token in Flagger's ``metadata``, whose webhooks can send no header; empty where there is none."""
     try:
-        told = _json(body)
+        call = _json(body)
     except ValueError:
         return ""
-    metadata = told.get("metadata") if isinstance(told, dict) else None
+    metadata = call.get("metadata") if isinstance(call, dict) else None
     token = metadata.get("token") if isinstance(metadata, Mapping) else None
     return token if isinstance(token, str) else ""
 
@@ -133,20 +133,20 @@ def verdict_of(outcome: JobOutcome | None) -> str:
         return "none"
     if outcome.state == "running":
         return "running"
-    told = outcome.document.get("verdict")
-    if outcome.exit_code == 0 and told == "pass":
+    verdict = outcome.document.get("verdict")
+    if outcome.exit_code == 0 and verdict == "pass":
         return "pass"
-    if outcome.exit_code == 99 and told == "fail":
+    if outcome.exit_code == 99 and verdict == "fail":
         return "fail"
     return "inconclusive" if outcome.exit_code in (0, 3, 99) else "error"
 
 
 def status(job: str, outcome: JobOutcome | None) -> dict[str, Any]:
     """What a controller reads: one flat JSON object, so that ``{$.verdict}`` finds it."""
-    told: dict[str, Any] = {"schema": SCHEMA, "job": job, "verdict": verdict_of(outcome)}
+    document: dict[str, Any] = {"schema": SCHEMA, "job": job, "verdict": verdict_of(outcome)}
     if outcome is None:
-        return told | {"state": "none", "sentence": "It has not been run."}
-    return told | {
+        return document | {"state": "none", "sentence": "It has not been run."}
+    return document | {
         "state": outcome.state,
         "id": outcome.id,
         "key": outcome.key,

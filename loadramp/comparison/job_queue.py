@@ -71,7 +71,7 @@ class JobQueue:
             thread.join(30.0)
 
     def _run(self, outcome: JobOutcome, job: JobConfig) -> None:
-        told = json.dumps(arguments(job, str(self.out))).encode()
+        orders = json.dumps(arguments(job, str(self.out))).encode()
         self.say(f"job {outcome.job} ({outcome.id}) begins")
         code, printed = 1, b""
         try:
@@ -82,7 +82,7 @@ class JobQueue:
                 self._process = process
                 assert process.stdin is not None
                 with contextlib.suppress(BrokenPipeError), process.stdin:  # it has ended: its exit code says so
-                    process.stdin.write(told)
+                    process.stdin.write(orders)
                 ender = threading.Timer(job.timeout_s, _end, (process, signal.SIGTERM))
                 ender.start()
                 listener = threading.Thread(target=_listen, args=(process, outcome))
@@ -114,10 +114,10 @@ def _listen(process: subprocess.Popen[bytes], outcome: JobOutcome) -> None:
 def _document(printed: bytes) -> dict[str, Any]:
     """The JSON object that a job printed; empty where it printed none."""
     try:
-        told = json.loads(printed)
+        document = json.loads(printed)
     except ValueError:
         return {}
-    return told if isinstance(told, dict) else {}
+    return document if isinstance(document, dict) else {}
 
 
 def _end(process: subprocess.Popen[bytes], number: int) -> None:

@@ -121,8 +121,8 @@ class Handler(BaseHTTPRequestHandler):
     def _start(self, name: str, key: str) -> None:
         """Start it, or say how the run of this key went: for a controller that polls with one call."""
         code, outcome = self.server.desk.start(name, key)
-        told = status(name, outcome) if outcome else {"error": BUSY, "verdict": "busy"}
-        self._answer(code, told)
+        answer = status(name, outcome) if outcome else {"error": BUSY, "verdict": "busy"}
+        self._answer(code, answer)
 
     def _confirm(self, name: str, key: str) -> None:
         """A gate that starts its run and stays shut until that passes: 200 only then."""
@@ -153,16 +153,16 @@ class Handler(BaseHTTPRequestHandler):
         if self.headers.get("Transfer-Encoding") or not lengths:
             self._answer(411, {"error": "Content-Length is needed"}, close=True)
             return None
-        told = lengths[0]
-        if len(lengths) > 1 or not (told.isascii() and told.isdecimal()) or len(told) > MOST_DIGITS:
+        length = lengths[0]
+        if len(lengths) > 1 or not (length.isascii() and length.isdecimal()) or len(length) > MOST_DIGITS:
             self._answer(400, {"error": f"Content-Length: one number of at most {MOST_DIGITS} digits"}, close=True)
             return None
-        if int(told) > MOST_BODY:
-            self.rfile.read(min(int(told), MOST_DRAINED))  # so that the answer is not lost with the connection
+        if int(length) > MOST_BODY:
+            self.rfile.read(min(int(length), MOST_DRAINED))  # so that the answer is not lost with the connection
             self._answer(413, {"error": f"at most {MOST_BODY} bytes"}, close=True)
             return None
-        body = self.rfile.read(int(told))
-        if len(body) < int(told):
+        body = self.rfile.read(int(length))
+        if len(body) < int(length):
             self._answer(400, {"error": "the body is shorter than its Content-Length"}, close=True)
             return None
         return body
@@ -198,9 +198,9 @@ class Handler(BaseHTTPRequestHandler):
                 given.append(base64.b64decode(value, validate=True).decode().partition(":")[2])
         return given
 
-    def _answer(self, code: int, told: dict[str, Any], close: bool = False) -> None:
+    def _answer(self, code: int, document: dict[str, Any], close: bool = False) -> None:
         self.server.waits(self.connection, False)
-        text = json.dumps(told, allow_nan=False).encode()
+        text = json.dumps(document, allow_nan=False).encode()
         self.send_response(code)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(text)))

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from loadramp.comparison.answer_match import Sameness
+from loadramp.comparison.answer_match import AnswerMatch
 from loadramp.comparison.decide import Decision, DecisionRules, decide
 from loadramp.comparison.environment import differences, fingerprint
 from loadramp.comparison.noise import earlier
@@ -94,7 +94,7 @@ def weigh(
     final: bool,
     rollback: str = "",
     stopped: str = "",
-    sameness: Sameness | None = None,
+    sameness: AnswerMatch | None = None,
     ceiling: Effect | None = None,
 ) -> tuple[list[Effect], Looks, Decision]:
     """Effects, the look they were taken at, and what they come to."""
@@ -143,7 +143,7 @@ def read(path: Path) -> Comparison:
         info = json.loads((path / COMPARISON).read_bytes())
         schema = info.pop("schema", None)
         rounds = [msgspec.convert(one, Round) for one in info.get("rounds", [])]
-        told = msgspec.convert(info.get("answers"), Sameness | None)
+        answers = msgspec.convert(info.get("answers"), AnswerMatch | None)
         earlier(Canary(), info.get("noise"))
     except FileNotFoundError:
         raise RunDirError(f"{path}: no {COMPARISON} here") from None
@@ -154,7 +154,7 @@ def read(path: Path) -> Comparison:
     text = (path / "scenario.toml").read_bytes().decode()
     scenario = load(text, str(path / "scenario.toml"), info.get("overrides", []))
     runs = [assess(read_run(path / arm, scenario)[0]) for arm in ARMS]
-    return contrast(info, rounds, runs[0], runs[1], scenario, told, str(path))
+    return contrast(info, rounds, runs[0], runs[1], scenario, answers, str(path))
 
 
 def contrast(
@@ -163,7 +163,7 @@ def contrast(
     baseline: Run,
     candidate: Run,
     scenario: Scenario,
-    sameness: Sameness | None = None,
+    sameness: AnswerMatch | None = None,
     path: str = "",
 ) -> Comparison:
     """All of a comparison from two judged runs."""
@@ -187,7 +187,7 @@ def contrast(
         sameness=sameness,
         ceiling=ceiling,
     )
-    told = [fingerprint(run) for run in (baseline, candidate)]
+    prints = [fingerprint(run) for run in (baseline, candidate)]
     return Comparison(
         info=info,
         baseline=baseline,
@@ -198,7 +198,7 @@ def contrast(
         pairs=pairs,
         failures=failures(pairs),
         failures_at=failures_at(pairs),
-        environment=differences(told[0], told[1]),
+        environment=differences(prints[0], prints[1]),
         sameness=sameness,
         looks=looks,
         notes=notes(canary_of(scenario), pairs, info),

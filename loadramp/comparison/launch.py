@@ -19,7 +19,7 @@ from loadramp import __version__
 from loadramp.client.fleet import FleetError, worker_count
 from loadramp.client.probe import SingleRequests
 from loadramp.comparison import greedy_answers
-from loadramp.comparison.answer_match import GreedyAnswer, Sameness
+from loadramp.comparison.answer_match import AnswerMatch, GreedyAnswer
 from loadramp.comparison.answer_match import compare as same
 from loadramp.comparison.arm import Arm
 from loadramp.comparison.canary_run import CanaryRun, Switch
@@ -34,7 +34,7 @@ from loadramp.comparison.text import comparison_markdown
 from loadramp.metrics.scraper import Scraper
 from loadramp.record.run_directory import RunDir, RunDirError, check_place, put
 from loadramp.record.types import Sample
-from loadramp.registry import CannotMeasure, ScenarioError, in_words
+from loadramp.registry import CannotMeasure, ScenarioError, error_message
 from loadramp.runner.finish import COULD_NOT_MEASURE, EXIT
 from loadramp.runner.launch import Reached, Say, fleet_of, info_of, let_go, reach, scraper_of, signals
 from loadramp.runner.run_session import Progress
@@ -188,7 +188,7 @@ async def _reach_both(scenario: Scenario, ask: CanaryOptions, switch: Switch | N
 
 async def _answers(
     reached: Sequence[Reached], scenario: Scenario, top: RunDir, ask: CanaryOptions, switch: Switch | None, say: Say
-) -> Sameness | None:
+) -> AnswerMatch | None:
     """Whether both give the same answers: each asked alone, the baseline twice."""
     wanted = canary_of(scenario).answers
     if not wanted:
@@ -270,10 +270,10 @@ async def _through(duel: CanaryRun, scrapers: Sequence[Scraper | None], say: Say
         if failure is None and isinstance(error, RunDirError):
             raise
         kept = f"what was measured is kept in {duel.rundir.path}"
-        raise CannotMeasure(f"{in_words(failure or error)}; {kept}") from error
+        raise CannotMeasure(f"{error_message(failure or error)}; {kept}") from error
     keep_noise(found.comparison, duel.canary, say)
     if failure is not None:
-        say(f"stopped: {in_words(failure)}")
+        say(f"stopped: {error_message(failure)}")
         return Compared(found.comparison, COULD_NOT_MEASURE)
     if caught:
         return Compared(found.comparison, 128 + caught[0])

@@ -83,21 +83,21 @@ def expected(canary: Canary, noise: dict[str, Any]) -> str:
     longer = sqrt(float(noise["block_s"]) / canary.block_s)
     (metric, rate_rps, sd), n = max(known, key=lambda row: row[0][2])
     scatter = percent(exp(sd * longer) - 1.0, 2)
-    said = (
+    sentence = (
         f"At noise like that of the last comparison of the same version ({str(noise['measured_at'])[:10]}: "
         f"{words_of(metric)} at {rate_rps:.4g} req/s scatters by {scatter} from block to block)"
     )
     reach = uncertainty(n) ** 0.25  # of the standard deviation; the blocks follow its square
     low, blocks, high = (passes_after(canary, sd * longer * factor) for factor in (1.0 / reach, 1.0, reach))
     if blocks is None:
-        return f"{said} equal versions cannot be expected to pass: it would take more than {MOST_BLOCKS} blocks."
+        return f"{sentence} equal versions cannot be expected to pass: it would take more than {MOST_BLOCKS} blocks."
     most = f"more than {MOST_BLOCKS}" if high is None else str(high)
     between = f" ({low} to {most}, as {plural(n, 'block')} tell their noise)" if low != high else ""
     lasts = f"{plural(blocks, 'block')}, {span(blocks * canary.round_s)}{between}"
     if blocks <= canary.blocks:
-        return f"{said} equal versions are expected to pass after {lasts}."
+        return f"{sentence} equal versions are expected to pass after {lasts}."
     return (
-        f"{said} equal versions take about {lasts}, to pass; this scenario has {canary.blocks}: "
+        f"{sentence} equal versions take about {lasts}, to pass; this scenario has {canary.blocks}: "
         f"--set canary.blocks={blocks}."
     )
 

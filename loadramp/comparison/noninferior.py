@@ -15,7 +15,7 @@ import numpy as np
 
 from loadramp.analysis.blocks import CEILING, MEASURES, words_of
 from loadramp.analysis.group_sequential import holm, look_p, look_z, t_of, times_of, z_of
-from loadramp.comparison.sample_size import LEAST_RATIO, Missing, Noise, apart, more_blocks, noise_of
+from loadramp.comparison.sample_size import LEAST_RATIO, Missing, Noise, arms_independent, more_blocks, noise_of
 from loadramp.comparison.standard_error import PairSpread, spread
 from loadramp.units import plural
 
@@ -204,7 +204,7 @@ def _usable(one: PairedSeries) -> tuple[PairSpread | None, str]:
     if found is not None and not group and len(one.base) == len(one.worse_log):
         sides = [np.array([float(side[i] or 0.0) for i in keep]) for side in (one.base, one.candidate)]
         noise = noise_of(sides[0], sides[1])
-        least = noise / sqrt(found.n) if noise is not None and apart(sides[0], sides[1]) else 0.0
+        least = noise / sqrt(found.n) if noise is not None and arms_independent(sides[0], sides[1]) else 0.0
         found = replace(found, noise=noise, se=max(found.se, least))
     total = len(one.worse_log)
     candidate, base = one.one_sided if one.base else (0, 0)

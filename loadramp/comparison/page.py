@@ -50,9 +50,9 @@ def opening(found: Comparison) -> str:
 
 def subtitle(found: Comparison) -> list[str]:
     """Scenario, both endpoints, date, size: one short fact each."""
-    told = [found.info.get(arm) for arm in ("baseline", "candidate")]
+    arms = [found.info.get(arm) for arm in ("baseline", "candidate")]
     shown = ("model", "base_url", "run_dir")
-    sides = [" ".join(str(side[k]) for k in shown if side.get(k)) if isinstance(side, dict) else "" for side in told]
+    sides = [" ".join(str(side[k]) for k in shown if side.get(k)) if isinstance(side, dict) else "" for side in arms]
     used = sum(pair.usable for pair in found.pairs)
     facts = [
         str(found.info.get("name") or ""),
@@ -207,8 +207,8 @@ def environment_section(found: Comparison) -> str:
 
 def conditions_section(found: Comparison) -> str:
     skip = {"rounds", "looks", "answers"}
-    told = {key: value for key, value in found.info.items() if key not in skip}
-    facts = [(key, redact(text)) for key, text in flat("", told)]
+    shown = {key: value for key, value in found.info.items() if key not in skip}
+    facts = [(key, redact(text)) for key, text in flat("", shown)]
     text = found.baseline.scenario.source
     scenario, cut = redact(text[:MOST_SCENARIO_CHARS]), len(text) > MOST_SCENARIO_CHARS
     body = c.render("conditions.html.j2", facts=facts, scenario=scenario, cut=cut, path=found.path)

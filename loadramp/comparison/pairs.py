@@ -12,7 +12,7 @@ import numpy as np
 
 from loadramp.analysis.blocks import MEASURES, SHIFT_QUANTILES, Block, measure, pair_log
 from loadramp.analysis.proportions import Proportion
-from loadramp.comparison.answer_match import Sameness
+from loadramp.comparison.answer_match import AnswerMatch
 from loadramp.comparison.decide import Decision, DecisionRules
 from loadramp.comparison.environment import Difference
 from loadramp.comparison.noninferior import Effect, Looks, PairedSeries, effect, settle
@@ -68,7 +68,7 @@ class Comparison:
     failures_at: Mapping[float, tuple[Proportion, Proportion]] = field(default_factory=dict)
     """By rate, req/s."""
     environment: list[Difference] = field(default_factory=list)
-    sameness: Sameness | None = None
+    sameness: AnswerMatch | None = None
     looks: Looks = field(default_factory=Looks)
     notes: list[str] = field(default_factory=list)
     path: str = ""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, log1p, sqrt
 
-from loadramp.analysis.blocks import MEASURES, QUANTILES, least
+from loadramp.analysis.blocks import MEASURES, QUANTILES, fewest_values
 from loadramp.analysis.proportions import needed
 from loadramp.comparison.decide import DecisionRules
 from loadramp.comparison.sample_size import INTERVAL_Z
@@ -81,7 +81,7 @@ def _carries(metric: str, offered: Sequence[Offered]) -> str:
     values = {one.rate_rps: one.gaps if tokens else one.requests for one in offered}
     known = {rate_rps: n for rate_rps, n in values.items() if n is not None}
     rate_rps = min(known, key=lambda rate_rps: known[rate_rps], default=None)
-    wanted = least(QUANTILES[measure.statistic])
+    wanted = fewest_values(QUANTILES[measure.statistic])
     if rate_rps is None or known[rate_rps] >= wanted:
         return ""
     what = "gaps between tokens" if tokens else "requests"

@@ -122,7 +122,9 @@ def noise_of(base: Floats, candidate: Floats) -> float | None:
     n = len(base)
     if n < LEAST_BLOCKS or min(base.min(), candidate.min()) <= 0.0:
         return None
-    parts = _residuals(base, candidate) if apart(base, candidate) else [_away(np.log(candidate) - np.log(base))]
+    parts = (
+        _residuals(base, candidate) if arms_independent(base, candidate) else [_away(np.log(candidate) - np.log(base))]
+    )
     whole = sum(float(np.square(one).sum()) for one in parts)
     if whole <= 0.0:
         return 0.0
@@ -131,7 +133,7 @@ def noise_of(base: Floats, candidate: Floats) -> float | None:
     return sqrt(whole / (n - 1) * (1.0 + r) / (1.0 - r))
 
 
-def apart(base: Floats, candidate: Floats) -> bool:
+def arms_independent(base: Floats, candidate: Floats) -> bool:
     """The two arms have little in common over the blocks: what makes one slow does not touch the other."""
     away = _residuals(base, candidate)
     squares = [float(np.square(one).sum()) for one in away]

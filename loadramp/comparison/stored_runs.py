@@ -74,25 +74,25 @@ def effects(base: Side, candidate: Side, rates: Sequence[float], asked: Decision
 def ceiling_effect(base: Side, candidate: Side, asked: DecisionRules) -> Effect:
     """How much lower the candidate's ceiling is. It decides only where it is asked for."""
     one = PairedSeries("ceiling", None, (), _numbers(base, "ceiling"), _numbers(candidate, "ceiling"))
-    sides = number_of(base, "ceiling"), number_of(candidate, "ceiling")
+    sides = estimate_of(base, "ceiling"), estimate_of(candidate, "ceiling")
     return settle(_effect(one, sides, -log(1.0 - asked.ceiling_margin), asked, asked.ceiling))
 
 
 def judged(base: Side, candidate: Side, rates: Sequence[float], asked: DecisionRules) -> tuple[list[Effect], Decision]:
     """Effects and the verdict of two sides."""
-    calm = [rate for rate in rates if kept_up(base, rate)]
+    calm = [rate for rate in rates if side_kept_up(base, rate)]
     found = effects(base, candidate, calm, asked)
     found.append(ceiling_effect(base, candidate, asked))
     stopped = "" if rates else "the runs have no rate in common: their steps cannot be matched"
     if rates and not calm:
         stopped = "the baseline keeps up at none of the rates that both have"
-    lost = [rate for rate in calm if not kept_up(candidate, rate)]
+    lost = [rate for rate in calm if not side_kept_up(candidate, rate)]
     if lost:
         stopped = f"the candidate does not keep up at {lost[0]:.4g} req/s, where the baseline does"
     return found, decide(asked, found, (failures(base, rates), failures(candidate, rates)), Looks(), stopped=stopped)
 
 
-def kept_up(side: Side, rate: float) -> bool:
+def side_kept_up(side: Side, rate: float) -> bool:
     """Every run of it answered what was due at ``rate``."""
     rows = [_step(run, rate) for run in side.runs]
     return all(row is not None and not row.saturated and not row.deficit for row in rows)
@@ -167,7 +167,7 @@ def step_of(side: Side, metric: str, rate: float) -> StoredReading | None:
     return _reading(logs, own, side.runs[0])
 
 
-def number_of(side: Side, name: str) -> StoredReading | None:
+def estimate_of(side: Side, name: str) -> StoredReading | None:
     """One of the three numbers; None where a run did not find it."""
     logs, own = [], []
     for run in side.runs:
@@ -179,7 +179,7 @@ def number_of(side: Side, name: str) -> StoredReading | None:
     return _reading(logs, own, side.runs[0])
 
 
-def at_once_of(side: Side) -> StoredReading | None:
+def in_flight_of(side: Side) -> StoredReading | None:
     """Requests in flight, the mean of the highest step that each run carried.
 
     It is the rate times the mean end-to-end time (Little), and the rate is given: its relative error is that of the

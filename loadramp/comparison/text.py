@@ -67,11 +67,11 @@ def it_takes(found: Comparison) -> str:
             f"It would take more than {MOST_BLOCKS} more blocks to know: blocks scatter too much for what is allowed "
             "([canary] latency_margin)."
         )
-    said = f"It would probably take {more_words(decision.more)} to know"
+    sentence = f"It would probably take {more_words(decision.more)} to know"
     if not asked.round_s or stored:
-        return f"{said}."
+        return f"{sentence}."
     whole = min(asked_blocks(found) + decision.more.high, MOST_BLOCKS)
-    return f"{said}: a comparison with --set canary.blocks={whole} ({span(whole * asked.round_s)} at most)."
+    return f"{sentence}: a comparison with --set canary.blocks={whole} ({span(whole * asked.round_s)} at most)."
 
 
 def asked_blocks(found: Comparison) -> int:
@@ -207,5 +207,5 @@ def comparison_table(found: Comparison) -> Group:
                 ratio_words(one), sig(one.allowed_ratio), Text(status_words(one), style=STATUS_STYLES[one.status]),
             )  # fmt: skip
     rule = "It passes when the whole interval of every ratio lies on the good side of what is allowed."
-    told = [Text(fact, style="dim") for fact in (rule, *facts(found))]
-    return Group(sentence, Text(""), table, Text(""), *told)
+    dim = [Text(fact, style="dim") for fact in (rule, *facts(found))]
+    return Group(sentence, Text(""), table, Text(""), *dim)

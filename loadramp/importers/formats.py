@@ -176,8 +176,8 @@ def _aiperf_due_ns(line: Json) -> int:
 
 
 def _aiperf_record(line: Json, origin_ns: int) -> Record:
-    told, metrics, error = line["metadata"], line.get("metrics") or {}, line.get("error")
-    sent_s = (told["request_start_ns"] - origin_ns) / 1e9
+    metadata, metrics, error = line["metadata"], line.get("metrics") or {}, line.get("error")
+    sent_s = (metadata["request_start_ns"] - origin_ns) / 1e9
 
     def seconds(name: str) -> Any:
         value = metrics.get(name, {}).get("value")
@@ -195,7 +195,7 @@ def _aiperf_record(line: Json, origin_ns: int) -> Record:
         token_s=events,
         first_s=None if ttft_s is None else sent_s + ttft_s,
         last_s=None if e2e_s is None else sent_s + e2e_s,
-        end_s=(told["request_end_ns"] - origin_ns) / 1e9 if told.get("request_end_ns") else None,
+        end_s=(metadata["request_end_ns"] - origin_ns) / 1e9 if metadata.get("request_end_ns") else None,
         output_tokens=None if tokens is None else int(tokens),
         prompt_tokens=int(metrics["input_sequence_length"]["value"]) if "input_sequence_length" in metrics else None,
         error=f"{error.get('type')}: {error.get('message')}" if error else None,

@@ -227,20 +227,20 @@ async def obey(orders: Mapping[str, Any]) -> int:
         )
         for one in orders["pages"]
     ]  # fmt: skip
-    told = await _told_to_stop(orders["parent"], broken)
+    stopped = await _told_to_stop(orders["parent"], broken)
     stopping.set()
     if followers:
-        await asyncio.wait(followers, timeout=2.0 if told else 0.0)
+        await asyncio.wait(followers, timeout=2.0 if stopped else 0.0)
     return 1 if broken.is_set() else 0
 
 
 async def _told_to_stop(parent: int, broken: asyncio.Event) -> bool:
     """Wait until stdin says stop (True), or it ends, the parent is gone or the file cannot be written (False)."""
-    descriptor, said = sys.stdin.fileno(), asyncio.Queue[bytes]()
-    asyncio.get_running_loop().add_reader(descriptor, lambda: said.put_nowait(os.read(descriptor, len(STOP))))
+    descriptor, inbox = sys.stdin.fileno(), asyncio.Queue[bytes]()
+    asyncio.get_running_loop().add_reader(descriptor, lambda: inbox.put_nowait(os.read(descriptor, len(STOP))))
     while not broken.is_set() and os.getppid() == parent:
         with contextlib.suppress(TimeoutError):
-            return await asyncio.wait_for(said.get(), 0.5) == STOP
+            return await asyncio.wait_for(inbox.get(), 0.5) == STOP
     return False
 
 

@@ -29,8 +29,8 @@ def acceptable(history: History, *, metrics: Sequence[str] = (), scenario: str |
     measured = [e for e in entries if e.kind == "measured" and scenario in {None, e.scenario}]
     if not measured:
         names = sorted({e.scenario for e in entries if e.kind == "measured"})
-        said = f" of the scenario {scenario!r}; it holds {', '.join(names)}" if scenario and names else ""
-        raise ScenarioError(f"{history.path}: no measured night to accept{said}")
+        where = f" of the scenario {scenario!r}; it holds {', '.join(names)}" if scenario and names else ""
+        raise ScenarioError(f"{history.path}: no measured night to accept{where}")
     latest = measured[-1]
     own = of_series(entries, latest.scenario)
     every = all_series(own)

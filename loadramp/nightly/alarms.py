@@ -177,11 +177,11 @@ def joined(alarms: Sequence[Alarm], earlier: Sequence[Alarm], nights: Sequence[s
     index = {night: i for i, night in enumerate(nights)}
     placed: dict[str, Alarm] = {}
     for alarm in sorted(alarms, key=lambda one: one.since):
-        told = _same_change(alarm, earlier, index, rules)
-        also = None if told else _same_change(alarm, list(placed.values()), index, rules)
-        leader = told or also
+        same = _same_change(alarm, earlier, index, rules)
+        also = None if same else _same_change(alarm, list(placed.values()), index, rules)
+        leader = same or also
         change = (leader.change or leader.since) if leader else alarm.since
-        placed[alarm.metric] = replace(alarm, change=change, joins=told is not None)
+        placed[alarm.metric] = replace(alarm, change=change, joins=same is not None)
     return [placed[alarm.metric] for alarm in alarms]
 
 
@@ -199,8 +199,8 @@ def _same_change(alarm: Alarm, others: Sequence[Alarm], index: Mapping[str, int]
 
 def _same_cause(alarm: Alarm, other: Alarm) -> bool:
     """Nothing changed on the alarm's first night that did not change on the other's."""
-    told, own = ({k: v for k, v in one.changed.items() if k not in CONTEXT_KEYS} for one in (other, alarm))
-    return alarm.since == other.since or not own or own == told
+    theirs, own = ({k: v for k, v in one.changed.items() if k not in CONTEXT_KEYS} for one in (other, alarm))
+    return alarm.since == other.since or not own or own == theirs
 
 
 def changes_of(alarms: Sequence[Alarm]) -> list[Change]:

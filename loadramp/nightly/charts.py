@@ -122,11 +122,11 @@ def _changes(shown: TrendView, metric: str, nights: Sequence[Night]) -> tuple[li
     rules = Rules()
     known = alarms_of(shown.entries, metric)
     index = {one.night: i for i, one in enumerate(nights)}
-    told = {index[a.since]: a for a in known if a.since in index}
-    found = [at for at in change_points(nights, rules) if all(abs(at - other) > rules.apart for other in told)]
-    shapes = [_upright(nights[at], WORSE if a.direction == "worse" else BETTER) for at, a in told.items()]
+    begun = {index[a.since]: a for a in known if a.since in index}
+    found = [at for at in change_points(nights, rules) if all(abs(at - other) > rules.apart for other in begun)]
+    shapes = [_upright(nights[at], WORSE if a.direction == "worse" else BETTER) for at, a in begun.items()]
     shapes += [_upright(nights[at], QUIET) for at in found]
-    edges = sorted({0, *told, *found, len(nights)})
+    edges = sorted({0, *begun, *found, len(nights)})
     levels = []
     for begin, end in pairwise(edges):
         level = float(np.median([one.value for one in nights[begin:end]]))
@@ -148,8 +148,8 @@ def _versions(nights: Sequence[Night], y: float) -> Json | None:
         return None
     text = []
     for one, diff in found:
-        told = [f"{KEY_WORDS.get(key, key)}: {redact(old)} → {redact(new)}" for key, (old, new) in diff.items()]
-        text.append("<br>".join([night_words(one.night), *told]))
+        changes = [f"{KEY_WORDS.get(key, key)}: {redact(old)} → {redact(new)}" for key, (old, new) in diff.items()]
+        text.append("<br>".join([night_words(one.night), *changes]))
     marks = c.series(VERSION, [], [y] * len(found)) | {"x": [one.night for one, _ in found]}
     labels = _labels(nights, found)
     return marks | {

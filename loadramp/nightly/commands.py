@@ -90,12 +90,12 @@ def trend(history: Path, *, scenario: str | None, output: Path | None, as_json: 
       loadramp trend history --scenario chat --output public/index.html
     """
     from loadramp.nightly.history import History
-    from loadramp.nightly.page import build_trend_html, look
+    from loadramp.nightly.page import build_trend_html, trend_view
     from loadramp.nightly.text import night_document
     from loadramp.record.run_directory import put
 
     entries = _read(history)
-    shown = look(entries, scenario)
+    shown = trend_view(entries, scenario)
     path = output or history / "trend.html"
     if output is None:
         History(history).write("trend.html", build_trend_html(entries, scenario))

@@ -25,7 +25,7 @@ def fingerprint_of(run: Run, digest: str, labels: Mapping[str, str], reference_r
     """
     info, target, host = run.info, run.info.target, run.info.host
     last = {name: value for sample in run.samples for name, value in sample.values.items()}
-    told: dict[str, Any] = {
+    known: dict[str, Any] = {
         "scenario": digest,
         "corpus": " ".join(file.sha256[:DIGITS] for file in info.files or ()),
         "reference_rps": f"{reference_rps:.6g}" if reference_rps else None,
@@ -41,7 +41,7 @@ def fingerprint_of(run: Run, digest: str, labels: Mapping[str, str], reference_r
         "libraries": " ".join(f"{name} {version}" for name, version in sorted((info.versions or {}).items())),
         **labels,
     }
-    return {key: f"{value:g}" if isinstance(value, float) else str(value) for key, value in told.items() if value}
+    return {key: f"{value:g}" if isinstance(value, float) else str(value) for key, value in known.items() if value}
 
 
 def digest_of(text: str, overrides: Sequence[str] = ()) -> str:

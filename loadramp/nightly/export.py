@@ -13,8 +13,8 @@ from loadramp.nightly.text import (
     alarm_words,
     baseline_words,
     change_words,
-    floor_words,
     headline,
+    minimum_words,
     number,
     standing_words,
 )
@@ -93,14 +93,14 @@ def night_junit(outcome: NightOutcome, scenario: str) -> str:
     """
     found = [_case(one, outcome) for one in outcome.standings]
     status: dict[str, Literal["pass", "fail", "error"]] = {"pass": "pass", "fail": "fail", "inconclusive": "error"}
-    found += [TestCase(f"floor {floor.rule}", status[floor.status], floor_words(floor)) for floor in outcome.floors]
+    found += [TestCase(f"floor {floor.rule}", status[floor.status], minimum_words(floor)) for floor in outcome.floors]
     return suite(scenario, found, {"scenario": scenario, "began_at": outcome.night}, 0.0, headline(outcome)[0])
 
 
 def night_annotations(outcome: NightOutcome, scenario: str) -> str:
     """Workflow commands: new changes for the worse and broken floors as errors, the rest as warnings or a notice."""
     errors = [_told(change) for change in outcome.changes if change.fails]
-    errors += [f"floor {floor_words(floor)}" for floor in outcome.floors if floor.status == "fail"]
+    errors += [f"floor {minimum_words(floor)}" for floor in outcome.floors if floor.status == "fail"]
     warnings = [
         f"{METRICS[one.metric].words}: {standing_words(one)}"
         for one in outcome.standings
@@ -122,8 +122,8 @@ def _told(change: Change) -> str:
 
 
 def _case(one: Standing, outcome: NightOutcome) -> TestCase:
-    told = [alarm_words(alarm) for alarm in outcome.alarms if alarm.metric == one.metric]
-    words = " ".join(told) or f"{number(one.metric, one.value)} against {baseline_words(one)}: {standing_words(one)}"
+    changes = [alarm_words(alarm) for alarm in outcome.alarms if alarm.metric == one.metric]
+    words = " ".join(changes) or f"{number(one.metric, one.value)} against {baseline_words(one)}: {standing_words(one)}"
     fails = any(alarm.metric == one.metric for change in outcome.changes if change.fails for alarm in change.alarms)
     failed: Literal["pass", "fail", "error"] = "fail" if fails else "pass"
     return TestCase(one.metric, "error" if one.state == "missing" else failed, words)

@@ -103,11 +103,11 @@ def level_begins(nights: Sequence[Night], known: Sequence[Alarm], accepted: Sequ
     begins = {alarm.since for alarm in known}
     settled: set[str] = set()
     for at in sorted(set(accepted)):
-        told = max((one for one in known if one.raised <= at), key=lambda one: one.since, default=None)
-        if told is None or told.since in settled or not _of_level(nights, told, at, begins, rules):
+        latest = max((one for one in known if one.raised <= at), key=lambda one: one.since, default=None)
+        if latest is None or latest.since in settled or not _of_level(nights, latest, at, begins, rules):
             begins.add(at)
-        if told is not None:
-            settled.add(told.since)
+        if latest is not None:
+            settled.add(latest.since)
     return sorted(begins)
 
 
@@ -141,15 +141,15 @@ def _correlation(products: float, squares: float, n: int) -> float:
     return min(MOST_CORRELATION, raw - 1.0 / (n * raw)) if raw > n**-0.5 else 0.0
 
 
-def _of_level(nights: Sequence[Night], told: Alarm, at: str, begins: set[str], rules: Rules) -> bool:
+def _of_level(nights: Sequence[Night], alarm: Alarm, at: str, begins: set[str], rules: Rules) -> bool:
     """The night accepted is one of the level that the alarm has told."""
-    if at <= told.raised:
+    if at <= alarm.raised:
         return True
     own = next((night for night in nights if night.night == at), None)
     if own is None:
         return True
     before = [night for night in nights if night.night < at]
-    level = [night for night in before if night.night >= told.since and night.baseline == own.baseline]
+    level = [night for night in before if night.night >= alarm.since and night.baseline == own.baseline]
     base = BaselineLevel.of(level, rules, before, sorted(begins))
     return base is not None and base.beyond(own.log, rules) == 0
 

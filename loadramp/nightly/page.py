@@ -9,8 +9,8 @@ from loadramp.nightly.text import (
     KEY_WORDS,
     RULES,
     baseline_words,
-    floor_words,
     headline,
+    minimum_words,
     night_words,
     number,
     size_words,
@@ -37,29 +37,29 @@ def build_trend_html(entries: Sequence[Entry], scenario: str | None = None, outc
         scenario: whose nights; None: of the latest entry.
         outcome: the latest night as it was judged; None: judged here with the default limits, without its own alarms.
     """
-    shown = look(entries, scenario, outcome)
+    shown = trend_view(entries, scenario, outcome)
     title = f"loadramp: nights of {shown.scenario or 'nothing yet'}"
     made = [text for make in SECTIONS if (text := make(shown))]
     return page(title, headline(shown.outcome)[0], made)
 
 
-def look(entries: Sequence[Entry], scenario: str | None = None, outcome: NightOutcome | None = None) -> TrendView:
+def trend_view(entries: Sequence[Entry], scenario: str | None = None, outcome: NightOutcome | None = None) -> TrendView:
     """Cut the scenario's latest series out of a history."""
     own = of_series(entries, scenario)
     name = next((entry.scenario for entry in reversed(own) if entry.kind == "measured"), scenario or "")
     every = all_series(own)
     nights = {metric: every[metric][-MOST_NIGHTS:] for metric in METRICS if metric in every}
     others = tuple(sorted({entry.scenario for entry in entries} - {name}))
-    return TrendView(own, outcome or judge_again(own, name), name, nights, others)
+    return TrendView(own, outcome or rejudge(own, name), name, nights, others)
 
 
-def judge_again(entries: Sequence[Entry], scenario: str) -> NightOutcome:
+def rejudge(entries: Sequence[Entry], scenario: str) -> NightOutcome:
     """The latest night as the history tells it: its standings anew, its alarms as they were raised."""
     night = _latest(entries)
     earlier = [entry for entry in entries if entry.kind != "alarm" or entry.night != night]
-    told = [alarm for metric in METRICS for alarm in alarms_of(entries, metric) if alarm.raised == night]
+    raised = [alarm for metric in METRICS for alarm in alarms_of(entries, metric) if alarm.raised == night]
     standings = judge_night(earlier, scenario=scenario or None).standings
-    return NightOutcome(night, standings, told, judge_night(entries, scenario=scenario or None).open, [])
+    return NightOutcome(night, standings, raised, judge_night(entries, scenario=scenario or None).open, [])
 
 
 def _latest(entries: Sequence[Entry]) -> str:
@@ -86,7 +86,7 @@ def tonight_section(shown: TrendView) -> str | None:
     heads = ["Metric", "This night", "Baseline", "Change", "Standing"]
     body = c.render("grid.html.j2", heads=heads, lines=[_standing_line(one) for one in shown.outcome.standings])
     floors = [
-        [_cell(floor_words(floor)), _cell(floor.status, tone="hot" if floor.status == "fail" else "")]
+        [_cell(minimum_words(floor)), _cell(floor.status, tone="hot" if floor.status == "fail" else "")]
         for floor in shown.outcome.floors
     ]
     more = [c.render("grid.html.j2", heads=["Floor", ""], lines=floors)] if floors else []
@@ -163,8 +163,8 @@ def conditions_section(shown: TrendView) -> str | None:
     for night, fingerprint in sorted(seen.items()):
         diff = differences(before, fingerprint)
         if diff:
-            told = [f"{KEY_WORDS.get(key, key)} {new}" for key, (_, new) in diff.items()]
-            lines.append([_cell(night_words(night)), _cell(redact(", ".join(told)))])
+            changed = [f"{KEY_WORDS.get(key, key)} {new}" for key, (_, new) in diff.items()]
+            lines.append([_cell(night_words(night)), _cell(redact(", ".join(changed)))])
         before = fingerprint
     if not lines:
         return None

@@ -195,24 +195,24 @@ def _night(night: str, entries: Sequence[Entry]) -> Night:
     )
 
 
-def floor_of(entries: Iterable[Entry], metric: str, night: str) -> NightReading | None:
+def minimum_reading(entries: Iterable[Entry], metric: str, night: str) -> NightReading | None:
     """What a floor on ``metric`` is judged by: the night's value, and the medians of its runs' limits; a run without a
     value counts by its bounds. None where no run of the night tells anything.
 
     A number without an interval (what a soak held, tokens a second) is its own limits.
     """
     own = [e for e in entries if (e.kind, e.metric, e.night) == ("measured", metric, night)]
-    told = [e for e in own if e.value is not None or e.low is not None or e.high is not None]
-    if not told:
+    known = [e for e in own if e.value is not None or e.low is not None or e.high is not None]
+    if not known:
         return None
-    nights = series(told, metric)
+    nights = series(known, metric)
     value = nights[0].value if nights else None
     if not (METRICS[metric].column or METRICS[metric].estimate):
         return NightReading(value, value, value)
-    low, high = _middle(told, "low"), _middle(told, "high")
+    low, high = _middle(known, "low"), _middle(known, "high")
     if value is not None and ((low is not None and value < low) or (high is not None and value > high)):
         value = None  # most runs only bound it
-    return NightReading(value, low, high, next((e.reason for e in told if e.reason), ""))
+    return NightReading(value, low, high, next((e.reason for e in known if e.reason), ""))
 
 
 def _middle(entries: Sequence[Entry], name: Literal["value", "low", "high"]) -> float | None:

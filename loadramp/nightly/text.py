@@ -71,7 +71,7 @@ def headline(outcome: NightOutcome) -> tuple[str, str]:
     if worse:
         return changes_words(worse), "bad"
     if broken:
-        return f"Beyond a floor: {'; '.join(floor_words(floor) for floor in broken)}.", "bad"
+        return f"Beyond a floor: {'; '.join(minimum_words(floor) for floor in broken)}.", "bad"
     told = [alarm for change in outcome.changes if change.told for alarm in change.alarms]
     if told:
         return f"Part of a change that an earlier night has told: {changes_words(told)}", "warn"
@@ -147,10 +147,10 @@ def baseline_words(one: Standing) -> str:
     return f"{number(one.metric, one.baseline)}{spread}{over}"
 
 
-def floor_words(floor: GateResult) -> str:
+def minimum_words(floor: GateResult) -> str:
     between = interval_words(floor)
-    told = value_words(floor) + (f", {between}" if between else "")
-    return f"{floor.rule}: {told}" + (f" ({floor.reason})" if floor.reason else "")
+    measured = value_words(floor) + (f", {between}" if between else "")
+    return f"{floor.rule}: {measured}" + (f" ({floor.reason})" if floor.reason else "")
 
 
 def terminal_lines(outcome: NightOutcome) -> list[str]:
@@ -163,9 +163,9 @@ def terminal_lines(outcome: NightOutcome) -> list[str]:
         state = STATES[one.state] if silent else standing_words(one)
         lines.append(f"  {one.metric:24s} {value:>14s}{change:>9s}  {state}")
     floors = [floor for floor in outcome.floors if not silent or floor.status != "inconclusive"]
-    lines += [f"  {MARKS[floor.status]} floor {floor_words(floor)}" for floor in floors]
-    told = {(alarm.metric, alarm.since) for alarm in outcome.alarms}
-    lines += [f"  open: {alarm_words(alarm)}" for alarm in outcome.open if (alarm.metric, alarm.since) not in told]
+    lines += [f"  {MARKS[floor.status]} floor {minimum_words(floor)}" for floor in floors]
+    raised = {(alarm.metric, alarm.since) for alarm in outcome.alarms}
+    lines += [f"  open: {alarm_words(alarm)}" for alarm in outcome.open if (alarm.metric, alarm.since) not in raised]
     return lines
 
 
@@ -186,7 +186,7 @@ def night_markdown(outcome: NightOutcome, scenario: str) -> str:
                  change, standing_words(one)]  # fmt: skip
         lines.append("| " + " | ".join(plain(cell) for cell in cells) + " |")
     if outcome.floors:
-        lines += ["", *(f"- {MARKS[floor.status]} floor {plain(floor_words(floor))}" for floor in outcome.floors)]
+        lines += ["", *(f"- {MARKS[floor.status]} floor {plain(minimum_words(floor))}" for floor in outcome.floors)]
     if outcome.open:
         lines += ["", "Open changes for the worse (`loadramp accept` closes one that is meant):", ""]
         lines += [f"- {plain(alarm_words(alarm))}" for alarm in outcome.open]

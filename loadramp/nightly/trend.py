@@ -30,7 +30,7 @@ from loadramp.nightly.alarms import (
 )
 from loadramp.nightly.change_points import SHORTEST, SeriesSpread, Shift, compare, hampel, shifts
 from loadramp.nightly.levels import BaselineLevel, level_begins, spread_before
-from loadramp.nightly.series import JUDGED, METRICS, Night, all_series, differences, floor_of, of_series
+from loadramp.nightly.series import JUDGED, METRICS, Night, all_series, differences, minimum_reading, of_series
 from loadramp.record.table import Floats
 from loadramp.record.types import Entry, GateResult
 from loadramp.units import plural
@@ -117,7 +117,7 @@ def judge_night(
     for metric in metrics:
         known = [*known_of[metric], *(one for one in alarms if one.metric == metric)]
         still_open += open_alarms(known, every.get(metric, []), accepted_nights(own, metric), rules)
-    return NightOutcome(night, standings, alarms, still_open, [judge_floor(own, night, text) for text in floors])
+    return NightOutcome(night, standings, alarms, still_open, [judge_minimum(own, night, text) for text in floors])
 
 
 def judge_series(
@@ -148,13 +148,13 @@ def _same_baseline(nights: Sequence[Night], latest: Night, most: int) -> list[Ni
     return found[::-1]
 
 
-def judge_floor(entries: Sequence[Entry], night: str, text: str) -> GateResult:
+def judge_minimum(entries: Sequence[Entry], night: str, text: str) -> GateResult:
     """An absolute limit on a night's metric. It holds only if the whole interval does: the lower limit of a ceiling.
 
     Where that end is not known it is open, unless the value itself is beyond the limit.
     """
     rule = parse(text, METRICS)
-    one = floor_of(entries, rule.name, night)
+    one = minimum_reading(entries, rule.name, night)
     if one is None:
         return weigh(rule, Known(None, None, None, _why_missing(_lacking(entries, rule.name, night))))
     result = weigh(rule, Known(one.value, one.low, one.high, one.reason if one.value is None else ""))

@@ -23,7 +23,7 @@ def always_new(run: Run) -> bool:
     return all(new(where, table) for where, table in _sources(run.scenario.asked.get("prompts", {})))
 
 
-def reuse_unknown(run: Run) -> str:
+def prefix_reuse_unknown(run: Run) -> str:
     """Why the prefix reuse of this run's prompts says nothing about real traffic; empty where it does."""
     for where, table in _sources(run.scenario.asked.get("prompts", {})):
         kind = _kind(table)

@@ -222,11 +222,11 @@ class RunInfo:
 
     def document(self) -> dict[str, Any]:
         """The keys of run.json, in order."""
-        told = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "more"}
-        told |= {"target": _known(self.target) or None, "lengthened": self.lengthened or None}
-        told["metrics"] = None if self.metrics is None else _known(self.metrics)
+        values = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "more"}
+        values |= {"target": _known(self.target) or None, "lengthened": self.lengthened or None}
+        values["metrics"] = None if self.metrics is None else _known(self.metrics)
         nullable = {"selfcheck", *(("ended_at", "ending") if self.state is not None else ())}
-        known = {key: value for key, value in told.items() if value is not UNSET}
+        known = {key: value for key, value in values.items() if value is not UNSET}
         known = {key: value for key, value in known.items() if value is not None or key in nullable}
         document: dict[str, Any] = plain(known | self.more)
         return document

@@ -153,10 +153,10 @@ def _step(top: float) -> float:
 
 def load_axis(rows: Sequence[Row], also: Iterable[float | None] = (), *, log: bool = True) -> Json:
     """The x axis of the load: one tick a step where there is room; logarithmic for a ramp of factors."""
-    asked = sorted({v for v in (r.place(row) for row in rows) if v})
+    asked = sorted({v for v in (r.axis_load(row) for row in rows) if v})
     ends = sorted({v for v in (*asked, *(finite(v) for v in also)) if v})
     title = "users" if r.closed_loop(list(rows)) else "asked rate, req/s"
-    if any(r.apart(row) for row in rows):
+    if any(r.load_differs(row) for row in rows):
         title = "rate, req/s (as offered where that is not what was asked)"
     if not ends:
         return {"title": {"text": title}}
@@ -259,8 +259,8 @@ def series(
 
 def over_load(key: Key, rows: Sequence[Row], y: Sequence[float | None], words: Iterable[str]) -> Json:
     """A line of ``y`` over the load of ``rows``; a point shows its step and its words."""
-    text = [f"{r.label(row)}<br>{said}" for row, said in zip(rows, words, strict=True)]
-    return series(key, [r.place(row) for row in rows], y, text=text, connectgaps=True)
+    text = [f"{r.label(row)}<br>{detail}" for row, detail in zip(rows, words, strict=True)]
+    return series(key, [r.axis_load(row) for row in rows], y, text=text, connectgaps=True)
 
 
 def hollow_markers(trace: Json, empty: Sequence[bool]) -> Json:

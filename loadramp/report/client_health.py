@@ -23,7 +23,7 @@ def client_section(run: Run) -> str | None:
 
 
 def _lag_panel(run: Run) -> Figure | None:
-    steps = [row for row in r.rising(run) if row.lag_p99_s is not None]
+    steps = [row for row in r.rising_rows(run) if row.lag_p99_s is not None]
     if not any(row.lag_p99_s for row in steps):
         return None
     looks = (("p50", Key("p50", "--p50", symbol="circle")), ("p99", Key("p99", "--p99", dash="dot", symbol="diamond")))

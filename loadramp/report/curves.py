@@ -4,12 +4,12 @@ from collections.abc import Iterable, Sequence
 
 from markupsafe import Markup
 
+from loadramp.analysis.quantiles import quantile_name
 from loadramp.record.row import LONG_NAMES, SHORT_NAMES, Row
 from loadramp.record.table import Run
 from loadramp.report import charts as c
 from loadramp.report import row_access as r
 from loadramp.report.charts import Figure, Json, Key, term
-from loadramp.report.verdict_text import quantile_words
 from loadramp.units import count, counted, latency
 
 P50 = Key("p50: half wait longer", "--p50", symbol="circle")
@@ -25,7 +25,7 @@ FLOOR_S = 1e-5
 
 def latency_section(run: Run) -> str | None:
     """p50, p95, p99 of the four latencies against the rate, with intervals, the three numbers and the SLO."""
-    steps = r.rising(run)
+    steps = r.rising_rows(run)
     if not steps:
         return None
     _, band_keys, _ = c.bands(run)
@@ -38,7 +38,7 @@ def latency_section(run: Run) -> str | None:
     key += [VOID] if any(row.void for row in steps) else []
     key += [SOAK] if r.of_role(run, "soak") else []
     key += [DOWN] if r.of_role(run, "down") else []
-    quantile = quantile_words(run.scenario.slo.quantile)
+    quantile = quantile_name(run.scenario.slo.quantile)
     key += [Key(f"SLO limit on {quantile}", "--slo", dash="dash")] if limits else []
     words = Markup(
         "Each point is one step of load. Whiskers on the dotted line are the 95 % {} of p99: the truth is expected "
@@ -52,7 +52,7 @@ def latency_figure(run: Run, metric: str) -> Figure | None:
     short, long = SHORT_NAMES[metric], LONG_NAMES[metric]
     shapes, _, at = c.bands(run)
     limit_s = run.scenario.slo.limits.get(metric)
-    steps = r.rising(run)
+    steps = r.rising_rows(run)
     extra = [*r.of_role(run, "soak"), *r.of_role(run, "down")]
     if all(r.number(row, f"{metric}_{q}_s") is None for row in (*steps, *extra) for q, _ in QUANTILES):
         return None
@@ -68,7 +68,7 @@ def latency_figure(run: Run, metric: str) -> Figure | None:
         title=f"{short}: {long}",
         data=data,
         layout={
-            "xaxis": c.load_axis(steps, [*at, *(r.place(row) for row in extra)]),
+            "xaxis": c.load_axis(steps, [*at, *(r.axis_load(row) for row in extra)]),
             "yaxis": c.value_axis([*floored(shown), limit_s]),
             "shapes": [*shapes, *marks],
         },
@@ -81,7 +81,7 @@ def _quantile_traces(steps: Sequence[Row], metric: str, q: str, key: Key) -> lis
     column = f"{metric}_{q}_s"
     y = floored(r.number(row, column) for row in used)
     trace = c.series(
-        key, [r.place(row) for row in used], y, text=[hover(row, metric, q) for row in used], connectgaps=True
+        key, [r.axis_load(row) for row in used], y, text=[hover(row, metric, q) for row in used], connectgaps=True
     )
     c.hollow_markers(trace, [r.hollow(row) for row in used])
     if q == "p99":
@@ -98,7 +98,7 @@ def _marks(rows: Sequence[Row], metric: str, q: str, key: Key, symbol: str) -> l
         return []
     look = Key(key.name, key.colour, "dot", symbol=symbol)
     y = floored(r.number(row, f"{metric}_{q}_s") for row in rows)
-    trace = c.series(look, [r.place(row) for row in rows], y, text=[hover(row, metric, q) for row in rows])
+    trace = c.series(look, [r.axis_load(row) for row in rows], y, text=[hover(row, metric, q) for row in rows])
     trace["marker"] |= {"size": 10}
     return [trace]
 

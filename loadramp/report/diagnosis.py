@@ -57,11 +57,11 @@ def lines(run: Run, *, short: bool = False) -> list[tuple[str, str]]:
     sure = [finding for finding in run.findings if finding.confidence != "possible"]
     out = []
     for finding in (sure or run.findings) if short else run.findings:
-        said = finding.evidence[0] if finding.evidence else ""
+        first = finding.evidence[0] if finding.evidence else ""
         cure = finding.cures[0] if finding.cures else None
         change = f" [{cure.change}]" if cure and cure.change else ""
         do = f" Try first: {cure.action.rstrip('.')}{change}." if cure else ""
-        out.append((f"{title(finding)} ({finding.confidence})", f"{said}.{do}" if said else do.strip()))
+        out.append((f"{title(finding)} ({finding.confidence})", f"{first}.{do}" if first else do.strip()))
     return out
 
 

@@ -33,9 +33,9 @@ def verdict_document(run: Run) -> dict[str, Any]:
         "sentence": verdict_sentence(run),
     }
     for name, extra in EXTRA_KEYS.items():
-        told = asdict(run.estimates.get(name) or Estimate("not_measurable", reason="no estimate was made"))
-        keys = (*ESTIMATE_KEYS, *extra, *(["interval_of"] if told["interval_of"] else []))
-        document[name] = {key: told[key] for key in keys}
+        estimate = asdict(run.estimates.get(name) or Estimate("not_measurable", reason="no estimate was made"))
+        keys = (*ESTIMATE_KEYS, *extra, *(["interval_of"] if estimate["interval_of"] else []))
+        document[name] = {key: estimate[key] for key in keys}
     if len(run.repeats) > 1:
         document["repeats"] = repeats_document(run)
     document["steps"] = [plain_row(row) for row in run.rows]

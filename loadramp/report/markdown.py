@@ -96,6 +96,6 @@ def _steps(run: Run) -> list[str]:
 def _conditions(run: Run) -> list[str]:
     wanted = ("seed", "argv", "versions", "host")
     document = run.info.document()
-    told = {key: document[key] for key in wanted if document.get(key)}
-    lines = [f"- {plain(key)}: {plain(redact(text))}" for key, text in flat("", told)]
+    shown = {key: document[key] for key in wanted if document.get(key)}
+    lines = [f"- {plain(key)}: {plain(redact(text))}" for key, text in flat("", shown)]
     return ["", "## Conditions", "", *lines] if lines else []

@@ -40,13 +40,13 @@ def load(row: Row) -> float | None:
     return number(row, "users") if closed_loop([row]) else number(row, "rate_rps")
 
 
-def place(row: Row) -> float | None:
+def axis_load(row: Row) -> float | None:
     """Where the row stands on an axis of load: what was asked, or what was offered where that was clearly different."""
-    told = number(row, "load_rps")
-    return load(row) if told is None or closed_loop([row]) else told
+    offered = number(row, "load_rps")
+    return load(row) if offered is None or closed_loop([row]) else offered
 
 
-def apart(row: Row) -> bool:
+def load_differs(row: Row) -> bool:
     """Clearly less or more was offered than asked."""
     return not closed_loop([row]) and load(row) is not None and (offered_load.less(row) or offered_load.more(row))
 
@@ -81,10 +81,10 @@ def labels(rows: Sequence[Row]) -> str:
     return ", ".join([f"{rates} req/s", *others] if rates else others)
 
 
-def rising(run: Run) -> list[Row]:
+def rising_rows(run: Run) -> list[Row]:
     """The rows of the ramp up (no soak, no way down), by load."""
     rows = [row for row in run.rows if row.role == "step" and load(row) is not None]
-    return sorted(rows, key=lambda row: place(row) or 0.0)
+    return sorted(rows, key=lambda row: axis_load(row) or 0.0)
 
 
 def of_role(run: Run, role: str) -> list[Row]:
@@ -124,7 +124,7 @@ def state_words(row: Row) -> str:
         return "delivers too little"
     if not (row.settled and row.stationary):
         return "not settled"
-    return f"keeps up with {sig(place(row))} req/s" if apart(row) else "keeps up"
+    return f"keeps up with {sig(axis_load(row))} req/s" if load_differs(row) else "keeps up"
 
 
 def errors(row: Row) -> dict[str, int]:
@@ -132,21 +132,21 @@ def errors(row: Row) -> dict[str, int]:
     return {kind: n for kind, n in row.errors.items() if n}
 
 
-def climb(run: Run) -> tuple[list[Row], list[Row]]:
+def split_climb(run: Run) -> tuple[list[Row], list[Row]]:
     """Usable steps of the ramp up, cut after the highest that kept up: an alarm below it was a hiccup."""
-    steps = [row for row in rising(run) if not row.void and row.requests]
+    steps = [row for row in rising_rows(run) if not row.void and row.requests]
     cut = highest(steps, quiet_row) + 1
     return steps[:cut], steps[cut:]
 
 
 def kept_up(run: Run) -> list[Row]:
     """Steps that kept up, by load."""
-    return [row for row in climb(run)[0] if quiet_row(row)]
+    return [row for row in split_climb(run)[0] if quiet_row(row)]
 
 
 def broke(run: Run) -> Row | None:
     """The step that ended the climb: the lowest above the last quiet one with a deficit, else the lowest there."""
-    above = [row for row in climb(run)[1] if row.saturated and not row.partial]
+    above = [row for row in split_climb(run)[1] if row.saturated and not row.partial]
     return next((row for row in above if row.deficit), above[0] if above else None)
 
 

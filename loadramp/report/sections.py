@@ -102,8 +102,8 @@ def _card(run: Run, name: str, title: str, meaning: str) -> dict[str, Any]:
 
 
 def _lowest(run: Run) -> str:
-    steps = [row for row in r.rising(run) if not row.void]
-    return sig(r.place(steps[0])) if steps else ""
+    steps = [row for row in r.rising_rows(run) if not row.void]
+    return sig(r.axis_load(steps[0])) if steps else ""
 
 
 def checks_section(run: Run) -> str:
@@ -174,8 +174,8 @@ def _evidence_line(row: Row, names: list[str]) -> list[str | Cell]:
 
 def _figures(row: Row, name: str) -> str:
     """What a signal looked at, where the row tells."""
-    told = row.evidence
-    found = told.get(name) if isinstance(told, Mapping) else None
+    evidence = row.evidence
+    found = evidence.get(name) if isinstance(evidence, Mapping) else None
     if not isinstance(found, Mapping):
         return ""
     figures = {key: sig(value, 2) for key, value in found.items() if key != "p"}
@@ -232,8 +232,8 @@ RESULTS = frozenset({"steps", "estimates", "checks"})
 
 def conditions_section(run: Run) -> str:
     """Under what conditions: everything the run says about itself, and the scenario as it was read."""
-    told = run.info.document()
-    facts = [(key, redact(text)) for key, text in flat("", {k: told[k] for k in told if k not in RESULTS})]
+    document = run.info.document()
+    facts = [(key, redact(text)) for key, text in flat("", {k: document[k] for k in document if k not in RESULTS})]
     scenario = redact(run.scenario.source[:MOST_SCENARIO_CHARS])
     cut = len(run.scenario.source) > MOST_SCENARIO_CHARS
     body = c.render("conditions.html.j2", facts=facts, scenario=scenario, cut=cut, path=run.path)

@@ -89,7 +89,7 @@ def columns_of(rows: Sequence[Row], *, good: bool, metrics: Sequence[str] = tupl
     closed = r.closed_loop(list(rows))
     out = [
         Column("Users" if closed else "Asked req/s", "users" if closed else "rate_rps", _asked),
-        *([_OFFERED] if any(r.apart(row) for row in rows) else []),
+        *([_OFFERED] if any(r.load_differs(row) for row in rows) else []),
         Column("Requests", "requests", lambda row: count(row.requests)),
         Column("Failed", "errors", _failed),
         *([_MALFORMED] if any(row.malformed_answers for row in rows) else []),
@@ -145,8 +145,8 @@ def _latency_column(metric: str, q: str) -> Column:
 def _asked(row: Row) -> str:
     asked = sig(r.load(row))
     role = row.role or "step"
-    told = f"{asked} {role}" if asked and role != "step" else asked
-    return f"{told} (partial)" if row.partial else told
+    text = f"{asked} {role}" if asked and role != "step" else asked
+    return f"{text} (partial)" if row.partial else text
 
 
 def _failed(row: Row) -> str:

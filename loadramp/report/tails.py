@@ -55,7 +55,7 @@ def _step_key(place: int, row: Row) -> Key:
 def _steps_to_draw(run: Run) -> list[tuple[Step, Row]]:
     """Steps of the ramp up that are not void, at most ten: all around the ceiling, every other one far below it."""
     by_index = {step.index: step for step in run.steps if step.measure_s}
-    found = [(by_index[row.step], row) for row in r.rising(run) if not row.void and row.step in by_index]
+    found = [(by_index[row.step], row) for row in r.rising_rows(run) if not row.void and row.step in by_index]
     while len(found) > MOST_STEPS:
         found = found[: -MOST_STEPS // 2][::2] + found[-MOST_STEPS // 2 :]
     return found
@@ -200,8 +200,8 @@ def _traces(table: Table, lines: Sequence[int], width_s: float) -> tuple[list[Js
 
 def _size(table: Table, i: int) -> float:
     """Output tokens of a request, as told or as counted."""
-    told = float(table.output_tokens[i])
-    return told if np.isfinite(told) else float(table.event_tokens[table.begin[i] : table.begin[i + 1]].sum())
+    tokens = float(table.output_tokens[i])
+    return tokens if np.isfinite(tokens) else float(table.event_tokens[table.begin[i] : table.begin[i + 1]].sum())
 
 
 def _stalls(at_s: Floats) -> list[tuple[float, float]]:

@@ -45,8 +45,8 @@ def gates_document(run: Run) -> list[dict[str, Any]]:
 def gate_line(gate: GateResult) -> str:
     """``✗ fail: p99(ttft_s) < 0.8: 1.2 s (1.1 s to 1.4 s)`` and the reason."""
     between = interval_words(gate)
-    told = value_words(gate) + (f" ({between})" if between else "")
-    return f"{MARKS[gate.status]} {gate.status}: {gate.rule}: {told}" + (f"; {gate.reason}" if gate.reason else "")
+    measured = value_words(gate) + (f" ({between})" if between else "")
+    return f"{MARKS[gate.status]} {gate.status}: {gate.rule}: {measured}" + (f"; {gate.reason}" if gate.reason else "")
 
 
 def with_gates(word: Verdict, run: Run) -> Verdict:

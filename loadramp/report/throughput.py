@@ -35,7 +35,7 @@ def throughput_section(run: Run) -> str | None:
 
 def _delivered(run: Run) -> list[Row]:
     """The steps of the way up that the client delivered."""
-    return [row for row in r.rising(run) if not row.void]
+    return [row for row in r.rising_rows(run) if not row.void]
 
 
 def _tradeoff(steps: Sequence[Row], metric: str) -> Figure | None:
@@ -108,7 +108,7 @@ def achieved_figure(run: Run) -> Figure | None:
     good = Key("good (within the SLO)", "--slo", dash="dot", symbol="diamond")
     sent = Key("sent by the client", "--quiet", "dot", symbol="cross-thin")
     columns = (("throughput_rps", delivered), ("done_rps", finished), ("good_rps", good), ("sent_rps", sent))
-    x = [r.place(row) for row in steps]
+    x = [r.axis_load(row) for row in steps]
     data, key = [], []
     for column, look in columns:
         y = [r.number(row, column) for row in steps]
@@ -217,10 +217,10 @@ def _most_failed(run: Run) -> str:
     """Where most failed, of the steps that count."""
     worst = max(r.delivered(run), key=lambda row: sum(r.errors(row).values()))
     n, of = sum(r.errors(worst).values()), worst.requests
-    said = f"Most failed at {r.label(worst)}: {n:,} of {of:,}." if n else "Only requests of void steps failed."
+    most = f"Most failed at {r.label(worst)}: {n:,} of {of:,}." if n else "Only requests of void steps failed."
     if any(row.void and r.errors(row) for row in run.rows):
-        said += " Void steps are drawn, but counted nowhere: what failed there may be the client's doing."
-    return said
+        most += " Void steps are drawn, but counted nowhere: what failed there may be the client's doing."
+    return most
 
 
 def _with_failures(rows: Sequence[Row]) -> Markup:

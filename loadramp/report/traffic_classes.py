@@ -53,7 +53,7 @@ def _by(run: Run, kind: str, title: str) -> Markup | None:
 
 def _curves(run: Run, kind: str, title: str) -> Markup:
     """Medians of TTFT and ITL against the rate, a line for each of the largest classes; nothing for one step."""
-    steps = [row for row in r.rising(run) if not row.void and _classes(row, kind)]
+    steps = [row for row in r.rising_rows(run) if not row.void and _classes(row, kind)]
     if len(steps) < 2:
         return Markup("")
     sizes: Counter[str] = Counter()
@@ -97,16 +97,18 @@ def _line(load: str, name: str, figures: ClassFigures, good: bool) -> list[Cell]
 
 def _sessions(run: Run) -> Markup | None:
     """One line a step."""
-    steps = [(row, told) for row in run.rows if (told := row.sessions)]
+    steps = [(row, sessions) for row in run.rows if (sessions := row.sessions)]
     if not steps:
         return None
     heads = ["Load", "Sessions begun", "ended", "broken", "open", "Turns"]
     heads += ["p50 duration", "p90 duration", "p50 without pauses"]
     lines = []
-    for row, told in steps:
-        texts = [r.label(row), *(count(finite(told.get(key))) for key in ("started", "ended", "broken", "open"))]
-        texts.append(sig(finite(told.get("turns_mean")), 2))
-        texts += [latency(finite(told.get(f"{key}_s"))) for key in ("duration_p50", "duration_p90", "answering_p50")]
+    for row, sessions in steps:
+        texts = [r.label(row), *(count(finite(sessions.get(key))) for key in ("started", "ended", "broken", "open"))]
+        texts.append(sig(finite(sessions.get("turns_mean")), 2))
+        texts += [
+            latency(finite(sessions.get(f"{key}_s"))) for key in ("duration_p50", "duration_p90", "answering_p50")
+        ]
         lines.append(_cells(texts))
     words = (
         "Sessions that began in the step. The first turn that fails breaks a session; an open one had turns to come."

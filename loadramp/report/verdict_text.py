@@ -12,6 +12,7 @@ from loadramp.analysis.checks import unfinished
 from loadramp.analysis.diagnosis.queueing import PREEMPTED_RATIO
 from loadramp.analysis.load_errors import load_error_ratio
 from loadramp.analysis.overload import shows_overload, signs_of
+from loadramp.analysis.quantiles import quantile_name
 from loadramp.record.row import SHORT_NAMES, Row, void_words
 from loadramp.record.table import Run
 from loadramp.record.types import Estimate, Verdict
@@ -135,18 +136,13 @@ def slo(run: Run) -> Phrase | None:
 def slo_words(run: Run) -> str:
     """``p99 TTFT <= 500 ms, p99 ITL <= 50 ms``; empty when no limit is set."""
     wanted = run.scenario.slo
-    p = quantile_words(wanted.quantile)
+    p = quantile_name(wanted.quantile)
     parts = [f"{p} {SHORT_NAMES[m]} ≤ {latency(limit_s)}" for m, limit_s in wanted.limits.items()]
     if wanted.good_ratio is not None:
         parts.append(f"{percent(wanted.good_ratio)} of requests good")
     if wanted.malformed_ratio is not None:
         parts.append(f"malformed events in at most {percent(wanted.malformed_ratio)} of the answers")
     return ", ".join(parts)
-
-
-def quantile_words(quantile: float) -> str:
-    """``p99`` for 0.99, ``p99.9`` for 0.999."""
-    return f"p{sig(quantile * 100, 4)}"
 
 
 def stopped(run: Run) -> Phrase | None:
@@ -157,7 +153,7 @@ def stopped(run: Run) -> Phrase | None:
     done = len([row for row in run.rows if not (row.void or row.partial)])
     cut = ", ".join(r.whole_label(row) for row in run.rows if row.partial)
     short = f"; the step at {cut} was cut short and is not one of them" if cut else ""
-    lost = f"; {told}" if (told := unfinished.words(run)) else ""
+    lost = f"; {unfinished_words}" if (unfinished_words := unfinished.words(run)) else ""
     rests = f"this rests on {plural(done, 'finished step')}{short}{lost}"
     return Phrase(f"Stopped early{f' ({why})' if why else ''}: {rests}.", "warn", minor=True)
 
@@ -188,10 +184,12 @@ def _found(run: Run, estimate: Estimate) -> Phrase:
 
 
 def _not_found(run: Run, estimate: Estimate) -> Phrase:
-    steps, above = r.kept_up(run), r.climb(run)[1]
-    up_to = sig(estimate.rate_rps) or (sig(r.place(steps[-1])) if steps else "")
-    top = r.place(steps[-1]) if steps else None
-    asked = f" ({sig(r.load(steps[-1]))} asked)" if steps and r.apart(steps[-1]) and top == estimate.rate_rps else ""
+    steps, above = r.kept_up(run), r.split_climb(run)[1]
+    up_to = sig(estimate.rate_rps) or (sig(r.axis_load(steps[-1])) if steps else "")
+    top = r.axis_load(steps[-1]) if steps else None
+    asked = (
+        f" ({sig(r.load(steps[-1]))} asked)" if steps and r.load_differs(steps[-1]) and top == estimate.rate_rps else ""
+    )
     every = "every whole step" if any(row.partial for row in run.rows) else "every step"
     alarm = next((row for row in above if row.saturated and not row.partial), None)
     kept = f"the server kept up with {every}, so its limit lies higher"
@@ -210,8 +208,8 @@ def _not_found(run: Run, estimate: Estimate) -> Phrase:
 
 
 def _below(run: Run, estimate: Estimate) -> Phrase:
-    lowest = next((row for row in r.rising(run) if not row.void), None)
-    rate = sig(r.place(lowest)) if lowest else sig(estimate.rate_rps)
+    lowest = next((row for row in r.rising_rows(run) if not row.void), None)
+    rate = sig(r.axis_load(lowest)) if lowest else sig(estimate.rate_rps)
     bound = f"; its throughput there suggests about {sig(estimate.rate_rps)}" if lowest and estimate.rate_rps else ""
     return Phrase(
         f"Already overloaded at the lowest rate tried, {rate} req/s: the ceiling lies below it{bound}. Start lower.",
@@ -227,7 +225,7 @@ def _inconclusive(run: Run, estimate: Estimate) -> Phrase:
 
 def _most_served(run: Run) -> str:
     """What the endpoint has served at most, where a step asked for more than it kept up with."""
-    steps = [row for row in r.climb(run)[1] if not row.partial and row.throughput_rps]
+    steps = [row for row in r.split_climb(run)[1] if not row.partial and row.throughput_rps]
     best = max(steps, key=lambda row: row.throughput_rps, default=None)
     if best is None:
         return ""
@@ -249,7 +247,7 @@ STATUS: dict[str, Callable[[Run, Estimate], Phrase]] = {
 
 def _users(run: Run) -> Phrase:
     """The closed loop: users wait for their answers, so no queue can grow without end."""
-    steps = [row for row in r.rising(run) if r.usable(row)]
+    steps = [row for row in r.rising_rows(run) if r.usable(row)]
     if not steps:
         return Phrase("No step of the ladder of users can be used.", "warn")
     best = max(steps, key=lambda row: row.done_rps)
@@ -288,7 +286,7 @@ def gives_way(run: Run) -> str:
     if at_s <= FLAT * before_s and not _grew(first_s, at_s, steps[0], over):
         stays = f"p99 ITL stays at {latency(before_s)}"
         if at_s > FLAT * first_s:
-            times = f"{sig((r.place(over) or 1.0) / (r.place(steps[0]) or 1.0))} times the rate"
+            times = f"{sig((r.axis_load(over) or 1.0) / (r.axis_load(steps[0]) or 1.0))} times the rate"
             stays = f"p99 ITL grows only from {latency(first_s)} to {latency(at_s)} with {times}"
         if starved:
             return f"{stays} while {starved}: memory, not the GPU's step time, is what gives way"
@@ -299,7 +297,7 @@ def gives_way(run: Run) -> str:
 
 def _grew(first_s: float, last_s: float, first: Row, last: Row) -> bool:
     """Whether a latency grew by more than a small power of the rate between two steps."""
-    rates = (r.place(last) or 1.0) / (r.place(first) or 1.0)
+    rates = (r.axis_load(last) or 1.0) / (r.axis_load(first) or 1.0)
     return rates > 1 and log(last_s / first_s) / log(rates) > FLAT_ELASTICITY if min(first_s, last_s) > 0 else False
 
 
@@ -334,7 +332,7 @@ def _failing(row: Row) -> str:
 
 def _what_fails(run: Run) -> str:
     """Where no queue grew, that failures ended the ramp."""
-    row = next((row for row in r.climb(run)[1] if row.overloaded), None)
+    row = next((row for row in r.split_climb(run)[1] if row.overloaded), None)
     share = _failing(row) if row is not None else ""
     return f"where the ramp ended because {share} at {r.label(row)}" if row is not None and share else ""
 
@@ -342,16 +340,16 @@ def _what_fails(run: Run) -> str:
 def _soak_overloaded(run: Run) -> str:
     """That a soak was overloaded at a rate below the steps that were."""
     soaks = [row for row in r.of_role(run, "soak") if not row.void and shows_overload(row)]
-    lowest = min(soaks, key=lambda row: r.place(row) or 0.0, default=None)
+    lowest = min(soaks, key=lambda row: r.axis_load(row) or 0.0, default=None)
     found = run.estimates["ceiling"].rate_rps
-    if lowest is None or found is None or run.estimates["ceiling"].high_rps != r.place(lowest):
+    if lowest is None or found is None or run.estimates["ceiling"].high_rps != r.axis_load(lowest):
         return ""
     signs = _failing(lowest) or signs_of(lowest)
-    return f"{signs} in a soak at {sig(r.place(lowest))} req/s"
+    return f"{signs} in a soak at {sig(r.axis_load(lowest))} req/s"
 
 
 def soak_words(run: Run, rate_rps: float) -> str:
-    soaks = [row for row in r.of_role(run, "soak") if abs((r.place(row) or 0.0) - rate_rps) <= 0.02 * rate_rps]
+    soaks = [row for row in r.of_role(run, "soak") if abs((r.axis_load(row) or 0.0) - rate_rps) <= 0.02 * rate_rps]
     if not soaks:
         return ""
     begin_s, end_s = r.number(soaks[-1], "window_begin_s"), r.number(soaks[-1], "window_end_s")

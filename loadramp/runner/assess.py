@@ -12,7 +12,7 @@ from loadramp.analysis.curve import counts, fold
 from loadramp.analysis.diagnosis.cures import with_cures
 from loadramp.analysis.diagnosis.diagnose import diagnose
 from loadramp.analysis.itl_knee import completed, estimate
-from loadramp.analysis.latency import WindowView, look
+from loadramp.analysis.latency import WindowView, window_view
 from loadramp.analysis.load_errors import fails_too_often
 from loadramp.analysis.repeats import by_repeat, not_enough, pooled_estimates, pooled_rows
 from loadramp.record.row import Measure, Row, Void
@@ -83,7 +83,7 @@ def _rows(run: Run) -> list[Row]:
 
     def look_at(i: int) -> WindowView:
         window_s = (rows[i].window_begin_s, rows[i].window_end_s)
-        return look(run.table.select(done_s >= measured[i].begin_s), window_s)
+        return window_view(run.table.select(done_s >= measured[i].begin_s), window_s)
 
     return regimes.widen(rows, look_at, scenario.slo.quantile)
 
@@ -142,8 +142,13 @@ def as_it_went(run: Run) -> list[Step]:
     steps = list(run.steps)
     if run.info.state != "running" or not steps:
         return steps
-    told = [run.table.due_s, run.table.stream_end_s, [one.t_s for one in run.client], [one.t_s for one in run.samples]]
-    known_s = np.concatenate([np.asarray(one, dtype=np.float64) for one in told])
+    instants = [
+        run.table.due_s,
+        run.table.stream_end_s,
+        [one.t_s for one in run.client],
+        [one.t_s for one in run.samples],
+    ]
+    known_s = np.concatenate([np.asarray(one, dtype=np.float64) for one in instants])
     end_s = float(known_s[~np.isnan(known_s)].max(initial=0.0))
     if end_s < steps[-1].end_s - SAMPLING_S:
         steps[-1] = ended_at(steps[-1], end_s)

@@ -60,13 +60,13 @@ async def examine(options: Options, say: Callable[[str], None]) -> list[DoctorLi
 
 def of_endpoint(endpoint: Endpoint, known: EndpointFacts, page: tuple[str, str] | None) -> list[DoctorLine]:
     """What is known of the server, and what it cannot tell."""
-    said = known.identity
-    engine = said.get("engine") or said.get("server") or "an engine that does not name itself"
-    length = f", up to {plural(said['max_model_len'], 'token')}" if said.get("max_model_len") else ""
-    version = f" {said['version']}" if said.get("version") else ""
+    identity = known.identity
+    engine = identity.get("engine") or identity.get("server") or "an engine that does not name itself"
+    length = f", up to {plural(identity['max_model_len'], 'token')}" if identity.get("max_model_len") else ""
+    version = f" {identity['version']}" if identity.get("version") else ""
     found = [DoctorLine("ok", "endpoint", f"{endpoint.url} serves {known.model} ({engine}{version}{length})")]
-    told = [WARNING_WORDS[warning] for warning in known.warnings if warning in WARNING_WORDS]
-    found += [DoctorLine("note", "endpoint", words) for words in told]
+    warnings = [WARNING_WORDS[warning] for warning in known.warnings if warning in WARNING_WORDS]
+    found += [DoctorLine("note", "endpoint", words) for words in warnings]
     if page is None:
         advice = "name it: [metrics] url in the scenario; without it, causes and the server's queue stay unknown"
         found.append(DoctorLine("fix", "endpoint", "no metrics page was found", advice))

@@ -10,7 +10,7 @@ from loadramp.analysis.far_bounds import may_bound
 from loadramp.analysis.interval_policy import gives
 from loadramp.analysis.quantiles import needed
 from loadramp.analysis.threshold_rules import ThresholdRule, parse
-from loadramp.analysis.thresholds import Unsure, judge_gates, takes, there
+from loadramp.analysis.thresholds import Unsure, judge_gates, matches, requests_needed
 from loadramp.record.row import Row
 from loadramp.record.table import Run
 from loadramp.record.types import Step
@@ -97,9 +97,9 @@ def _why(scenario: Scenario, steps: Sequence[PreviewStep], rule: ThresholdRule, 
     measured = [seen for seen in steps if seen.step.measured]
     if rule.place is None:
         return _of_all(scenario, measured, rule)
-    asked = [seen for seen in measured if there(_row(seen.step), rule.place)]
+    asked = [seen for seen in measured if matches(_row(seen.step), rule.place)]
     if not asked:
-        cut = len(measured) >= MOST_STEPS or any(there(_row(Step(0, rate_rps=rate)), rule.place) for rate in beside)
+        cut = len(measured) >= MOST_STEPS or any(matches(_row(Step(0, rate_rps=rate)), rule.place) for rate in beside)
         return "" if cut else f"no step is offered there; the steps are {_offered(measured)}"
     return _too_few(asked, rule)
 
@@ -126,9 +126,10 @@ def _of_all(scenario: Scenario, measured: Sequence[PreviewStep], rule: Threshold
     if rule.name != "error_ratio" or any(seen.requests is None for seen in measured):
         return ""
     requests = sum(_requests(seen) for seen in measured)
-    if requests >= takes(rule):
+    least = requests_needed(rule)
+    if requests >= least:
         return ""
-    return f"it takes {plural(takes(rule), 'request')} without a failure, and all steps have about {sig(requests)}"
+    return f"it takes {plural(least, 'request')} without a failure, and all steps have about {sig(requests)}"
 
 
 def _too_few(asked: Sequence[PreviewStep], rule: ThresholdRule) -> str:
@@ -140,7 +141,7 @@ def _too_few(asked: Sequence[PreviewStep], rule: ThresholdRule) -> str:
     requests = _requests(fewest)
     at = f"the step at {sig(fewest.step.rate_rps)} req/s has about {sig(requests)}"
     if rule.name == "error_ratio":
-        least = takes(rule)
+        least = requests_needed(rule)
         return f"it takes {plural(least, 'request')} without a failure, and {at}" if requests < least else ""
     if rule.name not in OF_REQUESTS or rule.aggregate == "mean":
         return ""

@@ -30,7 +30,7 @@ from loadramp.metrics.scraper import LAST_SCRAPE_S, Scraper, find_metrics
 from loadramp.record.run_directory import RunDir, check_place, host
 from loadramp.record.run_info import ColdStart, OverLength, RunInfo, TargetInfo
 from loadramp.record.types import Sample
-from loadramp.registry import CannotMeasure, in_words
+from loadramp.registry import CannotMeasure, error_message
 from loadramp.runner.conductor import Conductor
 from loadramp.runner.finish import COULD_NOT_MEASURE, Finished, judge, judge_run, write
 from loadramp.runner.gate_check import check_rules
@@ -123,7 +123,7 @@ async def reach(scenario: Scenario, options: Options, say: Say) -> Reached:
     check_rules(scenario)
     endpoint = endpoint_of(scenario.target)
     check_hosts(endpoint, scenario.target, options.yes_i_may_load_test, scenario.metrics)
-    for line in input_files.told(scenario):
+    for line in input_files.skipped_rows(scenario):
         say(line)
     workers = worker_count(scenario.fleet.workers) if scenario.fleet.kind == "local" else 1
     scenario = with_room(scenario, workers * (options.shard.of if options.shard else 1))
@@ -211,7 +211,7 @@ async def _through(
     ramping.rundir.let_go()
     if failure is not None:
         path = ramping.rundir.path
-        say(f"stopped: {in_words(failure)}")
+        say(f"stopped: {error_message(failure)}")
         kept = f"what was measured is kept: loadramp report {path}"
         gone = f"{path} was removed while the run went on: the answer below is all that is left of it"
         say(kept if path.is_dir() else gone)
@@ -253,7 +253,7 @@ def _reported(ramping: Conductor, failure: Exception | None) -> tuple[Finished, 
     path = ramping.rundir.path
     if failure is not None and not (path / "run.json").is_file():
         if not ramping.rows:
-            raise CannotMeasure(f"{in_words(failure)}; nothing was measured") from failure
+            raise CannotMeasure(f"{error_message(failure)}; nothing was measured") from failure
         return judge_run(ramping.from_memory()), failure
     finished = judge(path, ramping.scenario)
     try:

@@ -6,7 +6,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from loadramp.analysis.checks.clocks import apart
+from loadramp.analysis.checks.clocks import furthest_apart
 from loadramp.record import run_directory as rundirs
 from loadramp.record.run_directory import RunDir, check_place, naming, read_run_json, scenario_text
 from loadramp.record.run_info import RunInfo, ShardInfo, WorkerDeath
@@ -75,10 +75,10 @@ def merge_shards(paths: Sequence[Path], out: Path, *, allow_lost: bool = False) 
     _each_once(parts)
     lost = _lost(parts)
     if lost and not allow_lost:
-        told = "; ".join(f"{shard.name} {why}" for shard, why in lost)
-        raise ScenarioError(f"merge: {told}; --allow-lost merges the others, and makes the steps that it lacks void")
+        reasons = "; ".join(f"{shard.name} {why}" for shard, why in lost)
+        raise ScenarioError(f"merge: {reasons}; --allow-lost merges the others, and makes the steps that it lacks void")
     furthest = _furthest(parts)
-    words = apart([part.shard for part in parts], furthest.info.steps)
+    words = furthest_apart([part.shard for part in parts], furthest.info.steps)
     if words:
         raise ScenarioError(f"merge: {words}: set the clocks of their hosts (NTP), and run again")
     return _written(parts, lost, furthest, out)
@@ -100,7 +100,7 @@ def _one_plan(parts: Sequence[Part]) -> None:
     first = parts[0]
     for part in parts[1:]:
         wrong = [] if part.text == first.text else ["scenario.toml"]
-        wrong += [name for name, told in PLAN.items() if told(part.info) != told(first.info)]
+        wrong += [name for name, part_of in PLAN.items() if part_of(part.info) != part_of(first.info)]
         if wrong:
             raise ScenarioError(f"merge: {part.path} and {first.path} are of two plans: {', '.join(wrong)} differ")
 

@@ -24,8 +24,8 @@ def lengths(scenario: Scenario, model: str = "", cards: Sequence[Mapping[str, An
     own = int(label) if label.isdigit() and int(label) else None
 
     def length_of(name: str) -> int | None:
-        told = facts_of(name or model, cards)["max_model_len"]
-        known = told if type(told) is int and told > 0 else None
+        longest = facts_of(name or model, cards)["max_model_len"]
+        known = longest if type(longest) is int and longest > 0 else None
         return known if known is not None or name else own
 
     return length_of

@@ -33,12 +33,12 @@ async def find(options: Options) -> Found:
     """
     seen = await first_look(options)
     endpoint, known, page = seen.endpoint, seen.known, seen.page
-    said = known.identity
-    length = said.get("max_model_len")
+    identity = known.identity
+    length = identity.get("max_model_len")
     return Found(
         url=endpoint.url,
         model=known.model,
-        engine=page[1] if page else said.get("engine"),
+        engine=page[1] if page else identity.get("engine"),
         max_model_len=length if isinstance(length, int) else None,
         metrics_url=endpoint.redact(page[0]) if page else None,
     )

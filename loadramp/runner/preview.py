@@ -44,7 +44,7 @@ def of_scenario(path: Path, overrides: Sequence[str] = (), length_of: LengthOf |
     """
     scenario = read_scenario(path, overrides)
     check_rules(scenario)
-    document, words, told = _of_ramp(scenario, length_of)
+    document, words, notes = _of_ramp(scenario, length_of)
     full = input_files.ready(scenario)
     parts = {
         table: reach(preview)(full, lambda more: read_scenario(path, [*overrides, *more]))
@@ -56,7 +56,7 @@ def of_scenario(path: Path, overrides: Sequence[str] = (), length_of: LengthOf |
         return document, words
     steps = next((part.steps for found in parts.values() for part in found if part.steps), ())
     profile = profile_of_plan(full, [seen.step for seen in steps])
-    words = "\n".join([parts_table(full, parts, document, profile, _files(full)), *told])
+    words = "\n".join([parts_table(full, parts, document, profile, _files(full)), *notes])
     return document | {name: parts_document(found) for name, found in parts.items()}, words
 
 
@@ -86,7 +86,7 @@ def _of_ramp(scenario: Scenario, length_of: LengthOf | None = None) -> tuple[dic
     document = preview_document(full, steps, profile, files)
     too_long = overlong(full, length_of or lengths(full))
     beside = [rate for feature in FEATURES.values() if feature.rates for rate in reach(feature.rates)(full)]
-    told = [*longer_steps_note(full), *offered_notes(full, steps), *unpassable(full, steps, beside)]
+    notes = [*longer_steps_note(full), *offered_notes(full, steps), *unpassable(full, steps, beside)]
     if too_long is not None:
         document["over_length"] = {
             "ratio": too_long.longer / too_long.requests,
@@ -94,15 +94,15 @@ def _of_ramp(scenario: Scenario, length_of: LengthOf | None = None) -> tuple[dic
             "longer": too_long.longer,
             "max_model_len": too_long.max_model_len,
         }
-        told += [too_long.words()] if too_long.longer else []
-    document["notes"] += told
-    return document, "\n".join([preview_table(full, steps, profile, files), *told]), told
+        notes += [too_long.words()] if too_long.longer else []
+    document["notes"] += notes
+    return document, "\n".join([preview_table(full, steps, profile, files), *notes]), notes
 
 
 def _files(scenario: Scenario) -> list[str]:
     """What became of the rows of its files: counts, the first bad rows, and what rows say and the run does not do."""
     return [
-        *input_files.told(scenario),
+        *input_files.skipped_rows(scenario),
         *input_files.bad_rows(scenario),
         *input_files.not_followed(scenario, scenario.target.model),
     ]

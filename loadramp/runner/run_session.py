@@ -15,7 +15,7 @@ import numpy as np
 
 from loadramp.analysis import precision, steady_state
 from loadramp.analysis.error_classes import WORDS, class_of
-from loadramp.analysis.latency import look
+from loadramp.analysis.latency import window_view
 from loadramp.client.fleet import Fleet, FleetError
 from loadramp.client.sender import HOLD_S
 from loadramp.record.row import Row
@@ -23,7 +23,7 @@ from loadramp.record.run_directory import RecordTail, RunDir
 from loadramp.record.run_info import RunInfo, WorkerDeath
 from loadramp.record.table import Run, Table
 from loadramp.record.types import GONE, REFUSED, ClientSample, Record, Sample, Step, Stop
-from loadramp.registry import in_words
+from loadramp.registry import error_message
 from loadramp.runner.assess import ended_at, row_of, with_ceiling, with_deaths
 from loadramp.scenario.scenario import Scenario
 from loadramp.workload.preview import settle_s
@@ -141,7 +141,7 @@ class RunSession:
         try:
             ending = await sending()
         except (FleetError, OSError) as error:
-            ending = Stop(in_words(error), complete=False)
+            ending = Stop(error_message(error), complete=False)
             raise
         finally:
             if self.steps and self.now_s < self.steps[-1].end_s - EPSILON_S:  # an error ended it
@@ -211,7 +211,7 @@ class RunSession:
         """Whether the interval that was asked for is narrow enough by now."""
         snapshot, pace = await self.fleet.snapshot(), self.scenario.pace
         row, now_s = self.row_of(step, snapshot, before), self.now_s
-        seen = look(self.table(snapshot, since_s=step.begin_s), (step.window_s[0], now_s), now_s)
+        seen = window_view(self.table(snapshot, since_s=step.begin_s), (step.window_s[0], now_s), now_s)
         ratio, quantile = pace.until_sure or 0.0, self.scenario.slo.quantile
         return precision.is_sure([*before, row], seen, quantile, pace.sure_of, ratio)
 

@@ -18,7 +18,7 @@ from loadramp.client.server_clock import server_clock
 from loadramp.record.run_directory import RunDir, check_place
 from loadramp.record.run_info import ShardInfo
 from loadramp.record.types import Sample, Step, Stop
-from loadramp.registry import ScenarioError, in_words
+from loadramp.registry import ScenarioError, error_message
 from loadramp.runner.finish import COULD_NOT_MEASURE
 from loadramp.runner.launch import Say, fleet_of, info_of, reach, scraper_of, sent
 from loadramp.runner.run_session import EPSILON_S, RunSession, Watch
@@ -92,8 +92,8 @@ class ShardSent:
 
     def document(self) -> dict[str, Any]:
         """For programs."""
-        told = {"index": self.shard.index, "of": self.shard.of, "start_at": self.shard.start_at}
-        return {"run_dir": self.path, "state": self.state, "ending": self.ending, "shard": told}
+        shard = {"index": self.shard.index, "of": self.shard.of, "start_at": self.shard.start_at}
+        return {"run_dir": self.path, "state": self.state, "ending": self.ending, "shard": shard}
 
     def words(self) -> str:
         """For people."""
@@ -151,7 +151,7 @@ async def run_shard(
     caught, failure = await sent(session, session.run, scraper, say)
     rundir.let_go()
     if failure is not None:
-        say(f"stopped: {in_words(failure)}")
+        say(f"stopped: {error_message(failure)}")
     could_not = failure is not None or info.stop_cause in {"gone", "refused"}
     code = COULD_NOT_MEASURE if could_not else 128 + caught[0] if caught else 0
     return ShardSent(str(rundir.path), shard, info.state or "stopped", info.ending or str(failure), code)
@@ -159,5 +159,5 @@ async def run_shard(
 
 def salt_of(scenario: Scenario, shard: Shard) -> int:
     """The salt of the prompts: the same in all shards of a run, another in each run."""
-    told = json.dumps([scenario.source, list(scenario.overrides), scenario.seed, shard.of, shard.start_at])
-    return int.from_bytes(hashlib.sha256(told.encode()).digest()[:7])
+    shared = json.dumps([scenario.source, list(scenario.overrides), scenario.seed, shard.of, shard.start_at])
+    return int.from_bytes(hashlib.sha256(shared.encode()).digest()[:7])

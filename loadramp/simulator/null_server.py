@@ -27,11 +27,11 @@ def event(number: int, last: bool) -> bytes:
     """The bytes of token ``number`` (from 1) of an answer, with what ends the answer behind the last one."""
     finish = '"length"' if last else "null"
     usage = f'{{"prompt_tokens":8,"total_tokens":{8 + number},"completion_tokens":{number}}}'
-    said = (
+    delta = (
         'data: {"id":"chatcmpl-null","object":"chat.completion.chunk","created":1700000000,"model":"null","choices":'
         f'[{{"index":0,"delta":{{"content":" token"}},"logprobs":null,"finish_reason":{finish}}}],"usage":{usage}}}\n\n'
     ).encode()
-    return _chunk(said) + (_chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n" if last else b"")
+    return _chunk(delta) + (_chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n" if last else b"")
 
 
 def _chunk(data: bytes) -> bytes:

@@ -160,10 +160,10 @@ def _serving(module: str, *arguments: str) -> Iterator[str]:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:  # noqa: S603 (own command)
         try:
             assert process.stdout is not None
-            said = process.stdout.readline()
-            if not said.startswith(SERVING):
+            line = process.stdout.readline()
+            if not line.startswith(SERVING):
                 raise CannotMeasure(f"python -m {module} did not start")
-            yield said.split()[1]
+            yield line.split()[1]
         finally:
             process.terminate()
             try:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import exp, sqrt
 
-from loadramp.analysis.thresholds import judge_one, there
+from loadramp.analysis.thresholds import judge_one, matches
 from loadramp.record.row import Row
 from loadramp.record.table import Run
 from loadramp.record.types import Estimate
@@ -88,7 +88,7 @@ def _missed(run: Run, limit: str, found: Score) -> str:
     if rule.aggregate and rule.upper and rule.place is None:
         return ""  # part of the service level that was measured
     if rule.place is not None or found.value is None:
-        rows = [row for row in run.rows if rule.place is None or there(row, rule.place)]
+        rows = [row for row in run.rows if rule.place is None or matches(row, rule.place)]
     else:
         rows = [row for row in run.rows if (row.rate_rps or 0.0) <= found.value]
     result = judge_one(replace(run, rows=rows), rule)

@@ -10,7 +10,7 @@ from loadramp.record.row import Row
 from loadramp.record.types import Step, Stop
 from loadramp.registry import ScenarioError
 from loadramp.scenario.scenario import Scenario
-from loadramp.workload.preview import quiet_row, settle_s, times
+from loadramp.workload.preview import imagined_row, settle_s, times
 from loadramp.workload.schedule import arrivals_of, lack_of_rows, turns_of
 
 FIRST_S = 1.0
@@ -80,7 +80,7 @@ def _steps(scenario: Scenario) -> Iterator[Step]:
                 return
             yield step
             at_s, index, arrivals = step.end_s + GAP_S, index + 1, arrivals + arrivals_of(scenario, step)
-        rows.append(quiet_row(due[-1]))
+        rows.append(imagined_row(due[-1]))
 
 
 def _over_a_cap(scenario: Scenario, step: Step, before: float) -> bool:

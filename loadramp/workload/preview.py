@@ -77,7 +77,7 @@ def preview_steps(scenario: Scenario) -> Iterator[PreviewStep]:
                 return
             at_s, first_seq, found = add_step(scenario, placed, first_seq)
             yield found
-        rows.append(quiet_row(steps[-1]))
+        rows.append(imagined_row(steps[-1]))
 
 
 def most_users(scenario: Scenario) -> int | None:
@@ -85,7 +85,7 @@ def most_users(scenario: Scenario) -> int | None:
     answers."""
     rows: list[Row] = []
     while len(rows) < MOST_STEPS and isinstance(proposal := scenario.ramp(rows), Step) and proposal.users is not None:
-        rows.append(quiet_row(proposal))
+        rows.append(imagined_row(proposal))
     return max((row.users for row in rows if row.users is not None), default=None)
 
 
@@ -129,14 +129,14 @@ def add_step(scenario: Scenario, step: Step, first_seq: int) -> tuple[float, int
     return step.end_s, first_seq + arrivals, found
 
 
-def quiet_row(step: Step) -> Row:
+def imagined_row(step: Step) -> Row:
     """The row of a step at which nothing gives way."""
     return Row(role=step.role, rate_rps=step.rate_rps, users=step.users, overloaded=False)
 
 
 def _saturated(step: Step) -> Row:
     """The row of a step whose rate is the ceiling."""
-    return replace(quiet_row(step), saturated=True, deficit=True, ceiling_rps=step.rate_rps)
+    return replace(imagined_row(step), saturated=True, deficit=True, ceiling_rps=step.rate_rps)
 
 
 def ahead_s(scenario: Scenario, rows: Sequence[Row]) -> tuple[float, float] | None:
@@ -155,7 +155,7 @@ def _course_s(scenario: Scenario, rows: Sequence[Row], giving_way: Sequence[Role
     """Seconds of all further steps if those of the roles ``giving_way`` are saturated, and no others."""
     seen, total_s = list(rows), 0.0
     while len(seen) < MOST_STEPS and isinstance(step := scenario.ramp(seen), Step):
-        seen.append(_saturated(step) if step.role in giving_way else quiet_row(step))
+        seen.append(_saturated(step) if step.role in giving_way else imagined_row(step))
         total_s += sum(times(scenario, step))
     return total_s
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from test_cases_madeup import MADE_UP, REAL
 
-from loadramp.advise.demand import Demand, reuse_of
+from loadramp.advise.demand import Demand, prefix_reuse_of
 from loadramp.advise.flags import _prefix
 from loadramp.record.run_info import read_info
 from loadramp.record.table import Run, Table
@@ -19,7 +19,7 @@ from loadramp.runner.scenarios import load
 def test_made_up_prompts_set_no_flag_of_prefix_caching(text: str, info: dict[str, Any]) -> None:
     scenario = load(text, overrides=info.get("overrides", []))
     cached = Table.of([Record(0, 0, 0.0, status="ok", event_s=[0.1], prompt_tokens=100, cached_tokens=2)])
-    reuse, why = reuse_of(Run(read_info(info), scenario, [], cached))
+    reuse, why = prefix_reuse_of(Run(read_info(info), scenario, [], cached))
     assert reuse is None
     assert "says nothing about real traffic" in why
     flag = _prefix(Demand(reuse_reason=why), "--enable-prefix-caching", "--no-enable-prefix-caching")
@@ -31,4 +31,4 @@ def test_made_up_prompts_set_no_flag_of_prefix_caching(text: str, info: dict[str
 def test_prompts_of_real_text_or_with_blocks_show_how_much_is_reused(text: str, info: dict[str, Any]) -> None:
     scenario = load(text, overrides=info.get("overrides", []))
     cached = Table.of([Record(0, 0, 0.0, status="ok", event_s=[0.1], prompt_tokens=100, cached_tokens=2)])
-    assert reuse_of(Run(read_info(info), scenario, [], cached)) == (0.02, "")
+    assert prefix_reuse_of(Run(read_info(info), scenario, [], cached)) == (0.02, "")

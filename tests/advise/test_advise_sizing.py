@@ -12,7 +12,7 @@ from records_and_rows import row
 from run_in_memory import ramp_in_memory, scenario_of
 
 from loadramp.advise.advice import Measured, advise
-from loadramp.advise.demand import Demand, Rate, comparable, demand_of, rate_of, reuse_of
+from loadramp.advise.demand import Demand, Rate, comparable, demand_of, prefix_reuse_of, rate_of
 from loadramp.advise.options import AdviceOptions, EngineFacts, GpuFacts, LoadFacts, ModelFacts, TrafficFacts, asked_of
 from loadramp.advise.sizing import Load, ReplicaSize, SizeOption, cheapest, load_of
 from loadramp.advise.text import advice_document, advice_markdown, advice_text
@@ -216,14 +216,14 @@ def answered(prompt: int, output: int, cached: int | None = None) -> Record:
 def test_reuse_is_read_only_where_prompts_are_such_that_it_means_something() -> None:
     table = Table.of([answered(100, 10, 60), answered(300, 10, 100)])
     real = Run(RunInfo(), load(TALKS), [], table)
-    assert reuse_of(real) == (0.4, "")
+    assert prefix_reuse_of(real) == (0.4, "")
     made_up = Run(RunInfo(), load('[prompts]\nkind = "fixed"\n'), [], table)
-    assert reuse_of(made_up)[0] is None
-    assert "prompts of kind 'fixed' are made up" in reuse_of(made_up)[1]
+    assert prefix_reuse_of(made_up)[0] is None
+    assert "prompts of kind 'fixed' are made up" in prefix_reuse_of(made_up)[1]
     silent = Run(RunInfo(), load(TALKS), [], Table.of([answered(100, 10)]))
-    assert reuse_of(silent) == (None, "the server shows no prefix cache hits")
+    assert prefix_reuse_of(silent) == (None, "the server shows no prefix cache hits")
     silent.rows = [row(1.0, prefix_hit_ratio=0.5)]
-    assert reuse_of(silent)[0] == 0.5
+    assert prefix_reuse_of(silent)[0] == 0.5
 
 
 def test_a_measured_ramp_tells_its_demand(tmp_path: Path) -> None:
@@ -281,8 +281,8 @@ def test_what_set_changed_counts_as_if_the_scenario_said_it() -> None:
     said = run_of({}, '[prompts]\nkind = "fixed"\n')
     told = run_of({}, '[prompts]\nkind = "uniform"\n', overrides=["prompts.kind=fixed"])
     assert comparable([said, told]) == []
-    assert reuse_of(told) == reuse_of(said)
-    assert "prompts of kind 'fixed' are made up" in reuse_of(told)[1]
+    assert prefix_reuse_of(told) == prefix_reuse_of(said)
+    assert "prompts of kind 'fixed' are made up" in prefix_reuse_of(told)[1]
 
 
 def test_two_configurations_stand_side_by_side_in_words_and_data() -> None:

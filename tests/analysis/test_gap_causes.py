@@ -20,7 +20,7 @@ from loadramp.analysis.diagnosis.gap_causes import (
     mixing,
     undisturbed,
 )
-from loadramp.analysis.latency import look
+from loadramp.analysis.latency import window_view
 from loadramp.record.table import Table
 from loadramp.record.types import ClientSample, Record
 
@@ -36,7 +36,7 @@ def stream(
 
 
 def caused(records: list[Record], client: list[ClientSample] | None = None, **more: float) -> Attribution:
-    found = attribute(look(Table.of(records), (0.0, 10.0)), client or [], **more)
+    found = attribute(window_view(Table.of(records), (0.0, 10.0)), client or [], **more)
     assert found is not None
     return found
 
@@ -135,7 +135,7 @@ def test_jitter_is_the_scatter_of_ordinary_gaps_not_of_the_rare_ones() -> None:
     rng = np.random.default_rng(0)
     gaps = dict(enumerate(rng.normal(0.02, 0.002, 400)))
     gaps |= dict.fromkeys(range(0, 400, 20), 1.0)
-    seen = look(Table.of([stream(0, gaps, n=400)]), (0.0, 100.0))
+    seen = window_view(Table.of([stream(0, gaps, n=400)]), (0.0, 100.0))
     assert jitter_s(seen.gaps) == pytest.approx(0.002, rel=0.25)
 
 
@@ -156,7 +156,7 @@ def test_lift_and_dose_say_how_gaps_follow_prompts() -> None:
         t_s += gaps[i]
         if tokens:
             firsts.append(answer(100 + i, t_s - 0.3, t_s, prompt_tokens=tokens))
-    seen = look(Table.of([stream(0, gaps, n=400), stream(1, gaps, n=400), *firsts]), (0.0, 100.0))
+    seen = window_view(Table.of([stream(0, gaps, n=400), stream(1, gaps, n=400), *firsts]), (0.0, 100.0))
     found = attribute(seen)
     assert found is not None
     told = mixing(seen, found)
@@ -166,7 +166,7 @@ def test_lift_and_dose_say_how_gaps_follow_prompts() -> None:
 
 
 def test_nothing_streams_nothing_is_said() -> None:
-    assert attribute(look(Table.of([answer(0, 0.0, 0.1)]), (0.0, 1.0))) is None
+    assert attribute(window_view(Table.of([answer(0, 0.0, 0.1)]), (0.0, 1.0))) is None
 
 
 def test_a_million_gaps_take_no_python_for_each() -> None:
@@ -174,7 +174,9 @@ def test_a_million_gaps_take_no_python_for_each() -> None:
     import sys
 
     def calls(n: int) -> int:
-        seen = look(Table.of([stream(k, dict.fromkeys(range(0, n, 50), 0.2), n=n) for k in range(4)]), (0.0, 1e6))
+        seen = window_view(
+            Table.of([stream(k, dict.fromkeys(range(0, n, 50), 0.2), n=n) for k in range(4)]), (0.0, 1e6)
+        )
         count = 0
 
         def trace(*_: object) -> None:
@@ -196,7 +198,7 @@ def test_real_vllm_streams_over_a_pool_too_small_for_them_show_private_stalls() 
         record = replay(CAPTURES[f"vllm/preempt_stream_{k:02d}"])
         record.seq, record.status = k, "ok"
         records.append(record)
-    seen = look(Table.of(records), (0.0, 1000.0))
+    seen = window_view(Table.of(records), (0.0, 1000.0))
     found = attribute(seen)
     assert found is not None
     assert found.requests(PRIVATE) >= 5
@@ -205,7 +207,7 @@ def test_real_vllm_streams_over_a_pool_too_small_for_them_show_private_stalls() 
 
 @pytest.mark.parametrize("rate", [rate for rate in H200_RATES if rate <= 48])
 def test_a_real_engine_that_keeps_up_has_no_long_gaps_worth_a_word(rate: int) -> None:
-    seen = look(Table.of(h200(rate)), (0.0, 20.0))
+    seen = window_view(Table.of(h200(rate)), (0.0, 20.0))
     found = attribute(seen, jitter_s=0.0016)
     assert found is not None
     assert found.count(PRIVATE) == 0

@@ -6,7 +6,7 @@ from records_and_rows import H200_RATES, answer, h200, overload, row, window
 
 from loadramp.analysis.curve import fold
 from loadramp.analysis.itl_knee import completed, estimate
-from loadramp.analysis.latency import families, look, stalls
+from loadramp.analysis.latency import families, stalls, window_view
 from loadramp.record.row import Row
 from loadramp.record.table import Table
 from loadramp.record.types import Step
@@ -101,7 +101,7 @@ def test_limited_by_kv_blocks_p99_itl_stays_flat_while_every_request_stalls() ->
         if i % 6 == 0:
             gaps[60] = 0.4  # preempted once, recomputed
         records.append(answer(i, i * 0.04, i * 0.04 + 0.1, gaps))
-    seen = look(Table.of(records), window(20.0, 24.0).window_s)
+    seen = window_view(Table.of(records), window(20.0, 24.0).window_s)
     pooled, found = families(seen)["itl"], stalls(Row(), seen)[0]
     assert float(np.quantile(pooled.values, 0.99)) < 0.03
     assert found.longest_gap_p99.value == pytest.approx(0.4)

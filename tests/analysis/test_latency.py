@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 from records_and_rows import answer, failure, unfinished
 
-from loadramp.analysis.latency import everyone, families, good, look, per_second, stalls, statistics
+from loadramp.analysis.latency import everyone, families, good, per_second, stalls, statistics, window_view
 from loadramp.record.row import Row
 from loadramp.record.table import Table
 from loadramp.scenario.scenario import Slo
 
 
 def test_md01_the_first_token_is_no_inter_token_latency() -> None:
-    seen = look(Table.of([answer(0, 0.0, 0.5, [0.02, 0.02])]), (0.0, 1.0))
+    seen = window_view(Table.of([answer(0, 0.0, 0.5, [0.02, 0.02])]), (0.0, 1.0))
     found = families(seen)
     assert found["ttft"].values.tolist() == [0.5]
     assert found["itl"].values == pytest.approx([0.02, 0.02])
@@ -19,7 +19,7 @@ def test_md01_the_first_token_is_no_inter_token_latency() -> None:
 
 def test_md02_an_event_of_three_tokens_is_three_latencies_and_one_gap() -> None:
     one = answer(0, 0.0, 0.1, [0.06, 0.02], event_tokens=[1, 3, 1])
-    found = families(look(Table.of([one]), (0.0, 1.0)))
+    found = families(window_view(Table.of([one]), (0.0, 1.0)))
     assert found["itl"].values == pytest.approx([0.02] * 4)
     assert found["gap"].values == pytest.approx([0.06, 0.02])
     assert found["tpot"].values == pytest.approx([0.02])
@@ -28,13 +28,13 @@ def test_md02_an_event_of_three_tokens_is_three_latencies_and_one_gap() -> None:
 def test_md04_tpot_leaves_out_the_tokens_of_the_first_event() -> None:
     # cases.md asks for one policy everywhere; ours (DESIGN) is (last - first) / (tokens - tokens of the first event)
     one = answer(0, 0.0, 0.2, [0.03, 0.03, 0.03], event_tokens=[4, 1, 1, 1])
-    assert families(look(Table.of([one]), (0.0, 1.0)))["tpot"].values == pytest.approx([0.03])
+    assert families(window_view(Table.of([one]), (0.0, 1.0)))["tpot"].values == pytest.approx([0.03])
 
 
 def test_md05_one_token_answers_have_no_tpot_and_do_not_drag_the_mean_down() -> None:
     short = [answer(i, i * 0.1, i * 0.1 + 0.1) for i in range(50)]
     long = [answer(50 + i, i * 0.1, i * 0.1 + 0.1, [0.02] * 10) for i in range(50)]
-    seen = look(Table.of(short + long), (0.0, 10.0))
+    seen = window_view(Table.of(short + long), (0.0, 10.0))
     tpot, _ = statistics("tpot", families(seen)["tpot"], stationary=True)
     assert tpot.n == 50
     assert tpot.mean.value == pytest.approx(0.02)
@@ -44,7 +44,7 @@ def test_md05_one_token_answers_have_no_tpot_and_do_not_drag_the_mean_down() -> 
 def test_md11_one_long_gap_is_seen_in_the_longest_gaps_and_not_in_pooled_p99() -> None:
     records = [answer(i, i * 0.5, i * 0.5 + 0.1, [0.01] * 100) for i in range(100)]
     records[7] = answer(7, 3.5, 3.6, [0.01] * 50 + [2.0] + [0.01] * 49)
-    seen = look(Table.of(records), (0.0, 60.0))
+    seen = window_view(Table.of(records), (0.0, 60.0))
     found, _ = stalls(Row(), seen)
     pooled = families(seen)["itl"]
     assert len(pooled) == 10_000
@@ -58,16 +58,16 @@ def test_md11_one_long_gap_is_seen_in_the_longest_gaps_and_not_in_pooled_p99() -
 
 def test_md15_the_peak_counts_tokens_and_is_never_below_the_mean() -> None:
     one = answer(0, 0.0, 0.05, [0.1] * 29, event_tokens=[4] * 30)
-    mean_per_s, peak_per_s = per_second(look(Table.of([one]), (0.0, 5.0)))
+    mean_per_s, peak_per_s = per_second(window_view(Table.of([one]), (0.0, 5.0)))
     assert peak_per_s == pytest.approx(40.0)
     assert mean_per_s == pytest.approx(24.0)
-    short = per_second(look(Table.of([answer(0, 0.0, 0.05, [0.1] * 3)]), (0.0, 0.5)))
+    short = per_second(window_view(Table.of([answer(0, 0.0, 0.05, [0.1] * 3)]), (0.0, 0.5)))
     assert short[1] == short[0] == pytest.approx(8.0)
 
 
 def test_md17_gaps_are_between_events_of_the_same_choice() -> None:
     one = answer(0, 0.0, 0.100, [0.001, 0.019, 0.005], event_choice=[0, 1, 0, 1])
-    found = families(look(Table.of([one]), (0.0, 1.0)))
+    found = families(window_view(Table.of([one]), (0.0, 1.0)))
     assert sorted(found["itl"].values.tolist()) == pytest.approx([0.020, 0.024])
     assert found["ttft"].values.tolist() == pytest.approx([0.1])
 
@@ -75,7 +75,7 @@ def test_md17_gaps_are_between_events_of_the_same_choice() -> None:
 def test_gaps_count_where_they_end_and_requests_where_they_were_due() -> None:
     early = answer(0, 9.0, 9.5, [0.4, 0.4, 0.4])  # gaps end at 9.9, 10.3, 10.7
     late = answer(1, 19.5, 20.5, [0.1])
-    seen = look(Table.of([early, late]), (10.0, 20.0))
+    seen = window_view(Table.of([early, late]), (10.0, 20.0))
     found = families(seen)
     assert sorted(seen.gaps.end_s.tolist()) == pytest.approx([10.3, 10.7])
     assert found["ttft"].values.tolist() == pytest.approx([1.0])  # due inside, followed past the end
@@ -84,7 +84,7 @@ def test_gaps_count_where_they_end_and_requests_where_they_were_due() -> None:
 
 def test_failed_requests_are_in_no_percentile_of_successes_and_infinite_among_all() -> None:
     records = [answer(i, i * 0.1, i * 0.1 + 0.2) for i in range(80)] + [failure(80 + i, i * 0.1) for i in range(20)]
-    seen = look(Table.of(records), (0.0, 10.0))
+    seen = window_view(Table.of(records), (0.0, 10.0))
     assert len(families(seen)["ttft"]) == 80
     found, reasons = everyone(seen, stationary=True)
     assert found["all_ttft"].p50.value == pytest.approx(0.2)
@@ -95,7 +95,7 @@ def test_failed_requests_are_in_no_percentile_of_successes_and_infinite_among_al
 def test_requests_in_flight_count_with_their_age() -> None:
     done = [answer(i, i * 0.02, i * 0.02 + 1.0) for i in range(360)]
     waiting = [unfinished(360 + i, 8.0 + i * 0.02) for i in range(40)]
-    seen = look(Table.of(done + waiting), (0.0, 10.0), now_s=20.0)
+    seen = window_view(Table.of(done + waiting), (0.0, 10.0), now_s=20.0)
     ttft, reasons = statistics("ttft", families(seen)["ttft"], stationary=True)
     assert ttft.n == 400
     assert ttft.p50.value == pytest.approx(1.0)
@@ -104,7 +104,7 @@ def test_requests_in_flight_count_with_their_age() -> None:
 
 
 def test_a_request_in_flight_whose_first_token_came_counts_with_its_ttft_and_its_gaps() -> None:
-    seen = look(Table.of([unfinished(0, 1.0, [1.5, 1.6, 1.7])]), (0.0, 10.0), now_s=2.0)
+    seen = window_view(Table.of([unfinished(0, 1.0, [1.5, 1.6, 1.7])]), (0.0, 10.0), now_s=2.0)
     found = families(seen)
     assert found["ttft"].values.tolist() == pytest.approx([0.5])
     assert found["ttft"].censored is None
@@ -116,7 +116,7 @@ def test_a_request_in_flight_whose_first_token_came_counts_with_its_ttft_and_its
 def test_tokens_of_a_request_that_failed_later_make_no_latency_but_count_as_throughput() -> None:
     broken = failure(0, 0.0, 1.0, "reset")
     broken.event_s = [0.1, 0.2, 0.3]
-    seen = look(Table.of([broken]), (0.0, 1.0))
+    seen = window_view(Table.of([broken]), (0.0, 1.0))
     assert len(seen.gaps.gap_s) == 0
     assert int(seen.tokens.sum()) == 3
 
@@ -141,25 +141,25 @@ def test_a_good_request_succeeds_within_every_limit(limits: dict[str, float], ex
         failure(3, 3.0),
     ]
     assert good(
-        look(Table.of(records), (0.0, 10.0)), Slo(**{f"{name}_s": limit for name, limit in limits.items()})
+        window_view(Table.of(records), (0.0, 10.0)), Slo(**{f"{name}_s": limit for name, limit in limits.items()})
     ) == (expected, 4)
 
 
 def test_one_slow_token_in_two_hundred_is_within_an_itl_limit_at_p99() -> None:
     one = answer(0, 0.0, 0.1, [0.01] * 199 + [0.5])
-    seen = look(Table.of([one]), (0.0, 10.0))
+    seen = window_view(Table.of([one]), (0.0, 10.0))
     assert good(seen, Slo(itl_s=0.05)) == (1, 1)
     assert good(seen, Slo(itl_s=0.05, quantile=0.999)) == (0, 1)
 
 
 def test_a_request_in_flight_is_undecided_until_it_is_too_late() -> None:
-    seen = look(Table.of([unfinished(0, 0.0), unfinished(1, 9.0)]), (0.0, 10.0), now_s=10.0)
+    seen = window_view(Table.of([unfinished(0, 0.0), unfinished(1, 9.0)]), (0.0, 10.0), now_s=10.0)
     assert good(seen, Slo(ttft_s=2.0)) == (0, 1)
     assert good(seen, Slo()) == (0, 0)
 
 
 def test_an_empty_window_has_no_numbers_and_says_so() -> None:
-    seen = look(Table.of([]), (0.0, 10.0))
+    seen = window_view(Table.of([]), (0.0, 10.0))
     found, reasons = statistics("itl", families(seen)["itl"], stationary=True)
     assert found.p50.value is None
     assert reasons["itl_p50_s"] == "nothing to measure in this window"

@@ -32,7 +32,7 @@ def run() -> Run:
 @pytest.fixture(scope="module")
 def truth(run: Run) -> dict[str, float]:
     """Of all eleven windows together."""
-    seen = [latency.families(latency.look(run.table, step.window_s)) for step in run.steps]
+    seen = [latency.families(latency.window_view(run.table, step.window_s)) for step in run.steps]
     out = {}
     for family in FAMILIES:
         values = np.sort(np.concatenate([one[family].values for one in seen]))
@@ -112,7 +112,7 @@ def test_the_tail_of_gaps_follows_the_pace_less_than_the_middle_on_a_real_engine
     known = [track for row in run.rows if (track := track_of(row)) is not None]
     slowness, following = slowness_of(known), Following()
     found = [
-        met(latency.look(run.table, step.window_s), slowness.over(k, step.window_s[0]))
+        met(latency.window_view(run.table, step.window_s), slowness.over(k, step.window_s[0]))
         for k, step in enumerate(run.steps)
     ]
     for one in found:

@@ -15,7 +15,7 @@ from loadramp.analysis.quantiles import (
     needed,
     pool,
     quantile,
-    words,
+    quantile_name,
 )
 
 WINDOW = (0.0, 60.0)
@@ -171,7 +171,7 @@ def test_dx01_percentiles_of_two_workers_are_of_their_pooled_values() -> None:
 
 
 def test_percentiles_are_named_as_people_say() -> None:
-    assert [words(q) for q in (0.5, 0.99, 0.999)] == ["p50", "p99", "p99.9"]
+    assert [quantile_name(q) for q in (0.5, 0.99, 0.999)] == ["p50", "p99", "p99.9"]
 
 
 def test_requests_that_live_across_blocks_make_blocks_alike() -> None:

@@ -9,7 +9,7 @@ from report_runs import row, served
 
 from loadramp.analysis.ceiling import sustained
 from loadramp.analysis.curve import fold
-from loadramp.analysis.latency import look
+from loadramp.analysis.latency import window_view
 from loadramp.analysis.offered_load import offered
 from loadramp.analysis.traffic_classes import MOST_CLASSES, by_class
 from loadramp.record.run_info import ColdStart
@@ -40,7 +40,7 @@ def table(**more: Any) -> Table:
 
 
 def test_each_class_has_the_latencies_of_its_own_requests() -> None:
-    found = by_class(look(table(), (0.0, 100.0)), Slo(ttft_s=0.3))
+    found = by_class(window_view(table(), (0.0, 100.0)), Slo(ttft_s=0.3))
     assert found.keys() == {"label"}
     chat, document = found["label"]["chat"], found["label"]["document"]
     assert (chat["requests"], document["requests"]) == (750, 250)
@@ -52,7 +52,7 @@ def test_each_class_has_the_latencies_of_its_own_requests() -> None:
 
 
 def test_a_percentile_that_a_class_cannot_carry_is_refused_for_that_class_alone() -> None:
-    found = by_class(look(table(), (0.0, 100.0)), Slo())["label"]
+    found = by_class(window_view(table(), (0.0, 100.0)), Slo())["label"]
     assert found["chat"]["ttft_p99_s"] == pytest.approx(0.1)
     assert found["document"]["ttft_p99_s"] is None
     assert "250 requests cannot carry a p99" in found["document"]["reasons"]["ttft_p99_s"]
@@ -68,7 +68,9 @@ def test_one_class_is_no_class() -> None:
 
 def test_unnamed_requests_and_many_names_are_told_apart() -> None:
     names = [f"m{seq % 80}" if seq % 2 else None for seq in range(1000)]
-    found = by_class(look(Table.of([request(seq, 0.1, model=names[seq]) for seq in range(1000)]), (0.0, 100.0)), Slo())
+    found = by_class(
+        window_view(Table.of([request(seq, 0.1, model=names[seq]) for seq in range(1000)]), (0.0, 100.0)), Slo()
+    )
     models = found["model"]
     assert len(models) == MOST_CLASSES + 1
     assert models["(none)"]["requests"] == 500
@@ -96,7 +98,7 @@ def test_failed_requests_of_a_class_are_counted_in_it() -> None:
     records = [request(seq, 0.1, label="ab"[seq % 2]) for seq in range(200)]
     for record in records[1::20]:
         record.status, record.error, record.event_s = "error", "http_5xx", []
-    found = by_class(look(Table.of(records), (0.0, 100.0)), Slo())["label"]
+    found = by_class(window_view(Table.of(records), (0.0, 100.0)), Slo())["label"]
     assert (found["a"]["error_ratio"], found["b"]["error_ratio"]) == (0.0, 0.1)
 
 

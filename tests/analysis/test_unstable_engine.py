@@ -12,7 +12,7 @@ from simulated_ramps import codes, found, ladder
 from benchmarks.engine_population import Lengths
 from loadramp.analysis.diagnosis.capacity_shifts import replicas_moved
 from loadramp.analysis.diagnosis.gap_causes import attribute
-from loadramp.analysis.latency import look
+from loadramp.analysis.latency import window_view
 from loadramp.record.run_info import RunInfo
 from loadramp.record.table import Run, Table
 from loadramp.record.types import Record, Sample, Step
@@ -145,6 +145,6 @@ def test_two_steps_of_a_slow_engine_in_one_gap_are_no_frozen_stream() -> None:
             gaps.append(gap_s)
             at_s += gap_s
         records.append(answer(seq, 0.0, 0.0005 * seq + 0.001, gaps))
-    found_ = attribute(look(Table.of(records), (1.0, 19.0)))
+    found_ = attribute(window_view(Table.of(records), (1.0, 19.0)))
     assert found_ is not None
     assert not np.any(found_.cause == 1)

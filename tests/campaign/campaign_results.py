@@ -13,7 +13,7 @@ from loadramp.campaign.criteria import PhaseView, Strike
 from loadramp.campaign.evidence import Facts
 from loadramp.campaign.scorecard import ItemAnswer, score
 from loadramp.campaign.table import PHASES
-from loadramp.campaign.text import Told
+from loadramp.campaign.text import CampaignView
 from loadramp.record.run_info import MetricsInfo, RunInfo, TargetInfo
 from loadramp.record.table import Run, Table
 from loadramp.record.types import Estimate, HealthSample, Sample, Step
@@ -76,7 +76,7 @@ def _chaos() -> PhaseView:
     return PhaseView(_run(rows, records), 4.0, _health(180.0, (41.0, 63.0)), Strike(40.0, 42.0, 0, HOSTILE))
 
 
-def told(answers: dict[str, ItemAnswer] | None = None, **state: Any) -> Told:
+def told(answers: dict[str, ItemAnswer] | None = None, **state: Any) -> CampaignView:
     """All five phases; memory grows, so without a waiver it is no go."""
     ramp = PhaseView(_run([row(1.0), row(2.0)], [answer(0, 0.0, 0.1)]))
     ramp.run.estimates = {"ceiling": Estimate("found", 6.1, 5.8, 6.4, sustained_rps=5.2)}
@@ -107,7 +107,7 @@ def told(answers: dict[str, ItemAnswer] | None = None, **state: Any) -> Told:
         "phases": phases,
         "state": "complete",
     }
-    return Told(
+    return CampaignView(
         "campaign",
         {**about, **state},
         seen,

@@ -74,7 +74,7 @@ def test_a_file_that_cannot_be_used_is_named(content: bytes | None, words: str, 
 def test_what_was_skipped_is_told_to_people_and_kept_for_the_run(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_bytes(ROWS)
     full = input_files.ready(scenario(TRACE, tmp_path))
-    assert input_files.told(full) == [
+    assert input_files.skipped_rows(full) == [
         "rows.csv: 2 rows (plain); 1 skipped (1 no prompt; line 4: no prompt: 0 tokens, answer of 1); time in s"
     ]
     (note,) = input_files.notes(full)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from loadramp.analysis.proportions import Proportion
-from loadramp.comparison.answer_match import GreedyAnswer, Sameness, broken, compare, divergence, findings
+from loadramp.comparison.answer_match import AnswerMatch, GreedyAnswer, broken, compare, divergence, findings
 from loadramp.comparison.decide import Decision, DecisionRules, decide
 from loadramp.comparison.environment import Difference, Kind, differences, fingerprint
 from loadramp.comparison.guard import far_beyond_slo, one_fails_more, too_many_failures
@@ -247,7 +247,7 @@ def test_an_engine_that_does_not_repeat_itself_is_no_yardstick() -> None:
     assert "does not give the same answer twice" in findings(compare(base, again, base), 0.5)[1][0]
     half = compare(answers("a", "b"), answers("a", "x"), answers("a", "y"))
     assert findings(half, 0.5) == ([], [])  # half of what it repeats is asked, and it gives half
-    assert findings(Sameness(), 0.5) == ([], [])
+    assert findings(AnswerMatch(), 0.5) == ([], [])
 
 
 def test_answers_that_are_meant_to_differ_need_no_baseline_that_repeats_itself() -> None:
@@ -259,7 +259,7 @@ def test_answers_that_are_meant_to_differ_need_no_baseline_that_repeats_itself()
 def test_few_broken_answers_are_a_doubt_and_more_than_the_baseline_s_a_fail() -> None:
     def broken_of(prompts: int, candidate: int, base: int = 0) -> tuple[list[str], list[str]]:
         kinds = {"empty": candidate}, {"empty": base} if base else {}
-        return findings(Sameness(prompts, prompts, prompts, (), kinds[1], kinds[0]), 0.5)
+        return findings(AnswerMatch(prompts, prompts, prompts, (), kinds[1], kinds[0]), 0.5)
 
     assert broken_of(16, 1) == ([], ["1 of 16 answers is broken (1 empty): ask more prompts ([canary] answers)"])
     assert broken_of(16, 2) == (["2 of 16 answers are broken (2 empty)"], [])

@@ -6,7 +6,7 @@ from math import exp, inf, log, sqrt
 import numpy as np
 import pytest
 
-from loadramp.analysis.blocks import least, measure, pair_log
+from loadramp.analysis.blocks import fewest_values, measure, pair_log
 from loadramp.comparison.noninferior import Effect, Looks, PairedSeries, judge
 from loadramp.comparison.sample_size import Missing, Noise, more_blocks
 from loadramp.comparison.standard_error import PairSpread, spread
@@ -248,7 +248,7 @@ def test_a_block_measures_what_its_values_can_carry() -> None:
     assert block.values["output_tokens_per_s"] == pytest.approx(10.0)
     assert block.values["good_rps"] == 0.0
     assert (block.failures.failed, block.failures.requests, block.pending) == (0, 40, 0)
-    assert [least(q) for q in (0.5, 0.95, 0.99)] == [3, 20, 100]
+    assert [fewest_values(q) for q in (0.5, 0.95, 0.99)] == [3, 20, 100]
 
 
 def test_an_empty_block_has_no_numbers_and_says_so() -> None:

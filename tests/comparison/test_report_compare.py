@@ -13,7 +13,7 @@ from canary_in_memory import SHORT, compared
 from rich.console import Console
 from run_in_memory import ramp_in_memory, scenario_of
 
-from loadramp.comparison.answer_match import Sameness
+from loadramp.comparison.answer_match import AnswerMatch
 from loadramp.comparison.charts import block_by_block, curves, forest, shifts
 from loadramp.comparison.configuration_table import (
     sentence,
@@ -52,7 +52,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
     slow = replace(small, t0_s=small.t0_s * 1.05, frontend_s=0.02)
     info = {"baseline": {"base_url": "http://a/v1"}, "candidate": {"base_url": "http://b/v1"}}
     one = compared(scenario_of(TEXT), tmp_path_factory.mktemp("c"), candidate=slow, info=info)
-    one.sameness = Sameness(10, 7, 9, (3, 12), {}, {"repeating": 1})
+    one.sameness = AnswerMatch(10, 7, 9, (3, 12), {}, {"repeating": 1})
     return one
 
 

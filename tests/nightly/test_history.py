@@ -10,7 +10,7 @@ from history_samples import FINGERPRINT, failed, measured, night_of, steady
 from loadramp.nightly.history import History, is_history
 from loadramp.nightly.series import all_series
 from loadramp.record.types import Entry
-from loadramp.registry import ScenarioError, in_words
+from loadramp.registry import ScenarioError, error_message
 
 
 def test_what_was_appended_is_read_again(tmp_path: Path) -> None:
@@ -92,5 +92,5 @@ def test_a_full_disk_is_named_by_the_file_that_it_did_not_take(tmp_path: Path, n
             history.append([Entry("2026-01-02T03:04:05+00:00", "chat")])
         else:
             history.write(name, "half of it")
-    assert in_words(error.value) == f"{history.path / name}: No space left on device"
+    assert error_message(error.value) == f"{history.path / name}: No space left on device"
     assert not (history.path / f".{name}.partial").is_symlink()

@@ -12,7 +12,7 @@ from test_report_browser import FRAME, MEASURE, POLICY, asked_urls, open_page
 
 from loadramp.nightly.alarms import Rules
 from loadramp.nightly.charts import change_points
-from loadramp.nightly.page import build_trend_html, look
+from loadramp.nightly.page import build_trend_html, trend_view
 from loadramp.nightly.text import headline, night_document, night_markdown, terminal_lines
 from loadramp.nightly.trend import NightOutcome, judge_night
 from loadramp.record.types import Entry
@@ -65,7 +65,7 @@ def test_charts_mark_the_change_the_release_and_the_nights_without_a_measurement
 
 def test_looking_back_finds_changes_that_no_rule_was_asked_about() -> None:
     """Metrics that are not judged raise no alarm; the page still shows where they changed."""
-    shown = look([e for e in ENTRIES if e.kind != "alarm"])
+    shown = trend_view([e for e in ENTRIES if e.kind != "alarm"])
     assert change_points(shown.nights["ceiling_rps"], Rules()) == [28]  # the 29th measured night
     assert change_points(shown.nights["ref_itl_p50_s"], Rules()) == []
 
@@ -91,7 +91,7 @@ def test_a_page_of_ten_years_is_not_larger_than_a_page_of_four() -> None:
     for i in range(3650):
         night, value = f"{2000 + i // 365}-01-01T{i % 365:06d}", LEVELS["ceiling_rps"] * (1 + 0.01 * (i % 7))
         many.append(Entry(night, "nightly", metric="ceiling_rps", value=value, fingerprint=FINGERPRINT))
-    assert len(look(many).nights["ceiling_rps"]) == 1500
+    assert len(trend_view(many).nights["ceiling_rps"]) == 1500
     assert len(build_trend_html(many).encode()) < 6_000_000
 
 

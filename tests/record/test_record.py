@@ -16,7 +16,7 @@ from loadramp.record.run_directory import RecordTail, RunDir, RunDirError, check
 from loadramp.record.run_info import RunInfo, read_info
 from loadramp.record.table import Table
 from loadramp.record.types import ClientSample, Record, Step
-from loadramp.registry import ScenarioError, in_words
+from loadramp.registry import ScenarioError, error_message
 from loadramp.runner.scenarios import load
 
 RECORD = Record(
@@ -172,7 +172,7 @@ def test_a_full_disk_is_named_by_the_file_that_it_did_not_take(tmp_path: Path, n
             rundir.save_info(RunInfo())
         else:
             rundir.write(name, "half of it")
-    assert in_words(error.value) == f"{folder / name}: No space left on device"
+    assert error_message(error.value) == f"{folder / name}: No space left on device"
     assert not (folder / f".{name}.partial").is_symlink()
     assert (folder / "run.json").read_text() == "before"
 

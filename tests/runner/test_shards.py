@@ -17,7 +17,7 @@ from middleboxes import straight
 from run_in_memory import BEGAN_AT, ramp_in_memory, scenario_of
 from simulated_time import run as run_jumping
 
-from loadramp.analysis.checks.clocks import apart
+from loadramp.analysis.checks.clocks import furthest_apart
 from loadramp.client import input_files
 from loadramp.client.endpoint import endpoint_of
 from loadramp.client.fleet import InlineFleet, Orders
@@ -263,13 +263,13 @@ def told_by(*shards: tuple[float, float | None]) -> list[ShardInfo]:
 
 def test_shards_more_than_a_tenth_of_a_step_apart_are_refused(copies: Sequence[Path], tmp_path: Path) -> None:
     steps = [Step(0, "settle", 5.0, measure_s=1.0), Step(1, "step", 5.0, measure_s=20.0)]
-    assert apart(told_by((0.0, None), (1.9, None)), steps) == ""
-    assert apart(told_by((0.0, None), (0.1, None), (2.1, None)), steps) == (
+    assert furthest_apart(told_by((0.0, None), (1.9, None)), steps) == ""
+    assert furthest_apart(told_by((0.0, None), (0.1, None), (2.1, None)), steps) == (
         "shard 0/3 began step 1 at least 2.1 s before shard 2/3 by their wall clocks; at most a tenth of a step is "
         "allowed (2 s)"
     )
-    assert apart(told_by((0.0, 0.0), (0.0, None), (0.0, -2.3)), steps) == ""  # 1.9 to 2.7 s
-    assert apart(told_by((0.0, 0.0), (0.0, -2.5)), steps) == (
+    assert furthest_apart(told_by((0.0, 0.0), (0.0, None), (0.0, -2.3)), steps) == ""  # 1.9 to 2.7 s
+    assert furthest_apart(told_by((0.0, 0.0), (0.0, -2.5)), steps) == (
         "shard 1/2 began step 1 at least 2.1 s before shard 0/2 by the endpoint's clock; at most a tenth of a step is "
         "allowed (2 s)"
     )

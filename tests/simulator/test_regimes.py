@@ -12,7 +12,7 @@ import pytest
 from benchmarks.engine_population import Lengths, capacity_rps, mean_speed
 from benchmarks.offline_engine import simulate
 from loadramp.analysis.blocks import measure
-from loadramp.analysis.latency import look
+from loadramp.analysis.latency import window_view
 from loadramp.analysis.step_time import StepTimes, pace_of, stretches
 from loadramp.record.table import Table
 from loadramp.registry import ScenarioError
@@ -100,7 +100,7 @@ def test_a_path_is_a_function_of_time_alone() -> None:
 
 def test_two_engines_with_the_same_requests_are_slow_at_different_times() -> None:
     window = (5.0, 305.0)
-    paces = [pace_of(look(loaded(HOST, 11, 320.0, engine), window), 1.0) for engine in (0, 1)]
+    paces = [pace_of(window_view(loaded(HOST, 11, 320.0, engine), window), 1.0) for engine in (0, 1)]
     levels = [np.log(pace.median_s) for pace in paces if pace is not None]
     assert len(levels) == 2
     assert abs(np.corrcoef(levels[0], levels[1])[0, 1]) < 0.3
@@ -126,7 +126,7 @@ def test_the_captured_engine_was_slow_a_third_of_the_time_and_so_is_the_simulate
     assert slow_share(captured()) == pytest.approx(0.345, abs=0.005)
     shares, levels = [], []
     for seed in (1, 2, 3):
-        pace = pace_of(look(load_24_rps(HOST, seed, 535.0), (5.0, 535.0)), 0.25)
+        pace = pace_of(window_view(load_24_rps(HOST, seed, 535.0), (5.0, 535.0)), 0.25)
         assert pace is not None
         shares.append(slow_share(pace))
         levels.append(np.median(np.log(pace.median_s).reshape(-1, 53 * 2), axis=1).std(ddof=1))

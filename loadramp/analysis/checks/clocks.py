@@ -20,7 +20,7 @@ def limit_s(steps: Sequence[Step]) -> float:
     return SKEW_RATIO * min((step.measure_s or 0.0 for step in steps if step.measured), default=0.0)
 
 
-def apart(shards: Sequence[ShardInfo], steps: Sequence[Step]) -> str:
+def furthest_apart(shards: Sequence[ShardInfo], steps: Sequence[Step]) -> str:
     """Which two shards are further apart than ``limit_s``, and by how much; empty where none are.
 
     A shard began a step between its lateness plus its clock's offset, less and more the error of the latter. Two are
@@ -28,8 +28,8 @@ def apart(shards: Sequence[ShardInfo], steps: Sequence[Step]) -> str:
     """
     most_s = limit_s(steps)
     for step in steps:
-        told = [shard for shard in shards if step.index in shard.late_s]
-        own = [(shard.late_s[step.index], shard.late_s[step.index], shard) for shard in told]
+        known = [shard for shard in shards if step.index in shard.late_s]
+        own = [(shard.late_s[step.index], shard.late_s[step.index], shard) for shard in known]
         common = [
             (late_s + clock.offset_s - clock.error_s, late_s + clock.offset_s + clock.error_s, shard)
             for late_s, _, shard in own

@@ -71,8 +71,8 @@ def outside_s(row: Row) -> float | None:
 
     None without the server's, and in steps that were not stationary: there the two means are of different requests.
     """
-    client, told = row.of("sent_ttft").mean.value, row.server_ttft_mean_s
-    return None if client is None or told is None or not row.stationary else float(client) - float(told)
+    client, server = row.of("sent_ttft").mean.value, row.server_ttft_mean_s
+    return None if client is None or server is None or not row.stationary else float(client) - float(server)
 
 
 def server_counts(run: Run) -> list[Check]:

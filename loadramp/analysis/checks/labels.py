@@ -28,13 +28,13 @@ ADVICE = "correct the label (--label, [target] labels), or see whether this is t
 
 def contradictions(run: Run) -> list[Check]:
     """Labels, and flags named in a label, that the server's own pages contradict."""
-    told = facts(run)
+    labels = facts(run)
     found = []
     for name, (label, value) in claims(run.info.labels or {}).items():
-        page = told.get(name)
-        said = _differs(name, value, page) if page is not None else _overrun(run, name, value)
-        if said:
-            found.append(Check("labels", "warn", f"the label says {label} = {value}, {said}", ADVICE))
+        page = labels.get(name)
+        difference = _differs(name, value, page) if page is not None else _overrun(run, name, value)
+        if difference:
+            found.append(Check("labels", "warn", f"the label says {label} = {value}, {difference}", ADVICE))
     return found
 
 
@@ -54,10 +54,10 @@ def claims(labels: Mapping[str, str]) -> dict[str, tuple[str, str]]:
 def facts(run: Run) -> dict[str, str]:
     """What the server's pages tell: of its models page and version, and of its metrics (the last value of each)."""
     page = run.info.target
-    told = {name: str(value) for name in ("model", "version", "max_model_len") if (value := getattr(page, name))}
+    known = {name: str(value) for name in ("model", "version", "max_model_len") if (value := getattr(page, name))}
     for sample in run.samples:
-        told |= {name: f"{sample.values[name]:g}" for name in NUMBERS if name in sample.values}
-    return told
+        known |= {name: f"{sample.values[name]:g}" for name in NUMBERS if name in sample.values}
+    return known
 
 
 def _fact(name: str) -> str:

@@ -253,8 +253,8 @@ def server(run: Run) -> list[Check]:
 
 def whose_metrics(run: Run) -> list[Check]:
     """Metrics pages that show models which nobody asked for, whether or not their numbers could be kept out."""
-    told = run.info.metrics or MetricsInfo()
-    left_out, unasked = told.left_out or [], told.unasked or []
+    metrics = run.info.metrics or MetricsInfo()
+    left_out, unasked = metrics.left_out or [], metrics.unasked or []
     out = []
     if left_out:
         out.append(
@@ -289,11 +289,11 @@ def quick(run: Run) -> list[Check]:
 
 def imported(run: Run) -> list[Check]:
     """What a tool whose records these are has not told."""
-    told = run.info.imported
-    if told is None:
+    source = run.info.imported
+    if source is None:
         return []
-    lacks = "".join(f"; {why}" for why in told.lacks.values())
-    message = f"the records come from {told.format}: whether its client kept up is not known{lacks}"
+    lacks = "".join(f"; {why}" for why in source.lacks.values())
+    message = f"the records come from {source.format}: whether its client kept up is not known{lacks}"
     return [Check("imported", "note", message, "")]
 
 

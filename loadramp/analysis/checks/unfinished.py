@@ -29,13 +29,13 @@ def lost(run: Run) -> int:
     """
     if how_it_ended(run) != KILLED:
         return 0
-    told: Counter[int] = Counter()
+    counts: Counter[int] = Counter()
     last_s: dict[int, float] = {}
     for sample in run.client:
-        told[sample.worker] += sample.sent
+        counts[sample.worker] += sample.sent
         last_s[sample.worker] = max(sample.t_s, last_s.get(sample.worker, 0.0))
     table, found = run.table, 0
-    for worker, sent in told.items():
+    for worker, sent in counts.items():
         known = np.count_nonzero((table.worker == worker) & (table.sent_s <= last_s[worker]))
         found += max(0, sent - int(known))
     return found
@@ -51,9 +51,9 @@ def how_it_ended(run: Run) -> str:
 def words(run: Run) -> str:
     """How many requests were cut off, for the headline; empty where none was."""
     known, gone = cut_off(run), lost(run)
-    told = [f"{plural(known, 'request')} cut off before the answer had ended"] if known else []
-    told += [f"at least {plural(gone, 'request')} in flight lost"] if gone else []
-    return " and ".join(told)
+    parts = [f"{plural(known, 'request')} cut off before the answer had ended"] if known else []
+    parts += [f"at least {plural(gone, 'request')} in flight lost"] if gone else []
+    return " and ".join(parts)
 
 
 def check(run: Run) -> list[Check]:

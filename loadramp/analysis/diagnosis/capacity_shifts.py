@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from loadramp.analysis.diagnosis.lost_connections import broke_midway
 from loadramp.analysis.diagnosis.symptoms import Case, StepSeen, indices
-from loadramp.analysis.diagnosis.unstable_engine import calm, unstable
+from loadramp.analysis.diagnosis.unstable_engine import comparable_steps, unstable
 from loadramp.analysis.server_window import engine_pages
 from loadramp.analysis.step_time_jumps import jump_of
 from loadramp.record.types import Confidence, Finding, Sample
@@ -33,7 +33,7 @@ def autoscaler_moved(case: Case) -> Finding | None:
     moves = replica_moves(case.run.samples)
     replicas = [one.words for one in moves]
     jumps = [(one, jump) for one in case.steps if (jump := jump_of(one))]
-    if not replicas and jumps and unstable(calm(case)).comes_and_goes:
+    if not replicas and jumps and unstable(comparable_steps(case)).comes_and_goes:
         jumps = []
     steps = [one for one, _ in jumps]
     evidence = [*replicas, *(jump.words(one.at) for one, jump in jumps)]
@@ -70,12 +70,12 @@ def replica_moves(samples: Sequence[Sample]) -> list[ReplicaMove]:
     pages = engine_pages(samples)
     out = []
     for number, own in enumerate(pages, start=1):
-        told = [s.t_s for s in own if s.values]
-        silent = [s for s in own if s.t_s > told[-1]]
-        if told[0] - own[0].t_s > GONE_S and len(pages) > 1:
-            out.append(ReplicaMove(f"replica {number} appeared {told[0]:.0f} s into the run"))
-        if own[-1].t_s - told[-1] > GONE_S and len(pages) > 1 and any(s.error != "timeout" for s in silent):
-            out.append(ReplicaMove(f"replica {number} fell silent {told[-1]:.0f} s into the run", told[-1]))
+        read_s = [s.t_s for s in own if s.values]
+        silent = [s for s in own if s.t_s > read_s[-1]]
+        if read_s[0] - own[0].t_s > GONE_S and len(pages) > 1:
+            out.append(ReplicaMove(f"replica {number} appeared {read_s[0]:.0f} s into the run"))
+        if own[-1].t_s - read_s[-1] > GONE_S and len(pages) > 1 and any(s.error != "timeout" for s in silent):
+            out.append(ReplicaMove(f"replica {number} fell silent {read_s[-1]:.0f} s into the run", read_s[-1]))
         for name, words in (("kv_blocks", "KV blocks"), ("max_num_seqs", "largest batch")):
             levels = list(dict.fromkeys(s.values[name] for s in own if name in s.values))
             if len(levels) > 1:

@@ -2,7 +2,7 @@
 
 from loadramp.analysis.checks.answer_checks import template_ratio
 from loadramp.analysis.diagnosis.symptoms import Case, indices
-from loadramp.record.prompt_facts import always_new, reuse_unknown
+from loadramp.record.prompt_facts import always_new, prefix_reuse_unknown
 from loadramp.record.types import Finding
 from loadramp.units import percent
 
@@ -35,7 +35,7 @@ def prefix_cache(case: Case) -> Finding | None:
         found = f"{percent(most)} of the prompt tokens {best.at} were found in the prefix cache"
         words = f"{found}, though every prompt is new"
         return Finding("prefix_cache_accidental", "certain", (words,), indices(steps))
-    if most >= PREFIX_RATIO or reuse_unknown(case.run):
+    if most >= PREFIX_RATIO or prefix_reuse_unknown(case.run):
         return None
     words = f"at most {percent(most)} of the prompt tokens were found in the prefix cache ({best.at})"
     return Finding("prefix_cache_idle", "certain", (words,), indices(steps))

@@ -72,11 +72,11 @@ def _that_exist(cures: tuple[Cure, ...], run: Run) -> tuple[Cure, ...]:
 
 def met_version(run: Run) -> Version | None:
     """The version of vLLM that the run met; None for other engines, and where it was not told."""
-    told = run.info.target.version
-    if not told or engine_of(run) != "vllm":
+    version = run.info.target.version
+    if not version or engine_of(run) != "vllm":
         return None
     try:
-        return version_of(str(told))
+        return version_of(str(version))
     except ScenarioError:  # a server may tell anything
         return None
 

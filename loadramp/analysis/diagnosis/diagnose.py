@@ -85,9 +85,9 @@ def _failures_alone(run: Run) -> list[Finding]:
 
 def _voids(case: Case, void: Sequence[Row]) -> list[str]:
     """How many steps are void, and why: reasons that differ in their figures alone are one."""
-    told = [row.void[0].what for row in void]
-    kinds = Counter(_FIGURES.sub("", reason) for reason in told)
-    first = {_FIGURES.sub("", reason): reason for reason in reversed(told)}
+    reasons_each = [row.void[0].what for row in void]
+    kinds = Counter(_FIGURES.sub("", reason) for reason in reasons_each)
+    first = {_FIGURES.sub("", reason): reason for reason in reversed(reasons_each)}
     reasons = [(n, first[kind]) for kind, n in kinds.most_common()]
     head = [
         f"{len(void)} of {plural(len(case.run.rows), 'step')} {agreed(len(void), 'are')} void: {reason}"

@@ -109,8 +109,8 @@ def kept_counting(case: Case) -> bool:
     if not pages or not len(at_s) or silent(case.run.samples) or restarted(case.run.samples):
         return False
     for own in pages:
-        told = [s.t_s for s in own if any(is_counter(name) or name == "process_start_s" for name in s.values)]
-        if not told or told[0] > at_s[0] or np.mean(at_s <= told[-1]) < MOST_BEFORE:
+        read_s = [s.t_s for s in own if any(is_counter(name) or name == "process_start_s" for name in s.values)]
+        if not read_s or read_s[0] > at_s[0] or np.mean(at_s <= read_s[-1]) < MOST_BEFORE:
             return False
     return True
 
@@ -127,5 +127,5 @@ def silent(samples: Sequence[Sample]) -> bool:
 
 def restarted(samples: Iterable[Sample]) -> bool:
     """A counter went down, or the process has another start time."""
-    told = [s for s in samples if s.values]
-    return bool(told) and server_window.deltas(told, told[0].t_s, told[-1].t_s).restarted
+    read = [s for s in samples if s.values]
+    return bool(read) and server_window.deltas(read, read[0].t_s, read[-1].t_s).restarted

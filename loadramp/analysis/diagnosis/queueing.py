@@ -137,8 +137,8 @@ def scheduler_oversubscription(case: Case) -> Finding | None:
     sure: Confidence = "possible"
     if case.confirmed:
         server_says = known is not None and (worst.row.waiting_max or 0.0) >= WAITING
-        told = _steps_flat(case, worst) is not None or bool(stands)
-        sure = "certain" if stands and server_says else "likely" if told else "possible"
+        confirmed = _steps_flat(case, worst) is not None or bool(stands)
+        sure = "certain" if stands and server_says else "likely" if confirmed else "possible"
     return Finding("scheduler_oversubscription", sure, tuple(evidence), indices(steps))
 
 

@@ -67,8 +67,8 @@ class StepSeen:
     @property
     def running_mean(self) -> float:
         """Requests in the batch: as the server says, else as the client sees streams under way."""
-        told = self.row.running_mean
-        return float(told) if told is not None else float(self.running.mean())
+        counted = self.row.running_mean
+        return float(counted) if counted is not None else float(self.running.mean())
 
     @property
     def plateau(self) -> bool:
@@ -112,7 +112,7 @@ class Case:
 def case_of(run: Run) -> Case:
     """Look at every measured step of a judged run."""
     usable = sorted((row for row in run.rows if not row.void and row.requests), key=_place)
-    seen = [latency.look(_alive(run.table, row), (row.window_begin_s, row.window_end_s)) for row in usable]
+    seen = [latency.window_view(_alive(run.table, row), (row.window_begin_s, row.window_end_s)) for row in usable]
     jitter_s = next((gap_causes.jitter_s(one.gaps) for one in seen if len(one.gaps.gap_s)), 0.0)
     longest_s = gap_causes.longest_prefill_s(seen[0].due) if seen else None
     steps = []

@@ -60,7 +60,7 @@ def engine_unstable(case: Case) -> Finding | None:
     Steps whose own load changes the pace are left out: overloaded, evicting, or shaped by a late client. The server's
     own inter-token latency, where it is known, confirms it (certain) or lays it at the way's door (possible).
     """
-    steps = calm(case)
+    steps = comparable_steps(case)
     found = unstable(steps)
     if found.comes_and_goes:
         sure, said = _server_says(case.run.samples, found)
@@ -74,7 +74,7 @@ def engine_unstable(case: Case) -> Finding | None:
     return Finding("engine_unstable", "likely", tuple(evidence), tuple(one.index for one, _ in jumps))
 
 
-def calm(case: Case) -> list[StepSeen]:
+def comparable_steps(case: Case) -> list[StepSeen]:
     """Steps whose load does not change the pace by itself, and that no late client shaped."""
     busy = {one.index for one in (*case.over, *kv_steps(case))}
     return case.where(
@@ -107,7 +107,7 @@ def _words(found: Unstable) -> list[str]:
     slow_s = max(own, key=lambda part: part.lasts_s).pace_s
     parts = [part for _, part in found.slow]
     one, longest = max(found.slow, key=lambda pair: pair[1].lasts_s)
-    said = [
+    evidence = [
         f"the engine's step time is unstable: {latency(usual_s)} and {latency(slow_s)} {low.at}",
         f"{plural(len(parts), 'slow stretch')} of median {np.median([part.lasts_s for part in parts]):.3g} s in "
         f"{found.measured_s:.0f} s, {percent(found.share)} of the time; the longest lasted {longest.lasts_s:.3g} s, "
@@ -115,11 +115,11 @@ def _words(found: Unstable) -> list[str]:
     ]
     slower = float(np.median([part.factor for part in parts])) - 1.0
     least, most = (pick(share for _, share in found.shares) * slower for pick in (min, max))
-    said.append(
+    evidence.append(
         f"this makes the mean ITL of a step {percent(least)} to {percent(most)} longer than at the fast pace: "
         "short steps and short runs differ by that much by chance"
     )
-    return said
+    return evidence
 
 
 def _server_says(samples: Sequence[Sample], found: Unstable) -> tuple[Confidence, list[str]]:
@@ -134,15 +134,15 @@ def _server_says(samples: Sequence[Sample], found: Unstable) -> tuple[Confidence
         if totals[:, 1].min() < LEAST_COUNTED:
             continue
         outside_s, inside_s = (totals[:, 0] / totals[:, 1]).tolist()
-        said = [
+        evidence = [
             f"the server's own mean inter-token latency {one.at} is {latency(inside_s)} in these stretches and "
             f"{latency(outside_s)} outside them"
         ]
         if inside_s > CONFIRMS * outside_s:
-            return "certain", said
+            return "certain", evidence
         if inside_s > DENIES * outside_s:
-            return "likely", said
-        return "possible", [*said, "so the delay may arise between server and client"]
+            return "likely", evidence
+        return "possible", [*evidence, "so the delay may arise between server and client"]
     return "likely", []
 
 

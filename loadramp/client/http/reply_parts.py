@@ -138,10 +138,10 @@ def _asked_s(value: str, headers: dict[bytes, bytes]) -> float:
     return max(0.0, (asked - parsedate_to_datetime(headers[b"date"].decode("latin-1"))).total_seconds())
 
 
-def describe_status(status: int, said: str) -> str:
+def describe_status(status: int, message: str) -> str:
     """``HTTP 503 Service Unavailable: what the body said``."""
     try:
         named = f"HTTP {status} {HTTPStatus(status).phrase}"
     except ValueError:
         named = f"HTTP {status}"
-    return f"{named}: {said}" if said else named
+    return f"{named}: {message}" if message else named

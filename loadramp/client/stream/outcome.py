@@ -105,18 +105,20 @@ def _verdict(
 
 
 def _why_empty(record: Record, answer: StreamAnswer, outcome: Outcome, asked: RequestedOutput) -> str:
-    said = asked.redact(answer.unread)  # before it is cut: half a secret is not seen as one
-    if len(said) > UNREAD_CHARS:  # no message of an error is so long: it may be an answer, which is not for the record
-        said = f"{said[:UNREAD_CHARS]}..." if asked.save_text else f"{plural(len(said), 'character')} or more"
+    unread = asked.redact(answer.unread)  # before it is cut: half a secret is not seen as one
+    if (
+        len(unread) > UNREAD_CHARS
+    ):  # no message of an error is so long: it may be an answer, which is not for the record
+        unread = f"{unread[:UNREAD_CHARS]}..." if asked.save_text else f"{plural(len(unread), 'character')} or more"
     if answer.malformed:
         events = f"{plural(answer.malformed, 'event')} that {agreed(answer.malformed, 'are')} not JSON"
-        return f"{events}, and no output: {said}"
+        return f"{events}, and no output: {unread}"
     if answer.finish_reason is not None:
         tokens = f"; the server counted {plural(record.output_tokens, 'token')}" if record.output_tokens else ""
         return f"finished ({answer.finish_reason}) without any visible output{tokens}"
     kind = outcome.content_type.split(";")[0] or "no content type"
     without = f"HTTP {outcome.status} ({kind}) without any output"
-    return f"{without}: {said}" if said and not said.startswith("<") else without
+    return f"{without}: {unread}" if unread and not unread.startswith("<") else without
 
 
 def warnings_of(record: Record, asked: RequestedOutput, whole: bool, implausible: bool = False) -> list[str]:

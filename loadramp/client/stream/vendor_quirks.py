@@ -132,9 +132,9 @@ def failure_in(raw: Mapping[str, Any]) -> Mapping[str, Any] | None:
     if raw.get("choices"):
         return None
     codes = [raw.get(key) for key in _CODES]
-    told = (raw.get("message") or raw.get("msg")) and any(map(_says, codes))
+    named = (raw.get("message") or raw.get("msg")) and any(map(_says, codes))
     failed = any(map(_fails, [*codes, raw.get("status")]))  # a status in words may also be "queued"
-    return raw if told or failed or raw.get("success") is False else None
+    return raw if named or failed or raw.get("success") is False else None
 
 
 def text_in(raw: Mapping[str, Any]) -> str:

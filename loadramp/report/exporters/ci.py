@@ -36,9 +36,9 @@ class TestCase:
 
 def junit(run: Run) -> Files:
     """The run as one suite: the verdict, the thresholds, and what speaks against the measurement."""
-    told = identity(run)
+    facts = identity(run)
     took_s = max((step.end_s for step in run.steps), default=0.0)
-    return {"junit.xml": suite(told.get("scenario", "loadramp"), _cases(run), told, took_s, verdict_sentence(run))}
+    return {"junit.xml": suite(facts.get("scenario", "loadramp"), _cases(run), facts, took_s, verdict_sentence(run))}
 
 
 def _cases(run: Run) -> list[TestCase]:

@@ -41,19 +41,19 @@ def _entry(point: NamedNumber, extra: str) -> dict[str, Any]:
 
 def pytorch_hud(run: Run) -> Files:
     """The records of PyTorch's dashboard and of vLLM's own benchmarks: the step's rate stands in the arguments."""
-    told = identity(run)
-    about = {key: value for key, value in told.items() if key != "model"}
+    facts = identity(run)
+    about = {key: value for key, value in facts.items() if key != "model"}
     records = []
     for point in points(run):
         args: dict[str, Any] = {"request_rate": None if point.row is None else point.row.rate_rps}
         if point.row is not None and point.row.users:
             args["users"] = point.row.users
-        name = f"loadramp {told.get('scenario', '')}".strip()
+        name = f"loadramp {facts.get('scenario', '')}".strip()
         limits = {"unit": point.unit, "low": point.low, "high": point.high}
         records.append(
             {
                 "benchmark": {"name": name, "extra_info": {"args": args | about}},
-                "model": {"name": told.get("model", "unknown")},
+                "model": {"name": facts.get("model", "unknown")},
                 "metric": {"name": point.name, "benchmark_values": [point.value], "extra_info": limits},
             }
         )

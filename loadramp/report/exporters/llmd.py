@@ -26,7 +26,7 @@ def llmd(run: Run) -> Files:
 
 def report(run: Run, row: Row) -> dict[str, Any]:
     """The document of one step."""
-    told = identity(run)
+    facts = identity(run)
     name = PurePath(run.path).name or "loadramp"
     return {
         "version": VERSION,
@@ -35,9 +35,9 @@ def report(run: Run, row: Row) -> dict[str, Any]:
             "eid": name,
             "time": _times(began_at(run), windows([row])),
             "description": redact(verdict_sentence(run)),
-            "keywords": ["loadramp", told.get("scenario", "")],
+            "keywords": ["loadramp", facts.get("scenario", "")],
         },
-        "scenario": {"load": _load(run, row, told)},
+        "scenario": {"load": _load(run, row, facts)},
         "results": {"request_performance": {"aggregate": _aggregate(run, row)}},
     }
 
@@ -50,13 +50,13 @@ def _times(began: datetime | None, measured: Sequence[Window]) -> dict[str, str]
     return {"start": ends[0], "end": ends[1], "duration": f"PT{sum(b - a for a, b in measured):.3f}S"}
 
 
-def _load(run: Run, row: Row, told: Mapping[str, str]) -> dict[str, Any]:
+def _load(run: Run, row: Row, facts: Mapping[str, str]) -> dict[str, Any]:
     due = due_in(run, row)
     prompts = [t for t in due.prompt_tokens.tolist() if t == t]  # noqa: PLR0124 (NaN)
     outputs = [t for t in due.output_tokens[due.ok].tolist() if t == t]  # noqa: PLR0124 (NaN)
     standardized: dict[str, Any] = {
         "tool": "loadramp",
-        "tool_version": told.get("loadramp", "unknown"),
+        "tool_version": facts.get("loadramp", "unknown"),
         "parallelism": max(run.info.workers or 1, 1),
         "source": "random",
         "stage": row.step,
@@ -69,7 +69,7 @@ def _load(run: Run, row: Row, told: Mapping[str, str]) -> dict[str, Any]:
         standardized["rate_qps"] = row.rate_rps
     config = {"scenario": redact(run.scenario.source), "role": row.role, "step": row.step}
     native = {"config": config | ({"partial": True} if row.partial else {})}
-    return {"metadata": {"description": told.get("scenario")}, "standardized": standardized, "native": native}
+    return {"metadata": {"description": facts.get("scenario")}, "standardized": standardized, "native": native}
 
 
 def _length(tokens: list[float]) -> dict[str, Any] | None:

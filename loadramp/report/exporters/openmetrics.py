@@ -35,8 +35,8 @@ class _Families:
 
 def openmetrics(run: Run) -> Files:
     """Gauges of the last run, labelled by scenario, model, and rate; what was refused has no sample."""
-    told = identity(run)
-    common: dict[str, str] = {key: told[key] for key in ("scenario", "model") if key in told}
+    facts = identity(run)
+    common: dict[str, str] = {key: facts[key] for key in ("scenario", "model") if key in facts}
     rows = [row for row in run.rows if not row.void and r.load(row) is not None]
     families = [
         _family(

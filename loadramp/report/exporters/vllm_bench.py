@@ -31,7 +31,7 @@ def vllm_bench(run: Run) -> Files:
 
 def result(run: Run, row: Row) -> dict[str, Any]:
     """The document of one step."""
-    told, began = identity(run), began_at(run)
+    facts, began = identity(run), began_at(run)
     due = due_in(run, row)
     duration_s = float(sum(end_s - begin_s for begin_s, end_s in windows([row])))
     backend = BACKENDS.get(run.scenario.target.api, "openai-chat")
@@ -42,9 +42,9 @@ def result(run: Run, row: Row) -> dict[str, Any]:
         "date": began.strftime("%Y%m%d-%H%M%S") if began else None,
         "endpoint_type": backend,
         "backend": backend,
-        "label": told.get("scenario"),
-        "model_id": told.get("model"),
-        "tokenizer_id": told.get("model"),
+        "label": facts.get("scenario"),
+        "model_id": facts.get("model"),
+        "tokenizer_id": facts.get("model"),
         "num_prompts": len(due),
         "request_rate": row.rate_rps if row.rate_rps is not None else "inf",
         "burstiness": _burstiness(run, row),

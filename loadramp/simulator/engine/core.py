@@ -255,7 +255,7 @@ class Engine:
             self.lane.remove(request)
         else:
             self.prefilling.remove(request)
-        kv_ownership.put_aside(self.pool, request, self.profile.block_tokens, self.profile.prefix_cache)
+        kv_ownership.preempt(self.pool, request, self.profile.block_tokens, self.profile.prefix_cache)
         request.preemptions += 1
         self.stats.preemptions += 1
         self._preempted.append(request.id)

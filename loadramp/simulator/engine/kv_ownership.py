@@ -44,7 +44,7 @@ def extend(pool: KvPool, request: Request, tokens: int, blocks: int, block_token
             request.own_blocks -= 1
 
 
-def put_aside(pool: KvPool, request: Request, block_tokens: int, remember: bool) -> None:
+def preempt(pool: KvPool, request: Request, block_tokens: int, remember: bool) -> None:
     """It is pushed out and will come back: blocks free, content remembered, nothing computed."""
     beyond = max(0, request.computed // block_tokens - _shareable(request, block_tokens)) if remember else 0
     _release(pool, request, beyond)

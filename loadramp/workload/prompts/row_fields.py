@@ -180,27 +180,27 @@ def ignored_settings(tally: RowCounts, target: Target, model: str = "") -> list[
         target: how requests are sent.
         model: the model that is asked; empty: not known yet.
     """
-    said, out = tally.settings, []
-    others = {name: n for name, n in said.get("model", {}).items() if name != model}
+    settings, out = tally.settings, []
+    others = {name: n for name, n in settings.get("model", {}).items() if name != model}
     if others and model:
         out.append(f"{_rows(others, 'name', 'another model')} ({_names(others)}): {model} is asked")
     elif others:
         out.append(f"{_rows(others, 'name', 'a model')} ({_names(others)}): the model of the run is asked")
-    unlike = {name: n for name, n in said.get("stream", {}).items() if (name == "yes") != target.stream}
+    unlike = {name: n for name, n in settings.get("stream", {}).items() if (name == "yes") != target.stream}
     if unlike and target.stream:
         out.append(f"{_rows(unlike, 'ask', 'for no stream')}: streamed all the same")
     elif unlike:
         out.append(f"{_rows(unlike, 'ask', 'for a stream')}: not streamed ([target] stream = false)")
-    elsewhere = {name: n for name, n in said.get("url", {}).items() if name != _API[target.api]}
+    elsewhere = {name: n for name, n in settings.get("url", {}).items() if name != _API[target.api]}
     if elsewhere:
         out.append(f"{_rows(elsewhere, 'is', 'are', verb=True)} for {_names(elsewhere)}: sent to {_API[target.api]}")
-    if last := said.get("last"):
+    if last := settings.get("last"):
         out.append(f"{_rows(last, 'end', 'with an assistant message')}: sent as it stands")
-    if delay := said.get("delay"):
+    if delay := settings.get("delay"):
         out.append(f"{_rows(delay, 'have', 'a delay and no time stamp')}: the delay is not followed")
-    if turns := said.get("turns"):
+    if turns := settings.get("turns"):
         out.append(f"{plural(sum(turns.values()), 'later payload')} of sessions: each is a request of its own")
-    if fields := said.get("field"):
+    if fields := settings.get("field"):
         out.append(f"fields of rows are not sent: {_names(fields)}; [prompts] body sends them with every request")
     return [f"{tally.file}: {line}" for line in out]
 

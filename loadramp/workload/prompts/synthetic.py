@@ -124,7 +124,7 @@ def sessions(
     )
     system = pick(draw.choices, zipf(systems, skew), draw.n).tolist()
     total = int(count.sum())
-    said = lognormal_tokens(draw.lengths, input_tokens, input_cv, max_context_tokens, total).tolist()
+    lengths = lognormal_tokens(draw.lengths, input_tokens, input_cv, max_context_tokens, total).tolist()
     answers = lognormal_tokens(draw.lengths, output_tokens, output_cv, max_context_tokens, total).tolist()
     pauses_s = think_times(draw.lengths, think_s, think_cv, total)
     texts = draw.texts.integers(0, 2**63, total).tolist()
@@ -135,10 +135,10 @@ def sessions(
         context = system_tokens
         chain: list[Prompt] = []
         for turn in range(at, at + n):
-            context += said[turn]
+            context += lengths[turn]
             if chain and context + answers[turn] > max_context_tokens:
                 break
-            segments = (*(opening if not chain else ()), (texts[turn], said[turn]))
+            segments = (*(opening if not chain else ()), (texts[turn], lengths[turn]))
             chain.append(
                 Prompt(context, answers[turn], segments, think_s=pauses_s[turn], session=number, turn=len(chain))
             )
