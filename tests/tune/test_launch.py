@@ -1,9 +1,15 @@
-"""A whole tuning with real servers on loopback; only the ramp is a stand-in that asks the server for its flags."""
+"""A whole tuning. The ramp is a stand-in that asks the server for its flags; servers are real ones on loopback where
+they are what is tried, else stand-ins, too."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import in_process
-from test_server_process import SERVER
+from command_line import free_port, in_process
+from test_server_process import FLAGGED, SERVER, gone
 
+from loadramp.record.run_directory import RunDir
 from loadramp.record.run_info import RunInfo
 from loadramp.record.table import Run, Table
 from loadramp.record.types import Cure, Estimate, Finding
@@ -55,8 +62,9 @@ class StandIn:
                 told: dict[str, int] = json.loads(reply.read())
             return told
 
-        flags = await asyncio.to_thread(ask)
-        count = max(flags["max_running_requests"], flags["parallel"], 1)
+        flags = await asyncio.to_thread(ask) if options.base_url else {}
+        told = options.label[-1].rpartition(" ")[2]
+        count = max([*flags.values(), int(told) if told.isdecimal() and not flags else 1])
         self.ramps.append((options.label[-1], scenario.overrides[-2]))
         ceiling = Estimate("found", 5.0 * count, 4.8 * count, 5.2 * count, "ceiling")
         nothing = Estimate("not_measurable", reason="no limit is set in [slo]")
@@ -71,6 +79,29 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> StandIn:
     made = StandIn()
     monkeypatch.setattr(launch.launch, "ramp", made.ramp)
     return made
+
+
+class InMemory:
+    """In place of a server: it runs with whatever flags it is given."""
+
+    exit_code = None
+    base_url = None
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        self.flags: str | None = None
+        self.stop = asyncio.Event()
+
+    async def start(self, flags: str, *_: Any) -> float:
+        self.flags = flags
+        return 2.0
+
+    async def end(self) -> None:
+        self.flags = None
+
+
+@pytest.fixture
+def no_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "ServerProcess", InMemory)
 
 
 @pytest.fixture
@@ -89,7 +120,8 @@ def go(scenario: Path, ask: TuneOptions) -> Any:
 
 
 def test_flags_of_sglang_and_of_llama_server_are_tuned_alike(scenario: Path, tmp_path: Path, stand_in: StandIn) -> None:
-    ask = TuneOptions(options(tmp_path), SERVER, tries=["--max-running-requests 8", "--parallel 2", "--bogus 1"])
+    tries = ["--max-running-requests 8", "--parallel 2", "--bogus 1"]
+    ask = TuneOptions(options(tmp_path, "tune.most_candidates=3"), SERVER, tries=tries)
     found = go(scenario, ask)
     assert found.exit_code == 0
     assert found.told.found.best == "--max-running-requests 8"
@@ -99,7 +131,6 @@ def test_flags_of_sglang_and_of_llama_server_are_tuned_alike(scenario: Path, tmp
     states = {one["flags"]: one["state"] for one in document["candidates"]}
     assert states == {
         "--max-running-requests 8": "measured",
-        "--max-running-requests 8 --parallel 2": "out",
         "--parallel 2": "out",
         "--bogus 1": "did_not_start",
     }
@@ -110,6 +141,7 @@ def test_flags_of_sglang_and_of_llama_server_are_tuned_alike(scenario: Path, tmp
     assert document["command"].endswith("--port 8000 --max-running-requests 8")
 
 
+@pytest.mark.usefixtures("no_server")
 def test_without_candidates_the_cures_of_each_better_run_lead_on(
     scenario: Path, tmp_path: Path, stand_in: StandIn
 ) -> None:
@@ -123,6 +155,7 @@ def test_without_candidates_the_cures_of_each_better_run_lead_on(
     ]  # fmt: skip
 
 
+@pytest.mark.usefixtures("no_server")
 def test_a_climb_begins_below_what_is_known_and_elsewhere_where_the_scenario_says(
     scenario: Path, tmp_path: Path, stand_in: StandIn
 ) -> None:
@@ -134,6 +167,7 @@ def test_a_climb_begins_below_what_is_known_and_elsewhere_where_the_scenario_say
     assert "factor = 2.0" in second
 
 
+@pytest.mark.usefixtures("no_server")
 def test_an_interruption_costs_the_measurement_it_falls_into_and_resume_goes_on(
     scenario: Path, tmp_path: Path, stand_in: StandIn
 ) -> None:
@@ -177,6 +211,7 @@ def test_the_plan_is_shown_and_nothing_is_started(scenario: Path, tmp_path: Path
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.usefixtures("no_server")
 def test_a_directory_that_is_a_tuning_is_judged_again(scenario: Path, tmp_path: Path, stand_in: StandIn) -> None:
     found = go(scenario, TuneOptions(options(tmp_path), SERVER, tries=["--parallel 8"]))
     code, out, _ = in_process("report", found.told.path)
@@ -194,3 +229,69 @@ def test_a_wrong_command_line_is_a_usage_error(scenario: Path) -> None:
     ):
         code, _, err = in_process("tune", str(scenario), *words, "--yes")
         assert (code, told in err) == (2, True), err
+
+
+class Interrupted:
+    """As much of a conductor as stands beside a load."""
+
+    def __init__(self, path: Path) -> None:
+        self.rundir = RunDir(path)
+        self.stop = asyncio.Event()
+
+
+def test_a_server_that_dies_in_mid_ramp_is_a_result(
+    scenario: Path, tmp_path: Path, stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def ramp(asked: Scenario, options: Options, say: Any, watch: Any, argv: Any, beside: Any) -> Finished:
+        if not options.label[-1].endswith("1.5"):
+            return await stand_in.ramp(asked, options, say, watch, argv, beside)
+        ramping = Interrupted(tmp_path / "run")
+        going = asyncio.ensure_future(beside(ramping, None))
+        await asyncio.wait_for(ramping.stop.wait(), 60)
+        await going
+        return Finished(Run(RunInfo(state="stopped"), asked, [], Table.of([])), 3)
+
+    monkeypatch.setattr(launch.launch, "ramp", ramp)
+    found = go(scenario, TuneOptions(options(tmp_path), SERVER, tries=["--dies-after 1.5"]))
+    died = next(one for one in found.told.state.visits if one.flags)
+    assert (died.state, died.exit_code, died.run) == ("died", 1, "run")
+    assert died.reason.startswith("died: out of memory (exit code 1)")
+    assert (found.exit_code, found.told.found.best) == (0, "")
+
+
+def test_a_server_of_others_is_switched_with_the_flags(scenario: Path, tmp_path: Path, stand_in: StandIn) -> None:
+    port, running = free_port(), tmp_path / "running"
+    code = (
+        "import os, subprocess, sys\n"
+        f"pid = {str(running)!r}\n"
+        "if os.path.exists(pid): os.kill(int(open(pid).read()), 9)\n"
+        f"words = [sys.executable, {str(FLAGGED)!r}, '--port', '{port}', *sys.argv[1].split()]\n"
+        "server = subprocess.Popen(words, start_new_session=True)\n"
+        "open(pid, 'w').write(str(server.pid))\n"
+    )
+    script = tmp_path / "switch.py"
+    script.write_text(code)
+    asked = Options(out=tmp_path / "out", base_url=f"http://127.0.0.1:{port}")
+    try:
+        switch = f'"{sys.executable}" "{script}" "{{flags}}"'
+        found = go(scenario, TuneOptions(asked, "", switch, tries=["--parallel 8"]))
+    finally:
+        os.kill(int(running.read_text()), signal.SIGKILL)
+    assert (found.exit_code, found.told.found.best, found.told.command) == (0, "--parallel 8", "--parallel 8")
+
+
+def test_ctrl_c_while_a_server_starts_ends_it_and_saves(scenario: Path, tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    code = f"import os, time; open({str(pid)!r}, 'w').write(str(os.getpid())); time.sleep(300)"
+    words = ["tune", str(scenario), "--server", f'"{sys.executable}" -c "{code}" {{port}} {{flags}}', "--try", "--n 1"]
+    command = [sys.executable, "-m", "loadramp", *words, "--yes", "--out", str(tmp_path / "out")]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as tuning:
+        assert tuning.stderr is not None
+        while not pid.is_file() or not pid.read_text():
+            assert tuning.poll() is None
+            time.sleep(0.05)
+        tuning.send_signal(signal.SIGINT)
+        assert tuning.wait(60) == 130
+    assert gone(int(pid.read_text()))
+    state = load_state(next((tmp_path / "out").iterdir()))
+    assert (state.state, state.ended, state.visits) == ("stopped", "interrupted", [])
