@@ -8,12 +8,14 @@ from loadramp.registry import data_of
 
 TAIL_LINES, LINE_CHARS = 12, 300
 SIGNALS = {6: "abort", 7: "bus error", 9: "killed", 11: "segmentation fault", 15: "terminated"}
+_CALM = re.compile(r"\b(INFO|DEBUG|WARNING)\b")
+"""A server that runs well names NCCL, memory and missing files, too."""
 _CAUSES = [(one["name"], re.compile("|".join(one["says"]))) for one in data_of(__package__, "causes.toml")["cause"]]
 
 
 def cause_of(log: str, exit_code: int | None) -> str:
     """The first known cause that ``log`` tells of; where it tells of none, what the exit code does; "": not known."""
-    text = log.lower()
+    text = "\n".join(line for line in log.splitlines() if not _CALM.search(line)).lower()
     for name, says in _CAUSES:
         if says.search(text):
             return str(name)

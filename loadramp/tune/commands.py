@@ -94,14 +94,15 @@ def again(path: Path, as_json: bool) -> int:
 
 def _show(found: Any, as_json: bool) -> int:
     from loadramp.commands.terminal import answer
-    from loadramp.tune.text import sentence, tuning_document, tuning_table
+    from loadramp.tune.text import drift_words, sentence, tuning_document, tuning_table
 
     told = found.told
     if as_json:
         answer(strict_json(tuning_document(told)))
     else:
-        answer(sentence(told), "", tuning_table(told), *([f"\n{told.command}"] if told.command else []),
-               f"\nreport: {Path(told.path) / 'tune.html'}")  # fmt: skip
+        said = [words for words in (sentence(told), drift_words(told)) if words]
+        last = [f"\n{told.command}"] if told.command else []
+        answer(*said, "", tuning_table(told), *last, f"\nreport: {Path(told.path) / 'tune.html'}")
     return int(found.exit_code)
 
 

@@ -18,6 +18,7 @@ PRIOR_DF = 8
 ALPHA = 0.025
 """On each side."""
 Z = 1.959964
+LEAST_DRIFT = 0.05
 
 
 @dataclass(slots=True, frozen=True)
@@ -142,6 +143,17 @@ def confirmed(
     times = tuple(k / looks for k in range(1, looks + 1))
     z = boundary(ALPHA, times) / sqrt(look / looks)
     return LogRatio(sum(d for *_, d in known) / n, t_of(z, noise.df) * se, n)
+
+
+def drift_of(visits: Sequence[Visit], baseline: str) -> tuple[float, float] | None:
+    """The baseline's first and last objective where they differ by more than both of their runs state (95 %) and by
+    more than LEAST_DRIFT: the host does not stay as it is. None: nothing of that kind was seen."""
+    own = [one for one in visits if one.flags == baseline and one.log(1) is not None]
+    if len(own) < 2:
+        return None
+    first, last = own[0].log(1) or 0.0, own[-1].log(1) or 0.0
+    far = Z * sqrt(own[0].stated_se ** 2 + own[-1].stated_se ** 2)
+    return (exp(first), exp(last)) if abs(last - first) > max(far, LEAST_DRIFT) else None
 
 
 def by_flags(visits: Sequence[Visit]) -> Mapping[str, list[Visit]]:

@@ -13,7 +13,7 @@ from loadramp.report.html import page
 from loadramp.report.redact import redact
 from loadramp.report.verdict_text import Phrase
 from loadramp.tune.flags import apart
-from loadramp.tune.text import HEADS, OBJECTIVES, Line, ToldTuning, lines_of, sentence, table_of
+from loadramp.tune.text import HEADS, OBJECTIVES, Line, ToldTuning, drift_words, lines_of, sentence, table_of
 from loadramp.units import plural, sig, span
 
 TERMS = ("ceiling", "knee", "slo", "ttft", "itl", "percentile", "interval")
@@ -36,6 +36,8 @@ def _opening(told: ToldTuning) -> str:
     phrases = [Phrase(sentence(told), "plain" if told.found.word in {"best", "no_difference"} else "warn")]
     if told.found.why:
         phrases.append(Phrase(f"Ended early: {redact(told.found.why)}.", "warn", minor=True))
+    if drift := drift_words(told):
+        phrases.append(Phrase(drift, "warn", minor=True))
     facts = [
         OBJECTIVES[told.state.objective],
         plural(len(lines_of(told)), "configuration"),

@@ -13,13 +13,13 @@ from loadramp.record.codec import plain
 from loadramp.report.document import csv_text
 from loadramp.tune.effects import FlagEffect, alone, reasons
 from loadramp.tune.flags import FLAGS, PORT, apart, command_of
-from loadramp.tune.noise import ObjectiveLevel
+from loadramp.tune.noise import ObjectiveLevel, drift_of
 from loadramp.tune.race import RaceRules
 from loadramp.tune.score import TOKENS, UNITS
 from loadramp.tune.state import TuneState
 from loadramp.tune.verdict import TuneVerdict
 from loadramp.tune.visit import Visit
-from loadramp.units import NOTHING, latency, percent, plural, sig, span, span_of
+from loadramp.units import NOTHING, latency, percent, plural, sig, signed, span, span_of
 
 SCHEMA = "loadramp.tune/1"
 SHOWN_PORT = 8000
@@ -138,6 +138,19 @@ def _value(told: ToldTuning, level: ObjectiveLevel | None) -> str:
     return f"{sig(value)} {told.unit} ({span_of(low, high)})"
 
 
+def drift_words(told: ToldTuning) -> str:
+    """What the returns to the baseline show of the host; empty where it stayed as it was."""
+    found = drift_of(told.state.visits, told.rules.baseline)
+    if found is None:
+        return ""
+    first, last = found
+    change = signed(last / first - 1.0, 2)
+    return (
+        f"The baseline moved from {sig(first)} to {sig(last)} {told.unit} ({change}) between its first and its last "
+        "measurement: the host drifts. The intervals count this as scatter."
+    )
+
+
 def tuning_document(told: ToldTuning) -> dict[str, Any]:
     """What ``--json`` prints."""
     found = told.found
@@ -163,6 +176,7 @@ def tuning_document(told: ToldTuning) -> dict[str, Any]:
         "command": told.command,
         "reasons": [{"flags": flag, "reason": why} for flag, why in told.reasons],
         "reason": found.why,
+        "drift": drift_words(told),
         "spent_s": told.state.spent_s,
     }
     plained: dict[str, Any] = plain(document)
@@ -242,7 +256,8 @@ def tuning_markdown(told: ToldTuning) -> str:
     def cells(row: Sequence[str]) -> str:
         return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in row) + " |"
 
-    out = [f"# Tuning of {told.state.name}", "", sentence(told), "", cells(HEADS), "|" + "---|" * len(HEADS)]
+    drift = [drift_words(told), ""] if drift_words(told) else []
+    out = [f"# Tuning of {told.state.name}", "", sentence(told), "", *drift, cells(HEADS), "|" + "---|" * len(HEADS)]
     out += [cells(row) for row in table_of(told)]
     if told.effects:
         out += ["", "What each flag did on its own:", ""]

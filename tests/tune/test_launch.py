@@ -20,16 +20,18 @@ import pytest
 from command_line import free_port, in_process
 from test_server_process import FLAGGED, SERVER, gone
 
+from loadramp.analysis.diagnosis.cures import cures_of
 from loadramp.record.run_directory import RunDir
 from loadramp.record.run_info import RunInfo
 from loadramp.record.table import Run, Table
 from loadramp.record.types import Cure, Estimate, Finding
 from loadramp.registry import ScenarioError
 from loadramp.runner.finish import Finished
-from loadramp.runner.scenarios import Options
+from loadramp.runner.scenarios import Options, load
 from loadramp.scenario.scenario import Scenario
 from loadramp.tune import launch
-from loadramp.tune.launch import TuneOptions, tune
+from loadramp.tune.launch import TuneOptions, prepared, tune
+from loadramp.tune.preview import planned
 from loadramp.tune.state import load_state
 
 SCENARIO = """
@@ -217,6 +219,34 @@ def test_a_directory_that_is_a_tuning_is_judged_again(scenario: Path, tmp_path: 
     code, out, _ = in_process("report", found.told.path)
     assert code == 0
     assert "The best is --parallel 8: ceiling 40 req/s" in " ".join(out.split())
+
+
+@pytest.mark.usefixtures("no_server")
+def test_a_tuning_is_exported_as_csv(scenario: Path, tmp_path: Path, stand_in: StandIn) -> None:
+    found = go(scenario, TuneOptions(options(tmp_path), SERVER, tries=["--parallel 8"]))
+    code, out, _ = in_process("export", found.told.path, "--format", "csv", "--output", str(tmp_path / "csv"))
+    assert code == 0, out
+    first = (tmp_path / "csv" / "configurations.csv").read_text().splitlines()[1]
+    assert first.startswith("'--parallel 8,40.")
+    assert len((tmp_path / "csv" / "measurements.csv").read_text().splitlines()) == 1 + len(found.told.state.visits)
+
+
+def test_the_cures_of_a_stored_run_are_the_candidates_in_their_order(
+    scenario: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(RunInfo(), load(SCENARIO), [], Table.of([]))
+    cures = cures_of("kv_full", "vllm", {"context": 2560, "longest": 2323})
+    run.findings = [Finding("kv_full", "certain", (), (), cures)]
+    monkeypatch.setattr(launch, "judged", lambda _: run)
+    skipping = options(tmp_path, 'tune.skip=["quantized_weights"]')
+    base, state = prepared(scenario, TuneOptions(skipping, SERVER, of_run=tmp_path))
+    assert planned(base, state)[2:5] == [
+        "candidate: --max-model-len 2560",
+        "candidate: --kv-cache-dtype fp8",
+        "candidate: --gpu-memory-utilization 0.90",
+    ]
+    assert "not --quantization fp8: [tune] skip" in planned(base, state)[5]
+    assert "not replicas: it needs more GPUs or hosts" in planned(base, state)[5]
 
 
 def test_a_wrong_command_line_is_a_usage_error(scenario: Path) -> None:

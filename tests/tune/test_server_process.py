@@ -191,7 +191,7 @@ def test_commands_that_cannot_be_used_are_refused_before_anything_starts(
         ("OSError: x does not appear to have a file named config.json", "wrong checkpoint"),
         ("[Errno 98] error while attempting to bind: address already in use", "port in use"),
         ("RuntimeError: No CUDA GPUs are available", "no GPU, or its driver fails"),
-        ("a line that says nothing", ""),
+        ("INFO 01-02 03:04:05 [pynccl.py:111] vLLM is using nccl==2.27.5 (no error)\na line that says nothing", ""),
     ],
 )
 def test_what_servers_say_when_they_fail_is_known(log: str, cause: str) -> None:

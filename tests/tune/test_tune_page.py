@@ -15,6 +15,7 @@ from loadramp.tune.state import TuneState
 from loadramp.tune.text import (
     ToldTuning,
     configurations_csv,
+    drift_words,
     lines_of,
     sentence,
     tuning_csv,
@@ -132,6 +133,18 @@ def test_the_summary_and_the_tables_hold_every_configuration_and_every_measureme
     assert len(list(csv.reader(StringIO(tuning_csv(found))))) == 1 + len(found.state.visits)
     rows = list(csv.DictReader(StringIO(configurations_csv(found))))
     assert [row["state"] for row in rows] == ["measured", "out", "did_not_start", "did_not_start"]
+
+
+def test_a_baseline_that_moves_is_told_as_the_host_s_drift() -> None:
+    rules = RaceRules(Search(tries=(A,)))
+    steady = of_visits(rules, [visit("", 18.0), visit(A, 54.0), visit("", 18.5, "return")], "time is up")
+    assert drift_words(steady) == ""
+    found = of_visits(rules, [visit("", 18.0), visit(A, 54.0), visit("", 15.0, "return")], "time is up")
+    assert drift_words(found) == (
+        "The baseline moved from 18 to 15 req/s (-17 %) between its first and its last measurement: the host drifts. "
+        "The intervals count this as scatter."
+    )
+    assert drift_words(found) in tuning_markdown(found)
 
 
 def test_a_cost_is_told_as_one() -> None:
