@@ -279,13 +279,19 @@ def facts_of(model: str, cards: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """``max_model_len`` and ``engine`` (who owns it) from the cards whose id is ``model``, never from another's.
 
     A list may have several cards of one id (a gateway over several servers): what they do not agree on is unknown.
+    llama.cpp names the context of a slot ``n_ctx``, in ``meta``.
     """
-    own = [card for card in cards if card.get("id") == model]
+    own = [_with_context(card) for card in cards if card.get("id") == model]
     facts = {}
     for name, key in (("max_model_len", "max_model_len"), ("engine", "owned_by")):
         values = [card.get(key) for card in own]
         facts[name] = _said(values[0]) if values and all(one == values[0] for one in values) else None
     return facts
+
+
+def _with_context(card: Mapping[str, Any]) -> Mapping[str, Any]:
+    meta = card.get("meta")
+    return {"max_model_len": meta.get("n_ctx"), **card} if isinstance(meta, dict) else card
 
 
 def _said(value: Any) -> str | int | None:

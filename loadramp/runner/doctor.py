@@ -1,7 +1,6 @@
 """What to fix before measuring: the endpoint as one request finds it, and this machine as a client."""
 
 import os
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -11,7 +10,6 @@ import numpy as np
 from loadramp.client.endpoint import Endpoint
 from loadramp.client.fleet import FleetError, raise_file_limit
 from loadramp.client.preflight import WARNING_WORDS, EndpointFacts
-from loadramp.client.probe import SingleRequests
 from loadramp.client.readiness import Unreachable
 from loadramp.record.run_directory import host
 from loadramp.record.types import Record
@@ -21,7 +19,6 @@ from loadramp.runner.scenarios import Options
 from loadramp.units import latency, percent, plural, sig
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
-PROBE_WORDS, PROBE_TOKENS = "Count from one to one hundred in words.", 64
 TOGETHER_S, TOGETHER_RATIO = 0.0005, 0.3
 """Events closer than this came together; more of them than this share: something holds the stream back."""
 BUSY_RATIO = 0.25
@@ -53,9 +50,8 @@ async def examine(options: Options, say: Callable[[str], None]) -> list[DoctorLi
         missing = DoctorLine("fix", "endpoint", str(error), "everything else about the endpoint waits for this")
         return [missing, *of_client()]
     say(f"asking {seen.endpoint.host} for one reply, to look at its stream")
-    requests = SingleRequests(seen.target, seen.endpoint, seen.known.model, time.monotonic)
-    record = await requests.send(PROBE_WORDS, PROBE_TOKENS, seen.known.fields)
-    return [*of_endpoint(seen.endpoint, seen.known, seen.page), *of_stream(record), *of_client()]
+    reply = await seen.one_reply()
+    return [*of_endpoint(seen.endpoint, seen.known, seen.page), *of_stream(reply), *of_client()]
 
 
 def of_endpoint(endpoint: Endpoint, known: EndpointFacts, page: tuple[str, str] | None) -> list[DoctorLine]:

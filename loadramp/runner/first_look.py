@@ -1,14 +1,19 @@
-"""What ``doctor`` and ``init`` ask of an endpoint: who serves what, and where its metrics page is."""
+"""What ``doctor`` and ``init`` ask of an endpoint: who serves what, where its metrics page is, and one reply."""
 
+import time
 from dataclasses import dataclass
 
 from loadramp.client.endpoint import Endpoint, endpoint_of
 from loadramp.client.permission import check_hosts
 from loadramp.client.preflight import EndpointFacts, examine_endpoint
+from loadramp.client.probe import SingleRequests
 from loadramp.metrics.model_series import asked_of
 from loadramp.metrics.scraper import find_metrics
+from loadramp.record.types import Record
 from loadramp.runner.scenarios import Options, target_of
 from loadramp.scenario.scenario import Target
+
+PROBE_WORDS, PROBE_TOKENS = "Count from one to one hundred in words.", 64
 
 
 @dataclass(slots=True, frozen=True)
@@ -20,6 +25,11 @@ class FirstLook:
     known: EndpointFacts
     page: tuple[str, str] | None
     """Address and dialect of its metrics page; None: none was found."""
+
+    async def one_reply(self) -> Record:
+        """A request of ``PROBE_TOKENS`` tokens, while nothing else is asked."""
+        requests = SingleRequests(self.target, self.endpoint, self.known.model, time.monotonic)
+        return await requests.send(PROBE_WORDS, PROBE_TOKENS, self.known.fields)
 
 
 async def first_look(options: Options) -> FirstLook:

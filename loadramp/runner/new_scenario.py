@@ -8,6 +8,8 @@ from loadramp.runner.scenarios import Options, load
 
 INPUT_TOKENS, OUTPUT_TOKENS = 512, 128
 """Of a chat with a short system prompt, where the model takes that much."""
+FIRST_RATES = (1.0, 0.5, 0.2, 0.1, 0.05, 0.02)
+TWO_AT_ONCE = 2.0
 SHARE = 8
 """A prompt gets at most this part of the model's context on average, and an answer half of that: with the scatter of
 the scenario, one request in 30,000 is longer than the context."""
@@ -22,6 +24,8 @@ class Found:
     engine: str | None = None
     max_model_len: int | None = None
     metrics_url: str | None = None
+    token_s: float | None = None
+    """Seconds between two tokens of a reply that nothing disturbs."""
 
 
 async def find(options: Options) -> Found:
@@ -35,13 +39,21 @@ async def find(options: Options) -> Found:
     endpoint, known, page = seen.endpoint, seen.known, seen.page
     identity = known.identity
     length = identity.get("max_model_len")
+    events = (reply := await seen.one_reply()).event_s
     return Found(
         url=endpoint.url,
         model=known.model,
         engine=page[1] if page else identity.get("engine"),
         max_model_len=length if isinstance(length, int) else None,
         metrics_url=endpoint.redact(page[0]) if page else None,
+        token_s=(events[-1] - events[0]) / (len(events) - 1) if reply.ok and len(events) > 1 else None,
     )
+
+
+def first_rate(token_s: float | None, answer_tokens: int) -> float:
+    """Requests a second at which about two replies run at once, rounded down; at most 1."""
+    alone_s = (token_s or 0.0) * answer_tokens
+    return next((rate for rate in FIRST_RATES if rate * alone_s <= TWO_AT_ONCE), FIRST_RATES[-1])
 
 
 def lengths(max_model_len: int | None) -> tuple[int, int]:
@@ -55,6 +67,8 @@ def lengths(max_model_len: int | None) -> tuple[int, int]:
 def scenario_text(found: Found, name: str) -> str:
     """The scenario, with a line of explanation for each choice. It can be read back."""
     prompt, answer = lengths(found.max_model_len)
+    first_rps = first_rate(found.token_s, answer)
+    slow = f" An answer takes {found.token_s * answer:.0f} s alone." if found.token_s and first_rps < 1.0 else ""
     context = (
         f"the model takes {found.max_model_len:,}"
         if found.max_model_len
@@ -94,9 +108,9 @@ input_cv = 0.6
 output_cv = 0.6
 
 [ramp]
-# Doubles the rate until requests queue, then refines, then soaks at 0.85 of the ceiling. About ten minutes.
+# Doubles the rate until requests queue, then refines, then soaks at 0.85 of the ceiling. About ten minutes.{slow}
 kind = "ceiling"
-start_rps = 1
+start_rps = {first_rps:g}
 max_rps = 256
 
 [metrics]

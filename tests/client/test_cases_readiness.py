@@ -218,6 +218,8 @@ def test_what_several_cards_of_one_model_do_not_agree_on_is_unknown() -> None:
     ]
     assert facts_of("m", cards) == {"max_model_len": None, "engine": "vllm"}
     assert facts_of("m", [{"id": "m", "max_model_len": 64}, {"id": "n"}]) == {"max_model_len": 64, "engine": None}
+    slots = {"id": "m", "owned_by": "llamacpp", "meta": {"n_ctx": 4096, "n_ctx_train": 8192}}
+    assert facts_of("m", [slots]) == {"max_model_len": 4096, "engine": "llamacpp"}
 
 
 def test_a_run_says_that_nobody_named_the_model() -> None:
