@@ -48,6 +48,7 @@ WARNING_WORDS = {
     "dropped_min_tokens": "the server refuses min_tokens: answers may be shorter than asked",
     "no_usage": "the server does not count tokens: each event counts as one",
     LENGTH_NOT_FORCED: "[target] body gives answers a form of their own: their length is not forced",
+    "burst_delivery": "most tokens of an answer came in one read: something on the way may hold them back",
     "short_output": "answers are shorter than asked: the length cannot be forced here",
 }
 
@@ -122,7 +123,8 @@ async def examine_endpoint(
     second = await ask(texts[1], fields=first.fields)
     warnings = tuple(dict.fromkeys(first.warnings))
     for warning in warnings:
-        say(f"note: {WARNING_WORDS.get(warning, warning)}")
+        if warning in WARNING_WORDS:  # of others the run's own answers tell more
+            say(f"note: {WARNING_WORDS[warning]}")
     calibration = _calibrated(basis, first.prompt_tokens, second.prompt_tokens)
     for sample in samples:
         await _try_sample(SingleRequests(target, endpoint, model, time.monotonic), first.fields, calibration, sample)
