@@ -48,7 +48,7 @@ RULES = "alerts.yml"
 class JudgedCampaign:
     """A campaign that was judged, and the exit code it comes to."""
 
-    told: CampaignView
+    view: CampaignView
     exit_code: int
 
 
@@ -65,7 +65,7 @@ def write_campaign(path: Path, answers: Path | None = None) -> JudgedCampaign:
     """
     keep_answers(path, answers)
     found = judge_campaign(path)
-    write_derived(found.told)
+    write_derived(found.view)
     return found
 
 

@@ -1,8 +1,10 @@
 """The command before a launch: the campaign. Parse, call, print; no logic lives here."""
 
+from __future__ import annotations
+
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,6 +20,10 @@ from loadramp.commands.options import (
     target_options,
 )
 from loadramp.units import plural
+
+if TYPE_CHECKING:
+    from loadramp.campaign.assess import JudgedCampaign
+    from loadramp.runner.scenarios import Options
 
 
 def campaign(
@@ -77,23 +83,23 @@ def again(path: Path, as_json: bool) -> int:
     from loadramp.commands.terminal import try_to_write
 
     found = judge_campaign(path)
-    try_to_write(lambda: write_derived(found.told))
+    try_to_write(lambda: write_derived(found.view))
     return _show(found, as_json)
 
 
-def _show(finished: Any, as_json: bool) -> int:
+def _show(finished: JudgedCampaign, as_json: bool) -> int:
     from loadramp.campaign.text import campaign_document, campaign_text
     from loadramp.commands.terminal import answer
 
-    told = finished.told
+    view = finished.view
     if as_json:
-        answer(strict_json(campaign_document(told)))
+        answer(strict_json(campaign_document(view)))
     else:
-        answer(campaign_text(told), f"\nreport: {Path(told.path) / 'report.html'}")
-    return int(finished.exit_code)
+        answer(campaign_text(view), f"\nreport: {Path(view.path) / 'report.html'}")
+    return finished.exit_code
 
 
-def _ask(scenario: Path, chosen: Any) -> None:
+def _ask(scenario: Path, chosen: Options) -> None:
     from loadramp.campaign.table import campaign_of, in_order, longest_s
     from loadramp.client.endpoint import endpoint_of
     from loadramp.commands.terminal import confirm

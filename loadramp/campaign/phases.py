@@ -6,15 +6,16 @@ more; what it means is judged anew from the files whenever a report is made (``r
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from loadramp import __version__
 from loadramp.campaign.criteria import Strike, reached
 from loadramp.campaign.table import PHASES, Phase, campaign_of, in_order, overrides_of, strike_after_s
+from loadramp.client.endpoint import Endpoint
 from loadramp.record.codec import plain
 from loadramp.record.run_directory import RunDir, safe_name
 from loadramp.record.table import Run
@@ -40,8 +41,16 @@ Send = Callable[[Scenario, Phase, Beside], Awaitable[Finished]]
 """Runs one phase's scenario to its end; the run's directory is below the campaign's."""
 Strikes = Callable[[], Awaitable[tuple[int | None, str]]]
 """Kills or restarts a worker: (exit code or None, what it said)."""
-Pulses = Callable[[Conductor, Any], Any]
-"""Starts the health checks of a run; what it returns has ``stop()``."""
+
+
+class Stoppable(Protocol):
+    """Health checks that go on."""
+
+    def stop(self) -> None: ...
+
+
+Pulses = Callable[[Conductor, Endpoint], Stoppable]
+"""Starts the health checks of a run."""
 
 
 @dataclass(slots=True)
@@ -162,10 +171,10 @@ class _Beside:
     phase: Phase
     base: Scenario
 
-    def __call__(self, ramping: Conductor, endpoint: Any) -> Any:
+    def __call__(self, ramping: Conductor, endpoint: Endpoint) -> Coroutine[Any, Any, None]:
         return self._go(ramping, endpoint)
 
-    async def _go(self, ramping: Conductor, endpoint: Any) -> None:
+    async def _go(self, ramping: Conductor, endpoint: Endpoint) -> None:
         self.campaign.began(self.phase, ramping.rundir.path.name)
         pulse = self.campaign.pulse(ramping, endpoint)
         try:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 
 from loadramp.registry import ScenarioError, bind_options
-from loadramp.scenario.scenario import Scenario
+from loadramp.scenario.scenario import RampOptions, Scenario
 
 Positive = Annotated[float, Meta(gt=0)]
 NotNegative = Annotated[float, Meta(ge=0)]
@@ -237,7 +237,7 @@ def longest_s(campaign: Campaign) -> float:
     return sum(seconds.get(phase, 0.0) for phase in campaign.phases)
 
 
-def overrides_of(phase: Phase, campaign: Campaign, pace: Any, name: str, target_rps: float | None) -> list[str]:
+def overrides_of(phase: Phase, campaign: Campaign, pace: RampOptions, name: str, target_rps: float | None) -> list[str]:
     """What ``--set`` would have to be given to make the scenario this phase.
 
     Args:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -23,6 +23,12 @@ from loadramp.commands.options import (
     target_options,
 )
 from loadramp.registry import ScenarioError
+
+if TYPE_CHECKING:
+    from loadramp.nightly.trend import NightOutcome
+    from loadramp.record.types import Entry
+    from loadramp.runner.scenarios import Options
+    from loadramp.scenario.scenario import Scenario
 
 
 def nightly(
@@ -62,7 +68,7 @@ def nightly(
     return finished.exit_code
 
 
-def _ask(scenario: Any, options: Any) -> None:
+def _ask(scenario: Scenario, options: Options) -> None:
     from loadramp.client import input_files
     from loadramp.client.endpoint import endpoint_of
     from loadramp.commands.terminal import confirm
@@ -173,7 +179,7 @@ def _accept_options() -> list[click.Parameter]:
     ]
 
 
-def _read(history: Path) -> Any:
+def _read(history: Path) -> list[Entry]:
     from loadramp.nightly.history import History, is_history
     from loadramp.units import plural
 
@@ -185,7 +191,7 @@ def _read(history: Path) -> Any:
     return entries
 
 
-def _tell(outcome: Any) -> None:
+def _tell(outcome: NightOutcome) -> None:
     from loadramp.nightly.text import terminal_lines
 
     for line in terminal_lines(outcome):

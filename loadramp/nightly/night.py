@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from loadramp.analysis.thresholds import Status
-from loadramp.nightly.alarms import Rules, plain_alarm
+from loadramp.nightly.alarms import Alarm, Rules, plain_alarm
 from loadramp.nightly.conditions import digest_of, fingerprint_of
 from loadramp.nightly.export import night_annotations, night_junit
 from loadramp.nightly.history import History
@@ -164,7 +164,7 @@ class Measuring:
             reason=reason,
         )
 
-    def _alarm_entry(self, alarm: Any) -> Entry:
+    def _alarm_entry(self, alarm: Alarm) -> Entry:
         fingerprint = next((e.fingerprint for e in reversed(self.entries) if e.kind == "measured"), {})
         return Entry(
             self.night, self.scenario.name, "alarm", alarm.metric, alarm.after, fingerprint=fingerprint,

@@ -66,14 +66,11 @@ def _gates(run: Run) -> list[str]:
 
 
 def _checks(run: Run) -> list[str]:
-    groups = [group for group in checks_by_code(run) if group["level"] != "note"]
+    groups = [group for group in checks_by_code(run) if group.level != "note"]
     if not groups:
         return []
-    lines = ["", "## Checks", ""]
-    for group in groups[:MOST_ROWS]:
-        said = " ".join(plain(s["message"]) + (f" ({plain(s['steps'])})" if s["steps"] else "") for s in group["said"])
-        lines.append(f"- **{group['level']}** `{group['code']}` {said} {plain(group['advice'])}".rstrip())
-    return lines
+    lines = [f"- **{group.level}** `{group.code}` {group.words(plain)}" for group in groups[:MOST_ROWS]]
+    return ["", "## Checks", "", *lines]
 
 
 def _steps(run: Run) -> list[str]:

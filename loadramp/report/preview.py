@@ -7,7 +7,10 @@ from typing import Any
 
 from loadramp.report.json_data import strict
 from loadramp.report.progress import step_words
+from loadramp.scenario.scenario import Scenario
 from loadramp.units import count, counted, percent, plural, sig, span
+from loadramp.workload.preview import PreviewPart, PreviewStep
+from loadramp.workload.profile import WorkloadProfile
 
 MOST_LINES = 64
 LONGER_OR_AGAIN = (
@@ -21,7 +24,7 @@ COUNTED = ("requests", "input_tokens", "output_tokens")
 
 
 def preview_document(
-    scenario: Any, steps: Sequence[Any], profile: Any = None, files: Sequence[str] = ()
+    scenario: Scenario, steps: Sequence[PreviewStep], profile: WorkloadProfile | None = None, files: Sequence[str] = ()
 ) -> dict[str, Any]:
     """``loadramp plan --json``: one object a step (``PreviewStep``), the totals, the profile of the load."""
     return {
@@ -35,15 +38,15 @@ def preview_document(
     }
 
 
-def parts_document(parts: Sequence[Any]) -> list[dict[str, Any]]:
-    """What a command would send: one object a part (a workload.preview.Part); ``runs``: how often all of it is sent."""
+def parts_document(parts: Sequence[PreviewPart]) -> list[dict[str, Any]]:
+    """What a command would send: one object a part; ``runs``: how often all of it is sent."""
     return [
         {"title": part.title, "runs": part.runs, **_steps_document(part.steps), "notes": list(part.notes)}
         for part in parts
     ]
 
 
-def _steps_document(steps: Sequence[Any]) -> dict[str, Any]:
+def _steps_document(steps: Sequence[PreviewStep]) -> dict[str, Any]:
     listed = [
         {
             **{key: getattr(seen.step, key) for key in ("role", "rate_rps", "users", "warmup_s", "measure_s")},
@@ -57,7 +60,9 @@ def _steps_document(steps: Sequence[Any]) -> dict[str, Any]:
     return {"steps": listed, "total": {**{key: _total(steps, key) for key in COUNTED}, "minutes": minutes}}
 
 
-def preview_table(scenario: Any, steps: Sequence[Any], profile: Any = None, files: Sequence[str] = ()) -> str:
+def preview_table(
+    scenario: Scenario, steps: Sequence[PreviewStep], profile: WorkloadProfile | None = None, files: Sequence[str] = ()
+) -> str:
     """The same for people, as plain text."""
     kinds = f"{scenario.ramp.kind} ramp, {scenario.arrivals.kind} arrivals, {scenario.prompts.kind} prompts"
     title = f"{scenario.name}: {kinds}"
@@ -66,15 +71,19 @@ def preview_table(scenario: Any, steps: Sequence[Any], profile: Any = None, file
 
 
 def parts_table(
-    scenario: Any, parts: Mapping[str, Sequence[Any]], ramp: Mapping[str, Any], profile: Any, files: Sequence[str] = ()
+    scenario: Scenario,
+    parts: Mapping[str, Sequence[PreviewPart]],
+    ramp: Mapping[str, Any],
+    profile: WorkloadProfile,
+    files: Sequence[str] = (),
 ) -> str:
     """What the commands would send that the scenario has tables for.
 
     Args:
         scenario: the scenario.
-        parts: command to its parts (workload.preview.Part).
+        parts: command to its parts.
         ramp: the document of what ``run`` would send, which is told in a line.
-        profile: a workload.profile.Profile.
+        profile: the shape of the load.
         files: a line for each file read.
     """
     out = [f"{scenario.name}: {scenario.arrivals.kind} arrivals, {scenario.prompts.kind} prompts", *files, ""]
@@ -88,7 +97,7 @@ def parts_table(
     return "\n".join(out)
 
 
-def _step_lines(steps: Sequence[Any]) -> list[str]:
+def _step_lines(steps: Sequence[PreviewStep]) -> list[str]:
     """The table, steps alike that follow one another in one line."""
     if not steps:
         return []
@@ -107,18 +116,18 @@ def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
 
 
-def _alike(seen: Any) -> Any:
+def _alike(seen: PreviewStep) -> tuple[object, ...]:
     step = seen.step
     return step.role, step.rate_rps, step.users, step.warmup_s, step.measure_s
 
 
-def profile_document(profile: Any) -> dict[str, Any] | None:
-    """A workload.profile.Profile as data; lengths in tokens."""
+def profile_document(profile: WorkloadProfile | None) -> dict[str, Any] | None:
+    """The shape of a load as data; lengths in tokens."""
     plain: dict[str, Any] | None = None if profile is None else strict(asdict(profile))
     return plain
 
 
-def profile_lines(profile: Any) -> list[str]:
+def profile_lines(profile: WorkloadProfile) -> list[str]:
     """The same in words."""
     heads = ("", "mean", "p50", "p95", "p99")
     rows: list[tuple[str, ...]] = [heads]
@@ -139,13 +148,13 @@ def profile_lines(profile: Any) -> list[str]:
     return lines
 
 
-def notes(scenario: Any, steps: Sequence[Any]) -> list[str]:
+def notes(scenario: Scenario, steps: Sequence[PreviewStep]) -> list[str]:
     """What the table cannot say."""
     closed = any(seen.requests is None for seen in steps)
     return [*(["A closed loop sends as many requests as are answered."] if closed else []), *ramp_notes(scenario)]
 
 
-def ramp_notes(scenario: Any) -> list[str]:
+def ramp_notes(scenario: Scenario) -> list[str]:
     """When a ramp ends, and what comes on top."""
     pace, found = scenario.pace, []
     if scenario.ramp.kind == "ceiling":
@@ -172,7 +181,7 @@ def ramp_notes(scenario: Any) -> list[str]:
     return found
 
 
-def _cells(group: Sequence[Any]) -> tuple[str, ...]:
+def _cells(group: Sequence[PreviewStep]) -> tuple[str, ...]:
     """The line of steps alike."""
     step = group[0].step
     times = f"{len(group)} x " if len(group) > 1 else ""
@@ -184,6 +193,6 @@ def _cells(group: Sequence[Any]) -> tuple[str, ...]:
     )
 
 
-def _total(steps: Sequence[Any], name: str) -> int | None:
+def _total(steps: Sequence[PreviewStep], name: str) -> int | None:
     values = [getattr(seen, name) for seen in steps]
     return None if any(value is None for value in values) else sum(values)

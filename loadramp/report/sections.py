@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from markupsafe import Markup
@@ -10,7 +11,7 @@ from loadramp.analysis.checks.run_checks import NAMES_STEP
 from loadramp.analysis.overload import SIGNS
 from loadramp.record.row import Row, columns_of
 from loadramp.record.table import Run
-from loadramp.record.types import Check, Estimate
+from loadramp.record.types import Check, CheckLevel, Estimate
 from loadramp.report import charts as c
 from loadramp.report import row_access as r
 from loadramp.report import steptable, verdict_text
@@ -30,6 +31,7 @@ from loadramp.report.traffic_classes import classes_section
 from loadramp.units import NOTHING, capital, count, counted, percent, plural, sentence, sig, span
 
 MOST_CHECKS = 60
+MOST_MESSAGES = 8
 MOST_SCENARIO_CHARS = 40_000
 MOST_FULL_ROWS = 40
 LEVELS = ("void", "warn", "note")
@@ -109,28 +111,44 @@ def _lowest(run: Run) -> str:
 def checks_section(run: Run) -> str:
     """What to believe: void first, then warnings, each with advice; notes folded away."""
     groups = checks_by_code(run)
-    loud, notes = [g for g in groups if g["level"] != "note"], [g for g in groups if g["level"] == "note"]
+    loud, notes = [g for g in groups if g.level != "note"], [g for g in groups if g.level == "note"]
     body = c.render(
         "checks.html.j2", loud=loud[:MOST_CHECKS], more=max(0, len(loud) - MOST_CHECKS), notes=notes[:MOST_CHECKS]
     )
     return c.section("checks", "Can it be believed?", body)
 
 
-def checks_by_code(run: Run) -> list[dict[str, Any]]:
-    """Checks of one code and level together, void first; each message once, with the steps it concerns."""
+@dataclass(slots=True, frozen=True)
+class CheckGroup:
+    """The checks of one code and level: each message once, with the steps it concerns."""
+
+    level: CheckLevel
+    code: str
+    advice: str
+    steps: dict[str, list[str]]
+    """Message to the labels of its steps; none where the message names its step."""
+
+    @property
+    def messages(self) -> list[tuple[str, str]]:
+        """(message, steps) in words, the first MOST_MESSAGES."""
+        return [(redact(sentence(text)), ", ".join(own)) for text, own in [*self.steps.items()][:MOST_MESSAGES]]
+
+    def words(self, escape: Callable[[str], str] = str) -> str:
+        """All of it in one line, each part through ``escape``."""
+        parts = [f"{escape(text)} ({escape(steps)})" if steps else escape(text) for text, steps in self.messages]
+        return " ".join([*parts, escape(self.advice)]).rstrip()
+
+
+def checks_by_code(run: Run) -> list[CheckGroup]:
+    """The checks of a run in groups, void first."""
     labels: dict[int | None, str] = {row.step: r.label(row) for row in run.rows}
-    groups: dict[tuple[str, str], dict[str, Any]] = {}
+    groups: dict[tuple[str, str], CheckGroup] = {}
     for check in sorted(run.checks, key=_rank):
-        found = groups.setdefault(
-            (check.level, check.code),
-            {"level": check.level, "code": check.code, "said": {}, "advice": sentence(redact(check.advice))},
-        )
-        steps = found["said"].setdefault(check.message, [])
+        new = CheckGroup(check.level, check.code, sentence(redact(check.advice)), {})
+        steps = groups.setdefault((check.level, check.code), new).steps
+        own = steps.setdefault(check.message, [])
         if check.step is not None and check.code not in NAMES_STEP:
-            steps.append(labels.get(check.step) or f"step {check.step}")
-    for group in groups.values():
-        said = list(group["said"].items())[:8]
-        group["said"] = [{"message": redact(sentence(text)), "steps": ", ".join(steps)} for text, steps in said]
+            own.append(labels.get(check.step) or f"step {check.step}")
     return list(groups.values())
 
 

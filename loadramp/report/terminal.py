@@ -30,13 +30,10 @@ def terminal_table(run: Run) -> Group:
     if run.gates:
         styles = {"✓": "green", "✗": "bold red", "?": "yellow"}
         parts += [Text(""), *(Text(line, style=styles[line[0]]) for line in map(gate_line, run.gates))]
-    groups = [group for group in checks_by_code(run) if group["level"] != "note"]
+    groups = [group for group in checks_by_code(run) if group.level != "note"]
     parts += [Text("")] if groups else []
     for group in groups[:MOST_CHECKS]:
-        said = " ".join(s["message"] + (f" ({s['steps']})" if s["steps"] else "") for s in group["said"])
-        parts.append(
-            Text.assemble((f"{group['level']} ", LEVEL_STYLES[group["level"]]), f"{said} {group['advice']}".rstrip())
-        )
+        parts.append(Text.assemble((f"{group.level} ", LEVEL_STYLES[group.level]), group.words()))
     return Group(*parts)
 
 

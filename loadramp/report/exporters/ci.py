@@ -56,9 +56,9 @@ def _cases(run: Run) -> list[TestCase]:
 def _findings(run: Run) -> list[tuple[str, str, str]]:
     """(code, level, words) of every kind of check that is more than a note."""
     return [
-        (group["code"], group["level"], " ".join([*(said["message"] for said in group["said"]), group["advice"]]))
+        (group.code, group.level, " ".join([*(message for message, _ in group.messages), group.advice]))
         for group in checks_by_code(run)
-        if group["level"] != "note"
+        if group.level != "note"
     ]
 
 
