@@ -12,7 +12,7 @@ BUILT_FROM = pyproject.toml requirements-dev.txt hatch_build.py loadramp/client/
 N    ?= 1000000
 SEED ?= 1
 
-.PHONY: demo demo-tune test lint types unit docs slow browser real fuzz lowest lock bench clean
+.PHONY: demo demo-tune test lint types unit docs slow browser real ray fuzz lowest lock bench clean
 
 demo: $(VENV)/.runtime
 	$(BIN)/loadramp demo
@@ -46,6 +46,11 @@ browser: $(VENV)/.dev
 
 real: $(VENV)/.dev
 	$(BIN)/python -m pytest -m real --timeout 3600 -s
+
+# Ray is large and starts many processes: it is installed for these tests only.
+ray: $(VENV)/.dev
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c requirements-dev.txt -e '.[dev,ray]'
+	$(BIN)/python -m pytest -m ray --timeout 600
 
 fuzz: $(VENV)/.dev
 	PYTHONPATH=tests:. $(BIN)/python tests/fuzz.py --replies $(N) --seed $(SEED)

@@ -65,3 +65,22 @@ def test_the_examples_use_options_that_exist() -> None:
     options = {option for command in cli.commands.values() for param in command.params for option in param.opts}
     for name in ("shards.yaml", "merge.yaml"):
         assert set(re.findall(r"(?<=\s)--[a-z][a-z-]*(?=[\s\n])", "\n".join(map(str, documents(name))))) <= options
+
+
+def test_the_ray_cluster_has_as_many_pods_as_the_scenario_wants_nodes_and_a_head_that_sends_nothing() -> None:
+    claim, config, job = documents("ray.yaml")
+    spec = job["spec"]["rayClusterSpec"]
+    ((name, text),) = config["data"].items()
+    scenario = load(text, name)
+    (group,) = spec["workerGroupSpecs"]
+    assert (scenario.fleet.kind, scenario.fleet.nodes) == ("ray", group["replicas"])
+    assert {group[key] for key in ("replicas", "minReplicas", "maxReplicas")} == {scenario.fleet.nodes}
+    assert spec["headGroupSpec"]["rayStartParams"]["num-cpus"] == "0"
+    head, sender = (one["template"]["spec"] for one in (spec["headGroupSpec"], group))
+    assert scenario.fleet.workers < int(sender["containers"][0]["resources"]["limits"]["cpu"])  # one more for Ray
+    assert {pod["containers"][0]["image"] for pod in (head, sender)} == {"loadramp-ray:local"}
+    assert head["volumes"][0]["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
+    program, command, path, *options = job["spec"]["entrypoint"].split()
+    assert (program, command, path) == ("loadramp", "run", f"/scenario/{name}")
+    known = {option for param in cli.commands["run"].params for option in param.opts}
+    assert {option for option in options if option.startswith("--")} <= known

@@ -18,6 +18,7 @@ from loadramp.client.endpoint import Endpoint
 from loadramp.client.http.sockets import Connect
 from loadramp.client.input_files import with_files
 from loadramp.client.sender import Sender
+from loadramp.record.run_info import ClockOffset, WorkerDeath
 from loadramp.record.types import Calibration, ClientSample, Record, Step
 from loadramp.registry import CannotMeasure
 from loadramp.scenario.scenario import Scenario
@@ -25,6 +26,8 @@ from loadramp.units import plural
 from loadramp.workload.schedule import turns_of
 
 MOST_STREAMS = 20_000
+LEAD_S = 0.05
+"""How long before its begin a step is announced to workers on this host."""
 SPARE_FILES = 64
 """Open files that are no sockets to the endpoint."""
 
@@ -37,8 +40,20 @@ class Fleet(Protocol):
     """What the conductor needs. Each method raises FleetError when the load can no longer be sent or recorded."""
 
     @property
-    def dead(self) -> Sequence[str]:
-        """Why each worker that is gone ended, in that order."""
+    def workers(self) -> int:
+        """How many processes send."""
+
+    @property
+    def dead(self) -> Sequence[WorkerDeath]:
+        """The workers that are gone, in the order in which that was noticed."""
+
+    @property
+    def clocks(self) -> Sequence[ClockOffset]:
+        """The clocks of other hosts that send; empty where all workers have the clock of this one."""
+
+    @property
+    def lead_s(self) -> float:
+        """A step is announced this long before it begins, so that every worker has heard of it."""
 
     async def start(self) -> None:
         """Make all workers ready."""
@@ -165,8 +180,10 @@ class InlineFleet:
     precise: bool = True
     shard: int = 0
     shards: int = 1
-    dead: list[str] = field(default_factory=list)
+    dead: list[WorkerDeath] = field(default_factory=list)
     workers: int = 1
+    clocks: Sequence[ClockOffset] = ()
+    lead_s: float = LEAD_S
     _worker: Worker | None = None
     _samples: list[ClientSample] = field(default_factory=list)
     _task: asyncio.Task[None] | None = None

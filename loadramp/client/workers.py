@@ -13,7 +13,7 @@ import multiprocessing
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -21,8 +21,9 @@ from types import ModuleType
 from typing import Any
 
 from loadramp.client.client_failure import line_of
-from loadramp.client.fleet import FleetError, Orders, Worker, raise_file_limit
+from loadramp.client.fleet import LEAD_S, FleetError, Orders, Worker, raise_file_limit
 from loadramp.record.codec import decode_lines
+from loadramp.record.run_info import ClockOffset, WorkerDeath
 from loadramp.record.types import ClientSample, Record, Step
 from loadramp.registry import CannotMeasure, ScenarioError
 
@@ -42,7 +43,9 @@ class LocalFleet:
     workers: int = 1
     shard: int = 0
     shards: int = 1
-    dead: list[str] = field(default_factory=list)
+    dead: list[WorkerDeath] = field(default_factory=list)
+    clocks: Sequence[ClockOffset] = ()
+    lead_s: float = LEAD_S
     closing: bool = False
     _hands: list[_Hand] = field(default_factory=list)
     _samples: list[ClientSample] = field(default_factory=list)
@@ -72,7 +75,7 @@ class LocalFleet:
         await asyncio.gather(*(hand.expect("ready") for hand in self._hands))
         self._check()
         if self.dead:
-            raise FleetError(f"{self.dead[0]} before it could start")
+            raise FleetError(f"{self.dead[0].reason} before it could start")
 
     async def begin(self, step: Step, first_seq: int) -> None:
         self._tell("begin", step, first_seq)
@@ -186,7 +189,9 @@ class _Hand:
         self.pipe.close()
         if not self.fleet.closing:
             self.process.join(1.0)
-            self.fleet.dead.append(f"worker {self.index} ended with code {self.process.exitcode}")
+            t_s = time.monotonic() - self.fleet.orders.t0_s
+            reason = f"worker {self.index} ended with code {self.process.exitcode}"
+            self.fleet.dead.append(WorkerDeath(t_s, reason))
         for future in self._waiting.values():
             if not future.done():
                 future.set_result(None)

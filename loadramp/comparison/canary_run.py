@@ -22,7 +22,6 @@ from loadramp.record.codec import plain
 from loadramp.record.run_directory import RunDir
 from loadramp.record.types import Step, Stop
 from loadramp.registry import CannotMeasure
-from loadramp.runner.run_session import LEAD_S
 from loadramp.scenario.scenario import Scenario
 from loadramp.units import plural
 
@@ -288,4 +287,4 @@ class CanaryRun:
 
 
 def arm_free_s(arm: Arm) -> float:
-    return max(arm.free_s, arm.now_s + LEAD_S)
+    return max(arm.free_s, arm.now_s + arm.fleet.lead_s)

@@ -116,6 +116,8 @@ def _sharing(scenario: Scenario) -> Scenario:
 def check(scenario: Scenario, ask: CanaryOptions) -> None:
     """Refuse what cannot be compared, before anything is sent. Raises ScenarioError."""
     design = canary_of(scenario).design
+    if scenario.fleet.kind == "ray":
+        raise ScenarioError("[fleet] kind: a canary sends from one machine; expected 'local', got 'ray'")
     if not ask.baseline.base_url or not ask.candidate.base_url:
         raise ScenarioError("--baseline and --candidate: both URLs are needed")
     if ask.baseline.base_url == ask.candidate.base_url and not (design != "mirrored" and ask.switch_command):

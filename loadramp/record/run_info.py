@@ -138,6 +138,8 @@ class ClockOffset:
     offset_s: float = 0.0
     error_s: float = 0.0
     """The true offset is within so many seconds of ``offset_s``."""
+    moved_s: float | None = None
+    """By how much more it was ahead at the end of the run; None: it was not compared again."""
 
 
 @dataclass(slots=True)
@@ -207,6 +209,8 @@ class RunInfo:
     dead_workers: list[WorkerDeath] = field(default_factory=list)
     lengthened: dict[int, float] = field(default_factory=dict)
     """Index of a step that went on to the seconds that it was to be measured for."""
+    clocks: list[ClockOffset] | None = None
+    """The monotonic clocks of the other hosts that sent, against that of the one that conducts."""
     shard: ShardInfo | None = None
     """This directory holds one share of a run and is still to be merged with the others."""
     shards: list[ShardInfo] | None = None

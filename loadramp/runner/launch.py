@@ -19,10 +19,12 @@ from typing import Any
 
 from loadramp import __version__
 from loadramp.client import input_files
+from loadramp.client.cluster_fleet import ClusterFleet
 from loadramp.client.endpoint import Endpoint, endpoint_of
 from loadramp.client.fleet import Fleet, FleetError, InlineFleet, Orders, raise_file_limit, worker_count
 from loadramp.client.permission import check_hosts
 from loadramp.client.preflight import EndpointFacts, examine_endpoint, shown
+from loadramp.client.ray_cluster import RayCluster
 from loadramp.client.tokenizer import basis_of
 from loadramp.client.workers import LocalFleet
 from loadramp.metrics.model_series import ModelSelection, asked_of
@@ -30,7 +32,7 @@ from loadramp.metrics.scraper import LAST_SCRAPE_S, Scraper, find_metrics
 from loadramp.record.run_directory import RunDir, check_place, host
 from loadramp.record.run_info import ColdStart, OverLength, RunInfo, TargetInfo
 from loadramp.record.types import Sample
-from loadramp.registry import CannotMeasure, error_message
+from loadramp.registry import CannotMeasure, ScenarioError, error_message
 from loadramp.runner.conductor import Conductor
 from loadramp.runner.finish import COULD_NOT_MEASURE, Finished, judge, judge_run, write
 from loadramp.runner.gate_check import check_rules
@@ -38,7 +40,7 @@ from loadramp.runner.model_lengths import lengths
 from loadramp.runner.run_session import Progress, RunSession
 from loadramp.runner.scenarios import Options, with_target
 from loadramp.runner.selfcheck import noted
-from loadramp.scenario.scenario import Scenario
+from loadramp.scenario.scenario import FleetOptions, Scenario
 from loadramp.workload.preview import most_users
 from loadramp.workload.profile import overlong
 from loadramp.workload.prompts.source import models_of, names_all
@@ -125,8 +127,10 @@ async def reach(scenario: Scenario, options: Options, say: Say) -> Reached:
     check_hosts(endpoint, scenario.target, options.yes_i_may_load_test, scenario.metrics)
     for line in input_files.skipped_rows(scenario):
         say(line)
+    check_fleet(scenario.fleet)
     workers = worker_count(scenario.fleet.workers) if scenario.fleet.kind == "local" else 1
-    scenario = with_room(scenario, workers * (options.shard.of if options.shard else 1))
+    if scenario.fleet.kind != "ray":  # its nodes have limits of their own
+        scenario = with_room(scenario, workers * (options.shard.of if options.shard else 1))
     models = models_of(scenario.prompts, scenario.prompt_options)
     samples = samples_of(scenario)
     known = await examine_endpoint(scenario.target, endpoint, say, basis_of(scenario.target), models, samples)
@@ -144,11 +148,20 @@ def fleet_of(
     """What sends a run's load, or share ``shard`` of ``shards`` of it, not started yet."""
     scenario, known = reached.scenario, reached.known
     local = scenario.fleet.kind == "local"
-    sent = input_files.without_files(scenario) if local else scenario
-    orders = Orders(sent, reached.endpoint, known.model, known.fields, known.calibration, salt, t0_s, save_text)
+    read = input_files.without_files(scenario) if local else scenario
+    orders = Orders(read, reached.endpoint, known.model, known.fields, known.calibration, salt, t0_s, save_text)
+    if scenario.fleet.kind == "ray":
+        return ClusterFleet(orders, rundir.records_path, RayCluster(scenario.fleet))
     if local:
         return LocalFleet(orders, rundir.records_path, reached.workers, shard, shards)
     return InlineFleet(orders, rundir.records_path, time.monotonic, shard=shard, shards=shards)
+
+
+def check_fleet(fleet: FleetOptions) -> None:
+    """Refuse keys that the fleet's kind does not take. Raises ScenarioError."""
+    given = [name for name in ("address", "nodes") if getattr(fleet, name)]
+    if given and fleet.kind != "ray":
+        raise ScenarioError(f"[fleet] {given[0]}: only kind = 'ray' takes it; it is {fleet.kind!r}")
 
 
 def info_of(reached: Reached, *, salt: int, argv: Sequence[str], began_at: datetime) -> RunInfo:

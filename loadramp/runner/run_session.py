@@ -29,8 +29,6 @@ from loadramp.scenario.scenario import Scenario
 from loadramp.workload.preview import settle_s
 from loadramp.workload.schedule import plan_step, rows_of, turns_of
 
-LEAD_S = 0.05
-"""A step is announced this long before it begins, so that every worker has heard of it."""
 EPSILON_S = 1e-6
 """Less than this is no time: sums of floats do not meet exactly."""
 DRAIN_LIMIT_S = 120.0
@@ -257,7 +255,7 @@ class RunSession:
     @property
     def free_s(self) -> float:
         """The earliest begin of a next step."""
-        earliest_s = self.now_s + LEAD_S
+        earliest_s = self.now_s + self.fleet.lead_s
         return max(earliest_s, self.steps[-1].end_s) if self.steps and self.steps[-1].role != "drain" else earliest_s
 
     def row_of(self, step: Step, snapshot: Sequence[Record], before: Sequence[Row]) -> Row:
@@ -306,8 +304,7 @@ class RunSession:
         if fresh:
             self.rundir.append_client(fresh)
         self._server += self.samples()
-        for reason in self.fleet.dead[len(self._deaths) :]:
-            self._deaths.append(WorkerDeath(self.now_s, reason))
+        self._deaths += self.fleet.dead[len(self._deaths) :]
 
     def no_success(self, row: Row | None = None) -> Stop | None:
         """Why to go on is no use, after many failures in a row: nobody answers, or every request fails whatever the
@@ -366,6 +363,7 @@ class RunSession:
         info.stop_cause = ending.cause if ending else None
         info.ended_at = None if state == "running" else datetime.now(UTC).isoformat(timespec="seconds")
         info.steps, info.dead_workers = self.steps, self._deaths
+        info.workers, info.clocks = self.fleet.workers, list(self.fleet.clocks) or None
         self.rundir.save_info(info)
 
     @property

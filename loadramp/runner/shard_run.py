@@ -108,6 +108,8 @@ def check_options(scenario: Scenario, options: Options) -> None:
         ScenarioError: results would choose some of its steps.
     """
     check_agreeable(scenario, "--shard")
+    if scenario.fleet.kind == "ray":
+        raise ScenarioError("--shard: not with [fleet] kind = 'ray', which has all machines in one run")
     if options.repeats > 1:
         raise ScenarioError("--repeats: not with --shard, since each ramp waits for what is left of the one before")
 

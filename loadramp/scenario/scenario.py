@@ -186,10 +186,16 @@ class Metrics:
 
 @dataclass(slots=True, frozen=True)
 class FleetOptions:
-    """``[fleet]``: how many processes send. ``inline`` sends from the conducting process itself."""
+    """``[fleet]``: how many processes send. ``inline`` sends from the conducting process itself, ``ray`` from the nodes
+    of a Ray cluster."""
 
-    kind: Literal["local", "inline"] = "local"
+    kind: Literal["local", "inline", "ray"] = "local"
     workers: Count | Literal["auto"] = "auto"
+    """With ``ray``: on each node."""
+    address: str = ""
+    """Of the Ray cluster; empty: that of ``RAY_ADDRESS``, else a cluster of this machine alone."""
+    nodes: Count | None = None
+    """How many nodes of the Ray cluster send; None: all that have processors."""
 
 
 @dataclass(slots=True, frozen=True)

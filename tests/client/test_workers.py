@@ -104,8 +104,10 @@ def test_dx05_a_killed_worker_is_reported_and_the_others_go_on(sim: str, tmp_pat
         await asyncio.sleep(0.2)
         assert len(await fleet.snapshot()) < 60
 
-    fleet, _ = asyncio.run(offered(sim, lambda i: tmp_path / f"r-{i}", 2, kill))
-    assert fleet.dead == ["worker 1 ended with code -9"]
+    fleet, step = asyncio.run(offered(sim, lambda i: tmp_path / f"r-{i}", 2, kill))
+    (death,) = fleet.dead
+    assert death.reason == "worker 1 ended with code -9"
+    assert step.begin_s + 0.3 <= death.t_s < step.end_s + 20.0
     assert len(records_of(tmp_path)[0]) > 20
 
 
