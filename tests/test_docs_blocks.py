@@ -19,7 +19,7 @@ from loadramp.runner.scenarios import load
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-TASKS = ("before-a-launch", "canary-in-argo", "every-night-in-ci", "high-p99", "other-tools", "faq")
+TASKS = ("before-a-launch", "canary-in-argo", "every-night-in-ci", "high-p99", "other-tools", "faq", "first-hour")
 RUN, LATER_RUN = Path("reports/20260102-030405-chat"), Path("reports/20260103-030405-chat")
 SHORT = {"init", "plan", "gate", "report", "compare", "export", "alerts"}
 """Commands of the task pages that run; the others are parsed here and run in tests of their own."""
@@ -120,6 +120,8 @@ def test_the_python_of_the_tasks_runs_and_prints_what_it_says(desk: Path) -> Non
             printed = StringIO()
             with redirect_stdout(printed):
                 exec(compile(text, str(page), "exec"), names)
+                for test in [found for name, found in names.items() if name.startswith("test_")]:
+                    test()
             said = re.findall(r"^print\(.*\)  # (.+)$", text, re.MULTILINE)
             assert not said or printed.getvalue().splitlines() == said
             ran += 1
