@@ -36,7 +36,7 @@ TRIES = ("--max-num-seqs 128", "--max-num-seqs 512", "--max-num-batched-tokens 8
 START_S, SETTLE_S = 60.0, 10.0
 STEP_S = (20.0, 40.0, 60.0)
 GRID_STEP_S = 60.0
-FASTEST_RPS = 8.0
+FASTEST_RPS = 5.0
 """Faster machines are passed over: they take the same minutes and many more of the simulation."""
 CLOSE = 0.95
 """Of the best one's capacity: as good as the best."""
@@ -109,7 +109,7 @@ def race(machine: Machine, grid: bool = False) -> tuple[TuneVerdict, list[Visit]
         seen = machine.visit(action.flags, start, STEP_S[action.round], len(visits))
         runs = bool(visits) and visits[-1].flags == action.flags
         took_s = seen.took_s - (START_S if runs else 0.0)
-        visits.append(replace(seen, purpose=action.purpose, round=action.round, took_s=took_s))
+        visits.append(replace(seen, purpose=action.purpose, round=action.round, rival=action.rival, took_s=took_s))
     return verdict_of(rules, visits), visits
 
 

@@ -130,7 +130,7 @@ class TuneRun:
     async def _visit(self, action: NextVisit) -> tuple[Visit | None, int]:
         """One visit, and 0; None and the exit code where somebody interrupted it."""
         begin_s = self.spent_s
-        bare = Visit(action.flags, action.purpose, action.round, "measured", begin_s=begin_s)
+        bare = Visit(action.flags, action.purpose, action.round, action.rival, begin_s=begin_s)
         self.say(f"== {action.flags or 'baseline'} ({action.purpose}, round {action.round + 1})")
         start_s = None
         if self.server.flags != action.flags or self.server.exit_code is not None:

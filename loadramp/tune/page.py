@@ -33,9 +33,7 @@ def tuning_html(told: ToldTuning) -> str:
 
 
 def _opening(told: ToldTuning) -> str:
-    phrases = [Phrase(sentence(told), "plain" if told.found.word in {"best", "no_difference"} else "warn")]
-    if told.found.why:
-        phrases.append(Phrase(f"Ended early: {redact(told.found.why)}.", "warn", minor=True))
+    phrases = [Phrase(redact(sentence(told)), "plain" if told.found.word in {"best", "no_difference"} else "warn")]
     if drift := drift_words(told):
         phrases.append(Phrase(drift, "warn", minor=True))
     facts = [

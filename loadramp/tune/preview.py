@@ -8,8 +8,9 @@ from loadramp.client import input_files
 from loadramp.runner.preview import with_offered
 from loadramp.scenario.scenario import Scenario
 from loadramp.tune.candidates import descend, grid_of
+from loadramp.tune.confirm import QUAD
 from loadramp.tune.flags import merged
-from loadramp.tune.race import QUAD, NextVisit, RaceRules
+from loadramp.tune.race import NextVisit, RaceRules
 from loadramp.tune.state import TuneState, fresh
 from loadramp.tune.steps import foreseen_s, overrides_of, start_rps
 from loadramp.tune.table import objective_of, tune_of

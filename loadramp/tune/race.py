@@ -8,18 +8,14 @@ measured in ABBA order until one is shown to be better or their difference is sm
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from loadramp.tune.candidates import Descent, Search, descend, needless
+from loadramp.tune.confirm import CLEAR, QUAD, Confirmation, Pair, present, weigh
 from loadramp.tune.flags import tidy
-from loadramp.tune.noise import LogRatio, ObjectiveLevel, VisitNoise, as_log, confirmed, levels_of, noise_of
+from loadramp.tune.noise import ObjectiveLevel, VisitNoise, levels_of, noise_of
 from loadramp.tune.visit import Purpose, Visit
 
-QUAD = 4
-CLEAR = 0.35
-"""A difference of logarithms that one round of four shows with the shortest steps, at the assumed scatter."""
-SPARE = 1
-"""Rounds of four that may be measured again because a measurement had no number."""
 TRIES = 2
 """A configuration without a number is measured so often at least."""
 
@@ -49,6 +45,8 @@ class NextVisit:
     flags: str
     purpose: Purpose
     round: int
+    rival: str | None = None
+    """The other one of the pair that it confirms."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -67,19 +65,15 @@ class RaceState:
     out: dict[str, str] = field(default_factory=dict)
     best: str | None = None
     descent: Descent = field(default_factory=lambda: Descent(""))
-    pair: tuple[str, str] | None = None
-    """The last two."""
-    ratio: LogRatio | None = None
-    """ln(first of the pair / second), from the confirming visits alone."""
-    settled: bool = False
-    """The confirmation has come to its end."""
+    confirmation: Confirmation | None = None
+    """Of the last two; None where there are not two."""
+    going_on: bool = False
+    """The last visit was one of it."""
 
     @property
-    def winner(self) -> str | None:
-        """Of the pair, the one that is shown to be better."""
-        if self.pair is None or self.ratio is None or self.ratio.low <= 0.0 <= self.ratio.high:
-            return None
-        return self.pair[0] if self.ratio.low > 0.0 else self.pair[1]
+    def settled(self) -> bool:
+        """The confirmation has come to its end."""
+        return self.confirmation is not None and self.confirmation.settled
 
     @property
     def alive(self) -> list[str]:
@@ -94,9 +88,18 @@ def standing(rules: RaceRules, visits: Sequence[Visit]) -> RaceState:
     levels = levels_of([one for one in visits if not one.failed], rules.sign, noise)
     found = RaceState(noise, levels, _outs(rules, visits))
     found.best = next(iter(found.alive), None)
-    _confirm(rules, visits, found)
-    found.descent = descend(rules.search, visits, levels, found.winner)
+    pair = present(visits)
+    found.going_on, pair = pair is not None, pair or pair_of(rules, found)
+    if pair is not None:
+        found.confirmation = confirmation_of(rules, pair, visits, noise)
+    winner = found.confirmation.winner if found.confirmation is not None else None
+    found.descent = descend(rules.search, visits, levels, winner)
     return found
+
+
+def confirmation_of(rules: RaceRules, pair: Pair, visits: Sequence[Visit], noise: VisitNoise) -> Confirmation:
+    """What the confirming visits of ``pair`` have shown, by the rules of the race."""
+    return weigh(pair, visits, noise, sign=rules.sign, rounds=rules.confirmations, same_ratio=rules.same_ratio)
 
 
 def _outs(rules: RaceRules, visits: Sequence[Visit]) -> dict[str, str]:
@@ -136,25 +139,32 @@ def next_of(rules: RaceRules, visits: Sequence[Visit]) -> NextVisit | RaceOver:
     if first is not None:
         return first
     now = standing(rules, visits)
-    again = _explore(now) if now.settled and now.winner not in {None, rules.baseline} else None
-    if now.settled and again is None:
-        return RaceOver("the last two were confirmed")
-    begun = now.pair is not None and bool(confirming(visits)) and again is None
-    wanted = None if begun else again or _explore(now) or _longer(rules, visits, now)
+    pair = now.confirmation
+    if now.going_on and pair is not None:
+        built_on = now.settled and pair.winner not in {None, rules.baseline}
+        if not now.settled:
+            return _confirm(rules, now, pair)
+        return (_explore(now) if built_on else None) or RaceOver("the last two were confirmed")
+    wanted = _explore(now) or _longer(rules, visits, now)
     if wanted is not None:
         return NextVisit(rules.baseline, "return", wanted.round) if _return_due(rules, visits) else wanted
-    if now.pair is None:
+    if pair is None:
         return RaceOver("nothing is left that could be better than the baseline")
-    return NextVisit(_turn(now.pair, visits), "confirm", _confirming_round(rules, now, visits))
+    if pair.settled:
+        return RaceOver("the last two were confirmed before")
+    last = visits[-1].flags
+    turned = replace(pair, pair=pair.pair[::-1]) if not pair.visits and last == pair.pair[1] else pair
+    return _confirm(rules, now, turned)  # it begins with the one that runs already, so that no start is wasted
 
 
-def _confirming_round(rules: RaceRules, now: RaceState, visits: Sequence[Visit]) -> int:
-    """How long the steps are that confirm: the shortest where the race has shown a difference that one look tells."""
-    begun = confirming(visits)
-    if begun:
-        return begun[0].round if len(begun) < QUAD else rules.rounds - 1
-    one, other = (now.levels[flags] for flags in now.pair or ())
-    return 0 if abs(one.mean - other.mean) > CLEAR else rules.rounds - 1
+def _confirm(rules: RaceRules, now: RaceState, pair: Confirmation) -> NextVisit:
+    """The next confirming visit: with the shortest steps where the race has shown a difference that they tell."""
+    one, other = (now.levels[flags].mean for flags in pair.pair)
+    number = 0 if abs(one - other) > CLEAR and len(pair.visits) < QUAD else rules.rounds - 1
+    if pair.visits and len(pair.visits) < QUAD:
+        number = pair.visits[0].round
+    rival = pair.pair[1] if pair.turn == pair.pair[0] else pair.pair[0]
+    return NextVisit(pair.turn, "confirm", number, rival)
 
 
 def _baseline_first(rules: RaceRules, own: Sequence[Visit]) -> NextVisit | RaceOver | None:
@@ -204,7 +214,7 @@ def _return_due(rules: RaceRules, visits: Sequence[Visit]) -> bool:
     return since >= rules.return_every
 
 
-def pair_of(rules: RaceRules, now: RaceState) -> tuple[str, str] | None:
+def pair_of(rules: RaceRules, now: RaceState) -> Pair | None:
     """The last two: the best and the next that is not out, else the best and the baseline."""
     alive = now.alive
     if len(alive) > 1:
@@ -212,49 +222,3 @@ def pair_of(rules: RaceRules, now: RaceState) -> tuple[str, str] | None:
     if alive and alive[0] != rules.baseline and rules.baseline in now.levels:
         return alive[0], rules.baseline
     return None
-
-
-def _confirm(rules: RaceRules, visits: Sequence[Visit], now: RaceState) -> None:
-    """The last two and what the visits that confirm say of them."""
-    each = confirming(visits)
-    before = visits[: len(visits) - len(each)]
-    now.pair = pair_of(rules, standing(rules, before) if each else now)
-    if now.pair is None or not each:
-        return
-    if len(each) % QUAD:
-        return
-    pairs = [pair for k in range(0, len(each), 2) if (pair := _ordered(each[k], each[k + 1], now.pair[0]))]
-    known = [pair for pair in pairs if all(one.log(rules.sign) is not None for one in pair)]
-    look = min(len(known) // 2, rules.confirmations)
-    if look:
-        now.ratio = confirmed(known, rules.sign, now.noise, look, rules.confirmations)
-    far = as_log(rules.same_ratio)
-    ratio = now.ratio
-    told = ratio is not None and (ratio.low > 0.0 or ratio.high < 0.0 or (ratio.low > -far and ratio.high < far))
-    now.settled = told or look >= rules.confirmations or len(each) >= QUAD * (rules.confirmations + SPARE)
-
-
-def _ordered(one: Visit, other: Visit, first: str) -> tuple[Visit, Visit] | None:
-    """The two with that of ``first`` in front; None where they are not one of each."""
-    if one.flags == other.flags:
-        return None
-    return (one, other) if one.flags == first else (other, one)
-
-
-def confirming(visits: Sequence[Visit]) -> list[Visit]:
-    """The visits that confirm the present pair: those at the end. A failure among them makes another pair, and so does
-    a race that went on once they had shown what it could build on."""
-    found: list[Visit] = []
-    for one in reversed(visits):
-        if one.purpose != "confirm" or one.failed:
-            break
-        found.insert(0, one)
-    return found
-
-
-def _turn(pair: tuple[str, str], visits: Sequence[Visit]) -> str:
-    """Whose turn it is in A B B A; A is what runs already, so that no start is wasted."""
-    each = [one.flags for one in confirming(visits)]
-    first = each[0] if each else visits[-1].flags if visits and visits[-1].flags in pair else pair[0]
-    second = pair[1] if first == pair[0] else pair[0]
-    return (first, second, second, first)[len(each) % QUAD]

@@ -106,14 +106,16 @@ def sentence(told: ToldTuning) -> str:
     if found.word == "undecided":
         more = f", {_by_how_much(told)}" if found.over_baseline else ""
         return f"Undecided ({found.why}). So far the best is {best}: {shown}{more}, not confirmed."
+    early = f" It ended early: {found.why}." if found.why else ""
     if found.word == "no_difference":
-        return f"No difference shown larger than {percent(found.tie, 2)} between {best} and {_name(told, found.rival)}."
+        between = f"between {best} and {_name(told, found.rival)}"
+        return f"No difference shown larger than {percent(found.tie, 2)} {between}.{early}"
     if found.over_baseline is None:
-        return f"No candidate is better than the baseline: {shown}."
+        return f"No candidate is better than the baseline: {shown}.{early}"
     tie = ""
     if found.tie is not None and found.rival is not None:
         tie = f" {_name(told, found.rival).capitalize()} differs from it by no more than {percent(found.tie, 2)}."
-    return f"The best is {best}: {shown}, {_by_how_much(told)}.{tie}"
+    return f"The best is {best}: {shown}, {_by_how_much(told)}.{tie}{early}"
 
 
 def _by_how_much(told: ToldTuning) -> str:

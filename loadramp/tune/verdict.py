@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from loadramp.tune.confirm import Confirmation, pairs_of
 from loadramp.tune.flags import knobs_of
 from loadramp.tune.noise import LogRatio, ObjectiveLevel, largest_change, levels_of, ratio_of
-from loadramp.tune.race import RaceRules, RaceState, confirming, standing
+from loadramp.tune.race import RaceRules, RaceState, confirmation_of, standing
 from loadramp.tune.visit import Visit
 
 Word = Literal["best", "no_difference", "undecided", "not_measurable"]
@@ -43,9 +44,14 @@ def verdict_of(rules: RaceRules, visits: Sequence[Visit], ended: str = "") -> Tu
     if base is None:
         why = next((one.reason for one in reversed(visits) if one.flags == rules.baseline), ended)
         return TuneVerdict("not_measurable", now, why=why or ended)
-    if not now.settled:
-        return _early(rules, now, base, ended)
-    return _settled(rules, visits, now, base)
+    if now.confirmation is not None and now.settled:
+        return _settled(rules, now, now.confirmation, base, ended)
+    pairs = [confirmation_of(rules, pair, visits, now.noise) for pair in reversed(pairs_of(visits))]
+    no_answer = {None, rules.baseline, *(one.flags for one in visits if one.failed)}
+    before = next((one for one in pairs if one.winner not in no_answer), None)
+    if before is not None:  # it ended while something was built on that
+        return _settled(rules, now, before, base, ended)
+    return _early(rules, now, base, ended)
 
 
 def _early(rules: RaceRules, now: RaceState, base: ObjectiveLevel, ended: str) -> TuneVerdict:
@@ -53,34 +59,34 @@ def _early(rules: RaceRules, now: RaceState, base: ObjectiveLevel, ended: str) -
     best = now.best or rules.baseline
     level = now.levels.get(best, base)
     over = ratio_of(level, base) if best != rules.baseline else None
-    if not ended and best == rules.baseline and now.pair is None:
+    if not ended and best == rules.baseline and now.confirmation is None:
         return TuneVerdict("best", now, best, level, base)
     why = ended or "the last two were not told apart"
     return TuneVerdict("undecided", now, best, level, base, over, why=why)
 
 
-def _settled(rules: RaceRules, visits: Sequence[Visit], now: RaceState, base: ObjectiveLevel) -> TuneVerdict:
+def _settled(rules: RaceRules, now: RaceState, pair: Confirmation, base: ObjectiveLevel, ended: str) -> TuneVerdict:
     """What the confirmation says of the last two and, where the baseline is not one of them, the race of it."""
-    pair, ratio = now.pair or ("", ""), now.ratio
+    ratio = pair.ratio
     if ratio is None:
         return TuneVerdict("undecided", now, now.best, now.levels.get(now.best or ""), base, why="no pair was measured")
-    fresh = levels_of(confirming(visits), rules.sign, now.noise)
     first = ratio.mean >= 0.0
-    if ratio.low <= 0.0 <= ratio.high:  # as good as equal: fewer flags
-        counts = [len(knobs_of(flags)) for flags in pair]
+    if pair.winner is None:  # as good as equal: fewer flags
+        counts = [len(knobs_of(flags)) for flags in pair.pair]
         first = counts[0] < counts[1] if counts[0] != counts[1] else first
-    best, rival = pair if first else (pair[1], pair[0])
+    best, rival = pair.pair if first else pair.pair[::-1]
     over = ratio if first else LogRatio(-ratio.mean, ratio.half, ratio.pairs)
-    told = over.low > 0.0
-    tie = None if told else largest_change(over)
+    tie = None if pair.winner is not None else largest_change(over)
+    fresh = levels_of(pair.visits, rules.sign, now.noise)
     level = fresh.get(best, now.levels[best])
-    if rules.baseline in pair:
+    if rules.baseline in pair.pair:
         base = fresh.get(rules.baseline, base)
-        word: Word = "best" if told else "no_difference"
-        return TuneVerdict(word, now, best, level, base, over if best != rules.baseline else None, True, rival, tie)
+        word: Word = "best" if tie is None else "no_difference"
+        return TuneVerdict(
+            word, now, best, level, base, over if best != rules.baseline else None, True, rival, tie, ended
+        )
     against = ratio_of(level, base)
-    if against.low <= 0.0:
-        word = "no_difference" if not told else "undecided"
-        return TuneVerdict(word, now, best, level, base, against, False, rival, tie or largest_change(against),
-                           why="" if not told else "it is not shown to be better than the baseline")  # fmt: skip
-    return TuneVerdict("best", now, best, level, base, against, False, rival, tie)
+    if against.low > 0.0:
+        return TuneVerdict("best", now, best, level, base, against, False, rival, tie, ended)
+    word, why = ("no_difference", ended) if tie is not None else ("undecided", "it is not shown to beat the baseline")
+    return TuneVerdict(word, now, best, level, base, against, False, rival, tie or largest_change(against), why)

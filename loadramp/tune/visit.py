@@ -30,6 +30,8 @@ class Visit:
     purpose: Purpose = "race"
     round: int = 0
     """Which of ``[tune] step_s``."""
+    rival: str | None = None
+    """Of a confirming visit: the other one of the pair."""
     state: VisitState = "measured"
     value: float | None = None
     low: float | None = None

@@ -52,6 +52,23 @@ def test_a_small_gain_is_built_on_once_it_is_confirmed() -> None:
     assert (found.word, found.best) == ("best", f"{A} {B}")
 
 
+def test_no_pair_is_confirmed_twice() -> None:
+    truth = {"": 10.0, A: 10.9, B: 10.0, f"{A} {B}": 5.0}
+    visits = played(rules_of(A, B), truth, factors=(1.05, 0.95, 1, 1.04, 0.96))
+    each = [frozenset((one.flags, one.rival)) for one in visits if one.purpose == "confirm"]
+    assert {pair: each.count(pair) for pair in each} == {frozenset((A, B)): 8, frozenset((A, "")): 8}
+    found = verdict_of(rules_of(A, B), visits)
+    assert (found.word, found.best, found.confirmed) == ("best", A, True)
+
+
+def test_what_was_confirmed_stands_when_time_is_up_while_it_is_built_on() -> None:
+    confirming = [visit(A, 12.0, "confirm", 2, rival=""), visit("", 10.0, "confirm", 2, rival=A)]
+    quad = [*confirming, *reversed(confirming)]
+    visits = [visit("", 10.0), visit(A, 12.0), visit(B, 9.9), *quad, *quad, visit(f"{A} {B}", 20.0)]
+    found = verdict_of(rules_of(A, B), visits, "time is up")
+    assert (found.word, found.best, found.confirmed, found.why) == ("best", A, True, "time is up")
+
+
 def test_who_is_out_stays_out_whatever_is_measured_of_others() -> None:
     both = f"{A} {B}"
     visits = [visit("", 10.0), visit(A, 30.0), visit(B, 10.0), visit(both, 33.0), visit(both, 33.0), visit(A, 30.0)]
@@ -100,7 +117,8 @@ def test_the_last_two_are_measured_in_abba_order_beginning_with_what_runs() -> N
         action = next_of(rules, visits)
         assert isinstance(action, NextVisit)
         turns.append((action.flags, action.purpose, action.round))
-        visits.append(visit(action.flags, 30.0 if action.flags == A else 10.0, action.purpose, action.round))
+        value = 30.0 if action.flags == A else 10.0
+        visits.append(visit(action.flags, value, action.purpose, action.round, rival=action.rival))
     assert turns == [(A, "confirm", 0), ("", "confirm", 0), ("", "confirm", 0), (A, "confirm", 0)]
     assert isinstance(next_of(rules, visits), RaceOver)
     found = verdict_of(rules, visits)
@@ -164,9 +182,8 @@ def test_time_that_is_up_before_the_confirmation_leaves_it_undecided() -> None:
 def test_one_that_dies_while_it_is_confirmed_leaves_the_next_two() -> None:
     rules = RaceRules(Search(tries=(A, B), most=2))
     visits = [visit("", 10.0), visit(A, 30.0), visit(B, 29.0)]
-    visits += [visit(B, 29.0, "confirm", 2), visit(A, None, "confirm", 2, "died")]
-    assert standing(rules, visits).pair == (B, "")
-    assert next_of(rules, visits) == NextVisit(B, "confirm", 0)
+    visits += [visit(B, 29.0, "confirm", 2, rival=A), visit(A, None, "confirm", 2, "died", B)]
+    assert next_of(rules, visits) == NextVisit(B, "confirm", 0, "")
 
 
 def test_a_cost_is_better_when_it_is_lower() -> None:

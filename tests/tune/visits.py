@@ -8,12 +8,17 @@ Spec = dict[str, float]
 
 
 def visit(
-    flags: str, value: float | None, purpose: Purpose = "race", number: int = 0, state: VisitState = "measured"
+    flags: str,
+    value: float | None,
+    purpose: Purpose = "race",
+    number: int = 0,
+    state: VisitState = "measured",
+    rival: str | None = None,
 ) -> Visit:
     """A visit whose run states 4 % on each side."""
     if value is None:
-        return Visit(flags, purpose, number, "unmeasured" if state == "measured" else state, reason="no number")
-    return Visit(flags, purpose, number, state, value, value / 1.04, value * 1.04)
+        return Visit(flags, purpose, number, rival, "unmeasured" if state == "measured" else state, reason="no number")
+    return Visit(flags, purpose, number, rival, state, value, value / 1.04, value * 1.04)
 
 
 def played(rules: RaceRules, truth: Spec, most: int = 100, factors: tuple[float, ...] = (1.0,)) -> list[Visit]:
@@ -24,9 +29,9 @@ def played(rules: RaceRules, truth: Spec, most: int = 100, factors: tuple[float,
         factor = factors[len(visits) % len(factors)]
         value = truth.get(action.flags)
         if value is None:
-            visits.append(visit(action.flags, None, action.purpose, action.round, "did_not_start"))
+            visits.append(visit(action.flags, None, action.purpose, action.round, "did_not_start", action.rival))
         else:
-            visits.append(visit(action.flags, value * factor, action.purpose, action.round))
+            visits.append(visit(action.flags, value * factor, action.purpose, action.round, "measured", action.rival))
     return visits
 
 
