@@ -62,7 +62,7 @@ def verdict(job: Job) -> str:
     """The verdict of one canary, look by look."""
     kind, slower, seed, differences = job
     if differences:
-        noninferior.apart = lambda base, candidate: False
+        noninferior.arms_independent = lambda base, candidate: False
     arms = blocks(kind, 1.0, 2 * seed), blocks(kind, slower, 2 * seed + 1)
     pairs = [Pair(Round(k, 8.0, k, k), *both) for k, both in enumerate(zip(*arms, strict=True))]
     for look in CANARY.look_at:

@@ -89,7 +89,7 @@ def judged(row: Row, table: Table, capacity: float) -> Row:
     ceiling = Estimate("found", capacity)
     rows = hold_back(long_run.with_scatter([row]), ceiling)
     window_s = (row.window_begin_s, row.window_end_s)
-    (row,) = hold_back(regimes.widen(rows, lambda _: latency.look(table, window_s), 0.99), ceiling)
+    (row,) = hold_back(regimes.widen(rows, lambda _: latency.window_view(table, window_s), 0.99), ceiling)
     return row
 
 

@@ -51,7 +51,7 @@ def long_run_at(job: tuple[str, str, float, int]) -> Seen:
     end_s = LEAD_S + LONG_S
     due_s = poisson(load * capacity, end_s + TAIL_S, rng)
     table, _ = simulate(profile, due_s, *lengths.draw(rng, len(due_s)), rng, sample_period_s=0.0)
-    return counted([latency.look(table, (LEAD_S, end_s))])
+    return counted([latency.window_view(table, (LEAD_S, end_s))])
 
 
 def ramp(job: tuple[str, str, int]) -> list[dict[str, Interval]]:
@@ -74,7 +74,7 @@ def ramp(job: tuple[str, str, int]) -> list[dict[str, Interval]]:
         part = table.select((table.done_s >= step.begin_s) & (table.due_s < step.end_s))
         base_s = rows[0].of("ttft").p50.value if rows else None
         rows.append(fold(step, part, samples=samples, base_ttft_p50_s=base_s))
-        seen.append(latency.look(part, step.window_s))
+        seen.append(latency.window_view(part, step.window_s))
     rows = completed(regimes.widen(completed(rows), seen.__getitem__, 0.99))
     return [printed_by(row) for row in rows[: len(JUDGED)]]
 
