@@ -9,8 +9,8 @@ from loadramp.advise.flags import checkpoint_of, command_of
 from loadramp.advise.memory import BLOCK_TOKENS, Envelope
 from loadramp.advise.model import Model
 from loadramp.advise.sizing import MONTH_H, SizeOption, cheapest
-from loadramp.report.json_data import strict
-from loadramp.report.markdown import plain
+from loadramp.record.codec import plain_data
+from loadramp.report.markdown import escaped
 from loadramp.units import counted, percent, plural, sig, span_of
 
 GB, GIB = 1e9, 2.0**30
@@ -41,11 +41,13 @@ def advice_markdown(advice: Advice) -> str:
     """For a ticket or a wiki."""
     out = ["# What to run", ""]
     for block in blocks(advice):
-        out += [f"## {plain(block.title)}", ""]
+        out += [f"## {escaped(block.title)}", ""]
         out += ["```", block.command, "```", ""] if block.command else []
         if block.lines:
             out += ["| | | |", "|---|---|---|"]
-            out += [f"| {plain(name)} | {plain(value)} | {plain(words)} |" for name, value, words in block.lines] + [""]
+            out += [
+                f"| {escaped(name)} | {escaped(value)} | {escaped(words)} |" for name, value, words in block.lines
+            ] + [""]
     return "\n".join(out).rstrip() + "\n"
 
 
@@ -215,7 +217,7 @@ def advice_document(advice: Advice) -> dict[str, Any]:
         best, rivals = cheapest(advice.choices)
         as_good = [one.name for one in (*(best if len(best) > 1 else ()), *rivals)]
         document["cheapest"] = {"name": best[0].name if len(best) == 1 else None, "as_good": as_good}
-    checked: dict[str, Any] = strict(document)
+    checked: dict[str, Any] = plain_data(document)
     return checked
 
 

@@ -29,7 +29,7 @@ from loadramp.client.endpoint import Endpoint, endpoint_of
 from loadramp.client.http.connect import tls_context
 from loadramp.client.permission import check_hosts
 from loadramp.metrics.fetch import FetchFailed, fetch_once
-from loadramp.record.codec import plain
+from loadramp.record.codec import plain_data
 from loadramp.record.run_directory import RunDir, check_place
 from loadramp.registry import evidence_of
 from loadramp.runner import launch, scenarios
@@ -140,7 +140,7 @@ def opened(
     """
     text, longest = scorecard_text(base), model_max_of(base)
     seen = evidence_of("rollback") if canary is not None else None
-    back = {} if seen is None else {ROLLBACK: plain(seen(canary))}
+    back = {} if seen is None else {ROLLBACK: plain_data(seen(canary))}
     source, overrides = endpoint.redact(base.source), [endpoint.redact(one) for one in base.overrides]
     if resumed is None:
         more = {MODEL_MAX: longest, REHEARSAL: rehearsal, **back}

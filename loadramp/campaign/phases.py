@@ -16,7 +16,7 @@ from loadramp import __version__
 from loadramp.campaign.criteria import Strike, reached
 from loadramp.campaign.table import PHASES, Phase, campaign_of, in_order, overrides_of, strike_after_s
 from loadramp.client.endpoint import Endpoint
-from loadramp.record.codec import plain
+from loadramp.record.codec import plain_data
 from loadramp.record.run_directory import RunDir, safe_name
 from loadramp.record.table import Run
 from loadramp.registry import CannotMeasure, ScenarioError
@@ -201,11 +201,11 @@ class _Beside:
         begin_s = now_s()
         self.campaign.say("chaos: running the command")
         struck = Strike(begin_s, begin_s, None, "it was still running when the phase ended")
-        ramping.rundir.write(STRIKE, json.dumps(plain(struck)) + "\n")
+        ramping.rundir.write(STRIKE, json.dumps(plain_data(struck)) + "\n")
         assert self.campaign.strike is not None, "the phase is left out without it"
         code, output = await self.campaign.strike()
         struck = Strike(begin_s, now_s(), code, output)
-        ramping.rundir.write(STRIKE, json.dumps(plain(struck)) + "\n")
+        ramping.rundir.write(STRIKE, json.dumps(plain_data(struck)) + "\n")
         self.campaign.say(f"chaos: {output}" if code != 0 else f"chaos: done after {struck.end_s - begin_s:.3g} s")
 
 
@@ -250,7 +250,7 @@ def begin(
 
 def save_state(path: Path, state: Mapping[str, Any]) -> None:
     """Replace campaign.json in ``path``."""
-    RunDir(path).write(CAMPAIGN, json.dumps({"schema": SCHEMA, **plain(state)}, indent=1, allow_nan=False) + "\n")
+    RunDir(path).write(CAMPAIGN, json.dumps({"schema": SCHEMA, **plain_data(state)}, indent=1, allow_nan=False) + "\n")
 
 
 def resume(path: Path, source: str, overrides: Sequence[str]) -> dict[str, Any]:

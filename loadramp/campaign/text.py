@@ -7,9 +7,9 @@ from typing import Any
 from loadramp.campaign.criteria import Criterion, PhaseView, verdict_of
 from loadramp.campaign.recovery import availability
 from loadramp.campaign.scorecard import Scorecard, ScorecardLine, Verdict
+from loadramp.record.codec import plain_data
 from loadramp.record.run_info import TargetInfo
-from loadramp.report.json_data import strict
-from loadramp.report.markdown import plain
+from loadramp.report.markdown import escaped
 from loadramp.report.redact import redact
 from loadramp.report.verdict_text import Phrase
 from loadramp.units import percent, plural, sig, span
@@ -206,22 +206,22 @@ def run_link(view: CampaignView, phase: str) -> str:
 def campaign_markdown(view: CampaignView) -> str:
     """summary.md: verdict, phases with their criteria, scorecard."""
     out = ["# loadramp: before a launch", ""]
-    out += [" ".join(f"**{plain(p.text)}**" if p.tone != "plain" else plain(p.text) for p in headline(view)), ""]
-    out += [f"Verdict: **{view.verdict}** · " + " · ".join(plain(fact) for fact in facts(view)), ""]
+    out += [" ".join(f"**{escaped(p.text)}**" if p.tone != "plain" else escaped(p.text) for p in headline(view)), ""]
+    out += [f"Verdict: **{view.verdict}** · " + " · ".join(escaped(fact) for fact in facts(view)), ""]
     for phase in view.wanted:
         link = run_link(view, phase)
         where = f" ([report]({link}))" if link else ""
-        out += [f"## {TITLES[phase]}: {view.phase_verdict(phase)}{where}", "", plain(phase_words(view, phase)), ""]
+        out += [f"## {TITLES[phase]}: {view.phase_verdict(phase)}{where}", "", escaped(phase_words(view, phase)), ""]
         if view.criteria.get(phase):
             out += ["| | asked | seen |", "|---|---|---|"]
-            out += [f"| {one.status} | {plain(redact(one.asked))} | {plain(redact(one.said))} |"
+            out += [f"| {one.status} | {escaped(redact(one.asked))} | {escaped(redact(one.said))} |"
                     for one in view.criteria[phase]] + [""]  # fmt: skip
     return "\n".join([*out, *_card_lines(view, "##")]).rstrip() + "\n"
 
 
 def scorecard_markdown(view: CampaignView) -> str:
     """scorecard.md: the items alone."""
-    head = ["# Scorecard", "", plain(" ".join(phrase.text for phrase in _decision(view))), ""]
+    head = ["# Scorecard", "", escaped(" ".join(phrase.text for phrase in _decision(view))), ""]
     return "\n".join([*head, *_card_lines(view, "##")]).rstrip() + "\n"
 
 
@@ -230,7 +230,7 @@ def _card_lines(view: CampaignView, mark: str) -> list[str]:
     for line in view.card.ordered:
         link = run_link(view, line.phase)
         by = f"[{line.phase}]({link})" if link and line.state in {"shown", "gap"} else line.phase
-        cells = [weight_of(line), plain(line.item.text), STATE_WORDS[line.state], by, plain(redact(line.words))]
+        cells = [weight_of(line), escaped(line.item.text), STATE_WORDS[line.state], by, escaped(redact(line.words))]
         out.append(f"| {' | '.join(cells)} |")
     return out
 
@@ -258,7 +258,7 @@ def campaign_document(view: CampaignView) -> dict[str, Any]:
         ],
         "scorecard": {"verdict": view.card.verdict, "items": [_item(line) for line in view.card.lines]},
     }  # fmt: skip
-    checked: dict[str, Any] = strict(document)
+    checked: dict[str, Any] = plain_data(document)
     return checked
 
 

@@ -18,7 +18,7 @@ from loadramp.comparison.guard import Guard
 from loadramp.comparison.judge import COMPARISON, SCHEMA, asked_about, paired, weigh
 from loadramp.comparison.pairs import Pair, Round, blocks_done
 from loadramp.comparison.table import Canary, block_rates, canary_of, climb_rates, order_of, turn_warmup_s
-from loadramp.record.codec import plain
+from loadramp.record.codec import plain_data
 from loadramp.record.run_directory import RunDir
 from loadramp.record.types import Step, Stop
 from loadramp.registry import CannotMeasure
@@ -283,7 +283,7 @@ class CanaryRun:
             "schema": SCHEMA, **self.info, "state": state, "rounds": [asdict(one) for one in self.rounds],
             "answers": asdict(self.sameness) if self.sameness else None,
         }  # fmt: skip
-        self.rundir.write(COMPARISON, json.dumps(plain(document), indent=1, allow_nan=False) + "\n")
+        self.rundir.write(COMPARISON, json.dumps(plain_data(document), indent=1, allow_nan=False) + "\n")
 
 
 def arm_free_s(arm: Arm) -> float:

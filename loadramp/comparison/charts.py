@@ -153,7 +153,7 @@ def _curve(metric: str, arms: Sequence[tuple[Key, list[Row]]]) -> Figure | None:
     for key, rows in arms:
         for q, symbol, width in (("p50", "circle", 1.4), ("p99", "diamond", 2.2)):
             look = Key(f"{key.name} {q}", key.colour, dash=key.dash, symbol=symbol, hollow=key.hollow)
-            y = floored(r.number(row, f"{metric}_{q}_s") for row in rows)
+            y = floored(row.number(f"{metric}_{q}_s") for row in rows)
             values += y
             text = [
                 f"{key.name}, {r.label(row)}<br>{q} {SHORT_NAMES[metric]} {latency(v)}"
@@ -162,7 +162,7 @@ def _curve(metric: str, arms: Sequence[tuple[Key, list[Row]]]) -> Figure | None:
             trace = c.series(look, [r.load(row) for row in rows], y, text=text, connectgaps=True)
             trace["line"]["width"] = width
             if q == "p99":
-                low, high = ([r.number(row, f"{metric}_p99_{side}_s") for row in rows] for side in ("low", "high"))
+                low, high = ([row.number(f"{metric}_p99_{side}_s") for row in rows] for side in ("low", "high"))
                 trace["error_y"] = c.whiskers(y, low, high, key.colour)
             data.append(trace)
     if all(v is None for v in values):

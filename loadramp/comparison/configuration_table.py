@@ -10,6 +10,7 @@ from rich.text import Text
 from loadramp.comparison.configurations import METRICS, NUMBERS, ConfigurationFigure, Tiers
 from loadramp.comparison.page import KINDS
 from loadramp.comparison.text import times
+from loadramp.record.codec import plain_data
 from loadramp.report import charts as c
 from loadramp.report import row_access as r
 from loadramp.report.charts import Cell, Key
@@ -17,8 +18,7 @@ from loadramp.report.curves import floored
 from loadramp.report.document import csv_text
 from loadramp.report.glossary import glossary
 from loadramp.report.html import page
-from loadramp.report.json_data import strict
-from loadramp.report.markdown import plain
+from loadramp.report.markdown import escaped
 from loadramp.report.redact import redact
 from loadramp.report.verdict_text import Phrase
 from loadramp.units import NOTHING, latency, percent, plural, sig, times_of
@@ -111,7 +111,7 @@ def headline(found: Tiers) -> list[Phrase]:
 
 def tiers_document(found: Tiers) -> dict[str, Any]:
     """The JSON document: strict data, one object a configuration."""
-    document: dict[str, Any] = strict(
+    document: dict[str, Any] = plain_data(
         {
             "schema": SCHEMA,
             "sentence": sentence(found),
@@ -141,7 +141,7 @@ def tiers_csv(found: Tiers) -> str:
     """One line a configuration and figure."""
     heads = ["configuration", "figure", "value", "ratio", "ratio_low", "ratio_high", "reason"]
     lines = [
-        [side.name, name, *strict([one.value, one.ratio, one.low, one.high]), one.reason]
+        [side.name, name, *plain_data([one.value, one.ratio, one.low, one.high]), one.reason]
         for side, own in zip(found.sides, found.figures, strict=True)
         for name, one in own.items()
     ]
@@ -150,12 +150,12 @@ def tiers_csv(found: Tiers) -> str:
 
 def tiers_markdown(found: Tiers) -> str:
     names = columns(found)
-    lines = ["# loadramp: configurations", "", " ".join(plain(phrase.text) for phrase in headline(found)), ""]
+    lines = ["# loadramp: configurations", "", " ".join(escaped(phrase.text) for phrase in headline(found)), ""]
     lines += ["| configuration | " + " | ".join(_title(name, found) for name in names) + " |"]
     lines += ["|" + "---|" * (len(names) + 1)]
     for side, own in zip(found.sides, found.figures, strict=True):
         cells = [" ".join(part for part in cell_words(name, own.get(name)) if part) for name in names]
-        lines.append("| " + " | ".join(plain(cell) for cell in (side.name, *cells)) + " |")
+        lines.append("| " + " | ".join(escaped(cell) for cell in (side.name, *cells)) + " |")
     return "\n".join(lines) + "\n"
 
 
@@ -235,7 +235,7 @@ def _curves_section(found: Tiers) -> list[str]:
         series, values, rows = [], [], []
         for key, side in zip(keys, found.sides, strict=True):
             own = [row for row in r.rising_rows(side.runs[0]) if not row.void]
-            y = floored(r.number(row, f"{column}_s") for row in own)
+            y = floored(row.number(f"{column}_s") for row in own)
             text = [f"{side.name}, {r.label(row)}<br>{words} {latency(v)}" for row, v in zip(own, y, strict=True)]
             series.append(c.series(key, [r.axis_load(row) for row in own], y, text=text, connectgaps=True))
             values += y

@@ -8,8 +8,8 @@ from loadramp.comparison.noninferior import Effect
 from loadramp.comparison.pairs import Comparison
 from loadramp.comparison.sample_size import Missing
 from loadramp.comparison.text import comparison_sentence, minutes
+from loadramp.record.codec import plain_data
 from loadramp.report.document import csv_text
-from loadramp.report.json_data import strict
 from loadramp.report.redact import redact
 
 SCHEMA = "loadramp.verdict/1"
@@ -55,7 +55,7 @@ def comparison_document(found: Comparison) -> dict[str, Any]:
         ],
         "notes": found.notes,
     }
-    checked: dict[str, Any] = strict(document)
+    checked: dict[str, Any] = plain_data(document)
     return checked
 
 
@@ -103,7 +103,7 @@ def comparison_csv(found: Comparison) -> str:
     """One line an effect. Empty is unknown; ``reason`` says why."""
     lines = []
     for one in found.effects:
-        plain = strict(check(one))
+        plain = plain_data(check(one))
         named = plain | {"ratio": plain["value"], "ratio_low": plain["ci"][0], "ratio_high": plain["ci"][1],
                         "allowed_ratio": plain["limit"], "blocks": plain["n"]}  # fmt: skip
         lines.append([named[column] for column in COLUMNS])

@@ -7,7 +7,7 @@ from rich.text import Text
 from loadramp.comparison.noninferior import Effect
 from loadramp.comparison.pairs import Comparison
 from loadramp.comparison.sample_size import MOST_BLOCKS, Missing
-from loadramp.report.markdown import plain
+from loadramp.report.markdown import escaped
 from loadramp.report.redact import redact
 from loadramp.report.terminal import STYLES
 from loadramp.report.verdict_text import Phrase, Tone
@@ -161,7 +161,7 @@ def status_words(one: Effect) -> str:
 
 def comparison_markdown(found: Comparison) -> str:
     """summary.md: sentence, measures, errors, what differs."""
-    bold = [f"**{plain(p.text)}**" if p.tone != "plain" else plain(p.text) for p in comparison_headline(found)]
+    bold = [f"**{escaped(p.text)}**" if p.tone != "plain" else escaped(p.text) for p in comparison_headline(found)]
     lines = ["# loadramp: comparison", "", " ".join(bold), "", f"Verdict: **{found.decision.verdict}**" + (
         " (indicative)" if found.indicative else "")]  # fmt: skip
     lines += [
@@ -170,8 +170,8 @@ def comparison_markdown(found: Comparison) -> str:
         "|---|---|---|---|---|---|---|",
     ]
     for one in [one for one in found.effects if one.primary]:
-        lines.append("| " + " | ".join(plain(cell) for cell in (*effect_words(one), status_words(one))) + " |")
-    lines += ["", *(f"- {plain(text)}" for text in facts(found))]
+        lines.append("| " + " | ".join(escaped(cell) for cell in (*effect_words(one), status_words(one))) + " |")
+    lines += ["", *(f"- {escaped(text)}" for text in facts(found))]
     return "\n".join(lines) + "\n"
 
 

@@ -9,9 +9,9 @@ from loadramp.nightly.alarms import Alarm, Change, changes_of
 from loadramp.nightly.levels import Level
 from loadramp.nightly.series import METRICS
 from loadramp.nightly.trend import NightOutcome, Standing
+from loadramp.record.codec import plain_data
 from loadramp.record.types import GateResult
-from loadramp.report.json_data import strict
-from loadramp.report.markdown import plain
+from loadramp.report.markdown import escaped
 from loadramp.report.thresholds import MARKS, interval_words, value_words
 from loadramp.units import NOTHING, capital, latency, percent, plural, sig, signed
 
@@ -63,7 +63,7 @@ def changed_words(alarm: Alarm) -> str:
 
 
 def headline(outcome: NightOutcome) -> tuple[str, str]:
-    """The night in one sentence, and its tone: ``plain``, ``warn`` or ``bad``."""
+    """The night in one sentence, and its tone: ``plain_data``, ``warn`` or ``bad``."""
     worse = [alarm for change in outcome.changes if change.fails for alarm in change.alarms]
     broken = [floor for floor in outcome.floors if floor.status == "fail"]
     if not outcome.night:
@@ -172,9 +172,9 @@ def terminal_lines(outcome: NightOutcome) -> list[str]:
 def night_markdown(outcome: NightOutcome, scenario: str) -> str:
     """The night for a pull request or a chat."""
     lines = [
-        f"# {plain(scenario)}: night of {night_words(outcome.night)}",
+        f"# {escaped(scenario)}: night of {night_words(outcome.night)}",
         "",
-        f"**{plain(headline(outcome)[0])}**",
+        f"**{escaped(headline(outcome)[0])}**",
         "",
     ]
     lines += ["| metric | this night | interval | baseline | change | |", "|---|---|---|---|---|---|"]
@@ -184,19 +184,19 @@ def night_markdown(outcome: NightOutcome, scenario: str) -> str:
         change = signed(one.change_ratio, 2) if one.change_ratio is not None else NOTHING
         cells = [METRICS[one.metric].words, number(one.metric, one.value) or NOTHING, between, baseline_words(one),
                  change, standing_words(one)]  # fmt: skip
-        lines.append("| " + " | ".join(plain(cell) for cell in cells) + " |")
+        lines.append("| " + " | ".join(escaped(cell) for cell in cells) + " |")
     if outcome.floors:
-        lines += ["", *(f"- {MARKS[floor.status]} floor {plain(minimum_words(floor))}" for floor in outcome.floors)]
+        lines += ["", *(f"- {MARKS[floor.status]} floor {escaped(minimum_words(floor))}" for floor in outcome.floors)]
     if outcome.open:
         lines += ["", "Open changes for the worse (`loadramp accept` closes one that is meant):", ""]
-        lines += [f"- {plain(alarm_words(alarm))}" for alarm in outcome.open]
+        lines += [f"- {escaped(alarm_words(alarm))}" for alarm in outcome.open]
     return "\n".join(lines) + "\n"
 
 
 def night_document(outcome: NightOutcome, exit_code: int, runs: Sequence[str], scenario: str) -> dict[str, Any]:
     """The night as strict JSON data: what ``nightly --json`` and ``trend --json`` print."""
     verdicts = {0: "pass", 1: "not_measured", 3: "inconclusive", 99: "fail"}
-    document: dict[str, Any] = strict(
+    document: dict[str, Any] = plain_data(
         {
             "schema": "loadramp.night/1",
             "scenario": scenario,

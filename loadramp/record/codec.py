@@ -6,7 +6,8 @@ events, the first one since ``due_us``. Gaps are differences of rounded instants
 that holds its default is left out. Gap lists take 6 bytes a token, float seconds take 12.
 """
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from itertools import accumulate, pairwise
 from typing import Any, TypeVar
@@ -107,16 +108,19 @@ def _us(instant_s: float) -> int:
     return round(instant_s * 1e6)
 
 
-def plain(value: Any) -> Any:
-    """Dataclasses, tuples and numpy numbers as what JSON can hold; NaN and infinities become None."""
+def plain_data(value: Any) -> Any:
+    """``value`` as JSON holds it: dataclasses and numpy unwrapped, sets sorted, NaN and infinity None, other objects as
+    text."""
     if hasattr(value, "__dataclass_fields__"):
-        return plain(asdict(value))
-    if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [plain(item) for item in value]
-    if hasattr(value, "item") and not isinstance(value, str | bytes):
-        value = value.item()
-    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):  # noqa: PLR0124 (NaN)
-        return None
-    return value
+        return plain_data(asdict(value))
+    if isinstance(value, Mapping):
+        return {str(key): plain_data(item) for key, item in value.items()}
+    if isinstance(value, str) or value is None or isinstance(value, bool | int):
+        return value
+    if hasattr(value, "tolist"):  # of numpy, numbers and arrays
+        return plain_data(value.tolist())
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, set | frozenset):
+        return [plain_data(item) for item in sorted(value, key=str)]
+    return [plain_data(item) for item in value] if isinstance(value, Iterable) else str(value)

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from loadramp.record.codec import plain
+from loadramp.record.codec import plain_data
 from loadramp.record.types import GONE, REFUSED, Calibration, Check, Estimate, Step, StopCause, Verdict
 from loadramp.scenario.scenario import Slo
 from loadramp.units import percent, plural
@@ -232,7 +232,7 @@ class RunInfo:
         nullable = {"selfcheck", *(("ended_at", "ending") if self.state is not None else ())}
         known = {key: value for key, value in values.items() if value is not UNSET}
         known = {key: value for key, value in known.items() if value is not None or key in nullable}
-        document: dict[str, Any] = plain(known | self.more)
+        document: dict[str, Any] = plain_data(known | self.more)
         return document
 
     @property

@@ -14,10 +14,11 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
+from loadramp.record.codec import plain_data
 from loadramp.record.row import Row
 from loadramp.record.table import Run
 from loadramp.report import row_access as r
-from loadramp.report.json_data import packed, rounded, strict
+from loadramp.report.json_data import packed, rounded
 from loadramp.units import finite, latency, percent, sig, span_of
 
 Json = dict[str, Any]
@@ -80,7 +81,7 @@ def figures(*shown: Figure, key: Sequence[Key] = (), columns: int = 2) -> Markup
 
 def embed(value: Any) -> Markup:
     """Strict JSON, packed: nothing in it can break out of a script element."""
-    return Markup(packed(json.dumps(strict(value), allow_nan=False, separators=(",", ":"))))  # noqa: S704  # no markup
+    return Markup(packed(json.dumps(plain_data(value), allow_nan=False, separators=(",", ":"))))  # noqa: S704  # no markup
 
 
 @dataclass(slots=True, frozen=True)

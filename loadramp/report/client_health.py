@@ -29,7 +29,7 @@ def _lag_panel(run: Run) -> Figure | None:
     looks = (("p50", Key("p50", "--p50", symbol="circle")), ("p99", Key("p99", "--p99", dash="dot", symbol="diamond")))
     data, values = [], []
     for q, key in looks:
-        y = [None if (v := r.number(row, f"lag_{q}_s")) is None else max(v, 1e-6) for row in steps]
+        y = [None if (v := row.number(f"lag_{q}_s")) is None else max(v, 1e-6) for row in steps]
         trace = c.over_load(key, steps, y, [f"{q} of lag {latency(v)}" for v in y])
         data.append(c.hollow_markers(trace, [bool(row.void) for row in steps]))
         values += y
@@ -38,7 +38,7 @@ def _lag_panel(run: Run) -> Figure | None:
         title="Schedule lag: sent minus due",
         data=data,
         layout={"xaxis": c.load_axis(steps), "yaxis": c.value_axis(values)},
-        words=f"How late requests left the client. Worst p99: {latency(r.number(worst, 'lag_p99_s'))} at "
+        words=f"How late requests left the client. Worst p99: {latency(worst.number('lag_p99_s'))} at "
         f"{r.label(worst)}. Hollow: void.",
         key=[key for _, key in looks],
     )

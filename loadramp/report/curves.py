@@ -54,7 +54,7 @@ def latency_figure(run: Run, metric: str) -> Figure | None:
     limit_s = run.scenario.slo.limits.get(metric)
     steps = r.rising_rows(run)
     extra = [*r.of_role(run, "soak"), *r.of_role(run, "down")]
-    if all(r.number(row, f"{metric}_{q}_s") is None for row in (*steps, *extra) for q, _ in QUANTILES):
+    if all(row.number(f"{metric}_{q}_s") is None for row in (*steps, *extra) for q, _ in QUANTILES):
         return None
     data: list[Json] = []
     for q, key in QUANTILES:
@@ -62,7 +62,7 @@ def latency_figure(run: Run, metric: str) -> Figure | None:
         for role, symbol in (("soak", "star"), ("down", "triangle-down")):
             data += _marks(r.of_role(run, role), metric, q, key, symbol)
     columns = [f"{metric}_{c_}_s" for c_ in ("p50", "p95", "p99", "p99_low", "p99_high")]
-    shown = [r.number(row, column) for row in (*steps, *extra) for column in columns]
+    shown = [row.number(column) for row in (*steps, *extra) for column in columns]
     marks = [c.level_line(limit_s, "var(--slo)")] if limit_s else []
     return Figure(
         title=f"{short}: {long}",
@@ -79,52 +79,52 @@ def latency_figure(run: Run, metric: str) -> Figure | None:
 def _quantile_traces(steps: Sequence[Row], metric: str, q: str, key: Key) -> list[Json]:
     used, void = [row for row in steps if not row.void], [row for row in steps if row.void]
     column = f"{metric}_{q}_s"
-    y = floored(r.number(row, column) for row in used)
+    y = floored(row.number(column) for row in used)
     trace = c.series(
         key, [r.axis_load(row) for row in used], y, text=[hover(row, metric, q) for row in used], connectgaps=True
     )
     c.hollow_markers(trace, [r.hollow(row) for row in used])
     if q == "p99":
-        low = [r.number(row, f"{metric}_p99_low_s") for row in used]
-        high = [r.number(row, f"{metric}_p99_high_s") for row in used]
+        low = [row.number(f"{metric}_p99_low_s") for row in used]
+        high = [row.number(f"{metric}_p99_high_s") for row in used]
         trace["error_y"] = c.whiskers(y, low, high, key.colour)
     return [trace, *_marks(void, metric, q, key, "x-thin")]
 
 
 def _marks(rows: Sequence[Row], metric: str, q: str, key: Key, symbol: str) -> list[Json]:
     """Points that are not part of the line: void, soak, down."""
-    rows = [row for row in rows if r.number(row, f"{metric}_{q}_s") is not None]
+    rows = [row for row in rows if row.number(f"{metric}_{q}_s") is not None]
     if not rows:
         return []
     look = Key(key.name, key.colour, "dot", symbol=symbol)
-    y = floored(r.number(row, f"{metric}_{q}_s") for row in rows)
+    y = floored(row.number(f"{metric}_{q}_s") for row in rows)
     trace = c.series(look, [r.axis_load(row) for row in rows], y, text=[hover(row, metric, q) for row in rows])
     trace["marker"] |= {"size": 10}
     return [trace]
 
 
 def hover(row: Row, metric: str, q: str) -> str:
-    low, high = r.number(row, f"{metric}_{q}_low_s"), r.number(row, f"{metric}_{q}_high_s")
+    low, high = row.number(f"{metric}_{q}_low_s"), row.number(f"{metric}_{q}_high_s")
     between = f" ({latency(low)} to {latency(high) or 'unknown'})" if low is not None else ""
-    n = r.number(row, f"{metric}_n")
+    n = row.number(f"{metric}_n")
     source = f"<br>from {counted(count(n), 'value')}" if n else ""
     return (
         f"{r.label(row)}, {r.state_words(row)}<br>{q} {SHORT_NAMES[metric]} "
-        f"{latency(r.number(row, f'{metric}_{q}_s'))}{between}{source}"
+        f"{latency(row.number(f'{metric}_{q}_s'))}{between}{source}"
     )
 
 
 def _growth(run: Run, metric: str, short: str) -> str:
     """One sentence with the panel's own numbers."""
-    steps = [row for row in r.kept_up(run) if r.number(row, f"{metric}_p99_s") is not None]
+    steps = [row for row in r.kept_up(run) if row.number(f"{metric}_p99_s") is not None]
     if not steps:
         return f"No step that kept up has enough requests for a p99 of {short}."
     first, last = steps[0], steps[-1]
-    begin, end = (latency(r.number(row, f"{metric}_p99_s")) for row in (first, last))
+    begin, end = (latency(row.number(f"{metric}_p99_s")) for row in (first, last))
     if first is last:
         return f"p99 {short} is {begin} at {r.label(first)}."
     over = r.broke(run)
-    worst = latency(r.number(over, f"{metric}_p99_s")) if over else ""
+    worst = latency(over.number(f"{metric}_p99_s")) if over else ""
     tail = f", and {worst} at {r.label(over)} (overloaded)" if over and worst else ""
     return f"p99 {short} goes from {begin} at {r.label(first)} to {end} at {r.label(last)}{tail}."
 

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from loadramp.record.codec import plain_data
 from loadramp.record.row import Row, columns_of
 from loadramp.record.table import Run
 from loadramp.record.types import Estimate
 from loadramp.report.diagnosis import diagnosis_document
-from loadramp.report.json_data import strict
 from loadramp.report.repeats import repeats_document
 from loadramp.report.thresholds import gates_document
 from loadramp.report.verdict_text import verdict, verdict_sentence
@@ -42,14 +42,14 @@ def verdict_document(run: Run) -> dict[str, Any]:
     document["checks"] = [asdict(check) for check in run.checks]
     document["diagnosis"] = diagnosis_document(run)
     document["gates"] = gates_document(run)
-    checked: dict[str, Any] = strict(document)
+    checked: dict[str, Any] = plain_data(document)
     return checked
 
 
 def plain_row(row: Row) -> dict[str, Any]:
     """A row as JSON data; a number that is none gets a reason when it has no better one."""
     columns = columns_of(row)
-    plain: dict[str, Any] = strict(columns)
+    plain: dict[str, Any] = plain_data(columns)
     for name, value in columns.items():
         if value is not None and plain[name] is None:
             plain["reasons"].setdefault(name, "not a finite number")

@@ -1,8 +1,7 @@
 """Plain data for charts and JSON: rounded, without what neither can hold, and compressed for a page. Pure."""
 
-import math
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -28,23 +27,6 @@ def _shortest(value: float, digits: int) -> float:
     """The float whose JSON text is short (division leaves 0.30000000000000004)."""
     exact = float(f"{value:.{digits}g}")
     return int(exact) if exact.is_integer() and abs(exact) < 2**53 else exact
-
-
-def strict(value: Any) -> Any:
-    """``value`` as plain JSON data: numpy unwrapped, NaN and infinity None, unknown objects as text."""
-    if isinstance(value, Mapping):
-        return {str(key): strict(item) for key, item in value.items()}
-    if isinstance(value, str) or value is None or isinstance(value, bool | int):
-        return value
-    if isinstance(value, np.generic):
-        return strict(value.item())
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, np.ndarray):
-        return strict(value.tolist())
-    if isinstance(value, set | frozenset):
-        return [strict(item) for item in sorted(value, key=str)]
-    return [strict(item) for item in value] if isinstance(value, Iterable) else str(value)
 
 
 def packed(text: str) -> str:

@@ -30,14 +30,14 @@ def summary_markdown(run: Run) -> str:
     return "\n".join(parts).rstrip() + "\n"
 
 
-def plain(text: str) -> str:
+def escaped(text: str) -> str:
     """``text`` so that it means nothing to Markdown, on one line."""
     return _SPECIAL.sub(r"\\\1", " ".join(text.split()))
 
 
 def _opening(run: Run) -> list[str]:
-    bold = [f"**{plain(p.text)}**" if p.tone != "plain" else plain(p.text) for p in headline(run)]
-    facts = " · ".join(plain(fact) for fact in subtitle(run))
+    bold = [f"**{escaped(p.text)}**" if p.tone != "plain" else escaped(p.text) for p in headline(run)]
+    facts = " · ".join(escaped(fact) for fact in subtitle(run))
     return ["", " ".join(bold), "", f"Verdict: **{verdict(run)}**" + (f" · {facts}" if facts else "")]
 
 
@@ -51,17 +51,17 @@ def _numbers(run: Run) -> list[str]:
         if estimate.sustained_rps is not None:
             rate += f" (sustained {sig(estimate.sustained_rps)})"
         status = estimate.status.replace("_", " ")
-        lines.append(f"| {title} | {rate} | {between} | {status} | {plain(estimate.reason)} |")
+        lines.append(f"| {title} | {rate} | {between} | {status} | {escaped(estimate.reason)} |")
     return lines
 
 
 def _diagnosis(run: Run) -> list[str]:
-    found = [f"- **{plain(what)}** {plain(why)}" for what, why in diagnosis.lines(run)]
+    found = [f"- **{escaped(what)}** {escaped(why)}" for what, why in diagnosis.lines(run)]
     return ["", "## Why it gives way", "", *found] if found else []
 
 
 def _gates(run: Run) -> list[str]:
-    found = [f"- {plain(gate_line(gate))}" for gate in run.gates]
+    found = [f"- {escaped(gate_line(gate))}" for gate in run.gates]
     return ["", "## Thresholds", "", *found] if found else []
 
 
@@ -69,7 +69,7 @@ def _checks(run: Run) -> list[str]:
     groups = [group for group in checks_by_code(run) if group.level != "note"]
     if not groups:
         return []
-    lines = [f"- **{group.level}** `{group.code}` {group.words(plain)}" for group in groups[:MOST_ROWS]]
+    lines = [f"- **{group.level}** `{group.code}` {group.words(escaped)}" for group in groups[:MOST_ROWS]]
     return ["", "## Checks", "", *lines]
 
 
@@ -81,10 +81,11 @@ def _steps(run: Run) -> list[str]:
     lines.append("|" + "---|" * len(shown.columns))
     for _, cells in shown.lines:
         texts = [
-            ("~" if cell.rough else "") + plain(cell.text) + (f" ({cell.note})" if cell.note else "") for cell in cells
+            ("~" if cell.rough else "") + escaped(cell.text) + (f" ({cell.note})" if cell.note else "")
+            for cell in cells
         ]
         lines.append("| " + " | ".join(texts) + " |")
-    notes = [f"({i}) {plain(note)}" for i, note in enumerate(shown.notes, start=1)]
+    notes = [f"({i}) {escaped(note)}" for i, note in enumerate(shown.notes, start=1)]
     if shown.rough:
         notes.append(f"~: {steptable.ROUGH_WORDS}")
     return [*lines, *(["", "; ".join(notes)] if notes else [])]
@@ -94,5 +95,5 @@ def _conditions(run: Run) -> list[str]:
     wanted = ("seed", "argv", "versions", "host")
     document = run.info.document()
     shown = {key: document[key] for key in wanted if document.get(key)}
-    lines = [f"- {plain(key)}: {plain(redact(text))}" for key, text in flat("", shown)]
+    lines = [f"- {escaped(key)}: {escaped(redact(text))}" for key, text in flat("", shown)]
     return ["", "## Conditions", "", *lines] if lines else []

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from itertools import groupby
 from typing import Any
 
-from loadramp.report.json_data import strict
+from loadramp.record.codec import plain_data
 from loadramp.report.progress import step_words
 from loadramp.scenario.scenario import Scenario
 from loadramp.units import count, counted, percent, plural, sig, span
@@ -123,7 +123,7 @@ def _alike(seen: PreviewStep) -> tuple[object, ...]:
 
 def profile_document(profile: WorkloadProfile | None) -> dict[str, Any] | None:
     """The shape of a load as data; lengths in tokens."""
-    plain: dict[str, Any] | None = None if profile is None else strict(asdict(profile))
+    plain: dict[str, Any] | None = None if profile is None else plain_data(asdict(profile))
     return plain
 
 

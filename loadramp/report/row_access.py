@@ -15,11 +15,6 @@ WORDS: dict[str, dict[str, str]] = data_of(__package__, "words.toml")
 ERROR_WORDS = WORDS["errors"]
 
 
-def number(row: Row, column: str) -> float | None:
-    """The row's number, None where there is none."""
-    return row.number(column)
-
-
 def reason(row: Row, column: str) -> str:
     """Why ``column`` of ``row`` is null, in words."""
     if found := row.reason(column):
@@ -37,12 +32,12 @@ def delivered(run: Run) -> list[Row]:
 
 def load(row: Row) -> float | None:
     """What was asked: the rate (req/s) of an open-loop row, the number of users of a closed-loop one."""
-    return number(row, "users") if closed_loop([row]) else number(row, "rate_rps")
+    return row.number("users") if closed_loop([row]) else row.number("rate_rps")
 
 
 def axis_load(row: Row) -> float | None:
     """Where the row stands on an axis of load: what was asked, or what was offered where that was clearly different."""
-    offered = number(row, "load_rps")
+    offered = row.number("load_rps")
     return load(row) if offered is None or closed_loop([row]) else offered
 
 
@@ -53,7 +48,7 @@ def load_differs(row: Row) -> bool:
 
 def closed_loop(rows: list[Row]) -> bool:
     """Users instead of rates were asked."""
-    return bool(rows) and all(number(row, "rate_rps") is None and number(row, "users") is not None for row in rows)
+    return bool(rows) and all(row.number("rate_rps") is None and row.number("users") is not None for row in rows)
 
 
 def load_unit(rows: list[Row]) -> str:

@@ -9,6 +9,7 @@ from markupsafe import Markup
 
 from loadramp.analysis.checks.run_checks import NAMES_STEP
 from loadramp.analysis.overload import SIGNS
+from loadramp.record.codec import plain_data
 from loadramp.record.row import Row, columns_of
 from loadramp.record.table import Run
 from loadramp.record.types import Check, CheckLevel, Estimate
@@ -20,7 +21,6 @@ from loadramp.report.client_health import client_section
 from loadramp.report.curves import latency_section
 from loadramp.report.diagnosis import diagnosis_section
 from loadramp.report.glossary import glossary
-from loadramp.report.json_data import strict
 from loadramp.report.redact import redact
 from loadramp.report.repeats import repeats_section
 from loadramp.report.tails import tails_section, waterfall_section
@@ -229,7 +229,7 @@ def _all_columns(run: Run) -> Markup:
 
 
 def _raw(row: Row, name: str, column: object) -> str:
-    value = strict(column)
+    value = plain_data(column)
     return f"– {r.reason(row, name)}" if value is None else _words(value)
 
 

@@ -129,16 +129,16 @@ def _latency_column(metric: str, q: str) -> Column:
     name = f"{metric}_{q}"
 
     def between(row: Row) -> str:
-        low, high = r.number(row, f"{name}_low_s"), r.number(row, f"{name}_high_s")
+        low, high = row.number(f"{name}_low_s"), row.number(f"{name}_high_s")
         if low is None:
             return ""
         return latency_span(low, high) if high is not None else f"≥ {latency(low)}"
 
     def rough(row: Row) -> bool:
-        value, low, high = (r.number(row, f"{name}{end}_s") for end in ("", "_low", "_high"))
+        value, low, high = (row.number(f"{name}{end}_s") for end in ("", "_low", "_high"))
         return bool(value) and low is not None and (high is None or high - low > 2.0 * ROUGH_RATIO * (value or 0.0))
 
-    return Column(q, f"{name}_s", lambda row: latency(r.number(row, f"{name}_s"), trim=False), SHORT_NAMES[metric],
+    return Column(q, f"{name}_s", lambda row: latency(row.number(f"{name}_s"), trim=False), SHORT_NAMES[metric],
                   between if q == "p99" else None, rough)  # fmt: skip
 
 

@@ -40,11 +40,11 @@ def _delivered(run: Run) -> list[Row]:
 
 def _tradeoff(steps: Sequence[Row], metric: str) -> Figure | None:
     """The latency-throughput curve: past the ceiling it turns back or straight up."""
-    have = [row for row in steps if row.output_tokens_per_s and r.number(row, f"{metric}_p50_s") is not None]
+    have = [row for row in steps if row.output_tokens_per_s and row.number(f"{metric}_p50_s") is not None]
     if not have:
         return None
     x = [row.output_tokens_per_s for row in have]
-    lines = {q: floored(r.number(row, f"{metric}_{q}_s") for row in have) for q in ("p50", "p99")}
+    lines = {q: floored(row.number(f"{metric}_{q}_s") for row in have) for q in ("p50", "p99")}
     data = []
     for q, key in (("p50", P50), ("p99", P99)):
         trace = c.series(key, x, lines[q], text=[hover(row, metric, q) for row in have], connectgaps=True)
@@ -111,7 +111,7 @@ def achieved_figure(run: Run) -> Figure | None:
     x = [r.axis_load(row) for row in steps]
     data, key = [], []
     for column, look in columns:
-        y = [r.number(row, column) for row in steps]
+        y = [row.number(column) for row in steps]
         if all(v is None for v in y) or (column == "good_rps" and not run.scenario.slo.limits):
             continue
         data.append(c.over_load(look, steps, y, [f"{look.name} {sig(v)} req/s" for v in y]))
@@ -119,7 +119,7 @@ def achieved_figure(run: Run) -> Figure | None:
     if not data:
         return None
     top = max((v or 0.0) for v in x)
-    values = [r.number(row, column) for row in steps for column, _ in columns]
+    values = [row.number(column) for row in steps for column, _ in columns]
     shapes, _, at = c.bands(run)
     axis = c.load_axis(steps, at, log=False)
     closed = r.closed_loop(list(steps))
@@ -154,7 +154,7 @@ def good_figure(run: Run) -> Figure | None:
     for column, look in looks:
         if column == "good_ratio" and not run.scenario.slo.limits:
             continue
-        y = [_share(row) if column == "ok" else r.number(row, column) for row in steps]
+        y = [_share(row) if column == "ok" else row.number(column) for row in steps]
         if all(v is None for v in y):
             continue
         data.append(c.over_load(look, steps, y, [f"{look.name} {percent(v)}" for v in y]))
@@ -235,6 +235,6 @@ def _with_failures(rows: Sequence[Row]) -> Markup:
         texts = [r.label(row), f"{failed:,}", percent(row.error_ratio) or NOTHING]
         for metric in ("ttft", "e2e"):
             columns = (f"{metric}_p99_s", f"all_{metric}_p99_s")
-            texts += [latency(r.number(row, column)) or r.reason(row, column) for column in columns]
+            texts += [latency(row.number(column)) or r.reason(row, column) for column in columns]
         lines.append(texts)
     return c.grid(heads, lines)

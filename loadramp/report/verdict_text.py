@@ -198,7 +198,7 @@ def _not_found(run: Run, estimate: Estimate) -> Phrase:
         signs = signs_of(alarm)
         kept = f"at {r.label(alarm)} {signs}, and {served} req/s were served, but no step confirmed an overload"
     text = f"No ceiling found up to {up_to} req/s{asked}: {kept}."
-    itl_s = r.number(steps[-1], "itl_p99_s") if steps else None
+    itl_s = steps[-1].number("itl_p99_s") if steps else None
     text += (
         f" p99 ITL is {latency(itl_s)} {'there' if alarm is None else f'at {up_to} req/s'}."
         if itl_s is not None
@@ -229,7 +229,7 @@ def _most_served(run: Run) -> str:
     best = max(steps, key=lambda row: row.throughput_rps, default=None)
     if best is None:
         return ""
-    return f" At {r.label(best)}, {sig(r.number(best, 'throughput_rps'))} req/s were served."
+    return f" At {r.label(best)}, {sig(best.number('throughput_rps'))} req/s were served."
 
 
 def _not_measurable(run: Run, estimate: Estimate) -> Phrase:
@@ -255,7 +255,7 @@ def _users(run: Run) -> Phrase:
     tails = [f"p99 {name} {latency(v)}" for name, v in (("TTFT", ttft_s), ("ITL", itl_s)) if v is not None]
     there = f", {' and '.join(tails)} there" if tails else ""
     return Phrase(
-        f"Throughput peaks at {sig(r.number(best, 'done_rps'))} req/s "
+        f"Throughput peaks at {sig(best.number('done_rps'))} req/s "
         f"with {counted(count(r.load(best)), 'user')}{there}. "
         "Users wait for their answers before they ask again, so this ramp cannot show a queue that grows without end."
     )
@@ -267,7 +267,7 @@ def gives_way(run: Run) -> str:
     over, steps = r.broke(run), r.kept_up(run)
     if over is None:
         return ""
-    before_s = r.number(steps[-1], "itl_p99_s") if steps else None
+    before_s = steps[-1].number("itl_p99_s") if steps else None
     at_s = over.of("itl").p99.value
     starved = _kv_words(over)
     if knee is not None and knee.status == "found" and knee.rate_rps is not None:
@@ -352,7 +352,7 @@ def soak_words(run: Run, rate_rps: float) -> str:
     soaks = [row for row in r.of_role(run, "soak") if abs((r.axis_load(row) or 0.0) - rate_rps) <= 0.02 * rate_rps]
     if not soaks:
         return ""
-    begin_s, end_s = r.number(soaks[-1], "window_begin_s"), r.number(soaks[-1], "window_end_s")
+    begin_s, end_s = soaks[-1].number("window_begin_s"), soaks[-1].number("window_end_s")
     return "" if begin_s is None or end_s is None else f" (soaked {span(end_s - begin_s)})"
 
 

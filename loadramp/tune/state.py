@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from loadramp import __version__
-from loadramp.record.codec import plain
+from loadramp.record.codec import plain_data
 from loadramp.record.run_directory import RunDir, safe_name
 from loadramp.registry import ScenarioError
 from loadramp.scenario.scenario import Scenario
@@ -82,7 +82,7 @@ def save(path: Path, state: TuneState, answer: Mapping[str, Any] | None = None) 
         OSError: the disk; names the file.
     """
     told = {"answer": answer} if answer is not None else {}
-    document = {"schema": SCHEMA, **plain(state), **told}
+    document = {"schema": SCHEMA, **plain_data(state), **told}
     RunDir(path).write(TUNE, json.dumps(document, indent=1, allow_nan=False) + "\n")
 
 

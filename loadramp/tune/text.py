@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.table import Table as RichTable
 
-from loadramp.record.codec import plain
+from loadramp.record.codec import plain_data
 from loadramp.report.document import csv_text
 from loadramp.tune.effects import FlagEffect, alone, reasons
 from loadramp.tune.flags import FLAGS, PORT, apart, command_of
@@ -181,7 +181,7 @@ def tuning_document(told: ToldTuning) -> dict[str, Any]:
         "drift": drift_words(told),
         "spent_s": told.state.spent_s,
     }
-    plained: dict[str, Any] = plain(document)
+    plained: dict[str, Any] = plain_data(document)
     return plained
 
 

@@ -96,7 +96,7 @@ def test_labels_give_way_to_points_and_to_each_other() -> None:
 def test_columns_that_are_no_numbers_are_no_numbers() -> None:
     odd = row(0, None, settled=True, arrival_rps=math.nan, users=3)
     names = ("role", "settled", "arrival_rps", "rate_rps", "users", "unheard_of")
-    assert [row_access.number(odd, name) for name in names] == [None, None, None, None, 3.0, None]
+    assert [odd.number(name) for name in names] == [None, None, None, None, 3.0, None]
 
 
 def test_a_step_says_what_it_showed() -> None:

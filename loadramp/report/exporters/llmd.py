@@ -102,13 +102,13 @@ def _aggregate(run: Run, row: Row) -> dict[str, Any]:
 
 def _statistics(row: Row, metric: str, units: str) -> dict[str, Any] | None:
     """Only what the sample carries: an absent percentile is left out. Without a mean the schema takes nothing."""
-    mean = r.number(row, f"{metric}_mean_s")
+    mean = row.number(f"{metric}_mean_s")
     if mean is None:
         return None
-    known = {q: value for q in QUANTILES if (value := r.number(row, f"{metric}_{q}_s")) is not None}
+    known = {q: value for q in QUANTILES if (value := row.number(f"{metric}_{q}_s")) is not None}
     return {"units": units, "mean": mean, **known}
 
 
 def _mean(row: Row, column: str, units: str) -> dict[str, Any] | None:
-    value = r.number(row, column)
+    value = row.number(column)
     return None if value is None else {"units": units, "mean": value}

@@ -88,7 +88,7 @@ def _steps(rows: Sequence[Row], common: Mapping[str, str]) -> list[Metric]:
         for outcome, count in (("ok", row.ok or 0), ("failed", sum(r.errors(row).values()))):
             requests.add_sample("loadramp_requests_total", {**labels, "outcome": outcome}, float(count))
         for family, column in ((offered, "rate_rps"), (done, "done_rps")):
-            if (value := r.number(row, column)) is not None:
+            if (value := row.number(column)) is not None:
                 family.add_sample(family.name, labels, value)
     return [requests, offered, done]
 
@@ -97,7 +97,7 @@ def _latencies(rows: Sequence[Row], common: Mapping[str, str]) -> list[Metric]:
     out = []
     for metric, (name, words) in LATENCIES.items():
         found = (
-            ({**common, **_place(row), "quantile": label}, r.number(row, f"{metric}_{quantile}_s"))
+            ({**common, **_place(row), "quantile": label}, row.number(f"{metric}_{quantile}_s"))
             for row in rows
             for quantile, label in QUANTILES.items()
         )

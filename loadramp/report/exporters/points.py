@@ -6,10 +6,10 @@ from datetime import datetime
 from typing import Any, Literal
 
 from loadramp.analysis.thresholds import windows
+from loadramp.record.codec import plain_data
 from loadramp.record.row import Row
 from loadramp.record.table import Run, Table
 from loadramp.report import row_access as r
-from loadramp.report.json_data import strict
 
 Files = dict[str, str | bytes]
 """File name to content."""
@@ -68,9 +68,9 @@ def _of_run(run: Run) -> list[NamedNumber]:
 def _of_row(row: Row) -> list[NamedNumber]:
     out = []
     for name, unit, better in COLUMNS:
-        value = r.number(row, name)
+        value = row.number(name)
         if value is not None:
-            low, high = (r.number(row, f"{name.removesuffix('_s')}_{end}_s") for end in ("low", "high"))
+            low, high = (row.number(f"{name.removesuffix('_s')}_{end}_s") for end in ("low", "high"))
             out.append(NamedNumber(name, unit, better, value, low, high, row))
     return out
 
@@ -103,4 +103,4 @@ def due_in(run: Run, row: Row) -> Table:
 
 def document(value: Any, *, indent: int | None = 1) -> str:
     """Strict JSON text with a newline at its end."""
-    return json.dumps(strict(value), indent=indent, allow_nan=False, ensure_ascii=False) + "\n"
+    return json.dumps(plain_data(value), indent=indent, allow_nan=False, ensure_ascii=False) + "\n"

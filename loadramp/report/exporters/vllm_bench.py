@@ -108,7 +108,7 @@ def _latencies(row: Row, due: Table) -> dict[str, float | None]:
     for theirs, ours in NAMES.items():
         values = plain[theirs][due.ok] if theirs != "itl" else plain[theirs]
         values = values[~np.isnan(values)]
-        q = {name: _ms(r.number(row, f"{ours}_{name}_s")) for name in QUANTILES}
+        q = {name: _ms(row.number(f"{ours}_{name}_s")) for name in QUANTILES}
         if (
             theirs == "e2el"
         ):  # theirs counts from sending, ours from when it was due; what the row refuses stays refused
