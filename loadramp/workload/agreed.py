@@ -15,8 +15,9 @@ from loadramp.workload.schedule import arrivals_of, lack_of_rows, turns_of
 
 FIRST_S = 1.0
 """When the first step begins: the workers have heard of it by then."""
-GAP_S = 0.5
-"""Between two steps, for telling the workers of the next one; the load of the one before goes on meanwhile."""
+GAP_S, PLAN_S = 0.5, 2e-7
+"""Between two steps, for telling the workers of the next one, and for each of its arrivals, since two processes plan
+all of them one after the other. The load of the step before goes on meanwhile."""
 LISTED = ("geometric", "ladder", "users")
 """The kinds of ramp whose steps can be listed beforehand; what they would end for is not looked at."""
 
@@ -75,7 +76,7 @@ def _steps(scenario: Scenario) -> Iterator[Step]:
         if not rows and (seconds := settle_s(scenario, proposal.rate_rps)):
             due.insert(0, replace(proposal, role="settle", warmup_s=0.0, measure_s=seconds))
         for one in due:
-            step = replace(one, index=index, begin_s=at_s)
+            step = replace(one, index=index, begin_s=at_s + round(PLAN_S * arrivals_of(scenario, one), 3))
             if step.measured and _over_a_cap(scenario, step, arrivals):
                 return
             yield step

@@ -322,6 +322,12 @@ def test_an_agreed_plan_ends_before_a_step_beyond_a_limit() -> None:
         rates("max_requests = 10")
 
 
+def test_a_large_step_begins_later_since_it_takes_long_to_plan() -> None:
+    text = TEXT.replace("rates = [5, 10]", "rates = [5, 1_000_000]")
+    _, first, second, _ = agreed_steps(scenario_of(text))
+    assert (first.end_s, second.begin_s) == (9.5, 11.4)  # 0.5 s, and 0.2 us for each of 7 million arrivals
+
+
 @pytest.mark.parametrize(
     ("start_at", "start_s"),
     [
