@@ -46,4 +46,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_offered()})
+    """What somebody sees who completes ``loadramp.`` in a notebook."""
+    return sorted({*(name for name in globals() if name.startswith("__")), *_offered()})

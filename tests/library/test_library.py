@@ -37,6 +37,11 @@ def test_a_stored_run_is_read_with_its_three_numbers() -> None:
     assert "<script" not in run._repr_html_()
 
 
+def test_the_library_offers_its_own_names_and_no_others() -> None:
+    offered = {"CannotMeasure", "RunResult", "ScenarioError", "judge", "read", "run", "run_async", "compare", "history"}
+    assert {name for name in dir(loadramp) if not name.startswith("__")} == offered
+
+
 def test_requests_are_a_frame_with_a_row_each() -> None:
     requests = example().requests
     first = requests.iloc[0]
