@@ -59,14 +59,14 @@ def fisher(base: Proportion, candidate: Proportion) -> float:
     return min(1.0, sum(exp(_log_choose(n_c, i) + _log_choose(n_b, k - i) - whole) for i in tail))
 
 
-def difference(base: Proportion, candidate: Proportion, alpha: float = 0.05) -> tuple[float, float, float] | None:
-    """Candidate's share minus the baseline's, with its 1 - alpha interval (Newcombe 1998); None without requests.
+def difference(base: Proportion, candidate: Proportion) -> tuple[float, float, float] | None:
+    """Candidate's share minus the baseline's, with its 95 % interval (Newcombe 1998); None without requests.
 
     Newcombe's hybrid of two Wilson intervals, which holds where the shares are small or zero.
     """
     if base.ratio is None or candidate.ratio is None:
         return None
-    z = float(ndtri(1.0 - alpha / 2.0))
+    z = float(ndtri(0.975))
     (low_b, high_b), (low_c, high_c) = _wilson(base, z), _wilson(candidate, z)
     apart = candidate.ratio - base.ratio
     low = apart - sqrt((candidate.ratio - low_c) ** 2 + (high_b - base.ratio) ** 2)

@@ -197,13 +197,13 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return None if values[0] is None else float(np.mean([value for value in values if value is not None]))
 
 
-def not_enough(each: Sequence[Mapping[str, Estimate]], name: str = "ceiling") -> str:
-    """Why one run would not have been enough; ``""`` where it would have been.
+def not_enough(each: Sequence[Mapping[str, Estimate]]) -> str:
+    """Why one run would not have been enough for the ceiling; ``""`` where it would have been.
 
     The repeats scatter more than single runs state: their sample variance on the log scale, over the square of the
     typical stated standard error, is beyond the 95 % point of chi2 / (n - 1).
     """
-    found = [e[name] for e in each if e[name].status == "found"]
+    found = [e["ceiling"] for e in each if e["ceiling"].status == "found"]
     spread = spread_of(estimate.rate_rps for estimate in found)
     stated = [log(e.high_rps / e.low_rps) / 3.92 for e in found if e.low_rps and e.high_rps]
     if spread is None or spread.n < 3 or not stated:
@@ -212,7 +212,7 @@ def not_enough(each: Sequence[Mapping[str, Estimate]], name: str = "ceiling") ->
     if spread.log_sd <= typical * sqrt(float(chdtri(spread.n - 1, 0.05)) / (spread.n - 1)):
         return ""
     return (
-        f"the {name} differs by {percent(spread.log_sd)} from ramp to ramp, more than the {percent(typical)} that "
+        f"the ceiling differs by {percent(spread.log_sd)} from ramp to ramp, more than the {percent(typical)} that "
         "one ramp states: one run was not enough"
     )
 

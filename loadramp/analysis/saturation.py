@@ -42,10 +42,10 @@ class Sign:
     figures: Mapping[str, float]
 
 
-def occupancy(table: Table, window_s: tuple[float, float], period_s: float = 1.0) -> Occupancy:
+def occupancy(table: Table, window_s: tuple[float, float]) -> Occupancy:
     """Sample N(t) and q(t) over a window: once a second, at least 30 times."""
     begin_s, end_s = window_s
-    count = max(30, round((end_s - begin_s) / period_s))
+    count = max(30, round(end_s - begin_s))
     t_s = begin_s + (np.arange(count, dtype=np.float64) + 0.5) * ((end_s - begin_s) / count)
     return Occupancy(t_s, in_flight_at(table, t_s), queued_at(table, t_s))
 

@@ -76,8 +76,8 @@ def recovery_s(table: Table, from_s: float, until_s: float, level: float, ratio:
     return float(t_s[below[0]] - from_s) if len(below) else None
 
 
-def hysteresis(rows: Sequence[Row], stem: str = "itl_p99") -> list[tuple[float, float]]:
-    """(rate, latency on the way down / on the way up) of every rate that was measured both ways.
+def hysteresis(rows: Sequence[Row]) -> list[tuple[float, float]]:
+    """(rate, p99 ITL on the way down / on the way up) of every rate that was measured both ways.
 
     Above 1.2 the endpoint does not come back by itself: metastable, or thrashing.
     """
@@ -85,7 +85,7 @@ def hysteresis(rows: Sequence[Row], stem: str = "itl_p99") -> list[tuple[float, 
     out = []
     for row in rows:
         before = up.get(row.rate_rps) if row.role == "down" and not row.void else None
-        was_s, is_s = before.statistic(stem).value if before else None, row.statistic(stem).value
+        was_s, is_s = before.of("itl").p99.value if before else None, row.of("itl").p99.value
         if was_s and is_s:
             out.append((row.rate_rps or 0.0, is_s / was_s))
     return out

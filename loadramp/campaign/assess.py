@@ -69,7 +69,7 @@ def write_campaign(path: Path, answers: Path | None = None) -> JudgedCampaign:
     return found
 
 
-def judge_campaign(path: Path, answers: Path | None = None) -> JudgedCampaign:
+def judge_campaign(path: Path) -> JudgedCampaign:
     """The answer of the campaign in ``path``; nothing is written.
 
     Raises:
@@ -77,7 +77,7 @@ def judge_campaign(path: Path, answers: Path | None = None) -> JudgedCampaign:
     """
     state = read_state(path)
     base = scenarios.read_scenario(path / "scenario.toml", state.get("overrides", []))
-    items, given = card_of(path / SCORECARD, path / ANSWERS, answers)
+    items, given = card_of(path / SCORECARD, path / ANSWERS)
     seen: dict[str, PhaseView] = {
         phase: found for phase in PHASES if (found := read_phase(path, state, phase, base)) is not None
     }

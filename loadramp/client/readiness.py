@@ -79,7 +79,7 @@ class _Look:
     ready: Ready = field(default_factory=Ready)
 
 
-def control_client(target: Target, endpoint: Endpoint, timeout_s: float = CALL_TIMEOUT_S) -> httpx.AsyncClient:
+def control_client(target: Target, endpoint: Endpoint) -> httpx.AsyncClient:
     """An HTTP client for calls to ``endpoint``, with its headers, TLS settings and the proxy of ``target`` only."""
     proxy_of(target)
     context = tls_context_of(target, endpoint)
@@ -87,7 +87,7 @@ def control_client(target: Target, endpoint: Endpoint, timeout_s: float = CALL_T
         headers={"Accept-Encoding": "identity", **endpoint.headers},
         verify=False if context is None else context,  # plain HTTP: spares reading the certificates
         proxy=target.proxy or None,
-        timeout=timeout_s,
+        timeout=CALL_TIMEOUT_S,
         trust_env=False,
     )
 

@@ -29,6 +29,8 @@ from loadramp.record.types import Sample
 from loadramp.units import left_out_words, unasked_words
 
 LAST_SCRAPE_S = 3.0
+LOOK_LIMIT_S = 2.0
+"""The longest wait for one answer while the page is looked for."""
 _PACKAGE_PARENT = str(Path(__file__).resolve().parents[2])
 
 
@@ -214,7 +216,6 @@ async def find_metrics(
     *,
     asked: ModelSelection = ModelSelection(),  # noqa: B008 (frozen)
     engine: str = "",
-    limit_s: float = 2.0,
     ca_file: str = "",
     insecure: bool = False,
 ) -> tuple[str, str] | None:
@@ -226,7 +227,6 @@ async def find_metrics(
         asked: the models that requests ask for: a page that serves several engines is known by theirs, and a router
             that shows one model at a time (llama.cpp) is asked for the first.
         engine: ``trtllm`` when that is known: its ``/metrics`` is then left alone, since reading drains it.
-        limit_s: the longest wait for one answer.
         ca_file: the authorities to trust, a PEM file.
         insecure: do not check certificates.
     """
@@ -240,7 +240,7 @@ async def find_metrics(
     for path, query in looks:
         url = urlunsplit(parts._replace(path=root + path, query=query))
         try:
-            found = read_for(asked, await fetch_once(url, headers or {}, context, limit_s))
+            found = read_for(asked, await fetch_once(url, headers or {}, context, LOOK_LIMIT_S))
         except FetchFailed:
             continue
         except Exception:  # noqa: S112  # any page may be at that address: one that cannot be read is not the one

@@ -139,9 +139,9 @@ def listing() -> str:
     return "\n".join(lines)
 
 
-def simulator(profile: str = "small") -> AbstractContextManager[str]:
+def simulator() -> AbstractContextManager[str]:
     """A simulated server in a process of its own, so that it and the client do not share a core's turn; as its URL."""
-    return _serving("loadramp", "simulate", "--port", "0", "--profile", profile)
+    return _serving("loadramp", "simulate", "--port", "0")
 
 
 def null_server() -> AbstractContextManager[str]:

@@ -10,7 +10,7 @@ from records_and_rows import H200, answer
 from simulated_ramps import codes, found, ladder
 
 from benchmarks.engine_population import Lengths
-from loadramp.analysis.diagnosis.capacity_shifts import replicas_moved
+from loadramp.analysis.diagnosis.capacity_shifts import replica_moves
 from loadramp.analysis.diagnosis.gap_causes import attribute
 from loadramp.analysis.latency import window_view
 from loadramp.record.run_info import RunInfo
@@ -126,9 +126,9 @@ def test_a_page_that_times_out_under_load_a_single_late_page_and_a_page_of_gpus_
     steady = [Sample(float(t), "a", {"running": 1.0}) for t in range(100)]
     late = [Sample(float(t), "b", {"running": 1.0} if t < 60 else {}, error="timeout") for t in range(100)]
     gpus = [Sample(float(t), "c", {"gpu_busy_ratio": 0.5} if t > 50 else {}) for t in range(100)]
-    assert replicas_moved([*steady, *late, *gpus]) == []
+    assert replica_moves([*steady, *late, *gpus]) == []
     assert (
-        replicas_moved(gpus[40:] + [Sample(float(t), "a", {"running": 1.0} if t > 30 else {}) for t in range(60)]) == []
+        replica_moves(gpus[40:] + [Sample(float(t), "a", {"running": 1.0} if t > 30 else {}) for t in range(60)]) == []
     )
 
 

@@ -56,11 +56,6 @@ def _may_be_refused(move: ReplicaMove, case: Case) -> bool:
     return any(begin_s <= move.silent_from_s + GONE_S for begin_s in begins)
 
 
-def replicas_moved(samples: Sequence[Sample]) -> list[str]:
-    """``replica_moves`` in words."""
-    return [one.words for one in replica_moves(samples)]
-
-
 def replica_moves(samples: Sequence[Sample]) -> list[ReplicaMove]:
     """Engines' metrics pages that began or ceased to answer in mid-run, and capacity that they say changed.
 
