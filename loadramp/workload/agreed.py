@@ -35,7 +35,7 @@ def check_agreeable(scenario: Scenario, option: str) -> None:
     pace = scenario.pace
     wrong = []
     if scenario.ramp.kind not in LISTED:
-        wrong.append(f"kind = {scenario.ramp.kind!r} picks steps by results: set it to one of {', '.join(LISTED)}")
+        wrong.append(f"kind = {scenario.ramp.kind!r} picks its steps by results: set it to one of {', '.join(LISTED)}")
     if pace.warmup_s is None:
         wrong.append("warmup_s is not set: set it to twice the longest time of a request, such as 30")
     if pace.tail_s is None:
@@ -43,9 +43,9 @@ def check_agreeable(scenario: Scenario, option: str) -> None:
     if pace.until_sure is not None:
         wrong.append("until_sure ends steps by results: leave it out")
     if wrong:
-        raise ScenarioError(f"{option} needs steps that are known beforehand: [ramp] {'; [ramp] '.join(wrong)}")
+        raise ScenarioError(f"{option} needs all steps to be known beforehand: [ramp] {'; [ramp] '.join(wrong)}")
     if scenario.gates.abort:
-        raise ScenarioError(f"{option} needs steps that are known beforehand: [gates] abort ends a ramp by results")
+        raise ScenarioError(f"{option} needs all steps to be known beforehand: [gates] abort ends a ramp by results")
 
 
 def agreed_steps(scenario: Scenario) -> list[Step]:

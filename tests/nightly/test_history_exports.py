@@ -115,7 +115,13 @@ def test_a_format_that_does_not_exist_is_a_usage_error_with_the_list(tmp_path: P
         exported(tmp_path, "junit")
     with pytest.raises(ScenarioError, match="no such format of a run; there are bencher, csv"):
         exported(tmp_path / "nothing", "xml")
-    assert listing().count("\n  ") == len(EXPORTERS) + len(HISTORY_EXPORTERS)
+    lines = listing().splitlines()
+    of_run, of_history = lines.index("of a run:"), lines.index("of a history:")
+    assert [line.strip() for line in lines[of_run + 1 : of_run + 1 + len(EXPORTERS)]] == sorted(EXPORTERS)
+    assert [line.strip() for line in lines[of_history + 1 : of_history + 1 + len(HISTORY_EXPORTERS)]] == [
+        "csv",
+        "otava",
+    ]
     assert "otava-ceiling_rps.csv" in exported(tmp_path, "otava")
     with pytest.raises(ScenarioError, match="--slo: a history has no thresholds to judge"):
         exported(tmp_path, "csv", ["ceiling_rps >= 12"])

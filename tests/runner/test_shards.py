@@ -303,10 +303,10 @@ def test_a_plan_that_results_would_choose_is_refused_with_every_key_to_set() -> 
     with pytest.raises(ScenarioError) as refused:
         check_agreeable(scenario_of('name = "x"\n[ramp]\nuntil_sure = 0.1\n'), "--shard")
     assert str(refused.value) == (
-        "--shard needs steps that are known beforehand: [ramp] kind = 'ceiling' picks steps by results: set it to one "
-        "of geometric, ladder, users; [ramp] warmup_s is not set: set it to twice the longest time of a request, such "
-        "as 30; [ramp] tail_s is not set: set it to the longest time of a request, such as 15; [ramp] until_sure ends "
-        "steps by results: leave it out"
+        "--shard needs all steps to be known beforehand: [ramp] kind = 'ceiling' picks its steps by results: set it to "
+        "one of geometric, ladder, users; [ramp] warmup_s is not set: set it to twice the longest time of a request, "
+        "such as 30; [ramp] tail_s is not set: set it to the longest time of a request, such as 15; [ramp] until_sure "
+        "ends steps by results: leave it out"
     )
     with pytest.raises(ScenarioError, match=r"\[gates\] abort ends a ramp by results"):
         check_agreeable(scenario_of(TEXT + '[gates]\nabort = true\nrules = ["ttft_s < 1 @ rate = 5"]\n'), "--shard")
@@ -362,7 +362,7 @@ def test_a_shard_or_start_that_cannot_be_is_refused(shard: str | None, start_at:
 def test_the_command_refuses_an_adaptive_ramp_before_anything_is_sent() -> None:
     code, _, err = in_process("run", "chat", "--base-url", "http://127.0.0.1:9", "--shard", "0/2", "--start-at", "+30s")
     assert code == 2
-    assert "--shard needs steps that are known beforehand: [ramp] kind = 'ceiling'" in err
+    assert "--shard needs all steps to be known beforehand: [ramp] kind = 'ceiling'" in err
 
 
 def test_the_offset_of_a_clock_is_what_all_dates_allow() -> None:
