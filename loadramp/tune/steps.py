@@ -25,6 +25,8 @@ FACTOR, FINE_FACTOR = 2.0, 1.5
 SETTLE_S, SETTLE_REQUESTS = 10.0, 20
 LONGEST_STEP_S = 300.0
 USUAL_STOP_S = 5.0
+DRAIN_S = 15.0
+"""Until what the last step left behind is answered."""
 STEPS, FIRST_STEPS = 2, 5
 """A climb from near the ceiling, and one from a start that nobody knows."""
 
@@ -113,7 +115,7 @@ def foreseen_s(
         steps = FIRST_STEPS
     settle_s = max(min(pace.settle_s, SETTLE_S), min(pace.settle_requests, SETTLE_REQUESTS) / start_rps)
     tail_s = 5.0 if pace.tail_s is None else pace.tail_s
-    return start_s + settle_s + steps * (warmup_s + step_s(scenario, action.round, start_rps)) + tail_s
+    return start_s + settle_s + steps * (warmup_s + step_s(scenario, action.round, start_rps)) + tail_s + DRAIN_S
 
 
 def _toml(value: Any) -> str:

@@ -157,7 +157,7 @@ def test_the_ramp_of_a_visit_keeps_the_scenario_s_own_pace() -> None:
 def test_what_a_visit_takes_is_foreseen_from_the_starts_before_it() -> None:
     asked = scenario("", "[ramp]\nwarmup_s = 5\ntail_s = 5\nsettle_s = 10\nsettle_requests = 0\n")
     action = NextVisit("--a 1", "race", 0)
-    assert foreseen_s(asked, action, [], start_rps=1.0, runs_already=False) == 60 + 5 + 10 + 5 * 25 + 5
+    assert foreseen_s(asked, action, [], start_rps=1.0, runs_already=False) == 60 + 5 + 10 + 5 * 25 + 5 + 15
     seen = [visit("", 10.0), Visit("", value=10.0, low=9.0, high=11.0, start_s=90.0)]
-    assert foreseen_s(asked, action, seen, start_rps=1.0, runs_already=False) == 90 + 5 + 10 + 3 * 25 + 5
-    assert foreseen_s(asked, action, seen, start_rps=1.0, runs_already=True) == 10 + 3 * 25 + 5
+    assert foreseen_s(asked, action, seen, start_rps=1.0, runs_already=False) == 90 + 5 + 10 + 3 * 25 + 5 + 15
+    assert foreseen_s(asked, action, seen, start_rps=1.0, runs_already=True) == 10 + 3 * 25 + 5 + 15
