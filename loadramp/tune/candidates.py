@@ -2,7 +2,8 @@
 
 Coordinate descent: once a configuration is shown to be better, the other flags are tried on top of it, those that
 helped on their own first, then those that made no difference (they may, once the first limit is gone), then the cures
-of its own run. Flags that were shown to hurt are left.
+of its own run. Flags that were shown to hurt are left. Where none helps alone, all that do not hurt are tried at once,
+and if that helps, without one of them at a time.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 
-from loadramp.tune.flags import apart, knobs_of, merged, tidy
+from loadramp.tune.flags import apart, knobs_of, merged, text_of, tidy
 from loadramp.tune.noise import ObjectiveLevel, better
 from loadramp.tune.visit import Proposal, Visit
 
@@ -116,21 +117,33 @@ def _together(
     baseline, base = out.current, levels.get(out.current)
     if base is None:
         return []
-    failed = {one.flags for one in visits if one.failed}
+    tried, failed = {one.flags for one in visits}, {one.flags for one in visits if one.failed}
+    known = [(levels[flags], one) for one in singles if (flags := merged(baseline, one)) in levels]
+    helped = sorted((each for each in known if better(each[0], base)), key=lambda each: -each[0].mean)
+    neutral = [(level, one) for level, one in known if not better(level, base) and not better(base, level)]
+    at_once = _at_once(baseline, neutral)
+    if not helped and len(_own(baseline, at_once)) > 1 and at_once not in tried:
+        return [at_once]
     ahead = [flags for flags, level in levels.items() if flags not in failed and better(level, base)]
     ahead = [flags for flags in ahead if not needless(flags, baseline, levels)]
     ahead += [winner] if winner is not None and winner not in {baseline, *ahead} else []
     if not ahead:
         return []
     out.current = max(ahead, key=lambda flags: levels[flags].mean)
-    known = [(levels[flags], one) for one in singles if (flags := merged(baseline, one)) in levels]
-    helped = sorted((each for each in known if better(each[0], base)), key=lambda each: -each[0].mean)
     mine = knobs_of(apart(baseline, out.current))
-    neutral = [one for level, one in known if not better(level, base) and not better(base, level)]
-    order = [one for _, one in helped] + [one for one in neutral if not set(knobs_of(one)) & set(mine)]
-    tried = {one.flags for one in visits}
+    order = [one for _, one in helped] + [one for _, one in neutral if not set(knobs_of(one)) & set(mine)]
     wanted = [merged(out.current, one) for one in [*order, *_cures_of(search, visits, out.current)]]
+    if not helped and len(mine) > 2:
+        wanted = [merged(baseline, text_of({own: mine[own] for own in mine if own != name})) for name in mine] + wanted
     return [flags for flags in dict.fromkeys(wanted) if flags not in tried]
+
+
+def _at_once(baseline: str, neutral: Sequence[tuple[ObjectiveLevel, str]]) -> str:
+    """All flags together that made no difference alone, of each the best value: they may help together only."""
+    flags = baseline
+    for _, one in sorted(neutral, key=lambda each: each[0].mean):
+        flags = merged(flags, one)
+    return flags
 
 
 def needless(flags: str, baseline: str, levels: Mapping[str, ObjectiveLevel], least: int = 1) -> str | None:

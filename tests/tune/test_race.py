@@ -43,21 +43,24 @@ def test_a_candidate_whose_interval_lies_below_the_best_is_out() -> None:
     assert now.best == A
 
 
+UNSTEADY = (1.05, 0.95, 1, 1.04, 0.96)
+
+
 def test_a_small_gain_is_built_on_once_it_is_confirmed() -> None:
-    visits = played(rules_of(A, B), {"": 10.0, A: 10.9, B: 10.0, f"{A} {B}": 20.0}, factors=(1.05, 0.95, 1, 1.04, 0.96))
+    rules, both = RaceRules(Search()), f"{A} {B}"
+    visits = played(rules, {"": 10.0, A: 11.0, both: 20.0}, factors=UNSTEADY, cures={"": A, A: B})
     turns = [(one.flags, one.purpose) for one in visits]
-    first = turns.index((f"{A} {B}", "race"))
-    assert (A, "confirm") in turns[:first]
-    found = verdict_of(rules_of(A, B), visits)
-    assert (found.word, found.best) == ("best", f"{A} {B}")
+    assert (A, "confirm") in turns[: turns.index((both, "race"))]
+    found = verdict_of(rules, visits)
+    assert (found.word, found.best, found.confirmed) == ("best", both, True)
 
 
 def test_no_pair_is_confirmed_twice() -> None:
-    truth = {"": 10.0, A: 10.9, B: 10.0, f"{A} {B}": 5.0}
-    visits = played(rules_of(A, B), truth, factors=(1.05, 0.95, 1, 1.04, 0.96))
-    each = [frozenset((one.flags, one.rival)) for one in visits if one.purpose == "confirm"]
-    assert {pair: each.count(pair) for pair in each} == {frozenset((A, B)): 8, frozenset((A, "")): 8}
-    found = verdict_of(rules_of(A, B), visits)
+    rules, both = RaceRules(Search()), f"{A} {B}"
+    visits = played(rules, {"": 10.0, A: 11.0, both: 5.0}, factors=UNSTEADY, cures={"": A, A: B})
+    assert (visits[-1].flags, visits[-1].purpose) == (both, "race")
+    assert {one.rival for one in visits if one.purpose == "confirm"} == {"", A}
+    found = verdict_of(rules, visits)
     assert (found.word, found.best, found.confirmed) == ("best", A, True)
 
 
@@ -86,6 +89,15 @@ def test_survivors_get_longer_steps_until_two_are_left() -> None:
     assert next_of(rules, visits) == NextVisit("", "return", 1)
     visits.append(visit("", 10.0, "return", 1))
     assert next_of(rules, visits) == NextVisit(A, "race", 1)
+
+
+def test_flags_that_help_together_only_are_found_and_those_that_add_nothing_are_taken_out() -> None:
+    truth = {"": 10.0, A: 10.0, B: 10.0, C: 10.0, f"{A} {B}": 10.0, f"{A} {C}": 20.0, f"{B} {C}": 10.0}
+    rules = rules_of(A, B, C)
+    visits = played(rules, {**truth, f"{A} {B} {C}": 20.0})
+    assert [one.flags for one in visits[:6]] == ["", A, B, C, "", f"{A} {B} {C}"]
+    found = verdict_of(rules, visits)
+    assert (found.word, found.best, found.confirmed) == ("best", f"{A} {C}", True)
 
 
 def test_a_flag_that_adds_nothing_is_out_once_both_were_measured_twice() -> None:

@@ -1,8 +1,11 @@
 """Visits with literal numbers: what the race is tried on."""
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 from loadramp.tune.candidates import Search
 from loadramp.tune.race import NextVisit, RaceRules, next_of
-from loadramp.tune.visit import Purpose, Visit, VisitState
+from loadramp.tune.visit import Proposal, Purpose, Visit, VisitState
 
 Spec = dict[str, float]
 
@@ -21,9 +24,15 @@ def visit(
     return Visit(flags, purpose, number, rival, state, value, value / 1.04, value * 1.04)
 
 
-def played(rules: RaceRules, truth: Spec, most: int = 100, factors: tuple[float, ...] = (1.0,)) -> list[Visit]:
-    """The race to its end on configurations whose objective is known; ``factors``: of one visit after the other.
-    A configuration that is not in ``truth`` does not start."""
+def played(
+    rules: RaceRules,
+    truth: Spec,
+    most: int = 100,
+    factors: tuple[float, ...] = (1.0,),
+    cures: Mapping[str, str] | None = None,
+) -> list[Visit]:
+    """The race to its end on configurations whose objective is known; ``factors``: of one visit after the other;
+    ``cures``: configuration to the flags that its runs propose. One that is not in ``truth`` does not start."""
     visits: list[Visit] = []
     while isinstance(action := next_of(rules, visits), NextVisit) and len(visits) < most:
         factor = factors[len(visits) % len(factors)]
@@ -31,7 +40,9 @@ def played(rules: RaceRules, truth: Spec, most: int = 100, factors: tuple[float,
         if value is None:
             visits.append(visit(action.flags, None, action.purpose, action.round, "did_not_start", action.rival))
         else:
-            visits.append(visit(action.flags, value * factor, action.purpose, action.round, "measured", action.rival))
+            seen = visit(action.flags, value * factor, action.purpose, action.round, "measured", action.rival)
+            told = (cures or {}).get(action.flags)
+            visits.append(replace(seen, cures=[Proposal(told, "more_sequences")]) if told else seen)
     return visits
 
 
