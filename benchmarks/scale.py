@@ -1,9 +1,9 @@
 """A thousand workers in virtual time: what the schedule, the start, the merge and the report do, and what breaks first.
 
-PYTHONPATH=tests:. python benchmarks/scale.py [--workers 1000] [--token-us 10] [--request-us 150]
+PYTHONPATH=tests:. python benchmarks/scale.py [--workers 1000] [--token-us 10] [--request-us 300]
 
-Costs of the parts are measured here and now; those of a token and of a request are given (docs/benchmarks.md, or
-`--measure`). Workers, clocks and nodes are simulated.
+The costs of planning, drawing and reading are measured here and now. Those of sending are given: of a token as
+`loadramp selfcheck` says, of a request besides its tokens 150 to 330 us. Workers, clocks and nodes are simulated.
 """
 
 import argparse
@@ -31,8 +31,6 @@ from loadramp.record.run_info import RunInfo, ShardInfo, TargetInfo
 from loadramp.record.types import Calibration, Record, Step
 from loadramp.runner.merge import merge_shards
 from loadramp.runner.scenarios import Scenario, Shard, load
-from loadramp.runner.selfcheck import _bench
-from loadramp.simulator.practise import null_server
 from loadramp.workload.agreed import agreed_steps
 from loadramp.workload.schedule import MOST_ARRIVALS, plan_step
 
@@ -88,21 +86,7 @@ def record(seq: int, due_s: float, tokens: int, step: int, worker: int, ttft_s: 
     )  # fmt: skip
 
 
-async def measured_costs() -> tuple[float, float]:
-    """CPU seconds of a token and of a request besides its tokens, of one worker against the null server: the slope
-    over lengths, and that over rates, since an idle worker costs something too."""
-
-    async def share(url: str, tokens: int, rate_rps: float) -> float:
-        async with _bench(url, tokens, 4.0) as bench:
-            return float(np.mean([one.cpu_ratio for one in (await bench.level(rate_rps)).samples]))
-
-    with null_server() as url:
-        low, long, high = [await share(url, *case) for case in ((5, 100.0), (55, 100.0), (5, 400.0))]
-    token_s = (long - low) / (50 * 100.0)
-    return token_s, (high - low) / 300.0 - 5 * token_s
-
-
-def sizes(token_s: float, request_s: float, prompt_s: float) -> None:
+def sizes(token_s: float, request_s: float, own_s: Callable[[float], float]) -> None:
     """What the load needs, each limit by itself."""
     print("\n| load | tokens/s | Gbit/s in | workers by CPU | of these for prompts | streams | hosts of 16 cores |")
     print("|---|---|---|---|---|---|---|")
@@ -113,7 +97,7 @@ def sizes(token_s: float, request_s: float, prompt_s: float) -> None:
         sending = (tokens_per_s * token_s + rate_rps * request_s) / DUTY
         workers, drawing = sending, 0.0
         for _ in range(50):  # the more workers, the more prompts of others each of them draws
-            drawing = rate_rps * prompt_s * min(256.0, workers) / DUTY
+            drawing = rate_rps * own_s(workers) / DUTY
             workers = max(sending + drawing, streams / STREAMS)
         workers = ceil(workers)
         hosts = max(ceil(workers / 14), ceil(streams / PORTS), ceil(tokens_per_s * WIRE_BYTES * 8 / 20e9))
@@ -246,8 +230,11 @@ def limits(workers: int, plan_s: float, prompt_s: float, decode_s: dict[int, flo
     found = [
         (1 / decode_s[200], "Ray: the conductor decodes every record itself, answers of 200 tokens"),
         (1 / decode_s[1], "Ray: the same with answers of 1 token"),
-        (DUTY * workers / (request_s + 256 * prompt_s), f"{workers:,} workers draw their prompts: a block of 256 each"),
-        (DUTY * workers / request_s, f"{workers:,} workers send: half a core each, answers of no length"),
+        (
+            DUTY * workers / (request_s + prompt_s),
+            f"{workers:,} workers send, and draw a block of 256 prompts each time",
+        ),
+        (DUTY * workers / request_s, f"{workers:,} workers send, if prompts cost nothing"),
         (
             1.5 / (2 * plan_s) / 180,
             "Ray: a step of 150 s takes 1.5 s to plan, so its first requests are dropped as late",
@@ -264,33 +251,27 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workers", type=int, default=1000)
     parser.add_argument("--token-us", type=float, default=10.0)
-    parser.add_argument("--request-us", type=float, default=150.0)
+    parser.add_argument("--request-us", type=float, default=300.0)
     parser.add_argument("--call-us", type=float, default=150.0, help="of the conductor for one word to one node")
-    parser.add_argument("--measure", action="store_true", help="measure token and request here")
     asked = parser.parse_args()
     token_s, request_s = asked.token_us / 1e6, asked.request_us / 1e6
-    if asked.measure:
-        token_s, request_s = asyncio.run(measured_costs())
     step = Step(0, rate_rps=10_000.0, begin_s=0.0, warmup_s=0.0, measure_s=100.0)
     plan = plan_step(scenario(), step)
     plan_s = cost(lambda: plan_step(scenario(), step), len(plan))
-    prompt_s = cost(lambda: [one.prompt for one in plan[:10_000]], 10_000)
-    shares = {
-        n: cost(lambda n=n: [one.prompt for one in plan[n // 2 :: n][:200]], 200) for n in (16, 256, asked.workers)
-    }
+    shares = {n: cost(lambda n=n: [one.prompt for one in plan[n // 2 :: n][:200]], 200) for n in (1, 16, 256)}
     lines = {tokens: encode(record(1, 1.0, tokens, 1, 1)) for tokens in (1, 20, 200)}
     decode_s = {tokens: cost(lambda one=line: decode_lines([one] * 2000), 2000) for tokens, line in lines.items()}
     print(f"a token: {token_s * 1e6:.1f} us, a request: {request_s * 1e6:.0f} us")
-    print(f"an arrival planned: {plan_s * 1e9:.0f} ns, a prompt drawn: {prompt_s * 1e6:.1f} us")
+    print(f"an arrival planned: {plan_s * 1e9:.0f} ns")
     for n, own_s in shares.items():
-        print(f"a prompt of its own, as one of {n:,} workers: {own_s * 1e6:.0f} us")
+        print(f"a prompt of its own, for one of {n} workers{' or more' * (n == 256)}: {own_s * 1e6:.0f} us")
     for tokens, one_s in decode_s.items():
         print(f"a record with {tokens} tokens, read by the conductor: {one_s * 1e6:.0f} us")
-    sizes(token_s, request_s, prompt_s)
+    sizes(token_s, request_s, lambda n: shares[1] + (shares[256] - shares[1]) * min(n, 256) / 256)
     start_with_clock_errors(asked.workers)
     merged(asked.workers, 20_000)
     barrier((10, 100, 1000, asked.workers * 4), asked.call_us / 1e6)
-    limits(asked.workers, plan_s, prompt_s, decode_s, request_s)
+    limits(asked.workers, plan_s, shares[256], decode_s, request_s)
 
 
 if __name__ == "__main__":

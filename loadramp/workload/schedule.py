@@ -6,7 +6,7 @@ Due times are an array; prompts are drawn in blocks when they are first looked a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -54,7 +54,7 @@ class Prompts:
     first_seq: int
     salt: int
     anew: bool = False
-    _blocks: dict[int, list[Prompt]] = field(default_factory=dict)
+    _blocks: dict[int, Sequence[Prompt]] = field(default_factory=dict)
 
     def __getitem__(self, k: int) -> Prompt:
         block, within = divmod(k, BLOCK)
@@ -69,7 +69,7 @@ class Prompts:
         rows = rows_of(self.scenario)
         return None if rows is None else rows - (0 if self.anew else self.first_seq)
 
-    def _draw(self, block: int) -> list[Prompt]:
+    def _draw(self, block: int) -> Sequence[Prompt]:
         scenario = self.scenario
         within = np.arange(block * BLOCK, (block + 1) * BLOCK)
         numbers = self.first_seq + within
@@ -236,7 +236,7 @@ def turns_of(scenario: Scenario) -> float:
     return sum(1 + len(prompt.following) for prompt in sample) / len(sample)
 
 
-def session_sample(scenario: Scenario, n: int = SAMPLE) -> list[Prompt]:
+def session_sample(scenario: Scenario, n: int = SAMPLE) -> Sequence[Prompt]:
     """Some prompts of the scenario, for what must be known of them before any is sent."""
     draw = _draw_of(scenario, n)
     return dress(scenario.prompts(draw), scenario.prompt_options, draw)

@@ -16,7 +16,7 @@ from loadramp.registry import ScenarioError, options_of
 from loadramp.runner.scenarios import load
 from loadramp.scenario.scenario import Scenario
 from loadramp.workload.prefix_reuse import PrefixHistory
-from loadramp.workload.prompts import PROMPTS, READERS
+from loadramp.workload.prompts import PROMPTS, READERS, synthetic
 from loadramp.workload.prompts.source import models_of, tables_of
 from loadramp.workload.schedule import SAMPLE, instants_of, plan_step, samples_of, session_sample, turns_of
 
@@ -36,6 +36,21 @@ def reuse_ratio(found: list[Prompt]) -> float:
     seen = PrefixHistory()
     sizes = [size for prompt in found for size in seen.sizes(prompt)]
     return sum(size.reused_tokens for size in sizes) / sum(size.input_tokens for size in sizes)
+
+
+@pytest.mark.parametrize("kind", ["fixed", "uniform", "lognormal"])
+def test_a_share_has_the_prompts_of_the_whole_and_builds_no_others(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = prompts(scenario(f'[prompts]\nkind = "{kind}"'))
+    built = []
+
+    def counted(**given: Any) -> Prompt:
+        built.append(1)
+        return Prompt(**given)
+
+    monkeypatch.setattr(synthetic, "Prompt", counted)
+    share = [arrival.prompt for arrival in plan_step(scenario(f'[prompts]\nkind = "{kind}"'), STEP, 0, 1)[3::100]]
+    assert share == whole[3::100]
+    assert len(built) == len(share) == 10
 
 
 @pytest.mark.parametrize("ratio", [0.0, 0.3, 0.8])

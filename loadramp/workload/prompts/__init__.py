@@ -1,8 +1,8 @@
 """Prompt sources: which request is asked next. Pure.
 
-A source is a function ``f(draw, *, options) -> list[Prompt]`` that returns ``draw.n`` prompts. The k-th request of a
-step is always drawn in the same block from the same generators, so every process plans the same prompt for it. A source
-with a key ``file`` finds in ``draw.corpus`` what READERS made of that file, once in each process.
+A source is a function ``f(draw, *, options) -> Sequence[Prompt]`` that returns ``draw.n`` prompts. The k-th request of
+a step is always drawn in the same block from the same generators, so every process plans the same prompt for it. A
+source with a key ``file`` finds in ``draw.corpus`` what READERS made of that file, once in each process.
 """
 
 from collections.abc import Callable

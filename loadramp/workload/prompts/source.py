@@ -49,7 +49,7 @@ def bind_source(
 
 def check_prompts(result: Any, draw: Draw) -> str:
     """What was expected of a source from outside the repository if it returned something else; empty if all is well."""
-    fine = isinstance(result, list) and len(result) == draw.n and all(isinstance(one, Prompt) for one in result)
+    fine = isinstance(result, Sequence) and len(result) == draw.n and all(isinstance(one, Prompt) for one in result)
     return "" if fine else f"expected a list of {draw.n} Prompts"
 
 
@@ -104,10 +104,10 @@ def mix(draw: Draw, *, sources: Annotated[list[Any], Meta(min_length=1)]) -> lis
     return [prompt for prompt in mixed if prompt is not None]
 
 
-def dress(prompts: Sequence[Prompt], options: PromptOptions, draw: Draw) -> list[Prompt]:
+def dress(prompts: Sequence[Prompt], options: PromptOptions, draw: Draw) -> Sequence[Prompt]:
     """``prompts`` with what their table says of every one of them; what a prompt has itself stays."""
     if options == PromptOptions():
-        return list(prompts)
+        return prompts
     names = list(options.models)
     weights = np.array([options.models[name] for name in names])
     models = pick(draw.choices, weights / weights.sum(), len(prompts)).tolist() if names else []

@@ -1,8 +1,10 @@
 """Made-up prompts: of chosen lengths, in groups with a common prefix, and as sessions of several turns. Pure."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Annotated
+from dataclasses import dataclass, replace
+from typing import Annotated, overload
 
 import numpy as np
 from msgspec import Meta
@@ -18,7 +20,9 @@ Seconds = Annotated[float, Meta(ge=0)]
 MOST_TURNS = 64
 
 
-def fixed(draw: Draw, *, input_tokens: Tokens = 512, output_tokens: Tokens = 128, unique: bool = True) -> list[Prompt]:
+def fixed(
+    draw: Draw, *, input_tokens: Tokens = 512, output_tokens: Tokens = 128, unique: bool = True
+) -> Sequence[Prompt]:
     """Every prompt and every answer of the same length."""
     shape = np.ones(draw.n, dtype=np.int64)
     return _prompts(draw, input_tokens * shape, output_tokens * shape, unique)
@@ -31,7 +35,7 @@ def uniform(
     output_tokens: Tokens = 128,
     spread: Annotated[float, Meta(ge=0, lt=1)] = 0.5,
     unique: bool = True,
-) -> list[Prompt]:
+) -> Sequence[Prompt]:
     """Lengths uniform in ``[(1 - spread) * tokens, (1 + spread) * tokens]``, prompts and answers independent."""
     return _prompts(
         draw,
@@ -51,7 +55,7 @@ def lognormal(
     max_input_tokens: Tokens = 8192,
     max_output_tokens: Tokens = 2048,
     unique: bool = True,
-) -> list[Prompt]:
+) -> Sequence[Prompt]:
     """Lognormal lengths: ``*_tokens`` medians, ``*_cv`` coefficients of variation; longer ones are cut at ``max_*``.
 
     For a lognormal, ``cv**2 = exp(sigma**2) - 1``.
@@ -159,12 +163,34 @@ def lognormal_tokens(rng: np.random.Generator, median: int, cv: float, most: int
     return np.clip(np.rint(drawn), 1, most).astype(np.int64)
 
 
-def _prompts(draw: Draw, inputs: Ints, outputs: Ints, unique: bool) -> list[Prompt]:
-    seeds = draw.seeds() if unique else [0] * draw.n
-    return [
-        Prompt(input_tokens=i, output_tokens=o, segments=((seed, i),))
-        for i, o, seed in zip(inputs.tolist(), outputs.tolist(), seeds, strict=True)
-    ]
+@dataclass(slots=True, frozen=True)
+class MadeUpPrompts(Sequence[Prompt]):
+    """Prompts of chosen lengths, each built when it is looked at: a worker looks at its own share of a block alone."""
+
+    inputs: list[int]
+    outputs: list[int]
+    seeds: list[int]
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    @overload
+    def __getitem__(self, place: int) -> Prompt: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> MadeUpPrompts: ...
+
+    def __getitem__(self, place: int | slice) -> Prompt | MadeUpPrompts:
+        inputs, outputs, seeds = self.inputs[place], self.outputs[place], self.seeds[place]
+        if isinstance(inputs, list) and isinstance(outputs, list) and isinstance(seeds, list):
+            return MadeUpPrompts(inputs, outputs, seeds)
+        assert isinstance(inputs, int) and isinstance(outputs, int) and isinstance(seeds, int)
+        return Prompt(input_tokens=inputs, output_tokens=outputs, segments=((seeds, inputs),))
+
+
+def _prompts(draw: Draw, inputs: Ints, outputs: Ints, unique: bool) -> MadeUpPrompts:
+    seeds = list(draw.seeds()) if unique else [0] * draw.n
+    return MadeUpPrompts(inputs.tolist(), outputs.tolist(), seeds)
 
 
 def session_of(number: int, turns: Sequence[Prompt]) -> Prompt:
