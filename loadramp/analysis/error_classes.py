@@ -43,7 +43,7 @@ _STATUS = re.compile(r"\b(?:error code|status code|status|http)[ :=]*([45]\d\d)\
 def classes(table: Table) -> Counter[str]:
     """Failed requests by class; what fits none keeps its error kind. Those the client gave up are not counted."""
     out: Counter[str] = Counter()
-    for (kind, detail, status), n in Counter(_told(table.select(table.failed))).items():
+    for (kind, detail, status), n in Counter(failures_of(table.select(table.failed))).items():
         if kind != "client":
             out[class_of(kind or "incomplete", detail, status)[0]] += n
     return out
@@ -53,7 +53,7 @@ def load_independent(table: Table) -> Bools:
     """Failed requests whose failure does not depend on load, shape n."""
     out = np.zeros(len(table), dtype=np.bool_)
     rows = np.flatnonzero(table.failed)
-    out[rows] = [not class_of(*failure)[1] for failure in _told(table.select_rows(rows))]
+    out[rows] = [not class_of(*failure)[1] for failure in failures_of(table.select_rows(rows))]
     return out
 
 
@@ -73,7 +73,7 @@ def class_of(kind: str, detail: str, status: float | None = None) -> tuple[str, 
     server = _first(OF_THE_SERVER, lower)
     if kind not in _TOLD:
         return server or _KINDS.get(kind, kind), True
-    code = _code_in(lower) if kind in {"in_band", "empty"} else None if status is None else int(status)
+    code = code_in(lower) if kind in {"in_band", "empty"} else None if status is None else int(status)
     if server or code in _PASSING:
         return server or _PASSING[code or 0], True
     if code is not None and code > 500 and code not in _NEVER:
@@ -89,14 +89,15 @@ def class_of(kind: str, detail: str, status: float | None = None) -> tuple[str, 
     return kind, True
 
 
-def _told(table: Table) -> Iterable[tuple[str, str, float | None]]:
+def failures_of(table: Table) -> Iterable[tuple[str, str, float | None]]:
     status = [None if isnan(code) else code for code in table.http_status.tolist()]
     return zip(table.error.tolist(), table.error_detail.tolist(), status, strict=True)
 
 
-def _code_in(text: str) -> int | None:
-    """The status that an error inside a reply names: one of the marks that ``faults.words`` puts in parentheses behind
-    the message (the first one: it is that of the server that began it), or spelled out as ``error code: 400``."""
+def code_in(text: str) -> int | None:
+    """The HTTP status that a failure's detail, in small letters, names: one of the marks that
+    ``error_text.describe_error`` puts in parentheses behind the message (the first one: it is that of the server that
+    began it), or spelled out as ``error code: 400``."""
     marks = [mark.strip() for group in _MARKS.findall(text) for mark in group.split(",")]
     codes = [int(mark) for mark in marks if mark in _CODES]
     spelled = _STATUS.search(text)

@@ -3,7 +3,6 @@
 Rule: recovered is what callers meet, so it is read off requests; a health check that says 200 proves nothing alone.
 """
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from itertools import pairwise
 import numpy as np
 
 from loadramp.analysis import latency
+from loadramp.analysis.error_classes import code_in
 from loadramp.analysis.quantiles import quantile
 from loadramp.campaign.table import hold_s
 from loadramp.record.table import Bools, Table, within
@@ -24,7 +24,6 @@ REFUSED_STATUS = (429.0, 503.0)
 GAVE_UP = frozenset({"timeout_first", "timeout_idle", "timeout_total"})
 SILENT = GAVE_UP | {"empty"}
 """Nobody told the caller anything."""
-_REFUSED_WORDS = re.compile(r"\b(429|503)\b")
 TURN = 1 << 40
 """Later turns of sessions have numbers above it."""
 
@@ -177,7 +176,7 @@ def unaccounted(table: Table) -> int:
 
 def _refused(failed: Table) -> Bools:
     """429 or 503 as the status, or told within a 200 stream."""
-    by_words = np.array([bool(_REFUSED_WORDS.search(str(words))) for words in failed.error_detail], dtype=np.bool_)
+    by_words = np.array([code_in(words.lower()) in REFUSED_STATUS for words in failed.error_detail], dtype=np.bool_)
     by_status = np.isin(failed.http_status, REFUSED_STATUS) | (failed.error == "http_429")
     return np.asarray(by_status | ((failed.error == "in_band") & by_words), dtype=np.bool_)
 

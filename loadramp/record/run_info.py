@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from loadramp.record.codec import plain_data
-from loadramp.record.types import GONE, REFUSED, Calibration, Check, Estimate, Step, StopCause, Verdict
+from loadramp.record.types import Calibration, Check, Estimate, Step, StopCause, Verdict
 from loadramp.scenario.scenario import Slo
 from loadramp.units import percent, plural
 
@@ -250,9 +250,6 @@ def read_info(document: Mapping[str, Any]) -> RunInfo:
     names = {one.name for one in fields(RunInfo)} - {"more"}
     info = msgspec.convert({key: document[key] for key in document if key in names}, RunInfo, str_keys=True)
     info.more = {key: value for key, value in document.items() if key not in names}
-    if info.ending and "stop_cause" not in document:  # written by a version that did not tell
-        refused: StopCause | None = "refused" if info.ending.startswith(REFUSED) else None
-        info.stop_cause = "gone" if info.ending == GONE else refused
     return info
 
 

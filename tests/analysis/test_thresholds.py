@@ -385,7 +385,8 @@ def test_a_run_that_could_not_be_measured_stays_so(ramped: Run, capsys: pytest.C
     path = Path(ramped.path)
     (path / "scenario.toml").write_text(LADDER)
     before = (path / "run.json").read_text()
-    (path / "run.json").write_text(json.dumps(json.loads(before) | {"ending": "the endpoint stopped answering"}))
+    gone = {"ending": "the endpoint stopped answering", "stop_cause": "gone"}
+    (path / "run.json").write_text(json.dumps(json.loads(before) | gone))
     try:
         assert write_report(path).exit_code == 1
         assert gate(path, HOLDS) == 1

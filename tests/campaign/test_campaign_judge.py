@@ -29,7 +29,8 @@ OVERLOAD = {"factor": 2.0, "check_factor": 1.2, "broken_ratio": 0.001, "recovery
 
 
 def seen(rows: list[Row], records: list[Record] = [], **more: Any) -> PhaseView:  # noqa: B006 (read only)
-    info = read_info({"ending": more.pop("ending", "")})
+    ending = more.pop("ending", "")
+    info = read_info({"ending": ending, "stop_cause": "gone" if ending == GONE else None})
     run = Run(info, load(""), [], Table.of(records), samples=more.pop("samples", []), rows=rows)
     run.estimates, run.gates = more.pop("estimates", {}), more.pop("gates", [])
     return PhaseView(run, more.pop("target_rps", 2.0), **more)
