@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
+from math import inf
 
 from loadramp.tune.flags import apart, knobs_of, merged, text_of, tidy
 from loadramp.tune.noise import ObjectiveLevel, better
@@ -146,16 +147,22 @@ def _at_once(baseline: str, neutral: Sequence[tuple[ObjectiveLevel, str]]) -> st
     return flags
 
 
-def needless(flags: str, baseline: str, levels: Mapping[str, ObjectiveLevel], least: int = 1) -> str | None:
+def needless(
+    flags: str, baseline: str, levels: Mapping[str, ObjectiveLevel], least: int = 1, gain: float = inf
+) -> str | None:
     """A configuration with a part of these flags that they are not shown to be better than; the baseline is none.
 
-    ``least``: both were measured so often.
+    Args:
+        flags, baseline, levels: as of ``descend``.
+        least: both were measured so often.
+        gain: and the estimated gain, a difference of logarithms, is below that.
     """
     mine = _own(baseline, flags)
     for other, level in levels.items():
         part = _own(baseline, other)
         enough = min(level.visits, levels[flags].visits) >= least
-        if part and part < mine and enough and not better(levels[flags], level):
+        small = levels[flags].mean - level.mean < gain
+        if part and part < mine and enough and small and not better(levels[flags], level):
             return other
     return None
 

@@ -16,6 +16,8 @@ from loadramp.tune.flags import tidy
 from loadramp.tune.noise import ObjectiveLevel, VisitNoise, levels_of, noise_of
 from loadramp.tune.visit import Purpose, Visit
 
+SMALL = 0.05
+"""A gain of a further flag, as a difference of logarithms, that is not worth to be looked into when it is not shown."""
 TRIES = 2
 """A configuration without a number is measured so often at least."""
 
@@ -120,7 +122,7 @@ def _outs(rules: RaceRules, visits: Sequence[Visit]) -> dict[str, str]:
                 out.setdefault(one.flags, f"below {one.high:.3g}: {one.reason}")
         alive = {flags: level for flags, level in alive.items() if flags not in out}
         for flags in alive:
-            other = needless(flags, rules.baseline, alive, least=2)
+            other = needless(flags, rules.baseline, alive, TRIES, SMALL)
             if other is not None:
                 out[flags] = f"not shown to be better than {other}, which needs fewer flags"
     return out

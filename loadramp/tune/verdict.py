@@ -13,6 +13,9 @@ from loadramp.tune.race import RaceRules, RaceState, confirmation_of, standing
 from loadramp.tune.visit import Visit
 
 Word = Literal["best", "no_difference", "undecided", "not_measurable"]
+EQUAL = 0.02
+"""Of two that are not told apart the one with fewer flags is named where their estimates are as close as that, as a
+difference of logarithms; else the one that looks better."""
 EXIT_CODES: dict[Word, int] = {"best": 0, "no_difference": 0, "not_measurable": 1, "undecided": 3}
 
 
@@ -71,7 +74,7 @@ def _settled(rules: RaceRules, now: RaceState, pair: Confirmation, base: Objecti
     if ratio is None:
         return TuneVerdict("undecided", now, now.best, now.levels.get(now.best or ""), base, why="no pair was measured")
     first = ratio.mean >= 0.0
-    if pair.winner is None:  # as good as equal: fewer flags
+    if pair.winner is None and abs(ratio.mean) < EQUAL:
         counts = [len(knobs_of(flags)) for flags in pair.pair]
         first = counts[0] < counts[1] if counts[0] != counts[1] else first
     best, rival = pair.pair if first else pair.pair[::-1]

@@ -74,9 +74,9 @@ def test_what_was_confirmed_stands_when_time_is_up_while_it_is_built_on() -> Non
 
 def test_who_is_out_stays_out_whatever_is_measured_of_others() -> None:
     both = f"{A} {B}"
-    visits = [visit("", 10.0), visit(A, 30.0), visit(B, 10.0), visit(both, 33.0), visit(both, 33.0), visit(A, 30.0)]
+    visits = [visit("", 10.0), visit(A, 30.0), visit(B, 10.0), visit(both, 31.4), visit(both, 31.4), visit(A, 30.0)]
     assert both in standing(rules_of(A, B), visits).out
-    later = [*visits, *(visit("", 10.0, "return") for _ in range(20))]  # by now 10 % would be told apart
+    later = [*visits, *(visit("", 10.0, "return") for _ in range(20))]  # by now less would be told apart
     assert both in standing(rules_of(A, B), later).out
 
 
