@@ -114,7 +114,8 @@ def sentence(told: ToldTuning) -> str:
         return f"No candidate is better than the baseline: {shown}.{early}"
     tie = ""
     if found.tie is not None and found.rival is not None:
-        tie = f" {_name(told, found.rival).capitalize()} differs from it by no more than {percent(found.tie, 2)}."
+        rival = _name(told, found.rival)
+        tie = f" {rival[:1].upper()}{rival[1:]} differs from it by no more than {percent(found.tie, 2)}."
     return f"The best is {best}: {shown}, {_by_how_much(told)}.{tie}{early}"
 
 

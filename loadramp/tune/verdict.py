@@ -54,6 +54,9 @@ def verdict_of(rules: RaceRules, visits: Sequence[Visit], ended: str = "") -> Tu
     before = next((one for one in pairs if one.winner not in no_answer), None)
     if before is not None:  # it ended while something was built on that
         return _settled(rules, now, before, base, ended)
+    unknown = {one.flags for one in visits} - {*now.levels, *now.out}
+    if unknown and not ended:
+        ended = f"no number was found of {', '.join(sorted(unknown))}"
     return _early(rules, now, base, ended)
 
 

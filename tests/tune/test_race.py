@@ -162,6 +162,13 @@ def test_where_all_candidates_are_worse_the_baseline_is_the_best() -> None:
     assert len(visits) == 3
 
 
+def test_a_candidate_without_a_number_leaves_it_undecided() -> None:
+    visits = [visit("", 10.0), *(visit(A, None, number=number) for number in (0, 1, 2))]
+    assert isinstance(next_of(rules_of(A), visits), RaceOver)
+    found = verdict_of(rules_of(A), visits)
+    assert (found.word, found.best, found.why) == ("undecided", "", "no number was found of --a 1")
+
+
 def test_a_candidate_that_does_not_start_is_out_and_the_race_goes_on() -> None:
     visits = played(rules_of(A, B), {"": 10.0, B: 30.0})
     assert standing(rules_of(A, B), visits).out[A] == "no number"
