@@ -142,6 +142,14 @@ def as_it_went(run: Run) -> list[Step]:
     steps = list(run.steps)
     if run.info.state != "running" or not steps:
         return steps
+    end_s = last_word_s(run)
+    if end_s < steps[-1].end_s - SAMPLING_S:
+        steps[-1] = ended_at(steps[-1], end_s)
+    return steps
+
+
+def last_word_s(run: Run) -> float:
+    """The last instant of which a run's files tell anything."""
     instants = [
         run.table.due_s,
         run.table.stream_end_s,
@@ -149,10 +157,7 @@ def as_it_went(run: Run) -> list[Step]:
         [one.t_s for one in run.samples],
     ]
     known_s = np.concatenate([np.asarray(one, dtype=np.float64) for one in instants])
-    end_s = float(known_s[~np.isnan(known_s)].max(initial=0.0))
-    if end_s < steps[-1].end_s - SAMPLING_S:
-        steps[-1] = ended_at(steps[-1], end_s)
-    return steps
+    return float(known_s[~np.isnan(known_s)].max(initial=0.0))
 
 
 def count_again(scenario: Scenario, row: Row, table: Table) -> Row:

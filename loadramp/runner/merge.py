@@ -11,8 +11,9 @@ from loadramp.record import run_directory as rundirs
 from loadramp.record.run_directory import RunDir, check_place, naming, read_run_json, scenario_text
 from loadramp.record.run_info import RunInfo, ShardInfo, WorkerDeath
 from loadramp.registry import ScenarioError
-from loadramp.runner.assess import as_it_went
+from loadramp.runner.assess import as_it_went, last_word_s
 from loadramp.runner.finish import Finished, write_report
+from loadramp.runner.run_session import EPSILON_S
 from loadramp.runner.scenarios import load
 
 PLAN: dict[str, Callable[[RunInfo], Any]] = {
@@ -44,7 +45,7 @@ class Part:
     info: RunInfo
     shard: ShardInfo
     end_s: float
-    """Its last step ended then."""
+    """Nothing is known of it from there on."""
 
     @property
     def whole(self) -> bool:
@@ -92,8 +93,11 @@ def _part(path: Path) -> Part:
         if rundirs.in_use(path):
             raise ScenarioError(f"{path}: {info.shard.name} is still being written")
         run, _ = rundirs.read(path, load)
-        info.steps = as_it_went(run)  # nobody wrote down how far it came
-    return Part(path, scenario_text(path), info, info.shard, info.steps[-1].end_s if info.steps else 0.0)
+        info.steps, end_s = as_it_went(run), last_word_s(run)  # nobody wrote down how far it came
+    else:
+        # a step that it saw to its end is not lost
+        end_s = info.steps[-1].end_s + EPSILON_S if info.steps else 0.0
+    return Part(path, scenario_text(path), info, info.shard, end_s)
 
 
 def _one_plan(parts: Sequence[Part]) -> None:

@@ -214,13 +214,14 @@ def test_shards_of_two_plans_are_refused_with_what_differs(copies: Sequence[Path
         merge_shards([copies[0], copies[2]], tmp_path / "reports")
 
 
-def test_a_lost_shard_is_named_and_its_steps_are_void(copies: Sequence[Path], tmp_path: Path) -> None:
-    """As a kill after 12 s leaves it: the last step as it was planned, half a line at the end."""
+@pytest.mark.parametrize("saved", [2, 3])
+def test_a_lost_shard_is_named_and_its_steps_are_void(saved: int, copies: Sequence[Path], tmp_path: Path) -> None:
+    """As a kill after 12 s leaves it: the step under way is not saved, or as it was planned; half a line ends it."""
     lines = (copies[1] / "records-1.jsonl").read_bytes().splitlines(keepends=True)
     kept = [line for line in lines if (decode_lines([line]).records[0].stream_end_s or 0.0) < 12.0]
     (copies[1] / "records-1.jsonl").write_bytes(b"".join(kept) + lines[-1][:40])
     (copies[1] / "client.jsonl").unlink()
-    changed(copies[1], state="running", steps=json.loads((copies[0] / "run.json").read_text())["steps"][:3])
+    changed(copies[1], state="running", steps=json.loads((copies[0] / "run.json").read_text())["steps"][:saved])
     told = r"shard 1/3 ended early, after 1[12]\.\d s of 18\.5 s \(killed\); --allow-lost merges the others"
     with pytest.raises(ScenarioError, match=told):
         merge_shards(copies, tmp_path / "reports")
@@ -230,6 +231,14 @@ def test_a_lost_shard_is_named_and_its_steps_are_void(copies: Sequence[Path], tm
     assert second.void[0].what.startswith("shard 1/3 ended early, after 1")
     assert (run.info.state, run.info.skipped_lines) == ("complete", 1)
     assert [shard.lost_s is None for shard in run.info.shards or ()] == [True, False, True]
+
+
+def test_a_step_that_a_stopped_shard_saw_to_its_end_is_not_lost(copies: Sequence[Path], tmp_path: Path) -> None:
+    steps = json.loads((copies[0] / "run.json").read_text())["steps"][:2]
+    changed(copies[1], state="stopped", ending="interrupted", steps=steps)
+    run = merge_shards(copies, tmp_path / "reports", allow_lost=True).run
+    reason = "shard 1/3 ended early, after 9.5 s of 18.5 s (interrupted)"
+    assert [row.void[0].what if row.void else "" for row in run.rows] == ["", reason]
 
 
 def test_a_shard_that_is_still_written_is_refused(copies: Sequence[Path], tmp_path: Path) -> None:
