@@ -1,8 +1,8 @@
 """How far measurements of one configuration lie apart, and what that leaves of a difference between two. Pure.
 
-A ramp states an interval of its own minutes. From one start of a server to the next there is more: the scatter of
-configurations that were measured several times, pooled, with an assumed spread that counts as PRIOR_DF further
-measurements until it is known better (docs/method.md, "Tuning").
+The evidence is how far visits of one configuration lie apart, pooled over the configurations. What a run states of its
+own minutes rests on a few blocks: it only stands in for that scatter until there are replicates (docs/method.md,
+"Tuning").
 """
 
 from __future__ import annotations
@@ -14,11 +14,17 @@ from math import exp, inf, isinf, log, sqrt
 from loadramp.analysis.group_sequential import boundary, t_of
 from loadramp.tune.visit import Visit
 
-PRIOR_DF = 8
+PRIOR_DF = 3
+"""So many degrees of freedom has what is known before there are replicates; each of them takes the place of one."""
+LEAST_DF = 1
+"""Of the assumed spread, for good: a few visits that agree by chance do not make an interval of no width."""
+MOST_STATED = 0.15
+"""A run that states a larger standard error has too few blocks to know it."""
 ALPHA = 0.025
 """On each side."""
 Z = 1.959964
 LEAST_DRIFT = 0.05
+MOST_ROUNDS = 100
 
 
 @dataclass(slots=True, frozen=True)
@@ -27,11 +33,6 @@ class VisitNoise:
 
     sd: float
     df: float
-
-    def of(self, visit: Visit) -> float:
-        """Standard error of one visit: the scatter between visits, or what the run states, whichever is larger."""
-        stated = visit.stated_se
-        return max(self.sd, 0.0 if isinf(stated) else stated)
 
 
 @dataclass(slots=True, frozen=True)
@@ -83,29 +84,33 @@ class LogRatio:
 
 
 def noise_of(visits: Sequence[Visit], sign: int, assumed_sd: float) -> VisitNoise:
-    """Pooled over the configurations that were measured more than once."""
-    squares, df = PRIOR_DF * assumed_sd**2, float(PRIOR_DF)
+    """Pooled over the configurations that were measured more than once, with what is known before there are any."""
+    squares, replicates = 0.0, 0
     for each in by_flags(visits).values():
         logs = [value for one in each if (value := one.log(sign)) is not None]
         mean = sum(logs) / len(logs) if logs else 0.0
         squares += sum((value - mean) ** 2 for value in logs)
-        df += max(0, len(logs) - 1)
-    return VisitNoise(sqrt(squares / df), df)
+        replicates += max(0, len(logs) - 1)
+    weight, prior_sd = LEAST_DF, assumed_sd
+    if replicates < PRIOR_DF:
+        stated = [min(one.stated_se, MOST_STATED) for one in visits if not isinf(one.stated_se)]
+        weight, prior_sd = PRIOR_DF - replicates, max([assumed_sd, *stated])
+    df = float(weight + replicates)
+    return VisitNoise(sqrt((weight * prior_sd**2 + squares) / df), df)
 
 
 def levels_of(visits: Sequence[Visit], sign: int, noise: VisitNoise) -> dict[str, ObjectiveLevel]:
-    """Of each configuration that was measured, in the order of the first visit: the mean of its visits, each weighted
-    by how precise it is."""
+    """Of each configuration that was measured, in the order of the first visit: the mean of its visits, which are taken
+    to scatter as all do, or as they do themselves where that is more."""
     found = {}
     for flags, each in by_flags(visits).items():
-        known = [(value, noise.of(one), isinf(one.stated_se)) for one in each if (value := one.log(sign)) is not None]
-        if not known:
-            continue
-        weights = [se**-2 for _, se, _ in known]
-        mean = sum(w * value for w, (value, _, _) in zip(weights, known, strict=True)) / sum(weights)
-        found[flags] = ObjectiveLevel(
-            mean, sum(weights) ** -0.5, noise.df, len(known), any(bound for *_, bound in known)
-        )
+        known = [(value, isinf(one.stated_se)) for one in each if (value := one.log(sign)) is not None]
+        if known:
+            n = len(known)
+            mean = sum(value for value, _ in known) / n
+            own = sqrt(sum((value - mean) ** 2 for value, _ in known) / (n - 1)) if n > 1 else 0.0
+            se = max(noise.sd, own) / sqrt(n)
+            found[flags] = ObjectiveLevel(mean, se, noise.df, n, any(bound for _, bound in known))
     return found
 
 
@@ -135,14 +140,25 @@ def confirmed(
         noise: between visits.
         look, looks: which of how many, from 1.
     """
-    known = [(a, b, x - y) for a, b in pairs if (x := a.log(sign)) is not None and (y := b.log(sign)) is not None]
+    known = [x - y for a, b in pairs if (x := a.log(sign)) is not None and (y := b.log(sign)) is not None]
     if not known:
         return None
     n = len(known)
-    se = sqrt(sum(noise.of(a) ** 2 + noise.of(b) ** 2 for a, b, _ in known)) / n
+    se = noise.sd * sqrt(2.0 / n)
     times = tuple(k / looks for k in range(1, looks + 1))
     z = boundary(ALPHA, times) / sqrt(look / looks)
-    return LogRatio(sum(d for *_, d in known) / n, t_of(z, noise.df) * se, n)
+    return LogRatio(sum(known) / n, t_of(z, noise.df) * se, n)
+
+
+def rounds_needed(ratio: LogRatio, noise: VisitNoise, far: float) -> int:
+    """About how many rounds of four, those that there are included, tell the two apart or bring the interval within
+    ``far``, a logarithm, if their means stay; MOST_ROUNDS where so many do not either."""
+    near = max(abs(ratio.mean), far - abs(ratio.mean))
+    for rounds in range(1, MOST_ROUNDS):
+        df = noise.df + max(0, 4 * rounds - 2 * ratio.pairs)
+        if t_of(Z, df) * noise.sd / sqrt(rounds) < near:
+            return rounds
+    return MOST_ROUNDS
 
 
 def drift_of(visits: Sequence[Visit], baseline: str) -> tuple[float, float] | None:

@@ -19,7 +19,7 @@ from loadramp.tune.visit import Purpose, Visit
 SMALL = 0.05
 """A gain of a further flag, as a difference of logarithms, that is not worth to be looked into when it is not shown."""
 TRIES = 2
-"""A configuration without a number is measured so often at least."""
+"""A configuration without a number is measured so often at least, and so is the baseline."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -147,7 +147,7 @@ def next_of(rules: RaceRules, visits: Sequence[Visit]) -> NextVisit | RaceOver:
         if not now.settled:
             return _confirm(rules, now, pair)
         return (_explore(now) if built_on else None) or RaceOver("the last two were confirmed")
-    wanted = _explore(now) or _longer(rules, visits, now)
+    wanted = _explore(now) or _longer(rules, visits, now) or _baseline_again(rules, own, now)
     if wanted is not None:
         return NextVisit(rules.baseline, "return", wanted.round) if _return_due(rules, visits) else wanted
     if pair is None:
@@ -205,6 +205,15 @@ def _longer(rules: RaceRules, visits: Sequence[Visit], now: RaceState) -> NextVi
             if (flags, number) not in done:
                 return NextVisit(flags, "race", number)
     return None
+
+
+def _baseline_again(rules: RaceRules, own: Sequence[Visit], now: RaceState) -> NextVisit | None:
+    """The baseline, until it was measured TRIES times, where it is not one of the last two: the answer is a ratio to
+    it, and one visit does not show its scatter."""
+    pair = now.confirmation
+    if pair is None or pair.settled or rules.baseline in pair.pair or len(own) >= TRIES:
+        return None
+    return NextVisit(rules.baseline, "return", min(len(own), rules.rounds - 1))
 
 
 def _return_due(rules: RaceRules, visits: Sequence[Visit]) -> bool:

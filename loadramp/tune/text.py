@@ -112,11 +112,10 @@ def sentence(told: ToldTuning) -> str:
         return f"No difference shown larger than {percent(found.tie, 2)} {between}.{early}"
     if found.over_baseline is None:
         return f"No candidate is better than the baseline: {shown}.{early}"
-    tie = ""
-    if found.tie is not None and found.rival is not None:
-        rival = _name(told, found.rival)
-        tie = f" {rival[:1].upper()}{rival[1:]} differs from it by no more than {percent(found.tie, 2)}."
-    return f"The best is {best}: {shown}, {_by_how_much(told)}.{tie}{early}"
+    if found.tie is None or found.rival is None:
+        return f"The best is {best}: {shown}, {_by_how_much(told)}.{early}"
+    other = f"{found.rival} is not shown to differ from it (at most {percent(found.tie, 2)})"
+    return f"{best}: {shown}, {_by_how_much(told)}. {other}.{early}"
 
 
 def _by_how_much(told: ToldTuning) -> str:

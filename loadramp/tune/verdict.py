@@ -8,15 +8,19 @@ from typing import Literal
 
 from loadramp.tune.confirm import Confirmation, pairs_of
 from loadramp.tune.flags import knobs_of
-from loadramp.tune.noise import LogRatio, ObjectiveLevel, largest_change, levels_of, ratio_of
+from loadramp.tune.noise import LogRatio, ObjectiveLevel, as_log, largest_change, levels_of, ratio_of, rounds_needed
 from loadramp.tune.race import RaceRules, RaceState, confirmation_of, standing
 from loadramp.tune.visit import Visit
+from loadramp.units import percent, plural
 
 Word = Literal["best", "no_difference", "undecided", "not_measurable"]
 EQUAL = 0.02
 """Of two that are not told apart the one with fewer flags is named where their estimates are as close as that, as a
 difference of logarithms; else the one that looks better."""
 EXIT_CODES: dict[Word, int] = {"best": 0, "no_difference": 0, "not_measurable": 1, "undecided": 3}
+
+TOO_WIDE = 0.5
+"""Two that may still differ by more, as a share, were measured too few times to say anything of them."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -87,12 +91,18 @@ def _settled(rules: RaceRules, now: RaceState, pair: Confirmation, base: Objecti
     level = fresh.get(best, now.levels[best])
     if rules.baseline in pair.pair:
         base = fresh.get(rules.baseline, base)
+    over_base = over if rules.baseline in pair.pair else ratio_of(level, base)
+    if tie is not None and tie > TOO_WIDE:
+        rounds = rounds_needed(over, now.noise, as_log(TOO_WIDE))
+        why = f"the last two may still differ by {percent(tie, 2)}: measure them in about {plural(rounds, 'round')}"
+        return TuneVerdict("undecided", now, best, level, base, over_base if best != rules.baseline else None, False,
+                           rival, tie, f"{why} of four, [tune] confirmations = {rounds}")  # fmt: skip
+    if rules.baseline in pair.pair:
         word: Word = "best" if tie is None else "no_difference"
         return TuneVerdict(
             word, now, best, level, base, over if best != rules.baseline else None, True, rival, tie, ended
         )
-    against = ratio_of(level, base)
-    if against.low > 0.0:
-        return TuneVerdict("best", now, best, level, base, against, False, rival, tie, ended)
+    if over_base.low > 0.0:
+        return TuneVerdict("best", now, best, level, base, over_base, False, rival, tie, ended)
     word, why = ("no_difference", ended) if tie is not None else ("undecided", "it is not shown to beat the baseline")
-    return TuneVerdict(word, now, best, level, base, against, False, rival, tie or largest_change(against), why)
+    return TuneVerdict(word, now, best, level, base, over_base, False, rival, tie or largest_change(over_base), why)

@@ -1,10 +1,13 @@
 """The race: what is measured next, who is out, how the last two are confirmed. Literal numbers in and out."""
 
+from dataclasses import replace
+from math import exp
+
 import pytest
-from visits import played, rules_of, visit
+from visits import M64, M256, M1024, on_a_gpu, played, rules_of, visit
 
 from loadramp.tune.candidates import Search, descend, grid_of
-from loadramp.tune.noise import confirmed, levels_of, noise_of
+from loadramp.tune.noise import LogRatio, VisitNoise, confirmed, levels_of, noise_of, rounds_needed
 from loadramp.tune.race import NextVisit, RaceOver, RaceRules, next_of, standing
 from loadramp.tune.verdict import verdict_of
 from loadramp.tune.visit import Proposal, Visit
@@ -137,6 +140,13 @@ def test_the_last_two_are_measured_in_abba_order_beginning_with_what_runs() -> N
     assert (found.word, found.best, found.confirmed) == ("best", A, True)
 
 
+def test_the_baseline_is_measured_twice_before_two_others_are_confirmed() -> None:
+    visits = played(rules_of(A, B), {"": 10.0, A: 30.0, B: 29.0}, most=20)
+    first = next(k for k, one in enumerate(visits) if one.purpose == "confirm")
+    assert [one.flags for one in visits[:first]].count("") == 2
+    assert order(visits)[first - 1] == ("", "return", 1)
+
+
 def test_three_times_the_baseline_is_shown_with_one_quad() -> None:
     visits = played(rules_of(A), {"": 18.0, A: 54.0})
     found = verdict_of(rules_of(A), visits)
@@ -261,20 +271,71 @@ def test_what_is_not_tried_is_told_with_why() -> None:
     ]
 
 
-def test_the_scatter_of_visits_is_pooled_with_what_is_assumed() -> None:
+def test_until_there_are_replicates_the_scatter_is_what_the_runs_state() -> None:
+    wide = [replace(visit(flags, 50.0), low=1.0, high=2500.0) for flags in ("", A)]  # blocks too few to know
+    noise = noise_of(wide, 1, 0.05)
+    assert (noise.sd, noise.df) == (pytest.approx(0.15), 3.0)
+    narrow = noise_of([visit("", 100.0), visit(A, 50.0)], 1, 0.05)  # each states 2 %
+    assert (narrow.sd, narrow.df) == (pytest.approx(0.05), 3.0)
+
+
+def test_replicates_take_the_place_of_what_is_assumed() -> None:
     visits = [visit("", 100.0), visit("", 110.0), visit(A, 50.0)]
     noise = noise_of(visits, 1, 0.05)
-    assert noise.df == 9.0
-    assert noise.sd == pytest.approx(0.0522, abs=1e-4)  # sqrt((8 * 0.05**2 + ln(1.1)**2 / 2) / 9)
+    assert noise.df == 3.0
+    assert noise.sd == pytest.approx(0.0564, abs=1e-4)  # sqrt((2 * 0.05**2 + ln(1.1)**2 / 2) / 3)
     level = levels_of(visits, 1, noise)[A]
-    assert (level.mean, level.se) == (pytest.approx(3.912, abs=1e-3), pytest.approx(0.0522, abs=1e-4))
+    assert (level.mean, level.se) == (pytest.approx(3.912, abs=1e-3), pytest.approx(0.0564, abs=1e-4))
+    many = noise_of([*visits, *visits], 1, 0.05)
+    assert many.df == 5.0
+    assert many.sd == pytest.approx(0.0481, abs=1e-4)  # sqrt((0.05**2 + ln(1.1)**2) / 5)
+
+
+def test_what_a_run_states_does_not_widen_what_replicates_show() -> None:
+    visits = [visit(flags, value) for flags in ("", A) for value in (10.0, 10.5, 10.0, 10.5)]
+    wide = [replace(one, low=0.1, high=1000.0) for one in visits]
+    assert noise_of(wide, 1, 0.05) == noise_of(visits, 1, 0.05)
 
 
 def test_an_early_look_needs_more_than_the_last_one() -> None:
     pairs = [(visit(A, 11.0), visit("", 10.0)), (visit(A, 11.0), visit("", 10.0))]
-    noise = noise_of([], 1, 0.05)
-    first, last = (confirmed(pairs, 1, noise, look, 3) for look in (1, 3))
+    first, last = (confirmed(pairs, 1, VisitNoise(0.05, 8.0), look, 3) for look in (1, 3))
     assert first is not None
     assert last is not None
     assert first.mean == last.mean == pytest.approx(0.0953, abs=1e-4)
     assert (round(first.half, 3), round(last.half, 3)) == (0.279, 0.119)
+
+
+def test_visits_of_a_real_gpu_whose_runs_state_little_are_judged_by_their_scatter() -> None:
+    rules, visits = on_a_gpu()
+    assert isinstance(next_of(rules, visits), RaceOver)
+    found = verdict_of(rules, visits)
+    assert (found.word, found.best, found.rival) == ("best", M1024, M256)
+    assert (round(found.now.noise.sd, 3), found.now.noise.df) == (0.052, 9.0)
+    assert found.now.confirmation is not None
+    between = found.now.confirmation.ratio
+    assert between is not None
+    assert (round(-between.high, 2), round(-between.low, 2)) == (-0.03, 0.14)
+    assert found.over_baseline is not None
+    ratio = found.over_baseline
+    assert [round(exp(one), 2) for one in (ratio.mean, ratio.low, ratio.high)] == [2.29, 1.99, 2.63]
+    assert found.tie == pytest.approx(0.148, abs=1e-3)
+    assert standing(rules, visits[:4]).out == {M64: "shown to be below the best"}
+
+
+def test_two_that_may_differ_by_more_than_half_are_undecided_and_how_many_rounds_would_do_is_told() -> None:
+    rules = RaceRules(Search(tries=(A,)), rounds=1, confirmations=2)
+    visits = played(rules, {"": 10.0, A: 10.0}, factors=(1.0, 1.5, 0.7, 1.2, 0.8))
+    found = verdict_of(rules, visits)
+    assert (found.word, found.tie is not None and found.tie > 0.5) == ("undecided", True)
+    assert found.why == (
+        "the last two may still differ by 60 %: measure them in about 3 rounds of four, [tune] confirmations = 3"
+    )
+
+
+def test_rounds_that_are_needed_follow_from_the_scatter() -> None:
+    noise, far = VisitNoise(0.1, 10.0), 0.4055  # ln 1.5
+    assert rounds_needed(LogRatio(0.0, 0.2, 4), noise, far) == 1
+    assert rounds_needed(LogRatio(0.2, 0.2, 4), noise, far) == 2
+    assert rounds_needed(LogRatio(0.0, 0.2, 4), VisitNoise(0.5, 10.0), far) == 7
+    assert rounds_needed(LogRatio(0.0, 0.2, 4), VisitNoise(5.0, 10.0), far) == 100
