@@ -21,6 +21,8 @@ from loadramp.units import percent, plural
 Ratio = Annotated[float, Meta(gt=0, lt=1)]
 BEYOND_RATIO = 1.1
 """An estimate so far beyond a rate that overloads the endpoint is wrong: it served more there than it sustains."""
+UNKNOWN_TIMES = 3.0
+"""An interval from less than a third to more than three times the estimate says less than the rates that were tried."""
 
 
 def ceiling(rows: Sequence[Row], *, deficit_ratio: Ratio = 0.85) -> Estimate:
@@ -133,6 +135,8 @@ def _overloaded(found: Climb, worst: Row, rows: Sequence[Row], deficit_ratio: fl
     apart = np.where(behind, np.abs(np.log(np.maximum(throughputs, 1e-9) / rate_rps)), np.inf)
     i = int(np.argmin(apart))
     half = readings[i].log_half
+    if exp(half) > UNKNOWN_TIMES:
+        return _between_tried(found, worst, rows, rate_rps)
     status: EstimateStatus = "found" if quiet else "below_range"
     served = f"{throughputs[i]:.3g} of {rates[i]:.3g} req/s are served"
     words = "; ".join(
@@ -148,6 +152,22 @@ def _overloaded(found: Climb, worst: Row, rows: Sequence[Row], deficit_ratio: fl
         low_rps = min(low_rps, load_of(quiet)) if quiet else low_rps
     return Estimate(status, rate_rps, low_rps, rate_rps * exp(half), "ceiling", words,
                     sustained_rps=sustained(rows))  # fmt: skip
+
+
+def _between_tried(found: Climb, worst: Row, rows: Sequence[Row], rate_rps: float) -> Estimate:
+    """The step time changes, and the ramp met too little of it to say how fast the engine is in the long run: of its
+    own minutes it says that one rate was sustained and the next was not."""
+    quiet = found.last_quiet
+    low, high = load_of(quiet) if quiet else None, max(load_of(worst), rate_rps)
+    words = "; ".join([
+        f"from {at(worst)} on {_signs(worst)}",
+        f"quiet up to {at(quiet)}" if quiet else "overloaded at the lowest rate: start lower",
+        "the engine's step time changes, and steps this short do not show how fast it is in the long run: the interval "
+        "is that of the rates tried",
+        *_caveats(found, worst, rate_rps),
+    ])  # fmt: skip
+    return Estimate("found" if quiet else "below_range", rate_rps, low and min(low, rate_rps), high, "ceiling", words,
+                    sustained_rps=sustained(rows), interval_of="these_minutes")  # fmt: skip
 
 
 def _loud_soaks(rows: Sequence[Row]) -> list[Row]:

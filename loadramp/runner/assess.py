@@ -53,7 +53,7 @@ def _spoken_of(estimates: Mapping[str, Estimate], rows: Sequence[Row]) -> dict[s
     """The estimates of these rows, with what their intervals speak of."""
     of = long_run.interval_of(rows)
     return {
-        name: replace(found, interval_of=of if found.low_rps and found.high_rps else None)
+        name: replace(found, interval_of=(found.interval_of or of) if found.low_rps and found.high_rps else None)
         for name, found in estimates.items()
     }
 

@@ -39,6 +39,22 @@ def test_throughput_under_overload_is_the_ceiling() -> None:
     assert "quiet up to 8 req/s" in found.reason
 
 
+def test_an_interval_of_more_than_three_times_gives_way_to_the_rates_that_were_tried() -> None:
+    """t(.975, 1) = 12.7 times 0.1 is a factor of 3.6, times 0.08 one of 2.8."""
+    rows = [row(4.0), row(8.0), changed(overload(16.0, 11.0), pace_log_sd=0.1, pace_degrees=1.0)]
+    found = ceiling(rows)
+    assert (found.status, found.low_rps, found.high_rps) == ("found", 8.0, 16.0)
+    assert found.rate_rps == pytest.approx(11.0, rel=0.01)
+    assert found.interval_of == "these_minutes"
+    assert "steps this short do not show how fast it is in the long run" in found.reason
+    below = ceiling(rows[-1:])
+    assert (below.status, below.low_rps, below.high_rps) == ("below_range", None, 16.0)
+    surer = ceiling([*rows[:2], changed(rows[-1], pace_log_sd=0.08)])
+    assert surer.interval_of is None
+    assert surer.low_rps == pytest.approx(11.0 / 2.76, rel=0.02)
+    assert surer.high_rps == pytest.approx(11.0 * 2.76, rel=0.02)
+
+
 def test_saturated_from_the_start_is_below_the_range_with_what_was_served() -> None:
     found = ceiling([overload(16.0, 11.0)])
     assert found.status == "below_range"
