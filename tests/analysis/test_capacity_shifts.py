@@ -6,7 +6,7 @@ import pytest
 from simulated_ramps import CHAT, found, ladder
 
 from benchmarks.engine_population import Lengths
-from loadramp.analysis.diagnosis.capacity_shifts import replicas_moved
+from loadramp.analysis.diagnosis.capacity_shifts import replica_moves
 from loadramp.analysis.diagnosis.symptoms import case_of
 from loadramp.analysis.step_time_jumps import jump_of
 from loadramp.record.types import Sample
@@ -53,9 +53,9 @@ def test_replicas_that_come_and_go_are_told_by_number() -> None:
     first = scrapes("http://a:1/metrics?key=secret", range(100), running=1.0)
     late = [Sample(float(t), "b", error="no answer") for t in range(40)] + scrapes("b", range(40, 100), running=1.0)
     gone = scrapes("c", range(60), running=1.0) + [Sample(float(t), "c", error="no answer") for t in range(60, 100)]
-    words = replicas_moved([*first, *late, *gone])
+    words = [one.words for one in replica_moves([*first, *late, *gone])]
     assert words == ["replica 2 appeared 40 s into the run", "replica 3 fell silent 59 s into the run"]
-    assert replicas_moved(first) == []
+    assert replica_moves(first) == []
 
 
 def test_a_page_refused_in_overload_is_only_possibly_a_replica_that_went() -> None:
@@ -71,9 +71,9 @@ def test_a_page_refused_in_overload_is_only_possibly_a_replica_that_went() -> No
 
 
 def test_a_single_server_whose_page_falls_silent_is_no_autoscaler() -> None:
-    assert replicas_moved([*scrapes("a", range(60), running=1.0), Sample(80.0, "a", error="timeout")]) == []
+    assert replica_moves([*scrapes("a", range(60), running=1.0), Sample(80.0, "a", error="timeout")]) == []
 
 
 def test_capacity_that_the_server_says_changed() -> None:
     samples = scrapes("a", range(50), kv_blocks=1000.0) + scrapes("a", range(50, 99), kv_blocks=2000.0)
-    assert replicas_moved(samples) == ["the KV blocks of replica 1 changed from 1000 to 2000"]
+    assert [one.words for one in replica_moves(samples)] == ["the KV blocks of replica 1 changed from 1000 to 2000"]
