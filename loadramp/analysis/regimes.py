@@ -6,7 +6,7 @@ window show; the second as the pace does over the whole run (docs/method.md, "Re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import exp, hypot, log
 
@@ -15,17 +15,15 @@ import numpy as np
 from loadramp.analysis.latency import QUANTILES, WindowView, families
 from loadramp.analysis.long_run import Wander, interval_of, learn, track_of
 from loadramp.analysis.quantiles import NOT_STATIONARY, QuantileEstimate, Values, estimate, mean, quantile_name
-from loadramp.analysis.slowness import FLOOR_S, Following, Slowness, met, responses, slowness_of
+from loadramp.analysis.slowness import FLOOR_S, Following, Slowness, met, responses, slowness_of, usual_responses
 from loadramp.record.row import UNKNOWN, Row, Statistic
 from loadramp.record.table import Floats, Run
 from loadramp.record.types import Check
 from loadramp.units import percent, span
 
-TOO_WIDE = log(4.0)
-"""An interval that reaches to less than a quarter or more than four times the value is none. Nearer limits would leave
-the steps whose scatter is underestimated, and their intervals would hold less often."""
 NARROW = 0.1
-TOO_SLOW = "no interval: the engine's pace changes for longer than this step can tell; longer steps or repeats would do"
+Found = dict[str, tuple[QuantileEstimate, float]]
+"""By statistic: as uncertain as it is without regimes, and its response to the slowness of the window."""
 
 
 def widen(
@@ -49,7 +47,9 @@ def widen(
     chosen = [(k, i) for k, i in enumerate(tracks) if only in {None, i}]
     for k, i in chosen:
         following.add(met(look_at(i), slowness.over(k, rows[i].window_begin_s)))
-    widened = {i: _widen(rows[i], look_at(i), k, slowness, following, known, slo_quantile) for k, i in chosen}
+    found = {i: _found(rows[i], look_at(i), k, slowness, following, slo_quantile) for k, i in chosen}
+    usual = usual_responses([{stem: response for stem, (_, response) in each.items()} for each in found.values()])
+    widened = {i: _widen(rows[i], each, usual, known) for i, each in found.items()}
     return [widened.get(i, row) for i, row in enumerate(rows)]
 
 
@@ -78,15 +78,11 @@ def check(run: Run) -> list[Check]:
     return [Check("pace_regimes", "note", message, advice, row.step)]
 
 
-def _widen(
-    row: Row, seen: WindowView, k: int, slowness: Slowness, following: Following, known: Wander, slo_quantile: float
-) -> Row:
-    """One row; the window is number ``k`` of ``slowness``."""
-    figures, reasons = row.statistics, dict(row.reasons)
-    log_sd, stationary = known.log_sd(seen.length_s), row.stationary
+def _found(row: Row, seen: WindowView, k: int, slowness: Slowness, following: Following, slo_quantile: float) -> Found:
+    """What one row measured; the window is number ``k`` of ``slowness``."""
+    out: Found = {}
     plain = families(seen)
     lasts_s = float(np.mean(plain["e2e"].values)) if len(plain["e2e"]) else 0.0
-    own: dict[str, tuple[float, float]] = {}
     for name, (values, slow) in met(seen, slowness.over(k, row.window_begin_s)).items():
         elastic = following.of(name, values, slow)
         calm_logs = elastic.calm(np.log(np.maximum(values, FLOOR_S)), slow)
@@ -96,17 +92,26 @@ def _widen(
         if name in row.slo:
             stems[f"slo_{name}"] = slo_quantile
         of_mean, varies = responses(calm_logs, slowness, elastic, span_s, seen.length_s, list(stems.values()))
-        found = [_mean(plain[name], np.exp(calm_logs), stationary)]
-        found += [estimate(given, q, stationary) for q in stems.values()]
-        for stem, one, response in zip([f"{name}_mean", *stems], found, [of_mean, *varies], strict=True):
-            figures[stem], why = _of_long_run(figures.get(stem, UNKNOWN), one, response * log_sd, known.times)
-            _explain(reasons, stem, one, why if figures[stem].value is not None or not why else "")
-            if one.value and one.low and one.high is not None:
-                own[stem] = one.low, one.high
-        for stem, response in zip(stems, varies, strict=True):
-            for other in (f"all_{stem}", "longest_gap_p99" if stem == "gap_p99" else ""):
-                if other in figures:
-                    figures[other] = _stretched(figures[other], response * log_sd * known.times)
+        found = [_mean(plain[name], np.exp(calm_logs), row.stationary)]
+        found += [estimate(given, q, row.stationary) for q in stems.values()]
+        out |= zip([f"{name}_mean", *stems], zip(found, [of_mean, *varies], strict=True), strict=True)
+    return out
+
+
+def _widen(row: Row, found: Found, usual: Mapping[str, float], known: Wander) -> Row:
+    """One row, with the larger of its own and the usual response of each statistic."""
+    figures, reasons = row.statistics, dict(row.reasons)
+    log_sd = known.log_sd(row.length_s)
+    own: dict[str, tuple[float, float]] = {}
+    for stem, (one, response) in found.items():
+        sd = max(response, usual[stem]) * log_sd
+        figures[stem], why = _of_long_run(figures.get(stem, UNKNOWN), one, sd, known.times)
+        _explain(reasons, stem, one, why if figures[stem].value is not None or not why else "")
+        if one.value and one.low and one.high is not None:
+            own[stem] = one.low, one.high
+        for other in (f"all_{stem}", "longest_gap_p99" if stem == "gap_p99" else ""):
+            if other in figures:
+                figures[other] = _stretched(figures[other], sd * known.times)
     return replace(row.with_statistics(figures, reasons), window_intervals=own)
 
 
@@ -135,8 +140,6 @@ def _of_long_run(old: Statistic, found: QuantileEstimate, log_sd: float, times: 
         return figure, found.interval_reason or found.reason
     down = hypot(log(value / low), times * log_sd)
     up = hypot(log(high / value) if high is not None else 0.0, times * log_sd)
-    if max(down, up) > TOO_WIDE:
-        return figure, TOO_SLOW
     if high is None:
         return replace(figure, low=value * exp(-down)), found.interval_reason
     return replace(figure, low=value * exp(-down), high=value * exp(up)), ""

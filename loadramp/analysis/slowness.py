@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import log
+from math import log, sqrt
 
 import numpy as np
 
@@ -204,6 +204,16 @@ def responses(
     below = np.cumsum(mixed, axis=1)
     of_mean = float(np.log(mixed @ np.exp(values)).std()) / sd
     return of_mean, [float(np.std([np.interp(q, line, values) for line in below])) / sd for q in quantiles]
+
+
+def usual_responses(steps: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Root mean square of each statistic's responses over the steps.
+
+    A quantile may lie where the values of one step are all alike, far from where slow times take it, and seem not to
+    follow the pace: the other steps tell.
+    """
+    stems = {stem for each in steps for stem in each}
+    return {stem: sqrt(np.mean([each[stem] ** 2 for each in steps if stem in each])) for stem in stems}
 
 
 def _windows(slowness: Slowness, span_s: float, length_s: float) -> tuple[Floats, float]:

@@ -10,11 +10,11 @@ import pytest
 from curve_rows import changed, row_of
 from real_ladder import captured
 
-from loadramp.analysis import latency, lengthen
+from loadramp.analysis import latency, lengthen, regimes
 from loadramp.analysis.ceiling import read
 from loadramp.analysis.long_run import Track, Wander, interval_of, track_of, wander
 from loadramp.analysis.quantiles import independent, pool, quantile
-from loadramp.analysis.slowness import Following, met, slow_times_factor, slowness_of
+from loadramp.analysis.slowness import Following, met, slow_times_factor, slowness_of, usual_responses
 from loadramp.analysis.step_time import StepTimes, slow_times, stretches
 from loadramp.record.row import Row
 from loadramp.record.table import Floats, Run
@@ -84,12 +84,28 @@ def test_the_interval_of_the_window_itself_stands_beside_that_of_the_long_run(ru
     assert run.rows[0].pace_log_sd == pytest.approx(0.12, abs=0.02)
 
 
-def test_wide_intervals_are_printed_up_to_a_factor_of_four(run: Run) -> None:
+def test_wide_intervals_are_printed(run: Run) -> None:
     """p99 of gaps: with a limit of 2, four of eleven would have none, those of which little is known."""
     found = [row.of("gap").p99 for row in run.rows]
     reach = [max(one.high / one.value, one.value / one.low) for one in found if one.value and one.low and one.high]
     assert (len(reach), sum(one > 2.0 for one in reach)) == (11, 4)
     assert max(reach) < 4.0
+
+
+def test_no_interval_is_too_wide_to_be_printed(run: Run) -> None:
+    """Withheld ones would leave the steps whose scatter is underestimated. Every other step eight times as slow."""
+    rows = [
+        replace(row, pace_s=[8.0 ** (k % 2) * pace_s for pace_s in row.pace_s or ()]) for k, row in enumerate(run.rows)
+    ]
+    views = [latency.window_view(run.table, step.window_s) for step in run.steps]
+    found = [row.of("itl").p50 for row in regimes.widen(rows, views.__getitem__, 0.99)]
+    assert min(min(one.high / one.value, one.value / one.low) for one in found) > 4.0
+    assert len(found) == 11
+
+
+def test_a_step_that_seems_not_to_follow_the_pace_gets_the_response_of_the_others() -> None:
+    steps = [{"itl_p95": 0.1, "itl_p50": 1.0}, {"itl_p95": 0.7, "itl_p50": 1.0}, {"itl_p95": 0.7}]
+    assert usual_responses(steps) == pytest.approx({"itl_p95": 0.574456, "itl_p50": 1.0})
 
 
 def test_a_check_says_that_the_intervals_are_of_the_long_run(run: Run) -> None:
