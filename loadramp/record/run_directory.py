@@ -20,7 +20,7 @@ from pathlib import Path
 
 import msgspec
 
-from loadramp.record.codec import decode_each, decode_lines
+from loadramp.record.codec import decode_batch, decode_each, decode_lines
 from loadramp.record.run_info import HostInfo, RunInfo, read_info
 from loadramp.record.table import Run, Table
 from loadramp.record.types import ClientSample, Record, Sample
@@ -223,8 +223,8 @@ def read(path: Path, load: Load) -> tuple[Run, int]:
     for file in sorted(path.glob("records-*.jsonl")):
         with file.open("rb") as lines:
             while batch := list(islice(lines, BATCH)):  # a day's records are no list of objects, ever
-                decoded = decode_lines(batch)
-                tables.append(Table.of(decoded.records))
+                decoded = decode_batch(batch)
+                tables.append(Table.of(decoded.records, decoded.event_s))
                 skipped += decoded.skipped
     samples, torn_samples = decode_each(_open_lines(path / "server.jsonl"), Sample)
     client, torn_client = decode_each(_open_lines(path / "client.jsonl"), ClientSample)

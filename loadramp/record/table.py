@@ -132,9 +132,15 @@ class Table:
         return len(self.due_s)
 
     @staticmethod
-    def of(records: Sequence[Record]) -> Table:
-        """Columns of ``records``, in their order."""
-        counts = [len(record.event_s) for record in records]
+    def of(records: Sequence[Record], event_s: Sequence[Floats] | None = None) -> Table:
+        """Columns of ``records``, in their order.
+
+        Args:
+            records: n of them.
+            event_s: the events of each, if the records have none themselves.
+        """
+        times_s = [record.event_s for record in records] if event_s is None else event_s
+        counts = [len(one) for one in times_s]
         begin = np.concatenate(([0], np.cumsum(counts, dtype=np.int64))).astype(np.int64)
 
         def floats(name: str) -> Floats:
@@ -147,8 +153,11 @@ class Table:
             return np.array([getattr(r, name) or "" for r in records], dtype=object)
 
         def events(name: str, default: int) -> Ints:
-            lists = [getattr(r, name) or [default] * n for r, n in zip(records, counts, strict=True)]
-            return np.fromiter((v for one in lists for v in one), dtype=np.int64, count=int(begin[-1]))
+            column = np.full(int(begin[-1]), default, dtype=np.int64)
+            for k, record in enumerate(records):
+                if own := getattr(record, name):
+                    column[begin[k] : begin[k + 1]] = own
+            return column
 
         columns: dict[str, Any] = {name: ints(name) for name in _REQUEST_INTS}
         columns |= {name: floats(name) for name in ("due_s", *_REQUEST_FLOATS)}
@@ -159,7 +168,7 @@ class Table:
             kernel_stamps=np.array([r.stamps == "kernel" for r in records], dtype=np.bool_),
             length_free=np.array([LENGTH_NOT_FORCED in r.warnings for r in records], dtype=np.bool_),
             begin=begin,
-            event_s=np.fromiter((t for r in records for t in r.event_s), dtype=np.float64, count=int(begin[-1])),
+            event_s=np.concatenate([np.zeros(0), *times_s]),
             event_tokens=events("event_tokens", 1),
             event_choice=events("event_choice", 0),
         )

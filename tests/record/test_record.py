@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadramp.record.codec import decode, decode_lines, encode
+from loadramp.record.codec import decode, decode_batch, decode_lines, encode
 from loadramp.record.run_directory import RecordTail, RunDir, RunDirError, check_place, read, safe_name
 from loadramp.record.run_info import RunInfo, read_info
 from loadramp.record.table import Table
@@ -75,6 +75,37 @@ def test_torn_and_foreign_lines_are_counted_and_skipped() -> None:
     decoded = decode_lines([whole, whole[:50], b"\n", b'{"a": 1}\n', b"[1]\n", whole])
     assert len(decoded.records) == 2
     assert decoded.skipped == 3
+
+
+@given(st.lists(st.tuples(st.floats(0, 1e5), st.lists(st.floats(0, 5), max_size=20), st.booleans()), max_size=8))
+@settings(max_examples=60)
+def test_a_batch_of_lines_has_the_columns_of_its_records(asked: list[tuple[float, list[float], bool]]) -> None:
+    lines = []
+    for seq, (due_s, gaps_s, in_pairs) in enumerate(asked):
+        tokens = [2] * len(gaps_s) if in_pairs else []
+        event_s = (due_s + np.cumsum(gaps_s)).tolist()
+        lines.append(encode(Record(seq=seq, step=0, due_s=due_s, event_s=event_s, event_tokens=tokens)))
+    batch, each = decode_batch(lines), Table.of(decode_lines(lines).records)
+    table = Table.of(batch.records, batch.event_s)
+    assert batch.skipped == 0
+    for name in ("seq", "due_s", "begin", "event_s", "event_tokens", "event_choice"):
+        assert np.array_equal(getattr(table, name), getattr(each, name))
+
+
+def test_a_batch_skips_the_lines_that_are_no_records() -> None:
+    whole = json.loads(encode(RECORD))
+    wrong = [
+        {**whole, "event_us": [1, "2"]},
+        {**whole, "event_us": [1.5, 2.0, 3.0]},
+        {**whole, "event_us": [[1], [2], [3]]},
+        {**whole, "event_us": 7},
+        {**whole, "event_us": [1, 2]},  # of which event_tokens names three
+        {**whole, "due_us": "10"},
+    ]
+    lines = [encode(RECORD), *(json.dumps(one).encode() for one in wrong), b"{", b"\n", encode(RECORD)]
+    for decoded in (decode_batch(lines), decode_lines(lines)):
+        assert [record.seq for record in decoded.records] == [RECORD.seq, RECORD.seq]
+        assert decoded.skipped == 7
 
 
 def test_columns_hold_what_the_records_hold() -> None:
