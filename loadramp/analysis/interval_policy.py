@@ -22,6 +22,11 @@ WAITS = ("ttft", "e2e")
 of these times makes them, and how often and how long it is slow takes more than a step to know."""
 RARE = "no interval: rare queues make it, this near the ceiling"
 SLOW = "no interval: queues of the engine's slow times make it, this near what it serves then; repeats would give one"
+OF_STEPS = ("itl", "gap", "tpot")
+"""Latencies that the engine's steps make. They hold a wait, too, where a queue makes the steps longer."""
+FULL = (
+    "no interval: this load fills the engine in its slow times, and when it is full this is longer than any limit given"
+)
 SHORT = "no interval: even a soak is too short for it, this near the ceiling; repeats would give one"
 SOAK_S = 300.0
 SOAK_RATIO = 0.9
@@ -35,19 +40,31 @@ SOAK_KEEPS = frozenset(
 def hold_back(rows: Sequence[Row], ceiling: Estimate) -> list[Row]:
     """The rows without intervals above 0.75 of the ceiling; TTFT: of p90, p95 above 0.6, of mean, p99 above 0.5.
 
-    Of ``WAITS`` it is the ceiling of the engine's slow times that counts. A long soak keeps those of ``SOAK_KEEPS``.
+    Of ``WAITS`` it is the ceiling of the engine's slow times that counts. So it is of mean and tails of ``OF_STEPS``
+    where an overload made them longer than the interval says. A long soak keeps those of ``SOAK_KEEPS``.
     """
     top_rps = _top_rps(ceiling)
     if top_rps is None:
         return list(rows)
-    slower = slow_times_factor(rows)
+    slower, full = slow_times_factor(rows), _when_full(rows, top_rps)
     return [
-        row if row.rate_rps is None or not row.stationary else _held_back(row, top_rps, slower)
+        row if row.rate_rps is None or not row.stationary else _held_back(row, top_rps, slower, full)
         for row in rows
     ]  # fmt: skip
 
 
-def _held_back(row: Row, top_rps: float, slower: float) -> Row:
+def _when_full(rows: Sequence[Row], top_rps: float) -> dict[str, float]:
+    """Mean and tails of ``OF_STEPS`` above the ceiling, the largest of each, seconds."""
+    full: dict[str, float] = {}
+    for row in rows:
+        if row.saturated and not row.void and row.rate_rps is not None and load_of(row) > top_rps:
+            for stem, figure in row.statistics.items():
+                if any(name in stem for name in OF_STEPS) and not stem.endswith("p50") and figure.value is not None:
+                    full[stem] = max(full.get(stem, 0.0), figure.value)
+    return full
+
+
+def _held_back(row: Row, top_rps: float, slower: float, full: Mapping[str, float]) -> Row:
     figures, reasons = row.statistics, dict(row.reasons)
     if _near(row, top_rps):
         reasons["stationary"] = (
@@ -62,6 +79,10 @@ def _held_back(row: Row, top_rps: float, slower: float) -> Row:
         if figure.high is not None or (short and figure.value is not None):
             steady = gives(stem, ratio, soak_s)
             reasons[f"{stem}_high_s"] = SLOW if steady else SHORT if short else RARE
+    if slower > 1.0 and ratio <= NEAR_RATIO < ratio * slower:
+        beyond = {stem: one for stem, one in figures.items() if one.high is not None and one.high < full.get(stem, 0.0)}
+        gone |= beyond
+        reasons |= {f"{stem}_high_s": FULL for stem in beyond}
     return row.with_statistics(_without_limits(gone), reasons)
 
 

@@ -116,6 +116,22 @@ def test_latencies_that_hold_a_wait_lose_theirs_where_the_engine_is_full_in_its_
     assert hold_back(unstable, Estimate("not_found_up_to", 10.0)) == unstable
 
 
+def test_itl_loses_its_interval_where_slow_times_fill_the_engine_and_that_makes_it_longer() -> None:
+    """As above: 4.2 req/s is 0.77 of what it serves in its slow times, 4 is 0.73. At 20 req/s p99 ITL was 50 ms."""
+    pace = [0.01] * 60 + [0.02] * 20 + [0.01] * 40
+    window = {"pace_s": pace, "window_begin_s": 40.0, "window_end_s": 100.0}
+    more = {"itl_p50_low_s": 0.01, "itl_p50_high_s": 0.012, "tpot_p90_low_s": 0.01, "tpot_p90_high_s": 0.07}
+    full = changed(overload(20.0, 10.0), itl_p50_s=0.04, itl_p99_s=0.05, tpot_p90_s=0.06)
+    rows = [changed(measured(rate), **more, **window) for rate in (4.0, 4.2)]
+    under, above, _ = hold_back([*rows, full], Estimate("found", 10.0))
+    assert (under.of("itl").p99.low, under.of("itl").p99.high) == (0.019, 0.021)
+    assert (above.of("itl").p99.low, above.of("itl").p99.high, above.of("itl").p99.value) == (None, None, 0.020)
+    assert above.reasons["itl_p99_high_s"].startswith("no interval: this load fills the engine in its slow times")
+    assert (above.of("itl").p50.high, above.of("tpot").p90.high) == (0.012, 0.07)
+    steady = [changed(one, pace_s=[0.01] * 120) for one in rows]
+    assert hold_back([*steady, full], Estimate("found", 10.0))[1].of("itl").p99.high == 0.021
+
+
 def test_what_a_rate_gives_is_known_before_it_is_offered() -> None:
     assert [gives("itl_p99", ratio) for ratio in (0.75, 0.76)] == [True, False]
     assert [gives("ttft_p99", ratio) for ratio in (0.5, 0.51)] == [True, False]
