@@ -1,7 +1,7 @@
 """What ``doctor`` and ``init`` ask of an endpoint: who serves what, where its metrics page is, and one reply."""
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from loadramp.client.endpoint import Endpoint, endpoint_of
 from loadramp.client.permission import check_hosts
@@ -13,6 +13,8 @@ from loadramp.record.types import Record
 from loadramp.runner.scenarios import Options, target_of
 from loadramp.scenario.scenario import Target
 
+WAIT_S = 5.0
+"""For an endpoint that does not answer: somebody is waiting, and a run waits longer by itself."""
 PROBE_WORDS, PROBE_TOKENS = "Count from one to one hundred in words.", 64
 
 
@@ -39,7 +41,7 @@ async def first_look(options: Options) -> FirstLook:
         ScenarioError: a public host without permission, or no model to choose.
         Unreachable: the endpoint does not answer as it must.
     """
-    target = target_of(Target(), options)
+    target = replace(target_of(Target(), options), ready_timeout_s=WAIT_S)
     endpoint = endpoint_of(target)
     check_hosts(endpoint, target, options.yes_i_may_load_test)
     known = await examine_endpoint(target, endpoint, lambda _: None)
