@@ -30,7 +30,9 @@ def test_every_block_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.Monkey
     names: dict[str, Any] = {}
     with simulator() as base_url:
         for block in blocks:
-            exec(compile(block.replace("http://127.0.0.1:8000", base_url), str(PAGE), "exec"), names)
+            block = block.replace("http://127.0.0.1:8000", base_url)
+            block = block.replace('"ramp.soak_s": 0', '"ramp.soak_s": 0, "prompts.output_tokens": 20')  # quick answers
+            exec(compile(block, str(PAGE), "exec"), names)
     (new,) = (path for path in (tmp_path / "reports").iterdir() if path.name.endswith("-chat"))
     assert len(loadramp.read(new).steps) >= 1
     assert names["shown"] is True
@@ -56,7 +58,8 @@ def test_every_cell_of_the_notebook_runs_and_it_draws_two_charts(monkeypatch: py
 
 def test_a_script_without_a_guard_ramps_once_with_processes_of_its_own(tmp_path: Path) -> None:
     script = tmp_path / "ramp.py"
-    short = {"ramp.kind": "ladder", "ramp.rates": [4], "ramp.warmup_s": 0.5, "ramp.measure_s": 1.5, "ramp.settle_s": 0}
+    short = {"ramp.kind": "ladder", "ramp.rates": [4], "ramp.warmup_s": 0.5, "ramp.measure_s": 1.5}
+    short |= {"ramp.settle_s": 0, "ramp.settle_requests": 0, "ramp.tail_s": 1, "prompts.output_tokens": 20}
     with simulator() as base_url:
         script.write_text(
             textwrap.dedent(
