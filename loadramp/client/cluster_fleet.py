@@ -77,7 +77,7 @@ class _NodeHand:
     """The run's time at its last word."""
     lost: bool = False
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """News are written in the order in which they were told."""
+    """News is written in the order in which it was sent."""
 
 
 @dataclass(slots=True)
@@ -130,9 +130,9 @@ class ClusterFleet:
 
     async def snapshot(self) -> list[Record]:
         """The requests in flight on all nodes, as they are now."""
-        told = await asyncio.gather(*(self._news(hand, "snapshot") for hand in self._hands))
+        each = await asyncio.gather(*(self._news(hand, "snapshot") for hand in self._hands))
         self._check()
-        return [record for one in told if one for record in one.in_flight]
+        return [record for one in each if one for record in one.in_flight]
 
     def samples(self) -> list[ClientSample]:
         """What the workers measured of themselves since the last call."""
@@ -230,19 +230,19 @@ class ClusterFleet:
                 self._failure = error_message(error)
 
     async def _news(self, hand: _NodeHand, verb: str = "news") -> NewsOfNode | None:
-        """Take in what a node has to tell."""
+        """Take in what a node has to report."""
         async with hand.turn:
             first: NewsOfNode | None = await self._ask(hand, verb)
-            told = first
-            while told is not None:
-                for worker, lines in told.lines.items():
+            news = first
+            while news is not None:
+                for worker, lines in news.lines.items():
                     path = self.paths(worker)
                     with naming(path), path.open("ab") as file:
                         file.write(lines)
-                self._samples += told.samples
-                for death in told.dead:
+                self._samples += news.samples
+                for death in news.dead:
                     self.dead.append(replace(death, reason=f"{hand.node.name}: {death.reason}"))
-                told = await self._ask(hand, "news") if told.more else None
+                news = await self._ask(hand, "news") if news.more else None
         return first
 
     def _check(self) -> None:

@@ -36,7 +36,7 @@ def tail_of(log: str) -> list[str]:
     return [line[:LINE_CHARS] for line in lines[-TAIL_LINES:]]
 
 
-def told(what: str, log: str, exit_code: int | None) -> str:
+def failure_words(what: str, log: str, exit_code: int | None) -> str:
     """``did not start: out of memory (exit code 1): <last line>``."""
     cause, tail = cause_of(log, exit_code), tail_of(log)
     return f"{what}: {cause or 'cause not known'} ({ending(exit_code)})" + (f"; last line: {tail[-1]}" if tail else "")

@@ -96,13 +96,13 @@ def _show(found: Any, as_json: bool) -> int:
     from loadramp.commands.terminal import answer
     from loadramp.tune.text import drift_words, sentence, tuning_document, tuning_table
 
-    told = found.told
+    tuning = found.tuning
     if as_json:
-        answer(strict_json(tuning_document(told)))
+        answer(strict_json(tuning_document(tuning)))
     else:
-        said = [words for words in (sentence(told), drift_words(told)) if words]
-        last = [f"\n{told.command}"] if told.command else []
-        answer(*said, "", tuning_table(told), *last, f"\nreport: {Path(told.path) / 'tune.html'}")
+        said = [words for words in (sentence(tuning), drift_words(tuning)) if words]
+        last = [f"\n{tuning.command}"] if tuning.command else []
+        answer(*said, "", tuning_table(tuning), *last, f"\nreport: {Path(tuning.path) / 'tune.html'}")
     return int(found.exit_code)
 
 

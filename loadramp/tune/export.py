@@ -25,5 +25,5 @@ def exported_tuning(source: Path | None, form: str) -> Files | None:
         return None
     if form not in FORMATS:
         raise no_format(form, "a tuning", FORMATS)
-    told = read_tuning(source).told
-    return {"configurations.csv": configurations_csv(told), "measurements.csv": tuning_csv(told)}
+    tuning = read_tuning(source).tuning
+    return {"configurations.csv": configurations_csv(tuning), "measurements.csv": tuning_csv(tuning)}

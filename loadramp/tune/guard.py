@@ -29,17 +29,17 @@ def main(stop_s: float, log: str, words: list[str]) -> int:
         except OSError as error:
             output.write(f"{words[0]}: cannot be started: {error.strerror or error}\n".encode())
             return NOT_STARTED
-    told = threading.Event()
+    parent_gone = threading.Event()
 
-    def until_told() -> None:
+    def wait_for_parent() -> None:
         while os.read(0, 1):  # not sys.stdin, whose lock a thread would hold at the end of this program
             pass
-        told.set()
+        parent_gone.set()
 
-    threading.Thread(target=until_told, daemon=True).start()
-    while server.poll() is None and not told.wait(POLL_S):
+    threading.Thread(target=wait_for_parent, daemon=True).start()
+    while server.poll() is None and not parent_gone.wait(POLL_S):
         pass
-    end(server, stop_s if told.is_set() else 0.0)
+    end(server, stop_s if parent_gone.is_set() else 0.0)
     code = server.wait()
     return code if code >= 0 else 128 - code
 
@@ -51,11 +51,11 @@ def end(server: "subprocess.Popen[bytes]", stop_s: float) -> None:
     for number in signals:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(server.pid, number)
-        while number == signal.SIGTERM and time.monotonic() < deadline_s and there(server):
+        while number == signal.SIGTERM and time.monotonic() < deadline_s and group_alive(server):
             time.sleep(POLL_S)
 
 
-def there(server: "subprocess.Popen[bytes]") -> bool:
+def group_alive(server: "subprocess.Popen[bytes]") -> bool:
     """Something of the group still lives."""
     server.poll()
     try:

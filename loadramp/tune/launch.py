@@ -88,7 +88,7 @@ class TuneRun:
         return None if hours is None else hours * 3600.0 - self.spent_s
 
     async def run(self) -> int:
-        """NextVisit until the race is over, time is up or somebody interrupts; 0, or 130/143."""
+        """Measure until the race is over, time is up or somebody interrupts; 0, or 130/143."""
         code, ended = 0, ""
         self.state.state, self.state.ended = "running", states.RUNNING
         states.save(self.path, self.state)

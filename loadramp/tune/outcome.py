@@ -10,7 +10,7 @@ from loadramp.runner.scenarios import load
 from loadramp.tune.page import tuning_html
 from loadramp.tune.race import RaceRules
 from loadramp.tune.state import TuneState, load_state, save
-from loadramp.tune.text import ToldTuning, tuning_csv, tuning_document, tuning_markdown
+from loadramp.tune.text import JudgedTuning, tuning_csv, tuning_document, tuning_markdown
 from loadramp.tune.verdict import EXIT_CODES, verdict_of
 
 
@@ -18,14 +18,14 @@ from loadramp.tune.verdict import EXIT_CODES, verdict_of
 class Tuned:
     """A tuning that was judged, and the exit code it comes to."""
 
-    told: ToldTuning
+    tuning: JudgedTuning
     exit_code: int
 
 
 def judge_tuning(path: Path, state: TuneState, rules: RaceRules, server: str | None = None) -> Tuned:
     """The answer of what ``state`` holds; nothing is written. ``server``: the command where it may be shown whole."""
     found = verdict_of(rules, state.visits, state.ended)
-    return Tuned(ToldTuning(str(path), state, rules, found, server or state.server), EXIT_CODES[found.word])
+    return Tuned(JudgedTuning(str(path), state, rules, found, server or state.server), EXIT_CODES[found.word])
 
 
 def read_tuning(path: Path) -> Tuned:
@@ -45,12 +45,12 @@ def write_derived(found: Tuned) -> None:
     Raises:
         OSError: the files cannot be written.
     """
-    told = found.told
-    rundir = RunDir(Path(told.path))
-    save(rundir.path, told.state, tuning_document(told))
-    rundir.write("tune.csv", tuning_csv(told))
-    rundir.write("summary.md", tuning_markdown(told))
-    rundir.write("tune.html", tuning_html(told))
+    tuning = found.tuning
+    rundir = RunDir(Path(tuning.path))
+    save(rundir.path, tuning.state, tuning_document(tuning))
+    rundir.write("tune.csv", tuning_csv(tuning))
+    rundir.write("summary.md", tuning_markdown(tuning))
+    rundir.write("tune.html", tuning_html(tuning))
 
 
 def write_tuning(path: Path, state: TuneState, rules: RaceRules, server: str) -> Tuned:

@@ -13,7 +13,7 @@ from loadramp.report.html import page
 from loadramp.report.redact import redact
 from loadramp.report.verdict_text import Phrase
 from loadramp.tune.flags import apart
-from loadramp.tune.text import HEADS, OBJECTIVES, Line, ToldTuning, drift_words, lines_of, sentence, table_of
+from loadramp.tune.text import HEADS, OBJECTIVES, JudgedTuning, Line, drift_words, lines_of, sentence, table_of
 from loadramp.units import plural, sig, span
 
 TERMS = ("ceiling", "knee", "slo", "ttft", "itl", "percentile", "interval")
@@ -26,105 +26,106 @@ LOOKS = (
 )  # fmt: skip
 
 
-def tuning_html(told: ToldTuning) -> str:
+def tuning_html(tuning: JudgedTuning) -> str:
     """One offline page."""
-    made = [text for make in SECTIONS if (text := make(told))]
-    return page(f"loadramp: {told.state.name}, tuned", sentence(told), made)
+    made = [text for make in SECTIONS if (text := make(tuning))]
+    return page(f"loadramp: {tuning.state.name}, tuned", sentence(tuning), made)
 
 
-def _opening(told: ToldTuning) -> str:
-    phrases = [Phrase(redact(sentence(told)), "plain" if told.found.word in {"best", "no_difference"} else "warn")]
-    if drift := drift_words(told):
+def _opening(tuning: JudgedTuning) -> str:
+    phrases = [Phrase(redact(sentence(tuning)), "plain" if tuning.found.word in {"best", "no_difference"} else "warn")]
+    if drift := drift_words(tuning):
         phrases.append(Phrase(drift, "warn", minor=True))
     facts = [
-        OBJECTIVES[told.state.objective],
-        plural(len(lines_of(told)), "configuration"),
-        f"{plural(len(told.state.visits), 'measurement')} in {span(told.state.spent_s)}",
-        told.state.began_at,
+        OBJECTIVES[tuning.state.objective],
+        plural(len(lines_of(tuning)), "configuration"),
+        f"{plural(len(tuning.state.visits), 'measurement')} in {span(tuning.state.spent_s)}",
+        tuning.state.began_at,
     ]
-    chip = CHIPS[told.found.word]
+    chip = CHIPS[tuning.found.word]
     return str(c.render("opening.html.j2", subtitle=[one for one in facts if one], phrases=phrases, verdict=chip))
 
 
-def _table(told: ToldTuning) -> str:
-    rows = table_of(told)
+def _table(tuning: JudgedTuning) -> str:
+    rows = table_of(tuning)
     used = [k for k in range(len(HEADS)) if k < 3 or any(row[k] != "–" for row in rows)]
     lines = [[Cell(redact(row[k]), "hot" if k == len(HEADS) - 1 and row[k] != "measured" else "") for k in used]
              for row in rows]  # fmt: skip
     words = (
-        f"Ranked by {OBJECTIVES[told.state.objective]}, with 95 % intervals that count how far measurements of one "
+        f"Ranked by {OBJECTIVES[tuning.state.objective]}, with 95 % intervals that count how far measurements of one "
         "configuration lie apart. Latencies are those of its highest step that kept up."
+        + (" The sentence at the top rests on the confirming measurements alone." if tuning.found.confirmed else "")
     )
     return c.section("configurations", "Configurations", c.grid([HEADS[k] for k in used], lines), words=words)
 
 
-def _charts(told: ToldTuning) -> str | None:
-    lines = [line for line in lines_of(told) if line.level is not None]
+def _charts(tuning: JudgedTuning) -> str | None:
+    lines = [line for line in lines_of(tuning) if line.level is not None]
     if not lines:
         return None
-    return c.section("race", "The race", c.figures(_ranks(told, lines), _course(told, lines)))
+    return c.section("race", "The race", c.figures(_ranks(tuning, lines), _course(tuning, lines)))
 
 
-def _ranks(told: ToldTuning, lines: list[Line]) -> Figure:
+def _ranks(tuning: JudgedTuning, lines: list[Line]) -> Figure:
     """The objective of each configuration with its interval, the best first."""
-    told_levels = [line.level.values(told.rules.sign) for line in lines if line.level is not None]
-    value, low, high = ([one[k] for one in told_levels] for k in range(3))
+    levels = [line.level.values(tuning.rules.sign) for line in lines if line.level is not None]
+    value, low, high = ([one[k] for one in levels] for k in range(3))
     places = [float(k) for k in range(1, len(lines) + 1)]
-    text = [f"{_short(told, line)}<br>{sig(v)} {told.unit}" for line, v in zip(lines, value, strict=True)]
+    text = [f"{_short(tuning, line)}<br>{sig(v)} {tuning.unit}" for line, v in zip(lines, value, strict=True)]
     dots = c.series(LEVEL, places, value, text=text, mode="markers")
     dots["error_y"] = c.whiskers(value, low, high, LEVEL.colour)
     ticks = {"tickvals": places, "ticktext": [str(k) for k in range(1, len(lines) + 1)]}
     layout = {
         "xaxis": {"title": {"text": "rank"}, "range": [0.4, len(lines) + 0.6], **ticks},
-        "yaxis": c.value_axis([*value, *low, *high], sig, title=told.unit),
+        "yaxis": c.value_axis([*value, *low, *high], sig, title=tuning.unit),
     }
-    return Figure(f"{OBJECTIVES[told.state.objective].capitalize()} by rank", [dots], layout,
+    return Figure(f"{OBJECTIVES[tuning.state.objective].capitalize()} by rank", [dots], layout,
                   "Bars are 95 % intervals; the numbers are those of the table.")  # fmt: skip
 
 
-def _course(told: ToldTuning, lines: list[Line]) -> Figure:
+def _course(tuning: JudgedTuning, lines: list[Line]) -> Figure:
     """Every measurement in the order of time: a host that drifts shows in the baseline's."""
     keys, series, values = [], [], []
     for line, (colour, symbol) in zip(lines[: len(LOOKS)], cycle(LOOKS), strict=False):
         own = [one for one in line.visits if one.value is not None and one.state == "measured"]
-        key = Key(_short(told, line), colour, symbol=symbol)
+        key = Key(_short(tuning, line), colour, symbol=symbol)
         y = [one.value for one in own]
-        text = [f"{key.name}<br>{sig(one.value)} {told.unit}<br>{one.purpose}" for one in own]
+        text = [f"{key.name}<br>{sig(one.value)} {tuning.unit}<br>{one.purpose}" for one in own]
         series.append(c.series(key, [one.begin_s / 60.0 for one in own], y, text=text))
         keys.append(key)
         values += y
     layout = {
         "xaxis": {"title": {"text": "minutes since the tuning began"}},
-        "yaxis": c.value_axis(values, sig, title=told.unit),
+        "yaxis": c.value_axis(values, sig, title=tuning.unit),
     }
     return Figure("Every measurement", series, layout, "A level that moves over time is the host's.", key=keys)
 
 
-def _short(told: ToldTuning, line: Line) -> str:
-    return "baseline" if line.flags == told.rules.baseline else apart(told.rules.baseline, line.flags)
+def _short(tuning: JudgedTuning, line: Line) -> str:
+    return "baseline" if line.flags == tuning.rules.baseline else apart(tuning.rules.baseline, line.flags)
 
 
-def _effects(told: ToldTuning) -> str | None:
-    if not told.effects:
+def _effects(tuning: JudgedTuning) -> str | None:
+    if not tuning.effects:
         return None
     lines = []
-    for one in told.effects:
-        ratio = "–" if one.ratio is None else f"{exp(told.rules.sign * one.ratio.mean):.3g}"
-        lines.append([one.flag, ratio, redact(one.words(told.rules.sign))])
+    for one in tuning.effects:
+        ratio = "–" if one.ratio is None else f"{exp(tuning.rules.sign * one.ratio.mean):.3g}"
+        lines.append([one.flag, ratio, redact(one.words(tuning.rules.sign))])
     words = "Each flag alone on top of the baseline, as a multiple of the baseline's objective."
     return c.section("flags", "What each flag did on its own", c.grid(("Flag", "Times", "Shown"), lines), words=words)
 
 
-def _command(told: ToldTuning) -> str | None:
-    if not told.command:
+def _command(tuning: JudgedTuning) -> str | None:
+    if not tuning.command:
         return None
-    facts = [("command", redact(told.command)), *((flag, redact(why)) for flag, why in told.reasons)]
+    facts = [("command", redact(tuning.command)), *((flag, redact(why)) for flag, why in tuning.reasons)]
     body = c.render("conditions.html.j2", facts=facts, scenario="", cut=False, path="")
     return c.section("command", "The command line", body, words="Each flag that the baseline has not, with its reason.")
 
 
-def _left(told: ToldTuning) -> str | None:
-    left = told.found.now.descent.left
+def _left(tuning: JudgedTuning) -> str | None:
+    left = tuning.found.now.descent.left
     if not left:
         return None
     return c.section(
@@ -132,35 +133,41 @@ def _left(told: ToldTuning) -> str | None:
     )
 
 
-def _failures(told: ToldTuning) -> str | None:
+def _failures(tuning: JudgedTuning) -> str | None:
     """The last lines of the log of each configuration that failed."""
-    failed = [one for one in told.state.visits if one.failed]
+    failed = [one for one in tuning.state.visits if one.failed]
     if not failed:
         return None
-    facts = [(one.flags or "baseline", redact("\n".join([one.reason, *one.log_tail[-4:]]))) for one in failed]
+    facts = [
+        (
+            one.flags or "baseline",
+            redact("\n".join([one.reason, *(line for line in one.log_tail[-4:] if line not in one.reason)])),
+        )
+        for one in failed
+    ]
     body = c.render("conditions.html.j2", facts=facts, scenario="", cut=False, path="")
     return c.section(
         "failures", "What did not serve", body, words="The logs are in the directory logs beside this page."
     )
 
 
-def _conditions(told: ToldTuning) -> str:
-    state = told.state
+def _conditions(tuning: JudgedTuning) -> str:
+    state = tuning.state
     facts = [
         ("server", redact(state.server or state.switch_command)),
         ("overrides", redact(" ".join(state.overrides)) or "none"),
         ("of the run", state.of_run or "none"),
         ("loadramp", state.loadramp),
     ]
-    body = c.render("conditions.html.j2", facts=facts, scenario="", cut=False, path=told.path)
+    body = c.render("conditions.html.j2", facts=facts, scenario="", cut=False, path=tuning.path)
     return c.section("conditions", "Conditions", body)
 
 
-def _terms(_: ToldTuning) -> str:
+def _terms(_: JudgedTuning) -> str:
     return glossary(TERMS)
 
 
-SECTIONS: list[Callable[[ToldTuning], str | None]] = [
+SECTIONS: list[Callable[[JudgedTuning], str | None]] = [
     _opening,
     _table,
     _charts,

@@ -24,7 +24,7 @@ from loadramp.client.readiness import wait_until_ready
 from loadramp.registry import CannotMeasure, ScenarioError
 from loadramp.scenario.scenario import Scenario
 from loadramp.tune import guard
-from loadramp.tune.causes import told
+from loadramp.tune.causes import failure_words
 from loadramp.tune.flags import FLAGS, PORT, command_of, words_of
 from loadramp.workload.prompts.source import models_of
 
@@ -127,7 +127,7 @@ class ServerProcess:
     def died(self) -> DidNotStartError:
         """What there is to say of a server that ended by itself."""
         code, log = self.exit_code, self.log_text()
-        return DidNotStartError(told("died", log, code), code, log)
+        return DidNotStartError(failure_words("died", log, code), code, log)
 
     async def _launch(self, flags: str, name: str) -> None:
         port = free_port() if PORT in self.template else 0
@@ -181,7 +181,7 @@ class ServerProcess:
                 raise DidNotStartError(words, self.exit_code, self.log_text()) from None
             if ended.done():
                 code, log = self.exit_code, self.log_text()
-                raise DidNotStartError(told("did not start", log, code), code, log)
+                raise DidNotStartError(failure_words("did not start", log, code), code, log)
         finally:
             for one in (answer, ended, stop):
                 one.cancel()

@@ -126,8 +126,8 @@ def test_flags_of_sglang_and_of_llama_server_are_tuned_alike(scenario: Path, tmp
     ask = TuneOptions(options(tmp_path, "tune.most_candidates=3"), SERVER, tries=tries)
     found = go(scenario, ask)
     assert found.exit_code == 0
-    assert found.told.found.best == "--max-running-requests 8"
-    document = json.loads((Path(found.told.path) / "tune.json").read_text())["answer"]
+    assert found.tuning.found.best == "--max-running-requests 8"
+    document = json.loads((Path(found.tuning.path) / "tune.json").read_text())["answer"]
     assert document["verdict"] == "best"
     assert (document["best"]["flags"], document["best"]["objective"]) == ("--max-running-requests 8", pytest.approx(40))
     states = {one["flags"]: one["state"] for one in document["candidates"]}
@@ -151,7 +151,7 @@ def test_without_candidates_the_cures_of_each_better_run_lead_on(
         [Cure("more_sequences", "", "", f"--max-running-requests {4 * count}")] if count < 16 else []
     )
     found = go(scenario, TuneOptions(options(tmp_path), SERVER))
-    assert found.told.found.best == "--max-running-requests 16"
+    assert found.tuning.found.best == "--max-running-requests 16"
     assert [label for label, _ in stand_in.ramps][:3] == [
         "flags=baseline", "flags=--max-running-requests 4", "flags=--max-running-requests 16",
     ]  # fmt: skip
@@ -177,13 +177,13 @@ def test_an_interruption_costs_the_measurement_it_falls_into_and_resume_goes_on(
     ask = TuneOptions(options(tmp_path), SERVER, tries=["--parallel 8"])
     found = go(scenario, ask)
     assert found.exit_code == 130
-    path = Path(found.told.path)
+    path = Path(found.tuning.path)
     state = load_state(path)
     assert [one.flags for one in state.visits] == [""]
     assert (state.state, state.ended) == ("stopped", "interrupted")
     again = go(scenario, TuneOptions(options(tmp_path), resume=path))
     assert again.exit_code == 0
-    assert again.told.found.best == "--parallel 8"
+    assert again.tuning.found.best == "--parallel 8"
     assert [one.flags for one in load_state(path).visits][:2] == ["", "--parallel 8"]
 
 
@@ -191,12 +191,12 @@ def test_nothing_begins_that_would_end_after_the_budget(scenario: Path, tmp_path
     found = go(scenario, TuneOptions(options(tmp_path, "tune.max_hours=0.001"), SERVER, tries=["--parallel 8"]))
     assert found.exit_code == 1
     assert stand_in.ramps == []
-    assert "max_hours are left" in found.told.state.ended
+    assert "max_hours are left" in found.tuning.state.ended
 
 
 def test_a_tuning_is_resumed_only_as_it_was_begun(scenario: Path, tmp_path: Path, stand_in: StandIn) -> None:
     found = go(scenario, TuneOptions(options(tmp_path, "tune.max_hours=0.001"), SERVER, tries=["--parallel 8"]))
-    path = Path(found.told.path)
+    path = Path(found.tuning.path)
     with pytest.raises(ScenarioError, match=r"was begun with --set tune\.max_hours=0\.001; give the same again"):
         go(scenario, TuneOptions(options(tmp_path, "ramp.start_rps=2"), resume=path))
     with pytest.raises(ScenarioError, match=r"no tune\.json here"):
@@ -216,7 +216,7 @@ def test_the_plan_is_shown_and_nothing_is_started(scenario: Path, tmp_path: Path
 @pytest.mark.usefixtures("no_server")
 def test_a_directory_that_is_a_tuning_is_judged_again(scenario: Path, tmp_path: Path, stand_in: StandIn) -> None:
     found = go(scenario, TuneOptions(options(tmp_path), SERVER, tries=["--parallel 8"]))
-    code, out, _ = in_process("report", found.told.path)
+    code, out, _ = in_process("report", found.tuning.path)
     assert code == 0
     assert "The best is --parallel 8: ceiling 40 req/s" in " ".join(out.split())
 
@@ -224,11 +224,11 @@ def test_a_directory_that_is_a_tuning_is_judged_again(scenario: Path, tmp_path: 
 @pytest.mark.usefixtures("no_server")
 def test_a_tuning_is_exported_as_csv(scenario: Path, tmp_path: Path, stand_in: StandIn) -> None:
     found = go(scenario, TuneOptions(options(tmp_path), SERVER, tries=["--parallel 8"]))
-    code, out, _ = in_process("export", found.told.path, "--format", "csv", "--output", str(tmp_path / "csv"))
+    code, out, _ = in_process("export", found.tuning.path, "--format", "csv", "--output", str(tmp_path / "csv"))
     assert code == 0, out
     first = (tmp_path / "csv" / "configurations.csv").read_text().splitlines()[1]
     assert first.startswith("'--parallel 8,40.")
-    assert len((tmp_path / "csv" / "measurements.csv").read_text().splitlines()) == 1 + len(found.told.state.visits)
+    assert len((tmp_path / "csv" / "measurements.csv").read_text().splitlines()) == 1 + len(found.tuning.state.visits)
 
 
 def test_the_cures_of_a_stored_run_are_the_candidates_in_their_order(
@@ -283,10 +283,10 @@ def test_a_server_that_dies_in_mid_ramp_is_a_result(
 
     monkeypatch.setattr(launch.launch, "ramp", ramp)
     found = go(scenario, TuneOptions(options(tmp_path), SERVER, tries=["--dies-after 1.5"]))
-    died = next(one for one in found.told.state.visits if one.flags)
+    died = next(one for one in found.tuning.state.visits if one.flags)
     assert (died.state, died.exit_code, died.run) == ("died", 1, "run")
     assert died.reason.startswith("died: out of memory (exit code 1)")
-    assert (found.exit_code, found.told.found.best) == (0, "")
+    assert (found.exit_code, found.tuning.found.best) == (0, "")
 
 
 def test_a_server_of_others_is_switched_with_the_flags(scenario: Path, tmp_path: Path, stand_in: StandIn) -> None:
@@ -307,7 +307,7 @@ def test_a_server_of_others_is_switched_with_the_flags(scenario: Path, tmp_path:
         found = go(scenario, TuneOptions(asked, "", switch, tries=["--parallel 8"]))
     finally:
         os.kill(int(running.read_text()), signal.SIGKILL)
-    assert (found.exit_code, found.told.found.best, found.told.command) == (0, "--parallel 8", "--parallel 8")
+    assert (found.exit_code, found.tuning.found.best, found.tuning.command) == (0, "--parallel 8", "--parallel 8")
 
 
 def test_ctrl_c_while_a_server_starts_ends_it_and_saves(scenario: Path, tmp_path: Path) -> None:

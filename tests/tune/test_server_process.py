@@ -189,6 +189,19 @@ def test_commands_that_cannot_be_used_are_refused_before_anything_starts(
         ("vllm: error: unrecognized arguments: --max-nun-seqs 3", "unknown flag"),
         ("error: invalid argument: --paralel", "unknown flag"),
         ("OSError: x does not appear to have a file named config.json", "wrong checkpoint"),
+        (
+            "pydantic_core._pydantic_core.ValidationError: 1 validation error for ModelConfig\n  Value error, Invalid "
+            "repository ID or local directory specified: '/models/x'.",
+            "wrong checkpoint",
+        ),
+        (
+            "1 validation error for SchedulerConfig\n  Value error, max_num_seqs must be greater than 0",
+            "a value that the flag does not take",
+        ),
+        (
+            "ImportError: libnccl.so.2: cannot open shared object file: No such file or directory",
+            "a file or a library that it needs is not there",
+        ),
         ("[Errno 98] error while attempting to bind: address already in use", "port in use"),
         ("RuntimeError: No CUDA GPUs are available", "no GPU, or its driver fails"),
         ("INFO 01-02 03:04:05 [pynccl.py:111] vLLM is using nccl==2.27.5 (no error)\na line that says nothing", ""),

@@ -13,7 +13,7 @@ from loadramp.tune.page import tuning_html
 from loadramp.tune.race import RaceRules
 from loadramp.tune.state import TuneState
 from loadramp.tune.text import (
-    ToldTuning,
+    JudgedTuning,
     configurations_csv,
     drift_words,
     lines_of,
@@ -29,28 +29,28 @@ A, B, C = "--max-num-seqs 256", "--kv-cache-dtype fp8", "--bogus 1"
 SERVER = "vllm serve m --port {port} {flags}"
 
 
-def told(truth: dict[str, float], ended: str = "", most: int = 100, **more: object) -> ToldTuning:
+def tuning(truth: dict[str, float], ended: str = "", most: int = 100, **more: object) -> JudgedTuning:
     rules = RaceRules(Search(tries=(A, B, C)))
     return of_visits(rules, played(rules, truth, most), ended, **more)
 
 
-def of_visits(rules: RaceRules, visits: list[Visit], ended: str = "", **more: object) -> ToldTuning:
+def of_visits(rules: RaceRules, visits: list[Visit], ended: str = "", **more: object) -> JudgedTuning:
     state = TuneState("chat", "2026-01-02T03:04:05+00:00", "ceiling", server=SERVER, visits=visits, spent_s=3600.0,
                       ended=ended, **more)  # type: ignore[arg-type]  # fmt: skip
-    return ToldTuning("out/tune", state, rules, verdict_of(rules, visits, ended), SERVER)
+    return JudgedTuning("out/tune", state, rules, verdict_of(rules, visits, ended), SERVER)
 
 
 BEST = {"": 18.0, A: 50.0, B: 50.0}
 
 
 def test_the_best_is_told_with_by_how_much_and_its_interval() -> None:
-    assert sentence(told({"": 18.0, A: 54.0})) == (
+    assert sentence(tuning({"": 18.0, A: 54.0})) == (
         "The best is --max-num-seqs 256: ceiling 54 req/s (51.8-56.2), 3 times the baseline's (2.51 to 3.58)."
     )
 
 
 def test_a_rival_that_is_as_good_is_told_with_how_far_it_may_differ() -> None:
-    words = sentence(told(BEST))
+    words = sentence(tuning(BEST))
     assert words.startswith("--max-num-seqs 256: ceiling 50 req/s")
     assert "by the race alone" in words
     assert words.endswith("--kv-cache-dtype fp8 is not shown to differ from it (at most 3.4 %).")
@@ -65,19 +65,19 @@ def test_the_answer_of_a_real_gpu_is_told_as_a_tie_far_above_the_baseline() -> N
 
 
 def test_no_difference_is_told_with_how_large_one_may_be() -> None:
-    assert sentence(told({"": 18.0, A: 18.0})) == (
+    assert sentence(tuning({"": 18.0, A: 18.0})) == (
         "No difference shown larger than 3.6 % between the baseline and --max-num-seqs 256."
     )
 
 
 def test_where_nothing_helps_the_baseline_is_the_best() -> None:
-    assert sentence(told({"": 18.0, A: 9.0, B: 10.0})) == (
+    assert sentence(tuning({"": 18.0, A: 9.0, B: 10.0})) == (
         "No candidate is better than the baseline: ceiling 18 req/s (15.4-21.1)."
     )
 
 
 def test_what_is_undecided_says_why_and_what_it_looks_like_so_far() -> None:
-    assert sentence(told({"": 18.0, A: 54.0}, "time is up", most=4)) == (
+    assert sentence(tuning({"": 18.0, A: 54.0}, "time is up", most=4)) == (
         "Undecided (time is up). So far the best is --max-num-seqs 256: ceiling 54 req/s (46.1-63.3), 3 times the "
         "baseline's (2.4 to 3.76, by the race alone), not confirmed."
     )
@@ -92,7 +92,7 @@ def test_a_baseline_that_does_not_start_says_why() -> None:
 
 
 def test_the_document_has_the_keys_that_programs_rely_on() -> None:
-    document = tuning_document(told({"": 18.0, A: 54.0, B: 18.0}))
+    document = tuning_document(tuning({"": 18.0, A: 54.0, B: 18.0}))
     assert document["verdict"] == "best"
     assert document["command"] == "vllm serve m --port 8000 --max-num-seqs 256"
     assert [round(document["best"][name], 1) for name in ("objective", "low", "high")] == [54.0, 52.1, 55.9]
@@ -118,11 +118,11 @@ def test_each_flag_is_told_with_what_it_did_on_its_own_and_why_it_is_there() -> 
 
 
 def test_configurations_are_ranked_and_those_without_a_number_come_last() -> None:
-    assert [line.flags for line in lines_of(told({"": 18.0, A: 54.0, B: 20.0}, most=4))] == [A, B, "", C]
+    assert [line.flags for line in lines_of(tuning({"": 18.0, A: 54.0, B: 20.0}, most=4))] == [A, B, "", C]
 
 
 def test_the_page_tells_everything_and_reaches_nothing() -> None:
-    page = tuning_html(told(BEST))
+    page = tuning_html(tuning(BEST))
     for words in (
         "Configurations",
         "What each flag did on its own",
@@ -135,7 +135,7 @@ def test_the_page_tells_everything_and_reaches_nothing() -> None:
 
 
 def test_the_summary_and_the_tables_hold_every_configuration_and_every_measurement() -> None:
-    found = told({"": 18.0, A: 54.0})
+    found = tuning({"": 18.0, A: 54.0})
     summary = tuning_markdown(found)
     assert "| --max-num-seqs 256 | 1 | 54 req/s (52.2-55.8) |" in summary
     assert len(list(csv.reader(StringIO(tuning_csv(found))))) == 1 + len(found.state.visits)
@@ -149,8 +149,8 @@ def test_a_baseline_that_moves_is_told_as_the_host_s_drift() -> None:
     assert drift_words(steady) == ""
     found = of_visits(rules, [visit("", 18.0), visit(A, 54.0), visit("", 15.0, "return")], "time is up")
     assert drift_words(found) == (
-        "The baseline moved from 18 to 15 req/s (-17 %) between its first and its last measurement: the host drifts. "
-        "The intervals count this as scatter."
+        "The baseline moved from 18 to 15 req/s (-17 %) between its first and its last measurement: the host drifts, "
+        "or one start of the server differs from another. The intervals count this as scatter."
     )
     assert drift_words(found) in tuning_markdown(found)
 
@@ -159,7 +159,7 @@ def test_a_cost_is_told_as_one() -> None:
     rules = RaceRules(Search(tries=(A,)), sign=-1)
     visits = played(rules, {"": 3.0, A: 1.0})
     state = TuneState("chat", "2026", "cost", visits=visits, price_per_hour=2.0)
-    found = ToldTuning("out", state, rules, verdict_of(rules, visits))
+    found = JudgedTuning("out", state, rules, verdict_of(rules, visits))
     assert sentence(found).startswith(
         "The best is --max-num-seqs 256: cost 1 per million output tokens (0.96-1.04), 0.333 times"
     )
