@@ -155,15 +155,15 @@ def _overloaded(found: Climb, worst: Row, rows: Sequence[Row], deficit_ratio: fl
 
 
 def _between_tried(found: Climb, worst: Row, rows: Sequence[Row], rate_rps: float) -> Estimate:
-    """The step time changes, and the ramp met too little of it to say how fast the engine is in the long run: of its
-    own minutes it says that one rate was sustained and the next was not."""
+    """What was served varies too much (an engine whose step time changes, few answers) to say what is served in the
+    long run: of its own minutes the ramp says that one rate was sustained and the next was not."""
     quiet = found.last_quiet
     low, high = load_of(quiet) if quiet else None, max(load_of(worst), rate_rps)
     words = "; ".join([
         f"from {at(worst)} on {_signs(worst)}",
         f"quiet up to {at(quiet)}" if quiet else "overloaded at the lowest rate: start lower",
-        "the engine's step time changes, and steps this short do not show how fast it is in the long run: the interval "
-        "is that of the rates tried",
+        "what was served in these steps varies too much to say what is served in the long run: the interval is that of "
+        "the rates tried; longer steps would narrow it",
         *_caveats(found, worst, rate_rps),
     ])  # fmt: skip
     return Estimate("found" if quiet else "below_range", rate_rps, low and min(low, rate_rps), high, "ceiling", words,

@@ -46,7 +46,7 @@ def test_an_interval_of_more_than_three_times_gives_way_to_the_rates_that_were_t
     assert (found.status, found.low_rps, found.high_rps) == ("found", 8.0, 16.0)
     assert found.rate_rps == pytest.approx(11.0, rel=0.01)
     assert found.interval_of == "these_minutes"
-    assert "steps this short do not show how fast it is in the long run" in found.reason
+    assert "varies too much to say what is served in the long run" in found.reason
     below = ceiling(rows[-1:])
     assert (below.status, below.low_rps, below.high_rps) == ("below_range", None, 16.0)
     surer = ceiling([*rows[:2], changed(rows[-1], pace_log_sd=0.08)])
