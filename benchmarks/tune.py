@@ -4,15 +4,24 @@ Engines are those of the population with tight limits; candidates are two limits
 an 8-bit KV cache. The truth is a configuration's long-run completion rate under overload. A start of a server counts
 60 s. The race is the product's (`next_of`), and so are ramp, rows and ceiling; only time is simulated.
 
-    python benchmarks/tune.py [ENGINES] [FIRST SEED]
+    python benchmarks/tune.py [--engines 50] [--first 0] [--processes 2] [--lines FILE]
+    python benchmarks/tune.py --read FILE
+
+FILE gets a line of JSON as each engine ends; ``--read`` prints the table of such lines, however many there are.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+import argparse
+import json
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from itertools import count
 from math import exp
+from multiprocessing import Pool
+from pathlib import Path
 
 import numpy as np
 from engine_population import Lengths, capacity_rps, random_profile
@@ -44,6 +53,7 @@ SHORTER = 3.0
 """Its answers are so many times shorter."""
 FASTEST_RPS = 12.0
 """Faster machines are passed over: they take the same minutes and many more of the simulation."""
+TRUTH_REQUESTS = 4000
 CLOSE = 0.95
 """Of the best one's capacity: as good as the best."""
 
@@ -58,10 +68,10 @@ class Machine:
     known: dict[str, float] = field(default_factory=dict)
 
     def truth(self, flags: str) -> float:
-        """The true capacity with these flags."""
+        """The true capacity with these flags: of the same requests for all of them."""
         if flags not in self.known:
             rng = np.random.default_rng([self.seed, 5])
-            self.known[flags] = capacity_rps(engine_of(self.profile, flags), self.lengths, rng, 2000)
+            self.known[flags] = capacity_rps(engine_of(self.profile, flags), self.lengths, rng, TRUTH_REQUESTS)
         return self.known[flags]
 
     def visit(self, flags: str, start_rps: float, measure_s: float, number: int) -> Visit:
@@ -125,59 +135,131 @@ def full_grid(machine: Machine) -> tuple[str, float]:
     return best.flags, sum(one.took_s for one in visits)
 
 
-def main(engines: int, first: int) -> None:
-    shares: dict[str, list[float]] = {"tune": [], "grid": []}
-    minutes: dict[str, list[float]] = {"tune": [], "grid": []}
-    proving: list[float] = []
-    words: dict[str, int] = {}
-    held = told = wrong = starts = 0
-    seed, done = first, 0
-    while done < engines:
-        machine, seed = machine_of(seed), seed + 1
-        if machine is None:
-            continue
-        done += 1
-        found, visits = race(machine)
-        best = found.best or ""
-        flags, grid_s = full_grid(machine)
-        top = max(machine.truth(one) for one in (MOST, best, flags))
-        shares["tune"].append(machine.truth(best) / top)
-        shares["grid"].append(machine.truth(flags) / top)
-        minutes["tune"].append(sum(one.took_s for one in visits) / 60.0)
-        minutes["grid"].append(grid_s / 60.0)
-        proving.append(sum(one.took_s for one in visits if one.purpose == "confirm") / 60.0)
-        words[found.word] = words.get(found.word, 0) + 1
-        starts += len(visits)
-        if found.over_baseline is not None and found.word == "best":
-            ratio = machine.truth(best) / machine.truth("")
-            told += 1
-            held += exp(found.over_baseline.low) <= ratio <= exp(found.over_baseline.high)
-            wrong += ratio <= 1.0
-        line = f"{seed - 1}: {found.word} {best or 'baseline'}, {machine.truth(best) / top:.2f} of the best"
-        print(f"{line}; {minutes['tune'][-1]:.0f} min, grid {minutes['grid'][-1]:.0f} min", flush=True)
-        if done % 10 == 0 or done == engines:
-            table(shares, minutes)
-            print(f"verdicts: {words}; {starts / done:.1f} measurements a tuning")
-            print(f"of its minutes {np.median(proving):.0f} are the confirmation (median)")
-            print(
-                f"ratio to the baseline: {held} of {told} intervals hold it; {wrong} best ones are not better",
-                flush=True,
-            )
+@dataclass(slots=True, frozen=True)
+class Result:
+    """What both searches found on one machine. Shares are of the best configuration's true capacity."""
+
+    seed: int
+    word: str
+    best: str
+    share: float
+    minutes: float
+    confirm_minutes: float
+    visits: int
+    top: str
+    """The best configuration, and what became of it."""
+    lost: str
+    grid_best: str
+    grid_share: float
+    grid_minutes: float
+    told: bool
+    """A ratio to the baseline was told; then whether its interval holds the true one, and that is above 1."""
+    held: bool
+    better: bool
+    cpu_s: dict[str, float]
 
 
-def table(shares: dict[str, list[float]], minutes: dict[str, list[float]]) -> None:
-    """The table of docs/benchmarks.md."""
+def one_of(seed: int) -> Result:
+    """Both searches on the machine of one seed that is not passed over."""
+    clock = [time.process_time()]
+    machine = machine_of(seed)
+    assert machine is not None
+    found, visits = race(machine)
+    clock.append(time.process_time())
+    flags, grid_s = full_grid(machine)
+    clock.append(time.process_time())
+    truths = {one: machine.truth(one) for one in ("", *grid_of("", TRIES))}
+    clock.append(time.process_time())
+    best, top = found.best or "", max(truths, key=truths.__getitem__)
+    over = found.over_baseline if found.word == "best" else None
+    ratio = truths[best] / truths[""]
+    return Result(
+        seed, found.word, best, truths[best] / truths[top], sum(one.took_s for one in visits) / 60.0,
+        sum(one.took_s for one in visits if one.purpose == "confirm") / 60.0, len(visits), top,
+        _lost(top, found, visits), flags, truths[flags] / truths[top], grid_s / 60.0, over is not None,
+        over is not None and exp(over.low) <= ratio <= exp(over.high), ratio > 1.0,
+        dict(zip(("tune", "grid", "truth"), np.diff(clock).round(2).tolist(), strict=True)),
+    )  # fmt: skip
+
+
+def _lost(top: str, found: TuneVerdict, visits: Sequence[Visit]) -> str:
+    """What became of the best configuration."""
+    own = [one for one in visits if one.flags == top]
+    if found.best == top or not own:
+        return "" if found.best == top else "never tried"
+    after = f"after {len(own)} measurements: "
+    if top in found.now.out:
+        return after + found.now.out[top]
+    return after + ("not told apart in the confirmation" if top == found.rival else "estimated to be lower")
+
+
+def results(engines: int, first: int, processes: int) -> Iterator[Result]:
+    """Of so many machines from one seed on, as each ends: the same ones whatever the number of processes."""
+    wanted: list[int] = []
+    with Pool(processes) as pool:
+        for at in count(first, 4 * processes):
+            seeds = range(at, at + 4 * processes)
+            wanted += [seed for seed, fits in zip(seeds, pool.map(is_one, seeds, chunksize=1), strict=True) if fits]
+            if len(wanted) >= engines:
+                break
+        yield from pool.imap_unordered(one_of, wanted[:engines], chunksize=1)
+
+
+def is_one(seed: int) -> bool:
+    """The machine of this seed is not passed over."""
+    return machine_of(seed) is not None
+
+
+def table(found: Sequence[Result]) -> None:
+    """The table of docs/benchmarks.md, and what is said below it."""
     print("| search | best or within 5 % | worst | minutes p10, median, p90 |\n|---|---|---|---|")
-    for name, own in shares.items():
-        found = np.mean(np.asarray(own) >= CLOSE)
-        p10, p50, p90 = np.quantile(minutes[name], [0.1, 0.5, 0.9])
-        print(f"| {name} | {100 * found:.0f} % | {min(own):.2f} | {p10:.0f}, {p50:.0f}, {p90:.0f} |")
+    for name, shares, minutes in (
+        ("tune", [one.share for one in found], [one.minutes for one in found]),
+        ("grid", [one.grid_share for one in found], [one.grid_minutes for one in found]),
+    ):
+        close = np.mean(np.asarray(shares) >= CLOSE)
+        p10, p50, p90 = np.quantile(minutes, [0.1, 0.5, 0.9])
+        print(f"| {name} | {100 * close:.0f} % | {min(shares):.2f} | {p10:.0f}, {p50:.0f}, {p90:.0f} |")
+    visits, proving = np.mean([one.visits for one in found]), np.median([one.confirm_minutes for one in found])
+    print(f"{len(found)} engines; verdicts: {dict(Counter(one.word for one in found))}")
+    print(f"{visits:.1f} measurements a tuning; of its minutes {proving:.0f} are the confirmation (median)")
+    told = [one for one in found if one.told]
+    wrong = sum(not one.better for one in told)
+    print(f"ratio to the baseline: {sum(one.held for one in told)} of {len(told)} intervals hold it; {wrong} best "
+          "ones are not better")  # fmt: skip
+    for one in sorted(found, key=lambda one: one.share):
+        if one.share < CLOSE:
+            print(f"missed on {one.seed}: {one.best or 'baseline'} has {one.share:.3f} of {one.top}: {one.lost}")
+    for name in ("tune", "grid", "truth"):
+        print(f"CPU seconds an engine, {name}: {np.mean([one.cpu_s[name] for one in found]):.1f}")
 
 
-def _arguments(given: Sequence[str]) -> tuple[int, int]:
-    numbers = [int(one) for one in given]
-    return (numbers[0] if numbers else 50), (numbers[1] if len(numbers) > 1 else 0)
+def read(lines: Iterable[str]) -> list[Result]:
+    """The results in a file of lines."""
+    return [Result(**json.loads(line)) for line in lines if line.strip()]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--engines", type=int, default=50)
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--lines", type=Path, help="a line is appended here as each engine ends")
+    parser.add_argument("--read", type=Path, help="print the table of these lines, and measure nothing")
+    args = parser.parse_args()
+    if args.read is not None:
+        table(read(args.read.read_text().splitlines()))
+        return
+    found = []
+    for one in results(args.engines, args.first, args.processes):
+        found.append(one)
+        if args.lines is not None:
+            with args.lines.open("a") as lines:
+                lines.write(json.dumps(asdict(one)) + "\n")
+        print(f"{one.seed}: {one.word} {one.best or 'baseline'}, {one.share:.2f} of the best; {one.minutes:.0f} min, "
+              f"grid {one.grid_share:.2f}, {one.grid_minutes:.0f} min", flush=True)  # fmt: skip
+    table(found)
 
 
 if __name__ == "__main__":
-    main(*_arguments(sys.argv[1:]))
+    main()
