@@ -59,9 +59,9 @@ def headline(run: Run) -> list[Phrase]:
 
 
 def verdict(run: Run) -> Verdict:
-    """``void``: no step may be used. ``inconclusive``: the question was not answered. ``fail``: even the lowest step
-    breaks the SLO, or everything failed, perhaps of load. ``pass`` otherwise: it was measured, whatever the number
-    is."""
+    """``void``: no step may be used. ``inconclusive``: the question was not answered, be it that the client could not
+    deliver the rates above those where no ceiling was found. ``fail``: even the lowest step breaks the SLO, or
+    everything failed, perhaps of load. ``pass`` otherwise: it was measured, whatever the number is."""
     if run.info.verdict is not None:
         return run.info.verdict
     if run.rows and all(row.void for row in run.rows):
@@ -77,8 +77,14 @@ def verdict(run: Run) -> Verdict:
     ceiling = run.estimates.get("ceiling")
     if r.closed_loop(run.rows):
         return "pass"
-    answered = ceiling is not None and ceiling.status in ("found", "not_found_up_to")
-    return "pass" if answered else "inconclusive"
+    if ceiling is None or ceiling.status not in ("found", "not_found_up_to"):
+        return "inconclusive"
+    return "inconclusive" if ceiling.status == "not_found_up_to" and _void_above(run, ceiling.rate_rps) else "pass"
+
+
+def _void_above(run: Run, rate_rps: float | None) -> bool:
+    """The ramp ended with steps above ``rate_rps`` that the client could not deliver."""
+    return bool(run.rows and run.rows[-1].void) and (run.rows[-1].rate_rps or 0.0) > (rate_rps or 0.0)
 
 
 def failures(run: Run) -> Phrase | None:
@@ -191,6 +197,7 @@ def _not_found(run: Run, estimate: Estimate) -> Phrase:
         f" ({sig(r.load(steps[-1]))} asked)" if steps and r.load_differs(steps[-1]) and top == estimate.rate_rps else ""
     )
     every = "every whole step" if any(row.partial for row in run.rows) else "every step"
+    every += " that the client could deliver" * any(row.void for row in run.rows)
     alarm = next((row for row in above if row.saturated and not row.partial), None)
     kept = f"the server kept up with {every}, so its limit lies higher"
     if alarm is not None:

@@ -77,6 +77,16 @@ def test_not_found_names_the_highest_quiet_rate() -> None:
     assert verdict(run) == "pass"
 
 
+def test_a_ramp_that_the_client_could_not_carry_on_does_not_pass() -> None:
+    rows = [*served_rows()[:3], changed(served_rows()[3], void=True)]
+    run = without_slo(rows=rows, estimates=ceiling("not_found_up_to", 8.0))
+    assert verdict_sentence(run).startswith(
+        "No ceiling found up to 8 req/s: the server kept up with every step that the client could deliver"
+    )
+    assert verdict(run) == "inconclusive"
+    assert verdict(without_slo(rows=rows[:3], estimates=ceiling("not_found_up_to", 8.0))) == "pass"
+
+
 def test_below_range_names_the_lowest_rate() -> None:
     run = without_slo(rows=served_rows()[4:5], estimates=ceiling("below_range", 15.9))
     assert verdict_sentence(run) == (
