@@ -57,12 +57,17 @@ def prometheus_rules(contract: Contract) -> str:
     Raises:
         ScenarioError: the engine shows nothing that an alert could use.
     """
-    made = [make(contract) for make in (_latencies, _kv, _queue, _running, _preemptions, _errors, _load, _up, _gpus)]
-    rules, missing = [rule for one, _ in made for rule in one], [name for _, names in made for name in names]
+    rules, missing = made_rules(contract)
     if not rules:
         raise ScenarioError(f"no alert can be made: {contract.engine} shows none of {', '.join(missing)}")
     group = {"name": f"loadramp-{contract.scenario}", "rules": [_entry(rule, contract) for rule in rules]}
     return yaml_text({"groups": [group]}, _comment(contract, missing))
+
+
+def made_rules(contract: Contract) -> Made:
+    """Every rule that can be made, and the names of what is missing for the others."""
+    made = [make(contract) for make in (_latencies, _kv, _queue, _running, _preemptions, _errors, _load, _up, _gpus)]
+    return [rule for one, _ in made for rule in one], [name for _, names in made for name in names]
 
 
 def yaml_text(value: Mapping[str, Any], comment: str) -> str:

@@ -6,15 +6,13 @@ from dataclasses import dataclass
 
 @dataclass(slots=True, frozen=True)
 class Alerts:
-    """The rules that ``loadramp alerts`` makes of a phase's run, checked as text."""
+    """The rules that ``loadramp alerts`` makes of a phase's run."""
 
     phase: str
     rules: int = 0
     engine: str = ""
     missing: Sequence[str] = ()
     """Of error rate, latency and GPU health, what no rule watches."""
-    faults: Sequence[str] = ()
-    """What is wrong with the text."""
     refused: str = ""
     """Why no rules can be made."""
 

@@ -17,12 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from metrics_pages import page
 from report_runs import estimates, served, served_rows
+from rule_text import series_in, series_of
 
 from loadramp.advise.alert_export import contract_of, in_flight_at, keda_scaler, names_of_engine
 from loadramp.advise.alerts import prometheus_rules, yaml_text
 from loadramp.advise.contract import Contract
 from loadramp.advise.grafana import grafana_board
-from loadramp.advise.launch_evidence import series_in, series_of
 from loadramp.metrics.canonical import read
 from loadramp.metrics.dialects import DIALECTS, wanted
 from loadramp.metrics.prometheus_text import names

@@ -201,7 +201,6 @@ def test_utilization_and_size_are_shown_by_what_the_engine_and_the_ramp_say() ->
     (None, "open", "nothing was run under load"),
     (Alerts("ramp", 14, "vllm"), "shown", "14 rules made and valid, in vllm's names (alerts.yml); that they"),
     (Alerts("ramp", 10, "vllm", ["GPU health"]), "open", "none for GPU health"),
-    (Alerts("ramp", 10, "vllm", [], ["LLMX: no for"]), "gap", "the rules are not valid: LLMX: no for"),
     (Alerts("ramp", refused="the run saw no metrics"), "open", "no rules can be made: the run saw no metrics"),
     (Alerts("sustained", 14, "vllm"), "open", "not shown: measured for 0 s of 5 min, 0 of 100 requests"),
 ])  # fmt: skip
