@@ -1,7 +1,6 @@
 """What ``loadramp advise`` is told beside runs: tables of a TOML file, each key of which is an option, too. Pure."""
 
 import json
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, Literal
@@ -9,6 +8,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 
 from loadramp.registry import ScenarioError, bind_options
+from loadramp.scenario.scenario import read_tables
 
 Positive = Annotated[float, Meta(gt=0)]
 NotNegative = Annotated[float, Meta(ge=0)]
@@ -107,10 +107,7 @@ def asked_of(options: Mapping[str, Any], text: str = "", name: str = "") -> Advi
     Raises:
         ScenarioError: not TOML, an unknown table or key, a value out of range.
     """
-    try:
-        raw = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ScenarioError(f"{name}: not TOML: {error}") from None
+    raw = read_tables(text, name=name)
     for key in raw:
         if key not in _TABLES:
             raise ScenarioError(f"{name}: [{key}]: no such table; there are {', '.join(_TABLES)}")

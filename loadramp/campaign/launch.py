@@ -1,10 +1,8 @@
 """A campaign against a real endpoint: launches its phases, checks its health, runs the chaos command, reports."""
 
 import asyncio
-import contextlib
 import os
 import shlex
-import signal
 import ssl
 import tempfile
 from collections.abc import Callable, Sequence
@@ -38,6 +36,7 @@ from loadramp.runner.finish import EXIT, Finished
 from loadramp.runner.launch import Beside
 from loadramp.runner.run_session import Progress
 from loadramp.runner.scenarios import Options
+from loadramp.runner.user_command import run_to_its_end
 from loadramp.scenario.scenario import Scenario
 
 SAID_CHARS = 300
@@ -158,30 +157,21 @@ def opened(
 async def run_command(command: str, timeout_s: float) -> tuple[int | None, str]:
     """Run a command without a shell: (exit code, last line it wrote). None: it could not be started, or took too long.
 
-    It gets its own session; when its time is over, all of it is killed. What it starts in another session stays, and
-    may go on writing: its output goes to a file without a name, as a pipe would break under it.
+    What it starts in another session stays when its time is over, and may go on writing: its output goes to a file
+    without a name, as a pipe would break under it.
     """
     with tempfile.TemporaryFile() as output:
         try:
             words = shlex.split(command)
             if not words:
                 return None, "no command was given"
-            process = await asyncio.create_subprocess_exec(
-                *words, stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
-            )
+            code = await run_to_its_end(words, timeout_s, output=output)
         except (OSError, ValueError) as error:
             return None, f"the command cannot be started: {getattr(error, 'strerror', None) or error}"
-        try:
-            await asyncio.wait_for(process.wait(), timeout_s)
-        except TimeoutError:
+        if code is None:
             return None, f"the command took longer than {timeout_s:g} s and was ended"
-        finally:
-            if process.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                await process.wait()
         output.seek(max(0, output.seek(0, os.SEEK_END) - TAIL_BYTES))
-        return process.returncode, _last_line(output.read())
+        return code, _last_line(output.read())
 
 
 def _last_line(output: bytes) -> str:

@@ -4,14 +4,14 @@ Rule: evidence wins over an answer, a waiver over both but never in silence; wha
 """
 
 import json
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from loadramp.campaign.evidence import EVIDENCE, Facts, prove
 from loadramp.campaign.prepared import Evidence
 from loadramp.registry import ScenarioError, bind_options
+from loadramp.scenario.scenario import read_tables
 
 State = Literal["shown", "said", "waived", "gap", "open"]
 Verdict = Literal["go", "no-go", "open"]
@@ -91,7 +91,7 @@ def read_items(text: str, name: str) -> list[Item]:
     Raises:
         ScenarioError: not TOML, a key unknown or missing, two items of one id, evidence that there is not.
     """
-    raw = _toml(text, name)
+    raw = read_tables(text, name=name)
     for key in raw:
         if key not in {"item", "answers"}:
             raise ScenarioError(f"{name}: {key}: no such table; there are [[item]] and [answers.ID]")
@@ -118,7 +118,7 @@ def read_answers(text: str, items: Sequence[Item], name: str) -> dict[str, ItemA
     Raises:
         ScenarioError: an id or key is unknown, or a waiver gives no reason.
     """
-    told = _toml(text, name).get("answers", {})
+    told = read_tables(text, name=name).get("answers", {})
     known = {item.id for item in items}
     found = {}
     for key, table in told.items() if isinstance(told, dict) else []:
@@ -175,10 +175,3 @@ def _line(item: Item, answer: ItemAnswer | None, facts: Facts) -> ScorecardLine:
         return ScorecardLine(item, "open", shown.words or "not answered", shown.phase)
     words = answer.reason or ("said, not shown here" if answer.answer == "yes" else "said to be missing")
     return ScorecardLine(item, "said" if answer.answer == "yes" else "gap", words, shown.phase)
-
-
-def _toml(text: str, name: str) -> dict[str, Any]:
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ScenarioError(f"{name}: not TOML: {error}") from None

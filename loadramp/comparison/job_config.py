@@ -5,7 +5,6 @@ A request names a job and a key; everything else, every address and every path, 
 
 import json
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
@@ -13,6 +12,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 
 from loadramp.registry import ScenarioError, bind_options
+from loadramp.scenario.scenario import read_tables
 from loadramp.units import plural
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -62,10 +62,7 @@ def read_jobs(text: str, name: str) -> dict[str, JobConfig]:
     Raises:
         ScenarioError: names the table, the key and what is allowed.
     """
-    try:
-        raw = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ScenarioError(f"{name}: not TOML: {error}") from None
+    raw = read_tables(text, name=name)
     tables = raw.get("jobs")
     if set(raw) != {"jobs"} or not isinstance(tables, dict) or not tables:
         raise ScenarioError(f"{name}: expected tables [jobs.NAME] and nothing else")

@@ -1,14 +1,9 @@
 """The user's command that makes an endpoint serve the other version: run without a shell, with a time limit; and how
 long its switches back took."""
 
-import asyncio
-import contextlib
 import json
-import os
 import shlex
-import signal
 import time
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,6 +22,7 @@ from loadramp.record.table import Table
 from loadramp.registry import CannotMeasure, ScenarioError
 from loadramp.runner.launch import Say
 from loadramp.runner.scenarios import Options, read_run, with_target
+from loadramp.runner.user_command import run_to_its_end
 from loadramp.scenario.scenario import Scenario
 from loadramp.workload.prompts.source import models_of
 
@@ -53,7 +49,10 @@ def switch_of(line: str, scenario: Scenario, baseline: Options, candidate: Optio
 
     async def run(arm: str) -> float:
         begun_s = time.monotonic()
-        code = await execute([word.replace("{arm}", arm) for word in words], {ARM_VARIABLE: arm}, most_s)
+        try:
+            code = await run_to_its_end([word.replace("{arm}", arm) for word in words], most_s, {ARM_VARIABLE: arm})
+        except OSError as error:
+            raise CannotMeasure(f"{words[0]}: {error.strerror or error}") from None
         took_s = time.monotonic() - begun_s
         if code is None:
             raise CannotMeasure(f"{words[0]}: not finished within {most_s:g} s ([canary] switch_timeout_s)")
@@ -64,31 +63,6 @@ def switch_of(line: str, scenario: Scenario, baseline: Options, candidate: Optio
         return took_s
 
     return run
-
-
-async def execute(words: Sequence[str], variables: Mapping[str, str], most_s: float) -> int | None:
-    """Run a program without a shell, its output on our stderr; its exit code, None when it took too long.
-
-    It gets a process group of its own, all of which is ended when time is up.
-
-    Raises:
-        CannotMeasure: it cannot be started.
-    """
-    try:
-        process = await asyncio.create_subprocess_exec(
-            *words, env={**os.environ, **variables}, stdin=asyncio.subprocess.DEVNULL, stdout=2, start_new_session=True
-        )
-    except OSError as error:
-        raise CannotMeasure(f"{words[0]}: {error.strerror or error}") from None
-    try:
-        return await asyncio.wait_for(process.wait(), most_s)
-    except TimeoutError:
-        return None
-    finally:
-        if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            await process.wait()
 
 
 async def _ready(scenario: Scenario, options: Options, most_s: float, say: Say) -> None:
