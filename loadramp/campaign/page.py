@@ -21,10 +21,9 @@ from loadramp.report import charts as c
 from loadramp.report import diagnosis
 from loadramp.report.html import page
 from loadramp.report.redact import redact
-from loadramp.report.sections import flat
+from loadramp.report.sections import conditions
 from loadramp.units import sig
 
-MOST_SCENARIO_CHARS = 40_000
 RUNBOOK_OF_CRITERION = {
     "no_crash": "out_of_memory", "no_restart": "out_of_memory", "to_the_end": "out_of_memory",
     "memory": "out_of_memory", "recovery": "high_latency", "steady": "high_latency", "slo": "high_latency",
@@ -40,10 +39,7 @@ def build_campaign_html(view: CampaignView) -> str:
 
 
 def opening(view: CampaignView) -> str:
-    return str(
-        c.render("campaign_opening.html.j2", verdict=view.verdict, tone=TONES[view.verdict], phrases=headline(view),
-                 facts=facts(view))
-    )  # fmt: skip
+    return c.opening(facts(view), headline(view), view.verdict, tone=TONES[view.verdict], what="before a launch")
 
 
 def scorecard_section(view: CampaignView) -> str:
@@ -142,11 +138,7 @@ def chaos_section(view: CampaignView) -> str | None:
 def conditions_section(view: CampaignView) -> str:
     """What the campaign says about itself, and the scenario as it was read."""
     shown = {key: value for key, value in view.state.items() if key != "phases"}
-    pairs = [(key, redact(text)) for key, text in flat("", shown)]
-    scenario = redact(view.scenario_text[:MOST_SCENARIO_CHARS])
-    cut = len(view.scenario_text) > MOST_SCENARIO_CHARS
-    body = c.render("conditions.html.j2", facts=pairs, scenario=scenario, cut=cut, path=view.path)
-    return c.section("conditions", "Conditions", body)
+    return conditions(shown, view.scenario_text, view.path)
 
 
 SECTIONS: list[Callable[[CampaignView], str | None]] = [

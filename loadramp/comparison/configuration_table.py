@@ -208,8 +208,7 @@ def _opening(found: Tiers) -> str:
         str(found.info.get("name") or ""),
         str(found.info.get("began_at") or ""),
     ]
-    verdict = "indicative" if found.indicative else "measured"
-    return str(c.render("opening.html.j2", subtitle=[f for f in facts if f], phrases=headline(found), verdict=verdict))
+    return c.opening(facts, headline(found), "indicative" if found.indicative else "measured")
 
 
 def _table_section(found: Tiers) -> str:

@@ -23,7 +23,7 @@ from loadramp.report.charts import Cell
 from loadramp.report.glossary import glossary
 from loadramp.report.html import page
 from loadramp.report.redact import redact
-from loadramp.report.sections import MOST_SCENARIO_CHARS, flat
+from loadramp.report.sections import conditions
 from loadramp.units import NOTHING, count, percent, plural, sig, span
 
 KINDS = {"subject": "what is compared", "condition": "condition", "noted": "noted"}
@@ -38,14 +38,7 @@ def comparison_html(found: Comparison) -> str:
 
 
 def opening(found: Comparison) -> str:
-    return str(
-        c.render(
-            "opening.html.j2",
-            subtitle=subtitle(found),
-            phrases=comparison_headline(found),
-            verdict=found.decision.verdict,
-        )
-    )
+    return c.opening(subtitle(found), comparison_headline(found), found.decision.verdict)
 
 
 def subtitle(found: Comparison) -> list[str]:
@@ -206,13 +199,8 @@ def environment_section(found: Comparison) -> str:
 
 
 def conditions_section(found: Comparison) -> str:
-    skip = {"rounds", "looks", "answers"}
-    shown = {key: value for key, value in found.info.items() if key not in skip}
-    facts = [(key, redact(text)) for key, text in flat("", shown)]
-    text = found.baseline.scenario.source
-    scenario, cut = redact(text[:MOST_SCENARIO_CHARS]), len(text) > MOST_SCENARIO_CHARS
-    body = c.render("conditions.html.j2", facts=facts, scenario=scenario, cut=cut, path=found.path)
-    return c.section("conditions", "Conditions", body)
+    shown = {key: value for key, value in found.info.items() if key not in {"rounds", "looks", "answers"}}
+    return conditions(shown, found.baseline.scenario.source, found.path)
 
 
 def glossary_section(found: Comparison) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from loadramp.nightly.alarms import Alarm, alarms_of
 from loadramp.nightly.charts import KEYS, TrendView, figure
-from loadramp.nightly.series import JUDGED, METRICS, all_series, differences, of_series
+from loadramp.nightly.series import JUDGED, METRICS, all_series, differences, latest_night, of_series
 from loadramp.nightly.text import (
     KEY_WORDS,
     RULES,
@@ -13,15 +13,17 @@ from loadramp.nightly.text import (
     minimum_words,
     night_words,
     number,
+    pairs_words,
     size_words,
     standing_words,
 )
 from loadramp.nightly.trend import NightOutcome, Standing, judge_night
 from loadramp.record.types import Entry
 from loadramp.report import charts as c
-from loadramp.report.charts import Json
+from loadramp.report.charts import Cell
 from loadramp.report.html import page
 from loadramp.report.redact import redact
+from loadramp.report.verdict_text import Phrase
 from loadramp.units import NOTHING, plural, sig, signed
 
 MOST_NIGHTS = 1500
@@ -55,15 +57,11 @@ def trend_view(entries: Sequence[Entry], scenario: str | None = None, outcome: N
 
 def rejudge(entries: Sequence[Entry], scenario: str) -> NightOutcome:
     """The latest night as the history tells it: its standings anew, its alarms as they were raised."""
-    night = _latest(entries)
+    night = latest_night(entries)
     earlier = [entry for entry in entries if entry.kind != "alarm" or entry.night != night]
     raised = [alarm for metric in METRICS for alarm in alarms_of(entries, metric) if alarm.raised == night]
     standings = judge_night(earlier, scenario=scenario or None).standings
     return NightOutcome(night, standings, raised, judge_night(entries, scenario=scenario or None).open, [])
-
-
-def _latest(entries: Sequence[Entry]) -> str:
-    return max((entry.night for entry in entries if entry.kind in {"measured", "failed"}), default="")
 
 
 def opening(shown: TrendView) -> str:
@@ -75,8 +73,7 @@ def opening(shown: TrendView) -> str:
     facts += [f"{plural(len(failed), 'night')} without a measurement"] if failed else []
     facts += [f"latest {night_words(shown.outcome.night)}"] if shown.outcome.night else []
     facts += [f"also in this history: {', '.join(shown.others)}"] if shown.others else []
-    phrases = [{"text": sentence, "tone": tone, "minor": False}]
-    return str(c.render("opening.html.j2", subtitle=[redact(f) for f in facts], phrases=phrases, verdict=verdict))
+    return c.opening([redact(fact) for fact in facts], [Phrase(sentence, tone)], verdict)
 
 
 def tonight_section(shown: TrendView) -> str | None:
@@ -84,31 +81,27 @@ def tonight_section(shown: TrendView) -> str | None:
     if not shown.outcome.standings:
         return None
     heads = ["Metric", "This night", "Baseline", "Change", "Standing"]
-    body = c.render("grid.html.j2", heads=heads, lines=[_standing_line(one) for one in shown.outcome.standings])
-    floors = [
-        [_cell(minimum_words(floor)), _cell(floor.status, tone="hot" if floor.status == "fail" else "")]
+    body = c.grid(heads, [_standing_line(one) for one in shown.outcome.standings])
+    floors: list[c.Line] = [
+        [minimum_words(floor), Cell(floor.status, "hot" if floor.status == "fail" else "")]
         for floor in shown.outcome.floors
     ]
-    more = [c.render("grid.html.j2", heads=["Floor", ""], lines=floors)] if floors else []
+    more = [c.grid(["Floor", ""], floors)] if floors else []
     words = "The baseline is the median of up to 28 nights under the same conditions; ± is their robust spread."
     return c.section("tonight", "This night", body, *more, words=words)
 
 
-def _standing_line(one: Standing) -> list[Json]:
+def _standing_line(one: Standing) -> c.Line:
     low, high = number(one.metric, one.low), number(one.metric, one.high)
     change = signed(one.change_ratio, 2) if one.change_ratio is not None else NOTHING
     tone = TONES.get(one.state, "")
     return [
-        _cell(METRICS[one.metric].words),
-        _cell(number(one.metric, one.value) or NOTHING, f"{low} to {high}" if low and high else ""),
-        _cell(baseline_words(one)),
-        _cell(change, "" if one.z is None else f"z {sig(one.z, 2)}", tone),
-        _cell(standing_words(one), tone=tone),
+        METRICS[one.metric].words,
+        Cell(number(one.metric, one.value) or NOTHING, small=f"{low} to {high}" if low and high else ""),
+        baseline_words(one),
+        Cell(change, tone, "" if one.z is None else f"z {sig(one.z, 2)}"),
+        Cell(standing_words(one), tone),
     ]
-
-
-def _cell(text: str, small: str = "", tone: str = "") -> Json:
-    return {"text": text, "small": small, "tone": tone}
 
 
 def alarms_section(shown: TrendView) -> str:
@@ -127,17 +120,16 @@ def alarms_section(shown: TrendView) -> str:
         if entry.kind == "accepted"
     ]
     words = "One alarm for one change. What is open was neither accepted nor made up for. " + " ".join(accepted)
-    return c.section("changes", "Changes", c.render("grid.html.j2", heads=heads, lines=lines), words=words)
+    return c.section("changes", "Changes", c.grid(heads, lines), words=words)
 
 
-def _alarm_line(alarm: Alarm, still: bool) -> list[Json]:
-    changed = [f"{KEY_WORDS.get(key, key)} {old} → {new}" for key, (old, new) in alarm.changed.items()]
+def _alarm_line(alarm: Alarm, still: bool) -> c.Line:
     return [
-        _cell(METRICS[alarm.metric].words),
-        _cell(night_words(alarm.since), f"noticed {night_words(alarm.raised)}"),
-        _cell(size_words(alarm), RULES[alarm.rule], "hot" if alarm.direction == "worse" else ""),
-        _cell(alarm.direction + (", open" if still else "")),
-        _cell(redact(", ".join(changed)) or "nothing known"),
+        METRICS[alarm.metric].words,
+        Cell(night_words(alarm.since), small=f"noticed {night_words(alarm.raised)}"),
+        Cell(size_words(alarm), "hot" if alarm.direction == "worse" else "", RULES[alarm.rule]),
+        alarm.direction + (", open" if still else ""),
+        redact(", ".join(pairs_words(alarm.changed))) or "nothing known",
     ]
 
 
@@ -158,17 +150,17 @@ def conditions_section(shown: TrendView) -> str | None:
     for entry in shown.entries:
         if entry.kind == "measured":
             seen.setdefault(entry.night, dict(entry.fingerprint))
-    lines: list[list[Json]] = []
+    lines: list[c.Line] = []
     before: dict[str, str] = {}
     for night, fingerprint in sorted(seen.items()):
         diff = differences(before, fingerprint)
         if diff:
             changed = [f"{KEY_WORDS.get(key, key)} {new}" for key, (_, new) in diff.items()]
-            lines.append([_cell(night_words(night)), _cell(redact(", ".join(changed)))])
+            lines.append([night_words(night), redact(", ".join(changed))])
         before = fingerprint
     if not lines:
         return None
-    body = c.render("grid.html.j2", heads=["From", "What is new"], lines=lines[::-1][:100])
+    body = c.grid(["From", "What is new"], lines[::-1][:100])
     words = "Nights are compared with nights of equal conditions; KV blocks and the client's machine are only told."
     return c.section("conditions", "Conditions over time", body, words=words)
 

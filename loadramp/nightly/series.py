@@ -245,6 +245,11 @@ def of_series(entries: Sequence[Entry], scenario: str | None = None) -> list[Ent
     ]
 
 
+def latest_night(entries: Iterable[Entry]) -> str:
+    """The last night that was measured or failed; empty where there is none."""
+    return max((entry.night for entry in entries if entry.kind in {"measured", "failed"}), default="")
+
+
 def series_key(fingerprint: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(fingerprint.get(key, "") for key in SERIES_KEYS)
 

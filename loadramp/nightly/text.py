@@ -1,7 +1,7 @@
 """A judged night in words, as Markdown and as data. Pure. An alarm names night, metric, size with interval, and what
 else changed."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -13,6 +13,7 @@ from loadramp.record.codec import plain_data
 from loadramp.record.types import GateResult
 from loadramp.report.markdown import escaped
 from loadramp.report.thresholds import MARKS, interval_words, value_words
+from loadramp.report.verdict_text import Tone
 from loadramp.units import NOTHING, capital, latency, percent, plural, sig, signed
 
 RULES = {"page": "page: two nights running, or measured again at once", "ticket": "ticket: a lasting change of level"}
@@ -58,12 +59,16 @@ def changed_words(alarm: Alarm) -> str:
     """What else changed on that night."""
     if not alarm.changed:
         return "Nothing that is known of the endpoint changed that night."
-    pairs = [f"{KEY_WORDS.get(key, key)} {old} → {new}" for key, (old, new) in alarm.changed.items()]
-    return f"Changed that night: {', '.join(pairs)}."
+    return f"Changed that night: {', '.join(pairs_words(alarm.changed))}."
 
 
-def headline(outcome: NightOutcome) -> tuple[str, str]:
-    """The night in one sentence, and its tone: ``plain_data``, ``warn`` or ``bad``."""
+def pairs_words(changed: Mapping[str, tuple[str, str]]) -> list[str]:
+    """``version 1 → 2`` for each key of the fingerprint that differs."""
+    return [f"{KEY_WORDS.get(key, key)} {old} → {new}" for key, (old, new) in changed.items()]
+
+
+def headline(outcome: NightOutcome) -> tuple[str, Tone]:
+    """The night in one sentence, and its tone."""
     worse = [alarm for change in outcome.changes if change.fails for alarm in change.alarms]
     broken = [floor for floor in outcome.floors if floor.status == "fail"]
     if not outcome.night:
@@ -114,7 +119,7 @@ def level_words(level: Level) -> str:
     return f"{name}: {number(level.metric, level.value)} on {night_words(level.night)}{closes}"
 
 
-def _quiet(outcome: NightOutcome, missing: Sequence[str]) -> tuple[str, str]:
+def _quiet(outcome: NightOutcome, missing: Sequence[str]) -> tuple[str, Tone]:
     """Nothing has happened; how much that says."""
     lacking = [one for one in outcome.standings if one.state == "no_baseline"]
     suspects = [METRICS[metric].words for metric in outcome.suspects]

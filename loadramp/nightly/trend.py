@@ -30,7 +30,16 @@ from loadramp.nightly.alarms import (
 )
 from loadramp.nightly.change_points import SHORTEST, SeriesSpread, Shift, compare, hampel, shifts
 from loadramp.nightly.levels import BaselineLevel, level_begins, spread_before
-from loadramp.nightly.series import JUDGED, METRICS, Night, all_series, differences, minimum_reading, of_series
+from loadramp.nightly.series import (
+    JUDGED,
+    METRICS,
+    Night,
+    all_series,
+    differences,
+    latest_night,
+    minimum_reading,
+    of_series,
+)
 from loadramp.record.table import Floats
 from loadramp.record.types import Entry, GateResult
 from loadramp.units import plural
@@ -97,7 +106,7 @@ def judge_night(
         rules: the limits.
     """
     own = of_series(entries, scenario)
-    night = max((entry.night for entry in own if entry.kind in {"measured", "failed"}), default="")
+    night = latest_night(own)
     rules = rules or Rules()
     standings, alarms, known_of = [], [], {}
     every = all_series(own)

@@ -69,6 +69,20 @@ def render(template: str, **values: Any) -> Markup:
     return Markup(environment().get_template(template).render(**values))  # noqa: S704  # autoescape is on
 
 
+def opening(subtitle: Sequence[str], phrases: Sequence[Any], verdict: str, *, tone: str = "", what: str = "") -> str:
+    """The head of a page.
+
+    Args:
+        subtitle: short facts.
+        phrases: what was found, a ``Phrase`` each.
+        verdict: in a word; ``tone`` is the class of its colour where that is another word.
+        what: stands beside the name of the program.
+    """
+    facts = [fact for fact in subtitle if fact]
+    html = render("opening.html.j2", subtitle=facts, phrases=phrases, verdict=verdict, tone=tone or verdict, what=what)
+    return str(html)
+
+
 def section(name: str, title: str, *body: str | Markup, words: str | Markup = "") -> str:
     """A section of the page with an anchor."""
     return str(render("section.html.j2", name=name, title=title, words=words, body=Markup("\n").join(body)))

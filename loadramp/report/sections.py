@@ -45,14 +45,7 @@ ANCHORS = {"ceiling": "ceiling", "p99_itl_knee": "knee", "slo_capacity": "slo"}
 
 def opening(run: Run) -> str:
     """What was measured, and the sentence."""
-    return str(
-        c.render(
-            "opening.html.j2",
-            subtitle=subtitle(run),
-            phrases=verdict_text.headline(run),
-            verdict=verdict_text.verdict(run),
-        )
-    )
+    return c.opening(subtitle(run), verdict_text.headline(run), verdict_text.verdict(run))
 
 
 def subtitle(run: Run) -> list[str]:
@@ -250,12 +243,16 @@ RESULTS = frozenset({"steps", "estimates", "checks"})
 
 def conditions_section(run: Run) -> str:
     """Under what conditions: everything the run says about itself, and the scenario as it was read."""
-    document = run.info.document()
-    facts = [(key, redact(text)) for key, text in flat("", {k: document[k] for k in document if k not in RESULTS})]
-    scenario = redact(run.scenario.source[:MOST_SCENARIO_CHARS])
-    cut = len(run.scenario.source) > MOST_SCENARIO_CHARS
-    body = c.render("conditions.html.j2", facts=facts, scenario=scenario, cut=cut, path=run.path)
-    return c.section("conditions", "Run conditions", body)
+    shown = {key: value for key, value in run.info.document().items() if key not in RESULTS}
+    return conditions(shown, run.scenario.source, run.path, "Run conditions")
+
+
+def conditions(info: Mapping[str, Any], source: str, path: str, title: str = "Conditions") -> str:
+    """What is known of how something was measured, and the text of its scenario, without secrets."""
+    facts = [(key, redact(text)) for key, text in flat("", info)]
+    scenario, cut = redact(source[:MOST_SCENARIO_CHARS]), len(source) > MOST_SCENARIO_CHARS
+    body = c.render("conditions.html.j2", facts=facts, scenario=scenario, cut=cut, path=path)
+    return c.section("conditions", title, body)
 
 
 def flat(prefix: str, value: Any) -> list[tuple[str, str]]:

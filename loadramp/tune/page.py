@@ -43,7 +43,7 @@ def _opening(tuning: JudgedTuning) -> str:
         tuning.state.began_at,
     ]
     chip = CHIPS[tuning.found.word]
-    return str(c.render("opening.html.j2", subtitle=[one for one in facts if one], phrases=phrases, verdict=chip))
+    return c.opening([one for one in facts if one], phrases, chip)
 
 
 def _table(tuning: JudgedTuning) -> str:
