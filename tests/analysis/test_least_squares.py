@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from scipy.optimize import nnls
 
 from loadramp.analysis.least_squares import nonnegative
 
@@ -25,6 +24,8 @@ def test_what_no_equation_speaks_of_is_none() -> None:
 
 @pytest.mark.parametrize(("equations", "unknowns"), [(3, 5), (5, 5), (12, 5), (40, 5)])
 def test_it_is_what_scipy_finds(equations: int, unknowns: int) -> None:
+    from scipy.optimize import nnls
+
     rng = np.random.default_rng(equations)
     for _ in range(200):
         matrix = rng.uniform(0.0, 1.0, (equations, unknowns)) ** rng.uniform(0.1, 4.0, unknowns)

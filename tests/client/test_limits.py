@@ -201,15 +201,16 @@ def test_the_other_clients_stop_reading_at_the_same_limits(via: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "headers"),
+    ("coding", "size", "headers"),
     [
-        (gzip.compress(b" " * 50_000_000), {"Content_Encoding": "gzip"}),
-        (zlib.compress(b" " * 50_000_000), {"Content_Encoding": "deflate"}),
-        (b" " * 5_000_000, {}),
+        ("gzip", 50_000_000, {"Content_Encoding": "gzip"}),
+        ("deflate", 50_000_000, {"Content_Encoding": "deflate"}),
+        ("plain", 5_000_000, {}),
     ],
-    ids=["gzip", "deflate", "plain"],
 )
-def test_a_side_call_keeps_four_mebibytes_of_an_answer(body: bytes, headers: dict[str, str]) -> None:
+def test_a_side_call_keeps_four_mebibytes_of_an_answer(coding: str, size: int, headers: dict[str, str]) -> None:
+    body = PACK.get(coding, bytes)(b" " * size)
+
     async def main() -> Reply:
         server, url = await Scripted([reply(body, **headers)]).serve()
         target = Target(base_url=url)

@@ -63,6 +63,11 @@ def played(body: bytes, size: int, head: bytes = HEAD) -> Record:
     return one.finish()
 
 
+def repr_of(body: bytes) -> str:
+    """The name of a case: the whole of a body would make it 60 kB long."""
+    return repr(body[:12])
+
+
 @pytest.mark.parametrize("size", [1, 24, 1000, 1 << 20])
 def test_a_whole_reply_in_small_chunks_is_read_once(looked_at: Counter[str], size: int) -> None:
     record = played(REPLY, size)
@@ -95,6 +100,7 @@ def test_a_whole_reply_in_small_chunks_is_read_once(looked_at: Counter[str], siz
         b"data" * 10_000,
         b"\r{}\r\n" * 8_000,
     ],
+    ids=repr_of,
 )
 @pytest.mark.parametrize("size", [1, 2, 1 << 20])
 def test_nothing_is_looked_at_more_than_a_few_times(looked_at: Counter[str], body: bytes, size: int) -> None:
@@ -105,7 +111,9 @@ def test_nothing_is_looked_at_more_than_a_few_times(looked_at: Counter[str], bod
     assert looked_at["calls"] <= len(body) + 8
 
 
-@pytest.mark.parametrize("body", [b"}" * 16_000, b'{"a": 1}' * 2_000, b'{"a": [' + b"[]" * 8_000, b"{]" * 8_000])
+@pytest.mark.parametrize(
+    "body", [b"}" * 16_000, b'{"a": 1}' * 2_000, b'{"a": [' + b"[]" * 8_000, b"{]" * 8_000], ids=repr_of
+)
 def test_the_body_of_a_refusal_is_read_once(looked_at: Counter[str], body: bytes) -> None:
     record = played(body, 1, HEAD.replace(b"200 OK", b"503 Busy"))
     assert record.error == "http_5xx"

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import pandas as pd
 import pytest
 
 import loadramp
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 EXAMPLE = Path(__file__).parents[2] / "reports" / "example"
 
@@ -16,6 +19,8 @@ EXAMPLE = Path(__file__).parents[2] / "reports" / "example"
 @cache
 def records() -> pd.DataFrame:
     """The requests of the example as another tool would tell them."""
+    import pandas as pd
+
     run = loadramp.read(EXAMPLE)
     asked = dict(zip(run.steps.step, run.steps.rate_rps, strict=True))
     frame = run.requests[run.requests.step.isin(list(asked))]
@@ -91,6 +96,8 @@ def test_failures_are_counted_by_kind() -> None:
 
 
 def test_time_stamps_are_read_as_instants() -> None:
+    import pandas as pd
+
     frame = ends()
     for name in ("due_s", "first_token_s", "last_token_s"):
         frame[name] = pd.to_datetime(frame[name], unit="s", utc=True)
@@ -98,18 +105,20 @@ def test_time_stamps_are_read_as_instants() -> None:
 
 
 @pytest.mark.parametrize(
-    ("frame", "said"),
+    ("columns", "said"),
     [
-        (pd.DataFrame({"due": [1.0]}), "judge: due: no such column"),
-        (pd.DataFrame({"output_tokens": [1]}), "expected a column due_s or sent_s"),
-        (pd.DataFrame({"due_s": [1.0, None]}), "due_s: a request without an instant"),
-        (pd.DataFrame({"due_s": ["soon"]}), "could not convert"),
-        (pd.DataFrame({"due_s": [0.0, 9.0, 5.0, 20.0], "step": [0, 0, 1, 1]}), "two steps overlap"),
-        (pd.DataFrame({"due_s": [0.0, 9.0], "step": [0, 0], "rate_rps": [1.0, 2.0]}), "step 0 has several"),
-        (pd.DataFrame({"due_s": []}), "no requests"),
-        (pd.DataFrame({"due_s": [0.0, 100.0, 200.0]}), "no window of 60 s has 20 requests"),
+        ({"due": [1.0]}, "judge: due: no such column"),
+        ({"output_tokens": [1]}, "expected a column due_s or sent_s"),
+        ({"due_s": [1.0, None]}, "due_s: a request without an instant"),
+        ({"due_s": ["soon"]}, "could not convert"),
+        ({"due_s": [0.0, 9.0, 5.0, 20.0], "step": [0, 0, 1, 1]}, "two steps overlap"),
+        ({"due_s": [0.0, 9.0], "step": [0, 0], "rate_rps": [1.0, 2.0]}, "step 0 has several"),
+        ({"due_s": []}, "no requests"),
+        ({"due_s": [0.0, 100.0, 200.0]}, "no window of 60 s has 20 requests"),
     ],
 )
-def test_what_cannot_be_judged_is_one_error(frame: pd.DataFrame, said: str) -> None:
+def test_what_cannot_be_judged_is_one_error(columns: dict[str, list[object]], said: str) -> None:
+    import pandas as pd
+
     with pytest.raises(loadramp.ScenarioError, match=said):
-        loadramp.judge(frame)
+        loadramp.judge(pd.DataFrame(columns))

@@ -10,7 +10,6 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 
 import loadramp
@@ -109,7 +108,7 @@ def test_a_history_is_a_frame(tmp_path: Path) -> None:
     nights = loadramp.history(tmp_path)
     assert nights.value.tolist()[0] == 54.3
     assert np.isnan(nights.value.iloc[1])
-    assert nights.night.iloc[1] == pd.Timestamp("2026-11-02T02:00:00Z")
+    assert nights.night.iloc[1].isoformat() == "2026-11-02T02:00:00+00:00"
 
 
 def test_a_directory_that_is_no_run_is_one_error(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from loadramp.record.types import Entry
 from loadramp.report.json_data import unpacked
 
 
+@cache
 def history(nights: int = 60) -> list[Entry]:
     """Two nights down, a release on night 30 that costs 15 % of the ceiling, then accepted."""
 
@@ -32,11 +34,8 @@ def history(nights: int = 60) -> list[Entry]:
     return live(nights, make)[0]
 
 
-ENTRIES = history()
-
-
 def test_the_page_opens_with_the_sentence_and_shows_every_metric() -> None:
-    page = build_trend_html(ENTRIES)
+    page = build_trend_html(history())
     assert '<span class="warn">Nothing new. Worse than accepted, as told before: ceiling.</span>' in page
     for words in ("Ceiling", "p50 ITL at the reference rate", "p50 TTFT at the reference rate"):
         assert f"<figcaption>{words}</figcaption>" in page
@@ -46,7 +45,7 @@ def test_the_page_opens_with_the_sentence_and_shows_every_metric() -> None:
 
 
 def test_charts_mark_the_change_the_release_and_the_nights_without_a_measurement() -> None:
-    page = build_trend_html(ENTRIES)
+    page = build_trend_html(history())
     packed = re.findall(r'<script type="text/plain">(.*?)</script>', page)
     figures = [json.loads(unpacked(text)) for text in packed]
     ceiling = figures[0]
@@ -65,7 +64,7 @@ def test_charts_mark_the_change_the_release_and_the_nights_without_a_measurement
 
 def test_looking_back_finds_changes_that_no_rule_was_asked_about() -> None:
     """Metrics that are not judged raise no alarm; the page still shows where they changed."""
-    shown = trend_view([e for e in ENTRIES if e.kind != "alarm"])
+    shown = trend_view([e for e in history() if e.kind != "alarm"])
     assert change_points(shown.nights["ceiling_rps"], Rules()) == [28]  # the 29th measured night
     assert change_points(shown.nights["ref_itl_p50_s"], Rules()) == []
 
@@ -106,7 +105,7 @@ def worse() -> NightOutcome:
         return LEVELS[metric] * factor
 
     bad = [e for i in (60, 61) for e in measured(i, level, fingerprint=FINGERPRINT | {"version": "0.11.0"})]
-    return judge_night([*ENTRIES, *bad])
+    return judge_night([*history(), *bad])
 
 
 def test_metrics_that_changed_together_are_told_together() -> None:
@@ -134,14 +133,14 @@ def test_every_kind_of_night_has_its_sentence(entries: list[Entry], words: str, 
 
 
 def test_the_terminal_says_what_is_open() -> None:
-    lines = terminal_lines(judge_night(ENTRIES))
+    lines = terminal_lines(judge_night(history()))
     assert lines[0].startswith("Nothing new.")
     assert any(line.startswith("  ceiling_rps") and "steady" in line for line in lines)
     assert any("open: Ceiling is worse since 2026-01-31 03:00: -" in line for line in lines)
 
 
 def test_markdown_is_a_table_whatever_the_words_are() -> None:
-    text = night_markdown(judge_night(ENTRIES, floors=["ceiling_rps >= 20"]), "a|b `c`")
+    text = night_markdown(judge_night(history(), floors=["ceiling_rps >= 20"]), "a|b `c`")
     rows = [line for line in text.splitlines() if line.startswith("|")]
     assert {line.replace("\\|", "").count("|") for line in rows} == {7}
     assert text.startswith("# a\\|b \\`c\\`: night of 2026-03-01 03:00")
@@ -162,7 +161,7 @@ def test_the_document_is_strict_json_with_a_schema() -> None:
 @pytest.mark.browser
 def test_the_page_draws_without_an_error_or_a_request(tmp_path: Path) -> None:
     page, log = tmp_path / "trend.html", tmp_path / "net.json"
-    page.write_text(build_trend_html(ENTRIES))
+    page.write_text(build_trend_html(history()))
     seen = open_page(page, tmp_path, f"--log-net-log={log}", "--dump-dom", "--window-size=1400,3000")
     assert [line for line in seen.stderr.splitlines() if "CONSOLE" in line] == []
     assert asked_urls(log) == []
@@ -172,7 +171,7 @@ def test_the_page_draws_without_an_error_or_a_request(tmp_path: Path) -> None:
 @pytest.mark.browser
 @pytest.mark.parametrize("width", [1400, 400])
 def test_the_page_fits(tmp_path: Path, width: int) -> None:
-    text = POLICY.sub("", build_trend_html(ENTRIES)).replace("</body>", MEASURE + "</body>")
+    text = POLICY.sub("", build_trend_html(history())).replace("</body>", MEASURE + "</body>")
     (tmp_path / "measured.html").write_text(text)
     (tmp_path / "frame.html").write_text(FRAME % width)
     seen = open_page(tmp_path / "frame.html", tmp_path, "--dump-dom", "--window-size=1500,2100")

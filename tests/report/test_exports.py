@@ -17,7 +17,6 @@ import pytest
 import yaml
 from curve_rows import changed
 from junitparser import Error, Failure, JUnitXml
-from llmd_benchmark_report import load_benchmark_report
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from report_runs import estimates, row, served, served_rows, served_table
 
@@ -226,6 +225,8 @@ def repeated() -> Run:
 
 
 def test_requests_of_several_repeats_come_from_their_windows_and_not_from_between_them() -> None:
+    from llmd_benchmark_report import load_benchmark_report
+
     found = json.loads(EXPORTERS["vllm-bench"](repeated())["4qps-step0.json"])
     due_s = [sent_s - 0.0003 for sent_s in found["start_times"]]
     assert found["num_prompts"] == 4 * (5 + 10)
@@ -279,6 +280,8 @@ def test_vllm_bench_counts_from_sending_as_vllm_does() -> None:
 
 
 def test_llm_d_s_own_reader_takes_every_stage() -> None:
+    from llmd_benchmark_report import load_benchmark_report
+
     files = EXPORTERS["llm-d"](run())
     assert list(files) == ["stage-0.json", "stage-2.json", "stage-3.json", "stage-4.json", "stage-6.json"]
     for content in files.values():
