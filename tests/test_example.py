@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from example import DERIVED, EXAMPLE, RAW, make
 
-from loadramp.runner.finish import judged
+from loadramp.runner.finish import judge
 
 ROOT = Path(__file__).parent.parent
 
@@ -29,7 +29,7 @@ CAPACITY_RPS = 28.3
 
 
 def test_the_example_finds_the_capacity_of_the_simulated_engine() -> None:
-    run = judged(EXAMPLE)
+    run = judge(EXAMPLE).run
     ceiling = run.estimates["ceiling"]
     assert ceiling.status == "found"
     assert ceiling.rate_rps == pytest.approx(CAPACITY_RPS, rel=0.1)

@@ -12,7 +12,7 @@ from loadramp.record.run_directory import safe_name
 from loadramp.record.table import Run
 from loadramp.registry import ScenarioError
 from loadramp.report.row_access import axis_load, kept_up
-from loadramp.runner.gate_check import judged_run
+from loadramp.runner.finish import judge
 from loadramp.units import percent
 
 MATCHER = r'[a-zA-Z_]\w*\s*(?:=~|!~|!=|=)\s*"(?:[^"\\]|\\.)*"'
@@ -43,7 +43,7 @@ def alert_text(
         ScenarioError: it is no run, the engine is not known, or a selector is none.
     """
     makers = {"prometheus": prometheus_rules, "grafana": grafana_board, "keda": keda_scaler}
-    return makers[form](contract_of(judged_run(source), engine, replicas, selector, gpu_selector))
+    return makers[form](contract_of(judge(source).run, engine, replicas, selector, gpu_selector))
 
 
 def contract_of(

@@ -29,12 +29,12 @@ def advise(
     from loadramp.advise.options import asked_of, config_of
     from loadramp.advise.text import advice_document, advice_markdown, advice_text
     from loadramp.record.run_directory import put
-    from loadramp.runner.finish import judged
+    from loadramp.runner.finish import judge
     from loadramp.runner.scenarios import text_of
 
     asked = asked_of(options, text_of(facts) if facts else "", str(facts or ""))
     config = asked.model.model_config
-    read = [judged(path) for path in runs]
+    read = [judge(path).run for path in runs]
     if len(read) > 1 and (apart := comparable(read)):
         raise ScenarioError(f"these runs cannot be compared: {'; '.join(apart)}")
     measured = [Measured(path.resolve().name, demand_of(run)) for path, run in zip(runs, read, strict=True)]

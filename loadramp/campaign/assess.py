@@ -118,9 +118,8 @@ def read_phase(path: Path, state: Mapping[str, Any], phase: str, base: Scenario)
     place = path / str(entry.get("run") or "")
     if not entry.get("run") or not (place / "run.json").is_file():
         return None
-    run = finish.judged(place)
-    if phase == "ramp":
-        run.gates = judge_gates(run, base.gates.rules, base.gates.when_unsure)
+    run = finish.judge(place).run
+    run.gates = judge_gates(run, base.gates.rules, base.gates.when_unsure) if phase == "ramp" else []
     strike = None
     if (place / STRIKE).is_file():
         strike = msgspec.json.decode((place / STRIKE).read_bytes(), type=Strike)

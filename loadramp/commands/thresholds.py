@@ -32,18 +32,16 @@ def gate(run_dir: Path, *, slo: Sequence[str], when_unsure: Any, junit: Path | N
     from loadramp.report.thresholds import gate_line, gates_document
     from loadramp.report.verdict_text import verdict, verdict_sentence
     from loadramp.runner.export import write
-    from loadramp.runner.finish import EXIT, exit_code
-    from loadramp.runner.gate_check import judged_run
+    from loadramp.runner.finish import EXIT, judge
 
-    run = judged_run(run_dir, slo, when_unsure)
+    finished = judge(run_dir, rules=slo, when_unsure=when_unsure)
+    run, code = finished.run, finished.exit_code
     if not run.gates:
         raise ScenarioError("no threshold: give --slo EXPR, or the scenario a [gates] table")
-    word = verdict(run)
-    code = exit_code(run, word)
     if junit is not None:
         write(EXPORTERS["junit"](run), junit)
     if as_json:
-        click.echo(strict_json({"run_dir": run.path, "verdict": word, "gates": gates_document(run)}))
+        click.echo(strict_json({"run_dir": run.path, "verdict": verdict(run), "gates": gates_document(run)}))
     else:
         for line in map(gate_line, run.gates):
             click.echo(line)

@@ -7,7 +7,7 @@ from loadramp.record.run_directory import put
 from loadramp.registry import FEATURES, CannotMeasure, ScenarioError, reach
 from loadramp.report.exporters import EXPORTERS
 from loadramp.report.exporters.points import Files
-from loadramp.runner.gate_check import judged_run
+from loadramp.runner.finish import judge
 from loadramp.units import plural
 
 
@@ -32,7 +32,7 @@ def exported(source: Path, form: str, slo: Sequence[str] = ()) -> Files:
             return files
     if form not in EXPORTERS:
         raise no_format(form, "a run", EXPORTERS)
-    return EXPORTERS[form](judged_run(source, slo))
+    return EXPORTERS[form](judge(source, rules=slo).run)
 
 
 def no_format(form: str, kind: str, formats: Iterable[str]) -> ScenarioError:

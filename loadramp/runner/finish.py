@@ -1,10 +1,12 @@
 """From what a run left on disk to its answer: judged anew, everything derived written, the exit code. Raw is truth."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from loadramp.analysis.thresholds import judge_gates
+from loadramp.analysis.threshold_rules import parse
+from loadramp.analysis.thresholds import Unsure, judge_gates
 from loadramp.record import run_directory as rundirs
 from loadramp.record.run_directory import RunDir
 from loadramp.record.table import Run
@@ -40,24 +42,29 @@ def write_report(path: Path, scenario: Scenario | None = None) -> Finished:
     return finished
 
 
-def judge(path: Path, scenario: Scenario | None = None) -> Finished:
-    """The answer of the run in ``path``; nothing is written.
+def judge(
+    path: Path, scenario: Scenario | None = None, rules: Sequence[str] = (), when_unsure: Unsure | None = None
+) -> Finished:
+    """The answer of the run in ``path``, by ``rules`` or (without any) by the thresholds of its scenario; nothing is
+    written.
 
     Raises:
-        RunDirError: it is no run.
+        ScenarioError: it is no run, or a rule is none.
     """
+    for rule in rules:
+        parse(rule)
     run, skipped = read_run(path, scenario)
     if run.info.state == "running" and not rundirs.in_use(path):
         run.info.killed = True
-    return judge_run(run, skipped)
+    return judge_run(run, skipped, rules, when_unsure)
 
 
-def judge_run(run: Run, skipped: int = 0) -> Finished:
-    """The answer of ``run``, ``skipped`` lines of whose files could not be read."""
+def judge_run(run: Run, skipped: int = 0, rules: Sequence[str] = (), when_unsure: Unsure | None = None) -> Finished:
+    """The answer of ``run``, ``skipped`` lines of whose files could not be read; thresholds as for ``judge``."""
     run.info.verdict = None
     assess(run)
     gates = run.scenario.gates
-    run.gates = judge_gates(run, gates.rules, gates.when_unsure)
+    run.gates = judge_gates(run, rules or gates.rules, when_unsure or gates.when_unsure)
     word = with_gates(verdict(run), run)
     run.info.verdict, run.info.skipped_lines = word, skipped
     return Finished(run, exit_code(run, word))
@@ -75,17 +82,6 @@ def write(run: Run) -> None:
     rundir.write("verdict.json", json.dumps(verdict_document(run), indent=1, allow_nan=False) + "\n")
     rundir.write("summary.md", summary_markdown(run))
     rundir.write("report.html", build_html(run))
-
-
-def judged(path: Path) -> Run:
-    """The run in ``path``, judged; nothing is written.
-
-    Raises:
-        RunDirError: it is no run.
-    """
-    run, _ = read_run(path)
-    run.info.slo = run.scenario.slo  # the scenario tells the limits; run.json only repeats them
-    return assess(run)
 
 
 def exit_code(run: Run, word: Verdict) -> int:

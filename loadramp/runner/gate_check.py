@@ -1,24 +1,15 @@
-"""Thresholds before and after a run: whether they can be judged at all, and a stored run judged by them.
-
-Nothing here writes.
-"""
+"""Thresholds before a run: whether they can be judged at all, and whether one of them can pass."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from loadramp.analysis.far_bounds import may_bound
 from loadramp.analysis.interval_policy import gives
 from loadramp.analysis.quantiles import needed
 from loadramp.analysis.threshold_rules import ThresholdRule, parse
-from loadramp.analysis.thresholds import Unsure, judge_gates, matches, requests_needed
+from loadramp.analysis.thresholds import matches, requests_needed
 from loadramp.record.row import Row
-from loadramp.record.table import Run
 from loadramp.record.types import Step
 from loadramp.registry import FEATURES, ScenarioError, reach
-from loadramp.report.thresholds import with_gates
-from loadramp.report.verdict_text import verdict
-from loadramp.runner.assess import assess
-from loadramp.runner.scenarios import read_run
 from loadramp.scenario.scenario import Scenario
 from loadramp.units import plural, sig
 from loadramp.workload.preview import MOST_STEPS, PreviewStep
@@ -57,25 +48,6 @@ def _need_no_stream(scenario: Scenario) -> None:
     for text in scenario.gates.rules:
         if parse(text).name in NEEDS_A_STREAM:
             raise ScenarioError(f"[gates] rules: {text!r} {why}")
-
-
-def judged_run(path: Path, rules: Sequence[str] = (), when_unsure: Unsure | None = None) -> Run:
-    """The run in ``path``, judged anew, by ``rules`` or (without any) by the thresholds of its scenario.
-
-    ``info.verdict`` is what all of it comes to.
-
-    Raises:
-        ScenarioError: it is no run, or a rule is none.
-    """
-    for rule in rules:
-        parse(rule)
-    run, _ = read_run(path)
-    run.info.verdict = None
-    assess(run)
-    gates = run.scenario.gates
-    run.gates = judge_gates(run, rules or gates.rules, when_unsure or gates.when_unsure)
-    run.info.verdict = with_gates(verdict(run), run)
-    return run
 
 
 def unpassable(scenario: Scenario, steps: Sequence[PreviewStep], beside: Sequence[float] = ()) -> list[str]:

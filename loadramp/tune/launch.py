@@ -20,7 +20,7 @@ from loadramp.record.table import Run
 from loadramp.registry import CannotMeasure, ScenarioError
 from loadramp.runner import launch, scenarios
 from loadramp.runner.conductor import Conductor
-from loadramp.runner.finish import judged
+from loadramp.runner.finish import judge
 from loadramp.runner.run_session import Progress
 from loadramp.runner.scenarios import Options
 from loadramp.scenario.scenario import Scenario
@@ -233,7 +233,7 @@ def prepared(scenario_path: Path, ask: TuneOptions) -> tuple[Scenario, TuneState
             raise ScenarioError(f"{ask.resume}: --server is needed again: what it hides was not kept")
         state.server, state.switch_command = server, ask.switch_command or state.switch_command
     else:
-        cures = proposals_of(judged(ask.of_run)) if ask.of_run is not None else []
+        cures = proposals_of(judge(ask.of_run).run) if ask.of_run is not None else []
         state = states.fresh(
             base, server=ask.server, switch_command=ask.switch_command, tries=list(ask.tries), grid=ask.grid,
             cures=cures, of_run=str(ask.of_run or ""), argv=list(ask.argv), overrides=list(options.overrides),

@@ -21,7 +21,7 @@ from loadramp.record.run_info import RunInfo
 from loadramp.record.table import Run, Table
 from loadramp.record.types import Estimate, Record
 from loadramp.registry import ScenarioError
-from loadramp.runner.finish import judged
+from loadramp.runner.finish import judge
 from loadramp.runner.scenarios import load
 from loadramp.scenario.scenario import Slo
 from loadramp.simulator.profiles import PROFILES
@@ -187,7 +187,7 @@ def test_limits_are_those_of_the_scenario_and_not_of_run_json(tmp_path: Path) ->
     for told in (None, {"ttft_s": 100.0}):
         info.pop("slo", None)
         (path / "run.json").write_text(json.dumps(info | ({"slo": told} if told else {})))
-        again = judged(path)
+        again = judge(path).run
         assert again.info.slo is not None
         assert again.info.slo.ttft_s == 0.001
         assert rate_of(again)[0] is None  # no rate meets a millisecond

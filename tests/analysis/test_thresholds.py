@@ -25,8 +25,8 @@ from loadramp.record.types import Estimate, GateResult, Step
 from loadramp.report.thresholds import gate_line, gates_document, gates_section, with_gates
 from loadramp.report.verdict_text import verdict
 from loadramp.runner.export import exported
+from loadramp.runner.finish import judge as judge_stored
 from loadramp.runner.finish import write_report
-from loadramp.runner.gate_check import judged_run
 from loadramp.runner.scenarios import load
 
 
@@ -353,7 +353,7 @@ def test_a_run_s_exit_code_obeys_the_scenario_s_thresholds(ramped: Run, rule: st
     document = json.loads((path / "verdict.json").read_text())
     assert (document["verdict"], document["gates"][0]["status"]) == (word, word)
     assert "## Thresholds" in (path / "summary.md").read_text()
-    assert judged_run(path, ["ceiling_rps > 0"]).info.verdict == "pass"
+    assert judge_stored(path, rules=["ceiling_rps > 0"]).run.info.verdict == "pass"
 
 
 def gate(path: Path, *rules: str) -> int:

@@ -35,7 +35,7 @@ from loadramp.report.exporters.openmetrics import openmetrics
 from loadramp.report.exporters.points import points
 from loadramp.report.exporters.vllm_bench import result
 from loadramp.report.verdict_text import verdict, verdict_sentence
-from loadramp.runner.finish import judged, write_report
+from loadramp.runner.finish import judge, write_report
 from loadramp.runner.preview import of_scenario
 from loadramp.runner.scenarios import load
 from loadramp.scenario.scenario import Slo
@@ -227,7 +227,7 @@ def test_a_run_that_was_killed_has_a_partial_last_step_too(tmp_path: Path) -> No
     info = json.loads(path.read_text()) | {"state": "running", "ending": None}
     info["steps"][-1] |= {"partial": False, "measure_s": 20.0}  # as it stood when the step began
     path.write_text(json.dumps(info))
-    again = judged(Path(run.path))
+    again = judge(Path(run.path)).run
     assert [one.partial for one in again.rows] == [False, True]
     assert again.rows[-1].window_end_s == pytest.approx(35.0, abs=1.5)
     assert again.estimates["ceiling"].rate_rps == 4.0
@@ -241,7 +241,7 @@ def test_a_run_directory_of_before_has_no_partial_steps(tmp_path: Path) -> None:
     for step in info["steps"]:
         del step["partial"]
     path.write_text(json.dumps(info))
-    assert [one.partial for one in judged(Path(run.path)).rows] == [False, False]
+    assert [one.partial for one in judge(Path(run.path)).run.rows] == [False, False]
 
 
 def test_a_partial_step_is_marked_wherever_it_is_shown() -> None:
