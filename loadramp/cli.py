@@ -1,14 +1,16 @@
 """The commands: parse, call, print. No logic lives here, and heavy libraries are imported inside the commands."""
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from loadramp import __version__
-from loadramp.commands import first_steps, sharding, thresholds
+from loadramp.commands import after_run, first_steps
 from loadramp.commands.options import (
     EPILOG,
     PATH,
@@ -23,6 +25,10 @@ from loadramp.commands.options import (
     target_options,
 )
 from loadramp.registry import FEATURES, CannotMeasure, ScenarioError, error_message, reach
+
+if TYPE_CHECKING:
+    from loadramp.runner.scenarios import Options, Shard
+    from loadramp.scenario.scenario import Scenario
 
 COULD_NOT_MEASURE, USAGE, INTERRUPTED = 1, 2, 130
 
@@ -66,7 +72,9 @@ def run(
     read = scenarios.read_scenario(scenario, chosen.overrides)
     if asks(yes, as_json):
         _ask(read, chosen)
-    return sharding.send(read, chosen, as_json, quiet) if chosen.shard else _ramp(read, chosen, as_json, quiet)
+    if chosen.shard is not None:
+        return _share(read, chosen, chosen.shard, as_json, quiet)
+    return _ramp(read, chosen, as_json, quiet)
 
 
 def plan(
@@ -133,10 +141,9 @@ def probe(
     from loadramp.client.endpoint import endpoint_of
     from loadramp.client.permission import check_hosts
     from loadramp.client.probe import probe as send
-    from loadramp.client.probe import probe_document
     from loadramp.commands.terminal import say as tell
     from loadramp.registry import bind_options
-    from loadramp.report.probe_text import probe_words
+    from loadramp.report.probe_text import probe_document, probe_words
     from loadramp.runner import scenarios
     from loadramp.scenario.scenario import Target
 
@@ -171,7 +178,7 @@ def report(run_dir: Path, *, as_json: bool, quiet: bool) -> int:
       loadramp report reports/20260102-030405-chat
       loadramp report reports/20260102-030405-chat --json
     """
-    from loadramp.commands.terminal import try_to_write
+    from loadramp.commands.terminal import show, try_to_write
     from loadramp.runner import finish
 
     for feature in FEATURES.values():
@@ -180,7 +187,7 @@ def report(run_dir: Path, *, as_json: bool, quiet: bool) -> int:
                 return int(reach(again)(run_dir, as_json))
     finished = finish.judge(run_dir)
     try_to_write(lambda: finish.write(finished.run))
-    return _show(finished, as_json)
+    return show(finished, as_json)
 
 
 def simulate(
@@ -243,13 +250,14 @@ def selfcheck(*, seconds: float, as_json: bool, quiet: bool) -> int:
       loadramp selfcheck --seconds 10
     """
     import asyncio
+    from dataclasses import asdict
 
     from loadramp.commands.terminal import watching
     from loadramp.runner import selfcheck as own
 
     with watching(quiet) as (say, _):
         result = asyncio.run(own.selfcheck(seconds, say))
-    click.echo(strict_json(result) if as_json else own.words(result))
+    click.echo(strict_json(asdict(result)) if as_json else result.words())
     try:
         own.keep(result, own.stored_path())
     except (OSError, RuntimeError) as error:  # RuntimeError: nobody has a home here
@@ -257,32 +265,31 @@ def selfcheck(*, seconds: float, as_json: bool, quiet: bool) -> int:
     return 0
 
 
-def _ramp(scenario: Any, options: Any, as_json: bool, quiet: bool) -> int:
+def _ramp(scenario: Scenario, options: Options, as_json: bool, quiet: bool) -> int:
     import asyncio
 
-    from loadramp.commands.terminal import watching
+    from loadramp.commands.terminal import show, watching
     from loadramp.runner import launch
 
     with watching(quiet) as (say, watch):
         finished = asyncio.run(launch.ramp(scenario, options, say, watch, argv=sys.argv[1:]))
-    return _show(finished, as_json)
+    return show(finished, as_json)
 
 
-def _show(finished: Any, as_json: bool) -> int:
-    """The answer: JSON for programs; a table, the sentence and the report's path for people."""
-    from loadramp.commands.terminal import answer
-    from loadramp.report import terminal_table, verdict_document
+def _share(scenario: Scenario, options: Options, shard: Shard, as_json: bool, quiet: bool) -> int:
+    """Send one share of a run from several machines, and say where its records are."""
+    import asyncio
 
-    run, code = finished.run, finished.exit_code
-    if as_json:
-        answer(strict_json(verdict_document(run)))
-    else:
-        page = Path(run.path) / "report.html"
-        answer(terminal_table(run), *([f"\nreport: {page}"] if page.is_file() else []))
-    return int(code)
+    from loadramp.commands.terminal import answer, watching
+    from loadramp.runner.shard_run import run_shard
+
+    with watching(quiet) as (say, watch):
+        done = asyncio.run(run_shard(scenario, options, shard, say, watch, argv=sys.argv[1:]))
+    answer(strict_json(done.document()) if as_json else done.words())
+    return done.exit_code
 
 
-def _ask(scenario: Any, options: Any) -> None:
+def _ask(scenario: Scenario, options: Options) -> None:
     from loadramp.client.endpoint import endpoint_of
     from loadramp.commands.terminal import confirm
     from loadramp.runner import scenarios
@@ -307,9 +314,8 @@ def _commands() -> list[click.Command]:
         command(simulate, *_simulate_options()),
         command(demo, out_option(), *output_options()),
         command(selfcheck, seconds, *output_options()),
-        *sharding.commands(),
         *first_steps.commands(),
-        *thresholds.commands(),
+        *after_run.commands(),
         *(one for feature in FEATURES.values() if feature.commands for one in reach(feature.commands)()),
     ]
 

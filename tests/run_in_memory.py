@@ -23,9 +23,9 @@ from loadramp.record.run_directory import RunDir
 from loadramp.record.run_info import RunInfo
 from loadramp.record.table import Run
 from loadramp.record.types import Calibration, Sample
+from loadramp.report.progress import Watch
 from loadramp.runner.assess import assess
 from loadramp.runner.conductor import Conductor
-from loadramp.runner.run_session import Progress
 from loadramp.runner.scenarios import load, read_run
 from loadramp.scenario.scenario import Scenario
 from loadramp.simulator.faults import Faults
@@ -46,7 +46,7 @@ def ramp_in_memory(
     tmp_path: Path,
     profile: EngineProfile | str = "small",
     faults: Faults | None = None,
-    watch: Callable[[Progress], None] = lambda _: None,
+    watch: Watch = lambda _: None,
     stop_at_s: float | None = None,
     repeats: int = 1,
     meddle: Callable[[Conductor, Service], Any] | None = None,

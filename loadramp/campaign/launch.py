@@ -30,11 +30,11 @@ from loadramp.metrics.fetch import FetchFailed, fetch_once
 from loadramp.record.codec import plain_data
 from loadramp.record.run_directory import RunDir, check_place
 from loadramp.registry import evidence_of
+from loadramp.report.progress import Watch
 from loadramp.runner import launch, scenarios
 from loadramp.runner.conductor import Conductor
 from loadramp.runner.finish import EXIT, Finished
 from loadramp.runner.launch import Beside
-from loadramp.runner.run_session import Progress
 from loadramp.runner.scenarios import Options
 from loadramp.runner.user_command import run_to_its_end
 from loadramp.scenario.scenario import Scenario
@@ -50,7 +50,7 @@ async def rehearse(
     scenario_path: Path,
     options: Options,
     say: Say,
-    watch: Callable[[Progress], None],
+    watch: Watch,
     *,
     chaos: str | None = None,
     resumed: Path | None = None,

@@ -3,8 +3,6 @@
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from itertools import pairwise
-from math import inf
 from typing import Any
 
 from loadramp.client.client import CLIENTS
@@ -17,13 +15,9 @@ from loadramp.scenario.scenario import Target
 from loadramp.workload.placeholders import NO_SESSION, filled
 
 PREFLIGHT_TOKENS = 16
-PARSED_LATE = "the client was busy parsing when it came"
 PREFLIGHT_PROMPT = "Tell me in a few plain words what a queue in front of a busy counter does to those who wait in it."
 DEFAULT_MODEL = "default"
 """What is asked for where no model is named and none can be listed: single-model servers ignore the name."""
-COPIED = ("output_tokens", "prompt_tokens", "token_source", "finish_reason", "done_marker", "keepalives",
-          "malformed_events")  # fmt: skip
-NOT_STREAMED = "the answer was not streamed: it came whole, so tokens have no times of their own"
 MODERN_LIMIT = "max_completion_tokens"
 _NOT_THE_BODY = frozenset({401, 403, 404, 408, 425, 429, 502, 503, 504})
 """Refusals that have nothing to do with the fields of a request, unless they name one."""
@@ -230,71 +224,3 @@ async def _only_model(target: Target, endpoint: Endpoint, connect: Connect | Non
         return model
     say(f"no model named (--model): {DEFAULT_MODEL!r} is asked, a guess ({why})")
     return DEFAULT_MODEL
-
-
-def probe_document(record: Record, streamed: bool = True) -> dict[str, Any]:
-    """The JSON document of ``probe``. Durations count from the due time; null where there is nothing to measure.
-    An answer that was not streamed comes whole: it has no first token, and ``reasons`` says so.
-
-    ``gap_s`` and ``itl_s`` list choice 0 first, then choice 1, and so on. ``itl_s``: an event of k tokens after gap g
-    is k entries of g/k. ``tpot_s``: (last output - first output) / (output_tokens - tokens in the first event).
-    """
-    gaps = _gaps(record)
-    document: dict[str, Any] = {
-        **{key: getattr(record, key) for key in ("status", "error", "error_detail", "http_status")},
-        "ttft_s": record.ttft_s if streamed else None,
-        "sent_ttft_s": record.sent_ttft_s if streamed else None,
-        "e2e_s": record.e2e_s,
-        "stream_end_s": _since_due(record, record.stream_end_s),
-        "time_to_first_byte_s": _since_due(record, record.first_byte_s),
-        "time_to_first_answer_s": _since_due(record, record.answer_s),
-        "gap_s": [gap_s for gap_s, _ in gaps],
-        "itl_s": [gap_s / tokens for gap_s, tokens in gaps for _ in range(tokens)],
-        "tpot_s": _tpot_s(record),
-        **{key: getattr(record, key) for key in COPIED},
-        "warnings": list(dict.fromkeys(record.warnings)),
-    }
-    if not streamed:
-        document["reasons"] = dict.fromkeys(("ttft_s", "sent_ttft_s", "itl_s", "tpot_s"), NOT_STREAMED)
-    _leave_out_late(document, record)
-    if record.text is not None:
-        document["text"] = record.text
-    return document
-
-
-def _leave_out_late(document: dict[str, Any], record: Record) -> None:
-    """Where parsing kept the client from reading, times that end later would measure the client."""
-    doubtful_s = record.doubtful_s
-    if doubtful_s is None or not record.event_s or record.event_s[-1] <= doubtful_s:
-        return
-    ends = {"e2e_s": record.event_s[-1], "tpot_s": record.event_s[-1], "ttft_s": record.event_s[0],
-            "sent_ttft_s": record.event_s[0], "time_to_first_answer_s": record.answer_s}  # fmt: skip
-    late = [key for key, end_s in ends.items() if end_s is not None and end_s > doubtful_s]
-    document.update(dict.fromkeys(late))
-    document["reasons"] = document.get("reasons", {}) | dict.fromkeys(late, PARSED_LATE)
-
-
-def _since_due(record: Record, instant_s: float | None) -> float | None:
-    return None if instant_s is None else instant_s - record.due_s
-
-
-def _gaps(record: Record) -> list[tuple[float, int]]:
-    """(gap, tokens of the event at its end) within each choice, choice by choice; those are left out that end when
-    parsing may have kept the client from reading."""
-    n = len(record.event_s)
-    choices = record.event_choice or [0] * n
-    tokens = record.event_tokens or [1] * n
-    own: dict[int, list[int]] = {}
-    for i, choice in enumerate(choices):
-        own.setdefault(choice, []).append(i)
-    pairs = [pair for choice in sorted(own) for pair in pairwise(own[choice])]
-    until_s = inf if record.doubtful_s is None else record.doubtful_s
-    return [(record.event_s[b] - record.event_s[a], tokens[b]) for a, b in pairs if record.event_s[b] <= until_s]
-
-
-def _tpot_s(record: Record) -> float | None:
-    """Null under two tokens, and where all tokens came in one event."""
-    if len(record.event_s) < 2 or record.output_tokens is None:
-        return None
-    after_first = record.output_tokens - (record.event_tokens[0] if record.event_tokens else 1)
-    return (record.event_s[-1] - record.event_s[0]) / after_first if after_first >= 1 else None

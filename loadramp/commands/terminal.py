@@ -6,15 +6,19 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from loadramp.commands.options import strict_json
 from loadramp.record.sanitize import clean
 from loadramp.registry import error_message
-from loadramp.report.progress import clock, left_words, line, panel, row_line, step_words
+from loadramp.report.progress import Progress, Watch, clock, left_words, line, panel, row_line, step_words
 
-Watch = Callable[[Any], None]
+if TYPE_CHECKING:
+    from loadramp.runner.finish import Finished
+
 LEAST_WIDTH = 80
 LOG_PERIOD_S = 10.0
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -44,6 +48,19 @@ def answer(*parts: Any) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left is flushed at the end
 
 
+def show(finished: Finished, as_json: bool) -> int:
+    """A judged run on stdout: JSON for programs; a table, the sentence and the report's path for people. Returns the
+    exit code."""
+    from loadramp.report import terminal_table, verdict_document
+
+    run, page = finished.run, Path(finished.run.path) / "report.html"
+    if as_json:
+        answer(strict_json(verdict_document(run)))
+    else:
+        answer(terminal_table(run), *([f"\nreport: {page}"] if page.is_file() else []))
+    return finished.exit_code
+
+
 def try_to_write(write: Callable[[], None]) -> None:
     """Write what is derived, or say which file could not be written: on a full or read-only disk the answer is still
     worth having."""
@@ -68,7 +85,7 @@ def confirm(hosts: Iterable[str], question: Callable[[], str]) -> None:
         click.confirm(question(), default=True, abort=True, err=True)
 
 
-def nothing(_: Any) -> None:
+def nothing(_: object) -> None:
     """For --quiet."""
 
 
@@ -88,7 +105,7 @@ def _plain() -> Watch:
     shown = 0
     last = (-1, 0.0)
 
-    def watch(progress: Any) -> None:
+    def watch(progress: Progress) -> None:
         nonlocal shown, last
         for row in progress.rows[shown:]:
             say(row_line(row))
@@ -115,7 +132,7 @@ def _live() -> Iterator[tuple[Callable[[str], None], Watch]]:
         def speak(words: str) -> None:
             console.print(Text(words))
 
-        def watch(progress: Any) -> None:
+        def watch(progress: Progress) -> None:
             nonlocal shown
             for row in progress.rows[shown:]:
                 style = "bold red" if row.void else "yellow" if row.saturated else ""

@@ -35,9 +35,9 @@ from loadramp.metrics.scraper import Scraper
 from loadramp.record.run_directory import RunDir, RunDirError, check_place, put
 from loadramp.record.types import Sample
 from loadramp.registry import CannotMeasure, ScenarioError, error_message
+from loadramp.report.progress import Progress, Watch
 from loadramp.runner.finish import COULD_NOT_MEASURE, EXIT
 from loadramp.runner.launch import Reached, Say, fleet_of, info_of, let_go, reach, scraper_of, signals
-from loadramp.runner.run_session import Progress
 from loadramp.runner.scenarios import Options
 from loadramp.scenario.scenario import Scenario
 from loadramp.units import agreed, plural
@@ -64,7 +64,7 @@ class Compared:
     exit_code: int
 
 
-async def canary(scenario: Scenario, ask: CanaryOptions, say: Say, watch: Callable[[Progress], None]) -> Compared:
+async def canary(scenario: Scenario, ask: CanaryOptions, say: Say, watch: Watch) -> Compared:
     """Compare two endpoints, judge and report. What was measured is on disk whatever happens.
 
     Raises:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from loadramp.commands.options import command, option, out_option, output_options, strict_json
+from loadramp.commands.options import command, option, out_option, output_options
 from loadramp.registry import ScenarioError, bind_options
 
 NAMES = ("auto", "vllm-bench", "guidellm", "inference-perf", "aiperf", "csv")
@@ -25,16 +25,10 @@ def import_(
       loadramp import rate1.json rate2.json rate4.json rate8.json --slo ttft_s=1.0
       loadramp import profile_export.jsonl --name "chat, 20 users"
     """
-    from loadramp.commands.terminal import answer
+    from loadramp.commands.terminal import show
     from loadramp.importers.build import import_runs
-    from loadramp.report import terminal_table, verdict_document
 
-    finished = import_runs(files, out, wanted=form, name=name, slo=_limits(slo))
-    if as_json:
-        answer(strict_json(verdict_document(finished.run)))
-    else:
-        answer(terminal_table(finished.run), f"\nreport: {Path(finished.run.path) / 'report.html'}")
-    return finished.exit_code
+    return show(import_runs(files, out, wanted=form, name=name, slo=_limits(slo)), as_json)
 
 
 def commands() -> list[click.Command]:

@@ -25,10 +25,10 @@ from loadramp.record.table import Run
 from loadramp.record.types import Entry, Step, Stop
 from loadramp.registry import CannotMeasure, Choice, ScenarioError
 from loadramp.report.exporters.ci import shortened
+from loadramp.report.progress import Watch
 from loadramp.runner.finish import COULD_NOT_MEASURE, EXIT, Finished
 from loadramp.runner.gate_check import check_rules
 from loadramp.runner.launch import Say, ramp
-from loadramp.runner.run_session import Progress
 from loadramp.runner.scenarios import Options
 from loadramp.scenario.scenario import Scenario
 from loadramp.units import agreed, plural
@@ -55,7 +55,7 @@ class Measuring:
     options: Options
     history: History
     say: Say
-    watch: Callable[[Progress], None] = lambda _: None
+    watch: Watch = lambda _: None
     argv: Sequence[str] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     ramp: Ramp = ramp

@@ -1,17 +1,48 @@
 """A run as it goes on, in words: one line a second, and a small table for a terminal. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from math import ceil
-from typing import Any
 
 import numpy as np
 
 from loadramp.record.row import Row, void_words
-from loadramp.record.types import ENDS, Record, Step
+from loadramp.record.table import Floats, Table
+from loadramp.record.types import ClientSample, Record, Step
 from loadramp.units import NOTHING, latency, percent, plural
 
 BARS = "▁▂▃▄▅▆▇█"
 FEWEST_FOR_P99 = 100
+LATEST = 300
+
+
+@dataclass(slots=True, frozen=True)
+class Progress:
+    """What a bystander sees once a second."""
+
+    t_s: float
+    step: Step
+    steps: int
+    sent: int
+    finished: int
+    failed: int
+    in_flight: int
+    waiting: int
+    tokens_per_s: float
+    rows: Sequence[Row]
+    errors: Mapping[str, int] = field(default_factory=dict)
+    """Failed requests so far by kind."""
+    latest: Sequence[Record] = ()
+    """The last ``LATEST`` requests that ended."""
+    client: Sequence[ClientSample] = ()
+    """The latest sample of each worker."""
+    history: Sequence[float] = ()
+    """Output tokens a second in each of the last seconds, the oldest first."""
+    left_s: tuple[float, float] | None = None
+    """Least and most seconds until the end of the last step. None: not known."""
+
+
+Watch = Callable[[Progress], None]
 
 
 def step_words(step: Step) -> str:
@@ -21,12 +52,9 @@ def step_words(step: Step) -> str:
     return "draining" if step.role == "drain" else f"{before.get(step.role, '')}{load}"
 
 
-def line(progress: Any) -> str:
-    """One plain line: time, step and how far it is, what is sent, waiting and failed.
-
-    ``progress`` is a conduct.Progress.
-    """
-    step: Step = progress.step
+def line(progress: Progress) -> str:
+    """One plain line: time, step and how far it is, what is sent, waiting and failed."""
+    step = progress.step
     length_s = step.end_s - step.begin_s
     into_s = min(max(progress.t_s - step.begin_s, 0.0), length_s)
     parts = [
@@ -59,7 +87,7 @@ def _about(seconds: float) -> str:
     return f"{10 * ceil(seconds / 10)} s" if seconds <= 60 else f"{ceil(seconds / 60)} min"
 
 
-def panel(progress: Any) -> list[tuple[str, str]]:
+def panel(progress: Progress) -> list[tuple[str, str]]:
     """The lines below the bar of a terminal: what each is about, and how it stands.
 
     Latencies are those of the last answers that ended, so they say nothing about requests that still wait.
@@ -67,14 +95,14 @@ def panel(progress: Any) -> list[tuple[str, str]]:
     errors = ", ".join(f"{kind} {n:,}" for kind, n in sorted(progress.errors.items(), key=lambda one: -one[1])[:3])
     counts = f"{progress.sent:,} sent, {progress.finished:,} ended, {progress.in_flight:,} in flight"
     waits = f"{progress.waiting:,} without a token"
-    ttft_s = np.array([one.ttft_s for one in progress.latest if one.ok and one.ttft_s is not None])
+    answers = Table.of([record for record in progress.latest if record.ok])
     lag_s = max((sample.loop_lag_s for sample in progress.client), default=0.0)
     busy = max((sample.cpu_ratio for sample in progress.client), default=0.0)
     return [
         ("requests", f"{counts} ({waits})"),
         ("failed", errors or "none"),
-        ("TTFT", _quantiles(ttft_s)),
-        ("ITL", _quantiles(_itl_s(progress.latest))),
+        ("TTFT", _quantiles(answers.ttft_s)),
+        ("ITL", _quantiles(answers.gaps().itl()[0])),
         ("tokens/s", f"{progress.tokens_per_s:>7,.0f} {sparkline(progress.history)}"),
         ("client", f"loop up to {latency(lag_s) or '0 ms'} late, busiest worker {percent(busy)} of a core"),
     ]
@@ -86,23 +114,12 @@ def sparkline(values: Sequence[float]) -> str:
     return "".join(BARS[min(len(BARS) - 1, int(value / top * len(BARS)))] if top else BARS[0] for value in values)
 
 
-def _quantiles(values_s: Any) -> str:
+def _quantiles(values_s: Floats) -> str:
     """``p50 48 ms  p99 210 ms``; no p99 of fewer than 100."""
     if not len(values_s):
         return NOTHING
     p99 = latency(float(np.quantile(values_s, 0.99))) if len(values_s) >= FEWEST_FOR_P99 else NOTHING
     return f"p50 {latency(float(np.median(values_s)))}  p99 {p99}  (the last {len(values_s):,})"
-
-
-def _itl_s(latest: Sequence[Record]) -> Any:
-    """Inter-token latencies: an event of k tokens after gap g is k of g / k. Not of several choices at once."""
-    found = [np.empty(0)]
-    for one in latest:
-        if one.ok and not one.event_choice and one.token_source != ENDS:
-            gap_s = np.diff(one.event_s)
-            tokens = np.array(one.event_tokens[1:] or [1] * len(gap_s), dtype=np.int64)
-            found.append(np.repeat(gap_s / np.maximum(tokens, 1), np.maximum(tokens, 0)))
-    return np.concatenate(found)
 
 
 def row_line(row: Row) -> str:

@@ -122,7 +122,7 @@ def of_client() -> list[DoctorLine]:
     if known is None:
         advice = "loadramp selfcheck (a minute): it says what this machine can time, and every later run keeps it"
         return [*found, DoctorLine("fix", "client", "this machine has not been measured as a client", advice)]
-    return [*found, DoctorLine("ok" if known["most_tokens_per_s"] else "fix", "client", selfcheck.words(known))]
+    return [*found, DoctorLine("ok" if known.most_tokens_per_s else "fix", "client", known.words())]
 
 
 def document(found: Sequence[DoctorLine]) -> dict[str, Any]:

@@ -33,11 +33,12 @@ from loadramp.record.run_directory import RunDir, check_place, host
 from loadramp.record.run_info import ColdStart, OverLength, RunInfo, TargetInfo
 from loadramp.record.types import Sample
 from loadramp.registry import CannotMeasure, ScenarioError, error_message
+from loadramp.report.progress import Watch
 from loadramp.runner.conductor import Conductor
 from loadramp.runner.finish import COULD_NOT_MEASURE, Finished, judge, judge_run, write
 from loadramp.runner.gate_check import check_rules
 from loadramp.runner.model_lengths import lengths
-from loadramp.runner.run_session import Progress, RunSession
+from loadramp.runner.run_session import RunSession
 from loadramp.runner.scenarios import Options, with_target
 from loadramp.runner.selfcheck import noted
 from loadramp.scenario.scenario import FleetOptions, Scenario
@@ -59,7 +60,7 @@ async def ramp(
     scenario: Scenario,
     options: Options,
     say: Say,
-    watch: Callable[[Progress], None],
+    watch: Watch,
     argv: Sequence[str] = (),
     salt: int | None = None,
     beside: Beside | None = None,

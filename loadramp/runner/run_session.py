@@ -6,7 +6,7 @@ Which step comes next is for others to say: ``Conductor`` asks a ramp, an arm of
 import asyncio
 import contextlib
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -24,6 +24,7 @@ from loadramp.record.run_info import RunInfo, WorkerDeath
 from loadramp.record.table import Run, Table
 from loadramp.record.types import GONE, REFUSED, ClientSample, Record, Sample, Step, Stop
 from loadramp.registry import error_message
+from loadramp.report.progress import LATEST, Progress, Watch
 from loadramp.runner.assess import ended_at, row_of, with_ceiling, with_deaths
 from loadramp.scenario.scenario import Scenario
 from loadramp.workload.preview import settle_s
@@ -36,38 +37,7 @@ STOP_WAIT_S = 0.1
 """After an interruption, answers that are about to end may do so; whoever interrupts waits for the report."""
 DEAD_REQUESTS = 20
 """So many requests in a row without a success, over at least ``[ramp] give_up_s``: nobody is answering any more."""
-
-
-LATEST, HISTORY_S = 300, 40
-
-
-@dataclass(slots=True, frozen=True)
-class Progress:
-    """What a bystander sees once a second."""
-
-    t_s: float
-    step: Step
-    steps: int
-    sent: int
-    finished: int
-    failed: int
-    in_flight: int
-    waiting: int
-    tokens_per_s: float
-    rows: Sequence[Row]
-    errors: Mapping[str, int] = field(default_factory=dict)
-    """Failed requests so far by kind."""
-    latest: Sequence[Record] = ()
-    """The last ``LATEST`` requests that ended."""
-    client: Sequence[ClientSample] = ()
-    """The latest sample of each worker."""
-    history: Sequence[float] = ()
-    """Output tokens a second in each of the last seconds, the oldest first."""
-    left_s: tuple[float, float] | None = None
-    """Least and most seconds until the end of the last step. None: not known."""
-
-
-Watch = Callable[[Progress], None]
+HISTORY_S = 40
 
 
 @dataclass(slots=True)

@@ -9,13 +9,14 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
+import msgspec
 import numpy as np
 
 from loadramp import __version__
@@ -29,6 +30,7 @@ from loadramp.client.workers import LocalFleet
 from loadramp.record.codec import decode_lines
 from loadramp.record.row import Void, void_lines
 from loadramp.record.run_directory import host
+from loadramp.record.run_info import HostInfo
 from loadramp.record.table import Table
 from loadramp.record.types import Calibration, ClientSample, Step
 from loadramp.runner.scenarios import load
@@ -61,6 +63,57 @@ class LoadLevel:
         return sum(s.tokens for s in self.samples) / max(len(self.samples), 1)
 
 
+@dataclass(slots=True, frozen=True)
+class PacingLevel:
+    """How late requests left at one rate, seconds; None: none left."""
+
+    rate_rps: float
+    requests: int
+    lag_p50_s: float | None = None
+    lag_p99_s: float | None = None
+    lag_max_s: float | None = None
+
+
+@dataclass(slots=True, frozen=True)
+class TokenLevel:
+    """What one worker did at one rate of tokens, and why that is void; empty: it held."""
+
+    tokens_per_s: float
+    streams: int
+    cpu_ratio: float
+    loop_lag_p99_s: float
+    void: Sequence[str] = ()
+
+
+@dataclass(slots=True, frozen=True)
+class ClientCapacity:
+    """What this machine can send and time: the document of ``loadramp selfcheck --json``."""
+
+    measured_at: str
+    loadramp: str
+    host: HostInfo
+    seconds: float
+    pacing: Sequence[PacingLevel]
+    cpu_per_token_s: float
+    reader: Literal["c", "python"]
+    levels: Sequence[TokenLevel]
+    most_tokens_per_s: float | None
+    """None: not even the lowest level held."""
+    most_streams: int | None
+    limit: str | None
+    """Why the level after the last that held did not; None: no limit was met."""
+    open_files: int
+
+    def words(self) -> str:
+        """The result in a sentence or two."""
+        cost = f"{self.cpu_per_token_s * 1e6:.1f} us of CPU a token"
+        if self.most_tokens_per_s is None:
+            return f"not even {LEVELS_PER_S[0]:.0f} tokens/s could be timed here ({cost}): {self.limit}"
+        streams = plural(self.most_streams or 0, "stream")
+        most = f"One worker here times {self.most_tokens_per_s:.0f} tokens/s in {streams}; {cost}."
+        return f"{most} Beyond that: {self.limit}" if self.limit else f"{most} No limit was met."
+
+
 @dataclass(slots=True)
 class Bench:
     """One worker that offers step after step and is looked at after each."""
@@ -90,8 +143,8 @@ class Bench:
         return LoadLevel(step, due, inside, tuple(void_reasons(step, table, self._samples)))
 
 
-async def selfcheck(seconds: float = 4.0, say: Say = lambda _: None) -> dict[str, Any]:
-    """Measure this machine; takes about ``10 * seconds`` plus 20. The result is plain data, for run.json.
+async def selfcheck(seconds: float = 4.0, say: Say = lambda _: None) -> ClientCapacity:
+    """Measure this machine; takes about ``10 * seconds`` plus 20.
 
     Raises:
         CannotMeasure: the null server or a worker did not start.
@@ -106,26 +159,26 @@ async def selfcheck(seconds: float = 4.0, say: Say = lambda _: None) -> dict[str
             async with _bench(url, tokens, seconds) as bench:
                 costs.append(cpu_ratio((await bench.level(SLOPE_RPS)).samples) / SLOPE_RPS)
         per_token_s = (costs[1] - costs[0]) / (SLOPE_TOKENS[1] - SLOPE_TOKENS[0])
-        reader = "python" if c_reader.LOADED is None else "c"
+        reader: Literal["c", "python"] = "python" if c_reader.LOADED is None else "c"
         how = "in C" if reader == "c" else "in Python: there was no C compiler at installation"
         say(f"a token costs {per_token_s * 1e6:.1f} us of CPU, all in: receive, parse, record, write (read {how})")
         async with _bench(url, LEVEL_TOKENS, seconds) as bench:
             levels = await _climb(bench, say)
-    held = [level for level in levels if not level["void"]]
-    return {
-        "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "loadramp": __version__,
-        "host": asdict(host()),
-        "seconds": seconds,
-        "pacing": pacing,
-        "cpu_per_token_s": per_token_s,
-        "reader": reader,
-        "levels": levels,
-        "most_tokens_per_s": max((level["tokens_per_s"] for level in held), default=None),
-        "most_streams": max((level["streams"] for level in held), default=None),
-        "limit": next((reason for level in levels for reason in level["void"]), None),
-        "open_files": raise_file_limit(None),
-    }
+    held = [level for level in levels if not level.void]
+    return ClientCapacity(
+        measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        loadramp=__version__,
+        host=host(),
+        seconds=seconds,
+        pacing=pacing,
+        cpu_per_token_s=per_token_s,
+        reader=reader,
+        levels=levels,
+        most_tokens_per_s=max((level.tokens_per_s for level in held), default=None),
+        most_streams=max((level.streams for level in held), default=None),
+        limit=next((reason for level in levels for reason in level.void), None),
+        open_files=raise_file_limit(None),
+    )
 
 
 def stored_path() -> Path:
@@ -133,42 +186,30 @@ def stored_path() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "loadramp" / "selfcheck.json"
 
 
-def keep(result: dict[str, Any], path: Path) -> None:
+def keep(result: ClientCapacity, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(result, indent=1) + "\n")
+    path.write_text(json.dumps(asdict(result), indent=1) + "\n")
 
 
-def stored(path: Path | None = None) -> dict[str, Any] | None:
+def stored(path: Path | None = None) -> ClientCapacity | None:
     """The last result, when it is of this machine and this version; None otherwise."""
     try:
-        found = json.loads((path or stored_path()).read_text())
-        known = [found["host"][key] for key in ("machine", "cpu", "cores")], found["loadramp"]
-    except (OSError, ValueError, LookupError, TypeError, RuntimeError):  # RuntimeError: nobody has a home here
+        kept = msgspec.json.decode((path or stored_path()).read_bytes(), type=ClientCapacity)
+    except (OSError, ValueError, RuntimeError):  # RuntimeError: nobody has a home here
         return None
-    here = host()
-    return found if known == ([here.machine, here.cpu, here.cores], __version__) else None
+    here, there = host(), kept.host
+    same = (there.machine, there.cpu, there.cores) == (here.machine, here.cpu, here.cores)
+    return kept if same and kept.loadramp == __version__ else None
 
 
-def noted() -> dict[str, Any] | None:
+def noted() -> dict[str, str | float | None] | None:
     """What run.json says of this machine as a client: the last result in short; None when there is none."""
-    found = stored()
-    if found is None:
+    known = stored()
+    if known is None:
         return None
     kept = ("measured_at", "cpu_per_token_s", "most_tokens_per_s", "most_streams", "limit")
-    lags = {f"lag_p99_s_at_{row['rate_rps']:.0f}_rps": row["lag_p99_s"] for row in found.get("pacing", [])}
-    return {key: found.get(key) for key in kept} | lags
-
-
-def words(result: dict[str, Any]) -> str:
-    """The result in a sentence or two."""
-    cost = f"{result['cpu_per_token_s'] * 1e6:.1f} us of CPU a token"
-    if result["most_tokens_per_s"] is None:
-        return f"not even {LEVELS_PER_S[0]:.0f} tokens/s could be timed here ({cost}): {result['limit']}"
-    most = (
-        f"One worker here times {result['most_tokens_per_s']:.0f} tokens/s in "
-        f"{plural(result['most_streams'], 'stream')}; {cost}."
-    )
-    return f"{most} Beyond that: {result['limit']}" if result["limit"] else f"{most} No limit was met."
+    lags = {f"lag_p99_s_at_{level.rate_rps:.0f}_rps": level.lag_p99_s for level in known.pacing}
+    return {key: getattr(known, key) for key in kept} | lags
 
 
 @asynccontextmanager
@@ -186,36 +227,30 @@ async def _bench(url: str, tokens: int, seconds: float) -> AsyncIterator[Bench]:
             await fleet.close()
 
 
-def _pacing(level: LoadLevel, say: Say) -> dict[str, Any]:
-    lag_s = np.sort(pacing_lag_s(level.due))
-    row: dict[str, Any] = {"rate_rps": level.step.rate_rps, "requests": len(level.due)}
+def _pacing(level: LoadLevel, say: Say) -> PacingLevel:
+    lag_s, rate_rps = np.sort(pacing_lag_s(level.due)), level.step.rate_rps or 0.0
     if not len(lag_s):
-        return row | {"lag_p50_s": None, "lag_p99_s": None, "lag_max_s": None}
+        return PacingLevel(rate_rps, len(level.due))
     p50, p99, most = (quantile(lag_s, q) for q in (0.5, 0.99, 1.0))
     late = f"{p50 * 1e3:.3f} ms late (p50), {p99 * 1e3:.3f} ms (p99), {most * 1e3:.3f} ms at most"
-    say(f"{row['rate_rps']:5.0f} req/s: requests leave {late}")
-    return row | {"lag_p50_s": p50, "lag_p99_s": p99, "lag_max_s": most}
+    say(f"{rate_rps:5.0f} req/s: requests leave {late}")
+    return PacingLevel(rate_rps, len(level.due), p50, p99, most)
 
 
-async def _climb(bench: Bench, say: Say) -> list[dict[str, Any]]:
-    levels: list[dict[str, Any]] = []
+async def _climb(bench: Bench, say: Say) -> list[TokenLevel]:
+    levels: list[TokenLevel] = []
     for asked in LEVELS_PER_S:
-        level = await bench.level(asked / LEVEL_TOKENS)
-        levels.append(_level(level))
-        row = levels[-1]
-        state = "; ".join(row["void"]) or "held"
-        rate = f"{row['tokens_per_s']:6.0f} tokens/s in {plural(row['streams'], 'stream')}"
-        say(f"{rate}, {percent(row['cpu_ratio'])} of a core: {state}")
+        load = await bench.level(asked / LEVEL_TOKENS)
+        level = TokenLevel(
+            load.tokens_per_s,
+            max((s.in_flight for s in load.samples), default=0),
+            cpu_ratio(load.samples),
+            loop_lag_p99_s(load.samples),
+            void_lines(load.void),
+        )
+        levels.append(level)
+        rate = f"{level.tokens_per_s:6.0f} tokens/s in {plural(level.streams, 'stream')}"
+        say(f"{rate}, {percent(level.cpu_ratio)} of a core: {'; '.join(level.void) or 'held'}")
         if level.void:
             break
     return levels
-
-
-def _level(level: LoadLevel) -> dict[str, Any]:
-    return {
-        "tokens_per_s": level.tokens_per_s,
-        "streams": max((s.in_flight for s in level.samples), default=0),
-        "cpu_ratio": cpu_ratio(level.samples),
-        "loop_lag_p99_s": loop_lag_p99_s(level.samples),
-        "void": void_lines(level.void),
-    }

@@ -19,9 +19,10 @@ from loadramp.record.run_directory import RunDir, check_place
 from loadramp.record.run_info import ShardInfo
 from loadramp.record.types import Sample, Step, Stop
 from loadramp.registry import ScenarioError, error_message
+from loadramp.report.progress import Watch
 from loadramp.runner.finish import COULD_NOT_MEASURE
 from loadramp.runner.launch import Say, fleet_of, info_of, reach, scraper_of, sent
-from loadramp.runner.run_session import EPSILON_S, RunSession, Watch
+from loadramp.runner.run_session import EPSILON_S, RunSession
 from loadramp.runner.scenarios import LATEST_S, Options, Shard
 from loadramp.scenario.scenario import Scenario
 from loadramp.workload.agreed import agreed_steps, check_agreeable

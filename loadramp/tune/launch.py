@@ -18,10 +18,10 @@ from loadramp.client.permission import check_hosts
 from loadramp.record.run_directory import check_place
 from loadramp.record.table import Run
 from loadramp.registry import CannotMeasure, ScenarioError
+from loadramp.report.progress import Watch
 from loadramp.runner import launch, scenarios
 from loadramp.runner.conductor import Conductor
 from loadramp.runner.finish import judge
-from loadramp.runner.run_session import Progress
 from loadramp.runner.scenarios import Options
 from loadramp.scenario.scenario import Scenario
 from loadramp.tune import state as states
@@ -71,7 +71,7 @@ class TuneRun:
     state: TuneState
     server: ServerProcess
     say: Say
-    watch: Callable[[Progress], None]
+    watch: Watch
     began_s: float = field(default_factory=time.monotonic)
     before_s: float = 0.0
     """Spent by earlier calls."""
@@ -245,7 +245,7 @@ def prepared(scenario_path: Path, ask: TuneOptions) -> tuple[Scenario, TuneState
     return base, state
 
 
-async def tune(scenario_path: Path, ask: TuneOptions, say: Say, watch: Callable[[Progress], None]) -> Tuned:
+async def tune(scenario_path: Path, ask: TuneOptions, say: Say, watch: Watch) -> Tuned:
     """Begin or resume a tuning, measure, judge and report. What was measured is on disk whatever happens.
 
     Raises:

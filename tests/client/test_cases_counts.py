@@ -20,10 +20,10 @@ from scripted_server import (
     stream,
 )
 
-from loadramp.client.probe import probe_document
 from loadramp.client.request_body import most_tokens
 from loadramp.client.stream.token_counts import UNKNOWN, tokens_of
 from loadramp.record.types import Prompt, Record
+from loadramp.report.probe_text import probe_document
 from loadramp.scenario.scenario import Target
 
 

@@ -34,10 +34,10 @@ from scripted_server import (
 
 from loadramp.analysis.error_classes import class_of
 from loadramp.client.measuring_client import MeasuringClient
-from loadramp.client.probe import probe_document
 from loadramp.record.codec import decode, encode
 from loadramp.record.table import Table
 from loadramp.record.types import Record
+from loadramp.report.probe_text import probe_document
 
 SSE = b"HTTP/1.1 %s\r\nContent-Type: text/event-stream\r\n%s\r\n"
 

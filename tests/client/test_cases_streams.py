@@ -24,8 +24,8 @@ from scripted_server import (
     stream,
 )
 
-from loadramp.client.probe import probe_document
 from loadramp.record.types import Record
+from loadramp.report.probe_text import probe_document
 
 
 def near(*values_ms: float) -> Any:

@@ -9,12 +9,12 @@ from test_checks import codes, found, good, run_of
 
 from loadramp.analysis.checks.validity import void_reasons
 from loadramp.client.http.response import ResponseReader
-from loadramp.client.probe import probe_document
 from loadramp.client.stream.outcome import RequestedOutput
 from loadramp.record.codec import decode, encode
 from loadramp.record.row import void_lines
 from loadramp.record.table import Table
 from loadramp.record.types import Record
+from loadramp.report.probe_text import probe_document
 
 
 class Slow:

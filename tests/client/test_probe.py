@@ -10,10 +10,11 @@ import pytest
 from scripted_server import BASE_URL, CU, DONE, FIN, ROLE, USE, Act, C, Scripted, delta, jump, reply, stream
 
 from loadramp.client.endpoint import endpoint_of
-from loadramp.client.probe import AcceptedFields, SingleRequests, find_accepted_fields, probe, probe_document
+from loadramp.client.probe import AcceptedFields, SingleRequests, find_accepted_fields, probe
 from loadramp.client.request_body import OPTIONAL_FIELDS
 from loadramp.record.types import Record
 from loadramp.registry import ScenarioError
+from loadramp.report.probe_text import probe_document
 from loadramp.scenario.scenario import Target
 
 KEYS = [

@@ -23,9 +23,9 @@ from scripted_server import (
     stream,
 )
 
-from loadramp.client.probe import probe_document
 from loadramp.record.table import Table
 from loadramp.record.types import Record
+from loadramp.report.probe_text import probe_document
 
 
 def near(*values_ms: float) -> Any:

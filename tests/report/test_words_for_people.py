@@ -8,9 +8,8 @@ from run_in_memory import scenario_of
 
 from loadramp.record.types import Step
 from loadramp.report.preview import notes, preview_document, preview_table
-from loadramp.report.probe_text import probe_words
-from loadramp.report.progress import clock, line, row_line, step_words
-from loadramp.runner.run_session import Progress
+from loadramp.report.probe_text import ProbeDocument, probe_words
+from loadramp.report.progress import Progress, clock, line, row_line, step_words
 from loadramp.workload.preview import preview_steps
 
 
@@ -108,7 +107,7 @@ def test_a_plan_says_what_it_cannot_know() -> None:
     assert "a soak of 5 min" in notes(scenario_of(""), [])[0]
 
 
-DOCUMENT: dict[str, Any] = {
+DOCUMENT: ProbeDocument = {
     "status": "ok", "error": None, "error_detail": None, "http_status": 200, "ttft_s": 0.25, "sent_ttft_s": 0.25,
     "e2e_s": 0.35, "stream_end_s": 0.36, "time_to_first_byte_s": 0.02, "time_to_first_answer_s": 0.25,
     "gap_s": [0.02, 0.05, 0.03], "itl_s": [0.02, 0.05, 0.03], "tpot_s": 0.0333, "output_tokens": 4,
@@ -126,7 +125,7 @@ def test_a_probe_in_words() -> None:
 
 
 def test_a_failed_probe_says_what_failed_first() -> None:
-    failed = {
+    failed: Any = {
         **dict.fromkeys(DOCUMENT), "status": "error", "error": "http_5xx", "http_status": 503,
         "error_detail": "overloaded", "gap_s": [], "itl_s": [], "warnings": [],
     }  # fmt: skip

@@ -16,9 +16,9 @@ from run_in_memory import ramp_in_memory, scenario_of
 from loadramp.record.row import Row, void_words
 from loadramp.record.table import Run
 from loadramp.record.types import Arrival, Record
+from loadramp.report.progress import Progress
 from loadramp.runner.assess import assess
 from loadramp.runner.conductor import Conductor
-from loadramp.runner.run_session import Progress
 from loadramp.runner.scenarios import read_run
 from loadramp.simulator.faults import Faults
 from loadramp.simulator.profiles import PROFILES

@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 from command_line import in_process
 
+from loadramp import __version__
 from loadramp.cli import cli
 from loadramp.client.probe import probe
+from loadramp.record.run_directory import host
 from loadramp.runner import selfcheck
+from loadramp.runner.selfcheck import ClientCapacity
 from loadramp.scenario.scenario import Target
 from loadramp.simulator.null_server import event
 from loadramp.simulator.practise import null_server
@@ -61,44 +65,56 @@ def test_a_machine_is_measured_and_the_result_kept(tmp_path: Path, monkeypatch: 
     held = [level for level in result["levels"] if not level["void"]]
     assert result["most_tokens_per_s"] == max((level["tokens_per_s"] for level in held), default=None)
     assert (result["limit"] is None) == (len(held) == 1)
-    assert selfcheck.stored() == result
+    stored = selfcheck.stored()
+    assert stored is not None
+    assert asdict(stored) == result
     noted = selfcheck.noted()
     assert noted is not None
     assert noted["lag_p99_s_at_100_rps"] == pace["lag_p99_s"]
     assert noted["most_tokens_per_s"] == result["most_tokens_per_s"]
 
 
-def test_a_result_of_another_machine_or_version_is_not_taken(tmp_path: Path) -> None:
-    from loadramp import __version__
-    from loadramp.record.run_directory import host
+def capacity(**known: Any) -> ClientCapacity:
+    """A result of this machine and version, apart from what is ``known``."""
+    plain: dict[str, Any] = {
+        "measured_at": "2026-01-01T00:00:00+00:00", "loadramp": __version__, "host": host(), "seconds": 4.0,
+        "pacing": [], "cpu_per_token_s": 1.23e-5, "reader": "c", "levels": [], "most_tokens_per_s": 20204.0,
+        "most_streams": 416, "limit": None, "open_files": 1000,
+    }  # fmt: skip
+    return ClientCapacity(**plain | known)
 
+
+def test_a_result_of_another_machine_or_version_is_not_taken(tmp_path: Path) -> None:
     path = tmp_path / "kept.json"
-    selfcheck.keep({"loadramp": __version__, "host": asdict(host()), "limit": None}, path)
-    assert selfcheck.stored(path) is not None
-    selfcheck.keep({"loadramp": "0.0", "host": asdict(host())}, path)
+    selfcheck.keep(known := capacity(), path)
+    assert selfcheck.stored(path) == known
+    selfcheck.keep(capacity(loadramp="0.0"), path)
     assert selfcheck.stored(path) is None
-    selfcheck.keep({"loadramp": __version__, "host": asdict(host()) | {"cores": 1000}}, path)
+    selfcheck.keep(capacity(host=replace(host(), cores=1000)), path)
     assert selfcheck.stored(path) is None
     path.write_text("{torn")
+    assert selfcheck.stored(path) is None
+    path.write_text("{}")
     assert selfcheck.stored(path) is None
     assert selfcheck.stored(tmp_path / "none.json") is None
 
 
 def test_the_words_say_what_one_worker_takes() -> None:
-    result = {"cpu_per_token_s": 1.23e-5, "most_tokens_per_s": 20204.0, "most_streams": 416, "limit": None}
-    assert selfcheck.words(result) == (
+    assert capacity().words() == (
         "One worker here times 20204 tokens/s in 416 streams; 12.3 us of CPU a token. No limit was met."
     )
-    assert selfcheck.words(result | {"limit": "a client process used 80 % of a core"}).endswith(
-        "Beyond that: a client process used 80 % of a core"
+    assert (
+        capacity(limit="a client process used 80 % of a core")
+        .words()
+        .endswith("Beyond that: a client process used 80 % of a core")
     )
-    none = result | {"most_tokens_per_s": None, "limit": "too slow"}
-    assert selfcheck.words(none) == "not even 2500 tokens/s could be timed here (12.3 us of CPU a token): too slow"
+    none = capacity(most_tokens_per_s=None, limit="too slow")
+    assert none.words() == "not even 2500 tokens/s could be timed here (12.3 us of CPU a token): too slow"
 
 
 def test_a_measure_that_cannot_be_kept_is_printed_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def measured(seconds: float, say: object) -> dict[str, object]:
-        return {"cpu_per_token_s": 1e-5, "most_tokens_per_s": 5000.0, "most_streams": 100, "limit": None}
+    async def measured(seconds: float, say: object) -> ClientCapacity:
+        return capacity(most_tokens_per_s=5000.0, most_streams=100)
 
     (tmp_path / "file").write_text("no directory")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))

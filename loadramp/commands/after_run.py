@@ -1,4 +1,4 @@
-"""The commands that read a run again: thresholds and other programs' formats. Parse, call, print."""
+"""What comes after a run: thresholds, other programs' formats, and one run of the shards of several machines."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from loadramp.commands.options import PATH, command, option, output_options, strict_json
+from loadramp.commands.options import PATH, command, option, out_option, output_options, strict_json
 from loadramp.registry import ScenarioError
 
 UNSURE = ["inconclusive", "pass", "fail", "point"]
@@ -73,14 +73,33 @@ def export(source: Path, *, form: str, slo: Sequence[str], output: Path | None) 
     return 0
 
 
+def merge(run_dirs: Sequence[Path], *, out: Path, allow_lost: bool, as_json: bool, quiet: bool) -> int:
+    """Make one run of the shards that were sent from several machines.
+
+    RUN_DIRS are the directories that `loadramp run --shard` has written, one of each shard. The run is judged and
+    reported as if one machine had sent all of it.
+
+    \b
+    Examples:
+      loadramp merge shards/*-of-8 --out reports
+    """
+    from loadramp.commands.terminal import show
+    from loadramp.runner.merge import merge_shards
+
+    return show(merge_shards(run_dirs, out, allow_lost=allow_lost), as_json)
+
+
 def commands() -> list[click.Command]:
     """The commands of this module, for the group in cli.py."""
     run_dir = click.Argument(["run_dir"], type=PATH)
     source = click.Argument(["source"], type=PATH)
+    run_dirs = click.Argument(["run_dirs"], nargs=-1, required=True, type=PATH)
+    lost = "Merge although shards are missing or ended early; the steps that they lack are void."
     output = option("--output -o", "File to write, or directory for several files.", type=PATH)
     return [
         command(gate, run_dir, *_gate_options(), *output_options()),
         command(export, source, _format_option(), _slo_option(), output),
+        command(merge, run_dirs, out_option(), option("--allow-lost", lost, is_flag=True), *output_options()),
     ]
 
 
