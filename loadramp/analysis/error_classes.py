@@ -5,11 +5,9 @@ Rule: a request that fails the same way on an idle server (too long, refused by 
 says nothing about load. It counts as a failure and is no evidence of a ceiling. docs/method.md, "Failures".
 """
 
-import re
 from collections import Counter
 from collections.abc import Iterable
 from functools import lru_cache
-from http import HTTPStatus
 from math import isnan
 
 import numpy as np
@@ -35,9 +33,6 @@ _NEVER = {501, 505}
 """In the 5xx and the same on an idle server."""
 _TOLD = frozenset({"http_4xx", "http_5xx", "in_band", "empty"})
 """Error kinds with words of a server that answered; the others tell of the connection, the clock or this client."""
-_CODES = {str(code) for code in (*map(int, HTTPStatus), 499, 529) if code >= 400}
-_MARKS = re.compile(r"\(([^()]*)\)")
-_STATUS = re.compile(r"\b(?:error code|status code|status|http)[ :=]*([45]\d\d)\b")
 
 
 def classes(table: Table) -> Counter[str]:
@@ -61,19 +56,19 @@ def load_independent(table: Table) -> Bools:
 def class_of(kind: str, detail: str, status: float | None = None) -> tuple[str, bool]:
     """The class of a failure, and whether it depends on load. Where that is not known it does.
 
-    It does not: a status in the 4xx other than 408, 425, 429 and 499, or 501 and 505; the same named by an error inside
-    a 200 stream; words about the request itself. Words about load come before any status.
+    It does not: a status in the 4xx other than 408, 425, 429 and 499, or 501 and 505; words about the request itself.
+    Words about load come before any status.
 
     Args:
         kind: the record's error kind.
         detail: its words.
-        status: of the HTTP reply; None or NaN: there was none.
+        status: that the failure names, else that of the reply (``failure_status``); None: neither.
     """
     lower = detail.lower()
     server = _first(OF_THE_SERVER, lower)
     if kind not in _TOLD:
         return server or _KINDS.get(kind, kind), True
-    code = code_in(lower) if kind in {"in_band", "empty"} else None if status is None else int(status)
+    code = int(status) if status is not None and status >= 400 else None
     if server or code in _PASSING:
         return server or _PASSING[code or 0], True
     if code is not None and code > 500 and code not in _NEVER:
@@ -90,18 +85,8 @@ def class_of(kind: str, detail: str, status: float | None = None) -> tuple[str, 
 
 
 def failures_of(table: Table) -> Iterable[tuple[str, str, float | None]]:
-    status = [None if isnan(code) else code for code in table.http_status.tolist()]
+    status = [None if isnan(code) else code for code in table.failure_status.tolist()]
     return zip(table.error.tolist(), table.error_detail.tolist(), status, strict=True)
-
-
-def code_in(text: str) -> int | None:
-    """The HTTP status that a failure's detail, in small letters, names: one of the marks that
-    ``error_text.describe_error`` puts in parentheses behind the message (the first one: it is that of the server that
-    began it), or spelled out as ``error code: 400``."""
-    marks = [mark.strip() for group in _MARKS.findall(text) for mark in group.split(",")]
-    codes = [int(mark) for mark in marks if mark in _CODES]
-    spelled = _STATUS.search(text)
-    return codes[0] if codes else int(spelled[1]) if spelled else None
 
 
 def _first(named: dict[str, list[str]], text: str) -> str | None:

@@ -11,7 +11,6 @@ from itertools import pairwise
 import numpy as np
 
 from loadramp.analysis import latency
-from loadramp.analysis.error_classes import code_in
 from loadramp.analysis.quantiles import quantile
 from loadramp.campaign.table import hold_s
 from loadramp.record.table import Bools, Table, within
@@ -175,10 +174,8 @@ def unaccounted(table: Table) -> int:
 
 
 def _refused(failed: Table) -> Bools:
-    """429 or 503 as the status, or told within a 200 stream."""
-    by_words = np.array([code_in(words.lower()) in REFUSED_STATUS for words in failed.error_detail], dtype=np.bool_)
-    by_status = np.isin(failed.http_status, REFUSED_STATUS) | (failed.error == "http_429")
-    return np.asarray(by_status | ((failed.error == "in_band") & by_words), dtype=np.bool_)
+    """429 or 503 as the status of the reply, or of an error within a 200 stream."""
+    return np.asarray(np.isin(failed.failure_status, REFUSED_STATUS) | (failed.error == "http_429"), dtype=np.bool_)
 
 
 def _cumulated(flags: Bools) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

@@ -3,8 +3,10 @@
 import asyncio
 import json
 import os
+import re
 import ssl
 from collections.abc import Iterator
+from http import HTTPStatus
 from typing import Any
 
 from loadramp.client.stream.events import Event, final_response, reason_in
@@ -19,6 +21,9 @@ _MESSAGE_KEYS = (
     "errmsg", "err", "status_msg", "fault", "faultstring", "exception",
 )  # fmt: skip
 _CODE_KEYS = ("type", "error_type", "code", "param", "error_code", "errorCode", "errcode", "statusCode", "status_code")
+_STATUS_CODES = {str(code) for code in (*map(int, HTTPStatus), 499, 529) if code >= 400}
+_MARKS = re.compile(r"\(([^()]*)\)")
+_SPELLED = re.compile(r"\b(?:error code|status code|status|http)[ :=]*([45]\d\d)\b", re.IGNORECASE)
 _MOST_ERRORS = 50
 """Of a list, that are put into words."""
 _KINDS: dict[str, ErrorKind] = {
@@ -98,6 +103,15 @@ def describe_error(error: Any, limit: int = 400, depth: int = MOST_DEPTH) -> str
     marks = [mark for mark in marks if mark and mark not in {"error", message}]
     suffix = f" ({', '.join(marks)})"[: limit // 2] if marks else ""  # type and code outlive a long message
     return " ".join(f"{message[: limit - len(suffix)]}{suffix}".split())
+
+
+def status_named(words: str) -> int | None:
+    """The HTTP status that the words of an error name: one of the marks in parentheses behind the message (the first
+    one: it is that of the server that began it), or spelled out as ``error code: 400``."""
+    marks = [mark.strip() for group in _MARKS.findall(words) for mark in group.split(",")]
+    codes = [int(mark) for mark in marks if mark in _STATUS_CODES]
+    spelled = _SPELLED.search(words)
+    return codes[0] if codes else int(spelled[1]) if spelled else None
 
 
 def _last_line_of_traceback(text: str) -> str:

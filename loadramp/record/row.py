@@ -77,6 +77,8 @@ class Void:
 
     what: str
     cure: str = ""
+    rule: str = ""
+    """Which rule found it (``late``, ``cpu``, ...): the same one has other figures in each step."""
 
 
 @dataclass(slots=True, frozen=True)

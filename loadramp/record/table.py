@@ -48,6 +48,7 @@ _REQUEST_FLOATS = (
     "cached_tokens",
     "output_tokens",
     "http_status",
+    "error_status",
     "session",
 )
 
@@ -108,6 +109,8 @@ class Table:
     cached_tokens: Floats
     output_tokens: Floats
     http_status: Floats
+    error_status: Floats
+    """The HTTP status that an error within a reply of another one names."""
     status: Strings
     error: Strings
     error_detail: Strings
@@ -213,6 +216,11 @@ class Table:
     def warned(self, code: str) -> Bools:
         """Requests whose record carries the warning ``code``, shape n."""
         return np.fromiter((code in words.split() for words in self.warnings), dtype=np.bool_, count=len(self))
+
+    @property
+    def failure_status(self) -> Floats:
+        """The status that a failure names, else that of the reply; NaN: neither."""
+        return np.where(np.isnan(self.error_status), self.http_status, self.error_status)
 
     @property
     def in_flight(self) -> Bools:

@@ -195,6 +195,8 @@ class Record:
     error: ErrorKind | None = None
     error_detail: str | None = None
     http_status: int | None = None
+    error_status: int | None = None
+    """The HTTP status that an error names within a reply of another one (200)."""
     retry_after_s: float | None = None
     asked_input_tokens: int | None = None
     asked_output_tokens: int | None = None
@@ -226,6 +228,11 @@ class Record:
     @property
     def ok(self) -> bool:
         return self.status == "ok"
+
+    @property
+    def failure_status(self) -> int | None:
+        """The status that a failure names, else that of the reply."""
+        return self.http_status if self.error_status is None else self.error_status
 
     @property
     def lag_s(self) -> float | None:

@@ -266,7 +266,7 @@ class RunSession:
             else:
                 self._failed += 1
                 self._errors[record.error or "incomplete"] += 1
-                name, of_load = class_of(record.error or "incomplete", record.error_detail or "", record.http_status)
+                name, of_load = class_of(record.error or "incomplete", record.error_detail or "", record.failure_status)
                 self._fails_in_a_row += of_load
                 self._unlike_load[name] += not of_load
         fresh = self.fleet.samples()

@@ -226,8 +226,8 @@ def test_prompts_too_long_for_the_model_are_named_as_such() -> None:
 
 def test_void_steps_are_counted_together_though_their_figures_and_units_differ() -> None:
     run = ladder(PROFILES["tp-stalls"], [1, 2, 4])
-    lagged, more = ("lagged: p99 810 ms", "9 late reads", "lagged: p99 1.2 s"), ("more", "", "more")
-    voids = [(Void(what, cure),) for what, cure in zip(lagged, more, strict=True)]
+    lagged = (("lagged: p99 810 ms", "loop_lag"), ("9 late reads", "late_reads"), ("lagged: p99 1.2 s", "loop_lag"))
+    voids = [(Void(what, rule=rule),) for what, rule in lagged]
     run.rows = [changed(row, void=void) for row, void in zip(run.rows, voids, strict=True)]
     assert diagnose(run)[0].evidence == ("3 of 3 steps are void: lagged: p99 810 ms", "1 of them: 9 late reads")
 

@@ -600,7 +600,7 @@ def test_an_error_inside_a_stream_depends_on_load_or_not_as_it_says(
 ) -> None:
     record = record_of(stream((1, event({"error": error}))))
     assert failed(record) == ("error", "in_band")
-    assert class_of("in_band", record.error_detail or "", 200.0) == (name, of_load)
+    assert class_of("in_band", record.error_detail or "", record.failure_status) == (name, of_load)
 
 
 @pytest.mark.parametrize("key", ["object", "code", "created", "status", "type", "index"])

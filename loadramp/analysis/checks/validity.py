@@ -41,7 +41,6 @@ def void_reasons(
     *,
     ttft_p50_s: float | None = None,
     itl_p50_s: float | None = None,
-    arrivals: str | None = None,
 ) -> list[Void]:
     """Why the client, not the server, shaped this step; empty when it did not.
 
@@ -50,7 +49,6 @@ def void_reasons(
         table: records of the run so far.
         client: one sample a worker and second.
         ttft_p50_s, itl_p50_s: medians that the allowances scale with; None: from the records of the window.
-        arrivals: kind of the arrival process; randomness is tested for ``poisson`` (None: when the plan looks it).
     """
     begin_s, end_s = step.window_s
     due = table.due_in(step.window_s)
@@ -59,18 +57,18 @@ def void_reasons(
     if itl_p50_s is None:
         itl_p50_s = _median(due.gaps().gap_s)
     slow = MORE_ROOM if due.out_of_room else _slow(inside)
-    found = [
-        (_late(due, end_s, ttft_p50_s), slow),
-        (_not_sent(due, end_s), slow),
-        (_loop_lag(inside, itl_p50_s), slow),
-        (_cpu(inside), slow),
-        (_late_reads(inside), slow),
-        (_parsing(due), PARSING),
-        (_not_random(due, end_s) if arrivals in {None, "poisson"} and step.users is None else "", slow),
-        (_held(inside), "raise the cap or end the ramp earlier"),
-        (_dead(inside, begin_s, end_s), RESTART),
-    ]
-    return [Void(what, cure) for what, cure in found if what]
+    found = {
+        "late": (_late(due, end_s, ttft_p50_s), slow),
+        "not_sent": (_not_sent(due, end_s), slow),
+        "loop_lag": (_loop_lag(inside, itl_p50_s), slow),
+        "cpu": (_cpu(inside), slow),
+        "late_reads": (_late_reads(inside), slow),
+        "parsing": (_parsing(due), PARSING),
+        "not_random": (_not_random(due, end_s) if step.users is None else "", slow),
+        "held": (_held(inside), "raise the cap or end the ramp earlier"),
+        "silent": (_dead(inside, begin_s, end_s), RESTART),
+    }
+    return [Void(what, cure, rule) for rule, (what, cure) in found.items() if what]
 
 
 def workers_needed(samples: Sequence[ClientSample]) -> int:

@@ -5,7 +5,6 @@ steps that it could not deliver are left out, and where that leaves none, nothin
 docs/diagnosis.md, docs/method.md.
 """
 
-import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -53,7 +52,6 @@ STALLED_RATIO = 0.02
 """Of the requests: where more of them stalled than this, nobody is told that nothing gave way."""
 FLOOD_RATIO = 0.1
 """Failures above this share of the requests set the pace of a closed loop."""
-_FIGURES = re.compile(r"\d[\d.,]*( (µs|ms|s|min)\b)?")
 
 
 def client_limited(case: Case) -> Finding | None:
@@ -84,16 +82,12 @@ def _failures_alone(run: Run) -> list[Finding]:
 
 
 def _voids(case: Case, void: Sequence[Row]) -> list[str]:
-    """How many steps are void, and why: reasons that differ in their figures alone are one."""
-    reasons_each = [row.void[0].what for row in void]
-    kinds = Counter(_FIGURES.sub("", reason) for reason in reasons_each)
-    first = {_FIGURES.sub("", reason): reason for reason in reversed(reasons_each)}
-    reasons = [(n, first[kind]) for kind, n in kinds.most_common()]
-    head = [
-        f"{len(void)} of {plural(len(case.run.rows), 'step')} {agreed(len(void), 'are')} void: {reason}"
-        for _, reason in reasons[:1]
-    ]
-    return head + [f"{n} of them: {reason}" for n, reason in reasons[1:]]
+    """How many steps are void, and why: a rule is worded once, with the figures of the first step that it voids."""
+    rules = [row.void[0].rule or row.void[0].what for row in void]
+    first = {rule: row.void[0].what for rule, row in reversed(list(zip(rules, void, strict=True)))}
+    reasons = [(n, first[rule]) for rule, n in Counter(rules).most_common()]
+    of = f"{len(void)} of {plural(len(case.run.rows), 'step')} {agreed(len(void), 'are')} void"
+    return [f"{n} of them: {reason}" if k else f"{of}: {reason}" for k, (n, reason) in enumerate(reasons)]
 
 
 def proxy_buffering(case: Case) -> Finding | None:

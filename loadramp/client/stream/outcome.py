@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
+from loadramp.client.error_text import status_named
 from loadramp.client.http.reply_parts import describe_status, http_kind
 from loadramp.client.stream.answer import StreamAnswer
 from loadramp.record.sanitize import clean
@@ -70,6 +71,7 @@ def conclude(record: Record, answer: StreamAnswer, outcome: Outcome, asked: Requ
     """Write status, error and warnings into ``record``, which ``answer`` has filled."""
     record.status, record.error, detail = _verdict(record, answer, outcome, asked)
     record.error_detail = clean(asked.redact(detail))[:DETAIL_CHARS] if detail else None
+    record.error_status = status_named(detail) if detail and record.error in {"in_band", "empty"} else None
     if outcome.compressed:
         record.warnings.append("compressed")
     record.warnings += warnings_of(record, asked, answer.whole, answer.implausible_usage)
