@@ -7,9 +7,11 @@ import difflib
 import importlib
 import inspect
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+Common = TypeVar("Common")
 
 
 class ScenarioError(ValueError):
@@ -190,6 +192,7 @@ def bind(
     where: str,
     default_kind: str,
     returns: Returns | None = None,
+    common: Collection[str] = (),
 ) -> Choice:
     """Turn a ``kind`` table into a Choice.
 
@@ -199,12 +202,51 @@ def bind(
         where: how errors name the table, e.g. ``chat.toml: [arrivals]``.
         default_kind: used when the table has no ``kind``.
         returns: checks what a function that is not in the registry returns.
+        common: keys that a table may have whatever its kind; they are left aside.
     """
-    options = dict(table)
+    options = {key: value for key, value in table.items() if key not in common}
     kind = convert(options.pop("kind", default_kind), str, f"{where} kind")
     function = find(kind, registry, where)
+    _refuse_others(options, kind, function, registry, where, common)
     bound = bind_options(options, function, where)
     return Choice(kind, function, bound) if kind in registry else Choice(kind, function, bound, where, returns)
+
+
+def bind_with(
+    table: Mapping[str, Any],
+    registry: Mapping[str, Callable[..., Any]],
+    where: str,
+    default_kind: str,
+    common: type[Common],
+    returns: Returns | None = None,
+) -> tuple[Choice, Common]:
+    """The same for a table that may have the fields of the dataclass ``common``, too: its Choice, and these fields."""
+    shared = options_of(common)
+    choice = bind(table, registry, where, default_kind, returns, shared)
+    return choice, common(**bind_options({key: table[key] for key in table if key in shared}, common, where))
+
+
+def _refuse_others(
+    options: Mapping[str, Any],
+    kind: str,
+    function: Callable[..., Any],
+    registry: Mapping[str, Callable[..., Any]],
+    where: str,
+    common: Collection[str],
+) -> None:
+    """Raise ScenarioError where a key is unknown to the kind: it is misspelt, or (all of these) of another kind."""
+    allowed = options_of(function)
+    unknown = [key for key in options if key not in allowed]
+    if not unknown:
+        return
+    kinds = {key: [name for name, other in registry.items() if key in options_of(other)] for key in unknown}
+    others = [key for key in unknown if kinds[key]]
+    wrong = f"{unknown[0]}: unknown key{hint(unknown[0], [*allowed, *common])}"
+    if others:
+        theirs = " or ".join(f"{name!r}" for name in dict.fromkeys(name for key in others for name in kinds[key]))
+        wrong = f"{', '.join(others)}: not for kind = {kind!r}, only for {theirs}; leave out what is not for it"
+    every = f"; and for every kind: {_names(common)}" if common else ""
+    raise ScenarioError(f"{where} {wrong}; allowed: {_names(allowed) or 'none'}{every}")
 
 
 def convert(value: Any, annotation: Any, where: str) -> Any:

@@ -12,8 +12,8 @@ from loadramp.analysis.itl_knee import KNEES
 from loadramp.record import run_directory as rundirs
 from loadramp.record.table import Run
 from loadramp.record.types import Estimate
-from loadramp.registry import Choice, ScenarioError, bind, options_of
-from loadramp.scenario.scenario import Binders, PromptOptions, Scenario, Target, parse
+from loadramp.registry import Choice, ScenarioError, bind, bind_with, options_of
+from loadramp.scenario.scenario import Binders, PromptOptions, RampOptions, Scenario, Target, parse
 from loadramp.workload import placeholders
 from loadramp.workload.arrivals import ARRIVALS, check_due_times
 from loadramp.workload.prompts import PROMPTS
@@ -118,7 +118,13 @@ def load(text: str, name: str = "scenario.toml", overrides: Sequence[str] = ()) 
     Raises:
         ScenarioError: anything is misspelt, of the wrong type or out of range.
     """
-    binders = Binders(bind_prompts, bind_arrivals, bind_ramp, _bind_knee, check_target)
+    binders = Binders(
+        prompts=lambda table, where: bind_source(table, PROMPTS, where),
+        arrivals=lambda table, where: bind(table, ARRIVALS, where, "poisson", check_due_times),
+        ramp=_bind_ramp,
+        knee=lambda table, where: bind(table, KNEES, where, "ceiling", _check_estimate),
+        check=check_target,
+    )
     return parse(text, name, overrides, binders)
 
 
@@ -141,10 +147,6 @@ def read_run(path: Path, scenario: Scenario | None = None) -> tuple[Run, int]:
     if run.info.shard is not None:
         raise ScenarioError(f"{path}: {run.info.shard.name} of a run; merge all of them first: loadramp merge DIR...")
     return run, skipped
-
-
-def _bind_knee(table: Mapping[str, Any], where: str) -> Choice:
-    return bind(table, KNEES, where, "ceiling", _check_estimate)
 
 
 def _check_estimate(result: Any, *_: Any) -> str:
@@ -239,25 +241,15 @@ def text_of(path: Path) -> str:
         raise ScenarioError(f"{path}: not UTF-8 text: {error}") from None
 
 
-def bind_prompts(table: Mapping[str, Any], where: str) -> tuple[Choice, PromptOptions]:
-    """``[prompts]``."""
-    return bind_source(table, PROMPTS, where)
-
-
-def bind_arrivals(table: Mapping[str, Any], where: str) -> Choice:
-    """``[arrivals]``."""
-    return bind(table, ARRIVALS, where, "poisson", check_due_times)
-
-
-def bind_ramp(table: Mapping[str, Any], where: str) -> Choice:
-    """``[ramp]`` without the keys that every kind takes."""
-    choice = bind(table, RAMPS, where, "ceiling", check_step)
+def _bind_ramp(table: Mapping[str, Any], where: str) -> tuple[Choice, RampOptions]:
+    """``[ramp]``."""
+    choice, pace = bind_with(table, RAMPS, where, "ceiling", RampOptions, check_step)
     takes = options_of(choice.function)
     if {"start_rps", "max_rps"} <= takes.keys():
         start_rps, max_rps = choice.option("start_rps"), choice.option("max_rps")
         if start_rps > max_rps:
             raise ScenarioError(f"{where} start_rps: {start_rps:g} is above max_rps = {max_rps:g}: no step is left")
-    return choice
+    return choice, pace
 
 
 def check_target(target: Target, prompts: Choice, options: PromptOptions) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from loadramp.registry import FEATURES, Choice, ScenarioError, bind_options, convert, hint, options_of, reach
+from loadramp.registry import FEATURES, Choice, ScenarioError, bind_options, convert, hint, reach
 
 Positive = Annotated[float, Meta(gt=0)]
 NotNegative = Annotated[float, Meta(ge=0)]
@@ -258,8 +258,7 @@ class Binders:
 
     prompts: Callable[[Mapping[str, Any], str], tuple[Choice, PromptOptions]]
     arrivals: Callable[[Mapping[str, Any], str], Choice]
-    ramp: Callable[[Mapping[str, Any], str], Choice]
-    """Of the keys that are not those of Pace."""
+    ramp: Callable[[Mapping[str, Any], str], tuple[Choice, RampOptions]]
     knee: Callable[[Mapping[str, Any], str], Choice]
     check: Callable[[Target, Choice, PromptOptions], None]
     """Raises ScenarioError where the endpoint cannot be sent what is asked."""
@@ -304,7 +303,7 @@ def parse(text: str, name: str, overrides: Sequence[str], binders: Binders) -> S
         key: kind(**bind_options(raw.get(key, {}), kind, f"{name}: [{key}]")) for key, kind in _TABLES.items()
     }
     features = {key: bound(raw.get(key, {}), f"{name}: [{key}]") for key, bound in of_features.items()}
-    ramp, pace = _ramp(raw.get("ramp", {}), f"{name}: [ramp]", binders)
+    ramp, pace = binders.ramp(raw.get("ramp", {}), f"{name}: [ramp]")
     prompts, prompt_options = binders.prompts(raw.get("prompts", {}), f"{name}: [prompts]")
     try:
         binders.check(tables["target"], prompts, prompt_options)
@@ -370,15 +369,3 @@ def _apply_override(raw: dict[str, Any], override: str) -> None:
         if not isinstance(table, dict):
             raise ScenarioError(f"--set {override}: {key} is not a table")
     table[keys[-1]] = parsed
-
-
-def _ramp(table: Mapping[str, Any], where: str, binders: Binders) -> tuple[Choice, RampOptions]:
-    """``[ramp]`` carries the kind's own options and those of Pace; an unknown key is reported against both."""
-    shared = options_of(RampOptions)
-    own = {key: value for key, value in table.items() if key not in shared}
-    try:
-        choice = binders.ramp(own, where)
-    except ScenarioError as error:
-        every = f"; and for every kind: {', '.join(sorted(shared))}" if "allowed: " in str(error) else ""
-        raise ScenarioError(f"{error}{every}") from None
-    return choice, RampOptions(**bind_options({k: v for k, v in table.items() if k in shared}, RampOptions, where))

@@ -83,7 +83,14 @@ def test_set_takes_bare_words_lists_and_new_tables() -> None:
         ("[slo]\nquantile = 99", ["[slo] quantile", "< 1"]),
         ("[slo]\nttft_ms = 5", ["[slo] ttft_ms: unknown key", "ttft_s"]),
         ("[target]\napi = 'grpc'", ["[target] api", "grpc", "allowed: chat, completions, responses"]),
-        ("[arrivals]\ncv = 2", ["[arrivals] cv: unknown key", "allowed: none"]),
+        ("[arrivals]\ncv = 2", ["[arrivals] cv: not for kind = 'poisson', only for 'gamma'", "allowed: none"]),
+        (
+            "[ramp]\nkind = 'ladder'\nrates = [1]\nstart_rps = 1\nmax_rps = 8",
+            [
+                "dir/my.toml: [ramp] start_rps, max_rps: not for kind = 'ladder', only for 'ceiling' or 'geometric'",
+                "allowed: lengths, rates; and for every kind: give_up_s",
+            ],
+        ),
         ("[ramp]\nstart_rps = 8\nmax_rps = 4", ["[ramp] start_rps: 8 is above max_rps = 4"]),
         ("[ramp]\nstart_rps = 2000", ["[ramp] start_rps: 2000 is above max_rps = 1024"]),
         ("[targt]\nmodel = 'x'", ["dir/my.toml: targt: no such key or table", "did you mean 'target'"]),

@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import Meta
 
 from loadramp.record.types import Prompt
-from loadramp.registry import Choice, ScenarioError, bind, bind_options, convert, options_of
+from loadramp.registry import Choice, bind_with, convert
 from loadramp.scenario.scenario import PromptOptions, Weight
 from loadramp.workload.prompts.draw import Draw
 from loadramp.workload.prompts.synthetic import pick
@@ -31,14 +31,7 @@ def bind_source(
     Raises:
         ScenarioError: a key is unknown to the kind and to PromptOptions, or a value does not fit.
     """
-    common = options_of(PromptOptions)
-    own = {key: value for key, value in table.items() if key not in common}
-    try:
-        choice = bind(own, registry, where, "lognormal", check_prompts)
-    except ScenarioError as error:
-        every = f"; and for every kind: {', '.join(sorted(common))}" if "allowed: " in str(error) else ""
-        raise ScenarioError(f"{error}{every}") from None
-    options = PromptOptions(**bind_options({k: v for k, v in table.items() if k in common}, PromptOptions, where))
+    choice, options = bind_with(table, registry, where, "lognormal", PromptOptions, check_prompts)
     if "sources" in choice.options:
         parts = [
             _part(one, registry, f"{where} sources {i}") for i, one in enumerate(choice.options["sources"], start=1)
