@@ -171,7 +171,7 @@ def others(case: Case, seed: int) -> dict[str, str]:
         arm = engine(which, part, chance[3 + k])
         arm.offer(due_s, *LENGTHS.draw(own, len(due_s)))
         arm.run(WARMUP_S + OTHERS_S)
-        gaps = arm.table().gaps().within(WARMUP_S, WARMUP_S + OTHERS_S)
+        gaps = arm.table().gaps((WARMUP_S, WARMUP_S + OTHERS_S))
         itl.append(gaps.gap_s)
         block = ((gaps.end_s - WARMUP_S) / BLOCK_S).astype(int)
         minutes.append([float(np.quantile(gaps.gap_s[block == b], 0.99)) for b in range(int(OTHERS_S / BLOCK_S))])

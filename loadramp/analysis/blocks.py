@@ -90,7 +90,7 @@ def measure(
     values["step_time"] = steady_s(seen)
     if values["step_time"] is None:
         reasons["step_time"] = "too few tokens to tell the engine's pace"
-    arrived = float(seen.tokens.sum())
+    arrived = float(seen.arrived[1].sum())
     values["output_tokens_per_s"] = arrived / seen.length_s if arrived else None
     if not arrived:
         reasons["output_tokens_per_s"] = "no token arrived"

@@ -205,8 +205,9 @@ def _throughput(
     mean, sd, n = mean_output_tokens(load, step.begin_s, end_s)
     if output_tokens_mean is not None:  # the corpus is known: no error from estimating it
         mean, sd = output_tokens_mean, 0.0
-    at = np.clip((seen.token_s - begin_s) * (THROUGHPUT_BLOCKS / length_s), 0, THROUGHPUT_BLOCKS - 1).astype(np.int64)
-    blocks = np.bincount(at, weights=seen.tokens, minlength=THROUGHPUT_BLOCKS)
+    at_s, tokens = seen.arrived
+    at = np.clip((at_s - begin_s) * (THROUGHPUT_BLOCKS / length_s), 0, THROUGHPUT_BLOCKS - 1).astype(np.int64)
+    blocks = np.bincount(at, weights=tokens, minlength=THROUGHPUT_BLOCKS)
     per_block = length_s / THROUGHPUT_BLOCKS * mean if mean else None
     per_s, peak_per_s = latency.per_second(seen)
     return replace(

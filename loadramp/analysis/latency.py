@@ -20,7 +20,7 @@ from loadramp.analysis.quantiles import (
     quantile_name,
 )
 from loadramp.record.row import Quantiles, Row, SloStatistic, Statistic, columns_of
-from loadramp.record.table import Bools, Floats, Gaps, Ints, Table, within
+from loadramp.record.table import Bools, Floats, Gaps, Ints, Table, taken, within
 from loadramp.scenario.scenario import Slo
 from loadramp.units import percent
 
@@ -44,8 +44,7 @@ class WindowView:
     """What the records say about one window ``[begin_s, end_s)`` at the instant ``now_s``.
 
     ``near``: rows that touch the window; ``due``: those of them due in it. ``gaps``: those that end in the window, of
-    successes and of requests still in flight (``Gaps.request`` is the row of ``near``). ``due_gaps``: all gaps of the
-    rows of ``due``. ``token_s`` and ``tokens``: every output event in the window.
+    successes and of requests still in flight (``Gaps.request`` is the row of ``near``).
     """
 
     window_s: Window
@@ -53,9 +52,17 @@ class WindowView:
     due: Table
     near: Table
     gaps: Gaps
-    due_gaps: Gaps
-    token_s: Floats
-    tokens: Ints
+
+    @property
+    def due_gaps(self) -> Gaps:
+        """All gaps of the rows of ``due``."""
+        return self.due.gaps()
+
+    @property
+    def arrived(self) -> tuple[Floats, Ints]:
+        """Every output event in the window, and its tokens."""
+        inside = within(self.near.event_s, self.window_s)
+        return self.near.event_s[inside], taken(self.near.event_tokens, inside)
 
     @property
     def length_s(self) -> float:
@@ -74,24 +81,15 @@ def window_view(table: Table, window_s: Window, now_s: float | None = None) -> W
     due = within(table.due_s, window_s)
     last_s = table.last_s
     touching = due | ((table.due_s < end_s) & (last_s >= begin_s))
-    near = _select(table, touching)
-    every = near.gaps()
-    fine = np.asarray(near.ok | near.in_flight)
-    gaps = every if fine.all() else _where(every, fine[every.request])
-    of_near = due[touching]
-    inside = within(near.event_s, window_s)
+    near = table.select(touching)
     if now_s is None:
-        ends = np.concatenate((table.stream_end_s, table.event_s, [end_s]))
-        now_s = float(np.nanmax(ends))
+        now_s = float(np.nanmax(np.concatenate((table.stream_end_s, last_s, [end_s]))))
     return WindowView(
         window_s=window_s,
         now_s=now_s,
-        due=_select(near, of_near),
+        due=near.select(due[touching]),
         near=near,
-        gaps=gaps.within(begin_s, end_s),
-        due_gaps=_of_rows(every, of_near),
-        token_s=near.event_s[inside],
-        tokens=near.event_tokens[inside],
+        gaps=near.gaps(window_s, near.ok | near.in_flight),
     )
 
 
@@ -171,9 +169,10 @@ def stall_limit_s(gap_s: Floats) -> float:
 def per_second(seen: WindowView) -> tuple[float, float]:
     """Output tokens a second: the window's mean and its best second (bins of at least 1 s that fill the window)."""
     bins = max(1, int(seen.length_s + 1e-9))
-    at = np.clip((seen.token_s - seen.window_s[0]) * (bins / seen.length_s), 0, bins - 1).astype(np.int64)
-    totals = np.bincount(at, weights=seen.tokens, minlength=bins)
-    return float(seen.tokens.sum()) / seen.length_s, float(totals.max()) * bins / seen.length_s
+    at_s, tokens = seen.arrived
+    at = np.clip((at_s - seen.window_s[0]) * (bins / seen.length_s), 0, bins - 1).astype(np.int64)
+    totals = np.bincount(at, weights=tokens, minlength=bins)
+    return float(tokens.sum()) / seen.length_s, float(totals.max()) * bins / seen.length_s
 
 
 def good(seen: WindowView, slo: Slo) -> tuple[int, int]:
@@ -269,23 +268,6 @@ def longest(seen: WindowView) -> tuple[Floats, Floats]:
     np.maximum.at(longest, gaps.request, gaps.gap_s)
     keep = (longest >= 0.0) & (due.ok | due.in_flight)
     return longest[keep], due.due_s[keep]
-
-
-def _select(table: Table, keep: Bools) -> Table:
-    return table if keep.all() else table.select(keep)
-
-
-def _of_rows(gaps: Gaps, keep: Bools) -> Gaps:
-    """The gaps of the rows where ``keep`` holds, renumbered to these rows."""
-    if keep.all():
-        return gaps
-    chosen = _where(gaps, keep[gaps.request])
-    renumbered = (np.cumsum(keep) - 1)[chosen.request]
-    return Gaps(renumbered, chosen.end_s, chosen.gap_s, chosen.tokens)
-
-
-def _where(gaps: Gaps, keep: Bools) -> Gaps:
-    return Gaps(gaps.request[keep], gaps.end_s[keep], gaps.gap_s[keep], gaps.tokens[keep])
 
 
 def statistic_of(found: QuantileEstimate) -> Statistic:

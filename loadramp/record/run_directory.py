@@ -15,12 +15,12 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import islice
 from pathlib import Path
 
 import msgspec
 
-from loadramp.record.codec import decode_batch, decode_each, decode_lines
+from loadramp.record.codec import decode_each, decode_lines
+from loadramp.record.columns import decode_table
 from loadramp.record.run_info import HostInfo, RunInfo, read_info
 from loadramp.record.table import Run, Table
 from loadramp.record.types import ClientSample, Record, Sample
@@ -30,8 +30,8 @@ from loadramp.scenario.scenario import Scenario
 SCHEMA = 1
 Load = Callable[[str, str, Sequence[str]], Scenario]
 """``f(text, name, overrides)``: a scenario; ``name`` is how errors call it."""
-BATCH = 5000
-"""Records that are objects at once while a run is read."""
+BATCH_BYTES = 2_000_000
+"""Of records that are lines at once while a run is read."""
 
 
 class RunDirError(ScenarioError):
@@ -222,10 +222,10 @@ def read(path: Path, load: Load) -> tuple[Run, int]:
     tables = []
     for file in sorted(path.glob("records-*.jsonl")):
         with file.open("rb") as lines:
-            while batch := list(islice(lines, BATCH)):  # a day's records are no list of objects, ever
-                decoded = decode_batch(batch)
-                tables.append(Table.of(decoded.records, decoded.event_s))
-                skipped += decoded.skipped
+            while batch := lines.readlines(BATCH_BYTES):
+                table, torn = decode_table(batch)
+                tables.append(table)
+                skipped += torn
     samples, torn_samples = decode_each(_open_lines(path / "server.jsonl"), Sample)
     client, torn_client = decode_each(_open_lines(path / "client.jsonl"), ClientSample)
     table = Table.concat(tables)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -60,6 +61,30 @@ def within(instants_s: Floats, window_s: tuple[float, float]) -> Bools:
     return np.asarray((instants_s >= window_s[0]) & (instants_s < window_s[1]))
 
 
+EVENTS = ("event_s", "event_tokens", "event_choice")
+"""The columns with one entry an event. In most runs the last two hold one value, in the memory of one entry."""
+
+
+def every(value: int, n: int) -> Ints:
+    """``value`` n times, in the memory of one."""
+    return np.broadcast_to(np.int64(value), n)
+
+
+def taken(column: NDArray[Any], keep: Bools | Ints) -> NDArray[Any]:
+    """``column[keep]``; what is alike everywhere stays in the memory of one."""
+    if column.strides != (0,) or not len(column):
+        return np.asarray(column[keep])
+    return every(int(column[0]), int(np.count_nonzero(keep)) if keep.dtype == np.bool_ else len(keep))
+
+
+def joined(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """``np.concatenate(parts)``; what is alike everywhere stays in the memory of one."""
+    values = {value for part in parts for value in part[:1].tolist()}
+    if len(values) == 1 and all(part.strides == (0,) for part in parts):
+        return every(values.pop(), sum(map(len, parts)))
+    return np.concatenate(parts)
+
+
 @dataclass(slots=True, frozen=True)
 class Gaps:
     """Differences between successive output events of one choice of one request. All arrays have one entry a gap."""
@@ -70,11 +95,6 @@ class Gaps:
     gap_s: Floats
     tokens: Ints
     """Tokens that the event at the gap's end brought."""
-
-    def within(self, begin_s: float, end_s: float) -> Gaps:
-        """Gaps that end in ``[begin_s, end_s)``: a gap counts in the window in which it arrived."""
-        keep = within(self.end_s, (begin_s, end_s))
-        return Gaps(self.request[keep], self.end_s[keep], self.gap_s[keep], self.tokens[keep])
 
     def itl(self) -> tuple[Floats, Floats]:
         """Inter-token latencies and the instants they end at: an event of k tokens after gap g is k entries of g/k.
@@ -135,15 +155,16 @@ class Table:
         return len(self.due_s)
 
     @staticmethod
-    def of(records: Sequence[Record], event_s: Sequence[Floats] | None = None) -> Table:
+    def of(records: Sequence[Record], counts: Sequence[int] | None = None, event_s: Floats | None = None) -> Table:
         """Columns of ``records``, in their order.
 
         Args:
-            records: n of them.
-            event_s: the events of each, if the records have none themselves.
+            records: n of them, or objects with the same attributes.
+            counts, event_s: how many events each has, and those of all, if the records have none themselves.
         """
-        times_s = [record.event_s for record in records] if event_s is None else event_s
-        counts = [len(one) for one in times_s]
+        if counts is None or event_s is None:
+            counts = [len(record.event_s) for record in records]
+            event_s = np.fromiter(chain.from_iterable(r.event_s for r in records), np.float64, sum(counts))
         begin = np.concatenate(([0], np.cumsum(counts, dtype=np.int64))).astype(np.int64)
 
         def floats(name: str) -> Floats:
@@ -156,6 +177,8 @@ class Table:
             return np.array([getattr(r, name) or "" for r in records], dtype=object)
 
         def events(name: str, default: int) -> Ints:
+            if not any(getattr(record, name) for record in records):
+                return every(default, int(begin[-1]))
             column = np.full(int(begin[-1]), default, dtype=np.int64)
             for k, record in enumerate(records):
                 if own := getattr(record, name):
@@ -171,7 +194,7 @@ class Table:
             kernel_stamps=np.array([r.stamps == "kernel" for r in records], dtype=np.bool_),
             length_free=np.array([LENGTH_NOT_FORCED in r.warnings for r in records], dtype=np.bool_),
             begin=begin,
-            event_s=np.concatenate([np.zeros(0), *times_s]),
+            event_s=event_s,
             event_tokens=events("event_tokens", 1),
             event_choice=events("event_choice", 0),
         )
@@ -180,10 +203,12 @@ class Table:
     def concat(tables: Iterable[Table]) -> Table:
         """One table of all rows of ``tables``, in that order."""
         parts = list(tables) or [Table.of([])]
-        joined = {f.name: np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(Table)}
-        sizes = np.concatenate([np.diff(part.begin) for part in parts])
-        joined["begin"] = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
-        return Table(**joined)
+        if len(parts) == 1:
+            return parts[0]
+        columns = {f.name: joined([getattr(part, f.name) for part in parts]) for f in fields(Table)}
+        sizes = np.concatenate([part.events for part in parts])
+        columns["begin"] = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
+        return Table(**columns)
 
     def due_in(self, *windows_s: tuple[float, float]) -> Table:
         """The requests due in any of the windows."""
@@ -195,19 +220,19 @@ class Table:
 
     def select_rows(self, order: Ints) -> Table:
         """The rows at ``order``, in that order. May share memory with this table: none is written to."""
-        rows: Ints | slice = order
-        events: Ints | slice
         if len(order) and order[-1] - order[0] == len(order) - 1 and np.all(np.diff(order) == 1):  # as most windows are
             rows, events = slice(order[0], order[-1] + 1), slice(self.begin[order[0]], self.begin[order[-1] + 1])
-            begin = self.begin[order[0] : order[-1] + 2] - self.begin[order[0]]
-        else:
-            sizes = np.diff(self.begin)[order]
-            begin = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
-            events = np.arange(begin[-1]) + np.repeat(self.begin[:-1][order] - begin[:-1], sizes)
-        chosen = {f.name: getattr(self, f.name) for f in fields(Table)}
-        for name, column in chosen.items():
-            chosen[name] = begin if name == "begin" else column[events if name.startswith("event_") else rows]
-        return Table(**chosen)
+            chosen = {f.name: getattr(self, f.name)[events if f.name in EVENTS else rows] for f in fields(Table)}
+            return Table(**chosen | {"begin": self.begin[order[0] : order[-1] + 2] - self.begin[order[0]]})
+        begin, at = self.events_at(order)
+        chosen = {f.name: getattr(self, f.name)[order] for f in fields(Table) if f.name not in {"begin", *EVENTS}}
+        return Table(**chosen, begin=begin, **{name: taken(getattr(self, name), at) for name in EVENTS})
+
+    def events_at(self, order: Ints) -> tuple[Ints, Ints]:
+        """``begin`` of a table of the rows at ``order``, and where the events of these rows are."""
+        sizes = self.events[order]
+        begin = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
+        return begin, np.arange(begin[-1]) + np.repeat(self.begin[:-1][order] - begin[:-1], sizes)
 
     @property
     def ok(self) -> Bools:
@@ -304,20 +329,34 @@ class Table:
         """When the request stopped being in flight; +inf where it still is."""
         return np.where(self.in_flight, np.inf, np.where(np.isnan(self.stream_end_s), self.due_s, self.stream_end_s))
 
-    def gaps(self) -> Gaps:
-        """All gaps of all requests, failed ones included up to where they broke; first events have none, and neither
-        have requests of which only the first and the last token are known."""
-        if (self.token_source == ENDS).any():
-            return self._renumbered(self.token_source != ENDS)
+    def gaps(self, window_s: tuple[float, float] = (-np.inf, np.inf), of: Bools | None = None) -> Gaps:
+        """Gaps of all requests, failed ones included up to where they broke; first events have none, and neither have
+        requests of which only the first and the last token are known.
+
+        Args:
+            window_s: only gaps that end in it: a gap counts in the window in which it arrived.
+            of: only of these requests, shape n.
+        """
+        of = self.token_source != ENDS if of is None else of & (self.token_source != ENDS)
+        if self.event_choice.any():
+            return self._gaps_of_choices(window_s, of)
+        keep = within(self.event_s, window_s)
+        keep[self.begin[:-1][self.events > 0]] = False
+        if not of.all():
+            keep &= np.repeat(of, self.events)
+        kept = np.add.reduceat(keep, self.begin[:-1][self.events > 0], dtype=np.int64) if len(keep) else self.events[:0]
+        at = np.flatnonzero(keep)
+        end_s = self.event_s[at]
+        request = np.repeat(np.flatnonzero(self.events), kept)
+        return Gaps(request, end_s, end_s - self.event_s[at - 1], taken(self.event_tokens, at))
+
+    def _gaps_of_choices(self, window_s: tuple[float, float], of: Bools) -> Gaps:
+        """``gaps`` of interleaved choices: a gap is between events of the same choice."""
         request = np.repeat(np.arange(len(self)), self.events)
-        if not self.event_choice.any():
-            keep = np.ones(len(self.event_s), dtype=np.bool_)
-            keep[self.begin[:-1][self.events > 0]] = False
-            gap_s = np.diff(self.event_s, prepend=0.0)
-            return Gaps(request[keep], self.event_s[keep], gap_s[keep], self.event_tokens[keep])
-        at = np.arange(len(self.event_s))  # interleaved choices: a gap is between events of the same choice
+        at = np.arange(len(self.event_s))
         at = np.lexsort((at, self.event_choice, request))
         same = (request[at][1:] == request[at][:-1]) & (self.event_choice[at][1:] == self.event_choice[at][:-1])
+        same &= of[request[at][1:]] & within(self.event_s[at][1:], window_s)
         later, earlier = at[1:][same], at[:-1][same]
         return Gaps(
             request=request[later],
@@ -325,11 +364,6 @@ class Table:
             gap_s=self.event_s[later] - self.event_s[earlier],
             tokens=self.event_tokens[later],
         )
-
-    def _renumbered(self, keep: Bools) -> Gaps:
-        """The gaps of the rows where ``keep`` holds, by their place in the whole table."""
-        some = self.select(keep).gaps()
-        return Gaps(np.flatnonzero(keep)[some.request], some.end_s, some.gap_s, some.tokens)
 
     def _event_at(self, index: Ints) -> Floats:
         out = np.full(len(self), np.nan)

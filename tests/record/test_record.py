@@ -1,7 +1,7 @@
 """Records to lines, to columns, to a directory, and back."""
 
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadramp.record.codec import decode, decode_batch, decode_lines, encode
+from loadramp.record.codec import decode, decode_lines, encode
+from loadramp.record.columns import decode_table
 from loadramp.record.run_directory import RecordTail, RunDir, RunDirError, check_place, read, safe_name
 from loadramp.record.run_info import RunInfo, read_info
 from loadramp.record.table import Table
@@ -85,11 +86,12 @@ def test_a_batch_of_lines_has_the_columns_of_its_records(asked: list[tuple[float
         tokens = [2] * len(gaps_s) if in_pairs else []
         event_s = (due_s + np.cumsum(gaps_s)).tolist()
         lines.append(encode(Record(seq=seq, step=0, due_s=due_s, event_s=event_s, event_tokens=tokens)))
-    batch, each = decode_batch(lines), Table.of(decode_lines(lines).records)
-    table = Table.of(batch.records, batch.event_s)
-    assert batch.skipped == 0
-    for name in ("seq", "due_s", "begin", "event_s", "event_tokens", "event_choice"):
-        assert np.array_equal(getattr(table, name), getattr(each, name))
+    (table, skipped), each = decode_table(lines), Table.of(decode_lines(lines).records)
+    assert skipped == 0
+    for one in fields(Table):
+        own, of_records = getattr(table, one.name), getattr(each, one.name)
+        assert own.dtype == of_records.dtype
+        assert np.array_equal(own, of_records, equal_nan=own.dtype == np.float64)
 
 
 def test_a_batch_skips_the_lines_that_are_no_records() -> None:
@@ -103,9 +105,10 @@ def test_a_batch_skips_the_lines_that_are_no_records() -> None:
         {**whole, "due_us": "10"},
     ]
     lines = [encode(RECORD), *(json.dumps(one).encode() for one in wrong), b"{", b"\n", encode(RECORD)]
-    for decoded in (decode_batch(lines), decode_lines(lines)):
-        assert [record.seq for record in decoded.records] == [RECORD.seq, RECORD.seq]
-        assert decoded.skipped == 7
+    table, skipped = decode_table(lines)
+    decoded = decode_lines(lines)
+    assert table.seq.tolist() == [record.seq for record in decoded.records] == [RECORD.seq, RECORD.seq]
+    assert skipped == decoded.skipped == 7
 
 
 def test_columns_hold_what_the_records_hold() -> None:
