@@ -76,7 +76,7 @@ def _run(asked: argparse.Namespace, corpus: list, fed: Fed, program: IO[bytes]) 
             if record is not None:
                 statuses[record.error or record.status] += 1
         if number % 4 == 0:
-            _send(program, cuts(Random(number), one.raw, "events" if number % 8 else "many"))
+            _send(program, cuts(Random(number), one.raw, ("many", "events", "groups")[number // 4 % 3]))
         if number % 10_000 == 9_999:
             rate = (number + 1 - asked.first) / (time.monotonic() - began_s)
             sys.stdout.write(f"{number + 1} replies, {failed} failed, {rate:.0f} a second\n")

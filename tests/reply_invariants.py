@@ -87,10 +87,12 @@ def in_c(fed: Fed, one: Mutated, pieces: Sequence[bytes], beat_s: float) -> Reco
 
     def pull(kept: KeptReads) -> None:
         taken = kept.take()
-        if taken.batch is not None:
-            exchange.feed_batch(taken.batch, 0.0)
+        for batch in (taken.noted, taken.batch):
+            if batch is not None:
+                exchange.feed_batch(batch, 0.0)
         if taken.other:
             exchange.feed(taken.other, taken.other_s)
+        kept.note(exchange.patient)
 
     for number, piece in enumerate(pieces, 2):
         t_s = 1.0 + beat_s * number
@@ -114,9 +116,11 @@ def in_c(fed: Fed, one: Mutated, pieces: Sequence[bytes], beat_s: float) -> Reco
 
 def cuts(rng: Random, raw: bytes, how: str) -> list[bytes]:
     """``raw`` in pieces: ``whole``, in ``few``, in ``many``, in single ``bytes``, or one for each HTTP chunk that holds
-    an event (``events``)."""
-    if how == "events":
+    an event (``events``) or for some of them (``groups``)."""
+    if how in {"events", "groups"}:
         bounds = [found.end() for found in _EVENT_END.finditer(raw)]
+        if how == "groups":
+            bounds = [bound for bound in bounds if rng.random() < 0.5]
     else:
         most = {"whole": 0, "few": rng.randint(1, 6), "many": 3 + len(raw) // 160, "bytes": len(raw)}[how]
         bounds = list(range(1, len(raw))) if how == "bytes" else [rng.randrange(len(raw) + 1) for _ in range(most)]
@@ -142,7 +146,7 @@ def faults_of(one: Mutated, fed: Fed | None) -> list[str]:
         other = in_python(one, cuts(rng, one.raw, how))
         found += [f"cut in {how}: {said}" for said in apart(whole, other)]
     if fed is not None and rng.random() < 0.6:
-        pieces = cuts(rng, one.raw, "events" if rng.random() < 0.8 else "many")
+        pieces = cuts(rng, one.raw, rng.choice(("events", "events", "events", "groups", "many")))
         python, c = in_python(one, pieces, _BEAT_S), in_c(fed, one, pieces, _BEAT_S)
         found += [f"in C: {said}" for said in apart(python, c)]
     return found

@@ -17,18 +17,19 @@ import pytest
 import uvloop
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripted_server import DONE, FIN, ROLE, C, Scripted, arrival, framed, stream
+from scripted_server import CU, DONE, FIN, ROLE, C, Scripted, arrival, chunk, framed, stream
 from test_event_batch import FRAMINGS, NOT_PLAIN, PLAIN
 
 from hatch_build import COMPILERS, compiled
 from loadramp.client.endpoint import endpoint_of
 from loadramp.client.http import c_reader as gather
-from loadramp.client.http.c_reader import CReader, KeptReads, load
+from loadramp.client.http.c_reader import TRIES, CReader, KeptReads, load
 from loadramp.client.http.connect import Dialer, dialer_of
 from loadramp.client.http.poller import clocks
 from loadramp.client.http.response import ResponseReader
 from loadramp.client.measuring_client import MeasuringClient
 from loadramp.client.stream.event_batch import EventBatch, plain_events
+from loadramp.client.stream.event_shape import NotedEvents
 from loadramp.record.types import Record
 from loadramp.scenario.scenario import Target
 
@@ -67,14 +68,24 @@ class Bench:
         wall_s, now_s = clocks()
         deadline_s = now_s + 10.0
         while time.monotonic() < deadline_s:
-            count, due = self.gather.read(self.epoll_fd, wall_s - now_s if trusted else None, self.late_s)
+            count, due, _ = self.gather.read(self.epoll_fd, wall_s - now_s if trusted else None, self.late_s)
             if count:
                 return due
         raise TimeoutError
 
+    def forget(self) -> None:
+        """Events came that were each of another shape: none is learned any more."""
+        for number in range(TRIES):
+            self.send(unlike(number))
+            self.kept.take()
+
+
+def unlike(number: int) -> bytes:
+    return framed(chunk({"index": 0, "delta": {"content": "a"}}, number=number))
+
 
 @contextmanager
-def bench() -> Iterator[Bench]:
+def bench(learns: bool = False) -> Iterator[Bench]:
     with socket.create_server(("127.0.0.1", 0)) as listener, select.epoll() as poll:
         mine = socket.create_connection(listener.getsockname())
         other, _ = listener.accept()
@@ -93,6 +104,8 @@ def bench() -> Iterator[Bench]:
                 time.sleep(0.002)
             else:
                 pytest.skip("this kernel does not stamp TCP segments")
+            if not learns:
+                made.forget()
             yield made
             one.close()
 
@@ -115,7 +128,7 @@ def test_whole_events_wait_and_are_given_back_with_the_instants_they_came_at() -
         assert taken.batch.payloads() == [C("a")[6:-2], C("bb")[6:-2]]
         assert all(a <= at <= b for (a, b), at in zip(instants, taken.batch.stamps_s, strict=True))
         assert (taken.other, taken.kernel, taken.late, taken.over, taken.error) == (b"", True, 0, False, 0)
-        assert one.kept.take() == (None, b"", 0.0, False, 0, False, 0)
+        assert one.kept.take() == (None, None, b"", 0.0, False, 0, False, 0)
 
 
 @built
@@ -137,16 +150,50 @@ def test_a_lot_is_due_when_it_is_full_and_nothing_is_read_before_it_is_taken() -
 
 
 @built
-def test_the_first_lot_of_a_socket_is_shorter_and_another_for_each() -> None:
-    with bench() as one:
-        fd = one.mine.fileno()
-        one.gather.drop(fd)
-        one.kept = one.gather.keep(fd)
-        dues = [one.send(EVENT) for _ in range(1 + fd % 32)]
-        assert dues == [[]] * (fd % 32) + [[fd]]
+def test_events_of_a_known_shape_are_noted_and_given_back_as_numbers_and_text() -> None:
+    with bench(learns=True) as one:
+        assert one.send(framed(CU("a", 1))) == [one.mine.fileno()]
+        assert one.kept.take().batch is not None
+        one.kept.note(True)
+        instants = []
+        for data in (framed(CU("\u00e9\u4e16\U0001f642", 2)), framed(CU('"}\\\n', 3)) + framed(CU("b", 4))):
+            before_s = time.monotonic()
+            one.send(data)
+            instants.append((before_s - 0.002, time.monotonic()))
+        noted = one.kept.take().noted
+        assert noted is not None
+        assert noted.texts() == ["\u00e9\u4e16\U0001f642", '"}\\\n', "b"]
+        assert (noted.tokens, noted.characters, noted.shape.choice) == ([2, 3, 4], [3, 4, 1], 0)
+        assert all(a <= at <= b for (a, b), at in zip(instants, noted.stamps_s, strict=False))
+        assert noted.stamps_s[1] == noted.stamps_s[2]
+
+
+@built
+def test_nothing_is_noted_after_another_read_until_it_was_parsed() -> None:
+    with bench(learns=True) as one:
+        one.send(EVENT)
         one.kept.take()
-        assert one.send(*[EVENT] * 31) == []
-        assert one.send(EVENT) == [fd]
+        one.kept.note(True)
+        one.send(EVENT)
+        assert one.send(EVENT[:-1]) == [one.mine.fileno()]
+        taken = one.kept.take()
+        assert (taken.noted is not None, taken.batch, taken.other) == (True, None, EVENT[:-1])
+        one.kept.note(False)
+        assert one.send(EVENT) == [one.mine.fileno()]
+        taken = one.kept.take()
+        assert (taken.noted, taken.batch is not None) == (None, True)
+
+
+@built
+def test_the_shape_is_given_up_when_event_after_event_has_another() -> None:
+    with bench(learns=True) as one:
+        dues = []
+        for number in range(TRIES + 2):
+            dues.append(one.send(unlike(number)) != [])
+            taken = one.kept.take()
+            assert taken.noted is None
+            one.kept.note(True)
+        assert dues == [True] * TRIES + [False] * 2  # from then on they wait until there is a lot of them
 
 
 @built
@@ -246,7 +293,8 @@ def test_sockets_that_are_not_kept_are_only_said_to_be_ready() -> None:
         assert one.send(EVENT) == [one.mine.fileno()]
         assert one.mine.recv(100_000) == EVENT
         one.gather.keep(10_000)  # the table grows
-        one.gather.keep(one.mine.fileno())
+        one.kept = one.gather.keep(one.mine.fileno())
+        one.forget()
         assert one.send(EVENT) == []
 
 
@@ -333,8 +381,8 @@ def test_a_connection_whose_reads_waited_is_used_again(read_in: str, monkeypatch
     lots: list[int] = []
     feed_batch = ResponseReader.feed_batch
 
-    def spied(self: ResponseReader, lot: EventBatch, t0_s: float) -> None:
-        lots.append(len(lot.ends))
+    def spied(self: ResponseReader, lot: EventBatch | NotedEvents, t0_s: float) -> None:
+        lots.append(len(lot.stamps_s))
         feed_batch(self, lot, t0_s)
 
     monkeypatch.setattr(ResponseReader, "feed_batch", spied)
@@ -378,7 +426,7 @@ def test_without_it_sockets_are_read_one_by_one(monkeypatch: pytest.MonkeyPatch,
 @built
 def test_another_version_of_it_is_not_used(tmp_path: Path) -> None:
     other = tmp_path / "c_reader.c"
-    other.write_text(SOURCE.read_text().replace("#define GATHER_LAYOUT 1", "#define GATHER_LAYOUT 0"))
+    other.write_text(SOURCE.read_text().replace("#define GATHER_LAYOUT 2", "#define GATHER_LAYOUT 1"))
     assert compiled(other, tmp_path / "other.so") == ""
     assert load(tmp_path / "other.so") is None
     assert compiled(SOURCE, tmp_path / "same.so") == ""

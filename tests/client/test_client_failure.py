@@ -155,10 +155,11 @@ def test_an_exception_while_closing_does_not_keep_other_requests_from_their_reco
         (c_reader.KeptReads, "take"),
         (response.ResponseReader, "feed_batch"),
         (response, "events_of"),
+        (answer.StreamAnswer, "noted"),
         (sockets.SocketPipe, "_received"),
         (sockets.SocketPipe, "_ended"),
     ],
-    ids=["take", "feed_batch", "events_of", "_received", "_ended"],
+    ids=["take", "feed_batch", "events_of", "noted", "_received", "_ended"],
 )
 def test_an_exception_where_a_socket_is_read_is_a_record_that_names_it(
     where: Any, name: str, monkeypatch: pytest.MonkeyPatch

@@ -37,7 +37,7 @@ BLURRED_RATIO, BLURRED_LOOKS = 0.002, 3
 are too fast for a beat, and it was no hiccup."""
 BLURRED_CALM_S = 60.0
 """No beat for this long after that: the reads blurred until then are too few to move a p99."""
-MOST_READS = 64
+MOST_READS = 128
 """In one turn of the loop: other tasks must not wait for a whole engine step."""
 STEP_S, DISTRUST_S = 0.001, 0.1
 """When wall and loop clock have moved apart by STEP_S since the last reads, one of them was set or has slept: no stamp
@@ -186,7 +186,8 @@ class Poller:
         epoll, c_reader = self._open.epoll, self._open.c_reader
         if c_reader is not None:
             now_s, offset_s = self._now()
-            count, due = c_reader.read(epoll.fileno(), offset_s, self.late_s)
+            count, due, several = c_reader.read(epoll.fileno(), offset_s, self.late_s)
+            self._blurred += several if self._punctual else 0
         else:
             due = [fd for fd, _ in epoll.poll(0.0, MOST_READS)]
             count = len(due)

@@ -16,6 +16,7 @@ from loadramp.client.http.response import ResponseReader
 from loadramp.client.http.sockets import Pipe
 from loadramp.client.stream.answer import StreamAnswer
 from loadramp.client.stream.event_batch import EventBatch
+from loadramp.client.stream.event_shape import NotedEvents
 from loadramp.record.types import ErrorKind, Record
 from loadramp.scenario.scenario import Target
 
@@ -84,7 +85,7 @@ class Connection:
         except Exception as error:  # the fence (``_failed``)
             self._failed(request, error)
 
-    def on_batch(self, batch: EventBatch) -> None:
+    def on_batch(self, batch: EventBatch | NotedEvents) -> None:
         request = self.request
         if request is None:
             self.drop()

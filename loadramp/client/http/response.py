@@ -15,6 +15,7 @@ from loadramp.client.http.limits import BEYOND, limit_passed, most_events, short
 from loadramp.client.http.reply_parts import INFLATED, Inflate, codings_of, is_text, retry_after_s
 from loadramp.client.stream.answer import StreamAnswer
 from loadramp.client.stream.event_batch import EventBatch, PlainEvent, events_of, plain_events
+from loadramp.client.stream.event_shape import NotedEvents
 from loadramp.client.stream.events import read_event
 from loadramp.client.stream.outcome import Outcome, RequestedOutput, conclude
 from loadramp.client.stream.sse import SseParser
@@ -159,27 +160,38 @@ class ResponseReader:
         lines = held[-1].endswith(b"\n") and self._inflate is None and b"content-length" not in self._headers
         self._eager = not (lines and self.answer.event_s)
 
-    def feed_batch(self, batch: EventBatch, t0_s: float) -> None:
+    def feed_batch(self, batch: EventBatch | NotedEvents, t0_s: float) -> None:
         """A batch that waited where it was read, stamped ``t0_s`` later; it is parsed at once."""
         self.digest()
         stamps = [stamp_s - t0_s for stamp_s in batch.stamps_s]
-        if not self.over and self._plain(events_of, batch.payloads(), stamps):
-            self._now_s = stamps[-1]
-            self._bound()
-        else:
+        if isinstance(batch, NotedEvents) and not self.over:
+            assert self._between  # else they were no events
+            self.answer.noted(batch, stamps)
+        elif isinstance(batch, NotedEvents):
+            self.reusable = False
+            return
+        elif self.over or not self._plain(events_of, batch.payloads(), stamps):
             self._held, self._held_s = batch.reads(), stamps
             self.digest()
+            return
+        self._now_s = stamps[-1]
+        self._bound()
 
     @property
     def patient(self) -> bool:
-        """Whole events that come now may wait for a batch."""
-        return not self._eager and not self.over
+        """Whole events that come now may wait for a batch: everything was parsed, and a whole event was the last."""
+        return not self._eager and not self.over and not self._held and self._between
+
+    @property
+    def _between(self) -> bool:
+        """Between two chunks and two events of a stream that runs."""
+        return self._between_chunks and self._inflate is None and self.answer.between_events
 
     def _plain(
         self, events_in: Callable[[Sequence[bytes]], list[PlainEvent] | None], reads: list[bytes], stamps: list[float]
     ) -> bool:
         """Take the batch without the parsers, which stay where they are: between two chunks and two events."""
-        if not self._between_chunks or self._inflate is not None or not self.answer.between_events:
+        if not self._between:
             return False
         events = events_in(reads)
         return events is not None and self.answer.plain(events, stamps)

@@ -17,6 +17,7 @@ from loadramp.client.error_text import describe_os_error, describe_tls_error
 from loadramp.client.http.c_reader import KeptReads
 from loadramp.client.http.poller import Poller
 from loadramp.client.stream.event_batch import EventBatch
+from loadramp.client.stream.event_shape import NotedEvents
 from loadramp.record.types import ErrorKind
 
 OnBytes = Callable[[bytes, float], None]
@@ -24,7 +25,7 @@ OnBytes = Callable[[bytes, float], None]
 OnClose = Callable[[ErrorKind | None, str], None]
 """Called once. None: clean end of file; ``reset``: connection reset, with words."""
 
-OnBatch = Callable[[EventBatch], None]
+OnBatch = Callable[[EventBatch | NotedEvents], None]
 Stamps = Literal["kernel", "user"]
 """Who took the instants of the latest reads."""
 
@@ -48,8 +49,9 @@ class Pipe(Protocol):
         """Let go of it; no callback is called any more."""
 
     def keep(self, on_batch: OnBatch | None) -> None:
-        """Allow reads that hold one whole event each to wait until there is a batch of them. None: no longer, and what
-        waits is handed over. A pipe may ignore this."""
+        """Allow reads of whole events to wait until there is a batch of them. None: no longer, and what waits is handed
+        over. Call it again after all that came was parsed and a whole event was the last of it: only then events may be
+        noted without being parsed. A pipe may ignore this."""
 
     def pull(self) -> None:
         """Hand over what waits."""
@@ -127,6 +129,8 @@ class SocketPipe:
 
     def keep(self, on_batch: OnBatch | None) -> None:
         if self._fd < 0 or on_batch == self._on_batch:
+            if self._kept is not None:
+                self._kept.note(True)
             return
         self.pull()
         if self._fd < 0:  # among what waited was the end
@@ -146,9 +150,12 @@ class SocketPipe:
             self.stamps = "kernel"
         if taken.late:
             self._late(taken.late)
-        if taken.batch is not None and self._on_batch is not None:
-            self._on_batch(taken.batch)
+        for batch in (taken.noted, taken.batch):
+            if batch is not None and self._on_batch is not None:
+                self._on_batch(batch)
         if taken.other and self._fd >= 0:
+            if self._kept is not None:
+                self._kept.note(False)  # until this was parsed
             self._received(taken.other, taken.other_s)
         if taken.over and self._fd >= 0:
             if taken.error:

@@ -5,8 +5,11 @@ An instant is that of the bytes that complete an event. Nothing else here depend
 
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from loadramp.client.error_text import describe_error_body, error_of, names_failure
 from loadramp.client.stream.event_batch import PlainEvent, RunningUsage, plain_event
+from loadramp.client.stream.event_shape import NotedEvents
 from loadramp.client.stream.events import (
     Event,
     Output,
@@ -267,23 +270,36 @@ class StreamAnswer:
             return False
         indices = [choice.index for choice in choices]
         usages = [event.usage for event in events]
-        if self._thinking:
-            self._think(False)
-        self.event_s += stamps
-        self.choices += indices
-        self._sizes += [len(text) for text in texts if text]
-        self._running += [UNKNOWN if usage is None else usage.completion_tokens for usage in usages]
+        running = [UNKNOWN if usage is None else usage.completion_tokens for usage in usages]
+        self._take_plain(stamps, indices, [len(text) for text in texts if text], running)
         for index, usage in zip(indices, usages, strict=True):
             if usage is not None:
                 self._count_plain(usage, index)
-        self._resume(set(indices))
-        self.last_s = stamps[-1]
-        if self.answer_s is None:
-            self.answer_s = stamps[0]
         if self.save_text:
             for index, text in zip(indices, texts, strict=True):
                 self._text.setdefault(index, []).append(text or "")
         return True
+
+    def noted(self, events: NotedEvents, stamps: list[float]) -> None:
+        """Take plain events of one shape, each with its instant."""
+        choice, usage = events.shape.choice, events.shape.usage
+        self._take_plain(stamps, [choice] * len(stamps), events.characters, events.tokens)
+        if usage is not None:
+            self._count_plain(replace(usage, completion_tokens=events.tokens[-1]), choice)
+        if self.save_text:
+            self._text.setdefault(choice, []).extend(events.texts())
+
+    def _take_plain(self, stamps: list[float], indices: list[int], sizes: list[int], running: list[int]) -> None:
+        if self._thinking:
+            self._think(False)
+        self.event_s += stamps
+        self.choices += indices
+        self._sizes += sizes
+        self._running += running
+        self._resume(set(indices))
+        self.last_s = stamps[-1]
+        if self.answer_s is None:
+            self.answer_s = stamps[0]
 
     def _count(self, usage: Usage, event: Event) -> int:
         """Keep the last usable figures; returns the completion tokens so far where this event says them of its one
