@@ -21,8 +21,9 @@ from offline_engine import Offline
 from scipy import stats
 
 from loadramp.analysis.blocks import measure
+from loadramp.comparison.info import Round
 from loadramp.comparison.judge import asked_of, weigh
-from loadramp.comparison.pairs import Pair, Round
+from loadramp.comparison.pairs import Pair
 from loadramp.comparison.table import Canary
 from loadramp.record.table import Table
 from loadramp.simulator.profiles import EngineProfile

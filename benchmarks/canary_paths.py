@@ -17,8 +17,9 @@ import numpy as np
 from loadramp.analysis.blocks import Block
 from loadramp.analysis.proportions import Proportion
 from loadramp.comparison import noninferior
+from loadramp.comparison.info import Round
 from loadramp.comparison.judge import asked_of, weigh
-from loadramp.comparison.pairs import Pair, Round
+from loadramp.comparison.pairs import Pair
 from loadramp.comparison.table import Canary
 from loadramp.simulator.regimes import REGIMES, RegimePath
 

@@ -25,9 +25,10 @@ from loadramp.analysis.blocks import Block, measure
 from loadramp.analysis.proportions import Proportion
 from loadramp.comparison import standard_error
 from loadramp.comparison.decide import Decision
+from loadramp.comparison.info import Round
 from loadramp.comparison.judge import asked_of, weigh
 from loadramp.comparison.noninferior import Effect
-from loadramp.comparison.pairs import Pair, Round
+from loadramp.comparison.pairs import Pair
 from loadramp.comparison.sample_size import Missing
 from loadramp.comparison.table import PRIMARY, Canary
 from loadramp.simulator.profiles import PROFILES

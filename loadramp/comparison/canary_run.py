@@ -1,24 +1,23 @@
 """The loop that owns two arms: the same load to both at once, or in turn, block by block, until it is known.
 
-What stops it early is decided here; all of it is decided again from the files by ``contrast`` when a report is made.
+What stops it early is decided here; all of it is decided again from the files (``judge.contrast``)
+when a report is made.
 """
 
 import asyncio
 import contextlib
-import json
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeVar
 
 from loadramp.analysis.overload import climb
-from loadramp.comparison.answer_match import AnswerMatch
 from loadramp.comparison.arm import Arm
 from loadramp.comparison.decide import Decision, DecisionRules
 from loadramp.comparison.guard import Guard
-from loadramp.comparison.judge import COMPARISON, SCHEMA, asked_about, paired, weigh
-from loadramp.comparison.pairs import Pair, Round, blocks_done
+from loadramp.comparison.info import ComparisonInfo, Look, Round, Switched
+from loadramp.comparison.judge import asked_about, paired, weigh
+from loadramp.comparison.pairs import Pair, blocks_done
 from loadramp.comparison.table import Canary, block_rates, canary_of, climb_rates, order_of, turn_warmup_s
-from loadramp.record.codec import plain_data
 from loadramp.record.run_directory import RunDir
 from loadramp.record.types import Step, Stop
 from loadramp.registry import CannotMeasure
@@ -33,18 +32,16 @@ the seconds that the command took, where there is one; it is ready then."""
 
 @dataclass(slots=True)
 class CanaryRun:
-    """Both arms as they go on. ``info`` becomes comparison.json; ``stop`` is shared by the arms and ends it early."""
+    """Both arms as they go on. ``stop`` is shared by the arms and ends it early."""
 
     scenario: Scenario
     rundir: RunDir
     baseline: Arm
     candidate: Arm
-    info: dict[str, Any]
+    info: ComparisonInfo
     say: Callable[[str], None] = lambda _: None
     switch: Switch | None = None
     swap: Switch | None = None
-    sameness: AnswerMatch | None = None
-    rounds: list[Round] = field(default_factory=list)
     guard: Guard = field(init=False)
     _pairs: dict[int, Pair] = field(default_factory=dict)
     _serving: str = ""
@@ -83,21 +80,22 @@ class CanaryRun:
                 await self._mirrored()
             else:
                 await self._in_turn()
-            if self.info.get("rollback") or self.info.get("stopped"):
-                ending = Stop(str(self.info.get("rollback") or self.info["stopped"]), complete=False)
+            if reason := self.info.rollback or self.info.stopped:
+                ending = Stop(reason, complete=False)
             elif not self.stop.is_set():
                 ending = Stop("compared")
         except CannotMeasure as error:
-            self.info["stopped"] = str(error)
+            self.info.stopped = str(error)
             raise
         finally:
             guard.cancel()
             if not ending.complete:
                 self.stop.set()
-                self.info.setdefault("stopped", "" if self.info.get("rollback") else ending.reason)
+                if not (self.info.rollback or self.info.stopped):
+                    self.info.stopped = ending.reason
             with contextlib.suppress(CannotMeasure):
                 await self._both(arm.end(ending) for arm in self.arms)
-            self.save("complete" if ending.complete or self.info.get("rollback") else "stopped")
+            self.save("complete" if ending.complete or self.info.rollback else "stopped")
 
     # -- both at once ---------------------------------------------------------------------------------------------
 
@@ -145,17 +143,17 @@ class CanaryRun:
         await self._both(arm.drain() for arm in self.arms)
         self.say("swapping the hosts")
         await self.swap("swap")
-        self.info["swapped_at_s"] = self.baseline.now_s
+        self.info.swapped_at_s = self.baseline.now_s
         await self._settle_both()
 
     @property
     def _swapped(self) -> bool:
-        return "swapped_at_s" in self.info
+        return self.info.swapped_at_s is not None
 
     async def _climb(self) -> None:
         """Both up at once, by factors of 2, until both are overloaded."""
         self.guard.off()  # overload is what is wanted now
-        self.info["climb_from"] = first = len(self.baseline.steps)
+        self.info.climb_from = first = len(self.baseline.steps)
         for rate_rps in climb_rates(self.canary):
             if self.stop.is_set():
                 return
@@ -195,8 +193,7 @@ class CanaryRun:
                 self.say(f"switching to the {arm}")
                 begin_s = self.baseline.now_s
                 command_s = await self.switch(arm)
-                switched = {"arm": arm, "begin_s": begin_s, "ready_s": self.baseline.now_s, "command_s": command_s}
-                self.info.setdefault("switches", []).append(switched)
+                self.info.switches.append(Switched(arm, begin_s, self.baseline.now_s, command_s))
             self._serving = arm
 
     def _arm(self, name: str) -> Arm:
@@ -205,18 +202,18 @@ class CanaryRun:
     def _note_turns(self, number: int) -> None:
         """Pair the blocks of both arms by their order: the n-th of one replays the n-th of the other."""
         rows = zip(self.baseline.rows, self.candidate.rows, strict=True)
-        known = len(self.rounds)
+        known = len(self.info.rounds)
         for i, (base, other) in enumerate(rows):
             if i >= known:
                 place = i // len(self.canary.rates)
-                self.rounds.append(Round(place, base.rate_rps or 0.0, base.step, other.step))
+                self.info.rounds.append(Round(place, base.rate_rps or 0.0, base.step, other.step))
         self._report(number)
 
     # -- what is known so far -------------------------------------------------------------------------------------
 
     def _note(self, number: int, rate_rps: float) -> None:
         last = [arm.steps[-1].index for arm in self.arms]
-        self.rounds.append(Round(number, rate_rps, last[0], last[1], self._swapped))
+        self.info.rounds.append(Round(number, rate_rps, last[0], last[1], self._swapped))
         self._report(number)
 
     def _report(self, number: int) -> None:
@@ -230,7 +227,7 @@ class CanaryRun:
         if self.canary.design == "mirrored":
             await self._wait_for_answers()
         decision, used = await self._look()
-        self.info.setdefault("looks", []).append({"blocks": used, "verdict": decision.verdict})
+        self.info.looks.append(Look(used, decision.verdict))
         self.say(f"after {plural(used, 'block')}: {decision.verdict} ({decision.reasons[0]})")
         return decision.verdict != "inconclusive" and used == done
 
@@ -246,9 +243,9 @@ class CanaryRun:
     async def _look(self) -> tuple[Decision, int]:
         """What the blocks so far come to, and how many of them can be used."""
         runs = [await arm.so_far() for arm in self.arms]
-        pairs = paired(self.rounds, runs[0], runs[1], self.scenario, self._pairs)
+        pairs = paired(self.info.rounds, runs[0], runs[1], self.scenario, self._pairs)
         self._pairs |= {i: one for i, one in enumerate(pairs) if one.settled}
-        return weigh(self.asked, pairs, final=False, sameness=self.sameness)[2], blocks_done(pairs)
+        return weigh(self.asked, pairs, final=False, answers=self.info.answers)[2], blocks_done(pairs)
 
     # -- both arms -------------------------------------------------------------------------------------------------
 
@@ -277,13 +274,10 @@ class CanaryRun:
     def _warmup_s(self, measure_s: float | None = None) -> float:
         return max(arm.warmup_s(measure_s or self.canary.block_s) for arm in self.arms)
 
-    def save(self, state: str) -> None:
+    def save(self, state: Literal["running", "complete", "stopped"]) -> None:
         """Replace comparison.json."""
-        document = {
-            "schema": SCHEMA, **self.info, "state": state, "rounds": [asdict(one) for one in self.rounds],
-            "answers": asdict(self.sameness) if self.sameness else None,
-        }  # fmt: skip
-        self.rundir.write(COMPARISON, json.dumps(plain_data(document), indent=1, allow_nan=False) + "\n")
+        self.info.state = state
+        self.info.write(self.rundir)
 
 
 def arm_free_s(arm: Arm) -> float:

@@ -5,14 +5,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from loadramp import __version__
 from loadramp.comparison.configuration_table import tiers_csv, tiers_document, tiers_html, tiers_markdown
 from loadramp.comparison.configurations import Tiers, tiers
 from loadramp.comparison.decide import Decision
 from loadramp.comparison.environment import Difference, differences, fingerprint
-from loadramp.comparison.judge import COMPARISON, asked_of
+from loadramp.comparison.info import COMPARISON, ArmInfo, ComparisonInfo
+from loadramp.comparison.judge import asked_of
 from loadramp.comparison.launch import Compared, write_comparison, write_derived
 from loadramp.comparison.pairs import Comparison
 from loadramp.comparison.stored_runs import Side, failures, indicative, judged, matched_rates
@@ -118,7 +118,7 @@ def comparison_of(base: Side, candidate: Side, canary: Canary, anyway: bool = Fa
 def _tiered(sides: Sequence[Side], canary: Canary, out: Path) -> Tiered:
     found = tiers(sides, canary.run_sd)
     found.environment = [_environment(sides[0], side) for side in sides]
-    found.info = _info(sides[0], sides[1]) | {"kind": "tiers"}
+    found.info = _info(sides[0], sides[1])
     rundir = _directory(out, found.info, sides[0])
     found.path = str(rundir.path)
     rundir.write("tiers.json", json.dumps(tiers_document(found), indent=1, allow_nan=False) + "\n")
@@ -138,16 +138,17 @@ def _listed(found: Sequence[Difference]) -> str:
     return ", ".join(f"{one.key} ({one.base} and {one.candidate})" for one in found)
 
 
-def _info(base: Side, candidate: Side) -> dict[str, Any]:
-    return {
-        "name": base.runs[0].info.name or base.name,
-        "kind": "compare",
-        "began_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "loadramp": __version__,
-        "baseline": {"run_dir": [run.path for run in base.runs]},
-        "candidate": {"run_dir": [run.path for run in candidate.runs]},
-        "state": "complete",
-    }
+def _info(base: Side, candidate: Side) -> ComparisonInfo:
+    baseline, other = (ArmInfo(run_dir=tuple(run.path for run in side.runs)) for side in (base, candidate))
+    return ComparisonInfo(
+        name=base.runs[0].info.name or base.name,
+        kind="compare",
+        began_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        loadramp=__version__,
+        baseline=baseline,
+        candidate=other,
+        state="complete",
+    )
 
 
 def _notes(
@@ -168,5 +169,5 @@ def _notes(
     return out
 
 
-def _directory(out: Path, info: dict[str, Any], base: Side) -> RunDir:
-    return RunDir.create(out, f"{info['name']}-compare", base.runs[0].scenario.source, datetime.now(UTC))
+def _directory(out: Path, info: ComparisonInfo, base: Side) -> RunDir:
+    return RunDir.create(out, f"{info.name}-compare", base.runs[0].scenario.source, datetime.now(UTC))

@@ -205,8 +205,8 @@ def _title(name: str, found: Tiers) -> str:
 def _opening(found: Tiers) -> str:
     facts = [
         plural(len(found.sides), "configuration"),
-        str(found.info.get("name") or ""),
-        str(found.info.get("began_at") or ""),
+        found.info.name or "",
+        found.info.began_at or "",
     ]
     return c.opening(facts, headline(found), "indicative" if found.indicative else "measured")
 

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import exp
-from typing import Any
 
 from loadramp.analysis.group_sequential import t_of
 from loadramp.comparison.environment import Difference
+from loadramp.comparison.info import ComparisonInfo
 from loadramp.comparison.stored_runs import (
     Side,
     StoredReading,
@@ -48,7 +48,7 @@ class Tiers:
     figures: list[dict[str, ConfigurationFigure]]
     indicative: bool
     run_sd: float
-    info: dict[str, Any] = field(default_factory=dict)
+    info: ComparisonInfo = field(default_factory=ComparisonInfo)
     environment: list[list[Difference]] = field(default_factory=list)
     """Of each configuration against the first."""
     path: str = ""

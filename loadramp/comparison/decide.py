@@ -11,8 +11,7 @@ from typing import Literal
 
 from loadramp.analysis.group_sequential import holm
 from loadramp.analysis.proportions import Proportion, difference, fisher, needed
-from loadramp.comparison import answer_match as same
-from loadramp.comparison.answer_match import AnswerMatch
+from loadramp.comparison.answer_match import AnswerMatch, findings
 from loadramp.comparison.noninferior import ALPHA, Effect, Looks
 from loadramp.comparison.sample_size import LEAST_RATIO, Missing, Noise
 from loadramp.comparison.table import Canary, Count, NotNegative
@@ -58,7 +57,7 @@ def decide(
     final: bool = True,
     rollback: str = "",
     stopped: str = "",
-    sameness: AnswerMatch | None = None,
+    answers: AnswerMatch | None = None,
     block_requests: float = 0.0,
 ) -> Decision:
     """The verdict.
@@ -71,11 +70,11 @@ def decide(
         final: no more blocks will come.
         rollback: why it was ended at once; then it fails.
         stopped: why it could not be brought to its end; then it does not pass.
-        sameness: of the answers.
+        answers: whether both gave the same ones.
         block_requests: requests of one arm in one block, to say how many blocks are missing.
     """
     primary = [one for one in effects if one.primary]
-    answers_fail, answers_doubt = same.findings(sameness, asked.min_match_ratio) if sameness else ([], [])
+    answers_fail, answers_doubt = findings(answers, asked.min_match_ratio) if answers else ([], [])
     worse, unsure = _differing(primary) if asked.same_version else _worsening(primary, final)
     of_errors = _unequal if asked.same_version else _errors
     if unsure and not asked.same_version:

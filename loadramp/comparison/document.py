@@ -22,9 +22,10 @@ COLUMNS = (
 def comparison_document(found: Comparison) -> dict[str, Any]:
     """The document of ``canary --json``, ``compare --json`` and verdict.json: strict JSON data."""
     used = [one for one in found.pairs if one.usable]
+    info = found.info.document()
     document = {
         "schema": SCHEMA,
-        "kind": found.info.get("kind", "canary"),
+        "kind": found.info.kind,
         "verdict": found.decision.verdict,
         "indicative": found.indicative,
         "sentence": comparison_sentence(found),
@@ -33,13 +34,13 @@ def comparison_document(found: Comparison) -> dict[str, Any]:
         "more_blocks_range": _range(found.decision.more),
         "run_id": PurePath(found.path).name,
         "comparison_dir": found.path,
-        "state": found.info.get("state"),
-        "started_at": found.info.get("began_at"),
+        "state": found.info.state,
+        "started_at": found.info.began_at,
         "minutes": minutes(found),
-        "design": found.info.get("design"),
-        "blocks": {"used": len(used), "not_used": len(found.pairs) - len(used), "looks": found.info.get("looks", [])},
-        "baseline": found.info.get("baseline"),
-        "candidate": found.info.get("candidate"),
+        "design": found.info.design,
+        "blocks": {"used": len(used), "not_used": len(found.pairs) - len(used), "looks": info.get("looks", [])},
+        "baseline": info.get("baseline"),
+        "candidate": info.get("candidate"),
         "checks": [check(one) for one in found.effects],
         "errors": {
             **errors(*found.failures),
@@ -48,7 +49,7 @@ def comparison_document(found: Comparison) -> dict[str, Any]:
             "rates": [{"rate_rps": rate, **errors(*shares)} for rate, shares in found.failures_at.items()],
         },
         "answers": _answers(found),
-        "rollback": found.info.get("rollback"),
+        "rollback": found.info.rollback,
         "environment": [
             {"key": one.key, "kind": one.kind, "baseline": one.base, "candidate": one.candidate}
             for one in found.environment
@@ -111,7 +112,7 @@ def comparison_csv(found: Comparison) -> str:
 
 
 def _answers(found: Comparison) -> dict[str, Any] | None:
-    seen = found.sameness
+    seen = found.info.answers
     if seen is None:
         return None
     sure = Proportion(seen.equal, seen.prompts)

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Literal
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from loadramp.analysis.error_classes import load_independent
 from loadramp.analysis.proportions import fisher
 from loadramp.analysis.quantiles import quantile, quantile_name
 from loadramp.comparison.arm import Arm
+from loadramp.comparison.info import ComparisonInfo
 from loadramp.comparison.table import canary_of
 from loadramp.record.row import SHORT_NAMES
 from loadramp.record.table import Floats, Table
@@ -39,8 +40,8 @@ class Guard:
     scenario: Scenario
     baseline: Arm
     candidate: Arm
-    info: dict[str, Any]
-    """What becomes comparison.json; it knows whether both serve the same, and whether the hosts were swapped."""
+    info: ComparisonInfo
+    """It knows whether both serve the same, and whether the hosts were swapped."""
     say: Callable[[str], None]
     fails_from_s: float | None = None
     """Failures count from here on, those of the warm-up too; None: nothing is guarded."""
@@ -57,7 +58,7 @@ class Guard:
                 await asyncio.sleep(GUARD_S)
                 if self.fails_from_s is None:
                     continue
-                if self.info.get("same_version"):
+                if self.info.same_version:
                     self._compare(self.fails_from_s)
                 else:
                     await self._look_out(self.fails_from_s, self.slow_from_s)
@@ -65,7 +66,7 @@ class Guard:
     async def _look_out(self, fails_from_s: float, slow_from_s: float | None) -> None:
         """Does the candidate fail or crawl so badly that nothing more is to be asked of it?"""
         arms = self.baseline, self.candidate
-        base, candidate = arms[::-1] if "swapped_at_s" in self.info else arms
+        base, candidate = arms if self.info.swapped_at_s is None else arms[::-1]
         reason = self._failing(candidate, fails_from_s)
         if reason and self._alike(base, candidate, fails_from_s):
             reason = ""
@@ -89,8 +90,8 @@ class Guard:
                 self._end("rollback" if differ else "stopped", f"stopped at once ({name}): {reason}", reason)
                 return
 
-    def _end(self, what: str, told: str, reason: str) -> None:
-        self.info[what] = told
+    def _end(self, what: Literal["rollback", "stopped"], why: str, reason: str) -> None:
+        setattr(self.info, what, why)
         self.say(reason)
         self.baseline.stop.set()
 

@@ -1,22 +1,18 @@
 """Judges two arms: pairs of blocks, effects, the verdict. The same functions while they go on and from their files."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
-
-import msgspec
 
 from loadramp.comparison.answer_match import AnswerMatch
 from loadramp.comparison.decide import Decision, DecisionRules, decide
 from loadramp.comparison.environment import differences, fingerprint
+from loadramp.comparison.info import ComparisonInfo, Round, read_info
 from loadramp.comparison.noise import earlier
 from loadramp.comparison.noninferior import Effect, Looks, judge
 from loadramp.comparison.pairs import (
     Comparison,
     Pair,
-    Round,
     blocks_done,
     ceiling_effect,
     failures,
@@ -27,7 +23,6 @@ from loadramp.comparison.pairs import (
 from loadramp.comparison.power import Offered, prospects
 from loadramp.comparison.sample_size import Noise
 from loadramp.comparison.table import Canary, canary_of
-from loadramp.record.run_directory import RunDirError
 from loadramp.record.table import Run
 from loadramp.runner.assess import assess
 from loadramp.runner.scenarios import load, read_run
@@ -35,8 +30,6 @@ from loadramp.scenario.scenario import Scenario
 from loadramp.units import agreed, percent, plural
 from loadramp.workload.schedule import session_sample
 
-COMPARISON = "comparison.json"
-SCHEMA = 1
 ARMS = ("baseline", "candidate")
 
 
@@ -57,10 +50,9 @@ def asked_of(
     return DecisionRules(**table, same_version=same_version, noise=tuple(noise))
 
 
-def asked_about(canary: Canary, info: Mapping[str, Any]) -> DecisionRules:
-    """``asked_of`` a comparison that ``info`` (comparison.json) is about."""
-    swap = bool(info.get("swap_command"))
-    return asked_of(canary, bool(info.get("same_version")), swap, earlier(canary, info.get("noise")))
+def asked_about(canary: Canary, info: ComparisonInfo) -> DecisionRules:
+    """``asked_of`` a comparison that ``info`` is about."""
+    return asked_of(canary, info.same_version, bool(info.swap_command), earlier(canary, info.noise))
 
 
 def outlook(scenario: Scenario, swap: bool = False) -> list[str]:
@@ -94,7 +86,7 @@ def weigh(
     final: bool,
     rollback: str = "",
     stopped: str = "",
-    sameness: AnswerMatch | None = None,
+    answers: AnswerMatch | None = None,
     ceiling: Effect | None = None,
 ) -> tuple[list[Effect], Looks, Decision]:
     """Effects, the look they were taken at, and what they come to."""
@@ -119,7 +111,7 @@ def weigh(
         final=final,
         rollback=rollback,
         stopped=stopped or _too_few(pairs, done),
-        sameness=sameness,
+        answers=answers,
         block_requests=each,
     )
     return effects, looks, decision
@@ -139,53 +131,27 @@ def read(path: Path) -> Comparison:
         RunDirError: it is none.
         OSError: a file cannot be read.
     """
-    try:
-        info = json.loads((path / COMPARISON).read_bytes())
-        schema = info.pop("schema", None)
-        rounds = [msgspec.convert(one, Round) for one in info.get("rounds", [])]
-        answers = msgspec.convert(info.get("answers"), AnswerMatch | None)
-        earlier(Canary(), info.get("noise"))
-    except FileNotFoundError:
-        raise RunDirError(f"{path}: no {COMPARISON} here") from None
-    except (ValueError, LookupError, TypeError, AttributeError, msgspec.ValidationError) as error:
-        raise RunDirError(f"{path / COMPARISON}: not a comparison: {error}") from None
-    if schema != SCHEMA:
-        raise RunDirError(f"{path / COMPARISON}: schema {schema!r}; this version reads {SCHEMA}")
+    info = read_info(path)
     text = (path / "scenario.toml").read_bytes().decode()
-    scenario = load(text, str(path / "scenario.toml"), info.get("overrides", []))
-    runs = [assess(read_run(path / arm, scenario)[0]) for arm in ARMS]
-    return contrast(info, rounds, runs[0], runs[1], scenario, answers, str(path))
+    scenario = load(text, str(path / "scenario.toml"), info.overrides)
+    baseline, candidate = (assess(read_run(path / arm, scenario)[0]) for arm in ARMS)
+    return contrast(info, baseline, candidate, scenario, str(path))
 
 
-def contrast(
-    info: dict[str, Any],
-    rounds: Sequence[Round],
-    baseline: Run,
-    candidate: Run,
-    scenario: Scenario,
-    sameness: AnswerMatch | None = None,
-    path: str = "",
-) -> Comparison:
+def contrast(info: ComparisonInfo, baseline: Run, candidate: Run, scenario: Scenario, path: str) -> Comparison:
     """All of a comparison from two judged runs."""
     asked = asked_about(canary_of(scenario), info)
-    pairs = paired(rounds, baseline, candidate, scenario)
-    climbed = bool(info.get("climb_from") is not None)
+    pairs = paired(info.rounds, baseline, candidate, scenario)
     ceiling = None
-    if asked.ceiling and climbed:
-        arms = [climb_of(run, int(info["climb_from"])) for run in (baseline, candidate)]
+    if asked.ceiling and info.climb_from is not None:
+        arms = [climb_of(run, info.climb_from) for run in (baseline, candidate)]
         found = arms[0].estimates["ceiling"], arms[1].estimates["ceiling"]
         ceiling = ceiling_effect((arms[0].rows, arms[1].rows), found, asked.ceiling_margin)
-    stopped = str(info.get("stopped") or "")
-    if asked.ceiling and not climbed and not stopped:
+    stopped = info.stopped or ""
+    if asked.ceiling and ceiling is None and not stopped:
         stopped = "the ceilings were not compared: it ended before the climb"
     effects, looks, decision = weigh(
-        asked,
-        pairs,
-        final=True,
-        rollback=str(info.get("rollback") or ""),
-        stopped=stopped,
-        sameness=sameness,
-        ceiling=ceiling,
+        asked, pairs, final=True, rollback=info.rollback or "", stopped=stopped, answers=info.answers, ceiling=ceiling
     )
     prints = [fingerprint(run) for run in (baseline, candidate)]
     return Comparison(
@@ -199,7 +165,6 @@ def contrast(
         failures=failures(pairs),
         failures_at=failures_at(pairs),
         environment=differences(prints[0], prints[1]),
-        sameness=sameness,
         looks=looks,
         notes=notes(canary_of(scenario), pairs, info),
         path=path,
@@ -212,18 +177,7 @@ def climb_of(run: Run, first_step: int) -> Run:
     return assess(replace(run, steps=steps, rows=[], estimates={}, checks=[]))
 
 
-def _of_before(info: Mapping[str, Any]) -> str:
-    """That an earlier comparison of the same version is part of how many blocks it would take."""
-    noise = info.get("noise")
-    if not noise:
-        return ""
-    return (
-        f"How many blocks it would take also rests on the last comparison of the same version "
-        f"({str(noise['measured_at'])[:10]}), for measures that scattered alike in both."
-    )
-
-
-def notes(canary: Canary, pairs: Sequence[Pair], info: Mapping[str, Any]) -> list[str]:
+def notes(canary: Canary, pairs: Sequence[Pair], info: ComparisonInfo) -> list[str]:
     """What a reader must know of how it was done: shortness, spoilt blocks, order, swaps."""
     out = []
     if canary.block_s < 60.0:
@@ -231,7 +185,11 @@ def notes(canary: Canary, pairs: Sequence[Pair], info: Mapping[str, Any]) -> lis
             f"Blocks of {canary.block_s:g} s are shorter than the method's 60 s: slow swings do not average out within "
             "a block, and tails rest on fewer requests."
         )
-    out += [words for words in [_of_before(info)] if words]
+    if info.noise is not None:
+        out.append(
+            f"How many blocks it would take also rests on the last comparison of the same version ({info.noise.date}), "
+            "for measures that scattered alike in both."
+        )
     if canary.blocks < 5:
         out.append(
             f"{plural(canary.blocks, 'block', 'are')} fewer than the method's 5: the spread between them is "
@@ -250,7 +208,7 @@ def notes(canary: Canary, pairs: Sequence[Pair], info: Mapping[str, Any]) -> lis
         )
     if any(one.round.swapped for one in pairs):
         out.append("The hosts were swapped half-way, so a difference between them cancels.")
-    elif canary.design == "mirrored" and not info.get("same_version"):
+    elif canary.design == "mirrored" and not info.same_version:
         out.append(
             "A difference between the two hosts would look like the version: compare the same version first (--aa), or "
             "swap them half-way (--swap-command)."

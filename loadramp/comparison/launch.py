@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -24,6 +23,7 @@ from loadramp.comparison.answer_match import compare as same
 from loadramp.comparison.arm import Arm
 from loadramp.comparison.canary_run import CanaryRun, Switch
 from loadramp.comparison.document import comparison_csv, comparison_document
+from loadramp.comparison.info import ArmInfo, ComparisonInfo
 from loadramp.comparison.judge import ARMS, outlook, read
 from loadramp.comparison.noise import keep, noise_of, stored, stored_path
 from loadramp.comparison.page import comparison_html
@@ -100,10 +100,9 @@ async def canary(scenario: Scenario, ask: CanaryOptions, say: Say, watch: Watch)
         arms.append(
             Arm(one.scenario, rundir, fleet, time.monotonic, t0_s, info, samples, watch=shown, stop=stop, salt=salt)
         )
-    about = _about(scenario, ask, reached, began_at)
+    about = _about(scenario, ask, reached, began_at, answers)
     swap = switch_of(ask.swap_command, scenario, ask.baseline, ask.candidate, say)
-    duel = CanaryRun(scenario, top, arms[0], arms[1], about, say, switch, swap, answers)
-    return await _through(duel, scrapers, say)
+    return await _through(CanaryRun(scenario, top, arms[0], arms[1], about, say, switch, swap), scrapers, say)
 
 
 def _sharing(scenario: Scenario) -> Scenario:
@@ -231,27 +230,35 @@ def _arm_dir(top: RunDir, name: str, text: str) -> RunDir:
     return RunDir(path)
 
 
-def _about(scenario: Scenario, ask: CanaryOptions, reached: Sequence[Reached], began_at: datetime) -> dict[str, Any]:
+def _about(
+    scenario: Scenario,
+    ask: CanaryOptions,
+    reached: Sequence[Reached],
+    began_at: datetime,
+    answers: AnswerMatch | None,
+) -> ComparisonInfo:
     """What comparison.json says before anything was measured. Holds no secret."""
 
     def redact(text: str) -> str:
         return reached[0].endpoint.redact(reached[1].endpoint.redact(text))
 
-    return {
-        "name": scenario.name,
-        "kind": "same_version" if ask.same_version else "canary",
-        "design": canary_of(scenario).design,
-        "began_at": began_at.isoformat(timespec="seconds"),
-        "loadramp": __version__,
-        "argv": [redact(word) for word in ask.argv],
-        "overrides": [redact(override) for override in scenario.overrides],
-        "baseline": {"base_url": reached[0].endpoint.url, "model": redact(reached[0].known.model)},
-        "candidate": {"base_url": reached[1].endpoint.url, "model": redact(reached[1].known.model)},
-        "switch_command": redact(ask.switch_command) or None,
-        "swap_command": redact(ask.swap_command) or None,
-        "same_version": ask.same_version,
-        "noise": stored() if canary_of(scenario).design != "a_then_b" else None,
-    }
+    baseline, candidate = (ArmInfo(one.endpoint.url, redact(one.known.model)) for one in reached)
+    return ComparisonInfo(
+        name=scenario.name,
+        kind="same_version" if ask.same_version else "canary",
+        design=canary_of(scenario).design,
+        began_at=began_at.isoformat(timespec="seconds"),
+        loadramp=__version__,
+        argv=[redact(word) for word in ask.argv],
+        overrides=[redact(override) for override in scenario.overrides],
+        baseline=baseline,
+        candidate=candidate,
+        switch_command=redact(ask.switch_command) or None,
+        swap_command=redact(ask.swap_command) or None,
+        same_version=ask.same_version,
+        noise=stored() if canary_of(scenario).design != "a_then_b" else None,
+        answers=answers,
+    )
 
 
 async def _through(duel: CanaryRun, scrapers: Sequence[Scraper | None], say: Say) -> Compared:

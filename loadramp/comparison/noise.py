@@ -6,14 +6,16 @@ As with ``selfcheck`` only the last result is kept, for the user; it holds no ad
 import json
 import os
 from bisect import bisect_left
-from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from math import ceil, exp, log1p, sqrt
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from loadramp.analysis.blocks import words_of
 from loadramp.analysis.proportions import needed
+from loadramp.comparison.info import KeptNoise
 from loadramp.comparison.noninferior import Looks
 from loadramp.comparison.pairs import Comparison
 from loadramp.comparison.sample_size import MOST_BLOCKS, POWER, Noise, pass_probability, uncertainty
@@ -29,70 +31,62 @@ def stored_path() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "loadramp" / "same-version.json"
 
 
-def noise_of(found: Comparison, measured_at: datetime, block_s: float) -> dict[str, Any] | None:
+def noise_of(found: Comparison, measured_at: datetime, block_s: float) -> KeptNoise | None:
     """The scatter of the primary measures of an A/A comparison from block to block; None when it says too little."""
     rows = [
-        {"metric": one.metric, "rate_rps": one.rate_rps, "sd": one.noise, "blocks": one.n}
-        for one in found.effects
-        if one.primary and one.noise is not None and one.rate_rps is not None and one.n >= LEAST_BLOCKS
+        Noise(effect.metric, effect.rate_rps, effect.noise, effect.n)
+        for effect in found.effects
+        if effect.primary and effect.noise is not None and effect.rate_rps is not None and effect.n >= LEAST_BLOCKS
     ]
     if not found.asked.same_version or not rows:
         return None
-    return {"measured_at": measured_at.astimezone(UTC).isoformat(timespec="seconds"), "block_s": block_s, "noise": rows}
+    return KeptNoise(measured_at.astimezone(UTC).isoformat(timespec="seconds"), block_s, tuple(rows))
 
 
-def keep(noise: dict[str, Any], path: Path) -> None:
+def keep(noise: KeptNoise, path: Path) -> None:
     """Put ``noise`` in place of what was kept before. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(noise, indent=1) + "\n")
+    path.write_text(json.dumps(msgspec.to_builtins(noise), indent=1) + "\n")
 
 
-def stored(path: Path | None = None) -> dict[str, Any] | None:
+def stored(path: Path | None = None) -> KeptNoise | None:
     """What was kept; None where there is nothing, or nothing that can be read."""
     try:
-        found = json.loads((path or stored_path()).read_text())
-        earlier(Canary(), found)
-        str(found["measured_at"])
-    except (OSError, ValueError, LookupError, TypeError, RuntimeError):  # RuntimeError: nobody has a home here
+        return msgspec.json.decode((path or stored_path()).read_bytes(), type=KeptNoise)
+    except (OSError, msgspec.MsgspecError, UnicodeError, RuntimeError):  # RuntimeError: nobody has a home here
         return None
-    return dict(found)
 
 
-def earlier(canary: Canary, noise: dict[str, Any] | None) -> list[Noise]:
-    """What ``noise`` says of blocks like those of ``canary``: at the same rates, scaled to their length."""
-    if noise is None:
+def earlier(canary: Canary, kept: KeptNoise | None) -> list[Noise]:
+    """What ``kept`` says of blocks like those of ``canary``: at the same rates, scaled to their length."""
+    if kept is None:
         return []
-    longer = sqrt(float(noise["block_s"]) / canary.block_s)
-    return [
-        Noise(metric, rate_rps, sd * longer, n)
-        for (metric, rate_rps, sd), n in zip(_rows(noise), _blocks(noise), strict=True)
-        if rate_rps in canary.rates
-    ]
+    longer = sqrt(kept.block_s / canary.block_s)
+    return [replace(one, sd=one.sd * longer) for one in kept.noise if one.rate_rps in canary.rates]
 
 
-def expected(canary: Canary, noise: dict[str, Any]) -> str:
+def expected(canary: Canary, kept: KeptNoise) -> str:
     """How long equal versions are expected to take, in a sentence.
 
     The first look at which the noisiest primary measure is inside the margin in 80 % of the comparisons, at noise like
-    ``noise``; a block that is k times as long scatters by 1 / sqrt(k). Noise of another rate stands for one that was
+    ``kept``; a block that is k times as long scatters by 1 / sqrt(k). Noise of another rate stands for one that was
     not measured. The range is that of ``uncertainty``: few blocks tell their variance only so well.
     """
-    known = [(one, n) for one, n in zip(_rows(noise), _blocks(noise), strict=True) if one[0] in canary.primary]
-    if not known:
+    noisiest = max((one for one in kept.noise if one.metric in canary.primary), key=lambda one: one.sd, default=None)
+    if noisiest is None:
         return ""
-    longer = sqrt(float(noise["block_s"]) / canary.block_s)
-    (metric, rate_rps, sd), n = max(known, key=lambda row: row[0][2])
-    scatter = percent(exp(sd * longer) - 1.0, 2)
+    sd = noisiest.sd * sqrt(kept.block_s / canary.block_s)
     sentence = (
-        f"At noise like that of the last comparison of the same version ({str(noise['measured_at'])[:10]}: "
-        f"{words_of(metric)} at {rate_rps:.4g} req/s scatters by {scatter} from block to block)"
+        f"At noise like that of the last comparison of the same version ({kept.date}: "
+        f"{words_of(noisiest.metric)} at {noisiest.rate_rps:.4g} req/s scatters by {percent(exp(sd) - 1.0, 2)} from "
+        "block to block)"
     )
-    reach = uncertainty(n) ** 0.25  # of the standard deviation; the blocks follow its square
-    low, blocks, high = (passes_after(canary, sd * longer * factor) for factor in (1.0 / reach, 1.0, reach))
+    reach = uncertainty(noisiest.blocks) ** 0.25  # of the standard deviation; the blocks follow its square
+    low, blocks, high = (passes_after(canary, sd * factor) for factor in (1.0 / reach, 1.0, reach))
     if blocks is None:
         return f"{sentence} equal versions cannot be expected to pass: it would take more than {MOST_BLOCKS} blocks."
     most = f"more than {MOST_BLOCKS}" if high is None else str(high)
-    between = f" ({low} to {most}, as {plural(n, 'block')} tell their noise)" if low != high else ""
+    between = f" ({low} to {most}, as {plural(noisiest.blocks, 'block')} tell their noise)" if low != high else ""
     lasts = f"{plural(blocks, 'block')}, {span(blocks * canary.round_s)}{between}"
     if blocks <= canary.blocks:
         return f"{sentence} equal versions are expected to pass after {lasts}."
@@ -125,15 +119,3 @@ def passes_after(canary: Canary, sd: float) -> int | None:
     more = range(canary.blocks + 1, MOST_BLOCKS + 1)
     at = bisect_left(more, True, key=lambda blocks: likely(blocks, blocks))
     return more[at] if at < len(more) else None
-
-
-def _blocks(noise: dict[str, Any]) -> list[int]:
-    return [int(one["blocks"]) for one in noise["noise"]]
-
-
-def _rows(noise: dict[str, Any]) -> Sequence[tuple[str, float, float]]:
-    """(metric, rate, sd); raises LookupError, TypeError or ValueError where it is not of that shape."""
-    if float(noise["block_s"]) <= 0.0:
-        raise ValueError(noise["block_s"])
-    return [(str(words_of(one["metric"]) and one["metric"]), float(one["rate_rps"]), float(one["sd"]))
-            for one in noise["noise"]]  # fmt: skip

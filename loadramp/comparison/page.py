@@ -34,7 +34,7 @@ TERMS = ("ttft", "itl", "tpot", "e2e", "percentile", "interval", "ceiling", "goo
 def comparison_html(found: Comparison) -> str:
     """The whole report of two arms."""
     made = [text for make in SECTIONS if (text := make(found))]
-    return page(f"loadramp: {found.info.get('name') or 'comparison'}", comparison_sentence(found), made)
+    return page(f"loadramp: {found.info.name or 'comparison'}", comparison_sentence(found), made)
 
 
 def opening(found: Comparison) -> str:
@@ -43,19 +43,18 @@ def opening(found: Comparison) -> str:
 
 def subtitle(found: Comparison) -> list[str]:
     """Scenario, both endpoints, date, size: one short fact each."""
-    arms = [found.info.get(arm) for arm in ("baseline", "candidate")]
-    shown = ("model", "base_url", "run_dir")
-    sides = [" ".join(str(side[k]) for k in shown if side.get(k)) if isinstance(side, dict) else "" for side in arms]
+    arms = (found.info.baseline, found.info.candidate)
+    sides = [" ".join(part for part in (arm.model, arm.base_url, *arm.run_dir) if part) for arm in arms]
     used = sum(pair.usable for pair in found.pairs)
     facts = [
-        str(found.info.get("name") or ""),
+        found.info.name or "",
         f"baseline: {sides[0]}" if sides[0] else "",
         f"candidate: {sides[1]}" if sides[1] else "",
-        str(found.info.get("began_at") or ""),
+        found.info.began_at or "",
         f"{plural(used, 'pair')} of blocks" if found.pairs else "",
         span((minutes(found) or 0.0) * 60.0),
         {"mirrored": "mirrored", "abba": "one machine, in turn (ABBA)", "a_then_b": "one after the other"}.get(
-            str(found.info.get("design")), ""),
+            found.info.design or "", ""),
     ]  # fmt: skip
     return [redact(fact) for fact in facts if fact and fact != "0 s"]
 
@@ -157,7 +156,7 @@ def _errors_by_rate(found: Comparison) -> Markup:
 
 def answers_section(found: Comparison) -> str | None:
     """Same answers? Counts and positions, never text."""
-    seen = found.sameness
+    seen = found.info.answers
     if seen is None:
         return None
     heads = ["", "Equal to the baseline's", "Broken", "Of which"]
@@ -199,7 +198,7 @@ def environment_section(found: Comparison) -> str:
 
 
 def conditions_section(found: Comparison) -> str:
-    shown = {key: value for key, value in found.info.items() if key not in {"rounds", "looks", "answers"}}
+    shown = {k: value for k, value in found.info.document().items() if k not in {"rounds", "looks", "answers"}}
     return conditions(shown, found.baseline.scenario.source, found.path)
 
 

@@ -6,32 +6,20 @@ A pair that a client spoilt is not used, and nothing that only one side has is c
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import exp, hypot, log
-from typing import Any
 
 import numpy as np
 
 from loadramp.analysis.blocks import MEASURES, SHIFT_QUANTILES, Block, measure, pair_log
 from loadramp.analysis.proportions import Proportion
-from loadramp.comparison.answer_match import AnswerMatch
 from loadramp.comparison.decide import Decision, DecisionRules
 from loadramp.comparison.environment import Difference
+from loadramp.comparison.info import ComparisonInfo, Round
 from loadramp.comparison.noninferior import Effect, Looks, PairedSeries, effect, settle
 from loadramp.comparison.standard_error import PairSpread, spread
 from loadramp.record.row import Row
 from loadramp.record.table import Run
 from loadramp.record.types import Estimate
 from loadramp.scenario.scenario import Slo
-
-
-@dataclass(slots=True, frozen=True)
-class Round:
-    """One pair of blocks as it was run: the step of each arm. ``swapped``: the baseline's host served the candidate."""
-
-    number: int
-    rate_rps: float
-    baseline_step: int
-    candidate_step: int
-    swapped: bool = False
 
 
 @dataclass(slots=True, frozen=True)
@@ -55,9 +43,9 @@ class Pair:
 
 @dataclass(slots=True)
 class Comparison:
-    """Everything that a report of two arms shows. ``info`` is what comparison.json holds."""
+    """Everything that a report of two arms shows."""
 
-    info: dict[str, Any]
+    info: ComparisonInfo
     baseline: Run
     candidate: Run
     asked: DecisionRules
@@ -68,7 +56,6 @@ class Comparison:
     failures_at: Mapping[float, tuple[Proportion, Proportion]] = field(default_factory=dict)
     """By rate, req/s."""
     environment: list[Difference] = field(default_factory=list)
-    sameness: AnswerMatch | None = None
     looks: Looks = field(default_factory=Looks)
     notes: list[str] = field(default_factory=list)
     path: str = ""

@@ -1,20 +1,19 @@
 """The user's command that makes an endpoint serve the other version: run without a shell, with a time limit; and how
 long its switches back took."""
 
-import json
 import shlex
 import time
 from dataclasses import replace
 from pathlib import Path
 
-import msgspec
 import numpy as np
 
 from loadramp.client.endpoint import endpoint_of
 from loadramp.client.preflight import trial_of
 from loadramp.client.readiness import wait_until_ready
 from loadramp.comparison.canary_run import Switch
-from loadramp.comparison.judge import ARMS, COMPARISON
+from loadramp.comparison.info import COMPARISON, read_info
+from loadramp.comparison.judge import ARMS
 from loadramp.comparison.table import canary_of
 from loadramp.record.preparation import Rollback
 from loadramp.record.run_directory import RunDirError
@@ -72,28 +71,18 @@ async def _ready(scenario: Scenario, options: Options, most_s: float, say: Say) 
     await wait_until_ready(target, endpoint, clock=time.monotonic, say=say, trial=trial)
 
 
-class Switched(msgspec.Struct, frozen=True):
-    """One use of the switch command as comparison.json has it: seconds since the comparison began."""
-
-    arm: str
-    begin_s: float
-    ready_s: float
-    command_s: float | None = None
-
-
 def rollback_of(path: Path) -> Rollback:
     """The switches back to the version before of the canary in ``path``, with what was served after them.
 
     Raises:
         ScenarioError: it is no canary.
     """
+    if not (path / COMPARISON).is_file():
+        raise ScenarioError(f"--canary {path}: no {COMPARISON} here: it is no canary")
     try:
-        info = json.loads((path / COMPARISON).read_bytes())
-        switches = msgspec.convert(info.get("switches", []), list[Switched])
+        switches = read_info(path).switches
         run, _ = read_run(path / "baseline")
-    except FileNotFoundError:
-        raise ScenarioError(f"--canary {path}: no {COMPARISON} here: it is no canary") from None
-    except (ValueError, AttributeError, msgspec.ValidationError, RunDirError) as error:
+    except (OSError, RunDirError) as error:
         raise ScenarioError(f"--canary {path}: not a canary: {error}") from None
     name = path.resolve().name
     back = [one for i, one in enumerate(switches) if i and one.arm == "baseline"]  # the first comes before any load

@@ -58,7 +58,7 @@ def comparison_headline(found: Comparison) -> list[Phrase]:
 def it_takes(found: Comparison) -> str:
     """What it would probably take to know: blocks, and the time of a comparison that has them."""
     decision, asked = found.decision, found.asked
-    stored = found.info.get("kind") == "compare"
+    stored = found.info.kind == "compare"
     if decision.more is None:
         waiting = [one for one in found.effects if one.primary and one.status in ("open", "worse")]
         if stored or found.indicative or all(one.more is not None for one in waiting):
@@ -106,7 +106,7 @@ def _lead(found: Comparison) -> str:
 def minutes(found: Comparison) -> float | None:
     """From the first request to the last, in minutes."""
     ends = [run.steps[-1].end_s for run in (found.baseline, found.candidate) if run.steps]
-    return round(max(ends) / 60.0, 2) if ends and found.info.get("kind") != "compare" else None
+    return round(max(ends) / 60.0, 2) if ends and found.info.kind != "compare" else None
 
 
 def value_words(one: Effect, value: float | None) -> str:
@@ -182,7 +182,7 @@ def facts(found: Comparison) -> list[str]:
         f"failed requests: baseline {base.failed:,} of {base.requests:,}, candidate {candidate.failed:,} of "
         f"{candidate.requests:,} (at most {percent(candidate.upper())}, allowed {percent(found.asked.error_ratio)})"
     ]
-    seen = found.sameness
+    seen = found.info.answers
     if seen is not None:
         out.append(
             f"answers: {seen.equal} of {seen.prompts} equal; the baseline repeats {seen.equal_to_itself} of its own; "

@@ -20,6 +20,7 @@ from loadramp.client.request_body import OPTIONAL_FIELDS
 from loadramp.comparison import judge
 from loadramp.comparison.arm import Arm
 from loadramp.comparison.canary_run import CanaryRun, Switch
+from loadramp.comparison.info import COMPARISON, ComparisonInfo
 from loadramp.comparison.pairs import Comparison
 from loadramp.record.run_directory import RunDir
 from loadramp.record.run_info import RunInfo, TargetInfo
@@ -90,10 +91,9 @@ def compared(
         arms = [
             _arm(scenario, top, name, service, t0_s, stop) for name, service in zip(judge.ARMS, services, strict=True)
         ]
-        duel = CanaryRun(scenario, top, arms[0], arms[1], {"name": scenario.name, **(info or {})}, say,
-                    switch(services) if switch else None, swap(services) if swap else None)  # fmt: skip
-        if swap:
-            duel.info["swap_command"] = "swap"
+        about = ComparisonInfo(name=scenario.name, swap_command="swap" if swap else None, **(info or {}))
+        duel = CanaryRun(scenario, top, arms[0], arms[1], about, say,
+                         switch(services) if switch else None, swap(services) if swap else None)  # fmt: skip
         beside = asyncio.ensure_future(meddle(duel, services)) if meddle else None
         for arm in arms:
             await arm.fleet.start()
@@ -127,5 +127,5 @@ def _arm(scenario: Scenario, top: RunDir, name: str, service: Service, t0_s: flo
 
 def document(found: Comparison) -> dict[str, Any]:
     """comparison.json as it lies on disk."""
-    told: dict[str, Any] = json.loads((Path(found.path) / judge.COMPARISON).read_text())
+    told: dict[str, Any] = json.loads((Path(found.path) / COMPARISON).read_text())
     return told

@@ -17,6 +17,7 @@ from loadramp.comparison import judge
 from loadramp.comparison.canary_run import CanaryRun, order_of
 from loadramp.comparison.switch_command import rollback_of
 from loadramp.comparison.table import Canary, canary_of
+from loadramp.record.run_directory import RunDirError
 from loadramp.registry import CannotMeasure, ScenarioError
 from loadramp.simulator.faults import Faults
 from loadramp.simulator.profiles import PROFILES
@@ -258,7 +259,7 @@ def test_one_machine_in_turn_replays_each_segment_to_both(tmp_path: Path) -> Non
         assert np.allclose(due[0], due[1], atol=2e-6)
         assert steps[0].end_s <= steps[1].begin_s or steps[1].end_s <= steps[0].begin_s
     assert effect(found, "itl_p50").ratio() == pytest.approx(1.2, abs=0.03)
-    assert [one["arm"] for one in found.info["switches"]] == turns
+    assert [one.arm for one in found.info.switches] == turns
     back = rollback_of(Path(found.path))  # two of the three: the first switch comes before any load
     assert back.command_s == []  # this one tells no time of its own
     assert len(back.took_s) == 2
@@ -367,11 +368,11 @@ def test_what_lies_on_disk_is_judged_as_it_was_live_and_both_arms_are_runs(equal
 
 
 def test_a_directory_that_is_no_comparison_is_named(tmp_path: Path) -> None:
-    with pytest.raises(judge.RunDirError, match=r"no comparison\.json here"):
+    with pytest.raises(RunDirError, match=r"no comparison\.json here"):
         judge.read(tmp_path)
     (tmp_path / "comparison.json").write_text('{"schema": 99}')
-    with pytest.raises(judge.RunDirError, match="schema 99"):
+    with pytest.raises(RunDirError, match="schema 99"):
         judge.read(tmp_path)
     (tmp_path / "comparison.json").write_text("[")
-    with pytest.raises(judge.RunDirError, match="not a comparison"):
+    with pytest.raises(RunDirError, match="not a comparison"):
         judge.read(tmp_path)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from canary_in_memory import SHORT, compared
+from msgspec import convert, to_builtins
 from run_in_memory import scenario_of
 from scipy.special import stdtrit
 
@@ -18,11 +19,12 @@ from loadramp.analysis.blocks import Block, measure
 from loadramp.analysis.proportions import Proportion
 from loadramp.comparison import launch, noise
 from loadramp.comparison.decide import Decision
-from loadramp.comparison.judge import COMPARISON, asked_about, asked_of, read, weigh
+from loadramp.comparison.info import COMPARISON, ComparisonInfo, KeptNoise, Round
+from loadramp.comparison.judge import asked_about, asked_of, read, weigh
 from loadramp.comparison.noninferior import Looks
-from loadramp.comparison.pairs import Comparison, Pair, Round
+from loadramp.comparison.pairs import Comparison, Pair
 from loadramp.comparison.preview import canary_parts
-from loadramp.comparison.sample_size import blocks_for, pass_probability
+from loadramp.comparison.sample_size import Noise, blocks_for, pass_probability
 from loadramp.comparison.standard_error import spread, variance_inflation
 from loadramp.comparison.table import PRIMARY, Canary, canary_of
 from loadramp.record.run_directory import RunDirError
@@ -176,10 +178,10 @@ def test_too_few_tokens_have_no_step_time_and_a_reason() -> None:
 # -- what plan expects ---------------------------------------------------------------------------------------------
 
 
-def kept(sd: float = 0.19, block_s: float = 60.0) -> dict[str, Any]:
+def kept(sd: float = 0.19, block_s: float = 60.0, blocks: int = 20) -> KeptNoise:
     both = {"itl_p50": sd, "itl_p99": min(sd, 0.05)}
-    rows = [{"metric": name, "rate_rps": 16.0, "sd": own, "blocks": 20} for name, own in both.items()]
-    return {"measured_at": "2026-11-28T12:00:00+00:00", "block_s": block_s, "noise": rows}
+    rows = [Noise(name, 16.0, own, blocks) for name, own in both.items()]
+    return KeptNoise("2026-11-28T12:00:00+00:00", block_s, tuple(rows))
 
 
 def test_plan_expects_the_blocks_that_the_noise_asks_for() -> None:
@@ -189,9 +191,7 @@ def test_plan_expects_the_blocks_that_the_noise_asks_for() -> None:
         "11 % from block to block) equal versions are expected to pass after 15 blocks, 15 min (15 to 21, as 20 blocks "
         "tell their noise)."
     )
-    sure = kept(0.1)
-    sure["noise"][0]["blocks"] = 80
-    assert noise.expected(CANARY, sure).endswith("are expected to pass after 15 blocks, 15 min.")
+    assert noise.expected(CANARY, kept(0.1, blocks=80)).endswith("are expected to pass after 15 blocks, 15 min.")
 
 
 @pytest.mark.parametrize("sd", [0.05, 0.08, 0.15])
@@ -246,19 +246,23 @@ def test_what_a_comparison_of_the_same_version_showed_is_kept_for_plan(
     d = 0.1 * np.random.default_rng(9).standard_normal(20)
     effects = weigh(asked, pairs(d), final=True)[0]
     run = Run(RunInfo(), load(""), [], Table.of([]), [])
-    told = noise.noise_of(Comparison({}, run, run, asked, Decision("pass", ()), effects), datetime.now(UTC), 60.0)
+    told = noise.noise_of(
+        Comparison(ComparisonInfo(), run, run, asked, Decision("pass", ()), effects), datetime.now(UTC), 60.0
+    )
     assert told is not None
-    assert {row["metric"] for row in told["noise"]} == set(PRIMARY)
-    assert told["noise"][0]["sd"] == pytest.approx(np.std(d, ddof=1), rel=0.3)
+    assert {row.metric for row in told.noise} == set(PRIMARY)
+    assert told.noise[0].sd == pytest.approx(np.std(d, ddof=1), rel=0.3)
     noise.keep(told, noise.stored_path())
     scenario = load("[canary]\nrates = [16]\n", "x.toml")
     (part,) = canary_parts(scenario, lambda _: scenario)
     assert any(note.startswith("At noise like that of the last") for note in part.notes)
-    versions = Comparison({}, run, run, asked_of(CANARY), Decision("pass", ()), effects)
+    versions = Comparison(ComparisonInfo(), run, run, asked_of(CANARY), Decision("pass", ()), effects)
     assert noise.noise_of(versions, datetime.now(UTC), 60.0) is None
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", '{"noise": 3, "block_s": 60}', json.dumps(kept() | {"block_s": 0})])
+@pytest.mark.parametrize(
+    "text", ["", "{}", "[]", '{"noise": 3, "block_s": 60}', json.dumps(to_builtins(kept(block_s=0)))]
+)
 def test_what_was_kept_and_cannot_be_read_is_nothing(text: str, tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text(text)
     assert noise.stored(tmp_path / "x.json") is None
@@ -271,13 +275,13 @@ def test_an_aa_comparison_of_two_servers_tells_its_noise_and_one_of_versions_doe
     same = compared(scenario, tmp_path / "same", slow, slow, info={"same_version": True})
     told = noise.noise_of(same, datetime.now(UTC), canary_of(scenario).block_s)
     assert told is not None
-    by_name = {row["metric"]: row["sd"] for row in told["noise"]}
+    by_name = {row.metric: row.sd for row in told.noise}
     assert set(by_name) == set(PRIMARY)
     assert 0.05 < by_name["itl_p50"] < 0.8
     assert "this scenario has 5" in noise.expected(canary_of(scenario), told)
     versions = replace(same, asked=replace(same.asked, same_version=False))
     assert noise.noise_of(versions, datetime.now(UTC), canary_of(scenario).block_s) is None
-    again = read_with(Path(same.path), told)  # a later comparison that found the same
+    again = read_with(Path(same.path), to_builtins(told))  # a later comparison that found the same
     assert same.decision.more is not None and again.decision.more is not None
     assert again.decision.more.high - again.decision.more.low < same.decision.more.high - same.decision.more.low
     assert any(note.startswith("How many blocks it would take also rests on") for note in again.notes)
@@ -298,12 +302,12 @@ def test_a_comparison_of_the_same_version_leaves_its_noise_for_plan_and_for_the_
     assert not path.exists()  # two versions tell nothing of the noise of one
     launch.keep_noise(same, canary, said.append)
     told = json.loads(path.read_text())
-    assert noise.stored() == told
+    assert noise.stored() == convert(told, KeptNoise)
     assert told["block_s"] == 10.0
     assert {row["metric"] for row in told["noise"]} == set(PRIMARY)
     assert {(row["rate_rps"], row["blocks"]) for row in told["noise"]} == {(8.0, 5)}
     assert "http" not in path.read_text()
-    assert asked_about(canary, {"noise": noise.stored()}).noise[0].blocks == 5
+    assert asked_about(canary, ComparisonInfo(noise=noise.stored())).noise[0].blocks == 5
     (part,) = canary_parts(scenario, lambda _: scenario)
     assert any(note.startswith("At noise like that of the last comparison of the same version") for note in part.notes)
     assert said == []

@@ -188,9 +188,9 @@ def test_the_same_version_is_held_to_its_answers_and_to_what_stopped_it() -> Non
     base = answers(*(f"answer {i}" for i in range(10)))
     garbage = compare(base, base, answers(*["!" * 40] * 3, *(f"answer {i}" for i in range(3, 10))))
     other = compare(base, base, answers(*(f"other {i}" for i in range(10))))
-    assert of(sameness=garbage) == ("fail", "3 of 10 answers are broken (3 garbage)")
-    assert of(sameness=other)[0] == "inconclusive"
-    assert of(sameness=compare(base, base, base))[0] == "pass"
+    assert of(answers=garbage) == ("fail", "3 of 10 answers are broken (3 garbage)")
+    assert of(answers=other)[0] == "inconclusive"
+    assert of(answers=compare(base, base, base))[0] == "pass"
     assert of(rollback="12 % failed") == ("fail", "12 % failed")
     assert of(stopped="interrupted") == ("inconclusive", "interrupted")
 
@@ -238,8 +238,8 @@ def test_broken_answers_fail_and_other_answers_do_not_pass() -> None:
     assert fails == []
     assert doubts[0].startswith("the answers differ: 0 of 10 are equal, from token 0 on")
     assert findings(other, 0.0) == ([], [])
-    assert decided(FINE, sameness=garbage).verdict == "fail"
-    assert decided(FINE, sameness=other).verdict == "inconclusive"
+    assert decided(FINE, answers=garbage).verdict == "fail"
+    assert decided(FINE, answers=other).verdict == "inconclusive"
 
 
 def test_an_engine_that_does_not_repeat_itself_is_no_yardstick() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from canary_in_memory import SHORT, compared
+from msgspec.structs import replace as changed
 from rich.console import Console
 from run_in_memory import ramp_in_memory, scenario_of
 
@@ -27,6 +28,7 @@ from loadramp.comparison.configurations import tiers
 from loadramp.comparison.decide import Decision
 from loadramp.comparison.document import comparison_csv, comparison_document
 from loadramp.comparison.environment import Difference
+from loadramp.comparison.info import ArmInfo
 from loadramp.comparison.page import comparison_html
 from loadramp.comparison.pairs import Comparison, shift
 from loadramp.comparison.sample_size import Missing
@@ -50,9 +52,9 @@ TEXT = SHORT.replace("blocks = 8\nlooks = [4]", "blocks = 3\nlooks = []").replac
 def found(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
     small = PROFILES["small"]
     slow = replace(small, t0_s=small.t0_s * 1.05, frontend_s=0.02)
-    info = {"baseline": {"base_url": "http://a/v1"}, "candidate": {"base_url": "http://b/v1"}}
+    info = {"baseline": ArmInfo("http://a/v1"), "candidate": ArmInfo("http://b/v1")}
     one = compared(scenario_of(TEXT), tmp_path_factory.mktemp("c"), candidate=slow, info=info)
-    one.sameness = AnswerMatch(10, 7, 9, (3, 12), {}, {"repeating": 1})
+    one.info.answers = AnswerMatch(10, 7, 9, (3, 12), {}, {"repeating": 1})
     return one
 
 
@@ -149,7 +151,12 @@ def test_failures_are_shown_for_each_rate_where_there_are_several(found: Compari
 
 def test_what_is_not_there_is_left_out_or_said(found: Comparison) -> None:
     bare = replace(
-        found, pairs=[], effects=[], sameness=None, environment=[], decision=Decision("inconclusive", ("nothing",))
+        found,
+        info=changed(found.info, answers=None),
+        pairs=[],
+        effects=[],
+        environment=[],
+        decision=Decision("inconclusive", ("nothing",)),
     )
     page = comparison_html(bare)
     assert "Nothing was measured." in page
@@ -159,7 +166,7 @@ def test_what_is_not_there_is_left_out_or_said(found: Comparison) -> None:
 
 def test_text_from_outside_cannot_become_a_tag(found: Comparison) -> None:
     evil = "<script>alert(1)</script>"
-    info = found.info | {"name": evil, "candidate": {"base_url": evil}}
+    info = changed(found.info, name=evil, candidate=ArmInfo(evil))
     page = comparison_html(replace(found, info=info, decision=Decision("fail", (evil,)), notes=[evil]))
     assert evil not in page
     assert "<script>" not in comparison_markdown(replace(found, decision=Decision("fail", (evil,))))
