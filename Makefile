@@ -31,7 +31,7 @@ lint: $(VENV)/.dev
 types: $(VENV)/.dev
 	$(BIN)/mypy
 
-unit: $(VENV)/.dev
+unit: $(VENV)/.dev $(VENV)/.compiled
 	$(BIN)/python -m pytest $(SPREAD)
 
 # The documents as a site: `python3 -m http.server -d build/site` shows it.
@@ -77,6 +77,11 @@ $(VENV)/bin/python:
 
 $(VENV)/.runtime: $(BUILT_FROM) | $(VENV)/bin/python
 	$(BIN)/python -m pip install -q --disable-pip-version-check -e .
+	touch $@
+
+# Once after a clone: else each worker would compile every module and test for itself, all of them at the same time.
+$(VENV)/.compiled: | $(VENV)/.dev
+	$(BIN)/python -m pytest --collect-only -q > /dev/null
 	touch $@
 
 $(VENV)/.dev: $(BUILT_FROM) | $(VENV)/bin/python

@@ -291,15 +291,14 @@ def record_of(script: Sequence[Act], **options: Any) -> Record:
 def same_however_cut(body: bytes) -> Record:
     """The record of ``body`` (chunked), after making sure that no cut of it into two or into bytes changes it."""
 
-    def played(pieces: list[bytes]) -> dict[str, Any]:
+    def played(pieces: list[bytes]) -> Record:
         exchange = ResponseReader(Record(0, 0, 0.0, sent_s=0.0), RequestedOutput(save_text=True))
         for piece in [HEAD, *map(framed, pieces), LAST]:
             exchange.feed(piece, 1.0)
-        record = exchange.finish()
-        return {name: getattr(record, name) for name in Record.__dataclass_fields__}
+        return exchange.finish()
 
     whole = played([body])
     for offset in range(1, len(body)):
         assert played([body[:offset], body[offset:]]) == whole, body[:offset]
     assert played([body[i : i + 1] for i in range(len(body))]) == whole
-    return Record(**whole)
+    return whole

@@ -21,6 +21,8 @@ FEATURES = {
     "importers": ("import",),
 }
 """Feature to its commands."""
+SHORT = ("--set", "ramp.start_rps=1", "--set", "ramp.max_rps=2", "--set", "ramp.measure_s=10")
+"""A plan of few prompts."""
 
 
 def without(features: tuple[str, ...], tmp_path: Path) -> dict[str, str]:
@@ -54,12 +56,12 @@ def test_without_a_feature_its_commands_are_gone_and_the_others_stay(feature: st
     env = without((feature,), tmp_path)
     shown = {line.split()[0] for line in run(env, "--help", cwd=tmp_path).splitlines() if line.startswith("  ")}
     assert {name for names in FEATURES.values() for name in names} - shown == set(FEATURES[feature])
-    assert "steps" in run(env, "plan", "chat", cwd=tmp_path)
+    assert "steps" in run(env, "plan", "chat", *SHORT, cwd=tmp_path)
 
 
 def test_the_core_alone_plans_and_judges(tmp_path: Path) -> None:
     env = without(tuple(FEATURES), tmp_path)
-    assert "steps" in run(env, "plan", "chat", cwd=tmp_path)
+    assert "steps" in run(env, "plan", "chat", *SHORT, cwd=tmp_path)
     shutil.copytree(ROOT / "reports" / "example", tmp_path / "example")
     assert "Sustains 23.8 req/s" in run(env, "report", "example", cwd=tmp_path)
 
@@ -68,10 +70,9 @@ def run_in_copy(env: dict[str, str], tmp_path: Path, *paths: str) -> None:
     """These tests pass with the package of the copy."""
     shutil.copytree(ROOT / "tests", tmp_path / "tests", ignore=shutil.ignore_patterns("__pycache__", *FEATURES))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *(f"tests/{path}" for path in paths)],
-        env=env, cwd=tmp_path, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    options = ("-q", "-x", "--assert=plain", "-p", "no:cacheprovider")
+    command = [sys.executable, "-m", "pytest", *options, *(f"tests/{path}" for path in paths)]
+    done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-2000:]
 
 
