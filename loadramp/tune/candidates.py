@@ -1,9 +1,9 @@
 """Which configuration is tried next: each flag on its own, then together what helped. Pure.
 
-Coordinate descent: once a configuration is shown to be better, the other flags are tried on top of it, those that
-helped on their own first, then those that made no difference (they may, once the first limit is gone), then the cures
-of its own run. Flags that were shown to hurt are left. Where none helps alone, all that do not hurt are tried at once,
-and if that helps, without one of them at a time.
+After each flag on its own, all that are not shown to hurt are tried at once: flags that do nothing alone may, once the
+first limit is gone. Then coordinate descent: whatever differs from the leader in one flag (another value, one more, one
+fewer), and the cures of its own run, until none of these leads. Estimates count, whether shown or not: several gains
+too small to be shown make one that is not.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from math import inf
 
 from loadramp.tune.flags import apart, knobs_of, merged, text_of, tidy
 from loadramp.tune.noise import ObjectiveLevel, better
@@ -33,9 +32,8 @@ class Search:
 
 @dataclass(slots=True)
 class Descent:
-    """How far the search has come: ``current`` is the best that was shown, ``left`` what it would still try."""
+    """How far the search has come: ``left`` is what it would still try."""
 
-    current: str
     next: str | None = None
     left: list[tuple[str, str]] = field(default_factory=list)
     """Flags that are not tried and why."""
@@ -56,7 +54,7 @@ def grid_of(baseline: str, tries: Sequence[str]) -> list[str]:
 
 
 def descend(
-    search: Search, visits: Sequence[Visit], levels: Mapping[str, ObjectiveLevel], winner: str | None = None
+    search: Search, visits: Sequence[Visit], levels: Mapping[str, ObjectiveLevel], leader: str | None = None
 ) -> Descent:
     """What to try next, given what was measured; ``next`` is None when nothing is left.
 
@@ -64,11 +62,11 @@ def descend(
         search: what may be tried.
         visits: so far, those that failed included.
         levels: of the configurations that were measured.
-        winner: shown to be better than the other one of a pair by a confirmation.
+        leader: the configuration that others are derived from; None: none is known well enough yet.
     """
     baseline = tidy(search.baseline)
     tried = {one.flags for one in visits}
-    out = Descent(baseline)
+    out = Descent()
     if search.grid:
         wanted = grid_of(search.baseline, search.tries)
         return _capped(out, [flags for flags in wanted if flags not in tried], tried, baseline, search.most)
@@ -78,7 +76,7 @@ def descend(
     fresh = [flags for flags in dict.fromkeys(first) if flags not in tried]
     if fresh:
         return _capped(out, fresh, tried, baseline, search.most)
-    fresh = _together(search, out, singles, visits, levels, winner)
+    fresh = _together(search, baseline, singles, visits, levels, leader)
     return _capped(out, fresh, tried, baseline, search.most)
 
 
@@ -108,63 +106,45 @@ def _usable(cures: Sequence[Proposal], skip: Sequence[str]) -> tuple[list[str], 
 
 def _together(
     search: Search,
-    out: Descent,
+    baseline: str,
     singles: Sequence[str],
     visits: Sequence[Visit],
     levels: Mapping[str, ObjectiveLevel],
-    winner: str | None,
+    leader: str | None,
 ) -> list[str]:
-    """What has not been tried yet on top of the best configuration that is shown to be better than the baseline."""
-    baseline, base = out.current, levels.get(out.current)
+    """All that does not hurt at once, then what differs from the leader in one flag, once the leader is known well."""
+    base = levels.get(baseline)
     if base is None:
         return []
-    tried, failed = {one.flags for one in visits}, {one.flags for one in visits if one.failed}
+    tried = {one.flags for one in visits}
     known = [(levels[flags], one) for one in singles if (flags := merged(baseline, one)) in levels]
-    helped = sorted((each for each in known if better(each[0], base)), key=lambda each: -each[0].mean)
-    neutral = [(level, one) for level, one in known if not better(level, base) and not better(base, level)]
-    at_once = _at_once(baseline, neutral)
-    if not helped and len(_own(baseline, at_once)) > 1 and at_once not in tried:
-        return [at_once]
-    ahead = [flags for flags, level in levels.items() if flags not in failed and better(level, base)]
-    ahead = [flags for flags in ahead if not needless(flags, baseline, levels)]
-    ahead += [winner] if winner is not None and winner not in {baseline, *ahead} else []
-    if not ahead:
+    fit = sorted((each for each in known if not better(base, each[0])), key=lambda each: -each[0].mean)
+    at_once = baseline
+    for _, one in reversed(fit):  # of two values of a flag the better one stays
+        at_once = merged(at_once, one)
+    good = [one for level, one in fit if not any(better(other, level) for other, more in fit if _clash(one, more))]
+    together = [flags for one in good if len(_own(baseline, flags := merged(at_once, one))) > 1]
+    if fresh := [flags for flags in dict.fromkeys(together) if flags not in tried]:
+        return fresh
+    if leader is None or leader == baseline:
         return []
-    out.current = max(ahead, key=lambda flags: levels[flags].mean)
-    mine = knobs_of(apart(baseline, out.current))
-    order = [one for _, one in helped] + [one for _, one in neutral if not set(knobs_of(one)) & set(mine)]
-    wanted = [merged(out.current, one) for one in [*order, *_cures_of(search, visits, out.current)]]
-    if not helped and len(mine) > 2:
-        wanted = [merged(baseline, text_of({own: mine[own] for own in mine if own != name})) for name in mine] + wanted
+    wanted = [merged(leader, one) for one in [*(one for _, one in fit), *_cures_of(search, visits, leader)]]
+    mine = knobs_of(apart(baseline, leader))
+    helped = {one for level, one in known if better(level, base)}
+    spare = [name for name, words in mine.items() if len(mine) > 1 and text_of({name: words}) not in helped]
+    wanted += [merged(baseline, text_of({own: mine[own] for own in mine if own != name})) for name in spare]
     return [flags for flags in dict.fromkeys(wanted) if flags not in tried]
 
 
-def _at_once(baseline: str, neutral: Sequence[tuple[ObjectiveLevel, str]]) -> str:
-    """All flags together that made no difference alone, of each the best value: they may help together only."""
-    flags = baseline
-    for _, one in sorted(neutral, key=lambda each: each[0].mean):
-        flags = merged(flags, one)
-    return flags
-
-
-def needless(
-    flags: str, baseline: str, levels: Mapping[str, ObjectiveLevel], least: int = 1, gain: float = inf
-) -> str | None:
-    """A configuration with a part of these flags that they are not shown to be better than; the baseline is none.
-
-    Args:
-        flags, baseline, levels: as of ``descend``.
-        least: both were measured so often.
-        gain: and the estimated gain, a difference of logarithms, is below that.
-    """
+def simpler(flags: str, baseline: str, others: Sequence[str]) -> list[str]:
+    """Those of ``others`` that have a part of what ``flags`` adds to the baseline."""
     mine = _own(baseline, flags)
-    for other, level in levels.items():
-        part = _own(baseline, other)
-        enough = min(level.visits, levels[flags].visits) >= least
-        small = levels[flags].mean - level.mean < gain
-        if part and part < mine and enough and small and not better(levels[flags], level):
-            return other
-    return None
+    return [other for other in others if _own(baseline, other) < mine]
+
+
+def _clash(one: str, other: str) -> bool:
+    """Both set the same flag."""
+    return not set(knobs_of(one)).isdisjoint(knobs_of(other))
 
 
 def _own(baseline: str, flags: str) -> set[tuple[str, ...]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 from loadramp.record.types import Cure
 from loadramp.registry import ScenarioError
@@ -31,7 +32,8 @@ def words_of(text: str, option: str) -> list[str]:
         raise ScenarioError(f"{option}: {error}: {text}") from None
 
 
-def knobs_of(flags: str, option: str = "--try") -> dict[str, list[str]]:
+@lru_cache(maxsize=4096)
+def knobs_of(flags: str, option: str = "--try") -> Mapping[str, Sequence[str]]:
     """Flag to its words, in order: ``--a 1 --b`` is ``{"--a": ["--a", "1"], "--b": ["--b"]}``; ``--no-b`` is a value of
     ``--b``. A flag that is given twice counts as its last one.
 

@@ -33,8 +33,11 @@ def planned(scenario: Scenario, state: TuneState) -> list[str]:
         seconds = [_seconds(scenario, rules, number) for number in range(rules.rounds)]
         first = seconds[0] * (len(known) + 1 + len(known) // rules.return_every)
         last = QUAD * seconds[-1]
-        least, most = first + last, first + sum(seconds[1:]) * (len(known) + 1) + last * rules.confirmations
-        lines.append(f"about {span(least)} to {span(most)}, {span(table.start_s)} for each start of a server included")
+        races = sum(rules.racing(number) * seconds[number] for number in range(1, rules.rounds))
+        most = first + seconds[0] * len(known) + races + last * rules.confirmations
+        lines.append(
+            f"about {span(first + last)} to {span(most)}, {span(table.start_s)} for each start of a server included"
+        )
     if table.max_hours is not None:
         lines.append(f"nothing begins that would end after {span(table.max_hours * 3600.0)} (max_hours)")
     return lines

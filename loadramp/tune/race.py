@@ -9,17 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from math import sqrt
 
-from loadramp.tune.candidates import Descent, Search, descend, needless
+from loadramp.tune.candidates import Descent, Search, descend, simpler
 from loadramp.tune.confirm import CLEAR, QUAD, Confirmation, Pair, present, weigh
 from loadramp.tune.flags import tidy
 from loadramp.tune.noise import ObjectiveLevel, VisitNoise, levels_of, noise_of
 from loadramp.tune.visit import Purpose, Visit
 
 SMALL = 0.05
-"""A gain of a further flag, as a difference of logarithms, that is not worth to be looked into when it is not shown."""
+"""A gain over the baseline, as a difference of logarithms, that is not built on unless it is confirmed."""
+REACH = 1.5
+"""Standard errors below the leader's at which a configuration may well be the better one still."""
 TRIES = 2
-"""A configuration without a number is measured so often at least, and so is the baseline."""
+"""A configuration without a number is measured so often at least, and so are the baseline and one to build on."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -29,8 +32,8 @@ class RaceRules:
     search: Search
     rounds: int = 3
     return_every: int = 3
-    confirmations: int = 3
-    same_ratio: float = 0.1
+    confirmations: int = 2
+    same_ratio: float = 0.15
     visit_sd: float = 0.05
     sign: int = 1
     """-1: less is better."""
@@ -38,6 +41,10 @@ class RaceRules:
     @property
     def baseline(self) -> str:
         return tidy(self.search.baseline)
+
+    def racing(self, number: int) -> int:
+        """How many at most get a measurement in this round: three in the last one, one more in each before it."""
+        return self.rounds + 2 - number
 
 
 @dataclass(slots=True, frozen=True)
@@ -66,7 +73,7 @@ class RaceState:
     levels: dict[str, ObjectiveLevel]
     out: dict[str, str] = field(default_factory=dict)
     best: str | None = None
-    descent: Descent = field(default_factory=lambda: Descent(""))
+    descent: Descent = field(default_factory=Descent)
     confirmation: Confirmation | None = None
     """Of the last two; None where there are not two."""
     going_on: bool = False
@@ -83,6 +90,12 @@ class RaceState:
         left = [flags for flags in self.levels if flags not in self.out]
         return sorted(left, key=lambda flags: -self.levels[flags].mean)
 
+    @property
+    def within_reach(self) -> list[str]:
+        """Alive, and not far below the leader, which is the first."""
+        alive = self.alive
+        return [flags for flags in alive if _reaches(self.levels[flags], self.levels[alive[0]])]
+
 
 def standing(rules: RaceRules, visits: Sequence[Visit]) -> RaceState:
     """How the race stands after ``visits``."""
@@ -94,9 +107,20 @@ def standing(rules: RaceRules, visits: Sequence[Visit]) -> RaceState:
     found.going_on, pair = pair is not None, pair or pair_of(rules, found)
     if pair is not None:
         found.confirmation = confirmation_of(rules, pair, visits, noise)
-    winner = found.confirmation.winner if found.confirmation is not None else None
-    found.descent = descend(rules.search, visits, levels, winner)
+    found.descent = descend(rules.search, visits, levels, _leader(rules, found))
     return found
+
+
+def _leader(rules: RaceRules, now: RaceState) -> str | None:
+    """The best so far, where others are to be derived from it: it is not going to be raced any further first, and its
+    gain over the baseline is no small one, or it was confirmed."""
+    base = now.levels.get(rules.baseline)
+    if base is None or now.best is None:
+        return None
+    level, firm = now.levels[now.best], rules.rounds == 1 or len(now.within_reach) == 1
+    confirmed = now.confirmation is not None and now.confirmation.winner == now.best
+    small = level.mean - base.mean < SMALL
+    return now.best if confirmed or (not small and (firm or level.visits >= TRIES)) else None
 
 
 def confirmation_of(rules: RaceRules, pair: Pair, visits: Sequence[Visit], noise: VisitNoise) -> Confirmation:
@@ -120,12 +144,11 @@ def _outs(rules: RaceRules, visits: Sequence[Visit]) -> dict[str, str]:
         for one in seen:
             if one.value is None and one.high is not None and one.flags not in levels and _above(rules, one.high, top):
                 out.setdefault(one.flags, f"below {one.high:.3g}: {one.reason}")
-        alive = {flags: level for flags, level in alive.items() if flags not in out}
-        for flags in alive:
-            other = needless(flags, rules.baseline, alive, TRIES, SMALL)
-            if other is not None:
-                out[flags] = f"not shown to be better than {other}, which needs fewer flags"
     return out
+
+
+def _reaches(level: ObjectiveLevel, leader: ObjectiveLevel) -> bool:
+    return leader.mean - level.mean < REACH * sqrt(level.se**2 + leader.se**2)
 
 
 def _above(rules: RaceRules, bound: float, top: ObjectiveLevel) -> bool:
@@ -185,23 +208,16 @@ def _explore(now: RaceState) -> NextVisit | None:
 
 
 def _longer(rules: RaceRules, visits: Sequence[Visit], now: RaceState) -> NextVisit | None:
-    """A configuration without a number once more, with longer steps; then survivors, while more than two survive."""
+    """A configuration without a number once more, with longer steps; then the leader and the next within its reach,
+    fewer with each round."""
     for flags in [one.flags for one in visits if one.flags not in now.levels and one.flags not in now.out]:
         times = sum(one.flags == flags for one in visits)
         if times < max(TRIES, rules.rounds):
             return NextVisit(flags, "race", min(times, rules.rounds - 1))
-    racing = now.alive
-    alive = {flags: now.levels[flags] for flags in racing}
-    for flags in racing:
-        part = needless(flags, rules.baseline, alive)
-        for one in (flags, part) if part is not None else ():
-            if alive[one].visits < TRIES:
-                return NextVisit(one, "race", min(1, rules.rounds - 1))
-    if len(racing) <= 2:
-        return None
     done = {(one.flags, one.round) for one in visits}
     for number in range(1, rules.rounds):
-        for flags in racing:
+        racing = now.within_reach[: rules.racing(number)]
+        for flags in racing if len(racing) > 1 else ():
             if (flags, number) not in done:
                 return NextVisit(flags, "race", number)
     return None
@@ -217,19 +233,17 @@ def _baseline_again(rules: RaceRules, own: Sequence[Visit], now: RaceState) -> N
 
 
 def _return_due(rules: RaceRules, visits: Sequence[Visit]) -> bool:
-    since = 0
-    for one in reversed(visits):
-        if one.flags == rules.baseline:
-            break
-        since += 1
-    return since >= rules.return_every
+    last = max(k for k, one in enumerate(visits) if one.flags == rules.baseline)
+    before = {one.flags for one in visits[:last]}
+    return len({one.flags for one in visits[last:]} - before - {rules.baseline}) >= rules.return_every
 
 
 def pair_of(rules: RaceRules, now: RaceState) -> Pair | None:
-    """The last two: the best and the next that is not out, else the best and the baseline."""
+    """The last two: the leader, and the best within its reach that needs fewer flags; else the next that is not out;
+    else the baseline."""
     alive = now.alive
     if len(alive) > 1:
-        return alive[0], alive[1]
+        return alive[0], next(iter(simpler(alive[0], rules.baseline, now.within_reach)), alive[1])
     if alive and alive[0] != rules.baseline and rules.baseline in now.levels:
         return alive[0], rules.baseline
     return None

@@ -41,10 +41,10 @@ class Tune:
     most_candidates: Count = 16
     """Configurations that are tried at most, the baseline not counted."""
     return_every: Count = 3
-    """The baseline is measured again after so many others."""
-    confirmations: Count = 3
+    """The baseline is measured again after so many new configurations."""
+    confirmations: Count = 2
     """The last two are measured in ABBA order so often at most."""
-    same_ratio: Annotated[float, Meta(gt=0, lt=1)] = 0.1
+    same_ratio: Annotated[float, Meta(gt=0, lt=1)] = 0.15
     """A difference within it need not be told apart any further."""
     visit_sd: Positive = 0.05
     """Spread of ln(objective) between two measurements of one configuration that is assumed until it is known."""

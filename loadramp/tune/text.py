@@ -14,7 +14,7 @@ from loadramp.record.codec import plain_data
 from loadramp.report.document import csv_text
 from loadramp.tune.effects import FlagEffect, alone, reasons
 from loadramp.tune.flags import FLAGS, PORT, apart, command_of
-from loadramp.tune.noise import ObjectiveLevel, drift_of
+from loadramp.tune.noise import ObjectiveLevel, better, drift_of
 from loadramp.tune.race import RaceRules
 from loadramp.tune.score import TOKENS, UNITS
 from loadramp.tune.state import TuneState
@@ -23,6 +23,8 @@ from loadramp.tune.visit import Visit
 from loadramp.units import NOTHING, latency, percent, plural, sig, signed, span, span_of
 
 SCHEMA = "loadramp.tune/1"
+NAMED = 2
+"""Configurations that a sentence names; the table has the others."""
 SHOWN_PORT = 8000
 OBJECTIVES = {
     "slo_capacity": "SLO capacity", "ceiling": "ceiling", "goodput": "goodput",
@@ -113,10 +115,21 @@ def sentence(tuning: JudgedTuning) -> str:
         return f"No difference shown larger than {percent(found.tie, 2)} {between}.{early}"
     if found.over_baseline is None:
         return f"No candidate is better than the baseline: {shown}.{early}"
+    close = close_ones(tuning)
+    named = [*close[:NAMED], f"{len(close) - NAMED} more"] if len(close) > NAMED else close
+    also = f" Not told apart from it by the race: {', '.join(named)}." if close else ""
     if found.tie is None or found.rival is None:
-        return f"The best is {best}: {shown}, {_by_how_much(tuning)}.{early}"
+        return f"The best is {best}: {shown}, {_by_how_much(tuning)}.{also}{early}"
     other = f"{found.rival} is not shown to differ from it (at most {percent(found.tie, 2)})"
-    return f"{best}: {shown}, {_by_how_much(tuning)}. {other}.{early}"
+    return f"{best}: {shown}, {_by_how_much(tuning)}. {other}.{also}{early}"
+
+
+def close_ones(tuning: JudgedTuning) -> list[str]:
+    """What the race has not shown to be below the best, the best and its rival left out."""
+    now, two = tuning.found.now, {tuning.found.best, tuning.found.rival}
+    best = now.levels.get(tuning.found.best or "")
+    others = [flags for flags in now.alive if flags not in two]
+    return [flags for flags in others if best is not None and not better(best, now.levels[flags])]
 
 
 def _by_how_much(tuning: JudgedTuning) -> str:
@@ -174,6 +187,7 @@ def tuning_document(tuning: JudgedTuning) -> dict[str, Any]:
         "best": None if found.best is None else {**_objective(tuning, found.best, found.level), **over},
         "baseline": _objective(tuning, tuning.rules.baseline, found.baseline),
         "no_difference_above_ratio": found.tie,
+        "not_told_apart": close_ones(tuning),
         "candidates": [_candidate(tuning, line) for line in lines_of(tuning) if line.flags != tuning.rules.baseline],
         "not_tried": [{"flags": flags, "reason": why} for flags, why in found.now.descent.left],
         "flags_alone": [{"flags": one.flag, "effect": one.words(sign)} for one in tuning.effects],
@@ -213,7 +227,7 @@ HEADS = ("Flags", "Rank", "Objective", "Ceiling", "p99 ITL knee", "SLO capacity"
 
 def table_of(tuning: JudgedTuning) -> list[list[str]]:
     """The configurations' table, a line each, in the order of HEADS."""
-    rows = []
+    rows, close = [], close_ones(tuning) if tuning.found.word == "best" else []
     for rank, line in enumerate(lines_of(tuning), 1):
         facts = line.last.facts
         shown = apart(tuning.rules.baseline, line.flags) if line.flags != tuning.rules.baseline else "baseline"
@@ -223,7 +237,7 @@ def table_of(tuning: JudgedTuning) -> list[list[str]]:
             latency(facts.get("ttft_p99_s")) or NOTHING, latency(facts.get("itl_p99_s")) or NOTHING,
             percent(facts.get("kv_used_ratio_max"), 2) or NOTHING, sig(facts.get("preemptions")) or NOTHING,
             span(_start_s(line)) or NOTHING, sig(_cost(tuning, line)) or NOTHING, str(len(line.visits)),
-            _state_words(line),
+            "not told apart from the best" if line.flags in close else _state_words(line),
         ])  # fmt: skip
     return rows
 

@@ -14,9 +14,9 @@ from loadramp.tune.visit import Visit
 from loadramp.units import percent, plural
 
 Word = Literal["best", "no_difference", "undecided", "not_measurable"]
-EQUAL = 0.02
-"""Of two that are not told apart the one with fewer flags is named where their estimates are as close as that, as a
-difference of logarithms; else the one that looks better."""
+EQUAL = 0.01
+"""Of two that are not told apart the one with fewer flags, or that was tried first, is named where their estimates are
+as close as that, as a difference of logarithms; else the one that looks better."""
 EXIT_CODES: dict[Word, int] = {"best": 0, "no_difference": 0, "not_measurable": 1, "undecided": 3}
 
 TOO_WIDE = 0.5
@@ -81,9 +81,10 @@ def _settled(rules: RaceRules, now: RaceState, pair: Confirmation, base: Objecti
     if ratio is None:
         return TuneVerdict("undecided", now, now.best, now.levels.get(now.best or ""), base, why="no pair was measured")
     first = ratio.mean >= 0.0
-    if pair.winner is None and abs(ratio.mean) < EQUAL:
-        counts = [len(knobs_of(flags)) for flags in pair.pair]
-        first = counts[0] < counts[1] if counts[0] != counts[1] else first
+    if pair.winner is None:  # then all measurements count, not only the confirming ones
+        ahead = now.levels[pair.pair[0]].mean - now.levels[pair.pair[1]].mean
+        order = sorted(pair.pair, key=lambda flags: (len(knobs_of(flags)), list(now.levels).index(flags)))
+        first = order[0] == pair.pair[0] if abs(ahead) < EQUAL else ahead > 0.0
     best, rival = pair.pair if first else pair.pair[::-1]
     over = ratio if first else LogRatio(-ratio.mean, ratio.half, ratio.pairs)
     tie = None if pair.winner is not None else largest_change(over)

@@ -18,6 +18,7 @@ from loadramp.tune.text import (
     drift_words,
     lines_of,
     sentence,
+    table_of,
     tuning_csv,
     tuning_document,
     tuning_markdown,
@@ -45,7 +46,7 @@ BEST = {"": 18.0, A: 50.0, B: 50.0}
 
 def test_the_best_is_told_with_by_how_much_and_its_interval() -> None:
     assert sentence(tuning({"": 18.0, A: 54.0})) == (
-        "The best is --max-num-seqs 256: ceiling 54 req/s (51.8-56.2), 3 times the baseline's (2.51 to 3.58)."
+        "The best is --max-num-seqs 256: ceiling 54 req/s (51.8-56.2), 3 times the baseline's (2.7 to 3.34)."
     )
 
 
@@ -53,7 +54,17 @@ def test_a_rival_that_is_as_good_is_told_with_how_far_it_may_differ() -> None:
     words = sentence(tuning(BEST))
     assert words.startswith("--max-num-seqs 256: ceiling 50 req/s")
     assert "by the race alone" in words
-    assert words.endswith("--kv-cache-dtype fp8 is not shown to differ from it (at most 3.4 %).")
+    assert words.endswith("--kv-cache-dtype fp8 is not shown to differ from it (at most 5.8 %).")
+
+
+def test_what_the_race_did_not_tell_apart_is_named_too() -> None:
+    rules, more = RaceRules(Search(tries=(A, B, C))), f"{B} {A}"
+    visits = played(rules, {**BEST, more: 51.0, C: 30.0})
+    found = of_visits(rules, visits)
+    assert found.found.rival is not None
+    assert sentence(found).endswith(f"Not told apart from it by the race: {B}.")
+    assert tuning_document(found)["not_told_apart"] == [B]
+    assert next(row for row in table_of(found) if row[0] == B)[-1] == "not told apart from the best"
 
 
 def test_the_answer_of_a_real_gpu_is_told_as_a_tie_far_above_the_baseline() -> None:
@@ -66,7 +77,7 @@ def test_the_answer_of_a_real_gpu_is_told_as_a_tie_far_above_the_baseline() -> N
 
 def test_no_difference_is_told_with_how_large_one_may_be() -> None:
     assert sentence(tuning({"": 18.0, A: 18.0})) == (
-        "No difference shown larger than 3.6 % between the baseline and --max-num-seqs 256."
+        "No difference shown larger than 6.3 % between the baseline and --max-num-seqs 256."
     )
 
 
