@@ -237,7 +237,7 @@ def test_the_cures_of_a_stored_run_are_the_candidates_in_their_order(
     run = Run(RunInfo(), load(SCENARIO), [], Table.of([]))
     cures = cures_of("kv_full", "vllm", {"context": 2560, "longest": 2323})
     run.findings = [Finding("kv_full", "certain", (), (), cures)]
-    monkeypatch.setattr(launch, "judged", lambda _: run)
+    monkeypatch.setattr(launch, "judge", lambda _: Finished(run, 0))
     skipping = options(tmp_path, 'tune.skip=["quantized_weights"]')
     base, state = prepared(scenario, TuneOptions(skipping, SERVER, of_run=tmp_path))
     assert planned(base, state)[2:5] == [
