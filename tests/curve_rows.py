@@ -22,44 +22,36 @@ def row_of(**columns: Any) -> Row:
 
 def changed(row: Row, **columns: Any) -> Row:
     """``row`` with other columns. ``void`` is True or a tuple; ``reasons["void"]`` says what made the step void."""
+    new: dict[str, Any] = {"latency": dict(row.latency), "slo": dict(row.slo)}
     for name in sorted(columns, key=lambda name: name == "reasons"):
-        row = _with(row, name, columns[name])
-    return row
+        _set(row, new, name, columns[name])
+    return replace(row, **new)
 
 
-def _with(row: Row, name: str, value: Any) -> Row:
+def _set(row: Row, new: dict[str, Any], name: str, value: Any) -> None:
     if name == "void":
-        return replace(
-            row, void=value if isinstance(value, tuple) else (Void("the client could not deliver it"),) * value
-        )
-    if name == "reasons":
-        void = (Void(value["void"]),) if value.get("void") else row.void
-        return replace(row, reasons={key: why for key, why in value.items() if key != "void"}, void=void)
-    if name in _PLAIN:
-        return replace(row, **{name: value})
-    if found := _LATENCY.fullmatch(name):
+        new["void"] = value if isinstance(value, tuple) else (Void("the client could not deliver it"),) * value
+    elif name == "reasons":
+        new["reasons"] = {key: why for key, why in value.items() if key != "void"}
+        if value.get("void"):
+            new["void"] = (Void(value["void"]),)
+    elif name in _PLAIN:
+        new[name] = value
+    elif found := _LATENCY.fullmatch(name):
         measure, n, statistic, part = found.groups()
-        old = row.latency.get(measure, Quantiles(None if measure.startswith("all_") else 0))
-        new = (
-            replace(old, n=value)
-            if n
-            else replace(old, **{statistic: _statistic(getattr(old, statistic), part, value)})
-        )
-        return replace(row, latency={**row.latency, measure: new})
-    if found := _SLO.fullmatch(name):
+        old = new["latency"].get(measure, Quantiles(None if measure.startswith("all_") else 0))
+        part_of = {"n": value} if n else {statistic: _statistic(getattr(old, statistic), part, value)}
+        new["latency"][measure] = replace(old, **part_of)
+    elif found := _SLO.fullmatch(name):
         metric, part = found.groups()
-        slo = row.slo.get(metric, SloStatistic())
-        slo = (
-            replace(slo, over_ratio=value)
-            if part == "_over_ratio"
-            else replace(slo, figure=_statistic(slo.figure, part, value))
-        )
-        return replace(row, slo={**row.slo, metric: slo})
-    if name.startswith("longest_gap_p99"):
-        return replace(
-            row, longest_gap_p99=_statistic(row.longest_gap_p99, name.removeprefix("longest_gap_p99"), value)
-        )
-    raise KeyError(name)
+        slo = new["slo"].get(metric, SloStatistic())
+        part_of = {"over_ratio": value} if part == "_over_ratio" else {"figure": _statistic(slo.figure, part, value)}
+        new["slo"][metric] = replace(slo, **part_of)
+    elif name.startswith("longest_gap_p99"):
+        old = new.get("longest_gap_p99", row.longest_gap_p99)
+        new["longest_gap_p99"] = _statistic(old, name.removeprefix("longest_gap_p99"), value)
+    else:
+        raise KeyError(name)
 
 
 def _statistic(old: Statistic, part: str, value: float | None) -> Statistic:

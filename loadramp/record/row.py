@@ -6,7 +6,7 @@ Rule: a null has its reason beside it, under the name of its column.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from loadramp.record.types import Role
@@ -189,7 +189,12 @@ class Row:
     def statistic(self, stem: str) -> Statistic:
         """The statistic called ``stem`` (``ttft_p99``, ``all_e2e_p50``, ``slo_itl``, ``longest_gap_p99``); null where
         there is none."""
-        return self.statistics.get(stem, UNKNOWN)
+        measure, _, name = stem.rpartition("_")
+        if measure == "slo":
+            return self.slo[name].figure if name in self.slo else UNKNOWN
+        if measure == "longest_gap":
+            return self.longest_gap_p99 if name == "p99" else UNKNOWN
+        return dict(self.latency[measure].statistics).get(name, UNKNOWN) if measure in self.latency else UNKNOWN
 
     @property
     def statistics(self) -> dict[str, Statistic]:
@@ -212,7 +217,12 @@ class Row:
 
     def number(self, column: str) -> float | None:
         """The number in a column; None where there is none."""
-        return finite(getattr(self, column) if column in self.__dataclass_fields__ else columns_of(self).get(column))
+        if column in self.__dataclass_fields__:
+            return finite(getattr(self, column))
+        for suffix in ("_low_s", "_high_s", "_s"):
+            if column.endswith(suffix):
+                return finite(getattr(self.statistic(column.removesuffix(suffix)), _PARTS[suffix]))
+        return finite((_latency_columns(self) | _slo_columns(self)).get(column))
 
     @property
     def void_what(self) -> str:
@@ -250,12 +260,11 @@ def void_words(void: Sequence[Void]) -> str:
 def columns_of(row: Row) -> dict[str, Any]:
     """The documented columns of a row, in their order; what only some runs have is left out of the others."""
     out: dict[str, Any] = {}
-    for one in fields(Row):
-        value = getattr(row, one.name)
-        if one.name in _FLATTENED:
-            out |= _FLATTENED[one.name](row)
-        elif value is not None or one.name not in OPTIONAL:
-            out[one.name] = value
+    for name in Row.__dataclass_fields__:
+        if name in _FLATTENED:
+            out |= _FLATTENED[name](row)
+        elif (value := getattr(row, name)) is not None or name not in OPTIONAL:
+            out[name] = value
     return out
 
 
@@ -279,9 +288,10 @@ def _slo_columns(row: Row) -> dict[str, Any]:
 
 
 def _interval(stem: str, figure: Statistic) -> dict[str, float | None]:
-    return {f"{stem}_s": figure.value, f"{stem}_low_s": figure.low, f"{stem}_high_s": figure.high}
+    return {f"{stem}{suffix}": getattr(figure, part) for suffix, part in _PARTS.items()}
 
 
+_PARTS = {"_s": "value", "_low_s": "low", "_high_s": "high"}
 OPTIONAL = frozenset({"classes", "sessions", "longest_gap_max_s", "window_intervals", "repeats", "windows"})
 _FLATTENED: dict[str, Callable[[Row], dict[str, Any]]] = {
     "latency": _latency_columns,
