@@ -4,6 +4,8 @@ Failed requests are in no percentile of successes and in the ``all_*`` ones as +
 count with their age (Kaplan-Meier).
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -43,15 +45,24 @@ Slower = Callable[[Floats, Floats], Floats]
 class WindowView:
     """What the records say about one window ``[begin_s, end_s)`` at the instant ``now_s``.
 
-    ``near``: rows that touch the window; ``due``: those of them due in it. ``gaps``: those that end in the window, of
-    successes and of requests still in flight (``Gaps.request`` is the row of ``near``).
+    ``near``: rows that touch the window; ``due``: those of them due in it.
     """
 
     window_s: Window
     now_s: float
     due: Table
     near: Table
-    gaps: Gaps
+    _gaps: Gaps | None = None
+
+    @property
+    def gaps(self) -> Gaps:
+        """The gaps that end in the window, of successes and of requests still in flight; ``request`` is their row of
+        ``near``."""
+        return self._gaps or self.near.gaps(self.window_s, self.near.ok | self.near.in_flight)
+
+    def without_gaps(self) -> WindowView:
+        """The same in little memory: it finds its gaps anew whenever they are asked for."""
+        return replace(self, _gaps=None)
 
     @property
     def due_gaps(self) -> Gaps:
@@ -84,13 +95,8 @@ def window_view(table: Table, window_s: Window, now_s: float | None = None) -> W
     near = table.select(touching)
     if now_s is None:
         now_s = float(np.nanmax(np.concatenate((table.stream_end_s, last_s, [end_s]))))
-    return WindowView(
-        window_s=window_s,
-        now_s=now_s,
-        due=near.select(due[touching]),
-        near=near,
-        gaps=near.gaps(window_s, near.ok | near.in_flight),
-    )
+    seen = WindowView(window_s, now_s, near.select(due[touching]), near)
+    return replace(seen, _gaps=seen.gaps)
 
 
 def families(seen: WindowView, slower: Slower | None = None) -> dict[str, Values]:

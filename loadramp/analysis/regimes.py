@@ -117,7 +117,7 @@ def _widen(row: Row, found: Found, usual: Mapping[str, float], known: Wander) ->
 
 def _mean(data: Values, calm: Floats, stationary: bool) -> QuantileEstimate:
     """The mean, as uncertain as that of the values without regimes is in proportion."""
-    value, still = float(data.values.mean()), mean(replace(data, values=calm, ordered=np.sort(calm)), stationary)
+    value, still = float(data.values.mean()), mean(replace(data, values=calm), stationary)
     if not still.value or still.low is None or still.high is None:
         return replace(still, value=value)
     return replace(still, value=value, low=value * still.low / still.value, high=value * still.high / still.value)

@@ -26,6 +26,9 @@ LEAST_S = 1.0
 RETURN_S = 2.0
 """A return to the usual pace that is shorter does not end a slow time."""
 
+Decoding = tuple[Floats, Floats]
+"""Gaps and the instants at which they ended, shape (n,) each."""
+
 
 @dataclass(slots=True, frozen=True)
 class StepTimes:
@@ -71,16 +74,27 @@ class Stretch:
         return self.pace_s / self.usual_s
 
 
-def pace_of(seen: WindowView, width_s: float, least_gaps: int = 8) -> StepTimes | None:
-    """The pace in blocks of ``width_s``; None when less than a third of the blocks has ``least_gaps`` plain gaps."""
+def decoding(seen: WindowView) -> Decoding:
+    """The gaps of plain decoding in the window, and when they ended."""
     gaps = seen.gaps
+    if len(gaps.gap_s) == 0:
+        return gaps.gap_s, gaps.end_s
+    plain = np.flatnonzero(gap_causes.undisturbed(seen, float(np.median(gaps.gap_s))) & (gaps.gap_s > 0.0))
+    return gaps.gap_s[plain], gaps.end_s[plain]
+
+
+def pace_of(seen: WindowView, width_s: float, least_gaps: int = 8, plain: Decoding | None = None) -> StepTimes | None:
+    """The pace in blocks of ``width_s``; None when less than a third of the blocks has ``least_gaps`` plain gaps.
+
+    ``plain``: ``decoding(seen)``, if it is known.
+    """
     begin_s, end_s = seen.window_s
     n = int((end_s - begin_s) / width_s)
-    if n < 1 or len(gaps.gap_s) == 0:
+    gap_s, at_s = decoding(seen) if plain is None else plain
+    if n < 1 or len(gap_s) == 0:
         return None
-    plain = gap_causes.undisturbed(seen, float(np.median(gaps.gap_s))) & (gaps.gap_s > 0.0)
-    block = np.minimum(((gaps.end_s[plain] - begin_s) / width_s).astype(np.int64), n - 1)
-    median_s = gap_causes.block_medians(gaps.gap_s[plain], block, n, least_gaps)
+    block = np.minimum(((at_s - begin_s) / width_s).astype(np.int64), n - 1)
+    median_s = gap_causes.block_medians(gap_s, block, n, least_gaps)
     known = ~np.isnan(median_s)
     if np.count_nonzero(known) < n / 3.0:
         return None

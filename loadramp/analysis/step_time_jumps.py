@@ -10,8 +10,8 @@ from math import log
 import numpy as np
 
 from loadramp.analysis.diagnosis import gap_causes
-from loadramp.analysis.diagnosis.symptoms import StepSeen
-from loadramp.analysis.step_time import follows, streams_at
+from loadramp.analysis.latency import WindowView
+from loadramp.analysis.step_time import Decoding, follows, streams_at
 from loadramp.record.table import Floats
 from loadramp.units import latency
 
@@ -38,24 +38,21 @@ class Jump:
         )
 
 
-def jump_of(one: StepSeen) -> Jump | None:
-    """The largest lasting jump of the pace within a step, if there is one.
+def jump_of(seen: WindowView, plain: Decoding) -> Jump | None:
+    """The largest lasting jump of the pace within a window, by its gaps of plain decoding, if there is one.
 
     Medians of blocks of a second (longer where there are fewer than 8 gaps in one), at least 6 on each side. Both sides
     differ by more than 25 % and by more than the number of streams does, do not overlap (p90 of the lower against p10
     of the higher), and the jump happens within four blocks.
     """
-    if one.gaps is None:
-        return None
-    plain = gap_causes.undisturbed(one.seen, one.gaps.median_s) & (one.seen.gaps.gap_s > 0.0)
-    gap_s, at_s = one.seen.gaps.gap_s[plain], one.seen.gaps.end_s[plain]
-    begin_s, end_s = one.seen.window_s
+    gap_s, at_s = plain
+    begin_s, end_s = seen.window_s
     width_s = max(BLOCK_S, GAPS_A_BLOCK * (end_s - begin_s) / max(len(gap_s), 1))
     n = int((end_s - begin_s) / width_s)
     if n < 2 * SIDE_BLOCKS:
         return None
     pace_s = gap_causes.block_medians(gap_s, np.minimum(((at_s - begin_s) / width_s).astype(np.int64), n - 1), n, 3)
-    streams = streams_at(one.seen, begin_s + (np.arange(n, dtype=np.float64) + 0.5) * width_s)
+    streams = streams_at(seen, begin_s + (np.arange(n, dtype=np.float64) + 0.5) * width_s)
     known = ~np.isnan(pace_s)
     if np.count_nonzero(known) < 0.8 * n:
         return None

@@ -246,6 +246,7 @@ def joined(parts: Sequence[Values]) -> Values:
     return Values(
         values=values,
         ordered=np.sort(values),
+        by_block=[one for part in parts for one in part.by_block],
         block=np.concatenate([part.block + at for part, at in zip(parts, offsets, strict=False)]),
         blocks=int(offsets[-1]),
         unit=parts[0].unit,

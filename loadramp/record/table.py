@@ -6,7 +6,7 @@ A ramp of a million tokens is 8 MB here and 32 MB as lists of floats, and every 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from itertools import chain
 from typing import Any
 
@@ -209,6 +209,10 @@ class Table:
         sizes = np.concatenate([part.events for part in parts])
         columns["begin"] = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
         return Table(**columns)
+
+    def without_events(self) -> Table:
+        """The requests alone: as if no event had come."""
+        return replace(self, begin=np.zeros_like(self.begin), **{name: getattr(self, name)[:0] for name in EVENTS})
 
     def due_in(self, *windows_s: tuple[float, float]) -> Table:
         """The requests due in any of the windows."""

@@ -5,15 +5,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from loadramp.record.table import Bools, Floats, Ints, Table
-from loadramp.record.types import ENDS
+from loadramp.record.table import Floats, Ints, Table
 
 LOW_S = 1e-5
 BINS_PER_DECADE = 200
 DECADES = 9
 """Latency bins from 10 µs to 10,000 s, each 1.16 % wide: finer than a pixel of any chart."""
 BINS = BINS_PER_DECADE * DECADES
-SLICE_EVENTS = 4_000_000
+SLICE_EVENTS = 500_000
 
 
 def extremes(x: Floats, y: Floats, buckets: int) -> Ints:
@@ -57,9 +56,11 @@ def level(begin_s: Floats, end_s: Floats) -> tuple[Floats, Ints]:
 
 def bin_of(latency_s: Floats) -> Ints:
     """The latency bin of each value; what is below or above all bins goes to the first or last."""
+    place = np.maximum(latency_s, 0.0) / LOW_S
     with np.errstate(divide="ignore"):
-        place = np.log10(np.maximum(latency_s, 0.0) / LOW_S) * BINS_PER_DECADE
-    return np.asarray(np.clip(place, 0, BINS - 1), dtype=np.int64)  # -inf (zero) goes to the first
+        np.log10(place, out=place)
+    place *= BINS_PER_DECADE
+    return np.clip(place, 0, BINS - 1, out=place).astype(np.int64)  # -inf (zero) goes to the first
 
 
 def bin_edge_s(index: Ints | int) -> Floats:
@@ -79,36 +80,17 @@ class TokenPoints:
 def tokens(table: Table, *, ok_only: bool = False, slice_events: int = SLICE_EVENTS) -> Iterator[TokenPoints]:
     """The token latencies of all requests in slices of about ``slice_events`` events, so that memory stays flat."""
     first, n = 0, len(table)
-    interleaved = bool(table.event_choice.any())
-    wanted, known = table.ok, table.token_source != ENDS
     while first < n:
         goal = table.begin[first] + slice_events
         last = min(n, max(first + 1, int(np.searchsorted(table.begin, goal, side="right")) - 1))
-        part = _part(table, first, last) if interleaved else _plain_part(table, first, last)
-        keep = known[first:last][part[3]]
-        if ok_only:
-            keep &= wanted[first:last][part[3]]
-        k = part[2]
-        keep &= k > 0
-        yield TokenPoints(end_s=part[0][keep], itl_s=part[1][keep] / k[keep], weight=k[keep])
+        part = table.select_rows(np.arange(first, last))
+        gaps = part.gaps(of=part.ok if ok_only else None)
+        end_s, itl_s, weight = gaps.end_s, gaps.gap_s, gaps.tokens
+        if weight.strides != (0,) or (weight != 1).any():
+            keep = weight > 0
+            end_s, itl_s, weight = end_s[keep], itl_s[keep] / weight[keep], weight[keep]
+        yield TokenPoints(end_s, itl_s, weight)
         first = last
-
-
-def _plain_part(table: Table, first: int, last: int) -> tuple[Floats, Floats, Ints, Ints]:
-    """End, gap, tokens and request of each gap of requests ``first..last``, one choice each."""
-    begin, stop = int(table.begin[first]), int(table.begin[last])
-    at_s = table.event_s[begin:stop]
-    request = np.repeat(np.arange(last - first), np.diff(table.begin[first : last + 1]))
-    inside = request[1:] == request[:-1]
-    gap_s = np.diff(at_s)[inside]
-    return at_s[1:][inside], gap_s, table.event_tokens[begin:stop][1:][inside], request[1:][inside]
-
-
-def _part(table: Table, first: int, last: int) -> tuple[Floats, Floats, Ints, Ints]:
-    chosen: Bools = np.zeros(len(table), dtype=np.bool_)
-    chosen[first:last] = True
-    gaps = table.select(chosen).gaps()
-    return gaps.end_s, gaps.gap_s, gaps.tokens, gaps.request
 
 
 def tail(counts: Ints, points: int = 80) -> tuple[Floats, Floats]:

@@ -8,7 +8,6 @@ from simulated_ramps import CHAT, found, ladder
 from benchmarks.engine_population import Lengths
 from loadramp.analysis.diagnosis.capacity_shifts import replica_moves
 from loadramp.analysis.diagnosis.symptoms import case_of
-from loadramp.analysis.step_time_jumps import jump_of
 from loadramp.record.types import Sample
 from loadramp.runner.assess import assess
 from loadramp.simulator.profiles import PROFILES
@@ -23,7 +22,7 @@ def scrapes(url: str, times: range, **values: float) -> list[Sample]:
 @pytest.mark.parametrize("factor", [0.5, 0.7, 1.6, 2.5])
 def test_a_jump_is_dated_and_measured(factor: float) -> None:
     run = ladder(replace(SMALL, speeds=((24.0, factor),)), [3])
-    jump = jump_of(case_of(run).steps[0])
+    jump = case_of(run).steps[0].jump
     assert jump is not None
     assert jump.t_s == pytest.approx(24.0, abs=1.5)
     assert jump.before_s / jump.after_s == pytest.approx(factor, rel=0.05)
@@ -31,22 +30,22 @@ def test_a_jump_is_dated_and_measured(factor: float) -> None:
 
 @pytest.mark.parametrize("rates", [[3], [12], [40]])
 def test_no_jump_in_an_engine_that_stays_as_it_is(rates: list[float]) -> None:
-    assert jump_of(case_of(ladder(SMALL, rates)).steps[0]) is None
+    assert case_of(ladder(SMALL, rates)).steps[0].jump is None
 
 
 def test_a_slow_patch_that_passes_is_no_change_of_capacity() -> None:
     run = ladder(replace(SMALL, speeds=((24.0, 0.4), (27.0, 1.0))), [3])
-    assert jump_of(case_of(run).steps[0]) is None
+    assert case_of(run).steps[0].jump is None
 
 
 def test_a_batch_that_fills_up_and_slows_down_is_no_change_of_capacity() -> None:
     profile = replace(PROFILES["h100-8b"], decode_s=150e-6)
     run = ladder(profile, [8, 48], Lengths(200, 0.3, 150, 0.3))
-    assert [jump_of(one) for one in case_of(run).steps] == [None, None]
+    assert [one.jump for one in case_of(run).steps] == [None, None]
 
 
 def test_a_step_too_short_for_two_levels_has_none() -> None:
-    assert jump_of(case_of(ladder(SMALL, [3], CHAT, measure_s=8.0)).steps[0]) is None
+    assert case_of(ladder(SMALL, [3], CHAT, measure_s=8.0)).steps[0].jump is None
 
 
 def test_replicas_that_come_and_go_are_told_by_number() -> None:

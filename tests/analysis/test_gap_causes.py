@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from records_and_rows import H200_RATES, answer, h200
 from test_captures import CAPTURES, replay
 
@@ -12,6 +14,7 @@ from loadramp.analysis.diagnosis.gap_causes import (
     PRIVATE,
     RECOMPUTE,
     Attribution,
+    _placed,
     _ranks,
     attribute,
     block_medians,
@@ -219,3 +222,13 @@ def test_medians_of_blocks_are_the_upper_ones_and_none_under_the_least() -> None
     assert block_medians(values, block, 4, 2).tolist()[:2] == [2.0, 9.0]
     assert np.isnan(block_medians(values, block, 4, 2)[2:]).all()
     assert block_medians(values, block, 4, 1)[3] == 7.0
+    many = block_medians(np.tile(values, 2000), np.tile(block, 2000), 4, 2)
+    assert many.tolist()[:2] == [2.0, 9.0]
+
+
+@given(st.lists(st.floats(0.0, 100.0), max_size=6), st.lists(st.floats(-10.0, 110.0), max_size=20))
+def test_many_instants_are_placed_as_searchsorted_places_them(instants: list[float], others: list[float]) -> None:
+    """Where they are equal, and where they are next to one, too."""
+    instants_s = np.sort(np.array(instants))
+    at_s = np.array([*others, *instants, *np.nextafter(instants_s, -np.inf), *np.nextafter(instants_s, np.inf)] * 20)
+    assert _placed(instants_s, at_s).tolist() == np.searchsorted(instants_s, at_s, "right").tolist()

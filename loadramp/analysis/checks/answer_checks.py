@@ -1,12 +1,12 @@
 """Checks on the answers themselves: were they as long as asked, as cheap as they should be, and stamped one by one?"""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from loadramp.record.prompt_facts import always_new
-from loadramp.record.table import Floats, Gaps, Run, Table
+from loadramp.record.table import Floats, Gaps, Run, Table, within
 from loadramp.record.types import Check
 from loadramp.units import agreed, counted, percent, plural
 
@@ -34,32 +34,49 @@ def burst_share(gaps: Gaps, wait_s: float | None = None) -> float:
         gaps: of many streams.
         wait_s: the usual wait for a first event; an answer that comes whole must have come in less than 5 % of it.
     """
-    if len(gaps.gap_s) < 100:
-        return 0.0
+    return _share_of_bursts([_bursts(gaps, wait_s)])
+
+
+def _share_of_bursts(counts: Sequence[tuple[int, int, int, int]]) -> float:
+    """``burst_share`` of several windows, each as ``_bursts`` counts it."""
+    gaps, together, streams, held = (sum(one) for one in zip(*counts, strict=True)) if counts else (0, 0, 0, 0)
+    return together / gaps if gaps >= 100 and held > 0.5 * streams else 0.0
+
+
+def _bursts(gaps: Gaps, wait_s: float | None) -> tuple[int, int, int, int]:
+    """How many gaps there are, and how many of them are shorter than 0.2 ms; how many streams, and how many of them
+    were held back."""
     together = gaps.gap_s < TOGETHER_S
-    weights = (np.ones_like(gaps.gap_s), together, gaps.gap_s == 0.0, gaps.gap_s, np.where(together, gaps.gap_s, 0.0))
-    events, close, zero, total_s, within_s = (np.bincount(gaps.request, weights=one) for one in weights)
+    events = np.bincount(gaps.request)
+    close = np.bincount(gaps.request[together], minlength=len(events))
+    some = close > BURST_SHARE / 2.0 * events
+    counts = len(gaps.gap_s), int(np.count_nonzero(together)), int(np.count_nonzero(events))
+    if not some.any():
+        return *counts, 0
+    weights = (gaps.gap_s == 0.0, gaps.gap_s, np.where(together, gaps.gap_s, 0.0))
+    zero, total_s, within_s = (np.bincount(gaps.request, weights=one) for one in weights)
     apart = events - close
     whole = (apart == 0) & (zero > events / 2.0) & (total_s < (np.inf if wait_s is None else 0.05 * wait_s))
     spaced = (apart > 0) & (total_s >= SPACING_S * apart) & (within_s < WITHIN_RATIO * total_s)
     bursts = spaced & ((zero >= close / 2.0) | (events <= LARGEST * apart))
-    held = (close > BURST_SHARE / 2.0 * events) & (whole | bursts)
-    return float(together.mean()) if np.mean(held[events > 0]) > 0.5 else 0.0
+    return *counts, int(np.count_nonzero(some & (whole | bursts)))
 
 
 def delivery(run: Run) -> list[Check]:
     """Events that came in bursts, or brought several tokens: gaps are then not the engine's."""
-    measured = _measured(run)
-    out = []
-    waits_s = measured.sent_ttft_s[~np.isnan(measured.sent_ttft_s)]
-    share = burst_share(measured.gaps(), float(np.median(waits_s)) if len(waits_s) else None)
+    windows, out = _windows(run), []
+    waits_s = np.concatenate([np.zeros(0), *(one.sent_ttft_s for one in windows)])
+    waits_s = waits_s[~np.isnan(waits_s)]
+    wait_s = float(np.median(waits_s)) if len(waits_s) else None
+    share = _share_of_bursts([_bursts(one.gaps(), wait_s) for one in windows])
     if share > BURST_SHARE:
         together = f"{percent(share)} of the output events came together with the one before"
         message = f"{together}: something on the way buffers"
         advice = "turn proxy buffering off (X-Accel-Buffering: no), or trust TTFT and end-to-end times only"
         out.append(Check("burst_delivery", "warn", message, advice))
-    if len(measured.event_tokens) > len(measured):  # answers of one event each have no gaps
-        tokens = float(measured.event_tokens.mean())
+    events = sum(len(one.event_tokens) for one in windows)
+    if events > sum(map(len, windows)):  # answers of one event each have no gaps
+        tokens = sum(int(one.event_tokens.sum()) for one in windows) / events
         if tokens > 1.05:
             message = (
                 f"{counted(format(tokens, '.3g'), 'token')} an event on average: ITL is the gap divided by its "
@@ -135,7 +152,7 @@ def parsing(run: Run) -> list[Check]:
     if not slow.any():
         return []
     message = f"{percent(float(slow.mean()))} of the answers took the client more than 50 ms to parse"
-    late = int(np.count_nonzero(measured.parsed_late))
+    late = sum(int(np.count_nonzero(one.parsed_late)) for one in _windows(run))
     if late:
         message += f"; the times of {late} of them may include that"
     return [Check("slow_parse", "warn" if late else "note", message, "see what the server sends: loadramp probe")]
@@ -191,9 +208,16 @@ ANSWER_CHECKS: dict[str, Callable[[Run], list[Check]]] = {
 }
 
 
+def _windows(run: Run) -> list[Table]:
+    """Successes of each measured window."""
+    ok = run.table.ok
+    windows = [(row.window_begin_s, row.window_end_s) for row in run.rows]
+    return [run.table.select(ok & within(run.table.due_s, window_s)) for window_s in windows]
+
+
 def _measured(run: Run) -> Table:
-    """Successes of the measured windows."""
-    due = run.table.due_in(*((row.window_begin_s, row.window_end_s) for row in run.rows))
+    """Successes of the measured windows, without their events."""
+    due = run.table.without_events().due_in(*((row.window_begin_s, row.window_end_s) for row in run.rows))
     return due.select(due.ok)
 
 

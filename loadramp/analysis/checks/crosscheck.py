@@ -143,7 +143,8 @@ def _counts(table: Table, name: str, begin_s: float, end_s: float) -> tuple[floa
     if name == "prompt_tokens":
         tokens = np.nan_to_num(table.prompt_tokens)
         return float(tokens[began].sum()), float(tokens[ended].sum()), _mean(tokens, ended | began)
-    came = float(table.event_tokens[within(table.event_s, window_s)].sum())
+    near = table.select((table.due_s < end_s) & (table.last_s >= begin_s))
+    came = float(near.event_tokens[within(near.event_s, window_s)].sum())
     tokens = np.nan_to_num(table.output_tokens)
     return came, float(tokens[ended].sum()), _mean(tokens, ended)
 

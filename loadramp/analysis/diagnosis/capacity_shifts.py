@@ -10,7 +10,6 @@ from loadramp.analysis.diagnosis.lost_connections import broke_midway
 from loadramp.analysis.diagnosis.symptoms import Case, StepSeen, indices
 from loadramp.analysis.diagnosis.unstable_engine import comparable_steps, unstable
 from loadramp.analysis.server_window import engine_pages
-from loadramp.analysis.step_time_jumps import jump_of
 from loadramp.record.types import Confidence, Finding, Sample
 
 GONE_S = 10.0
@@ -32,7 +31,7 @@ def autoscaler_moved(case: Case) -> Finding | None:
     """
     moves = replica_moves(case.run.samples)
     replicas = [one.words for one in moves]
-    jumps = [(one, jump) for one in case.steps if (jump := jump_of(one))]
+    jumps = [(one, one.jump) for one in case.steps if one.jump]
     if not replicas and jumps and unstable(comparable_steps(case)).comes_and_goes:
         jumps = []
     steps = [one for one, _ in jumps]

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from loadramp.analysis.latency import WindowView
+from loadramp.analysis.quantiles import by_block
 from loadramp.record.table import Bools, Floats, Gaps, Ints, Table
 from loadramp.record.types import ClientSample
 
@@ -21,6 +22,10 @@ EDGE = 0.15
 """Share of a gap left out at each end when asking what others did meanwhile."""
 LONG_PROMPT_TOKENS = 1024
 MOST_RANKED = 50_000
+MANY = 1000
+"""Values a block."""
+CELLS = 8
+"""Cells of time for each instant that many others are placed among."""
 SAME_READ_S = 0.0002
 """Events closer than this came out of one read."""
 
@@ -169,14 +174,15 @@ def mixing(seen: WindowView, found: Attribution) -> Mixing:
 
 def block_medians(values: Floats, block: Ints, n: int, least: int) -> Floats:
     """Median (the upper one of an even number) of the values of each of ``n`` blocks; NaN under ``least`` values."""
-    order = np.argsort(values)
-    blocks = block.astype(np.uint16) if n <= 1 << 16 else block  # 16 bits: the stable sort is a radix sort
-    order = order[np.argsort(blocks[order], kind="stable")]
-    edges = np.searchsorted(block[order], np.arange(n + 1), "left")
-    size = np.diff(edges)
+    size = np.bincount(block, minlength=n)
     out = np.full(n, np.nan)
     enough = size >= max(least, 1)
-    out[enough] = values[order[(edges[:-1] + size // 2)[enough]]]
+    if len(values) > MANY * n:  # to part each block costs a fifth of sorting all
+        parts = by_block(values, block, n)
+        out[enough] = [np.partition(parts[k], size[k] // 2)[size[k] // 2] for k in np.flatnonzero(enough)]
+        return out
+    order = np.lexsort((values, block))
+    out[enough] = values[order[(np.cumsum(size) - size + size // 2)[enough]]]
     return out
 
 
@@ -249,9 +255,28 @@ def _inside(instants_s: Floats, gaps: Gaps, reach_s: float) -> tuple[Ints, Ints]
 
     An engine that computes prompts alone answers them in mid-gap, one that mixes at the gap's end.
     """
-    begin = np.searchsorted(instants_s, gaps.end_s - gaps.gap_s + reach_s, "right")
-    end = np.searchsorted(instants_s, gaps.end_s + reach_s, "right")
+    begin = _placed(instants_s, gaps.end_s - gaps.gap_s + reach_s)
+    end = _placed(instants_s, gaps.end_s + reach_s)
     return begin, np.maximum(begin, end)
+
+
+def _placed(instants_s: Floats, at_s: Floats) -> Ints:
+    """``np.searchsorted(instants_s, at_s, "right")``, in half the time for many of them: in a cell of time that holds
+    none of the instants every ``at_s`` has the same place."""
+    n = len(instants_s) * CELLS
+    if not 0 < n < len(at_s) or instants_s[-1] - instants_s[0] < 1e-6:
+        return np.asarray(np.searchsorted(instants_s, at_s, "right"))
+
+    def cell(t_s: Floats) -> Ints:
+        scaled: Floats = (t_s - instants_s[0]) * (n / (instants_s[-1] - instants_s[0]))
+        return np.clip(scaled, 0.0, n, out=scaled).astype(np.int64)
+
+    held = np.bincount(cell(instants_s), minlength=n + 1)
+    at = cell(at_s)
+    place: Ints = (np.cumsum(held) - held)[at]
+    unsure = np.flatnonzero(held[at])
+    place[unsure] = np.searchsorted(instants_s, at_s[unsure], "right")
+    return place
 
 
 def _lands_at(end_s: Floats, instants_s: Floats, reach_s: float) -> Bools:

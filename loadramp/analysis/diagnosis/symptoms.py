@@ -18,10 +18,14 @@ from loadramp.analysis.error_classes import classes
 from loadramp.analysis.latency import WindowView
 from loadramp.analysis.offered_load import at, load_of
 from loadramp.analysis.overload import alarmed, counts, failing, highest, shows_overload
+from loadramp.analysis.step_time import StepTimes, decoding, pace_of
+from loadramp.analysis.step_time_jumps import Jump, jump_of
 from loadramp.record.row import Row
 from loadramp.record.table import Floats, Run, Table
+from loadramp.record.types import ClientSample
 from loadramp.units import plural
 
+BLOCK_S = 0.5
 FLAT_ELASTICITY = 0.5
 """ITL that grows by less than the square root of the batch leaves room in the engine's step."""
 FLAT_RATIO = 1.2
@@ -45,6 +49,9 @@ class StepSeen:
     """Share of output events that came together with the one before."""
     failed: Counter[str]
     """Failed requests by class (``said.WORDS``) or error kind."""
+    pace: StepTimes | None
+    """In blocks of half a second; None where ``gaps`` is."""
+    jump: Jump | None
 
     @property
     def index(self) -> int:
@@ -112,15 +119,15 @@ class Case:
 def case_of(run: Run) -> Case:
     """Look at every measured step of a judged run."""
     usable = sorted((row for row in run.rows if not row.void and row.requests), key=_place)
-    seen = [latency.window_view(_alive(run.table, row), (row.window_begin_s, row.window_end_s)) for row in usable]
-    jitter_s = next((gap_causes.jitter_s(one.gaps) for one in seen if len(one.gaps.gap_s)), 0.0)
-    longest_s = gap_causes.longest_prefill_s(seen[0].due) if seen else None
-    steps = []
-    for row, one in zip(usable, seen, strict=True):
-        bursty = burst_share(one.gaps, row.of("sent_ttft").p50.value)
-        told = bursty <= BURST_SHARE
-        gaps = gap_causes.attribute(one, run.client, jitter_s=jitter_s, longest_prefill_s=longest_s) if told else None
-        steps.append(StepSeen(row, one, gaps, _running(one), bursty, classes(one.due)))
+    jitter_s = longest_s = None
+    steps: list[StepSeen] = []
+    for row in usable:
+        seen = latency.window_view(_alive(run.table, row), (row.window_begin_s, row.window_end_s))
+        if not steps:
+            longest_s = gap_causes.longest_prefill_s(seen.due)
+        if jitter_s is None and len(seen.gaps.gap_s):
+            jitter_s = gap_causes.jitter_s(seen.gaps)
+        steps.append(_step(row, seen, run.client, jitter_s or 0.0, longest_s))
     climb = [one for one in steps if one.row.role == "step"]
     top = highest(climb, lambda one: not alarmed(one.row) and counts(one.row))
     above = [one for one in climb[top + 1 :] if counts(one.row)]
@@ -135,6 +142,20 @@ def case_of(run: Run) -> Case:
         confirmed=settled or len(over) >= 2,
         quiet=climb[top] if top >= 0 else None,
     )
+
+
+def _step(
+    row: Row, seen: WindowView, client: Sequence[ClientSample], jitter_s: float, longest_s: float | None
+) -> StepSeen:
+    """All that is asked of every gap of the window, which are let go: a long run has many."""
+    bursty = burst_share(seen.gaps, row.of("sent_ttft").p50.value)
+    gaps = pace = jump = None
+    if bursty <= BURST_SHARE:
+        gaps = gap_causes.attribute(seen, client, jitter_s=jitter_s, longest_prefill_s=longest_s)
+    if gaps is not None:
+        plain = decoding(seen)
+        pace, jump = pace_of(seen, BLOCK_S, plain=plain), jump_of(seen, plain)
+    return StepSeen(row, seen.without_gaps(), gaps, _running(seen), bursty, classes(seen.due), pace, jump)
 
 
 def flat(below: StepSeen, above: StepSeen, stem: str = "itl_p50") -> bool | None:

@@ -15,13 +15,11 @@ from loadramp.analysis.diagnosis.queueing import kv_steps
 from loadramp.analysis.diagnosis.symptoms import Case, StepSeen
 from loadramp.analysis.long_run import LEAST_SHARE, LEAST_STRETCHES, LEAST_WHOLE
 from loadramp.analysis.server_window import pages
-from loadramp.analysis.step_time import LEAST_S, Stretch, pace_of, slow_stretches
-from loadramp.analysis.step_time_jumps import jump_of
+from loadramp.analysis.step_time import LEAST_S, Stretch, slow_stretches
 from loadramp.record.table import Floats
 from loadramp.record.types import Confidence, Finding, Sample
 from loadramp.units import latency, percent, plural
 
-BLOCK_S = 0.5
 CLIENT_SHARE = 0.3
 CONFIRMS, DENIES = 1.15, 1.05
 """The server's own mean gap in slow stretches over that outside: above the first it confirms them, below the second it
@@ -66,7 +64,7 @@ def engine_unstable(case: Case) -> Finding | None:
         sure, said = _server_says(case.run.samples, found)
         where = dict.fromkeys(one.index for one, _ in found.slow)
         return Finding("engine_unstable", sure, (*_words(found), *said), tuple(where))
-    jumps = [(one, jump) for one in steps if (jump := jump_of(one))]
+    jumps = [(one, one.jump) for one in steps if one.jump]
     if not jumps:
         return None
     evidence = [jump.words(one.at) for one, jump in jumps[:3]]
@@ -88,12 +86,11 @@ def unstable(steps: Sequence[StepSeen]) -> Unstable:
     shares: list[tuple[StepSeen, float]] = []
     measured_s = 0.0
     for one in steps:
-        pace = pace_of(one.seen, BLOCK_S)
-        if pace is None:
+        if one.pace is None:
             continue
-        found = slow_stretches(one.seen, pace)
+        found = slow_stretches(one.seen, one.pace)
         slow += [(one, part) for part in found]
-        length_s = len(pace.median_s) * pace.width_s
+        length_s = len(one.pace.median_s) * one.pace.width_s
         shares.append((one, sum(part.lasts_s for part in found) / length_s))
         measured_s += length_s
     return Unstable(slow, shares, measured_s)
