@@ -15,11 +15,25 @@ _CAUSES = [(one["name"], re.compile("|".join(one["says"]))) for one in data_of(_
 
 def cause_of(log: str, exit_code: int | None) -> str:
     """The first known cause that ``log`` tells of; where it tells of none, what the exit code does; "": not known."""
-    text = "\n".join(line for line in log.splitlines() if not _CALM.search(line)).lower()
+    name, _ = _found(log)
+    return name or ("killed: by the kernel where memory ran out, or by somebody" if exit_code == 137 else "")
+
+
+def telling_line(log: str) -> str:
+    """The line of ``log`` that tells the cause, with an indented one below it; "": not known."""
+    _, lines = _found(log)
+    below = lines[1:2] if any(line.startswith(" ") for line in lines[1:2]) else []
+    return " ".join(line.strip() for line in [*lines[:1], *below])
+
+
+def _found(log: str) -> tuple[str, list[str]]:
+    """The first known cause, and the log from the last line on that tells it."""
+    lines = [line for line in log.splitlines() if line.strip() and not _CALM.search(line)]
     for name, says in _CAUSES:
-        if says.search(text):
-            return str(name)
-    return "killed: by the kernel where memory ran out, or by somebody" if exit_code == 137 else ""
+        at = [k for k, line in enumerate(lines) if says.search(line.lower())]
+        if at:
+            return str(name), lines[at[-1] :]
+    return "", []
 
 
 def ending(exit_code: int | None) -> str:
@@ -37,6 +51,7 @@ def tail_of(log: str) -> list[str]:
 
 
 def failure_words(what: str, log: str, exit_code: int | None) -> str:
-    """``did not start: out of memory (exit code 1): <last line>``."""
-    cause, tail = cause_of(log, exit_code), tail_of(log)
-    return f"{what}: {cause or 'cause not known'} ({ending(exit_code)})" + (f"; last line: {tail[-1]}" if tail else "")
+    """``did not start: out of memory (exit code 1); its log: <the line that says so, else the last one>``."""
+    cause, line = cause_of(log, exit_code), telling_line(log) or "".join(tail_of(log)[-1:])
+    words = f"{what}: {cause or 'cause not known'} ({ending(exit_code)})"
+    return f"{words}; its log: {line[:LINE_CHARS]}" if line else words

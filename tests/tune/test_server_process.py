@@ -19,7 +19,7 @@ from loadramp.registry import ScenarioError
 from loadramp.runner.scenarios import load
 from loadramp.scenario.scenario import Scenario
 from loadramp.tune import guard
-from loadramp.tune.causes import cause_of, ending
+from loadramp.tune.causes import cause_of, ending, failure_words
 from loadramp.tune.server_process import DidNotStartError, ServerProcess, check_commands
 
 FLAGGED = Path(__file__).with_name("flagged_server.py")
@@ -79,8 +79,8 @@ def test_flags_of_sglang_and_of_llama_server_reach_the_server(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        ("--max-nun-seqs 1", r"did not start: unknown flag \(exit code 2\); last line: .*--max-nun-seqs"),
-        ("--ctx-size 999999", r"did not start: out of memory \(exit code 1\); last line: error: failed to allocate"),
+        ("--max-nun-seqs 1", r"did not start: unknown flag \(exit code 2\); its log: .*--max-nun-seqs"),
+        ("--ctx-size 999999", r"did not start: out of memory \(exit code 1\); its log: error: failed to allocate"),
         ("--model other", r"did not start: wrong checkpoint \(exit code 1\)"),
         ("--parallel many", r"did not start: a value that the flag does not take \(exit code 2\)"),
     ],
@@ -107,7 +107,7 @@ def test_a_server_that_dies_under_load_is_seen_at_once(tmp_path: Path) -> None:
     async def use(server: ServerProcess) -> None:
         await server.start("--dies-after 1.5", scenario(), "one")
         await asyncio.wait_for(server.ended(), PATIENT_S)
-        assert str(server.died()).startswith("died: out of memory (exit code 1); last line: torch.OutOfMemoryError")
+        assert str(server.died()).startswith("died: out of memory (exit code 1); its log: torch.OutOfMemoryError")
 
     asyncio.run(with_server(tmp_path, use))
 
@@ -209,6 +209,15 @@ def test_commands_that_cannot_be_used_are_refused_before_anything_starts(
 )
 def test_what_servers_say_when_they_fail_is_known(log: str, cause: str) -> None:
     assert cause_of(log, 1) == cause
+
+
+def test_the_line_that_tells_the_cause_is_shown_and_not_the_last_one() -> None:
+    log = "Trace\n1 validation error for ModelConfig\n  Value error, max_model_len is too large\n    For more see URL\n"
+    assert failure_words("did not start", log, 1) == (
+        "did not start: a value that the flag does not take (exit code 1); its log: 1 validation error for ModelConfig "
+        "Value error, max_model_len is too large"
+    )
+    assert failure_words("died", "all was well\n", 1) == "died: cause not known (exit code 1); its log: all was well"
 
 
 def test_a_process_that_was_killed_without_a_word_may_have_run_out_of_memory() -> None:
