@@ -94,13 +94,13 @@ def again(path: Path, as_json: bool) -> int:
 
 def _show(found: Any, as_json: bool) -> int:
     from loadramp.commands.terminal import answer
-    from loadramp.tune.text import drift_words, sentence, tuning_document, tuning_table
+    from loadramp.tune.text import cautions, sentence, tuning_document, tuning_table
 
     tuning = found.tuning
     if as_json:
         answer(strict_json(tuning_document(tuning)))
     else:
-        said = [words for words in (sentence(tuning), drift_words(tuning)) if words]
+        said = [sentence(tuning), *cautions(tuning)]
         last = [f"\n{tuning.command}"] if tuning.command else []
         answer(*said, "", tuning_table(tuning), *last, f"\nreport: {Path(tuning.path) / 'tune.html'}")
     return int(found.exit_code)

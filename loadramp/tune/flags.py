@@ -91,6 +91,14 @@ def command_of(template: str, flags: str, port: int) -> list[str]:
     return out if FLAGS in template else [*out, *own]
 
 
+def has_already(template: str, flags: str) -> bool:
+    """The command sets all ``flags`` to these values, whatever is filled in."""
+    words = [word for word in words_of(template, "--server") if word != FLAGS]
+    first = next((k for k, word in enumerate(words) if word.startswith("-")), len(words))
+    own = knobs_of(shlex.join(words[first:]))
+    return all(own.get(name) == said for name, said in knobs_of(flags).items())
+
+
 def of_cure(cure: Cure) -> tuple[str, str]:
     """The flags of a cure and "", or "" and why it is not tried."""
     if cure.name in NEEDS_MORE:

@@ -26,16 +26,17 @@ from loadramp.runner.scenarios import Options
 from loadramp.scenario.scenario import Scenario
 from loadramp.tune import state as states
 from loadramp.tune.causes import tail_of
-from loadramp.tune.flags import HIDDEN, of_cure, slug, without_secrets
+from loadramp.tune.flags import HIDDEN, has_already, of_cure, slug, without_secrets
 from loadramp.tune.outcome import Tuned, write_tuning
 from loadramp.tune.race import NextVisit, RaceOver, RaceRules, next_of
-from loadramp.tune.score import facts_of, score_of
+from loadramp.tune.score import UNITS, facts_of, score_of
 from loadramp.tune.server_process import DidNotStartError, ServerProcess, check_commands
 from loadramp.tune.state import TuneState
 from loadramp.tune.steps import foreseen_s, overrides_of, start_rps
-from loadramp.tune.table import tune_of
+from loadramp.tune.table import objective_of, tune_of
+from loadramp.tune.text import of_run_words
 from loadramp.tune.visit import Proposal, Visit
-from loadramp.units import span
+from loadramp.units import sig, span
 
 INTERRUPTED = (130, 143)
 LOGS = "logs"
@@ -124,8 +125,10 @@ class TuneRun:
         self.state.visits.append(visit)
         self.state.spent_s = self.spent_s
         states.save(self.path, self.state)
-        shown = f"{visit.value:.4g}" if visit.value is not None else visit.reason or visit.state
-        self.say(f"== {visit.flags or 'baseline'}: {shown}")
+        known = f"{sig(visit.value)} {UNITS[self.state.objective]}" if visit.value is not None else ""
+        self.say(f"== {visit.flags or 'baseline'}: {known or visit.reason or visit.state}")
+        if len(self.state.visits) == 1 and (words := of_run_words(self.state, visit.value)):
+            self.say(words)
 
     async def _visit(self, action: NextVisit) -> tuple[Visit | None, int]:
         """One visit, and 0; None and the exit code where somebody interrupted it."""
@@ -189,7 +192,7 @@ class TuneRun:
             reason=score.reason,
             took_s=self.spent_s - bare.begin_s,
             facts=facts_of(run, score.value),
-            cures=proposals_of(run),
+            cures=proposals_of(run, self.state.server),
         )
 
     def _failed(self, bare: Visit, how: Any, error: DidNotStartError) -> Visit:
@@ -208,12 +211,15 @@ class TuneRun:
         return f"{len(self.state.visits) + 1:02d}-{slug(action.flags)}"
 
 
-def proposals_of(run: Run) -> list[Proposal]:
-    """The cures of a run's findings in their order, each once, as flags where they are any."""
+def proposals_of(run: Run, server: str) -> list[Proposal]:
+    """The cures of a run's findings in their order, each once, as flags where they are any and ``server``, the command,
+    has them not yet."""
     found: dict[str, Proposal] = {}
     for finding in run.findings:
         for cure in finding.cures:
             flags, why_not = of_cure(cure)
+            if flags and has_already(server, flags):
+                flags, why_not = "", "the command has it already"
             found.setdefault(flags or cure.name, Proposal(flags, cure.name, f"{finding.code}: {cure.when}", why_not))
     return list(found.values())
 
@@ -233,10 +239,12 @@ def prepared(scenario_path: Path, ask: TuneOptions) -> tuple[Scenario, TuneState
             raise ScenarioError(f"{ask.resume}: --server is needed again: what it hides was not kept")
         state.server, state.switch_command = server, ask.switch_command or state.switch_command
     else:
-        cures = proposals_of(judge(ask.of_run).run) if ask.of_run is not None else []
+        run = judge(ask.of_run).run if ask.of_run is not None else None
+        value = facts_of(run, None).get(f"{objective_of(base)}_rps") if run is not None else None
         state = states.fresh(
             base, server=ask.server, switch_command=ask.switch_command, tries=list(ask.tries), grid=ask.grid,
-            cures=cures, of_run=str(ask.of_run or ""), argv=list(ask.argv), overrides=list(options.overrides),
+            cures=proposals_of(run, ask.server) if run is not None else [], of_run=str(ask.of_run or ""),
+            of_run_value=value, argv=list(ask.argv), overrides=list(options.overrides),
         )  # fmt: skip
     rules = state.rules(base)
     if rules.search.grid and not rules.search.tries:

@@ -13,7 +13,7 @@ from loadramp.report.html import page
 from loadramp.report.redact import redact
 from loadramp.report.verdict_text import Phrase
 from loadramp.tune.flags import apart
-from loadramp.tune.text import HEADS, OBJECTIVES, JudgedTuning, Line, drift_words, lines_of, sentence, table_of
+from loadramp.tune.text import HEADS, OBJECTIVES, JudgedTuning, Line, cautions, lines_of, sentence, table_of
 from loadramp.units import plural, sig, span
 
 TERMS = ("ceiling", "knee", "slo", "ttft", "itl", "percentile", "interval")
@@ -34,8 +34,7 @@ def tuning_html(tuning: JudgedTuning) -> str:
 
 def _opening(tuning: JudgedTuning) -> str:
     phrases = [Phrase(redact(sentence(tuning)), "plain" if tuning.found.word in {"best", "no_difference"} else "warn")]
-    if drift := drift_words(tuning):
-        phrases.append(Phrase(drift, "warn", minor=True))
+    phrases += [Phrase(words, "warn", minor=True) for words in cautions(tuning)]
     facts = [
         OBJECTIVES[tuning.state.objective],
         plural(len(lines_of(tuning)), "configuration"),

@@ -27,7 +27,7 @@ def planned(scenario: Scenario, state: TuneState) -> list[str]:
         f"objective: {OBJECTIVES[objective_of(scenario)]}" + (f", with {table.limit}" if table.limit else ""),
         f"baseline: {rules.baseline or 'the command as it is'}",
         *(f"candidate: {flags}" for flags in known),
-        *([more] if more else []),
+        *more,
     ]
     if known:
         seconds = [_seconds(scenario, rules, number) for number in range(rules.rounds)]
@@ -43,20 +43,20 @@ def planned(scenario: Scenario, state: TuneState) -> list[str]:
     return lines
 
 
-def first_candidates(rules: RaceRules, state: TuneState) -> tuple[list[str], str]:
-    """The candidates that are known before anything was measured, and a word on those that are not."""
+def first_candidates(rules: RaceRules, state: TuneState) -> tuple[list[str], list[str]]:
+    """The candidates that are known before anything was measured, and lines on those that are not."""
     search = rules.search
     if search.grid:
-        return grid_of(search.baseline, search.tries), ""
+        return grid_of(search.baseline, search.tries), []
     known = [merged(rules.baseline, flags) for flags in search.tries]
     known += [merged(rules.baseline, one.flags) for one in search.cures if one.flags and one.cure not in search.skip]
     known = [flags for flags in dict.fromkeys(known) if flags != rules.baseline]
     left = descend(search, state.visits, {}).left
-    more = "then combinations of what helped"
+    more = ["then all of them that do not hurt, and what differs from the best in one flag"]
     if not search.tries:
         whose = f"of {state.of_run}" if state.of_run else "of the baseline's own run"
-        more = f"the cures {whose}, then those of each better configuration"
-    return known, more + "".join(f"; not {flags}: {why}" for flags, why in left)
+        more = [f"cures {whose}, then those of each better configuration"]
+    return known, [*more, *(f"not tried: {flags}: {why}" for flags, why in left)]
 
 
 def _seconds(scenario: Scenario, rules: RaceRules, number: int) -> float:

@@ -41,6 +41,8 @@ class TuneState:
     cures: Sequence[Proposal] = ()
     """Of the run that ``--from`` names."""
     of_run: str = ""
+    of_run_value: float | None = None
+    """What that run says of the objective; None: not known."""
     price_per_hour: float | None = None
     argv: Sequence[str] = ()
     overrides: Sequence[str] = ()

@@ -1,4 +1,4 @@
-"""A tuning in words: sentence, table, JSON document, Markdown, CSV. Pure."""
+"""A tuning in words: sentence, table, JSON document. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import Any
 from rich.table import Table as RichTable
 
 from loadramp.record.codec import plain_data
-from loadramp.report.document import csv_text
 from loadramp.tune.effects import FlagEffect, alone, reasons
 from loadramp.tune.flags import FLAGS, PORT, apart, command_of
 from loadramp.tune.noise import ObjectiveLevel, better, drift_of
@@ -20,9 +19,11 @@ from loadramp.tune.score import TOKENS, UNITS
 from loadramp.tune.state import TuneState
 from loadramp.tune.verdict import TuneVerdict
 from loadramp.tune.visit import Visit
-from loadramp.units import NOTHING, latency, percent, plural, sig, signed, span, span_of
+from loadramp.units import NOTHING, latency, percent, sig, signed, span, span_of
 
 SCHEMA = "loadramp.tune/1"
+OTHER = 1.5
+"""A baseline that lies so many times above or below the run of ``--from`` is not what that measured."""
 NAMED = 2
 """Configurations that a sentence names; the table has the others."""
 SHOWN_PORT = 8000
@@ -154,6 +155,24 @@ def _value(tuning: JudgedTuning, level: ObjectiveLevel | None) -> str:
     return f"{sig(value)} {tuning.unit} ({span_of(low, high)})"
 
 
+def of_run_words(state: TuneState, value: float | None) -> str:
+    """That the baseline, which has ``value``, is not what the run of ``--from`` measured; empty where it may be."""
+    told = state.of_run_value
+    if told is None or value is None or 1.0 / OTHER <= value / told <= OTHER:
+        return ""
+    return (
+        f"The {OBJECTIVES[state.objective]} of the baseline is {sig(value)} {UNITS[state.objective]}, that of "
+        f"{state.of_run} {sig(told)}: other flags, another load or another machine. Its cures may not fit; --baseline "
+        "takes the flags that its server ran with."
+    )
+
+
+def cautions(tuning: JudgedTuning) -> list[str]:
+    """What to know beside the answer."""
+    own = next((one.value for one in tuning.state.visits if one.flags == tuning.rules.baseline), None)
+    return [words for words in (of_run_words(tuning.state, own), drift_words(tuning)) if words]
+
+
 def drift_words(tuning: JudgedTuning) -> str:
     """What the returns to the baseline show of the host; empty where it stayed as it was."""
     found = drift_of(tuning.state.visits, tuning.rules.baseline)
@@ -188,7 +207,7 @@ def tuning_document(tuning: JudgedTuning) -> dict[str, Any]:
         "baseline": _objective(tuning, tuning.rules.baseline, found.baseline),
         "no_difference_above_ratio": found.tie,
         "not_told_apart": close_ones(tuning),
-        "candidates": [_candidate(tuning, line) for line in lines_of(tuning) if line.flags != tuning.rules.baseline],
+        "candidates": [candidate_of(tuning, line) for line in lines_of(tuning) if line.flags != tuning.rules.baseline],
         "not_tried": [{"flags": flags, "reason": why} for flags, why in found.now.descent.left],
         "flags_alone": [{"flags": one.flag, "effect": one.words(sign)} for one in tuning.effects],
         "command": tuning.command,
@@ -206,7 +225,8 @@ def _objective(tuning: JudgedTuning, flags: str, level: ObjectiveLevel | None) -
     return {"flags": flags, "objective": value, "low": low, "high": high}
 
 
-def _candidate(tuning: JudgedTuning, line: Line) -> dict[str, Any]:
+def candidate_of(tuning: JudgedTuning, line: Line) -> dict[str, Any]:
+    """One configuration as JSON and CSV have it."""
     last = line.last
     run_dir = f"{tuning.path}/{last.run}" if last.run else None
     return {
@@ -266,52 +286,6 @@ def tuning_table(tuning: JudgedTuning) -> RichTable:
     for row in table_of(tuning):
         table.add_row(row[0], row[1], row[2], row[12], row[13])
     return table
-
-
-def tuning_markdown(tuning: JudgedTuning) -> str:
-    """summary.md."""
-
-    def cells(row: Sequence[str]) -> str:
-        return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in row) + " |"
-
-    drift = [drift_words(tuning), ""] if drift_words(tuning) else []
-    out = [
-        f"# Tuning of {tuning.state.name}",
-        "",
-        sentence(tuning),
-        "",
-        *drift,
-        cells(HEADS),
-        "|" + "---|" * len(HEADS),
-    ]
-    out += [cells(row) for row in table_of(tuning)]
-    if tuning.effects:
-        out += ["", "What each flag did on its own:", ""]
-        out += [f"- `{one.flag}`: {one.words(tuning.rules.sign)}" for one in tuning.effects]
-    if tuning.command:
-        out += ["", "```", tuning.command, "```", "", *(f"- `{flag}`: {why}" for flag, why in tuning.reasons)]
-    if tuning.found.now.descent.left:
-        out += ["", "Not tried:", "", *(f"- `{flags}`: {why}" for flags, why in tuning.found.now.descent.left)]
-    return "\n".join(
-        [*out, "", f"{plural(len(tuning.state.visits), 'measurement')}, {span(tuning.state.spent_s)}.", ""]
-    )
-
-
-def configurations_csv(tuning: JudgedTuning) -> str:
-    """configurations.csv: one line a configuration, the best first."""
-    rows = [_candidate(tuning, line) for line in lines_of(tuning)]
-    heads = list(dict.fromkeys(name for row in rows for name in row if name != "log_tail"))
-    return csv_text(heads, [[row.get(name) for name in heads] for row in rows])
-
-
-def tuning_csv(tuning: JudgedTuning) -> str:
-    """tune.csv: every visit, in order."""
-    names = list(dict.fromkeys(name for one in tuning.state.visits for name in one.facts))
-    heads = ["flags", "purpose", "round", "state", "value", "low", "high", "begin_s", "took_s", "start_s", "exit_code",
-             "run", "reason"]  # fmt: skip
-    rows = [[*(getattr(one, head) for head in heads), *(one.facts.get(name) for name in names)]
-            for one in tuning.state.visits]  # fmt: skip
-    return csv_text([*heads, *names], rows)
 
 
 def _quoted(word: str) -> str:

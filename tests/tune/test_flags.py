@@ -7,6 +7,7 @@ from loadramp.registry import ScenarioError
 from loadramp.tune.flags import (
     apart,
     command_of,
+    has_already,
     knobs_of,
     merged,
     of_cure,
@@ -16,6 +17,12 @@ from loadramp.tune.flags import (
 )
 
 SERVER = "vllm serve m --port {port} {flags}"
+
+
+def test_what_the_command_sets_itself_is_known() -> None:
+    assert has_already("vllm serve m --port {port} --max-model-len 1024 {flags}", "--max-model-len 1024")
+    assert not has_already("vllm serve m --port {port} --max-model-len 2048 {flags}", "--max-model-len 1024")
+    assert not has_already("", "--max-model-len 1024")
 
 
 def test_flags_are_split_by_their_names() -> None:

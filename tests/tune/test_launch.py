@@ -209,7 +209,7 @@ def test_the_plan_is_shown_and_nothing_is_started(scenario: Path, tmp_path: Path
         "--out", str(tmp_path / "out"),
     )  # fmt: skip
     assert code == 0
-    assert "candidate: --parallel 2\ncandidate: --parallel 4\nthen combinations of what helped" in out
+    assert "candidate: --parallel 2\ncandidate: --parallel 4\nthen all of them that do not hurt, and" in out
     assert not (tmp_path / "out").exists()
 
 
@@ -245,8 +245,12 @@ def test_the_cures_of_a_stored_run_are_the_candidates_in_their_order(
         "candidate: --kv-cache-dtype fp8",
         "candidate: --gpu-memory-utilization 0.90",
     ]
-    assert "not --quantization fp8: [tune] skip" in planned(base, state)[5]
-    assert "not replicas: it needs more GPUs or hosts" in planned(base, state)[5]
+    assert planned(base, state)[5] == f"cures of {tmp_path}, then those of each better configuration"
+    assert "not tried: --quantization fp8: [tune] skip" in planned(base, state)
+    assert "not tried: replicas: it needs more GPUs or hosts" in planned(base, state)
+    lines = planned(*prepared(scenario, TuneOptions(skipping, f"{SERVER} --kv-cache-dtype fp8", of_run=tmp_path)))
+    assert "candidate: --kv-cache-dtype fp8" not in lines
+    assert sum("the command has it already" in line for line in lines) == 1
 
 
 def test_a_wrong_command_line_is_a_usage_error(scenario: Path) -> None:

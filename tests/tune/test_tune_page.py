@@ -8,20 +8,20 @@ from io import StringIO
 import pytest
 from visits import on_a_gpu, played, visit
 
+from loadramp.tune.as_csv import configurations_csv, tuning_csv
 from loadramp.tune.candidates import Search
 from loadramp.tune.page import tuning_html
 from loadramp.tune.race import RaceRules
 from loadramp.tune.state import TuneState
+from loadramp.tune.summary import tuning_markdown
 from loadramp.tune.text import (
     JudgedTuning,
-    configurations_csv,
+    cautions,
     drift_words,
     lines_of,
     sentence,
     table_of,
-    tuning_csv,
     tuning_document,
-    tuning_markdown,
 )
 from loadramp.tune.verdict import verdict_of
 from loadramp.tune.visit import Proposal, Visit
@@ -73,6 +73,16 @@ def test_the_answer_of_a_real_gpu_is_told_as_a_tie_far_above_the_baseline() -> N
         "--max-num-seqs 1024: ceiling 52.7 req/s (48.9-56.8), 2.29 times the baseline's (1.99 to 2.63, by the race "
         "alone). --max-num-seqs 256 is not shown to differ from it (at most 15 %)."
     )
+
+
+def test_a_baseline_that_is_not_what_the_run_of_from_measured_is_told() -> None:
+    found = tuning(BEST, of_run="reports/night", of_run_value=7.5)
+    assert cautions(found) == [
+        "The ceiling of the baseline is 18 req/s, that of reports/night 7.5: other flags, another load or another "
+        "machine. Its cures may not fit; --baseline takes the flags that its server ran with."
+    ]
+    assert cautions(found)[0] in tuning_markdown(found)
+    assert cautions(tuning(BEST, of_run="reports/night", of_run_value=17.0)) == []
 
 
 def test_no_difference_is_told_with_how_large_one_may_be() -> None:

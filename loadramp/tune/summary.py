@@ -1,0 +1,36 @@
+"""A tuning as summary.md. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from loadramp.tune.text import HEADS, JudgedTuning, cautions, sentence, table_of
+from loadramp.units import plural, span
+
+
+def tuning_markdown(tuning: JudgedTuning) -> str:
+    """summary.md."""
+
+    def cells(row: Sequence[str]) -> str:
+        return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in row) + " |"
+
+    out = [
+        f"# Tuning of {tuning.state.name}",
+        "",
+        sentence(tuning),
+        "",
+        *(line for words in cautions(tuning) for line in (words, "")),
+        cells(HEADS),
+        "|" + "---|" * len(HEADS),
+    ]
+    out += [cells(row) for row in table_of(tuning)]
+    if tuning.effects:
+        out += ["", "What each flag did on its own:", ""]
+        out += [f"- `{one.flag}`: {one.words(tuning.rules.sign)}" for one in tuning.effects]
+    if tuning.command:
+        out += ["", "```", tuning.command, "```", "", *(f"- `{flag}`: {why}" for flag, why in tuning.reasons)]
+    if tuning.found.now.descent.left:
+        out += ["", "Not tried:", "", *(f"- `{flags}`: {why}" for flags, why in tuning.found.now.descent.left)]
+    return "\n".join(
+        [*out, "", f"{plural(len(tuning.state.visits), 'measurement')}, {span(tuning.state.spent_s)}.", ""]
+    )
