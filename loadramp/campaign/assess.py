@@ -4,7 +4,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -14,7 +13,7 @@ from loadramp.campaign.criteria import Criterion, PhaseView, Strike
 from loadramp.campaign.evidence import CANARY, Facts
 from loadramp.campaign.health_check import read_health
 from loadramp.campaign.page import build_campaign_html
-from loadramp.campaign.phases import HEALTH, REHEARSAL, STRIKE, read_state
+from loadramp.campaign.phases import HEALTH, STRIKE
 from loadramp.campaign.scorecard import (
     Item,
     ItemAnswer,
@@ -25,9 +24,10 @@ from loadramp.campaign.scorecard import (
     read_items,
     score,
 )
+from loadramp.campaign.state import CampaignState, read_state
 from loadramp.campaign.table import PHASES, campaign_of, in_order
 from loadramp.campaign.text import CampaignView, campaign_document, campaign_markdown, scorecard_markdown
-from loadramp.record.preparation import Alerts, Rollback, Sized
+from loadramp.record.preparation import Alerts, Sized
 from loadramp.record.run_directory import RunDir
 from loadramp.registry import evidence_of
 from loadramp.runner import finish, scenarios
@@ -37,10 +37,8 @@ from loadramp.scenario.scenario import Scenario
 
 ANSWERS = "answers.toml"
 SCORECARD = "scorecard.toml"
-MODEL_MAX = "model_max_context"
 UNDER_LOAD = ("ramp", "sustained", "overload")
 """Phases that rules can be made of, the one that knows a capacity first."""
-ROLLBACK = "rollback"
 RULES = "alerts.yml"
 
 
@@ -76,7 +74,7 @@ def judge_campaign(path: Path) -> JudgedCampaign:
         ScenarioError: it is no campaign, or scorecard or answers are wrong.
     """
     state = read_state(path)
-    base = scenarios.read_scenario(path / "scenario.toml", state.get("overrides", []))
+    base = scenarios.read_scenario(path / "scenario.toml", state.overrides)
     items, given = card_of(path / SCORECARD, path / ANSWERS)
     seen: dict[str, PhaseView] = {
         phase: found for phase in PHASES if (found := read_phase(path, state, phase, base)) is not None
@@ -112,18 +110,18 @@ def exit_code(view: CampaignView) -> int:
     return EXIT[{"no-go": "fail", "go": "pass"}.get(view.verdict, "inconclusive")]
 
 
-def read_phase(path: Path, state: Mapping[str, Any], phase: str, base: Scenario) -> PhaseView | None:
+def read_phase(path: Path, state: CampaignState, phase: str, base: Scenario) -> PhaseView | None:
     """A phase from its run's directory; None where there is no such run."""
-    entry = state.get("phases", {}).get(phase, {})
-    place = path / str(entry.get("run") or "")
-    if not entry.get("run") or not (place / "run.json").is_file():
+    entry = state.phase(phase)
+    place = path / entry.run
+    if not entry.run or not (place / "run.json").is_file():
         return None
     run = finish.judge(place).run
     run.gates = judge_gates(run, base.gates.rules, base.gates.when_unsure) if phase == "ramp" else []
     strike = None
     if (place / STRIKE).is_file():
         strike = msgspec.json.decode((place / STRIKE).read_bytes(), type=Strike)
-    return PhaseView(run, entry.get("target_rps"), read_health(place / HEALTH), strike, base.slo)
+    return PhaseView(run, entry.target_rps, read_health(place / HEALTH), strike, base.slo)
 
 
 def criteria_of(phase: str, seen: PhaseView, base: Scenario) -> Sequence[Criterion]:
@@ -224,25 +222,24 @@ def sized_of(base: Scenario, seen: Mapping[str, PhaseView]) -> Sized | None:
 
 def facts_of(
     base: Scenario,
-    state: Mapping[str, Any],
+    state: CampaignState,
     seen: Mapping[str, PhaseView],
     criteria: Mapping[str, Sequence[Criterion]],
     alerts: Alerts | None,
 ) -> Facts:
     """What the scorecard's proofs are made of."""
     over = campaign_of(base).overload
-    rollback = msgspec.convert(state[ROLLBACK], Rollback) if state.get(ROLLBACK) else None
     lengths = lengths_of(seen)
-    if rollback is not None:
-        lengths[CANARY] = (rollback.measured_s, rollback.requests)
+    if state.rollback is not None:
+        lengths[CANARY] = (state.rollback.measured_s, state.rollback.requests)
     return Facts(
-        criteria, seen, {"factor": over.factor, "check_factor": over.check_factor}, state.get(MODEL_MAX),
+        criteria, seen, {"factor": over.factor, "check_factor": over.check_factor}, state.model_max_context,
         lengths=lengths,
-        rehearsal=bool(state.get(REHEARSAL)),
-        unfinished=frozenset(p for p in seen if state.get("phases", {}).get(p, {}).get("state") != "done"),
+        rehearsal=state.rehearsal,
+        unfinished=frozenset(phase for phase in seen if state.phase(phase).state != "done"),
         alerts=alerts,
         sized=sized_of(base, seen),
-        rollback=rollback,
+        rollback=state.rollback,
     )  # fmt: skip
 
 

@@ -10,9 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
+from loadramp import __version__
 from loadramp.campaign.assess import (
-    MODEL_MAX,
-    ROLLBACK,
     SCORECARD,
     JudgedCampaign,
     keep_answers,
@@ -21,13 +20,13 @@ from loadramp.campaign.assess import (
     write_campaign,
 )
 from loadramp.campaign.health_check import LIMIT_S, Pulse
-from loadramp.campaign.phases import HEALTH, REHEARSAL, CampaignRun, begin, read_state, resume, save_state
+from loadramp.campaign.phases import HEALTH, CampaignRun
+from loadramp.campaign.state import CampaignState, begin, read_state, resume, save_state
 from loadramp.campaign.table import Phase, campaign_of, rehearsal_of
 from loadramp.client.endpoint import Endpoint, endpoint_of
 from loadramp.client.http.connect import tls_context
 from loadramp.client.permission import check_hosts
 from loadramp.metrics.fetch import FetchFailed, fetch_once
-from loadramp.record.codec import plain_data
 from loadramp.record.run_directory import RunDir, check_place
 from loadramp.registry import evidence_of
 from loadramp.report.progress import Watch
@@ -138,17 +137,21 @@ def opened(
         ScenarioError: something in them is wrong, or ``resumed`` is not a campaign of this scenario.
     """
     text, longest = scorecard_text(base), model_max_of(base)
-    seen = evidence_of("rollback") if canary is not None else None
-    back = {} if seen is None else {ROLLBACK: plain_data(seen(canary))}
-    source, overrides = endpoint.redact(base.source), [endpoint.redact(one) for one in base.overrides]
+    rollback_of = evidence_of("rollback") if canary is not None else None
+    rollback = None if rollback_of is None else rollback_of(canary)
+    source, overrides = endpoint.redact(base.source), [endpoint.redact(override) for override in base.overrides]
     if resumed is None:
-        more = {MODEL_MAX: longest, REHEARSAL: rehearsal, **back}
-        path = begin(out, base, [endpoint.redact(one) for one in argv], source, overrides, more)
+        words = [endpoint.redact(word) for word in argv]
+        state = CampaignState(
+            name=base.name, loadramp=__version__, argv=words, overrides=overrides, model_max_context=longest,
+            rehearsal=rehearsal, rollback=rollback,
+        )  # fmt: skip
+        path = begin(out, state, source)
     else:
-        path = resumed
-        state = resume(path, source, overrides)
-        if back:
-            save_state(path, {**state, **back})
+        path, state = resumed, resume(resumed, source, overrides)
+        if rollback is not None:
+            state.rollback = rollback
+            save_state(path, state)
     RunDir(path).write(SCORECARD, text)
     keep_answers(path, answers)
     return path

@@ -35,7 +35,7 @@ def build_campaign_html(view: CampaignView) -> str:
     """One offline page."""
     made = [text for make in SECTIONS if (text := make(view))]
     sentence = " ".join(phrase.text for phrase in headline(view))
-    return page(f"loadramp: {view.state.get('name') or view.name}, before a launch", sentence, made)
+    return page(f"loadramp: {view.state.name or view.name}, before a launch", sentence, made)
 
 
 def opening(view: CampaignView) -> str:
@@ -137,7 +137,7 @@ def chaos_section(view: CampaignView) -> str | None:
 
 def conditions_section(view: CampaignView) -> str:
     """What the campaign says about itself, and the scenario as it was read."""
-    shown = {key: value for key, value in view.state.items() if key != "phases"}
+    shown = {key: value for key, value in view.state.document().items() if key != "phases"}
     return conditions(shown, view.scenario_text, view.path)
 
 

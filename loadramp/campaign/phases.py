@@ -1,37 +1,32 @@
 """The five phases before a launch, one after the other, each a run of its own under one directory. Top level.
 
 What happens is written to campaign.json after every phase, so that an interruption costs the phase it falls into and no
-more; what it means is judged anew from the files whenever a report is made (``readout``).
+more; what it means is judged anew from the files whenever a report is made (``assess``).
 """
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
-from loadramp import __version__
 from loadramp.campaign.criteria import Strike, reached
-from loadramp.campaign.table import PHASES, Phase, campaign_of, in_order, overrides_of, strike_after_s
+from loadramp.campaign.state import CampaignState, PhaseState, save_state
+from loadramp.campaign.table import Phase, campaign_of, in_order, overrides_of, strike_after_s
 from loadramp.client.endpoint import Endpoint
 from loadramp.record.codec import plain_data
-from loadramp.record.run_directory import RunDir, safe_name
 from loadramp.record.table import Run
-from loadramp.registry import CannotMeasure, ScenarioError
+from loadramp.registry import CannotMeasure
 from loadramp.runner.conductor import Conductor
 from loadramp.runner.finish import COULD_NOT_MEASURE, Finished
 from loadramp.runner.launch import Beside
 from loadramp.scenario.scenario import Scenario
 from loadramp.units import percent
 
-CAMPAIGN = "campaign.json"
 STRIKE = "strike.json"
-REHEARSAL = "rehearsal"
-"""Key of campaign.json: every phase was shortened."""
 HEALTH = "health.jsonl"
-SCHEMA = 1
 LOOK_S = 0.2
 """How often the chaos phase looks whether its moment has come."""
 INTERRUPTED = (130, 143)
@@ -55,7 +50,7 @@ Pulses = Callable[[Conductor, Endpoint], Stoppable]
 
 @dataclass(slots=True)
 class CampaignRun:
-    """A campaign as it goes on. ``state`` becomes campaign.json."""
+    """A campaign as it goes on."""
 
     path: Path
     read: Callable[[Sequence[str]], Scenario]
@@ -65,7 +60,7 @@ class CampaignRun:
     strike: Strikes | None
     """None: nothing is killed, and the chaos phase is left out."""
     say: Callable[[str], None] = lambda _: None
-    state: dict[str, Any] = field(default_factory=dict)
+    state: CampaignState = field(default_factory=CampaignState)
 
     async def run(self) -> int:
         """All phases that are not done yet.
@@ -77,16 +72,16 @@ class CampaignRun:
         """
         base = self.read([])
         for phase in in_order(campaign_of(base)):
-            if self.phase(phase).get("state") == "done":
+            if self.state.phase(phase).state == "done":
                 self.say(f"{phase}: done before")
                 continue
             target_rps = self.target_rps(base)
             if target_rps is None and phase not in {"baseline", "ramp"}:
-                self._note(phase, state="skipped", reason=NO_TARGET)
+                self._end(phase, "skipped", NO_TARGET)
                 self.say(f"{phase}: left out, {NO_TARGET}")
                 continue
             if phase == "chaos" and self.strike is None:
-                self._note(phase, state="skipped", reason="no command was given (--chaos CMD)")
+                self._end(phase, "skipped", "no command was given (--chaos CMD)")
                 self.say("chaos: left out, no command was given")
                 continue
             code = await self._one(phase, base, target_rps)
@@ -100,66 +95,69 @@ class CampaignRun:
         scenario = self.read(overrides_of(phase, campaign_of(base), base.pace, base.name, target_rps))
         at = f" at {target_rps:.4g} req/s" if target_rps and phase not in {"baseline", "ramp"} else ""
         self.say(f"== {phase}{at}")
-        self._note(phase, state="running", target_rps=target_rps, began_at=_now())
+        self._begin(phase, target_rps)
         beside = _Beside(self, phase, base)
         try:
             finished = await self.send(scenario, phase, beside)
         except CannotMeasure as error:
-            self._note(phase, state="stopped", reason=str(error), ended_at=_now())
+            self._end(phase, "stopped", str(error))
             self.say(f"{phase}: {error}")
             return COULD_NOT_MEASURE
         info = finished.run.info
         if finished.exit_code in INTERRUPTED:
-            self._note(phase, state="stopped", reason="interrupted", ended_at=_now())
+            self._end(phase, "stopped", "interrupted")
             return finished.exit_code
         over = info.state == "complete" or finished.exit_code != COULD_NOT_MEASURE or info.stop_cause == "gone"
         if phase == "ramp":
             self._aim(base, finished.run)  # saved together with its being done: a kill between would lose the target
-        self._note(phase, state="done" if over else "stopped", reason=info.ending or "", ended_at=_now())
+        self._end(phase, "done" if over else "stopped", info.ending or "")
         return 0 if over else COULD_NOT_MEASURE
 
     def target_rps(self, base: Scenario) -> float | None:
         """What was asked for, or what the ramp has shown."""
-        found = campaign_of(base).target_rps or self.state.get("target_rps")
-        return float(found) if found else None
+        return campaign_of(base).target_rps or self.state.target_rps
 
     def _aim(self, base: Scenario, run: Run) -> None:
         if campaign_of(base).target_rps is not None:
             return
         low_rps, which = lowest_rps(run)
         offered = [row.rate_rps for row in run.rows if row.rate_rps]
-        if low_rps is None and self.state.get(REHEARSAL) and offered:
-            self.state["target_rps"] = min(offered)
-            self.state["target_reason"] = "the lowest rate of the ramp, which found none: a rehearsal tries every phase"
+        if low_rps is None and self.state.rehearsal and offered:
+            self.state.target_rps = min(offered)
+            self.state.target_reason = "the lowest rate of the ramp, which found none: a rehearsal tries every phase"
         elif low_rps is not None:
-            self.state["target_rps"] = campaign_of(base).target_ratio * low_rps
+            self.state.target_rps = campaign_of(base).target_ratio * low_rps
             more = "; the client could not deliver more" if reached(run.rows) else ""
-            self.state["target_reason"] = (
+            self.state.target_reason = (
                 f"{percent(campaign_of(base).target_ratio)} of {low_rps:.4g} req/s, {which}{more}"
             )
-        if "target_reason" in self.state:
-            self.say(f"target: {self.state['target_rps']:.4g} req/s, {self.state['target_reason']}")
+        if self.state.target_rps is not None:
+            self.say(f"target: {self.state.target_rps:.4g} req/s, {self.state.target_reason}")
 
-    def phase(self, phase: Phase) -> dict[str, Any]:
-        """What campaign.json says of a phase."""
-        entry: dict[str, Any] = self.state.setdefault("phases", {}).setdefault(phase, {})
-        return entry
+    def _begin(self, phase: Phase, target_rps: float | None) -> None:
+        before = self.state.phase(phase)
+        self.state.phases[phase] = PhaseState(
+            state="running", target_rps=target_rps, began_at=_now(), run=before.run, attempts=before.attempts
+        )
+        self.save("running")
 
-    def _note(self, phase: Phase, **facts: Any) -> None:
-        self.phase(phase).update(facts)
-        self.save("running" if facts.get("state") != "stopped" else "stopped")
+    def _end(self, phase: Phase, state: Literal["done", "stopped", "skipped"], reason: str) -> None:
+        entry = self.state.phases.setdefault(phase, PhaseState())
+        entry.state, entry.reason = state, reason
+        entry.ended_at = None if state == "skipped" else _now()
+        self.save("stopped" if state == "stopped" else "running")
 
     def began(self, phase: Phase, rundir: str) -> None:
         """The phase's run has a directory now; that of an attempt before is kept beside it."""
-        entry = self.phase(phase)
-        if entry.get("run") and entry["run"] != rundir:
-            entry.setdefault("attempts", []).append(entry["run"])
-        entry["run"] = rundir
+        entry = self.state.phases[phase]
+        if entry.run and entry.run != rundir:
+            entry.attempts.append(entry.run)
+        entry.run = rundir
         self.save("running")
 
-    def save(self, state: str) -> None:
+    def save(self, state: Literal["running", "stopped", "complete"]) -> None:
         """Replace campaign.json."""
-        self.state["state"] = state
+        self.state.state = state
         save_state(self.path, self.state)
 
 
@@ -225,69 +223,6 @@ def lowest_rps(run: Run) -> tuple[float | None, str]:
         which = "an estimate whose low end is not known" if unknown else "the low end"
         ends.append((max(low_rps, held_rps), which))
     return min(ends, default=(None, ""))
-
-
-def begin(
-    out: Path, scenario: Scenario, argv: Sequence[str], source: str, overrides: Sequence[str], more: dict[str, Any]
-) -> Path:
-    """A fresh directory for a campaign.
-
-    Args:
-        out: where reports are put.
-        scenario: of the campaign.
-        argv, source, overrides: command line, the scenario's text and what was set, without secrets.
-        more: further facts for campaign.json.
-    """
-    began_at = datetime.now(UTC)
-    path = RunDir.create(out, f"{safe_name(scenario.name)}-campaign", source, began_at).path
-    state = {
-        "name": scenario.name, "began_at": began_at.isoformat(timespec="seconds"), "loadramp": __version__,
-        "argv": list(argv), "overrides": list(overrides), **more, "phases": {}, "state": "running",
-    }  # fmt: skip
-    save_state(path, state)
-    return path
-
-
-def save_state(path: Path, state: Mapping[str, Any]) -> None:
-    """Replace campaign.json in ``path``."""
-    RunDir(path).write(CAMPAIGN, json.dumps({"schema": SCHEMA, **plain_data(state)}, indent=1, allow_nan=False) + "\n")
-
-
-def resume(path: Path, source: str, overrides: Sequence[str]) -> dict[str, Any]:
-    """The state of the campaign in ``path``.
-
-    Raises:
-        ScenarioError: it is none, or its scenario was another one.
-    """
-    state = read_state(path)
-    stored = (path / "scenario.toml").read_bytes().decode()
-    if stored != source:
-        raise ScenarioError(f"{path}: was begun with another scenario (scenario.toml in it is the one)")
-    if list(overrides) != state.get("overrides", []):
-        before = " ".join(f"--set {one}" for one in state.get("overrides", [])) or "no --set"
-        raise ScenarioError(f"{path}: was begun with {before}; give the same again")
-    return state
-
-
-def is_campaign(path: Path) -> bool:
-    return (path / CAMPAIGN).is_file()
-
-
-def read_state(path: Path) -> dict[str, Any]:
-    """campaign.json.
-
-    Raises:
-        ScenarioError: there is none, or it is of another schema.
-    """
-    if not is_campaign(path):
-        raise ScenarioError(f"{path}: no {CAMPAIGN} here: it is no campaign")
-    try:
-        state: dict[str, Any] = json.loads((path / CAMPAIGN).read_bytes())
-    except ValueError as error:
-        raise ScenarioError(f"{path / CAMPAIGN}: not JSON: {error}") from None
-    if state.pop("schema", None) != SCHEMA or not set(state.get("phases", {})) <= set(PHASES):
-        raise ScenarioError(f"{path / CAMPAIGN}: not of a schema that this version reads")
-    return state
 
 
 def _now() -> str:

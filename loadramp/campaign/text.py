@@ -7,6 +7,7 @@ from typing import Any
 from loadramp.campaign.criteria import Criterion, PhaseView, verdict_of
 from loadramp.campaign.recovery import availability
 from loadramp.campaign.scorecard import Scorecard, ScorecardLine, Verdict
+from loadramp.campaign.state import CampaignState
 from loadramp.record.codec import plain_data
 from loadramp.record.run_info import TargetInfo
 from loadramp.report.markdown import escaped
@@ -45,7 +46,7 @@ class CampaignView:
     """A campaign, judged: all that a report sees. ``seen`` and ``criteria`` hold the phases that have a run."""
 
     name: str
-    state: Mapping[str, Any]
+    state: CampaignState
     seen: Mapping[str, PhaseView]
     criteria: Mapping[str, Sequence[Criterion]]
     card: Scorecard
@@ -58,24 +59,22 @@ class CampaignView:
 
     def phase_verdict(self, phase: str) -> str:
         """pass, fail, inconclusive; ``not run`` where it has none."""
-        entry = self.state.get("phases", {}).get(phase, {})
         if phase not in self.seen:
             return "not run"
         found = verdict_of(self.criteria[phase])
-        return found if entry.get("state") == "done" or found == "fail" else "inconclusive"
+        return found if self.state.phase(phase).state == "done" or found == "fail" else "inconclusive"
 
     @property
     def missing(self) -> list[str]:
         """Phases that were asked for and have not come to their end."""
-        phases = self.state.get("phases", {})
-        return [phase for phase in self.wanted if phases.get(phase, {}).get("state") != "done"]
+        return [phase for phase in self.wanted if self.state.phase(phase).state != "done"]
 
     @property
     def undecided(self) -> bool:
         """A rehearsal, an interruption, or no phase under load: that decides nothing, neither go nor no go."""
-        phases = self.state.get("phases", {})
-        cut = any(entry.get("state") == "running" or entry.get("reason") == "interrupted" for entry in phases.values())
-        return cut or bool(self.state.get("rehearsal")) or not set(self.seen) - {"baseline"}
+        phases = self.state.phases.values()
+        cut = any(phase.state == "running" or phase.reason == "interrupted" for phase in phases)
+        return cut or self.state.rehearsal or not set(self.seen) - {"baseline"}
 
     @property
     def verdict(self) -> Verdict:
@@ -121,7 +120,7 @@ def _decision(view: CampaignView) -> list[Phrase]:
             out.append(Phrase(f"No go: the {' and the '.join(failed)} phase failed.", "bad"))
         return [*out, Phrase(f"{settled}.", minor=True)]
     opened = card.count("open", True)
-    if view.state.get("rehearsal"):
+    if view.state.rehearsal:
         said = "Not decided: this was a rehearsal, too short to prove anything."
         cut = [Phrase(f"Not finished: {', '.join(view.missing)}.", "warn")] if view.missing else []
         return [Phrase(said, "warn"), *cut, Phrase(f"{settled} by answers or waivers.", minor=True)]
@@ -163,7 +162,7 @@ def facts(view: CampaignView) -> list[str]:
     """Name, model, host, date: one short fact each."""
     run = next((seen.run for seen in view.seen.values()), None)
     target = run.info.target if run is not None else TargetInfo()
-    listed = [view.state.get("name"), target.model, target.base_url, view.state.get("began_at")]
+    listed = [view.state.name, target.model, target.base_url, view.state.began_at]
     aimed = target_rps(view)
     listed.append(f"target {sig(aimed)} req/s" if aimed else "")
     return [redact(str(one)) for one in listed if one]
@@ -171,15 +170,15 @@ def facts(view: CampaignView) -> list[str]:
 
 def target_rps(view: CampaignView) -> float | None:
     """What was asked for, or what the ramp was taken to allow."""
-    return view.state.get("target_rps") or next((s.target_rps for s in view.seen.values() if s.target_rps), None)
+    return view.state.target_rps or next((s.target_rps for s in view.seen.values() if s.target_rps), None)
 
 
 def phase_words(view: CampaignView, phase: str) -> str:
     """What was done in a phase, in a line."""
-    about = view.state.get("phases", {}).get(phase, {})
+    about = view.state.phase(phase)
     seen = view.seen.get(phase)
     if seen is None:
-        return redact(str(about.get("reason") or "it did not come to that"))
+        return redact(about.reason or "it did not come to that")
     rates = [row.rate_rps for row in seen.rows if row.rate_rps]
     at = (
         f"{sig(min(rates))} to {sig(max(rates))} req/s"
@@ -192,14 +191,14 @@ def phase_words(view: CampaignView, phase: str) -> str:
     requests = plural(len(seen.run.table), "request")
     there = availability(seen.health, 0.0, float("inf"))
     up = f"health check {percent(there.ratio)} of {plural(there.checks, 'check')}" if there.checks else ""
-    tries = f"{plural(len(about['attempts']), 'earlier attempt')} interrupted" if about.get("attempts") else ""
-    stopped = f"not finished: {about.get('reason')}" if about.get("state") != "done" and about.get("reason") else ""
+    tries = f"{plural(len(about.attempts), 'earlier attempt')} interrupted" if about.attempts else ""
+    stopped = f"not finished: {about.reason}" if about.state != "done" and about.reason else ""
     return redact(", ".join(part for part in (at, length, requests, up, tries, stopped) if part)) + "."
 
 
 def run_link(view: CampaignView, phase: str) -> str:
     """The report of a phase's run, from the campaign's directory; empty where there is none."""
-    run = view.state.get("phases", {}).get(phase, {}).get("run")
+    run = view.state.phase(phase).run
     return f"{run}/report.html" if run and phase in view.seen else ""
 
 
@@ -244,13 +243,12 @@ def campaign_document(view: CampaignView) -> dict[str, Any]:
     """verdict.json and ``campaign --json``: plain data."""
     document = {
         "schema": SCHEMA,
-        "campaign_dir": view.path, "verdict": view.verdict, "state": view.state.get("state"),
+        "campaign_dir": view.path, "verdict": view.verdict, "state": view.state.state,
         "sentence": " ".join(phrase.text for phrase in headline(view)),
         "target_rps": target_rps(view),
         "phases": [
             {"phase": phase, "verdict": view.phase_verdict(phase),
-             "run": view.state.get("phases", {}).get(phase, {}).get("run"),
-             "state": view.state.get("phases", {}).get(phase, {}).get("state", "not run"),
+             "run": view.state.phase(phase).run or None, "state": view.state.phase(phase).state or "not run",
              "availability": _there(view.seen.get(phase)),
              "criteria": [{"code": one.code, "asked": one.asked, "status": one.status, "said": one.said}
                           for one in view.criteria.get(phase, ())]}

@@ -14,8 +14,9 @@ from memory_pipe import connect_in_memory
 from run_in_memory import BEGAN_AT
 from simulated_time import run as run_jumping
 
-from loadramp.campaign.assess import MODEL_MAX, SCORECARD, JudgedCampaign, model_max_of, scorecard_text, write_campaign
-from loadramp.campaign.phases import HEALTH, REHEARSAL, CampaignRun, begin, resume
+from loadramp.campaign.assess import SCORECARD, JudgedCampaign, model_max_of, scorecard_text, write_campaign
+from loadramp.campaign.phases import HEALTH, CampaignRun
+from loadramp.campaign.state import CampaignState, begin, resume
 from loadramp.campaign.table import rehearsal_of
 from loadramp.client import input_files
 from loadramp.client.endpoint import endpoint_of
@@ -157,8 +158,10 @@ def rehearse_in_memory(
     async def main() -> int:
         scenario = load(text, "test.toml")
         short = rehearsal_of(scenario) if rehearsal else []
-        about = {MODEL_MAX: model_max_of(scenario), REHEARSAL: rehearsal}
-        path = resumed or begin(tmp_path, scenario, [], text, short, about)
+        about = CampaignState(
+            name=scenario.name, overrides=short, model_max_context=model_max_of(scenario), rehearsal=rehearsal
+        )
+        path = resumed or begin(tmp_path, about, text)
         RunDir(path).write(SCORECARD, scorecard_text(scenario))
         engine = PROFILES[profile] if isinstance(profile, str) else profile
         service = Service(engine, faults=faults, seed=3)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace as changed
 from records_and_rows import answer, failure, row
 from test_scorecard import ITEMS
 
@@ -12,6 +13,7 @@ from loadramp.campaign import judge
 from loadramp.campaign.criteria import PhaseView, Strike
 from loadramp.campaign.evidence import Facts
 from loadramp.campaign.scorecard import ItemAnswer, score
+from loadramp.campaign.state import CampaignState, PhaseState
 from loadramp.campaign.table import PHASES
 from loadramp.campaign.text import CampaignView
 from loadramp.record.run_info import MetricsInfo, RunInfo, TargetInfo
@@ -99,17 +101,13 @@ def told(answers: dict[str, ItemAnswer] | None = None, **state: Any) -> Campaign
         "chaos": judge.chaos(seen["chaos"], recovery_limit_s=60.0),
     }
     facts = Facts(criteria, seen, {"factor": 2.0, "check_factor": 1.2, "sustained_s": 1200.0}, 131072)
-    phases = {phase: {"state": "done", "run": f"20260102-030405-chat-{phase}", "target_rps": 4.0} for phase in PHASES}
-    about = {
-        "name": "chat",
-        "began_at": "2026-01-02T03:04:05+00:00",
-        "target_rps": 4.0,
-        "phases": phases,
-        "state": "complete",
-    }
+    phases = {phase: PhaseState(state="done", run=f"20260102-030405-chat-{phase}", target_rps=4.0) for phase in PHASES}
+    about = CampaignState(
+        name="chat", began_at="2026-01-02T03:04:05+00:00", target_rps=4.0, phases=phases, state="complete"
+    )
     return CampaignView(
         "campaign",
-        {**about, **state},
+        changed(about, **state),
         seen,
         criteria,
         score(ITEMS, answers or {}, facts),

@@ -12,8 +12,8 @@ import pytest
 from campaign_in_memory import rehearse_in_memory
 
 from loadramp.campaign.assess import JudgedCampaign, write_campaign
-from loadramp.campaign.phases import CAMPAIGN as CAMPAIGN_FILE
-from loadramp.campaign.phases import read_state, resume
+from loadramp.campaign.state import CAMPAIGN as CAMPAIGN_FILE
+from loadramp.campaign.state import read_state, resume
 from loadramp.record.run_directory import RunDir
 from loadramp.registry import ScenarioError
 from loadramp.simulator.faults import Faults
@@ -83,7 +83,7 @@ def states(finished: JudgedCampaign) -> dict[str, str]:
 def test_all_five_phases_run_one_after_the_other_and_pass(whole: JudgedCampaign) -> None:
     told = whole.view
     assert [told.phase_verdict(phase) for phase in told.wanted] == ["pass"] * 4 + ["inconclusive"]
-    target_rps = told.state["target_rps"]
+    target_rps = told.state.target_rps
     assert 5 < target_rps < 15
     rates = [row.rate_rps for row in told.seen["overload"].rows]
     assert rates == pytest.approx([target_rps, 1.2 * target_rps, 2 * target_rps, target_rps])
@@ -142,8 +142,8 @@ def test_a_rehearsal_whose_ramp_found_nothing_tries_every_phase_all_the_same(tmp
     finished, code = rehearse_in_memory(text, tmp_path, SMALL, rehearsal=True)
     assert code == 0
     assert finished.view.missing == []
-    assert finished.view.state["target_rps"] == 6
-    assert "a rehearsal tries every phase" in finished.view.state["target_reason"]
+    assert finished.view.state.target_rps == 6
+    assert "a rehearsal tries every phase" in finished.view.state.target_reason
     finished, _ = rehearse_in_memory(text, tmp_path, SMALL)
     assert finished.view.missing == ["sustained"]
 
@@ -169,10 +169,10 @@ def test_answers_make_it_a_go_and_one_no_a_no_go(whole: JudgedCampaign, tmp_path
 def test_the_directory_holds_runs_that_stand_alone_and_reports_of_all(whole: JudgedCampaign) -> None:
     path = Path(whole.view.path)
     state = read_state(path)
-    assert [phase["state"] for phase in state["phases"].values()] == ["done"] * 5
-    for phase in state["phases"].values():
-        assert (path / phase["run"] / "run.json").is_file()
-        assert len((path / phase["run"] / "health.jsonl").read_text().splitlines()) > 10
+    assert [phase.state for phase in state.phases.values()] == ["done"] * 5
+    for phase in state.phases.values():
+        assert (path / phase.run / "run.json").is_file()
+        assert len((path / phase.run / "health.jsonl").read_text().splitlines()) > 10
     again = write_campaign(path)
     assert again.view.card == whole.view.card
     for name in ("report.html", "summary.md", "scorecard.md", "scorecard.toml", "scenario.toml"):
@@ -229,7 +229,7 @@ def test_a_kill_at_any_moment_leaves_a_state_to_go_on_from(tmp_path: Path) -> No
             text.replace("measure_s = 200", "measure_s = 30"), tmp_path, SMALL, resumed=path, sent=sent
         )
         assert (code, sent, again.view.missing) == (0, ["sustained"], [])
-    assert read_state(path)["phases"]["sustained"]["attempts"] == [sustained["run"]]
+    assert read_state(path).phases["sustained"].attempts == [sustained["run"]]
 
 
 def test_an_interrupted_phase_is_repeated_and_the_ones_before_are_not(tmp_path: Path) -> None:
@@ -238,12 +238,12 @@ def test_an_interrupted_phase_is_repeated_and_the_ones_before_are_not(tmp_path: 
     finished, code = rehearse_in_memory(text, tmp_path, SMALL, stop_in="sustained")
     assert code == 130
     state = read_state(Path(finished.view.path))
-    assert {phase: told["state"] for phase, told in state["phases"].items()} == {
+    assert {phase: told.state for phase, told in state.phases.items()} == {
         "baseline": "done",
         "sustained": "stopped",
     }
     assert finished.view.missing == ["sustained"]
-    first = state["phases"]["sustained"]["run"]
+    first = state.phases["sustained"].run
     sent: list[str] = []
     path = Path(finished.view.path)
     with pytest.raises(ScenarioError, match="was begun with another scenario"):
@@ -252,10 +252,10 @@ def test_an_interrupted_phase_is_repeated_and_the_ones_before_are_not(tmp_path: 
         resume(path, text, ["seed=9"])
     finished, code = rehearse_in_memory(text, tmp_path, SMALL, resumed=path, sent=sent)
     assert (code, sent) == (0, ["sustained"])
-    told = read_state(path)["phases"]["sustained"]
-    assert told["state"] == "done"
-    assert told["attempts"] == [first]
-    assert told["run"] != first
+    told = read_state(path).phases["sustained"]
+    assert told.state == "done"
+    assert told.attempts == [first]
+    assert told.run != first
     assert finished.view.missing == []
 
 

@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 from campaign_results import HOSTILE, told
+from msgspec.structs import replace as changed
 from test_report_browser import FRAME, MEASURE, POLICY, asked_urls, open_page
 from test_scorecard import ITEMS
 
 from loadramp.analysis.diagnosis.cures import cures_of
 from loadramp.campaign.page import build_campaign_html
 from loadramp.campaign.scorecard import ItemAnswer
+from loadramp.campaign.state import CampaignState, PhaseState
 from loadramp.campaign.table import PHASES
 from loadramp.campaign.text import campaign_document, campaign_markdown, campaign_text, headline, scorecard_markdown
 from loadramp.record.types import Finding
@@ -61,8 +63,9 @@ def test_a_failed_phase_that_nobody_waived_is_no_go_whatever_the_answers() -> No
 def test_a_phase_that_is_missing_leaves_it_open() -> None:
     everything = {**YES, **MEMORY, "overload_recovery": ItemAnswer("waived", "x"), "metrics": ItemAnswer("waived", "x")}
     one = told(everything)
-    phases = {**one.state["phases"], "chaos": {"state": "skipped", "reason": "no command"}}
-    one = replace(one, state={**one.state, "phases": phases}, seen={k: v for k, v in one.seen.items() if k != "chaos"})
+    phases = {**one.state.phases, "chaos": PhaseState(state="skipped", reason="no command")}
+    seen = {phase: view for phase, view in one.seen.items() if phase != "chaos"}
+    one = replace(one, state=changed(one.state, phases=phases), seen=seen)
     assert one.missing == ["chaos"]
     assert one.verdict == "open"
     assert "the chaos phase not finished" in headline(one)[0].text
@@ -128,7 +131,7 @@ def test_findings_of_the_phases_are_told_once_and_lead_to_the_run_that_has_them(
 
 
 def test_a_campaign_that_has_not_begun_still_makes_a_page() -> None:
-    empty = replace(told(), seen={}, criteria={}, state={"name": "chat", "phases": {}})
+    empty = replace(told(), seen={}, criteria={}, state=CampaignState(name="chat"))
     page = build_campaign_html(empty)
     assert "not run" in page
     assert '<section id="soak">' not in page
@@ -169,9 +172,9 @@ def test_nothing_sticks_out_or_overlaps(tmp_path: Path, width: int, verdict: str
 def test_an_interruption_a_rehearsal_and_a_lone_baseline_decide_nothing() -> None:
     one = told({**YES, "on_call": ItemAnswer("no")})
     assert one.verdict == "no-go"
-    cut = {**one.state["phases"], "chaos": {"state": "stopped", "reason": "interrupted"}}
-    assert replace(one, state={**one.state, "phases": cut}).verdict == "open"
+    cut = {**one.state.phases, "chaos": PhaseState(state="stopped", reason="interrupted")}
+    assert replace(one, state=changed(one.state, phases=cut)).verdict == "open"
     assert replace(one, seen={"baseline": one.seen["baseline"]}).verdict == "open"
-    rehearsal = replace(one, state={**one.state, "rehearsal": True})
+    rehearsal = replace(one, state=changed(one.state, rehearsal=True))
     assert rehearsal.verdict == "open"
     assert headline(rehearsal)[0].text == "Not decided: this was a rehearsal, too short to prove anything."

@@ -1,0 +1,123 @@
+"""campaign.json: how far a campaign has come, by one definition for writer, reader and tests.
+
+It is written after every phase. What is not known holds its default, and is not written.
+"""
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from loadramp.campaign.table import Phase
+from loadramp.record.preparation import Rollback
+from loadramp.record.run_directory import RunDir, safe_name
+from loadramp.registry import ScenarioError
+
+CAMPAIGN = "campaign.json"
+SCHEMA = 1
+
+
+class PhaseState(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """How far one phase has come."""
+
+    state: Literal["", "running", "done", "stopped", "skipped"] = ""
+    """Empty: it has not begun."""
+    reason: str = ""
+    """Why it ended, or was left out."""
+    target_rps: float | None = None
+    began_at: str | None = None
+    ended_at: str | None = None
+    run: str = ""
+    """The directory of its run, below the campaign's."""
+    attempts: list[str] = []
+    """The runs of attempts before that were interrupted."""
+
+
+class CampaignState(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What campaign.json holds beside its schema."""
+
+    name: str = ""
+    began_at: str = ""
+    loadramp: str = ""
+    argv: list[str] = []
+    overrides: list[str] = []
+    model_max_context: int | None = None
+    """Longest context of the model itself."""
+    rehearsal: bool = False
+    """Every phase was shortened."""
+    rollback: Rollback | None = None
+    """What a canary showed of switches back."""
+    phases: dict[Phase, PhaseState] = {}
+    state: Literal["running", "stopped", "complete"] = "running"
+    target_rps: float | None = None
+    """What the ramp has shown."""
+    target_reason: str = ""
+
+    def phase(self, phase: str) -> PhaseState:
+        """What is known of a phase; a fresh one where it has not begun."""
+        return next((found for name, found in self.phases.items() if name == phase), PhaseState())
+
+    def document(self) -> dict[str, Any]:
+        """As JSON data; phases and state are always in it."""
+        return {**msgspec.to_builtins(self), "phases": msgspec.to_builtins(self.phases), "state": self.state}
+
+
+def begin(out: Path, state: CampaignState, source: str) -> Path:
+    """A fresh directory for a campaign.
+
+    Args:
+        out: where reports are put.
+        state: what is known of it, without secrets.
+        source: the scenario's text, without secrets.
+    """
+    began_at = datetime.now(UTC)
+    path = RunDir.create(out, f"{safe_name(state.name)}-campaign", source, began_at).path
+    state.began_at = began_at.isoformat(timespec="seconds")
+    save_state(path, state)
+    return path
+
+
+def save_state(path: Path, state: CampaignState) -> None:
+    """Replace campaign.json in ``path``."""
+    document = {"schema": SCHEMA, **state.document()}
+    RunDir(path).write(CAMPAIGN, json.dumps(document, indent=1, allow_nan=False) + "\n")
+
+
+def resume(path: Path, source: str, overrides: Sequence[str]) -> CampaignState:
+    """The state of the campaign in ``path``.
+
+    Raises:
+        ScenarioError: it is none, or its scenario was another one.
+    """
+    state = read_state(path)
+    stored = (path / "scenario.toml").read_bytes().decode()
+    if stored != source:
+        raise ScenarioError(f"{path}: was begun with another scenario (scenario.toml in it is the one)")
+    if list(overrides) != state.overrides:
+        before = " ".join(f"--set {override}" for override in state.overrides) or "no --set"
+        raise ScenarioError(f"{path}: was begun with {before}; give the same again")
+    return state
+
+
+def read_state(path: Path) -> CampaignState:
+    """campaign.json.
+
+    Raises:
+        ScenarioError: there is none, or it is of another schema.
+    """
+    file = path / CAMPAIGN
+    if not file.is_file():
+        raise ScenarioError(f"{path}: no {CAMPAIGN} here: it is no campaign")
+    try:
+        document = json.loads(file.read_bytes())
+    except ValueError as error:
+        raise ScenarioError(f"{file}: not JSON: {error}") from None
+    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+        raise ScenarioError(f"{file}: not of a schema that this version reads")
+    try:
+        return msgspec.convert(document, CampaignState)
+    except msgspec.ValidationError as error:
+        raise ScenarioError(f"{file}: not of a schema that this version reads: {error}") from None
