@@ -196,9 +196,9 @@ def _unsized(slo: Estimate | None) -> str:
     return _open_below("service level", slo) if slo.status == "found" and not slo.low_rps else ""
 
 
-def _open_below(what: str, found: Estimate) -> str:
+def _open_below(what: str, estimate: Estimate) -> str:
     """What to do about a rate whose low end is not known."""
-    if found.high_rps is None:
+    if estimate.high_rps is None:
         return f"{what}: the repeats lie too far apart for a low end; longer steps or more repeats would show it"
     return f"{what}: the interval reaches below the lowest rate judged; a lower start or longer steps would show it"
 

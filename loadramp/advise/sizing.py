@@ -153,9 +153,13 @@ class SizeOption:
 def cheapest(choices: Sequence[SizeOption]) -> tuple[list[SizeOption], list[SizeOption]]:
     """Those of least cost an hour (without prices: of fewest GPUs), and those that might be as cheap if the high end of
     their interval is true."""
-    costs = [_cost(one.size, one.size.replicas) for one in choices]
-    best = [one for one, cost in zip(choices, costs, strict=True) if cost == min(costs)]
-    rivals = [one for one in choices if one not in best and _cost(one.size, one.size.replicas_at_best) <= min(costs)]
+    costs = [_cost(choice.size, choice.size.replicas) for choice in choices]
+    best = [choice for choice, cost in zip(choices, costs, strict=True) if cost == min(costs)]
+    rivals = [
+        choice
+        for choice in choices
+        if choice not in best and _cost(choice.size, choice.size.replicas_at_best) <= min(costs)
+    ]
     return best, rivals
 
 

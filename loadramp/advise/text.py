@@ -182,8 +182,8 @@ def _comparison(advice: Advice) -> TextBlock | None:
         )
     best, rivals = cheapest(advice.choices)
     what = "least cost" if best[0].size.price_per_hour is not None else "fewest GPUs"
-    named = best[0].name if len(best) == 1 else f"the same for {', '.join(one.name for one in best)}"
-    shaky = f"{', '.join(one.name for one in rivals)} may be as good: the intervals do not tell" if rivals else ""
+    named = best[0].name if len(best) == 1 else f"the same for {', '.join(choice.name for choice in best)}"
+    shaky = f"{', '.join(choice.name for choice in rivals)} may be as good: the intervals do not tell" if rivals else ""
     return TextBlock("Configurations compared", [*lines, (what, named, shaky)])
 
 

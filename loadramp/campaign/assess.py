@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -76,14 +76,16 @@ def judge_campaign(path: Path) -> JudgedCampaign:
     state = read_state(path)
     base = scenarios.read_scenario(path / "scenario.toml", state.overrides)
     items, given = card_of(path / SCORECARD, path / ANSWERS)
-    seen: dict[str, PhaseView] = {
+    measured: dict[str, PhaseView] = {
         phase: found for phase in PHASES if (found := read_phase(path, state, phase, base)) is not None
     }
-    criteria: dict[str, Sequence[Criterion]] = {phase: criteria_of(phase, found, base) for phase, found in seen.items()}
-    alerts, rules = alerts_of(base, seen)
-    card = score(items, given, facts_of(base, state, seen, criteria, alerts))
+    criteria: dict[str, Sequence[Criterion]] = {
+        phase: criteria_of(phase, found, base) for phase, found in measured.items()
+    }
+    alerts, rules = alerts_of(base, measured)
+    card = score(items, given, facts_of(base, state, measured, criteria, alerts))
     view = CampaignView(
-        path.name, state, seen, criteria, card, base.source, str(path), in_order(campaign_of(base)), rules
+        path.name, state, measured, criteria, card, base.source, str(path), in_order(campaign_of(base)), rules
     )
     return JudgedCampaign(view, exit_code(view))
 
@@ -124,21 +126,18 @@ def read_phase(path: Path, state: CampaignState, phase: str, base: Scenario) -> 
     return PhaseView(run, entry.target_rps, read_health(place / HEALTH), strike, base.slo)
 
 
-def criteria_of(phase: str, seen: PhaseView, base: Scenario) -> Sequence[Criterion]:
+def criteria_of(phase: str, measured: PhaseView, base: Scenario) -> Sequence[Criterion]:
     """What the phase had to show, by the scenario's table."""
     campaign = campaign_of(base)
     if phase == "baseline":
-        return judge.baseline(seen)
+        return judge.baseline(measured)
     if phase == "ramp":
-        return judge.ramp(seen, asked_rps=campaign.target_rps)
+        return judge.ramp(measured, asked_rps=campaign.target_rps)
     if phase == "sustained":
-        limits = asdict(campaign.sustained)
-        return judge.sustained(seen, **{key: limits[key] for key in limits if not key.endswith("_s")})
+        return judge.sustained(measured, campaign.sustained)
     if phase == "overload":
-        over = campaign.overload
-        return judge.overload(seen, factor=over.factor, check_factor=over.check_factor,
-                              broken_ratio=over.broken_ratio, recovery_limit_s=over.recovery_s)  # fmt: skip
-    return judge.chaos(seen, recovery_limit_s=campaign.chaos.recovery_s)
+        return judge.overload(measured, campaign.overload)
+    return judge.chaos(measured, recovery_limit_s=campaign.chaos.recovery_s)
 
 
 def scorecard_text(base: Scenario) -> str:
@@ -199,53 +198,53 @@ def model_max_of(base: Scenario) -> int | None:
     return found
 
 
-def alerts_of(base: Scenario, seen: Mapping[str, PhaseView]) -> tuple[Alerts | None, str]:
+def alerts_of(base: Scenario, phases: Mapping[str, PhaseView]) -> tuple[Alerts | None, str]:
     """The alert rules of the first phase under load, and their text; None without such a phase, or without a feature
     that makes rules."""
-    phase = next((phase for phase in UNDER_LOAD if phase in seen), None)
+    phase = next((phase for phase in UNDER_LOAD if phase in phases), None)
     make = evidence_of("alerts")
     if phase is None or make is None:
         return None, ""
-    made: tuple[Alerts, str] = make(base.name, phase, seen[phase].run)
+    made: tuple[Alerts, str] = make(base.name, phase, phases[phase].run)
     return made
 
 
-def sized_of(base: Scenario, seen: Mapping[str, PhaseView]) -> Sized | None:
+def sized_of(base: Scenario, phases: Mapping[str, PhaseView]) -> Sized | None:
     """How often what was measured is needed for the peak and its headroom; None where peak, ramp or a feature that
     sizes are missing."""
     peak_rps, size = campaign_of(base).target_rps, evidence_of("size")
-    if peak_rps is None or "ramp" not in seen or size is None:
+    if peak_rps is None or "ramp" not in phases or size is None:
         return None
-    sized: Sized = size(peak_rps, seen["ramp"].run)
+    sized: Sized = size(peak_rps, phases["ramp"].run)
     return sized
 
 
 def facts_of(
     base: Scenario,
     state: CampaignState,
-    seen: Mapping[str, PhaseView],
+    phases: Mapping[str, PhaseView],
     criteria: Mapping[str, Sequence[Criterion]],
     alerts: Alerts | None,
 ) -> Facts:
     """What the scorecard's proofs are made of."""
     over = campaign_of(base).overload
-    lengths = lengths_of(seen)
+    lengths = lengths_of(phases)
     if state.rollback is not None:
         lengths[CANARY] = (state.rollback.measured_s, state.rollback.requests)
     return Facts(
-        criteria, seen, {"factor": over.factor, "check_factor": over.check_factor}, state.model_max_context,
+        criteria, phases, {"factor": over.factor, "check_factor": over.check_factor}, state.model_max_context,
         lengths=lengths,
         rehearsal=state.rehearsal,
-        unfinished=frozenset(phase for phase in seen if state.phase(phase).state != "done"),
+        unfinished=frozenset(phase for phase in phases if state.phase(phase).state != "done"),
         alerts=alerts,
-        sized=sized_of(base, seen),
+        sized=sized_of(base, phases),
         rollback=state.rollback,
     )  # fmt: skip
 
 
-def lengths_of(seen: Mapping[str, PhaseView]) -> dict[str, tuple[float, int]]:
+def lengths_of(phases: Mapping[str, PhaseView]) -> dict[str, tuple[float, int]]:
     """Measured seconds and requests of each phase; of the overload, of its stages above the target."""
-    rows = {phase: list(found.rows) for phase, found in seen.items()}
+    rows = {phase: list(found.rows) for phase, found in phases.items()}
     over = rows.pop("overload", [])
     rows |= {"check": over[1:2], "overload": over[2:3]}
     return {

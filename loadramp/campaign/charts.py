@@ -24,20 +24,20 @@ MEASURED = Key("measured", "--p50", symbol="circle")
 LINE = Key("trend", "--p99", dash="dash")
 
 
-def drift_figures(seen: PhaseView) -> list[Figure]:
+def drift_figures(phase: PhaseView) -> list[Figure]:
     """Each quantity of the soak over its blocks, with the line that was tested."""
-    row = seen.rows[0] if seen.rows else None
+    row = phase.rows[0] if phase.rows else None
     if row is None:
         return []
-    return [figure for one in seen.drifts if (figure := _drift(one, row.window_begin_s)) is not None]
+    return [figure for drift in phase.drifts if (figure := _drift(drift, row.window_begin_s)) is not None]
 
 
-def _drift(one: Drift, begin_s: float) -> Figure | None:
-    known = [(k, value) for k, value in enumerate(one.values) if value is not None]
-    if len(known) < 5 or one.block_s is None:
+def _drift(drift: Drift, begin_s: float) -> Figure | None:
+    known = [(k, value) for k, value in enumerate(drift.values) if value is not None]
+    if len(known) < 5 or drift.block_s is None:
         return None
-    memory = one.metric.endswith("_bytes")
-    minutes = np.array([(begin_s + (k + 0.5) * one.block_s) / 60.0 for k, _ in known])
+    memory = drift.metric.endswith("_bytes")
+    minutes = np.array([(begin_s + (k + 0.5) * drift.block_s) / 60.0 for k, _ in known])
     values = np.array([value / (1e9 if memory else 1.0) for _, value in known])
     text = sig if memory else latency
     hover = [f"minute {at:.3g}<br>{text(value)}" for at, value in zip(minutes, values, strict=True)]
@@ -45,10 +45,10 @@ def _drift(one: Drift, begin_s: float) -> Figure | None:
     top = float(values.max())
     axis = c.value_axis([0.0, top], text, log=False, title="GB" if memory else "")
     return Figure(
-        title=one.words if memory else f"{one.words} of each {one.block_s:.0f} s",
+        title=drift.words if memory else f"{drift.words} of each {drift.block_s:.0f} s",
         data=data,
         layout={"xaxis": {"title": {"text": "minutes since the run began"}, "rangemode": "tozero"}, "yaxis": axis},
-        words=sentence(one.reason),
+        words=sentence(drift.reason),
         key=(MEASURED, LINE),
     )
 
@@ -61,33 +61,33 @@ def _line(minutes: Floats, values: Floats) -> Json:
     return c.series(LINE, [float(minutes[0]), float(minutes[-1])], ends, hoverinfo="skip")
 
 
-def event_figures(seen: PhaseView, marks: Sequence[tuple[float, str]], words: str) -> list[Figure]:
+def event_figures(phase: PhaseView, marks: Sequence[tuple[float, str]], words: str) -> list[Figure]:
     """Around an event: requests by what became of them, and waits for the first token, over time.
 
     Args:
-        seen: the phase.
+        phase: as it was measured.
         marks: (instant in s, what happened) to draw as upright lines.
         words: what the reader is to look at.
     """
-    table = seen.run.table
-    if len(table) == 0 or not seen.rows:
+    table = phase.run.table
+    if len(table) == 0 or not phase.rows:
         return []
-    begin_s, end_s = seen.rows[0].begin_s, seen.rows[-1].window_end_s
+    begin_s, end_s = phase.rows[0].begin_s, phase.rows[-1].window_end_s
     width_s = max(1.0, (end_s - begin_s) / BINS)
     edges = np.arange(begin_s, end_s + width_s, width_s)
     middle = (edges[:-1] + edges[1:]) / 2.0
-    layout: Json = {"shapes": _shapes(seen, begin_s, end_s, marks), "annotations": _notes(marks)}
+    layout: Json = {"shapes": _shapes(phase, begin_s, end_s, marks), "annotations": _notes(marks)}
     x_axis = {"range": [begin_s, end_s], "title": {"text": "seconds since the run began"}}
     return [
-        _fates(seen, edges, middle, width_s, layout, x_axis, words),
-        _waits(seen, edges, middle, layout, x_axis),
+        _fates(phase, edges, middle, width_s, layout, x_axis, words),
+        _waits(phase, edges, middle, layout, x_axis),
     ]
 
 
 def _fates(
-    seen: PhaseView, edges: Floats, middle: Floats, width_s: float, layout: Json, x_axis: Json, words: str
+    phase: PhaseView, edges: Floats, middle: Floats, width_s: float, layout: Json, x_axis: Json, words: str
 ) -> Figure:
-    table = seen.run.table
+    table = phase.run.table
     counts = [np.histogram(table.due_s[flags], edges)[0] / width_s for flags in (table.ok, table.failed)]
     data = [
         {"type": "bar", "name": key.name, "x": np.round(middle, 2).tolist(), "y": np.round(y, 3).tolist(),
@@ -106,8 +106,8 @@ def _fates(
     )  # fmt: skip
 
 
-def _waits(seen: PhaseView, edges: Floats, middle: Floats, layout: Json, x_axis: Json) -> Figure:
-    table = seen.run.table
+def _waits(phase: PhaseView, edges: Floats, middle: Floats, layout: Json, x_axis: Json) -> Figure:
+    table = phase.run.table
     fine = table.ok & ~np.isnan(table.ttft_s)
     at = np.digitize(table.due_s[fine], edges) - 1
     ttft_s = table.ttft_s[fine]
@@ -130,12 +130,12 @@ def _waits(seen: PhaseView, edges: Floats, middle: Floats, layout: Json, x_axis:
     )
 
 
-def _shapes(seen: PhaseView, begin_s: float, end_s: float, marks: Sequence[tuple[float, str]]) -> list[Json]:
-    there = availability(seen.health, begin_s, end_s)
+def _shapes(phase: PhaseView, begin_s: float, end_s: float, marks: Sequence[tuple[float, str]]) -> list[Json]:
+    there = availability(phase.health, begin_s, end_s)
     bands: list[Json] = [
-        {"type": "rect", "xref": "x", "yref": "paper", "x0": one.begin_s, "x1": one.end_s, "y0": 0, "y1": 1,
+        {"type": "rect", "xref": "x", "yref": "paper", "x0": outage.begin_s, "x1": outage.end_s, "y0": 0, "y1": 1,
          "layer": "below", "fillcolor": "var(--bad-fill)", "line": {"width": 0}}
-        for one in there.outages[:100]
+        for outage in there.outages[:100]
     ]  # fmt: skip
     return [*bands, *(c.upright(at_s, "var(--ink)", "dash", 1.2) for at_s, _ in marks)]
 

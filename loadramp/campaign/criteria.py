@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+import msgspec
+
 from loadramp.analysis import offered_load
 from loadramp.analysis.overload import signs_of
 from loadramp.analysis.proportions import Proportion, needed
@@ -30,20 +32,20 @@ class Criterion:
     code: str
     asked: str
     status: Status
-    said: str
+    observed: str
     outcome: str = ""
     """Of ``recovery``: what happened, as ``it was well again after 5 s``, for the sentence of the whole campaign."""
 
 
-@dataclass(slots=True, frozen=True)
-class Strike:
+class Strike(msgspec.Struct, frozen=True):
     """The command of the chaos phase, as it went."""
 
     begin_s: float
     end_s: float
     exit_code: int | None
     """None: it took too long and was ended, or could not be started."""
-    said: str = ""
+    output: str = msgspec.field(default="", name="said")
+    """The last line that it printed."""
 
 
 @dataclass(slots=True)
@@ -74,22 +76,22 @@ class PhaseView:
 
 def verdict_of(criteria: Sequence[Criterion]) -> Status:
     """fail if one fails, else inconclusive if one is, else pass."""
-    statuses = {one.status for one in criteria}
+    statuses = {criterion.status for criterion in criteria}
     return "fail" if "fail" in statuses else "inconclusive" if "inconclusive" in statuses or not criteria else "pass"
 
 
-def only(seen: PhaseView) -> Row | None:
-    return seen.rows[0] if seen.rows else None
+def only(phase: PhaseView) -> Row | None:
+    return phase.rows[0] if phase.rows else None
 
 
-def nothing(seen: PhaseView) -> Criterion:
-    gone = seen.gone
-    said = seen.ending or "the phase was interrupted"
-    return Criterion("measured", "something was measured", "fail" if gone else "inconclusive", said)
+def nothing(phase: PhaseView) -> Criterion:
+    gone = phase.gone
+    observed = phase.ending or "the phase was interrupted"
+    return Criterion("measured", "something was measured", "fail" if gone else "inconclusive", observed)
 
 
-def criterion(code: str, asked: str, holds: bool, said: str) -> Criterion:
-    return Criterion(code, asked, "pass" if holds else "fail", said)
+def criterion(code: str, asked: str, holds: bool, words: str) -> Criterion:
+    return Criterion(code, asked, "pass" if holds else "fail", words)
 
 
 def delivered(rows: Sequence[Row]) -> Criterion:
@@ -98,9 +100,9 @@ def delivered(rows: Sequence[Row]) -> Criterion:
     short = ["the step was cut short" for row in rows if row.partial]
     less = [row for row in rows if offered_load.less(row)]
     little = [offered_load.pairs([(offered_load.asked(row), offered_load.load_of(row))]) for row in less]
-    said = [*void, *short, *little]
-    status: Status = "inconclusive" if said else "pass"
-    return Criterion("delivered", "the client delivers the load", status, said[0] if said else "all of it")
+    observed = [*void, *short, *little]
+    status: Status = "inconclusive" if observed else "pass"
+    return Criterion("delivered", "the client delivers the load", status, observed[0] if observed else "all of it")
 
 
 def reached(rows: Sequence[Row]) -> list[Criterion]:
@@ -111,20 +113,20 @@ def reached(rows: Sequence[Row]) -> list[Criterion]:
         return float(row.rate_rps or row.users or 0.0)
 
     def made_good(row: Row) -> bool:
-        return any(not one.void and one.role == row.role and offered(one) >= offered(row) for one in rows)
+        return any(not other.void and other.role == row.role and offered(other) >= offered(row) for other in rows)
 
     lost = [row for row in rows if row.void and not made_good(row)]
     if not lost:
         return []
     row = lost[-1]
     load = f"{row.rate_rps:.4g} req/s" if row.rate_rps else plural(row.users or 0, "user")
-    said = f"not at {load}: {row.void[0].what}"
-    return [Criterion("delivered", "the client delivers the load", "inconclusive", said)]
+    observed = f"not at {load}: {row.void[0].what}"
+    return [Criterion("delivered", "the client delivers the load", "inconclusive", observed)]
 
 
-def ended(seen: PhaseView) -> Criterion:
-    gone = seen.gone
-    return criterion("to_the_end", "it answers to the end", not gone, seen.ending if gone else "yes")
+def ended(phase: PhaseView) -> Criterion:
+    gone = phase.gone
+    return criterion("to_the_end", "it answers to the end", not gone, phase.ending if gone else "yes")
 
 
 def errors(rows: Sequence[Row], limit: float) -> Criterion:
@@ -132,14 +134,14 @@ def errors(rows: Sequence[Row], limit: float) -> Criterion:
     failed = sum(sum(row.errors.values()) for row in rows)
     share = Proportion(failed, sum(row.requests - row.pending for row in rows))
     asked = f"less than {percent(limit)} of the requests fail"
-    said = f"{share.failed:,} of {share.requests:,} failed: below {percent(share.upper())} with 95 % confidence"
+    observed = f"{share.failed:,} of {share.requests:,} failed: below {percent(share.upper())} with 95 % confidence"
     if share.upper() < limit:
-        return Criterion("errors", asked, "pass", said)
+        return Criterion("errors", asked, "pass", observed)
     if share.failed and share.lower() > limit:
-        return Criterion("errors", asked, "fail", f"{said}, above {percent(share.lower())}")
+        return Criterion("errors", asked, "fail", f"{observed}, above {percent(share.lower())}")
     more = needed(share.failed, limit) - share.requests
     return Criterion(
-        "errors", asked, "inconclusive", f"{said}; {plural(more, 'more request')} without a failure would show it"
+        "errors", asked, "inconclusive", f"{observed}; {plural(more, 'more request')} without a failure would show it"
     )
 
 
@@ -150,74 +152,74 @@ def steady(rows: Sequence[Row]) -> Criterion:
         return Criterion("steady", "the queue does not grow", "pass", "no signal of saturation")
     k, row = bad[0]
     where = f" in part {k} of {len(rows)}" if len(rows) > 1 else ""
-    said = (signs_of(row) or "less went out than came in") + where
-    return Criterion("steady", "the queue does not grow", "fail", said)
+    observed = (signs_of(row) or "less went out than came in") + where
+    return Criterion("steady", "the queue does not grow", "fail", observed)
 
 
-def slo_met(seen: PhaseView, rows: Sequence[Row], prefix: str = "") -> list[Criterion]:
+def slo_met(phase: PhaseView, rows: Sequence[Row], prefix: str = "") -> list[Criterion]:
     """Each limited latency at the SLO's quantile, by its interval; of several rows the worst decides."""
     order = ("fail", "inconclusive", "pass")
     out = []
-    for metric, limit_s in seen.slo.limits.items():
-        each = [_within(seen, row, metric, limit_s, prefix) for row in rows]
+    for metric, limit_s in phase.slo.limits.items():
+        each = [_within(phase, row, metric, limit_s, prefix) for row in rows]
         out.append(min(each, key=lambda one: order.index(one.status)))
     return out
 
 
-def _within(seen: PhaseView, row: Row, metric: str, limit_s: float, prefix: str) -> Criterion:
+def _within(phase: PhaseView, row: Row, metric: str, limit_s: float, prefix: str) -> Criterion:
     """By the interval; where the step was too short for one, by none of the requests being beyond the limit."""
     found = row.slo[metric]
     value, low, high = found.figure.value, found.figure.low, found.figure.high
-    asked = f"{prefix}{quantile_name(seen.slo.quantile)} {SHORT_NAMES[metric]} within {latency(limit_s)}"
+    asked = f"{prefix}{quantile_name(phase.slo.quantile)} {SHORT_NAMES[metric]} within {latency(limit_s)}"
     code = f"slo_{metric}"
     if value is None:
         return Criterion(code, asked, "inconclusive", row.reasons.get(f"slo_{metric}_s") or "too few values")
-    said = f"{SHORT_NAMES[metric]} {latency(value)}"
+    observed = f"{SHORT_NAMES[metric]} {latency(value)}"
     if low is not None and high is not None:
         status: Status = "pass" if high <= limit_s else "fail" if low > limit_s else "inconclusive"
-        return Criterion(code, asked, status, f"{said} ({latency_span(low, high)})")
+        return Criterion(code, asked, status, f"{observed} ({latency_span(low, high)})")
     if (value if low is None else low) > limit_s:
-        return Criterion(code, asked, "fail", said)
+        return Criterion(code, asked, "fail", observed)
     if not row.stationary:
-        return Criterion(code, asked, "inconclusive", f"{said}, but the queue grew: longer would have been worse")
+        return Criterion(code, asked, "inconclusive", f"{observed}, but the queue grew: longer would have been worse")
     n = int(row.number(f"{metric}_n") or 0)
-    if metric != "itl" and found.over_ratio == 0.0 and Proportion(0, n).upper() <= 1.0 - seen.slo.quantile:
-        return Criterion(code, asked, "pass", f"{said}, none of {n:,} beyond the limit")
-    return Criterion(code, asked, "inconclusive", f"{said}, but the step was too short for an interval")
+    if metric != "itl" and found.over_ratio == 0.0 and Proportion(0, n).upper() <= 1.0 - phase.slo.quantile:
+        return Criterion(code, asked, "pass", f"{observed}, none of {n:,} beyond the limit")
+    return Criterion(code, asked, "inconclusive", f"{observed}, but the step was too short for an interval")
 
 
-def headroom(seen: PhaseView, row: Row, check_factor: float, limit: float) -> list[Criterion]:
+def headroom(phase: PhaseView, row: Row, check_factor: float, limit: float) -> list[Criterion]:
     """At a little more than the target it still holds."""
     at = f"at {percent(check_factor)} of the target "
     asked = f"{at}at most {percent(limit)} fail and the queue does not grow without end"
     endless = row.saturated and row.deficit
     few = sum(row.errors.values()) <= limit * max(row.requests, 1)
-    said = failed_words(row) + (f"; {signs_of(row)}" if endless else ", as much went out as came in")
-    return [criterion("headroom", asked, few and not endless, said), *slo_met(seen, [row], at)]
+    observed = failed_words(row) + (f"; {signs_of(row)}" if endless else ", as much went out as came in")
+    return [criterion("headroom", asked, few and not endless, observed), *slo_met(phase, [row], at)]
 
 
-def refusals(seen: PhaseView, over: Row, factor: float, limit: float) -> Criterion:
+def refusals(phase: PhaseView, over: Row, factor: float, limit: float) -> Criterion:
     """Failures under overload: refusing is right, breaking is not."""
-    found = failures(seen.run.table, over.begin_s, over.window_end_s)
+    found = failures(phase.run.table, over.begin_s, over.window_end_s)
     asked = f"at {multiple(factor)} the target what fails is refused (429 or 503), not broken"
     kinds = f" ({', '.join(f'{kind} {n:,}' for kind, n in found.kinds.items())})" if found.kinds else ""
-    said = f"of {plural(found.requests, 'request')} {found.refused:,} {agreed(found.refused, 'were')} refused, "
-    said += f"{found.gave_up:,} timed out, {found.broken:,} broke{kinds}"
-    return criterion("refusals", asked, found.broken <= limit * max(found.requests, 1), said)
+    observed = f"of {plural(found.requests, 'request')} {found.refused:,} {agreed(found.refused, 'were')} refused, "
+    observed += f"{found.gave_up:,} timed out, {found.broken:,} broke{kinds}"
+    return criterion("refusals", asked, found.broken <= limit * max(found.requests, 1), observed)
 
 
-def crash(seen: PhaseView, begin_s: float, end_s: float) -> Criterion:
+def crash(phase: PhaseView, begin_s: float, end_s: float) -> Criterion:
     """From the health check, the server's own metrics, and whether anybody answered."""
-    there = availability(seen.health, begin_s, end_s)
-    down = [one for one in there.outages if one.down]
-    restarted = any(row.server_restarted for row in seen.rows)
-    if seen.gone or restarted or down:
-        said = seen.ending if seen.gone else "a server restarted" if restarted else ""
+    there = availability(phase.health, begin_s, end_s)
+    down = [outage for outage in there.outages if outage.down]
+    restarted = any(row.server_restarted for row in phase.rows)
+    if phase.gone or restarted or down:
+        observed = phase.ending if phase.gone else "a server restarted" if restarted else ""
         if down:
             gone = f"the health check failed at {down[0].begin_s:.0f} s for {down[0].end_s - down[0].begin_s:.3g} s"
-            said = f"{said}; {gone}" if said else f"{gone} ({down[0].error})"
-        return Criterion("no_crash", "no crash", "fail", said)
-    known = there.checks > 0 or any(row.server_restarted is not None for row in seen.rows)
+            observed = f"{observed}; {gone}" if observed else f"{gone} ({down[0].error})"
+        return Criterion("no_crash", "no crash", "fail", observed)
+    known = there.checks > 0 or any(row.server_restarted is not None for row in phase.rows)
     if not known:
         return Criterion("no_crash", "no crash", "inconclusive", "neither a health check nor metrics were seen")
     slow = f"; {plural(len(there.outages), 'health check', 'were')} late" if there.outages else ""
@@ -226,16 +228,16 @@ def crash(seen: PhaseView, begin_s: float, end_s: float) -> Criterion:
     )
 
 
-def no_restart(seen: PhaseView, begin_s: float, end_s: float) -> Criterion:
-    found = crash(seen, begin_s, end_s)
-    return Criterion("no_restart", "no restart", found.status, found.said)
+def no_restart(phase: PhaseView, begin_s: float, end_s: float) -> Criterion:
+    found = crash(phase, begin_s, end_s)
+    return Criterion("no_restart", "no restart", found.status, found.observed)
 
 
 def memory(grown: Sequence[Drift]) -> Criterion:
     asked = "the server's memory does not grow"
     if not grown:
-        said = "no page shows memory: name an exporter of the process or of DCGM in [metrics] urls"
-        return Criterion("memory", asked, "inconclusive", said)
+        observed = "no page shows memory: name an exporter of the process or of DCGM in [metrics] urls"
+        return Criterion("memory", asked, "inconclusive", observed)
     worst = min(grown, key=lambda one: ("fail", "inconclusive", "pass").index(one.status))
     return Criterion("memory", asked, worst.status, worst.reason)
 
@@ -250,7 +252,7 @@ def available(there: Availability, least: float) -> Criterion:
 
 
 def recovered(
-    seen: PhaseView,
+    phase: PhaseView,
     asked: str,
     window: tuple[float, float],
     from_s: float,
@@ -259,62 +261,62 @@ def recovered(
     words: str = "",
 ) -> Criterion:
     """``words``: what explains a slow recovery."""
-    usual_s = usual_ttft_s(seen.run.table, *window, seen.slo.limits.get("ttft"))
-    rate_rps = seen.target_rps or 1.0
+    usual_s = usual_ttft_s(phase.run.table, *window, phase.slo.limits.get("ttft"))
+    rate_rps = phase.target_rps or 1.0
     if usual_s is None:
         return unrecovered(asked, "inconclusive", "too few successes before to know what is usual")
-    after_s = recovery_s(seen.run.table, from_s, until_s, usual_s, rate_rps)
+    after_s = recovery_s(phase.run.table, from_s, until_s, usual_s, rate_rps)
     because = f"; {words}" if words else ""
     if after_s is None:
-        said = f"not within the {until_s - from_s:.0f} s that were watched{because}"
+        observed = f"not within the {until_s - from_s:.0f} s that were watched{because}"
         enough = until_s - from_s >= limit_s + hold_s(rate_rps) - 1.0  # a second: instants are tried one a second
-        return unrecovered(asked, "fail" if enough else "inconclusive", said)
+        return unrecovered(asked, "fail" if enough else "inconclusive", observed)
     when = f"after {after_s:.0f} s" if after_s else "at once"
     in_time = after_s <= limit_s
-    said = f"{when}: first tokens within {latency(usual_s)}{'' if in_time else because}"
-    return Criterion("recovery", asked, "pass" if in_time else "fail", said, f"it was well again {when}")
+    observed = f"{when}: first tokens within {latency(usual_s)}{'' if in_time else because}"
+    return Criterion("recovery", asked, "pass" if in_time else "fail", observed, f"it was well again {when}")
 
 
-def unrecovered(asked: str, status: Status, said: str) -> Criterion:
+def unrecovered(asked: str, status: Status, words: str) -> Criterion:
     """It was not seen to recover: it did not, or that is not known."""
-    outcome = f"whether it recovers is open: {said}" if status == "inconclusive" else f"it did not recover: {said}"
-    return Criterion("recovery", asked, status, said, outcome)
+    outcome = f"whether it recovers is open: {words}" if status == "inconclusive" else f"it did not recover: {words}"
+    return Criterion("recovery", asked, status, words, outcome)
 
 
-def above(code: str, what: str, found: Estimate, asked_rps: float) -> Criterion:
+def above(code: str, what: str, estimate: Estimate, asked_rps: float) -> Criterion:
     """By the end of the interval that decides; an end that is not known (the interval reaches below the lowest rate, or
     repeats lie too far apart) decides nothing. What a soak has held is shown."""
     asked = f"{what} is at least the target, {asked_rps:.3g} req/s"
-    low, high = found.low_rps, found.high_rps
-    if found.status == "not_found_up_to" and found.rate_rps is not None:
-        low, high = found.rate_rps, None
-    elif found.status == "below_range":
-        low, high = 0.0, found.high_rps if found.high_rps is not None else found.rate_rps
-    elif found.status == "found" and low is None:
-        low = found.sustained_rps
+    low, high = estimate.low_rps, estimate.high_rps
+    if estimate.status == "not_found_up_to" and estimate.rate_rps is not None:
+        low, high = estimate.rate_rps, None
+    elif estimate.status == "below_range":
+        low, high = 0.0, estimate.high_rps if estimate.high_rps is not None else estimate.rate_rps
+    elif estimate.status == "found" and low is None:
+        low = estimate.sustained_rps
     if low is not None and low >= asked_rps:
-        return Criterion(code, asked, "pass", rate_words(found))
+        return Criterion(code, asked, "pass", rate_words(estimate))
     if high is not None and high < asked_rps:
-        return Criterion(code, asked, "fail", rate_words(found))
-    return Criterion(code, asked, "inconclusive", rate_words(found))
+        return Criterion(code, asked, "fail", rate_words(estimate))
+    return Criterion(code, asked, "inconclusive", rate_words(estimate))
 
 
-def rate_words(found: Estimate) -> str:
-    if found.rate_rps is None:
-        return found.reason or found.status.replace("_", " ")
-    if found.status == "not_found_up_to":
-        return f"not reached at {found.rate_rps:.3g} req/s"
-    if found.status == "below_range":
-        return found.reason or "below the lowest rate"
-    between = f" ({found.low_rps:.3g} to {found.high_rps:.3g})" if found.low_rps and found.high_rps else ""
-    if found.status == "found" and found.low_rps is None:
-        between = f" (its lower end is not known{_and_high(found)})"
-    soaked = f", {found.sustained_rps:.3g} soaked" if found.sustained_rps else ""
-    return f"{found.rate_rps:.3g} req/s{between}{soaked}"
+def rate_words(estimate: Estimate) -> str:
+    if estimate.rate_rps is None:
+        return estimate.reason or estimate.status.replace("_", " ")
+    if estimate.status == "not_found_up_to":
+        return f"not reached at {estimate.rate_rps:.3g} req/s"
+    if estimate.status == "below_range":
+        return estimate.reason or "below the lowest rate"
+    between = f" ({estimate.low_rps:.3g} to {estimate.high_rps:.3g})" if estimate.low_rps and estimate.high_rps else ""
+    if estimate.status == "found" and estimate.low_rps is None:
+        between = f" (its lower end is not known{_and_high(estimate)})"
+    soaked = f", {estimate.sustained_rps:.3g} soaked" if estimate.sustained_rps else ""
+    return f"{estimate.rate_rps:.3g} req/s{between}{soaked}"
 
 
-def _and_high(found: Estimate) -> str:
-    return f"; at most {found.high_rps:.3g}" if found.high_rps is not None else ""
+def _and_high(estimate: Estimate) -> str:
+    return f"; at most {estimate.high_rps:.3g}" if estimate.high_rps is not None else ""
 
 
 def failed_words(row: Row) -> str:

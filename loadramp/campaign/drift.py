@@ -201,13 +201,13 @@ def _grown(
     first, last = float(np.median(medians[:3])), float(np.median(medians[-3:]))
     grown = last / first - 1.0
     p = rising(np.array(medians))
-    said = f"{words}: {signed(grown)} from {first / 1e9:.3g} to {last / 1e9:.3g} GB"
+    observed = f"{words}: {signed(grown)} from {first / 1e9:.3g} to {last / 1e9:.3g} GB"
     if grown <= largest_ratio:
-        status, reason = "pass", said
+        status, reason = "pass", observed
     elif p < ALPHA:
-        status, reason = "fail", f"{said}, and it goes on growing"
+        status, reason = "fail", f"{observed}, and it goes on growing"
     else:
-        status, reason = "inconclusive", f"{said}, but not steadily: soak longer to see whether it stays"
+        status, reason = "inconclusive", f"{observed}, but not steadily: soak longer to see whether it stays"
     return Drift(name, words, status, reason, grown, None, None, p, block_s, tuple(medians))  # type: ignore[arg-type]  # literals above
 
 

@@ -31,7 +31,7 @@ class Facts:
     """What the campaign found: criteria and measurements by phase. Phases that were not run are missing."""
 
     criteria: Mapping[str, Sequence[Criterion]] = field(default_factory=dict)
-    seen: Mapping[str, PhaseView] = field(default_factory=dict)
+    measured: Mapping[str, PhaseView] = field(default_factory=dict)
     load: Mapping[str, float] = field(default_factory=dict)
     """``factor`` and ``check_factor`` of the overload, ``sustained_s`` as measured."""
     model_max: int | None = None
@@ -51,7 +51,7 @@ class Facts:
 
     def of(self, phase: str, *codes: str) -> list[Criterion]:
         """Criteria of a phase whose code begins with one of ``codes``."""
-        return [one for one in self.criteria.get(phase, ()) if one.code.startswith(codes)]
+        return [criterion for criterion in self.criteria.get(phase, ()) if criterion.code.startswith(codes)]
 
 
 Prover = Callable[[Facts], Evidence]
@@ -89,23 +89,23 @@ def prove(name: str, facts: Facts) -> Evidence:
     return Evidence("open", f"not shown: {', '.join(short)} ({found.words})", found.phase) if short else found
 
 
-def _from(found: Sequence[Criterion], phase: str, missing: str) -> Evidence:
+def _from(criteria: Sequence[Criterion], phase: str, missing: str) -> Evidence:
     """All pass: shown; one fails: a gap; anything else: open."""
-    if not found:
+    if not criteria:
         return Evidence("open", missing, phase)
-    failed = [one for one in found if one.status == "fail"]
-    unsure = [one for one in found if one.status == "inconclusive"]
+    failed = [one for one in criteria if one.status == "fail"]
+    unsure = [one for one in criteria if one.status == "inconclusive"]
     if failed:
-        return Evidence("gap", "; ".join(f"{one.asked}: {one.said}" for one in failed), phase)
+        return Evidence("gap", "; ".join(f"{one.asked}: {one.observed}" for one in failed), phase)
     if unsure:
         more = f"; and {len(unsure) - 2} more" if len(unsure) > 2 else ""
-        return Evidence("open", "; ".join(f"{one.asked}: {one.said}" for one in unsure[:2]) + more, phase)
-    return Evidence("shown", "; ".join(one.said for one in found if one.code not in PLAIN), phase)
+        return Evidence("open", "; ".join(f"{one.asked}: {one.observed}" for one in unsure[:2]) + more, phase)
+    return Evidence("shown", "; ".join(one.observed for one in criteria if one.code not in PLAIN), phase)
 
 
 def _slo(facts: Facts) -> Evidence:
-    seen = facts.seen.get("sustained") or facts.seen.get("ramp")
-    if seen is not None and not seen.slo.limits:
+    measured = facts.measured.get("sustained") or facts.measured.get("ramp")
+    if measured is not None and not measured.slo.limits:
         return Evidence("gap", "the scenario sets no [slo] limit, so nothing was promised", "sustained")
     return _by("sustained", "slo_")(facts)
 
@@ -129,10 +129,10 @@ def _over(factor: str, least: float, *codes: str) -> Prover:
 
 def _context(facts: Facts) -> Evidence:
     """The server tells what it serves; only the model's own maximum tells whether somebody chose it."""
-    served = next((seen.run.info.target.max_model_len for seen in facts.seen.values()), None)
+    served = next((phase.run.info.target.max_model_len for phase in facts.measured.values()), None)
     if not isinstance(served, int):
         return Evidence("open", "the server does not tell its longest context")
-    phase = next(iter(facts.seen))
+    phase = next(iter(facts.measured))
     if facts.model_max is None:
         why = "without the model's config.json nobody can tell whether that was chosen ([campaign] model_config)"
         return Evidence("open", f"it serves contexts of {plural(served, 'token')}; {why}", phase)
@@ -153,11 +153,13 @@ def _batch(facts: Facts) -> Evidence:
         return Evidence("open", "the batch limit was never reached: nothing waited for long")
     phase, row = max(full, key=lambda one: one[1].running_max or 0.0)
     preempted = (row.preemptions or 0.0) / max(row.requests, 1)
-    said = f"{plural(round(row.running_max or 0.0), 'request')} ran at once while up to {row.waiting_max:.0f} waited"
+    observed = (
+        f"{plural(round(row.running_max or 0.0), 'request')} ran at once while up to {row.waiting_max:.0f} waited"
+    )
     each = counted(f"{preempted:.2g}", "preemption")
     if preempted > PREEMPTED_RATIO:
-        return Evidence("gap", f"{said}, and {each} a request: more than the KV cache bears", phase)
-    return Evidence("shown", f"{said}; {each} a request", phase)
+        return Evidence("gap", f"{observed}, and {each} a request: more than the KV cache bears", phase)
+    return Evidence("shown", f"{observed}; {each} a request", phase)
 
 
 def _stood(row: Row) -> bool:
@@ -168,14 +170,14 @@ def _stood(row: Row) -> bool:
 
 def _metrics(facts: Facts) -> Evidence:
     for phase in ("sustained", "ramp", "overload"):
-        seen = facts.seen.get(phase)
-        if seen is None or not seen.run.samples:
+        measured = facts.measured.get(phase)
+        if measured is None or not measured.run.samples:
             continue
-        good = sum(bool(one.values) for one in seen.run.samples) / len(seen.run.samples)
-        dialect = seen.run.info.dialect or "known names"
-        said = f"{percent(good, 4)} of {plural(len(seen.run.samples), 'scrape')} read ({dialect})"
-        return Evidence("shown" if good >= 0.99 else "gap", said, phase)
-    loaded = next((phase for phase in ("sustained", "ramp", "overload") if phase in facts.seen), "")
+        good = sum(bool(check.values) for check in measured.run.samples) / len(measured.run.samples)
+        dialect = measured.run.info.dialect or "known names"
+        observed = f"{percent(good, 4)} of {plural(len(measured.run.samples), 'scrape')} read ({dialect})"
+        return Evidence("shown" if good >= 0.99 else "gap", observed, phase)
+    loaded = next((phase for phase in ("sustained", "ramp", "overload") if phase in facts.measured), "")
     return (
         Evidence("gap", "no metrics page was found", loaded)
         if loaded
@@ -185,8 +187,8 @@ def _metrics(facts: Facts) -> Evidence:
 
 def _utilization(facts: Facts) -> Evidence:
     """From the engine's configuration on its metrics page."""
-    for phase, seen in facts.seen.items():
-        for sample in seen.run.samples:
+    for phase, measured in facts.measured.items():
+        for sample in measured.run.samples:
             found = sample.values.get("gpu_memory_utilization")
             if found is not None:
                 within = found <= MOST_UTILIZATION + 1e-9
@@ -223,5 +225,5 @@ than 0.1 % with 95 % confidence."""
 
 
 def _rows(facts: Facts, phase: str) -> list[Row]:
-    seen = facts.seen.get(phase)
-    return seen.rows if seen is not None else []
+    measured = facts.measured.get(phase)
+    return measured.rows if measured is not None else []

@@ -48,7 +48,7 @@ def scorecard_section(view: CampaignView) -> str:
         {
             "text": line.item.text, "critical": line.item.critical, "weight": weight_of(line),
             "state": line.state, "tone": STATE_TONES[line.state], "words": redact(line.words),
-            "phase": line.phase, "link": f"#phase-{line.phase}" if line.phase in view.seen else "",
+            "phase": line.phase, "link": f"#phase-{line.phase}" if line.phase in view.measured else "",
         }
         for line in view.card.ordered
     ]  # fmt: skip
@@ -72,22 +72,26 @@ def phases_section(view: CampaignView) -> str:
     return c.section("phases", "Phases", c.render("campaign_phases.html.j2", phases=phases))
 
 
-def _criterion(one: Criterion) -> dict[str, Any]:
-    return {"code": one.code, "asked": redact(one.asked), "said": redact(one.said), "status": one.status,
-            "tone": TONES[one.status]}  # fmt: skip
+def _criterion(criterion: Criterion) -> dict[str, Any]:
+    return {
+        "code": criterion.code, "asked": redact(criterion.asked), "said": redact(criterion.observed),
+        "status": criterion.status, "tone": TONES[criterion.status],
+    }  # fmt: skip
 
 
 def why_section(view: CampaignView) -> str | None:
     """What the diagnosis found in the phases, each thing once, and runbooks for it and for what failed."""
     findings: dict[str, dict[str, str]] = {}
     books = []
-    for phase, seen in view.seen.items():
-        for finding, (what, why) in zip(seen.run.findings, diagnosis.lines(seen.run), strict=True):
+    for phase, measured in view.measured.items():
+        for finding, (what, why) in zip(measured.run.findings, diagnosis.lines(measured.run), strict=True):
             link = f"{run_link(view, phase)}#why"
             if finding.code != "healthy":
                 findings.setdefault(finding.code, {"what": what, "why": redact(why), "phase": phase, "link": link})
                 books.append(runbook_of(finding.code))
-    failed = [one.code for criteria in view.criteria.values() for one in criteria if one.status == "fail"]
+    failed = [
+        criterion.code for criteria in view.criteria.values() for criterion in criteria if criterion.status == "fail"
+    ]
     books += [RUNBOOKS[name] for code in failed if (name := runbook_name(code))]
     shown = list(dict.fromkeys(book for book in books if book is not None))
     if not findings and not shown:
@@ -105,8 +109,8 @@ def runbook_name(code: str) -> str:
 
 def soak_section(view: CampaignView) -> str | None:
     """Block p99s and memory over the soak."""
-    seen = view.seen.get("sustained")
-    shown = figures.drift_figures(seen) if seen is not None else []
+    measured = view.measured.get("sustained")
+    shown = figures.drift_figures(measured) if measured is not None else []
     if not shown:
         return None
     words = "Each point is one stretch of the soak; the line is what was tested against chance."
@@ -115,23 +119,23 @@ def soak_section(view: CampaignView) -> str | None:
 
 def overload_section(view: CampaignView) -> str | None:
     """What callers met while the load rose and fell."""
-    seen = view.seen.get("overload")
-    if seen is None or not seen.rows:
+    measured = view.measured.get("overload")
+    if measured is None or not measured.rows:
         return None
-    marks = [(row.begin_s, f"{sig(row.rate_rps)} req/s") for row in seen.rows]
+    marks = [(row.begin_s, f"{sig(row.rate_rps)} req/s") for row in measured.rows]
     words = "What was asked stands above; after the load falls it should soon look as in the first stage."
-    shown = figures.event_figures(seen, marks, words)
+    shown = figures.event_figures(measured, marks, words)
     return c.section("overload", "Overload", c.figures(*shown)) if shown else None
 
 
 def chaos_section(view: CampaignView) -> str | None:
     """What callers met when a worker went away."""
-    seen = view.seen.get("chaos")
-    if seen is None or not seen.rows:
+    measured = view.measured.get("chaos")
+    if measured is None or not measured.rows:
         return None
-    marks = [(seen.strike.begin_s, "command")] if seen.strike is not None else []
+    marks = [(measured.strike.begin_s, "command")] if measured.strike is not None else []
     words = "Failed requests stand where they were due. On the shaded ground the health check failed."
-    shown = figures.event_figures(seen, marks, words)
+    shown = figures.event_figures(measured, marks, words)
     return c.section("chaos", "A worker goes away", c.figures(*shown)) if shown else None
 
 

@@ -5,18 +5,18 @@ more; what it means is judged anew from the files whenever a report is made (``a
 """
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+import msgspec
+
 from loadramp.campaign.criteria import Strike, reached
 from loadramp.campaign.state import CampaignState, PhaseState, save_state
 from loadramp.campaign.table import Phase, campaign_of, in_order, overrides_of, strike_after_s
 from loadramp.client.endpoint import Endpoint
-from loadramp.record.codec import plain_data
 from loadramp.record.table import Run
 from loadramp.registry import CannotMeasure
 from loadramp.runner.conductor import Conductor
@@ -84,13 +84,13 @@ class CampaignRun:
                 self._end(phase, "skipped", "no command was given (--chaos CMD)")
                 self.say("chaos: left out, no command was given")
                 continue
-            code = await self._one(phase, base, target_rps)
+            code = await self._run_phase(phase, base, target_rps)
             if code:
                 return code
         self.save("complete")
         return 0
 
-    async def _one(self, phase: Phase, base: Scenario, target_rps: float | None) -> int:
+    async def _run_phase(self, phase: Phase, base: Scenario, target_rps: float | None) -> int:
         """One phase; 0 when it is over, whatever it showed."""
         scenario = self.read(overrides_of(phase, campaign_of(base), base.pace, base.name, target_rps))
         at = f" at {target_rps:.4g} req/s" if target_rps and phase not in {"baseline", "ramp"} else ""
@@ -199,11 +199,11 @@ class _Beside:
         begin_s = now_s()
         self.campaign.say("chaos: running the command")
         struck = Strike(begin_s, begin_s, None, "it was still running when the phase ended")
-        ramping.rundir.write(STRIKE, json.dumps(plain_data(struck)) + "\n")
+        ramping.rundir.write(STRIKE, msgspec.json.encode(struck).decode() + "\n")
         assert self.campaign.strike is not None, "the phase is left out without it"
         code, output = await self.campaign.strike()
         struck = Strike(begin_s, now_s(), code, output)
-        ramping.rundir.write(STRIKE, json.dumps(plain_data(struck)) + "\n")
+        ramping.rundir.write(STRIKE, msgspec.json.encode(struck).decode() + "\n")
         self.campaign.say(f"chaos: {output}" if code != 0 else f"chaos: done after {struck.end_s - begin_s:.3g} s")
 
 

@@ -42,11 +42,11 @@ def size_shown(sized: Sized | None) -> Evidence:
     if sized.needed is None:
         return Evidence("open", f"cannot be sized: {sized.reason}", "ramp")
     each = f"the endpoint as measured takes at least {sig(sized.low_rps)} req/s"
-    said = f"{each}; the peak of {sig(sized.peak_rps)} req/s plus 30 % is {sig(sized.asked_rps)}"
+    observed = f"{each}; the peak of {sig(sized.peak_rps)} req/s plus 30 % is {sig(sized.asked_rps)}"
     if sized.needed == 1:
-        return Evidence("shown", said, "ramp")
+        return Evidence("shown", observed, "ramp")
     return Evidence(
-        "open", f"{said}: it takes {sized.needed} of what was measured; whether they are there was not seen", "ramp"
+        "open", f"{observed}: it takes {sized.needed} of what was measured; whether they are there was not seen", "ramp"
     )
 
 
@@ -59,8 +59,8 @@ def rollback_tried(rollback: Rollback | None) -> Evidence:
         return Evidence("gap", f"{rollback.name}: after the switch back no request succeeded ({times})")
     share = rollback.failed / max(rollback.requests, 1)
     served = f"{plural(rollback.requests, 'request')} to the version before after it, {rollback.failed:,} failed"
-    said = f"{rollback.name}: switched back {plural(len(rollback.took_s), 'time')}; {served}"
-    return Evidence("shown" if share <= ROLLBACK_ERRORS else "gap", said)
+    observed = f"{rollback.name}: switched back {plural(len(rollback.took_s), 'time')}; {served}"
+    return Evidence("shown" if share <= ROLLBACK_ERRORS else "gap", observed)
 
 
 def rollback_timed(rollback: Rollback | None) -> Evidence:
@@ -69,10 +69,10 @@ def rollback_timed(rollback: Rollback | None) -> Evidence:
         return Evidence("open", _unseen(rollback))
     slowest = max(rollback.took_s)
     command = f", the command {span(max(rollback.command_s))} of it" if rollback.command_s else ""
-    said = f"{rollback.name}: {span(slowest)} to the first request that succeeded{command}"
+    observed = f"{rollback.name}: {span(slowest)} to the first request that succeeded{command}"
     if slowest >= ROLLBACK_S:
-        return Evidence("gap", f"{said}; less than {span(ROLLBACK_S)} is asked")
-    return Evidence("shown", said)
+        return Evidence("gap", f"{observed}; less than {span(ROLLBACK_S)} is asked")
+    return Evidence("shown", observed)
 
 
 def _unseen(rollback: Rollback | None) -> str:

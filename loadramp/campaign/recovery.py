@@ -57,7 +57,7 @@ class Availability:
     @property
     def down_s(self) -> float:
         """Seconds within outages."""
-        return sum(one.end_s - one.begin_s for one in self.outages)
+        return sum(outage.end_s - outage.begin_s for outage in self.outages)
 
 
 @dataclass(slots=True, frozen=True)
@@ -90,7 +90,7 @@ class Harm:
 
 def availability(health: Sequence[HealthSample], begin_s: float, end_s: float) -> Availability:
     """The checks sent in ``[begin_s, end_s)``."""
-    inside = sorted((one for one in health if begin_s <= one.t_s < end_s), key=lambda one: one.t_s)
+    inside = sorted((check for check in health if begin_s <= check.t_s < end_s), key=lambda one: one.t_s)
     outages: list[Outage] = []
     for before, one in pairwise([HealthSample(begin_s, True), *inside]):
         if one.ok:
@@ -103,7 +103,7 @@ def availability(health: Sequence[HealthSample], begin_s: float, end_s: float) -
             last = outages[-1]
             error = one.error or "" if last.error == "timeout" else last.error
             outages[-1] = Outage(last.begin_s, one.t_s + one.took_s, error, last.checks + 1)
-    return Availability(len(inside), sum(one.ok for one in inside), tuple(outages))
+    return Availability(len(inside), sum(check.ok for check in inside), tuple(outages))
 
 
 def usual_ttft_s(table: Table, begin_s: float, end_s: float, slo_ttft_s: float | None = None) -> float | None:

@@ -43,11 +43,11 @@ STATE_WORDS = {
 
 @dataclass(slots=True)
 class CampaignView:
-    """A campaign, judged: all that a report sees. ``seen`` and ``criteria`` hold the phases that have a run."""
+    """A campaign, judged: all that a report sees. ``measured`` and ``criteria`` hold the phases that have a run."""
 
     name: str
     state: CampaignState
-    seen: Mapping[str, PhaseView]
+    measured: Mapping[str, PhaseView]
     criteria: Mapping[str, Sequence[Criterion]]
     card: Scorecard
     scenario_text: str = ""
@@ -59,7 +59,7 @@ class CampaignView:
 
     def phase_verdict(self, phase: str) -> str:
         """pass, fail, inconclusive; ``not run`` where it has none."""
-        if phase not in self.seen:
+        if phase not in self.measured:
             return "not run"
         found = verdict_of(self.criteria[phase])
         return found if self.state.phase(phase).state == "done" or found == "fail" else "inconclusive"
@@ -74,7 +74,7 @@ class CampaignView:
         """A rehearsal, an interruption, or no phase under load: that decides nothing, neither go nor no go."""
         phases = self.state.phases.values()
         cut = any(phase.state == "running" or phase.reason == "interrupted" for phase in phases)
-        return cut or self.state.rehearsal or not set(self.seen) - {"baseline"}
+        return cut or self.state.rehearsal or not set(self.measured) - {"baseline"}
 
     @property
     def verdict(self) -> Verdict:
@@ -82,7 +82,7 @@ class CampaignView:
         or a phase is open. go otherwise."""
         if self.undecided:
             return "open"
-        failed = [phase for phase in self.seen if self.phase_verdict(phase) == "fail" and not self._waived(phase)]
+        failed = [phase for phase in self.measured if self.phase_verdict(phase) == "fail" and not self._waived(phase)]
         if self.card.verdict == "no-go" or failed:
             return "no-go"
         unclear = self.phase_verdict("ramp") == "inconclusive" and "ramp" in self.wanted
@@ -116,7 +116,7 @@ def _decision(view: CampaignView) -> list[Phrase]:
             more = f"; and {len(gaps) - 3} more" if len(gaps) > 3 else ""
             out.append(Phrase(f"No go: {plural(len(gaps), 'critical item')} not met: {listed}{more}.", "bad"))
         else:
-            failed = [phase for phase in view.seen if view.phase_verdict(phase) == "fail"]
+            failed = [phase for phase in view.measured if view.phase_verdict(phase) == "fail"]
             out.append(Phrase(f"No go: the {' and the '.join(failed)} phase failed.", "bad"))
         return [*out, Phrase(f"{settled}.", minor=True)]
     opened = card.count("open", True)
@@ -136,9 +136,9 @@ def _decision(view: CampaignView) -> list[Phrase]:
 def _figures(view: CampaignView) -> list[Phrase]:
     """What was measured, a sentence a phase."""
     out = []
-    if "ramp" in view.seen and (said := _said(view, "ramp", "ceiling")):
-        out.append(f"Ceiling: {said}.")
-    soak = view.seen.get("sustained")
+    if "ramp" in view.measured and (ceiling := _observed(view, "ramp", "ceiling")):
+        out.append(f"Ceiling: {ceiling}.")
+    soak = view.measured.get("sustained")
     if soak is not None and soak.rows:
         rows = [row for row in soak.rows if not row.void] or soak.rows
         length = span(rows[-1].window_end_s - rows[0].window_begin_s)
@@ -148,19 +148,19 @@ def _figures(view: CampaignView) -> list[Phrase]:
             f"{plural(sum(row.requests for row in rows), 'request')} failed."
         )
     for phase, what in (("overload", "the overload"), ("chaos", "a worker went away")):
-        found = next((one for one in view.criteria.get(phase, ()) if one.code == "recovery"), None)
+        found = next((criterion for criterion in view.criteria.get(phase, ()) if criterion.code == "recovery"), None)
         if found is not None:
             out.append(f"After {what} {found.outcome}.")
     return [Phrase(text, minor=True) for text in out]
 
 
-def _said(view: CampaignView, phase: str, code: str) -> str:
-    return next((one.said for one in view.criteria.get(phase, ()) if one.code == code), "")
+def _observed(view: CampaignView, phase: str, code: str) -> str:
+    return next((criterion.observed for criterion in view.criteria.get(phase, ()) if criterion.code == code), "")
 
 
 def facts(view: CampaignView) -> list[str]:
     """Name, model, host, date: one short fact each."""
-    run = next((seen.run for seen in view.seen.values()), None)
+    run = next((phase.run for phase in view.measured.values()), None)
     target = run.info.target if run is not None else TargetInfo()
     listed = [view.state.name, target.model, target.base_url, view.state.began_at]
     aimed = target_rps(view)
@@ -170,16 +170,16 @@ def facts(view: CampaignView) -> list[str]:
 
 def target_rps(view: CampaignView) -> float | None:
     """What was asked for, or what the ramp was taken to allow."""
-    return view.state.target_rps or next((s.target_rps for s in view.seen.values() if s.target_rps), None)
+    return view.state.target_rps or next((s.target_rps for s in view.measured.values() if s.target_rps), None)
 
 
 def phase_words(view: CampaignView, phase: str) -> str:
     """What was done in a phase, in a line."""
     about = view.state.phase(phase)
-    seen = view.seen.get(phase)
-    if seen is None:
+    measured = view.measured.get(phase)
+    if measured is None:
         return redact(about.reason or "it did not come to that")
-    rates = [row.rate_rps for row in seen.rows if row.rate_rps]
+    rates = [row.rate_rps for row in measured.rows if row.rate_rps]
     at = (
         f"{sig(min(rates))} to {sig(max(rates))} req/s"
         if len(set(rates)) > 1
@@ -187,9 +187,9 @@ def phase_words(view: CampaignView, phase: str) -> str:
         if rates
         else ""
     )
-    length = span(max((step.end_s for step in seen.run.steps), default=0.0))
-    requests = plural(len(seen.run.table), "request")
-    there = availability(seen.health, 0.0, float("inf"))
+    length = span(max((step.end_s for step in measured.run.steps), default=0.0))
+    requests = plural(len(measured.run.table), "request")
+    there = availability(measured.health, 0.0, float("inf"))
     up = f"health check {percent(there.ratio)} of {plural(there.checks, 'check')}" if there.checks else ""
     tries = f"{plural(len(about.attempts), 'earlier attempt')} interrupted" if about.attempts else ""
     stopped = f"not finished: {about.reason}" if about.state != "done" and about.reason else ""
@@ -199,7 +199,7 @@ def phase_words(view: CampaignView, phase: str) -> str:
 def run_link(view: CampaignView, phase: str) -> str:
     """The report of a phase's run, from the campaign's directory; empty where there is none."""
     run = view.state.phase(phase).run
-    return f"{run}/report.html" if run and phase in view.seen else ""
+    return f"{run}/report.html" if run and phase in view.measured else ""
 
 
 def campaign_markdown(view: CampaignView) -> str:
@@ -213,7 +213,7 @@ def campaign_markdown(view: CampaignView) -> str:
         out += [f"## {TITLES[phase]}: {view.phase_verdict(phase)}{where}", "", escaped(phase_words(view, phase)), ""]
         if view.criteria.get(phase):
             out += ["| | asked | seen |", "|---|---|---|"]
-            out += [f"| {one.status} | {escaped(redact(one.asked))} | {escaped(redact(one.said))} |"
+            out += [f"| {one.status} | {escaped(redact(one.asked))} | {escaped(redact(one.observed))} |"
                     for one in view.criteria[phase]] + [""]  # fmt: skip
     return "\n".join([*out, *_card_lines(view, "##")]).rstrip() + "\n"
 
@@ -249,8 +249,8 @@ def campaign_document(view: CampaignView) -> dict[str, Any]:
         "phases": [
             {"phase": phase, "verdict": view.phase_verdict(phase),
              "run": view.state.phase(phase).run or None, "state": view.state.phase(phase).state or "not run",
-             "availability": _there(view.seen.get(phase)),
-             "criteria": [{"code": one.code, "asked": one.asked, "status": one.status, "said": one.said}
+             "availability": _there(view.measured.get(phase)),
+             "criteria": [{"code": one.code, "asked": one.asked, "status": one.status, "said": one.observed}
                           for one in view.criteria.get(phase, ())]}
             for phase in view.wanted
         ],
@@ -260,9 +260,9 @@ def campaign_document(view: CampaignView) -> dict[str, Any]:
     return checked
 
 
-def _there(seen: PhaseView | None) -> dict[str, Any] | None:
+def _there(phase: PhaseView | None) -> dict[str, Any] | None:
     """What the health checks of a phase say; None where none was made."""
-    there = availability(seen.health, 0.0, float("inf")) if seen is not None else None
+    there = availability(phase.health, 0.0, float("inf")) if phase is not None else None
     if there is None or not there.checks:
         return None
     return {"checks": there.checks, "good": there.good, "ratio": there.ratio, "down_s": there.down_s,
@@ -279,9 +279,12 @@ def campaign_text(view: CampaignView) -> str:
     """For a terminal."""
     out = [phrase.text for phrase in headline(view)]
     for phase in view.wanted:
-        why = "" if phase in view.seen else f" ({phase_words(view, phase)})"
+        why = "" if phase in view.measured else f" ({phase_words(view, phase)})"
         out += ["", f"{TITLES[phase]}: {view.phase_verdict(phase)}{why}"]
-        out += [f"  {MARKS[one.status]} {one.asked}: {redact(one.said)}" for one in view.criteria.get(phase, ())]
+        out += [
+            f"  {MARKS[criterion.status]} {criterion.asked}: {redact(criterion.observed)}"
+            for criterion in view.criteria.get(phase, ())
+        ]
     out += ["", "Scorecard"]
     for line in view.card.ordered:
         weight = "" if line.item.critical else f" ({weight_of(line)})"

@@ -73,18 +73,18 @@ def compare(
     )
 
 
-def divergence(one: GreedyAnswer, other: GreedyAnswer) -> int:
+def divergence(answer: GreedyAnswer, other: GreedyAnswer) -> int:
     """Number of the first token that differs (0: the first one).
 
     Texts have no token boundaries: the words that agree are counted and scaled by the answer's tokens a word.
     """
-    left, right = (one.text or "").split(), (other.text or "").split()
+    left, right = (answer.text or "").split(), (other.text or "").split()
     same = 0
     for a, b in zip(left, right, strict=False):
         if a != b:
             break
         same += 1
-    scale = one.tokens / len(left) if one.tokens and left else 1.0
+    scale = answer.tokens / len(left) if answer.tokens and left else 1.0
     return round(same * scale)
 
 
@@ -104,37 +104,37 @@ def broken(answer: GreedyAnswer) -> str:
     return "repeating" if _circles(words) else ""
 
 
-def findings(seen: AnswerMatch, min_match_ratio: float) -> tuple[list[str], list[str]]:
+def findings(match: AnswerMatch, min_match_ratio: float) -> tuple[list[str], list[str]]:
     """Why the answers fail the candidate, and why they keep it from passing. ``min_match_ratio`` 0: they are meant to
     differ, so only broken ones count."""
-    if not seen.prompts:
+    if not match.prompts:
         return [], []
     fails, doubts = [], []
-    kinds = ", ".join(f"{n} {kind}" for kind, n in sorted(seen.broken_candidate.items()))
-    count = sum(seen.broken_candidate.values())
-    broken = f"{count} of {plural(seen.prompts, 'answer')} {'is' if count == 1 else 'are'} broken ({kinds})"
-    if seen.broken >= max(2.0, BROKEN_RATIO * seen.prompts):
+    kinds = ", ".join(f"{n} {kind}" for kind, n in sorted(match.broken_candidate.items()))
+    count = sum(match.broken_candidate.values())
+    broken = f"{count} of {plural(match.prompts, 'answer')} {'is' if count == 1 else 'are'} broken ({kinds})"
+    if match.broken >= max(2.0, BROKEN_RATIO * match.prompts):
         fails.append(broken)
-    elif seen.broken > 0:
+    elif match.broken > 0:
         doubts.append(f"{broken}: ask more prompts ([canary] answers)")
-    itself = seen.itself_ratio or 0.0
-    if seen.equal < min_match_ratio * itself * seen.prompts:
-        where = f", from token {sorted(seen.diverged_at)[len(seen.diverged_at) // 2]} on" if seen.diverged_at else ""
+    itself = match.itself_ratio or 0.0
+    if match.equal < min_match_ratio * itself * match.prompts:
+        where = f", from token {sorted(match.diverged_at)[len(match.diverged_at) // 2]} on" if match.diverged_at else ""
         doubts.append(
-            f"the answers differ: {seen.equal} of {seen.prompts} are equal{where}, while the baseline repeats "
-            f"{seen.equal_to_itself}; if that is meant, set [canary] min_match_ratio"
+            f"the answers differ: {match.equal} of {match.prompts} are equal{where}, while the baseline repeats "
+            f"{match.equal_to_itself}; if that is meant, set [canary] min_match_ratio"
         )
     if itself == 0.0 and min_match_ratio > 0.0:
         doubts.append("the baseline does not give the same answer twice: answers cannot be compared here")
     return fails, doubts
 
 
-def _equal(one: GreedyAnswer, other: GreedyAnswer) -> bool:
-    return one.text is not None and one.text == other.text
+def _equal(answer: GreedyAnswer, other: GreedyAnswer) -> bool:
+    return answer.text is not None and answer.text == other.text
 
 
 def _kinds(answers: Sequence[GreedyAnswer]) -> dict[str, int]:
-    return dict(Counter(kind for one in answers if (kind := broken(one))))
+    return dict(Counter(kind for answer in answers if (kind := broken(answer))))
 
 
 def _circles(words: Sequence[str]) -> bool:

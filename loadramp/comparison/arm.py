@@ -38,14 +38,14 @@ class Arm(RunSession):
         finally:
             self.save("complete" if ending.complete else "stopped", ending)
 
-    def seen(self, snapshot: Sequence[Record] = (), since_s: float = 0.0) -> Table:
+    def requests(self, snapshot: Sequence[Record] = (), since_s: float = 0.0) -> Table:
         """Requests alive after ``since_s``, those in flight included when a snapshot is given."""
         self.collect()
         return self.table(snapshot, since_s)
 
     async def so_far(self) -> Run:
         """This arm as a run, requests in flight included, for the judge."""
-        table = self.seen(await self.fleet.snapshot())
+        table = self.requests(await self.fleet.snapshot())
         return Run(self.info, self.scenario, list(self.steps), table, rows=list(self.rows))
 
     def tail_s(self) -> float:

@@ -244,7 +244,7 @@ class CanaryRun:
         """What the blocks so far come to, and how many of them can be used."""
         runs = [await arm.so_far() for arm in self.arms]
         pairs = paired(self.info.rounds, runs[0], runs[1], self.scenario, self._pairs)
-        self._pairs |= {i: one for i, one in enumerate(pairs) if one.settled}
+        self._pairs |= {i: pair for i, pair in enumerate(pairs) if pair.settled}
         return weigh(self.asked, pairs, final=False, answers=self.info.answers)[2], blocks_done(pairs)
 
     # -- both arms -------------------------------------------------------------------------------------------------

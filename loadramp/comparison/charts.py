@@ -34,10 +34,15 @@ ROW_HEIGHT = 30
 
 def forest(effects: Sequence[Effect], title: str) -> Figure | None:
     """Ratio with interval of each measure; the limit as a tick on its line."""
-    shown = [one for one in effects if one.mean is not None and not one.vague]
+    shown = [effect for effect in effects if effect.mean is not None and not effect.vague]
     if not shown:
         return None
-    values = [v for one in shown for v in (one.ratio(), one.ratio("low"), one.ratio("high"), one.allowed_ratio) if v]
+    values = [
+        v
+        for effect in shown
+        for v in (effect.ratio(), effect.ratio("low"), effect.ratio("high"), effect.allowed_ratio)
+        if v
+    ]
     n = len(shown)
     traces = [_whiskered(one, n - 1 - i) for i, one in enumerate(shown)]
     limits = [_tick(one.allowed_ratio, n - 1 - i) for i, one in enumerate(shown)]
@@ -49,7 +54,7 @@ def forest(effects: Sequence[Effect], title: str) -> Figure | None:
             "yaxis": {
                 "range": [-0.6, n - 0.4],
                 "tickvals": list(range(n)),
-                "ticktext": [_label(one, effects) for one in shown[::-1]],
+                "ticktext": [_label(effect, effects) for effect in shown[::-1]],
                 "showgrid": False,
             },
             "shapes": [c.upright(1.0, "var(--quiet)", "solid", 1.2), *limits],
@@ -58,15 +63,15 @@ def forest(effects: Sequence[Effect], title: str) -> Figure | None:
         words="Points are the ratio, whiskers its 95 % interval, upright ticks how far it may go. A whisker across the "
         "tick leaves the question open.",
         height=64 + ROW_HEIGHT * n,
-        key=[*dict.fromkeys(STATUS_KEYS[one.status] for one in shown), ALLOWED],
+        key=[*dict.fromkeys(STATUS_KEYS[effect.status] for effect in shown), ALLOWED],
     )
 
 
-def _whiskered(one: Effect, y: float) -> Json:
-    key = STATUS_KEYS[one.status]
-    ratio = one.ratio()
-    trace = c.series(key, [ratio], [y], text=[_hover(one)])
-    reach = c.whiskers([ratio], [one.ratio("low")], [one.ratio("high")], key.colour)
+def _whiskered(effect: Effect, y: float) -> Json:
+    key = STATUS_KEYS[effect.status]
+    ratio = effect.ratio()
+    trace = c.series(key, [ratio], [y], text=[_hover(effect)])
+    reach = c.whiskers([ratio], [effect.ratio("low")], [effect.ratio("high")], key.colour)
     trace["error_x"] = reach | {"width": 5, "thickness": 1.6}
     trace["marker"] |= {"size": 9}
     return trace
@@ -91,12 +96,12 @@ def _ratio_axis(values: Sequence[float], title: str) -> Json:
     }
 
 
-def block_by_block(found: Comparison) -> list[Figure]:
+def block_by_block(comparison: Comparison) -> list[Figure]:
     """The value of both arms in each block, for a few measures, at each rate."""
     out = []
-    for metric in dict.fromkeys([*(m for m in BLOCK_METRICS if m in found.asked.primary), *BLOCK_METRICS]):
-        for rate in dict.fromkeys(pair.round.rate_rps for pair in found.pairs):
-            figure = _blocks(metric, rate, [pair for pair in found.pairs if pair.round.rate_rps == rate])
+    for metric in dict.fromkeys([*(m for m in BLOCK_METRICS if m in comparison.asked.primary), *BLOCK_METRICS]):
+        for rate in dict.fromkeys(pair.round.rate_rps for pair in comparison.pairs):
+            figure = _blocks(metric, rate, [pair for pair in comparison.pairs if pair.round.rate_rps == rate])
             if figure is not None:
                 out.append(figure)
     return out[:8]
@@ -129,9 +134,9 @@ def _blocks(metric: str, rate: float, pairs: Sequence[Pair]) -> Figure | None:
     )  # fmt: skip
 
 
-def curves(found: Comparison) -> list[Figure]:
+def curves(comparison: Comparison) -> list[Figure]:
     """p50 and p99 of each latency of both arms over the rate, where there is more than one."""
-    arms = [(BASE, _steps(found.baseline)), (CANDIDATE, _steps(found.candidate))]
+    arms = [(BASE, _steps(comparison.baseline)), (CANDIDATE, _steps(comparison.candidate))]
     rates = {r.load(row) for _, rows in arms for row in rows}
     if len(rates) < 2:
         return []
@@ -175,9 +180,9 @@ def _curve(metric: str, arms: Sequence[tuple[Key, list[Row]]]) -> Figure | None:
     )
 
 
-def shifts(found: Comparison) -> list[Figure]:
+def shifts(comparison: Comparison) -> list[Figure]:
     """Candidate / baseline at each quantile, with the interval over blocks as a band."""
-    return [figure for family in SHORT_NAMES if (figure := _shift(family, shift(found.pairs, family)))]
+    return [figure for family in SHORT_NAMES if (figure := _shift(family, shift(comparison.pairs, family)))]
 
 
 def _shift(family: str, points: Sequence[tuple[float, float, float, float]]) -> Figure | None:
@@ -228,17 +233,18 @@ def _shift_words(points: Sequence[tuple[float, float, float, float]]) -> str:
     return f"Candidate {way} {share}; most at p{sig(100 * q)}, {multiple(v)}."
 
 
-def _label(one: Effect, effects: Sequence[Effect]) -> str:
+def _label(effect: Effect, effects: Sequence[Effect]) -> str:
     several = len({other.rate_rps for other in effects if other.rate_rps}) > 1
-    words = {"output tokens a second": "tokens/s", "good requests a second": "good req/s"}.get(one.words, one.words)
-    return f"{words} @{sig(one.rate_rps)}" if several and one.rate_rps else words
-
-
-def _hover(one: Effect) -> str:
-    low, high = sig(one.ratio("low")), sig(one.ratio("high"))
-    return (
-        f"{one.words}: {sig(one.ratio())} ({low}-{high})<br>allowed {sig(one.allowed_ratio)}, {plural(one.n, 'block')}"
+    words = {"output tokens a second": "tokens/s", "good requests a second": "good req/s"}.get(
+        effect.words, effect.words
     )
+    return f"{words} @{sig(effect.rate_rps)}" if several and effect.rate_rps else words
+
+
+def _hover(effect: Effect) -> str:
+    low, high = sig(effect.ratio("low")), sig(effect.ratio("high"))
+    allowed = f"allowed {sig(effect.allowed_ratio)}, {plural(effect.n, 'block')}"
+    return f"{effect.words}: {sig(effect.ratio())} ({low}-{high})<br>{allowed}"
 
 
 def _ratio_ticks(low: float, high: float) -> list[float]:

@@ -134,8 +134,8 @@ def _environment(base: Side, candidate: Side) -> list[Difference]:
     return differences(prints[0], prints[1])
 
 
-def _listed(found: Sequence[Difference]) -> str:
-    return ", ".join(f"{one.key} ({one.base} and {one.candidate})" for one in found)
+def _listed(differing: Sequence[Difference]) -> str:
+    return ", ".join(f"{one.key} ({one.base} and {one.candidate})" for one in differing)
 
 
 def _info(base: Side, candidate: Side) -> ComparisonInfo:

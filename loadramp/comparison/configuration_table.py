@@ -45,20 +45,20 @@ LOOKS = (
 TERMS = ("ceiling", "knee", "slo", "ttft", "itl", "percentile", "interval", "inflight")
 
 
-def columns(found: Tiers) -> list[str]:
+def columns(tiers: Tiers) -> list[str]:
     """Columns that some configuration has a number or a reason for."""
     told = [*NUMBERS, "at_once", *METRICS]
-    return [name for name in told if any(_known(own.get(name)) for own in found.figures)]
+    return [name for name in told if any(_known(figures.get(name)) for figures in tiers.figures)]
 
 
-def sentence(found: Tiers) -> str:
+def sentence(tiers: Tiers) -> str:
     """What the best configuration bought, in one sentence."""
-    numbered = [(own["ceiling"], side.name) for own, side in zip(found.figures, found.sides, strict=True)]
+    numbered = [(figures["ceiling"], side.name) for figures, side in zip(tiers.figures, tiers.sides, strict=True)]
     known = [(one.value, one, name) for one, name in numbered if one.value is not None]
     if not known:
-        return f"{plural(len(found.sides), 'configuration')}; none of them has a ceiling that was found."
+        return f"{plural(len(tiers.sides), 'configuration')}; none of them has a ceiling that was found."
     value, best, name = max(known, key=lambda item: item[0])
-    if beyond := _beyond(found, value):
+    if beyond := _beyond(tiers, value):
         return (
             f"{' and '.join(beyond)} showed no ceiling up to the highest rate offered; the highest that was found is "
             f"that of {name}, {sig(best.value)} req/s."
@@ -68,10 +68,10 @@ def sentence(found: Tiers) -> str:
         if near:
             others = f"{' and '.join(near)} as much within {'its interval' if len(near) == 1 else 'their intervals'}"
             return f"No ceiling is shown to be the highest: {name} has {sig(best.value)} req/s, and {others}."
-        of = plural(len(found.sides), "configuration")
+        of = plural(len(tiers.sides), "configuration")
         return f"{name} has the highest ceiling of {of}, {sig(best.value)} req/s."
     between = f" ({times(best.low)} to {times(best.high)})" if best.low is not None else ""
-    first = found.sides[0].name
+    first = tiers.sides[0].name
     if (best.low is not None and best.low <= 1.0) or f"{best.ratio:.3g}" == "1":
         return (
             f"No configuration is shown to have a higher ceiling than {first}: that of {name}, {sig(best.value)} "
@@ -82,141 +82,154 @@ def sentence(found: Tiers) -> str:
     )
 
 
-def _as_high(one: ConfigurationFigure) -> bool:
+def _as_high(figure: ConfigurationFigure) -> bool:
     """Not shown to be lower than the first configuration."""
-    return one.ratio is not None and (f"{one.ratio:.3g}" == "1" or (one.high is not None and one.high >= 1.0))
+    return figure.ratio is not None and (
+        f"{figure.ratio:.3g}" == "1" or (figure.high is not None and figure.high >= 1.0)
+    )
 
 
-def _beyond(found: Tiers, value_rps: float) -> list[str]:
+def _beyond(tiers: Tiers, value_rps: float) -> list[str]:
     """Configurations that kept up with more than ``value_rps`` and have no ceiling to show for it."""
-    ceilings = [(side.name, side.runs[0].estimates.get("ceiling")) for side in found.sides]
+    ceilings = [(side.name, side.runs[0].estimates.get("ceiling")) for side in tiers.sides]
     return [
-        name for name, one in ceilings if one and one.status == "not_found_up_to" and (one.rate_rps or 0.0) >= value_rps
+        name
+        for name, estimate in ceilings
+        if estimate and estimate.status == "not_found_up_to" and (estimate.rate_rps or 0.0) >= value_rps
     ]
 
 
-def headline(found: Tiers) -> list[Phrase]:
-    parts = [Phrase(sentence(found))]
-    if not found.rates:
+def headline(tiers: Tiers) -> list[Phrase]:
+    parts = [Phrase(sentence(tiers))]
+    if not tiers.rates:
         parts.append(Phrase("They have no rate in common, so latencies are not compared.", "warn", minor=True))
-    for name, differs in found.broken:
-        listed = ", ".join(f"{one.key} ({one.base} → {one.candidate})" for one in differs)
+    for name, differs in tiers.broken:
+        listed = ", ".join(f"{difference.key} ({difference.base} → {difference.candidate})" for difference in differs)
         words = f"{name} was measured under other conditions than the first: {redact(listed)}."
         parts.append(Phrase(words, "warn", minor=True))
-    if found.indicative:
-        words = f"One run of each: a spread from run to run of {percent(found.run_sd)} is assumed; indicative only."
+    if tiers.indicative:
+        words = f"One run of each: a spread from run to run of {percent(tiers.run_sd)} is assumed; indicative only."
         parts.append(Phrase(words, "warn", minor=True))
     return parts
 
 
-def tiers_document(found: Tiers) -> dict[str, Any]:
+def tiers_document(tiers: Tiers) -> dict[str, Any]:
     """The JSON document: strict data, one object a configuration."""
     document: dict[str, Any] = plain_data(
         {
             "schema": SCHEMA,
-            "sentence": sentence(found),
-            "indicative": found.indicative,
-            "comparison_dir": found.path,
-            "rate_rps": found.rate_rps,
-            "matched_rates_rps": found.rates,
+            "sentence": sentence(tiers),
+            "indicative": tiers.indicative,
+            "comparison_dir": tiers.path,
+            "rate_rps": tiers.rate_rps,
+            "matched_rates_rps": tiers.rates,
             "configurations": [
                 {
                     "name": side.name,
                     "run_dirs": [run.path for run in side.runs],
                     "figures": {
-                        name: {"value": one.value, "ratio": one.ratio, "ci": [one.low, one.high], "reason": one.reason}
-                        for name, one in own.items()
+                        name: {
+                            "value": figure.value,
+                            "ratio": figure.ratio,
+                            "ci": [figure.low, figure.high],
+                            "reason": figure.reason,
+                        }
+                        for name, figure in figures.items()
                     },
-                    "changed": {one.key: [one.base, one.candidate] for one in changed},
-                    "other_conditions": [one.key for one in changed if one.kind == "condition" and one.certain],
+                    "changed": {difference.key: [difference.base, difference.candidate] for difference in changed},
+                    "other_conditions": [
+                        difference.key
+                        for difference in changed
+                        if difference.kind == "condition" and difference.certain
+                    ],
                 }
-                for side, own, changed in zip(found.sides, found.figures, found.environment, strict=True)
+                for side, figures, changed in zip(tiers.sides, tiers.figures, tiers.environment, strict=True)
             ],
         }
     )
     return document
 
 
-def tiers_csv(found: Tiers) -> str:
+def tiers_csv(tiers: Tiers) -> str:
     """One line a configuration and figure."""
     heads = ["configuration", "figure", "value", "ratio", "ratio_low", "ratio_high", "reason"]
     lines = [
-        [side.name, name, *plain_data([one.value, one.ratio, one.low, one.high]), one.reason]
-        for side, own in zip(found.sides, found.figures, strict=True)
-        for name, one in own.items()
+        [side.name, name, *plain_data([figure.value, figure.ratio, figure.low, figure.high]), figure.reason]
+        for side, figures in zip(tiers.sides, tiers.figures, strict=True)
+        for name, figure in figures.items()
     ]
     return csv_text(heads, lines)
 
 
-def tiers_markdown(found: Tiers) -> str:
-    names = columns(found)
-    lines = ["# loadramp: configurations", "", " ".join(escaped(phrase.text) for phrase in headline(found)), ""]
-    lines += ["| configuration | " + " | ".join(_title(name, found) for name in names) + " |"]
+def tiers_markdown(tiers: Tiers) -> str:
+    names = columns(tiers)
+    lines = ["# loadramp: configurations", "", " ".join(escaped(phrase.text) for phrase in headline(tiers)), ""]
+    lines += ["| configuration | " + " | ".join(_title(name, tiers) for name in names) + " |"]
     lines += ["|" + "---|" * (len(names) + 1)]
-    for side, own in zip(found.sides, found.figures, strict=True):
-        cells = [" ".join(part for part in cell_words(name, own.get(name)) if part) for name in names]
+    for side, figures in zip(tiers.sides, tiers.figures, strict=True):
+        cells = [" ".join(part for part in cell_words(name, figures.get(name)) if part) for name in names]
         lines.append("| " + " | ".join(escaped(cell) for cell in (side.name, *cells)) + " |")
     return "\n".join(lines) + "\n"
 
 
-def tiers_table(found: Tiers) -> Group:
+def tiers_table(tiers: Tiers) -> Group:
     """For a terminal: one column a configuration."""
     table = RichTable(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     table.add_column("")
-    for side in found.sides:
+    for side in tiers.sides:
         table.add_column(side.name, justify="right", overflow="fold")
-    for name in columns(found):
-        cells = ["\n".join(part for part in cell_words(name, own.get(name)) if part) for own in found.figures]
-        table.add_row(_title(name, found), *cells)
+    for name in columns(tiers):
+        cells = ["\n".join(part for part in cell_words(name, figures.get(name)) if part) for figures in tiers.figures]
+        table.add_row(_title(name, tiers), *cells)
     return Group(
-        *(Text(phrase.text, style="" if phrase.minor else "bold") for phrase in headline(found)), Text(""), table
+        *(Text(phrase.text, style="" if phrase.minor else "bold") for phrase in headline(tiers)), Text(""), table
     )
 
 
-def tiers_html(found: Tiers) -> str:
+def tiers_html(tiers: Tiers) -> str:
     """The page: the table, curves of all, what was changed."""
-    made = [_opening(found), _table_section(found), *_curves_section(found), _changes_section(found), glossary(TERMS)]
-    return page("loadramp: configurations", sentence(found), made)
+    made = [_opening(tiers), _table_section(tiers), *_curves_section(tiers), _changes_section(tiers), glossary(TERMS)]
+    return page("loadramp: configurations", sentence(tiers), made)
 
 
-def cell_words(name: str, one: ConfigurationFigure | None) -> tuple[str, str]:
+def cell_words(name: str, figure: ConfigurationFigure | None) -> tuple[str, str]:
     """The number, and its ratio to the first configuration's with interval."""
-    if one is None or not _known(one):
+    if figure is None or not _known(figure):
         return NOTHING, ""
-    if one.value is None:
-        return one.reason, ""
-    value = latency(one.value) if name in METRICS else sig(one.value)
-    return value, f"× {_change(one)}" if one.ratio is not None else ""
+    if figure.value is None:
+        return figure.reason, ""
+    value = latency(figure.value) if name in METRICS else sig(figure.value)
+    return value, f"× {_change(figure)}" if figure.ratio is not None else ""
 
 
-def _change(one: ConfigurationFigure) -> str:
-    between = f" ({times(one.low)}-{times(one.high)})" if one.low is not None else ""
-    return f"{times(one.ratio)}{between}"
+def _change(figure: ConfigurationFigure) -> str:
+    between = f" ({times(figure.low)}-{times(figure.high)})" if figure.low is not None else ""
+    return f"{times(figure.ratio)}{between}"
 
 
-def _known(one: ConfigurationFigure | None) -> bool:
-    return one is not None and (one.value is not None or bool(one.reason))
+def _known(figure: ConfigurationFigure | None) -> bool:
+    return figure is not None and (figure.value is not None or bool(figure.reason))
 
 
-def _title(name: str, found: Tiers) -> str:
-    return f"{TITLES[name]} at {sig(found.rate_rps)} req/s" if name in METRICS and found.rate_rps else TITLES[name]
+def _title(name: str, tiers: Tiers) -> str:
+    return f"{TITLES[name]} at {sig(tiers.rate_rps)} req/s" if name in METRICS and tiers.rate_rps else TITLES[name]
 
 
-def _opening(found: Tiers) -> str:
+def _opening(tiers: Tiers) -> str:
     facts = [
-        plural(len(found.sides), "configuration"),
-        found.info.name or "",
-        found.info.began_at or "",
+        plural(len(tiers.sides), "configuration"),
+        tiers.info.name or "",
+        tiers.info.began_at or "",
     ]
-    return c.opening(facts, headline(found), "indicative" if found.indicative else "measured")
+    return c.opening(facts, headline(tiers), "indicative" if tiers.indicative else "measured")
 
 
-def _table_section(found: Tiers) -> str:
-    names = columns(found)
-    heads = ["Configuration", *(_title(name, found) for name in names)]
+def _table_section(tiers: Tiers) -> str:
+    names = columns(tiers)
+    heads = ["Configuration", *(_title(name, tiers) for name in names)]
     lines = []
-    for side, own in zip(found.sides, found.figures, strict=True):
-        cells = [cell_words(name, own.get(name)) for name in names]
+    for side, figures in zip(tiers.sides, tiers.figures, strict=True):
+        cells = [cell_words(name, figures.get(name)) for name in names]
         runs = plural(len(side.runs), "run") if len(side.runs) > 1 else ""
         lines.append([Cell(side.name, small=runs), *(Cell(text, small=small) for text, small in cells)])
     words = (
@@ -225,14 +238,14 @@ def _table_section(found: Tiers) -> str:
     return c.section("tiers", "Configurations", c.grid(heads, lines), words=words)
 
 
-def _curves_section(found: Tiers) -> list[str]:
-    looks = zip(found.sides, cycle(LOOKS), strict=False)
+def _curves_section(tiers: Tiers) -> list[str]:
+    looks = zip(tiers.sides, cycle(LOOKS), strict=False)
     keys = [Key(side.name, colour, dash=dash, symbol=symbol) for side, (colour, dash, symbol) in looks]
     figures = []
     for metric, q in product(("ttft", "itl"), ("p99", "p50")):
         column, words = f"{metric}_{q}", f"{q} {metric.upper()}"
         series, values, rows = [], [], []
-        for key, side in zip(keys, found.sides, strict=True):
+        for key, side in zip(keys, tiers.sides, strict=True):
             own = [row for row in r.rising_rows(side.runs[0]) if not row.void]
             y = floored(row.number(f"{column}_s") for row in own)
             text = [f"{side.name}, {r.label(row)}<br>{words} {latency(v)}" for row, v in zip(own, y, strict=True)]
@@ -245,12 +258,12 @@ def _curves_section(found: Tiers) -> list[str]:
     return [c.section("curves", "Latency against load", c.figures(*figures, key=keys))] if figures else []
 
 
-def _changes_section(found: Tiers) -> str:
+def _changes_section(tiers: Tiers) -> str:
     lines = [
-        [Cell(redact(text), "hot" if text == "condition" and one.certain else "")
-         for text in (side.name, one.key, KINDS[one.kind], one.base, one.candidate)]
-        for side, changed in zip(found.sides, found.environment, strict=True)
-        for one in changed
+        [Cell(redact(text), "hot" if text == "condition" and difference.certain else "")
+         for text in (side.name, difference.key, KINDS[difference.kind], difference.base, difference.candidate)]
+        for side, changed in zip(tiers.sides, tiers.environment, strict=True)
+        for difference in changed
     ]  # fmt: skip
     if not lines:
         return c.section("changes", "What was changed", words="Nothing that the runs tell of themselves.")

@@ -87,15 +87,15 @@ def _tier(side: Side, first: Side, rate: float | None, run_sd: float) -> dict[st
 
 
 def _figure(
-    own: StoredReading | None, first: StoredReading | None, run_sd: float, reason: str = ""
+    reading: StoredReading | None, first: StoredReading | None, run_sd: float, reason: str = ""
 ) -> ConfigurationFigure:
-    if own is None:
+    if reading is None:
         return ConfigurationFigure(None, reason=reason)
-    value = exp(own.log_mean)
-    if first is None or own.logs == first.logs:
+    value = exp(reading.log_mean)
+    if first is None or reading.logs == first.logs:
         return ConfigurationFigure(value)
-    ratio = exp(own.log_mean - first.log_mean)
-    found = spread_between(first, own, 1, run_sd)
+    ratio = exp(reading.log_mean - first.log_mean)
+    found = spread_between(first, reading, 1, run_sd)
     if found is None:
         return ConfigurationFigure(value, ratio)
     half = t_of(Z, found.df) * found.se

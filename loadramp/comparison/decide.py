@@ -73,7 +73,7 @@ def decide(
         answers: whether both gave the same ones.
         block_requests: requests of one arm in one block, to say how many blocks are missing.
     """
-    primary = [one for one in effects if one.primary]
+    primary = [effect for effect in effects if effect.primary]
     answers_fail, answers_doubt = findings(answers, asked.min_match_ratio) if answers else ([], [])
     worse, unsure = _differing(primary) if asked.same_version else _worsening(primary, final)
     of_errors = _unequal if asked.same_version else _errors
@@ -95,29 +95,35 @@ def decide(
 
 def _worsening(primary: Sequence[Effect], final: bool) -> tuple[list[str], list[str]]:
     """Measures in which the candidate is shown to be worse, and those in which it may be."""
-    fails = [_beyond(one) for one in primary if one.status == "beyond"]
-    fails += [_worse(one) for one in primary if one.status == "worse" and final]
-    return fails, [_open(one) for one in primary if one.status != "within"]
+    fails = [_beyond(effect) for effect in primary if effect.status == "beyond"]
+    fails += [_worse(effect) for effect in primary if effect.status == "worse" and final]
+    return fails, [_open(effect) for effect in primary if effect.status != "within"]
 
 
 def _slower(effects: Sequence[Effect], final: bool) -> list[str]:
     """Where slow stretches of the engines leave primary measures open: a step time outside of them that is shown to be
     worse is a difference between the versions, not of how long either was slow. It never lets a candidate pass."""
     shown = ("beyond", "worse") if final else ("beyond",)
-    found = [one for one in effects if one.metric == STEADY and not one.primary and one.rate_rps is not None]
+    found = [
+        effect for effect in effects if effect.metric == STEADY and not effect.primary and effect.rate_rps is not None
+    ]
     return [_beyond(one) if one.status == "beyond" else _worse(one) for one in found if one.status in shown]
 
 
 def _differing(primary: Sequence[Effect]) -> tuple[list[str], list[str]]:
     """A/A: measures in which the two differ, whichever is worse, and those in which they are not shown to be equal
     within the margin."""
-    either = holm([2.0 * min(one.p or 0.0, one.p_other or 0.0, 0.5) for one in primary if one.p is not None])
-    known = [one for one in primary if one.p is not None]
+    either = holm(
+        [2.0 * min(effect.p or 0.0, effect.p_other or 0.0, 0.5) for effect in primary if effect.p is not None]
+    )
+    known = [effect for effect in primary if effect.p is not None]
     differ = [
         one for one, p in zip(known, either, strict=True) if p <= ALPHA and abs(one.mean or 0.0) > log(LEAST_RATIO)
     ]
-    loose = [one for one in primary if one.status != "within" or one.low is None or one.low < -one.margin]
-    return [f"the same version differs: {_told(one)}" for one in differ], [_open(one) for one in loose]
+    loose = [
+        effect for effect in primary if effect.status != "within" or effect.low is None or effect.low < -effect.margin
+    ]
+    return [f"the same version differs: {_ratio(effect)}" for effect in differ], [_open(effect) for effect in loose]
 
 
 def _errors(
@@ -169,18 +175,18 @@ def _unequal(
     return [], doubts, blocks
 
 
-def _unshown(one: Proportion, whose: str, limit: float, block_requests: float) -> tuple[list[str], int]:
+def _unshown(share: Proportion, whose: str, limit: float, block_requests: float) -> tuple[list[str], int]:
     """Why it is not shown that fewer fail than ``limit``, and how many blocks more would show it; nothing: it is."""
-    if one.upper() < limit:
+    if share.upper() < limit:
         return [], 0
-    wanted = needed(one.failed, limit)
+    wanted = needed(share.failed, limit)
     so_far = (
-        f"{_failed(one, whose)}, at most {percent(one.upper())}"
-        if one.requests
+        f"{_failed(share, whose)}, at most {percent(share.upper())}"
+        if share.requests
         else f"no request of the {whose} has ended in a block that can be used"
     )
-    without = "an error" if one.failed == 0 else f"more than these {one.failed}"
-    more = -(-(wanted - one.requests) // max(1, int(block_requests))) if block_requests else 0
+    without = "an error" if share.failed == 0 else f"more than these {share.failed}"
+    more = -(-(wanted - share.requests) // max(1, int(block_requests))) if block_requests else 0
     words = (
         f"an error rate below {percent(limit)} is not shown ({so_far}): needs {plural(wanted, 'request')} without "
         f"{without}"
@@ -188,46 +194,50 @@ def _unshown(one: Proportion, whose: str, limit: float, block_requests: float) -
     return [words], more
 
 
-def _failed(one: Proportion, whose: str) -> str:
-    return f"{one.failed:,} of {plural(one.requests, 'request')} of the {whose} failed"
+def _failed(share: Proportion, whose: str) -> str:
+    return f"{share.failed:,} of {plural(share.requests, 'request')} of the {whose} failed"
 
 
 def _more(primary: Sequence[Effect], errors: int | None) -> Missing | None:
     """Blocks that the measure in most need of them takes; None where one of them cannot be settled."""
-    waiting = [one for one in primary if one.status in ("open", "worse")]
-    if errors is None or any(one.status == "no_data" for one in primary) or any(one.more is None for one in waiting):
+    waiting = [effect for effect in primary if effect.status in ("open", "worse")]
+    if (
+        errors is None
+        or any(effect.status == "no_data" for effect in primary)
+        or any(effect.more is None for effect in waiting)
+    ):
         return None
-    most = Missing.most([Missing(errors, errors, errors), *(one.more for one in waiting if one.more)])
+    most = Missing.most([Missing(errors, errors, errors), *(effect.more for effect in waiting if effect.more)])
     return most if most.blocks else None
 
 
-def _told(one: Effect) -> str:
+def _ratio(effect: Effect) -> str:
     """``p99 ITL at 8 req/s is 1.23 times the baseline's (1.18 to 1.28)``."""
-    low, high = one.ratio("low"), one.ratio("high")
+    low, high = effect.ratio("low"), effect.ratio("high")
     known = low is not None and high is not None
-    none = f" (from {plural(one.n, 'block')}: no interval)"
-    between = f" ({low:.3g} to {high:.3g})" if known and not one.vague else none
-    ratio = one.ratio()
+    none = f" (from {plural(effect.n, 'block')}: no interval)"
+    between = f" ({low:.3g} to {high:.3g})" if known and not effect.vague else none
+    ratio = effect.ratio()
     ratio_words = "cannot be compared with the baseline's" if ratio is None else times_of(ratio, "the baseline's")
-    return f"{one.words}{_where(one)} {ratio_words}{between}"
+    return f"{effect.words}{_where(effect)} {ratio_words}{between}"
 
 
-def _where(one: Effect) -> str:
-    return f" at {one.rate_rps:.4g} req/s" if one.rate_rps else ""
+def _where(effect: Effect) -> str:
+    return f" at {effect.rate_rps:.4g} req/s" if effect.rate_rps else ""
 
 
-def _beyond(one: Effect) -> str:
-    return f"{_told(one)}; allowed {one.allowed_ratio:.3g}"
+def _beyond(effect: Effect) -> str:
+    return f"{_ratio(effect)}; allowed {effect.allowed_ratio:.3g}"
 
 
-def _worse(one: Effect) -> str:
-    return f"{_told(one)}: worse, and not shown to stay within {one.allowed_ratio:.3g}"
+def _worse(effect: Effect) -> str:
+    return f"{_ratio(effect)}: worse, and not shown to stay within {effect.allowed_ratio:.3g}"
 
 
-def _open(one: Effect) -> str:
-    if one.status == "no_data" or one.mean is None:
-        return f"{one.words}{_where(one)}: {one.reason}"
-    return f"{_told(one)}, not shown to stay within {one.allowed_ratio:.3g}"
+def _open(effect: Effect) -> str:
+    if effect.status == "no_data" or effect.mean is None:
+        return f"{effect.words}{_where(effect)}: {effect.reason}"
+    return f"{_ratio(effect)}, not shown to stay within {effect.allowed_ratio:.3g}"
 
 
 def _passed(primary: Sequence[Effect], asked: DecisionRules) -> str:

@@ -19,42 +19,47 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def comparison_document(found: Comparison) -> dict[str, Any]:
+def comparison_document(comparison: Comparison) -> dict[str, Any]:
     """The document of ``canary --json``, ``compare --json`` and verdict.json: strict JSON data."""
-    used = [one for one in found.pairs if one.usable]
-    info = found.info.document()
+    used = [pair for pair in comparison.pairs if pair.usable]
+    info = comparison.info.document()
     document = {
         "schema": SCHEMA,
-        "kind": found.info.kind,
-        "verdict": found.decision.verdict,
-        "indicative": found.indicative,
-        "sentence": comparison_sentence(found),
-        "reasons": [redact(reason) for reason in found.decision.reasons],
-        "more_blocks": found.decision.more_blocks,
-        "more_blocks_range": _range(found.decision.more),
-        "run_id": PurePath(found.path).name,
-        "comparison_dir": found.path,
-        "state": found.info.state,
-        "started_at": found.info.began_at,
-        "minutes": minutes(found),
-        "design": found.info.design,
-        "blocks": {"used": len(used), "not_used": len(found.pairs) - len(used), "looks": info.get("looks", [])},
+        "kind": comparison.info.kind,
+        "verdict": comparison.decision.verdict,
+        "indicative": comparison.indicative,
+        "sentence": comparison_sentence(comparison),
+        "reasons": [redact(reason) for reason in comparison.decision.reasons],
+        "more_blocks": comparison.decision.more_blocks,
+        "more_blocks_range": _range(comparison.decision.more),
+        "run_id": PurePath(comparison.path).name,
+        "comparison_dir": comparison.path,
+        "state": comparison.info.state,
+        "started_at": comparison.info.began_at,
+        "minutes": minutes(comparison),
+        "design": comparison.info.design,
+        "blocks": {"used": len(used), "not_used": len(comparison.pairs) - len(used), "looks": info.get("looks", [])},
         "baseline": info.get("baseline"),
         "candidate": info.get("candidate"),
-        "checks": [check(one) for one in found.effects],
+        "checks": [check(effect) for effect in comparison.effects],
         "errors": {
-            **errors(*found.failures),
-            "limit_ratio": found.asked.error_ratio,
-            "needed_requests": needed(found.failures[1].failed, found.asked.error_ratio),
-            "rates": [{"rate_rps": rate, **errors(*shares)} for rate, shares in found.failures_at.items()],
+            **errors(*comparison.failures),
+            "limit_ratio": comparison.asked.error_ratio,
+            "needed_requests": needed(comparison.failures[1].failed, comparison.asked.error_ratio),
+            "rates": [{"rate_rps": rate, **errors(*shares)} for rate, shares in comparison.failures_at.items()],
         },
-        "answers": _answers(found),
-        "rollback": found.info.rollback,
+        "answers": _answers(comparison),
+        "rollback": comparison.info.rollback,
         "environment": [
-            {"key": one.key, "kind": one.kind, "baseline": one.base, "candidate": one.candidate}
-            for one in found.environment
+            {
+                "key": difference.key,
+                "kind": difference.kind,
+                "baseline": difference.base,
+                "candidate": difference.candidate,
+            }
+            for difference in comparison.environment
         ],
-        "notes": found.notes,
+        "notes": comparison.notes,
     }
     checked: dict[str, Any] = plain_data(document)
     return checked
@@ -72,27 +77,27 @@ def errors(base: Proportion, candidate: Proportion) -> dict[str, Any]:
     }
 
 
-def check(one: Effect) -> dict[str, Any]:
+def check(effect: Effect) -> dict[str, Any]:
     """One measure at one rate: what it was, what was allowed, how sure it is."""
-    upward = one.worse > 0
+    upward = effect.worse > 0
     return {
-        "id": one.metric if one.rate_rps is None else f"{one.metric}@{one.rate_rps:g}",
-        "metric": one.metric,
-        "rate_rps": one.rate_rps,
-        "primary": one.primary,
-        "status": one.status,
+        "id": effect.metric if effect.rate_rps is None else f"{effect.metric}@{effect.rate_rps:g}",
+        "metric": effect.metric,
+        "rate_rps": effect.rate_rps,
+        "primary": effect.primary,
+        "status": effect.status,
         "op": "<" if upward else ">",
-        "limit": one.allowed_ratio,
-        "value": one.ratio(),
-        "ci": [one.ratio("low"), one.ratio("high")],
-        "n": one.n,
-        "block_sd": one.sd,
-        "p_worse": one.p,
-        "baseline": one.base,
-        "candidate": one.candidate,
-        "more_blocks": one.more.blocks if one.more else None,
-        "more_blocks_range": _range(one.more),
-        "reason": one.reason,
+        "limit": effect.allowed_ratio,
+        "value": effect.ratio(),
+        "ci": [effect.ratio("low"), effect.ratio("high")],
+        "n": effect.n,
+        "block_sd": effect.sd,
+        "p_worse": effect.p,
+        "baseline": effect.base,
+        "candidate": effect.candidate,
+        "more_blocks": effect.more.blocks if effect.more else None,
+        "more_blocks_range": _range(effect.more),
+        "reason": effect.reason,
     }
 
 
@@ -100,19 +105,19 @@ def _range(more: Missing | None) -> list[int] | None:
     return [more.low, more.high] if more else None
 
 
-def comparison_csv(found: Comparison) -> str:
+def comparison_csv(comparison: Comparison) -> str:
     """One line an effect. Empty is unknown; ``reason`` says why."""
     lines = []
-    for one in found.effects:
-        plain = plain_data(check(one))
+    for effect in comparison.effects:
+        plain = plain_data(check(effect))
         named = plain | {"ratio": plain["value"], "ratio_low": plain["ci"][0], "ratio_high": plain["ci"][1],
                         "allowed_ratio": plain["limit"], "blocks": plain["n"]}  # fmt: skip
         lines.append([named[column] for column in COLUMNS])
     return csv_text(COLUMNS, lines)
 
 
-def _answers(found: Comparison) -> dict[str, Any] | None:
-    seen = found.info.answers
+def _answers(comparison: Comparison) -> dict[str, Any] | None:
+    seen = comparison.info.answers
     if seen is None:
         return None
     sure = Proportion(seen.equal, seen.prompts)
@@ -124,5 +129,5 @@ def _answers(found: Comparison) -> dict[str, Any] | None:
         "diverged_at_token": sorted(seen.diverged_at),
         "broken_baseline": seen.broken_base,
         "broken_candidate": seen.broken_candidate,
-        "min_match_ratio": found.asked.min_match_ratio,
+        "min_match_ratio": comparison.asked.min_match_ratio,
     }

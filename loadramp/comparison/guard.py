@@ -85,7 +85,7 @@ class Guard:
         for name, arm in (("baseline", self.baseline), ("candidate", self.candidate)):
             reason = self._failing(arm, fails_from_s)
             if reason:
-                tables = [one.seen(since_s=fails_from_s) for one in (self.baseline, self.candidate)]
+                tables = [arm.requests(since_s=fails_from_s) for arm in (self.baseline, self.candidate)]
                 differ = one_fails_more(tables[0], tables[1], fails_from_s)
                 self._end("rollback" if differ else "stopped", f"stopped at once ({name}): {reason}", reason)
                 return
@@ -98,7 +98,7 @@ class Guard:
     def _alike(self, base: Arm, candidate: Arm, since_s: float) -> bool:
         """Neither fails too often but for failures that do not depend on load, and of these neither has more: it is the
         requests that are wrong, and both say so. They still count when the two are compared."""
-        tables = [arm.seen(since_s=since_s) for arm in (base, candidate)]
+        tables = [arm.requests(since_s=since_s) for arm in (base, candidate)]
         limit = canary_of(self.scenario).rollback_error_ratio
         of_load = [table.select(~load_independent(table)) for table in tables]
         if any(too_many_failures(table, limit, since_s) for table in of_load):
@@ -107,11 +107,11 @@ class Guard:
 
     def _failing(self, arm: Arm, since_s: float) -> str:
         limit = canary_of(self.scenario).rollback_error_ratio
-        return too_many_failures(arm.seen(since_s=since_s), limit, since_s)
+        return too_many_failures(arm.requests(since_s=since_s), limit, since_s)
 
     async def _crawling(self, arm: Arm, since_s: float) -> str:
         slo = self.scenario.slo
-        table = arm.seen(await arm.fleet.snapshot(), since_s)
+        table = arm.requests(await arm.fleet.snapshot(), since_s)
         factor = canary_of(self.scenario).rollback_slo_factor
         return far_beyond_slo(table, arm.now_s, slo.limits, slo.quantile, factor, since_s)
 

@@ -26,7 +26,7 @@ class KeptNoise(msgspec.Struct, frozen=True):
     noise: tuple[Noise, ...]
 
     def __post_init__(self) -> None:
-        if unknown := {one.metric for one in self.noise} - MEASURES.keys():
+        if unknown := {entry.metric for entry in self.noise} - MEASURES.keys():
             raise ValueError(f"no measure {min(unknown)!r}")
 
     @property

@@ -42,10 +42,13 @@ class JobQueue:
         Returns the HTTP status (202 started or running, 200 over, 409 another is running) and the outcome.
         """
         with self._lock:
-            known = next((one for one in reversed(self.outcomes) if one.job == name and key and one.key == key), None)
+            known = next(
+                (outcome for outcome in reversed(self.outcomes) if outcome.job == name and key and outcome.key == key),
+                None,
+            )
             if known is not None:
                 return (202 if known.state == "running" else 200), known
-            if self.closing or any(one.state == "running" for one in self.outcomes):
+            if self.closing or any(outcome.state == "running" for outcome in self.outcomes):
                 return 409, None
             began_at = datetime.now(UTC).isoformat(timespec="seconds")
             outcome = JobOutcome(secrets.token_hex(8), name, key, began_at)
@@ -57,7 +60,7 @@ class JobQueue:
     def latest(self, name: str, key: str = "") -> JobOutcome | None:
         """The last run of ``name``, or the one with that key."""
         with self._lock:
-            own = [one for one in self.outcomes if one.job == name and (not key or one.key == key)]
+            own = [outcome for outcome in self.outcomes if outcome.job == name and (not key or outcome.key == key)]
             return own[-1] if own else None
 
     def close(self) -> None:

@@ -45,7 +45,7 @@ def asked_of(
         noise: of the last comparison of the same version.
     """
     sequential = canary.design == "a_then_b"
-    table = {one.name: getattr(canary, one.name) for one in fields(Canary)}
+    table = {field.name: getattr(canary, field.name) for field in fields(Canary)}
     table |= {"looks": () if sequential or swap else canary.look_at, "run_sd": canary.run_sd if sequential else 0.0}
     return DecisionRules(**table, same_version=same_version, noise=tuple(noise))
 
@@ -76,7 +76,9 @@ def paired(
 ) -> list[Pair]:
     """The rounds measured; ``known`` are pairs (by place in ``rounds``) in which nothing can change any more."""
     done = known or {}
-    return [done[i] if i in done else pair(one, baseline, candidate, scenario.slo) for i, one in enumerate(rounds)]
+    return [
+        done[i] if i in done else pair(round_, baseline, candidate, scenario.slo) for i, round_ in enumerate(rounds)
+    ]
 
 
 def weigh(
@@ -101,8 +103,8 @@ def weigh(
         noise=asked.noise,
     )
     effects += [ceiling] if ceiling else []
-    usable = [one for one in pairs if one.usable]
-    each = sum(one.candidate.failures.requests for one in usable) / max(1, done)
+    usable = [pair for pair in pairs if pair.usable]
+    each = sum(pair.candidate.failures.requests for pair in usable) / max(1, done)
     decision = decide(
         asked,
         effects,
@@ -118,7 +120,7 @@ def weigh(
 
 
 def _too_few(pairs: Sequence[Pair], done: int) -> str:
-    spoilt = [one for one in pairs if not one.usable]
+    spoilt = [pair for pair in pairs if not pair.usable]
     if done >= 2 or not spoilt:
         return ""
     return f"{len(spoilt)} of {plural(len(pairs), 'pair')} of blocks cannot be used: {'; '.join(spoilt[-1].whys)}"
@@ -195,7 +197,7 @@ def notes(canary: Canary, pairs: Sequence[Pair], info: ComparisonInfo) -> list[s
             f"{plural(canary.blocks, 'block', 'are')} fewer than the method's 5: the spread between them is "
             f"itself uncertain."
         )
-    spoilt = [one for one in pairs if not one.usable]
+    spoilt = [pair for pair in pairs if not pair.usable]
     if spoilt:
         out.append(
             f"{len(spoilt)} of {plural(len(pairs), 'pair')} of blocks {agreed(len(spoilt), 'are')} not used: "
@@ -206,7 +208,7 @@ def notes(canary: Canary, pairs: Sequence[Pair], info: ComparisonInfo) -> list[s
             f"Indicative: one version after the other, so what changed with time looks like the version. A spread from "
             f"run to run of {percent(canary.run_sd)} is assumed."
         )
-    if any(one.round.swapped for one in pairs):
+    if any(pair.round.swapped for pair in pairs):
         out.append("The hosts were swapped half-way, so a difference between them cancels.")
     elif canary.design == "mirrored" and not info.same_version:
         out.append(

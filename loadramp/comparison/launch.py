@@ -80,7 +80,7 @@ async def canary(scenario: Scenario, ask: CanaryOptions, say: Say, watch: Watch)
     reached = await _reach_both(scenario, ask, switch, say)
     for note in outlook(reached[0].scenario, bool(ask.swap_command)):
         say(f"note: {note}")
-    redact = [one.endpoint.redact for one in reached]
+    redact = [side.endpoint.redact for side in reached]
     top = RunDir.create(ask.baseline.out, f"{scenario.name}-canary", redact[0](redact[1](scenario.source)), began_at)
     say(f"writing {top.path}")
     answers = await _answers(reached, scenario, top, ask, switch, say)
@@ -89,16 +89,16 @@ async def canary(scenario: Scenario, ask: CanaryOptions, say: Say, watch: Watch)
     stop = asyncio.Event()
     arms: list[Arm] = []
     scrapers: list[Scraper | None] = []
-    for name, one, salt in zip(ARMS, reached, salts, strict=True):
-        rundir = _arm_dir(top, name, one.scenario.source)
-        info = info_of(one, salt=salt, argv=[redact[0](redact[1](word)) for word in ask.argv], began_at=began_at)
-        fleet = fleet_of(one, rundir, salt=salt, t0_s=t0_s, save_text=ask.baseline.save_text)
-        scraper = await scraper_of(one.scenario, one.endpoint, rundir, t0_s, info, say, one.asked)
+    for name, side, salt in zip(ARMS, reached, salts, strict=True):
+        rundir = _arm_dir(top, name, side.scenario.source)
+        info = info_of(side, salt=salt, argv=[redact[0](redact[1](word)) for word in ask.argv], began_at=began_at)
+        fleet = fleet_of(side, rundir, salt=salt, t0_s=t0_s, save_text=ask.baseline.save_text)
+        scraper = await scraper_of(side.scenario, side.endpoint, rundir, t0_s, info, say, side.asked)
         scrapers.append(scraper)
         shown = watch if name == "candidate" else _unwatched
         samples: Callable[[], list[Sample]] = scraper.read if scraper else list
         arms.append(
-            Arm(one.scenario, rundir, fleet, time.monotonic, t0_s, info, samples, watch=shown, stop=stop, salt=salt)
+            Arm(side.scenario, rundir, fleet, time.monotonic, t0_s, info, samples, watch=shown, stop=stop, salt=salt)
         )
     about = _about(scenario, ask, reached, began_at, answers)
     swap = switch_of(ask.swap_command, scenario, ask.baseline, ask.candidate, say)
@@ -155,18 +155,18 @@ def judge_comparison(path: Path) -> Compared:
     return Compared(found, EXIT[found.decision.verdict])
 
 
-def write_derived(found: Comparison) -> None:
+def write_derived(comparison: Comparison) -> None:
     """Write everything derived of a comparison.
 
     Raises:
         OSError: the files cannot be written.
     """
-    rundir = RunDir(Path(found.path))
-    document = comparison_document(found)
+    rundir = RunDir(Path(comparison.path))
+    document = comparison_document(comparison)
     rundir.write("verdict.json", json.dumps(document, indent=1, allow_nan=False) + "\n")
-    rundir.write("comparison.csv", comparison_csv(found))
-    rundir.write("summary.md", comparison_markdown(found))
-    rundir.write("report.html", comparison_html(found))
+    rundir.write("comparison.csv", comparison_csv(comparison))
+    rundir.write("summary.md", comparison_markdown(comparison))
+    rundir.write("report.html", comparison_html(comparison))
 
 
 async def _reach_both(scenario: Scenario, ask: CanaryOptions, switch: Switch | None, say: Say) -> list[Reached]:
@@ -179,9 +179,9 @@ async def _reach_both(scenario: Scenario, ask: CanaryOptions, switch: Switch | N
             await switch(name)
         found.append(await reach(scenario, options, say))
     fields = found[0].known.fields & found[1].known.fields
-    for name, one in zip(ARMS, found, strict=True):
-        if one.known.fields - fields:
-            more = ", ".join(sorted(one.known.fields - fields))
+    for name, side in zip(ARMS, found, strict=True):
+        if side.known.fields - fields:
+            more = ", ".join(sorted(side.known.fields - fields))
             say(f"note: the {name} takes {more}, the other does not: not asked of either")
     calibration = found[0].known.calibration
     return [replace(one, known=replace(one.known, fields=fields, calibration=calibration)) for one in found]
@@ -242,7 +242,7 @@ def _about(
     def redact(text: str) -> str:
         return reached[0].endpoint.redact(reached[1].endpoint.redact(text))
 
-    baseline, candidate = (ArmInfo(one.endpoint.url, redact(one.known.model)) for one in reached)
+    baseline, candidate = (ArmInfo(side.endpoint.url, redact(side.known.model)) for side in reached)
     return ComparisonInfo(
         name=scenario.name,
         kind="same_version" if ask.same_version else "canary",
@@ -289,9 +289,9 @@ async def _through(duel: CanaryRun, scrapers: Sequence[Scraper | None], say: Say
     return found
 
 
-def keep_noise(found: Comparison, canary: Canary, say: Say) -> None:
+def keep_noise(comparison: Comparison, canary: Canary, say: Say) -> None:
     """Of two that serve the same: how far blocks scatter, for what ``plan`` expects of later comparisons."""
-    noise = noise_of(found, datetime.now(UTC), canary.block_s)
+    noise = noise_of(comparison, datetime.now(UTC), canary.block_s)
     if noise is None:
         return
     try:

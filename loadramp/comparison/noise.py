@@ -31,14 +31,14 @@ def stored_path() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "loadramp" / "same-version.json"
 
 
-def noise_of(found: Comparison, measured_at: datetime, block_s: float) -> KeptNoise | None:
+def noise_of(comparison: Comparison, measured_at: datetime, block_s: float) -> KeptNoise | None:
     """The scatter of the primary measures of an A/A comparison from block to block; None when it says too little."""
     rows = [
         Noise(effect.metric, effect.rate_rps, effect.noise, effect.n)
-        for effect in found.effects
+        for effect in comparison.effects
         if effect.primary and effect.noise is not None and effect.rate_rps is not None and effect.n >= LEAST_BLOCKS
     ]
-    if not found.asked.same_version or not rows:
+    if not comparison.asked.same_version or not rows:
         return None
     return KeptNoise(measured_at.astimezone(UTC).isoformat(timespec="seconds"), block_s, tuple(rows))
 
@@ -62,7 +62,7 @@ def earlier(canary: Canary, kept: KeptNoise | None) -> list[Noise]:
     if kept is None:
         return []
     longer = sqrt(kept.block_s / canary.block_s)
-    return [replace(one, sd=one.sd * longer) for one in kept.noise if one.rate_rps in canary.rates]
+    return [replace(entry, sd=entry.sd * longer) for entry in kept.noise if entry.rate_rps in canary.rates]
 
 
 def expected(canary: Canary, kept: KeptNoise) -> str:
@@ -72,7 +72,11 @@ def expected(canary: Canary, kept: KeptNoise) -> str:
     ``kept``; a block that is k times as long scatters by 1 / sqrt(k). Noise of another rate stands for one that was
     not measured. The range is that of ``uncertainty``: few blocks tell their variance only so well.
     """
-    noisiest = max((one for one in kept.noise if one.metric in canary.primary), key=lambda one: one.sd, default=None)
+    noisiest = max(
+        (entry for entry in kept.noise if entry.metric in canary.primary),
+        key=lambda one: one.sd,
+        default=None,
+    )
     if noisiest is None:
         return ""
     sd = noisiest.sd * sqrt(kept.block_s / canary.block_s)

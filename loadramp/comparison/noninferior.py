@@ -152,7 +152,7 @@ def judge(
         noise: of an earlier comparison of equal versions; it counts only for how many blocks are missing.
     """
     effects = []
-    earlier = {(one.metric, one.rate_rps): one for one in noise}
+    earlier = {(entry.metric, entry.rate_rps): entry for entry in noise}
     for one in series:
         found, why = _usable(one)
         if found is not None and run_sd:
@@ -162,12 +162,12 @@ def judge(
         effects.append(effect(one, found, looks, log(1.0 + margin), deciding, why, known))
     for wanted in (True, False):
         correct(effects, wanted)
-    return [settle(one) for one in effects]
+    return [settle(effect) for effect in effects]
 
 
 def effect(
-    one: PairedSeries,
-    found: PairSpread | None,
+    series: PairedSeries,
+    spread: PairSpread | None,
     looks: Looks,
     margin: float,
     primary: bool,
@@ -175,50 +175,50 @@ def effect(
     earlier: Noise | None = None,
 ) -> Effect:
     """The effect of one spread, before any correction for how many are tested."""
-    bare = Effect(one.metric, one.rate_rps, primary, margin, "no_data", base=_mean(one.base),
-                  candidate=_mean(one.candidate), reason=why)  # fmt: skip
-    if found is None:
+    bare = Effect(series.metric, series.rate_rps, primary, margin, "no_data", base=_mean(series.base),
+                  candidate=_mean(series.candidate), reason=why)  # fmt: skip
+    if spread is None:
         return bare
-    half = t_of(looks.z, found.df) * found.se if found.se else 0.0
-    t = found.mean / found.se if found.se else inf if found.mean > 0 else -inf
+    half = t_of(looks.z, spread.df) * spread.se if spread.se else 0.0
+    t = spread.mean / spread.se if spread.se else inf if spread.mean > 0 else -inf
     return replace(
         bare,
         status="no_data" if why else "open",
-        n=found.n,
-        mean=found.mean,
-        low=found.mean - half,
-        high=found.mean + half,
-        sd=found.sd,
-        noise=found.each,
-        p=look_p(z_of(t, found.df), looks.times, looks.now),
-        p_other=look_p(-z_of(t, found.df), looks.times, looks.now),
-        more=None if why else more_blocks(found, margin, earlier),
+        n=spread.n,
+        mean=spread.mean,
+        low=spread.mean - half,
+        high=spread.mean + half,
+        sd=spread.sd,
+        noise=spread.each,
+        p=look_p(z_of(t, spread.df), looks.times, looks.now),
+        p_other=look_p(-z_of(t, spread.df), looks.times, looks.now),
+        more=None if why else more_blocks(spread, margin, earlier),
     )
 
 
-def _usable(one: PairedSeries) -> tuple[PairSpread | None, str]:
+def _usable(series: PairedSeries) -> tuple[PairSpread | None, str]:
     """The spread of the pairs, and why they are not enough to pass."""
-    keep = [i for i, d in enumerate(one.worse_log) if d is not None]
-    group = [one.group[i] for i in keep] if one.group else ()
-    found = spread([d for d in one.worse_log if d is not None], group)
-    if found is not None and not group and len(one.base) == len(one.worse_log):
-        sides = [np.array([float(side[i] or 0.0) for i in keep]) for side in (one.base, one.candidate)]
+    keep = [i for i, d in enumerate(series.worse_log) if d is not None]
+    group = [series.group[i] for i in keep] if series.group else ()
+    found = spread([d for d in series.worse_log if d is not None], group)
+    if found is not None and not group and len(series.base) == len(series.worse_log):
+        sides = [np.array([float(side[i] or 0.0) for i in keep]) for side in (series.base, series.candidate)]
         noise = noise_of(sides[0], sides[1])
         least = noise / sqrt(found.n) if noise is not None and arms_independent(sides[0], sides[1]) else 0.0
         found = replace(found, noise=noise, se=max(found.se, least))
-    total = len(one.worse_log)
-    candidate, base = one.one_sided if one.base else (0, 0)
-    words = words_of(one.metric)
+    total = len(series.worse_log)
+    candidate, base = series.one_sided if series.base else (0, 0)
+    words = words_of(series.metric)
     if total == 0:
         return found, "no block was measured"
     if candidate or base:
         side, blocks = ("candidate", candidate) if candidate else ("baseline", base)
-        return found, f"the {side} has no {words} in {blocks} of {plural(total, 'block')}{_because(one.reason)}"
+        return found, f"the {side} has no {words} in {blocks} of {plural(total, 'block')}{_because(series.reason)}"
     if found is None:
         few = f"{len(keep)} of {plural(total, 'block')} have one" if len(keep) < total else f"{total} block is too few"
-        return found, f"no {words} to compare: {few}{_because(one.reason)}"
+        return found, f"no {words} to compare: {few}{_because(series.reason)}"
     if 2 * len(keep) < total:
-        return found, f"only {len(keep)} of {plural(total, 'block')} have a {words}{_because(one.reason)}"
+        return found, f"only {len(keep)} of {plural(total, 'block')} have a {words}{_because(series.reason)}"
     return found, ""
 
 
@@ -229,18 +229,24 @@ def correct(effects: list[Effect], primary: bool) -> None:
         effects[i] = replace(effects[i], p=p)
 
 
-def settle(one: Effect) -> Effect:
+def settle(effect: Effect) -> Effect:
     """``within``: shown to be no worse than allowed. ``beyond``: shown to be worse than that. ``worse``: shown to be
     worse than the baseline by more than 2 %, how much is open."""
-    if one.status == "no_data" or one.mean is None or one.high is None or one.low is None or one.p is None:
-        return one
-    if one.high < one.margin:
-        return replace(one, status="within", more=None)
-    if one.low > one.margin:
-        return replace(one, status="beyond", more=None)
-    if one.p <= ALPHA and exp(one.mean) > LEAST_RATIO:
-        return replace(one, status="worse")
-    return one
+    if (
+        effect.status == "no_data"
+        or effect.mean is None
+        or effect.high is None
+        or effect.low is None
+        or effect.p is None
+    ):
+        return effect
+    if effect.high < effect.margin:
+        return replace(effect, status="within", more=None)
+    if effect.low > effect.margin:
+        return replace(effect, status="beyond", more=None)
+    if effect.p <= ALPHA and exp(effect.mean) > LEAST_RATIO:
+        return replace(effect, status="worse")
+    return effect
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

@@ -78,7 +78,7 @@ def pair(
         ("baseline", baseline, round_.baseline_step),
         ("candidate", candidate, round_.candidate_step),
     ):
-        step = next(one for one in run.steps if one.index == index)
+        step = next(each for each in run.steps if each.index == index)
         table = run.table
         near = table.select((table.done_s >= step.begin_s) & (table.due_s < step.end_s))
         sides.append(measure(near, step.window_s, slo))
@@ -95,18 +95,18 @@ def _spoilt(words: str, row: Row | None) -> tuple[str, ...]:
         return (f"the {words}'s block was cut short",)
     if not row.void:
         return ()
-    what, *others = dict.fromkeys(one.what for one in row.void)
+    what, *others = dict.fromkeys(void.what for void in row.void)
     cure = [row.void_cure] if row.void_cure else []
     return (f"the client could not deliver the {words}'s block: {what}", *others, *cure)
 
 
 def series(pairs: Sequence[Pair]) -> list[PairedSeries]:
     """Every measure at every rate, block by block; with several rates also the mean of the logarithms over them."""
-    usable = [one for one in pairs if one.usable]
-    rates = list(dict.fromkeys(one.round.rate_rps for one in usable))
+    usable = [pair for pair in pairs if pair.usable]
+    rates = list(dict.fromkeys(pair.round.rate_rps for pair in usable))
     out = []
     for metric in MEASURES:
-        own = [_series(metric, rate, [one for one in usable if one.round.rate_rps == rate]) for rate in rates]
+        own = [_series(metric, rate, [pair for pair in usable if pair.round.rate_rps == rate]) for rate in rates]
         if len(own) > 1:
             out.append(_overall(metric, own))
         out += own
@@ -114,10 +114,10 @@ def series(pairs: Sequence[Pair]) -> list[PairedSeries]:
 
 
 def _series(metric: str, rate_rps: float, pairs: Sequence[Pair]) -> PairedSeries:
-    base = [one.baseline.values.get(metric) for one in pairs]
-    candidate = [one.candidate.values.get(metric) for one in pairs]
-    swapped = [int(one.round.swapped) for one in pairs]
-    reasons = [why for one in pairs for side in (one.candidate, one.baseline) if (why := side.reasons.get(metric))]
+    base = [pair.baseline.values.get(metric) for pair in pairs]
+    candidate = [pair.candidate.values.get(metric) for pair in pairs]
+    swapped = [int(pair.round.swapped) for pair in pairs]
+    reasons = [why for pair in pairs for side in (pair.candidate, pair.baseline) if (why := side.reasons.get(metric))]
     return PairedSeries(
         metric,
         rate_rps,
@@ -129,34 +129,34 @@ def _series(metric: str, rate_rps: float, pairs: Sequence[Pair]) -> PairedSeries
     )
 
 
-def _overall(metric: str, own: Sequence[PairedSeries]) -> PairedSeries:
-    rounds = min(len(one.worse_log) for one in own)
+def _overall(metric: str, by_rate: Sequence[PairedSeries]) -> PairedSeries:
+    rounds = min(len(one.worse_log) for one in by_rate)
     means = []
     for i in range(rounds):
-        logs = [d for one in own if (d := one.worse_log[i]) is not None]
-        means.append(float(np.mean(logs)) if len(logs) == len(own) else None)
-    return PairedSeries(metric, None, means, reason=own[0].reason, group=own[0].group[:rounds], overall=True)
+        logs = [d for one in by_rate if (d := one.worse_log[i]) is not None]
+        means.append(float(np.mean(logs)) if len(logs) == len(by_rate) else None)
+    return PairedSeries(metric, None, means, reason=by_rate[0].reason, group=by_rate[0].group[:rounds], overall=True)
 
 
 def blocks_done(pairs: Sequence[Pair]) -> int:
     """Usable pairs at the rate that has the fewest."""
-    rates = {one.round.rate_rps for one in pairs}
-    return min((sum(one.usable and one.round.rate_rps == rate for one in pairs) for rate in rates), default=0)
+    rates = {pair.round.rate_rps for pair in pairs}
+    return min((sum(pair.usable and pair.round.rate_rps == rate for pair in pairs) for rate in rates), default=0)
 
 
 def failures(pairs: Sequence[Pair]) -> tuple[Proportion, Proportion]:
     """Failed requests of both arms over the usable pairs."""
     base, candidate = Proportion(), Proportion()
-    for one in pairs:
-        if one.usable:
-            base, candidate = base + one.baseline.failures, candidate + one.candidate.failures
+    for pair in pairs:
+        if pair.usable:
+            base, candidate = base + pair.baseline.failures, candidate + pair.candidate.failures
     return base, candidate
 
 
 def failures_at(pairs: Sequence[Pair]) -> dict[float, tuple[Proportion, Proportion]]:
     """The same by rate, in the order of the rates."""
-    rates = sorted({one.round.rate_rps for one in pairs if one.usable})
-    return {rate: failures([one for one in pairs if one.round.rate_rps == rate]) for rate in rates}
+    rates = sorted({pair.round.rate_rps for pair in pairs if pair.usable})
+    return {rate: failures([pair for pair in pairs if pair.round.rate_rps == rate]) for rate in rates}
 
 
 def shift(pairs: Sequence[Pair], family: str) -> list[tuple[float, float, float, float]]:
@@ -165,8 +165,8 @@ def shift(pairs: Sequence[Pair], family: str) -> list[tuple[float, float, float,
     for i, q in enumerate(SHIFT_QUANTILES):
         logs = [
             log(c / b)
-            for one in pairs
-            if one.usable and (b := one.baseline.shift[family][i]) and (c := one.candidate.shift[family][i])
+            for pair in pairs
+            if pair.usable and (b := pair.baseline.shift[family][i]) and (c := pair.candidate.shift[family][i])
         ]
         found = spread(logs)
         if found is not None:

@@ -36,7 +36,7 @@ def prospects(asked: DecisionRules, offered: Sequence[Offered], limits: bool = T
     if "good_rps" in asked.primary and not limits:
         found.append("It cannot pass: good_rps is primary, and the scenario sets no [slo] limit.")
     found.append(_one_run(asked))
-    found.append(_failures(asked, sum(one.requests for one in offered)))
+    found.append(_failures(asked, sum(offer.requests for offer in offered)))
     return [words for words in found if words]
 
 
@@ -78,7 +78,7 @@ def _carries(metric: str, offered: Sequence[Offered]) -> str:
     if measure.statistic not in QUANTILES:
         return ""
     tokens = measure.family == "itl"
-    values = {one.rate_rps: one.gaps if tokens else one.requests for one in offered}
+    values = {offer.rate_rps: offer.gaps if tokens else offer.requests for offer in offered}
     known = {rate_rps: n for rate_rps, n in values.items() if n is not None}
     rate_rps = min(known, key=lambda rate_rps: known[rate_rps], default=None)
     wanted = fewest_values(QUANTILES[measure.statistic])

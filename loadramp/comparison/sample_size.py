@@ -67,7 +67,7 @@ class Missing:
         return Missing(*(max(getattr(one, name) for one in known) for name in ("blocks", "low", "high")))
 
 
-def more_blocks(found: PairSpread, margin: float, earlier: Noise | None = None) -> Missing | None:
+def more_blocks(spread: PairSpread, margin: float, earlier: Noise | None = None) -> Missing | None:
     """Blocks beyond those there are that settle it with a chance of 80 %, if what was seen so far is the truth.
 
     A difference that the blocks do not show (within two standard errors) is taken as none: its estimate is chance, and
@@ -76,26 +76,26 @@ def more_blocks(found: PairSpread, margin: float, earlier: Noise | None = None) 
     than MOST_BLOCKS.
 
     Args:
-        found: of the blocks so far.
+        spread: of the blocks so far.
         margin: logarithm of the ratio that is allowed.
         earlier: noise of the same measure in blocks of the same length, from a comparison of equal versions.
     """
-    each = found.each
+    each = spread.each
     if each is None:
         return None
-    known = float(found.n)
+    known = float(spread.n)
     if earlier is not None and earlier.agrees(each):
-        blocks = found.n + earlier.blocks
-        each = sqrt((found.n * each**2 + earlier.blocks * earlier.sd**2) / blocks)
+        blocks = spread.n + earlier.blocks
+        each = sqrt((spread.n * each**2 + earlier.blocks * earlier.sd**2) / blocks)
         known += AGREED_WEIGHT * earlier.blocks
-    mean = found.mean if abs(found.mean) > SHOWN_Z * found.se else 0.0
+    mean = spread.mean if abs(spread.mean) > SHOWN_Z * spread.se else 0.0
     wanted = blocks_for(each, margin - mean)
     if log(LEAST_RATIO) < mean < 2.0 * margin:  # too near the margin to lie beyond it soon, and worse than nothing
         wanted = min(wanted, blocks_for(each, mean, WORSE_Z))
     root = sqrt(uncertainty(known))
-    if wanted / root - found.n > MOST_BLOCKS:
+    if wanted / root - spread.n > MOST_BLOCKS:
         return None
-    low, middle, high = (max(1, ceil(total) - found.n) for total in (wanted / root, wanted, wanted * root))
+    low, middle, high = (max(1, ceil(total) - spread.n) for total in (wanted / root, wanted, wanted * root))
     return Missing(middle, low, high)
 
 

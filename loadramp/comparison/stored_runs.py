@@ -117,7 +117,7 @@ def failures(side: Side, rates: Sequence[float]) -> Proportion:
 
 
 def _effect(
-    one: PairedSeries,
+    series: PairedSeries,
     sides: tuple[StoredReading | None, StoredReading | None],
     margin: float,
     asked: DecisionRules,
@@ -126,10 +126,12 @@ def _effect(
     base, candidate = sides
     if base is None or candidate is None:
         side = "baseline" if base is None else "candidate"
-        return effect(one, None, Looks(), margin, primary, f"the {side} has no such number here")
-    found = spread_between(base, candidate, -1 if one.metric == "ceiling" else MEASURES[one.metric].worse, asked.run_sd)
+        return effect(series, None, Looks(), margin, primary, f"the {side} has no such number here")
+    found = spread_between(
+        base, candidate, -1 if series.metric == "ceiling" else MEASURES[series.metric].worse, asked.run_sd
+    )
     why = "" if found else "neither an interval nor a second run: nothing says how sure it is"
-    return effect(one, found, Looks(), margin, primary, why)
+    return effect(series, found, Looks(), margin, primary, why)
 
 
 def spread_between(base: StoredReading, candidate: StoredReading, worse: int, run_sd: float) -> PairSpread | None:
@@ -250,5 +252,5 @@ def row_rate(row: Row) -> float | None:
     return (row.rate_rps or None) if usable else None
 
 
-def _equal(one: float, other: float) -> bool:
-    return abs(one - other) <= SAME_RATE * max(one, other)
+def _equal(rate: float, other: float) -> bool:
+    return abs(rate - other) <= SAME_RATE * max(rate, other)

@@ -85,10 +85,12 @@ def rollback_of(path: Path) -> Rollback:
     except (OSError, RunDirError) as error:
         raise ScenarioError(f"--canary {path}: not a canary: {error}") from None
     name = path.resolve().name
-    back = [one for i, one in enumerate(switches) if i and one.arm == "baseline"]  # the first comes before any load
+    back = [
+        switched for i, switched in enumerate(switches) if i and switched.arm == "baseline"
+    ]  # the first comes before any load
     if not back:
         return Rollback(name)
-    until = [*(one.begin_s for one in back[1:]), float("inf")]
+    until = [*(switched.begin_s for switched in back[1:]), float("inf")]
     served = [run.table.due_in((one.begin_s, end_s)) for one, end_s in zip(back, until, strict=True)]
     first = [_first_end_s(table) - one.begin_s for one, table in zip(back, served, strict=True)]
     since = [step for step in run.steps if step.measured and step.begin_s >= back[0].begin_s]
@@ -96,7 +98,7 @@ def rollback_of(path: Path) -> Rollback:
     return Rollback(
         name,
         took_s=[took_s for took_s in first if np.isfinite(took_s)],
-        command_s=[one.command_s for one in back if one.command_s is not None],
+        command_s=[switched.command_s for switched in back if switched.command_s is not None],
         unanswered=int(np.count_nonzero(~np.isfinite(first))),
         measured_s=sum(step.measure_s or 0.0 for step in since),
         requests=sum(len(table) for table in after),

@@ -26,16 +26,16 @@ TONES: dict[str, Tone] = {"pass": "plain", "fail": "bad", "inconclusive": "warn"
 MOST_REASONS = 3
 
 
-def comparison_sentence(found: Comparison) -> str:
+def comparison_sentence(comparison: Comparison) -> str:
     """The headline as one line of text."""
-    return " ".join(phrase.text for phrase in comparison_headline(found))
+    return " ".join(phrase.text for phrase in comparison_headline(comparison))
 
 
-def comparison_headline(found: Comparison) -> list[Phrase]:
+def comparison_headline(comparison: Comparison) -> list[Phrase]:
     """The verdict in plain words, the reasons, and what it would take to know more."""
-    decision = found.decision
+    decision = comparison.decision
     reasons = [redact(reason) for reason in decision.reasons]
-    lead = _lead(found)
+    lead = _lead(comparison)
     tone = TONES[decision.verdict]
     parts = [Phrase(f"{lead}{reasons[0]}." if reasons else lead, tone)]
     parts += [Phrase(sentence(reason), tone, minor=True) for reason in reasons[1:MOST_REASONS]]
@@ -44,8 +44,8 @@ def comparison_headline(found: Comparison) -> list[Phrase]:
             Phrase(f"And {plural(len(reasons) - MOST_REASONS, 'more reason')}, in the table below.", minor=True)
         )
     if decision.verdict == "inconclusive":
-        parts += [Phrase(words, minor=True) for words in [it_takes(found)] if words]
-    if found.indicative:
+        parts += [Phrase(words, minor=True) for words in [it_takes(comparison)] if words]
+    if comparison.indicative:
         parts.append(
             Phrase(
                 "Indicative only: one run of each, made at different times, cannot tell the version from the hour.",
@@ -55,13 +55,13 @@ def comparison_headline(found: Comparison) -> list[Phrase]:
     return parts
 
 
-def it_takes(found: Comparison) -> str:
+def it_takes(comparison: Comparison) -> str:
     """What it would probably take to know: blocks, and the time of a comparison that has them."""
-    decision, asked = found.decision, found.asked
-    stored = found.info.kind == "compare"
+    decision, asked = comparison.decision, comparison.asked
+    stored = comparison.info.kind == "compare"
     if decision.more is None:
-        waiting = [one for one in found.effects if one.primary and one.status in ("open", "worse")]
-        if stored or found.indicative or all(one.more is not None for one in waiting):
+        waiting = [effect for effect in comparison.effects if effect.primary and effect.status in ("open", "worse")]
+        if stored or comparison.indicative or all(effect.more is not None for effect in waiting):
             return ""
         return (
             f"It would take more than {MOST_BLOCKS} more blocks to know: blocks scatter too much for what is allowed "
@@ -70,13 +70,13 @@ def it_takes(found: Comparison) -> str:
     sentence = f"It would probably take {more_words(decision.more)} to know"
     if not asked.round_s or stored:
         return f"{sentence}."
-    whole = min(asked_blocks(found) + decision.more.high, MOST_BLOCKS)
+    whole = min(asked_blocks(comparison) + decision.more.high, MOST_BLOCKS)
     return f"{sentence}: a comparison with --set canary.blocks={whole} ({span(whole * asked.round_s)} at most)."
 
 
-def asked_blocks(found: Comparison) -> int:
+def asked_blocks(comparison: Comparison) -> int:
     """Blocks that there are at the rate which has the most."""
-    return max((one.n for one in found.effects if one.primary), default=0)
+    return max((effect.n for effect in comparison.effects if effect.primary), default=0)
 
 
 def more_words(more: Missing) -> str:
@@ -89,33 +89,33 @@ def more_words(more: Missing) -> str:
     return f"{more.low:,} to {plural(more.high, 'more block')}"
 
 
-def _lead(found: Comparison) -> str:
-    if found.asked.same_version:
+def _lead(comparison: Comparison) -> str:
+    if comparison.asked.same_version:
         return {
             "pass": "The two hosts can be compared: ",
             "fail": "The two hosts differ, so a comparison between them is biased: ",
             "inconclusive": "Whether the two hosts differ is open: ",
-        }[found.decision.verdict]
+        }[comparison.decision.verdict]
     return {
         "pass": "The candidate is no worse than allowed: ",
         "fail": "The candidate is worse than allowed: ",
         "inconclusive": "Not decided: ",
-    }[found.decision.verdict]
+    }[comparison.decision.verdict]
 
 
-def minutes(found: Comparison) -> float | None:
+def minutes(comparison: Comparison) -> float | None:
     """From the first request to the last, in minutes."""
-    ends = [run.steps[-1].end_s for run in (found.baseline, found.candidate) if run.steps]
-    return round(max(ends) / 60.0, 2) if ends and found.info.kind != "compare" else None
+    ends = [run.steps[-1].end_s for run in (comparison.baseline, comparison.candidate) if run.steps]
+    return round(max(ends) / 60.0, 2) if ends and comparison.info.kind != "compare" else None
 
 
-def value_words(one: Effect, value: float | None) -> str:
+def value_words(effect: Effect, value: float | None) -> str:
     """A measure's value: a latency, tokens or requests a second."""
     if value is None:
         return NOTHING
-    if one.metric == "output_tokens_per_s":
+    if effect.metric == "output_tokens_per_s":
         return f"{count(value)} tok/s"
-    return f"{sig(value)} req/s" if one.metric in ("good_rps", "ceiling") else latency(value)
+    return f"{sig(value)} req/s" if effect.metric in ("good_rps", "ceiling") else latency(value)
 
 
 def times(ratio: float | None) -> str:
@@ -124,88 +124,97 @@ def times(ratio: float | None) -> str:
     return "" if number is None else f"{number:.3f}" if 0.1 <= number < 10.0 else sig(number)
 
 
-def ratio_words(one: Effect) -> str:
+def ratio_words(effect: Effect) -> str:
     """``1.020 (1.001-1.039)``."""
-    if one.mean is None:
+    if effect.mean is None:
         return NOTHING
-    if one.vague:
-        return f"{times(one.ratio())} (no interval)"
-    return f"{times(one.ratio())} ({times(one.ratio('low'))}-{times(one.ratio('high'))})"
+    if effect.vague:
+        return f"{times(effect.ratio())} (no interval)"
+    return f"{times(effect.ratio())} ({times(effect.ratio('low'))}-{times(effect.ratio('high'))})"
 
 
-def limit_words(one: Effect) -> str:
+def limit_words(effect: Effect) -> str:
     """``at most 1.039, allowed 1.1``."""
-    if one.high is None or one.vague:
-        return one.reason or f"{plural(one.n, 'block', 'are')} too few"
-    side = "most" if one.worse > 0 else "least"
-    return f"at {side} {times(one.worst_ratio)}, allowed {sig(one.allowed_ratio)}"
+    if effect.high is None or effect.vague:
+        return effect.reason or f"{plural(effect.n, 'block', 'are')} too few"
+    side = "most" if effect.worse > 0 else "least"
+    return f"at {side} {times(effect.worst_ratio)}, allowed {sig(effect.allowed_ratio)}"
 
 
-def where(one: Effect) -> str:
-    return f"{sig(one.rate_rps)} req/s" if one.rate_rps else "all rates" if one.metric != "ceiling" else NOTHING
+def where(effect: Effect) -> str:
+    return (
+        f"{sig(effect.rate_rps)} req/s" if effect.rate_rps else "all rates" if effect.metric != "ceiling" else NOTHING
+    )
 
 
-def effect_words(one: Effect) -> tuple[str, ...]:
+def effect_words(effect: Effect) -> tuple[str, ...]:
     """Measure, rate, both values, ratio and limit."""
-    values = (value_words(one, one.base), value_words(one, one.candidate))
-    return (one.words, where(one), *values, ratio_words(one), limit_words(one))
+    values = (value_words(effect, effect.base), value_words(effect, effect.candidate))
+    return (effect.words, where(effect), *values, ratio_words(effect), limit_words(effect))
 
 
-def status_words(one: Effect) -> str:
-    if one.status == "beyond" and (one.worse < 0 or one.metric == "ceiling"):
+def status_words(effect: Effect) -> str:
+    if effect.status == "beyond" and (effect.worse < 0 or effect.metric == "ceiling"):
         return "too low"
-    if one.status == "no_data" and one.base is not None and one.candidate is not None:
+    if effect.status == "no_data" and effect.base is not None and effect.candidate is not None:
         return "too few"
-    return STATUS_WORDS[one.status]
+    return STATUS_WORDS[effect.status]
 
 
-def comparison_markdown(found: Comparison) -> str:
+def comparison_markdown(comparison: Comparison) -> str:
     """summary.md: sentence, measures, errors, what differs."""
-    bold = [f"**{escaped(p.text)}**" if p.tone != "plain" else escaped(p.text) for p in comparison_headline(found)]
-    lines = ["# loadramp: comparison", "", " ".join(bold), "", f"Verdict: **{found.decision.verdict}**" + (
-        " (indicative)" if found.indicative else "")]  # fmt: skip
+    bold = [f"**{escaped(p.text)}**" if p.tone != "plain" else escaped(p.text) for p in comparison_headline(comparison)]
+    lines = ["# loadramp: comparison", "", " ".join(bold), "", f"Verdict: **{comparison.decision.verdict}**" + (
+        " (indicative)" if comparison.indicative else "")]  # fmt: skip
     lines += [
         "",
         "| measure | at | baseline | candidate | ratio (95 %) | limit | verdict |",
         "|---|---|---|---|---|---|---|",
     ]
-    for one in [one for one in found.effects if one.primary]:
-        lines.append("| " + " | ".join(escaped(cell) for cell in (*effect_words(one), status_words(one))) + " |")
-    lines += ["", *(f"- {escaped(text)}" for text in facts(found))]
+    for effect in [effect for effect in comparison.effects if effect.primary]:
+        lines.append("| " + " | ".join(escaped(cell) for cell in (*effect_words(effect), status_words(effect))) + " |")
+    lines += ["", *(f"- {escaped(text)}" for text in facts(comparison))]
     return "\n".join(lines) + "\n"
 
 
-def facts(found: Comparison) -> list[str]:
+def facts(comparison: Comparison) -> list[str]:
     """Errors, answers, what differs, and how it was done: one line each."""
-    base, candidate = found.failures
+    base, candidate = comparison.failures
     out = [
         f"failed requests: baseline {base.failed:,} of {base.requests:,}, candidate {candidate.failed:,} of "
-        f"{candidate.requests:,} (at most {percent(candidate.upper())}, allowed {percent(found.asked.error_ratio)})"
+        f"{candidate.requests:,} (at most {percent(candidate.upper())}, allowed "
+        f"{percent(comparison.asked.error_ratio)})"
     ]
-    seen = found.info.answers
+    seen = comparison.info.answers
     if seen is not None:
         out.append(
             f"answers: {seen.equal} of {seen.prompts} equal; the baseline repeats {seen.equal_to_itself} of its own; "
             f"broken: baseline {sum(seen.broken_base.values())}, candidate {sum(seen.broken_candidate.values())}"
         )
-    if found.environment:
-        changed = ", ".join(f"{one.key} ({one.base} → {one.candidate})" for one in found.environment[:12])
+    if comparison.environment:
+        changed = ", ".join(
+            f"{difference.key} ({difference.base} → {difference.candidate})"
+            for difference in comparison.environment[:12]
+        )
         out.append(redact(f"different: {changed}"))
-    return [*out, *found.notes]
+    return [*out, *comparison.notes]
 
 
-def comparison_table(found: Comparison) -> Group:
+def comparison_table(comparison: Comparison) -> Group:
     """Sentence, measures and facts for a terminal of 80 columns."""
-    sentence = Text(" ").join(Text(phrase.text, style=STYLES[phrase.tone]) for phrase in comparison_headline(found))
+    sentence = Text(" ").join(
+        Text(phrase.text, style=STYLES[phrase.tone]) for phrase in comparison_headline(comparison)
+    )
     table = RichTable(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
     for head in ("Measure", "req/s", "Baseline", "Candidate", "Ratio (95 %)", "Allowed", "Verdict"):
         table.add_column(head, justify="left" if head in ("Measure", "Verdict") else "right", no_wrap=head != "Measure")
-    for one in found.effects:
-        if one.primary:
+    for effect in comparison.effects:
+        if effect.primary:
             table.add_row(
-                one.words, sig(one.rate_rps) or NOTHING, value_words(one, one.base), value_words(one, one.candidate),
-                ratio_words(one), sig(one.allowed_ratio), Text(status_words(one), style=STATUS_STYLES[one.status]),
+                effect.words, sig(effect.rate_rps) or NOTHING, value_words(effect, effect.base),
+                value_words(effect, effect.candidate), ratio_words(effect), sig(effect.allowed_ratio),
+                Text(status_words(effect), style=STATUS_STYLES[effect.status]),
             )  # fmt: skip
     rule = "It passes when the whole interval of every ratio lies on the good side of what is allowed."
-    dim = [Text(fact, style="dim") for fact in (rule, *facts(found))]
+    dim = [Text(fact, style="dim") for fact in (rule, *facts(comparison))]
     return Group(sentence, Text(""), table, Text(""), *dim)

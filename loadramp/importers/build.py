@@ -43,7 +43,7 @@ def import_runs(paths: Sequence[Path], out: Path, *, wanted: str, name: str, slo
         name=name or paths[0].stem,
         slo=slo,
         arrivals=arrivals.pop() if len(arrivals) == 1 else RecordedLevel([]).arrivals,
-        info=RunInfo(imported=_told(formats, paths, total(levels)), target=_target(levels)),
+        info=RunInfo(imported=_imported(formats, paths, total(levels)), target=_target(levels)),
     )
     began_at = datetime.now(UTC)
     rundir = RunDir.create(out, run.scenario.name, run.scenario.source, began_at)
@@ -80,7 +80,7 @@ def _load(level: RecordedLevel) -> tuple[float, float]:
     return float(level.rate_rps or level.users or seen), min(due_s)
 
 
-def _told(formats: Sequence[ResultFormat], paths: Sequence[Path], requests: int) -> ImportedInfo:
+def _imported(formats: Sequence[ResultFormat], paths: Sequence[Path], requests: int) -> ImportedInfo:
     names = ", ".join(form.name for form in formats)
     lacks = {key: why for form in formats for key, why in form.lacks.items()}
     return ImportedInfo(names, [path.name for path in paths], requests, lacks)

@@ -129,9 +129,9 @@ def _guidellm_level(benchmark: Json) -> RecordedLevel:
     return RecordedLevel(records, None, int(streams) if streams else None)
 
 
-def _guidellm_record(one: Json, error: str | None, planned: bool) -> Record:
+def _guidellm_record(request: Json, error: str | None, planned: bool) -> Record:
     """``planned``: the strategy has a schedule; others aim at once for every request of the level."""
-    timings = (one.get("info") or one.get("scheduler_info") or {})["timings"]
+    timings = (request.get("info") or request.get("scheduler_info") or {})["timings"]
     sent_s = timings.get("request_start") or timings.get("resolve_start") or timings["targeted_start"]
     return record_of(
         float((planned and timings.get("targeted_start")) or sent_s),
@@ -139,14 +139,14 @@ def _guidellm_record(one: Json, error: str | None, planned: bool) -> Record:
         first_s=None if error else timings.get("first_token_iteration") or timings.get("first_iteration"),
         last_s=None if error else timings.get("last_token_iteration") or timings.get("last_iteration"),
         end_s=timings.get("request_end") or timings.get("resolve_end"),
-        output_tokens=one.get("output_tokens"),
-        prompt_tokens=one.get("prompt_tokens"),
+        output_tokens=request.get("output_tokens"),
+        prompt_tokens=request.get("prompt_tokens"),
         error=error,
     )
 
 
-def _guidellm_error(one: Json) -> str:
-    return str((one.get("info") or {}).get("error") or one.get("error") or "failed")
+def _guidellm_error(request: Json) -> str:
+    return str((request.get("info") or {}).get("error") or request.get("error") or "failed")
 
 
 # -- AIPerf --------------------------------------------------------------------------------------------------------
@@ -232,18 +232,18 @@ def _inference_perf_load(load: Json) -> tuple[float | None, int | None]:
     return (None, int(users)) if users else (float(rate) if rate else None, None)
 
 
-def _inference_perf_record(one: Json) -> Record:
-    info, error = one.get("info") or {}, one.get("error")
+def _inference_perf_record(request: Json) -> Record:
+    info, error = request.get("info") or {}, request.get("error")
     answer = info.get("response_metrics") or {}
     times = [float(at_s) for at_s in answer.get("output_token_times") or answer.get("chunk_times") or ()]
     events = [(at_s, len(list(own))) for at_s, own in groupby(times)]  # tokens of a chunk share its instant
     usage = answer.get("server_usage") or {}
     counted = len(events) < len(times) and usage.get("completion_tokens") != len(events)  # else the server knows better
     return record_of(
-        float(one["start_time"]),
+        float(request["start_time"]),
         token_s=[] if error else [at_s for at_s, _ in events],
         event_tokens=[n for _, n in events] if counted and not error else (),
-        end_s=float(one["end_time"]),
+        end_s=float(request["end_time"]),
         output_tokens=usage.get("completion_tokens") or answer.get("output_tokens") or None,
         prompt_tokens=info.get("input_tokens"),
         error=f"{error.get('error_type')}: {error.get('error_msg')}" if error else None,

@@ -60,7 +60,7 @@ class Alarm:
     change: str = ""
     """The change that this alarm is part of, by the first night of its first alarm."""
     joins: bool = False
-    """An earlier night has told the change, by another metric."""
+    """An earlier night has raised the change, by another metric."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -70,13 +70,13 @@ class Change:
     direction: Direction
     since: str
     alarms: list[Alarm]
-    told: bool
-    """An earlier night has told it, by another metric."""
+    known_before: bool
+    """An earlier night has raised it, by another metric."""
 
     @property
     def fails(self) -> bool:
-        """A change for the worse that no earlier night has told."""
-        return self.direction == "worse" and not self.told
+        """A change for the worse that no earlier night has raised."""
+        return self.direction == "worse" and not self.known_before
 
 
 def direction(metric: str, step: float) -> Direction:
@@ -112,7 +112,7 @@ def open_alarms(known: Sequence[Alarm], nights: Sequence[Night], accepted: Seque
             continue
         since = [n.value for n in nights if n.night >= alarm.since and (later is None or n.night < later.since)]
         level = median(since) if since else alarm.after
-        left = [one for one in left if not _made_up(one, level, rules)]
+        left = [alarm for alarm in left if not _made_up(alarm, level, rules)]
     return [alarm for alarm in left if not any(night >= alarm.since for night in accepted)]
 
 
@@ -128,10 +128,10 @@ def _made_up(worse: Alarm, level: float, rules: Rules) -> bool:
     return abs(change) <= rules.change_ratio or direction(worse.metric, change) == "better"
 
 
-def told_before(alarm: Alarm, known: Sequence[Alarm], nights: Sequence[Night], rules: Rules) -> bool:
+def already_raised(alarm: Alarm, known: Sequence[Alarm], nights: Sequence[Night], rules: Rules) -> bool:
     """The change is one that an earlier alarm of the metric has told: same direction, at most ``apart`` nights away,
     and no further than that alarm's interval reaches."""
-    index = {one.night: i for i, one in enumerate(nights)}
+    index = {night.night: i for i, night in enumerate(nights)}
     at = index[alarm.since]
     return any(
         other.direction == alarm.direction

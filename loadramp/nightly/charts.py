@@ -52,17 +52,17 @@ def figure(shown: TrendView, metric: str) -> Figure:
     many = len(nights) > MANY
     first = nights[0].night
     runs = [e for e in shown.entries if e.kind == "measured" and e.metric == metric and e.value and e.night >= first]
-    low, high = [one.low for one in nights], [one.high for one in nights]
-    dots = c.series(NIGHT, [], [one.value for one in nights], text=[_hover(one, metric) for one in nights])
-    dots |= {"x": [one.night for one in nights]}
+    low, high = [night.low for night in nights], [night.high for night in nights]
+    dots = c.series(NIGHT, [], [night.value for night in nights], text=[_hover(night, metric) for night in nights])
+    dots |= {"x": [night.night for night in nights]}
     behind = c.series(RUN, [], [e.value for e in runs]) | {"x": [e.night for e in runs], "hoverinfo": "skip"}
     dots["marker"] |= {"size": 4 if many else 7}
     behind["marker"] |= {"size": 2.5 if many else 4, "line": {"color": "var(--sky)", "width": 1}}
     limits: list[float | None] = []
     if not many:
-        dots["error_y"] = c.whiskers([one.value for one in nights], low, high, NIGHT.colour) | {"width": 0}
+        dots["error_y"] = c.whiskers([night.value for night in nights], low, high, NIGHT.colour) | {"width": 0}
         limits = [*low, *high]
-    axis = _axis([*(one.value for one in nights), *(e.value for e in runs), *limits], METRICS[metric].unit)
+    axis = _axis([*(night.value for night in nights), *(e.value for e in runs), *limits], METRICS[metric].unit)
     at = axis["range"][0] + (axis["range"][1] - axis["range"][0]) * 0.04
     shapes, levels = _changes(shown, metric, nights)
     marks = [_versions(nights, at), _failures(shown, at, first)]
@@ -97,14 +97,14 @@ def _axis(values: Sequence[float | None], unit: str) -> Json:
     }
 
 
-def _hover(one: Night, metric: str) -> str:
-    low, high = number(metric, one.low), number(metric, one.high)
-    spread = f", {percent(one.spread_ratio, 2)} apart" if one.spread_ratio else ""
+def _hover(night: Night, metric: str) -> str:
+    low, high = number(metric, night.low), number(metric, night.high)
+    spread = f", {percent(night.spread_ratio, 2)} apart" if night.spread_ratio else ""
     lines = [
-        night_words(one.night),
-        number(metric, one.value) + (f" ({low} to {high})" if low and high else ""),
-        plural(one.runs, "run") + spread + (", measured again" if one.rerun else ""),
-        one.fingerprint.get("version") or one.fingerprint.get("engine") or "",
+        night_words(night.night),
+        number(metric, night.value) + (f" ({low} to {high})" if low and high else ""),
+        plural(night.runs, "run") + spread + (", measured again" if night.rerun else ""),
+        night.fingerprint.get("version") or night.fingerprint.get("engine") or "",
     ]
     return "<br>".join(line for line in lines if line)
 
@@ -113,7 +113,7 @@ def change_points(nights: Sequence[Night], rules: Rules) -> list[int]:
     """Where the whole series, looked back at, changes its level."""
     if len(nights) < 2 * rules.nights_after:
         return []
-    logs = hampel(np.array([one.log for one in nights]))
+    logs = hampel(np.array([night.log for night in nights]))
     return [s.at for s in shifts(logs, p_limit=rules.p_limit, least=rules.change_ratio, window=rules.window)]
 
 
@@ -121,7 +121,7 @@ def _changes(shown: TrendView, metric: str, nights: Sequence[Night]) -> tuple[li
     """Upright lines at changes, and the level between them."""
     rules = Rules()
     known = alarms_of(shown.entries, metric)
-    index = {one.night: i for i, one in enumerate(nights)}
+    index = {night.night: i for i, night in enumerate(nights)}
     begun = {index[a.since]: a for a in known if a.since in index}
     found = [at for at in change_points(nights, rules) if all(abs(at - other) > rules.apart for other in begun)]
     shapes = [_upright(nights[at], WORSE if a.direction == "worse" else BETTER) for at, a in begun.items()]
@@ -129,7 +129,7 @@ def _changes(shown: TrendView, metric: str, nights: Sequence[Night]) -> tuple[li
     edges = sorted({0, *begun, *found, len(nights)})
     levels = []
     for begin, end in pairwise(edges):
-        level = float(np.median([one.value for one in nights[begin:end]]))
+        level = float(np.median([night.value for night in nights[begin:end]]))
         ends = {"x": [nights[begin].night, nights[end - 1].night], "hoverinfo": "skip"}
         levels.append(c.series(LEVEL, [], [level, level]) | ends)
     for level_line in levels:
@@ -164,7 +164,7 @@ def _versions(nights: Sequence[Night], y: float) -> Json | None:
 
 def _labels(nights: Sequence[Night], found: Sequence[tuple[Night, dict[str, tuple[str, str]]]]) -> list[str]:
     """The new version (or whatever is new) beside a mark, where there is room for it."""
-    index = {one.night: i for i, one in enumerate(nights)}
+    index = {night.night: i for i, night in enumerate(nights)}
     labels: list[str] = []
     last = -len(nights)
     for one, diff in found:

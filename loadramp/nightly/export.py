@@ -62,8 +62,8 @@ def _table(metric: str, nights: Sequence[Night]) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(["time", *ATTRIBUTES, metric])
-    for one in nights:
-        writer.writerow([one.night, *(one.fingerprint.get(name, "-") for name in ATTRIBUTES), repr(one.value)])
+    for night in nights:
+        writer.writerow([night.night, *(night.fingerprint.get(name, "-") for name in ATTRIBUTES), repr(night.value)])
     return out.getvalue()
 
 
@@ -91,7 +91,7 @@ def night_junit(outcome: NightOutcome, scenario: str) -> str:
 
     A metric that joins a change which an earlier night has told passes, as that night has failed.
     """
-    found = [_case(one, outcome) for one in outcome.standings]
+    found = [_case(standing, outcome) for standing in outcome.standings]
     status: dict[str, Literal["pass", "fail", "error"]] = {"pass": "pass", "fail": "fail", "inconclusive": "error"}
     found += [TestCase(f"floor {floor.rule}", status[floor.status], minimum_words(floor)) for floor in outcome.floors]
     return suite(scenario, found, {"scenario": scenario, "began_at": outcome.night}, 0.0, headline(outcome)[0])
@@ -99,14 +99,16 @@ def night_junit(outcome: NightOutcome, scenario: str) -> str:
 
 def night_annotations(outcome: NightOutcome, scenario: str) -> str:
     """Workflow commands: new changes for the worse and broken floors as errors, the rest as warnings or a notice."""
-    errors = [_told(change) for change in outcome.changes if change.fails]
+    errors = [_change_line(change) for change in outcome.changes if change.fails]
     errors += [f"floor {minimum_words(floor)}" for floor in outcome.floors if floor.status == "fail"]
     warnings = [
-        f"{METRICS[one.metric].words}: {standing_words(one)}"
-        for one in outcome.standings
-        if one.state in {"missing", "suspect"}
+        f"{METRICS[standing.metric].words}: {standing_words(standing)}"
+        for standing in outcome.standings
+        if standing.state in {"missing", "suspect"}
     ]
-    warnings += [_told(change) for change in outcome.changes if change.direction == "worse" and change.told]
+    warnings += [
+        _change_line(change) for change in outcome.changes if change.direction == "worse" and change.known_before
+    ]
     notices = [] if errors or warnings else [headline(outcome)[0]]
     lines = [
         *commands("error", scenario, errors),
@@ -116,17 +118,22 @@ def night_annotations(outcome: NightOutcome, scenario: str) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _told(change: Change) -> str:
+def _change_line(change: Change) -> str:
     """One line a change: of a single metric its alarm."""
     return alarm_words(change.alarms[0]) if len(change.alarms) == 1 else change_words(change)
 
 
-def _case(one: Standing, outcome: NightOutcome) -> TestCase:
-    changes = [alarm_words(alarm) for alarm in outcome.alarms if alarm.metric == one.metric]
-    words = " ".join(changes) or f"{number(one.metric, one.value)} against {baseline_words(one)}: {standing_words(one)}"
-    fails = any(alarm.metric == one.metric for change in outcome.changes if change.fails for alarm in change.alarms)
+def _case(standing: Standing, outcome: NightOutcome) -> TestCase:
+    changes = [alarm_words(alarm) for alarm in outcome.alarms if alarm.metric == standing.metric]
+    words = (
+        " ".join(changes)
+        or f"{number(standing.metric, standing.value)} against {baseline_words(standing)}: {standing_words(standing)}"
+    )
+    fails = any(
+        alarm.metric == standing.metric for change in outcome.changes if change.fails for alarm in change.alarms
+    )
     failed: Literal["pass", "fail", "error"] = "fail" if fails else "pass"
-    return TestCase(one.metric, "error" if one.state == "missing" else failed, words)
+    return TestCase(standing.metric, "error" if standing.state == "missing" else failed, words)
 
 
 HISTORY_EXPORTERS: dict[str, Callable[[Sequence[Entry]], Files]] = {

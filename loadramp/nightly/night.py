@@ -219,7 +219,7 @@ def exit_code(outcome: NightOutcome, runs: Sequence[Finished]) -> int:
     broken = any(floor.status == "fail" for floor in outcome.floors)
     if broken or middle(asked) == "fail" or any(change.fails for change in outcome.changes):
         return EXIT["fail"]
-    missing = any(one.state == "missing" for one in outcome.standings)
+    missing = any(standing.state == "missing" for standing in outcome.standings)
     unknown = any(floor.status == "inconclusive" for floor in outcome.floors)
     if missing or unknown or middle(asked) == "inconclusive" or all(word == "void" for word in verdicts):
         return EXIT["inconclusive"]

@@ -81,7 +81,7 @@ def tonight_section(shown: TrendView) -> str | None:
     if not shown.outcome.standings:
         return None
     heads = ["Metric", "This night", "Baseline", "Change", "Standing"]
-    body = c.grid(heads, [_standing_line(one) for one in shown.outcome.standings])
+    body = c.grid(heads, [_standing_line(effect) for effect in shown.outcome.standings])
     floors: list[c.Line] = [
         [minimum_words(floor), Cell(floor.status, "hot" if floor.status == "fail" else "")]
         for floor in shown.outcome.floors
@@ -91,16 +91,16 @@ def tonight_section(shown: TrendView) -> str | None:
     return c.section("tonight", "This night", body, *more, words=words)
 
 
-def _standing_line(one: Standing) -> c.Line:
-    low, high = number(one.metric, one.low), number(one.metric, one.high)
-    change = signed(one.change_ratio, 2) if one.change_ratio is not None else NOTHING
-    tone = TONES.get(one.state, "")
+def _standing_line(standing: Standing) -> c.Line:
+    low, high = number(standing.metric, standing.low), number(standing.metric, standing.high)
+    change = signed(standing.change_ratio, 2) if standing.change_ratio is not None else NOTHING
+    tone = TONES.get(standing.state, "")
     return [
-        METRICS[one.metric].words,
-        Cell(number(one.metric, one.value) or NOTHING, small=f"{low} to {high}" if low and high else ""),
-        baseline_words(one),
-        Cell(change, tone, "" if one.z is None else f"z {sig(one.z, 2)}"),
-        Cell(standing_words(one), tone),
+        METRICS[standing.metric].words,
+        Cell(number(standing.metric, standing.value) or NOTHING, small=f"{low} to {high}" if low and high else ""),
+        baseline_words(standing),
+        Cell(change, tone, "" if standing.z is None else f"z {sig(standing.z, 2)}"),
+        Cell(standing_words(standing), tone),
     ]
 
 
@@ -137,7 +137,7 @@ def metrics_section(shown: TrendView) -> str | None:
     """A chart a metric: judged ones first."""
     if not shown.nights:
         return c.section("nights", "Night by night", words="Nothing was measured yet.")
-    judged = [one.metric for one in shown.outcome.standings] or list(JUDGED)
+    judged = [effect.metric for effect in shown.outcome.standings] or list(JUDGED)
     order = [*(m for m in judged if m in shown.nights), *(m for m in shown.nights if m not in judged)]
     figures = [figure(shown, metric) for metric in order]
     words = "Dots are nights (medians of their runs), whiskers (where they fit) the 95 % interval within a night."

@@ -77,12 +77,12 @@ def headline(outcome: NightOutcome) -> tuple[str, Tone]:
         return changes_words(worse), "bad"
     if broken:
         return f"Beyond a floor: {'; '.join(minimum_words(floor) for floor in broken)}.", "bad"
-    told = [alarm for change in outcome.changes if change.told for alarm in change.alarms]
-    if told:
-        return f"Part of a change that an earlier night has told: {changes_words(told)}", "warn"
+    known = [alarm for change in outcome.changes if change.known_before for alarm in change.alarms]
+    if known:
+        return f"Part of a change that an earlier night has told: {changes_words(known)}", "warn"
     if outcome.alarms:
         return changes_words(outcome.alarms), "plain"
-    missing = [one.metric for one in outcome.standings if one.state == "missing"]
+    missing = [standing.metric for standing in outcome.standings if standing.state == "missing"]
     if outcome.standings and len(missing) == len(outcome.standings):
         return f"Not measured this night ({outcome.standings[0].reason}); that is no regression.", "warn"
     if outcome.open:
@@ -121,13 +121,13 @@ def level_words(level: Level) -> str:
 
 def _quiet(outcome: NightOutcome, missing: Sequence[str]) -> tuple[str, Tone]:
     """Nothing has happened; how much that says."""
-    lacking = [one for one in outcome.standings if one.state == "no_baseline"]
+    lacking = [standing for standing in outcome.standings if standing.state == "no_baseline"]
     suspects = [METRICS[metric].words for metric in outcome.suspects]
     tail = f" Not measured: {', '.join(METRICS[metric].words for metric in missing)}." if missing else ""
     if suspects:
         return f"One night looks worse ({', '.join(suspects)}); the next one decides.{tail}", "warn"
     if lacking:
-        known = min(one.nights for one in lacking) + 1
+        known = min(standing.nights for standing in lacking) + 1
         return (
             f"{plural(known, 'night')} under these conditions: too few to tell a change. Floors are judged.{tail}",
             "warn",
@@ -138,18 +138,18 @@ def _quiet(outcome: NightOutcome, missing: Sequence[str]) -> tuple[str, Tone]:
     )
 
 
-def standing_words(one: Standing) -> str:
+def standing_words(standing: Standing) -> str:
     """``steady`` and why, for one metric."""
-    return STATES[one.state] + (f" ({one.reason})" if one.reason else "")
+    return STATES[standing.state] + (f" ({standing.reason})" if standing.reason else "")
 
 
-def baseline_words(one: Standing) -> str:
+def baseline_words(standing: Standing) -> str:
     """``15.9 req/s ± 3 % over 28 nights``."""
-    if one.baseline is None:
+    if standing.baseline is None:
         return NOTHING
-    spread = f" ± {percent(one.sd_ratio, 2)}" if one.sd_ratio else ""
-    over = f" over {plural(one.nights, 'night')}" if one.nights else ""
-    return f"{number(one.metric, one.baseline)}{spread}{over}"
+    spread = f" ± {percent(standing.sd_ratio, 2)}" if standing.sd_ratio else ""
+    over = f" over {plural(standing.nights, 'night')}" if standing.nights else ""
+    return f"{number(standing.metric, standing.baseline)}{spread}{over}"
 
 
 def minimum_words(floor: GateResult) -> str:
@@ -161,12 +161,12 @@ def minimum_words(floor: GateResult) -> str:
 def terminal_lines(outcome: NightOutcome) -> list[str]:
     """The night for a terminal: the sentence, then a line a metric, floor and open change."""
     lines = [headline(outcome)[0], ""]
-    silent = all(one.state == "missing" for one in outcome.standings)  # the sentence has said why
-    for one in outcome.standings:
-        change = "" if one.change_ratio is None else f"  {signed(one.change_ratio, 2)}"
-        value = number(one.metric, one.value) or NOTHING
-        state = STATES[one.state] if silent else standing_words(one)
-        lines.append(f"  {one.metric:24s} {value:>14s}{change:>9s}  {state}")
+    silent = all(standing.state == "missing" for standing in outcome.standings)  # the sentence has said why
+    for standing in outcome.standings:
+        change = "" if standing.change_ratio is None else f"  {signed(standing.change_ratio, 2)}"
+        value = number(standing.metric, standing.value) or NOTHING
+        state = STATES[standing.state] if silent else standing_words(standing)
+        lines.append(f"  {standing.metric:24s} {value:>14s}{change:>9s}  {state}")
     floors = [floor for floor in outcome.floors if not silent or floor.status != "inconclusive"]
     lines += [f"  {MARKS[floor.status]} floor {minimum_words(floor)}" for floor in floors]
     raised = {(alarm.metric, alarm.since) for alarm in outcome.alarms}
@@ -183,12 +183,14 @@ def night_markdown(outcome: NightOutcome, scenario: str) -> str:
         "",
     ]
     lines += ["| metric | this night | interval | baseline | change | |", "|---|---|---|---|---|---|"]
-    for one in outcome.standings:
-        low, high = number(one.metric, one.low), number(one.metric, one.high)
+    for standing in outcome.standings:
+        low, high = number(standing.metric, standing.low), number(standing.metric, standing.high)
         between = f"{low} to {high}" if low and high else NOTHING
-        change = signed(one.change_ratio, 2) if one.change_ratio is not None else NOTHING
-        cells = [METRICS[one.metric].words, number(one.metric, one.value) or NOTHING, between, baseline_words(one),
-                 change, standing_words(one)]  # fmt: skip
+        change = signed(standing.change_ratio, 2) if standing.change_ratio is not None else NOTHING
+        cells = [
+            METRICS[standing.metric].words, number(standing.metric, standing.value) or NOTHING, between,
+            baseline_words(standing), change, standing_words(standing),
+        ]  # fmt: skip
         lines.append("| " + " | ".join(escaped(cell) for cell in cells) + " |")
     if outcome.floors:
         lines += ["", *(f"- {MARKS[floor.status]} floor {escaped(minimum_words(floor))}" for floor in outcome.floors)]
@@ -209,7 +211,7 @@ def night_document(outcome: NightOutcome, exit_code: int, runs: Sequence[str], s
             "verdict": verdicts.get(exit_code, "interrupted"),
             "exit_code": exit_code,
             "sentence": headline(outcome)[0],
-            "metrics": [asdict(one) for one in outcome.standings],
+            "metrics": [asdict(standing) for standing in outcome.standings],
             "alarms": [_alarm_document(alarm) for alarm in outcome.alarms],
             "changes": [_change_document(change) for change in outcome.changes],
             "open": [_alarm_document(alarm) for alarm in outcome.open],
@@ -224,7 +226,7 @@ def _change_document(change: Change) -> dict[str, Any]:
     return {
         "direction": change.direction,
         "since": change.since,
-        "told_before": change.told,
+        "told_before": change.known_before,
         "metrics": [alarm.metric for alarm in change.alarms],
         "words": change_words(change),
     }

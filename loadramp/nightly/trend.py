@@ -21,12 +21,12 @@ from loadramp.nightly.alarms import (
     Rules,
     accepted_nights,
     alarms_of,
+    already_raised,
     changes_of,
     direction,
     ends_a_better_spell,
     joined,
     open_alarms,
-    told_before,
 )
 from loadramp.nightly.change_points import SHORTEST, SeriesSpread, Shift, compare, hampel, shifts
 from loadramp.nightly.levels import BaselineLevel, level_begins, spread_before
@@ -85,7 +85,7 @@ class NightOutcome:
     @property
     def suspects(self) -> list[str]:
         """Metrics that look worse this night and have not been measured again."""
-        return [one.metric for one in self.standings if one.state == "suspect"]
+        return [standing.metric for standing in self.standings if standing.state == "suspect"]
 
 
 def judge_night(
@@ -120,11 +120,11 @@ def judge_night(
             standing = Standing(metric, "no_baseline" if waits else "missing", reason=_why_missing(lacks))
         standings.append(standing)
         alarms += [alarm] if alarm else []
-    earlier = [one for metric in METRICS for one in alarms_of(own, metric)]
+    earlier = [alarm for metric in METRICS for alarm in alarms_of(own, metric)]
     alarms = joined(alarms, earlier, sorted({entry.night for entry in own}), rules)
     still_open = []
     for metric in metrics:
-        known = [*known_of[metric], *(one for one in alarms if one.metric == metric)]
+        known = [*known_of[metric], *(alarm for alarm in alarms if alarm.metric == metric)]
         still_open += open_alarms(known, every.get(metric, []), accepted_nights(own, metric), rules)
     return NightOutcome(night, standings, alarms, still_open, [judge_minimum(own, night, text) for text in floors])
 
@@ -136,11 +136,11 @@ def judge_series(
     if not nights or nights[-1].night != night:
         return None, Standing(metric, "missing")
     begins = level_begins(nights, known, accepted, rules)
-    current = [one for one in nights if not begins or one.night >= begins[-1]]
+    current = [night for night in nights if not begins or night.night >= begins[-1]]
     latest = nights[-1]
     same = _same_baseline(current[:-1], latest, rules.most_nights + 1)
     alarm = _page(nights, same, begins, metric, rules) or _ticket(nights, current, begins, metric, rules)
-    if alarm and (told_before(alarm, known, nights, rules) or ends_a_better_spell(alarm, known, nights, rules)):
+    if alarm and (already_raised(alarm, known, nights, rules) or ends_a_better_spell(alarm, known, nights, rules)):
         alarm = None
     return alarm, _standing(nights, same, begins, metric, alarm, rules)
 
@@ -149,9 +149,9 @@ def _same_baseline(nights: Sequence[Night], latest: Night, most: int) -> list[Ni
     """The last ``most`` nights that were measured under the conditions of ``latest``, oldest first."""
     wanted = latest.baseline
     found: list[Night] = []
-    for one in reversed(nights):
-        if one.baseline == wanted:
-            found.append(one)
+    for night in reversed(nights):
+        if night.baseline == wanted:
+            found.append(night)
             if len(found) == most:
                 break
     return found[::-1]
@@ -187,16 +187,16 @@ def _page(
             return _paged(nights, base, [latest], metric)
     if not same:
         return None
-    base = BaselineLevel.of(same[:-1], rules, [one for one in nights[:-1] if one.night != same[-1].night], begins)
+    base = BaselineLevel.of(same[:-1], rules, [night for night in nights[:-1] if night.night != same[-1].night], begins)
     if base is None:
         return None
-    sides = {base.beyond(one.log, rules) for one in (same[-1], latest)}
+    sides = {base.beyond(night.log, rules) for night in (same[-1], latest)}
     return _paged(nights, base, [same[-1], latest], metric) if sides in ({1}, {-1}) else None
 
 
 def _paged(nights: Sequence[Night], base: BaselineLevel, tested: Sequence[Night], metric: str) -> Alarm:
     """Size: mean of the tested nights minus the median; interval: t with the robust deviation, pi/2 for the median."""
-    step = sum(one.log for one in tested) / len(tested) - base.middle
+    step = sum(night.log for night in tested) / len(tested) - base.middle
     half = float(stdtrit(base.freedom, 0.975)) * base.sd * math.sqrt(1 / len(tested) + math.pi / 2 / base.nights)
     return _alarm("page", nights, tested[0].night, metric, base.middle, (step, step - half, step + half))
 
@@ -210,7 +210,7 @@ def _ticket(
     least_before = SHORTEST if spread.freedom >= rules.least_nights - 1 else rules.least_nights
     if len(recent) < least_before + rules.nights_after:
         return None
-    logs = hampel(np.array([one.log for one in recent]), window=rules.least_nights)
+    logs = hampel(np.array([night.log for night in recent]), window=rules.least_nights)
     least = math.log1p(rules.change_ratio)
     found = shifts(logs, p_limit=rules.p_limit, least=least, window=rules.window, spread=spread)
     if not found:
@@ -224,17 +224,17 @@ def _ticket(
 
 
 def _at_a_change(
-    recent: Sequence[Night], logs: Floats, begin: int, found: Shift, spread: SeriesSpread, rules: Rules
+    recent: Sequence[Night], logs: Floats, begin: int, shift: Shift, spread: SeriesSpread, rules: Rules
 ) -> Shift:
     """Noise moves a change point by some nights. Where the endpoint changed near it and the split holds there too, that
     is the night."""
     changed = [i for i in range(1, len(recent)) if recent[i].baseline != recent[i - 1].baseline]
-    near = [i for i in changed if abs(i - found.at) <= rules.apart and i > begin]
-    for at in sorted(near, key=lambda i: abs(i - found.at)):
+    near = [i for i in changed if abs(i - shift.at) <= rules.apart and i > begin]
+    for at in sorted(near, key=lambda i: abs(i - shift.at)):
         other = compare(logs[begin:at], logs[at:], at, spread)
-        if other.p <= rules.p_limit and other.step * found.step > 0.0:
+        if other.p <= rules.p_limit and other.step * shift.step > 0.0:
             return other
-    return found
+    return shift
 
 
 def _alarm(
@@ -245,7 +245,7 @@ def _alarm(
     before: float,
     step: tuple[float, float, float],
 ) -> Alarm:
-    at = next(i for i, one in enumerate(nights) if one.night == since)
+    at = next(i for i, night in enumerate(nights) if night.night == since)
     changed = differences(nights[at - 1].fingerprint, nights[at].fingerprint) if at else {}
     return Alarm(
         metric=metric,

@@ -14,7 +14,7 @@ from loadramp.campaign.criteria import PhaseView, Strike
 from loadramp.campaign.evidence import Facts
 from loadramp.campaign.scorecard import ItemAnswer, score
 from loadramp.campaign.state import CampaignState, PhaseState
-from loadramp.campaign.table import PHASES
+from loadramp.campaign.table import PHASES, OverloadPhase, SustainedPhase
 from loadramp.campaign.text import CampaignView
 from loadramp.record.run_info import MetricsInfo, RunInfo, TargetInfo
 from loadramp.record.table import Run, Table
@@ -84,20 +84,11 @@ def told(answers: dict[str, ItemAnswer] | None = None, **state: Any) -> Campaign
     ramp.run.estimates = {"ceiling": Estimate("found", 6.1, 5.8, 6.4, sustained_rps=5.2)}
     seen = {"baseline": PhaseView(_run([row(1.0, users=1)], [answer(0, 0.0, 0.1)])), "ramp": ramp, "sustained": _soak(),
             "overload": _overload(), "chaos": _chaos()}  # fmt: skip
-    limits = {
-        "error_ratio": 0.001,
-        "drift_ratio": 0.05,
-        "drift_unseen_ratio": 0.5,
-        "memory_ratio": 0.05,
-        "availability_ratio": 0.999,
-    }
     criteria = {
         "baseline": judge.baseline(seen["baseline"]),
         "ramp": judge.ramp(ramp, asked_rps=4.0),
-        "sustained": judge.sustained(seen["sustained"], **limits),
-        "overload": judge.overload(
-            seen["overload"], factor=2.0, check_factor=1.2, broken_ratio=0.001, recovery_limit_s=30.0
-        ),
+        "sustained": judge.sustained(seen["sustained"], SustainedPhase()),
+        "overload": judge.overload(seen["overload"], OverloadPhase()),
         "chaos": judge.chaos(seen["chaos"], recovery_limit_s=60.0),
     }
     facts = Facts(criteria, seen, {"factor": 2.0, "check_factor": 1.2, "sustained_s": 1200.0}, 131072)

@@ -85,10 +85,10 @@ def test_all_five_phases_run_one_after_the_other_and_pass(whole: JudgedCampaign)
     assert [told.phase_verdict(phase) for phase in told.wanted] == ["pass"] * 4 + ["inconclusive"]
     target_rps = told.state.target_rps
     assert 5 < target_rps < 15
-    rates = [row.rate_rps for row in told.seen["overload"].rows]
+    rates = [row.rate_rps for row in told.measured["overload"].rows]
     assert rates == pytest.approx([target_rps, 1.2 * target_rps, 2 * target_rps, target_rps])
-    assert told.seen["baseline"].rows[0].users == 1
-    assert told.seen["sustained"].rows[0].window_end_s - told.seen["sustained"].rows[0].window_begin_s == 200
+    assert told.measured["baseline"].rows[0].users == 1
+    assert told.measured["sustained"].rows[0].window_end_s - told.measured["sustained"].rows[0].window_begin_s == 200
 
 
 def test_a_killed_server_is_felt_and_back_when_it_has_restarted(whole: JudgedCampaign) -> None:
@@ -96,13 +96,13 @@ def test_a_killed_server_is_felt_and_back_when_it_has_restarted(whole: JudgedCam
         "delivered": "pass", "struck": "pass", "felt": "pass", "recovery": "pass", "nothing_lost": "pass",
         "retried": "inconclusive", "absorbed": "inconclusive",
     }  # fmt: skip
-    seen = whole.view.seen["chaos"]
+    seen = whole.view.measured["chaos"]
     assert seen.strike is not None
     failed_s = seen.run.table.due_s[seen.run.table.failed]
     assert failed_s.min() >= seen.strike.begin_s - 2.0
     assert failed_s.max() == pytest.approx(seen.strike.begin_s + 15.0, abs=1.0)
     recovery = next(one for one in whole.view.criteria["chaos"] if one.code == "recovery")
-    assert recovery.said.startswith(("after 14 s", "after 15 s", "after 16 s"))
+    assert recovery.observed.startswith(("after 14 s", "after 15 s", "after 16 s"))
 
 
 def test_the_campaign_fills_the_scorecard_and_asks_for_the_rest(whole: JudgedCampaign) -> None:
@@ -125,7 +125,7 @@ def test_a_rehearsal_runs_every_phase_and_shows_nothing(tmp_path: Path) -> None:
     assert code == 0
     told = finished.view
     assert told.missing == []
-    lengths = {phase: round(told.seen[phase].rows[0].window_end_s - told.seen[phase].rows[0].window_begin_s)
+    lengths = {phase: round(told.measured[phase].rows[0].window_end_s - told.measured[phase].rows[0].window_begin_s)
                for phase in ("baseline", "sustained", "chaos")}  # fmt: skip
     assert lengths == {"baseline": 15, "sustained": 60, "chaos": 90}
     assert criteria(finished, "overload")["refusals"] == criteria(finished, "chaos")["recovery"] == "pass"

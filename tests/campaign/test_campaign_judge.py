@@ -16,6 +16,7 @@ from loadramp.campaign.criteria import Criterion, PhaseView, Strike, verdict_of
 from loadramp.campaign.evidence import EVIDENCE, Facts
 from loadramp.campaign.judge import absorbed
 from loadramp.campaign.phases import lowest_rps
+from loadramp.campaign.table import OverloadPhase, SustainedPhase
 from loadramp.record.row import Row, Void
 from loadramp.record.run_info import RunInfo, read_info
 from loadramp.record.table import Run, Table
@@ -23,9 +24,10 @@ from loadramp.record.types import GONE, Estimate, GateResult, HealthSample, Reco
 from loadramp.runner.scenarios import load
 from loadramp.scenario.scenario import Slo
 
-SUSTAINED = {"error_ratio": 0.001, "drift_ratio": 0.05, "drift_unseen_ratio": 0.5, "memory_ratio": 0.05,
-             "availability_ratio": 0.999}  # fmt: skip
-OVERLOAD = {"factor": 2.0, "check_factor": 1.2, "broken_ratio": 0.001, "recovery_limit_s": 30.0}
+SUSTAINED = SustainedPhase(
+    error_ratio=0.001, drift_ratio=0.05, drift_unseen_ratio=0.5, memory_ratio=0.05, availability_ratio=0.999
+)
+OVERLOAD = OverloadPhase(factor=2.0, check_factor=1.2, broken_ratio=0.001, recovery_s=30.0)
 
 
 def seen(rows: list[Row], records: list[Record] = [], **more: Any) -> PhaseView:  # noqa: B006 (read only)
@@ -41,7 +43,7 @@ def by_code(criteria: list[Criterion]) -> dict[str, str]:
 
 
 def said(criteria: list[Criterion], code: str) -> str:
-    return next(one.said for one in criteria if one.code == code)
+    return next(one.observed for one in criteria if one.code == code)
 
 
 def checks(
@@ -79,7 +81,7 @@ def test_a_load_that_the_client_could_not_deliver_shows_nothing() -> None:
 
 
 def test_a_phase_without_a_row_is_open_and_failed_where_nobody_answered_any_more() -> None:
-    for phase in (judge.baseline, lambda s: judge.sustained(s, **SUSTAINED), lambda s: judge.overload(s, **OVERLOAD)):
+    for phase in (judge.baseline, lambda s: judge.sustained(s, SUSTAINED), lambda s: judge.overload(s, OVERLOAD)):
         assert verdict_of(phase(seen([]))) == "inconclusive"
         assert verdict_of(phase(seen([], ending=GONE))) == "fail"
 
@@ -161,7 +163,7 @@ def soak(**more: Any) -> PhaseView:
 
 
 def test_a_good_soak_passes_every_criterion() -> None:
-    found = judge.sustained(soak(), **SUSTAINED)
+    found = judge.sustained(soak(), SUSTAINED)
     assert set(by_code(found).values()) == {"pass"}
     assert set(by_code(found)) == {"delivered", "to_the_end", "errors", "steady", "drift_ttft", "drift_itl", "memory",
                                    "availability", "no_restart"}  # fmt: skip
@@ -169,10 +171,10 @@ def test_a_good_soak_passes_every_criterion() -> None:
 
 
 def test_errors_are_judged_by_exact_limits_and_say_how_many_requests_are_missing() -> None:
-    few = judge.sustained(soak(row=row(10.0, window_end_s=400.0, requests=1000)), **SUSTAINED)
+    few = judge.sustained(soak(row=row(10.0, window_end_s=400.0, requests=1000)), SUSTAINED)
     assert by_code(few)["errors"] == "inconclusive"
     assert "1,995 more requests" in said(few, "errors")
-    many = judge.sustained(soak(row=soak_row(errors={"http_5xx": 40}, error_ratio=0.01)), **SUSTAINED)
+    many = judge.sustained(soak(row=soak_row(errors={"http_5xx": 40}, error_ratio=0.01)), SUSTAINED)
     assert by_code(many)["errors"] == "fail"
 
 
@@ -182,7 +184,7 @@ def test_a_soak_names_each_thing_that_went_wrong() -> None:
         samples=[Sample(float(t), "u", {"process_memory_bytes": 1e9 + 1e6 * t}) for t in range(400)],
         health=checks(0, 400, (100.0, 130.0)),
     )
-    status = by_code(judge.sustained(bad, **SUSTAINED))
+    status = by_code(judge.sustained(bad, SUSTAINED))
     assert {code for code, one in status.items() if one == "fail"} == {"steady", "memory", "availability", "no_restart"}
 
 
@@ -191,15 +193,15 @@ def test_a_soak_in_parts_is_judged_as_a_whole_and_names_the_part_that_broke() ->
                 server_restarted=False) for k in range(4)]  # fmt: skip
     whole = soak()
     whole.run.rows = rows
-    found = judge.sustained(whole, **SUSTAINED)
+    found = judge.sustained(whole, SUSTAINED)
     assert set(by_code(found).values()) == {"pass"}
     assert "0 of 4,000 failed" in said(found, "errors")
     rows[2] = changed(rows[2], saturated=True, signals=["backlog"])
-    assert said(judge.sustained(whole, **SUSTAINED), "steady") == "requests in flight pile up in part 3 of 4"
+    assert said(judge.sustained(whole, SUSTAINED), "steady") == "requests in flight pile up in part 3 of 4"
 
 
 def test_what_was_not_seen_is_open() -> None:
-    status = by_code(judge.sustained(soak(samples=[], health=[], row=soak_row()), **SUSTAINED))
+    status = by_code(judge.sustained(soak(samples=[], health=[], row=soak_row()), SUSTAINED))
     assert {code for code, one in status.items() if one == "inconclusive"} == {"memory", "availability", "no_restart"}
 
 
@@ -210,7 +212,7 @@ def test_what_was_not_seen_is_open() -> None:
 )  # fmt: skip
 def test_the_service_level_is_judged_by_its_interval(value: Any, low: Any, high: Any, status: str) -> None:
     columns = {"slo_ttft_s": value, "slo_ttft_low_s": low, "slo_ttft_high_s": high, "stationary": True}
-    found = judge.sustained(soak(row=soak_row(**columns), slo=Slo(ttft_s=1.0)), **SUSTAINED)
+    found = judge.sustained(soak(row=soak_row(**columns), slo=Slo(ttft_s=1.0)), SUSTAINED)
     assert by_code(found)["slo_ttft"] == status
 
 
@@ -218,7 +220,7 @@ def test_a_step_too_short_for_an_interval_is_judged_by_none_being_beyond_the_lim
     columns: dict[str, Any] = {"slo_ttft_s": 0.1, "slo_ttft_low_s": None, "slo_ttft_high_s": None, "stationary": True}
     for n, over, status in ((400, 0.0, "pass"), (200, 0.0, "inconclusive"), (400, 0.0025, "inconclusive")):
         more = {**columns, "ttft_n": n, "slo_ttft_over_ratio": over}
-        found = judge.sustained(soak(row=soak_row(**more), slo=Slo(ttft_s=1.0)), **SUSTAINED)
+        found = judge.sustained(soak(row=soak_row(**more), slo=Slo(ttft_s=1.0)), SUSTAINED)
         assert by_code(found)["slo_ttft"] == status
 
 
@@ -246,41 +248,41 @@ def stage_columns(k: int) -> dict[str, float]:
 
 
 def test_an_overload_that_refuses_and_recovers_passes() -> None:
-    found = judge.overload(stages(backlog_s=12.0), **OVERLOAD)
+    found = judge.overload(stages(backlog_s=12.0), OVERLOAD)
     assert set(by_code(found).values()) == {"pass"}
     assert "10 were refused, 0 timed out, 0 broke" in said(found, "refusals")
     assert said(found, "recovery").startswith("after 11 s")
 
 
 def test_an_overload_that_answers_500_or_stays_slow_fails() -> None:
-    assert by_code(judge.overload(stages(kind="http_5xx"), **OVERLOAD))["refusals"] == "fail"
-    slow = judge.overload(stages(backlog_s=45.0), **OVERLOAD)
+    assert by_code(judge.overload(stages(kind="http_5xx"), OVERLOAD))["refusals"] == "fail"
+    slow = judge.overload(stages(backlog_s=45.0), OVERLOAD)
     assert by_code(slow)["recovery"] == "fail"
     assert "requests were in flight when it fell" in said(slow, "recovery")
 
 
 def test_a_crash_is_seen_by_health_check_restart_or_silence() -> None:
-    gone = judge.overload(stages(health=checks(0, 200, (120.0, 125.0))), **OVERLOAD)
+    gone = judge.overload(stages(health=checks(0, 200, (120.0, 125.0))), OVERLOAD)
     assert by_code(gone)["no_crash"] == "fail"
     assert "at 120 s for 5 s (http 503)" in said(gone, "no_crash")
-    late = judge.overload(stages(health=checks(0, 200, (120.0, 125.0), "timeout")), **OVERLOAD)
+    late = judge.overload(stages(health=checks(0, 200, (120.0, 125.0), "timeout")), OVERLOAD)
     assert by_code(late)["no_crash"] == "pass"
     assert "1 health check was late" in said(late, "no_crash")
     cut = stages(ending=GONE)
     cut.run.rows = cut.run.rows[:3]
-    status = by_code(judge.overload(cut, **OVERLOAD))
+    status = by_code(judge.overload(cut, OVERLOAD))
     assert (status["no_crash"], status["recovery"]) == ("fail", "fail")
-    blind = judge.overload(stages(health=[]), **OVERLOAD)
+    blind = judge.overload(stages(health=[]), OVERLOAD)
     assert by_code(blind)["no_crash"] == "inconclusive"
 
 
 def test_the_check_above_the_target_fails_with_errors_or_a_queue_without_end() -> None:
     base = stages()
     base.run.rows[1] = overload(2.4, 1.0, **stage_columns(1))
-    assert by_code(judge.overload(base, **OVERLOAD))["headroom"] == "fail"
+    assert by_code(judge.overload(base, OVERLOAD))["headroom"] == "fail"
     for failed, status in ((1, "pass"), (3, "fail")):
         base.run.rows[1] = stage(1, 2.4, errors={"reset": failed}, requests=1200)
-        assert by_code(judge.overload(base, **OVERLOAD))["headroom"] == status
+        assert by_code(judge.overload(base, OVERLOAD))["headroom"] == status
 
 
 def killed(down_s: float, strike: Strike | None, kind: str = "connect", **more: Any) -> PhaseView:
@@ -388,7 +390,7 @@ def test_the_target_is_a_share_of_a_low_end_or_says_that_it_is_not(
 
 def test_a_phase_before_a_launch_is_open_where_less_was_offered_than_its_target() -> None:
     short = judge.baseline(PhaseView(Run(RunInfo(), load(""), [], Table.of([]), rows=[quiet(8.0, 3.0)]), 8.0))
-    said = {one.code: (one.status, one.said) for one in short}
+    said = {one.code: (one.status, one.observed) for one in short}
     assert said["delivered"] == ("inconclusive", "8 req/s asked, 3 offered")
     full = judge.baseline(PhaseView(Run(RunInfo(), load(""), [], Table.of([]), rows=[quiet(8.0, 8.0)]), 8.0))
     assert {one.code: one.status for one in full}["delivered"] == "pass"

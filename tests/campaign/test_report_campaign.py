@@ -64,8 +64,8 @@ def test_a_phase_that_is_missing_leaves_it_open() -> None:
     everything = {**YES, **MEMORY, "overload_recovery": ItemAnswer("waived", "x"), "metrics": ItemAnswer("waived", "x")}
     one = told(everything)
     phases = {**one.state.phases, "chaos": PhaseState(state="skipped", reason="no command")}
-    seen = {phase: view for phase, view in one.seen.items() if phase != "chaos"}
-    one = replace(one, state=changed(one.state, phases=phases), seen=seen)
+    seen = {phase: view for phase, view in one.measured.items() if phase != "chaos"}
+    one = replace(one, state=changed(one.state, phases=phases), measured=seen)
     assert one.missing == ["chaos"]
     assert one.verdict == "open"
     assert "the chaos phase not finished" in headline(one)[0].text
@@ -124,14 +124,14 @@ def test_findings_of_the_phases_are_told_once_and_lead_to_the_run_that_has_them(
         cures_of("scheduler_oversubscription", "vllm", {}),
     )
     for phase in ("ramp", "overload"):
-        one.seen[phase].run.findings = [finding]
+        one.measured[phase].run.findings = [finding]
     page = build_campaign_html(one)
     assert page.count("The batch is at its limit") == 1
     assert 'href="20260102-030405-chat-ramp/report.html#why"' in page
 
 
 def test_a_campaign_that_has_not_begun_still_makes_a_page() -> None:
-    empty = replace(told(), seen={}, criteria={}, state=CampaignState(name="chat"))
+    empty = replace(told(), measured={}, criteria={}, state=CampaignState(name="chat"))
     page = build_campaign_html(empty)
     assert "not run" in page
     assert '<section id="soak">' not in page
@@ -174,7 +174,7 @@ def test_an_interruption_a_rehearsal_and_a_lone_baseline_decide_nothing() -> Non
     assert one.verdict == "no-go"
     cut = {**one.state.phases, "chaos": PhaseState(state="stopped", reason="interrupted")}
     assert replace(one, state=changed(one.state, phases=cut)).verdict == "open"
-    assert replace(one, seen={"baseline": one.seen["baseline"]}).verdict == "open"
+    assert replace(one, measured={"baseline": one.measured["baseline"]}).verdict == "open"
     rehearsal = replace(one, state=changed(one.state, rehearsal=True))
     assert rehearsal.verdict == "open"
     assert headline(rehearsal)[0].text == "Not decided: this was a rehearsal, too short to prove anything."

@@ -480,7 +480,7 @@ def test_one_change_is_one_alarm_over_all_metrics() -> None:
     outcome = judge_night([*entries, *together(31)])
     (change,) = outcome.changes
     assert [alarm.metric for alarm in change.alarms] == ["ceiling_rps", "ref_itl_p50_s", "ref_itl_p99_s"]
-    assert (change.direction, change.since, change.told) == ("worse", night_of(30), False)
+    assert (change.direction, change.since, change.known_before) == ("worse", night_of(30), False)
     assert len(outcome.open) == 3
 
 
