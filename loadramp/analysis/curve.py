@@ -144,7 +144,7 @@ def mean_output_tokens(table: Table, begin_s: float, until_s: float) -> tuple[fl
     The mean of what was asked, times received / asked of all that finished: taking the finished alone would favour
     short answers. Where the asked length is not known, the mean of all that finished so far.
     """
-    received = _received(table)
+    received = table.received
     done = (table.due_s < until_s) & table.ok & (received > 0)
     if not done.any():
         return None, 0.0, 0
@@ -154,12 +154,6 @@ def mean_output_tokens(table: Table, begin_s: float, until_s: float) -> tuple[fl
         return float(received[done].mean()), _sd(received[done]), int(np.count_nonzero(done))
     kept = float(received[done].sum() / asked[done].sum())
     return float(asked[due].mean()) * kept, _sd(asked[due]) * kept, int(np.count_nonzero(due))
-
-
-def _received(table: Table) -> Floats:
-    """Tokens that arrived in each request's events."""
-    total = np.concatenate(([0], np.cumsum(table.event_tokens)))
-    return np.asarray(total[table.begin[1:]] - total[table.begin[:-1]], dtype=np.float64)
 
 
 def counts(row: Row, due: Table) -> Row:

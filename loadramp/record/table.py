@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import chain
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -64,6 +65,9 @@ def within(instants_s: Floats, window_s: tuple[float, float]) -> Bools:
 EVENTS = ("event_s", "event_tokens", "event_choice")
 """The columns with one entry an event. In most runs the last two hold one value, in the memory of one entry."""
 
+SHORT_RUN = 16
+"""Runs of fewer entries than these are gathered one by one."""
+
 
 def every(value: int, n: int) -> Ints:
     """``value`` n times, in the memory of one."""
@@ -75,6 +79,21 @@ def taken(column: NDArray[Any], keep: Bools | Ints) -> NDArray[Any]:
     if column.strides != (0,) or not len(column):
         return np.asarray(column[keep])
     return every(int(column[0]), int(np.count_nonzero(keep)) if keep.dtype == np.bool_ else len(keep))
+
+
+def gathered(column: NDArray[Any], first: Ints, size: Ints) -> NDArray[Any]:
+    """``size[i]`` entries from ``first[i]`` on, for every i in turn; not copied where they follow one another."""
+    n = int(size.sum())
+    if column.strides == (0,) and len(column):
+        return every(int(column[0]), n)
+    first, size = first[size > 0], size[size > 0]
+    apart = np.flatnonzero(first[1:] != first[:-1] + size[:-1]) + 1
+    begin, end = first[np.append(0, apart)] if n else first, np.append((first + size)[apart - 1], (first + size)[-1:])
+    if len(begin) == 1:
+        return column[begin[0] : end[0]]
+    if len(begin) * SHORT_RUN < n:
+        return np.concatenate([column[a:b] for a, b in zip(begin.tolist(), end.tolist(), strict=True)])
+    return np.asarray(column[np.arange(n) + np.repeat(first - (np.cumsum(size) - size), size)])
 
 
 def joined(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
@@ -167,17 +186,17 @@ class Table:
             event_s = np.fromiter(chain.from_iterable(r.event_s for r in records), np.float64, sum(counts))
         begin = np.concatenate(([0], np.cumsum(counts, dtype=np.int64))).astype(np.int64)
 
-        def floats(name: str) -> Floats:
-            return np.array([np.nan if (v := getattr(r, name)) is None else v for r in records], dtype=np.float64)
+        def floats(name: str) -> Floats:  # None becomes NaN
+            return np.array(list(map(attrgetter(name), records)), dtype=np.float64)
 
         def ints(name: str) -> Ints:
-            return np.array([getattr(r, name) for r in records], dtype=np.int64)
+            return np.array(list(map(attrgetter(name), records)), dtype=np.int64)
 
         def words(name: str) -> Strings:
             return np.array([getattr(r, name) or "" for r in records], dtype=object)
 
         def events(name: str, default: int) -> Ints:
-            if not any(getattr(record, name) for record in records):
+            if not any(map(attrgetter(name), records)):
                 return every(default, int(begin[-1]))
             column = np.full(int(begin[-1]), default, dtype=np.int64)
             for k, record in enumerate(records):
@@ -224,19 +243,26 @@ class Table:
 
     def select_rows(self, order: Ints) -> Table:
         """The rows at ``order``, in that order. May share memory with this table: none is written to."""
-        if len(order) and order[-1] - order[0] == len(order) - 1 and np.all(np.diff(order) == 1):  # as most windows are
-            rows, events = slice(order[0], order[-1] + 1), slice(self.begin[order[0]], self.begin[order[-1] + 1])
-            chosen = {f.name: getattr(self, f.name)[events if f.name in EVENTS else rows] for f in fields(Table)}
-            return Table(**chosen | {"begin": self.begin[order[0] : order[-1] + 2] - self.begin[order[0]]})
-        begin, at = self.events_at(order)
-        chosen = {f.name: getattr(self, f.name)[order] for f in fields(Table) if f.name not in {"begin", *EVENTS}}
-        return Table(**chosen, begin=begin, **{name: taken(getattr(self, name), at) for name in EVENTS})
+        follow = len(order) and order[-1] - order[0] == len(order) - 1 and np.all(np.diff(order) == 1)
+        rows = slice(order[0], order[-1] + 1) if follow else order  # as most windows are
+        return self._part(rows, self.begin[:-1][rows], self.events[rows])
 
-    def events_at(self, order: Ints) -> tuple[Ints, Ints]:
-        """``begin`` of a table of the rows at ``order``, and where the events of these rows are."""
-        sizes = self.events[order]
-        begin = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
-        return begin, np.arange(begin[-1]) + np.repeat(self.begin[:-1][order] - begin[:-1], sizes)
+    def alive(self, since_s: float, until_s: float) -> Table:
+        """The requests that had not ended at ``since_s``. Those due from ``until_s`` on are there without their events,
+        which would be most of a run, but for the one that was the last to bring any."""
+        rows = np.flatnonzero(self.done_s >= since_s)
+        events = self.events[rows]
+        later = np.flatnonzero(self.due_s[rows] >= until_s)
+        last_s = np.nan_to_num(self.last_s[rows[later]], nan=-np.inf)
+        kept = events.copy()
+        kept[np.delete(later, last_s.argmax()) if len(later) else later] = 0
+        return self._part(rows, self.begin[:-1][rows], kept)
+
+    def _part(self, rows: Ints | slice, first: Ints, size: Ints) -> Table:
+        """The rows ``rows``, each with ``size`` events from ``first`` on."""
+        columns = {f.name: getattr(self, f.name)[rows] for f in fields(Table) if f.name not in {"begin", *EVENTS}}
+        columns["begin"] = np.concatenate(([0], np.cumsum(size))).astype(np.int64)
+        return Table(**columns, **{name: gathered(getattr(self, name), first, size) for name in EVENTS})
 
     @property
     def ok(self) -> Bools:
@@ -275,6 +301,16 @@ class Table:
     def events(self) -> Ints:
         """Output events of each request, shape n."""
         return np.diff(self.begin)
+
+    @property
+    def received(self) -> Floats:
+        """Tokens that arrived in each request's events."""
+        if self.event_tokens.strides == (0,):
+            return np.asarray(self.events * float(self.event_tokens[:1].sum()), dtype=np.float64)
+        has = self.events > 0
+        out = np.zeros(len(self))
+        out[has] = np.add.reduceat(self.event_tokens, self.begin[:-1][has])
+        return out
 
     @property
     def first_s(self) -> Floats:

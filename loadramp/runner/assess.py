@@ -70,12 +70,11 @@ def _rows(run: Run) -> list[Row]:
     scenario = run.scenario
     ramps: dict[int, list[Row]] = {}
     measured: list[Step] = []
-    done_s = run.table.done_s
     run.steps = as_it_went(run)
     for step in run.steps:
         if step.measured and step.measure_s:
             before = ramps.get(step.repeat, [])
-            alive = run.table.select(done_s >= step.begin_s)
+            alive = run.table.alive(step.begin_s, step.end_s)
             row = row_of(scenario, step, alive, before, run.samples, run.client)
             ramps[step.repeat] = with_ceiling(scenario, before, with_deaths(row, run.info.dead_workers))
             measured.append(step)
@@ -83,7 +82,7 @@ def _rows(run: Run) -> list[Row]:
 
     def look_at(i: int) -> WindowView:
         window_s = (rows[i].window_begin_s, rows[i].window_end_s)
-        return window_view(run.table.select(done_s >= measured[i].begin_s), window_s)
+        return window_view(run.table.alive(measured[i].begin_s, measured[i].end_s), window_s)
 
     return regimes.widen(rows, look_at, scenario.slo.quantile)
 

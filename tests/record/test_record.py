@@ -15,7 +15,7 @@ from loadramp.record.codec import decode, decode_lines, encode
 from loadramp.record.columns import decode_table
 from loadramp.record.run_directory import RecordTail, RunDir, RunDirError, check_place, read, safe_name
 from loadramp.record.run_info import RunInfo, read_info
-from loadramp.record.table import Table
+from loadramp.record.table import Table, every, gathered
 from loadramp.record.types import ClientSample, Record, Step
 from loadramp.registry import ScenarioError, error_message
 from loadramp.runner.scenarios import load
@@ -166,6 +166,30 @@ def test_rows_that_follow_one_another_are_selected_as_any_others() -> None:
         assert some.seq.tolist() == rows
         assert np.diff(some.begin).tolist() == rows  # request i has i events
         assert some.event_s.tolist() == [i + 0.1 * k for i in rows for k in range(i)]
+
+
+def test_a_window_of_a_run_is_cut_out_without_the_events_after_it() -> None:
+    """The last instant of the run is kept, and what is selected is as good as what was there."""
+    table = Table.of([
+        Record(i, 0, float(i), status="ok", event_s=[i + 0.1 * k for k in range(1, 31)], stream_end_s=i + 3.0)
+        for i in range(8)
+    ])  # fmt: skip
+    some = table.alive(4.5, 5.0)
+    assert some.seq.tolist() == [2, 3, 4, 5, 6, 7]
+    assert some.events.tolist() == [30, 30, 30, 0, 0, 30]
+    assert some.last_s[-1] == table.last_s[-1]
+    assert some.event_s[: some.begin[3]].tolist() == table.event_s[table.begin[2] : table.begin[5]].tolist()
+    assert np.shares_memory(table.alive(4.5, 8.0).event_s, table.event_s)
+
+
+@given(st.lists(st.integers(0, 40), min_size=1, max_size=8), st.data())
+def test_entries_are_gathered_however_long_their_runs_are(sizes: list[int], data: st.DataObject) -> None:
+    order = data.draw(st.lists(st.integers(0, len(sizes) - 1), max_size=12))
+    column, size = np.arange(sum(sizes)), np.array(sizes)
+    first = np.cumsum(size) - size
+    expected = [entry for i in order for entry in range(first[i], first[i] + size[i])]
+    assert gathered(column, first[order], size[order]).tolist() == expected
+    assert gathered(every(3, len(column)), first[order], size[order]).tolist() == [3] * len(expected)
 
 
 def new_dir(tmp_path: Path, name: str = "demo") -> RunDir:
