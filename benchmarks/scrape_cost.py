@@ -14,8 +14,9 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from loadramp.metrics.canonical import read
-from loadramp.metrics.dialects import detect, wanted
+from loadramp.metrics.canonical import read_for
+from loadramp.metrics.dialects import candidates, wanted
+from loadramp.metrics.model_series import ModelSelection
 from loadramp.metrics.prometheus_text import names, parse
 from loadramp.metrics.scraper import Scraper
 
@@ -98,8 +99,8 @@ def main() -> None:
         ("page: lines", str(PAGE.count("\n"))),
         ("page: parse what is wanted, ms", f"{best_ms(lambda: parse(PAGE, known)):.2f}"),
         ("page: parse all of it, ms", f"{best_ms(lambda: parse(PAGE)):.2f}"),
-        ("page: tell whose it is, ms", f"{best_ms(lambda: detect(names(PAGE))):.2f}"),
-        ("page: to canonical values, ms", f"{best_ms(lambda: read(PAGE, 'vllm')):.2f}"),
+        ("page: tell whose it is, ms", f"{best_ms(lambda: candidates(names(PAGE))):.2f}"),
+        ("page: to canonical values, ms", f"{best_ms(lambda: read_for(ModelSelection(), PAGE, 'vllm')):.2f}"),
         *watch(replicas, seconds),
     ]
     print(

@@ -3,6 +3,9 @@
 import gzip
 from pathlib import Path
 
+from loadramp.metrics.canonical import read_for
+from loadramp.metrics.model_series import ModelSelection
+
 PAGES = Path(__file__).parent / "data" / "metrics"
 NAMES = sorted(path.name.removesuffix(".gz").removesuffix(".txt") for path in PAGES.iterdir())
 
@@ -10,3 +13,9 @@ NAMES = sorted(path.name.removesuffix(".gz").removesuffix(".txt") for path in PA
 def page(name: str) -> str:
     plain = PAGES / f"{name}.txt"
     return plain.read_text() if plain.exists() else gzip.decompress((PAGES / f"{name}.txt.gz").read_bytes()).decode()
+
+
+def read(text: str, dialect: str | None = None) -> tuple[str | None, dict[str, float]]:
+    """Whose page it is, and its canonical values, all models together."""
+    reading = read_for(ModelSelection(), text, dialect)
+    return reading.dialect, dict(reading.values)

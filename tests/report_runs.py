@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from loadramp.record.row import Row
 from loadramp.record.run_info import read_info
 from loadramp.record.table import Run, Table
 from loadramp.record.types import Check, ClientSample, Estimate, Record, Sample, Step
+from loadramp.report.json_data import ALPHABET, BITS
 from loadramp.runner.scenarios import load
 
 SCENARIO = """name = "chat"
@@ -138,3 +140,15 @@ def served(**more: Any) -> Run:
     if isinstance(fields["info"], dict):
         fields["info"] = read_info(fields["info"])
     return Run(**fields)
+
+
+def unpacked(text: str) -> str:
+    """What ``packed`` was given."""
+    _, _, text = text.partition(":")
+    place = np.zeros(127, dtype=np.int64)
+    place[np.frombuffer(ALPHABET, dtype=np.uint8)] = np.arange(91)
+    digits = place[np.frombuffer(text.encode("ascii"), dtype=np.uint8)].reshape(-1, 2)
+    numbers = digits[:, 0] * 91 + digits[:, 1]
+    bits = (numbers[:, None] >> np.arange(BITS - 1, -1, -1)) & 1
+    data = np.packbits(bits.astype(np.uint8).reshape(-1)).tobytes()
+    return zlib.decompressobj(-zlib.MAX_WBITS).decompress(data).decode()

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from inline_scraper import scrape_inline
 from memory_pipe import Connect
 from middleboxes import straight
 from simulated_time import run as run_jumping
@@ -18,7 +19,6 @@ from loadramp.client import input_files
 from loadramp.client.endpoint import endpoint_of
 from loadramp.client.fleet import InlineFleet, Orders
 from loadramp.client.request_body import OPTIONAL_FIELDS
-from loadramp.metrics.scraper import scrape_inline
 from loadramp.record.run_directory import RunDir
 from loadramp.record.run_info import RunInfo
 from loadramp.record.table import Run

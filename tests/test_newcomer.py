@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 from command_line import in_process
+from metrics_pages import read
 from report_runs import served
 from simulated_ramps import ladder
 
 from loadramp.analysis.diagnosis.cures import CURES
 from loadramp.analysis.diagnosis.diagnose import RULES
 from loadramp.analysis.diagnosis.remedies import REMEDIES
-from loadramp.metrics.canonical import read
 from loadramp.metrics.dialects import DIALECTS
 from loadramp.report import build_html
 from loadramp.report.exporters import EXPORTERS

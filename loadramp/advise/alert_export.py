@@ -11,7 +11,7 @@ from loadramp.metrics.dialects import DIALECTS, Source, spellings
 from loadramp.record.run_directory import safe_name
 from loadramp.record.table import Run
 from loadramp.registry import ScenarioError
-from loadramp.report.row_access import axis_load, kept_up
+from loadramp.report.row_access import kept_up
 from loadramp.runner.finish import judge
 from loadramp.units import percent
 
@@ -61,7 +61,7 @@ def contract_of(
         problem = f"no engine {chosen!r}" if chosen else f"{why}, so whose names to use is not known"
         raise ScenarioError(f"{problem}: give --engine, one of {known}")
     capacity_rps, low_rps, missed = _capacity(run)
-    in_flight = [(axis_load(row), row.in_flight_mean) for row in kept_up(run)]
+    in_flight = [(row.axis_load, row.in_flight_mean) for row in kept_up(run)]
     return Contract(
         scenario=safe_name(run.info.name or "llm"),
         engine=chosen,

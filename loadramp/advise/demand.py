@@ -59,7 +59,7 @@ class Demand:
 def demand_of(run: Run) -> Demand:
     """Read a judged run (rows, estimates and findings are there)."""
     table = run.table.select(run.table.ok)
-    given = np.where(np.isnan(table.prompt_tokens), table.asked_input_tokens, table.prompt_tokens)
+    given = table.input_tokens
     made = np.where(np.isnan(table.output_tokens), table.asked_output_tokens, table.output_tokens)
     both = given + made
     known = both[~np.isnan(both)]

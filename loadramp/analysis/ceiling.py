@@ -59,7 +59,7 @@ def _too_much(row: Row) -> bool:
 
 
 def _mostly(row: Row, kind: str) -> bool:
-    return 2 * row.errors.get(kind, 0) > sum(row.errors.values())
+    return 2 * row.errors.get(kind, 0) > row.failed
 
 
 def _fails_at_once(row: Row) -> str:

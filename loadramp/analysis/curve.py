@@ -11,7 +11,7 @@ from loadramp.analysis.checks.validity import void_reasons
 from loadramp.analysis.error_classes import load_independent
 from loadramp.analysis.latency import WindowView
 from loadramp.analysis.load_errors import known_independent, load_error_ratio
-from loadramp.analysis.quantiles import NOT_STATIONARY, Values, estimate, quantile, quantile_name
+from loadramp.analysis.quantiles import NOT_STATIONARY, Values, estimate, median_of_known, quantile, quantile_name
 from loadramp.analysis.throughput import falls_behind
 from loadramp.record.row import Quantiles, Row, SloStatistic, Statistic
 from loadramp.record.table import Floats, Table, within
@@ -130,7 +130,7 @@ def prefill_share(seen: WindowView, gaps: Values) -> float | None:
     known = np.sort(first_s[~np.isnan(first_s)])
     reach_s = max(0.0015, 0.3 * median_s)
     close = np.searchsorted(known, end_s + reach_s, "right") > np.searchsorted(known, end_s - reach_s, "left")
-    tokens = np.where(np.isnan(seen.near.prompt_tokens), seen.near.asked_input_tokens, seen.near.prompt_tokens)
+    tokens = seen.near.input_tokens
     big = (tokens >= 1024) & ~np.isnan(seen.near.sent_s)
     middle_s = end_s - gap_s / 2.0
     sent = np.searchsorted(np.sort(seen.near.sent_s[big]), middle_s)
@@ -195,7 +195,7 @@ def _throughput(
     begin_s, end_s = seen.window_s
     length_s = seen.length_s
     sent, finished = within(table.sent_s, seen.window_s), table.ok & within(table.stream_end_s, seen.window_s)
-    prompt = np.where(np.isnan(seen.due.prompt_tokens), seen.due.asked_input_tokens, seen.due.prompt_tokens)
+    prompt = seen.due.input_tokens
     mean, sd, n = mean_output_tokens(load, step.begin_s, end_s)
     if output_tokens_mean is not None:  # the corpus is known: no error from estimating it
         mean, sd = output_tokens_mean, 0.0
@@ -223,7 +223,7 @@ def _throughput(
 
 def _first_token_blocks(seen: WindowView, prompt: Floats) -> list[float]:
     """Prompts worked off in each tenth of the window, in requests a second: first tokens weighted by prompt length."""
-    tokens = np.where(np.isnan(seen.near.prompt_tokens), seen.near.asked_input_tokens, seen.near.prompt_tokens)
+    tokens = seen.near.input_tokens
     mean = float(np.nanmean(prompt)) if len(prompt) and not np.isnan(prompt).all() else 0.0
     weights = np.nan_to_num(tokens) / mean if mean > 0.0 else np.ones(len(tokens))
     at = (seen.near.first_s - seen.window_s[0]) * (THROUGHPUT_BLOCKS / seen.length_s)
@@ -241,7 +241,7 @@ def _load(
     load = saturation.occupancy(table, window_s)
     due_s = table.due_s[within(table.due_s, window_s)]
     rate_rps, arrivals = len(due_s) / seen.length_s, len(due_s)
-    base_s = _median(seen.due.ttft_s) if base_ttft_p50_s is None else base_ttft_p50_s
+    base_s = median_of_known(seen.due.ttft_s) if base_ttft_p50_s is None else base_ttft_p50_s
     signs = [
         saturation.queue(load, rate_rps, base_s),
         saturation.backlog(load, rate_rps, arrivals),
@@ -296,9 +296,4 @@ def _sd(values: Floats) -> float:
 
 def _ttft_by_s(due: Table, end_s: float) -> float:
     """Median TTFT of the requests that had a first token by ``end_s``: what is known when the step ends."""
-    return _median(due.ttft_s[due.due_s + due.ttft_s <= end_s])
-
-
-def _median(values: Floats) -> float:
-    known = values[~np.isnan(values)]
-    return float(np.median(known)) if len(known) else 0.0
+    return median_of_known(due.ttft_s[due.due_s + due.ttft_s <= end_s])

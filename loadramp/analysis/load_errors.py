@@ -23,30 +23,25 @@ CURES = {
 }
 
 
-def independent_errors(row: Row) -> int:
-    """Failed requests of the row whose failure does not depend on load."""
-    return row.load_independent_errors
-
-
 def load_requests(row: Row) -> int:
     """Requests of the row that were a load."""
-    return row.requests - independent_errors(row)
+    return row.requests - row.load_independent_errors
 
 
 def load_arrival_rps(row: Row) -> float:
     """Requests a second that were a load: those due, without those that fail whatever the load."""
     arrived = row.arrival_rps
-    return arrived * load_requests(row) / row.requests if independent_errors(row) else arrived
+    return arrived * load_requests(row) / row.requests if row.load_independent_errors else arrived
 
 
 def load_error_ratio(row: Row) -> float | None:
     """Share of the requests that were a load and have ended that failed; None: none has ended."""
-    apart = independent_errors(row)
+    apart = row.load_independent_errors
     if not apart:
         known = row.error_ratio
         return None if known is None else float(known)
-    ended = row.requests - row.pending - apart
-    return (sum(row.errors.values()) - apart) / ended if ended > 0 else None
+    ended = row.ended - apart
+    return (row.failed - apart) / ended if ended > 0 else None
 
 
 def known_independent(due: Table, end_s: float) -> Bools:
@@ -72,14 +67,15 @@ def fails_too_often(due: Table, end_s: float, max_error_ratio: float) -> bool:
 
 def request_errors(run: Run) -> list[Check]:
     """Failures that say nothing about load: how many, of what, and what to change."""
-    rows = [row for row in run.rows if not row.void and independent_errors(row)]
+    rows = [row for row in run.rows if not row.void and row.load_independent_errors]
     if not rows:
         return []
     found: Counter[str] = Counter()
     for row in rows:
-        due = run.table.due_in(*(row.windows or [(row.window_begin_s, row.window_end_s)]))
+        due = run.table.due_in(*(row.measured_windows))
         found.update({name: n for name, n in classes(due).items() if name in OF_THE_REQUEST})
-    failed, of = (sum(count(row) for row in run.rows if not row.void) for count in (independent_errors, _ended))
+    failed = sum(row.load_independent_errors for row in run.rows if not row.void)
+    of = sum(row.ended for row in run.rows if not row.void)
     kinds = ", ".join(f"{n:,} {WORDS[name]}" for name, n in found.most_common())
     message = (
         f"{failed:,} of {plural(of, 'request')}, {percent(failed / of)}, failed for reasons that do not depend on load "
@@ -101,7 +97,3 @@ def over_length(run: Run) -> list[Check]:
         "together"
     )
     return [Check("over_length", "warn", message, CURES["long"])]
-
-
-def _ended(row: Row) -> int:
-    return row.requests - row.pending

@@ -66,7 +66,7 @@ def counts(row: Row) -> bool:
     """False of a step that was cut short, unless it was because the endpoint went away: that is what it shows."""
     if not row.partial:
         return True
-    many = sum(row.errors.values()) >= GONE_REQUESTS or not row.ok
+    many = row.failed >= GONE_REQUESTS or not row.ok
     return failing(row) and unreachable(row) and many
 
 
@@ -105,7 +105,7 @@ def alarmed(row: Row) -> bool:
 
 def unreachable(row: Row) -> bool:
     """Nothing succeeded, or most of what failed found nobody listening."""
-    return not row.ok or 2 * row.errors.get("connect", 0) > sum(row.errors.values())
+    return not row.ok or 2 * row.errors.get("connect", 0) > row.failed
 
 
 def went_away(row: Row, quiet: Row) -> bool:

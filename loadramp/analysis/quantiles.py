@@ -93,10 +93,10 @@ def by_block(values: Floats, block: Ints, n: int) -> list[Floats]:
     return np.split(values[np.argsort(small, kind="stable")], np.cumsum(np.bincount(block, minlength=n))[:-1])
 
 
-def blocks_of(at_s: Floats, window_s: tuple[float, float], length_s: float = BLOCK_S) -> tuple[Ints, int]:
-    """Block of each instant and how many blocks there are: equal, about ``length_s`` long, at least 6."""
+def blocks_of(at_s: Floats, window_s: tuple[float, float]) -> tuple[Ints, int]:
+    """Block of each instant and how many blocks there are: equal, about BLOCK_S long, at least 6."""
     begin_s, end_s = window_s
-    count = max(MIN_BLOCKS, int((end_s - begin_s) / length_s + 1e-9))
+    count = max(MIN_BLOCKS, int((end_s - begin_s) / BLOCK_S + 1e-9))
     scale = count / max(end_s - begin_s, 1e-9)
     return np.clip((at_s - begin_s) * scale, 0, count - 1).astype(np.int64), count
 
@@ -110,6 +110,12 @@ def quantile(ordered: Floats, q: float) -> float:
     if low == high or above == below:  # also keeps inf - inf out
         return low
     return high if np.isinf(high) and at > below else low + (high - low) * (at - below)
+
+
+def median_of_known(values: Floats) -> float:
+    """Of those that are not NaN; 0 without any."""
+    known = values[~np.isnan(values)]
+    return float(np.median(known)) if len(known) else 0.0
 
 
 def needed(q: float, miss: float = 0.025) -> int:

@@ -16,6 +16,8 @@ from loadramp.record.row import Row
 from loadramp.record.table import Floats
 from loadramp.record.types import Sample
 
+SLACK_S = 2.0
+"""How far a scrape may be from its instant; one and a half periods where scrapes are rarer."""
 NEAR_S = 60.0
 """Scrapes further from a window than this say nothing about it."""
 
@@ -48,7 +50,7 @@ class Gauge:
     n: int
 
 
-def deltas(samples: Sequence[Sample], begin_s: float, end_s: float, slack_s: float = 2.0) -> Deltas:
+def deltas(samples: Sequence[Sample], begin_s: float, end_s: float) -> Deltas:
     """Growth of every counter between the scrapes nearest to ``begin_s`` and ``end_s``.
 
     A counter that a replica shows at the end but not yet at the beginning began at zero: labelled counters are often
@@ -59,13 +61,12 @@ def deltas(samples: Sequence[Sample], begin_s: float, end_s: float, slack_s: flo
         samples: scrapes of all replicas, of the whole run or more than the window.
         begin_s: seconds since the run began.
         end_s: seconds since the run began.
-        slack_s: how far a scrape may be from its instant; one and a half periods where scrapes are rarer.
     """
     values: dict[str, float | None] = {}
     restarted = False
     for own in pages(sorted((s for s in samples if s.values), key=lambda one: one.t_s)).values():
-        names = {name for s in own if s.t_s <= end_s + slack_s for name in s.values if is_counter(name)}
-        between = _between(own, begin_s, end_s, slack_s)
+        names = {name for s in own if s.t_s <= end_s + SLACK_S for name in s.values if is_counter(name)}
+        between = _between(own, begin_s, end_s)
         turned = len({bool(s.unasked) for s in between}) > 1
         again = not turned and _restarted(between)
         restarted |= again
@@ -191,10 +192,10 @@ def growth_series(samples: Sequence[Sample], name: str) -> tuple[Floats, Floats]
     return np.array(at, dtype=np.float64), np.array(grown, dtype=np.float64)
 
 
-def _between(own: Sequence[Sample], begin_s: float, end_s: float, slack_s: float) -> Sequence[Sample]:
+def _between(own: Sequence[Sample], begin_s: float, end_s: float) -> Sequence[Sample]:
     """From the scrape nearest ``begin_s`` to that nearest ``end_s``; none when one of them is too far off."""
     spacing_s = median([b.t_s - a.t_s for a, b in pairwise(own)]) if len(own) > 1 else 0.0
-    allowed_s = max(slack_s, 1.5 * spacing_s)
+    allowed_s = max(SLACK_S, 1.5 * spacing_s)
     first = min(range(len(own)), key=lambda i: abs(own[i].t_s - begin_s))
     last = min(range(len(own)), key=lambda i: abs(own[i].t_s - end_s))
     near = abs(own[first].t_s - begin_s) <= allowed_s and abs(own[last].t_s - end_s) <= allowed_s

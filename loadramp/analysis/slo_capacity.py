@@ -11,7 +11,7 @@ import numpy as np
 from scipy.special import betaincinv
 
 from loadramp.analysis.ceiling import ceiling
-from loadramp.analysis.load_errors import independent_errors, load_error_ratio, load_requests
+from loadramp.analysis.load_errors import load_error_ratio, load_requests
 from loadramp.analysis.offered_load import load_of
 from loadramp.analysis.overload import Climb, climb
 from loadramp.analysis.quantiles import needed, quantile_name
@@ -68,7 +68,7 @@ def slo_capacity(rows: Sequence[Row], slo: Slo) -> Estimate:
     requests = [load_requests(row) for row in found.rows]
     lines.append(_share("error_ratio", found, [load_error_ratio(row) for row in found.rows], slo.error_ratio, requests))
     if slo.good_ratio is not None:
-        decided = [int(row.good_n) - independent_errors(row) for row in found.rows]
+        decided = [int(row.good_n) - row.load_independent_errors for row in found.rows]
         bad = [_not_good(row, n) for row, n in zip(found.rows, decided, strict=True)]
         lines.append(_share("good_ratio", found, bad, 1.0 - slo.good_ratio, decided))
     if slo.malformed_ratio is not None:

@@ -11,12 +11,13 @@ from loadramp.record.table import Floats, Table
 
 SHORTEST_WARMUP_S = 10.0
 LONGEST_TAIL_S = 60.0
+FULL = 0.95
 
 
-def fill_up_s(e2e_s: Floats, share: float = 0.95) -> float:
-    """t95: when a step's requests in flight have reached ``share`` of their final number.
+def fill_up_s(e2e_s: Floats) -> float:
+    """t95: when a step's requests in flight have reached FULL of their final number.
 
-    Smallest t with mean(min(S, t)) / mean(S) >= share, S the end-to-end times of recent requests (an M/G/inf system
+    Smallest t with mean(min(S, t)) / mean(S) >= FULL, S the end-to-end times of recent requests (an M/G/inf system
     fills up like that). 0 without requests.
     """
     ordered = np.sort(e2e_s[~np.isnan(e2e_s)])
@@ -26,10 +27,10 @@ def fill_up_s(e2e_s: Floats, share: float = 0.95) -> float:
         return 0.0
     before = np.concatenate(([0.0], np.cumsum(ordered)[:-1]))
     served = before + ordered * (n - np.arange(n))  # sum of min(S, t) at t = ordered[i]
-    i = int(np.searchsorted(served, share * total))
+    i = int(np.searchsorted(served, FULL * total))
     if i >= n:
         return float(ordered[-1])
-    return float((share * total - before[i]) / (n - i))
+    return float((FULL * total - before[i]) / (n - i))
 
 
 def warmup_s(e2e_s: Floats, measure_s: float, factor: float = 2.0) -> float:

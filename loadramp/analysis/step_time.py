@@ -25,6 +25,8 @@ LEAST_S = 1.0
 """Shorter slow stretches are left out: a burst of prompts can make one."""
 RETURN_S = 2.0
 """A return to the usual pace that is shorter does not end a slow time."""
+STEADY_BLOCK_S = 0.5
+"""The blocks of ``steady_s``."""
 
 Decoding = tuple[Floats, Floats]
 """Gaps and the instants at which they ended, shape (n,) each."""
@@ -147,13 +149,13 @@ def slow_times(pace: StepTimes, streams: Floats | None = None) -> list[tuple[flo
     return [(begin_s, end_s) for begin_s, end_s in joined if end_s - begin_s >= LEAST_S]
 
 
-def steady_s(seen: WindowView, width_s: float = 0.5) -> float | None:
+def steady_s(seen: WindowView) -> float | None:
     """The engine's step time as its slow stretches leave it: the median pace of the blocks that are not slow, seconds.
 
     It tells two engines apart by what they do at their fast pace, however much of the time either was slow (at most
     nine tenths of it). None where the pace is not known.
     """
-    pace = pace_of(seen, width_s)
+    pace = pace_of(seen, STEADY_BLOCK_S)
     if pace is None:
         return None
     fast = pace.median_s <= SLOW_RATIO * float(np.quantile(pace.median_s, FASTEST))

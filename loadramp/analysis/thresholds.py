@@ -218,7 +218,7 @@ def _pooled(run: Run, rows: Sequence[Row], rule: ThresholdRule) -> Known:
     What one of the steps withholds they withhold together: where anything is, a step was near the ceiling or beyond.
     """
     parts: list[Values] = []
-    for window_s in windows(rows):
+    for window_s in (window_s for row in rows for window_s in row.measured_windows):
         seen = latency.window_view(run.table.select(run.table.done_s >= window_s[0]), window_s)
         parts.append(latency.families(seen)[rule.name.removesuffix("_s")])
     data = joined(parts)
@@ -228,12 +228,6 @@ def _pooled(run: Run, rows: Sequence[Row], rule: ThresholdRule) -> Known:
         what = "whose queue still grew" if state == "growing" else "too near the ceiling for an interval"
         why = f"the run holds steps {what}: name the rates it is meant for, @ rate <= ..."
     return _latency(figure, state, why, None)
-
-
-def windows(rows: Sequence[Row]) -> list[latency.Window]:
-    """The measured windows behind ``rows``: a row of several repeats stands for the window of each that counts."""
-    each = [row.windows or [(row.window_begin_s, row.window_end_s)] for row in rows]
-    return [(begin_s, end_s) for own in each for begin_s, end_s in own]
 
 
 def joined(parts: Sequence[Values]) -> Values:
@@ -260,7 +254,7 @@ def _share(rows: Sequence[Row], rule: ThresholdRule) -> Known:
     """Failed of ended requests, or good of decided ones, with Clopper-Pearson limits."""
     step = rows[0].step if len(rows) == 1 else None
     if rule.name in FAULTS:
-        n = sum(row.requests - row.pending for row in rows)
+        n = sum(row.ended for row in rows)
         k = sum(_faults(row, rule.name) for row in rows)
     else:
         n = sum(row.good_n for row in rows)
@@ -275,7 +269,7 @@ def _share(rows: Sequence[Row], rule: ThresholdRule) -> Known:
 
 
 def _faults(row: Row, name: str) -> int:
-    return sum(row.errors.values()) if name == "error_ratio" else row.malformed_answers
+    return row.failed if name == "error_ratio" else row.malformed_answers
 
 
 def _needs(rule: ThresholdRule, k: int) -> str:

@@ -104,14 +104,13 @@ def _figures(seen: WindowView, slo: Slo, stationary: bool) -> ClassFigures:
     due = seen.due
     failed = int(np.count_nonzero(due.failed))
     ended = len(due) - int(np.count_nonzero(due.in_flight))
-    prompt = np.where(np.isnan(due.prompt_tokens), due.asked_input_tokens, due.prompt_tokens)
     fine, decided = latency.good(seen, slo)
     figures: dict[str, float | None] = {
         "requests": len(due),
         "ok": int(np.count_nonzero(due.ok)),
         "error_ratio": failed / ended if ended else None,
         "arrival_rps": len(due) / seen.length_s,
-        "input_tokens_mean": _mean(prompt),
+        "input_tokens_mean": _mean(due.input_tokens),
         "output_tokens_mean": _mean(due.output_tokens[due.ok]),
         "good_ratio": fine / decided if decided else None,
     }

@@ -131,8 +131,8 @@ def ended(phase: PhaseView) -> Criterion:
 
 def errors(rows: Sequence[Row], limit: float) -> Criterion:
     """Exact one-sided limits of the share of failures."""
-    failed = sum(sum(row.errors.values()) for row in rows)
-    share = Proportion(failed, sum(row.requests - row.pending for row in rows))
+    failed = sum(row.failed for row in rows)
+    share = Proportion(failed, sum(row.ended for row in rows))
     asked = f"less than {percent(limit)} of the requests fail"
     observed = f"{share.failed:,} of {share.requests:,} failed: below {percent(share.upper())} with 95 % confidence"
     if share.upper() < limit:
@@ -193,7 +193,7 @@ def headroom(phase: PhaseView, row: Row, check_factor: float, limit: float) -> l
     at = f"at {percent(check_factor)} of the target "
     asked = f"{at}at most {percent(limit)} fail and the queue does not grow without end"
     endless = row.saturated and row.deficit
-    few = sum(row.errors.values()) <= limit * max(row.requests, 1)
+    few = row.failed <= limit * max(row.requests, 1)
     observed = failed_words(row) + (f"; {signs_of(row)}" if endless else ", as much went out as came in")
     return [criterion("headroom", asked, few and not endless, observed), *slo_met(phase, [row], at)]
 
@@ -321,4 +321,4 @@ def _and_high(estimate: Estimate) -> str:
 
 def failed_words(row: Row) -> str:
     kinds = ", ".join(f"{kind} {n:,}" for kind, n in sorted(row.errors.items(), key=lambda item: -item[1]))
-    return f"{sum(row.errors.values()):,} of {row.requests:,} failed{f' ({kinds})' if kinds else ''}"
+    return f"{row.failed:,} of {row.requests:,} failed{f' ({kinds})' if kinds else ''}"

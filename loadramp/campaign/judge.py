@@ -32,7 +32,7 @@ def baseline(phase: PhaseView) -> list[Criterion]:
     row = c.only(phase)
     if row is None:
         return [c.nothing(phase)]
-    failed = sum(row.errors.values())
+    failed = row.failed
     out = [c.delivered(phase.rows), c.criterion("no_errors", "no request fails", not failed, c.failed_words(row))]
     for metric, limit_s in phase.slo.limits.items():
         median_s = row.statistic(f"{metric}_p50").value

@@ -142,7 +142,7 @@ def _figures(view: CampaignView) -> list[Phrase]:
     if soak is not None and soak.rows:
         rows = [row for row in soak.rows if not row.void] or soak.rows
         length = span(rows[-1].window_end_s - rows[0].window_begin_s)
-        failed = sum(sum(row.errors.values()) for row in rows)
+        failed = sum(row.failed for row in rows)
         out.append(
             f"{sig(soak.target_rps)} req/s for {length}: {failed:,} of "
             f"{plural(sum(row.requests for row in rows), 'request')} failed."

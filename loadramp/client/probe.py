@@ -215,7 +215,7 @@ async def _only_model(target: Target, endpoint: Endpoint, connect: Connect | Non
     why = "the server lists none"
     if connect is None:
         try:
-            listed = await list_models(target, endpoint)
+            listed = tuple(card["id"] for card in await list_models(target, endpoint))
         except Unreachable as error:  # the request itself will say what is wrong
             why = str(error)
     if listed:

@@ -148,15 +148,15 @@ async def _tried(look: _Look, trial: Trial, limit_s: float) -> _Look:
     return _Look("not yet", f"{look.words}; a first request fails too: {failed}")
 
 
-async def list_models(target: Target, endpoint: Endpoint) -> tuple[str, ...]:
-    """The ids of the models that the server lists. Raises Unreachable when it does not list any."""
+async def list_models(target: Target, endpoint: Endpoint) -> list[dict[str, Any]]:
+    """What the server says of each model that it lists, with its ``id``. Raises Unreachable when it lists none."""
     async with control_client(target, endpoint) as http:
         reply = await call(http, endpoint.address("models"), CALL_TIMEOUT_S)
-    found = _listed(reply)
-    if found is None:
+    cards = cards_in(reply.content) if reply.status == 200 else None
+    if cards is None:
         problem = reply.words if reply.status != 200 else "no list of models"
         raise Unreachable(endpoint.redact(f"{endpoint.shown('models')}: {problem}"))
-    return found
+    return cards
 
 
 def choose_model(target: Target, listed: tuple[str, ...], redact: Callable[[str], str] = str) -> str:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 LEAST_WIDTH = 80
 LOG_PERIOD_S = 10.0
+BAR_CHARS = 24
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
@@ -152,6 +153,6 @@ def _live() -> Iterator[tuple[Callable[[str], None], Watch]]:
         yield speak, watch
 
 
-def _bar(done: float, width: int = 24) -> str:
-    filled = round(min(max(done, 0.0), 1.0) * width)
-    return "━" * filled + "·" * (width - filled)
+def _bar(done: float) -> str:
+    filled = round(min(max(done, 0.0), 1.0) * BAR_CHARS)
+    return "━" * filled + "·" * (BAR_CHARS - filled)

@@ -137,7 +137,7 @@ def _blocks(metric: str, rate: float, pairs: Sequence[Pair]) -> Figure | None:
 def curves(comparison: Comparison) -> list[Figure]:
     """p50 and p99 of each latency of both arms over the rate, where there is more than one."""
     arms = [(BASE, _steps(comparison.baseline)), (CANDIDATE, _steps(comparison.candidate))]
-    rates = {r.load(row) for _, rows in arms for row in rows}
+    rates = {row.load for _, rows in arms for row in rows}
     if len(rates) < 2:
         return []
     return [figure for metric in SHORT_NAMES if (figure := _curve(metric, arms))]
@@ -148,7 +148,7 @@ def _steps(run: Run) -> list[Row]:
     by_rate: dict[float, list[Row]] = {}
     for row in r.rising_rows(run):
         if not row.void:
-            by_rate.setdefault(r.load(row) or 0.0, []).append(row)
+            by_rate.setdefault(row.load or 0.0, []).append(row)
     return [sorted(rows, key=lambda row: row.of("itl").p50.value or 0.0)[len(rows) // 2] for rows in by_rate.values()]
 
 
@@ -164,7 +164,7 @@ def _curve(metric: str, arms: Sequence[tuple[Key, list[Row]]]) -> Figure | None:
                 f"{key.name}, {r.label(row)}<br>{q} {SHORT_NAMES[metric]} {latency(v)}"
                 for row, v in zip(rows, y, strict=True)
             ]
-            trace = c.series(look, [r.load(row) for row in rows], y, text=text, connectgaps=True)
+            trace = c.series(look, [row.load for row in rows], y, text=text, connectgaps=True)
             trace["line"]["width"] = width
             if q == "p99":
                 low, high = ([row.number(f"{metric}_p99_{side}_s") for row in rows] for side in ("low", "high"))

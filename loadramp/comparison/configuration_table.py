@@ -249,7 +249,7 @@ def _curves_section(tiers: Tiers) -> list[str]:
             own = [row for row in r.rising_rows(side.runs[0]) if not row.void]
             y = floored(row.number(f"{column}_s") for row in own)
             text = [f"{side.name}, {r.label(row)}<br>{words} {latency(v)}" for row, v in zip(own, y, strict=True)]
-            series.append(c.series(key, [r.axis_load(row) for row in own], y, text=text, connectgaps=True))
+            series.append(c.series(key, [row.axis_load for row in own], y, text=text, connectgaps=True))
             values += y
             rows += own
         if any(v is not None for v in values):

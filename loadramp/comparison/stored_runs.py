@@ -111,7 +111,7 @@ def failures(side: Side, rates: Sequence[float]) -> Proportion:
             row = _step(run, rate)
             errors = dict(row.errors) if row else {}
             client = int(errors.pop("client", 0))
-            ended = int(row.requests - row.pending) - client if row else 0
+            ended = int(row.ended) - client if row else 0
             total = total + Proportion(int(sum(errors.values())), ended)
     return total
 

@@ -45,20 +45,6 @@ class PageReading:
     choice: ModelChoice = field(default_factory=ModelChoice)
 
 
-def read(page: str, dialect: str | None = None) -> tuple[str | None, dict[str, float]]:
-    """The canonical values of a metrics page, all models together, and whose page it is.
-
-    Args:
-        page: Prometheus or OpenMetrics text, the JSON answer of a Prometheus query, or anything at all.
-        dialect: a key of DIALECTS when it is known; None looks for itself.
-
-    Returns:
-        (dialect, values); (None, {}) when the page is no known engine's.
-    """
-    found = read_for(ModelSelection(), page, dialect)
-    return found.dialect, dict(found.values)
-
-
 def read_for(
     asked: ModelSelection,
     page: str,
@@ -70,9 +56,14 @@ def read_for(
 
     Args:
         asked: what requests ask for; nothing: all models count.
-        page, dialect: as for ``read``. Of several engines on a page, the one that serves an asked model is taken.
+        page: Prometheus or OpenMetrics text, the JSON answer of a Prometheus query, or anything at all. Of several
+            engines on it, the one that serves an asked model is taken.
+        dialect: a key of DIALECTS when it is known; None looks for itself.
         before: what counted at the last scrape of this page.
         elsewhere: another page of the run names an asked model.
+
+    Returns:
+        an empty reading when the page is no known engine's.
     """
     queried = points_of_query(page)
     likely = [dialect] if dialect else candidates(names(page) if queried is None else {one.name for one in queried})
@@ -186,19 +177,14 @@ def _number(labels: Mapping[str, str], value: float, source: Source) -> float | 
     return value if math.isfinite(value) else None
 
 
-def query_url(url: str, selector: str = "") -> str:
-    """``url`` with the GPU query, where it is the address of a Prometheus query without one; else ``url`` itself.
-
-    Args:
-        url: any address of ``[metrics] urls``.
-        selector: further matchers that pick the machine, e.g. ``Hostname="gpu-3"``.
-    """
+def query_url(url: str) -> str:
+    """``url`` with the GPU query, where it is the address of a Prometheus query without one; else ``url`` itself."""
     parts = urlsplit(url)
     if not parts.path.endswith(QUERY_PATH) or "query" in parse_qs(parts.query):
         return url
     fields = sorted(name for name in wanted("dcgm") if name.startswith("DCGM_"))
-    matchers = ",".join(filter(None, (f'__name__=~"{"|".join(fields)}"', selector)))
-    asked = f"query={quote('{' + matchers + '}', safe='')}"
+    matcher = f'__name__=~"{"|".join(fields)}"'
+    asked = f"query={quote('{' + matcher + '}', safe='')}"
     return urlunsplit(parts._replace(query="&".join(filter(None, (parts.query, asked)))))
 
 

@@ -168,17 +168,12 @@ def wanted(dialect: str) -> frozenset[str]:
     )
 
 
-def detect(names: Collection[str]) -> str | None:
-    """The dialect that explains most of the sample names on a page, or None.
+def candidates(names: Collection[str]) -> list[str]:
+    """The dialects that sample names on a page may be of, the one that explains most of them first.
 
     A name that carries its engine's prefix is enough; of unprefixed names (NIM, the first TensorRT-LLM) two are
     asked for, because another program may use one of them.
     """
-    return next(iter(candidates(names)), None)
-
-
-def candidates(names: Collection[str]) -> list[str]:
-    """The dialects that sample names on a page may be of, the one that explains most of them first; see ``detect``."""
     hits, common = {}, {name for sources in COMMON.values() for name in sources}
     for dialect in DIALECTS:
         found = (wanted(dialect) - common).intersection(names)

@@ -1,6 +1,6 @@
 """The scraper as the conductor sees it: a process of its own that is started, read from and stopped.
 
-The load's event loop does no more for it than read a file; ``scrape_inline`` is for simulated time only.
+The load's event loop does no more for it than read a file.
 """
 
 import asyncio
@@ -10,9 +10,8 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from urllib.parse import quote, urlsplit, urlunsplit
 
@@ -21,7 +20,7 @@ from loadramp.metrics.canonical import query_url, read_for
 from loadramp.metrics.dialects import METRICS_PATHS
 from loadramp.metrics.fetch import FetchFailed, address_of, fetch_once
 from loadramp.metrics.model_series import ModelSelection
-from loadramp.metrics.scrape_process import STOP, PageSet, WatchedPage, follow
+from loadramp.metrics.scrape_process import STOP
 from loadramp.record.codec import decode_each
 from loadramp.record.run_info import MetricsInfo
 from loadramp.record.sanitize import clean_all
@@ -215,7 +214,6 @@ async def find_metrics(
     headers: Mapping[str, str] | None = None,
     *,
     asked: ModelSelection = ModelSelection(),  # noqa: B008 (frozen)
-    engine: str = "",
     ca_file: str = "",
     insecure: bool = False,
 ) -> tuple[str, str] | None:
@@ -226,16 +224,14 @@ async def find_metrics(
         headers: sent along.
         asked: the models that requests ask for: a page that serves several engines is known by theirs, and a router
             that shows one model at a time (llama.cpp) is asked for the first.
-        engine: ``trtllm`` when that is known: its ``/metrics`` is then left alone, since reading drains it.
         ca_file: the authorities to trust, a PEM file.
         insecure: do not check certificates.
     """
     parts = urlsplit(base_url)
     root = parts.path.rstrip("/").removesuffix("/v1")
-    paths = METRICS_PATHS[1:] if engine == "trtllm" else METRICS_PATHS
     context = tls_context(ca_file, insecure) if parts.scheme == "https" else None
-    looks = [(path, parts.query) for path in paths]
-    if asked.names and "/metrics" in paths:
+    looks = [(path, parts.query) for path in METRICS_PATHS]
+    if asked.names:
         looks.insert(1, ("/metrics", "&".join(filter(None, (parts.query, f"model={quote(asked.names[0], safe='')}")))))
     for path, query in looks:
         url = urlunsplit(parts._replace(path=root + path, query=query))
@@ -248,40 +244,3 @@ async def find_metrics(
         if found.dialect is not None and found.values:
             return url, found.dialect
     return None
-
-
-async def scrape_inline(
-    fetch: Callable[[str], Awaitable[str]],
-    urls: Sequence[str],
-    period_s: float,
-    clock: Callable[[], float],
-    t0_s: float,
-    sink: Callable[[Sample], None],
-    stop: asyncio.Event | None = None,
-) -> None:
-    """The same scraping as a task of this very loop: for simulated time, never beside a real load.
-
-    Args:
-        fetch: url -> page; raises OSError, ValueError or FetchFailed when there is none.
-        urls: pages, all scraped at once.
-        period_s: seconds between scrapes.
-        clock: the loop's time, seconds.
-        t0_s: the clock when the run began.
-        sink: is handed each sample.
-        stop: set it for one last scrape and the end; without it, cancel the task.
-    """
-    pages = PageSet(pages=len(urls))
-    async with asyncio.TaskGroup() as group:
-        for url, label in zip(urls, labels_of(urls), strict=True):
-            page = WatchedPage(url, label, partial(_fetch_within, fetch))
-            group.create_task(follow(page, pages, period_s, lambda: clock() - t0_s, stop or asyncio.Event(), sink))
-
-
-async def _fetch_within(fetch: Callable[[str], Awaitable[str]], url: str, limit_s: float) -> str:
-    try:
-        async with asyncio.timeout(limit_s):
-            return await fetch(url)
-    except TimeoutError:
-        raise FetchFailed("timeout") from None
-    except (OSError, ValueError) as error:
-        raise FetchFailed(type(error).__name__) from None

@@ -182,6 +182,36 @@ class Row:
         """Measured seconds."""
         return self.window_end_s - self.window_begin_s
 
+    @property
+    def measured_windows(self) -> Sequence[tuple[float, float]]:
+        """The measured window; of a row of several repeats, that of each that counts."""
+        return self.windows or ((self.window_begin_s, self.window_end_s),)
+
+    @property
+    def ended(self) -> int:
+        """Requests that have ended."""
+        return self.requests - self.pending
+
+    @property
+    def failed(self) -> int:
+        return sum(self.errors.values())
+
+    @property
+    def closed_loop(self) -> bool:
+        """Users instead of a rate were asked."""
+        return self.rate_rps is None and self.users is not None
+
+    @property
+    def load(self) -> float | None:
+        """What was asked: the rate (req/s) of an open-loop row, the number of users of a closed-loop one."""
+        asked = self.users if self.closed_loop else self.rate_rps
+        return None if asked is None else float(asked)
+
+    @property
+    def axis_load(self) -> float | None:
+        """Where the row stands on an axis of load: what was asked, or what was offered where that clearly differed."""
+        return self.load if self.load_rps is None or self.closed_loop else self.load_rps
+
     def of(self, measure: Measure) -> Quantiles:
         """The statistics of a latency; all null where there are none."""
         return self.latency.get(measure, NOTHING)

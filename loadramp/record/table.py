@@ -298,6 +298,11 @@ class Table:
         return any(words in detail for detail in own for words in (NO_FILES, NO_ROOM))
 
     @property
+    def input_tokens(self) -> Floats:
+        """Prompt tokens as the server counted them, else as they were planned."""
+        return np.where(np.isnan(self.prompt_tokens), self.asked_input_tokens, self.prompt_tokens)
+
+    @property
     def events(self) -> Ints:
         """Output events of each request, shape n."""
         return np.diff(self.begin)
@@ -434,3 +439,7 @@ class Run:
     gates: list[GateResult] = field(default_factory=list)
     """The thresholds that were asked, judged."""
     path: str = ""
+
+    def estimate(self, name: str) -> Estimate:
+        """One of the three numbers; not measurable where no estimate was made."""
+        return self.estimates.get(name) or Estimate("not_measurable", reason="no estimate was made")

@@ -168,9 +168,9 @@ def _step(top: float) -> float:
 
 def load_axis(rows: Sequence[Row], also: Iterable[float | None] = (), *, log: bool = True) -> Json:
     """The x axis of the load: one tick a step where there is room; logarithmic for a ramp of factors."""
-    asked = sorted({v for v in (r.axis_load(row) for row in rows) if v})
+    asked = sorted({v for v in (row.axis_load for row in rows) if v})
     ends = sorted({v for v in (*asked, *(finite(v) for v in also)) if v})
-    title = "users" if r.closed_loop(list(rows)) else "asked rate, req/s"
+    title = "users" if r.closed_loop(rows) else "asked rate, req/s"
     if any(r.load_differs(row) for row in rows):
         title = "rate, req/s (as offered where that is not what was asked)"
     if not ends:
@@ -275,7 +275,7 @@ def series(
 def over_load(key: Key, rows: Sequence[Row], y: Sequence[float | None], words: Iterable[str]) -> Json:
     """A line of ``y`` over the load of ``rows``; a point shows its step and its words."""
     text = [f"{r.label(row)}<br>{detail}" for row, detail in zip(rows, words, strict=True)]
-    return series(key, [r.axis_load(row) for row in rows], y, text=text, connectgaps=True)
+    return series(key, [row.axis_load for row in rows], y, text=text, connectgaps=True)
 
 
 def hollow_markers(trace: Json, empty: Sequence[bool]) -> Json:

@@ -68,7 +68,7 @@ def latency_figure(run: Run, metric: str) -> Figure | None:
         title=f"{short}: {long}",
         data=data,
         layout={
-            "xaxis": c.load_axis(steps, [*at, *(r.axis_load(row) for row in extra)]),
+            "xaxis": c.load_axis(steps, [*at, *(row.axis_load for row in extra)]),
             "yaxis": c.value_axis([*floored(shown), limit_s]),
             "shapes": [*shapes, *marks],
         },
@@ -81,7 +81,7 @@ def _quantile_traces(steps: Sequence[Row], metric: str, q: str, key: Key) -> lis
     column = f"{metric}_{q}_s"
     y = floored(row.number(column) for row in used)
     trace = c.series(
-        key, [r.axis_load(row) for row in used], y, text=[hover(row, metric, q) for row in used], connectgaps=True
+        key, [row.axis_load for row in used], y, text=[hover(row, metric, q) for row in used], connectgaps=True
     )
     c.hollow_markers(trace, [r.hollow(row) for row in used])
     if q == "p99":
@@ -98,7 +98,7 @@ def _marks(rows: Sequence[Row], metric: str, q: str, key: Key, symbol: str) -> l
         return []
     look = Key(key.name, key.colour, "dot", symbol=symbol)
     y = floored(row.number(f"{metric}_{q}_s") for row in rows)
-    trace = c.series(look, [r.axis_load(row) for row in rows], y, text=[hover(row, metric, q) for row in rows])
+    trace = c.series(look, [row.axis_load for row in rows], y, text=[hover(row, metric, q) for row in rows])
     trace["marker"] |= {"size": 10}
     return [trace]
 

@@ -10,7 +10,6 @@ from typing import Any
 from loadramp.record.codec import plain_data
 from loadramp.record.row import Row, columns_of
 from loadramp.record.table import Run
-from loadramp.record.types import Estimate
 from loadramp.report.diagnosis import diagnosis_document
 from loadramp.report.repeats import repeats_document
 from loadramp.report.thresholds import gates_document
@@ -33,7 +32,7 @@ def verdict_document(run: Run) -> dict[str, Any]:
         "sentence": verdict_sentence(run),
     }
     for name, extra in EXTRA_KEYS.items():
-        estimate = asdict(run.estimates.get(name) or Estimate("not_measurable", reason="no estimate was made"))
+        estimate = asdict(run.estimate(name))
         keys = (*ESTIMATE_KEYS, *extra, *(["interval_of"] if estimate["interval_of"] else []))
         document[name] = {key: estimate[key] for key in keys}
     if len(run.repeats) > 1:

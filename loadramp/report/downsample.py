@@ -93,6 +93,12 @@ def tokens(table: Table, *, ok_only: bool = False, slice_events: int = SLICE_EVE
         first = last
 
 
+def counted(at: Ints, weight: Ints, places: int) -> Ints:
+    """How much of ``weight`` (shape n) falls to each of ``places``; ``at``: to which."""
+    weights = None if (weight == 1).all() else weight
+    return np.bincount(at, weights=weights, minlength=places).astype(np.int64)
+
+
 def tail(counts: Ints, points: int = 80) -> tuple[Floats, Floats]:
     """The share of values above each latency, from bin counts: (latency_s, share), share falling from 1 towards 0.
 

@@ -39,15 +39,3 @@ def packed(text: str) -> str:
     letters = np.frombuffer(ALPHABET, dtype=np.uint8)
     pairs = np.stack((letters[numbers // 91], letters[numbers % 91]), axis=1)
     return f"{len(data)}:{pairs.tobytes().decode('ascii')}"
-
-
-def unpacked(text: str) -> str:
-    """What ``packed`` was given."""
-    _, _, text = text.partition(":")
-    place = np.zeros(127, dtype=np.int64)
-    place[np.frombuffer(ALPHABET, dtype=np.uint8)] = np.arange(91)
-    digits = place[np.frombuffer(text.encode("ascii"), dtype=np.uint8)].reshape(-1, 2)
-    numbers = digits[:, 0] * 91 + digits[:, 1]
-    bits = (numbers[:, None] >> np.arange(BITS - 1, -1, -1)) & 1
-    data = np.packbits(bits.astype(np.uint8).reshape(-1)).tobytes()
-    return zlib.decompressobj(-zlib.MAX_WBITS).decompress(data).decode()

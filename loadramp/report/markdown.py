@@ -3,7 +3,6 @@
 import re
 
 from loadramp.record.table import Run
-from loadramp.record.types import Estimate
 from loadramp.report import diagnosis, steptable
 from loadramp.report.redact import redact
 from loadramp.report.sections import CARDS, checks_by_code, flat, subtitle
@@ -44,7 +43,7 @@ def _opening(run: Run) -> list[str]:
 def _numbers(run: Run) -> list[str]:
     lines = ["", "| | req/s | 95 % interval | status | why |", "|---|---|---|---|---|"]
     for name, title, _ in CARDS:
-        estimate = run.estimates.get(name) or Estimate("not_measurable", reason="no estimate was made")
+        estimate = run.estimate(name)
         low, high = sig(estimate.low_rps), sig(estimate.high_rps)
         between = f"{low or '?'} to {high or '?'}{interval_words(run, estimate)}" if low or high else NOTHING
         rate = sig(estimate.rate_rps) or NOTHING

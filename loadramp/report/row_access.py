@@ -30,28 +30,17 @@ def delivered(run: Run) -> list[Row]:
     return [row for row in run.rows if not row.void] or run.rows
 
 
-def load(row: Row) -> float | None:
-    """What was asked: the rate (req/s) of an open-loop row, the number of users of a closed-loop one."""
-    return row.number("users") if closed_loop([row]) else row.number("rate_rps")
-
-
-def axis_load(row: Row) -> float | None:
-    """Where the row stands on an axis of load: what was asked, or what was offered where that was clearly different."""
-    offered = row.number("load_rps")
-    return load(row) if offered is None or closed_loop([row]) else offered
-
-
 def load_differs(row: Row) -> bool:
     """Clearly less or more was offered than asked."""
-    return not closed_loop([row]) and load(row) is not None and (offered_load.less(row) or offered_load.more(row))
+    return offered_load.less(row) or offered_load.more(row)
 
 
-def closed_loop(rows: list[Row]) -> bool:
-    """Users instead of rates were asked."""
-    return bool(rows) and all(row.number("rate_rps") is None and row.number("users") is not None for row in rows)
+def closed_loop(rows: Sequence[Row]) -> bool:
+    """Users instead of rates were asked in all of them."""
+    return bool(rows) and all(row.closed_loop for row in rows)
 
 
-def load_unit(rows: list[Row]) -> str:
+def load_unit(rows: Sequence[Row]) -> str:
     return "users" if closed_loop(rows) else "req/s"
 
 
@@ -62,8 +51,8 @@ def label(row: Row) -> str:
 
 def whole_label(row: Row) -> str:
     """The same, whether or not the step was cut short."""
-    asked = load(row)
-    unit = "user" if asked == 1 and closed_loop([row]) else load_unit([row])
+    asked = row.load
+    unit = "user" if asked == 1 and row.closed_loop else load_unit([row])
     text = f"step {row.step}" if asked is None else f"{sig(asked)} {unit}"
     return text if row.role == "step" else f"{text} {row.role}"
 
@@ -71,19 +60,19 @@ def whole_label(row: Row) -> str:
 def labels(rows: Sequence[Row]) -> str:
     """The labels of rows, where plain rates name their unit once: ``4, 8 req/s, 6.8 req/s soak``."""
     plain = [bool(row.rate_rps) and row.role == "step" and not row.partial for row in rows]
-    rates = ", ".join(sig(load(row)) for row, is_plain in zip(rows, plain, strict=True) if is_plain)
+    rates = ", ".join(sig(row.load) for row, is_plain in zip(rows, plain, strict=True) if is_plain)
     others = [label(row) for row, is_plain in zip(rows, plain, strict=True) if not is_plain]
     return ", ".join([f"{rates} req/s", *others] if rates else others)
 
 
 def rising_rows(run: Run) -> list[Row]:
     """The rows of the ramp up (no soak, no way down), by load."""
-    rows = [row for row in run.rows if row.role == "step" and load(row) is not None]
-    return sorted(rows, key=lambda row: axis_load(row) or 0.0)
+    rows = [row for row in run.rows if row.role == "step" and row.load is not None]
+    return sorted(rows, key=lambda row: row.axis_load or 0.0)
 
 
 def of_role(run: Run, role: str) -> list[Row]:
-    return [row for row in run.rows if row.role == role and load(row) is not None]
+    return [row for row in run.rows if row.role == role and row.load is not None]
 
 
 def usable(row: Row) -> bool:
@@ -108,7 +97,7 @@ def state_words(row: Row) -> str:
     if row.partial:
         return "partial: cut short"
     if row.requests and not row.ok:
-        return "all failed" if sum(errors(row).values()) else "nothing finished"
+        return "all failed" if row.failed else "nothing finished"
     if row.overloaded:
         return "too many errors"
     if row.saturated and row.deficit:
@@ -119,12 +108,7 @@ def state_words(row: Row) -> str:
         return "delivers too little"
     if not (row.settled and row.stationary):
         return "not settled"
-    return f"keeps up with {sig(axis_load(row))} req/s" if load_differs(row) else "keeps up"
-
-
-def errors(row: Row) -> dict[str, int]:
-    """Failed requests by kind, only those that happened."""
-    return {kind: n for kind, n in row.errors.items() if n}
+    return f"keeps up with {sig(row.axis_load)} req/s" if load_differs(row) else "keeps up"
 
 
 def split_climb(run: Run) -> tuple[list[Row], list[Row]]:

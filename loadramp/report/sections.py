@@ -12,7 +12,7 @@ from loadramp.analysis.overload import SIGNS
 from loadramp.record.codec import plain_data
 from loadramp.record.row import Row, columns_of
 from loadramp.record.table import Run
-from loadramp.record.types import Check, CheckLevel, Estimate
+from loadramp.record.types import Check, CheckLevel
 from loadramp.report import charts as c
 from loadramp.report import row_access as r
 from loadramp.report import steptable, verdict_text
@@ -65,7 +65,7 @@ def numbers_section(run: Run) -> str:
 
 
 def _card(run: Run, name: str, title: str, meaning: str) -> dict[str, Any]:
-    estimate = run.estimates.get(name) or Estimate("not_measurable", reason="no estimate was made")
+    estimate = run.estimate(name)
     rate = sig(estimate.rate_rps)
     low, high = sig(estimate.low_rps), sig(estimate.high_rps)
     big, status = {
@@ -98,7 +98,7 @@ def _card(run: Run, name: str, title: str, meaning: str) -> dict[str, Any]:
 
 def _lowest(run: Run) -> str:
     steps = [row for row in r.rising_rows(run) if not row.void]
-    return sig(r.axis_load(steps[0])) if steps else ""
+    return sig(steps[0].axis_load) if steps else ""
 
 
 def checks_section(run: Run) -> str:

@@ -81,12 +81,12 @@ def _cell(row: Row, column: Column, notes: list[str]) -> StepCell:
     return StepCell(NOTHING, note=notes.index(why) + 1)
 
 
-def columns_of(rows: Sequence[Row], *, good: bool, metrics: Sequence[str] = tuple(SHORT_NAMES)) -> list[Column]:
+def columns_of(rows: Sequence[Row], *, good: bool) -> list[Column]:
     """The columns of the step table; ``good`` where a service level was set.
 
     What was offered has a column where it was not what was asked, malformed events where there were any.
     """
-    closed = r.closed_loop(list(rows))
+    closed = r.closed_loop(rows)
     out = [
         Column("Users" if closed else "Asked req/s", "users" if closed else "rate_rps", _asked),
         *([_OFFERED] if any(r.load_differs(row) for row in rows) else []),
@@ -96,7 +96,7 @@ def columns_of(rows: Sequence[Row], *, good: bool, metrics: Sequence[str] = tupl
         Column("Delivered req/s", "throughput_rps", lambda row: sig(row.throughput_rps, trim=False)),
         Column("Output tok/s", "output_tokens_per_s", lambda row: sig(row.output_tokens_per_s)),
     ]
-    for metric in metrics:
+    for metric in SHORT_NAMES:
         quantiles = ("p50", "p95", "p99") if metric in ("ttft", "itl") else ("p50", "p99")
         out += [_latency_column(metric, q) for q in quantiles]
         out += _STALLS if metric == "itl" else []
@@ -143,11 +143,11 @@ def _latency_column(metric: str, q: str) -> Column:
 
 
 def _asked(row: Row) -> str:
-    asked = sig(r.load(row))
+    asked = sig(row.load)
     role = row.role or "step"
     text = f"{asked} {role}" if asked and role != "step" else asked
     return f"{text} (partial)" if row.partial else text
 
 
 def _failed(row: Row) -> str:
-    return count(sum(r.errors(row).values()))
+    return count(row.failed)

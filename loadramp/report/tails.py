@@ -81,9 +81,7 @@ def token_counts(table: Table, chosen: Sequence[tuple[Step, Row]]) -> Ints:
         place = np.searchsorted(begin_s, part.end_s, side="right") - 1
         inside = (place >= 0) & (part.end_s < end_s[place])
         at = np.asarray(order)[place[inside]] * d.BINS + d.bin_of(part.itl_s[inside])
-        weight = part.weight[inside]
-        plain = bool((weight == 1).all())
-        counts += np.bincount(at, weights=None if plain else weight, minlength=len(counts)).astype(np.int64)
+        counts += d.counted(at, part.weight[inside], len(counts))
     return counts.reshape(len(chosen), d.BINS)
 
 

@@ -6,7 +6,6 @@ from rich.text import Text
 
 from loadramp.record.table import Run
 from loadramp.report import diagnosis, steptable
-from loadramp.report import row_access as r
 from loadramp.report.sections import checks_by_code
 from loadramp.report.thresholds import gate_line
 from loadramp.report.verdict_text import headline
@@ -49,7 +48,7 @@ def _table(shown: steptable.Sheet) -> RichTable:
             Text(cell.text + (f" [{cell.note}]" if cell.note else ""), style=f"{style} dim" if cell.rough else style)
             for cell in cells
         ]
-        failed = sum(r.errors(row).values())
+        failed = row.failed
         if failed:
             texts[2].stylize("bold red")
         table.add_row(*texts)

@@ -58,7 +58,7 @@ def _tradeoff(steps: Sequence[Row], metric: str) -> Figure | None:
     data.append(
         {"type": "scatter", "mode": "markers+text", "x": rounded(x), "y": rounded(top),
          "hoverinfo": "skip", "cliponaxis": False, "marker": {"size": 13, "opacity": 0},
-         "text": [sig(r.load(row)) if side else "" for row, side in zip(have, sides, strict=True)],
+         "text": [sig(row.load) if side else "" for row, side in zip(have, sides, strict=True)],
          "textposition": [side or "top center" for side in sides],
          "textfont": {"size": 11, "color": "var(--quiet)"}}
     )  # fmt: skip
@@ -67,7 +67,7 @@ def _tradeoff(steps: Sequence[Row], metric: str) -> Figure | None:
         title=f"{short} against throughput",
         data=data,
         layout={"xaxis": x_axis, "yaxis": axis},
-        words=f"Each point is a step, labelled with its {r.load_unit(list(steps))}. Flat to the right is good; where "
+        words=f"Each point is a step, labelled with its {r.load_unit(steps)}. Flat to the right is good; where "
         "the line turns straight up or back, more load buys waiting instead of tokens.",
         key=(P50, P99),
     )
@@ -108,7 +108,7 @@ def achieved_figure(run: Run) -> Figure | None:
     good = Key("good (within the SLO)", "--slo", dash="dot", symbol="diamond")
     sent = Key("sent by the client", "--quiet", "dot", symbol="cross-thin")
     columns = (("throughput_rps", delivered), ("done_rps", finished), ("good_rps", good), ("sent_rps", sent))
-    x = [r.axis_load(row) for row in steps]
+    x = [row.axis_load for row in steps]
     data, key = [], []
     for column, look in columns:
         y = [row.number(column) for row in steps]
@@ -122,7 +122,7 @@ def achieved_figure(run: Run) -> Figure | None:
     values = [row.number(column) for row in steps for column, _ in columns]
     shapes, _, at = c.bands(run)
     axis = c.load_axis(steps, at, log=False)
-    closed = r.closed_loop(list(steps))
+    closed = r.closed_loop(steps)
     offered = [v for v in x if v]
     if offered and not closed:
         asked = Key("all that was asked", "--quiet", dash="dash")
@@ -173,7 +173,7 @@ def good_figure(run: Run) -> Figure | None:
 
 
 def _share(row: Row) -> float | None:
-    ended = row.requests - row.pending
+    ended = row.ended
     return row.ok / ended if ended > 0 else None
 
 
@@ -181,7 +181,7 @@ def errors_section(run: Run) -> str | None:
     """Failed requests by kind and step."""
     if not run.rows:
         return None
-    by_row = [(row, r.errors(row)) for row in run.rows]
+    by_row = [(row, row.errors) for row in run.rows]
     kinds = sorted({kind for _, found in by_row for kind in found}, key=lambda k: -sum(f.get(k, 0) for _, f in by_row))
     if not kinds:
         total = sum(row.requests for row in run.rows)
@@ -203,7 +203,7 @@ def errors_section(run: Run) -> str | None:
     figure = Figure(
         title="Failed requests by kind",
         data=data,
-        layout={"barmode": "stack", "xaxis": {"type": "category", "ticktext": [sig(r.load(row)) for row, _ in by_row],
+        layout={"barmode": "stack", "xaxis": {"type": "category", "ticktext": [sig(row.load) for row, _ in by_row],
                                               "tickvals": names, "title": {"text": f"step, {r.load_unit(run.rows)}"}},
                 "yaxis": {"title": {"text": "requests"}, "rangemode": "tozero"}},
         words=f"{_most_failed(run)} Latencies elsewhere in this report are those of successful requests, so a step "
@@ -215,10 +215,10 @@ def errors_section(run: Run) -> str | None:
 
 def _most_failed(run: Run) -> str:
     """Where most failed, of the steps that count."""
-    worst = max(r.delivered(run), key=lambda row: sum(r.errors(row).values()))
-    n, of = sum(r.errors(worst).values()), worst.requests
+    worst = max(r.delivered(run), key=lambda row: row.failed)
+    n, of = worst.failed, worst.requests
     most = f"Most failed at {r.label(worst)}: {n:,} of {of:,}." if n else "Only requests of void steps failed."
-    if any(row.void and r.errors(row) for row in run.rows):
+    if any(row.void and row.errors for row in run.rows):
         most += " Void steps are drawn, but counted nowhere: what failed there may be the client's doing."
     return most
 
@@ -231,7 +231,7 @@ def _with_failures(rows: Sequence[Row]) -> Markup:
     ]
     lines = []
     for row in rows:
-        failed = sum(r.errors(row).values())
+        failed = row.failed
         texts = [r.label(row), f"{failed:,}", percent(row.error_ratio) or NOTHING]
         for metric in ("ttft", "e2e"):
             columns = (f"{metric}_p99_s", f"all_{metric}_p99_s")

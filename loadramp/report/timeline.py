@@ -230,17 +230,13 @@ def token_counts(table: Table, end_s: float) -> Ints:
     counts = np.zeros(HEAT_COLUMNS * d.BINS, dtype=np.int64)
     for part in d.tokens(table):
         column = np.clip((part.end_s * (HEAT_COLUMNS / end_s)).astype(np.int64), 0, HEAT_COLUMNS - 1)
-        at = column * d.BINS + d.bin_of(part.itl_s)
-        if (part.weight == 1).all():
-            counts += np.bincount(at, minlength=len(counts))
-        else:
-            counts += np.bincount(at, weights=part.weight, minlength=len(counts)).astype(np.int64)
+        counts += d.counted(column * d.BINS + d.bin_of(part.itl_s), part.weight, len(counts))
     return counts.reshape(HEAT_COLUMNS, d.BINS)
 
 
 def _long_prompts(table: Table, y: float) -> tuple[Json, Key] | None:
     """Marks where prompts of 1,024 tokens and more, among the longest tenth, got their first token."""
-    size = np.where(np.isnan(table.prompt_tokens), table.asked_input_tokens, table.prompt_tokens)
+    size = table.input_tokens
     known = size[~np.isnan(size)]
     if len(known) < 20 or known.max() < LONG_PROMPT_TOKENS or known.max() < 2 * np.median(known):
         return None

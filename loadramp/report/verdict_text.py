@@ -94,7 +94,7 @@ def failures(run: Run) -> Phrase | None:
         return None
     kinds: dict[str, int] = {}
     for row in r.delivered(run):
-        for kind, n in r.errors(row).items():
+        for kind, n in row.errors.items():
             kinds[kind] = kinds.get(kind, 0) + n
     if not kinds:
         for kind in run.table.error[run.table.failed]:
@@ -173,7 +173,7 @@ def _main(run: Run) -> Phrase:
         return Phrase(f"No verdict: the client, not the server, was the limit in every step ({why}).", "bad")
     if r.closed_loop(run.rows):
         return _users(run)
-    estimate = run.estimates.get("ceiling") or Estimate("not_measurable", reason="no estimate was made")
+    estimate = run.estimate("ceiling")
     return STATUS[estimate.status](run, estimate)
 
 
@@ -191,10 +191,10 @@ def _found(run: Run, estimate: Estimate) -> Phrase:
 
 def _not_found(run: Run, estimate: Estimate) -> Phrase:
     steps, above = r.kept_up(run), r.split_climb(run)[1]
-    up_to = sig(estimate.rate_rps) or (sig(r.axis_load(steps[-1])) if steps else "")
-    top = r.axis_load(steps[-1]) if steps else None
+    up_to = sig(estimate.rate_rps) or (sig(steps[-1].axis_load) if steps else "")
+    top = steps[-1].axis_load if steps else None
     asked = (
-        f" ({sig(r.load(steps[-1]))} asked)" if steps and r.load_differs(steps[-1]) and top == estimate.rate_rps else ""
+        f" ({sig(steps[-1].load)} asked)" if steps and r.load_differs(steps[-1]) and top == estimate.rate_rps else ""
     )
     every = "every whole step" if any(row.partial for row in run.rows) else "every step"
     every += " that the client could deliver" * any(row.void for row in run.rows)
@@ -216,7 +216,7 @@ def _not_found(run: Run, estimate: Estimate) -> Phrase:
 
 def _below(run: Run, estimate: Estimate) -> Phrase:
     lowest = next((row for row in r.rising_rows(run) if not row.void), None)
-    rate = sig(r.axis_load(lowest)) if lowest else sig(estimate.rate_rps)
+    rate = sig(lowest.axis_load) if lowest else sig(estimate.rate_rps)
     bound = f"; its throughput there suggests about {sig(estimate.rate_rps)}" if lowest and estimate.rate_rps else ""
     return Phrase(
         f"Already overloaded at the lowest rate tried, {rate} req/s: the ceiling lies below it{bound}. Start lower.",
@@ -263,7 +263,7 @@ def _users(run: Run) -> Phrase:
     there = f", {' and '.join(tails)} there" if tails else ""
     return Phrase(
         f"Throughput peaks at {sig(best.number('done_rps'))} req/s "
-        f"with {counted(count(r.load(best)), 'user')}{there}. "
+        f"with {counted(count(best.load), 'user')}{there}. "
         "Users wait for their answers before they ask again, so this ramp cannot show a queue that grows without end."
     )
 
@@ -293,7 +293,7 @@ def gives_way(run: Run) -> str:
     if at_s <= FLAT * before_s and not _grew(first_s, at_s, steps[0], over):
         stays = f"p99 ITL stays at {latency(before_s)}"
         if at_s > FLAT * first_s:
-            times = f"{sig((r.axis_load(over) or 1.0) / (r.axis_load(steps[0]) or 1.0))} times the rate"
+            times = f"{sig((over.axis_load or 1.0) / (steps[0].axis_load or 1.0))} times the rate"
             stays = f"p99 ITL grows only from {latency(first_s)} to {latency(at_s)} with {times}"
         if starved:
             return f"{stays} while {starved}: memory, not the GPU's step time, is what gives way"
@@ -304,7 +304,7 @@ def gives_way(run: Run) -> str:
 
 def _grew(first_s: float, last_s: float, first: Row, last: Row) -> bool:
     """Whether a latency grew by more than a small power of the rate between two steps."""
-    rates = (r.axis_load(last) or 1.0) / (r.axis_load(first) or 1.0)
+    rates = (last.axis_load or 1.0) / (first.axis_load or 1.0)
     return rates > 1 and log(last_s / first_s) / log(rates) > FLAT_ELASTICITY if min(first_s, last_s) > 0 else False
 
 
@@ -347,16 +347,16 @@ def _what_fails(run: Run) -> str:
 def _soak_overloaded(run: Run) -> str:
     """That a soak was overloaded at a rate below the steps that were."""
     soaks = [row for row in r.of_role(run, "soak") if not row.void and shows_overload(row)]
-    lowest = min(soaks, key=lambda row: r.axis_load(row) or 0.0, default=None)
+    lowest = min(soaks, key=lambda row: row.axis_load or 0.0, default=None)
     found = run.estimates["ceiling"].rate_rps
-    if lowest is None or found is None or run.estimates["ceiling"].high_rps != r.axis_load(lowest):
+    if lowest is None or found is None or run.estimates["ceiling"].high_rps != lowest.axis_load:
         return ""
     signs = _failing(lowest) or signs_of(lowest)
-    return f"{signs} in a soak at {sig(r.axis_load(lowest))} req/s"
+    return f"{signs} in a soak at {sig(lowest.axis_load)} req/s"
 
 
 def soak_words(run: Run, rate_rps: float) -> str:
-    soaks = [row for row in r.of_role(run, "soak") if abs((r.axis_load(row) or 0.0) - rate_rps) <= 0.02 * rate_rps]
+    soaks = [row for row in r.of_role(run, "soak") if abs((row.axis_load or 0.0) - rate_rps) <= 0.02 * rate_rps]
     if not soaks:
         return ""
     begin_s, end_s = soaks[-1].number("window_begin_s"), soaks[-1].number("window_end_s")
@@ -370,7 +370,7 @@ def interval_words(run: Run, estimate: Estimate) -> str:
         return " of the long run" if estimate.interval_of else ""
     over = [row for row in run.rows if row.role == "step" and row.deficit and not row.void]
     if estimate.detector == "ceiling" and over:
-        windows = [one for row in over for one in row.windows or [(row.window_begin_s, row.window_end_s)]]
+        windows = [one for row in over for one in row.measured_windows]
         return f" of {span(sum(end_s - begin_s for begin_s, end_s in windows))} of overload"
     measured = [step for step in run.steps if step.measured]
     return f" of these {span(measured[-1].end_s - measured[0].begin_s)}" if measured else ""
@@ -394,8 +394,8 @@ def limit_words(limit: str) -> str:
 def _totals(run: Run) -> tuple[int, int]:
     """Requests that ended and those that failed: of the measured windows that are not void, else of the whole table."""
     rows = r.delivered(run)
-    failed = sum(sum(r.errors(row).values()) for row in rows)
-    ended = sum(row.requests - row.pending for row in rows)
+    failed = sum(row.failed for row in rows)
+    ended = sum(row.ended for row in rows)
     if ended == 0:
         return len(run.table) - int(run.table.in_flight.sum()), int(run.table.failed.sum())
     return max(ended, failed), failed

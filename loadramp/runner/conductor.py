@@ -17,8 +17,8 @@ from loadramp.record.table import Run
 from loadramp.record.types import Record, Step, Stop
 from loadramp.runner.assess import assess, count_again
 from loadramp.runner.run_session import RunSession
-from loadramp.workload.preview import ahead_s, longest_s, most_extra_s, times
-from loadramp.workload.schedule import lack_of_rows, session_sample, turns_of
+from loadramp.workload.preview import ahead_s, longest_s, most_extra_s, over_a_cap, times
+from loadramp.workload.schedule import session_sample, turns_of
 
 CONTINUED = 1000
 """The k-th part by which a step goes on is planned as a step whose index is so much higher times k."""
@@ -143,18 +143,9 @@ class Conductor(RunSession):
         return Stop(f"missed beyond doubt: {rules}", complete=False, cause="missed") if found else None
 
     def _over_a_cap(self, step: Step) -> Stop | None:
-        pace = self.scenario.pace
         timed = self._timed(step)
-        missing = lack_of_rows(self.scenario, timed, self.next_number(timed))
-        if missing:
-            return Stop(missing, complete=False)
-        if pace.max_minutes is not None and timed.end_s > pace.max_minutes * 60:
-            return Stop(f"the next step would end after max_minutes = {pace.max_minutes:g}", complete=False)
-        if pace.max_requests is not None and timed.rate_rps:
-            planned = self.planned + timed.rate_rps * (timed.end_s - timed.begin_s)
-            if planned > pace.max_requests:
-                return Stop(f"the next step would exceed max_requests = {pace.max_requests}", complete=False)
-        return None
+        why = over_a_cap(self.scenario, timed, self.planned, self.next_number(timed))
+        return Stop(why, complete=False) if why else None
 
     def _timed(self, step: Step) -> Step:
         """The step with its index and the times that the ramp left open."""

@@ -6,8 +6,7 @@ from typing import Any
 from loadramp.analysis.checks.labels import claims
 from loadramp.client.endpoint import endpoint_of
 from loadramp.client.preflight import facts_of
-from loadramp.client.readiness import CALL_TIMEOUT_S, call, cards_in, choose_model, control_client
-from loadramp.registry import CannotMeasure
+from loadramp.client.readiness import choose_model, list_models
 from loadramp.scenario.scenario import Scenario
 from loadramp.workload.profile import LengthOf
 
@@ -35,14 +34,10 @@ async def asked_lengths(scenario: Scenario) -> LengthOf:
     """The same, read from the list of models of the scenario's endpoint; nothing else is asked of it.
 
     Raises:
-        CannotMeasure: it does not list any.
+        Unreachable: it does not list any.
         ScenarioError: no model is named, and it lists several.
     """
     target = scenario.target
     endpoint = endpoint_of(target)
-    async with control_client(target, endpoint) as http:
-        reply = await call(http, endpoint.address("models"), CALL_TIMEOUT_S)
-    cards = cards_in(reply.content) if reply.status == 200 else None
-    if cards is None:
-        raise CannotMeasure(endpoint.redact(f"{endpoint.shown('models')}: {reply.words or 'no list of models'}"))
-    return lengths(scenario, choose_model(target, tuple(str(card.get("id")) for card in cards), endpoint.redact), cards)
+    cards = await list_models(target, endpoint)
+    return lengths(scenario, choose_model(target, tuple(card["id"] for card in cards), endpoint.redact), cards)

@@ -6,12 +6,11 @@ The plan is a function of the scenario alone: each machine makes it for itself, 
 from collections.abc import Iterator
 from dataclasses import replace
 
-from loadramp.record.row import Row
-from loadramp.record.types import Step, Stop
+from loadramp.record.types import Step
 from loadramp.registry import ScenarioError
 from loadramp.scenario.scenario import Scenario
-from loadramp.workload.preview import imagined_row, settle_s, times
-from loadramp.workload.schedule import arrivals_of, lack_of_rows, turns_of
+from loadramp.workload.preview import imagined_climb, over_a_cap
+from loadramp.workload.schedule import arrivals_of, turns_of
 
 FIRST_S = 1.0
 """When the first step begins: the workers have heard of it by then."""
@@ -68,26 +67,12 @@ def agreed_steps(scenario: Scenario) -> list[Step]:
 
 
 def _steps(scenario: Scenario) -> Iterator[Step]:
-    rows: list[Row] = []
     at_s, index, arrivals = FIRST_S, 0, 0.0
-    while not isinstance(proposal := scenario.ramp(rows), Stop):
-        warmup_s, measure_s = times(scenario, proposal)
-        due = [replace(proposal, warmup_s=warmup_s, measure_s=measure_s)]
-        if not rows and (seconds := settle_s(scenario, proposal.rate_rps)):
-            due.insert(0, replace(proposal, role="settle", warmup_s=0.0, measure_s=seconds))
-        for one in due:
-            step = replace(one, index=index, begin_s=at_s + round(PLAN_S * arrivals_of(scenario, one), 3))
-            if step.measured and _over_a_cap(scenario, step, arrivals):
+    for steps in imagined_climb(scenario):
+        for one in steps:
+            begin_s = at_s + round(PLAN_S * arrivals_of(scenario, one), 3)
+            step = replace(one, index=index, begin_s=begin_s)
+            if step.measured and over_a_cap(scenario, step, arrivals * turns_of(scenario), round(arrivals)):
                 return
             yield step
             at_s, index, arrivals = step.end_s + GAP_S, index + 1, arrivals + arrivals_of(scenario, step)
-        rows.append(imagined_row(due[-1]))
-
-
-def _over_a_cap(scenario: Scenario, step: Step, before: float) -> bool:
-    """Whether the ramp ends before ``step``, with so many arrivals ``before`` it."""
-    pace = scenario.pace
-    requests = (before + arrivals_of(scenario, step)) * turns_of(scenario)
-    too_long = pace.max_minutes is not None and step.end_s > pace.max_minutes * 60
-    too_many = pace.max_requests is not None and requests > pace.max_requests
-    return too_long or too_many or bool(lack_of_rows(scenario, step, round(before)))

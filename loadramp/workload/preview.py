@@ -5,6 +5,7 @@ The steps are those that the commands themselves choose, by the same functions.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice, takewhile
 
 import numpy as np
 
@@ -59,34 +60,59 @@ class PreviewPart:
     """How often all of it is sent."""
 
 
+def imagined_climb(scenario: Scenario) -> Iterator[list[Step]]:
+    """The steps of the ramp if every step is quiet, each with its times and, before the first one, the discarded load;
+    when they begin is for the caller to say."""
+    rows: list[Row] = []
+    while isinstance(proposal := scenario.ramp(rows), Step):
+        warmup_s, measure_s = times(scenario, proposal)
+        steps = [replace(proposal, warmup_s=warmup_s, measure_s=measure_s)]
+        if not rows and (seconds := settle_s(scenario, proposal.rate_rps)):
+            steps.insert(0, replace(proposal, role="settle", warmup_s=0.0, measure_s=seconds))
+        yield steps
+        rows.append(imagined_row(steps[-1]))
+
+
 def preview_steps(scenario: Scenario) -> Iterator[PreviewStep]:
     """The steps of the ramp if every step is quiet, with the shortest warm-up unless the scenario sets one.
 
     A ceiling ramp stops at the first overload, so these are the most that it can send; its soak comes on top.
     """
-    rows: list[Row] = []
     at_s, first_seq = 0.0, 0
-    while len(rows) < MOST_STEPS and isinstance(proposal := scenario.ramp(rows), Step):
-        warmup_s, measure_s = times(scenario, proposal)
-        steps = [replace(proposal, index=len(rows) + 1, warmup_s=warmup_s, measure_s=measure_s)]
-        if not rows and (seconds := settle_s(scenario, proposal.rate_rps)):
-            steps.insert(0, replace(proposal, role="settle", warmup_s=0.0, measure_s=seconds))
+    for number, steps in enumerate(islice(imagined_climb(scenario), MOST_STEPS), start=1):
         for step in steps:
-            placed = replace(step, begin_s=at_s)
+            placed = replace(step, begin_s=at_s, index=step.index if step.role == "settle" else number)
             if step.role != "settle" and lack_of_rows(scenario, placed, first_seq):
                 return
             at_s, first_seq, found = add_step(scenario, placed, first_seq)
             yield found
-        rows.append(imagined_row(steps[-1]))
 
 
 def most_users(scenario: Scenario) -> int | None:
     """The largest number of users of a closed-loop ramp; None for an open loop, whose requests in flight depend on the
     answers."""
-    rows: list[Row] = []
-    while len(rows) < MOST_STEPS and isinstance(proposal := scenario.ramp(rows), Step) and proposal.users is not None:
-        rows.append(imagined_row(proposal))
-    return max((row.users for row in rows if row.users is not None), default=None)
+    asked = (steps[-1].users or 0 for steps in islice(imagined_climb(scenario), MOST_STEPS))
+    return max(takewhile(bool, asked), default=None)
+
+
+def over_a_cap(scenario: Scenario, step: Step, planned: float, number: int) -> str:
+    """Why a ramp ends before ``step``, whose times are known; empty where it goes on.
+
+    Args:
+        scenario: with its files read.
+        step: the next one.
+        planned: requests of the steps before it, with all turns of their sessions.
+        number: of its first arrival.
+    """
+    pace = scenario.pace
+    if missing := lack_of_rows(scenario, step, number):
+        return missing
+    if pace.max_minutes is not None and step.end_s > pace.max_minutes * 60:
+        return f"the next step would end after max_minutes = {pace.max_minutes:g}"
+    requests = planned + (step.rate_rps or 0.0) * (step.end_s - step.begin_s)
+    if pace.max_requests is not None and step.rate_rps and requests > pace.max_requests:
+        return f"the next step would exceed max_requests = {pace.max_requests}"
+    return ""
 
 
 def settle_s(scenario: Scenario, rate_rps: float | None, longest_s: float = 300.0) -> float:

@@ -107,15 +107,13 @@ def profile_of_plan(scenario: Scenario, steps: Sequence[Step]) -> WorkloadProfil
 def profile_of_run(run: Run) -> WorkloadProfile:
     """The same of what a run recorded: lengths as the server counted them, reuse as its cache saw it."""
     table = run.table
-    asked = np.isnan(table.prompt_tokens)
-    inputs = np.where(asked, table.asked_input_tokens, table.prompt_tokens)
-    cached = ~np.isnan(table.cached_tokens) & ~asked
+    cached = ~np.isnan(table.cached_tokens) & ~np.isnan(table.prompt_tokens)
     counted = float(table.prompt_tokens[cached].sum())
     due = [np.sort(table.due_s[table.step == step.index]) for step in run.steps if step.users is None]
     opened = int(np.count_nonzero(table.turn == 0))
     return WorkloadProfile(
         requests=len(table),
-        input_tokens=LengthSummary.of(inputs),
+        input_tokens=LengthSummary.of(table.input_tokens),
         output_tokens=LengthSummary.of(table.output_tokens),
         estimated_ratio=0.0,
         prefix_reuse_ratio=float(table.cached_tokens[cached].sum()) / counted if counted else None,

@@ -15,7 +15,7 @@ import yaml
 from curve_rows import changed
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from metrics_pages import page
+from metrics_pages import page, read
 from report_runs import estimates, served, served_rows
 from rule_text import series_in, series_of
 
@@ -23,7 +23,6 @@ from loadramp.advise.alert_export import contract_of, in_flight_at, keda_scaler,
 from loadramp.advise.alerts import prometheus_rules, yaml_text
 from loadramp.advise.contract import Contract
 from loadramp.advise.grafana import grafana_board
-from loadramp.metrics.canonical import read
 from loadramp.metrics.dialects import DIALECTS, wanted
 from loadramp.metrics.prometheus_text import names
 from loadramp.record.run_info import MetricsInfo

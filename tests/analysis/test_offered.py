@@ -225,7 +225,7 @@ def test_the_report_says_what_was_offered_wherever_it_says_what_was_asked() -> N
     run.estimates = estimate(completed(run.rows))
     assert verdict_sentence(run).startswith("No ceiling found up to 5.2 req/s (8 asked): ")
     assert [r.state_words(one) for one in run.rows] == ["keeps up", "keeps up with 5.2 req/s"]
-    assert [r.axis_load(one) for one in run.rows] == [4.0, 5.2]
+    assert [one.axis_load for one in run.rows] == [4.0, 5.2]
     assert "Offered req/s" in steps_section(run)
     same = Run(RunInfo(), scenario_of(""), [], Table.of([]), rows=[quiet(4.0, 4.0)], estimates=run.estimates)
     assert "Offered req/s" not in steps_section(same)

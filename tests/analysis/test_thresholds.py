@@ -16,7 +16,7 @@ from loadramp.analysis.itl_knee import completed, estimate
 from loadramp.analysis.quantiles import pool
 from loadramp.analysis.repeats import pooled_rows
 from loadramp.analysis.threshold_rules import parse
-from loadramp.analysis.thresholds import joined, judge_gates, overall, windows
+from loadramp.analysis.thresholds import joined, judge_gates, overall
 from loadramp.cli import main
 from loadramp.record.row import Row
 from loadramp.record.run_info import RunInfo
@@ -258,9 +258,9 @@ def test_a_row_of_several_repeats_stands_for_the_window_of_each_that_counts() ->
         for k in range(3)
     ]  # fmt: skip
     climbed, soaked = pooled_rows(ramps)
-    assert windows([climbed]) == [(40.0, 100.0), (1240.0, 1300.0)]
-    assert windows([soaked]) == [(110.0, 410.0), (710.0, 1010.0), (1310.0, 1610.0)]
-    assert windows([row(4.0)]) == [(0.0, 60.0)]
+    assert list(climbed.measured_windows) == [(40.0, 100.0), (1240.0, 1300.0)]
+    assert list(soaked.measured_windows) == [(110.0, 410.0), (710.0, 1010.0), (1310.0, 1610.0)]
+    assert list(row(4.0).measured_windows) == [(0.0, 60.0)]
 
 
 def test_the_repeats_tell_what_one_step_near_the_ceiling_cannot() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from inline_scraper import scrape_inline
 from memory_pipe import connect_in_memory
 from run_in_memory import BEGAN_AT
 from simulated_time import run as run_jumping
@@ -23,7 +24,6 @@ from loadramp.client.endpoint import endpoint_of
 from loadramp.client.fleet import InlineFleet, Orders
 from loadramp.client.http.sockets import ConnectFailed
 from loadramp.client.request_body import OPTIONAL_FIELDS
-from loadramp.metrics.scraper import scrape_inline
 from loadramp.record.run_directory import RunDir
 from loadramp.record.run_info import MetricsInfo, RunInfo, TargetInfo
 from loadramp.record.types import Calibration, HealthSample, Sample

@@ -4,10 +4,10 @@ import json
 import math
 
 import pytest
-from metrics_pages import NAMES, page
+from metrics_pages import NAMES, page, read
 
-from loadramp.metrics.canonical import points_of_query, query_url, read, why_not
-from loadramp.metrics.dialects import CANONICAL, COMMON, DIALECTS, DialectSeries, detect, spellings
+from loadramp.metrics.canonical import points_of_query, query_url, why_not
+from loadramp.metrics.dialects import CANONICAL, COMMON, DIALECTS, DialectSeries, candidates, spellings
 from loadramp.metrics.prometheus_text import names
 
 NO_METRICS_OF_VLLM = {"prefix_hit_ratio", "spec_draft_tokens", "spec_accepted_tokens", "spec_accept_ratio"}
@@ -254,8 +254,8 @@ def test_the_same_series_twice_on_a_page_counts_once() -> None:
 
 
 def test_unprefixed_names_need_two_to_be_believed() -> None:
-    assert detect({"request_success_total"}) is None
-    assert detect({"request_success_total", "time_to_first_token_seconds_sum"}) == "trtllm"
+    assert candidates({"request_success_total"}) == []
+    assert candidates({"request_success_total", "time_to_first_token_seconds_sum"})[0] == "trtllm"
 
 
 def test_colons_may_have_become_underscores() -> None:
@@ -295,9 +295,9 @@ def test_a_new_engine_is_one_dict(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_prometheus_query_address_is_completed_and_others_are_left_alone() -> None:
-    asked = query_url("http://prom:9090/api/v1/query?timeout=1s", 'Hostname="gpu-3"')
+    asked = query_url("http://prom:9090/api/v1/query?timeout=1s")
     assert asked.startswith("http://prom:9090/api/v1/query?timeout=1s&query=%7B__name__%3D~%22DCGM_FI_DEV_FB_FREE%7C")
-    assert asked.endswith("%22%2CHostname%3D%22gpu-3%22%7D")
+    assert asked.endswith("%22%7D")
     for url in (
         "http://prom:9090/api/v1/query?query=up",
         "http://gpu-3:9400/metrics",

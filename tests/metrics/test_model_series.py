@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from metrics_pages import NAMES, page
+from metrics_pages import NAMES, page, read
 from records_and_rows import answer
 from simulated_ramps import ladder
 from test_checks import found, run_of
@@ -16,7 +16,7 @@ from test_scraper import answer as served
 from benchmarks.engine_population import Lengths
 from loadramp.analysis.diagnosis.diagnose import diagnose
 from loadramp.analysis.server_window import deltas, with_server
-from loadramp.metrics.canonical import PageReading, read, read_for
+from loadramp.metrics.canonical import PageReading, read_for
 from loadramp.metrics.model_series import ModelChoice, ModelSelection, asked_of
 from loadramp.metrics.scraper import find_metrics
 from loadramp.record.row import Row

@@ -22,6 +22,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from inline_scraper import scrape_inline
 from metrics_pages import page
 from run_in_memory import scenario_of
 
@@ -30,7 +31,7 @@ from loadramp.client.http.connect import tls_context
 from loadramp.metrics import fetch
 from loadramp.metrics.fetch import PAGE_CAP_BYTES, FetchFailed
 from loadramp.metrics.scrape_process import next_due_s, sibling, timeout_s
-from loadramp.metrics.scraper import Scraper, find_metrics, full_url, labels_of, scrape_inline
+from loadramp.metrics.scraper import Scraper, find_metrics, full_url, labels_of
 from loadramp.record.codec import decode_each
 from loadramp.record.run_directory import RunDir
 from loadramp.record.run_info import MetricsInfo, RunInfo
@@ -320,8 +321,8 @@ def test_tensorrt_keeps_its_page_beside_its_json() -> None:
 # ---- finding the page
 
 
-def find(base_url: str, engine: str = "") -> tuple[str, str] | None:
-    return asyncio.run(find_metrics(base_url, {"Authorization": "Bearer k"}, engine=engine))
+def find(base_url: str) -> tuple[str, str] | None:
+    return asyncio.run(find_metrics(base_url, {"Authorization": "Bearer k"}))
 
 
 @pytest.mark.parametrize("suffix", ["", "/", "/v1", "/v1/"])
@@ -343,12 +344,6 @@ def test_sm04_json_at_metrics_leads_to_the_prometheus_page(server: Server) -> No
         "/prometheus/metrics": [answer(page("trtllm-1.2"))],
     }
     assert find(server.base) == (f"{server.base}/prometheus/metrics", "trtllm")
-
-
-def test_sm04_told_trtllm_its_draining_page_is_left_alone(server: Server) -> None:
-    server.answers["/prometheus/metrics"] = [answer(page("trtllm-1.2"))]
-    assert find(server.base, "trtllm") == (f"{server.base}/prometheus/metrics", "trtllm")
-    assert paths(server) == ["/prometheus/metrics"]
 
 
 def test_sm08_where_there_is_no_page_none_is_found(server: Server) -> None:

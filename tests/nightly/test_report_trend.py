@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from history_samples import FINGERPRINT, LEVELS, failed, live, measured, night_of, steady
+from report_runs import unpacked
 from test_report_browser import FRAME, MEASURE, POLICY, asked_urls, open_page
 
 from loadramp.nightly.alarms import Rules
@@ -17,7 +18,6 @@ from loadramp.nightly.page import build_trend_html, trend_view
 from loadramp.nightly.text import headline, night_document, night_markdown, terminal_lines
 from loadramp.nightly.trend import NightOutcome, judge_night
 from loadramp.record.types import Entry
-from loadramp.report.json_data import unpacked
 
 
 @cache

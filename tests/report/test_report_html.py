@@ -12,14 +12,14 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 from curve_rows import changed, columns_of, row_of
-from report_runs import SCENARIO, estimates, row, served, served_rows, served_table
+from report_runs import SCENARIO, estimates, row, served, served_rows, served_table, unpacked
 
 from loadramp.record.run_info import RunInfo, TargetInfo, read_info
 from loadramp.record.table import Run, Table
 from loadramp.record.types import Check, Estimate, Record, Sample
 from loadramp.report import build_html
 from loadramp.report.html import MOST_BYTES
-from loadramp.report.json_data import packed, unpacked
+from loadramp.report.json_data import packed
 from loadramp.report.sections import SECTIONS
 from loadramp.runner.scenarios import load
 

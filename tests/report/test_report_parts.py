@@ -114,7 +114,7 @@ def test_the_climb_ends_above_the_highest_step_that_kept_up() -> None:
     made = served_rows()
     made[1] = changed(made[1], saturated=True)
     run = served(rows=made)
-    assert [row_access.load(r) for r in row_access.kept_up(run)] == [2.0, 8.0, 12.0]
+    assert [r.load for r in row_access.kept_up(run)] == [2.0, 8.0, 12.0]
     over = row_access.broke(run)
     assert over is not None
-    assert row_access.load(over) == 28.0
+    assert over.load == 28.0

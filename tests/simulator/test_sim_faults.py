@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 from memory_pipe import Connect
+from metrics_pages import read
 from raw_http_client import CHAT, Reply, Wire, chat, on_simulator
 
-from loadramp.metrics.canonical import read
 from loadramp.registry import ScenarioError, bind_options
 from loadramp.simulator.faults import Fate, Faults
 from loadramp.simulator.service import Service

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from memory_pipe import Connect
+from metrics_pages import read
 from prometheus_client.parser import text_string_to_metric_families
 from raw_http_client import CHAT, QUICK, Reply, Wire, chat, on_simulator, text_of
 
 from benchmarks.offline_engine import simulate
-from loadramp.metrics.canonical import read
 from loadramp.simulator.profiles import PROFILES, EngineProfile
 from loadramp.simulator.service import Service
 

@@ -179,7 +179,7 @@ def template_ratio(run: Run) -> float:
     """Share of the prompt tokens that the chat template adds to every request, as counted before the run: a cache that
     finds these has found no prompt. 0 where it was not counted."""
     measured = _measured(run)
-    counted = np.where(np.isnan(measured.prompt_tokens), measured.asked_input_tokens, measured.prompt_tokens)
+    counted = measured.input_tokens
     total = float(np.nansum(counted))
     calibration = run.info.calibration
     if calibration is None or total <= 0.0:

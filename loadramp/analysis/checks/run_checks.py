@@ -94,7 +94,7 @@ def malformed(run: Run) -> list[Check]:
     if not rows:
         return []
     events, answers = sum(row.malformed_events for row in rows), sum(row.malformed_answers for row in rows)
-    ended = sum(row.requests - row.pending for row in run.rows if not row.void)
+    ended = sum(row.ended for row in run.rows if not row.void)
     message = (
         f"{plural(events, 'event')} that cannot be read (malformed) in {answers:,} of {plural(ended, 'answer')}, "
         f"{percent(answers / ended)}"

@@ -9,7 +9,7 @@ from math import ceil
 
 import numpy as np
 
-from loadramp.analysis.quantiles import quantile
+from loadramp.analysis.quantiles import median_of_known, quantile
 from loadramp.record.row import Void
 from loadramp.record.table import Floats, Table
 from loadramp.record.types import ClientSample, Step
@@ -53,9 +53,9 @@ def void_reasons(
     begin_s, end_s = step.window_s
     due = table.due_in(step.window_s)
     inside = [s for s in client if begin_s <= s.t_s <= end_s]
-    ttft_p50_s = _median(due.ttft_s) if ttft_p50_s is None else ttft_p50_s
+    ttft_p50_s = median_of_known(due.ttft_s) if ttft_p50_s is None else ttft_p50_s
     if itl_p50_s is None:
-        itl_p50_s = _median(due.gaps().gap_s)
+        itl_p50_s = median_of_known(due.gaps().gap_s)
     slow = MORE_ROOM if due.out_of_room else _slow(inside)
     found = {
         "late": (_late(due, end_s, ttft_p50_s), slow),
@@ -227,8 +227,3 @@ def _not_random(due: Table, end_s: float) -> str:
     if apart < 0.05:
         return ""
     return "requests left in bunches, not at random as planned (Anderson-Darling p < 0.001)"
-
-
-def _median(values: Floats) -> float:
-    known = values[~np.isnan(values)]
-    return float(np.median(known)) if len(known) else 0.0

@@ -9,6 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from loadramp.analysis.checks.answer_checks import BURST_SHARE
 from loadramp.analysis.diagnosis.capacity_shifts import autoscaler_moved
 from loadramp.analysis.diagnosis.counters import prefix_cache, speculation_weak
@@ -20,7 +22,7 @@ from loadramp.analysis.diagnosis.failures import (
     out_of_memory,
     server_down,
 )
-from loadramp.analysis.diagnosis.gap_causes import CLIENT, ENGINE, PREFILL, PRIVATE, prompt_tokens
+from loadramp.analysis.diagnosis.gap_causes import CLIENT, ENGINE, PREFILL, PRIVATE
 from loadramp.analysis.diagnosis.lost_connections import connections_refused
 from loadramp.analysis.diagnosis.queueing import (
     compute_bound,
@@ -152,7 +154,7 @@ def prefill_contention(case: Case) -> Finding | None:
         f"a gap is {_times(mixing.lift)} as likely to be long when another request's first token falls into it; rank "
         f"correlation of gap and prompt length {mixing.dose:.2f}",
     ]
-    longest = float(prompt_tokens(one.seen.due).max(initial=0.0))
+    longest = float(np.nan_to_num(one.seen.due.input_tokens).max(initial=0.0))
     if longest:
         evidence.append(f"longest prompt {one.at}: {plural(round(longest), 'token')}")
     likely = (noticed and early) or (knee is not None and knee.cause == "prefill_mixing")

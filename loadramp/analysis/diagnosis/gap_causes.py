@@ -93,14 +93,9 @@ def longest_prefill_s(table: Table) -> float | None:
 
     Of a step without a queue this bounds how long a prefill takes.
     """
-    big = table.sent_ttft_s[prompt_tokens(table) >= LONG_PROMPT_TOKENS]
+    big = table.sent_ttft_s[table.input_tokens >= LONG_PROMPT_TOKENS]
     big = big[~np.isnan(big)]
     return float(np.quantile(big, 0.95)) if len(big) >= 3 else None
-
-
-def prompt_tokens(table: Table) -> Floats:
-    """Prompt tokens as the server counted them, else as they were planned; 0 where neither is known."""
-    return np.nan_to_num(np.where(np.isnan(table.prompt_tokens), table.asked_input_tokens, table.prompt_tokens))
 
 
 def attribute(
@@ -161,7 +156,7 @@ def mixing(seen: WindowView, found: Attribution) -> Mixing:
     gaps, near = seen.gaps, seen.near
     known = ~np.isnan(near.first_s)
     order = np.argsort(near.first_s[known])
-    tokens = np.concatenate(([0.0], np.cumsum(prompt_tokens(near)[known][order])))
+    tokens = np.concatenate(([0.0], np.cumsum(np.nan_to_num(near.input_tokens[known][order]))))
     begin, end = _inside(near.first_s[known][order], gaps, _reach_s(found.median_s))
     landed = end > begin
     long = gaps.gap_s > found.threshold_s
@@ -289,7 +284,7 @@ def _lands_at(end_s: Floats, instants_s: Floats, reach_s: float) -> Bools:
 
 def _long_prompt(near: Table, some: Gaps, longest_s: float | None) -> Bools:
     """A prompt of 1024 tokens or more was sent and not answered yet at the gap's middle, and could be in prefill."""
-    big = (prompt_tokens(near) >= LONG_PROMPT_TOKENS) & ~np.isnan(near.sent_s)
+    big = (near.input_tokens >= LONG_PROMPT_TOKENS) & ~np.isnan(near.sent_s)
     until_s = np.nan_to_num(near.first_s[big], nan=np.inf)
     since_s = near.sent_s[big]
     if longest_s is not None:

@@ -6,11 +6,9 @@ from pathlib import PurePath
 from typing import Any
 
 from loadramp.analysis.latency import Window
-from loadramp.analysis.thresholds import windows
 from loadramp.record.row import Row
 from loadramp.record.table import Run
-from loadramp.report import row_access as r
-from loadramp.report.exporters.points import Files, began_at, document, due_in, identity
+from loadramp.report.exporters.points import Files, began_at, document, identity
 from loadramp.report.redact import redact
 from loadramp.report.verdict_text import verdict_sentence
 
@@ -33,7 +31,7 @@ def report(run: Run, row: Row) -> dict[str, Any]:
         "run": {
             "uid": f"{name}-{row.step}",
             "eid": name,
-            "time": _times(began_at(run), windows([row])),
+            "time": _times(began_at(run), row.measured_windows),
             "description": redact(verdict_sentence(run)),
             "keywords": ["loadramp", facts.get("scenario", "")],
         },
@@ -51,7 +49,7 @@ def _times(began: datetime | None, measured: Sequence[Window]) -> dict[str, str]
 
 
 def _load(run: Run, row: Row, facts: Mapping[str, str]) -> dict[str, Any]:
-    due = due_in(run, row)
+    due = run.table.due_in(*row.measured_windows)
     prompts = [t for t in due.prompt_tokens.tolist() if t == t]  # noqa: PLR0124 (NaN)
     outputs = [t for t in due.output_tokens[due.ok].tolist() if t == t]  # noqa: PLR0124 (NaN)
     standardized: dict[str, Any] = {
@@ -84,7 +82,7 @@ def _length(tokens: list[float]) -> dict[str, Any] | None:
 
 
 def _aggregate(run: Run, row: Row) -> dict[str, Any]:
-    failed, pending = sum(r.errors(row).values()), int(row.pending or 0)
+    failed, pending = row.failed, int(row.pending or 0)
     latency = {
         "time_to_first_token": _statistics(row, "ttft", "s"),
         "time_per_output_token": _statistics(row, "tpot", "s/token"),

@@ -9,7 +9,6 @@ from prometheus_client.openmetrics.exposition import generate_latest
 
 from loadramp.record.row import Row
 from loadramp.record.table import Run
-from loadramp.report import row_access as r
 from loadramp.report.exporters.points import ESTIMATES, Files, began_at, identity
 from loadramp.report.verdict_text import verdict
 
@@ -37,7 +36,7 @@ def openmetrics(run: Run) -> Files:
     """Gauges of the last run, labelled by scenario, model, and rate; what was refused has no sample."""
     facts = identity(run)
     common: dict[str, str] = {key: facts[key] for key in ("scenario", "model") if key in facts}
-    rows = [row for row in run.rows if not row.void and r.load(row) is not None]
+    rows = [row for row in run.rows if not row.void and row.load is not None]
     families = [
         _family(
             "loadramp_verdict", "gauge", "1 pass, 0 inconclusive or void, -1 fail.", (common, VERDICTS[verdict(run)])
@@ -85,7 +84,7 @@ def _steps(rows: Sequence[Row], common: Mapping[str, str]) -> list[Metric]:
     done = _family("loadramp_done_rate_rps", "gauge", "Requests finished a second.")
     for row in rows:
         labels = {**common, **_place(row)}
-        for outcome, count in (("ok", row.ok or 0), ("failed", sum(r.errors(row).values()))):
+        for outcome, count in (("ok", row.ok or 0), ("failed", row.failed)):
             requests.add_sample("loadramp_requests_total", {**labels, "outcome": outcome}, float(count))
         for family, column in ((offered, "rate_rps"), (done, "done_rps")):
             if (value := row.number(column)) is not None:
@@ -106,6 +105,6 @@ def _latencies(rows: Sequence[Row], common: Mapping[str, str]) -> list[Metric]:
 
 
 def _place(row: Row) -> dict[str, str]:
-    unit = "users" if r.closed_loop([row]) else "rate"
+    unit = "users" if row.closed_loop else "rate"
     partial = {"partial": "true"} if row.partial else {}
-    return {"step": str(row.step), "role": row.role, unit: f"{r.load(row):g}", **partial}
+    return {"step": str(row.step), "role": row.role, unit: f"{row.load:g}", **partial}

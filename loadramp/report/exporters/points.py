@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-from loadramp.analysis.thresholds import windows
 from loadramp.record.codec import plain_data
 from loadramp.record.row import Row
-from loadramp.record.table import Run, Table
+from loadramp.record.table import Run
 from loadramp.report import row_access as r
 
 Files = dict[str, str | bytes]
@@ -94,11 +93,6 @@ def began_at(run: Run) -> datetime | None:
         return datetime.fromisoformat(run.info.began_at or "")
     except ValueError:
         return None
-
-
-def due_in(run: Run, row: Row) -> Table:
-    """The requests that were due in the row's measured window; of several repeats, in that of each."""
-    return run.table.due_in(*windows([row]))
 
 
 def document(value: Any, *, indent: int | None = 1) -> str:

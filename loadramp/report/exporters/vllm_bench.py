@@ -8,11 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from loadramp.analysis.thresholds import windows
 from loadramp.record.row import Row
 from loadramp.record.table import Floats, Run, Table
-from loadramp.report import row_access as r
-from loadramp.report.exporters.points import Files, began_at, document, due_in, identity
+from loadramp.report.exporters.points import Files, began_at, document, identity
 from loadramp.units import sig
 
 QUANTILES = ("p50", "p90", "p95", "p99")
@@ -25,17 +23,17 @@ BACKENDS = {"chat": "openai-chat", "completions": "openai", "responses": "openai
 def vllm_bench(run: Run) -> Files:
     """``<rate>qps-step<step>.json`` for every step that was measured."""
     usable = [row for row in run.rows if not row.void and row.requests]
-    return {f"{sig(r.load(row)).replace(',', '')}qps-step{row.step}.json": document(result(run, row), indent=None)
+    return {f"{sig(row.load).replace(',', '')}qps-step{row.step}.json": document(result(run, row), indent=None)
             for row in usable}  # fmt: skip
 
 
 def result(run: Run, row: Row) -> dict[str, Any]:
     """The document of one step."""
     facts, began = identity(run), began_at(run)
-    due = due_in(run, row)
-    duration_s = float(sum(end_s - begin_s for begin_s, end_s in windows([row])))
+    due = run.table.due_in(*row.measured_windows)
+    duration_s = float(sum(end_s - begin_s for begin_s, end_s in row.measured_windows))
     backend = BACKENDS.get(run.scenario.target.api, "openai-chat")
-    prompt = np.nan_to_num(np.where(np.isnan(due.prompt_tokens), due.asked_input_tokens, due.prompt_tokens))
+    prompt = np.nan_to_num(due.input_tokens)
     output = np.where(due.ok, np.nan_to_num(due.output_tokens), 0.0)
     totals = int(prompt[due.ok].sum()), int(output.sum())
     document: dict[str, Any] = {
