@@ -40,7 +40,7 @@ def compiled(source: Path, target: Path) -> str:
     command = shlex.split(os.environ.get("CC", found))
     part = target.with_suffix(f".{os.getpid()}")
     try:
-        subprocess.run([*command, "-O2", "-Wall", "-shared", "-fPIC", "-o", part, source], check=True)
+        subprocess.run([*command, "-O2", "-Wall", "-shared", "-fPIC", "-pthread", "-o", part, source], check=True)
     except (OSError, subprocess.CalledProcessError) as error:
         part.unlink(missing_ok=True)
         target.unlink(missing_ok=True)

@@ -16,7 +16,7 @@
 
 static const char *fed;
 static int fed_length = -1, fed_fd;
-static double fed_s;
+static double fed_s, fed_ahead_s; /* the wall clock is ahead */
 
 static ssize_t fed_recvmsg(int fd, struct msghdr *message, int flags) {
     (void)fd, (void)flags;
@@ -40,8 +40,8 @@ static int fed_wait(int epoll_fd, struct epoll_event *ready, int most, int timeo
 }
 
 static int fed_clock(clockid_t clock, struct timespec *time) {
-    (void)clock;
-    time->tv_sec = (time_t)fed_s, time->tv_nsec = (long)((fed_s - (time_t)fed_s) * 1e9 + 0.5);
+    double now_s = clock == CLOCK_REALTIME ? fed_s + fed_ahead_s : fed_s;
+    time->tv_sec = (time_t)now_s, time->tv_nsec = (long)((now_s - (time_t)now_s) * 1e9 + 0.5);
     return 0;
 }
 
@@ -52,6 +52,14 @@ static int fed_clock(clockid_t clock, struct timespec *time) {
 
 void gather_feed(int fd, const char *data, int length, double now_s) {
     fed = data, fed_length = length, fed_fd = fd, fed_s = now_s;
+}
+
+/* What a beat at now_s takes for the offset of the wall clock that is ahead_s ahead. */
+double gather_fed_offset(struct gather *gather, double now_s, double ahead_s) {
+    fed_s = now_s, fed_ahead_s = ahead_s;
+    double told_s, offset_s = offset_now(gather, &told_s);
+    fed_ahead_s = 0;
+    return offset_s;
 }
 
 #ifdef PROGRAM
@@ -86,26 +94,27 @@ static void learn(struct kept *kept, const char *json, const char *end) {
     kept->parts = texts == 1 && part < MOST_PARTS ? part + 1 : 0;
 }
 
-/* What is kept must be the reads since it was taken last, in order, and only the last of them may be other than plain. */
-static void take(struct kept *kept, long connection) {
-    int at = 0, lines = 0, last = kept->plain - 1;
-    for (int i = 0; i < kept->text; i++) lines += kept->data[i] == '\n';
-    if (lines != kept->noted || kept->text > kept->used) abort();
-    if (kept->reads != givens || kept->plain < kept->reads - 1 || kept->plain > kept->reads) abort();
-    const char *data = kept->data + kept->text;
-    for (int i = 0; i < kept->reads; i++) {
-        if (kept->ends[i] - at != given_length[i] || memcmp(data + at, given[i], given_length[i])) {
+/* What is taken must be the reads since it was taken last, in order, and only the last of them may be other than plain. */
+static void take(struct gather *gather, int fd, long connection) {
+    gather_take(gather, fd);
+    kept_of(gather, fd)->most_reads = connection % 4 ? 1 : LOT_READS;
+    const struct lot *lot = &gather->taken;
+    int at = 0, lines = 0, last = lot->plain - 1;
+    for (int i = 0; i < lot->text; i++) lines += lot->data[i] == '\n';
+    if (lines != lot->noted || lot->text > lot->used) abort();
+    if (lot->reads != givens || lot->plain < lot->reads - 1 || lot->plain > lot->reads) abort();
+    const char *data = lot->data + lot->text;
+    for (int i = 0; i < lot->reads; i++) {
+        if (lot->ends[i] - at != given_length[i] || memcmp(data + at, given[i], given_length[i])) {
             fprintf(stderr, "connection %ld: read %d is not what was fed\n", connection, i);
             abort();
         }
-        if (i < kept->plain && (kept->starts[i] < at || data[kept->starts[i]] != '{')) abort();
-        if (i < kept->plain && data[kept->ends[i] - 5] != '}') abort();
-        at = kept->ends[i];
+        if (i < lot->plain && (lot->starts[i] < at || data[lot->starts[i]] != '{')) abort();
+        if (i < lot->plain && data[lot->ends[i] - 5] != '}') abort();
+        at = lot->ends[i];
     }
-    noted += kept->noted;
-    if (last >= 0) learn(kept, data + kept->starts[last], data + kept->ends[last] - 4);
-    kept->noted = kept->reads = kept->plain = kept->kernel = kept->late = kept->text = kept->used = 0;
-    kept->full = connection % 4 ? 1 : LOT_READS;
+    noted += lot->noted;
+    if (last >= 0) learn(kept_of(gather, fd), data + lot->starts[last], data + lot->ends[last] - 4);
     givens = 0;
 }
 
@@ -114,16 +123,16 @@ int main(void) {
     struct gather *gather = gather_new();
     long reads = 0, lots = 0, connection = 0;
     int fd = 3, length;
-    struct kept *kept = gather_keep(gather, fd);
+    gather_keep(gather, fd);
     while (fread(&length, sizeof length, 1, stdin) == 1) {
         if (length == 0) { /* this connection is closed, and another begins */
             gather_feed(fd, data, 0, 1.0 + reads++ * 0.001);
             gather_read(gather, 0, 0.0, 0.005);
-            if (gather->due_count != 1 || !kept->over || kept->error) abort();
-            take(kept, connection);
-            gather_drop(gather, fd);
+            if (gather->due_count != 1 || gather_drop(gather, fd, 0)) abort();
+            take(gather, fd, connection);
+            if (!gather->taken.over || gather->taken.error || !gather_drop(gather, fd, 0)) abort();
             connection++, fd = 3 + (connection * 7) % 500;
-            kept = gather_keep(gather, fd);
+            gather_keep(gather, fd);
             continue;
         }
         if (length < 0 || length > (int)sizeof data || fread(data, 1, length, stdin) != (size_t)length) return 2;
@@ -133,12 +142,13 @@ int main(void) {
             memcpy(exact, data + at, part);
             memcpy(given[givens], exact, part), given_length[givens++] = part;
             gather_feed(fd, exact, part, 1.0 + reads++ * 0.001);
-            int before = kept->reads;
+            const struct lot *lot = &kept_of(gather, fd)->lot;
+            int before = lot->reads;
             gather_read(gather, 0, 0.0, 0.005);
             free(exact);
             at += part;
-            givens -= kept->reads == before; /* its events were noted */
-            if (gather->due_count) lots++, take(kept, connection);
+            givens -= lot->reads == before; /* its events were noted */
+            if (gather->due_count) lots++, take(gather, fd, connection);
         }
     }
     gather_free(gather);

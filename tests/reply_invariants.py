@@ -37,7 +37,9 @@ class Fed:
         assert library is not None
         library.gather_feed.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_double]
         library.gather_feed.restype = None
-        self._feed = library.gather_feed
+        library.gather_fed_offset.argtypes = [ctypes.c_void_p, ctypes.c_double, ctypes.c_double]
+        library.gather_fed_offset.restype = ctypes.c_double
+        self._feed, self._offset = library.gather_feed, library.gather_fed_offset
         self._gather = CReader(library)
 
     def keep(self) -> KeptReads:
@@ -50,6 +52,10 @@ class Fed:
         """Whether what is kept must be looked at now that ``data`` came."""
         self._feed(_FD, data, len(data), t_s)
         return bool(self._gather.read(0, 0.0, 1.0)[1])
+
+    def offset_s(self, now_s: float, ahead_s: float) -> float:
+        """What a beat at ``now_s`` believes of the wall clock, which is ``ahead_s`` ahead; NaN: nothing."""
+        return float(self._offset(self._gather._at, now_s, ahead_s))
 
     def close(self) -> None:
         self._gather.close()

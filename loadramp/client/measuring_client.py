@@ -6,6 +6,7 @@ turns out to have died before the server can have seen the request.
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from loadramp.client.endpoint import Endpoint
@@ -66,9 +67,11 @@ class MeasuringClient:
     @property
     def counts(self) -> Counts:
         """How the client fares, over its whole life; cheap to read."""
-        if isinstance(self._connect, Dialer):
-            self._counts.late_reads = self._connect.tally.late_reads
-        return self._counts
+        if not isinstance(self._connect, Dialer):
+            return self._counts
+        events, late = self._connect.tally.poller.waiting()
+        tokens = self._counts.tokens + events
+        return replace(self._counts, tokens=tokens, late_reads=self._connect.tally.late_reads + late)
 
     def now_s(self) -> float:
         """Seconds since the run began."""

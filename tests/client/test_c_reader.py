@@ -23,7 +23,8 @@ from test_event_batch import FRAMINGS, NOT_PLAIN, PLAIN
 from hatch_build import COMPILERS, compiled
 from loadramp.client.endpoint import endpoint_of
 from loadramp.client.http import c_reader as gather
-from loadramp.client.http.c_reader import TRIES, CReader, KeptReads, load
+from loadramp.client.http import poller
+from loadramp.client.http.c_reader import TRIES, Beat, CReader, KeptReads, load
 from loadramp.client.http.connect import Dialer, dialer_of
 from loadramp.client.http.poller import clocks
 from loadramp.client.http.response import ResponseReader
@@ -298,6 +299,53 @@ def test_sockets_that_are_not_kept_are_only_said_to_be_ready() -> None:
         assert one.send(EVENT) == []
 
 
+@built
+def test_what_waits_is_not_dropped_unless_it_may_be_lost() -> None:
+    with bench() as one:
+        one.send(EVENT)
+        fd = one.mine.fileno()
+        assert not one.gather.drop(fd, lose=False)
+        assert one.kept.take().batch is not None
+        assert one.gather.drop(fd, lose=False)
+        one.gather.keep(fd)
+        one.send(EVENT)
+        assert one.gather.drop(fd)
+
+
+@built
+def test_on_the_beat_a_thread_notes_what_comes_and_tells_only_what_is_due() -> None:
+    told = os.eventfd(0, os.EFD_NONBLOCK)
+    with bench(learns=True) as one:
+        one.send(EVENT)
+        one.kept.take()
+        one.kept.note(True)
+        wall_s, now_s = clocks()
+        assert one.gather.start(one.epoll_fd, told, wall_s - now_s, Beat(0.001, 10.0, 100_000, 1e9))
+        before_s = time.monotonic()
+        one.other.send(EVENT)
+        while one.gather.waiting() != (1, 0):
+            assert time.monotonic() < before_s + 10.0
+            time.sleep(0.001)
+        after_s = time.monotonic()
+        with pytest.raises(BlockingIOError):
+            os.eventfd_read(told)
+        one.other.send(b"anything else")
+        select.select([told], [], [], 10.0)
+        os.eventfd_read(told)
+        beats = one.gather.collect()
+        assert (beats.due, beats.all, beats.reads, beats.blurred) == ([one.mine.fileno()], 2, 2, 0)
+        assert beats.beats > beats.empty
+        taken = one.kept.take()
+        assert (taken.noted is not None, taken.other) == (True, b"anything else")
+        assert taken.noted is not None
+        assert before_s - 0.002 <= taken.noted.stamps_s[0] <= after_s
+        one.gather.stop()
+        assert one.gather.start(one.epoll_fd, told, wall_s - now_s, Beat(0.001, 10.0, 4, 1e9))
+        select.select([told], [], [], 10.0)
+        assert one.gather.collect().beats >= 4  # nothing is due, but the beat is to be judged
+    os.close(told)
+
+
 # -- a client that reads so
 
 
@@ -331,6 +379,13 @@ def played(
         return runner.run(main())
 
 
+def at_once(patch: pytest.MonkeyPatch) -> None:
+    """The beat begins with the second read, and goes on."""
+    patch.setattr(poller, "WAKES", 2)
+    patch.setattr(poller, "QUICK_S", 1e9)
+    patch.setattr(poller, "LOOK_BEATS", 100_000)
+
+
 TIMED = {"first_byte_s", "event_s", "answer_s", "stream_end_s", "sent_s", "connect_s", "warnings", "stamps"}
 
 
@@ -338,6 +393,7 @@ def said(record: Record) -> dict[str, Any]:
     return {name: getattr(record, name) for name in Record.__dataclass_fields__ if name not in TIMED}
 
 
+@pytest.mark.parametrize("beating", [False, True])
 @given(
     events=st.lists(
         st.one_of(st.sampled_from(PLAIN), st.sampled_from(PLAIN), st.sampled_from(sorted(NOT_PLAIN.values()))),
@@ -345,11 +401,13 @@ def said(record: Record) -> dict[str, Any]:
     )
 )
 @settings(max_examples=12)
-def test_both_readers_make_the_same_record(events: list[bytes]) -> None:
+def test_both_readers_make_the_same_record(beating: bool, events: list[bytes]) -> None:
     said_last = (FIN("stop"), DONE)
     script = stream(*[(0.4 * at, data) for at, data in enumerate([ROLE, C("first"), *events, *said_last])])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("loadramp.client.http.response.PARSE_S", 60.0)  # what a busy machine delays is no slow parse
+        if beating:
+            at_once(patch)
         in_c = played(script)
         patch.setattr(gather, "LOADED", None)
         in_python = played(script)
@@ -410,6 +468,35 @@ def test_a_connection_whose_reads_waited_is_used_again(read_in: str, monkeypatch
         assert sum(lots) >= 3 * 30  # all but those that came before the first was parsed, and with another
 
 
+@pytest.mark.parametrize("beating", [False, True])
+@pytest.mark.usefixtures("read_in")
+def test_no_stream_of_many_loses_anything(beating: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if beating:
+        at_once(monkeypatch)
+    script = stream(
+        (0, ROLE), *[(0.7 * at, CU(f"{at} ", at + 1)) for at in range(300)], (211, FIN("stop")), (212, DONE)
+    )
+
+    async def main() -> list[Record]:
+        server, url = await Scripted([script]).serve()
+        client = client_of(Target(base_url=url), None)
+        asked = arrival()
+
+        async def one() -> list[Record]:
+            return [await client.send(asked, client.prepare(asked, "x")) for _ in range(2)]
+
+        records = [record for pair in await asyncio.gather(*(one() for _ in range(20))) for record in pair]
+        await client.close()
+        server.close()
+        return records
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        records = runner.run(main())
+    assert {(record.status, record.text) for record in records} == {("ok", "".join(f"{at} " for at in range(300)))}
+    assert {(record.output_tokens, record.token_source) for record in records} == {(300, "continuous")}
+    assert all(record.event_s == sorted(record.event_s) for record in records)
+
+
 # -- where it is not
 
 
@@ -426,7 +513,7 @@ def test_without_it_sockets_are_read_one_by_one(monkeypatch: pytest.MonkeyPatch,
 @built
 def test_another_version_of_it_is_not_used(tmp_path: Path) -> None:
     other = tmp_path / "c_reader.c"
-    other.write_text(SOURCE.read_text().replace("#define GATHER_LAYOUT 2", "#define GATHER_LAYOUT 1"))
+    other.write_text(SOURCE.read_text().replace("#define GATHER_LAYOUT 3", "#define GATHER_LAYOUT 2"))
     assert compiled(other, tmp_path / "other.so") == ""
     assert load(tmp_path / "other.so") is None
     assert compiled(SOURCE, tmp_path / "same.so") == ""

@@ -206,21 +206,34 @@ def test_a_chunk_of_another_size_than_it_says_is_not_noted(fed: Fed) -> None:
 
 
 @buildable
-def test_a_lot_is_due_when_it_is_full_or_old(fed: Fed) -> None:
+def test_a_lot_is_due_when_it_is_full_and_the_first_one_earlier(fed: Fed) -> None:
     kept = fed.keep()
     event = framed(C("a"))
     fed.read(event, 1.0)
     kept.take()
     kept.note(True)
-    assert [fed.read(event, 2.0 + 0.125 * i) for i in range(4)] == [False] * 3 + [
-        True
-    ]  # the first: 10/32 s for this fd
-    kept.take()
-    assert [fed.read(event, 3.0 + 0.25 * i) for i in range(5)] == [False] * 4 + [True]
+    first = [fed.read(event, 2.0) for _ in range(78)]  # for this descriptor: streams of one step are not all due in one
+    assert first == [False] * 77 + [True]
     kept.take()
     assert [fed.read(event * 100, 5.0) for _ in range(3)] == [False, False, True]
-    assert len(kept.take().noted.stamps_s) == 300  # type: ignore[union-attr]
+    found = kept.take().noted
     fed.drop()
+    assert found is not None
+    assert len(found.stamps_s) == 300
+
+
+@buildable
+def test_no_stamp_is_believed_on_the_beat_for_a_while_after_a_clock_was_moved(fed: Fed) -> None:
+    fed.offset_s(9.0, 1000.0)
+    told = [(11.0, 1000.0005), (12.0, 1003.0), (12.05, 1003.0), (12.2, 1003.0), (13.0, 990.0)]
+    offsets = [fed.offset_s(*at) for at in told]
+    assert [offset if offset == offset else None for offset in offsets] == [  # NaN
+        pytest.approx(1000.0005),
+        None,
+        None,
+        pytest.approx(1003.0),
+        None,
+    ]
 
 
 # -- whole streams

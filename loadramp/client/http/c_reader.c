@@ -13,11 +13,15 @@
  * Nothing here parses JSON or judges. client/stream/event_shape.py makes the shapes and proves by the parser that only
  * the holes matter; client/stream/event_batch.py parses plain reads.
  *
+ * On the beat a thread reads, and wakes the loop only for what is due (docs/decisions/0004-reading-on-a-beat.md). Each
+ * function takes the lock, and what Python takes is moved, so neither sees half of a change.
+ *
  * c_reader.py mirrors the structs: a change of any is a new GATHER_LAYOUT in both.
  */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <math.h>
+#include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -25,10 +29,10 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <time.h>
+#include <unistd.h>
 
-#define GATHER_LAYOUT 2
-#define LOT_EVENTS 256    /* noted events are due when there are so many, */
-#define LOT_S 1.0         /* or this long after the first of them: what is seen of a run must not lag behind it */
+#define GATHER_LAYOUT 3
+#define LOT_EVENTS 256    /* noted events are due when there are so many */
 #define READ_EVENTS 256   /* a read with more events is not noted */
 #define LOT_READS 32      /* plain reads are due when there are so many */
 #define LOT_BYTES 16384   /* from here on a lot is due, however few its events are */
@@ -36,6 +40,10 @@
 #define READ_BYTES 65536
 #define MOST_READS 128    /* in one call: what else is due must not wait for a whole engine step */
 #define FORESIGHT_S 5e-5  /* a stamp may be so much ahead of the clock that was read after it */
+#define STEP_S 1e-3       /* as in poller.py: clocks that move apart so far are not believed for DISTRUST_S */
+#define DISTRUST_S 0.1
+#define TOGETHER_S 2e-5
+#define REST_S 2.5e-4     /* on the beat, when more is there than was read: the loop has a turn before the rest */
 #define MOST_PARTS 16
 #define SHAPE_BYTES 4096
 #define MOST_TOKENS 10000000 /* as in stream/usage.py */
@@ -49,58 +57,141 @@ enum hole { END, TEXT, STRING, NUMBER, COUNT }; /* of the shape: the text and th
 
 struct part { int32_t length, hole; }; /* so many bytes of the shape as they are, and what follows them in an event */
 
-struct kept {
+struct lot {
     int32_t noted, reads, plain;    /* plain: all of the reads, or all but the last */
     int32_t kernel, late;           /* some read was stamped by the kernel; so many were read late */
     int32_t over, error;            /* the other end has closed; with an error, its errno */
     int32_t text, used;             /* bytes in data: of the texts (JSON strings, a line each); with the reads behind */
-    int32_t full;                   /* so many plain reads are a lot */
-    int32_t parts;                  /* of the shape; 0: nothing is noted now */
-    double due_s;                   /* when the noted events are due */
-    struct part part[MOST_PARTS];
-    char shape[SHAPE_BYTES];
-    double stamps_s[LOT_READS];
     int32_t starts[LOT_READS], ends[LOT_READS]; /* of a plain read's JSON, and of a read, in data behind the texts */
+    double stamps_s[LOT_READS];
     struct event events[LOT_EVENTS + READ_EVENTS];
     char data[LOT_BYTES + READ_BYTES];
+};
+
+struct kept {
+    int32_t parts;                  /* of the shape; 0: nothing is noted now */
+    int32_t most_events, most_reads; /* so many are a lot */
+    struct part part[MOST_PARTS];
+    char shape[SHAPE_BYTES];
+    struct lot lot;
 };
 
 struct gather {
     int32_t due[MOST_READS];        /* sockets with something to give back, or that are not kept here */
     int32_t due_count, several;     /* several: reads of the latest call that held more than one noted event */
+    int32_t beats, empty;           /* so many, and those without a read */
+    int32_t reads, blurred, all;    /* on punctual beats, those of them with several events, on any beat */
+    int32_t noted, late;            /* events and late reads that wait in all lots, after gather_count */
+    struct lot taken;
     int32_t capacity;
     struct kept **kept;             /* by file descriptor */
+    pthread_mutex_t lock;
+    int beating, running, closed, epoll_fd, told_fd, look_beats;
+    double period_s, late_s, late_beats, offset_s, distrust_until_s;
     char data[READ_BYTES];
 };
 
 int gather_layout(void) { return GATHER_LAYOUT; }
 
-struct gather *gather_new(void) { return calloc(1, sizeof(struct gather)); }
+struct gather *gather_new(void) {
+    struct gather *gather = calloc(1, sizeof *gather);
+    if (gather) pthread_mutex_init(&gather->lock, NULL);
+    return gather;
+}
 
-struct kept *gather_keep(struct gather *gather, int fd) {
-    if (fd < gather->capacity && gather->kept[fd]) return gather->kept[fd];
+static struct kept *kept_of(struct gather *gather, int fd) { return fd < gather->capacity ? gather->kept[fd] : NULL; }
+
+/* From now on what comes on fd is kept. 0: there is no memory for it. */
+int gather_keep(struct gather *gather, int fd) {
+    pthread_mutex_lock(&gather->lock);
     if (fd >= gather->capacity) {
         int capacity = 2 * fd + MOST_READS;
         struct kept **kept = realloc(gather->kept, capacity * sizeof *kept);
-        if (!kept) return NULL;
-        memset(kept + gather->capacity, 0, (capacity - gather->capacity) * sizeof *kept);
-        gather->kept = kept, gather->capacity = capacity;
+        if (kept) {
+            memset(kept + gather->capacity, 0, (capacity - gather->capacity) * sizeof *kept);
+            gather->kept = kept, gather->capacity = capacity;
+        }
     }
-    struct kept *kept = malloc(sizeof *kept);
-    if (kept) memset(kept, 0, offsetof(struct kept, part)), kept->full = 1;
-    return gather->kept[fd] = kept;
+    struct kept *kept = kept_of(gather, fd);
+    if (!kept && fd < gather->capacity && (kept = gather->kept[fd] = malloc(sizeof *kept))) {
+        memset(&kept->lot, 0, offsetof(struct lot, starts));
+        kept->parts = 0, kept->most_reads = 1;
+        kept->most_events = 1 + fd * 37 % LOT_EVENTS; /* streams of one step must not all be due in the same one */
+    }
+    pthread_mutex_unlock(&gather->lock);
+    return kept != NULL;
 }
 
-void gather_drop(struct gather *gather, int fd) {
-    if (fd >= gather->capacity) return;
-    free(gather->kept[fd]);
-    gather->kept[fd] = NULL;
+/* No longer. 0: not while something waits, unless it may be lost. */
+int gather_drop(struct gather *gather, int fd, int lose) {
+    pthread_mutex_lock(&gather->lock);
+    struct kept *kept = kept_of(gather, fd);
+    int done = !kept || lose || !(kept->lot.noted || kept->lot.reads || kept->lot.over);
+    if (kept && done) free(kept), gather->kept[fd] = NULL;
+    pthread_mutex_unlock(&gather->lock);
+    return done;
 }
 
-void gather_free(struct gather *gather) {
+/* Moves what waits into gather->taken. */
+void gather_take(struct gather *gather, int fd) {
+    pthread_mutex_lock(&gather->lock);
+    struct kept *kept = kept_of(gather, fd);
+    struct lot *lot = kept ? &kept->lot : NULL, *taken = &gather->taken;
+    memset(taken, 0, offsetof(struct lot, starts));
+    if (lot) {
+        memcpy(taken, lot, lot->reads ? offsetof(struct lot, events) : offsetof(struct lot, starts));
+        memcpy(taken->events, lot->events, lot->noted * sizeof *lot->events);
+        memcpy(taken->data, lot->data, lot->used);
+        memset(lot, 0, offsetof(struct lot, starts));
+        if (taken->noted) kept->most_events = LOT_EVENTS;
+        if (taken->reads) kept->parts = 0;
+    }
+    pthread_mutex_unlock(&gather->lock);
+}
+
+/* Sets the shape that gather_note may turn on. Of other events, so many are a lot from now on. */
+void gather_learn(struct gather *gather, int fd, int most_reads, int parts, const struct part *part, int length,
+                  const char *shape) {
+    pthread_mutex_lock(&gather->lock);
+    struct kept *kept = kept_of(gather, fd);
+    if (kept) {
+        kept->parts = 0, kept->most_reads = most_reads;
+        memcpy(kept->part, part, parts * sizeof *part);
+        memcpy(kept->shape, shape, length);
+    }
+    pthread_mutex_unlock(&gather->lock);
+}
+
+/* Events of the shape, which has so many parts, may be noted from now on (0: no longer), as every read before was
+ * parsed: so not if another has come since. */
+void gather_note(struct gather *gather, int fd, int parts) {
+    pthread_mutex_lock(&gather->lock);
+    struct kept *kept = kept_of(gather, fd);
+    if (kept) kept->parts = kept->lot.reads ? 0 : parts;
+    pthread_mutex_unlock(&gather->lock);
+}
+
+/* Counts what waits in all lots. */
+void gather_count(struct gather *gather) {
+    pthread_mutex_lock(&gather->lock);
+    gather->noted = gather->late = 0;
+    for (int fd = 0; fd < gather->capacity; fd++)
+        if (gather->kept[fd])
+            gather->noted += gather->kept[fd]->lot.noted, gather->late += gather->kept[fd]->lot.late;
+    pthread_mutex_unlock(&gather->lock);
+}
+
+static void free_all(struct gather *gather) {
     for (int fd = 0; fd < gather->capacity; fd++) free(gather->kept[fd]);
     free(gather->kept);
+    pthread_mutex_destroy(&gather->lock);
     free(gather);
+}
+
+static double clock_s(clockid_t clock) {
+    struct timespec time;
+    clock_gettime(clock, &time);
+    return time.tv_sec + 1e-9 * time.tv_nsec;
 }
 
 static int hex(char digit) {
@@ -191,10 +282,11 @@ static const char *number_end(const char *at, const char *end, int64_t *value) {
 /* Notes the events of a read that holds nothing else, all or none. Returns how many. */
 static int note(struct kept *kept, const char *data, int length, double stamp_s) {
     const char *at = data, *end = data + length;
-    int noted = kept->noted, text = kept->text;
+    struct lot *lot = &kept->lot;
+    int noted = lot->noted, text = lot->text;
     for (; at < end; noted++) {
         if (noted == LOT_EVENTS + READ_EVENTS) return 0;
-        struct event *event = kept->events + noted;
+        struct event *event = lot->events + noted;
         *event = (struct event){stamp_s, -1, 0};
         int size = chunk_size(&at, end), characters = 0;
         const char *begin = at, *as_it_is = kept->shape;
@@ -212,35 +304,36 @@ static int note(struct kept *kept, const char *data, int length, double stamp_s)
             } else if (part->hole == TEXT) {
                 if (!characters) return 0;
                 event->characters = characters;
-                memcpy(kept->data + text, from, at - from);
+                memcpy(lot->data + text, from, at - from);
                 text += at - from;
-                kept->data[text++] = '\n';
+                lot->data[text++] = '\n';
             }
         }
         if (size != at - begin - 4) return 0;
     }
-    int events = noted - kept->noted;
-    kept->noted = noted, kept->text = kept->used = text;
+    int events = noted - lot->noted;
+    lot->noted = noted, lot->text = lot->used = text;
     return events;
 }
 
-/* Keeps a read with whatever is in it. Whether it is plain. */
-static int keep(struct kept *kept, const char *data, int length, double stamp_s, int stamped) {
+/* Keeps a read with whatever is in it. */
+static void keep(struct kept *kept, const char *data, int length, double stamp_s, int stamped) {
+    struct lot *lot = &kept->lot;
     int start = stamped ? plain_start(data, length) : 0;
     kept->parts = 0;
-    memcpy(kept->data + kept->used, data, length);
-    kept->stamps_s[kept->reads] = stamp_s;
-    kept->starts[kept->reads] = kept->used - kept->text + start;
-    kept->used += length;
-    kept->ends[kept->reads++] = kept->used - kept->text;
-    kept->plain += start > 0;
-    return start > 0;
+    memcpy(lot->data + lot->used, data, length);
+    lot->stamps_s[lot->reads] = stamp_s;
+    lot->starts[lot->reads] = lot->used - lot->text + start;
+    lot->used += length;
+    lot->ends[lot->reads++] = lot->used - lot->text;
+    lot->plain += start > 0;
 }
 
 /* There is something to give back. */
 static int is_due(const struct kept *kept) {
-    return kept->over || kept->plain < kept->reads || kept->reads >= kept->full || kept->noted >= LOT_EVENTS
-        || kept->used > LOT_BYTES || (kept->noted && kept->reads);
+    const struct lot *lot = &kept->lot;
+    return lot->over || lot->plain < lot->reads || lot->reads >= kept->most_reads || lot->noted >= kept->most_events
+        || lot->used > LOT_BYTES || (lot->noted && lot->reads);
 }
 
 /* Reads the socket once. Whether there is something to give back. */
@@ -253,44 +346,140 @@ static int read_once(struct gather *gather, struct kept *kept, int fd, double of
     int length = recvmsg(fd, &message, 0);
     if (length < 0 && (errno == EAGAIN || errno == EINTR)) return 0;
     if (length <= 0) {
-        kept->over = 1, kept->error = length ? errno : 0;
+        kept->lot.over = 1, kept->lot.error = length ? errno : 0;
         return 1;
     }
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    double now_s = time.tv_sec + 1e-9 * time.tv_nsec, stamp_s = now_s;
+    double now_s = clock_s(CLOCK_MONOTONIC), stamp_s = now_s;
     int stamped = 0;
     struct cmsghdr *stamp = CMSG_FIRSTHDR(&message);
     if (stamp && !isnan(offset_s)) { /* as SocketPipe does it in sockets.py */
+        struct timespec time;
         memcpy(&time, CMSG_DATA(stamp), sizeof time);
         stamp_s = time.tv_sec - offset_s + 1e-9 * time.tv_nsec;
         double age_s = now_s - stamp_s;
-        if (age_s > -FORESIGHT_S) stamped = kept->kernel = 1, kept->late += age_s > late_s;
+        if (age_s > -FORESIGHT_S) stamped = kept->lot.kernel = 1, kept->lot.late += age_s > late_s;
         if (age_s < 0) stamp_s = now_s;
     }
-    int events = stamped && kept->parts && !kept->reads ? note(kept, gather->data, length, stamp_s) : 0;
-    if (!events) return !keep(kept, gather->data, length, stamp_s, stamped) || is_due(kept);
+    int events = stamped && kept->parts && !kept->lot.reads ? note(kept, gather->data, length, stamp_s) : 0;
+    if (!events) keep(kept, gather->data, length, stamp_s, stamped);
     gather->several += events > 1;
-    if (kept->noted == events) /* the first lot is shorter, another for each: all streams of a step are not due in one */
-        kept->due_s = stamp_s + (kept->due_s ? LOT_S : LOT_S * (1 + fd % LOT_READS) / LOT_READS);
-    return is_due(kept) || stamp_s >= kept->due_s;
+    return is_due(kept);
 }
 
-/* Reads what is ready of all sockets in epoll_fd, by turns of epoll until nothing is or something is due.
- * offset_s: how far the wall clock is ahead of CLOCK_MONOTONIC, NaN when no stamp is to be believed; late_s: the age
- * of a late read. Returns how many sockets had something; gather->due says which are to be looked at. */
-int gather_read(struct gather *gather, int epoll_fd, double offset_s, double late_s) {
+/* Reads what is ready of all sockets. Returns how many had something; gather->due says which are to be looked at. */
+static int read_ready(struct gather *gather, int epoll_fd, double offset_s, double late_s, int most) {
     struct epoll_event ready[MOST_READS];
+    int count = epoll_wait(epoll_fd, ready, most, 0);
+    for (int i = 0; i < count; i++) {
+        int fd = ready[i].data.fd;
+        struct kept *kept = kept_of(gather, fd);
+        if (!kept || read_once(gather, kept, fd, offset_s, late_s)) gather->due[gather->due_count++] = fd;
+    }
+    return count > 0 ? count : 0;
+}
+
+/* Reads by turns of epoll until nothing is there or something is due. offset_s: how far the wall clock is ahead of
+ * CLOCK_MONOTONIC, NaN when no stamp is to be believed; late_s: the age of a late read. Returns how many sockets had
+ * something. */
+int gather_read(struct gather *gather, int epoll_fd, double offset_s, double late_s) {
+    pthread_mutex_lock(&gather->lock);
     int all = 0, count;
     gather->due_count = gather->several = 0;
-    do {
-        count = epoll_wait(epoll_fd, ready, MOST_READS - all, 0);
-        for (int i = 0; i < count; i++) {
-            int fd = ready[i].data.fd;
-            struct kept *kept = fd < gather->capacity ? gather->kept[fd] : NULL;
-            if (!kept || read_once(gather, kept, fd, offset_s, late_s)) gather->due[gather->due_count++] = fd;
-        }
-        if (count > 0) all += count;
-    } while (count > 0 && !gather->due_count && all < MOST_READS);
+    do all += count = read_ready(gather, epoll_fd, offset_s, late_s, MOST_READS - all);
+    while (count && !gather->due_count && all < MOST_READS);
+    pthread_mutex_unlock(&gather->lock);
     return all;
+}
+
+/* -- the beat */
+
+/* How far the wall clock is ahead; NaN for a while after one of the clocks was moved. */
+static double offset_now(struct gather *gather, double *now_s) {
+    double wall_s = 0;
+    for (int i = 0; i < 3; i++) { /* again if something else had the core in between */
+        double before_s = clock_s(CLOCK_MONOTONIC);
+        wall_s = clock_s(CLOCK_REALTIME), *now_s = clock_s(CLOCK_MONOTONIC);
+        if (*now_s - before_s < TOGETHER_S) break;
+    }
+    double moved_s = wall_s - *now_s - gather->offset_s;
+    if (moved_s <= -STEP_S || moved_s >= STEP_S) gather->distrust_until_s = *now_s + DISTRUST_S;
+    gather->offset_s += moved_s;
+    return *now_s < gather->distrust_until_s ? NAN : gather->offset_s;
+}
+
+/* One beat. Whether there is more to read. */
+static int read_beat(struct gather *gather, int punctual, double offset_s) {
+    int all = 0, count;
+    gather->several = 0;
+    do all += count = read_ready(gather, gather->epoll_fd, offset_s, gather->late_s, MOST_READS);
+    while (count == MOST_READS && !gather->due_count);
+    gather->beats++, gather->empty += !all, gather->all += all;
+    if (punctual) gather->reads += all, gather->blurred += gather->several;
+    return count == MOST_READS;
+}
+
+static void *beat(void *of) {
+    struct gather *gather = of;
+    double due_s = clock_s(CLOCK_MONOTONIC), before_s = due_s, wait_s = gather->period_s;
+    for (;;) {
+        due_s += wait_s;
+        struct timespec time = {(time_t)due_s, (long)((due_s - (time_t)due_s) * 1e9)};
+        clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &time, NULL);
+        pthread_mutex_lock(&gather->lock);
+        if (gather->closed || !gather->beating) break;
+        double now_s, offset_s = offset_now(gather, &now_s);
+        int punctual = now_s - before_s < gather->late_beats * gather->period_s;
+        int more = gather->due_count > 0; /* Python has not yet collected what was due: it has everything for itself */
+        if (!more) more = read_beat(gather, punctual, offset_s), before_s = now_s;
+        if (gather->due_count || gather->beats >= gather->look_beats)
+            if (write(gather->told_fd, &(uint64_t){1}, sizeof(uint64_t)) < 0) errno = 0; /* it was told already */
+        if (due_s < now_s - gather->period_s) due_s = now_s;
+        wait_s = more ? REST_S : gather->period_s;
+        pthread_mutex_unlock(&gather->lock);
+    }
+    int closed = gather->closed;
+    gather->running = 0;
+    pthread_mutex_unlock(&gather->lock);
+    if (closed) free_all(gather);
+    return NULL;
+}
+
+/* From now on a thread reads every period_s. It writes to told_fd when something is due or look_beats have passed; a
+ * beat that comes more than late_beats periods after the one before does not count. 0: there can be no thread. */
+int gather_start(struct gather *gather, int epoll_fd, int told_fd, double offset_s, double period_s, double late_s,
+                 int look_beats, double late_beats) {
+    pthread_mutex_lock(&gather->lock);
+    gather->epoll_fd = epoll_fd, gather->told_fd = told_fd, gather->offset_s = offset_s, gather->period_s = period_s;
+    gather->late_s = late_s, gather->look_beats = look_beats, gather->late_beats = late_beats;
+    gather->beats = gather->empty = gather->reads = gather->blurred = gather->all = gather->due_count = 0;
+    gather->beating = 1;
+    pthread_t thread;
+    if (!gather->running && !pthread_create(&thread, NULL, beat, gather)) pthread_detach(thread), gather->running = 1;
+    gather->beating = gather->running;
+    int running = gather->running;
+    pthread_mutex_unlock(&gather->lock);
+    return running;
+}
+
+/* No longer; the thread ends when it wakes. */
+void gather_stop(struct gather *gather) {
+    pthread_mutex_lock(&gather->lock);
+    gather->beating = 0;
+    pthread_mutex_unlock(&gather->lock);
+}
+
+/* What the beats since the last call have brought: the numbers of `gather` up to `late`, copied. */
+void gather_collect(struct gather *gather, int32_t *into) {
+    pthread_mutex_lock(&gather->lock);
+    memcpy(into, gather, offsetof(struct gather, late) + sizeof gather->late);
+    gather->beats = gather->empty = gather->reads = gather->blurred = gather->all = gather->due_count = 0;
+    pthread_mutex_unlock(&gather->lock);
+}
+
+void gather_free(struct gather *gather) {
+    pthread_mutex_lock(&gather->lock);
+    int running = gather->running;
+    gather->closed = 1;
+    pthread_mutex_unlock(&gather->lock);
+    if (!running) free_all(gather);
 }

@@ -5,45 +5,75 @@ It is compiled at installation where there is a compiler (hatch_build.py) and ca
 every version of Python.
 """
 
+from __future__ import annotations
+
 import ctypes
 import math
+from array import array
 from itertools import chain
 from pathlib import Path
 from struct import Struct
 from typing import Any, NamedTuple
 
 from loadramp.client.stream.event_batch import EventBatch
-from loadramp.client.stream.event_shape import MOST_PARTS, SHAPE_BYTES, Hole, NotedEvents, Shape, shape_of
+from loadramp.client.stream.event_shape import Hole, NotedEvents, Shape, shape_of
 
 LIBRARY = Path(__file__).with_name("_c_reader.so")
 
 TRIES, WORN = 4, 32
 """Of so many events in a row that have another shape each is learned; after WORN of one shape again so many."""
-_LAYOUT, _LOT_READS, _LOT_EVENTS, _DATA_BYTES, _MOST_READS = 2, 32, 512, 16_384 + 65_536, 128
-_HEAD = Struct("=11i")
+_LAYOUT, _LOT_READS, _LOT_EVENTS, _DATA_BYTES, _MOST_READS = 3, 32, 512, 16_384 + 65_536, 128
+_HEAD = Struct("=9i")
 _HOLES: dict[Hole, int] = {"end": 0, "text": 1, "string": 2, "number": 3, "count": 4}
 
 
-class _Kept(ctypes.Structure):
+class _Lot(ctypes.Structure):
     _fields_ = [
-        ("head", ctypes.c_int32 * 11),
-        ("due_s", ctypes.c_double),
-        ("part", ctypes.c_int32 * (2 * MOST_PARTS)),
-        ("shape", ctypes.c_char * SHAPE_BYTES),
-        ("stamps_s", ctypes.c_double * _LOT_READS),
+        ("head", ctypes.c_int32 * 9),
         ("starts", ctypes.c_int32 * _LOT_READS),
         ("ends", ctypes.c_int32 * _LOT_READS),
+        ("stamps_s", ctypes.c_double * _LOT_READS),
         ("events", ctypes.c_char * (16 * _LOT_EVENTS)),
         ("data", ctypes.c_char * _DATA_BYTES),
     ]
 
 
-class _Reader(ctypes.Structure):
+class _Beats(ctypes.Structure):
     _fields_ = [
         ("due", ctypes.c_int32 * _MOST_READS),
-        ("due_count", ctypes.c_int32),
-        ("several", ctypes.c_int32),
+        *((name, ctypes.c_int32) for name in ("due_count", "several", "beats", "empty", "reads", "blurred", "all")),
+        *((name, ctypes.c_int32) for name in ("noted", "late")),
     ]
+
+
+class _Reader(ctypes.Structure):
+    _fields_ = [("now", _Beats), ("taken", _Lot)]
+
+
+class Beat(NamedTuple):
+    period_s: float
+    late_s: float
+    """A read this long after its data was late."""
+    look_beats: int
+    """After so many something is to be collected."""
+    late_beats: float
+    """A beat so many periods after the one before was late."""
+
+
+class Beats(NamedTuple):
+    """What a thread that reads on the beat has brought."""
+
+    due: list[int]
+    """Sockets that must be looked at."""
+    beats: int
+    empty: int
+    """Beats without a read."""
+    reads: int
+    """On punctual beats."""
+    blurred: int
+    """Those of them that hold events of several instants."""
+    all: int
+    """Reads on any beat."""
 
 
 class Taken(NamedTuple):
@@ -68,93 +98,128 @@ class Taken(NamedTuple):
 class KeptReads:
     """The reads of one socket that are held back."""
 
-    __slots__ = ("_ints", "_kept", "_parts", "_shape", "_stamps", "_tries", "_view")
+    __slots__ = ("_fd", "_parts", "_reader", "_shape", "_tries")
 
-    def __init__(self, kept: _Kept) -> None:
-        self._kept = kept
-        self._view = memoryview(kept).cast("B")
-        events = self._view[_Kept.events.offset : _Kept.data.offset]
-        self._stamps: Any = events.cast("d")
-        self._ints: Any = events.cast("i")
+    def __init__(self, reader: CReader, fd: int) -> None:
+        self._reader, self._fd = reader, fd
         self._shape: Shape | None = None
         self._parts = 0
         self._tries = TRIES
 
     def take(self) -> Taken:
         """All of them; afterwards there are none."""
-        kept, view, at = self._kept, self._view, _Kept.data.offset
-        noted_n, reads, plain, kernel, late, over, error, text, used, _, parts = _HEAD.unpack_from(view)
+        head, lot = self._reader.take(self._fd)
+        noted_n, reads, plain, kernel, late, over, error, text, used = head
         noted = batch = None
         if noted_n and self._shape is not None:
-            stamps_s = self._stamps[: 2 * noted_n : 2].tolist()
-            tokens, characters = (self._ints[i : 4 * noted_n : 4].tolist() for i in (2, 3))
-            noted = NotedEvents(self._shape, stamps_s, tokens, characters, bytes(view[at : at + text]))
+            noted = NotedEvents(self._shape, *self._reader.events(noted_n), self._reader.data(0, text))
             if noted_n >= WORN:
                 self._tries = TRIES
-        at += text
-        ends = kept.ends[:reads] if reads else []
+        ends = lot.ends[:reads] if reads else []
         middle = ends[plain - 1] if plain else 0
         if plain:
-            batch = EventBatch(bytes(view[at : at + middle]), kept.starts[:plain], ends[:plain], kept.stamps_s[:plain])
-            self._learn(batch.payloads()[-1])
+            data = self._reader.data(text, text + middle)
+            batch = EventBatch(data, lot.starts[:plain], ends[:plain], lot.stamps_s[:plain])
         other, other_s = b"", 0.0
         if plain < reads:
-            other, other_s = bytes(view[at + middle : at + used - text]), kept.stamps_s[plain]
-        _HEAD.pack_into(view, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1 if self._tries else _LOT_READS, parts)
+            other, other_s = self._reader.data(text + middle, used), lot.stamps_s[plain]
+        if batch is not None and self._tries:
+            self._learn(batch.payloads()[-1])
         return Taken(noted, batch, other, other_s, bool(kernel), late, bool(over), error)
 
     def note(self, sure: bool) -> None:
-        """Whether the next read is sure to begin with a chunk and an event, so that events may be noted. No read that
-        came may be unparsed."""
-        self._kept.head[10] = self._parts if sure else 0
+        """Whether the next read is sure to begin with a chunk and an event, so that events may be noted: all reads that
+        were taken were parsed."""
+        self._reader.note(self._fd, self._parts if sure else 0)
 
     def _learn(self, payload: bytes) -> None:
         """The next events may be as ``payload`` is."""
-        if not self._tries:
-            return
         self._tries -= 1
         self._shape = shape_of(payload) if self._tries else None
         parts = [] if self._shape is None else self._shape.parts
         self._parts = len(parts)
-        literals = b"".join(literal for literal, _ in parts)
-        numbers = ((len(literal), _HOLES[hole]) for literal, hole in parts)
-        self._kept.part[: 2 * len(parts)] = list(chain.from_iterable(numbers))
-        self._view[_Kept.shape.offset : _Kept.shape.offset + len(literals)] = literals
+        numbers = array("i", chain.from_iterable((len(literal), _HOLES[hole]) for literal, hole in parts))
+        lot = 1 if self._tries else _LOT_READS
+        self._reader.learn(self._fd, lot, numbers.tobytes(), b"".join(literal for literal, _ in parts))
 
 
 class CReader:
     """Reads the sockets of one epoll. Close it last: ``close`` frees what it holds back."""
 
-    __slots__ = ("_at", "_library", "_reader")
+    __slots__ = ("_at", "_data", "_events", "_head", "_ints", "_library", "_lot", "_now")
 
     def __init__(self, library: Any) -> None:
         self._library = library
         self._at = library.gather_new()
         if not self._at:
             raise MemoryError
-        self._reader = _Reader.from_address(self._at)
+        reader = _Reader.from_address(self._at)
+        self._now, self._lot = reader.now, reader.taken
+        view = memoryview(reader.taken).cast("B")
+        self._head, self._data = view[: _HEAD.size], view[_Lot.data.offset :]
+        events = view[_Lot.events.offset : _Lot.data.offset]
+        self._events: Any = events.cast("d")
+        self._ints: Any = events.cast("i")
 
     def keep(self, fd: int) -> KeptReads:
         """From now on read ``fd`` here."""
-        at = self._library.gather_keep(self._at, fd)
-        if not at:
+        if not self._library.gather_keep(self._at, fd):
             raise MemoryError
-        return KeptReads(_Kept.from_address(at))
+        return KeptReads(self, fd)
 
-    def drop(self, fd: int) -> None:
-        """No longer; the ``KeptReads`` must not be used again."""
-        self._library.gather_drop(self._at, fd)
+    def drop(self, fd: int, lose: bool = True) -> bool:
+        """No longer, and the ``KeptReads`` must not be used again. False: something waits that may not be lost."""
+        return bool(self._library.gather_drop(self._at, fd, lose))
 
     def read(self, epoll_fd: int, offset_s: float | None, late_s: float) -> tuple[int, list[int], int]:
         """Read what is ready; returns how many sockets that was, those that must be looked at, and how many reads held
         several events that were noted."""
         offset = math.nan if offset_s is None else offset_s
         count = self._library.gather_read(self._at, epoll_fd, offset, late_s)
-        due = self._reader.due_count
-        return count, self._reader.due[:due] if due else [], self._reader.several
+        due = self._now.due_count
+        return count, self._now.due[:due] if due else [], self._now.several
+
+    def start(self, epoll_fd: int, told_fd: int, offset_s: float, beat: Beat) -> bool:
+        """Read on the beat, in a thread; it writes to ``told_fd`` when there is something to collect. False: there can
+        be no thread. ``offset_s``: how far the wall clock is ahead now."""
+        return bool(self._library.gather_start(self._at, epoll_fd, told_fd, offset_s, *beat))
+
+    def stop(self) -> None:
+        self._library.gather_stop(self._at)
+
+    def collect(self) -> Beats:
+        """What the beats since the last call have brought."""
+        self._library.gather_collect(self._at, ctypes.byref(into := _Beats()))
+        return Beats(into.due[: into.due_count], into.beats, into.empty, into.reads, into.blurred, into.all)
+
+    def waiting(self) -> tuple[int, int]:
+        """Events and late reads that are held back now."""
+        self._library.gather_count(self._at)
+        return self._now.noted, self._now.late
 
     def close(self) -> None:
         self._library.gather_free(self._at)
+
+    # -- what KeptReads needs
+
+    def take(self, fd: int) -> tuple[tuple[int, ...], _Lot]:
+        """What is held back of ``fd``, until the next call: the numbers before its arrays, and the arrays."""
+        self._library.gather_take(self._at, fd)
+        return _HEAD.unpack(self._head), self._lot
+
+    def events(self, n: int) -> tuple[list[float], list[int], list[int]]:
+        """Instants, tokens and characters of the n noted events that were taken."""
+        ints = self._ints[: 4 * n]
+        return self._events[: 2 * n : 2].tolist(), ints[2::4].tolist(), ints[3::4].tolist()
+
+    def data(self, begin: int, end: int) -> bytes:
+        return bytes(self._data[begin:end])
+
+    def learn(self, fd: int, most_reads: int, parts: bytes, literals: bytes) -> None:
+        self._library.gather_learn(self._at, fd, most_reads, len(parts) // 8, parts, len(literals), literals)
+
+    def note(self, fd: int, parts: int) -> None:
+        self._library.gather_note(self._at, fd, parts)
 
 
 def load(path: Path = LIBRARY) -> Any:
@@ -165,13 +230,20 @@ def load(path: Path = LIBRARY) -> Any:
             return None
     except (OSError, AttributeError):
         return None
-    pointer = ctypes.c_void_p
+    pointer, number, seconds = ctypes.c_void_p, ctypes.c_int, ctypes.c_double
     for name, result, arguments in (
         ("gather_new", pointer, []),
-        ("gather_keep", pointer, [pointer, ctypes.c_int]),
-        ("gather_drop", None, [pointer, ctypes.c_int]),
+        ("gather_keep", number, [pointer, number]),
+        ("gather_drop", number, [pointer, number, number]),
         ("gather_free", None, [pointer]),
-        ("gather_read", ctypes.c_int, [pointer, ctypes.c_int, ctypes.c_double, ctypes.c_double]),
+        ("gather_read", number, [pointer, number, seconds, seconds]),
+        ("gather_take", None, [pointer, number]),
+        ("gather_learn", None, [pointer, number, number, number, ctypes.c_char_p, number, ctypes.c_char_p]),
+        ("gather_note", None, [pointer, number, number]),
+        ("gather_count", None, [pointer]),
+        ("gather_start", number, [pointer, number, number, *[seconds] * 3, number, seconds]),
+        ("gather_stop", None, [pointer]),
+        ("gather_collect", None, [pointer, pointer]),
     ):
         function = getattr(library, name)
         function.restype, function.argtypes = result, arguments

@@ -7,13 +7,15 @@ many sockets.
 """
 
 import asyncio
+import os
 import re
 import select
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
-from loadramp.client.http.c_reader import CReader, KeptReads, new_c_reader
+from loadramp.client.http.c_reader import Beat, CReader, KeptReads, new_c_reader
 from loadramp.client.timer import PeriodicTimer
 
 Read = Callable[[float, float | None], None]
@@ -72,6 +74,8 @@ class _Epoll:
     epoll: select.epoll
     timer: PeriodicTimer
     c_reader: CReader | None
+    told_fd: int
+    """By which the thread of ``c_reader`` wakes the loop; -1 without one."""
 
 
 @dataclass(slots=True)
@@ -104,9 +108,12 @@ class Poller:
             wall_s, now_s = clocks()
             self._offset_s = wall_s - now_s
             if hasattr(select, "epoll"):
-                timer = PeriodicTimer(loop, BEAT_S, self._on_beat)
-                self._open = _Epoll(loop, select.epoll(), timer, new_c_reader())
+                timer, c_reader = PeriodicTimer(loop, BEAT_S, self._on_beat), new_c_reader()
+                told_fd = -1 if c_reader is None else os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+                self._open = _Epoll(loop, select.epoll(), timer, c_reader, told_fd)
                 loop.add_reader(self._open.epoll.fileno(), self._woken)
+                if c_reader is not None:
+                    loop.add_reader(told_fd, self._told)
         self._waiting[fd] = read
         if self._open is None:
             loop.add_reader(fd, lambda: read(*self._now()))
@@ -116,7 +123,7 @@ class Poller:
     def remove(self, fd: int) -> None:
         """Forget ``fd``; call it before the socket is closed."""
         del self._waiting[fd]
-        self.drop(fd)
+        self.drop(fd, lose=True)
         if self._open is None:
             asyncio.get_running_loop().remove_reader(fd)
             return
@@ -129,10 +136,14 @@ class Poller:
         else has come; it must take both from the return value. None: there is no reader that could do that."""
         return None if self._open is None or self._open.c_reader is None else self._open.c_reader.keep(fd)
 
-    def drop(self, fd: int) -> None:
-        """Hold back nothing of ``fd`` any more; what was held back is lost."""
-        if self._open is not None and self._open.c_reader is not None:
-            self._open.c_reader.drop(fd)
+    def drop(self, fd: int, lose: bool = False) -> bool:
+        """Hold back nothing of ``fd`` any more. False, and nothing done: something is held back, which may not be lost
+        unless it is to ``lose``."""
+        return self._open is None or self._open.c_reader is None or self._open.c_reader.drop(fd, lose)
+
+    def waiting(self) -> tuple[int, int]:
+        """Events that are held back, and those of their reads that were late."""
+        return (0, 0) if self._open is None or self._open.c_reader is None else self._open.c_reader.waiting()
 
     def note_blurred(self, data: bytes, kernel: bool) -> None:
         """Call this for events that were read together on a beat, or data that the kernel did not stamp (``kernel``):
@@ -152,7 +163,9 @@ class Poller:
             open_.loop.remove_reader(open_.epoll.fileno())
         open_.epoll.close()
         if open_.c_reader is not None:
+            open_.loop.remove_reader(open_.told_fd)
             open_.c_reader.close()
+            os.close(open_.told_fd)
         self._open = None
         self._forget_beat()
 
@@ -171,6 +184,27 @@ class Poller:
         self._since_s = now_s
         self._empty += not self._read_all()
         self._turns += 1
+        self._judge()
+
+    def _told(self) -> None:
+        """Something is due on the beat of ``c_reader``, or the beat is to be judged."""
+        open_ = self._open
+        if open_ is None or open_.c_reader is None:
+            return
+        with suppress(BlockingIOError):
+            os.eventfd_read(open_.told_fd)
+        due, beats, empty, reads, blurred, all_ = open_.c_reader.collect()
+        if self.beating:
+            self._punctual = reads == all_
+            self._turns += beats
+            self._empty += empty
+            self._beat_reads += reads
+            self._blurred += blurred
+            self.reads += all_
+        self._hand_over(open_.loop, due, *self._now())
+        self._judge()
+
+    def _judge(self) -> None:
         if self._turns >= LOOK_BEATS and self.beating:
             self._fast = max(0, self._fast + (1 if self._blurred > BLURRED_RATIO * self._beat_reads else -1))
             if self._fast >= BLURRED_LOOKS:
@@ -225,16 +259,30 @@ class Poller:
         return now_s, None if now_s < self._distrust_until_s else offset_s
 
     def _start_beat(self) -> None:
-        if self._open is not None and self._open.timer.start():
-            self._open.loop.remove_reader(self._open.epoll.fileno())
-            self.beating, self.late_s = True, LATE_READ_S + BEAT_S
+        open_ = self._open
+        if open_ is None:
+            return
+        late_s = LATE_READ_S + BEAT_S
+        if open_.c_reader is not None:
+            beat = Beat(BEAT_S, late_s, LOOK_BEATS, LATE_BEATS)
+            started = open_.c_reader.start(open_.epoll.fileno(), open_.told_fd, self._offset_s, beat)
+        else:
+            started = open_.timer.start()
+        if started:
+            open_.loop.remove_reader(open_.epoll.fileno())
+            self.beating, self.late_s = True, late_s
             self._turns = self._empty = self._beat_reads = self._blurred = self._fast = 0
 
     def _stop_beat(self, calm_s: float) -> None:
         """Wake for each read again, for at least ``calm_s``."""
-        if self._open is not None:
-            self._open.timer.stop()
-            self._open.loop.add_reader(self._open.epoll.fileno(), self._woken)
+        open_ = self._open
+        if open_ is not None:
+            if open_.c_reader is not None:
+                open_.c_reader.stop()
+                due = open_.c_reader.collect().due
+                open_.loop.call_soon(self._hand_over, open_.loop, due, *self._now())
+            open_.timer.stop()
+            open_.loop.add_reader(open_.epoll.fileno(), self._woken)
             self._forget_beat()
             self._turns, self._since_s = 0, time.monotonic()
             self._calm_until_s = self._since_s + calm_s

@@ -133,14 +133,12 @@ class SocketPipe:
                 self._kept.note(True)
             return
         self.pull()
+        while self._kept is not None and not self._poller.drop(self._fd):  # more has come since
+            self.pull()
         if self._fd < 0:  # among what waited was the end
             return
         self._on_batch = on_batch
-        if on_batch is not None:
-            self._kept = self._poller.keep(self._fd)
-        elif self._kept is not None:
-            self._kept = None
-            self._poller.drop(self._fd)
+        self._kept = None if on_batch is None else self._poller.keep(self._fd)
 
     def pull(self) -> None:
         if self._kept is None:
