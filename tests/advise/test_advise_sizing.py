@@ -26,6 +26,7 @@ from loadramp.runner.scenarios import load
 from loadramp.scenario.scenario import Slo
 from loadramp.simulator.profiles import PROFILES
 
+EXAMPLE = Path(__file__).parents[2] / "reports" / "example"
 LOAD = Load(peak_rps=30.0, mean_rps=10.0)
 FOUND = Estimate("found", 16.0, 15.0, 17.0, sustained_rps=13.6)
 
@@ -226,24 +227,15 @@ def test_reuse_is_read_only_where_prompts_are_such_that_it_means_something() -> 
     assert prefix_reuse_of(silent)[0] == 0.5
 
 
-def test_a_measured_ramp_tells_its_demand(tmp_path: Path) -> None:
-    text = (
-        '[slo]\nttft_s = 1\nitl_s = 0.05\n[prompts]\nkind = "uniform"\ninput_tokens = 100\noutput_tokens = 12\n'
-        "[ramp]\nstart_rps = 12\nmax_rps = 48\nwarmup_s = 2\nmeasure_s = 32\nsettle_s = 1\nsettle_requests = 0\n"
-        "soak_s = 20\ntail_s = 1\n"
-    )
-    scenario = scenario_of(text)
-    run = ramp_in_memory(scenario, tmp_path, replace(PROFILES["small"], max_num_seqs=8))
-    demand = demand_of(run)
-    assert demand.input_tokens == pytest.approx(100, rel=0.1)
-    assert demand.output_tokens == pytest.approx(12, rel=0.15)
-    assert demand.context_p95 is not None
-    assert 110 < demand.context_p95 < 180
+def test_a_measured_ramp_tells_its_demand() -> None:
+    demand = demand_of(judge(EXAMPLE).run)
+    assert demand.input_tokens == pytest.approx(274.7, abs=0.1)
+    assert demand.output_tokens == pytest.approx(46.33, abs=0.01)
+    assert demand.context_p95 == 791
     assert demand.rate is not None
-    assert 6 < demand.rate.low_rps <= demand.rate.high_rps < 48
+    assert (demand.rate.low_rps, demand.rate.high_rps) == pytest.approx((7.16, 29.86), abs=0.01)
     assert demand.reuse_ratio is None
-    assert demand.in_flight is not None
-    assert demand.in_flight > 1.5
+    assert demand.in_flight == pytest.approx(38.6, abs=0.1)
     document = advice_document(
         advise(AdviceOptions(load=LoadFacts(peak_rps=60.0, price=(2.0,))), [Measured("run", demand)])
     )
