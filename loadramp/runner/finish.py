@@ -62,6 +62,7 @@ def judge(
 def judge_run(run: Run, skipped: int = 0, rules: Sequence[str] = (), when_unsure: Unsure | None = None) -> Finished:
     """The answer of ``run``, ``skipped`` lines of whose files could not be read; thresholds as for ``judge``."""
     run.info.verdict = None
+    run.info.slo = run.scenario.slo  # the scenario tells the limits; run.json only repeats them
     assess(run)
     gates = run.scenario.gates
     run.gates = judge_gates(run, rules or gates.rules, when_unsure or gates.when_unsure)
