@@ -88,6 +88,7 @@ def _head(step: Step, window_s: tuple[float, float]) -> Row:
 
 def _latencies(row: Row, seen: WindowView, slo: Slo) -> Row:
     """With every latency, what tells of the pace, and how the SLO is kept."""
+    pace_s, slow_times_s = long_run.pace_of_window(seen)  # first: it takes as much memory as all that follows
     pooled = latency.families(seen)
     found: dict[str, Quantiles] = {}
     reasons: latency.Reasons = {}
@@ -100,7 +101,6 @@ def _latencies(row: Row, seen: WindowView, slo: Slo) -> Row:
     reasons |= why | why_stalls | why_slo
     if not row.stationary:
         reasons["stationary"] = f"{NOT_STATIONARY} ({', '.join(row.signals)})"
-    pace_s, slow_times_s = long_run.pace_of_window(seen)
     return replace(
         row,
         latency=found | of_all,

@@ -20,18 +20,16 @@ from pathlib import Path
 import msgspec
 
 from loadramp.record.codec import decode_each, decode_lines
-from loadramp.record.columns import decode_table
 from loadramp.record.run_info import HostInfo, RunInfo, read_info
-from loadramp.record.table import Run, Table
+from loadramp.record.table import Run
 from loadramp.record.types import ClientSample, Record, Sample
+from loadramp.record.whole_run import read_records
 from loadramp.registry import ScenarioError
 from loadramp.scenario.scenario import Scenario
 
 SCHEMA = 1
 Load = Callable[[str, str, Sequence[str]], Scenario]
 """``f(text, name, overrides)``: a scenario; ``name`` is how errors call it."""
-BATCH_BYTES = 2_000_000
-"""Of records that are lines at once while a run is read."""
 
 
 class RunDirError(ScenarioError):
@@ -218,22 +216,15 @@ def read(path: Path, load: Load) -> tuple[Run, int]:
     info = read_run_json(path)
     text = scenario_text(path)
     scenario = load(text, str(path / "scenario.toml"), info.overrides or ())
-    skipped = 0
-    tables = []
-    for file in sorted(path.glob("records-*.jsonl")):
-        with file.open("rb") as lines:
-            while batch := lines.readlines(BATCH_BYTES):
-                table, torn = decode_table(batch)
-                tables.append(table)
-                skipped += torn
+    with naming(Path(tempfile.gettempdir())):
+        table, skipped = read_records(sorted(path.glob("records-*.jsonl")))
     samples, torn_samples = decode_each(_open_lines(path / "server.jsonl"), Sample)
     client, torn_client = decode_each(_open_lines(path / "client.jsonl"), ClientSample)
-    table = Table.concat(tables)
     run = Run(
         info=info,
         scenario=scenario,
         steps=list(info.steps),
-        table=table.select_rows(table.due_s.argsort(kind="stable")),
+        table=table,
         samples=samples,
         client=client,
         estimates=info.estimates or {},

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import chain
 from operator import attrgetter
+from sys import intern
 from typing import Any
 
 import numpy as np
@@ -65,6 +66,8 @@ def within(instants_s: Floats, window_s: tuple[float, float]) -> Bools:
 EVENTS = ("event_s", "event_tokens", "event_choice")
 """The columns with one entry an event. In most runs the last two hold one value, in the memory of one entry."""
 
+ALL = (-np.inf, np.inf)
+"""A window without ends."""
 SHORT_RUN = 16
 """Runs of fewer entries than these are gathered one by one."""
 
@@ -192,8 +195,8 @@ class Table:
         def ints(name: str) -> Ints:
             return np.array(list(map(attrgetter(name), records)), dtype=np.int64)
 
-        def words(name: str) -> Strings:
-            return np.array([getattr(r, name) or "" for r in records], dtype=object)
+        def words(name: str) -> Strings:  # few differ: each is there once
+            return np.array([intern(getattr(r, name) or "") for r in records], dtype=object)
 
         def events(name: str, default: int) -> Ints:
             if not any(map(attrgetter(name), records)):
@@ -209,7 +212,7 @@ class Table:
         columns |= {name: words(name) for name in ("status", "error", "error_detail", "token_source", "label", "model")}
         return Table(
             **columns,
-            warnings=np.array([" ".join(r.warnings) for r in records], dtype=object),
+            warnings=np.array([intern(" ".join(r.warnings)) for r in records], dtype=object),
             kernel_stamps=np.array([r.stamps == "kernel" for r in records], dtype=np.bool_),
             length_free=np.array([LENGTH_NOT_FORCED in r.warnings for r in records], dtype=np.bool_),
             begin=begin,
@@ -374,7 +377,7 @@ class Table:
         """When the request stopped being in flight; +inf where it still is."""
         return np.where(self.in_flight, np.inf, np.where(np.isnan(self.stream_end_s), self.due_s, self.stream_end_s))
 
-    def gaps(self, window_s: tuple[float, float] = (-np.inf, np.inf), of: Bools | None = None) -> Gaps:
+    def gaps(self, window_s: tuple[float, float] = ALL, of: Bools | None = None) -> Gaps:
         """Gaps of all requests, failed ones included up to where they broke; first events have none, and neither have
         requests of which only the first and the last token are known.
 
@@ -385,7 +388,7 @@ class Table:
         of = self.token_source != ENDS if of is None else of & (self.token_source != ENDS)
         if self.event_choice.any():
             return self._gaps_of_choices(window_s, of)
-        keep = within(self.event_s, window_s)
+        keep = within(self.event_s, window_s) if window_s != ALL else np.ones(len(self.event_s), dtype=np.bool_)
         keep[self.begin[:-1][self.events > 0]] = False
         if not of.all():
             keep &= np.repeat(of, self.events)

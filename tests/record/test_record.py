@@ -1,6 +1,7 @@
 """Records to lines, to columns, to a directory, and back."""
 
 import json
+import tracemalloc
 from dataclasses import fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +18,7 @@ from loadramp.record.run_directory import RecordTail, RunDir, RunDirError, check
 from loadramp.record.run_info import RunInfo, read_info
 from loadramp.record.table import Table, every, gathered
 from loadramp.record.types import ClientSample, Record, Step
+from loadramp.record.whole_run import read_records
 from loadramp.registry import ScenarioError, error_message
 from loadramp.runner.scenarios import load
 
@@ -270,6 +272,45 @@ def test_a_killed_run_can_be_read(tmp_path: Path) -> None:
     assert run.scenario.source == "seed = 1\n"
     assert run.scenario.seed == 1
     assert run.info.state == "running"
+
+
+def test_a_long_run_is_read_into_files_as_any_other_into_memory(tmp_path: Path) -> None:
+    """With events of one token and of several, out of order and from several files: column by column, the same."""
+    rng = np.random.default_rng(3)
+    paths = [tmp_path / f"records-{k}.jsonl" for k in range(3)]
+    for k, path in enumerate(paths):
+        due_s = rng.uniform(0.0, 50.0, 400).round(3).tolist()
+        counts = rng.integers(0, 9, 400).tolist()
+        path.write_bytes(b"".join(
+            encode(replace(RECORD, seq=3 * i + k, due_s=due_s[i], event_s=[due_s[i] + 0.5 * j for j in range(n)],
+                           event_tokens=[1 + k] * n if i > 100 else []))
+            for i, n in enumerate(counts)
+        ) + b"torn")  # fmt: skip
+    (in_memory, torn), (in_files, torn_too) = read_records(paths), read_records(paths, in_memory_bytes=0)
+    assert torn == torn_too == 3
+    assert in_files.seq.tolist() == in_memory.seq.tolist() == in_memory.seq[np.argsort(in_memory.due_s)].tolist()
+    for one in fields(Table):
+        own, other = getattr(in_files, one.name), getattr(in_memory, one.name)
+        assert np.array_equal(own, other, equal_nan=own.dtype == np.float64)
+    assert len(read_records([], in_memory_bytes=0)[0]) == 0
+
+
+def test_the_events_of_a_long_run_take_no_memory(tmp_path: Path) -> None:
+    """Bytes are counted, not time: of four times the tokens in as many requests."""
+
+    def peak_bytes(tokens: int) -> int:
+        path = tmp_path / f"records-{tokens}.jsonl"
+        event_s = [10.1 + 0.02 * k for k in range(tokens)]
+        path.write_bytes(encode(replace(RECORD, event_s=event_s, event_tokens=[])) * 100)
+        tracemalloc.start()
+        table, _ = read_records([path], in_memory_bytes=0)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert len(table.event_s) == 100 * tokens
+        return peak
+
+    few, many = peak_bytes(10_000), peak_bytes(30_000)  # 8 and 24 MB of instants
+    assert many < few + 4_000_000
 
 
 def test_a_tail_reads_each_record_once_and_waits_for_half_a_line(tmp_path: Path) -> None:

@@ -24,6 +24,8 @@ LONG_PROMPT_TOKENS = 1024
 MOST_RANKED = 50_000
 MANY = 1000
 """Values a block."""
+PIECE = 1_000_000
+"""Gaps that are placed among first tokens at once."""
 CELLS = 8
 """Cells of time for each instant that many others are placed among."""
 SAME_READ_S = 0.0002
@@ -147,8 +149,14 @@ def attribute(
 
 def undisturbed(seen: WindowView, median_s: float) -> Bools:
     """Gaps of the window in which no other request's first token came: plain decoding."""
-    begin, end = _inside(np.sort(seen.near.first_s[~np.isnan(seen.near.first_s)]), seen.gaps, _reach_s(median_s))
-    return np.asarray(begin == end)
+    first_s, gaps = np.sort(seen.near.first_s[~np.isnan(seen.near.first_s)]), seen.gaps
+    out = np.empty(len(gaps.gap_s), dtype=np.bool_)
+    for at in range(0, len(out), PIECE):  # a long step has more gaps than fit into memory five times over
+        rows = slice(at, at + PIECE)
+        some = Gaps(gaps.request[rows], gaps.end_s[rows], gaps.gap_s[rows], gaps.tokens[rows])
+        begin, end = _inside(first_s, some, _reach_s(median_s))
+        out[rows] = begin == end
+    return out
 
 
 def mixing(seen: WindowView, found: Attribution) -> Mixing:
