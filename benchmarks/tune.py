@@ -36,6 +36,7 @@ from loadramp.simulator.profiles import EngineProfile
 from loadramp.tune.candidates import Search, grid_of
 from loadramp.tune.flags import knobs_of
 from loadramp.tune.race import NextVisit, RaceRules, next_of
+from loadramp.tune.score import not_yet
 from loadramp.tune.steps import known_start
 from loadramp.tune.verdict import TuneVerdict, verdict_of
 from loadramp.tune.visit import Visit
@@ -74,8 +75,8 @@ class Machine:
             self.known[flags] = capacity_rps(engine_of(self.profile, flags), self.lengths, rng, TRUTH_REQUESTS)
         return self.known[flags]
 
-    def visit(self, flags: str, start_rps: float, measure_s: float, number: int) -> Visit:
-        """A start of the server with these flags and a climb; ``took_s`` counts both."""
+    def visit(self, flags: str, start_rps: float, measure_s: float, number: int, final: bool = True) -> Visit:
+        """A start of the server with these flags and a climb; ``took_s`` counts both. ``final``: as of ``score_of``."""
         bench = Bench(engine_of(self.profile, flags), self.lengths, 1000 * self.seed + number)
         bench.offer(start_rps, max(SETTLE_S, 20.0 / start_rps), -1)
         rows = []
@@ -87,6 +88,9 @@ class Machine:
         took_s = START_S + bench.now_s
         if found.status not in {"found", "below_range"} or found.rate_rps is None:
             return Visit(flags, state="unmeasured", reason=found.reason, took_s=took_s)
+        if not final and (short := not_yet(found, rows)):
+            facts = {"ceiling_rps": found.rate_rps}
+            return Visit(flags, state="unmeasured", reason=short, took_s=took_s, facts=facts)
         rate = found.rate_rps
         high = found.high_rps or rate
         low = found.low_rps or rate * rate / high
@@ -120,7 +124,8 @@ def race(machine: Machine, grid: bool = False) -> tuple[TuneVerdict, list[Visit]
     visits: list[Visit] = []
     while isinstance(action := next_of(rules, visits), NextVisit):
         start = known_start(visits, action.flags, "", "ceiling") or 1.0
-        seen = machine.visit(action.flags, start, STEP_S[action.round], len(visits))
+        final = action.round == len(STEP_S) - 1
+        seen = machine.visit(action.flags, start, STEP_S[action.round], len(visits), final)
         runs = bool(visits) and visits[-1].flags == action.flags
         took_s = seen.took_s - (START_S if runs else 0.0)
         visits.append(replace(seen, purpose=action.purpose, round=action.round, rival=action.rival, took_s=took_s))

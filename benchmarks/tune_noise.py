@@ -24,7 +24,7 @@ from loadramp.analysis.group_sequential import boundary, t_of
 from loadramp.simulator.regimes import REGIMES
 from loadramp.tune.candidates import Search
 from loadramp.tune.noise import ALPHA, LogRatio, VisitNoise, Z, by_flags, levels_of, noise_of
-from loadramp.tune.race import NextVisit, RaceRules, next_of, standing
+from loadramp.tune.race import NextVisit, RaceRules, next_of, spared, standing
 from loadramp.tune.verdict import verdict_of
 from loadramp.tune.visit import Visit
 
@@ -140,8 +140,8 @@ def last_looks(
         return
     one, other = last.pair
     true = log(truth[one] / truth[other])
-    z = boundary(ALPHA, tuple(k / rules.confirmations for k in range(1, rules.confirmations + 1)))
-    z /= sqrt(last.ratio.pairs / 2 / rules.confirmations)
+    rounds = max(1, rules.confirmations - spared(rules, last.pair, visits))
+    z = boundary(ALPHA, tuple(k / rounds for k in range(1, rounds + 1))) / sqrt(last.ratio.pairs / 2 / rounds)
     each = last.visits
     noise = stated_noise(visits)
     se = sqrt(sum(_stated_se(visit, noise) ** 2 for visit in each)) / (len(each) / 2)

@@ -182,7 +182,8 @@ class TuneRun:
         if run.info.stop_cause == "gone":
             return replace(bare, state="died", reason=f"stopped answering: {run.info.ending}",
                            took_s=self.spent_s - bare.begin_s)  # fmt: skip
-        score = score_of(run, self.state.objective, tune_of(self.base))
+        last = bare.round >= self.rules.rounds - 1
+        score = score_of(run, self.state.objective, tune_of(self.base), final=last)
         return replace(
             bare,
             state="measured" if score.value is not None else "unmeasured",

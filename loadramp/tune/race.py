@@ -14,7 +14,7 @@ from math import sqrt
 from loadramp.tune.candidates import Descent, Search, descend, simpler
 from loadramp.tune.confirm import CLEAR, QUAD, Confirmation, Pair, present, weigh
 from loadramp.tune.flags import tidy
-from loadramp.tune.noise import ObjectiveLevel, VisitNoise, levels_of, noise_of
+from loadramp.tune.noise import ObjectiveLevel, VisitNoise, better, levels_of, noise_of
 from loadramp.tune.visit import Purpose, Visit
 
 SMALL = 0.05
@@ -43,8 +43,8 @@ class RaceRules:
         return tidy(self.search.baseline)
 
     def racing(self, number: int) -> int:
-        """How many at most get a measurement in this round: three in the last one, one more in each before it."""
-        return self.rounds + 2 - number
+        """How many at most get a measurement in this round: two in the last one, one more in each before it."""
+        return self.rounds + 1 - number
 
 
 @dataclass(slots=True, frozen=True)
@@ -125,7 +125,18 @@ def _leader(rules: RaceRules, now: RaceState) -> str | None:
 
 def confirmation_of(rules: RaceRules, pair: Pair, visits: Sequence[Visit], noise: VisitNoise) -> Confirmation:
     """What the confirming visits of ``pair`` have shown, by the rules of the race."""
-    return weigh(pair, visits, noise, sign=rules.sign, rounds=rules.confirmations, same_ratio=rules.same_ratio)
+    rounds = max(1, rules.confirmations - spared(rules, pair, visits))
+    return weigh(pair, visits, noise, sign=rules.sign, rounds=rounds, same_ratio=rules.same_ratio)
+
+
+def spared(rules: RaceRules, pair: Pair, visits: Sequence[Visit]) -> int:
+    """Rounds of four that ``pair`` does without: 1 where both were shown to be better than the baseline before it was
+    confirmed. Which of them is named then matters less, and the looks at it stay those that were planned."""
+    began = (k for k, one in enumerate(visits) if one.purpose == "confirm" and {one.flags, one.rival} == set(pair))
+    before = [one for one in visits[: next(began, len(visits))] if not one.failed]
+    levels = levels_of(before, rules.sign, noise_of(before, rules.sign, rules.visit_sd))
+    base, both = levels.get(rules.baseline), [levels[flags] for flags in pair if flags in levels]
+    return int(base is not None and len(both) == 2 and all(better(level, base) for level in both))
 
 
 def _outs(rules: RaceRules, visits: Sequence[Visit]) -> dict[str, str]:
@@ -170,6 +181,9 @@ def next_of(rules: RaceRules, visits: Sequence[Visit]) -> NextVisit | RaceOver:
         if not now.settled:
             return _confirm(rules, now, pair)
         return (_explore(now) if built_on else None) or RaceOver("the last two were confirmed")
+    again = _once_more(rules, visits, now)
+    if again is not None:
+        return again
     wanted = _explore(now) or _longer(rules, visits, now) or _baseline_again(rules, own, now)
     if wanted is not None:
         return NextVisit(rules.baseline, "return", wanted.round) if _return_due(rules, visits) else wanted
@@ -207,13 +221,17 @@ def _explore(now: RaceState) -> NextVisit | None:
     return NextVisit(now.descent.next, "race", 0) if now.descent.next is not None else None
 
 
-def _longer(rules: RaceRules, visits: Sequence[Visit], now: RaceState) -> NextVisit | None:
-    """A configuration without a number once more, with longer steps; then the leader and the next within its reach,
-    fewer with each round."""
+def _once_more(rules: RaceRules, visits: Sequence[Visit], now: RaceState) -> NextVisit | None:
+    """A configuration without a number, with longer steps; it runs already."""
     for flags in [one.flags for one in visits if one.flags not in now.levels and one.flags not in now.out]:
         times = sum(one.flags == flags for one in visits)
         if times < max(TRIES, rules.rounds):
             return NextVisit(flags, "race", min(times, rules.rounds - 1))
+    return None
+
+
+def _longer(rules: RaceRules, visits: Sequence[Visit], now: RaceState) -> NextVisit | None:
+    """The leader and the next within its reach with longer steps, fewer with each round."""
     done = {(one.flags, one.round) for one in visits}
     for number in range(1, rules.rounds):
         racing = now.within_reach[: rules.racing(number)]

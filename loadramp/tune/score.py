@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import exp, sqrt
 
@@ -11,7 +11,10 @@ from loadramp.record.row import Row
 from loadramp.record.table import Run
 from loadramp.record.types import Estimate
 from loadramp.tune.table import Objective, Tune, rule_of
+from loadramp.units import span
 
+EMPTY = 0.1
+"""A queue shorter than this share of what runs is as good as none."""
 TOKENS = 1e6
 """A cost is of so many output tokens."""
 UNITS: Mapping[Objective, str] = {
@@ -32,12 +35,32 @@ class Score:
     reason: str = ""
 
 
-def score_of(run: Run, objective: Objective, table: Tune) -> Score:
-    """The objective of a run that was judged, within the limit where there is one."""
+def score_of(run: Run, objective: Objective, table: Tune, final: bool = True) -> Score:
+    """The objective of a run that was judged, within the limit where there is one; ``final``: no longer steps are to
+    come, so that a ceiling of steps that were too short is better than none."""
     found = _goodput(run) if objective == "goodput" else _capacity(run, objective, bool(table.limit))
+    if objective == "ceiling" and found.value is not None and not final:
+        found = Score(reason=why) if (why := not_yet(run.estimates["ceiling"], run.rows)) else found
     if table.limit and (missed := _missed(run, table.limit, found)):
         return Score(reason=missed)
     return _cost(run, found, table.price_per_hour or 0.0) if objective == "cost" else found
+
+
+def not_yet(found: Estimate, rows: Sequence[Row]) -> str:
+    """Why a ceiling of these rows is no number yet: no step was quiet, or the batch was still filling up in the
+    overloaded one. Then the server's own queue is empty, or requests run longer (Little: those that run over those that
+    are served a second) than the step has lasted. Empty: it is one, or the server does not say how many run."""
+    if found.status == "below_range":
+        return found.reason
+    row = max((row for row in rows if row.saturated), key=lambda row: row.rate_rps or 0.0, default=None)
+    if row is None or not row.running_max or row.throughput_rps <= 0.0:
+        return ""
+    if row.waiting_max is not None and row.waiting_max < EMPTY * row.running_max:
+        return "requests pile up in the overloaded step while the server's own queue is empty: its batch fills up"
+    runs_s, lasted_s = row.running_max / row.throughput_rps, row.window_end_s - row.begin_s
+    if runs_s <= lasted_s:
+        return ""
+    return f"a request runs for about {span(runs_s)} in the overloaded step, which lasted {span(lasted_s)}"
 
 
 def _capacity(run: Run, objective: Objective, limited: bool) -> Score:

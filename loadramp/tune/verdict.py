@@ -9,7 +9,7 @@ from typing import Literal
 from loadramp.tune.confirm import Confirmation, pairs_of
 from loadramp.tune.flags import knobs_of
 from loadramp.tune.noise import LogRatio, ObjectiveLevel, as_log, largest_change, levels_of, ratio_of, rounds_needed
-from loadramp.tune.race import RaceRules, RaceState, confirmation_of, standing
+from loadramp.tune.race import RaceRules, RaceState, confirmation_of, spared, standing
 from loadramp.tune.visit import Visit
 from loadramp.units import percent, plural
 
@@ -52,12 +52,12 @@ def verdict_of(rules: RaceRules, visits: Sequence[Visit], ended: str = "") -> Tu
         why = next((one.reason for one in reversed(visits) if one.flags == rules.baseline), ended)
         return TuneVerdict("not_measurable", now, why=why or ended)
     if now.confirmation is not None and now.settled:
-        return _settled(rules, now, now.confirmation, base, ended)
+        return _settled(rules, now, visits, now.confirmation, base, ended)
     pairs = [confirmation_of(rules, pair, visits, now.noise) for pair in reversed(pairs_of(visits))]
     no_answer = {None, rules.baseline, *(one.flags for one in visits if one.failed)}
     before = next((one for one in pairs if one.winner not in no_answer), None)
     if before is not None:  # it ended while something was built on that
-        return _settled(rules, now, before, base, ended)
+        return _settled(rules, now, visits, before, base, ended)
     unknown = {one.flags for one in visits} - {*now.levels, *now.out}
     if unknown and not ended:
         ended = f"no number was found of {', '.join(sorted(unknown))}"
@@ -75,7 +75,9 @@ def _early(rules: RaceRules, now: RaceState, base: ObjectiveLevel, ended: str) -
     return TuneVerdict("undecided", now, best, level, base, over, why=why)
 
 
-def _settled(rules: RaceRules, now: RaceState, pair: Confirmation, base: ObjectiveLevel, ended: str) -> TuneVerdict:
+def _settled(
+    rules: RaceRules, now: RaceState, visits: Sequence[Visit], pair: Confirmation, base: ObjectiveLevel, ended: str
+) -> TuneVerdict:
     """What the confirmation says of the last two and, where the baseline is not one of them, the race of it."""
     ratio = pair.ratio
     if ratio is None:
@@ -94,7 +96,7 @@ def _settled(rules: RaceRules, now: RaceState, pair: Confirmation, base: Objecti
         base = fresh.get(rules.baseline, base)
     over_base = over if rules.baseline in pair.pair else ratio_of(level, base)
     if tie is not None and tie > TOO_WIDE:
-        rounds = rounds_needed(over, now.noise, as_log(TOO_WIDE))
+        rounds = rounds_needed(over, now.noise, as_log(TOO_WIDE)) + spared(rules, pair.pair, visits)
         why = f"the last two may still differ by {percent(tie, 2)}: measure them in about {plural(rounds, 'round')}"
         return TuneVerdict("undecided", now, best, level, base, over_base if best != rules.baseline else None, False,
                            rival, tie, f"{why} of four, [tune] confirmations = {rounds}")  # fmt: skip

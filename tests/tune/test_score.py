@@ -55,6 +55,30 @@ def test_a_service_level_that_is_missed_at_the_lowest_rate_bounds_the_objective(
     )
 
 
+@pytest.mark.parametrize(
+    ("row", "why"),
+    [
+        ({"waiting_max": 30.0}, ""),
+        ({"waiting_max": 3.0}, "requests pile up in the overloaded step while the server's own queue is empty"),
+        ({"waiting_max": 30.0, "throughput_rps": 4.0}, "a request runs for about 25 s in the overloaded step, which"),
+        ({"running_max": None}, ""),
+    ],
+)
+def test_a_ceiling_of_a_batch_that_was_still_filling_up_waits_for_longer_steps(row: dict[str, float], why: str) -> None:
+    known = {"saturated": True, "running_max": 100.0, "throughput_rps": 10.0} | row
+    run = run_of(scenario(), CEILING, WITHIN, step(10.0), step(40.0, **known))
+    found = score_of(run, "ceiling", tune_of(scenario()), final=False)
+    assert found.reason.startswith(why)
+    assert (found.value is None) == bool(why)
+    assert score_of(run, "ceiling", tune_of(scenario())).value == 20.0  # no longer steps are to come
+
+
+def test_a_ceiling_below_the_lowest_rate_waits_for_longer_steps() -> None:
+    below = Estimate("below_range", 3.0, 2.0, 4.0, reason="overloaded at the lowest rate: start lower")
+    run = run_of(scenario(), below, WITHIN, step(4.0, saturated=True))
+    assert score_of(run, "ceiling", tune_of(scenario()), final=False) == Score(reason=below.reason)
+
+
 def test_a_climb_without_an_end_is_a_bound_and_one_that_was_stopped_is_nothing() -> None:
     beyond = Estimate("not_found_up_to", 64.0, 64.0, reason="quiet up to 64")
     asked = scenario()

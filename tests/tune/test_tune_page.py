@@ -54,7 +54,7 @@ def test_a_rival_that_is_as_good_is_told_with_how_far_it_may_differ() -> None:
     words = sentence(tuning(BEST))
     assert words.startswith("--max-num-seqs 256: ceiling 50 req/s")
     assert "by the race alone" in words
-    assert words.endswith("--kv-cache-dtype fp8 is not shown to differ from it (at most 5.8 %).")
+    assert words.endswith("--kv-cache-dtype fp8 is not shown to differ from it (at most 3.6 %).")
 
 
 def test_what_the_race_did_not_tell_apart_is_named_too() -> None:
