@@ -62,7 +62,7 @@ def reasons(
         effect = _effect(flag, merged(baseline, others), best, levels, visits)
         if effect.ratio is None:
             effect = _effect(flag, baseline, merged(baseline, flag), levels, visits)
-        where = "on its own" if effect.on == baseline else f"on top of {apart(baseline, effect.on)}"
+        where = "on its own" if effect.on == baseline else f"on top of {apart(baseline, effect.on)}:"
         why = next((f"; {one.why}" for one in _every(visits, cures) if one.flags == flag and one.why), "")
         found.append((flag, f"{where} {effect.words(sign)}{why}"))
     return found

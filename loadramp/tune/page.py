@@ -14,7 +14,7 @@ from loadramp.report.redact import redact
 from loadramp.report.verdict_text import Phrase
 from loadramp.tune.flags import apart
 from loadramp.tune.text import HEADS, OBJECTIVES, JudgedTuning, Line, cautions, lines_of, sentence, table_of
-from loadramp.units import plural, sig, span
+from loadramp.units import NOTHING, plural, sig, span
 
 TERMS = ("ceiling", "knee", "slo", "ttft", "itl", "percentile", "interval")
 CHIPS = {"best": "pass", "no_difference": "pass", "undecided": "inconclusive", "not_measurable": "void"}
@@ -48,12 +48,12 @@ def _opening(tuning: JudgedTuning) -> str:
 def _table(tuning: JudgedTuning) -> str:
     rows = table_of(tuning)
     used = [k for k in range(len(HEADS)) if k < 3 or any(row[k] != "–" for row in rows)]
-    lines = [[Cell(redact(row[k]), "hot" if k == len(HEADS) - 1 and row[k] != "measured" else "") for k in used]
+    lines = [[Cell(redact(row[k]), "hot" if k == len(HEADS) - 1 and row[1] == NOTHING else "") for k in used]
              for row in rows]  # fmt: skip
     words = (
         f"Ranked by {OBJECTIVES[tuning.state.objective]}, with 95 % intervals that count how far measurements of one "
         "configuration lie apart. Latencies are those of its highest step that kept up."
-        + (" The sentence at the top rests on the confirming measurements alone." if tuning.found.confirmed else "")
+        + (" The value at the top rests on the confirming measurements alone." if tuning.found.rival else "")
     )
     return c.section("configurations", "Configurations", c.grid([HEADS[k] for k in used], lines), words=words)
 
@@ -85,7 +85,9 @@ def _ranks(tuning: JudgedTuning, lines: list[Line]) -> Figure:
 def _course(tuning: JudgedTuning, lines: list[Line]) -> Figure:
     """Every measurement in the order of time: a host that drifts shows in the baseline's."""
     keys, series, values = [], [], []
-    for line, (colour, symbol) in zip(lines[: len(LOOKS)], cycle(LOOKS), strict=False):
+    others = [line for line in lines if line.flags != tuning.rules.baseline][: len(LOOKS) - 1]
+    shown = [line for line in lines if line in others or line.flags == tuning.rules.baseline]
+    for line, (colour, symbol) in zip(shown, cycle(LOOKS), strict=False):
         own = [one for one in line.visits if one.value is not None and one.state == "measured"]
         key = Key(_short(tuning, line), colour, symbol=symbol)
         y = [one.value for one in own]

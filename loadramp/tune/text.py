@@ -22,6 +22,8 @@ from loadramp.tune.visit import Visit
 from loadramp.units import NOTHING, latency, percent, sig, signed, span, span_of
 
 SCHEMA = "loadramp.tune/1"
+FLAG_WIDTH = 26
+"""Columns of a terminal for flags: one is seldom broken, and the other columns have room."""
 OTHER = 1.5
 """A baseline that lies so many times above or below the run of ``--from`` is not what that measured."""
 NAMED = 2
@@ -247,7 +249,7 @@ HEADS = ("Flags", "Rank", "Objective", "Ceiling", "p99 ITL knee", "SLO capacity"
 
 def table_of(tuning: JudgedTuning) -> list[list[str]]:
     """The configurations' table, a line each, in the order of HEADS."""
-    rows, close = [], close_ones(tuning) if tuning.found.word == "best" else []
+    rows = []
     for rank, line in enumerate(lines_of(tuning), 1):
         facts = line.last.facts
         shown = apart(tuning.rules.baseline, line.flags) if line.flags != tuning.rules.baseline else "baseline"
@@ -257,13 +259,19 @@ def table_of(tuning: JudgedTuning) -> list[list[str]]:
             latency(facts.get("ttft_p99_s")) or NOTHING, latency(facts.get("itl_p99_s")) or NOTHING,
             percent(facts.get("kv_used_ratio_max"), 2) or NOTHING, sig(facts.get("preemptions")) or NOTHING,
             span(_start_s(line)) or NOTHING, sig(_cost(tuning, line)) or NOTHING, str(len(line.visits)),
-            "not told apart from the best" if line.flags in close else _state_words(line),
+            _state_words(tuning, line),
         ])  # fmt: skip
     return rows
 
 
-def _state_words(line: Line) -> str:
-    """``out: shown to be below the best``; what failed says so itself."""
+def _state_words(tuning: JudgedTuning, line: Line) -> str:
+    """``best``, ``out: shown to be below the best``; what failed says so itself."""
+    found = tuning.found
+    if found.word == "best" and line.flags == found.best:
+        return "best"
+    tied = found.rival if found.tie is not None else None
+    if found.word == "best" and line.flags in {tied, *close_ones(tuning)}:
+        return "not told apart from the best"
     if line.state == "measured" or not line.reason:
         return line.state
     return f"out: {line.reason}" if line.state == "out" else line.reason
@@ -281,9 +289,11 @@ def _cost(tuning: JudgedTuning, line: Line) -> float | None:
 def tuning_table(tuning: JudgedTuning) -> RichTable:
     """The table for a terminal."""
     table = RichTable(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    rows = table_of(tuning)
+    widest = max((len(row[0]) for row in rows), default=0)
     for head in ("Flags", "Rank", "Objective", "Measured", "State"):
-        table.add_column(head, overflow="fold")
-    for row in table_of(tuning):
+        table.add_column(head, overflow="fold", width=min(widest, FLAG_WIDTH) if head == "Flags" else None)
+    for row in rows:
         table.add_row(row[0], row[1], row[2], row[12], row[13])
     return table
 

@@ -10,7 +10,7 @@ from visits import on_a_gpu, played, visit
 
 from loadramp.tune.as_csv import configurations_csv, tuning_csv
 from loadramp.tune.candidates import Search
-from loadramp.tune.page import tuning_html
+from loadramp.tune.page import _course, tuning_html
 from loadramp.tune.race import RaceRules
 from loadramp.tune.state import TuneState
 from loadramp.tune.summary import tuning_markdown
@@ -83,6 +83,13 @@ def test_a_baseline_that_is_not_what_the_run_of_from_measured_is_told() -> None:
     ]
     assert cautions(found)[0] in tuning_markdown(found)
     assert cautions(tuning(BEST, of_run="reports/night", of_run_value=17.0)) == []
+
+
+def test_the_baseline_is_among_the_measurements_over_time_however_low_it_ranks() -> None:
+    tries = [f"--max-num-seqs {n}" for n in (128, 256, 512, 1024, 2048, 4096)]
+    visits = [visit("", 10.0), *(visit(flags, 30.0 + k) for k, flags in enumerate(tries))]
+    found = of_visits(RaceRules(Search(tries=tries)), visits, "time is up")
+    assert [key.name for key in _course(found, lines_of(found)).key][-1] == "baseline"
 
 
 def test_no_difference_is_told_with_how_large_one_may_be() -> None:
