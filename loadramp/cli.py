@@ -253,13 +253,13 @@ def selfcheck(*, seconds: float, as_json: bool, quiet: bool) -> int:
     from dataclasses import asdict
 
     from loadramp.commands.terminal import watching
-    from loadramp.runner import selfcheck as own
+    from loadramp.runner import selfcheck as client_capacity
 
     with watching(quiet) as (say, _):
-        result = asyncio.run(own.selfcheck(seconds, say))
+        result = asyncio.run(client_capacity.selfcheck(seconds, say))
     click.echo(strict_json(asdict(result)) if as_json else result.words())
     try:
-        own.keep(result, own.stored_path())
+        client_capacity.keep(result, client_capacity.stored_path())
     except (OSError, RuntimeError) as error:  # RuntimeError: nobody has a home here
         click.echo(f"not kept for later runs: {error}", err=True)
     return 0
@@ -316,7 +316,7 @@ def _commands() -> list[click.Command]:
         command(selfcheck, seconds, *output_options()),
         *first_steps.commands(),
         *after_run.commands(),
-        *(one for feature in FEATURES.values() if feature.commands for one in reach(feature.commands)()),
+        *(command for feature in FEATURES.values() if feature.commands for command in reach(feature.commands)()),
     ]
 
 

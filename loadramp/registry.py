@@ -99,15 +99,15 @@ FEATURES: dict[str, Feature] = {}
 
 def evidence_of(name: str) -> Callable[..., Any] | None:
     """The function of that name that a feature offers to others; None where no feature does."""
-    found = next((feature.evidence[name] for feature in FEATURES.values() if name in feature.evidence), None)
-    return None if found is None else reach(found)
+    place = next((feature.evidence[name] for feature in FEATURES.values() if name in feature.evidence), None)
+    return None if place is None else reach(place)
 
 
 def reach(where: str) -> Callable[..., Any]:
     """The function of a feature that is written ``package.module:function``."""
     module_name, _, name = where.partition(":")
-    found: Callable[..., Any] = getattr(importlib.import_module(module_name), name)
-    return found
+    function: Callable[..., Any] = getattr(importlib.import_module(module_name), name)
+    return function
 
 
 def data_of(package: str, name: str) -> dict[str, Any]:
@@ -157,16 +157,16 @@ def find(kind: str, registry: Mapping[str, Callable[..., Any]], where: str) -> C
         raise ScenarioError(f"{where} kind: no {kind!r}{hint(kind, registry)}; there are {_names(registry)}")
     module_name, _, name = kind.partition(":")
     try:
-        found = getattr(importlib.import_module(module_name), name)
+        value = getattr(importlib.import_module(module_name), name)
     except FOREIGN_ERRORS as error:
         raise ScenarioError(f"{where} kind: cannot reach {kind!r}: {error_with_type(error)}") from None
-    if not callable(found):
+    if not callable(value):
         raise ScenarioError(f"{where} kind: {kind!r} is not a function")
     try:
-        options_of(found)
+        options_of(value)
     except FOREIGN_ERRORS as error:
         raise ScenarioError(f"{where} kind: {kind!r}: its arguments are not known: {error_with_type(error)}") from None
-    result: Callable[..., Any] = found
+    result: Callable[..., Any] = value
     return result
 
 

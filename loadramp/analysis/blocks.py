@@ -78,39 +78,41 @@ def measure(
         slo: ``good_rps`` needs its limits.
         shift: also the quantiles of the shift plot.
     """
-    seen = latency.window_view(table, window_s)
-    families = latency.families(seen)
+    window = latency.window_view(table, window_s)
+    families = latency.families(window)
     values: dict[str, float | None] = {}
     reasons: dict[str, str] = {}
-    for name, one in MEASURES.items():
-        if one.family:
-            values[name], why = _statistic(families[one.family], one.statistic)
+    for name, measure in MEASURES.items():
+        if measure.family:
+            values[name], why = _statistic(families[measure.family], measure.statistic)
             if why:
                 reasons[name] = why
-    values["step_time"] = steady_s(seen)
+    values["step_time"] = steady_s(window)
     if values["step_time"] is None:
         reasons["step_time"] = "too few tokens to tell the engine's pace"
-    arrived = float(seen.arrived[1].sum())
-    values["output_tokens_per_s"] = arrived / seen.length_s if arrived else None
+    arrived = float(window.arrived[1].sum())
+    values["output_tokens_per_s"] = arrived / window.length_s if arrived else None
     if not arrived:
         reasons["output_tokens_per_s"] = "no token arrived"
     if slo.limits:
-        values["good_rps"] = latency.good(seen, slo)[0] / seen.length_s
+        values["good_rps"] = latency.good(window, slo)[0] / window.length_s
     else:
         values["good_rps"], reasons["good_rps"] = None, "the scenario sets no [slo] limit"
     return Block(
         values,
         reasons,
-        failures_of(seen.due),
+        failures_of(window.due),
         {name: _shift(families[name]) for name in SHORT_NAMES} if shift else {},
-        int(np.count_nonzero(seen.due.in_flight & ~seen.due.unfinished)),
+        int(np.count_nonzero(window.due.in_flight & ~window.due.unfinished)),
     )
 
 
 def failures_of(due: Table) -> Proportion:
     """Failed of ended requests; those that this client did not send or cut off are not the server's."""
-    own = np.asarray(due.error == "client", dtype=np.bool_)
-    return Proportion(int(np.count_nonzero(due.failed & ~own)), int(np.count_nonzero(~due.in_flight & ~own)))
+    of_client = np.asarray(due.error == "client", dtype=np.bool_)
+    return Proportion(
+        int(np.count_nonzero(due.failed & ~of_client)), int(np.count_nonzero(~due.in_flight & ~of_client))
+    )
 
 
 def fewest_values(q: float) -> int:

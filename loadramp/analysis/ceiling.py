@@ -38,19 +38,19 @@ def ceiling(rows: Sequence[Row], *, deficit_ratio: Ratio = 0.85) -> Estimate:
         return _estimate("not_measurable", _nothing(rows))
     if any(row.users for row in usable(rows)):
         return plateau(usable(rows))
-    found = climb(rows)
-    if not found.rows:
+    climbed = climb(rows)
+    if not climbed.rows:
         return _only_soaks(rows)
-    if all(row.ok == 0 and row.requests > row.pending for row in found.rows):
+    if all(row.ok == 0 and row.requests > row.pending for row in climbed.rows):
         return _estimate("not_measurable", "every request failed")
-    worst = found.overloaded
+    worst = climbed.overloaded
     if worst is None:
-        return _not_overloaded(found)
-    if found.last_quiet is None and failing(worst) and not _too_much(worst):
+        return _not_overloaded(climbed)
+    if climbed.last_quiet is None and failing(worst) and not _too_much(worst):
         return _estimate("inconclusive", _fails_at_once(worst))
-    if found.last_quiet is not None and failing(worst) and went_away(worst, found.last_quiet):
-        return _gone(found, worst, found.last_quiet, sustained(rows))
-    return _overloaded(found, worst, rows, deficit_ratio)
+    if climbed.last_quiet is not None and failing(worst) and went_away(worst, climbed.last_quiet):
+        return _gone(climbed, worst, climbed.last_quiet, sustained(rows))
+    return _overloaded(climbed, worst, rows, deficit_ratio)
 
 
 def _too_much(row: Row) -> bool:
@@ -113,14 +113,14 @@ def sustained(rows: Sequence[Row]) -> float | None:
     return max(held, default=None)
 
 
-def _overloaded(found: Climb, worst: Row, rows: Sequence[Row], deficit_ratio: float) -> Estimate:
-    used = [*_telling(found, worst), *usable(rows, ("soak",))]
+def _overloaded(climbed: Climb, worst: Row, rows: Sequence[Row], deficit_ratio: float) -> Estimate:
+    used = [*_telling(climbed, worst), *usable(rows, ("soak",))]
     mean = corpus_output_tokens(used)
     readings = [read(row, mean) for row in used]
     rates = np.array([load_arrival_rps(row) for row in used])
     throughputs = np.array([reading.rate_rps for reading in readings])
     arrivals = np.array([load_requests(row) for row in used], dtype=np.float64)
-    quiet = found.last_quiet
+    quiet = climbed.last_quiet
     low_words = f"quiet up to {at(quiet)}" if quiet else "no quiet step below it"
     lagging = np.array([row.saturated and row.deficit for row in used])
     behind = (throughputs < deficit_ratio * rates) | lagging
@@ -129,21 +129,21 @@ def _overloaded(found: Climb, worst: Row, rows: Sequence[Row], deficit_ratio: fl
     rate_rps = fit(rates, throughputs, arrivals)
     if rate_rps <= 0.0:
         return _estimate("not_measurable", f"{_failed(worst)} at {at(worst)}; {low_words}")
-    lower = next((row for row in sorted(used, key=load_of) if _refutes(row, found, rate_rps)), None)
+    lower = next((row for row in sorted(used, key=load_of) if _refutes(row, climbed, rate_rps)), None)
     if lower is not None:
-        return _lower(lower, found, rows, mean, rate_rps)
+        return _lower(lower, climbed, rows, mean, rate_rps)
     apart = np.where(behind, np.abs(np.log(np.maximum(throughputs, 1e-9) / rate_rps)), np.inf)
     i = int(np.argmin(apart))
     half = readings[i].log_half
     if exp(half) > UNKNOWN_TIMES:
-        return _between_tried(found, worst, rows, rate_rps)
+        return _between_tried(climbed, worst, rows, rate_rps)
     status: EstimateStatus = "found" if quiet else "below_range"
     served = f"{throughputs[i]:.3g} of {rates[i]:.3g} req/s are served"
     words = "; ".join(
         [
             f"from {at(worst)} on {_signs(worst)}; {served}",
             low_words if quiet else "overloaded at the lowest rate: start lower",
-            *_caveats(found, worst, rate_rps),
+            *_caveats(climbed, worst, rate_rps),
         ]
     )
     low_rps, loud = rate_rps * exp(-half), _loud_soaks(rows)
@@ -154,17 +154,17 @@ def _overloaded(found: Climb, worst: Row, rows: Sequence[Row], deficit_ratio: fl
                     sustained_rps=sustained(rows))  # fmt: skip
 
 
-def _between_tried(found: Climb, worst: Row, rows: Sequence[Row], rate_rps: float) -> Estimate:
+def _between_tried(climbed: Climb, worst: Row, rows: Sequence[Row], rate_rps: float) -> Estimate:
     """What was served varies too much (an engine whose step time changes, few answers) to say what is served in the
     long run: of its own minutes the ramp says that one rate was sustained and the next was not."""
-    quiet = found.last_quiet
+    quiet = climbed.last_quiet
     low, high = load_of(quiet) if quiet else None, max(load_of(worst), rate_rps)
     words = "; ".join([
         f"from {at(worst)} on {_signs(worst)}",
         f"quiet up to {at(quiet)}" if quiet else "overloaded at the lowest rate: start lower",
         "what was served in these steps varies too much to say what is served in the long run: the interval is that of "
         "the rates tried; longer steps would narrow it",
-        *_caveats(found, worst, rate_rps),
+        *_caveats(climbed, worst, rate_rps),
     ])  # fmt: skip
     return Estimate("found" if quiet else "below_range", rate_rps, low and min(low, rate_rps), high, "ceiling", words,
                     sustained_rps=sustained(rows), interval_of="these_minutes")  # fmt: skip
@@ -176,19 +176,19 @@ def _loud_soaks(rows: Sequence[Row]) -> list[Row]:
     return soaks if len(soaks) > 1 and all(alarmed(row) for row in soaks) else []
 
 
-def _refutes(row: Row, found: Climb, rate_rps: float) -> bool:
+def _refutes(row: Row, climbed: Climb, rate_rps: float) -> bool:
     """The row was overloaded at a rate that the endpoint should sustain if its ceiling were ``rate_rps``."""
-    highest = found.last_quiet
+    highest = climbed.last_quiet
     above = row.role != "step" or highest is None or load_of(row) > load_of(highest)
     return above and shows_overload(row) and load_of(row) < rate_rps / BEYOND_RATIO
 
 
-def _lower(row: Row, found: Climb, rows: Sequence[Row], mean: float | None, fitted_rps: float) -> Estimate:
+def _lower(row: Row, climbed: Climb, rows: Sequence[Row], mean: float | None, fitted_rps: float) -> Estimate:
     """The ceiling where a step or a soak was overloaded far below what higher rates served: parts of the endpoint are
     full before others, or a limit lets bursts pass. No rate at which it is overloaded is sustained."""
     reading = read(row, mean)
     served = min(reading.rate_rps, load_arrival_rps(row) * (1.0 - (load_error_ratio(row) or 0.0)))
-    kept = [load_of(one) for one in usable(rows, ("step", "soak", "down")) if not alarmed(one)]
+    kept = [load_of(row) for row in usable(rows, ("step", "soak", "down")) if not alarmed(row)]
     held = max((rate for rate in kept if rate <= served), default=None)
     what = _failed(row) if failing(row) else _signs(row)
     step = "the soak" if row.role == "soak" else "the step"
@@ -197,17 +197,17 @@ def _lower(row: Row, found: Climb, rows: Sequence[Row], mean: float | None, fitt
         f"quiet up to {held:.3g} req/s" if held is not None else "no quiet step below it",
         f"higher rates served up to {fitted_rps:.3g} req/s, so parts of the endpoint are full before others, or a "
         "limit lets bursts pass",
-        *_hiccups(found),
+        *_hiccups(climbed),
     ])  # fmt: skip
     status: EstimateStatus = "below_range" if held is None else "found"
     return Estimate(status, served, held, load_of(row), "ceiling", words, sustained_rps=sustained(rows))
 
 
-def _telling(found: Climb, worst: Row) -> list[Row]:
+def _telling(climbed: Climb, worst: Row) -> list[Row]:
     """The rows whose throughput tells the ceiling: above a step that was overloaded without failures, one with too many
     tells of the failures."""
-    spoilt = [row for row in found.above if row is not worst and failing(row) and load_of(row) > load_of(worst)]
-    return [row for row in found.rows if not any(row is one for one in spoilt)]
+    spoilt = [row for row in climbed.above if row is not worst and failing(row) and load_of(row) > load_of(worst)]
+    return [row for row in climbed.rows if not any(row is spoilt_row for spoilt_row in spoilt)]
 
 
 def _only_soaks(rows: Sequence[Row]) -> Estimate:
@@ -218,11 +218,11 @@ def _only_soaks(rows: Sequence[Row]) -> Estimate:
     return Estimate("not_found_up_to", held, held, None, "ceiling", words, sustained_rps=held)
 
 
-def _gone(found: Climb, worst: Row, quiet: Row, sustained_rps: float | None) -> Estimate:
+def _gone(climbed: Climb, worst: Row, quiet: Row, sustained_rps: float | None) -> Estimate:
     """The endpoint broke down or went away above the quiet rates: what it served until then is no rate it sustains."""
     low, high = load_of(quiet), load_of(worst)
     words = f"{_failed(worst)} at {at(worst)}: it broke down or went away; quiet up to {at(quiet)}"
-    alarm = next((row for row in found.above if row is not worst and row.saturated), None)
+    alarm = next((row for row in climbed.above if row is not worst and row.saturated), None)
     if alarm is not None and load_of(alarm) < high:
         words += f"; at {at(alarm)} {_signs(alarm)}, and {float(alarm.throughput_rps):.3g} req/s were served"
     return Estimate("inconclusive", None, low, high, "ceiling", words, sustained_rps=sustained_rps)
@@ -237,8 +237,8 @@ def _only_errors(worst: Row, quiet: Row | None, sustained_rps: float | None) -> 
     return Estimate("found", rate_rps, low, high, "ceiling", words, sustained_rps=sustained_rps)
 
 
-def _not_overloaded(found: Climb) -> Estimate:
-    quiet, above = found.last_quiet, found.above
+def _not_overloaded(climbed: Climb) -> Estimate:
+    quiet, above = climbed.last_quiet, climbed.above
     alarms = [row for row in above if row.saturated]
     if len(alarms) >= 2:
         words = f"saturated from {at(alarms[0])} on, but throughput still follows the load: go higher"
@@ -251,14 +251,14 @@ def _not_overloaded(found: Climb) -> Estimate:
     words = f"quiet up to {at(quiet)}, the highest rate tried"
     if above:
         words = f"quiet up to {at(quiet)}; {_signs(above[-1])} at {load_of(above[-1]):.3g}, not confirmed"
-    return Estimate("not_found_up_to", rate_rps, rate_rps, None, "ceiling", "; ".join([words, *_hiccups(found)]))
+    return Estimate("not_found_up_to", rate_rps, rate_rps, None, "ceiling", "; ".join([words, *_hiccups(climbed)]))
 
 
-def _caveats(found: Climb, worst: Row, rate_rps: float) -> list[str]:
-    out = _hiccups(found)
+def _caveats(climbed: Climb, worst: Row, rate_rps: float) -> list[str]:
+    out = _hiccups(climbed)
     if failing(worst):
         out.append(f"{_failed(worst)} there")
-    quiet = found.last_quiet
+    quiet = climbed.last_quiet
     if quiet and rate_rps < 0.9 * load_arrival_rps(quiet):
         out.append(f"overload costs throughput: {load_arrival_rps(quiet):.3g} req/s were served before it")
     if load_requests(worst) < 490:
@@ -266,8 +266,8 @@ def _caveats(found: Climb, worst: Row, rate_rps: float) -> list[str]:
     return out
 
 
-def _hiccups(found: Climb) -> list[str]:
-    return [f"an alarm at {at(row)} was not confirmed above it (hiccup)" for row in found.hiccups]
+def _hiccups(climbed: Climb) -> list[str]:
+    return [f"an alarm at {at(row)} was not confirmed above it (hiccup)" for row in climbed.hiccups]
 
 
 def _signs(row: Row) -> str:

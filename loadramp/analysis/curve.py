@@ -51,22 +51,22 @@ def fold(
     """
     begin_s, end_s = step.window_s
     window_s = (begin_s, end_s if now_s is None else max(min(end_s, now_s), begin_s))
-    seen = latency.window_view(table, window_s, now_s)
+    window = latency.window_view(table, window_s, now_s)
     load = table.select(~known_independent(table, window_s[1]))
-    row = _lags(counts(_head(step, window_s), seen.due), seen.due)
-    row = _throughput(row, step, seen, table, load, output_tokens_mean)
+    row = _lags(counts(_head(step, window_s), window.due), window.due)
+    row = _throughput(row, step, window, table, load, output_tokens_mean)
     row = server_window.with_server(row, samples)
-    row = _load(row, step, seen, load, samples, base_ttft_p50_s)
-    row = _latencies(row, seen, slo)
+    row = _load(row, step, window, load, samples, base_ttft_p50_s)
+    row = _latencies(row, window, slo)
     row = replace(
         row,
-        classes=traffic_classes.by_class(seen, slo, row.stationary) or None,
-        sessions=traffic_classes.sessions(table, seen.window_s),
+        classes=traffic_classes.by_class(window, slo, row.stationary) or None,
+        sessions=traffic_classes.sessions(table, window.window_s),
     )
     void = void_reasons(
-        step, seen.due, client, ttft_p50_s=_ttft_by_s(seen.due, end_s), itl_p50_s=row.of("itl").p50.value or 0.0
+        step, window.due, client, ttft_p50_s=_ttft_by_s(window.due, end_s), itl_p50_s=row.of("itl").p50.value or 0.0
     )
-    load_rps = offered_load.load_of_step(row, seen.due.due_s, share=share, gap_cv=gap_cv)
+    load_rps = offered_load.load_of_step(row, window.due.due_s, share=share, gap_cv=gap_cv)
     row = replace(row, load_rps=load_rps, void=tuple(void))
     if not streamed:
         row = latency.without_stream(row)
@@ -86,32 +86,32 @@ def _head(step: Step, window_s: tuple[float, float]) -> Row:
     )
 
 
-def _latencies(row: Row, seen: WindowView, slo: Slo) -> Row:
+def _latencies(row: Row, window: WindowView, slo: Slo) -> Row:
     """With every latency, what tells of the pace, and how the SLO is kept."""
-    pace_s, slow_times_s = long_run.pace_of_window(seen)  # first: it takes as much memory as all that follows
-    pooled = latency.families(seen)
-    found: dict[str, Quantiles] = {}
+    pace_s, slow_times_s = long_run.pace_of_window(window)  # first: it takes as much memory as all that follows
+    pooled = latency.families(window)
+    families: dict[str, Quantiles] = {}
     reasons: latency.Reasons = {}
     for name, data in pooled.items():
-        found[name], why = latency.statistics(name, data, row.stationary)
+        families[name], why = latency.statistics(name, data, row.stationary)
         reasons |= why
-    of_all, why = latency.everyone(seen, row.stationary)
-    row, why_stalls = latency.stalls(row, seen)
-    row, why_slo = _slo(row, seen, pooled, slo)
+    of_all, why = latency.everyone(window, row.stationary)
+    row, why_stalls = latency.stalls(row, window)
+    row, why_slo = _slo(row, window, pooled, slo)
     reasons |= why | why_stalls | why_slo
     if not row.stationary:
         reasons["stationary"] = f"{NOT_STATIONARY} ({', '.join(row.signals)})"
     return replace(
         row,
-        latency=found | of_all,
+        latency=families | of_all,
         pace_s=pace_s,
         slow_times_s=slow_times_s,
-        prefill_share=prefill_share(seen, pooled["gap"]),
+        prefill_share=prefill_share(window, pooled["gap"]),
         reasons=reasons,
     )
 
 
-def prefill_share(seen: WindowView, gaps: Values) -> float | None:
+def prefill_share(window: WindowView, gaps: Values) -> float | None:
     """Share of the p99 excess (time above the median in gaps of at least p99) that prefills explain.
 
     A gap counts when another request's first token arrives within max(1.5 ms, 0.3 medians) of its end, or when a
@@ -120,20 +120,20 @@ def prefill_share(seen: WindowView, gaps: Values) -> float | None:
     if len(gaps) < 100:
         return None
     median_s, p99_s = quantile(gaps.ordered, 0.5), quantile(gaps.ordered, 0.99)
-    top = seen.gaps.gap_s >= p99_s
-    end_s, gap_s = seen.gaps.end_s[top], seen.gaps.gap_s[top]
+    top = window.gaps.gap_s >= p99_s
+    end_s, gap_s = window.gaps.end_s[top], window.gaps.gap_s[top]
     excess_s = gap_s - median_s
     total_s = float(excess_s.sum())
     if total_s <= 0.0:
         return 0.0
-    first_s = seen.near.first_s
+    first_s = window.near.first_s
     known = np.sort(first_s[~np.isnan(first_s)])
     reach_s = max(0.0015, 0.3 * median_s)
     close = np.searchsorted(known, end_s + reach_s, "right") > np.searchsorted(known, end_s - reach_s, "left")
-    tokens = seen.near.input_tokens
-    big = (tokens >= 1024) & ~np.isnan(seen.near.sent_s)
+    tokens = window.near.input_tokens
+    big = (tokens >= 1024) & ~np.isnan(window.near.sent_s)
     middle_s = end_s - gap_s / 2.0
-    sent = np.searchsorted(np.sort(seen.near.sent_s[big]), middle_s)
+    sent = np.searchsorted(np.sort(window.near.sent_s[big]), middle_s)
     begun = np.searchsorted(np.sort(np.nan_to_num(first_s[big], nan=np.inf)), middle_s)
     return float(excess_s[close | (sent > begun)].sum()) / total_s
 
@@ -190,28 +190,28 @@ def _lags(row: Row, due: Table) -> Row:
 
 
 def _throughput(
-    row: Row, step: Step, seen: WindowView, table: Table, load: Table, output_tokens_mean: float | None
+    row: Row, step: Step, window: WindowView, table: Table, load: Table, output_tokens_mean: float | None
 ) -> Row:
-    begin_s, end_s = seen.window_s
-    length_s = seen.length_s
-    sent, finished = within(table.sent_s, seen.window_s), table.ok & within(table.stream_end_s, seen.window_s)
-    prompt = seen.due.input_tokens
+    begin_s, end_s = window.window_s
+    length_s = window.length_s
+    sent, finished = within(table.sent_s, window.window_s), table.ok & within(table.stream_end_s, window.window_s)
+    prompt = window.due.input_tokens
     mean, sd, n = mean_output_tokens(load, step.begin_s, end_s)
     if output_tokens_mean is not None:  # the corpus is known: no error from estimating it
         mean, sd = output_tokens_mean, 0.0
-    at_s, tokens = seen.arrived
+    at_s, tokens = window.arrived
     at = np.clip((at_s - begin_s) * (THROUGHPUT_BLOCKS / length_s), 0, THROUGHPUT_BLOCKS - 1).astype(np.int64)
     blocks = np.bincount(at, weights=tokens, minlength=THROUGHPUT_BLOCKS)
     per_block = length_s / THROUGHPUT_BLOCKS * mean if mean else None
-    per_s, peak_per_s = latency.per_second(seen)
+    per_s, peak_per_s = latency.per_second(window)
     return replace(
         row,
-        arrival_rps=len(seen.due) / length_s,
+        arrival_rps=len(window.due) / length_s,
         sent_rps=int(np.count_nonzero(sent)) / length_s,
         done_rps=int(np.count_nonzero(finished)) / length_s,
         throughput_rps=float(blocks.sum()) / length_s / mean if mean else 0.0,
         throughput_blocks=[float(b) / per_block for b in blocks] if per_block else [0.0] * THROUGHPUT_BLOCKS,
-        first_token_blocks=_first_token_blocks(seen, prompt),
+        first_token_blocks=_first_token_blocks(window, prompt),
         output_tokens_mean=mean,
         output_tokens_sd=sd,
         output_tokens_n=n,
@@ -221,27 +221,27 @@ def _throughput(
     )
 
 
-def _first_token_blocks(seen: WindowView, prompt: Floats) -> list[float]:
+def _first_token_blocks(window: WindowView, prompt: Floats) -> list[float]:
     """Prompts worked off in each tenth of the window, in requests a second: first tokens weighted by prompt length."""
-    tokens = seen.near.input_tokens
+    tokens = window.near.input_tokens
     mean = float(np.nanmean(prompt)) if len(prompt) and not np.isnan(prompt).all() else 0.0
     weights = np.nan_to_num(tokens) / mean if mean > 0.0 else np.ones(len(tokens))
-    at = (seen.near.first_s - seen.window_s[0]) * (THROUGHPUT_BLOCKS / seen.length_s)
+    at = (window.near.first_s - window.window_s[0]) * (THROUGHPUT_BLOCKS / window.length_s)
     inside = (at >= 0.0) & (at < THROUGHPUT_BLOCKS)
     counts = np.bincount(at[inside].astype(np.int64), weights=weights[inside], minlength=THROUGHPUT_BLOCKS)
-    return [float(count) * THROUGHPUT_BLOCKS / seen.length_s for count in counts]
+    return [float(count) * THROUGHPUT_BLOCKS / window.length_s for count in counts]
 
 
 def _load(
-    row: Row, step: Step, seen: WindowView, table: Table, samples: Sequence[Sample], base_ttft_p50_s: float | None
+    row: Row, step: Step, window: WindowView, table: Table, samples: Sequence[Sample], base_ttft_p50_s: float | None
 ) -> Row:
     """Occupancy, the signals of saturation, and whether the window had settled. ``table`` is without the requests that
     failed whatever the load: they were no load."""
-    window_s = seen.window_s
+    window_s = window.window_s
     load = saturation.occupancy(table, window_s)
     due_s = table.due_s[within(table.due_s, window_s)]
-    rate_rps, arrivals = len(due_s) / seen.length_s, len(due_s)
-    base_s = median_of_known(seen.due.ttft_s) if base_ttft_p50_s is None else base_ttft_p50_s
+    rate_rps, arrivals = len(due_s) / window.length_s, len(due_s)
+    base_s = median_of_known(window.due.ttft_s) if base_ttft_p50_s is None else base_ttft_p50_s
     signs = [
         saturation.queue(load, rate_rps, base_s),
         saturation.backlog(load, rate_rps, arrivals),
@@ -253,10 +253,10 @@ def _load(
     names = [sign.name for sign in signs if sign.fired]
     edge = saturation.in_flight_at(table, np.array(window_s))
     begun = steady_state.began_with_backlog(table, step.begin_s)
-    settled = steady_state.settled(load, seen.due.e2e_s[seen.due.ok], window_s[0] - step.begin_s)
+    settled = steady_state.settled(load, window.due.e2e_s[window.due.ok], window_s[0] - step.begin_s)
     cv = saturation.variation(due_s)
-    behind = saturation.deficit(row.throughput_rps, rate_rps, seen.length_s, cv)
-    behind = behind or falls_behind(row, names, rate_rps, seen.length_s, cv)
+    behind = saturation.deficit(row.throughput_rps, rate_rps, window.length_s, cv)
+    behind = behind or falls_behind(row, names, rate_rps, window.length_s, cv)
     return replace(
         row,
         in_flight_begin=float(edge[0]),
@@ -275,19 +275,19 @@ def _load(
     )
 
 
-def _slo(row: Row, seen: WindowView, pooled: Mapping[str, Values], slo: Slo) -> tuple[Row, latency.Reasons]:
-    fine, decided = latency.good(seen, slo)
+def _slo(row: Row, window: WindowView, pooled: Mapping[str, Values], slo: Slo) -> tuple[Row, latency.Reasons]:
+    fine, decided = latency.good(window, slo)
     reasons: latency.Reasons = {} if decided else {"good_ratio": "no request of this window has ended"}
     kept: dict[str, SloStatistic] = {}
     for metric, limit_s in slo.limits.items():
         data = pooled[metric]
-        found = estimate(data, slo.quantile, row.stationary)
-        figure = Statistic(found.value, found.low, found.high, found.log_se)
+        measured = estimate(data, slo.quantile, row.stationary)
+        figure = Statistic(measured.value, measured.low, measured.high, measured.log_se)
         kept[metric] = SloStatistic(figure, float(np.mean(data.values > limit_s)) if len(data) else None)
-        if found.value is None:
-            reasons[f"slo_{metric}_s"] = f"{quantile_name(slo.quantile)}: {found.reason}"
+        if measured.value is None:
+            reasons[f"slo_{metric}_s"] = f"{quantile_name(slo.quantile)}: {measured.reason}"
     good_ratio = fine / decided if decided else None
-    return replace(row, good_ratio=good_ratio, good_rps=fine / seen.length_s, good_n=decided, slo=kept), reasons
+    return replace(row, good_ratio=good_ratio, good_rps=fine / window.length_s, good_n=decided, slo=kept), reasons
 
 
 def _sd(values: Floats) -> float:

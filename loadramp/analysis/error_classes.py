@@ -31,7 +31,7 @@ _PASSING = {408: "late", 425: "full", 429: "full", 499: "late"}
 _BY_STATUS = {401: "denied", 402: "denied", 403: "denied", 407: "denied", 404: "unknown", 413: "long"}
 _NEVER = {501, 505}
 """In the 5xx and the same on an idle server."""
-_TOLD = frozenset({"http_4xx", "http_5xx", "in_band", "empty"})
+_ANSWERED = frozenset({"http_4xx", "http_5xx", "in_band", "empty"})
 """Error kinds with words of a server that answered; the others tell of the connection, the clock or this client."""
 
 
@@ -66,7 +66,7 @@ def class_of(kind: str, detail: str, status: float | None = None) -> tuple[str, 
     """
     lower = detail.lower()
     server = _first(OF_THE_SERVER, lower)
-    if kind not in _TOLD:
+    if kind not in _ANSWERED:
         return server or _KINDS.get(kind, kind), True
     code = int(status) if status is not None and status >= 400 else None
     if server or code in _PASSING:

@@ -33,7 +33,7 @@ def upper_bound(row: Row, family: str, stat: str, ceiling: Estimate | None) -> f
         row: of a step whose queue did not grow.
         ceiling: of the run; None where there is none.
     """
-    value, p95, p99 = (row.statistic(f"{family}_{one}").value for one in (stat, "p95", "p99"))
+    value, p95, p99 = (row.statistic(f"{family}_{name}").value for name in (stat, "p95", "p99"))
     top_rps = ceiling.rate_rps if ceiling is not None and ceiling.status in {"found", "below_range"} else None
     ratio = load_of(row) / top_rps if top_rps is not None and row.rate_rps is not None else 0.0
     if value is None or row.requests < FEW or not may_bound(family, stat, ratio):

@@ -80,7 +80,11 @@ def _held_back(row: Row, top_rps: float, slower: float, full: Mapping[str, float
             steady = gives(stem, ratio, soak_s)
             reasons[f"{stem}_high_s"] = SLOW if steady else SHORT if short else RARE
     if slower > 1.0 and ratio <= NEAR_RATIO < ratio * slower:
-        beyond = {stem: one for stem, one in figures.items() if one.high is not None and one.high < full.get(stem, 0.0)}
+        beyond = {
+            stem: figure
+            for stem, figure in figures.items()
+            if figure.high is not None and figure.high < full.get(stem, 0.0)
+        }
         gone |= beyond
         reasons |= {f"{stem}_high_s": FULL for stem in beyond}
     return row.with_statistics(_without_limits(gone), reasons)

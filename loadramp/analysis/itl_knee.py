@@ -86,7 +86,7 @@ def p99_itl_knee(rows: Sequence[Row]) -> Estimate:
         if _p99_itl_s(row) > 2.0 * _p99_itl_s(calm)
     ]
     growth = [elasticity(a, b) for a, b in pairwise(low)]
-    rising = [k for k, one in enumerate(growth) if one is not None and one.super_linear]
+    rising = [k for k, elasticity in enumerate(growth) if elasticity is not None and elasticity.super_linear]
     later = [k for k in rising if k > 0]
     if not later:
         return _no_knee(steps, rising, hiccups)
@@ -94,15 +94,15 @@ def p99_itl_knee(rows: Sequence[Row]) -> Estimate:
     if k == len(steps) - 2 and not steps[-1].saturated:
         words = f"only the last step, {load_of(steps[-1]):.3g} req/s, shows it: go one step higher"
         return Estimate("inconclusive", None, load_of(steps[k]), None, "p99_itl_knee", words)
-    here, above, one = steps[k], steps[k + 1], growth[k]
-    assert one is not None
+    here, above, growth_here = steps[k], steps[k + 1], growth[k]
+    assert growth_here is not None
     cause, why = _cause(low[k], low[k + 1], steps[k + 1])
     ttft = elasticity(here, above, "ttft_p50")
     beside = f"; that of the median TTFT {ttft.value:.2g}" if ttft is not None else ""
     words = (
         f"from {load_of(here):.3g} to {load_of(above):.3g} req/s p99 ITL grows from "
         f"{latency_span(_p99_itl_s(low[k]), _p99_itl_s(low[k + 1]))}, "
-        f"elasticity {one.value:.2g} (se {one.se:.2g}{beside}); {why}"
+        f"elasticity {growth_here.value:.2g} (se {growth_here.se:.2g}{beside}); {why}"
     )
     return Estimate("found", load_of(here), load_of(here), load_of(above),
                     "p99_itl_knee", "; ".join([words, *hiccups]), cause=cause)  # fmt: skip
@@ -122,31 +122,31 @@ def _p99_itl_s(row: Row) -> float:
     return row.of("itl").p99.value or 0.0
 
 
-def elasticity(one: Row, next_: Row, stem: str = "itl_p99") -> Elasticity | None:
+def elasticity(row: Row, next_: Row, stem: str = "itl_p99") -> Elasticity | None:
     """Elasticity of a latency between two rows; None without values or at equal rates."""
-    here, there = one.statistic(stem), next_.statistic(stem)
-    step = log(load_of(next_) / load_of(one))
+    here, there = row.statistic(stem), next_.statistic(stem)
+    step = log(load_of(next_) / load_of(row))
     if not here.value or not there.value or step < 0.01:
         return None
-    s1, s2 = (UNKNOWN_LOG_SE if found.log_se is None else found.log_se for found in (here, there))
+    s1, s2 = (UNKNOWN_LOG_SE if figure.log_se is None else figure.log_se for figure in (here, there))
     return Elasticity(log(there.value / here.value) / step, sqrt(s1**2 + s2**2) / step)
 
 
 def _with_elasticities(rows: Sequence[Row]) -> list[Row]:
-    found = {id(here): elasticity(here, above) for here, above in pairwise(climb(rows).rows)}
+    growth = {id(here): elasticity(here, above) for here, above in pairwise(climb(rows).rows)}
 
     def to_the_next(row: Row) -> Row:
-        one = found.get(id(row))
-        value, se = (one.value, one.se) if one is not None else (None, None)
+        elasticity_ = growth.get(id(row))
+        value, se = (elasticity_.value, elasticity_.se) if elasticity_ is not None else (None, None)
         return replace(row, p99_itl_elasticity=value, p99_itl_elasticity_se=se)
 
     return [to_the_next(row) for row in rows]
 
 
-def _cause(below: Row, above: Row, seen: Row) -> tuple[str, str]:
+def _cause(below: Row, above: Row, row: Row) -> tuple[str, str]:
     """Prefill mixing when the median does not follow and prefills explain most of the excess; capacity otherwise."""
     median = elasticity(below, above, "itl_p50")
-    share = seen.prefill_share
+    share = row.prefill_share
     if median is not None and median.value <= 0.3 and share is not None and share > 0.5:
         return "prefill_mixing", (
             f"prefill mixing, not capacity: the median does not follow (elasticity {median.value:.2g}) and prefills "

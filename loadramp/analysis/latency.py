@@ -95,75 +95,77 @@ def window_view(table: Table, window_s: Window, now_s: float | None = None) -> W
     near = table.select(touching)
     if now_s is None:
         now_s = float(np.nanmax(np.concatenate((table.stream_end_s, last_s, [end_s]))))
-    seen = WindowView(window_s, now_s, near.select(due[touching]), near)
-    return replace(seen, _gaps=seen.gaps)
+    window = WindowView(window_s, now_s, near.select(due[touching]), near)
+    return replace(window, _gaps=window.gaps)
 
 
-def families(seen: WindowView, slower: Slower | None = None) -> dict[str, Values]:
+def families(window: WindowView, slower: Slower | None = None) -> dict[str, Values]:
     """The values of each latency family. Requests are put into time blocks by ``due_s``, gaps by their end.
 
     With ``slower`` each value is divided by what that says of the time it spans: what is left is without regimes.
     """
-    carry = carried(seen)
-    out = {name: _requests(seen, name, carry, slower) for name in ("ttft", "sent_ttft", "tpot", "e2e")}
-    gaps = seen.gaps
+    carry = carried(window)
+    out = {name: _requests(window, name, carry, slower) for name in ("ttft", "sent_ttft", "tpot", "e2e")}
+    gaps = window.gaps
     if slower is not None:
         gaps = replace(gaps, gap_s=gaps.gap_s / slower(gaps.end_s - gaps.gap_s, gaps.end_s))
     requests = int(np.count_nonzero(np.bincount(gaps.request))) if len(gaps.request) else 0
-    out["gap"] = pool(gaps.gap_s, gaps.end_s, seen.window_s, "gaps", requests, carry=carry)
+    out["gap"] = pool(gaps.gap_s, gaps.end_s, window.window_s, "gaps", requests, carry=carry)
     if len(gaps.tokens) == 0 or bool((gaps.tokens == 1).all()):
         plain = out["gap"]
         out["itl"] = replace(plain, unit="tokens")
     else:
         itl_s, at_s = gaps.itl()
-        out["itl"] = pool(itl_s, at_s, seen.window_s, "tokens", requests, carry=carry)
+        out["itl"] = pool(itl_s, at_s, window.window_s, "tokens", requests, carry=carry)
     return out
 
 
 def statistics(name: str, data: Values, stationary: bool) -> tuple[Quantiles, Reasons]:
     """The statistics of one family, and the reasons of nulls."""
-    found = [estimate(data, q, stationary) for q in QUANTILES]
+    figures = [estimate(data, q, stationary) for q in QUANTILES]
     of_mean = mean(data, stationary)
     reasons = why_null(f"{name}_mean", of_mean)
-    for q, one in zip(QUANTILES, found, strict=True):
-        reasons |= why_null(f"{name}_{quantile_name(q)}", one)
-    p50, p90, p95, p99 = map(statistic_of, found)
-    return Quantiles(len(data), statistic_of(of_mean), p50, p90, p95, replace(p99, log_se=found[-1].log_se)), reasons
+    for q, figure in zip(QUANTILES, figures, strict=True):
+        reasons |= why_null(f"{name}_{quantile_name(q)}", figure)
+    p50, p90, p95, p99 = map(statistic_of, figures)
+    return Quantiles(len(data), statistic_of(of_mean), p50, p90, p95, replace(p99, log_se=figures[-1].log_se)), reasons
 
 
-def everyone(seen: WindowView, stationary: bool) -> tuple[dict[str, Quantiles], Reasons]:
+def everyone(window: WindowView, stationary: bool) -> tuple[dict[str, Quantiles], Reasons]:
     """``all_ttft`` and ``all_e2e``: failed requests as +inf; null where the quantile is infinite."""
     out: dict[str, Quantiles] = {}
     reasons: Reasons = {}
-    due, pending = seen.due, seen.due.in_flight
+    due, pending = window.due, window.due.in_flight
     for name, plain in (("ttft", due.ttft_s), ("e2e", due.e2e_s)):
         waiting = pending & np.isnan(plain) if name == "ttft" else pending
-        values = np.where(due.failed, np.inf, np.where(waiting, seen.now_s - due.due_s, plain))
+        values = np.where(due.failed, np.inf, np.where(waiting, window.now_s - due.due_s, plain))
         cut = np.asarray(waiting & ~due.failed)
-        data = pool(values, due.due_s, seen.window_s, "requests", censored=cut, carry=carried(seen))
-        found = [estimate(data, q, stationary) for q in QUANTILES]
+        data = pool(values, due.due_s, window.window_s, "requests", censored=cut, carry=carried(window))
+        figures = [estimate(data, q, stationary) for q in QUANTILES]
         failed = (
             QuantileEstimate(None, reason=f"{percent(due.failed.mean())} of the requests failed") if len(due) else None
         )
-        found = [failed if failed and one.value is not None and np.isinf(one.value) else one for one in found]
-        for q, one in zip(QUANTILES, found, strict=True):
-            reasons |= why_null(f"all_{name}_{quantile_name(q)}", one)
-        p50, p90, p95, p99 = map(statistic_of, found)
+        figures = [
+            failed if failed and figure.value is not None and np.isinf(figure.value) else figure for figure in figures
+        ]
+        for q, figure in zip(QUANTILES, figures, strict=True):
+            reasons |= why_null(f"all_{name}_{quantile_name(q)}", figure)
+        p50, p90, p95, p99 = map(statistic_of, figures)
         out[f"all_{name}"] = Quantiles(p50=p50, p90=p90, p95=p95, p99=p99)
     return out, reasons
 
 
-def stalls(row: Row, seen: WindowView) -> tuple[Row, Reasons]:
+def stalls(row: Row, window: WindowView) -> tuple[Row, Reasons]:
     """Share of requests with a gap above max(10 medians, 250 ms), and the longest gaps.
 
     A preemption is one gap in a request: it hardly shows in pooled percentiles, but it does here.
     """
-    longest_s, at_s = longest(seen)
-    found = estimate(pool(longest_s, at_s, seen.window_s, "requests", carry=carried(seen)), 0.99, row.stationary)
-    row, reasons = replace(row, longest_gap_p99=statistic_of(found)), why_null("longest_gap_p99", found)
+    longest_s, at_s = longest(window)
+    figure = estimate(pool(longest_s, at_s, window.window_s, "requests", carry=carried(window)), 0.99, row.stationary)
+    row, reasons = replace(row, longest_gap_p99=statistic_of(figure)), why_null("longest_gap_p99", figure)
     if not len(longest_s):
         return row, reasons | {"stalled_ratio": "no request of this window has two output events"}
-    ratio = float(np.mean(longest_s > stall_limit_s(seen.gaps.gap_s)))
+    ratio = float(np.mean(longest_s > stall_limit_s(window.gaps.gap_s)))
     return replace(row, stalled_ratio=ratio, longest_gap_max_s=float(longest_s.max())), reasons
 
 
@@ -172,30 +174,30 @@ def stall_limit_s(gap_s: Floats) -> float:
     return max(10.0 * float(np.median(gap_s)), 0.25) if len(gap_s) else 0.25
 
 
-def per_second(seen: WindowView) -> tuple[float, float]:
+def per_second(window: WindowView) -> tuple[float, float]:
     """Output tokens a second: the window's mean and its best second (bins of at least 1 s that fill the window)."""
-    bins = max(1, int(seen.length_s + 1e-9))
-    at_s, tokens = seen.arrived
-    at = np.clip((at_s - seen.window_s[0]) * (bins / seen.length_s), 0, bins - 1).astype(np.int64)
+    bins = max(1, int(window.length_s + 1e-9))
+    at_s, tokens = window.arrived
+    at = np.clip((at_s - window.window_s[0]) * (bins / window.length_s), 0, bins - 1).astype(np.int64)
     totals = np.bincount(at, weights=tokens, minlength=bins)
-    return float(tokens.sum()) / seen.length_s, float(totals.max()) * bins / seen.length_s
+    return float(tokens.sum()) / window.length_s, float(totals.max()) * bins / window.length_s
 
 
-def good(seen: WindowView, slo: Slo) -> tuple[int, int]:
+def good(window: WindowView, slo: Slo) -> tuple[int, int]:
     """Requests within every limit, and requests decided.
 
     A request is good when it succeeded, its TTFT, TPOT and end-to-end time are within their limits, and at most
     ``1 - quantile`` of its own inter-token latencies exceed theirs. One still in flight is decided only when it is too
     late.
     """
-    due = seen.due
+    due = window.due
     measured = {"ttft": due.ttft_s, "e2e": due.e2e_s, "tpot": due.tpot_s}
     fine = due.ok.copy()
     late = np.zeros(len(due), dtype=np.bool_)
-    age_s = seen.now_s - due.due_s
+    age_s = window.now_s - due.due_s
     for metric, limit_s in slo.limits.items():
         if metric == "itl":
-            fine &= _itl_within(seen, limit_s, slo.quantile)
+            fine &= _itl_within(window, limit_s, slo.quantile)
             continue
         fine &= ~(measured[metric] > limit_s)
         if metric == "e2e":
@@ -206,8 +208,8 @@ def good(seen: WindowView, slo: Slo) -> tuple[int, int]:
     return int(np.count_nonzero(fine)), int(np.count_nonzero(decided))
 
 
-def _itl_within(seen: WindowView, limit_s: float, q: float) -> Bools:
-    gaps, n = seen.due_gaps, len(seen.due)
+def _itl_within(window: WindowView, limit_s: float, q: float) -> Bools:
+    gaps, n = window.due_gaps, len(window.due)
     over = (gaps.gap_s > limit_s * gaps.tokens) & (gaps.tokens > 0)
     total = np.bincount(gaps.request, weights=gaps.tokens, minlength=n)
     beyond = np.bincount(gaps.request[over], weights=gaps.tokens[over], minlength=n)
@@ -229,25 +231,27 @@ def _without(row: Row, measures: tuple[str, ...], why: str) -> Row:
     names = [name for name in columns_of(row) if name.startswith(starts) and not name.endswith(("_n", "_log_se"))]
     return replace(
         row,
-        latency={name: Quantiles(one.n) if name in measures else one for name, one in row.latency.items()},
+        latency={
+            name: Quantiles(quantiles.n) if name in measures else quantiles for name, quantiles in row.latency.items()
+        },
         longest_gap_p99=Statistic(),
         longest_gap_max_s=None,
         prefill_share=None,
-        slo={name: SloStatistic() if name in measures else one for name, one in row.slo.items()},
+        slo={name: SloStatistic() if name in measures else figure for name, figure in row.slo.items()},
         reasons={**row.reasons, **dict.fromkeys(names, why)},
     )
 
 
-def carried(seen: WindowView) -> float:
+def carried(window: WindowView) -> float:
     """How much more means over the window vary than its blocks tell, since requests live across blocks."""
-    due = seen.due
-    lived_s = np.where(due.in_flight, seen.now_s - due.due_s, due.e2e_s)
-    return carry_over(lived_s[(due.ok | due.in_flight) & ~np.isnan(lived_s)], seen.window_s)
+    due = window.due
+    lived_s = np.where(due.in_flight, window.now_s - due.due_s, due.e2e_s)
+    return carry_over(lived_s[(due.ok | due.in_flight) & ~np.isnan(lived_s)], window.window_s)
 
 
-def _requests(seen: WindowView, name: str, carry: float, slower: Slower | None = None) -> Values:
+def _requests(window: WindowView, name: str, carry: float, slower: Slower | None = None) -> Values:
     """Successes of the window, and those in flight as censored at their age where their value is not known yet."""
-    due = seen.due
+    due = window.due
     values: Floats = getattr(due, f"{name}_s").copy()
     pending = due.in_flight
     waiting = np.zeros(len(due), dtype=np.bool_)
@@ -256,7 +260,7 @@ def _requests(seen: WindowView, name: str, carry: float, slower: Slower | None =
     elif name == "e2e":
         waiting = pending
     since_s = due.sent_s if name == "sent_ttft" else due.due_s
-    values[waiting] = np.maximum(seen.now_s - since_s, 0.0)[waiting]
+    values[waiting] = np.maximum(window.now_s - since_s, 0.0)[waiting]
     keep = due.ok | waiting | (pending if name.endswith("ttft") else np.False_)
     keep &= ~np.isnan(values)
     cut = np.asarray(waiting[keep])
@@ -264,25 +268,25 @@ def _requests(seen: WindowView, name: str, carry: float, slower: Slower | None =
         begin_s = due.first_s if name == "tpot" else since_s
         end_s = due.last_s if name == "tpot" else since_s + values
         values[keep] /= slower(begin_s[keep], end_s[keep])
-    return pool(values[keep], due.due_s[keep], seen.window_s, "requests", censored=cut, carry=carry)
+    return pool(values[keep], due.due_s[keep], window.window_s, "requests", censored=cut, carry=carry)
 
 
-def longest(seen: WindowView) -> tuple[Floats, Floats]:
+def longest(window: WindowView) -> tuple[Floats, Floats]:
     """Longest gap of each request due in the window that has one (so far), and the request's ``due_s``."""
-    due, gaps = seen.due, seen.due_gaps
+    due, gaps = window.due, window.due_gaps
     longest = np.full(len(due), -1.0)
     np.maximum.at(longest, gaps.request, gaps.gap_s)
     keep = (longest >= 0.0) & (due.ok | due.in_flight)
     return longest[keep], due.due_s[keep]
 
 
-def statistic_of(found: QuantileEstimate) -> Statistic:
-    return Statistic(found.value, found.low, found.high)
+def statistic_of(figure: QuantileEstimate) -> Statistic:
+    return Statistic(figure.value, figure.low, figure.high)
 
 
-def why_null(stem: str, found: QuantileEstimate) -> Reasons:
-    if found.value is None:
-        return {f"{stem}_s": found.reason}
-    if found.high is None and found.interval_reason != NOT_STATIONARY:  # that is said once, for the row
-        return {f"{stem}_high_s": found.interval_reason}
+def why_null(stem: str, figure: QuantileEstimate) -> Reasons:
+    if figure.value is None:
+        return {f"{stem}_s": figure.reason}
+    if figure.high is None and figure.interval_reason != NOT_STATIONARY:  # that is said once, for the row
+        return {f"{stem}_high_s": figure.interval_reason}
     return {}

@@ -70,18 +70,18 @@ def request_errors(run: Run) -> list[Check]:
     rows = [row for row in run.rows if not row.void and row.load_independent_errors]
     if not rows:
         return []
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for row in rows:
         due = run.table.due_in(*(row.measured_windows))
-        found.update({name: n for name, n in classes(due).items() if name in OF_THE_REQUEST})
+        counts.update({name: n for name, n in classes(due).items() if name in OF_THE_REQUEST})
     failed = sum(row.load_independent_errors for row in run.rows if not row.void)
     of = sum(row.ended for row in run.rows if not row.void)
-    kinds = ", ".join(f"{n:,} {WORDS[name]}" for name, n in found.most_common())
+    kinds = ", ".join(f"{n:,} {WORDS[name]}" for name, n in counts.most_common())
     message = (
         f"{failed:,} of {plural(of, 'request')}, {percent(failed / of)}, failed for reasons that do not depend on load "
         f"({kinds}): they count as failures, and no ceiling or SLO capacity rests on them"
     )
-    advice = CURES[found.most_common(1)[0][0]] if found else CURES["invalid"]
+    advice = CURES[counts.most_common(1)[0][0]] if counts else CURES["invalid"]
     return [Check("request_errors", "warn", message, advice, rows[0].step if len(rows) == 1 else None)]
 
 

@@ -94,13 +94,13 @@ class Track:
         return len(self.log_pace) * self.width_s
 
 
-def pace_of_window(seen: WindowView) -> tuple[list[float] | None, list[tuple[float, float]] | None]:
+def pace_of_window(window: WindowView) -> tuple[list[float] | None, list[tuple[float, float]] | None]:
     """What the row keeps: the pace in equal blocks of the window (half a second; 600 at most), seconds, and when it was
     slow, shape (n, 2), instants of the run. None where the pace is not known."""
-    pace = pace_of(seen, max(SHORTEST_BLOCK_S, seen.length_s / MOST_BLOCKS), LEAST_GAPS)
+    pace = pace_of(window, max(SHORTEST_BLOCK_S, window.length_s / MOST_BLOCKS), LEAST_GAPS)
     if pace is None:
         return None, None
-    slow = slow_times(pace, streams_at(seen, pace.middle_s))
+    slow = slow_times(pace, streams_at(window, pace.middle_s))
     return (
         [round(float(median_s), 6) for median_s in pace.median_s],
         [(round(begin_s, 3), round(end_s, 3)) for begin_s, end_s in slow],
@@ -169,12 +169,12 @@ def wander(tracks: Sequence[Track]) -> Wander | None:
     """The processes that explain the variances of block means of several lengths, within windows and between windows of
     the same load (no negative variance). None without two windows' worth of blocks to compare."""
     equations = [*_within(tracks), *_between(tracks)]
-    equations = [one for one in equations if one.seen > 0.0]
+    equations = [equation for equation in equations if equation.observed > 0.0]
     if not equations:
         return None
     worth = max(sum(track.length_s for track in tracks) / PIECE_S - 1.0, FEWEST_DEGREES)
     usable = np.ones(len(TIMES_S), dtype=np.bool_)
-    if not any(one.between for one in equations):
+    if not any(equation.between for equation in equations):
         longest_s = max(track.length_s for track in tracks)
         usable = max(LONGEST_WITHIN_S, LONGEST_WITHIN_RATIO * longest_s) >= TIMES_S
     return Wander(_explained(equations, worth, usable), worth, *_scatter(tracks))
@@ -188,16 +188,16 @@ def _explained(equations: Sequence[_Equation], worth: float, usable: Bools) -> F
     none are alike, block means of seconds alone hardly tell the processes apart: then an equal share for each counts as
     a variance that was seen with one degree of freedom.
     """
-    seen = np.array([one.seen for one in equations])
-    expected = np.array([one.expected for one in equations]) * usable
-    degrees = np.array([min(one.degrees, worth) for one in equations])
-    within = np.array([not one.between for one in equations])
-    weights, share = np.sqrt(degrees) * (within if within.any() else 1.0) / seen, np.inf
+    observed = np.array([equation.observed for equation in equations])
+    expected = np.array([equation.expected for equation in equations]) * usable
+    degrees = np.array([min(equation.degrees, worth) for equation in equations])
+    within = np.array([not equation.between for equation in equations])
+    weights, share = np.sqrt(degrees) * (within if within.any() else 1.0) / observed, np.inf
     equal = np.eye(len(TIMES_S))[usable & within.all()]
     for _ in range(FITS):
         matrix = np.vstack((expected * weights[:, None], equal / share))
-        parts = nonnegative(matrix, np.concatenate((seen * weights, np.ones(len(equal)))))
-        weights = np.sqrt(degrees) / np.maximum(expected @ parts, LEAST_EXPECTED * seen)
+        parts = nonnegative(matrix, np.concatenate((observed * weights, np.ones(len(equal)))))
+        weights = np.sqrt(degrees) / np.maximum(expected @ parts, LEAST_EXPECTED * observed)
         share = float(parts.sum()) / max(len(equal), 1) or np.inf
     return parts
 
@@ -206,7 +206,7 @@ def _explained(equations: Sequence[_Equation], worth: float, usable: Bools) -> F
 class _Equation:
     """A variance that was seen, and what each process adds to it per unit of its own."""
 
-    seen: float
+    observed: float
     expected: Floats
     degrees: float
     between: bool = False
@@ -246,7 +246,9 @@ def _alike(tracks: Sequence[Track]) -> list[list[Track]]:
     """Windows whose loads lie within ALIKE_RATIO of the lowest of their group, two and more."""
     groups: list[list[Track]] = []
     lowest = 0.0
-    for load, track in sorted(((one.load, one) for one in tracks if one.load is not None), key=lambda pair: pair[0]):
+    for load, track in sorted(
+        ((track.load, track) for track in tracks if track.load is not None), key=lambda pair: pair[0]
+    ):
         if not groups or load > ALIKE_RATIO * lowest:
             groups.append([])
             lowest = load

@@ -141,7 +141,7 @@ def pairs(asked_and_offered: Sequence[tuple[float, float]]) -> str:
 def offered(run: Run) -> list[Check]:
     """Steps that offered clearly less, or clearly more, than they asked for, and those of which much was no load."""
     kind, rows = run.info.arrivals or "", [row for row in run.rows if not row.void]
-    found = []
+    checks = []
     for which, claim in (
         (less, "these steps speak for what was offered only"),
         (more, "these steps speak for what was offered, and what failed there says nothing about the rate asked"),
@@ -151,11 +151,11 @@ def offered(run: Run) -> list[Check]:
             loads = pairs([(asked(row), load_of(row)) for row in apart])
             advice = way_out(kind, any(row.sessions for row in apart))
             step = apart[0].step if len(apart) == 1 else None
-            found.append(Check("offered", "warn", f"{loads}: {claim}", advice, step))
+            checks.append(Check("offered", "warn", f"{loads}: {claim}", advice, step))
     light = [row for row in rows if row.rate_rps and lightened(row)]
     if light:
         loads = pairs([(asked(row), load_of(row)) for row in light])
         claim = "the rest failed for reasons that do not depend on load; these steps speak for what was left only"
         advice = "first correct the requests that fail (check request_errors)"
-        found.append(Check("offered", "warn", f"{loads}: {claim}", advice, light[0].step if len(light) == 1 else None))
-    return found
+        checks.append(Check("offered", "warn", f"{loads}: {claim}", advice, light[0].step if len(light) == 1 else None))
+    return checks

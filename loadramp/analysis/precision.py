@@ -28,18 +28,18 @@ def reach(row: Row, measure: str) -> float | None:
     if measure == "throughput":
         half = read(row, None).log_half
         return exp(half) - 1.0 if half > 0.0 else None
-    found = row.statistic(measure)
-    value, low, high = found.value, found.low, found.high
+    figure = row.statistic(measure)
+    value, low, high = figure.value, figure.low, figure.high
     return max(high / value, value / low) - 1.0 if value and low and high else None
 
 
-def is_sure(rows: Sequence[Row], seen: WindowView, slo_quantile: float, measure: str, ratio: float) -> bool:
+def is_sure(rows: Sequence[Row], window: WindowView, slo_quantile: float, measure: str, ratio: float) -> bool:
     """Whether the interval of the last of ``rows`` reaches no further than ``ratio``.
 
     An overloaded step has no latency that more time would settle: there is nothing to wait for.
     """
     if rows[-1].saturated and measure != "throughput":
         return True
-    widened = regimes.widen(long_run.with_scatter(rows), lambda _: seen, slo_quantile, only=len(rows) - 1)
+    widened = regimes.widen(long_run.with_scatter(rows), lambda _: window, slo_quantile, only=len(rows) - 1)
     reached = reach(widened[-1], measure)
     return reached is not None and reached <= ratio

@@ -74,8 +74,8 @@ def difference(base: Proportion, candidate: Proportion) -> tuple[float, float, f
     return apart, low, high
 
 
-def _wilson(seen: Proportion, z: float) -> tuple[float, float]:
-    n, p = float(seen.requests), seen.failed / seen.requests
+def _wilson(proportion: Proportion, z: float) -> tuple[float, float]:
+    n, p = float(proportion.requests), proportion.failed / proportion.requests
     middle, half = p + z**2 / (2.0 * n), z * sqrt(p * (1.0 - p) / n + z**2 / (4.0 * n**2))
     return max(0.0, (middle - half) / (1.0 + z**2 / n)), min(1.0, (middle + half) / (1.0 + z**2 / n))
 

@@ -65,7 +65,7 @@ class Values:
     @property
     def counts(self) -> Ints:
         """How many values each block has."""
-        return np.array([len(one) for one in self.by_block], dtype=np.int64)
+        return np.array([len(block) for block in self.by_block], dtype=np.int64)
 
 
 def pool(
@@ -262,7 +262,7 @@ def _design_effect(data: Values, value: float, q: float, known: Bools | None) ->
     if known is None:
         counts = data.counts
         up_to, below = (
-            np.array([one.searchsorted(value, side) for one in data.by_block]) for side in ("right", "left")
+            np.array([block.searchsorted(value, side) for block in data.by_block]) for side in ("right", "left")
         )
         over, ties = (counts - up_to).astype(np.float64), up_to - below
     else:  # whose side of the quantile is unknown says nothing

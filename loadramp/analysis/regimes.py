@@ -22,7 +22,7 @@ from loadramp.record.types import Check
 from loadramp.units import percent, span
 
 NARROW = 0.1
-Found = dict[str, tuple[QuantileEstimate, float]]
+Measured = dict[str, tuple[QuantileEstimate, float]]
 """By statistic: as uncertain as it is without regimes, and its response to the slowness of the window."""
 
 
@@ -47,9 +47,9 @@ def widen(
     chosen = [(k, i) for k, i in enumerate(tracks) if only in {None, i}]
     for k, i in chosen:
         following.add(met(look_at(i), slowness.over(k, rows[i].window_begin_s)))
-    found = {i: _found(rows[i], look_at(i), k, slowness, following, slo_quantile) for k, i in chosen}
-    usual = usual_responses([{stem: response for stem, (_, response) in each.items()} for each in found.values()])
-    widened = {i: _widen(rows[i], each, usual, known) for i, each in found.items()}
+    measured = {i: _measured(rows[i], look_at(i), k, slowness, following, slo_quantile) for k, i in chosen}
+    usual = usual_responses([{stem: response for stem, (_, response) in each.items()} for each in measured.values()])
+    widened = {i: _widen(rows[i], each, usual, known) for i, each in measured.items()}
     return [widened.get(i, row) for i, row in enumerate(rows)]
 
 
@@ -58,7 +58,7 @@ def check(run: Run) -> list[Check]:
     rows = [row for row in run.rows if row.window_intervals and row.pace_log_sd]
     if not rows:
         return []
-    row = max(rows, key=lambda one: one.pace_log_sd or 0.0)
+    row = max(rows, key=lambda row: row.pace_log_sd or 0.0)
     length_s, log_sd = row.length_s, row.pace_log_sd or 0.0
     longer_s = length_s * (1.96 * log_sd / log(1.0 + NARROW)) ** 2
     message = (
@@ -78,12 +78,14 @@ def check(run: Run) -> list[Check]:
     return [Check("pace_regimes", "note", message, advice, row.step)]
 
 
-def _found(row: Row, seen: WindowView, k: int, slowness: Slowness, following: Following, slo_quantile: float) -> Found:
+def _measured(
+    row: Row, window: WindowView, k: int, slowness: Slowness, following: Following, slo_quantile: float
+) -> Measured:
     """What one row measured; the window is number ``k`` of ``slowness``."""
-    out: Found = {}
-    plain = families(seen)
+    out: Measured = {}
+    plain = families(window)
     lasts_s = float(np.mean(plain["e2e"].values)) if len(plain["e2e"]) else 0.0
-    for name, (values, slow) in met(seen, slowness.over(k, row.window_begin_s)).items():
+    for name, (values, slow) in met(window, slowness.over(k, row.window_begin_s)).items():
         elastic = following.of(name, values, slow)
         calm_logs = elastic.calm(np.log(np.maximum(values, FLOOR_S)), slow)
         given = replace(plain[name], chances=elastic.chances(calm_logs, slow))
@@ -91,28 +93,28 @@ def _found(row: Row, seen: WindowView, k: int, slowness: Slowness, following: Fo
         stems = {f"{name}_{quantile_name(q)}": q for q in QUANTILES}
         if name in row.slo:
             stems[f"slo_{name}"] = slo_quantile
-        of_mean, varies = responses(calm_logs, slowness, elastic, span_s, seen.length_s, list(stems.values()))
-        found = [_mean(plain[name], np.exp(calm_logs), row.stationary)]
-        found += [estimate(given, q, row.stationary) for q in stems.values()]
-        out |= zip([f"{name}_mean", *stems], zip(found, [of_mean, *varies], strict=True), strict=True)
+        of_mean, varies = responses(calm_logs, slowness, elastic, span_s, window.length_s, list(stems.values()))
+        figures = [_mean(plain[name], np.exp(calm_logs), row.stationary)]
+        figures += [estimate(given, q, row.stationary) for q in stems.values()]
+        out |= zip([f"{name}_mean", *stems], zip(figures, [of_mean, *varies], strict=True), strict=True)
     return out
 
 
-def _widen(row: Row, found: Found, usual: Mapping[str, float], known: Wander) -> Row:
+def _widen(row: Row, measured: Measured, usual: Mapping[str, float], known: Wander) -> Row:
     """One row, with the larger of its own and the usual response of each statistic."""
     figures, reasons = row.statistics, dict(row.reasons)
     log_sd = known.log_sd(row.length_s)
-    own: dict[str, tuple[float, float]] = {}
-    for stem, (one, response) in found.items():
+    intervals: dict[str, tuple[float, float]] = {}
+    for stem, (figure, response) in measured.items():
         sd = max(response, usual[stem]) * log_sd
-        figures[stem], why = _of_long_run(figures.get(stem, UNKNOWN), one, sd, known.times)
-        _explain(reasons, stem, one, why if figures[stem].value is not None or not why else "")
-        if one.value and one.low and one.high is not None:
-            own[stem] = one.low, one.high
+        figures[stem], why = _of_long_run(figures.get(stem, UNKNOWN), figure, sd, known.times)
+        _explain(reasons, stem, figure, why if figures[stem].value is not None or not why else "")
+        if figure.value and figure.low and figure.high is not None:
+            intervals[stem] = figure.low, figure.high
         for other in (f"all_{stem}", "longest_gap_p99" if stem == "gap_p99" else ""):
             if other in figures:
                 figures[other] = _stretched(figures[other], sd * known.times)
-    return replace(row.with_statistics(figures, reasons), window_intervals=own)
+    return replace(row.with_statistics(figures, reasons), window_intervals=intervals)
 
 
 def _mean(data: Values, calm: Floats, stationary: bool) -> QuantileEstimate:
@@ -123,31 +125,33 @@ def _mean(data: Values, calm: Floats, stationary: bool) -> QuantileEstimate:
     return replace(still, value=value, low=value * still.low / still.value, high=value * still.high / still.value)
 
 
-def _of_long_run(old: Statistic, found: QuantileEstimate, log_sd: float, times: float) -> tuple[Statistic, str | None]:
+def _of_long_run(
+    old: Statistic, measured: QuantileEstimate, log_sd: float, times: float
+) -> tuple[Statistic, str | None]:
     """One statistic: what varies without regimes and what they add, logarithms in quadrature; and why it has no upper
     limit, None where that stays as it was.
 
     Where the first is not known there is no interval: that of the step alone would say nothing of the long run.
     """
-    own_se = old.log_se if found.log_se is None else found.log_se
+    own_se = old.log_se if measured.log_se is None else measured.log_se
     log_se = None if old.log_se is None or own_se is None else hypot(own_se, log_sd)
-    figure = replace(old, value=old.value if found.value is None else found.value, log_se=log_se)
-    value, low, high = found.value, found.low, found.high
+    figure = replace(old, value=old.value if measured.value is None else measured.value, log_se=log_se)
+    value, low, high = measured.value, measured.low, measured.high
     if value == 0.0 or low == 0.0:  # no logarithm, and nothing that could follow the pace
         return figure, None
     figure = replace(figure, low=None, high=None)
     if value is None or low is None:
-        return figure, found.interval_reason or found.reason
+        return figure, measured.interval_reason or measured.reason
     down = hypot(log(value / low), times * log_sd)
     up = hypot(log(high / value) if high is not None else 0.0, times * log_sd)
     if high is None:
-        return replace(figure, low=value * exp(-down)), found.interval_reason
+        return replace(figure, low=value * exp(-down)), measured.interval_reason
     return replace(figure, low=value * exp(-down), high=value * exp(up)), ""
 
 
-def _explain(reasons: dict[str, str], stem: str, found: QuantileEstimate, why: str | None) -> None:
+def _explain(reasons: dict[str, str], stem: str, figure: QuantileEstimate, why: str | None) -> None:
     """Why a limit is missing; nothing where the value itself is, or what is said once for the row."""
-    if found.value is not None:
+    if figure.value is not None:
         reasons.pop(f"{stem}_s", None)
     if why is not None:
         reasons.pop(f"{stem}_high_s", None)

@@ -81,35 +81,35 @@ def pooled_estimates(each: Sequence[Mapping[str, Estimate]]) -> dict[str, Estima
 
 
 def _pooled(name: str, each: Sequence[Estimate]) -> Estimate:
-    found = [estimate for estimate in each if estimate.status == "found" and estimate.rate_rps is not None]
-    where = f"in {len(found)} of {plural(len(each), 'repeat')}"
-    if 2 * len(found) < len(each) or not found:
+    estimates = [estimate for estimate in each if estimate.status == "found" and estimate.rate_rps is not None]
+    where = f"in {len(estimates)} of {plural(len(each), 'repeat')}"
+    if 2 * len(estimates) < len(each) or not estimates:
         other = next(estimate for estimate in each if estimate.status != "found")
         return replace(other, reason=f"found {where}; else: {other.reason}")
-    spread = spread_of(estimate.rate_rps for estimate in found)
+    spread = spread_of(estimate.rate_rps for estimate in estimates)
     assert spread is not None
-    low, high = found[0].low_rps, found[0].high_rps
-    words = f"found {where}, {percent(spread.log_sd)} apart; first: {found[0].reason}"
-    half = _half_width(found, spread) if spread.n > 1 else 0.0
+    low, high = estimates[0].low_rps, estimates[0].high_rps
+    words = f"found {where}, {percent(spread.log_sd)} apart; first: {estimates[0].reason}"
+    half = _half_width(estimates, spread) if spread.n > 1 else 0.0
     if spread.n > 1:
         low, high = spread.mean * exp(-half), spread.mean * exp(half)
     if half > TOO_WIDE:
         low = high = None
-        words = f"found {where}, too far apart for an interval ({percent(spread.log_sd)}); first: {found[0].reason}"
+        words = f"found {where}, too far apart for an interval ({percent(spread.log_sd)}); first: {estimates[0].reason}"
     sustained = [estimate.sustained_rps for estimate in each]
     held = min((rate for rate in sustained if rate is not None), default=None) if None not in sustained else None
     return replace(
-        found[0], rate_rps=spread.mean, low_rps=low, high_rps=high, reason=words,
+        estimates[0], rate_rps=spread.mean, low_rps=low, high_rps=high, reason=words,
         sustained_rps=held if name == "ceiling" else None,
     )  # fmt: skip
 
 
-def _half_width(found: Sequence[Estimate], spread: RampSpread) -> float:
+def _half_width(estimates: Sequence[Estimate], spread: RampSpread) -> float:
     """Of the mean over ramps, on the log scale: Student's t over the ramps, and no less than they state together. Where
     each states an interval of the long run, and they scatter no more than that (chi2), what they state is enough."""
-    half = stated((one.low_rps, one.high_rps) for one in found)
+    half = stated((estimate.low_rps, estimate.high_rps) for estimate in estimates)
     most_sd = half * sqrt(spread.n) / 1.96 * sqrt(float(chdtri(spread.n - 1, 0.05)) / (spread.n - 1))
-    if all(one.interval_of == "long_run" for one in found) and spread.log_sd <= most_sd:
+    if all(estimate.interval_of == "long_run" for estimate in estimates) and spread.log_sd <= most_sd:
         return half
     return max(spread.half_width, half)
 
@@ -136,7 +136,9 @@ def pooled_rows(groups: Sequence[Sequence[Row]]) -> list[Row]:
 def _pool(rows: Sequence[Row]) -> Row:
     usable = [row for row in rows if not row.void] or list(rows)
     usable = [row for row in usable if not row.partial] or usable
-    pooled = {one.name: _pool_column(one.name, [getattr(row, one.name) for row in usable]) for one in fields(Row)}
+    pooled = {
+        column.name: _pool_column(column.name, [getattr(row, column.name) for row in usable]) for column in fields(Row)
+    }
     pooled |= {"repeats": len(usable), "windows": [(row.window_begin_s, row.window_end_s) for row in usable]}
     return _latencies(replace(usable[0], **pooled), usable)
 
@@ -167,15 +169,15 @@ def _latencies(row: Row, usable: Sequence[Row]) -> Row:
     """Geometric mean and t interval of every latency that at least two repeats could measure."""
     figures, reasons = row.statistics, dict(row.reasons)
     for stem in figures:
-        found = [one.statistic(stem) for one in usable]
+        each = [row.statistic(stem) for row in usable]
         parts = ("value", "low", "high", "log_se")
-        figures[stem] = Statistic(*(_mean([getattr(one, part) for one in found]) for part in parts))
-        spread = spread_of(one.value for one in found)
+        figures[stem] = Statistic(*(_mean([getattr(figure, part) for figure in each]) for part in parts))
+        spread = spread_of(figure.value for figure in each)
         if spread is None:
             continue
         figures[stem] = replace(figures[stem], value=spread.mean)
         if spread.n > 1:
-            half = max(spread.half_width, stated((one.low, one.high) for one in found if one.value))
+            half = max(spread.half_width, stated((figure.low, figure.high) for figure in each if figure.value))
             wide = half > TOO_WIDE
             low, high = (None, None) if wide else (spread.mean * exp(-half), spread.mean * exp(half))
             figures[stem] = replace(figures[stem], low=low, high=high)
@@ -187,8 +189,8 @@ def _latencies(row: Row, usable: Sequence[Row]) -> Row:
     row = row.with_statistics(figures, reasons)
     return replace(
         row,
-        latency={name: replace(one, n=counts[name]) for name, one in row.latency.items()},
-        slo={name: replace(one, over_ratio=over[name]) for name, one in row.slo.items()},
+        latency={name: replace(quantiles, n=counts[name]) for name, quantiles in row.latency.items()},
+        slo={name: replace(figure, over_ratio=over[name]) for name, figure in row.slo.items()},
     )
 
 
@@ -203,9 +205,9 @@ def not_enough(each: Sequence[Mapping[str, Estimate]]) -> str:
     The repeats scatter more than single runs state: their sample variance on the log scale, over the square of the
     typical stated standard error, is beyond the 95 % point of chi2 / (n - 1).
     """
-    found = [e["ceiling"] for e in each if e["ceiling"].status == "found"]
-    spread = spread_of(estimate.rate_rps for estimate in found)
-    stated = [log(e.high_rps / e.low_rps) / 3.92 for e in found if e.low_rps and e.high_rps]
+    estimates = [e["ceiling"] for e in each if e["ceiling"].status == "found"]
+    spread = spread_of(estimate.rate_rps for estimate in estimates)
+    stated = [log(e.high_rps / e.low_rps) / 3.92 for e in estimates if e.low_rps and e.high_rps]
     if spread is None or spread.n < 3 or not stated:
         return ""
     typical = float(np.median(stated))

@@ -62,26 +62,26 @@ def queued_at(table: Table, t_s: Floats) -> Floats:
     return _present(table.due_s, first_s, t_s)
 
 
-def queue(seen: Occupancy, rate_rps: float, base_ttft_p50_s: float) -> Sign:
+def queue(occupancy: Occupancy, rate_rps: float, base_ttft_p50_s: float) -> Sign:
     """S1: the queue of the last third is above max(5, 0.1 running, 4 r TTFT50 of the first step) and has grown."""
-    running = float(np.mean(seen.in_flight - seen.queued))
-    first, last = seen.third(0), seen.third(2)
+    running = float(np.mean(occupancy.in_flight - occupancy.queued))
+    first, last = occupancy.third(0), occupancy.third(2)
     limit = max(5.0, 0.1 * running, 4.0 * rate_rps * base_ttft_p50_s)
     return Sign("queue", last > limit and last > first, {"first": first, "last": last, "limit": limit})
 
 
-def backlog(seen: Occupancy, rate_rps: float, arrivals: int) -> Sign:
+def backlog(occupancy: Occupancy, rate_rps: float, arrivals: int) -> Sign:
     """S2: requests in flight climb.
 
     Slope of 10 block means of N: one-sided t test (8 degrees) p < 0.01, above 0.05 r, and the last two blocks exceed
     the first two by max(0.05 A, 3 sqrt(mean N)).
     """
-    parts = np.array_split(np.arange(len(seen.t_s)), BLOCKS)
-    means = np.array([seen.in_flight[part].mean() for part in parts])
-    at_s = np.array([seen.t_s[part].mean() for part in parts])
+    parts = np.array_split(np.arange(len(occupancy.t_s)), BLOCKS)
+    means = np.array([occupancy.in_flight[part].mean() for part in parts])
+    at_s = np.array([occupancy.t_s[part].mean() for part in parts])
     slope, p = trend(at_s, means)
     rise = float(means[-2:].mean() - means[:2].mean())
-    limit = max(0.05 * arrivals, 3.0 * float(np.sqrt(seen.in_flight.mean())))
+    limit = max(0.05 * arrivals, 3.0 * float(np.sqrt(occupancy.in_flight.mean())))
     fired = p < SIGNIFICANT and slope > 0.05 * rate_rps and rise > limit
     return Sign("backlog", fired, {"p": p, "slope_rps": slope, "rise": rise, "limit": limit})
 
@@ -141,7 +141,7 @@ def totals(samples: Sequence[Sample], window_s: tuple[float, float]) -> Floats:
     urls = list(dict.fromkeys(s.url for s in inside))
     latest: dict[str, tuple[float, float]] = {}
     out: list[tuple[float, float, float]] = []
-    for s in sorted(inside, key=lambda one: one.t_s):
+    for s in sorted(inside, key=lambda sample: sample.t_s):
         latest[s.url] = (s.values["waiting"], s.values.get("running", 0.0))
         if len(latest) == len(urls) and s.url == urls[0]:
             out.append((s.t_s, sum(w for w, _ in latest.values()), sum(r for _, r in latest.values())))

@@ -64,9 +64,9 @@ def deltas(samples: Sequence[Sample], begin_s: float, end_s: float) -> Deltas:
     """
     values: dict[str, float | None] = {}
     restarted = False
-    for own in pages(sorted((s for s in samples if s.values), key=lambda one: one.t_s)).values():
-        names = {name for s in own if s.t_s <= end_s + SLACK_S for name in s.values if is_counter(name)}
-        between = _between(own, begin_s, end_s)
+    for scrapes in pages(sorted((s for s in samples if s.values), key=lambda sample: sample.t_s)).values():
+        names = {name for s in scrapes if s.t_s <= end_s + SLACK_S for name in s.values if is_counter(name)}
+        between = _between(scrapes, begin_s, end_s)
         turned = len({bool(s.unasked) for s in between}) > 1
         again = not turned and _restarted(between)
         restarted |= again
@@ -86,18 +86,18 @@ def with_server(row: Row, samples: Sequence[Sample]) -> Row:
     if not any(begin_s <= s.t_s < end_s and s.values for s in samples):
         return row
     near = [s for s in samples if begin_s - NEAR_S <= s.t_s <= end_s + NEAR_S]
-    seen = gauges(near, begin_s, end_s)
+    shown = gauges(near, begin_s, end_s)
     counted = deltas(near, begin_s, end_s)
 
     def largest(name: str) -> float | None:
-        return seen[name].max if name in seen else None
+        return shown[name].max if name in shown else None
 
     def mean(name: str) -> float | None:
-        return seen[name].mean if name in seen else None
+        return shown[name].mean if name in shown else None
 
     def ratio(name: str, over: str, under: str) -> float | None:
-        found = counted.ratio(over, under)
-        return mean(name) if found is None and over not in counted.values else found
+        ratio = counted.ratio(over, under)
+        return mean(name) if ratio is None and over not in counted.values else ratio
 
     return replace(
         row,
@@ -128,7 +128,7 @@ def gauges(samples: Sequence[Sample], begin_s: float, end_s: float) -> dict[str,
         for name in s.values:
             if not is_counter(name):
                 shown.setdefault(name, set()).add(s.url)
-    inside = sorted((s for s in before_end if s.t_s >= begin_s), key=lambda one: one.t_s)
+    inside = sorted((s for s in before_end if s.t_s >= begin_s), key=lambda sample: sample.t_s)
     out = {}
     for name, urls in shown.items():
         totals = _totals(inside, name, urls)
@@ -159,7 +159,9 @@ def pages(samples: Sequence[Sample]) -> dict[str, list[Sample]]:
 def engine_pages(samples: Sequence[Sample]) -> list[list[Sample]]:
     """The samples of each page that showed an engine's numbers, not a GPU's alone."""
     return [
-        own for own in pages(samples).values() if any(not name.startswith("gpu_") for s in own for name in s.values)
+        scrapes
+        for scrapes in pages(samples).values()
+        if any(not name.startswith("gpu_") for s in scrapes for name in s.values)
     ]
 
 
@@ -192,14 +194,14 @@ def growth_series(samples: Sequence[Sample], name: str) -> tuple[Floats, Floats]
     return np.array(at, dtype=np.float64), np.array(grown, dtype=np.float64)
 
 
-def _between(own: Sequence[Sample], begin_s: float, end_s: float) -> Sequence[Sample]:
+def _between(scrapes: Sequence[Sample], begin_s: float, end_s: float) -> Sequence[Sample]:
     """From the scrape nearest ``begin_s`` to that nearest ``end_s``; none when one of them is too far off."""
-    spacing_s = median([b.t_s - a.t_s for a, b in pairwise(own)]) if len(own) > 1 else 0.0
+    spacing_s = median([b.t_s - a.t_s for a, b in pairwise(scrapes)]) if len(scrapes) > 1 else 0.0
     allowed_s = max(SLACK_S, 1.5 * spacing_s)
-    first = min(range(len(own)), key=lambda i: abs(own[i].t_s - begin_s))
-    last = min(range(len(own)), key=lambda i: abs(own[i].t_s - end_s))
-    near = abs(own[first].t_s - begin_s) <= allowed_s and abs(own[last].t_s - end_s) <= allowed_s
-    return own[first : last + 1] if near else []
+    first = min(range(len(scrapes)), key=lambda i: abs(scrapes[i].t_s - begin_s))
+    last = min(range(len(scrapes)), key=lambda i: abs(scrapes[i].t_s - end_s))
+    near = abs(scrapes[first].t_s - begin_s) <= allowed_s and abs(scrapes[last].t_s - end_s) <= allowed_s
+    return scrapes[first : last + 1] if near else []
 
 
 def _restarted(between: Sequence[Sample]) -> bool:

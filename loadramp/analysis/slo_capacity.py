@@ -61,28 +61,30 @@ def slo_capacity(rows: Sequence[Row], slo: Slo) -> Estimate:
     limits, quantile = slo.limits, slo.quantile
     if not limits and slo.good_ratio is None and slo.malformed_ratio is None:
         return _none("not_measurable", "no limit is set in [slo]")
-    found = climb(rows)
-    if not found.rows:
+    climbed = climb(rows)
+    if not climbed.rows:
         return _none("not_measurable", "no open-loop step could be used")
-    lines = [line for metric, limit_s in limits.items() if (line := _latency(found, metric, limit_s, quantile))]
-    requests = [load_requests(row) for row in found.rows]
-    lines.append(_share("error_ratio", found, [load_error_ratio(row) for row in found.rows], slo.error_ratio, requests))
+    lines = [line for metric, limit_s in limits.items() if (line := _latency(climbed, metric, limit_s, quantile))]
+    requests = [load_requests(row) for row in climbed.rows]
+    lines.append(
+        _share("error_ratio", climbed, [load_error_ratio(row) for row in climbed.rows], slo.error_ratio, requests)
+    )
     if slo.good_ratio is not None:
-        decided = [int(row.good_n) - row.load_independent_errors for row in found.rows]
-        bad = [_not_good(row, n) for row, n in zip(found.rows, decided, strict=True)]
-        lines.append(_share("good_ratio", found, bad, 1.0 - slo.good_ratio, decided))
+        decided = [int(row.good_n) - row.load_independent_errors for row in climbed.rows]
+        bad = [_not_good(row, n) for row, n in zip(climbed.rows, decided, strict=True)]
+        lines.append(_share("good_ratio", climbed, bad, 1.0 - slo.good_ratio, decided))
     if slo.malformed_ratio is not None:
-        shares = [row.malformed_ratio for row in found.rows]
+        shares = [row.malformed_ratio for row in climbed.rows]
         lines.append(
-            _share("malformed_ratio", found, shares, slo.malformed_ratio, [row.requests for row in found.rows])
+            _share("malformed_ratio", climbed, shares, slo.malformed_ratio, [row.requests for row in climbed.rows])
         )
-    lowest_rps = load_of(found.rows[0])
+    lowest_rps = load_of(climbed.rows[0])
     crossings = [_since(cross(line), line, lowest_rps) for line in lines if len(line.rates)]
     top = ceiling(rows)
     if top.status in {"found", "below_range"} and top.rate_rps is not None:
         crossings.append(Crossing("ceiling", top.rate_rps, top.low_rps, top.high_rps, top.status == "below_range"))
     unknown = [metric for metric in limits if metric not in {line.name for line in lines}]
-    return _answer(crossings, unknown, found, limits, quantile)
+    return _answer(crossings, unknown, climbed, limits, quantile)
 
 
 def isotonic(values: Floats, weights: Floats) -> Floats:
@@ -143,9 +145,9 @@ def _bent(rates: Floats, high: float) -> float:
     return float(min(high * step**0.2, float(rates[above])))
 
 
-def _latency(found: Climb, metric: str, limit_s: float, q: float) -> LimitCurve | None:
+def _latency(climbed: Climb, metric: str, limit_s: float, q: float) -> LimitCurve | None:
     """One latency limit, in logarithms; None when no row carries the quantile."""
-    known = [(row, value) for row in found.rows if (value := _value(row, metric, q)) is not None and value > 0.0]
+    known = [(row, value) for row in climbed.rows if (value := _value(row, metric, q)) is not None and value > 0.0]
     if not known:
         return None
     values = np.log([value for _, value in known])
@@ -177,7 +179,9 @@ def _not_good(row: Row, decided: int) -> float | None:
     return max(0.0, 1.0 - float(row.good_ratio) * row.good_n / decided)
 
 
-def _share(name: str, found: Climb, shares: Sequence[float | None], limit: float, counts: Sequence[int]) -> LimitCurve:
+def _share(
+    name: str, climbed: Climb, shares: Sequence[float | None], limit: float, counts: Sequence[int]
+) -> LimitCurve:
     """A share that must not exceed ``limit``, with its binomial (Clopper-Pearson) interval at each rate.
 
     Args:
@@ -187,7 +191,7 @@ def _share(name: str, found: Climb, shares: Sequence[float | None], limit: float
         limit: the largest share allowed.
         counts: how many requests each share is of.
     """
-    known = [(row, share) for row, share in zip(found.rows, shares, strict=True) if share is not None]
+    known = [(row, share) for row, share in zip(climbed.rows, shares, strict=True) if share is not None]
     n = np.array([max(k, 1) for k, share in zip(counts, shares, strict=True) if share is not None], dtype=np.float64)
     values = np.array([share for _, share in known], dtype=np.float64)
     k = np.rint(values * n)
@@ -200,40 +204,48 @@ def _share(name: str, found: Climb, shares: Sequence[float | None], limit: float
 
 
 def _answer(
-    crossings: Sequence[Crossing], unknown: Sequence[str], found: Climb, limits: Mapping[str, float], q: float
+    crossings: Sequence[Crossing], unknown: Sequence[str], climbed: Climb, limits: Mapping[str, float], q: float
 ) -> Estimate:
-    missed = [one for one in crossings if one.below]
-    first = min((one for one in missed if not one.known_from_rps), key=lambda one: one.rate, default=None)
+    missed = [crossing for crossing in crossings if crossing.below]
+    first = min(
+        (crossing for crossing in missed if not crossing.known_from_rps),
+        key=lambda crossing: crossing.rate,
+        default=None,
+    )
     if first is not None:
         words_ = f"{_limit(first.name, limits, q)} is missed at the lowest rate already: start lower"
         return Estimate("below_range", None, None, first.rate, "slo_capacity", words_, limit=first.name)
     if missed:
         return _unseen(crossings, limits, q)
     if unknown:
-        return _unknown(unknown, found, q)
-    first = min((one for one in crossings if not one.beyond), key=lambda one: one.rate, default=None)
-    shown = min((one for one in crossings if one.beyond), key=lambda one: one.rate, default=None)
+        return _unknown(unknown, climbed, q)
+    first = min(
+        (crossing for crossing in crossings if not crossing.beyond), key=lambda crossing: crossing.rate, default=None
+    )
+    shown = min(
+        (crossing for crossing in crossings if crossing.beyond), key=lambda crossing: crossing.rate, default=None
+    )
     if first is None:
         assert shown is not None  # the share of errors is known at every rate
         top = shown.rate
         words_ = f"every limit is met up to {top:.3g} req/s"
-        if top < load_of(found.rows[-1]):
+        if top < load_of(climbed.rows[-1]):
             words_ += f"; no step above it has the {plural(needed(q), 'request')} for {_limit(shown.name, limits, q)}"
         return Estimate("not_found_up_to", top, top, None, "slo_capacity", words_)
-    lows = [one.low for one in crossings if not one.beyond]
+    lows = [crossing.low for crossing in crossings if not crossing.beyond]
     if shown is not None and shown.rate < first.rate:
         lows.append(shown.rate)  # that limit may be passed anywhere above
-    highs = [one.high for one in crossings if one.high is not None]
+    highs = [crossing.high for crossing in crossings if crossing.high is not None]
     words_ = f"{_limit(first.name, limits, q)} is reached first"
-    low = None if any(one is None for one in lows) else min(one for one in lows if one is not None)
+    low = None if any(low_rps is None for low_rps in lows) else min(low_rps for low_rps in lows if low_rps is not None)
     return Estimate("found", first.rate, low, max(min(highs, default=first.rate), first.rate), "slo_capacity", words_,
                     limit=first.name)  # fmt: skip
 
 
 def _unseen(crossings: Sequence[Crossing], limits: Mapping[str, float], q: float) -> Estimate:
     """A limit is missed at the lowest rate at which its quantile is known, and there are steps below that."""
-    missed = min((one for one in crossings if one.below), key=lambda one: one.rate)
-    highs = [one.high for one in crossings if one.high is not None and not one.below]
+    missed = min((crossing for crossing in crossings if crossing.below), key=lambda crossing: crossing.rate)
+    highs = [crossing.high for crossing in crossings if crossing.high is not None and not crossing.below]
     reason = (
         f"{_limit(missed.name, limits, q)} is missed at {missed.rate:.3g} req/s, and no step below it has the "
         f"{plural(needed(q), 'request')} that show whether it is met there: make them longer ([ramp] measure_s or "
@@ -243,10 +255,10 @@ def _unseen(crossings: Sequence[Crossing], limits: Mapping[str, float], q: float
     return Estimate("inconclusive", None, None, high_rps, "slo_capacity", reason, limit=missed.name)
 
 
-def _unknown(unknown: Sequence[str], found: Climb, q: float) -> Estimate:
+def _unknown(unknown: Sequence[str], climbed: Climb, q: float) -> Estimate:
     """No step carries the quantile of some limit: say what is clear from the share beyond it, and what is needed."""
-    failed = [(load_of(row), metric) for row in found.rows for metric in unknown if _clearly_over(row, metric, q)]
-    most = max(row.requests for row in found.rows)
+    failed = [(load_of(row), metric) for row in climbed.rows for metric in unknown if _clearly_over(row, metric, q)]
+    most = max(row.requests for row in climbed.rows)
     what = " and ".join(f"{quantile_name(q)} {SHORT_NAMES.get(metric, metric)}" for metric in unknown)
     reason = f"no step has the {plural(needed(q), 'request')} that a {what} needs (at most {most})"
     if not failed:

@@ -76,9 +76,9 @@ def slow_times_factor(rows: Sequence[Row]) -> float:
     return float(np.exp(np.quantile(means, SLOWEST)) * np.exp(-np.concatenate(logs)).mean())
 
 
-def met(seen: WindowView, slower: Slower) -> dict[str, tuple[Floats, Floats]]:
+def met(window: WindowView, slower: Slower) -> dict[str, tuple[Floats, Floats]]:
     """Values of each family, seconds, and the mean log slowness of the time that each lasted."""
-    plain, still = families(seen), families(seen, slower)
+    plain, still = families(window), families(window, slower)
     return {
         name: (plain[name].values, np.log(np.maximum(plain[name].values, 1e-9) / np.maximum(still[name].values, 1e-9)))
         for name in FAMILIES
@@ -135,8 +135,8 @@ class Following:
 
     sums: dict[str, tuple[Floats, Floats]] = field(default_factory=dict)
 
-    def add(self, found: Mapping[str, tuple[Floats, Floats]]) -> None:
-        for name, (values, slowness) in found.items():
+    def add(self, measured: Mapping[str, tuple[Floats, Floats]]) -> None:
+        for name, (values, slowness) in measured.items():
             met_, levels = _levels(values, slowness)
             x = met_ - met_.mean()
             squares, products = self.sums.get(name, (np.zeros(len(LEVELS)), np.zeros(len(LEVELS))))
@@ -187,7 +187,7 @@ def responses(
     sd = float((shares @ grid).std())
     logs = calm_logs[:: max(1, len(calm_logs) // MOST_VALUES)]
     if sd < FLOOR_S:
-        return 1.0, [float(one) for one in np.interp(np.quantile(logs, quantiles), elastic.at, elastic.of)]
+        return 1.0, [float(value) for value in np.interp(np.quantile(logs, quantiles), elastic.at, elastic.of)]
     begin = float(logs.min())
     counts = np.bincount(((logs - begin) / BIN).astype(np.int64)) / len(logs)
     steps = np.arange(len(counts))
@@ -227,7 +227,7 @@ def _windows(slowness: Slowness, span_s: float, length_s: float) -> tuple[Floats
     lowest = min(float(piece.min()) for piece in pieces)
     bins = 1 + int((max(float(piece.max()) for piece in pieces) - lowest) / BIN)
     each = np.array(
-        [np.bincount(((one - lowest) / BIN).astype(np.int64), minlength=bins)[:bins] / len(one) for one in pieces]
+        [np.bincount(((part - lowest) / BIN).astype(np.int64), minlength=bins)[:bins] / len(part) for part in pieces]
     )
     wanted, start = max(1, round(length_s / PIECE_S)), np.arange(len(pieces))
     shares = [

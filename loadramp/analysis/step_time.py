@@ -76,23 +76,23 @@ class Stretch:
         return self.pace_s / self.usual_s
 
 
-def decoding(seen: WindowView) -> Decoding:
+def decoding(window: WindowView) -> Decoding:
     """The gaps of plain decoding in the window, and when they ended."""
-    gaps = seen.gaps
+    gaps = window.gaps
     if len(gaps.gap_s) == 0:
         return gaps.gap_s, gaps.end_s
-    plain = np.flatnonzero(gap_causes.undisturbed(seen, float(np.median(gaps.gap_s))) & (gaps.gap_s > 0.0))
+    plain = np.flatnonzero(gap_causes.undisturbed(window, float(np.median(gaps.gap_s))) & (gaps.gap_s > 0.0))
     return gaps.gap_s[plain], gaps.end_s[plain]
 
 
-def pace_of(seen: WindowView, width_s: float, least_gaps: int = 8, plain: Decoding | None = None) -> StepTimes | None:
+def pace_of(window: WindowView, width_s: float, least_gaps: int = 8, plain: Decoding | None = None) -> StepTimes | None:
     """The pace in blocks of ``width_s``; None when less than a third of the blocks has ``least_gaps`` plain gaps.
 
     ``plain``: ``decoding(seen)``, if it is known.
     """
-    begin_s, end_s = seen.window_s
+    begin_s, end_s = window.window_s
     n = int((end_s - begin_s) / width_s)
-    gap_s, at_s = decoding(seen) if plain is None else plain
+    gap_s, at_s = decoding(window) if plain is None else plain
     if n < 1 or len(gap_s) == 0:
         return None
     block = np.minimum(((at_s - begin_s) / width_s).astype(np.int64), n - 1)
@@ -132,9 +132,11 @@ def stretches(pace: StepTimes, streams: Floats | None = None, around_s: float = 
     ]
 
 
-def slow_stretches(seen: WindowView, pace: StepTimes) -> list[Stretch]:
+def slow_stretches(window: WindowView, pace: StepTimes) -> list[Stretch]:
     """The slow stretches of LEAST_S and more that the number of streams does not explain."""
-    return [part for part in stretches(pace, streams_at(seen, pace.middle_s)) if part.slow and part.lasts_s >= LEAST_S]
+    return [
+        part for part in stretches(pace, streams_at(window, pace.middle_s)) if part.slow and part.lasts_s >= LEAST_S
+    ]
 
 
 def slow_times(pace: StepTimes, streams: Floats | None = None) -> list[tuple[float, float]]:
@@ -149,13 +151,13 @@ def slow_times(pace: StepTimes, streams: Floats | None = None) -> list[tuple[flo
     return [(begin_s, end_s) for begin_s, end_s in joined if end_s - begin_s >= LEAST_S]
 
 
-def steady_s(seen: WindowView) -> float | None:
+def steady_s(window: WindowView) -> float | None:
     """The engine's step time as its slow stretches leave it: the median pace of the blocks that are not slow, seconds.
 
     It tells two engines apart by what they do at their fast pace, however much of the time either was slow (at most
     nine tenths of it). None where the pace is not known.
     """
-    pace = pace_of(seen, STEADY_BLOCK_S)
+    pace = pace_of(window, STEADY_BLOCK_S)
     if pace is None:
         return None
     fast = pace.median_s <= SLOW_RATIO * float(np.quantile(pace.median_s, FASTEST))
@@ -169,9 +171,9 @@ def follows(streams: Floats, pace: Floats) -> float:
     return min(max(1.5 * slope + 0.1, 0.1), 1.0)
 
 
-def streams_at(seen: WindowView, t_s: Floats) -> Floats:
+def streams_at(window: WindowView, t_s: Floats) -> Floats:
     """Streams under way at the instants ``t_s``: those with a first token and no end."""
-    near = seen.near
+    near = window.near
     last_s = np.where(near.in_flight, np.inf, near.last_s)[near.events > 0]
     first_s = near.first_s[near.events > 0]
     begun = np.searchsorted(np.sort(first_s), t_s, "right")

@@ -38,7 +38,7 @@ class Jump:
         )
 
 
-def jump_of(seen: WindowView, plain: Decoding) -> Jump | None:
+def jump_of(window: WindowView, plain: Decoding) -> Jump | None:
     """The largest lasting jump of the pace within a window, by its gaps of plain decoding, if there is one.
 
     Medians of blocks of a second (longer where there are fewer than 8 gaps in one), at least 6 on each side. Both sides
@@ -46,13 +46,13 @@ def jump_of(seen: WindowView, plain: Decoding) -> Jump | None:
     of the higher), and the jump happens within four blocks.
     """
     gap_s, at_s = plain
-    begin_s, end_s = seen.window_s
+    begin_s, end_s = window.window_s
     width_s = max(BLOCK_S, GAPS_A_BLOCK * (end_s - begin_s) / max(len(gap_s), 1))
     n = int((end_s - begin_s) / width_s)
     if n < 2 * SIDE_BLOCKS:
         return None
     pace_s = gap_causes.block_medians(gap_s, np.minimum(((at_s - begin_s) / width_s).astype(np.int64), n - 1), n, 3)
-    streams = streams_at(seen, begin_s + (np.arange(n, dtype=np.float64) + 0.5) * width_s)
+    streams = streams_at(window, begin_s + (np.arange(n, dtype=np.float64) + 0.5) * width_s)
     known = ~np.isnan(pace_s)
     if np.count_nonzero(known) < 0.8 * n:
         return None

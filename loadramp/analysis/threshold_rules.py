@@ -74,34 +74,34 @@ def parse(text: str, names: Collection[str] = NAMES) -> ThresholdRule:
     Raises:
         ScenarioError: it is no rule, or what it names does not exist.
     """
-    found = _RULE.fullmatch(text)
-    if found is None:
+    match = _RULE.fullmatch(text)
+    if match is None:
         raise ScenarioError(f"gate {text!r}: expected METRIC OPERATOR NUMBER [@ PLACE], as 'p99(ttft_s) < 0.8'")
-    if found["op"] in {"=", "=="}:
+    if match["op"] in {"=", "=="}:
         raise ScenarioError(f"gate {text!r}: a measured value never equals a number; use <, <=, > or >=")
-    aggregate, name = _subject(text, found, names)
-    unit = found["unit"] or ""
-    place = _place(text, found["place"])
+    aggregate, name = _subject(text, match, names)
+    unit = match["unit"] or ""
+    place = _place(text, match["place"])
     if place is not None and name in ESTIMATES:
         raise ScenarioError(f"gate {text!r}: {name} is a number of the whole run and takes no @")
     if place is None and name.startswith("all_"):
         raise ScenarioError(f"gate {text!r}: {name} is known per step: add @ rate <= ... or @ step N")
-    limit = float(found["limit"]) * UNITS[unit]
+    limit = float(match["limit"]) * UNITS[unit]
     if not math.isfinite(limit):
         raise ScenarioError(f"gate {text!r}: the limit must be a finite number")
-    return ThresholdRule(" ".join(text.split()), name, found["op"], limit, aggregate, place)  # type: ignore[arg-type]  # by the pattern
+    return ThresholdRule(" ".join(text.split()), name, match["op"], limit, aggregate, place)  # type: ignore[arg-type]  # by the pattern
 
 
-def _subject(text: str, found: re.Match[str], names: Collection[str]) -> tuple[str, str]:
-    if found["name"]:
-        if found["name"] in LATENCIES and names is NAMES:
-            raise ScenarioError(f"gate {text!r}: {found['name']} needs an aggregate, as p99({found['name']})")
-        if found["name"] not in names:
-            raise ScenarioError(f"gate {text!r}: no metric {found['name']!r}; {_known(found['name'], names)}")
-        return "", found["name"]
+def _subject(text: str, match: re.Match[str], names: Collection[str]) -> tuple[str, str]:
+    if match["name"]:
+        if match["name"] in LATENCIES and names is NAMES:
+            raise ScenarioError(f"gate {text!r}: {match['name']} needs an aggregate, as p99({match['name']})")
+        if match["name"] not in names:
+            raise ScenarioError(f"gate {text!r}: no metric {match['name']!r}; {_known(match['name'], names)}")
+        return "", match["name"]
     if names is not NAMES:
         raise ScenarioError(f"gate {text!r}: expected one of {', '.join(names)}")
-    aggregate, inner = found["aggregate"], found["inner"]
+    aggregate, inner = match["aggregate"], match["inner"]
     if aggregate not in AGGREGATES:
         raise ScenarioError(f"gate {text!r}: no aggregate {aggregate!r}; there are {', '.join(AGGREGATES)}")
     if inner not in LATENCIES:
@@ -114,13 +114,13 @@ def _subject(text: str, found: re.Match[str], names: Collection[str]) -> tuple[s
 def _place(text: str, words: str | None) -> Place | None:
     if words is None:
         return None
-    found = _PLACE.fullmatch(words)
-    if found is None:
+    match = _PLACE.fullmatch(words)
+    if match is None:
         raise ScenarioError(f"gate {text!r}: after @ expected rate, users or step with a number, or soak")
-    if found["soak"]:
+    if match["soak"]:
         return Place("soak")
-    op = found["op"] or "="
-    return Place(found["field"], "=" if op == "==" else op, float(found["at"]))  # type: ignore[arg-type]  # by the pattern
+    op = match["op"] or "="
+    return Place(match["field"], "=" if op == "==" else op, float(match["at"]))  # type: ignore[arg-type]  # by the pattern
 
 
 def _known(name: str, names: Collection[str]) -> str:

@@ -66,7 +66,7 @@ def missed_for_good(run: Run, rules: Sequence[str]) -> list[GateResult]:
 def judge_one(run: Run, rule: ThresholdRule) -> GateResult:
     """One rule: of several steps the worst decides, failing before open before the closest to the limit."""
     known = _subjects(run, rule)
-    results = [weigh(rule, one) for one in known]
+    results = [weigh(rule, known) for known in known]
     rank = {"fail": 0, "inconclusive": 1, "pass": 2}
     return min(results, key=lambda result: (rank[result.status], _room(rule, result)))
 
@@ -186,10 +186,10 @@ def _measured(row: Row, rule: ThresholdRule) -> Known:
     if not rule.aggregate:
         return _count([row], rule.name)
     stem = f"{rule.name.removesuffix('_s')}_{rule.aggregate}"
-    found = row.statistic(stem)
-    figure = QuantileEstimate(found.value, found.low, found.high, log_se=found.log_se)
+    statistic = row.statistic(stem)
+    figure = QuantileEstimate(statistic.value, statistic.low, statistic.high, log_se=statistic.log_se)
     whys = (row.reasons.get(name) for name in (f"{stem}_s", f"{stem}_high_s", "stationary"))
-    why = next((one for one in whys if one), "")
+    why = next((text for text in whys if text), "")
     over_repeats = (row.repeats or 1) > 1 and not row.saturated  # they tell what one step near the ceiling cannot
     return _latency(figure, _state([row]) if not over_repeats else "steady", why, row.step)
 
@@ -219,8 +219,8 @@ def _pooled(run: Run, rows: Sequence[Row], rule: ThresholdRule) -> Known:
     """
     parts: list[Values] = []
     for window_s in (window_s for row in rows for window_s in row.measured_windows):
-        seen = latency.window_view(run.table.select(run.table.done_s >= window_s[0]), window_s)
-        parts.append(latency.families(seen)[rule.name.removesuffix("_s")])
+        window = latency.window_view(run.table.select(run.table.done_s >= window_s[0]), window_s)
+        parts.append(latency.families(window)[rule.name.removesuffix("_s")])
     data = joined(parts)
     figure = mean(data) if rule.aggregate == "mean" else estimate(data, float(rule.aggregate[1:]) / 100.0)
     state, why = _state(rows), figure.reason or figure.interval_reason
@@ -240,7 +240,7 @@ def joined(parts: Sequence[Values]) -> Values:
     return Values(
         values=values,
         ordered=np.sort(values),
-        by_block=[one for part in parts for one in part.by_block],
+        by_block=[block for part in parts for block in part.by_block],
         block=np.concatenate([part.block + at for part, at in zip(parts, offsets, strict=False)]),
         blocks=int(offsets[-1]),
         unit=parts[0].unit,
@@ -300,15 +300,17 @@ def _count(rows: Sequence[Row], name: str) -> Known:
 
 def _of_estimate(run: Run, name: str) -> Known:
     """A rate: found with its interval, or the bound that a ramp without an end leaves."""
-    found = run.estimates.get(ESTIMATES[name])
-    if found is None:
+    estimate = run.estimates.get(ESTIMATES[name])
+    if estimate is None:
         return Known(None, None, None, "no estimate was made")
     if name == "sustained_rps":
-        held = found.sustained_rps
+        held = estimate.sustained_rps
         return Known(held, held, held, "" if held else "no soak was quiet")
-    if found.status == "not_found_up_to":
-        return Known(found.rate_rps, found.rate_rps, None, f"not found up to {found.rate_rps or 0.0:.3g} req/s")
-    if found.status == "not_measurable":
-        return Known(None, None, None, found.reason)
-    low = 0.0 if found.status == "below_range" and found.low_rps is None else found.low_rps
-    return Known(found.rate_rps, low, found.high_rps, "" if found.status == "found" else found.reason)
+    if estimate.status == "not_found_up_to":
+        return Known(
+            estimate.rate_rps, estimate.rate_rps, None, f"not found up to {estimate.rate_rps or 0.0:.3g} req/s"
+        )
+    if estimate.status == "not_measurable":
+        return Known(None, None, None, estimate.reason)
+    low = 0.0 if estimate.status == "below_range" and estimate.low_rps is None else estimate.low_rps
+    return Known(estimate.rate_rps, low, estimate.high_rps, "" if estimate.status == "found" else estimate.reason)

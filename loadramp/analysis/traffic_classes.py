@@ -24,7 +24,7 @@ OTHERS = "(others)"
 UNNAMED = "(none)"
 
 
-def by_class(seen: WindowView, slo: Slo, stationary: bool = True) -> dict[str, dict[str, ClassFigures]]:
+def by_class(window: WindowView, slo: Slo, stationary: bool = True) -> dict[str, dict[str, ClassFigures]]:
     """``label``, ``model`` and ``turn`` to name to figures; a kind of which there is only one name is left out.
 
     Args:
@@ -32,15 +32,15 @@ def by_class(seen: WindowView, slo: Slo, stationary: bool = True) -> dict[str, d
         slo: what a good answer is.
         stationary: False: no intervals were given for the step either.
     """
-    near = seen.near
+    near = window.near
     kinds = {"label": _named(near.label.tolist()), "model": _named(near.model.tolist()), "turn": _turns(near.turn)}
-    found: dict[str, dict[str, ClassFigures]] = {}
+    by_kind: dict[str, dict[str, ClassFigures]] = {}
     for kind, names in kinds.items():
         known = sorted(set(names))
         if len(known) > 1:
             column = np.array(names, dtype=object)
-            found[kind] = {name: _figures(_part(seen, column == name), slo, stationary) for name in known}
-    return found
+            by_kind[kind] = {name: _figures(_part(window, column == name), slo, stationary) for name in known}
+    return by_kind
 
 
 def sessions(table: Table, window_s: tuple[float, float]) -> dict[str, float | int | None] | None:
@@ -96,26 +96,26 @@ def _turns(turn: Ints) -> list[str]:
     return [f"{t}+" if t == LAST_TURN else str(t) for t in np.minimum(turn + 1, LAST_TURN).tolist()]
 
 
-def _part(seen: WindowView, keep: np.ndarray[Any, np.dtype[np.bool_]]) -> WindowView:
-    return latency.window_view(seen.near.select(np.asarray(keep, dtype=np.bool_)), seen.window_s, seen.now_s)
+def _part(window: WindowView, keep: np.ndarray[Any, np.dtype[np.bool_]]) -> WindowView:
+    return latency.window_view(window.near.select(np.asarray(keep, dtype=np.bool_)), window.window_s, window.now_s)
 
 
-def _figures(seen: WindowView, slo: Slo, stationary: bool) -> ClassFigures:
-    due = seen.due
+def _figures(window: WindowView, slo: Slo, stationary: bool) -> ClassFigures:
+    due = window.due
     failed = int(np.count_nonzero(due.failed))
     ended = len(due) - int(np.count_nonzero(due.in_flight))
-    fine, decided = latency.good(seen, slo)
+    fine, decided = latency.good(window, slo)
     figures: dict[str, float | None] = {
         "requests": len(due),
         "ok": int(np.count_nonzero(due.ok)),
         "error_ratio": failed / ended if ended else None,
-        "arrival_rps": len(due) / seen.length_s,
+        "arrival_rps": len(due) / window.length_s,
         "input_tokens_mean": _mean(due.input_tokens),
         "output_tokens_mean": _mean(due.output_tokens[due.ok]),
         "good_ratio": fine / decided if decided else None,
     }
     reasons: dict[str, str] = {}
-    pooled = latency.families(seen)
+    pooled = latency.families(window)
     for name, quantiles in FIGURES:
         for level in quantiles:
             column = f"{name}_{quantile_name(level)}_s"

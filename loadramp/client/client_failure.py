@@ -32,8 +32,8 @@ def client_error_record(record: Record, detail: str, end_s: float | None) -> Rec
         detail: what happened (``describe_exception``).
         end_s: when, seconds since the run began.
     """
-    own = {name: getattr(record, name) for name in _OF_THE_CLIENT}
-    return Record(**own, stream_end_s=end_s, status="error", error="client", error_detail=detail)
+    values = {name: getattr(record, name) for name in _OF_THE_CLIENT}
+    return Record(**values, stream_end_s=end_s, status="error", error="client", error_detail=detail)
 
 
 def line_of(record: Record) -> bytes:

@@ -132,7 +132,7 @@ class ClusterFleet:
         """The requests in flight on all nodes, as they are now."""
         each = await asyncio.gather(*(self._news(hand, "snapshot") for hand in self._hands))
         self._check()
-        return [record for one in each if one for record in one.in_flight]
+        return [record for news in each if news for record in news.in_flight]
 
     def samples(self) -> list[ClientSample]:
         """What the workers measured of themselves since the last call."""
@@ -192,8 +192,8 @@ class ClusterFleet:
         if hand.lost:
             return
         hand.lost = True
-        own = [str(hand.shard + len(self._hands) * j) for j in range(hand.node.workers)]
-        which = f"worker{'s' * (len(own) > 1)} {', '.join(own)}"
+        workers = [str(hand.shard + len(self._hands) * j) for j in range(hand.node.workers)]
+        which = f"worker{'s' * (len(workers) > 1)} {', '.join(workers)}"
         # nothing is known of it since its last word
         self.dead.append(WorkerDeath(hand.heard_s, f"{hand.node.name} ({which}) was lost: {why}"))
         hand.node.drop()

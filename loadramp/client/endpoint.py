@@ -194,7 +194,9 @@ def _headers(target: Target, env: Mapping[str, str], user: str) -> tuple[dict[st
         secret = _SECRET_NAME.search(name) or len(value) >= _LONG
         if secret and name.lower() not in _PLAIN_HEADERS:
             whole = not placeholders.used_in(value)
-            for part in [value] if whole else [one for one in placeholders.literals(value) if len(one) >= SHORTEST]:
+            for part in (
+                [value] if whole else [literal for literal in placeholders.literals(value) if len(literal) >= SHORTEST]
+            ):
                 secrets |= {part, part.rpartition(" ")[2], *re.findall(r"=([^;,\s]{4,})", part)}
     for name, value in headers.items():
         if name.lower() in {"content-length", "transfer-encoding"}:
@@ -202,7 +204,7 @@ def _headers(target: Target, env: Mapping[str, str], user: str) -> tuple[dict[st
         if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name):
             raise ScenarioError(f"[target] headers: {name!r} is not a header name")
         if not re.fullmatch(r"[\t\x20-\x7e]*", value):
-            known = any(own.lower() == name.lower() for own in target.headers)
+            known = any(header.lower() == name.lower() for header in target.headers)
             where = f"[target] headers {name}" if known or user else f"the key in {target.api_key_env}"
             raise ScenarioError(f"{where}: a header has no line ends, control characters or letters beyond ASCII")
     return headers, secrets

@@ -129,8 +129,8 @@ class Worker:
 
     def snapshot(self) -> list[Record]:
         """The requests in flight, as they are now; their text only where it is asked for."""
-        found = self.share.client.snapshot()
-        return found if self.orders.save_text else [replace(record, text=None) for record in found]
+        records = self.share.client.snapshot()
+        return records if self.orders.save_text else [replace(record, text=None) for record in records]
 
     def sample(self) -> ClientSample:
         return self.vitals.sample(self.share.client.counts, self.share.held)

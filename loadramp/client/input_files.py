@@ -84,7 +84,7 @@ def with_files(scenario: Scenario) -> Scenario:
     for where, choice in wanted:
         if choice.kind not in READERS:
             raise ScenarioError(f"[{where}] kind: {choice.kind!r} has a key file, but nothing here reads it")
-    found: dict[str, Any] = {}
+    corpora: dict[str, Any] = {}
     read: dict[tuple[str, str], Any] = {}  # two tables that read one file alike share its rows
     for where, choice in wanted:
         options = {k: v for k, v in choice.options.items() if k in options_of(READERS[choice.kind])}
@@ -98,8 +98,8 @@ def with_files(scenario: Scenario) -> Scenario:
             and not _replayed(scenario)
         ):
             rows = rows.shuffled(np.random.default_rng([scenario.seed, len(rows)]))
-        found[where] = rows
-    return replace(scenario, corpora=found)
+        corpora[where] = rows
+    return replace(scenario, corpora=corpora)
 
 
 def ready(scenario: Scenario) -> Scenario:
@@ -122,7 +122,7 @@ def ready(scenario: Scenario) -> Scenario:
     for name in options_of(full.ramp.function):
         if name in SCALED:
             value = full.ramp.option(name)
-            options[name] = [one * native_rps for one in value] if isinstance(value, list) else value * native_rps
+            options[name] = [rate * native_rps for rate in value] if isinstance(value, list) else value * native_rps
     return replace(full, ramp=replace(full.ramp, options=options), pace=replace(full.pace, unit="rps"))
 
 
@@ -159,7 +159,7 @@ def not_followed(scenario: Scenario, model: str = "") -> list[str]:
 
 def notes(scenario: Scenario) -> list[InputFile]:
     """The same as data, for run.json."""
-    names = [one.name for one in fields(InputFile) if one.name != "table"]
+    names = [column.name for column in fields(InputFile) if column.name != "table"]
     return [
         InputFile(where, **clean_all({name: getattr(rows.tally, name) for name in names}))
         for where, rows in scenario.corpora.items()

@@ -108,14 +108,14 @@ class MeasuringClient:
 
     def snapshot(self) -> list[Record]:
         """Copies of the records of all requests in flight, with what has arrived so far."""
-        found = []
+        records = []
         for active in tuple(self._active):
             try:
                 active.pull()
-                found.append(active.reader.snapshot())
+                records.append(active.reader.snapshot())
             except Exception as error:  # the fence (``Connection._failed``)
                 active.abandon(error)
-        return found
+        return records
 
     async def close(self) -> None:
         """Close idle connections and cut requests in flight (their ``send`` returns records)."""
@@ -182,13 +182,13 @@ def _head(target: Target, endpoint: Endpoint, run: int) -> bytes:
         "Accept-Encoding": "identity",
         "Content-Type": "application/json",
     }
-    own = {name.lower() for name in endpoint.headers}
+    names = {name.lower() for name in endpoint.headers}
     proxy = None if endpoint.tls else proxy_of(target)
     where = endpoint.path(target.api) if proxy is None else endpoint.address(target.api)
     if proxy is not None and proxy.authorization:
         headers["Proxy-Authorization"] = proxy.authorization
     lines = [f"POST {where} HTTP/1.1"]
-    lines += [f"{name}: {value}" for name, value in headers.items() if name.lower() not in own]
+    lines += [f"{name}: {value}" for name, value in headers.items() if name.lower() not in names]
     lines += [f"{name}: {value}" for name, value in endpoint.headers.items() if name not in endpoint.templates]
-    name = "X-Loadramp-Id" if "x-request-id" in own else "X-Request-Id"
+    name = "X-Loadramp-Id" if "x-request-id" in names else "X-Request-Id"
     return ("\r\n".join(lines) + f"\r\n{name}: loadramp-{run:x}-").encode("latin-1")

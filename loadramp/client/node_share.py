@@ -47,8 +47,8 @@ class NodeShare:
     make: MakeFleet = LocalFleet
     _fleet: Fleet | None = None
     _folder: Path | None = None
-    _told: dict[int, int] = field(default_factory=dict)
-    """Worker to how many bytes of its file were told."""
+    _given: dict[int, int] = field(default_factory=dict)
+    """Worker to how many bytes of its file were given to the parent."""
     _deaths: int = 0
 
     async def hello(self) -> tuple[str, float]:
@@ -63,7 +63,7 @@ class NodeShare:
             os.setpriority(os.PRIO_PROCESS, 0, min(0, os.getpriority(os.PRIO_PROCESS, 0)))
         self._folder = Path(tempfile.mkdtemp(prefix="loadramp-"))
         self._fleet = self.make(orders, self._path, workers, shard, shards)
-        self._told = dict.fromkeys(range(shard, shards * workers, shards), 0)
+        self._given = dict.fromkeys(range(shard, shards * workers, shards), 0)
         await self._fleet.start()
 
     async def begin(self, step: Step, first_seq: int) -> None:
@@ -73,20 +73,20 @@ class NodeShare:
         """What happened since the last word."""
         samples, dead = self._running.samples(), list(self._running.dead[self._deaths :])
         self._deaths += len(dead)
-        told = NewsOfNode({}, samples, dead)
-        for worker, offset in self._told.items():
-            lines, told.more = self._lines(worker, offset, told.more)
+        news = NewsOfNode({}, samples, dead)
+        for worker, offset in self._given.items():
+            lines, news.more = self._lines(worker, offset, news.more)
             if lines:
-                told.lines[worker] = lines
-                self._told[worker] = offset + len(lines)
-        return told
+                news.lines[worker] = lines
+                self._given[worker] = offset + len(lines)
+        return news
 
     async def snapshot(self) -> NewsOfNode:
         """The requests in flight, and the news: what has ended meanwhile may be in both."""
         in_flight = await self._running.snapshot()
-        told = await self.news()
-        told.in_flight = in_flight
-        return told
+        news = await self.news()
+        news.in_flight = in_flight
+        return news
 
     async def finish(self, deadline_s: float) -> None:
         await self._running.finish(deadline_s)

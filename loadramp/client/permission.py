@@ -76,14 +76,14 @@ _KEYS = {"base_url": "[target] base_url", "proxy": "[target] proxy", "url": "[me
 
 def _hosts(endpoint: Endpoint, target: Target, metrics: Metrics | None) -> Mapping[str, str]:
     """Each host once, with the key that names it."""
-    found = {endpoint.host: "base_url"}
+    hosts = {endpoint.host: "base_url"}
     if target.proxy:
-        found.setdefault(_host_of(target.proxy, "[target] proxy"), "proxy")
+        hosts.setdefault(_host_of(target.proxy, "[target] proxy"), "proxy")
     if metrics is not None and metrics.enabled:
         for key, urls in (("url", [metrics.url] if metrics.url else []), ("urls", metrics.urls)):
             for url in urls:
-                found.setdefault(_host_of(url, f"[metrics] {key}"), key)
-    return found
+                hosts.setdefault(_host_of(url, f"[metrics] {key}"), key)
+    return hosts
 
 
 def _host_of(url: str, where: str) -> str:
@@ -117,8 +117,8 @@ def is_private(host: str, resolve: Resolve) -> bool:
         return _private(address)
     if name == "localhost":
         return True
-    found = [_address(text) for text in resolve(name)]
-    return bool(found) and all(one is not None and _private(one) for one in found)
+    addresses = [_address(text) for text in resolve(name)]
+    return bool(addresses) and all(address is not None and _private(address) for address in addresses)
 
 
 def _address(text: str) -> Address | None:

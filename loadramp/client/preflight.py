@@ -35,7 +35,7 @@ Say = Callable[[str], None]
 Sleep = Callable[[float], Awaitable[Any]]
 
 SHORT_WORDS, LONG_WORDS = 16, 200
-SAID_CHARS = 200
+FACT_CHARS = 200
 """Of what a server says about itself."""
 PAUSES_S = (1.0, 2.0, 4.0, 8.0)
 """Before a first request is tried again. It is no measurement: a server that warms up may refuse one or two."""
@@ -199,14 +199,14 @@ async def _first_answers(
         ScenarioError: the server does not know the model.
         Unreachable: it could not answer just now.
     """
-    found = []
+    checks = []
     for _ in range(2):
         tried = await once()
         if not tried.record.ok:
             wrong = ScenarioError if tried.record.error == "http_4xx" else Unreachable
             raise wrong(f"[prompts] models: {model}: {_why(tried.record)}")
-        found.append(tried.record.sent_ttft_s)
-    return found[0], found[1]
+        checks.append(tried.record.sent_ttft_s)
+    return checks[0], checks[1]
 
 
 async def with_retries(
@@ -261,14 +261,14 @@ async def _identity(
     target: Target, endpoint: Endpoint, model: str, cards: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
     """What the server says it is (header, version), and what it says of ``model``. Whatever is missing is left out."""
-    found: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
     async with control_client(target, endpoint) as http:
         reply = await call(http, f"{endpoint.server}/version")
-    found["server"] = _said(reply.headers.get("server"))
+    facts["server"] = _short(reply.headers.get("server"))
     with contextlib.suppress(ValueError, RecursionError):
         body = json.loads(reply.content) if reply.status == 200 else {}
-        found["version"] = _said(body.get("version")) if isinstance(body, dict) else None
-    known = {key: value for key, value in (found | facts_of(model, cards)).items() if value is not None}
+        facts["version"] = _short(body.get("version")) if isinstance(body, dict) else None
+    known = {key: value for key, value in (facts | facts_of(model, cards)).items() if value is not None}
     return {key: shown(endpoint, value) if isinstance(value, str) else value for key, value in known.items()}
 
 
@@ -283,11 +283,11 @@ def facts_of(model: str, cards: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     A list may have several cards of one id (a gateway over several servers): what they do not agree on is unknown.
     llama.cpp names the context of a slot ``n_ctx``, in ``meta``.
     """
-    own = [_with_context(card) for card in cards if card.get("id") == model]
+    of_model = [_with_context(card) for card in cards if card.get("id") == model]
     facts = {}
     for name, key in (("max_model_len", "max_model_len"), ("engine", "owned_by")):
-        values = [card.get(key) for card in own]
-        facts[name] = _said(values[0]) if values and all(one == values[0] for one in values) else None
+        values = [card.get(key) for card in of_model]
+        facts[name] = _short(values[0]) if values and all(value == values[0] for value in values) else None
     return facts
 
 
@@ -296,8 +296,8 @@ def _with_context(card: Mapping[str, Any]) -> Mapping[str, Any]:
     return {"max_model_len": meta.get("n_ctx"), **card} if isinstance(meta, dict) else card
 
 
-def _said(value: Any) -> str | int | None:
+def _short(value: Any) -> str | int | None:
     """A short text, or a whole number that JSON carries everywhere; None for anything else that a server says."""
     if isinstance(value, str):
-        return clean(value)[:SAID_CHARS]
+        return clean(value)[:FACT_CHARS]
     return value if type(value) is int and 0 <= value < 1 << 53 else None

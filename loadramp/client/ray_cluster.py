@@ -69,13 +69,13 @@ class RayCluster:
             check_address(self.options.address)
             _initialized(ray, self.options.address)
             self._ours = True
-        found = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0.0) >= 1.0]
-        wanted = self.options.nodes or len(found)
-        if not found or len(found) < wanted:
+        nodes = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0.0) >= 1.0]
+        wanted = self.options.nodes or len(nodes)
+        if not nodes or len(nodes) < wanted:
             raise FleetError(
-                f"[fleet] nodes: {plural(wanted, 'node')} asked for, the Ray cluster has {len(found)} with processors"
+                f"[fleet] nodes: {plural(wanted, 'node')} asked for, the Ray cluster has {len(nodes)} with processors"
             )
-        return [self._node(ray, number, node) for number, node in enumerate(found[:wanted])]
+        return [self._node(ray, number, node) for number, node in enumerate(nodes[:wanted])]
 
     def close(self) -> None:
         if self._ours:

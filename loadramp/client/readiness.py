@@ -120,7 +120,7 @@ async def wait_until_ready(
     """
     begin_s = doubted_s = clock()
     end_s = begin_s + target.ready_timeout_s
-    said: set[str] = set()
+    reported: set[str] = set()
     async with control_client(target, endpoint) as http:
         while True:
             last = clock() + POLL_S > end_s
@@ -135,9 +135,9 @@ async def wait_until_ready(
             if look.state == "never" or last:
                 waited = "" if look.state == "never" else f" within {target.ready_timeout_s:g} s"
                 raise Unreachable(f"{endpoint.url} is not ready{waited}: {words}")
-            if words not in said:
+            if words not in reported:
                 say(f"waiting for {endpoint.url}: {words}")
-                said.add(words)
+                reported.add(words)
             await sleep(POLL_S)
 
 
@@ -276,7 +276,7 @@ def cards_in(content: bytes) -> list[dict[str, Any]] | None:
     listed = body.get("data", body.get("models")) if isinstance(body, dict) else body
     if not isinstance(listed, list):
         return None
-    cards = [one if isinstance(one, dict) else {"id": one} for one in listed[:MOST_MODELS]]
+    cards = [entry if isinstance(entry, dict) else {"id": entry} for entry in listed[:MOST_MODELS]]
     named = [{**card, "id": card.get("id", card.get("name"))} for card in cards]
     return [{**card, "id": encodable(str(card["id"]))} for card in named if card["id"]]
 

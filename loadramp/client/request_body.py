@@ -50,24 +50,24 @@ def request_body(
         ScenarioError: ``n`` above 1 (one latency belongs to one answer), ``stream`` given as a body field, or text
             that UTF-8 cannot carry.
     """
-    own = {**target.body, **(extra or {})}
-    _refuse(own)
+    set_fields = {**target.body, **(extra or {})}
+    _refuse(set_fields)
     body: dict[str, Any] = {"model": model, **_asked(target.api, prompt), "stream": target.stream}
-    limit = _limit_name(target.api, own, fields)
-    force_length = force_length and not shaped(own)
+    limit = _limit_name(target.api, set_fields, fields)
+    force_length = force_length and not shaped(set_fields)
     if output_tokens is not None:
         body[limit] = output_tokens
         if force_length and "ignore_eos" in fields:
             body["ignore_eos"] = True
         if force_length and "min_tokens" in fields:
-            body["min_tokens"] = min(output_tokens, own.get(limit, output_tokens))
+            body["min_tokens"] = min(output_tokens, set_fields.get(limit, output_tokens))
     if target.stream and target.api != "responses" and "include_usage" in fields:
         options = {"include_usage": True}
         if "continuous_usage_stats" in fields:
             options["continuous_usage_stats"] = True
         body["stream_options"] = options
     try:
-        return _encoder.encode(body | own)
+        return _encoder.encode(body | set_fields)
     except UnicodeEncodeError as error:
         raise ScenarioError(f"a prompt or [target] body is not text: {error}") from None
 
@@ -111,28 +111,30 @@ class RequestBuilder:
 def most_tokens(target: Target, prompt: Prompt) -> int | None:
     """How many output tokens a request asks for at most; None when it sets no limit. Fields of a body win over
     ``prompt``, as in ``request_body``; of several names a server may take any."""
-    own = {**target.body, **(prompt.body or {})}
-    given = [own[name] for name in _LIMITS if name in own] or [prompt.output_tokens]
+    fields = {**target.body, **(prompt.body or {})}
+    given = [fields[name] for name in _LIMITS if name in fields] or [prompt.output_tokens]
     limits = [limit for limit in given if type(limit) is int]
     return max(limits) if len(limits) == len(given) else None
 
 
-def shaped(own: Mapping[str, Any]) -> bool:
+def shaped(body: Mapping[str, Any]) -> bool:
     """The body fields ``own`` give the answer a form: a format, a grammar, or tools that it may call.
 
     Such an answer ends where its form is complete. Forced to go on, an engine makes white space, breaks the form,
     refuses the request or hangs.
     """
-    if own.get("tools") and own.get("tool_choice") != "none":
+    if body.get("tools") and body.get("tool_choice") != "none":
         return True
-    if own.get("functions") and own.get("function_call") != "none":
+    if body.get("functions") and body.get("function_call") != "none":
         return True
-    text = own.get("text")  # the responses API
-    formats = (own.get("response_format"), text.get("format") if isinstance(text, Mapping) else None)
-    if any(bool(one) and not (isinstance(one, Mapping) and one.get("type") == "text") for one in formats):
+    text = body.get("text")  # the responses API
+    formats = (body.get("response_format"), text.get("format") if isinstance(text, Mapping) else None)
+    if any(
+        bool(format_) and not (isinstance(format_, Mapping) and format_.get("type") == "text") for format_ in formats
+    ):
         return True
-    nested = own.get("nvext")
-    holders = [own, nested] if isinstance(nested, Mapping) else [own]
+    nested = body.get("nvext")
+    holders = [body, nested] if isinstance(nested, Mapping) else [body]
     return any(holder.get(name) for holder in holders for name in _CONSTRAINTS)
 
 
@@ -142,21 +144,21 @@ def unforced(target: Target, prompt: Prompt) -> bool:
     return forced and shaped({**target.body, **(prompt.body or {})})
 
 
-def _refuse(own: Mapping[str, Any]) -> None:
-    if isinstance(own.get("n"), int) and own["n"] > 1:
+def _refuse(body: Mapping[str, Any]) -> None:
+    if isinstance(body.get("n"), int) and body["n"] > 1:
         raise ScenarioError(
-            f"[target] body n: {plural(own['n'], 'answer')} to one request are not measured; leave it out or ask "
+            f"[target] body n: {plural(body['n'], 'answer')} to one request are not measured; leave it out or ask "
             f"for n = 1"
         )
-    if "stream" in own:
+    if "stream" in body:
         raise ScenarioError("[target] body stream: not a body field here; set [target] stream = true or false")
 
 
-def _limit_name(api: str, own: Mapping[str, Any], fields: frozenset[str]) -> str:
+def _limit_name(api: str, body: Mapping[str, Any], fields: frozenset[str]) -> str:
     if api == "responses":
         return "max_output_tokens"
     modern = "max_completion_tokens"
-    return modern if modern in fields or modern in own else "max_tokens"
+    return modern if modern in fields or modern in body else "max_tokens"
 
 
 def _asked(api: str, prompt: str | Sequence[Any]) -> dict[str, Any]:

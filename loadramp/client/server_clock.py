@@ -34,7 +34,7 @@ async def server_clock(
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
 ) -> ClockOffset | None:
     """The offset of the endpoint's clock; None where its replies have no Date, or Dates that contradict one another."""
-    seen: list[DatedReply] = []
+    replies: list[DatedReply] = []
     async with control_client(target, endpoint) as http:
         for _ in range(CALLS):
             sent_s = wall()
@@ -43,15 +43,15 @@ async def server_clock(
             date_s = seconds_of(reply.headers.get("date", ""))
             if date_s is None:
                 return None
-            seen.append(DatedReply(sent_s, received_s, date_s))
+            replies.append(DatedReply(sent_s, received_s, date_s))
             await sleep(BETWEEN_S)
-    return offset_of(seen, endpoint.shown("health"))
+    return offset_of(replies, endpoint.shown("health"))
 
 
 def offset_of(replies: Sequence[DatedReply], of: str) -> ClockOffset | None:
     """The offset that all of ``replies`` allow: the middle of what each of them allows; None where they allow none."""
-    low_s = max(one.date_s - one.received_s for one in replies)
-    high_s = min(one.date_s + STALE_S - one.sent_s for one in replies)
+    low_s = max(reply.date_s - reply.received_s for reply in replies)
+    high_s = min(reply.date_s + STALE_S - reply.sent_s for reply in replies)
     if low_s > high_s:
         return None
     return ClockOffset(of, round((low_s + high_s) / 2, 6), round((high_s - low_s) / 2, 6))

@@ -44,15 +44,15 @@ def basis_of(target: Target) -> Calibration:
 def single_words(tokenizer: Any) -> list[str]:
     """At most 256 words that are one token each, at the begin of a text and within it, whatever stands beside them."""
     named = re.sub(r"[^A-Za-z]+", " ", " ".join(sorted(tokenizer.get_vocab()))).split()
-    seen: dict[str, None] = dict.fromkeys(word for word in (*WORDS, *named) if _PLAIN.fullmatch(word))
-    found = []
-    for word in seen:
+    candidates: dict[str, None] = dict.fromkeys(word for word in (*WORDS, *named) if _PLAIN.fullmatch(word))
+    words = []
+    for word in candidates:
         if len(_ids(tokenizer, word)) == 1 and len(_ids(tokenizer, f"{word} {word}")) == 2:
-            found.append(word)
-        if len(found) == LETTERS:
+            words.append(word)
+        if len(words) == LETTERS:
             break
-    text = " ".join(found)
-    return found if len(_ids(tokenizer, text)) == len(found) else []
+    text = " ".join(words)
+    return words if len(_ids(tokenizer, text)) == len(words) else []
 
 
 def _ids(tokenizer: Any, text: str) -> list[int]:

@@ -26,13 +26,13 @@ def doctor(*, as_json: bool, quiet: bool, **options: Any) -> int:
 
     from loadramp.commands.terminal import watching
     from loadramp.record.sanitize import clean
-    from loadramp.runner import doctor as own
+    from loadramp.runner import doctor
     from loadramp.runner.scenarios import Options
 
     with watching(quiet) as (say, _):
-        found = asyncio.run(own.examine(Options(**options), say))
-    document = own.document(found)
-    click.echo(strict_json(document) if as_json else clean(own.page_text(found), lines=True))
+        lines = asyncio.run(doctor.examine(Options(**options), say))
+    document = doctor.document(lines)
+    click.echo(strict_json(document) if as_json else clean(doctor.page_text(lines), lines=True))
     return SOMETHING_TO_FIX if document["fix"] else 0
 
 
@@ -56,9 +56,9 @@ def init(*, output: Path, name: str, force: bool, **options: Any) -> int:
 
     if output.exists() and not force:
         raise ScenarioError(f"{output}: exists already; another --output, or --force to replace it")
-    found = asyncio.run(new_scenario.find(Options(**options)))
-    put(output, new_scenario.scenario_text(found, name or output.stem).encode())
-    click.echo(clean(f"wrote {output}: {found.model} at {found.url}"))
+    facts = asyncio.run(new_scenario.ask(Options(**options)))
+    put(output, new_scenario.scenario_text(facts, name or output.stem).encode())
+    click.echo(clean(f"wrote {output}: {facts.model} at {facts.url}"))
     click.echo(f"next: loadramp plan {output}, then loadramp run {output} (or run {output} --quick for three minutes)")
     return 0
 

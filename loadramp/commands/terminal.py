@@ -111,8 +111,8 @@ def _plain() -> Watch:
         for row in progress.rows[shown:]:
             say(row_line(row))
         shown = len(progress.rows)
-        index, told_s = last
-        if progress.step.index != index or progress.t_s >= told_s + LOG_PERIOD_S:
+        index, logged_s = last
+        if progress.step.index != index or progress.t_s >= logged_s + LOG_PERIOD_S:
             last = (progress.step.index, progress.t_s)
             say(line(progress))
 

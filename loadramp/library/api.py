@@ -124,7 +124,7 @@ def _toml(value: Any) -> str:
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_toml, value))}]"
     if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{key} = {_toml(one)}' for key, one in value.items())}}}"
+        return f"{{{', '.join(f'{key} = {_toml(item)}' for key, item in value.items())}}}"
     return repr(value)
 
 

@@ -86,7 +86,7 @@ def _legend_line(key: Key) -> dict[str, Any]:
 
 def _in_colours(value: dict[str, Any]) -> dict[str, Any]:
     """``value`` with the colours of the light page in the place of their names."""
-    text = re.sub(r"var\((--[\w-]+)\)", lambda found: colours()[found[1]], json.dumps(value))
+    text = re.sub(r"var\((--[\w-]+)\)", lambda match: colours()[match[1]], json.dumps(value))
     coloured: dict[str, Any] = json.loads(text)
     return coloured
 

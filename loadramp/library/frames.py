@@ -75,7 +75,7 @@ def server_frame(samples: Sequence[Sample]) -> pd.DataFrame:
     """One row a scrape: ``t_s``, ``url``, ``error``, and a column for each metric in its canonical name."""
     import pandas as pd
 
-    known = [{"t_s": one.t_s, "url": one.url, "error": one.error, **one.values} for one in samples]
+    known = [{"t_s": sample.t_s, "url": sample.url, "error": sample.error, **sample.values} for sample in samples]
     return pd.DataFrame(known, columns=None if known else ["t_s", "url", "error"])
 
 
@@ -84,4 +84,4 @@ def client_frame(samples: Sequence[ClientSample]) -> pd.DataFrame:
     import pandas as pd
     from msgspec import to_builtins
 
-    return pd.DataFrame([to_builtins(one) for one in samples])
+    return pd.DataFrame([to_builtins(sample) for sample in samples])

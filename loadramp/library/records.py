@@ -58,17 +58,17 @@ def steps_of(frame: pd.DataFrame, records: Sequence[Record], window_s: float) ->
     members: dict[Any, list[int]] = {}
     for place, step in enumerate(frame["step"]):
         members.setdefault(step, []).append(place)
-    found = []
+    steps = []
     for step, places in members.items():
         asked = {name: _only(frame[name].iloc[places], name, step) for name in ("rate_rps", "users") if name in frame}
         users = asked.get("users")
-        own = [records[place] for place in places]
-        found.append(step_of(own, 0, rate_rps=asked.get("rate_rps"), users=None if users is None else int(users)))
-    found.sort(key=lambda step: step.begin_s)
-    for step, following in pairwise(found):
+        of_step = [records[place] for place in places]
+        steps.append(step_of(of_step, 0, rate_rps=asked.get("rate_rps"), users=None if users is None else int(users)))
+    steps.sort(key=lambda step: step.begin_s)
+    for step, following in pairwise(steps):
         if following.begin_s < step.end_s:
             raise ScenarioError("judge: step: two steps overlap in time; each request belongs to one level of load")
-    return [replace(step, index=index) for index, step in enumerate(found)]
+    return [replace(step, index=index) for index, step in enumerate(steps)]
 
 
 def _only(values: Iterable[Any], name: str, step: Any) -> float | None:
@@ -112,7 +112,7 @@ def _record(row: Mapping[Any, Any], origin_s: float) -> Record:
         since("due_s") or 0.0,
         sent_s=since("sent_s"),
         token_s=events,
-        event_tokens=[] if counts is None or isinstance(counts, float) else [int(one) for one in counts],
+        event_tokens=[] if counts is None or isinstance(counts, float) else [int(count) for count in counts],
         first_s=since("first_token_s"),
         last_s=since("last_token_s"),
         end_s=since("end_s"),

@@ -144,15 +144,15 @@ class RunResult:
 
         numbers = pd.DataFrame([_number_line(name, self._run.estimates[name]) for name in EXTRA_KEYS])
         shown = self.steps[[name for name in _SHOWN if name in self.steps.columns]]
-        tables = [one.to_html(index=False, na_rep="–", float_format=sig, border=0) for one in (numbers, shown)]
+        tables = [frame.to_html(index=False, na_rep="–", float_format=sig, border=0) for frame in (numbers, shown)]
         return f"<p><b>{escape(self.verdict)}</b>: {escape(self.sentence)}</p>{''.join(tables)}"
 
 
-def _number_line(name: str, found: Estimate) -> dict[str, Any]:
+def _number_line(name: str, estimate: Estimate) -> dict[str, Any]:
     return {
         "number": name,
-        "status": found.status,
-        "req/s": found.rate_rps,
-        "95 % interval": span_of(found.low_rps, found.high_rps) or "–",
-        "reason": found.reason,
+        "status": estimate.status,
+        "req/s": estimate.rate_rps,
+        "95 % interval": span_of(estimate.low_rps, estimate.high_rps) or "–",
+        "reason": estimate.reason,
     }

@@ -66,10 +66,14 @@ def read_for(
         an empty reading when the page is no known engine's.
     """
     queried = points_of_query(page)
-    likely = [dialect] if dialect else candidates(names(page) if queried is None else {one.name for one in queried})
-    found = [_read_as(one, asked, page, queried, before, elsewhere) for one in (likely if asked.names else likely[:1])]
-    best = next((one for one in found if one.choice.known), found[0] if found else PageReading())
-    strangers = [name for one in found if one is not best and best.choice.known for name in one.choice.unasked]
+    likely = [dialect] if dialect else candidates(names(page) if queried is None else {point.name for point in queried})
+    readings = [
+        _read_as(name, asked, page, queried, before, elsewhere) for name in (likely if asked.names else likely[:1])
+    ]
+    best = next((reading for reading in readings if reading.choice.known), readings[0] if readings else PageReading())
+    strangers = [
+        name for reading in readings if reading is not best and best.choice.known for name in reading.choice.unasked
+    ]
     left_out = tuple(dict.fromkeys((*best.choice.left_out, *strangers)))
     return replace(best, choice=replace(best.choice, left_out=left_out))
 
@@ -85,13 +89,13 @@ def _read_as(
     points = parse(page, _wanted(dialect)).points if queried is None else queried
     if not asked.names or dialect == "dcgm":  # a GPU serves whom it serves
         return PageReading(dialect, values_of(points, dialect))
-    own = [point for point in points if point.name in _wanted(dialect)]
+    of_engine = [point for point in points if point.name in _wanted(dialect)]
     around: list[MetricPoint] = []
-    if not any(names_in(point.labels) for point in own):  # a router may name models with its own counters only
+    if not any(names_in(point.labels) for point in of_engine):  # a router may name models with its own counters only
         every = parse(page).points if queried is None else queried
         around = [point for point in every if prefixed(point.name, dialect) and names_in(point.labels)]
-    choice = choose([*own, *around], asked, before, elsewhere)
-    counted, base = select(own, choice, around)
+    choice = choose([*of_engine, *around], asked, before, elsewhere)
+    counted, base = select(of_engine, choice, around)
     values = values_of(counted, dialect)
     if base:
         whole = values_of(base, dialect)

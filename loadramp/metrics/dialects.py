@@ -109,13 +109,13 @@ COMMON: Dialect = {
 
 def _dialect(table: Mapping[str, Any]) -> Dialect:
     """One engine's table of dialects.toml; a timing stands for the two counters of its histograms."""
-    found: dict[str, tuple[Source, ...]] = {}
+    dialect: dict[str, tuple[Source, ...]] = {}
     for name, sources in msgspec.convert(table, dict[str, tuple[Source, ...]]).items():
         if name in CANONICAL:
-            found[name] = sources
+            dialect[name] = sources
         else:
-            found |= {f"{name}_{part}": tuple(f"{family}_{part}" for family in sources) for part in ("sum", "count")}
-    return found
+            dialect |= {f"{name}_{part}": tuple(f"{family}_{part}" for family in sources) for part in ("sum", "count")}
+    return dialect
 
 
 DIALECTS: dict[str, Dialect] = {
@@ -176,9 +176,9 @@ def candidates(names: Collection[str]) -> list[str]:
     """
     hits, common = {}, {name for sources in COMMON.values() for name in sources}
     for dialect in DIALECTS:
-        found = (wanted(dialect) - common).intersection(names)
-        if len(found) > 1 or any(prefixed(name, dialect) for name in found):
-            hits[dialect] = len(found)
+        matches = (wanted(dialect) - common).intersection(names)
+        if len(matches) > 1 or any(prefixed(name, dialect) for name in matches):
+            hits[dialect] = len(matches)
     return sorted(hits, key=lambda dialect: -hits[dialect])
 
 

@@ -90,17 +90,17 @@ def choose(
     old = before if before is not None and before.names is not None else ModelChoice(frozenset())
     names, bases, known = set(old.names or ()), set(old.bases), set(old.known)
     for name in asked.names:
-        found = [] if name in known else _found(name, asked, shown)
-        if found:
+        matches = [] if name in known else _matching(name, asked, shown)
+        if matches:
             known.add(name)
-            names.update(found)
-            bases.update(one for one in asked.bases.get(name, ()) if one in shown)
+            names.update(matches)
+            bases.update(base for base in asked.bases.get(name, ()) if base in shown)
     if not known and not elsewhere:
         return ModelChoice(unasked=tuple(shown))
     counted = frozenset(names)
     whose = [names_in(point.labels) for point in points]
-    ours = frozenset().union(*(one for one in whose if one & (counted | bases)), counted, bases)
-    others = (name for one in whose for name in sorted(one) if name not in ours)
+    ours = frozenset().union(*(models for models in whose if models & (counted | bases)), counted, bases)
+    others = (name for models in whose for name in sorted(models) if name not in ours)
     left_out = tuple(dict.fromkeys((*old.left_out, *others)))
     return ModelChoice(counted, frozenset(bases - counted), frozenset(known), left_out)
 
@@ -143,7 +143,7 @@ def _anyones(points: Sequence[MetricPoint], others: Sequence[Mapping[str, str]])
     """Descriptions (``..._info``) that the page has several of, without a sign of which is ours."""
     loose = [point for point in points if point.name.endswith("_info") and not names_in(point.labels)]
     open_to_all = [
-        point for point in loose if not (place := _place(point.labels)) or any(_same(place, one) for one in others)
+        point for point in loose if not (place := _place(point.labels)) or any(_same(place, other) for other in others)
     ]
     several = Counter(point.name for point in open_to_all)
     return {name for name, n in several.items() if n > 1 and others}
@@ -153,26 +153,26 @@ def _aliases(name: str, cards: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
     roots = {str(card["root"]) for card in cards if card.get("id") == name and card.get("root")}
     same = [str(card.get("id")) for card in cards if str(card.get("root")) in roots and not card.get("parent")]
     adapter = any(card.get("id") == name and card.get("parent") for card in cards)
-    return tuple(one for one in dict.fromkeys([] if adapter else [*same, *sorted(roots)]) if one != name)
+    return tuple(root for root in dict.fromkeys([] if adapter else [*same, *sorted(roots)]) if root != name)
 
 
 def _bases(name: str, cards: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
     parents = [str(card["parent"]) for card in cards if card.get("id") == name and card.get("parent")]
-    return tuple(dict.fromkeys(one for parent in parents for one in (parent, *_aliases(parent, cards))))
+    return tuple(dict.fromkeys(base for parent in parents for base in (parent, *_aliases(parent, cards))))
 
 
-def _found(name: str, asked: ModelSelection, shown: Sequence[str]) -> list[str]:
+def _matching(name: str, asked: ModelSelection, shown: Sequence[str]) -> list[str]:
     """What the page calls the model ``name``: its name, an alias, nearly its name; else its base model."""
     if name in shown:
         return [name]
-    alias = [one for one in shown if one in asked.aliases.get(name, ())]
+    alias = [model for model in shown if model in asked.aliases.get(name, ())]
     if alias:
         return alias
     for likeness in (str.casefold, _last_part):
-        like = [one for one in shown if likeness(one) == likeness(name) and one not in asked.names]
+        like = [model for model in shown if likeness(model) == likeness(name) and model not in asked.names]
         if len(like) == 1:
             return like
-    return [one for one in shown if one in asked.bases.get(name, ())]
+    return [model for model in shown if model in asked.bases.get(name, ())]
 
 
 def _last_part(name: str) -> str:
@@ -187,7 +187,7 @@ def _place(labels: Mapping[str, str]) -> dict[str, str]:
 def _elsewhere(
     place: Mapping[str, str], ours: Sequence[Mapping[str, str]], others: Sequence[Mapping[str, str]]
 ) -> bool:
-    return any(_same(place, one) for one in others) and not any(_same(place, one) for one in ours)
+    return any(_same(place, other) for other in others) and not any(_same(place, our) for our in ours)
 
 
 def _same(a: Mapping[str, str], b: Mapping[str, str]) -> bool:

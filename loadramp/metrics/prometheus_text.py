@@ -96,4 +96,4 @@ def _labels(text: str) -> dict[str, str] | None:
 
 
 def _plain(escaped: str) -> str:
-    return _ESCAPE.sub(lambda found: _ESCAPED.get(found[1], found[0]), escaped) if "\\" in escaped else escaped
+    return _ESCAPE.sub(lambda match: _ESCAPED.get(match[1], match[0]), escaped) if "\\" in escaped else escaped

@@ -82,25 +82,25 @@ class PageSet:
 
     asked: ModelSelection = field(default_factory=ModelSelection)
     pages: int = 1
-    seen: set[str] = field(default_factory=set)
+    read: set[str] = field(default_factory=set)
     naming: set[str] = field(default_factory=set)
     """Labels of the pages that name a requested model."""
-    all_seen: asyncio.Event = field(default_factory=asyncio.Event)
+    all_read: asyncio.Event = field(default_factory=asyncio.Event)
 
     def note(self, page: WatchedPage, choice: ModelChoice) -> None:
         """``page`` was read, or could not be."""
-        self.seen.add(page.label)
+        self.read.add(page.label)
         if choice.known:
             self.naming.add(page.label)
-        if len(self.seen) >= self.pages:
-            self.all_seen.set()
+        if len(self.read) >= self.pages:
+            self.all_read.set()
 
     async def await_others(self, page: WatchedPage, body: str) -> None:
         """At the first scrape: wait until every page was looked at once, at most ``_FIRST_LOOK_S``."""
-        if self.pages > 1 and self.asked.names and page.label not in self.seen:
+        if self.pages > 1 and self.asked.names and page.label not in self.read:
             self.note(page, read_for(self.asked, body, page.dialect).choice)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self.all_seen.wait(), _FIRST_LOOK_S)
+                await asyncio.wait_for(self.all_read.wait(), _FIRST_LOOK_S)
 
 
 async def scrape(page: WatchedPage, limit_s: float, pages: PageSet, now_s: Callable[[], float]) -> Sample:
@@ -124,24 +124,24 @@ async def scrape(page: WatchedPage, limit_s: float, pages: PageSet, now_s: Calla
         return Sample(now_s(), page.label, cost_s=now_s() - begin_s, error=clean(str(error)))
     end_s = now_s()
     await pages.await_others(page, body)
-    found = _read(page, body, pages)
-    sample = Sample(end_s, page.label, found.values, end_s - begin_s)
-    if not found.values:
-        why = "only models that nobody asked for" if found.choice.left_out else why_not(body)
-        page.choice = found.choice if found.choice.left_out else page.choice
+    reading = _read(page, body, pages)
+    sample = Sample(end_s, page.label, reading.values, end_s - begin_s)
+    if not reading.values:
+        why = "only models that nobody asked for" if reading.choice.left_out else why_not(body)
+        page.choice = reading.choice if reading.choice.left_out else page.choice
         sample = replace(sample, error=clean(why))
     else:
-        page.dialect, page.choice = found.dialect, found.choice
-        pages.note(page, found.choice)
+        page.dialect, page.choice = reading.dialect, reading.choice
+        pages.note(page, reading.choice)
     return sample
 
 
 def _read(page: WatchedPage, body: str, pages: PageSet) -> PageReading:
     elsewhere = bool(pages.naming - {page.label})
-    found = read_for(pages.asked, body, page.dialect, page.choice, elsewhere)
-    if not found.values and page.dialect is not None:  # another server behind the same address
-        found = read_for(pages.asked, body, None, page.choice, elsewhere)
-    return found
+    reading = read_for(pages.asked, body, page.dialect, page.choice, elsewhere)
+    if not reading.values and page.dialect is not None:  # another server behind the same address
+        reading = read_for(pages.asked, body, None, page.choice, elsewhere)
+    return reading
 
 
 async def follow(
@@ -188,7 +188,7 @@ def _report(page: WatchedPage) -> None:
     """Write a line of JSON for the parent: the page's label, its dialect, and which models count."""
     choice = page.choice or ModelChoice()
     news = [page.label, page.dialect, choice.left_out, choice.unasked]
-    with contextlib.suppress(OSError):  # the parent is gone, which ``_told_to_stop`` will notice
+    with contextlib.suppress(OSError):  # the parent is gone, which ``_stop_ordered`` will notice
         os.write(sys.stdout.fileno(), json.dumps(news).encode() + b"\n")
 
 
@@ -221,20 +221,20 @@ async def obey(orders: Mapping[str, Any]) -> int:
     followers = [
         asyncio.create_task(
             follow(
-                WatchedPage(one["url"], one["label"], Fetcher(one["headers"], context).get, one["dialect"]),
+                WatchedPage(order["url"], order["label"], Fetcher(order["headers"], context).get, order["dialect"]),
                 pages, orders["period_s"], lambda: time.monotonic() - orders["t0_s"], stopping, append, _report,
             )
         )
-        for one in orders["pages"]
+        for order in orders["pages"]
     ]  # fmt: skip
-    stopped = await _told_to_stop(orders["parent"], broken)
+    stopped = await _stop_ordered(orders["parent"], broken)
     stopping.set()
     if followers:
         await asyncio.wait(followers, timeout=2.0 if stopped else 0.0)
     return 1 if broken.is_set() else 0
 
 
-async def _told_to_stop(parent: int, broken: asyncio.Event) -> bool:
+async def _stop_ordered(parent: int, broken: asyncio.Event) -> bool:
     """Wait until stdin says stop (True), or it ends, the parent is gone or the file cannot be written (False)."""
     descriptor, inbox = sys.stdin.fileno(), asyncio.Queue[bytes]()
     asyncio.get_running_loop().add_reader(descriptor, lambda: inbox.put_nowait(os.read(descriptor, len(STOP))))

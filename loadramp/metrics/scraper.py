@@ -199,13 +199,13 @@ def full_url(url: str) -> str:
 
 def labels_of(urls: Sequence[str]) -> list[str]:
     """What samples call their addresses: without user, password and query; alike ones are numbered (``#2``)."""
-    seen: Counter[str] = Counter()
+    classes: Counter[str] = Counter()
     labels = []
     for url in urls:
         parts = urlsplit(url)
         plain = urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
-        seen[plain] += 1
-        labels.append(plain if seen[plain] == 1 else f"{plain}#{seen[plain]}")
+        classes[plain] += 1
+        labels.append(plain if classes[plain] == 1 else f"{plain}#{classes[plain]}")
     return labels
 
 
@@ -236,11 +236,11 @@ async def find_metrics(
     for path, query in looks:
         url = urlunsplit(parts._replace(path=root + path, query=query))
         try:
-            found = read_for(asked, await fetch_once(url, headers or {}, context, LOOK_LIMIT_S))
+            reading = read_for(asked, await fetch_once(url, headers or {}, context, LOOK_LIMIT_S))
         except FetchFailed:
             continue
         except Exception:  # noqa: S112  # any page may be at that address: one that cannot be read is not the one
             continue
-        if found.dialect is not None and found.values:
-            return url, found.dialect
+        if reading.dialect is not None and reading.values:
+            return url, reading.dialect
     return None

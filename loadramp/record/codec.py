@@ -88,7 +88,7 @@ def parse_line(line: bytes, events: int | None = None) -> Any:
     except msgspec.DecodeError as error:
         raise ValueError(f"not a record: {error}") from None
     n = len(raw.event_s) if events is None else events
-    if any(own and len(own) != n for own in (raw.event_tokens, raw.event_choice)):
+    if any(values and len(values) != n for values in (raw.event_tokens, raw.event_choice)):
         raise ValueError("not a record: event_tokens or event_choice has another length than event_us")
     return raw
 
@@ -104,14 +104,14 @@ class Lines:
 def decode_each(lines: Iterable[bytes], kind: type[Decoded]) -> tuple[list[Decoded], int]:
     """What ``lines`` of JSON hold, and how many of them could not be read as a ``kind``."""
     decoder = msgspec.json.Decoder(kind)
-    found: list[Decoded] = []
+    decoded: list[Decoded] = []
     skipped = 0
     for line in lines:
         try:
-            found.append(decoder.decode(line))
+            decoded.append(decoder.decode(line))
         except msgspec.DecodeError:
             skipped += 1
-    return found, skipped
+    return decoded, skipped
 
 
 def decode_lines(lines: Iterable[bytes]) -> Lines:

@@ -47,7 +47,7 @@ def _sources(table: Mapping[str, Any], where: str = "prompts") -> list[tuple[str
     if _kind(table) != "mix" or not isinstance(parts, Sequence):
         return [(where, table)]
     tables = [(f"{where}.{i}", part) for i, part in enumerate(parts) if isinstance(part, Mapping)]
-    return [one for name, part in tables for one in _sources(part, name)]
+    return [source for name, part in tables for source in _sources(part, name)]
 
 
 def _kind(table: Mapping[str, Any]) -> str:
@@ -56,4 +56,4 @@ def _kind(table: Mapping[str, Any]) -> str:
 
 def _blocks(run: Run, where: str) -> int | None:
     """How many block ids the trace of a table has; None: it is no trace, or the run does not say."""
-    return next((one.blocks for one in run.info.files or () if one.table == where), None)
+    return next((file.blocks for file in run.info.files or () if file.table == where), None)

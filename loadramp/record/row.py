@@ -229,19 +229,24 @@ class Row:
     @property
     def statistics(self) -> dict[str, Statistic]:
         """Every statistic of a latency by its stem, in the order of the columns."""
-        found = {
-            f"{measure}_{name}": figure for measure, one in self.latency.items() for name, figure in one.statistics
+        figures = {
+            f"{measure}_{name}": figure
+            for measure, quantiles in self.latency.items()
+            for name, figure in quantiles.statistics
         }
-        found["longest_gap_p99"] = self.longest_gap_p99
-        return found | {f"slo_{metric}": one.figure for metric, one in self.slo.items()}
+        figures["longest_gap_p99"] = self.longest_gap_p99
+        return figures | {f"slo_{metric}": figure.figure for metric, figure in self.slo.items()}
 
     def with_statistics(self, changed: Mapping[str, Statistic], reasons: Mapping[str, str]) -> Row:
         """The row with other statistics, by their stems, and with ``reasons`` for what is null."""
         return replace(
             self,
-            latency={measure: one.changed(measure, changed) for measure, one in self.latency.items()},
+            latency={measure: quantiles.changed(measure, changed) for measure, quantiles in self.latency.items()},
             longest_gap_p99=changed.get("longest_gap_p99", self.longest_gap_p99),
-            slo={name: replace(one, figure=changed.get(f"slo_{name}", one.figure)) for name, one in self.slo.items()},
+            slo={
+                name: replace(figure, figure=changed.get(f"slo_{name}", figure.figure))
+                for name, figure in self.slo.items()
+            },
             reasons=reasons,
         )
 
@@ -257,7 +262,7 @@ class Row:
     @property
     def void_what(self) -> str:
         """What made the step void; empty: nothing."""
-        return "; ".join(dict.fromkeys(one.what for one in self.void))
+        return "; ".join(dict.fromkeys(rule.what for rule in self.void))
 
     @property
     def void_cure(self) -> str:
@@ -275,12 +280,12 @@ NOTHING, UNKNOWN = Quantiles(), Statistic()
 
 def void_lines(void: Sequence[Void]) -> list[str]:
     """What happened, with every cure behind the last of it, once."""
-    whats, cure = list(dict.fromkeys(one.what for one in void)), cures(void)
+    whats, cure = list(dict.fromkeys(rule.what for rule in void)), cures(void)
     return [*whats[:-1], f"{whats[-1]}; {cure}" if cure else whats[-1]] if whats else []
 
 
 def cures(void: Sequence[Void]) -> str:
-    return ", and ".join(dict.fromkeys(one.cure for one in void if one.cure))
+    return ", and ".join(dict.fromkeys(rule.cure for rule in void if rule.cure))
 
 
 def void_words(void: Sequence[Void]) -> str:
@@ -300,20 +305,20 @@ def columns_of(row: Row) -> dict[str, Any]:
 
 def _latency_columns(row: Row) -> dict[str, Any]:
     out: dict[str, Any] = {}
-    for measure, one in row.latency.items():
-        out |= {} if one.n is None else {f"{measure}_n": one.n}
-        for name, figure in one.statistics:
+    for measure, quantiles in row.latency.items():
+        out |= {} if quantiles.n is None else {f"{measure}_n": quantiles.n}
+        for name, figure in quantiles.statistics:
             out |= _interval(f"{measure}_{name}", figure)
-        out |= {} if one.n is None else {f"{measure}_p99_log_se": one.p99.log_se}
+        out |= {} if quantiles.n is None else {f"{measure}_p99_log_se": quantiles.p99.log_se}
     return out
 
 
 def _slo_columns(row: Row) -> dict[str, Any]:
     out: dict[str, Any] = {}
-    for metric, one in row.slo.items():
+    for metric, figure in row.slo.items():
         stem = f"slo_{metric}"
-        out |= _interval(stem, one.figure)
-        out |= {f"{stem}_log_se": one.figure.log_se, f"{stem}_over_ratio": one.over_ratio}
+        out |= _interval(stem, figure.figure)
+        out |= {f"{stem}_log_se": figure.figure.log_se, f"{stem}_over_ratio": figure.over_ratio}
     return out
 
 

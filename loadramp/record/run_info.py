@@ -15,7 +15,7 @@ from loadramp.record.types import Calibration, Check, Estimate, Step, StopCause,
 from loadramp.scenario.scenario import Slo
 from loadramp.units import percent, plural
 
-Told = str | int | None
+Fact = str | int | None
 """What a server says of itself: it may say anything."""
 
 
@@ -29,10 +29,10 @@ class TargetInfo:
     via: str | None = None
     insecure: bool | None = None
     ca_file: str | None = None
-    server: Told = None
-    version: Told = None
-    max_model_len: Told = None
-    engine: Told = None
+    server: Fact = None
+    version: Fact = None
+    max_model_len: Fact = None
+    engine: Fact = None
     """Who owns the model, by the list of models."""
 
 
@@ -226,7 +226,7 @@ class RunInfo:
 
     def document(self) -> dict[str, Any]:
         """The keys of run.json, in order."""
-        values = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "more"}
+        values = {column.name: getattr(self, column.name) for column in fields(self) if column.name != "more"}
         values |= {"target": _known(self.target) or None, "lengthened": self.lengthened or None}
         values["metrics"] = None if self.metrics is None else _known(self.metrics)
         nullable = {"selfcheck", *(("ended_at", "ending") if self.state is not None else ())}
@@ -247,7 +247,7 @@ def read_info(document: Mapping[str, Any]) -> RunInfo:
     Raises:
         msgspec.ValidationError: a key that this version knows is not of its type.
     """
-    names = {one.name for one in fields(RunInfo)} - {"more"}
+    names = {column.name for column in fields(RunInfo)} - {"more"}
     info = msgspec.convert({key: document[key] for key in document if key in names}, RunInfo, str_keys=True)
     info.more = {key: value for key, value in document.items() if key not in names}
     return info

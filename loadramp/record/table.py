@@ -203,8 +203,8 @@ class Table:
                 return every(default, int(begin[-1]))
             column = np.full(int(begin[-1]), default, dtype=np.int64)
             for k, record in enumerate(records):
-                if own := getattr(record, name):
-                    column[begin[k] : begin[k + 1]] = own
+                if values := getattr(record, name):
+                    column[begin[k] : begin[k + 1]] = values
             return column
 
         columns: dict[str, Any] = {name: ints(name) for name in _REQUEST_INTS}
@@ -297,8 +297,8 @@ class Table:
     @property
     def out_of_room(self) -> bool:
         """Some requests were not sent because no more may be in flight: no file to open, or ``max_in_flight``."""
-        own = [str(detail).lower() for detail in set(self.error_detail[self.error == "client"].tolist())]
-        return any(words in detail for detail in own for words in (NO_FILES, NO_ROOM))
+        details = [str(detail).lower() for detail in set(self.error_detail[self.error == "client"].tolist())]
+        return any(words in detail for detail in details for words in (NO_FILES, NO_ROOM))
 
     @property
     def input_tokens(self) -> Floats:

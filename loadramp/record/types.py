@@ -158,8 +158,8 @@ class Calibration:
 
     def count(self, tokens: int, *, whole: bool = False) -> int:
         """Words that make ``tokens`` tokens; at least one. ``whole``: of a whole prompt, so the overhead comes off."""
-        own = tokens - self.overhead_tokens if whole else tokens
-        return max(1, round(own / self.tokens_per_word))
+        new_tokens = tokens - self.overhead_tokens if whole else tokens
+        return max(1, round(new_tokens / self.tokens_per_word))
 
 
 NO_FILES, NO_ROOM = "too many open files", "requests in flight (max_in_flight"

@@ -58,9 +58,9 @@ def plain_row(row: Row) -> dict[str, Any]:
 def curve_csv(run: Run) -> str:
     """One line a row of the curve, in the order of docs/format.md."""
     rows = [plain_row(row) for row in run.rows]
-    found = dict.fromkeys(name for row in rows for name in row)
-    names = [name for name in FIRST_COLUMNS if name in found or not found]
-    names += [name for name in found if name not in names and name != "reasons"]
+    columns = dict.fromkeys(name for row in rows for name in row)
+    names = [name for name in FIRST_COLUMNS if name in columns or not columns]
+    names += [name for name in columns if name not in names and name != "reasons"]
     names += ["reasons"]
     return csv_text(names, ([row.get(name) for name in names] for row in rows))
 

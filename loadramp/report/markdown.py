@@ -55,13 +55,13 @@ def _numbers(run: Run) -> list[str]:
 
 
 def _diagnosis(run: Run) -> list[str]:
-    found = [f"- **{escaped(what)}** {escaped(why)}" for what, why in diagnosis.lines(run)]
-    return ["", "## Why it gives way", "", *found] if found else []
+    lines = [f"- **{escaped(what)}** {escaped(why)}" for what, why in diagnosis.lines(run)]
+    return ["", "## Why it gives way", "", *lines] if lines else []
 
 
 def _gates(run: Run) -> list[str]:
-    found = [f"- {escaped(gate_line(gate))}" for gate in run.gates]
-    return ["", "## Thresholds", "", *found] if found else []
+    lines = [f"- {escaped(gate_line(gate))}" for gate in run.gates]
+    return ["", "## Thresholds", "", *lines] if lines else []
 
 
 def _checks(run: Run) -> list[str]:

@@ -49,12 +49,12 @@ def parts_document(parts: Sequence[PreviewPart]) -> list[dict[str, Any]]:
 def _steps_document(steps: Sequence[PreviewStep]) -> dict[str, Any]:
     listed = [
         {
-            **{key: getattr(seen.step, key) for key in ("role", "rate_rps", "users", "warmup_s", "measure_s")},
-            **{key: getattr(seen, key) for key in COUNTED},
-            "ends_at_s": seen.cumulative_s,
-            "offered_rps": seen.offered_rps,
+            **{key: getattr(planned.step, key) for key in ("role", "rate_rps", "users", "warmup_s", "measure_s")},
+            **{key: getattr(planned, key) for key in COUNTED},
+            "ends_at_s": planned.cumulative_s,
+            "offered_rps": planned.offered_rps,
         }
-        for seen in steps
+        for planned in steps
     ]
     minutes = round(steps[-1].cumulative_s / 60, 2) if steps else 0.0
     return {"steps": listed, "total": {**{key: _total(steps, key) for key in COUNTED}, "minutes": minutes}}
@@ -87,8 +87,8 @@ def parts_table(
         files: a line for each file read.
     """
     out = [f"{scenario.name}: {scenario.arrivals.kind} arrivals, {scenario.prompts.kind} prompts", *files, ""]
-    for found in parts.values():
-        for part in found:
+    for chosen in parts.values():
+        for part in chosen:
             total = f" ({span(part.runs * part.steps[-1].cumulative_s)} in all)" if part.steps else ""
             out += [f"== loadramp {part.title}{total}", *_step_lines(part.steps), *part.notes, ""]
     out += [*profile_lines(profile), ""]
@@ -116,8 +116,8 @@ def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
 
 
-def _alike(seen: PreviewStep) -> tuple[object, ...]:
-    step = seen.step
+def _alike(planned: PreviewStep) -> tuple[object, ...]:
+    step = planned.step
     return step.role, step.rate_rps, step.users, step.warmup_s, step.measure_s
 
 
@@ -144,41 +144,41 @@ def profile_lines(profile: WorkloadProfile) -> list[str]:
         lines.append(f"sessions of {counted(sig(profile.turns_mean), 'turn')} on average")
     for name, shares in (("classes", profile.classes), ("models", profile.models)):
         if shares:
-            lines.append(f"{name}: {', '.join(f'{one} {percent(share)}' for one, share in shares.items())}")
+            lines.append(f"{name}: {', '.join(f'{value} {percent(share)}' for value, share in shares.items())}")
     return lines
 
 
 def notes(scenario: Scenario, steps: Sequence[PreviewStep]) -> list[str]:
     """What the table cannot say."""
-    closed = any(seen.requests is None for seen in steps)
+    closed = any(planned.requests is None for planned in steps)
     return [*(["A closed loop sends as many requests as are answered."] if closed else []), *ramp_notes(scenario)]
 
 
 def ramp_notes(scenario: Scenario) -> list[str]:
     """When a ramp ends, and what comes on top."""
-    pace, found = scenario.pace, []
+    pace, parts = scenario.pace, []
     if scenario.ramp.kind == "ceiling":
         soak_s = scenario.ramp.option("soak_s")
-        found.append(
+        parts.append(
             "The ramp stops at the first overloaded step, so this is the most it can send; "
             + (f"a soak of {span(soak_s)} below the ceiling comes on top." if soak_s else "no soak follows.")
         )
     if pace.max_requests or pace.max_minutes:
         caps = [plural(pace.max_requests, "request")] if pace.max_requests else []
         caps += [counted(f"{pace.max_minutes:g}", "minute")] if pace.max_minutes else []
-        found.append(f"It ends before a step that would exceed {' or '.join(caps)}.")
+        parts.append(f"It ends before a step that would exceed {' or '.join(caps)}.")
     if pace.until_sure is not None:
-        found.append(
+        parts.append(
             f"A step goes on until the interval of {pace.sure_of} reaches no further than {percent(pace.until_sure)} "
             f"from its value, at most to {span(pace.limit_s(None))} measured; the table has the shortest."
         )
     elif len(scenario.ramp.options.get("rates", ())) != 1:
-        found += LONGER_OR_AGAIN
+        parts += LONGER_OR_AGAIN
     if pace.warmup_s == 0 and pace.settle_s + pace.settle_requests == 0:
-        found.append("No warm-up: the first step is measured from its first request on (settle_requests, warmup_s).")
+        parts.append("No warm-up: the first step is measured from its first request on (settle_requests, warmup_s).")
     if pace.warmup_s is None:
-        found.append("Warm-ups grow with the time that requests take; 10 s is the least.")
-    return found
+        parts.append("Warm-ups grow with the time that requests take; 10 s is the least.")
+    return parts
 
 
 def _cells(group: Sequence[PreviewStep]) -> tuple[str, ...]:
@@ -194,5 +194,5 @@ def _cells(group: Sequence[PreviewStep]) -> tuple[str, ...]:
 
 
 def _total(steps: Sequence[PreviewStep], name: str) -> int | None:
-    values = [getattr(seen, name) for seen in steps]
+    values = [getattr(planned, name) for planned in steps]
     return None if any(value is None for value in values) else sum(values)

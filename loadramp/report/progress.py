@@ -92,7 +92,7 @@ def panel(progress: Progress) -> list[tuple[str, str]]:
 
     Latencies are those of the last answers that ended, so they say nothing about requests that still wait.
     """
-    errors = ", ".join(f"{kind} {n:,}" for kind, n in sorted(progress.errors.items(), key=lambda one: -one[1])[:3])
+    errors = ", ".join(f"{kind} {n:,}" for kind, n in sorted(progress.errors.items(), key=lambda pair: -pair[1])[:3])
     counts = f"{progress.sent:,} sent, {progress.finished:,} ended, {progress.in_flight:,} in flight"
     waits = f"{progress.waiting:,} without a token"
     answers = Table.of([record for record in progress.latest if record.ok])

@@ -39,7 +39,9 @@ def repeats_words(run: Run) -> str:
 def repeats_document(run: Run) -> list[dict[str, Any]]:
     """One object a ramp for the JSON document: status, rate and interval of each number."""
     keys = ("status", "rate_rps", "low_rps", "high_rps")
-    return [{name: {key: getattr(one, key) for key in keys} for name, one in each.items()} for each in run.repeats]
+    return [
+        {name: {key: getattr(estimate, key) for key in keys} for name, estimate in each.items()} for each in run.repeats
+    ]
 
 
 def _together(run: Run, name: str) -> Cell:

@@ -17,8 +17,8 @@ ERROR_WORDS = WORDS["errors"]
 
 def reason(row: Row, column: str) -> str:
     """Why ``column`` of ``row`` is null, in words."""
-    if found := row.reason(column):
-        return found
+    if why := row.reason(column):
+        return why
     if row.void:
         return f"void: {void_words(row.void)}"
     return "not measured" if row.requests else "no request was due in this window"

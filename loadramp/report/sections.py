@@ -124,7 +124,7 @@ class CheckGroup:
     @property
     def messages(self) -> list[tuple[str, str]]:
         """(message, steps) in words, the first MOST_MESSAGES."""
-        return [(redact(sentence(text)), ", ".join(own)) for text, own in [*self.steps.items()][:MOST_MESSAGES]]
+        return [(redact(sentence(text)), ", ".join(labels)) for text, labels in [*self.steps.items()][:MOST_MESSAGES]]
 
     def words(self, escape: Callable[[str], str] = str) -> str:
         """All of it in one line, each part through ``escape``."""
@@ -139,9 +139,9 @@ def checks_by_code(run: Run) -> list[CheckGroup]:
     for check in sorted(run.checks, key=_rank):
         new = CheckGroup(check.level, check.code, sentence(redact(check.advice)), {})
         steps = groups.setdefault((check.level, check.code), new).steps
-        own = steps.setdefault(check.message, [])
+        named = steps.setdefault(check.message, [])
         if check.step is not None and check.code not in NAMES_STEP:
-            own.append(labels.get(check.step) or f"step {check.step}")
+            named.append(labels.get(check.step) or f"step {check.step}")
     return list(groups.values())
 
 
@@ -186,10 +186,10 @@ def _evidence_line(row: Row, names: list[str]) -> list[str | Cell]:
 def _figures(row: Row, name: str) -> str:
     """What a signal looked at, where the row tells."""
     evidence = row.evidence
-    found = evidence.get(name) if isinstance(evidence, Mapping) else None
-    if not isinstance(found, Mapping):
+    limits = evidence.get(name) if isinstance(evidence, Mapping) else None
+    if not isinstance(limits, Mapping):
         return ""
-    figures = {key: sig(value, 2) for key, value in found.items() if key != "p"}
+    figures = {key: sig(value, 2) for key, value in limits.items() if key != "p"}
     words = ("{first} to {last}, limit {limit}", "{last}, limit {limit}", "rise {rise}, limit {limit}", "times {ratio}")
     for template in words:
         with suppress(KeyError):
@@ -214,8 +214,10 @@ def _row_tone(row: Row) -> str:
 
 def _all_columns(run: Run) -> Markup:
     columns = [(row, columns_of(row)) for row in run.rows]
-    names = list(dict.fromkeys(name for _, own in columns for name in own if name != "reasons"))
-    lines = [[Cell(name, "name"), *(Cell(_raw(row, name, own.get(name))) for row, own in columns)] for name in names]
+    names = list(dict.fromkeys(name for _, values in columns for name in values if name != "reasons"))
+    lines = [
+        [Cell(name, "name"), *(Cell(_raw(row, name, values.get(name))) for row, values in columns)] for name in names
+    ]
     heads = ["Column", *(r.label(row) for row in run.rows)]
     return c.render("fold.html.j2", title="Every column of the curve, in seconds and shares (docs/format.md)",
                     body=c.render("wide.html.j2", heads=heads, lines=lines))  # fmt: skip

@@ -55,10 +55,10 @@ def _step_key(place: int, row: Row) -> Key:
 def _steps_to_draw(run: Run) -> list[tuple[Step, Row]]:
     """Steps of the ramp up that are not void, at most ten: all around the ceiling, every other one far below it."""
     by_index = {step.index: step for step in run.steps if step.measure_s}
-    found = [(by_index[row.step], row) for row in r.rising_rows(run) if not row.void and row.step in by_index]
-    while len(found) > MOST_STEPS:
-        found = found[: -MOST_STEPS // 2][::2] + found[-MOST_STEPS // 2 :]
-    return found
+    steps = [(by_index[row.step], row) for row in r.rising_rows(run) if not row.void and row.step in by_index]
+    while len(steps) > MOST_STEPS:
+        steps = steps[: -MOST_STEPS // 2][::2] + steps[-MOST_STEPS // 2 :]
+    return steps
 
 
 def first_token_counts(table: Table, chosen: Sequence[tuple[Step, Row]]) -> Ints:

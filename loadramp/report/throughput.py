@@ -182,7 +182,9 @@ def errors_section(run: Run) -> str | None:
     if not run.rows:
         return None
     by_row = [(row, row.errors) for row in run.rows]
-    kinds = sorted({kind for _, found in by_row for kind in found}, key=lambda k: -sum(f.get(k, 0) for _, f in by_row))
+    kinds = sorted(
+        {kind for _, errors in by_row for kind in errors}, key=lambda k: -sum(f.get(k, 0) for _, f in by_row)
+    )
     if not kinds:
         total = sum(row.requests for row in run.rows)
         return c.section(
@@ -193,7 +195,7 @@ def errors_section(run: Run) -> str | None:
     key = []
     for i, kind in enumerate(kinds):
         look = Key(r.ERROR_WORDS.get(kind, kind), KINDS[i % len(KINDS)], "band")
-        y = [found.get(kind, 0) for _, found in by_row]
+        y = [errors.get(kind, 0) for _, errors in by_row]
         text = [f"{name}<br>{look.name}: {plural(n, 'request')}" for name, n in zip(names, y, strict=True)]
         marks = {"shape": ("", "/", "x", "-", "|", "+", ".")[i % 7], "size": 6, "solidity": 0.35}
         data.append({"type": "bar", "name": look.name, "x": names, "y": y, "text": text, "hoverinfo": "text",

@@ -40,14 +40,14 @@ def classes_section(run: Run) -> str | None:
 
 def _by(run: Run, kind: str, title: str) -> Markup | None:
     """One line for each step and name."""
-    steps = [(row, found) for row in run.rows if (found := _classes(row, kind))]
+    steps = [(row, classes) for row in run.rows if (classes := _classes(row, kind))]
     if not steps:
         return None
     heads = ["Load", title.capitalize(), "Requests", "Failed", "Tokens in, out"]
     heads += [f"{level} {name}" for _, name in LATENCIES for level in ("p50", "p99")]
     good = bool(run.scenario.slo.limits)
     heads += ["Good"] if good else []
-    lines = [_line(r.label(row), name, figures, good) for row, found in steps for name, figures in found.items()]
+    lines = [_line(r.label(row), name, figures, good) for row, classes in steps for name, figures in classes.items()]
     return _curves(run, kind, title) + c.render("fold.html.j2", title=f"By {title}", body=c.grid(heads, lines))
 
 
@@ -127,9 +127,9 @@ def _models(run: Run) -> Markup | None:
     for name in names:
         early = before.get(name, ColdStart())
         ttft_s = _ttft_s(run, name)
-        seen = [ttft_s[0], float(np.median(ttft_s))] if len(ttft_s) else [None, None]
+        shown = [ttft_s[0], float(np.median(ttft_s))] if len(ttft_s) else [None, None]
         values = [finite(early.first_ttft_s), finite(early.second_ttft_s)]
-        lines.append(_cells([redact(name), *map(latency, [*values, *seen])]))
+        lines.append(_cells([redact(name), *map(latency, [*values, *shown])]))
     words = "A first answer far slower than the second: an adapter had to be loaded."
     return Markup("<h3>Cold starts</h3><p>{}</p>{}").format(words, c.grid(heads, lines))
 

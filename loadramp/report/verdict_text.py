@@ -348,8 +348,8 @@ def _soak_overloaded(run: Run) -> str:
     """That a soak was overloaded at a rate below the steps that were."""
     soaks = [row for row in r.of_role(run, "soak") if not row.void and shows_overload(row)]
     lowest = min(soaks, key=lambda row: row.axis_load or 0.0, default=None)
-    found = run.estimates["ceiling"].rate_rps
-    if lowest is None or found is None or run.estimates["ceiling"].high_rps != lowest.axis_load:
+    rate_rps = run.estimates["ceiling"].rate_rps
+    if lowest is None or rate_rps is None or run.estimates["ceiling"].high_rps != lowest.axis_load:
         return ""
     signs = _failing(lowest) or signs_of(lowest)
     return f"{signs} in a soak at {sig(lowest.axis_load)} req/s"
@@ -370,7 +370,7 @@ def interval_words(run: Run, estimate: Estimate) -> str:
         return " of the long run" if estimate.interval_of else ""
     over = [row for row in run.rows if row.role == "step" and row.deficit and not row.void]
     if estimate.detector == "ceiling" and over:
-        windows = [one for row in over for one in row.measured_windows]
+        windows = [window_s for row in over for window_s in row.measured_windows]
         return f" of {span(sum(end_s - begin_s for begin_s, end_s in windows))} of overload"
     measured = [step for step in run.steps if step.measured]
     return f" of these {span(measured[-1].end_s - measured[0].begin_s)}" if measured else ""

@@ -34,9 +34,9 @@ def assess(run: Run) -> Run:
     scenario = run.scenario
     ramps = [completed(rows) for rows in by_repeat(_rows(run))]
     each = [three_numbers(scenario, rows) for rows in ramps] or [three_numbers(scenario, [])]
-    each = [_spoken_of(found, rows) for found, rows in zip(each, ramps or [[]], strict=True)]
+    each = [_spoken_of(estimates, rows) for estimates, rows in zip(each, ramps or [[]], strict=True)]
     run.rows = every = [row for rows in ramps for row in rows]
-    run.estimates = {name: _ended_early(run, found) for name, found in each[0].items()}
+    run.estimates = {name: _ended_early(run, estimate) for name, estimate in each[0].items()}
     run.checks = run_checks(run)
     first = replace(run, rows=ramps[0] if ramps else [])  # why it gives way is asked of one whole ramp
     run.findings = with_cures(diagnose(first), first)
@@ -53,16 +53,18 @@ def _spoken_of(estimates: Mapping[str, Estimate], rows: Sequence[Row]) -> dict[s
     """The estimates of these rows, with what their intervals speak of."""
     of = long_run.interval_of(rows)
     return {
-        name: replace(found, interval_of=(found.interval_of or of) if found.low_rps and found.high_rps else None)
-        for name, found in estimates.items()
+        name: replace(
+            estimate, interval_of=(estimate.interval_of or of) if estimate.low_rps and estimate.high_rps else None
+        )
+        for name, estimate in estimates.items()
     }
 
 
-def _ended_early(run: Run, found: Estimate) -> Estimate:
+def _ended_early(run: Run, estimate: Estimate) -> Estimate:
     """With why nothing higher was tried, where that is not because of the ramp's own end."""
-    if found.status != "not_found_up_to" or run.info.state != "stopped" or not run.info.ending:
-        return found
-    return replace(found, reason=f"{found.reason}; stopped early: {run.info.ending}")
+    if estimate.status != "not_found_up_to" or run.info.state != "stopped" or not run.info.ending:
+        return estimate
+    return replace(estimate, reason=f"{estimate.reason}; stopped early: {run.info.ending}")
 
 
 def _rows(run: Run) -> list[Row]:
@@ -115,7 +117,7 @@ def row_of(
         samples=samples,
         client=client,
         slo=scenario.slo,
-        base_ttft_p50_s=next((one.of(first).p50.value for one in before if not one.void), None),
+        base_ttft_p50_s=next((row.of(first).p50.value for row in before if not row.void), None),
         now_s=now_s,
         share=offer.share,
         gap_cv=offer.gap_cv,
@@ -152,10 +154,10 @@ def last_word_s(run: Run) -> float:
     instants = [
         run.table.due_s,
         run.table.stream_end_s,
-        [one.t_s for one in run.client],
-        [one.t_s for one in run.samples],
+        [sample.t_s for sample in run.client],
+        [sample.t_s for sample in run.samples],
     ]
-    known_s = np.concatenate([np.asarray(one, dtype=np.float64) for one in instants])
+    known_s = np.concatenate([np.asarray(times, dtype=np.float64) for times in instants])
     return float(known_s[~np.isnan(known_s)].max(initial=0.0))
 
 

@@ -52,7 +52,7 @@ class Conductor(RunSession):
             if self.stop.is_set() or endings[-1].cause:
                 break
         await self.finish()
-        return next((one for one in endings if not one.complete), endings[-1])
+        return next((stop for stop in endings if not stop.complete), endings[-1])
 
     async def _ramp(self, repeat: int) -> Stop:
         """One ramp from its first step to its end."""
@@ -87,7 +87,9 @@ class Conductor(RunSession):
         begun_s = sum(times(self.scenario, begun)) if begun else 0.0
         further, limit_min = self.repeats - repeat - 1, self.scenario.pace.max_minutes
         cap_s = float("inf") if limit_min is None else max(0.0, limit_min * 60 - self.now_s)
-        least_s, most_s = (min(one - begun_s + further * each, cap_s) for one, each in zip(this, other, strict=True))
+        least_s, most_s = (
+            min(end_s - begun_s + further * each, cap_s) for end_s, each in zip(this, other, strict=True)
+        )
         return least_s, most_s
 
     def _starts_afresh(self, step: Step, rows: Sequence[Row]) -> bool:
@@ -124,7 +126,7 @@ class Conductor(RunSession):
         more_s = min(lengthen.further_s(measured_s, most_s), self._further_s)
         if more_s < 1.0 or not lengthen.concerns(row):
             return 0.0
-        waiting_s = max((self.now_s - one.due_s for one in snapshot if one.answer_s is None), default=0.0)
+        waiting_s = max((self.now_s - record.due_s for record in snapshot if record.answer_s is None), default=0.0)
         limit_s, most = self.scenario.target.first_timeout_s, self.scenario.pace.max_in_flight
         endured = lengthen.endured(waiting_s, measured_s, more_s, limit_s)
         return more_s if endured and lengthen.endured(len(snapshot), measured_s, more_s, most) else 0.0
@@ -138,9 +140,9 @@ class Conductor(RunSession):
         gates = self.scenario.gates
         if not gates.abort:
             return None
-        found = missed_for_good(assess(self._so_far(snapshot, [])), gates.rules)
-        rules = " and ".join(result.rule for result in found)
-        return Stop(f"missed beyond doubt: {rules}", complete=False, cause="missed") if found else None
+        missed = missed_for_good(assess(self._so_far(snapshot, [])), gates.rules)
+        rules = " and ".join(result.rule for result in missed)
+        return Stop(f"missed beyond doubt: {rules}", complete=False, cause="missed") if missed else None
 
     def _over_a_cap(self, step: Step) -> Stop | None:
         timed = self._timed(step)
@@ -164,8 +166,10 @@ class Conductor(RunSession):
             return e2e_s
         typical_s = float(np.median(e2e_s))
         sample = session_sample(self.scenario)
-        pauses_s = [sum(turn.think_s for turn in (one, *one.following[:-1]) if one.following) for one in sample]
-        return np.array(pauses_s) + typical_s * np.array([1 + len(one.following) for one in sample])
+        pauses_s = [
+            sum(turn.think_s for turn in (prompt, *prompt.following[:-1]) if prompt.following) for prompt in sample
+        ]
+        return np.array(pauses_s) + typical_s * np.array([1 + len(prompt.following) for prompt in sample])
 
     def _count_again(self, snapshot: Sequence[Record]) -> None:
         """Let the rows so far tell what has become of the requests that were in flight at their ends."""

@@ -45,13 +45,13 @@ async def examine(options: Options, say: Callable[[str], None]) -> list[DoctorLi
         ScenarioError: a public host without permission, or no model to choose.
     """
     try:
-        seen = await first_look(options)
+        look = await first_look(options)
     except Unreachable as error:
         missing = DoctorLine("fix", "endpoint", str(error), "everything else about the endpoint waits for this")
         return [missing, *of_client()]
-    say(f"asking {seen.endpoint.host} for one reply, to look at its stream")
-    reply = await seen.one_reply()
-    return [*of_endpoint(seen.endpoint, seen.known, seen.page), *of_stream(reply), *of_client()]
+    say(f"asking {look.endpoint.host} for one reply, to look at its stream")
+    reply = await look.one_reply()
+    return [*of_endpoint(look.endpoint, look.known, look.page), *of_stream(reply), *of_client()]
 
 
 def of_endpoint(endpoint: Endpoint, known: EndpointFacts, page: tuple[str, str] | None) -> list[DoctorLine]:
@@ -60,18 +60,18 @@ def of_endpoint(endpoint: Endpoint, known: EndpointFacts, page: tuple[str, str] 
     engine = identity.get("engine") or identity.get("server") or "an engine that does not name itself"
     length = f", up to {plural(identity['max_model_len'], 'token')}" if identity.get("max_model_len") else ""
     version = f" {identity['version']}" if identity.get("version") else ""
-    found = [DoctorLine("ok", "endpoint", f"{endpoint.url} serves {known.model} ({engine}{version}{length})")]
+    lines = [DoctorLine("ok", "endpoint", f"{endpoint.url} serves {known.model} ({engine}{version}{length})")]
     warnings = [WARNING_WORDS[warning] for warning in known.warnings if warning in WARNING_WORDS]
-    found += [DoctorLine("note", "endpoint", words) for words in warnings]
+    lines += [DoctorLine("note", "endpoint", words) for words in warnings]
     if page is None:
         advice = "name it: [metrics] url in the scenario; without it, causes and the server's queue stay unknown"
-        found.append(DoctorLine("fix", "endpoint", "no metrics page was found", advice))
+        lines.append(DoctorLine("fix", "endpoint", "no metrics page was found", advice))
     else:
-        found.append(DoctorLine("ok", "endpoint", f"metrics: {endpoint.redact(page[0])} ({page[1]})"))
+        lines.append(DoctorLine("ok", "endpoint", f"metrics: {endpoint.redact(page[0])} ({page[1]})"))
     if endpoint.host in LOOPBACK:
         advice = "fine for a server with a GPU; a server on this CPU and the client slow each other down"
-        found.append(DoctorLine("note", "endpoint", "the endpoint is on this machine, or behind a tunnel", advice))
-    return found
+        lines.append(DoctorLine("note", "endpoint", "the endpoint is on this machine, or behind a tunnel", advice))
+    return lines
 
 
 def of_stream(record: Record) -> list[DoctorLine]:
@@ -81,63 +81,65 @@ def of_stream(record: Record) -> list[DoctorLine]:
             DoctorLine("fix", "endpoint", f"a request failed: {record.error}: {record.error_detail or ''}".rstrip(": "))
         ]
     gaps_s = np.diff(record.event_s)
-    found = []
+    lines = []
     if len(gaps_s) >= 10:
         together = float(np.mean(gaps_s < TOGETHER_S))
         message = f"first token after {latency(record.ttft_s)}, then one every {latency(float(np.median(gaps_s)))}"
-        found.append(DoctorLine("ok", "endpoint", message))
+        lines.append(DoctorLine("ok", "endpoint", message))
         if together > TOGETHER_RATIO:
             advice = (
                 "turn buffering off on the way (proxy_buffering off, X-Accel-Buffering: no); until then trust TTFT only"
             )
             message = f"{percent(together)} of the events came together with the one before"
-            found.append(DoctorLine("fix", "endpoint", message, advice))
+            lines.append(DoctorLine("fix", "endpoint", message, advice))
     if record.stamps == "user":
-        found.append(
+        lines.append(
             DoctorLine("note", "client", "no receive times from the kernel here: tokens are stamped when they are read")
         )
-    return found
+    return lines
 
 
 def of_client() -> list[DoctorLine]:
     """What this machine can do, as far as it is known."""
     here = host()
-    found = [DoctorLine("ok", "client", f"{plural(here.cores or 1, 'core')}, {here.cpu or here.machine}")]
+    lines = [DoctorLine("ok", "client", f"{plural(here.cores or 1, 'core')}, {here.cpu or here.machine}")]
     busy = float(here.load_1m or 0.0) / max(here.cores or 1, 1)
     if busy > BUSY_RATIO:
         advice = "stop other programs, or send from another machine: a late client makes the server look slow"
         message = f"the load average of the last minute is {sig(here.load_1m)} on {plural(here.cores or 1, 'core')}"
-        found.append(DoctorLine("fix", "client", message, advice))
+        lines.append(DoctorLine("fix", "client", message, advice))
     try:
         streams = raise_file_limit(None)
     except FleetError as error:
-        found.append(DoctorLine("fix", "client", str(error)))
+        lines.append(DoctorLine("fix", "client", str(error)))
     else:
         level: Level = "ok" if streams >= FEW_STREAMS else "note"
-        found.append(DoctorLine(level, "client", f"room for {plural(streams, 'request')} in flight for each worker"))
+        lines.append(DoctorLine(level, "client", f"room for {plural(streams, 'request')} in flight for each worker"))
     if proxies := [name for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY") if os.environ.get(name)]:
         message = f"{', '.join(proxies)} set: requests do not follow it ([target] proxy does)"
-        found.append(DoctorLine("note", "client", message))
+        lines.append(DoctorLine("note", "client", message))
     known = selfcheck.stored()
     if known is None:
         advice = "loadramp selfcheck (a minute): it says what this machine can time, and every later run keeps it"
-        return [*found, DoctorLine("fix", "client", "this machine has not been measured as a client", advice)]
-    return [*found, DoctorLine("ok" if known.most_tokens_per_s else "fix", "client", known.words())]
+        return [*lines, DoctorLine("fix", "client", "this machine has not been measured as a client", advice)]
+    return [*lines, DoctorLine("ok" if known.most_tokens_per_s else "fix", "client", known.words())]
 
 
-def document(found: Sequence[DoctorLine]) -> dict[str, Any]:
+def document(lines: Sequence[DoctorLine]) -> dict[str, Any]:
     """The page as JSON data."""
-    return {"fix": sum(one.level == "fix" for one in found), "found": [asdict(one) for one in found]}
+    return {"fix": sum(line.level == "fix" for line in lines), "found": [asdict(line) for line in lines]}
 
 
-def page_text(found: Sequence[DoctorLine]) -> str:
+def page_text(findings: Sequence[DoctorLine]) -> str:
     """The page for people: what to fix first."""
     lines = []
     for about in ("endpoint", "client"):
         lines.append(f"{about}:")
-        for one in sorted((one for one in found if one.about == about), key=lambda one: "fix note ok".index(one.level)):
-            lines.append(f"  {one.level:<4}  {one.message}")
-            lines += [f"        {one.advice}"] if one.advice else []
-    fixes = sum(one.level == "fix" for one in found)
+        for line in sorted(
+            (line for line in findings if line.about == about), key=lambda line: "fix note ok".index(line.level)
+        ):
+            lines.append(f"  {line.level:<4}  {line.message}")
+            lines += [f"        {line.advice}"] if line.advice else []
+    fixes = sum(line.level == "fix" for line in findings)
     end = f"{plural(fixes, 'thing')} to fix before measuring" if fixes else "ready to measure: loadramp init, then run"
     return "\n".join([*lines, end])

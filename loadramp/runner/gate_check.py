@@ -57,8 +57,8 @@ def unpassable(scenario: Scenario, steps: Sequence[PreviewStep], beside: Sequenc
         ScenarioError: one is no rule.
     """
     rules = [parse(text) for text in scenario.gates.rules]
-    found = [(rule, _why(scenario, steps, rule, beside)) for rule in rules]
-    return [f"{rule.text} cannot pass: {why}." for rule, why in found if why]
+    reasons = [(rule, _why(scenario, steps, rule, beside)) for rule in rules]
+    return [f"{rule.text} cannot pass: {why}." for rule, why in reasons if why]
 
 
 def _why(scenario: Scenario, steps: Sequence[PreviewStep], rule: ThresholdRule, beside: Sequence[float]) -> str:
@@ -66,10 +66,10 @@ def _why(scenario: Scenario, steps: Sequence[PreviewStep], rule: ThresholdRule, 
         return _of_soak(scenario, rule)
     if rule.place is not None and rule.place.field == "step":
         return ""
-    measured = [seen for seen in steps if seen.step.measured]
+    measured = [planned for planned in steps if planned.step.measured]
     if rule.place is None:
         return _of_all(scenario, measured, rule)
-    asked = [seen for seen in measured if matches(_row(seen.step), rule.place)]
+    asked = [planned for planned in measured if matches(_row(planned.step), rule.place)]
     if not asked:
         cut = len(measured) >= MOST_STEPS or any(matches(_row(Step(0, rate_rps=rate)), rule.place) for rate in beside)
         return "" if cut else f"no step is offered there; the steps are {_offered(measured)}"
@@ -95,9 +95,9 @@ def _of_soak(scenario: Scenario, rule: ThresholdRule) -> str:
 def _of_all(scenario: Scenario, measured: Sequence[PreviewStep], rule: ThresholdRule) -> str:
     if rule.aggregate and rule.upper and scenario.ramp.kind == "ceiling":
         return "the ramp goes into overload, whose latencies have no upper limit; name the rates, @ rate <= ..."
-    if rule.name != "error_ratio" or any(seen.requests is None for seen in measured):
+    if rule.name != "error_ratio" or any(planned.requests is None for planned in measured):
         return ""
-    requests = sum(_requests(seen) for seen in measured)
+    requests = sum(_requests(planned) for planned in measured)
     least = requests_needed(rule)
     if requests >= least:
         return ""
@@ -106,7 +106,7 @@ def _of_all(scenario: Scenario, measured: Sequence[PreviewStep], rule: Threshold
 
 def _too_few(asked: Sequence[PreviewStep], rule: ThresholdRule) -> str:
     """The step with the fewest requests decides."""
-    open_loop = [seen for seen in asked if seen.requests is not None]
+    open_loop = [planned for planned in asked if planned.requests is not None]
     if not open_loop:
         return ""
     fewest = min(open_loop, key=_requests)
@@ -123,10 +123,10 @@ def _too_few(asked: Sequence[PreviewStep], rule: ThresholdRule) -> str:
     return f"a {rule.aggregate} takes {plural(least, 'request')}, and {at} (min_requests, measure_s)"
 
 
-def _requests(seen: PreviewStep) -> float:
+def _requests(planned: PreviewStep) -> float:
     """Requests due in the measured part of an open-loop step."""
-    measure_s, warmup_s = seen.step.measure_s or 0.0, seen.step.warmup_s or 0.0
-    return (seen.requests or 0) * measure_s / max(measure_s + warmup_s, 1e-9)
+    measure_s, warmup_s = planned.step.measure_s or 0.0, planned.step.warmup_s or 0.0
+    return (planned.requests or 0) * measure_s / max(measure_s + warmup_s, 1e-9)
 
 
 def _row(step: Step) -> Row:
@@ -134,8 +134,11 @@ def _row(step: Step) -> Row:
 
 
 def _offered(measured: Sequence[PreviewStep]) -> str:
-    loads = [sig(seen.step.users if seen.step.rate_rps is None else seen.step.rate_rps) or "" for seen in measured]
+    loads = [
+        sig(planned.step.users if planned.step.rate_rps is None else planned.step.rate_rps) or ""
+        for planned in measured
+    ]
     if len(loads) > 8:
         loads = [*loads[:6], "...", loads[-1]]
-    closed = any(seen.step.users is not None for seen in measured)
+    closed = any(planned.step.users is not None for planned in measured)
     return f"{', '.join(loads) or 'none'} {'users' if closed else 'req/s'}"

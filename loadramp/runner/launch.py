@@ -295,13 +295,13 @@ async def scraper_of(
     if not metrics.enabled:
         return None
     if not urls:
-        found = await find_metrics(
+        page = await find_metrics(
             endpoint.server, endpoint.headers, asked=asked, ca_file=target.ca_file, insecure=target.insecure
         )
-        if found is None:
+        if page is None:
             say("note: no metrics page; queue, KV cache and preemptions stay unknown ([metrics] url)")
             return None
-        urls, dialects = [found[0]], {found[0]: found[1]}
+        urls, dialects = [page[0]], {page[0]: page[1]}
     scraper = Scraper(
         urls,
         rundir.server_path,
@@ -323,7 +323,7 @@ async def scraper_of(
 async def let_go(fleets: Sequence[Fleet], scrapers: Sequence[Scraper | None], hurry: bool) -> None:
     """End workers and scrapers, all at once. ``hurry``: somebody waits, so no scraper gets long for a last page."""
     limit_s = HURRIED_SCRAPE_S if hurry else LAST_SCRAPE_S
-    endings = [fleet.close() for fleet in fleets] + [one.stop(limit_s) for one in scrapers if one]
+    endings = [fleet.close() for fleet in fleets] + [scraper.stop(limit_s) for scraper in scrapers if scraper]
     for result in await asyncio.gather(*endings, return_exceptions=True):
         if isinstance(result, BaseException):
             raise result
@@ -359,8 +359,8 @@ def signals(stop: asyncio.Event, say: Say) -> Iterator[list[int]]:
 
 
 def _versions() -> Mapping[str, str]:
-    found = {}
+    ready = {}
     for name in LIBRARIES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found[name] = importlib.metadata.version(name)
-    return found
+            ready[name] = importlib.metadata.version(name)
+    return ready

@@ -110,11 +110,11 @@ def _one_plan(parts: Sequence[Part]) -> None:
 
 
 def _each_once(parts: Sequence[Part]) -> None:
-    found: dict[int, Path] = {}
+    paths: dict[int, Path] = {}
     for part in parts:
-        if (index := part.shard.index) in found:
-            raise ScenarioError(f"merge: {part.shard.name} is there twice: {found[index]} and {part.path}")
-        found[index] = part.path
+        if (index := part.shard.index) in paths:
+            raise ScenarioError(f"merge: {part.shard.name} is there twice: {paths[index]} and {part.path}")
+        paths[index] = part.path
 
 
 def _lost(parts: Sequence[Part]) -> list[tuple[ShardInfo, str]]:

@@ -20,12 +20,12 @@ def lengths(scenario: Scenario, model: str = "", cards: Sequence[Mapping[str, An
         cards: of the server's list.
     """
     _, label = claims(scenario.target.labels).get("max_model_len", ("", ""))
-    own = int(label) if label.isdigit() and int(label) else None
+    number = int(label) if label.isdigit() and int(label) else None
 
     def length_of(name: str) -> int | None:
         longest = facts_of(name or model, cards)["max_model_len"]
         known = longest if type(longest) is int and longest > 0 else None
-        return known if known is not None or name else own
+        return known if known is not None or name else number
 
     return length_of
 

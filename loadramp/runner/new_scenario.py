@@ -16,7 +16,7 @@ the scenario, one request in 30,000 is longer than the context."""
 
 
 @dataclass(slots=True, frozen=True)
-class Found:
+class FactsForScenario:
     """What the endpoint says, as far as the scenario needs it. None: it does not say."""
 
     url: str
@@ -28,19 +28,19 @@ class Found:
     """Seconds between two tokens of a reply that nothing disturbs."""
 
 
-async def find(options: Options) -> Found:
+async def ask(options: Options) -> FactsForScenario:
     """Ask the endpoint.
 
     Raises:
         ScenarioError: a public host without permission, or no model to choose.
         Unreachable: the endpoint does not answer as it must.
     """
-    seen = await first_look(options)
-    endpoint, known, page = seen.endpoint, seen.known, seen.page
+    look = await first_look(options)
+    endpoint, known, page = look.endpoint, look.known, look.page
     identity = known.identity
     length = identity.get("max_model_len")
-    events = (reply := await seen.one_reply()).event_s
-    return Found(
+    events = (reply := await look.one_reply()).event_s
+    return FactsForScenario(
         url=endpoint.url,
         model=known.model,
         engine=page[1] if page else identity.get("engine"),
@@ -64,31 +64,31 @@ def lengths(max_model_len: int | None) -> tuple[int, int]:
     return prompt, max(4, min(OUTPUT_TOKENS, prompt // 2))
 
 
-def scenario_text(found: Found, name: str) -> str:
+def scenario_text(facts: FactsForScenario, name: str) -> str:
     """The scenario, with a line of explanation for each choice. It can be read back."""
-    prompt, answer = lengths(found.max_model_len)
-    first_rps = first_rate(found.token_s, answer)
-    slow = f" An answer takes {found.token_s * answer:.0f} s alone." if found.token_s and first_rps < 1.0 else ""
+    prompt, answer = lengths(facts.max_model_len)
+    first_rps = first_rate(facts.token_s, answer)
+    slow = f" An answer takes {facts.token_s * answer:.0f} s alone." if facts.token_s and first_rps < 1.0 else ""
     context = (
-        f"the model takes {found.max_model_len:,}"
-        if found.max_model_len
+        f"the model takes {facts.max_model_len:,}"
+        if facts.max_model_len
         else "the server does not say how many it takes"
     )
-    replicas = f"# Found at the endpoint ({found.engine}); several replicas: urls = [...]"
+    replicas = f"# Found at the endpoint ({facts.engine}); several replicas: urls = [...]"
     missing = "# None was found. Name it, or causes and the server's own queue stay unknown."
     metrics = (
-        f"{replicas}\nurl = {json.dumps(found.metrics_url)}"
-        if found.metrics_url
+        f"{replicas}\nurl = {json.dumps(facts.metrics_url)}"
+        if facts.metrics_url
         else f'{missing}\n# url = "http://host:9090/metrics"'
     )
     text = f"""\
-# How much can {json.dumps(found.model)} at {found.url} take? Made by `loadramp init`; every key is in docs/scenario.md.
+# How much can {json.dumps(facts.model)} at {facts.url} take? Made by `loadramp init`; every key is in docs/scenario.md.
 name = {json.dumps(name)}
 seed = 1
 
 [target]
-base_url = {json.dumps(found.url)}
-model = {json.dumps(found.model)}
+base_url = {json.dumps(facts.url)}
+model = {json.dumps(facts.model)}
 # The key is read from this environment variable and never written anywhere.
 api_key_env = "OPENAI_API_KEY"
 

@@ -54,10 +54,10 @@ def of_scenario(path: Path, overrides: Sequence[str] = (), length_of: LengthOf |
     }
     if not parts:
         return document, words
-    steps = next((part.steps for found in parts.values() for part in found if part.steps), ())
-    profile = profile_of_plan(full, [seen.step for seen in steps])
+    steps = next((part.steps for chosen in parts.values() for part in chosen if part.steps), ())
+    profile = profile_of_plan(full, [planned.step for planned in steps])
     words = "\n".join([parts_table(full, parts, document, profile, _files(full)), *notes])
-    return document | {name: parts_document(found) for name, found in parts.items()}, words
+    return document | {name: parts_document(chosen) for name, chosen in parts.items()}, words
 
 
 def of_endpoint(path: Path, overrides: Sequence[str], base_url: str, model: str | None) -> Answer:
@@ -81,7 +81,7 @@ def _of_ramp(scenario: Scenario, length_of: LengthOf | None = None) -> tuple[dic
     """The same, and what it says of thresholds that cannot pass."""
     full = input_files.ready(scenario)
     steps = with_offered(full, list(preview_steps(full)))
-    profile = profile_of_plan(full, [seen.step for seen in steps])
+    profile = profile_of_plan(full, [planned.step for planned in steps])
     files = _files(full)
     document = preview_document(full, steps, profile, files)
     too_long = overlong(full, length_of or lengths(full))
@@ -110,29 +110,29 @@ def _files(scenario: Scenario) -> list[str]:
 
 def with_offered(scenario: Scenario, steps: Sequence[PreviewStep]) -> list[PreviewStep]:
     """The steps with what they would offer in their measured part."""
-    rates = offered_rates(scenario, [seen.step for seen in steps])
-    return [replace(seen, offered_rps=rate) for seen, rate in zip(steps, rates, strict=True)]
+    rates = offered_rates(scenario, [planned.step for planned in steps])
+    return [replace(planned, offered_rps=rate) for planned, rate in zip(steps, rates, strict=True)]
 
 
 def offered_notes(scenario: Scenario, steps: Sequence[PreviewStep]) -> list[str]:
     """A line for the steps that would offer clearly less than they ask for, and one for those that would offer more."""
     turns = turns_of(scenario)
-    found: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
-    for seen in steps:
-        step = seen.step
-        if not step.measured or not step.rate_rps or not step.measure_s or seen.offered_rps is None:
+    times: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
+    for planned in steps:
+        step = planned.step
+        if not step.measured or not step.rate_rps or not step.measure_s or planned.offered_rps is None:
             continue
         offer = offer_of(scenario, step)
         gap_cv = sqrt(turns) * (1.0 if offer.gap_cv is None else offer.gap_cv)  # sessions bring all their turns
-        due = round(seen.offered_rps * step.measure_s)
+        due = round(planned.offered_rps * step.measure_s)
         claim_rps = load_rps(step.rate_rps, due, step.measure_s, share=offer.share, gap_cv=gap_cv)
         if claim_rps != step.rate_rps:
-            found[claim_rps < step.rate_rps].append((step.rate_rps, claim_rps))
+            times[claim_rps < step.rate_rps].append((step.rate_rps, claim_rps))
     cure = way_out(scenario.arrivals.kind, turns > 1.0)
     return [
         f"{pairs(list(dict.fromkeys(apart)))}: such a step speaks for what is offered, not for what is asked. To offer "
         f"what is asked, {cure}."
-        for apart in found.values()
+        for apart in times.values()
         if apart
     ]
 

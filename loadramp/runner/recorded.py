@@ -152,8 +152,8 @@ def kind_of(error: str, http_status: int | None = None) -> ErrorKind | None:
     if error in get_args(ErrorKind):
         return error  # type: ignore[return-value]  # one of them
     words = error.lower()
-    told = CODE.search(words)
-    code = http_status or (int(told[1]) if told else 0)
+    match = CODE.search(words)
+    code = http_status or (int(match[1]) if match else 0)
     if code >= 400:
         return "http_429" if code == 429 else "http_4xx" if code < 500 else "http_5xx"
     return next((kind for signs, kind in SIGNS if any(sign in words for sign in signs)), None)

@@ -179,9 +179,9 @@ class RunSession:
         """Whether the interval that was asked for is narrow enough by now."""
         snapshot, pace = await self.fleet.snapshot(), self.scenario.pace
         row, now_s = self.row_of(step, snapshot, before), self.now_s
-        seen = window_view(self.table(snapshot, since_s=step.begin_s), (step.window_s[0], now_s), now_s)
+        window = window_view(self.table(snapshot, since_s=step.begin_s), (step.window_s[0], now_s), now_s)
         ratio, quantile = pace.until_sure or 0.0, self.scenario.slo.quantile
-        return precision.is_sure([*before, row], seen, quantile, pace.sure_of, ratio)
+        return precision.is_sure([*before, row], window, quantile, pace.sure_of, ratio)
 
     def _shortened(self, step: Step) -> Step:
         """The step as it is when it ends now because it is sure: whole, not cut short."""

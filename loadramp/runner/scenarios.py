@@ -85,8 +85,8 @@ def shard_of(shard: str | None, start_at: str | None, now_s: float) -> Shard | N
         given, lacking = ("--shard", "--start-at") if start_at is None else ("--start-at", "--shard")
         raise ScenarioError(f"{given}: {lacking} is missing; all shards of a run need both, such as "
                             "--shard 0/8 --start-at 2026-01-02T03:04:00Z")  # fmt: skip
-    found = re.fullmatch(r"(\d{1,6})/(\d{1,6})", shard)
-    if found is None or int(found[1]) >= int(found[2]):
+    match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", shard)
+    if match is None or int(match[1]) >= int(match[2]):
         raise ScenarioError(f"--shard {shard}: expected K/N with K from 0 to N - 1, such as 0/8 for the first of eight")
     start_s = _instant(start_at, now_s)
     ahead_s = start_s - now_s
@@ -94,7 +94,7 @@ def shard_of(shard: str | None, start_at: str | None, now_s: float) -> Shard | N
         raise ScenarioError(f"--start-at {start_at}: that was {-ahead_s:.1f} s ago; expected a time to come")
     if ahead_s > FURTHEST_S:
         raise ScenarioError(f"--start-at {start_at}: that is more than a day away")
-    return Shard(int(found[1]), int(found[2]), start_s)
+    return Shard(int(match[1]), int(match[2]), start_s)
 
 
 def _instant(text: str, now_s: float) -> float:
@@ -172,14 +172,14 @@ def read_scenario(path: Path, overrides: Sequence[str] = ()) -> Scenario:
     """
     shipped = shipped_scenarios()
     named = shipped.get(path.name.removesuffix(".toml")) if path.parent == Path() else None
-    found = path if path.is_file() else named
-    if found is None:
+    file = path if path.is_file() else named
+    if file is None:
         raise ScenarioError(f"{path}: no such scenario file; shipped ones: {', '.join(sorted(shipped))}")
     try:
-        text = found.read_bytes().decode()
+        text = file.read_bytes().decode()
     except UnicodeDecodeError as error:
         raise ScenarioError(f"{path}: not UTF-8 text: {error}") from None
-    return replace(load(text, str(path), overrides), folder=str(found.parent))
+    return replace(load(text, str(path), overrides), folder=str(file.parent))
 
 
 def shipped_scenarios() -> dict[str, Path]:
@@ -217,14 +217,14 @@ def target_of(target: Target, options: Options) -> Target:
 
 def named(option: str, settings: Sequence[str]) -> dict[str, str]:
     """``NAME=VALUE`` of each setting. Raises ScenarioError; a value is not repeated in it."""
-    found = {}
+    values = {}
     for setting in settings:
         name, equals, value = setting.partition("=")
         if not equals or not name.strip():
             shown = name.partition(":")[0]  # a header written with a colon: what follows may be a secret
             raise ScenarioError(f"{option} {shown}: expected NAME=VALUE, an equals sign between them")
-        found[name.strip()] = value
-    return found
+        values[name.strip()] = value
+    return values
 
 
 def text_of(path: Path) -> str:

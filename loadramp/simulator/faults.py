@@ -80,7 +80,7 @@ class Faults:
             (self.reset_tokens, "reset", reset < self.reset_ratio),
             (self.truncate_tokens, "truncate", truncate < self.truncate_ratio),
         ]
-        after, kind, _ = min((one for one in breaks if one[2]), default=(0, "", False))
+        after, kind, _ = min((break_ for break_ in breaks if break_[2]), default=(0, "", False))
         return Fate(
             error=error < self.error_ratio,
             breaks=kind,

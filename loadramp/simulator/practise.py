@@ -30,10 +30,10 @@ def limits_of(faults: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     """
     limits: dict[str, Any] = {}
     others = []
-    for one in faults:
-        key, _, value = one.partition("=")
+    for fault in faults:
+        key, _, value = fault.partition("=")
         if key.strip() not in LIMITS:
-            others.append(one)
+            others.append(fault)
             continue
         if not value.strip().isdecimal() or int(value) < 1:
             raise ScenarioError(f"--fault {key.strip()}: expected a whole number of at least 1; got {value.strip()!r}")

@@ -73,14 +73,14 @@ class EngineProfile:
 
 
 def _profiles() -> dict[str, EngineProfile]:
-    found: dict[str, EngineProfile] = {}
+    profiles: dict[str, EngineProfile] = {}
     for name, table in data_of(__package__, "profiles.toml").items():
-        base = found[table.pop("like")] if "like" in table else EngineProfile()
+        base = profiles[table.pop("like")] if "like" in table else EngineProfile()
         if "regimes" in table:
             table["regimes"] = REGIMES[table["regimes"]]
         table["stalls"] = tuple(Stall(**stall) for stall in table.get("stalls", ()))
-        found[name] = replace(base, name=name, **table)
-    return found
+        profiles[name] = replace(base, name=name, **table)
+    return profiles
 
 
 PROFILES = _profiles()

@@ -104,12 +104,14 @@ class RegimePath:
 
     def __init__(self, regimes: Regimes, rng: np.random.Generator, start_s: float = 0.0) -> None:
         chance = rng.spawn(len(regimes.slow) + 1)
-        self._slow = [_Stretches(slow, own, start_s) for slow, own in zip(regimes.slow, chance[1:], strict=True)]
+        self._slow = [
+            _Stretches(slow, generator, start_s) for slow, generator in zip(regimes.slow, chance[1:], strict=True)
+        ]
         self._drift = _Wander(regimes.drift, chance[0], start_s) if regimes.drift else None
 
     def factor(self, t_s: float) -> float:
         """How many times as long things take at the instant ``t_s``; in any order of instants."""
-        factor = max((one.factor(t_s) for one in self._slow), default=1.0)
+        factor = max((stretches.factor(t_s) for stretches in self._slow), default=1.0)
         return factor * self._drift.factor(t_s) if self._drift else factor
 
 

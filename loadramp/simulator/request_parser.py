@@ -163,8 +163,8 @@ def _chat_words(messages: Any) -> list[str]:
         content = message.get("content")
         parts = content if isinstance(content, list) else [{"text": content}]
         for part in parts:
-            said = part.get("text") if isinstance(part, dict) else None
-            words += said.split() if isinstance(said, str) else []
+            content_text = part.get("text") if isinstance(part, dict) else None
+            words += content_text.split() if isinstance(content_text, str) else []
     return words or ["<empty>"]
 
 

@@ -69,9 +69,9 @@ def agreed_steps(scenario: Scenario) -> list[Step]:
 def _steps(scenario: Scenario) -> Iterator[Step]:
     at_s, index, arrivals = FIRST_S, 0, 0.0
     for steps in imagined_climb(scenario):
-        for one in steps:
-            begin_s = at_s + round(PLAN_S * arrivals_of(scenario, one), 3)
-            step = replace(one, index=index, begin_s=begin_s)
+        for proposed in steps:
+            begin_s = at_s + round(PLAN_S * arrivals_of(scenario, proposed), 3)
+            step = replace(proposed, index=index, begin_s=begin_s)
             if step.measured and over_a_cap(scenario, step, arrivals * turns_of(scenario), round(arrivals)):
                 return
             yield step

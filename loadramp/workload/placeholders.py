@@ -46,10 +46,10 @@ def used_in(value: Any) -> bool:
 def filled(value: Any, numbers: Mapping[str, str]) -> Any:
     """``value`` with the placeholders in its texts replaced; names of fields stay."""
     if isinstance(value, str):
-        return _KNOWN.sub(lambda found: numbers[found[1]], value)
+        return _KNOWN.sub(lambda match: numbers[match[1]], value)
     if isinstance(value, Mapping):
-        return {key: filled(one, numbers) for key, one in value.items()}
-    return [filled(one, numbers) for one in value] if isinstance(value, list | tuple) else value
+        return {key: filled(item, numbers) for key, item in value.items()}
+    return [filled(item, numbers) for item in value] if isinstance(value, list | tuple) else value
 
 
 def literals(text: str) -> list[str]:
@@ -73,11 +73,11 @@ def check(headers: Mapping[str, str], body: Mapping[str, Any]) -> None:
 
 def _check_body(where: str, value: Any) -> None:
     if isinstance(value, Mapping):
-        for key, one in value.items():
-            _check_body(f"{where}.{key}", one)
+        for key, item in value.items():
+            _check_body(f"{where}.{key}", item)
     elif isinstance(value, list | tuple):
-        for one in value:
-            _check_body(where, one)
+        for item in value:
+            _check_body(where, item)
     elif isinstance(value, str):
         identifier = _PLAIN.fullmatch(_ANY.sub("", value)) is not None
         for word in _ANY.findall(value):
@@ -88,7 +88,7 @@ def _check_body(where: str, value: Any) -> None:
 def _meant(word: str) -> bool:
     """A name that is nearly one of NAMES."""
     small = word.lower()
-    return bool(get_close_matches(small, NAMES, cutoff=0.85)) or small.startswith(tuple(f"{one}_" for one in NAMES))
+    return bool(get_close_matches(small, NAMES, cutoff=0.85)) or small.startswith(tuple(f"{name}_" for name in NAMES))
 
 
 def _words(word: str) -> str:

@@ -32,19 +32,19 @@ class PrefixHistory:
     def sizes(self, prompt: Prompt) -> list[PromptSize]:
         """The requests that ``prompt`` stands for: itself and its session's later turns, which reuse what was said."""
         given = prompt.text is not None or prompt.messages is not None
-        found = [self._given(prompt) if given else self._made_up(prompt)]
+        sizes = [self._given(prompt) if given else self._made_up(prompt)]
         for turn in prompt.following:
-            before = found[-1].input_tokens + (found[-1].output_tokens or 0)
+            before = sizes[-1].input_tokens + (sizes[-1].output_tokens or 0)
             if turn.messages is not None:
-                own = len(text_of(turn)) / CHARS_PER_TOKEN
-                found.append(PromptSize(own, min(before, own), turn.output_tokens, True))
+                tokens = len(text_of(turn)) / CHARS_PER_TOKEN
+                sizes.append(PromptSize(tokens, min(before, tokens), turn.output_tokens, True))
             elif turn.text is not None:
-                own = before + len(turn.text) / CHARS_PER_TOKEN
-                found.append(PromptSize(own, before, turn.output_tokens, True))
+                tokens = before + len(turn.text) / CHARS_PER_TOKEN
+                sizes.append(PromptSize(tokens, before, turn.output_tokens, True))
             else:
-                own = float(turn.input_tokens or before)
-                found.append(PromptSize(own, min(before, own), turn.output_tokens))
-        return found
+                tokens = float(turn.input_tokens or before)
+                sizes.append(PromptSize(tokens, min(before, tokens), turn.output_tokens))
+        return sizes
 
     def _made_up(self, prompt: Prompt) -> PromptSize:
         parent, reused, sharing = 0, 0, True

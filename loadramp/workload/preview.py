@@ -84,8 +84,8 @@ def preview_steps(scenario: Scenario) -> Iterator[PreviewStep]:
             placed = replace(step, begin_s=at_s, index=step.index if step.role == "settle" else number)
             if step.role != "settle" and lack_of_rows(scenario, placed, first_seq):
                 return
-            at_s, first_seq, found = add_step(scenario, placed, first_seq)
-            yield found
+            at_s, first_seq, planned = add_step(scenario, placed, first_seq)
+            yield planned
 
 
 def most_users(scenario: Scenario) -> int | None:
@@ -151,8 +151,8 @@ def add_step(scenario: Scenario, step: Step, first_seq: int) -> tuple[float, int
             inputs += size.input_tokens
             outputs += size.output_tokens or 0
     scale = arrivals / max(1, len(counted))
-    found = PreviewStep(step, round(requests * scale), round(inputs * scale), round(outputs * scale), step.end_s)
-    return step.end_s, first_seq + arrivals, found
+    planned = PreviewStep(step, round(requests * scale), round(inputs * scale), round(outputs * scale), step.end_s)
+    return step.end_s, first_seq + arrivals, planned
 
 
 def imagined_row(step: Step) -> Row:
@@ -173,15 +173,15 @@ def ahead_s(scenario: Scenario, rows: Sequence[Row]) -> tuple[float, float] | No
     """
     if scenario.ramp.kind not in RAMPS:
         return None
-    found = [_course_s(scenario, rows, giving_way) for giving_way in ((), ("step",), ("step", "soak"))]
-    return min(found), max(found)
+    lasts_s = [_course_s(scenario, rows, giving_way) for giving_way in ((), ("step",), ("step", "soak"))]
+    return min(lasts_s), max(lasts_s)
 
 
 def _course_s(scenario: Scenario, rows: Sequence[Row], giving_way: Sequence[Role]) -> float:
     """Seconds of all further steps if those of the roles ``giving_way`` are saturated, and no others."""
-    seen, total_s = list(rows), 0.0
-    while len(seen) < MOST_STEPS and isinstance(step := scenario.ramp(seen), Step):
-        seen.append(_saturated(step) if step.role in giving_way else imagined_row(step))
+    climbed, total_s = list(rows), 0.0
+    while len(climbed) < MOST_STEPS and isinstance(step := scenario.ramp(climbed), Step):
+        climbed.append(_saturated(step) if step.role in giving_way else imagined_row(step))
         total_s += sum(times(scenario, step))
     return total_s
 
@@ -206,7 +206,7 @@ def most_extra_s(scenario: Scenario) -> float:
     usual_s = [pace.length_s(ramp.option("start_rps"))]
     if ramp.kind == "ceiling":
         usual_s.append(ramp.option("soak_s"))
-    return float(sum(longest_s(pace, one) - one for one in usual_s if one))
+    return float(sum(longest_s(pace, usual) - usual for usual in usual_s if usual))
 
 
 def longer_steps_note(scenario: Scenario) -> list[str]:

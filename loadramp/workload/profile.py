@@ -79,10 +79,10 @@ def profile_of_plan(scenario: Scenario, steps: Sequence[Step]) -> WorkloadProfil
     models: Counter[str] = Counter()
     sessions = 0
     for prompt in prompts_of_plan(scenario, steps):
-        found = history.sizes(prompt)
-        sizes += found
-        labels[prompt.label] += len(found)
-        models[prompt.model or ""] += len(found)
+        sent = history.sizes(prompt)
+        sizes += sent
+        labels[prompt.label] += len(sent)
+        models[prompt.model or ""] += len(sent)
         sessions += 1
         if len(sizes) >= MOST_REQUESTS:
             break
@@ -139,20 +139,20 @@ def burstiness(steps: Sequence[Floats]) -> float | None:
 
 def prompts_of_plan(scenario: Scenario, steps: Sequence[Step]) -> Sequence[Prompt]:
     """Prompts in the order in which they will be sent, at most MOST_REQUESTS."""
-    found: list[Prompt] = []
+    planned: list[Prompt] = []
     first_seq = 0
     for step in steps:
-        if len(found) >= MOST_REQUESTS:
+        if len(planned) >= MOST_REQUESTS:
             break
         if step.users is not None:
             prompts = plan_step(scenario, step, first_seq).prompts
-            found += [prompts[k] for k in range(MOST_REQUESTS // len(steps))]
+            planned += [prompts[k] for k in range(MOST_REQUESTS // len(steps))]
             first_seq += MOST_REQUESTS
             continue
         plan = beginning(scenario, step, first_seq)
-        found += [arrival.prompt for arrival in plan[: MOST_REQUESTS - len(found)]]
+        planned += [arrival.prompt for arrival in plan[: MOST_REQUESTS - len(planned)]]
         first_seq += len(plan)
-    return found
+    return planned
 
 
 def _due(scenario: Scenario, step: Step) -> Floats:

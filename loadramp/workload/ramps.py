@@ -111,9 +111,9 @@ def ceiling(
 
 def _way_down(rows: Sequence[Row]) -> Step | None:
     """The highest rate that was quiet on the way up and has not been offered on the way down yet."""
-    seen = {row.rate_rps for row in rows if row.role == "down"}
+    rates = {row.rate_rps for row in rows if row.role == "down"}
     quiet = [row.rate_rps or 0.0 for row in rows if row.role == "step" and not (row.saturated or row.void)]
-    left = [rate_rps for rate_rps in quiet if rate_rps not in seen]
+    left = [rate_rps for rate_rps in quiet if rate_rps not in rates]
     return Step(len(rows), role="down", rate_rps=max(left)) if left else None
 
 

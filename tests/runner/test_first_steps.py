@@ -14,7 +14,7 @@ from loadramp.client.endpoint import endpoint_of
 from loadramp.client.preflight import EndpointFacts
 from loadramp.record.types import Calibration, Record
 from loadramp.runner.doctor import DoctorLine, of_endpoint, of_stream, page_text
-from loadramp.runner.new_scenario import Found, first_rate, lengths, scenario_text
+from loadramp.runner.new_scenario import FactsForScenario, first_rate, lengths, scenario_text
 from loadramp.runner.scenarios import load
 from loadramp.scenario.scenario import Target
 from loadramp.simulator.practise import simulator
@@ -50,13 +50,13 @@ def test_lengths_leave_room_in_the_model_s_context() -> None:
 @pytest.mark.parametrize(("token_s", "rate_rps"), [(None, 1.0), (0.015, 1.0), (0.02, 0.5), (0.1, 0.1), (60.0, 0.02)])
 def test_the_first_rate_has_about_two_replies_at_once(token_s: float | None, rate_rps: float) -> None:
     assert first_rate(token_s, 128) == rate_rps
-    text = scenario_text(Found("http://host/v1", "m", token_s=token_s), "x")
+    text = scenario_text(FactsForScenario("http://host/v1", "m", token_s=token_s), "x")
     assert load(text).ramp.option("start_rps") == rate_rps
     assert ("An answer takes 13 s alone." in text) == (token_s == 0.1)
 
 
 def test_a_scenario_without_a_metrics_page_says_how_to_name_one() -> None:
-    text = scenario_text(Found("http://host/v1", 'odd "name"\n', None, None, None), "x")
+    text = scenario_text(FactsForScenario("http://host/v1", 'odd "name"\n', None, None, None), "x")
     assert '# url = "http://host:9090/metrics"' in text
     assert load(text).target.model == 'odd "name"\n'
 

@@ -39,7 +39,7 @@ def burst_share(gaps: Gaps, wait_s: float | None = None) -> float:
 
 def _share_of_bursts(counts: Sequence[tuple[int, int, int, int]]) -> float:
     """``burst_share`` of several windows, each as ``_bursts`` counts it."""
-    gaps, together, streams, held = (sum(one) for one in zip(*counts, strict=True)) if counts else (0, 0, 0, 0)
+    gaps, together, streams, held = (sum(counted) for counted in zip(*counts, strict=True)) if counts else (0, 0, 0, 0)
     return together / gaps if gaps >= 100 and held > 0.5 * streams else 0.0
 
 
@@ -54,7 +54,7 @@ def _bursts(gaps: Gaps, wait_s: float | None) -> tuple[int, int, int, int]:
     if not some.any():
         return *counts, 0
     weights = (gaps.gap_s == 0.0, gaps.gap_s, np.where(together, gaps.gap_s, 0.0))
-    zero, total_s, within_s = (np.bincount(gaps.request, weights=one) for one in weights)
+    zero, total_s, within_s = (np.bincount(gaps.request, weights=weight) for weight in weights)
     apart = events - close
     whole = (apart == 0) & (zero > events / 2.0) & (total_s < (np.inf if wait_s is None else 0.05 * wait_s))
     spaced = (apart > 0) & (total_s >= SPACING_S * apart) & (within_s < WITHIN_RATIO * total_s)
@@ -65,18 +65,18 @@ def _bursts(gaps: Gaps, wait_s: float | None) -> tuple[int, int, int, int]:
 def delivery(run: Run) -> list[Check]:
     """Events that came in bursts, or brought several tokens: gaps are then not the engine's."""
     windows, out = _windows(run), []
-    waits_s = np.concatenate([np.zeros(0), *(one.sent_ttft_s for one in windows)])
+    waits_s = np.concatenate([np.zeros(0), *(table.sent_ttft_s for table in windows)])
     waits_s = waits_s[~np.isnan(waits_s)]
     wait_s = float(np.median(waits_s)) if len(waits_s) else None
-    share = _share_of_bursts([_bursts(one.gaps(), wait_s) for one in windows])
+    share = _share_of_bursts([_bursts(table.gaps(), wait_s) for table in windows])
     if share > BURST_SHARE:
         together = f"{percent(share)} of the output events came together with the one before"
         message = f"{together}: something on the way buffers"
         advice = "turn proxy buffering off (X-Accel-Buffering: no), or trust TTFT and end-to-end times only"
         out.append(Check("burst_delivery", "warn", message, advice))
-    events = sum(len(one.event_tokens) for one in windows)
+    events = sum(len(table.event_tokens) for table in windows)
     if events > sum(map(len, windows)):  # answers of one event each have no gaps
-        tokens = sum(int(one.event_tokens.sum()) for one in windows) / events
+        tokens = sum(int(table.event_tokens.sum()) for table in windows) / events
         if tokens > 1.05:
             message = (
                 f"{counted(format(tokens, '.3g'), 'token')} an event on average: ITL is the gap divided by its "
@@ -128,7 +128,7 @@ def token_source(run: Run) -> list[Check]:
         "pro_rata": "tokens were spread over events by length of text, since only their sum is known",
         "events": "the server sends no usage: every event counts as one token",
     }
-    found = [
+    checks = [
         Check("token_source", "warn", f"{percent(counts[name] / total)} of the answers: {what}",
               "ITL and TPOT are approximate; gap, TTFT and end-to-end times are not")
         for name, what in words.items()
@@ -141,8 +141,8 @@ def token_source(run: Run) -> list[Check]:
             "and was not believed"
         )
         advice = "tokens were counted by events: tokens per second and TPOT are approximate; report it to the server"
-        found.append(Check("implausible_usage", "warn", message, advice))
-    return found
+        checks.append(Check("implausible_usage", "warn", message, advice))
+    return checks
 
 
 def parsing(run: Run) -> list[Check]:
@@ -152,7 +152,7 @@ def parsing(run: Run) -> list[Check]:
     if not slow.any():
         return []
     message = f"{percent(float(slow.mean()))} of the answers took the client more than 50 ms to parse"
-    late = sum(int(np.count_nonzero(one.parsed_late)) for one in _windows(run))
+    late = sum(int(np.count_nonzero(table.parsed_late)) for table in _windows(run))
     if late:
         message += f"; the times of {late} of them may include that"
     return [Check("slow_parse", "warn" if late else "note", message, "see what the server sends: loadramp probe")]

@@ -29,17 +29,17 @@ def furthest_apart(shards: Sequence[ShardInfo], steps: Sequence[Step]) -> str:
     most_s = limit_s(steps)
     for step in steps:
         known = [shard for shard in shards if step.index in shard.late_s]
-        own = [(shard.late_s[step.index], shard.late_s[step.index], shard) for shard in known]
+        measured = [(shard.late_s[step.index], shard.late_s[step.index], shard) for shard in known]
         common = [
             (late_s + clock.offset_s - clock.error_s, late_s + clock.offset_s + clock.error_s, shard)
-            for late_s, _, shard in own
+            for late_s, _, shard in measured
             if (clock := shard.clock) is not None
         ]
-        for ranges, by in ((own, "their wall clocks"), (common, "the endpoint's clock")):
+        for ranges, by in ((measured, "their wall clocks"), (common, "the endpoint's clock")):
             if len(ranges) < 2:
                 continue
-            last = max(ranges, key=lambda one: one[0])
-            first = min(ranges, key=lambda one: one[1])
+            last = max(ranges, key=lambda bounds: bounds[0])
+            first = min(ranges, key=lambda bounds: bounds[1])
             apart_s = last[0] - first[1]
             if apart_s > most_s:
                 return (

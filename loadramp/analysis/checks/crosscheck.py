@@ -83,7 +83,7 @@ def server_counts(run: Run) -> list[Check]:
             continue
         near = [s for s in run.samples
                 if row.window_begin_s - server.NEAR_S <= s.t_s <= row.window_end_s + server.NEAR_S]  # fmt: skip
-        out += [_mismatch(row, one) for one in compare(row, run.table, near) if not one.agrees]
+        out += [_mismatch(row, comparison) for comparison in compare(row, run.table, near) if not comparison.agrees]
     return out
 
 
@@ -103,17 +103,18 @@ def ttft_outside(run: Run) -> list[Check]:
     return out
 
 
-def _mismatch(row: Row, one: CountComparison) -> Check:
-    noun = NOUNS[one.name]
-    nearest = one.high if one.server > one.high else one.low
+def _mismatch(row: Row, comparison: CountComparison) -> Check:
+    noun = NOUNS[comparison.name]
+    nearest = comparison.high if comparison.server > comparison.high else comparison.low
     message = (
-        f"the server counted {one.server:,.0f} {noun}, the client {nearest:,.0f} (tolerance {one.allowed:,.0f})"
-    )  # fmt: skip
+        f"the server counted {comparison.server:,.0f} {noun}, the client {nearest:,.0f} "
+        f"(tolerance {comparison.allowed:,.0f})"
+    )
     more = (
         "others use this server too, or something on the way repeats requests: what is measured is not this load alone"
     )
     less = "not every replica is scraped, or a cache on the way answers: list them all in [metrics] urls"
-    return Check("server_counts", "warn", message, more if one.server > one.high else less, row.step)
+    return Check("server_counts", "warn", message, more if comparison.server > comparison.high else less, row.step)
 
 
 def _scraped(samples: Sequence[Sample], begin_s: float, end_s: float) -> tuple[float, float, float] | None:

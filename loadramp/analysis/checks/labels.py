@@ -29,26 +29,26 @@ ADVICE = "correct the label (--label, [target] labels), or see whether this is t
 def contradictions(run: Run) -> list[Check]:
     """Labels, and flags named in a label, that the server's own pages contradict."""
     labels = facts(run)
-    found = []
+    checks = []
     for name, (label, value) in claims(run.info.labels or {}).items():
         page = labels.get(name)
         difference = _differs(name, value, page) if page is not None else _overrun(run, name, value)
         if difference:
-            found.append(Check("labels", "warn", f"the label says {label} = {value}, {difference}", ADVICE))
-    return found
+            checks.append(Check("labels", "warn", f"the label says {label} = {value}, {difference}", ADVICE))
+    return checks
 
 
 def claims(labels: Mapping[str, str]) -> dict[str, tuple[str, str]]:
     """Fact to (the label's or flag's own name, its value). A label of its own wins over a flag within another one."""
-    found: dict[str, tuple[str, str]] = {}
+    pairs: dict[str, tuple[str, str]] = {}
     for text in labels.values():
         for flag, value in _FLAG.findall(str(text)):
             if value and _fact(flag) in (*NUMBERS, *WORDS):
-                found[_fact(flag)] = (f"--{flag}", value.strip("\"'"))
+                pairs[_fact(flag)] = (f"--{flag}", value.strip("\"'"))
     for name, text in labels.items():
         if _fact(name) in (*NUMBERS, *WORDS) and str(text).strip():
-            found[_fact(name)] = (name, str(text).strip())
-    return found
+            pairs[_fact(name)] = (name, str(text).strip())
+    return pairs
 
 
 def facts(run: Run) -> dict[str, str]:
@@ -68,8 +68,8 @@ def _fact(name: str) -> str:
 def _differs(name: str, label: str, page: str) -> str:
     """How the page contradicts the label; empty where it does not."""
     if name in WORDS:
-        one, other = _bare(label), _bare(page)
-        return "" if one in other or other in one else f"the server says {page}"
+        named, other = _bare(label), _bare(page)
+        return "" if named in other or other in named else f"the server says {page}"
     claimed, shown = _number(label), _number(page)
     if claimed is None or shown is None or claimed == shown:
         return ""

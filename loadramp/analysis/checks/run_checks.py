@@ -33,8 +33,8 @@ _ORDER = {"void": 0, "warn": 1, "note": 2}
 
 def run_checks(run: Run) -> list[Check]:
     """All findings, the gravest first."""
-    found = [check for function in CHECKS.values() for check in function(run)]
-    return sorted(found, key=lambda check: _ORDER[check.level])
+    checks = [check for function in CHECKS.values() for check in function(run)]
+    return sorted(checks, key=lambda check: _ORDER[check.level])
 
 
 def client_limited(run: Run) -> list[Check]:
@@ -162,12 +162,12 @@ def no_warmup(run: Run) -> list[Check]:
 
 def alarms(run: Run) -> list[Check]:
     """Alarms of saturation that a higher rate refuted, or that nothing confirmed."""
-    found = climb(run.rows)
-    lone = found.above if len(found.above) == 1 and found.overloaded is None else []
+    climbed = climb(run.rows)
+    lone = climbed.above if len(climbed.above) == 1 and climbed.overloaded is None else []
     return [
         Check("lone_alarm", "note", f"{_at(row)}: {signs_of(row) or 'a lack of throughput'}, not confirmed",
               "a hiccup of server or machine, most likely; run that rate again if it matters", row.step)
-        for row in [*found.hiccups, *lone]
+        for row in [*climbed.hiccups, *lone]
     ]  # fmt: skip
 
 

@@ -34,11 +34,11 @@ def lost(run: Run) -> int:
     for sample in run.client:
         counts[sample.worker] += sample.sent
         last_s[sample.worker] = max(sample.t_s, last_s.get(sample.worker, 0.0))
-    table, found = run.table, 0
+    table, missing = run.table, 0
     for worker, sent in counts.items():
         known = np.count_nonzero((table.worker == worker) & (table.sent_s <= last_s[worker]))
-        found += max(0, sent - int(known))
-    return found
+        missing += max(0, sent - int(known))
+    return missing
 
 
 def how_it_ended(run: Run) -> str:

@@ -57,7 +57,7 @@ def void_reasons(
     if itl_p50_s is None:
         itl_p50_s = median_of_known(due.gaps().gap_s)
     slow = MORE_ROOM if due.out_of_room else _slow(inside)
-    found = {
+    judged = {
         "late": (_late(due, end_s, ttft_p50_s), slow),
         "not_sent": (_not_sent(due, end_s), slow),
         "loop_lag": (_loop_lag(inside, itl_p50_s), slow),
@@ -68,7 +68,7 @@ def void_reasons(
         "held": (_held(inside), "raise the cap or end the ramp earlier"),
         "silent": (_dead(inside, begin_s, end_s), RESTART),
     }
-    return [Void(what, cure, rule) for rule, (what, cure) in found.items() if what]
+    return [Void(what, cure, rule) for rule, (what, cure) in judged.items() if what]
 
 
 def workers_needed(samples: Sequence[ClientSample]) -> int:
@@ -150,8 +150,8 @@ def lag_by_s(due: Table, end_s: float) -> Floats:
 
 def _not_sent(due: Table, end_s: float) -> str:
     refused = np.isin(due.error.astype(str), ("connect", "tls"))
-    own = due.error.astype(str) == "client"  # no file or port left for a connection
-    connecting = np.isnan(due.sent_s) & ~np.isnan(due.connect_s) & ~own
+    of_client = due.error.astype(str) == "client"  # no file or port left for a connection
+    connecting = np.isnan(due.sent_s) & ~np.isnan(due.connect_s) & ~of_client
     in_time = (_left_s(due) <= end_s) | (due.due_s > end_s - SPARE_S) | refused | connecting
     missing = len(due) - int(np.count_nonzero(in_time))
     if missing < 2 or missing <= (1.0 - SENT_RATIO) * len(due):

@@ -13,10 +13,12 @@ ACCEPT_RATIO = 0.60
 
 def speculation_weak(case: Case) -> Finding | None:
     """Less than 60 % of the proposed tokens are accepted: the draft costs more than it brings."""
-    steps = case.where(lambda one: one.row.spec_accept_ratio is not None and one.row.spec_accept_ratio < ACCEPT_RATIO)
+    steps = case.where(
+        lambda step: step.row.spec_accept_ratio is not None and step.row.spec_accept_ratio < ACCEPT_RATIO
+    )
     if not steps:
         return None
-    worst = min(steps, key=lambda one: one.row.spec_accept_ratio or 0.0)
+    worst = min(steps, key=lambda step: step.row.spec_accept_ratio or 0.0)
     accepted = percent(worst.row.spec_accept_ratio)
     words = f"{accepted} of the proposed tokens were accepted {worst.at}, as the server counts"
     return Finding("speculation_weak", "certain", (words,), indices(steps))
@@ -24,16 +26,16 @@ def speculation_weak(case: Case) -> Finding | None:
 
 def prefix_cache(case: Case) -> Finding | None:
     """Prefixes that hardly repeat, or prompts meant to be new that were in the cache already."""
-    steps = case.where(lambda one: one.row.prefix_hit_ratio is not None)
+    steps = case.where(lambda step: step.row.prefix_hit_ratio is not None)
     if not steps:
         return None
-    best = max(steps, key=lambda one: one.row.prefix_hit_ratio or 0.0)
+    best = max(steps, key=lambda step: step.row.prefix_hit_ratio or 0.0)
     most = best.row.prefix_hit_ratio or 0.0
     if always_new(case.run):
         if most - template_ratio(case.run) < ACCIDENTAL_RATIO:
             return None
-        found = f"{percent(most)} of the prompt tokens {best.at} were found in the prefix cache"
-        words = f"{found}, though every prompt is new"
+        hits = f"{percent(most)} of the prompt tokens {best.at} were found in the prefix cache"
+        words = f"{hits}, though every prompt is new"
         return Finding("prefix_cache_accidental", "certain", (words,), indices(steps))
     if most >= PREFIX_RATIO or prefix_reuse_unknown(case.run):
         return None

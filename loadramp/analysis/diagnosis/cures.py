@@ -53,12 +53,12 @@ FIGURES = ("longest", "context", "fewer", "more")
 def with_cures(findings: Sequence[Finding], run: Run) -> list[Finding]:
     """The findings of a run with what to do about each."""
     engine, figures = engine_of(run), figures_of(run)
-    found = [replace(one, cures=_that_exist(cures_of(one.code, engine, figures), run)) for one in findings]
+    cured = [replace(finding, cures=_that_exist(cures_of(finding.code, engine, figures), run)) for finding in findings]
     if not run.table.out_of_room:
-        return found
+        return cured
     room = REMEDIES["more_room"]  # a faster client would not help
     cure = Cure("more_room", room.action, room.when, proof="run this ramp again; no step may be void")
-    return [replace(one, cures=(cure,)) if one.code == "client_limited" else one for one in found]
+    return [replace(finding, cures=(cure,)) if finding.code == "client_limited" else finding for finding in cured]
 
 
 def _that_exist(cures: tuple[Cure, ...], run: Run) -> tuple[Cure, ...]:

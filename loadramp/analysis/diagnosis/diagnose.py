@@ -33,7 +33,7 @@ from loadramp.analysis.diagnosis.queueing import (
     scheduler_oversubscription,
     stalled_ratio,
 )
-from loadramp.analysis.diagnosis.symptoms import Case, StepSeen, case_of, indices
+from loadramp.analysis.diagnosis.symptoms import Case, StepView, case_of, indices
 from loadramp.analysis.diagnosis.unstable_engine import engine_unstable
 from loadramp.analysis.overload import counts
 from loadramp.record.row import Row
@@ -58,12 +58,12 @@ FLOOD_RATIO = 0.1
 
 def client_limited(case: Case) -> Finding | None:
     """The client could not deliver a step, or its own loop made the gaps."""
-    steps = case.where(lambda one: one.gaps is not None and one.gaps.share(CLIENT) > CLIENT_SHARE and _matters(one))
+    steps = case.where(lambda step: step.gaps is not None and step.gaps.share(CLIENT) > CLIENT_SHARE and _matters(step))
     void = [row for row in case.void if not _flood_of_failures(row)]
     if not void and not steps:
         return None
     evidence = _voids(case, void)
-    evidence += [f"{_share(one, CLIENT)} the client's own loop was late {one.at}" for one in steps]
+    evidence += [f"{_share(step, CLIENT)} the client's own loop was late {step.at}" for step in steps]
     where = (*(row.step for row in void), *indices(steps))
     return Finding("client_limited", "certain" if void else "likely", tuple(evidence[:4]), where)
 
@@ -94,38 +94,38 @@ def _voids(case: Case, void: Sequence[Row]) -> list[str]:
 
 def proxy_buffering(case: Case) -> Finding | None:
     """Events come in bursts: something between engine and client holds them back."""
-    steps = case.where(lambda one: one.bursty > BURST_SHARE)
+    steps = case.where(lambda step: step.bursty > BURST_SHARE)
     if not steps:
         return None
-    one, lowest = steps[0], case.lowest
-    apart = one.seen.gaps.gap_s[one.seen.gaps.gap_s >= 0.0002]
-    evidence = [f"{percent(one.bursty)} of the output events {one.at} came together with the one before"]
+    step, lowest = steps[0], case.lowest
+    apart = step.window.gaps.gap_s[step.window.gaps.gap_s >= 0.0002]
+    evidence = [f"{percent(step.bursty)} of the output events {step.at} came together with the one before"]
     if len(apart):
         evidence.append(f"the bursts are {latency(float(sorted(apart)[len(apart) // 2]))} apart")
-    if one.row.server_itl_mean_s:
-        evidence.append(f"the server itself put {latency(one.row.server_itl_mean_s)} between outputs")
-    if one is not lowest:
+    if step.row.server_itl_mean_s:
+        evidence.append(f"the server itself put {latency(step.row.server_itl_mean_s)} between outputs")
+    if step is not lowest:
         evidence.append("only under load: the API process may be too busy to write each event by itself")
-    return Finding("proxy_buffering", "likely" if one is lowest else "possible", tuple(evidence), indices(steps))
+    return Finding("proxy_buffering", "likely" if step is lowest else "possible", tuple(evidence), indices(steps))
 
 
 def engine_stall(case: Case) -> Finding | None:
     """All streams freeze together, with no prefill to explain it; credible where the lowest load has it too."""
-    steps = case.where(lambda one: _stalls(one, ENGINE, ENGINE_SHARE))
+    steps = case.where(lambda step: _stalls(step, ENGINE, ENGINE_SHARE))
     if not steps:
         return None
-    one, low = steps[0], steps[0] is case.lowest
-    gaps = one.gaps
+    step, low = steps[0], steps[0] is case.lowest
+    gaps = step.gaps
     assert gaps is not None
     evidence = [
-        f"{_share(one, ENGINE)} all streams stood still together {one.at}: {plural(gaps.count(ENGINE), 'gap')} at "
+        f"{_share(step, ENGINE)} all streams stood still together {step.at}: {plural(gaps.count(ENGINE), 'gap')} at "
         f"{plural(gaps.moments(ENGINE), 'moment')}, p99 ITL {latency(gaps.p99_s)} against a median of "
         f"{latency(gaps.median_s)}"
     ]
     evidence.append("at the lowest load already, so it is not a matter of load" if low else
                     "not at the lowest load, where a stall of the machine would show too")  # fmt: skip
     sure: Confidence = "possible"
-    if low and (_spread(one) > 3.0 or gaps.moments(ENGINE, NOTICED_S) >= MOMENTS):
+    if low and (_spread(step) > 3.0 or gaps.moments(ENGINE, NOTICED_S) >= MOMENTS):
         sure = "certain" if gaps.share(ENGINE) > 0.8 and len(steps) > 1 else "likely"
     return Finding("engine_stall", sure, tuple(evidence), indices(steps))
 
@@ -135,36 +135,36 @@ def prefill_contention(case: Case) -> Finding | None:
 
     Overloaded steps are left out: there a whole queue of prompts is computed whenever room comes free.
     """
-    over = {one.index for one in case.over}
+    over = {step.index for step in case.over}
     steps = case.where(
-        lambda one: one.index not in over and _stalls(one, PREFILL, PREFILL_SHARE) and _spread(one) > 3.0
+        lambda step: step.index not in over and _stalls(step, PREFILL, PREFILL_SHARE) and _spread(step) > 3.0
     )
     if not steps:
         return None
     limit_s, knee = case.run.scenario.slo.itl_s, case.run.estimates.get("p99_itl_knee")
-    noticed = [one for one in steps if _p99_s(one) > (limit_s or NOTICED_S)]
-    highest = max((one.load for one in case.climb if one.index not in over), default=0.0)
-    early = limit_s or len(case.climb) == 1 or any(one.load < highest or _spread(one) > 5.0 for one in noticed)
-    one = noticed[0] if noticed else steps[-1]
-    gaps, mixing = one.gaps, one.mixing()
+    noticed = [step for step in steps if _p99_s(step) > (limit_s or NOTICED_S)]
+    highest = max((step.load for step in case.climb if step.index not in over), default=0.0)
+    early = limit_s or len(case.climb) == 1 or any(step.load < highest or _spread(step) > 5.0 for step in noticed)
+    step = noticed[0] if noticed else steps[-1]
+    gaps, mixing = step.gaps, step.mixing()
     assert gaps is not None
     evidence = [
-        f"p99 ITL {latency(gaps.p99_s)} {one.at}, {multiple(_spread(one))} the median",
-        f"{_share(one, PREFILL)} prompts of other requests were computed",
+        f"p99 ITL {latency(gaps.p99_s)} {step.at}, {multiple(_spread(step))} the median",
+        f"{_share(step, PREFILL)} prompts of other requests were computed",
         f"a gap is {_times(mixing.lift)} as likely to be long when another request's first token falls into it; rank "
         f"correlation of gap and prompt length {mixing.dose:.2f}",
     ]
-    longest = float(np.nan_to_num(one.seen.due.input_tokens).max(initial=0.0))
+    longest = float(np.nan_to_num(step.window.due.input_tokens).max(initial=0.0))
     if longest:
-        evidence.append(f"longest prompt {one.at}: {plural(round(longest), 'token')}")
+        evidence.append(f"longest prompt {step.at}: {plural(round(longest), 'token')}")
     likely = (noticed and early) or (knee is not None and knee.cause == "prefill_mixing")
     return Finding("prefill_contention", "likely" if likely else "possible", tuple(evidence), indices(steps))
 
 
 def stream_stall(case: Case) -> Finding | None:
     """Single streams freeze at any load: a network, a proxy, or one replica among several; not the KV cache."""
-    kv = {one.index for one in (*kv_steps(case), *case.where(lambda one: few_counted(one, case)))}
-    steps = case.where(lambda one: one.index not in kv and stalled_ratio(one) > 0.02 and _moments(one) >= MOMENTS)
+    kv = {step.index for step in (*kv_steps(case), *case.where(lambda step: few_counted(step, case)))}
+    steps = case.where(lambda step: step.index not in kv and stalled_ratio(step) > 0.02 and _moments(step) >= MOMENTS)
     if not steps:
         return None
     gaps = steps[0].gaps
@@ -230,24 +230,27 @@ def diagnose(run: Run) -> list[Finding]:
     if not case.steps:
         alone = client_limited(case)
         return [*_failures_alone(run), *([alone] if alone else [])]
-    found = [_doubted(run, finding) for rule in RULES if (finding := rule(case))]
-    sure = [one for one in found if one.confidence != "possible" and one.code not in BY_THE_WAY]
-    clear = [] if sure or case.over else [one for one in [stalls(case) or healthy(case)] if one]
-    return [*_by_load(case, sure), *clear, *(one for one in found if one not in sure)]
+    findings = [_doubted(run, finding) for rule in RULES if (finding := rule(case))]
+    sure = [finding for finding in findings if finding.confidence != "possible" and finding.code not in BY_THE_WAY]
+    clear = [] if sure or case.over else [finding for finding in [stalls(case) or healthy(case)] if finding]
+    return [*_by_load(case, sure), *clear, *(finding for finding in findings if finding not in sure)]
 
 
-def _by_load(case: Case, found: Sequence[Finding]) -> list[Finding]:
+def _by_load(case: Case, findings: Sequence[Finding]) -> list[Finding]:
     """``found`` with its limits in order of the lowest load that shows them; the others keep their places."""
-    load = {one.index: one.load for one in case.steps}
+    load = {step.index: step.load for step in case.steps}
     limits = iter(
-        sorted((one for one in found if one.code in LIMITS), key=lambda one: min(load[step] for step in one.steps))
+        sorted(
+            (finding for finding in findings if finding.code in LIMITS),
+            key=lambda finding: min(load[step] for step in finding.steps),
+        )
     )
-    return [next(limits) if one.code in LIMITS else one for one in found]
+    return [next(limits) if finding.code in LIMITS else finding for finding in findings]
 
 
 def stalls(case: Case) -> Finding | None:
     """Requests stalled, and no rule says why: as many do not pass for nothing."""
-    steps = case.where(lambda one: _stalled(one) > STALLED_RATIO)
+    steps = case.where(lambda step: _stalled(step) > STALLED_RATIO)
     if not steps:
         return None
     worst = max(steps, key=_stalled)
@@ -258,8 +261,8 @@ def stalls(case: Case) -> Finding | None:
     return Finding("stalls", "likely", tuple(evidence), indices(steps))
 
 
-def _stalled(one: StepSeen) -> float:
-    return float(one.row.stalled_ratio or 0.0)
+def _stalled(step: StepView) -> float:
+    return float(step.row.stalled_ratio or 0.0)
 
 
 def _doubted(run: Run, finding: Finding) -> Finding:
@@ -276,15 +279,15 @@ def _doubted(run: Run, finding: Finding) -> Finding:
 
 def healthy(case: Case) -> Finding | None:
     """Nothing gave way at any load that was offered; None when a step was overloaded or failed after all."""
-    if any((one.row.error_ratio or 0.0) > MOST_RATIO for one in case.steps):
+    if any((step.row.error_ratio or 0.0) > MOST_RATIO for step in case.steps):
         return None
     if case.quiet is None and case.climb:
         return None
-    gaps = sum(len(one.seen.gaps.gap_s) for one in case.steps)
-    whole = [one for one in case.climb or case.steps if counts(one.row)]
+    gaps = sum(len(step.window.gaps.gap_s) for step in case.steps)
+    whole = [step for step in case.climb or case.steps if counts(step.row)]
     if not whole:
         return None
-    top = max(whole, key=lambda one: one.load)
+    top = max(whole, key=lambda step: step.load)
     evidence = [f"every step up to {top.load:.3g} {'users' if top.row.users else 'req/s'} kept up, none failed"]
     if top.gaps is not None:
         evidence.append(f"{percent(top.gaps.excess_ratio)} of the streaming time {top.at} was lost in long gaps")
@@ -294,33 +297,33 @@ def healthy(case: Case) -> Finding | None:
     return Finding("healthy", "likely" if gaps >= GAPS_TO_CLEAR else "possible", tuple(evidence), indices(case.steps))
 
 
-def _matters(one: StepSeen) -> bool:
-    return one.gaps is not None and one.gaps.excess_ratio > EXCESS
+def _matters(step: StepView) -> bool:
+    return step.gaps is not None and step.gaps.excess_ratio > EXCESS
 
 
-def _stalls(one: StepSeen, cause: int, share: float) -> bool:
+def _stalls(step: StepView, cause: int, share: float) -> bool:
     """The cause has this share of the time lost in long gaps, at several moments, and it is time worth speaking of."""
-    gaps = one.gaps
+    gaps = step.gaps
     if gaps is None or gaps.share(cause) <= share or gaps.count(cause) < ENGINE_GAPS or gaps.moments(cause) < MOMENTS:
         return False
     return gaps.share(CLIENT) <= CLIENT_SHARE and gaps.share(cause) * gaps.excess_ratio > EXCESS
 
 
-def _moments(one: StepSeen) -> int:
-    return one.gaps.moments(PRIVATE) if one.gaps is not None else 0
+def _moments(step: StepView) -> int:
+    return step.gaps.moments(PRIVATE) if step.gaps is not None else 0
 
 
-def _spread(one: StepSeen) -> float:
-    return one.gaps.p99_s / one.gaps.median_s if one.gaps is not None and one.gaps.median_s > 0.0 else 0.0
+def _spread(step: StepView) -> float:
+    return step.gaps.p99_s / step.gaps.median_s if step.gaps is not None and step.gaps.median_s > 0.0 else 0.0
 
 
-def _p99_s(one: StepSeen) -> float:
-    return one.gaps.p99_s if one.gaps is not None else 0.0
+def _p99_s(step: StepView) -> float:
+    return step.gaps.p99_s if step.gaps is not None else 0.0
 
 
-def _share(one: StepSeen, cause: int) -> str:
-    assert one.gaps is not None
-    return f"{percent(one.gaps.share(cause))} of the time lost in long gaps was lost while"
+def _share(step: StepView, cause: int) -> str:
+    assert step.gaps is not None
+    return f"{percent(step.gaps.share(cause))} of the time lost in long gaps was lost while"
 
 
 def _times(lift: float) -> str:

@@ -17,12 +17,12 @@ def version_of(text: str) -> Version | None:
     Raises:
         ScenarioError: no version.
     """
-    found = re.match(r"v?(\d+)\.(\d+)(.*)", text.strip())
-    if found is None:
+    match = re.match(r"v?(\d+)\.(\d+)(.*)", text.strip())
+    if match is None:
         raise ScenarioError(f"engine version {text!r}: expected one like 0.29.1")
-    if "dev" in found[3] and (int(found[1]), int(found[2])) <= (0, 1):
+    if "dev" in match[3] and (int(match[1]), int(match[2])) <= (0, 1):
         return None
-    return int(found[1]), int(found[2])
+    return int(match[1]), int(match[2])
 
 
 def has_flag(name: str, version: Version | None) -> bool:

@@ -101,7 +101,7 @@ def longest_prefill_s(table: Table) -> float | None:
 
 
 def attribute(
-    seen: WindowView,
+    window: WindowView,
     client: Sequence[ClientSample] = (),
     *,
     jitter_s: float = 0.0,
@@ -121,7 +121,7 @@ def attribute(
         jitter_s: of the quietest step.
         longest_prefill_s: how long before its first token a long prompt may be in prefill; None: since it was sent.
     """
-    gaps = seen.gaps
+    gaps = window.gaps
     if len(gaps.gap_s) == 0:
         return None
     median_s, p99_s = (float(v) for v in np.quantile(gaps.gap_s, (0.5, 0.99)))
@@ -131,15 +131,15 @@ def attribute(
     cause = np.full(len(some.gap_s), ENGINE, dtype=np.int64)
     if len(cause):
         reach_s = _reach_s(median_s)
-        private = _private(seen.near, some, median_s, _nearby_s(gaps, some, median_s))
-        first_s = np.sort(seen.near.first_s[~np.isnan(seen.near.first_s)])
+        private = _private(window.near, some, median_s, _nearby_s(gaps, some, median_s))
+        first_s = np.sort(window.near.first_s[~np.isnan(window.near.first_s)])
         begin, end = _inside(first_s, some, reach_s)
-        cause[(end > begin) | _long_prompt(seen.near, some, longest_prefill_s)] = PREFILL
+        cause[(end > begin) | _long_prompt(window.near, some, longest_prefill_s)] = PREFILL
         cause[_lands_at(some.end_s, some.end_s[private], reach_s)] = RECOMPUTE
         cause[private] = PRIVATE
         merged = np.append((gaps.gap_s[1:] < SAME_READ_S) & (gaps.request[1:] == gaps.request[:-1]), False)[long]
-        read = merged | ~seen.near.kernel_stamps[some.request]
-        cause[read & _client(seen.near, some, client)] = CLIENT
+        read = merged | ~window.near.kernel_stamps[some.request]
+        cause[read & _client(window.near, some, client)] = CLIENT
     total_s = float(gaps.gap_s.sum())
     excess_s = some.gap_s - median_s
     return Attribution(
@@ -147,9 +147,9 @@ def attribute(
     )  # fmt: skip
 
 
-def undisturbed(seen: WindowView, median_s: float) -> Bools:
+def undisturbed(window: WindowView, median_s: float) -> Bools:
     """Gaps of the window in which no other request's first token came: plain decoding."""
-    first_s, gaps = np.sort(seen.near.first_s[~np.isnan(seen.near.first_s)]), seen.gaps
+    first_s, gaps = np.sort(window.near.first_s[~np.isnan(window.near.first_s)]), window.gaps
     out = np.empty(len(gaps.gap_s), dtype=np.bool_)
     for at in range(0, len(out), PIECE):  # a long step has more gaps than fit into memory five times over
         rows = slice(at, at + PIECE)
@@ -159,15 +159,15 @@ def undisturbed(seen: WindowView, median_s: float) -> Bools:
     return out
 
 
-def mixing(seen: WindowView, found: Attribution) -> Mixing:
+def mixing(window: WindowView, attribution: Attribution) -> Mixing:
     """Lift and dose over all gaps of the window (the dose over at most 50,000 of them, evenly picked)."""
-    gaps, near = seen.gaps, seen.near
+    gaps, near = window.gaps, window.near
     known = ~np.isnan(near.first_s)
     order = np.argsort(near.first_s[known])
     tokens = np.concatenate(([0.0], np.cumsum(np.nan_to_num(near.input_tokens[known][order]))))
-    begin, end = _inside(near.first_s[known][order], gaps, _reach_s(found.median_s))
+    begin, end = _inside(near.first_s[known][order], gaps, _reach_s(attribution.median_s))
     landed = end > begin
-    long = gaps.gap_s > found.threshold_s
+    long = gaps.gap_s > attribution.threshold_s
     with_, without = int(np.count_nonzero(landed)), int(np.count_nonzero(~landed))
     hit, miss = int(np.count_nonzero(long & landed)), int(np.count_nonzero(long & ~landed))
     lift = (hit / with_) / ((miss + 0.5) / (without + 1.0)) if with_ else 0.0  # half a gap: none is not never
@@ -194,10 +194,10 @@ def _client(near: Table, some: Gaps, client: Sequence[ClientSample]) -> Bools:
     late = np.zeros(len(some.gap_s), dtype=np.bool_)
     workers = near.worker[some.request]
     for worker in np.unique(workers):
-        own = sorted((s.t_s, s.loop_lag_s) for s in client if s.worker == worker)
-        if not own:
+        lags = sorted((s.t_s, s.loop_lag_s) for s in client if s.worker == worker)
+        if not lags:
             continue
-        t_s, lag_s = np.array(own, dtype=np.float64).T
+        t_s, lag_s = np.array(lags, dtype=np.float64).T
         mine = np.flatnonzero(workers == worker)
         at = np.minimum(np.searchsorted(t_s, some.end_s[mine], "left"), len(t_s) - 1)  # a sample ends its second
         near_s = np.abs(t_s[at] - some.end_s[mine]) <= 1.5

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from loadramp.analysis import server_window
-from loadramp.analysis.diagnosis.symptoms import Case, StepSeen, indices
+from loadramp.analysis.diagnosis.symptoms import Case, StepView, indices
 from loadramp.analysis.server_window import engine_pages
 from loadramp.metrics.dialects import is_counter
 from loadramp.record.table import Bools, Floats, Table
@@ -34,14 +34,14 @@ COUNTED_ON = "its metrics page answered after that, and its counters did not beg
 def connections_refused(case: Case) -> Finding | None:
     """More than 1 % of a step's requests found no connection, or lost it before any answer, while the server went on:
     a full listen backlog, a limit on open files, or a proxy's limit."""
-    steps = case.where(lambda one: at_the_door(one) > MOST_RATIO)
+    steps = case.where(lambda step: at_the_door(step) > MOST_RATIO)
     share, alive = went_on(case.run.table), kept_counting(case)
-    if not steps or not any(one.row.ok for one in case.steps) or restarted(case.run.samples) or gone(case):
+    if not steps or not any(step.row.ok for step in case.steps) or restarted(case.run.samples) or gone(case):
         return None
     if not (alive if share is None else share > GOES_ON):
         return None
     worst = max(steps, key=at_the_door)
-    n, requests = int(np.count_nonzero(turned_away(worst.seen.due))), worst.row.requests
+    n, requests = int(np.count_nonzero(turned_away(worst.window.due))), worst.row.requests
     evidence = [
         f"{n} of {plural(requests, 'request')} {worst.at} {agreed(n, 'were')} refused a connection, or lost it before "
         f"any answer ({percent(at_the_door(worst))}), with at most {worst.row.in_flight_max:.0f} in flight"
@@ -58,9 +58,9 @@ def connections_refused(case: Case) -> Finding | None:
     return Finding("connections_refused", "likely", tuple(evidence), indices(steps))
 
 
-def at_the_door(one: StepSeen) -> float:
+def at_the_door(step: StepView) -> float:
     """Share of the step's requests that got no connection, or lost it before any answer."""
-    return float(np.count_nonzero(turned_away(one.seen.due))) / max(one.row.requests, 1)
+    return float(np.count_nonzero(turned_away(step.window.due))) / max(step.row.requests, 1)
 
 
 def turned_away(table: Table) -> Bools:
@@ -108,8 +108,8 @@ def kept_counting(case: Case) -> bool:
     pages = engine_pages(case.run.samples)
     if not pages or not len(at_s) or silent(case.run.samples) or restarted(case.run.samples):
         return False
-    for own in pages:
-        read_s = [s.t_s for s in own if any(is_counter(name) or name == "process_start_s" for name in s.values)]
+    for scrapes in pages:
+        read_s = [s.t_s for s in scrapes if any(is_counter(name) or name == "process_start_s" for name in s.values)]
         if not read_s or read_s[0] > at_s[0] or np.mean(at_s <= read_s[-1]) < MOST_BEFORE:
             return False
     return True
@@ -117,9 +117,9 @@ def kept_counting(case: Case) -> bool:
 
 def silent(samples: Sequence[Sample]) -> bool:
     """A page of an engine ceased to answer, to the end of the run: not by time-outs alone, as under load."""
-    for own in engine_pages(samples):
-        last = max(s.t_s for s in own if s.values)
-        after = [s for s in own if s.t_s > last]
+    for scrapes in engine_pages(samples):
+        last = max(s.t_s for s in scrapes if s.values)
+        after = [s for s in scrapes if s.t_s > last]
         if len(after) >= FAILED_SCRAPES and any(s.error != "timeout" for s in after):
             return True
     return False

@@ -5,7 +5,7 @@ pooled p99 ITL may stay flat all the while. Formulas: docs/method.md, "Labels".
 """
 
 from loadramp.analysis.diagnosis.gap_causes import PRIVATE, RECOMPUTE
-from loadramp.analysis.diagnosis.symptoms import Case, StepSeen, flat, indices
+from loadramp.analysis.diagnosis.symptoms import Case, StepView, flat, indices
 from loadramp.record.types import Confidence, Finding
 from loadramp.units import latency, percent, plural
 
@@ -20,45 +20,45 @@ KV_ROOM_RATIO = 0.8
 WAITING = 5.0
 
 
-def kv_steps(case: Case) -> list[StepSeen]:
+def kv_steps(case: Case) -> list[StepView]:
     """Steps in which the KV cache overflowed: counted by the server or, where it counts none, seen in its streams."""
-    return case.where(lambda one: counted(one) or (one.row.preemptions is None and streams_freeze(one, case)))
+    return case.where(lambda step: counted(step) or (step.row.preemptions is None and streams_freeze(step, case)))
 
 
-def counted(one: StepSeen) -> bool:
+def counted(step: StepView) -> bool:
     """The server counted at least 2 preemptions, of more than 2 % of the requests."""
-    n = one.row.preemptions
-    return bool(n is not None and n >= 2 and n > PREEMPTED_RATIO * one.row.requests)
+    n = step.row.preemptions
+    return bool(n is not None and n >= 2 and n > PREEMPTED_RATIO * step.row.requests)
 
 
-def few_counted(one: StepSeen, case: Case) -> bool:
+def few_counted(step: StepView, case: Case) -> bool:
     """The server counted preemptions, of at most 2 % of the requests: more than 10 a minute, or streams froze, too."""
-    n = one.row.preemptions
-    if not n or counted(one):
+    n = step.row.preemptions
+    if not n or counted(step):
         return False
-    return bool((n >= 2 and n > PREEMPTED_PER_MINUTE * one.minutes) or streams_freeze(one, case))
+    return bool((n >= 2 and n > PREEMPTED_PER_MINUTE * step.minutes) or streams_freeze(step, case))
 
 
-def streams_freeze(one: StepSeen, case: Case) -> bool:
+def streams_freeze(step: StepView, case: Case) -> bool:
     """Single streams froze while the others went on, in a load above the lowest, which had hardly any.
 
     Their share of the time lost in long gaps is above 25 %, or they are more than 2 % of the requests; at least 5
     stalls. Not where the server counts preemptions and counted none, or shows a KV cache that had room.
     """
-    gaps, lowest = one.gaps, case.lowest
-    if gaps is None or gaps.moments(PRIVATE) < STALLS or one.row.preemptions == 0:
+    gaps, lowest = step.gaps, case.lowest
+    if gaps is None or gaps.moments(PRIVATE) < STALLS or step.row.preemptions == 0:
         return False
-    used = one.row.kv_used_ratio_max
-    if one.row.preemptions is None and used is not None and used < KV_ROOM_RATIO:
+    used = step.row.kv_used_ratio_max
+    if step.row.preemptions is None and used is not None and used < KV_ROOM_RATIO:
         return False
-    if lowest is None or lowest is one or stalled_ratio(lowest) > 0.25 * stalled_ratio(one):
+    if lowest is None or lowest is step or stalled_ratio(lowest) > 0.25 * stalled_ratio(step):
         return False
-    return gaps.share(PRIVATE, RECOMPUTE) > PRIVATE_SHARE or stalled_ratio(one) > PREEMPTED_RATIO
+    return gaps.share(PRIVATE, RECOMPUTE) > PRIVATE_SHARE or stalled_ratio(step) > PREEMPTED_RATIO
 
 
-def stalled_ratio(one: StepSeen) -> float:
+def stalled_ratio(step: StepView) -> float:
     """Share of the step's requests that froze alone."""
-    return one.gaps.requests(PRIVATE) / max(one.row.requests, 1) if one.gaps is not None else 0.0
+    return step.gaps.requests(PRIVATE) / max(step.row.requests, 1) if step.gaps is not None else 0.0
 
 
 def kv_eviction(case: Case) -> Finding | None:
@@ -67,11 +67,11 @@ def kv_eviction(case: Case) -> Finding | None:
     Merely possible where the server counted fewer preemptions than make a difference.
     """
     steps = kv_steps(case)
-    few = [] if steps else case.where(lambda one: few_counted(one, case))
+    few = [] if steps else case.where(lambda step: few_counted(step, case))
     if not steps and not few:
         return None
-    sure: Confidence = "possible" if few else "certain" if any(counted(one) for one in steps) else "likely"
-    worst = max(steps or few, key=lambda one: (one.row.preemptions or 0.0, stalled_ratio(one)))
+    sure: Confidence = "possible" if few else "certain" if any(counted(step) for step in steps) else "likely"
+    worst = max(steps or few, key=lambda step: (step.row.preemptions or 0.0, stalled_ratio(step)))
     evidence = []
     if worst.row.preemptions:
         n, requests = worst.row.preemptions, worst.row.requests
@@ -87,7 +87,7 @@ def kv_eviction(case: Case) -> Finding | None:
     return Finding("kv_eviction", sure, (*evidence, *_stalls(case, worst)), indices(steps or few))
 
 
-def _stalls(case: Case, worst: StepSeen) -> list[str]:
+def _stalls(case: Case, worst: StepView) -> list[str]:
     gaps, row = worst.gaps, worst.row
     out = []
     if gaps is not None and gaps.count(PRIVATE):
@@ -110,7 +110,7 @@ def _stalls(case: Case, worst: StepSeen) -> list[str]:
 
 def kv_full(case: Case) -> Finding | None:
     """The KV cache is full and requests wait for room, without being thrown out."""
-    steps = [one for one in _held(case) if _starved(one) and (one.row.waiting_max or WAITING) >= WAITING]
+    steps = [step for step in _held(case) if _starved(step) and (step.row.waiting_max or WAITING) >= WAITING]
     if not steps:
         return None
     worst = steps[-1]
@@ -121,15 +121,17 @@ def kv_full(case: Case) -> Finding | None:
 
 def scheduler_oversubscription(case: Case) -> Finding | None:
     """The batch is at its limit: the queue grows and TTFT with it, while tokens come as fast as before."""
-    steps = [one for one in _held(case) if not _starved(one) and _steps_flat(case, one) is not False]
+    steps = [step for step in _held(case) if not _starved(step) and _steps_flat(case, step) is not False]
     if not steps:
         return None
     worst = steps[-1]
     evidence = _queue_words(worst)
-    stands = [one for one in steps if _at_limit(one)]
+    stands = [step for step in steps if _at_limit(step)]
     if stands:
-        one = stands[-1]
-        evidence.append(f"the batch stands at {plural(round(one.running_mean), 'request')} {one.at} while others wait")
+        step = stands[-1]
+        evidence.append(
+            f"the batch stands at {plural(round(step.running_mean), 'request')} {step.at} while others wait"
+        )
     evidence += _itl_words(case, worst)
     known = worst.row.kv_used_ratio_max
     if known is not None:
@@ -144,7 +146,7 @@ def scheduler_oversubscription(case: Case) -> Finding | None:
 
 def compute_bound(case: Case) -> Finding | None:
     """Every step of the engine takes longer the more requests are in it: the GPU is what gives way."""
-    steps = [one for one in _held(case) if not _starved(one) and _steps_flat(case, one) is False]
+    steps = [step for step in _held(case) if not _starved(step) and _steps_flat(case, step) is False]
     if not steps:
         return None
     worst = steps[-1]
@@ -153,49 +155,49 @@ def compute_bound(case: Case) -> Finding | None:
     return Finding("compute_bound", sure, tuple(evidence), indices(steps))
 
 
-def _held(case: Case) -> list[StepSeen]:
+def _held(case: Case) -> list[StepView]:
     """Overloaded steps that a KV overflow does not explain."""
-    kv = {one.index for one in kv_steps(case)}
-    return [one for one in case.over if one.row.saturated and one.index not in kv]
+    kv = {step.index for step in kv_steps(case)}
+    return [step for step in case.over if step.row.saturated and step.index not in kv]
 
 
-def _starved(one: StepSeen) -> bool:
+def _starved(step: StepView) -> bool:
     """The KV cache was full, and the batch breathed with it: one that stands still is held by its own limit."""
-    mean, most = one.row.running_mean, one.row.running_max
+    mean, most = step.row.running_mean, step.row.running_max
     stands = mean is not None and most and mean >= 0.97 * most
-    return (one.row.kv_used_ratio_max or 0.0) >= KV_FULL_RATIO and not stands
+    return (step.row.kv_used_ratio_max or 0.0) >= KV_FULL_RATIO and not stands
 
 
-def _at_limit(one: StepSeen) -> bool:
+def _at_limit(step: StepView) -> bool:
     """The batch stood still while requests waited for it."""
-    mean, most = one.row.running_mean, one.row.running_max
+    mean, most = step.row.running_mean, step.row.running_max
     if mean is not None and most:
-        return bool(mean >= 0.9 * most and (one.row.waiting_max or 0.0) >= WAITING)
-    return one.plateau
+        return bool(mean >= 0.9 * most and (step.row.waiting_max or 0.0) >= WAITING)
+    return step.plateau
 
 
-def _steps_flat(case: Case, one: StepSeen) -> bool | None:
+def _steps_flat(case: Case, step: StepView) -> bool | None:
     """Whether median ITL hardly grew with the batch since the last step that kept up; None when it cannot be said."""
-    return flat(case.quiet, one) if case.quiet is not None else None
+    return flat(case.quiet, step) if case.quiet is not None else None
 
 
-def _itl_words(case: Case, one: StepSeen) -> list[str]:
+def _itl_words(case: Case, step: StepView) -> list[str]:
     quiet = case.quiet
-    if quiet is None or not quiet.row.of("itl").p50.value or not one.row.of("itl").p50.value:
+    if quiet is None or not quiet.row.of("itl").p50.value or not step.row.of("itl").p50.value:
         return []
     return [
         f"median ITL {latency(quiet.row.of('itl').p50.value)} {quiet.at} with "
         f"{plural(round(quiet.running_mean), 'request')} in the batch, "
-        f"{latency(one.row.of('itl').p50.value)} {one.at} with {one.running_mean:.0f}"
+        f"{latency(step.row.of('itl').p50.value)} {step.at} with {step.running_mean:.0f}"
     ]
 
 
-def _queue_words(one: StepSeen) -> list[str]:
-    row = one.row
+def _queue_words(step: StepView) -> list[str]:
+    row = step.row
     first, last = row.queue_first_third, row.queue_last_third
     grew = f"grew from {first:.0f} to {last:.0f} within the step" if last > first else f"were {last:.0f}"
     server = f" (server: up to {row.waiting_max:.0f} waiting)" if row.waiting_max else ""
-    out = [f"requests without a first token {grew} {one.at}{server}"]
+    out = [f"requests without a first token {grew} {step.at}{server}"]
     if row.of("ttft").p50.value:
-        out.append(f"median TTFT {latency(row.of('ttft').p50.value)} {one.at}")
+        out.append(f"median TTFT {latency(row.of('ttft').p50.value)} {step.at}")
     return out

@@ -34,14 +34,14 @@ PLATEAU = 0.1
 
 
 @dataclass(slots=True, frozen=True)
-class StepSeen:
+class StepView:
     """One measured step: its row, its window and what its long gaps come from.
 
     ``gaps`` is None where there are none, or where they came in bursts and say nothing about the engine.
     """
 
     row: Row
-    seen: WindowView
+    window: WindowView
     gaps: Attribution | None
     running: Floats
     """Requests that have a first token and no end, once a second."""
@@ -69,7 +69,7 @@ class StepSeen:
 
     @property
     def minutes(self) -> float:
-        return self.seen.length_s / 60.0
+        return self.window.length_s / 60.0
 
     @property
     def running_mean(self) -> float:
@@ -86,7 +86,7 @@ class StepSeen:
 
     def mixing(self) -> Mixing:
         """How its gaps follow prefills."""
-        return gap_causes.mixing(self.seen, self.gaps) if self.gaps is not None else Mixing(0.0, 0.0)
+        return gap_causes.mixing(self.window, self.gaps) if self.gaps is not None else Mixing(0.0, 0.0)
 
 
 @dataclass(slots=True, frozen=True)
@@ -98,41 +98,41 @@ class Case:
     """
 
     run: Run
-    steps: Sequence[StepSeen]
-    climb: Sequence[StepSeen]
+    steps: Sequence[StepView]
+    climb: Sequence[StepView]
     """The ramp up: those of role ``step``."""
     void: Sequence[Row]
     """Steps that the client could not deliver, nor a repetition of them."""
-    over: Sequence[StepSeen]
+    over: Sequence[StepView]
     confirmed: bool
-    quiet: StepSeen | None
+    quiet: StepView | None
     """The highest step that kept up."""
 
     @property
-    def lowest(self) -> StepSeen | None:
+    def lowest(self) -> StepView | None:
         return self.steps[0] if self.steps else None
 
-    def where(self, test: Callable[[StepSeen], bool]) -> list[StepSeen]:
-        return [one for one in self.steps if test(one)]
+    def where(self, test: Callable[[StepView], bool]) -> list[StepView]:
+        return [step for step in self.steps if test(step)]
 
 
 def case_of(run: Run) -> Case:
     """Look at every measured step of a judged run."""
     usable = sorted((row for row in run.rows if not row.void and row.requests), key=_place)
     jitter_s = longest_s = None
-    steps: list[StepSeen] = []
+    steps: list[StepView] = []
     for row in usable:
-        seen = latency.window_view(_alive(run.table, row), (row.window_begin_s, row.window_end_s))
+        window = latency.window_view(_alive(run.table, row), (row.window_begin_s, row.window_end_s))
         if not steps:
-            longest_s = gap_causes.longest_prefill_s(seen.due)
-        if jitter_s is None and len(seen.gaps.gap_s):
-            jitter_s = gap_causes.jitter_s(seen.gaps)
-        steps.append(_step(row, seen, run.client, jitter_s or 0.0, longest_s))
-    climb = [one for one in steps if one.row.role == "step"]
-    top = highest(climb, lambda one: not alarmed(one.row) and counts(one.row))
-    above = [one for one in climb[top + 1 :] if counts(one.row)]
-    over = [one for one in above if one.row.saturated or failing(one.row)]
-    settled = any(shows_overload(one.row) for one in over)
+            longest_s = gap_causes.longest_prefill_s(window.due)
+        if jitter_s is None and len(window.gaps.gap_s):
+            jitter_s = gap_causes.jitter_s(window.gaps)
+        steps.append(_step(row, window, run.client, jitter_s or 0.0, longest_s))
+    climb = [step for step in steps if step.row.role == "step"]
+    top = highest(climb, lambda step: not alarmed(step.row) and counts(step.row))
+    above = [step for step in climb[top + 1 :] if counts(step.row)]
+    over = [step for step in above if step.row.saturated or failing(step.row)]
+    settled = any(shows_overload(step.row) for step in over)
     return Case(
         run=run,
         steps=steps,
@@ -145,20 +145,20 @@ def case_of(run: Run) -> Case:
 
 
 def _step(
-    row: Row, seen: WindowView, client: Sequence[ClientSample], jitter_s: float, longest_s: float | None
-) -> StepSeen:
+    row: Row, window: WindowView, client: Sequence[ClientSample], jitter_s: float, longest_s: float | None
+) -> StepView:
     """All that is asked of every gap of the window, which are let go: a long run has many."""
-    bursty = burst_share(seen.gaps, row.of("sent_ttft").p50.value)
+    bursty = burst_share(window.gaps, row.of("sent_ttft").p50.value)
     gaps = pace = jump = None
     if bursty <= BURST_SHARE:
-        gaps = gap_causes.attribute(seen, client, jitter_s=jitter_s, longest_prefill_s=longest_s)
+        gaps = gap_causes.attribute(window, client, jitter_s=jitter_s, longest_prefill_s=longest_s)
     if gaps is not None:
-        plain = decoding(seen)
-        pace, jump = pace_of(seen, BLOCK_S, plain=plain), jump_of(seen, plain)
-    return StepSeen(row, seen.without_gaps(), gaps, _running(seen), bursty, classes(seen.due), pace, jump)
+        plain = decoding(window)
+        pace, jump = pace_of(window, BLOCK_S, plain=plain), jump_of(window, plain)
+    return StepView(row, window.without_gaps(), gaps, _running(window), bursty, classes(window.due), pace, jump)
 
 
-def flat(below: StepSeen, above: StepSeen, stem: str = "itl_p50") -> bool | None:
+def flat(below: StepView, above: StepView, stem: str = "itl_p50") -> bool | None:
     """Whether a latency hardly grew with the batch from one step to another; None when it cannot be said."""
     low, high = below.row.statistic(stem).value, above.row.statistic(stem).value
     if not low or not high:
@@ -169,8 +169,8 @@ def flat(below: StepSeen, above: StepSeen, stem: str = "itl_p50") -> bool | None
     return grown > 1.0 and log(high / low) <= FLAT_ELASTICITY * log(grown)
 
 
-def indices(steps: Iterable[StepSeen]) -> tuple[int, ...]:
-    return tuple(one.index for one in steps)
+def indices(steps: Iterable[StepView]) -> tuple[int, ...]:
+    return tuple(step.index for step in steps)
 
 
 def _place(row: Row) -> tuple[int, float]:
@@ -186,7 +186,7 @@ def _alive(table: Table, row: Row) -> Table:
     return table.select((table.due_s < row.window_end_s) & (table.done_s >= row.window_begin_s))
 
 
-def _running(seen: WindowView) -> Floats:
+def _running(window: WindowView) -> Floats:
     """Streams under way, at least 30 times in the window."""
-    load = saturation.occupancy(seen.near, seen.window_s)
+    load = saturation.occupancy(window.near, window.window_s)
     return load.in_flight - load.queued

@@ -45,12 +45,12 @@ def _cases(run: Run) -> list[TestCase]:
     word = verdict(run)
     status: dict[str, Literal["pass", "fail", "error"]] = {"pass": "pass", "fail": "fail"}
     asked = [TestCase(gate.rule, status.get(gate.status, "error"), gate_line(gate)) for gate in run.gates]
-    own = "pass" if asked and word != "void" else status.get(word, "error")
-    found = [
+    status_ = "pass" if asked and word != "void" else status.get(word, "error")
+    cases = [
         TestCase(f"check {code}", "error" if level == "void" else "note", words)
         for code, level, words in _findings(run)
     ]
-    return [TestCase("measured", own, verdict_sentence(run)), *asked, *found]
+    return [TestCase("measured", status_, verdict_sentence(run)), *asked, *cases]
 
 
 def _findings(run: Run) -> list[tuple[str, str, str]]:
@@ -62,10 +62,10 @@ def _findings(run: Run) -> list[tuple[str, str, str]]:
     ]
 
 
-def suite(name: str, found: Sequence[TestCase], properties: dict[str, str], took_s: float, output: str) -> str:
+def suite(name: str, cases: Sequence[TestCase], properties: dict[str, str], took_s: float, output: str) -> str:
     """The XML text of one suite."""
-    failures, errors = (sum(case.status == status for case in found) for status in ("fail", "error"))
-    counts = {"tests": str(len(found)), "failures": str(failures), "errors": str(errors)}
+    failures, errors = (sum(case.status == status for case in cases) for status in ("fail", "error"))
+    counts = {"tests": str(len(cases)), "failures": str(failures), "errors": str(errors)}
     time = {"time": f"{took_s:.3f}"}
     began = {"timestamp": properties["began_at"][:19]} if "began_at" in properties else {}
     root = ET.Element("testsuites", {"name": "loadramp", **counts, **time})
@@ -73,7 +73,7 @@ def suite(name: str, found: Sequence[TestCase], properties: dict[str, str], took
     known = ET.SubElement(group, "properties")
     for key, value in properties.items():
         ET.SubElement(known, "property", {"name": key, "value": clean(value)})
-    for case in found:
+    for case in cases:
         made = ET.SubElement(group, "testcase", {"classname": clean(name), "name": clean(case.name), "time": "0"})
         if case.status in {"fail", "error"}:
             kind = "failure" if case.status == "fail" else "error"

@@ -25,9 +25,9 @@ def benchmark_action(run: Run) -> Files:
     Its own alert is a ratio to the last run and knows no noise: gate on ``loadramp nightly`` instead.
     """
     extra = "\n".join(f"{key}: {value}" for key, value in identity(run).items())
-    found = points(run)
+    numbers = points(run)
     return {
-        f"{name}-is-better.json": document([_entry(p, extra) for p in found if p.better == better])
+        f"{name}-is-better.json": document([_entry(p, extra) for p in numbers if p.better == better])
         for name, better in (("bigger", "higher"), ("smaller", "lower"))
     }
 

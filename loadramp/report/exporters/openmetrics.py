@@ -63,10 +63,10 @@ def _family(name: str, kind: str, words: str, *samples: tuple[Mapping[str, str],
 def _rates(run: Run, common: Mapping[str, str]) -> list[Metric]:
     out = []
     for key, name in ESTIMATES.items():
-        found = run.estimates.get(key)
-        if found is None or found.status != "found" or found.rate_rps is None:
+        estimate = run.estimates.get(key)
+        if estimate is None or estimate.status != "found" or estimate.rate_rps is None:
             continue
-        limits = {"estimate": found.rate_rps, "low": found.low_rps, "high": found.high_rps}
+        limits = {"estimate": estimate.rate_rps, "low": estimate.low_rps, "high": estimate.high_rps}
         points = [({**common, "limit": limit}, value) for limit, value in limits.items() if value is not None]
         words = f"{key}, requests a second, with its 95 % interval."
         out.append(_family(f"loadramp_{name}", "gauge", words, *points))
@@ -95,12 +95,12 @@ def _steps(rows: Sequence[Row], common: Mapping[str, str]) -> list[Metric]:
 def _latencies(rows: Sequence[Row], common: Mapping[str, str]) -> list[Metric]:
     out = []
     for metric, (name, words) in LATENCIES.items():
-        found = (
+        values = (
             ({**common, **_place(row), "quantile": label}, row.number(f"{metric}_{quantile}_s"))
             for row in rows
             for quantile, label in QUANTILES.items()
         )
-        out.append(_family(name, "gauge", words, *((labels, value) for labels, value in found if value is not None)))
+        out.append(_family(name, "gauge", words, *((labels, value) for labels, value in values if value is not None)))
     return out
 
 

@@ -55,9 +55,9 @@ def points(run: Run) -> list[NamedNumber]:
 def _of_run(run: Run) -> list[NamedNumber]:
     out = []
     for key, name in ESTIMATES.items():
-        found = run.estimates.get(key)
-        if found is not None and found.status == "found" and found.rate_rps:
-            out.append(NamedNumber(name, "req/s", "higher", found.rate_rps, found.low_rps, found.high_rps))
+        estimate = run.estimates.get(key)
+        if estimate is not None and estimate.status == "found" and estimate.rate_rps:
+            out.append(NamedNumber(name, "req/s", "higher", estimate.rate_rps, estimate.low_rps, estimate.high_rps))
     ceiling = run.estimates.get("ceiling")
     if ceiling is not None and ceiling.sustained_rps:
         out.append(NamedNumber("sustained_rps", "req/s", "higher", ceiling.sustained_rps))

@@ -82,8 +82,8 @@ def _burstiness(run: Run, row: Row) -> float | str | None:
 def _each(due: Table, prompt: Floats, output: Floats) -> dict[str, list[Any]]:
     """One entry a request, in the order they were due. Texts are never kept here; an error is its kind."""
     gaps: list[list[float]] = [[] for _ in range(len(due))]
-    found = due.gaps()
-    for request, gap_s in zip(found.request.tolist(), found.gap_s.tolist(), strict=True):
+    known = due.gaps()
+    for request, gap_s in zip(known.request.tolist(), known.gap_s.tolist(), strict=True):
         gaps[request].append(round(gap_s, 6))
     ttft = np.where(np.isnan(due.sent_ttft_s), 0.0, due.sent_ttft_s)
     latency = np.nan_to_num(due.last_s - due.sent_s)

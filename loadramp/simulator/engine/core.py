@@ -210,7 +210,9 @@ class Engine:
         p = self.profile
         while self.waiting and budget > 0 and self.running < p.max_num_seqs:
             request = self.waiting[0]
-            shared, idle, own = kv_ownership.found(self.pool, request, p.block_tokens) if p.prefix_cache else (0, 0, 0)
+            shared, idle, own = (
+                kv_ownership.matched(self.pool, request, p.block_tokens) if p.prefix_cache else (0, 0, 0)
+            )
             cached = (shared + own) * p.block_tokens
             chunk = request.target - cached
             if chunk > budget:

@@ -6,7 +6,7 @@ from loadramp.simulator.engine.blocks import KvPool
 from loadramp.simulator.engine.request import Request
 
 
-def found(pool: KvPool, request: Request, block_tokens: int) -> tuple[int, int, int]:
+def matched(pool: KvPool, request: Request, block_tokens: int) -> tuple[int, int, int]:
     """Leading blocks of a waiting request that the prefix cache has: shareable ones, how many of these lie idle, and
     its own from before it was pushed out. One token at least is left to compute."""
     limit = (request.target - 1) // block_tokens

@@ -108,16 +108,16 @@ def talk_of(row: Any) -> list[tuple[str, str]]:
     if given is None:
         raise ValueError("no conversation")
     talk: list[tuple[str, str]] = []
-    for one in given:
-        if isinstance(one, str):  # only what is asked, turn by turn
-            talk += [("user", one), ("assistant", "")]
-        elif isinstance(one, Mapping) and ("human" in one or "assistant" in one) and "role" not in one:
-            talk += [("user", _words(one.get("human"))), ("assistant", _words(one.get("assistant")))]
-        elif isinstance(one, Mapping):
-            name = str(one.get("from", one.get("role", ""))).lower()
+    for turn in given:
+        if isinstance(turn, str):  # only what is asked, turn by turn
+            talk += [("user", turn), ("assistant", "")]
+        elif isinstance(turn, Mapping) and ("human" in turn or "assistant" in turn) and "role" not in turn:
+            talk += [("user", _words(turn.get("human"))), ("assistant", _words(turn.get("assistant")))]
+        elif isinstance(turn, Mapping):
+            name = str(turn.get("from", turn.get("role", ""))).lower()
             if name not in ROLES:
                 raise ValueError("an unknown speaker")
-            talk.append((ROLES[name], _words(one.get("value", one.get("content")))))
+            talk.append((ROLES[name], _words(turn.get("value", turn.get("content")))))
         else:
             raise ValueError("a message that is none")
     return talk

@@ -48,7 +48,7 @@ def trace(
     again, at = np.divmod(draw.rows, len(rows))
     inputs = np.minimum(rows.inputs[at], max_input_tokens or rows.inputs.max()).tolist()
     outputs = np.minimum(rows.outputs[at], max_output_tokens or rows.outputs.max()).tolist()
-    bases = {int(one): draw.base(share, int(one)) for one in np.unique(again)}
+    bases = {int(time): draw.base(share, int(time)) for time in np.unique(again)}
     prompts = []
     for k, (row, seed) in enumerate(zip(at.tolist(), draw.seeds(), strict=True)):
         ids = rows.blocks[rows.begin[row] : rows.begin[row + 1]].tolist()
@@ -103,7 +103,7 @@ def conversations(
     prompts = _given(draw, None, unique, share)
     if turns == 1:
         return prompts
-    pauses_s = iter(think_times(draw.lengths, think_s, think_cv, sum(1 + len(one.following) for one in prompts)))
+    pauses_s = iter(think_times(draw.lengths, think_s, think_cv, sum(1 + len(prompt.following) for prompt in prompts)))
     return [
         session_of(number, [replace(turn, think_s=next(pauses_s)) for turn in (prompt, *prompt.following)])
         for number, prompt in zip(draw.numbers.tolist(), prompts, strict=True)
@@ -148,13 +148,13 @@ def _given(draw: Draw, output_tokens: int | None, unique: bool, share: Share) ->
     """The rows of a file of texts. All of one pass open with the same tag, so that what they share stays shared."""
     rows: Texts = draw.corpus
     again, at = np.divmod(draw.rows, len(rows))
-    tags = {one: draw.base(share, one) if unique else None for one in set(again.tolist())}
-    prompts = [(rows.rows[row], tags[one]) for row, one in zip(at.tolist(), again.tolist(), strict=True)]
+    tags = {time: draw.base(share, time) if unique else None for time in set(again.tolist())}
+    prompts = [(rows.rows[row], tags[time]) for row, time in zip(at.tolist(), again.tolist(), strict=True)]
     return [replace(prompt, tag=tag, output_tokens=prompt.output_tokens or output_tokens) for prompt, tag in prompts]
 
 
 def _blocks(base: int, ids: list[int], block_tokens: int, tokens: int) -> tuple[tuple[int, int], ...]:
     """One segment a block; the last one, and with it the prompt, ends at ``tokens``."""
     full, rest = divmod(tokens, block_tokens)
-    whole = [(base | one, block_tokens) for one in ids[:full]]
+    whole = [(base | block, block_tokens) for block in ids[:full]]
     return (*whole, (base | ids[full], rest)) if rest else tuple(whole)

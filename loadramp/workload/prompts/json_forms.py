@@ -93,8 +93,8 @@ def _values_of(text: str, numbers: list[int], tally: RowCounts) -> Iterator[tupl
             value, at = _raw(text, begin)
         except ValueError as error:
             tally.skip(place, "no JSON", str(error))
-            found = text.find("\n{", begin)
-            at = len(text) if found < 0 else found
+            next_begin = text.find("\n{", begin)
+            at = len(text) if next_begin < 0 else next_begin
         else:
             if _is_text(text[begin:at], place, tally):
                 yield from _within(place, value)
@@ -140,12 +140,12 @@ def _within(place: str, value: Any) -> Iterator[tuple[str, Any]]:
     listed = value
     if isinstance(value, dict) and not _ROW & value.keys():
         listed = next((value[key] for key in LISTS if isinstance(value.get(key), list)), value)
-    if not isinstance(listed, list) or (listed is value and not any(isinstance(one, dict) for one in listed)):
+    if not isinstance(listed, list) or (listed is value and not any(isinstance(item, dict) for item in listed)):
         yield place, value
         return
     number = 0
-    for one in listed:
-        for inner in one if isinstance(one, list) else (one,):
+    for item in listed:
+        for inner in item if isinstance(item, list) else (item,):
             number += 1
             yield (f"row {number}" if place == "line 1" else f"{place}, row {number}"), inner
 
@@ -156,16 +156,16 @@ def _values(line: bytes) -> list[Any]:
         return [_decoder.decode(_bare(line))]
     except (msgspec.DecodeError, UnicodeDecodeError):
         pass
-    found: list[Any] = []
+    values: list[Any] = []
     try:
         text, at = line.decode("utf-8"), 0
         while (at := _past(text, at)) < len(text):
             value, at = _raw(text, at)
             msgspec.json.encode(value)
-            found.append(value)
+            values.append(value)
     except ValueError:
         return []
-    return found if all(isinstance(value, dict | list) for value in found) else []
+    return values if all(isinstance(value, dict | list) for value in values) else []
 
 
 def _bare(line: bytes) -> bytes:

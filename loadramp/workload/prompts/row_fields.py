@@ -44,15 +44,15 @@ def requests_of(row: Mapping[str, Any], tally: RowCounts) -> list[Prompt]:
     """
     payloads = row.get("payloads", row.get("payload"))
     if payloads is None:
-        return [_one(row, _body_of(row), tally)]
+        return [_request_of(row, _body_of(row), tally)]
     listed = payloads if isinstance(payloads, list) else [payloads]
-    if not listed or not all(isinstance(one, dict) for one in listed):
+    if not listed or not all(isinstance(item, dict) for item in listed):
         raise ValueError("a payload that is no object")
     outer = {key: value for key, value in row.items() if key not in ("payload", "payloads")}
-    found = [_one(outer, one, tally) for one in listed]
-    if len(found) > 1:
-        tally.setting("turns", "", len(found) - 1)
-    return found
+    prompts = [_request_of(outer, item, tally) for item in listed]
+    if len(prompts) > 1:
+        tally.setting("turns", "", len(prompts) - 1)
+    return prompts
 
 
 def _body_of(row: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -75,7 +75,7 @@ def _body_of(row: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return body if isinstance(body, dict) else None
 
 
-def _one(row: Mapping[str, Any], body: Mapping[str, Any] | None, tally: RowCounts) -> Prompt:
+def _request_of(row: Mapping[str, Any], body: Mapping[str, Any] | None, tally: RowCounts) -> Prompt:
     inner = row if body is None else body
     n = _only(inner.get("n"))
     if isinstance(n, int) and n > 1:
@@ -109,7 +109,9 @@ def _count(row: Mapping[str, Any], inner: Mapping[str, Any], asked: Prompt, tall
         tally.setting("delay")
     if isinstance(row.get("url"), str):
         path = urlsplit(row["url"]).path.rstrip("/")
-        tally.setting("url", next(one for one in PATHS if path.endswith(one)) if path.endswith(PATHS) else path)
+        tally.setting(
+            "url", next(ending for ending in PATHS if path.endswith(ending)) if path.endswith(PATHS) else path
+        )
     if inner is row:
         for name in UNSENT:
             if row.get(name) is not None:
@@ -120,7 +122,7 @@ def messages_of(row: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...] | None:
     """Chat messages as a row gives them; a conversation only up to what is asked first."""
     given = row.get("messages", row.get("input") if isinstance(row.get("input"), list) else None)
     if isinstance(given, list):
-        usable = [one for one in given if isinstance(one, dict) and one.get("role")]
+        usable = [message for message in given if isinstance(message, dict) and message.get("role")]
         if not usable or len(usable) != len(given):
             raise ValueError("messages without a role")
         return tuple(usable)
@@ -134,16 +136,16 @@ def messages_of(row: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...] | None:
 
 
 def _text(row: Mapping[str, Any]) -> str:
-    found = next((key for key in PROMPTS if row.get(key) is not None), None)
-    if found is None:
+    name = next((key for key in PROMPTS if row.get(key) is not None), None)
+    if name is None:
         raise ValueError("no prompt")
-    asked = _only(row[found])
+    asked = _only(row[name])
     if not isinstance(asked, str):
-        raise ValueError(f"{found} is no text")
+        raise ValueError(f"{name} is no text")
     if not asked.strip():
         raise ValueError("an empty prompt")
     parts = [row.get(key) for key in (*SYSTEMS, "context")]
-    more = row.get("input") if found == "instruction" else None
+    more = row.get("input") if name == "instruction" else None
     return "\n\n".join(part for part in (*parts, asked, more) if isinstance(part, str) and part.strip())
 
 
@@ -210,8 +212,8 @@ def _rows(counted: Mapping[str, int], verb_: str, rest: str, *, verb: bool = Fal
     n = sum(counted.values())
     if verb:
         return f"{plural(n, 'row')} {verb_ if n == 1 else rest}"
-    one = {"have": "has"}.get(verb_, f"{verb_}s")
-    return f"{plural(n, 'row')} {one if n == 1 else verb_} {rest}"
+    singular = {"have": "has"}.get(verb_, f"{verb_}s")
+    return f"{plural(n, 'row')} {singular if n == 1 else verb_} {rest}"
 
 
 def _names(counted: Mapping[str, int]) -> str:

@@ -34,7 +34,7 @@ def bind_source(
     choice, options = bind_with(table, registry, where, "lognormal", PromptOptions, check_prompts)
     if "sources" in choice.options:
         parts = [
-            _part(one, registry, f"{where} sources {i}") for i, one in enumerate(choice.options["sources"], start=1)
+            _part(table, registry, f"{where} sources {i}") for i, table in enumerate(choice.options["sources"], start=1)
         ]
         choice = replace(choice, options={**choice.options, "sources": parts})
     return choice, options
@@ -42,20 +42,22 @@ def bind_source(
 
 def check_prompts(result: Any, draw: Draw) -> str:
     """What was expected of a source from outside the repository if it returned something else; empty if all is well."""
-    fine = isinstance(result, Sequence) and len(result) == draw.n and all(isinstance(one, Prompt) for one in result)
+    fine = (
+        isinstance(result, Sequence) and len(result) == draw.n and all(isinstance(prompt, Prompt) for prompt in result)
+    )
     return "" if fine else f"expected a list of {draw.n} Prompts"
 
 
 def _part(table: Mapping[str, Any], registry: Mapping[str, Callable[..., Any]], where: str) -> MixtureSource:
-    own = dict(table)
-    weight = convert(own.pop("weight", 1.0), Weight, f"{where} weight")
-    return MixtureSource(weight, *bind_source(own, registry, where))
+    options = dict(table)
+    weight = convert(options.pop("weight", 1.0), Weight, f"{where} weight")
+    return MixtureSource(weight, *bind_source(options, registry, where))
 
 
 def sources_of(choice: Choice) -> Sequence[MixtureSource]:
     """The sources of a mixture; none for any other kind."""
-    found: Sequence[MixtureSource] = choice.options.get("sources", ())
-    return found
+    sources: Sequence[MixtureSource] = choice.options.get("sources", ())
+    return sources
 
 
 def tables_of(choice: Choice, where: str = "prompts") -> list[tuple[str, Choice]]:
@@ -73,13 +75,15 @@ def models_of(choice: Choice, options: PromptOptions) -> tuple[str, ...]:
 def names_all(choice: Choice, options: PromptOptions) -> bool:
     """Whether every request asks for a model by name, so that the target's model gets none."""
     sources = sources_of(choice)
-    return bool(options.models) or (bool(sources) and all(names_all(one.choice, one.options) for one in sources))
+    return bool(options.models) or (
+        bool(sources) and all(names_all(source.choice, source.options) for source in sources)
+    )
 
 
 def images_of(choice: Choice, options: PromptOptions) -> bool:
     """Whether some requests carry images."""
-    own = options.images > 0 or bool(choice.options.get("use_images"))
-    return own or any(images_of(source.choice, source.options) for source in sources_of(choice))
+    with_images = options.images > 0 or bool(choice.options.get("use_images"))
+    return with_images or any(images_of(source.choice, source.options) for source in sources_of(choice))
 
 
 def mix(draw: Draw, *, sources: Annotated[list[Any], Meta(min_length=1)]) -> list[Prompt]:

@@ -69,8 +69,8 @@ def format_of(names: Sequence[str], asked: str, columns: Mapping[str, str], file
     for name, form in candidates.items():
         wanted = {key: columns.get(key) or getattr(form, key) for key in COLUMNS}
         needed = [wanted[key] for key in ("time", "input", "output")] + [mark for mark in (form.mark,) if mark]
-        if all(one.lower() in known for one in needed):
-            mine = {key: known.get(one.lower(), "") for key, one in wanted.items()}
+        if all(column.lower() in known for column in needed):
+            mine = {key: known.get(column.lower(), "") for key, column in wanted.items()}
             return name, Format(**mine, unit=form.unit, block_tokens=form.block_tokens, mark=form.mark)
         missed.append(f"{name}: {', '.join(needed)}")
     raise ScenarioError(f"{file}: its columns are {', '.join(names)}; wanted are those of {'; '.join(missed)}")
@@ -107,10 +107,10 @@ class Stamps:
         return (at_ns - self._zero_ns) / 1e9
 
     def _iso_ns(self, text: str) -> int:
-        found = _ISO.fullmatch(text.strip())
-        if found is None:
+        match = _ISO.fullmatch(text.strip())
+        if match is None:
             raise ValueError(f"no time stamp: {text[:40]!r}")
-        day, hour, minute, second, decimals, _, sign, zone_hour, zone_minute = found.groups()
+        day, hour, minute, second, decimals, _, sign, zone_hour, zone_minute = match.groups()
         seconds = self._day_s(day) + int(hour) * 3600 + int(minute) * 60 + int(second)
         if sign:
             offset_s = int(zone_hour) * 3600 + int(zone_minute) * 60

@@ -102,15 +102,15 @@ def read_trace(
     rows, names = _rows(chunks, tally)
     tally.format, form = format_of(names, format, columns or {}, file)
     unit, block = time_unit or form.unit, block_tokens or form.block_tokens
-    found = _Columns()
+    rows_read = _Columns()
     stamps = Stamps(unit)
     for place, row in rows:
         if only and any(str(row.get(key)) != value for key, value in only.items()):
             tally.leave("not " + ", ".join(f"{key} = {value}" for key, value in only.items()))
             continue
-        _take(found, tally, form, block, stamps, window_s, place, row)
-    tally.notes.append(f"time in {unit}" + (f", blocks of {plural(block, 'token')}" if found.blocks else ""))
-    return _trace(found, tally, block, window_s, form)
+        _take(rows_read, tally, form, block, stamps, window_s, place, row)
+    tally.notes.append(f"time in {unit}" + (f", blocks of {plural(block, 'token')}" if rows_read.blocks else ""))
+    return _trace(rows_read, tally, block, window_s, form)
 
 
 def _rows(chunks: Iterable[bytes], tally: RowCounts) -> tuple[Iterator[tuple[str, Mapping[str, Any]]], list[str]]:
@@ -133,7 +133,7 @@ def _rows(chunks: Iterable[bytes], tally: RowCounts) -> tuple[Iterator[tuple[str
         first = text_of(head[1])
     except ValueError as error:
         raise ScenarioError(f"{tally.file}: line {head[0]}: the header is {error}: convert the file to UTF-8") from None
-    separator = named[1].decode() if named else max(SEPARATORS, key=lambda one: len(_cells(first, one)))
+    separator = named[1].decode() if named else max(SEPARATORS, key=lambda separator: len(_cells(first, separator)))
     header = [name.strip() for name in _cells(first, separator)]
     return _records(lines, header, separator, tally), header
 
@@ -172,7 +172,7 @@ def _cells(text: str, separator: str) -> list[str]:
 
 
 def _take(
-    found: _Columns,
+    columns: _Columns,
     tally: RowCounts,
     form: Format,
     block_tokens: int,
@@ -213,16 +213,16 @@ def _take(
     if window_s is not None and not window_s[0] <= t_s < window_s[1]:
         tally.leave("outside window_s")
         return
-    found.t_s.append(t_s)
-    found.inputs.append(tokens)
-    found.outputs.append(answer)
-    found.sizes.append(len(ids) if ids else 0)
-    found.blocks.extend(ids or ())
-    found.images.append(_images(row.get(form.images)) if form.images else 0)
+    columns.t_s.append(t_s)
+    columns.inputs.append(tokens)
+    columns.outputs.append(answer)
+    columns.sizes.append(len(ids) if ids else 0)
+    columns.blocks.extend(ids or ())
+    columns.images.append(_images(row.get(form.images)) if form.images else 0)
     label = str(row.get(form.label) or "") if form.label else ""
-    if label not in found.labels and len(found.labels) >= MOST_LABELS:
+    if label not in columns.labels and len(columns.labels) >= MOST_LABELS:
         label = "other"
-    found.label.append(found.labels.setdefault(label, len(found.labels)))
+    columns.label.append(columns.labels.setdefault(label, len(columns.labels)))
 
 
 def _tokens(value: Any) -> int:
@@ -247,22 +247,22 @@ def _fits(ids: Any, tokens: int, block_tokens: int) -> bool:
     """One id for each block, the last one partial; each a whole number that fits 63 bits."""
     if not isinstance(ids, list) or block_tokens < 1 or len(ids) != -(-tokens // block_tokens):
         return False
-    return all(type(one) is int and 0 <= one < 2**63 for one in ids)
+    return all(type(id_) is int and 0 <= id_ < 2**63 for id_ in ids)
 
 
-def _trace(found: _Columns, tally: RowCounts, block_tokens: int, window_s: Window | None, form: Format) -> Trace:
-    n = len(found.inputs)
+def _trace(columns: _Columns, tally: RowCounts, block_tokens: int, window_s: Window | None, form: Format) -> Trace:
+    n = len(columns.inputs)
     if n == 0:
         wrong_blocks = "blocks do not make the prompt" in tally.skipped
         hint = f" (block_tokens = {block_tokens}: another number?)" if wrong_blocks else ""
         raise ScenarioError(f"{tally.unusable('it has only a header')}{hint}")
-    t_s = np.frombuffer(found.t_s, dtype=np.float64)
+    t_s = np.frombuffer(columns.t_s, dtype=np.float64)
     order = tally.by_time(t_s)
     t_s = t_s[order]
     t_s = t_s - (t_s[0] if window_s is None else window_s[0])
-    sizes = np.frombuffer(found.sizes, dtype=np.int32)
+    sizes = np.frombuffer(columns.sizes, dtype=np.int32)
     begin = np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
-    blocks = np.frombuffer(found.blocks, dtype=np.int64) if found.blocks else np.empty(0, dtype=np.int64)
+    blocks = np.frombuffer(columns.blocks, dtype=np.int64) if columns.blocks else np.empty(0, dtype=np.int64)
     if sizes.any():
         blocks, begin = _reordered(blocks, begin, order)
     last_s = float(t_s[-1])
@@ -273,14 +273,14 @@ def _trace(found: _Columns, tally: RowCounts, block_tokens: int, window_s: Windo
         tally=tally,
         t_s=t_s,
         span_s=span_s,
-        inputs=np.frombuffer(found.inputs, dtype=np.int32)[order],
-        outputs=np.frombuffer(found.outputs, dtype=np.int32)[order],
+        inputs=np.frombuffer(columns.inputs, dtype=np.int32)[order],
+        outputs=np.frombuffer(columns.outputs, dtype=np.int32)[order],
         block_tokens=block_tokens if form.blocks else 0,
         blocks=blocks,
         begin=begin,
-        images=np.frombuffer(found.images, dtype=np.int16)[order],
-        label=np.frombuffer(found.label, dtype=np.int16)[order],
-        labels=tuple(found.labels),
+        images=np.frombuffer(columns.images, dtype=np.int16)[order],
+        label=np.frombuffer(columns.label, dtype=np.int16)[order],
+        labels=tuple(columns.labels),
     )
 
 
