@@ -1,18 +1,25 @@
 """What comes after a run: thresholds, other programs' formats, and one run of the shards of several machines."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
 from loadramp.commands.options import PATH, command, option, out_option, output_options, strict_json
 from loadramp.registry import ScenarioError
 
+if TYPE_CHECKING:
+    from loadramp.analysis.thresholds import Unsure
+
 UNSURE = ["inconclusive", "pass", "fail", "point"]
 
 
-def gate(run_dir: Path, *, slo: Sequence[str], when_unsure: Any, junit: Path | None, as_json: bool, quiet: bool) -> int:
+def gate(
+    run_dir: Path, *, slo: Sequence[str], when_unsure: Unsure | None, junit: Path | None, as_json: bool, quiet: bool
+) -> int:
     """Check a stored run against thresholds.
 
     The thresholds are those of --slo, or else those of the run's scenario. Nothing is written except --junit FILE. The

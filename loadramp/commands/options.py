@@ -1,5 +1,6 @@
 """What commands have in common: their options, and how a function becomes one. Knows click and nothing else."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -93,12 +94,12 @@ def run_options() -> list[click.Parameter]:
     ]
 
 
-def command(function: Any, *params: click.Parameter) -> click.Command:
+def command(function: Callable[..., int], *params: click.Parameter) -> click.Command:
     name = function.__name__.replace("_", "-")
     return click.Command(name, callback=function, params=list(params), help=function.__doc__, epilog=EPILOG)
 
 
-def strict_json(document: Any) -> str:
+def strict_json(document: object) -> str:
     """A document as JSON text: no NaN, no infinity."""
     import json
 

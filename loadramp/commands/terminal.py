@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -30,7 +30,7 @@ def say(words: str) -> None:
     click.echo(clean(words, lines=True), err=True)
 
 
-def answer(*parts: Any) -> None:
+def answer(*parts: object) -> None:
     """The answer on stdout: text, or what rich draws. Tables need 80 columns: in fewer they would lose digits.
 
     A reader that has left (``| head -1``) takes nothing from the verdict: the exit code stays what it was.

@@ -6,14 +6,13 @@ What is decided while the run goes on is decided here, from rows; all of it is d
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from loadramp.analysis import lengthen, steady_state
 from loadramp.analysis.thresholds import missed_for_good
 from loadramp.record.row import Row
-from loadramp.record.table import Run
+from loadramp.record.table import Floats, Run
 from loadramp.record.types import Record, Step, Stop
 from loadramp.runner.assess import assess, count_again
 from loadramp.runner.run_session import RunSession
@@ -159,7 +158,7 @@ class Conductor(RunSession):
         measure_s = step.measure_s or pace.limit_s(step.rate_rps)
         return replace(step, index=len(self.steps), begin_s=self.free_s, warmup_s=warmup_s, measure_s=measure_s)
 
-    def _lives_s(self) -> np.ndarray[Any, np.dtype[np.float64]]:
+    def _lives_s(self) -> Floats:
         """How long what arrives stays: requests, or whole sessions with their pauses."""
         e2e_s = self.e2e_s()
         if turns_of(self.scenario) <= 1 or not len(e2e_s):

@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from loadramp.analysis.checks.clocks import furthest_apart
 from loadramp.record import run_directory as rundirs
@@ -16,7 +15,7 @@ from loadramp.runner.finish import Finished, write_report
 from loadramp.runner.run_session import EPSILON_S
 from loadramp.runner.scenarios import load
 
-PLAN: dict[str, Callable[[RunInfo], Any]] = {
+PLAN: dict[str, Callable[[RunInfo], object]] = {
     "version of loadramp": lambda info: info.loadramp,
     "seed": lambda info: info.seed,
     "--set": lambda info: info.overrides,

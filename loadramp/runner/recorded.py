@@ -5,14 +5,14 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import ceil
-from typing import Any, get_args
+from typing import get_args
 
 import numpy as np
 
 from loadramp import __version__
 from loadramp.record.run_info import RunInfo
 from loadramp.record.table import Run, Table
-from loadramp.record.types import ENDS, ErrorKind, Record, RecordStatus, Step
+from loadramp.record.types import ENDS, ErrorKind, Record, RecordStatus, Step, TokenSource
 from loadramp.registry import ScenarioError
 from loadramp.runner.scenarios import load
 
@@ -116,7 +116,7 @@ def record_of(
         http_status, label, model: as far as they are known.
     """
     events, counts = list(token_s), list(event_tokens)
-    source: Any = "events" if output_tokens is None else "usage"
+    source: TokenSource = "events" if output_tokens is None else "usage"
     if counts:
         source = "continuous"
     if not events and first_s is not None:

@@ -9,7 +9,6 @@ from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any
 
 import numpy as np
 
@@ -21,7 +20,7 @@ from loadramp.client.sender import HOLD_S
 from loadramp.record.row import Row
 from loadramp.record.run_directory import RecordTail, RunDir
 from loadramp.record.run_info import RunInfo, WorkerDeath
-from loadramp.record.table import Run, Table
+from loadramp.record.table import Floats, Run, Table
 from loadramp.record.types import GONE, REFUSED, ClientSample, Record, Sample, Step, Stop
 from loadramp.registry import error_message
 from loadramp.report.progress import LATEST, Progress, Watch
@@ -67,7 +66,7 @@ class RunSession:
     _client: list[ClientSample] = field(default_factory=list)
     _deaths: list[WorkerDeath] = field(default_factory=list)
     _next_seq: int = 0
-    _held_s: np.ndarray[Any, np.dtype[np.float64]] = field(default_factory=lambda: np.empty(0))
+    _held_s: Floats = field(default_factory=lambda: np.empty(0))
     """Due times of the last open-loop step, those past its end included."""
     planned: int = 0
     """Requests of the open-loop steps so far, with all turns of their sessions."""
@@ -289,7 +288,7 @@ class RunSession:
             return Stop(f"{REFUSED} ({kinds})", complete=False, cause="refused")
         return None
 
-    def e2e_s(self) -> np.ndarray[Any, np.dtype[np.float64]]:
+    def e2e_s(self) -> Floats:
         """End-to-end times of the latest successes."""
         table = Table.concat(self._tables[-50:]) if self._tables else Table.of([])
         self._tables = [Table.concat(self._tables)] if self._tables else []
