@@ -14,11 +14,11 @@ from loadramp.analysis.overload import signs_of
 from loadramp.analysis.proportions import Proportion, needed
 from loadramp.analysis.quantiles import quantile_name
 from loadramp.campaign.drift import Drift
-from loadramp.campaign.recovery import Availability, availability, failures, recovery_s, usual_ttft_s
+from loadramp.campaign.recovery import Availability, HealthSample, availability, failures, recovery_s, usual_ttft_s
 from loadramp.campaign.table import hold_s
 from loadramp.record.row import SHORT_NAMES, Row
 from loadramp.record.table import Run
-from loadramp.record.types import Estimate, HealthSample
+from loadramp.record.types import Estimate
 from loadramp.scenario.scenario import Slo
 from loadramp.units import agreed, latency, latency_span, multiple, percent, plural
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import msgspec
 
+from loadramp.campaign.recovery import HealthSample
 from loadramp.client.http.connect import tls_context
 from loadramp.metrics.fetch import Fetcher, FetchFailed
 from loadramp.metrics.scrape_process import next_due_s
 from loadramp.record.codec import decode_each
 from loadramp.record.sanitize import clean
-from loadramp.record.types import HealthSample
 
 LIMIT_S = 1.0
 """A check that takes longer has failed: what Kubernetes' probes allow by default."""

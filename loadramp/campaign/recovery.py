@@ -14,7 +14,6 @@ from loadramp.analysis import latency
 from loadramp.analysis.quantiles import quantile
 from loadramp.campaign.table import hold_s
 from loadramp.record.table import Bools, Table, within
-from loadramp.record.types import HealthSample
 
 SERVED_RATIO = 0.9
 USUAL_FACTOR = 2.0
@@ -25,6 +24,18 @@ SILENT = GAVE_UP | {"empty"}
 """Nobody told the caller anything."""
 TURN = 1 << 40
 """Later turns of sessions have numbers above it."""
+
+
+@dataclass(slots=True, frozen=True)
+class HealthSample:
+    """One health check beside the load."""
+
+    t_s: float
+    """When it was sent."""
+    ok: bool
+    took_s: float = 0.0
+    error: str | None = None
+    """``timeout``, ``http 503``, ``connection refused``, ..."""
 
 
 @dataclass(slots=True, frozen=True)

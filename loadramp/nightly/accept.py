@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 
 from loadramp.nightly.alarms import Rules, accepted_nights, alarms_of, open_alarms
-from loadramp.nightly.history import History
+from loadramp.nightly.history import Entry, History
 from loadramp.nightly.levels import Acceptable, Level
 from loadramp.nightly.page import build_trend_html
 from loadramp.nightly.series import METRICS, all_series, of_series
-from loadramp.record.types import Entry
 from loadramp.registry import ScenarioError
 
 

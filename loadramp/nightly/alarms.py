@@ -13,8 +13,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from loadramp.nightly.history import Entry
 from loadramp.nightly.series import CONTEXT_KEYS, METRICS, Night
-from loadramp.record.types import Entry
 
 Direction = Literal["worse", "better"]
 

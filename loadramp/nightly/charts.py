@@ -9,10 +9,10 @@ import numpy as np
 
 from loadramp.nightly.alarms import Rules, alarms_of
 from loadramp.nightly.change_points import hampel, shifts
+from loadramp.nightly.history import Entry
 from loadramp.nightly.series import METRICS, Night, differences
 from loadramp.nightly.text import KEY_WORDS, alarm_words, night_words, number
 from loadramp.nightly.trend import NightOutcome
-from loadramp.record.types import Entry
 from loadramp.report import charts as c
 from loadramp.report.charts import Figure, Json, Key
 from loadramp.report.redact import redact

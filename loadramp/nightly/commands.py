@@ -25,8 +25,8 @@ from loadramp.commands.options import (
 from loadramp.registry import ScenarioError
 
 if TYPE_CHECKING:
+    from loadramp.nightly.history import Entry
     from loadramp.nightly.trend import NightOutcome
-    from loadramp.record.types import Entry
     from loadramp.runner.scenarios import Options
     from loadramp.scenario.scenario import Scenario
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from loadramp.nightly.alarms import Change
-from loadramp.nightly.history import History, is_history
+from loadramp.nightly.history import Entry, History, is_history
 from loadramp.nightly.series import METRICS, Night, all_series, of_series
 from loadramp.nightly.text import (
     alarm_words,
@@ -19,13 +19,14 @@ from loadramp.nightly.text import (
     standing_words,
 )
 from loadramp.nightly.trend import NightOutcome, Standing
-from loadramp.record.types import Entry
+from loadramp.report.document import csv_text
 from loadramp.report.exporters.ci import TestCase, commands, suite
 from loadramp.report.exporters.points import Files
-from loadramp.report.exporters.tables import csv_nights
 from loadramp.runner.export import no_format
 
 ATTRIBUTES = ("version", "client", "gpu", "driver")
+NIGHT_COLUMNS = ("night", "scenario", "kind", "metric", "value", "low", "high", "repeat", "rerun", "run", "exit_code",
+                 "reason")  # fmt: skip
 
 
 def exported_history(source: Path | None, form: str) -> Files | None:
@@ -44,6 +45,20 @@ def exported_history(source: Path | None, form: str) -> Files | None:
         raise no_format(form, "a history", HISTORY_EXPORTERS)
     entries, _ = History(source).read()
     return HISTORY_EXPORTERS[form](entries)
+
+
+def csv_nights(entries: Sequence[Entry]) -> Files:
+    """``history.csv``: one line a line of the history; the fingerprint's keys are columns.
+
+    One that a line has itself is called ``fingerprint_KEY``: two columns of a name are one to most readers.
+    """
+    keys = list(dict.fromkeys(key for entry in entries for key in entry.fingerprint))
+    heads = [*NIGHT_COLUMNS, *(f"fingerprint_{key}" if key in NIGHT_COLUMNS else key for key in keys)]
+    lines = (
+        [*(getattr(entry, name) for name in NIGHT_COLUMNS), *(entry.fingerprint.get(key) for key in keys)]
+        for entry in entries
+    )
+    return {"history.csv": csv_text(heads, lines)}
 
 
 def otava(entries: Sequence[Entry]) -> Files:

@@ -6,22 +6,53 @@ it returns.
 
 import fcntl
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from loadramp.record.run_directory import naming, replace_whole
-from loadramp.record.types import Entry
 from loadramp.registry import ScenarioError
 
 FILE = "history.jsonl"
 SCHEMA = 1
 ALWAYS = ("night", "scenario", "kind", "value", "schema")
+
+
+@dataclass(slots=True, frozen=True)
+class Entry:
+    """One line of a history of nights: one metric of one run, why a run has none, an accepted level, or an alarm.
+
+    ``night`` is when the night's first run began (ISO 8601, UTC): runs of one night share it.
+    """
+
+    night: str
+    scenario: str
+    kind: Literal["measured", "failed", "accepted", "alarm"] = "measured"
+    metric: str = ""
+    """Empty on lines that concern every metric."""
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    repeat: int = 0
+    rerun: bool = False
+    """Measured again at once because the first runs of the night looked bad."""
+    run: str = ""
+    exit_code: int = 0
+    reason: str = ""
+    """Why ``value`` is null, why the run failed, or why the level was accepted."""
+    fingerprint: Mapping[str, str] = field(default_factory=dict)
+    """What was measured, on what, with what."""
+    alarm: Mapping[str, Any] | None = None
+    sets_reference: bool = False
+    """This run set the reference rate, so ``value`` is null: the metric is measured from the next run on."""
+    schema: int = 1
+
+
 _DEFAULTS: dict[str, Any] = {
-    field.name: {} if field.name == "fingerprint" else field.default for field in fields(Entry)
+    column.name: {} if column.name == "fingerprint" else column.default for column in fields(Entry)
 }
 
 

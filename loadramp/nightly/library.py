@@ -6,9 +6,9 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from loadramp.nightly.export import csv_nights
 from loadramp.nightly.history import FILE, History, is_history
 from loadramp.registry import ScenarioError
-from loadramp.report.exporters.tables import csv_nights
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -13,7 +13,7 @@ from loadramp.analysis.thresholds import Status
 from loadramp.nightly.alarms import Alarm, Rules, plain_alarm
 from loadramp.nightly.conditions import digest_of, fingerprint_of
 from loadramp.nightly.export import night_annotations, night_junit
-from loadramp.nightly.history import History
+from loadramp.nightly.history import Entry, History
 from loadramp.nightly.page import build_trend_html
 from loadramp.nightly.series import readings
 from loadramp.nightly.table import nightly_of
@@ -22,7 +22,7 @@ from loadramp.nightly.trend import NightOutcome, judge_night
 from loadramp.record.row import Row
 from loadramp.record.run_directory import check_place
 from loadramp.record.table import Run
-from loadramp.record.types import Entry, Step, Stop
+from loadramp.record.types import Step, Stop
 from loadramp.registry import CannotMeasure, Choice, ScenarioError
 from loadramp.report.exporters.ci import shortened
 from loadramp.report.progress import Watch

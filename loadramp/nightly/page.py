@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 from loadramp.nightly.alarms import Alarm, alarms_of
 from loadramp.nightly.charts import KEYS, TrendView, figure
+from loadramp.nightly.history import Entry
 from loadramp.nightly.series import JUDGED, METRICS, all_series, differences, latest_night, of_series
 from loadramp.nightly.text import (
     KEY_WORDS,
@@ -18,7 +19,6 @@ from loadramp.nightly.text import (
     standing_words,
 )
 from loadramp.nightly.trend import NightOutcome, Standing, judge_night
-from loadramp.record.types import Entry
 from loadramp.report import charts as c
 from loadramp.report.charts import Cell
 from loadramp.report.html import page

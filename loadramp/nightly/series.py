@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Literal
 
+from loadramp.nightly.history import Entry
 from loadramp.record.row import Row
 from loadramp.record.table import Run
-from loadramp.record.types import Entry
 
 
 @dataclass(slots=True, frozen=True)

@@ -29,6 +29,7 @@ from loadramp.nightly.alarms import (
     open_alarms,
 )
 from loadramp.nightly.change_points import SHORTEST, SeriesSpread, Shift, compare, hampel, shifts
+from loadramp.nightly.history import Entry
 from loadramp.nightly.levels import BaselineLevel, level_begins, spread_before
 from loadramp.nightly.series import (
     JUDGED,
@@ -41,7 +42,7 @@ from loadramp.nightly.series import (
     of_series,
 )
 from loadramp.record.table import Floats
-from loadramp.record.types import Entry, GateResult
+from loadramp.record.types import GateResult
 from loadramp.units import plural
 
 State = Literal["no_baseline", "steady", "suspect", "worse", "better", "missing"]

@@ -278,18 +278,6 @@ class Sample:
 
 
 @dataclass(slots=True, frozen=True)
-class HealthSample:
-    """One health check beside the load."""
-
-    t_s: float
-    """When it was sent."""
-    ok: bool
-    took_s: float = 0.0
-    error: str | None = None
-    """``timeout``, ``http 503``, ``connection refused``, ..."""
-
-
-@dataclass(slots=True, frozen=True)
 class Estimate:
     """One of the three numbers: a rate with its interval, or why there is none."""
 
@@ -365,36 +353,6 @@ class GateResult:
     reason: str = ""
     step: int | None = None
     """The step that decided, where the rule speaks of steps."""
-
-
-@dataclass(slots=True, frozen=True)
-class Entry:
-    """One line of a history of nights: one metric of one run, why a run has none, an accepted level, or an alarm.
-
-    ``night`` is when the night's first run began (ISO 8601, UTC): runs of one night share it.
-    """
-
-    night: str
-    scenario: str
-    kind: Literal["measured", "failed", "accepted", "alarm"] = "measured"
-    metric: str = ""
-    """Empty on lines that concern every metric."""
-    value: float | None = None
-    low: float | None = None
-    high: float | None = None
-    repeat: int = 0
-    rerun: bool = False
-    """Measured again at once because the first runs of the night looked bad."""
-    run: str = ""
-    exit_code: int = 0
-    reason: str = ""
-    """Why ``value`` is null, why the run failed, or why the level was accepted."""
-    fingerprint: Mapping[str, str] = field(default_factory=dict)
-    """What was measured, on what, with what."""
-    alarm: Mapping[str, Any] | None = None
-    sets_reference: bool = False
-    """This run set the reference rate, so ``value`` is null: the metric is measured from the next run on."""
-    schema: int = 1
 
 
 @dataclass(slots=True)

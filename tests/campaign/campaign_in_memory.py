@@ -17,6 +17,7 @@ from simulated_time import run as run_jumping
 
 from loadramp.campaign.assess import SCORECARD, JudgedCampaign, model_max_of, scorecard_text, write_campaign
 from loadramp.campaign.phases import HEALTH, CampaignRun
+from loadramp.campaign.recovery import HealthSample
 from loadramp.campaign.state import CampaignState, begin, resume
 from loadramp.campaign.table import rehearsal_of
 from loadramp.client import input_files
@@ -26,7 +27,7 @@ from loadramp.client.http.sockets import ConnectFailed
 from loadramp.client.request_body import OPTIONAL_FIELDS
 from loadramp.record.run_directory import RunDir
 from loadramp.record.run_info import MetricsInfo, RunInfo, TargetInfo
-from loadramp.record.types import Calibration, HealthSample, Sample
+from loadramp.record.types import Calibration, Sample
 from loadramp.runner.assess import assess
 from loadramp.runner.conductor import Conductor
 from loadramp.runner.finish import Finished

@@ -12,13 +12,14 @@ from test_scorecard import ITEMS
 from loadramp.campaign import judge
 from loadramp.campaign.criteria import PhaseView, Strike
 from loadramp.campaign.evidence import Facts
+from loadramp.campaign.recovery import HealthSample
 from loadramp.campaign.scorecard import ItemAnswer, score
 from loadramp.campaign.state import CampaignState, PhaseState
 from loadramp.campaign.table import PHASES, OverloadPhase, SustainedPhase
 from loadramp.campaign.text import CampaignView
 from loadramp.record.run_info import MetricsInfo, RunInfo, TargetInfo
 from loadramp.record.table import Run, Table
-from loadramp.record.types import Estimate, HealthSample, Sample, Step
+from loadramp.record.types import Estimate, Sample, Step
 from loadramp.runner.scenarios import load
 from loadramp.scenario.scenario import Slo
 

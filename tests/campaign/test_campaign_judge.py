@@ -16,11 +16,12 @@ from loadramp.campaign.criteria import Criterion, PhaseView, Strike, verdict_of
 from loadramp.campaign.evidence import EVIDENCE, Facts
 from loadramp.campaign.judge import absorbed
 from loadramp.campaign.phases import lowest_rps
+from loadramp.campaign.recovery import HealthSample
 from loadramp.campaign.table import OverloadPhase, SustainedPhase
 from loadramp.record.row import Row, Void
 from loadramp.record.run_info import RunInfo, read_info
 from loadramp.record.table import Run, Table
-from loadramp.record.types import GONE, Estimate, GateResult, HealthSample, Record, Sample
+from loadramp.record.types import GONE, Estimate, GateResult, Record, Sample
 from loadramp.runner.scenarios import load
 from loadramp.scenario.scenario import Slo
 

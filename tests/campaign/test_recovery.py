@@ -10,6 +10,7 @@ from records_and_rows import answer, failure
 
 from loadramp.campaign.recovery import (
     Failures,
+    HealthSample,
     Outage,
     availability,
     failures,
@@ -19,7 +20,7 @@ from loadramp.campaign.recovery import (
     usual_ttft_s,
 )
 from loadramp.record.table import Table
-from loadramp.record.types import HealthSample, Record
+from loadramp.record.types import Record
 
 
 def steady(begin_s: float, end_s: float, ttft_s: float = 0.1, rate: float = 2.0, seq: int = 0) -> list[Record]:

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from loadramp.nightly.alarms import Alarm, plain_alarm
+from loadramp.nightly.history import Entry
 from loadramp.nightly.series import JUDGED
 from loadramp.nightly.trend import NightOutcome, judge_night
-from loadramp.record.types import Entry
 
 FIRST = datetime(2026, 1, 1, 3, 0, 0, tzinfo=UTC)
 LEVELS = {"ceiling_rps": 16.0, "ref_itl_p50_s": 0.025, "ref_itl_p99_s": 0.048, "ref_ttft_p50_s": 0.09}

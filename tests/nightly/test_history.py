@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 from history_samples import FINGERPRINT, failed, measured, night_of, steady
 
-from loadramp.nightly.history import History, is_history
+from loadramp.nightly.history import Entry, History, is_history
 from loadramp.nightly.series import all_series
-from loadramp.record.types import Entry
 from loadramp.registry import ScenarioError, error_message
 
 

@@ -14,10 +14,10 @@ from test_report_browser import FRAME, MEASURE, POLICY, asked_urls, open_page
 
 from loadramp.nightly.alarms import Rules
 from loadramp.nightly.charts import change_points
+from loadramp.nightly.history import Entry
 from loadramp.nightly.page import build_trend_html, trend_view
 from loadramp.nightly.text import headline, night_document, night_markdown, terminal_lines
 from loadramp.nightly.trend import NightOutcome, judge_night
-from loadramp.record.types import Entry
 
 
 @cache

@@ -11,11 +11,11 @@ from history_samples import FINGERPRINT, LEVELS, failed, live, measured, night_o
 from loadramp.analysis.threshold_rules import parse
 from loadramp.nightly.alarms import Alarm
 from loadramp.nightly.change_points import SeriesSpread, compare
+from loadramp.nightly.history import Entry
 from loadramp.nightly.levels import spread_before
 from loadramp.nightly.series import JUDGED, METRICS, Night, differences, of_series, series
 from loadramp.nightly.text import terminal_lines
 from loadramp.nightly.trend import judge_night
-from loadramp.record.types import Entry
 from loadramp.registry import ScenarioError
 from loadramp.simulator.regimes import REGIMES, RegimePath
 

@@ -1,37 +1,19 @@
-"""Rows of the curve, or lines of a history, as tables: CSV, and Parquet with the extra ``parquet``. Pure."""
+"""Rows of the curve as tables: CSV, and Parquet with the extra ``parquet``. Pure."""
 
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from loadramp.record.table import Run
-from loadramp.record.types import Entry
 from loadramp.registry import ScenarioError
-from loadramp.report.document import csv_text, curve_csv, plain_row
+from loadramp.report.document import curve_csv, plain_row
 from loadramp.report.exporters.points import Files, identity
-
-NIGHT_COLUMNS = ("night", "scenario", "kind", "metric", "value", "low", "high", "repeat", "rerun", "run", "exit_code",
-                 "reason")  # fmt: skip
 
 
 def csv_rows(run: Run) -> Files:
     """``curve.csv``: one line a step."""
     return {"curve.csv": curve_csv(run)}
-
-
-def csv_nights(entries: Sequence[Entry]) -> Files:
-    """``history.csv``: one line a line of the history; the fingerprint's keys are columns.
-
-    One that a line has itself is called ``fingerprint_KEY``: two columns of a name are one to most readers.
-    """
-    keys = list(dict.fromkeys(key for entry in entries for key in entry.fingerprint))
-    heads = [*NIGHT_COLUMNS, *(f"fingerprint_{key}" if key in NIGHT_COLUMNS else key for key in keys)]
-    lines = (
-        [*(getattr(entry, name) for name in NIGHT_COLUMNS), *(entry.fingerprint.get(key) for key in keys)]
-        for entry in entries
-    )
-    return {"history.csv": csv_text(heads, lines)}
 
 
 def parquet(run: Run) -> Files:
