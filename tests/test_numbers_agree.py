@@ -86,7 +86,7 @@ def _constant(value: ast.expr) -> bool:
 
 NOT_A_COUNT = {
     "{at} more requests",  # a rate, and requests of no number
-    "{_share(one, ENGINE)} all streams",
+    "{_share(step, ENGINE)} all streams",
     "{inner} counts failures",
     "{sums} numbers",
     "{self.name} seconds",
