@@ -19,10 +19,11 @@ from pathlib import Path
 
 import msgspec
 
-from loadramp.record.codec import decode_each, decode_lines
+from loadramp.record.codec import decode_each
+from loadramp.record.columns import decode_table
 from loadramp.record.run_info import HostInfo, RunInfo, read_info
-from loadramp.record.table import Run
-from loadramp.record.types import ClientSample, Record, Sample
+from loadramp.record.table import Run, Table
+from loadramp.record.types import ClientSample, Sample
 from loadramp.record.whole_run import read_records
 from loadramp.registry import ScenarioError
 from loadramp.scenario.scenario import Scenario
@@ -140,21 +141,21 @@ class RecordTail:
     rundir: RunDir
     _offsets: dict[Path, int] = field(default_factory=dict)
 
-    def read(self) -> list[Record]:
+    def read(self) -> Table:
         """New records of all workers, in no particular order.
 
         Raises:
             OSError: a file that was read before is gone: what its worker writes is lost.
         """
-        records: list[Record] = []
+        lines: list[bytes] = []
         for path in sorted({*self.rundir.path.glob("records-*.jsonl"), *self._offsets}):
             with path.open("rb") as file:
                 file.seek(self._offsets.get(path, 0))
                 data = file.read()
             whole = data.rfind(b"\n") + 1
             self._offsets[path] = self._offsets.get(path, 0) + whole
-            records += decode_lines(data[:whole].split(b"\n")).records
-        return records
+            lines += data[:whole].split(b"\n")
+        return decode_table(lines)[0]
 
 
 def _held(path: Path) -> int | None:

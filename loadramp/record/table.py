@@ -101,6 +101,7 @@ def gathered(column: NDArray[Any], first: Ints, size: Ints) -> NDArray[Any]:
 
 def joined(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
     """``np.concatenate(parts)``; what is alike everywhere stays in the memory of one."""
+    parts = [part for part in parts if len(part)] or parts[:1]
     values = {value for part in parts for value in part[:1].tolist()}
     if len(values) == 1 and all(part.strides == (0,) for part in parts):
         return every(values.pop(), sum(map(len, parts)))

@@ -8,7 +8,7 @@ import numpy as np
 
 from loadramp.record.row import Row, void_words
 from loadramp.record.table import Floats, Table
-from loadramp.record.types import ClientSample, Record, Step
+from loadramp.record.types import ClientSample, Step
 from loadramp.units import NOTHING, latency, percent, plural
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -32,7 +32,7 @@ class Progress:
     rows: Sequence[Row]
     errors: Mapping[str, int] = field(default_factory=dict)
     """Failed requests so far by kind."""
-    latest: Sequence[Record] = ()
+    latest: Table = field(default_factory=lambda: Table.of([]))
     """The last ``LATEST`` requests that ended."""
     client: Sequence[ClientSample] = ()
     """The latest sample of each worker."""
@@ -95,7 +95,7 @@ def panel(progress: Progress) -> list[tuple[str, str]]:
     errors = ", ".join(f"{kind} {n:,}" for kind, n in sorted(progress.errors.items(), key=lambda pair: -pair[1])[:3])
     counts = f"{progress.sent:,} sent, {progress.finished:,} ended, {progress.in_flight:,} in flight"
     waits = f"{progress.waiting:,} without a token"
-    answers = Table.of([record for record in progress.latest if record.ok])
+    answers = progress.latest.select(progress.latest.ok)
     lag_s = max((sample.loop_lag_s for sample in progress.client), default=0.0)
     busy = max((sample.cpu_ratio for sample in progress.client), default=0.0)
     return [

@@ -78,7 +78,7 @@ class RunSession:
     """The other failures since the last success."""
     _last_good_s: float | None = None
     _errors: Counter[str] = field(default_factory=Counter)
-    _latest: deque[Record] = field(default_factory=lambda: deque(maxlen=LATEST))
+    _latest: Table = field(default_factory=lambda: Table.of([]))
     _history: deque[float] = field(default_factory=lambda: deque(maxlen=HISTORY_S))
 
     def __post_init__(self) -> None:
@@ -251,29 +251,34 @@ class RunSession:
 
     def collect(self) -> None:
         """Take in what the workers and the scraper have written since the last look."""
-        records = self._tail.read()
-        if records:
-            self._tables.append(Table.of(records))
-        for record in records:
-            self._finished += 1
-            self._latest.append(record)
-            if record.status == "unfinished":
-                continue
-            if record.ok:
-                self._fails_in_a_row, self._last_good_s = 0, record.stream_end_s or 0.0
-                self._unlike_load.clear()
-            else:
-                self._failed += 1
-                self._errors[record.error or "incomplete"] += 1
-                name, of_load = class_of(record.error or "incomplete", record.error_detail or "", record.failure_status)
-                self._fails_in_a_row += of_load
-                self._unlike_load[name] += not of_load
+        ended = self._tail.read()
+        if len(ended):
+            self._count(ended)
         fresh = self.fleet.samples()
         self._client += fresh
         if fresh:
             self.rundir.append_client(fresh)
         self._server += self.samples()
         self._deaths += self.fleet.dead[len(self._deaths) :]
+
+    def _count(self, ended: Table) -> None:
+        """Take in requests that have ended, in the order in which they did."""
+        self._tables.append(ended)
+        self._finished += len(ended)
+        latest = Table.concat([self._latest, ended])
+        self._latest = latest.select_rows(np.arange(max(0, len(latest) - LATEST), len(latest)))
+        status = ended.failure_status
+        for i in np.flatnonzero(ended.status != "unfinished"):
+            if ended.status[i] == "ok":
+                self._fails_in_a_row, self._last_good_s = 0, float(np.nan_to_num(ended.stream_end_s[i]))
+                self._unlike_load.clear()
+                continue
+            self._failed += 1
+            error = ended.error[i] or "incomplete"
+            self._errors[error] += 1
+            name, of_load = class_of(error, ended.error_detail[i], None if np.isnan(status[i]) else int(status[i]))
+            self._fails_in_a_row += of_load
+            self._unlike_load[name] += not of_load
 
     def no_success(self, row: Row | None = None) -> Stop | None:
         """Why to go on is no use, after many failures in a row: nobody answers, or every request fails whatever the
@@ -312,7 +317,7 @@ class RunSession:
                 tokens_per_s=tokens_per_s,
                 rows=self.rows,
                 errors=dict(self._errors),
-                latest=tuple(self._latest),
+                latest=self._latest,
                 client=latest,
                 history=tuple(self._history),
                 left_s=self._left_of_run_s(step),

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from loadramp.record.table import Table
 from loadramp.record.types import ClientSample, Record
 from loadramp.report.progress import left_words, panel, sparkline
 
@@ -19,9 +20,9 @@ def answered(seq: int, ttft_s: float, gap_s: float, tokens: int = 3, **more: Any
 def lines(**more: Any) -> dict[str, str]:
     told = {
         "sent": 1200, "finished": 1100, "in_flight": 90, "waiting": 12, "tokens_per_s": 4321.4, "errors": {},
-        "latest": (), "client": (), "history": (),
+        "latest": [], "client": (), "history": (),
     } | more  # fmt: skip
-    return dict(panel(SimpleNamespace(**told)))
+    return dict(panel(SimpleNamespace(**told | {"latest": Table.of(told["latest"])})))
 
 
 def test_latencies_are_those_of_the_answers_that_ended() -> None:
