@@ -12,15 +12,15 @@ import platform
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from multiprocessing import Pool
 
 import numpy as np
-from analysis_speed import synthetic
 from diagnosis_bench import CLASSES, population
 
 from loadramp.analysis.diagnosis.gap_causes import attribute
 from loadramp.analysis.latency import window_view
+from loadramp.record.table import Table
 
 
 def diagnosed(job: tuple[str, int]) -> tuple[str, int, list[tuple[str, str]]]:
@@ -59,6 +59,36 @@ def matrix(found: Sequence[tuple[str, int, list[tuple[str, str]]]]) -> None:
             print(f"{i + 1:2d} {code:25s}" + "".join(f"{counts[code, seen] or '.':>5}" for seen in columns))
     for i, code in enumerate(columns[len(expected) :], start=len(expected) + 1):
         print(f"{i:2d} {code}")
+
+
+def synthetic(requests: int, tokens: int, rate_rps: float, seed: int = 0) -> Table:
+    """Poisson arrivals, exponential TTFT of 0.1 s, lognormal gaps of 20 ms."""
+    rng = np.random.default_rng(seed)
+    due_s = np.cumsum(rng.exponential(1.0 / rate_rps, requests))
+    first_s = due_s + rng.exponential(0.1, requests)
+    gaps_s = 0.02 * rng.lognormal(0.0, 0.3, (requests, tokens))
+    gaps_s[:, 0] = 0.0
+    event_s = first_s[:, None] + np.cumsum(gaps_s, axis=1)
+    columns = {f.name: np.full(requests, np.nan) for f in fields(Table)}
+    columns |= {name: np.zeros(requests, dtype=np.int64) for name in ("step", "worker")}
+    columns |= {name: np.full(requests, "", dtype=object) for name in ("error", "error_detail", "label", "model")}
+    columns |= {
+        "seq": np.arange(requests),
+        "due_s": due_s,
+        "sent_s": due_s + 0.0005,
+        "stream_end_s": event_s[:, -1],
+        "prompt_tokens": np.full(requests, 512.0),
+        "asked_output_tokens": np.full(requests, float(tokens)),
+        "output_tokens": np.full(requests, float(tokens)),
+        "status": np.full(requests, "ok", dtype=object),
+        "token_source": np.full(requests, "usage", dtype=object),
+        "kernel_stamps": np.ones(requests, dtype=np.bool_),
+        "begin": np.arange(requests + 1) * tokens,
+        "event_s": event_s.ravel(),
+        "event_tokens": np.ones(requests * tokens, dtype=np.int64),
+        "event_choice": np.zeros(requests * tokens, dtype=np.int64),
+    }
+    return Table(**columns)
 
 
 def speed(requests: int = 5000, tokens: int = 201) -> None:
