@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 import os
+
+os.environ["OPENBLAS_NUM_THREADS"] = "1"  # before numpy: its threads wait busily, on the cores of the other workers
+
+import gc
 import signal
 import sys
 from collections.abc import Iterator
