@@ -1,15 +1,15 @@
 """All advice together: memory envelope, flags, size. Pure. What cannot be said is left out; ``notes`` say why."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from loadramp.advise.demand import Demand, Rate, given
+from loadramp.advise.demand import UNMEASURED, Demand, overruled
 from loadramp.advise.flags import ENGINES, EnginePlan, Flag, checkpoint_of, context_of, plan_of
 from loadramp.advise.gpus import Gpu, gpu_of
 from loadramp.advise.memory import Envelope, near_miss, smallest_group
 from loadramp.advise.model import Model, model_of
-from loadramp.advise.options import AdviceOptions, TrafficFacts
+from loadramp.advise.options import AdviceOptions
 from loadramp.advise.sizing import Load, SizeOption, load_of, size_of
 from loadramp.analysis.diagnosis.engine_versions import Version, version_of
 from loadramp.registry import ScenarioError
@@ -56,7 +56,7 @@ def advise(asked: AdviceOptions, measured: Sequence[Measured], config: Mapping[s
     Raises:
         ScenarioError: it cannot be, or there is nothing to advise on.
     """
-    demand = _overruled(measured[0].demand if measured else _alone(asked.traffic), asked.traffic, bool(measured))
+    demand = overruled(measured[0].demand if measured else UNMEASURED, asked.traffic)
     notes: list[str] = []
     envelope = refused = plan = flags = None
     if _has_model(asked) or asked.gpu.gpu or asked.gpu.gpu_memory_gb:
@@ -75,7 +75,7 @@ def advise(asked: AdviceOptions, measured: Sequence[Measured], config: Mapping[s
         envelope, refused, plan = _fit(asked, model, gpu, demand, notes)
         wanted = ENGINES if asked.engine.engine == "both" else {asked.engine.engine: ENGINES[asked.engine.engine]}
         flags = {name: make(plan, demand) for name, (_, make) in wanted.items()} if plan else None
-    load = _load(asked)
+    load = load_of(asked.load)
     choices, unsized = _choices(asked, measured, demand, load, envelope) if load else ([], [])
     if load is None and envelope is None:
         raise ScenarioError(
@@ -141,36 +141,10 @@ def _has_model(asked: AdviceOptions) -> bool:
 
 
 def _model(asked: AdviceOptions, config: Mapping[str, Any] | None) -> Model:
-    facts = asked.model
-    named = {"parameters": facts.parameters, "layers": facts.layers, "heads": facts.heads, "kv_heads": facts.kv_heads,
-             "head_dim": facts.head_dim, "weights": facts.weights, "name": facts.model or None}  # fmt: skip
+    facts = asdict(asked.model)
+    named = {"name": facts.pop("model") or None, **facts}
+    del named["model_config"]
     return model_of({key: value for key, value in named.items() if value is not None}, config)
-
-
-def _load(asked: AdviceOptions) -> Load | None:
-    load = asked.load
-    return load_of(load.peak_rps, load.mean_rps, load.peak_multiplier, load.headroom, load.spare)
-
-
-def _alone(traffic: TrafficFacts) -> Demand:
-    return given(traffic.input_tokens, traffic.output_tokens, traffic.context_tokens, traffic.prefix_reuse,
-                 traffic.concurrency, traffic.replica_rps)  # fmt: skip
-
-
-def _overruled(demand: Demand, traffic: TrafficFacts, has_run: bool) -> Demand:
-    """A run's demand with what was said on top."""
-    if not has_run:
-        return demand
-    limits: dict[str, Any] = {
-        "input_tokens": traffic.input_tokens, "output_tokens": traffic.output_tokens,
-        "context_p95": traffic.context_tokens, "context_max": traffic.context_tokens,
-        "reuse_ratio": traffic.prefix_reuse, "in_flight": traffic.concurrency,
-        "rate": Rate(traffic.replica_rps, traffic.replica_rps, "given") if traffic.replica_rps else None,
-    }  # fmt: skip
-    if traffic.context_tokens is not None:
-        limits["requests"] = 0
-    changed = {key: value for key, value in limits.items() if value is not None}
-    return replace(demand, **changed)
 
 
 def _choices(

@@ -3,17 +3,18 @@ run, or from numbers given. Rule: what a run did not show is None, and says so.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
+from loadramp.advise.options import TrafficFacts
 from loadramp.analysis.diagnosis.cures import met_version
 from loadramp.analysis.diagnosis.engine_versions import Version
 from loadramp.record.prompt_facts import prefix_reuse_unknown
 from loadramp.record.row import Row
 from loadramp.record.table import Floats, Run
 from loadramp.record.types import Estimate
-from loadramp.registry import ScenarioError
 
 
 @dataclass(slots=True, frozen=True)
@@ -134,28 +135,26 @@ def prefix_reuse_of(run: Run) -> tuple[float | None, str]:
     return float(np.median(shown)), ""
 
 
-def given(
-    input_tokens: float | None,
-    output_tokens: float | None,
-    context_tokens: int | None,
-    reuse_ratio: float | None,
-    concurrency: float | None,
-    rate_rps: float | None,
-) -> Demand:
-    """Demand from numbers alone, without a run."""
-    for what, value in (("input tokens", input_tokens), ("output tokens", output_tokens), ("rate", rate_rps)):
-        if value is not None and value <= 0:
-            raise ScenarioError(f"{what}: must be above 0; got {value:g}")
-    if reuse_ratio is not None and not 0.0 <= reuse_ratio <= 1.0:
-        raise ScenarioError(f"prefix reuse: a share from 0 to 1; got {reuse_ratio:g}")
-    if context_tokens is None and input_tokens is not None and output_tokens is not None:
-        context_tokens = int(np.ceil(input_tokens + output_tokens))
-    return Demand(
-        input_tokens, output_tokens, context_tokens, context_tokens, reuse_ratio=reuse_ratio,
-        reuse_reason="" if reuse_ratio is not None else "no prefix reuse was given (--prefix-reuse, or a RUN)",
-        in_flight=concurrency, rate=None if rate_rps is None else Rate(rate_rps, rate_rps, "given"),
-        rate_reason="" if rate_rps else "no rate was measured or given (a RUN, or --replica-rps)",
-    )  # fmt: skip
+UNMEASURED = Demand(
+    reuse_reason="no prefix reuse was given (--prefix-reuse, or a RUN)",
+    rate_reason="no rate was measured or given (a RUN, or --replica-rps)",
+)
+"""Without a run."""
+
+
+def overruled(demand: Demand, traffic: TrafficFacts) -> Demand:
+    """``demand`` with what was said of the traffic on top."""
+    context_tokens, rate_rps = traffic.context_tokens, traffic.replica_rps
+    if context_tokens is None and demand.context_p95 is None and traffic.input_tokens and traffic.output_tokens:
+        context_tokens = int(np.ceil(traffic.input_tokens + traffic.output_tokens))
+    said: dict[str, Any] = {
+        "input_tokens": traffic.input_tokens, "output_tokens": traffic.output_tokens,
+        "context_p95": context_tokens, "context_max": context_tokens,
+        "requests": None if context_tokens is None else 0,
+        "reuse_ratio": traffic.prefix_reuse, "in_flight": traffic.concurrency,
+        "rate": None if rate_rps is None else Rate(rate_rps, rate_rps, "given"),
+    }  # fmt: skip
+    return replace(demand, **{key: value for key, value in said.items() if value is not None})
 
 
 def comparable(runs: Sequence[Run]) -> list[str]:

@@ -39,8 +39,6 @@ class Envelope:
             raise ScenarioError(f"utilization: {self.utilization:g} of the GPU's memory; expected 0.1 to 0.99")
         if not 0.0 <= self.reserve_ratio <= 0.5:
             raise ScenarioError(f"reserve: {self.reserve_ratio:g} of what weights leave; expected 0 to 0.5")
-        if self.kv_dtype not in KV_BYTES:
-            raise ScenarioError(f"KV cache type {self.kv_dtype!r}: no such type; there are {', '.join(KV_BYTES)}")
         if not self.model.divides(self.gpus):
             heads = f"{self.model.heads} attention and " if self.model.heads else ""
             raise ScenarioError(
@@ -67,11 +65,6 @@ class Envelope:
     def usable_bytes(self) -> float:
         """``kv_bytes`` less the reserve; 0 when weights do not fit."""
         return max(0.0, self.kv_bytes * (1.0 - self.reserve_ratio))
-
-    @property
-    def fits(self) -> bool:
-        """The weights fit, and at least one block beside them."""
-        return self.blocks >= 1
 
     @property
     def token_bytes(self) -> float:

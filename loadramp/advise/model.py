@@ -61,8 +61,6 @@ class Model:
                 raise ScenarioError(f"model: {what} must be at least 1; got {value}")
         if self.parameters < 1e5:
             raise ScenarioError(f"model: {self.parameters:g} parameters is no model; 7e9 is 7 billion")
-        if self.weights not in WEIGHTS:
-            raise ScenarioError(f"model: weights {self.weights!r}: no such type; there are {', '.join(WEIGHTS)}")
         if self.heads and self.heads % self.kv_heads:
             raise ScenarioError(
                 f"model: {plural(self.heads, 'attention head')} cannot share {self.kv_heads} KV heads evenly"

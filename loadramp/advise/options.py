@@ -72,8 +72,8 @@ class LoadFacts:
 
     peak_rps: Positive | None = None
     mean_rps: Positive | None = None
-    peak_multiplier: Positive | None = None
-    headroom: Ratio = 0.30
+    peak_multiplier: Annotated[float, Meta(ge=1)] | None = None
+    headroom: Annotated[float, Meta(ge=0, lt=1)] = 0.30
     spare: Annotated[int, Meta(ge=0)] = 1
     gpus: Sequence[Count] = ()
     """GPUs of one measured replica: one number for all runs, or one for each."""

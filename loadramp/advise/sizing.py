@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from loadramp.advise.demand import Demand, Rate
+from loadramp.advise.options import LoadFacts
 from loadramp.registry import ScenarioError
 
 HOUR_S = 3600.0
@@ -16,11 +17,7 @@ MONTH_H = 730.0
 
 @dataclass(slots=True, frozen=True)
 class Load:
-    """What is to be served, and how much room is left. ``spare`` replicas may be gone without anybody noticing.
-
-    Raises:
-        ScenarioError: a number that no load has.
-    """
+    """What is to be served, and how much room is left. ``spare`` replicas may be gone without anybody noticing."""
 
     peak_rps: float
     mean_rps: float | None = None
@@ -28,38 +25,27 @@ class Load:
     """At the peak this share of the capacity is free."""
     spare: int = 1
 
-    def __post_init__(self) -> None:
-        if self.peak_rps <= 0 or (self.mean_rps is not None and self.mean_rps <= 0):
-            raise ScenarioError("load: rates must be above 0")
-        if self.mean_rps is not None and self.mean_rps > self.peak_rps:
-            raise ScenarioError(f"load: a mean of {self.mean_rps:g} above a peak of {self.peak_rps:g} req/s")
-        if not 0.0 <= self.headroom_ratio < 1.0:
-            raise ScenarioError(f"headroom: a share of the capacity from 0 to below 1; got {self.headroom_ratio:g}")
-        if self.spare < 0:
-            raise ScenarioError(f"spare: replicas to spare, 0 or more; got {self.spare}")
 
-
-def load_of(
-    peak_rps: float | None, mean_rps: float | None, multiplier: float | None, headroom_ratio: float, spare: int
-) -> Load | None:
+def load_of(asked: LoadFacts) -> Load | None:
     """The load from a peak, or from a mean and how many times it the peak is; None when neither was given.
 
     Raises:
-        ScenarioError: the two contradict each other, or a multiplier stands alone or is below 1.
+        ScenarioError: the two contradict each other, or a multiplier stands alone.
     """
-    if multiplier is not None and multiplier < 1.0:
-        raise ScenarioError(f"peak multiplier: the peak is at least the mean; got {multiplier:g}")
+    peak_rps, mean_rps, multiplier = asked.peak_rps, asked.mean_rps, asked.peak_multiplier
     if peak_rps is None:
         if mean_rps is None and multiplier is None:
             return None
         if mean_rps is None:
             raise ScenarioError("peak multiplier: of what? give --mean-rps, or --peak-rps")
-        return Load(mean_rps * (multiplier or 2.0), mean_rps, headroom_ratio, spare)
+        return Load(mean_rps * (multiplier or 2.0), mean_rps, asked.headroom, asked.spare)
     if mean_rps is None and multiplier is not None:
         mean_rps = peak_rps / multiplier
     elif mean_rps is not None and multiplier is not None and abs(mean_rps * multiplier - peak_rps) > 0.01 * peak_rps:
         raise ScenarioError(f"{mean_rps:g} x {multiplier:g} is not a peak of {peak_rps:g} req/s: leave one out")
-    return Load(peak_rps, mean_rps, headroom_ratio, spare)
+    if mean_rps is not None and mean_rps > peak_rps:
+        raise ScenarioError(f"load: a mean of {mean_rps:g} above a peak of {peak_rps:g} req/s")
+    return Load(peak_rps, mean_rps, asked.headroom, asked.spare)
 
 
 @dataclass(slots=True, frozen=True)
@@ -132,12 +118,10 @@ def size_of(demand: Demand, load: Load, gpus_each: int, price_per_gpu_hour: floa
     """Replicas for ``load``.
 
     Raises:
-        ScenarioError: there is no rate to size by, or a price below 0.
+        ScenarioError: there is no rate to size by.
     """
     if demand.rate is None:
         raise ScenarioError(demand.rate_reason)
-    if price_per_gpu_hour is not None and price_per_gpu_hour < 0:
-        raise ScenarioError(f"price: must not be below 0; got {price_per_gpu_hour:g}")
     price = None if price_per_gpu_hour is None else price_per_gpu_hour * gpus_each
     return ReplicaSize(load, demand.rate, gpus_each, price, demand.input_tokens, demand.output_tokens)
 

@@ -10,7 +10,7 @@ from loadramp.nightly.series import METRICS, all_series, of_series
 from loadramp.registry import ScenarioError
 
 
-def acceptable(history: History, *, metrics: Sequence[str] = (), scenario: str | None = None) -> Acceptable:
+def acceptable(history: History, metrics: Sequence[str], scenario: str | None) -> Acceptable:
     """What ``accept`` would take as the level from now on.
 
     Args:
@@ -45,12 +45,12 @@ def acceptable(history: History, *, metrics: Sequence[str] = (), scenario: str |
     return Acceptable(latest.night, latest.scenario, [Level(metric, n.value, n.night, s) for metric, n, s in nights])
 
 
-def accept(history: History, *, metric: str | Sequence[str], why: str, scenario: str | None = None) -> Entry:
-    """Write down that the level of the latest night is the level from now on.
+def accept(history: History, metrics: Sequence[str], why: str, scenario: str | None = None) -> Entry:
+    """Write down that the level of the latest night is the level from now on, and the trend page again.
 
     Args:
         history: where.
-        metric: whose level, or several; empty: of every metric.
+        metrics: whose levels; empty: of every metric.
         why: for whoever reads the history later.
         scenario: whose; None: of the latest night.
 
@@ -60,15 +60,9 @@ def accept(history: History, *, metric: str | Sequence[str], why: str, scenario:
     Raises:
         ScenarioError: no such metric, or it was never measured.
     """
-    metrics = [metric] if isinstance(metric, str) and metric else list(metric)
-    found = acceptable(history, metrics=metrics, scenario=scenario)
-    lines = [Entry(found.night, found.scenario, "accepted", one, reason=why) for one in metrics or [""]]
+    latest = acceptable(history, metrics, scenario)
+    lines = [Entry(latest.night, latest.scenario, "accepted", metric, reason=why) for metric in metrics or [""]]
     history.append(lines)
     entries, _ = history.read()
-    write_trend(history, entries, found.scenario)
+    history.write("trend.html", build_trend_html(entries, latest.scenario))
     return lines[-1]
-
-
-def write_trend(history: History, entries: Sequence[Entry], scenario: str | None = None) -> str:
-    """Write ``trend.html``; returns its path."""
-    return str(history.write("trend.html", build_trend_html(entries, scenario)))

@@ -135,14 +135,14 @@ def accept(history: Path, *, metric: Sequence[str], scenario: str | None, reason
     from loadramp.units import plural
 
     _read(history)
-    found = acceptable(History(history), metrics=metric, scenario=scenario)
+    found = acceptable(History(history), metric, scenario)
     say(f"{found.scenario}, night of {night_words(found.night)}:")
     for level in found.levels:
         say(f"  {level_words(level)}")
     if asks(yes, as_json=False):
         levels = "this level" if len(found.levels) == 1 else f"these {plural(len(found.levels), 'level')}"
         click.confirm(f"Accept {levels} from now on?", default=False, abort=True, err=True)
-    entry = write_down(History(history), metric=metric, why=reason, scenario=scenario)
+    entry = write_down(History(history), metric, reason, scenario)
     what = ", ".join(metric) or f"every metric ({', '.join(level.metric for level in found.levels)})"
     click.echo(f"accepted {what} of {entry.scenario} as of {night_words(entry.night)}")
     return 0

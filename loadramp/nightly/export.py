@@ -1,10 +1,10 @@
 """A history of nights, or one judged night, in formats of other programs: CSV, Apache Otava, JUnit, annotations."""
 
-import csv
-import io
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
+
+import yaml
 
 from loadramp.nightly.alarms import Change
 from loadramp.nightly.history import Entry, History, is_history
@@ -74,31 +74,27 @@ def otava(entries: Sequence[Entry]) -> Files:
 
 
 def _table(metric: str, nights: Sequence[Night]) -> str:
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["time", *ATTRIBUTES, metric])
-    for night in nights:
-        writer.writerow([night.night, *(night.fingerprint.get(name, "-") for name in ATTRIBUTES), repr(night.value)])
-    return out.getvalue()
+    lines = [[night.night, *(night.fingerprint.get(name, "-") for name in ATTRIBUTES), night.value] for night in nights]
+    return csv_text(["time", *ATTRIBUTES, metric], lines)
 
 
 def _config(metrics: Sequence[str]) -> str:
-    lines = ["# otava analyze loadramp --config-file otava.yaml   (from the directory of these files)", "tests:"]
-    for metric in metrics:
-        lines += [
-            f"  {metric}:",
-            "    type: csv",
-            f"    file: otava-{metric}.csv",
-            "    time_column: time",
-            f"    attributes: [{', '.join(ATTRIBUTES)}]",
-            "    metrics:",
-            f"      {metric}:",
-            f"        column: {metric}",
-            f"        direction: {1 if METRICS[metric].better == 'higher' else -1}",
-            "        scale: 1.0",
-        ]
-    lines += ["test_groups:", f"  loadramp: [{', '.join(metrics)}]"]
-    return "\n".join(lines) + "\n"
+    tests = {
+        metric: {
+            "type": "csv",
+            "file": f"otava-{metric}.csv",
+            "time_column": "time",
+            "attributes": list(ATTRIBUTES),
+            "metrics": {
+                metric: {
+                    "column": metric, "direction": 1 if METRICS[metric].better == "higher" else -1, "scale": 1.0
+                }
+            },
+        }
+        for metric in metrics
+    }  # fmt: skip
+    how = "# otava analyze loadramp --config-file otava.yaml   (from the directory of these files)\n"
+    return how + yaml.safe_dump({"tests": tests, "test_groups": {"loadramp": list(metrics)}}, sort_keys=False)
 
 
 def night_junit(outcome: NightOutcome, scenario: str) -> str:

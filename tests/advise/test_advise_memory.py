@@ -13,12 +13,12 @@ from hypothesis import given as drawn
 from hypothesis import strategies as st
 
 from loadramp.advise.advice import advise
-from loadramp.advise.demand import Demand, Rate, given
+from loadramp.advise.demand import UNMEASURED, Demand, Rate, overruled
 from loadramp.advise.flags import ENGINES, command_of, context_of, plan_of, sequences_of
 from loadramp.advise.gpus import Gpu, gpu_of
 from loadramp.advise.memory import BLOCK_TOKENS, Envelope, smallest_group
 from loadramp.advise.model import Model
-from loadramp.advise.options import AdviceOptions, EngineFacts, GpuFacts, ModelFacts, TrafficFacts
+from loadramp.advise.options import AdviceOptions, EngineFacts, GpuFacts, ModelFacts, TrafficFacts, asked_of
 from loadramp.registry import ScenarioError
 
 FLAGS = Path(__file__).parents[1] / "data" / "flags"
@@ -77,7 +77,6 @@ def test_a_model_that_fits_nowhere_is_an_error_that_says_what_would_help() -> No
         ({"reserve_ratio": 0.9}, "reserve: 0.9"),
         ({"gpus": 3}, "tensor parallel over 3 GPUs: 32 attention and 8 KV heads cannot be divided so"),
         ({"gpus": 0}, "tensor parallel over 0 GPUs"),
-        ({"kv_dtype": "fp3"}, "KV cache type 'fp3'"),
     ],
 )
 def test_an_impossible_envelope_is_refused(change: dict[str, object], words: str) -> None:
@@ -216,8 +215,8 @@ def test_a_group_that_is_asked_for_but_too_small_is_an_error() -> None:
 
 
 def test_numbers_given_must_make_sense() -> None:
-    with pytest.raises(ScenarioError, match="output tokens: must be above 0"):
-        given(1, 0, None, None, None, None)
-    with pytest.raises(ScenarioError, match="prefix reuse"):
-        given(1, 1, None, 1.5, None, None)
-    assert given(100.5, 20, None, None, None, None).context_p95 == 121
+    with pytest.raises(ScenarioError, match=r"output_tokens.*> 0"):
+        asked_of({"input_tokens": 1, "output_tokens": -1})
+    with pytest.raises(ScenarioError, match="prefix_reuse"):
+        asked_of({"prefix_reuse": 1.5})
+    assert overruled(UNMEASURED, TrafficFacts(100.5, 20)).context_p95 == 121

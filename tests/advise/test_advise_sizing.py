@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from records_and_rows import row
@@ -73,29 +74,28 @@ def test_cost_of_a_million_tokens_at_the_rate_and_at_the_mean_load() -> None:
 
 
 def test_a_load_is_a_peak_or_a_mean_and_how_many_times_it_the_peak_is() -> None:
-    assert load_of(None, 10.0, 3.0, 0.3, 1) == Load(30.0, 10.0)
-    assert load_of(30.0, None, 3.0, 0.3, 1) == Load(30.0, 10.0)
-    assert load_of(None, 10.0, None, 0.3, 1) == Load(20.0, 10.0)
-    assert load_of(None, None, None, 0.3, 1) is None
+    assert load_of(LoadFacts(mean_rps=10.0, peak_multiplier=3.0)) == Load(30.0, 10.0)
+    assert load_of(LoadFacts(30.0, peak_multiplier=3.0)) == Load(30.0, 10.0)
+    assert load_of(LoadFacts(mean_rps=10.0)) == Load(20.0, 10.0)
+    assert load_of(LoadFacts()) is None
 
 
 @pytest.mark.parametrize(
-    ("peak", "mean", "times", "headroom", "spare", "words"),
+    ("options", "words"),
     [
-        (None, None, 2.0, 0.3, 1, "of what"),
-        (None, 5.0, 0.5, 0.3, 1, "the peak is at least the mean"),
-        (30.0, 5.0, 3.0, 0.3, 1, "5 x 3 is not a peak of 30"),
-        (5.0, 30.0, None, 0.3, 1, "a mean of 30 above a peak of 5"),
-        (-1.0, None, None, 0.3, 1, "rates must be above 0"),
-        (5.0, None, None, 1.0, 1, "headroom"),
-        (5.0, None, None, 0.3, -1, "spare"),
+        ({"peak_multiplier": 2.0}, "of what"),
+        ({"mean_rps": 5.0, "peak_multiplier": 0.5}, "peak_multiplier.*>= 1.0"),
+        ({"peak_rps": 30.0, "mean_rps": 5.0, "peak_multiplier": 3.0}, "5 x 3 is not a peak of 30"),
+        ({"peak_rps": 5.0, "mean_rps": 30.0}, "a mean of 30 above a peak of 5"),
+        ({"peak_rps": -1.0}, "peak_rps.*> 0"),
+        ({"peak_rps": 5.0, "headroom": 1.0}, "headroom.*< 1.0"),
+        ({"peak_rps": 5.0, "spare": -1}, "spare.*>= 0"),
+        ({"peak_rps": 5.0, "price": (-1.0,)}, "price.*>= 0"),
     ],
 )
-def test_loads_that_cannot_be_are_refused(
-    peak: float | None, mean: float | None, times: float | None, headroom: float, spare: int, words: str
-) -> None:
+def test_loads_that_cannot_be_are_refused(options: dict[str, Any], words: str) -> None:
     with pytest.raises(ScenarioError, match=words):
-        load_of(peak, mean, times, headroom, spare)
+        load_of(asked_of(options).load)
 
 
 def test_the_rate_of_a_replica_is_the_lowest_of_ceiling_soak_and_service_level() -> None:

@@ -223,7 +223,7 @@ def test_a_change_fails_the_night_that_finds_it_and_no_later_one(tmp_path: Path,
     assert codes == [0, 99, 0, 0, 0, 0]
     page = (tmp_path / "h/trend.html").read_text()
     assert "Ceiling" in page and "worse, open" in page
-    entry = accept(past, metric="ceiling_rps", why="smaller machine", scenario="nightly")
+    entry = accept(past, ["ceiling_rps"], "smaller machine", "nightly")
     assert entry.reason == "smaller machine"
     page = (tmp_path / "h/trend.html").read_text()
     assert "worse, open" not in page and "smaller machine" in page
@@ -318,9 +318,9 @@ def test_what_cannot_be_judged_is_a_usage_error_before_anything_is_sent(tmp_path
         with pytest.raises(ScenarioError, match=words):
             night(tmp_path, good, text=text)
     with pytest.raises(ScenarioError, match="no measured night to accept"):
-        accept(History(tmp_path / "none"), metric="", why="")
+        accept(History(tmp_path / "none"), [], "")
     with pytest.raises(ScenarioError, match="no 'speed'"):
-        accept(History(tmp_path / "none"), metric="speed", why="")
+        accept(History(tmp_path / "none"), ["speed"], "")
     assert not (tmp_path / "h").exists()
 
 
