@@ -15,16 +15,17 @@ from math import log, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from loadramp.comparison.sample_size import (
+from loadramp.comparison.block_spread import (
     AGREED_WEIGHT,
     Missing,
     Noise,
+    PairSpread,
     blocks_for,
     more_blocks,
     noise_of,
+    spread,
     uncertainty,
 )
-from loadramp.comparison.standard_error import PairSpread, spread
 from loadramp.simulator.regimes import REGIMES, RegimePath
 
 MARGIN = log(1.1)

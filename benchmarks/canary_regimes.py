@@ -23,13 +23,13 @@ from offline_engine import simulate
 
 from loadramp.analysis.blocks import Block, measure
 from loadramp.analysis.proportions import Proportion
-from loadramp.comparison import standard_error
+from loadramp.comparison import block_spread
+from loadramp.comparison.block_spread import Missing
 from loadramp.comparison.decide import Decision
 from loadramp.comparison.info import Round
 from loadramp.comparison.judge import asked_of, weigh
 from loadramp.comparison.noninferior import Effect
 from loadramp.comparison.pairs import Pair
-from loadramp.comparison.sample_size import Missing
 from loadramp.comparison.table import PRIMARY, Canary
 from loadramp.simulator.profiles import PROFILES
 from loadramp.simulator.regimes import REGIMES
@@ -87,12 +87,12 @@ def verdict(pairs: Sequence[Pair]) -> tuple[Decision, int, list[Effect]]:
 
 def plainly(pairs: Sequence[Pair]) -> str:
     """The verdict of blocks that are taken as independent."""
-    kept = standard_error.variance_inflation
-    standard_error.variance_inflation = lambda parts: 1.0
+    kept = block_spread.variance_inflation
+    block_spread.variance_inflation = lambda parts: 1.0
     try:
         return verdict(pairs)[0].verdict
     finally:
-        standard_error.variance_inflation = kept
+        block_spread.variance_inflation = kept
 
 
 def line(name: str, slow: bool, own: dict[tuple[bool, int, int], Floats], engines: int) -> str:

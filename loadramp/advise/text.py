@@ -10,7 +10,7 @@ from loadramp.advise.memory import BLOCK_TOKENS, Envelope
 from loadramp.advise.model import Model
 from loadramp.advise.sizing import MONTH_H, SizeOption, cheapest
 from loadramp.record.codec import plain_data
-from loadramp.report.markdown import escaped
+from loadramp.report.markdown import escaped, table
 from loadramp.units import counted, percent, plural, sig, span_of
 
 GB, GIB = 1e9, 2.0**30
@@ -44,10 +44,7 @@ def advice_markdown(advice: Advice) -> str:
         out += [f"## {escaped(block.title)}", ""]
         out += ["```", block.command, "```", ""] if block.command else []
         if block.lines:
-            out += ["| | | |", "|---|---|---|"]
-            out += [
-                f"| {escaped(name)} | {escaped(value)} | {escaped(words)} |" for name, value, words in block.lines
-            ] + [""]
+            out += [*table(("", "", ""), ([escaped(cell) for cell in line] for line in block.lines)), ""]
     return "\n".join(out).rstrip() + "\n"
 
 

@@ -10,7 +10,7 @@ from loadramp.campaign.scorecard import Scorecard, ScorecardLine, Verdict
 from loadramp.campaign.state import CampaignState
 from loadramp.record.codec import plain_data
 from loadramp.record.run_info import TargetInfo
-from loadramp.report.markdown import escaped
+from loadramp.report.markdown import escaped, table
 from loadramp.report.redact import redact
 from loadramp.report.verdict_text import Phrase
 from loadramp.units import percent, plural, sig, span
@@ -212,26 +212,28 @@ def campaign_markdown(view: CampaignView) -> str:
         where = f" ([report]({link}))" if link else ""
         out += [f"## {TITLES[phase]}: {view.phase_verdict(phase)}{where}", "", escaped(phase_words(view, phase)), ""]
         if view.criteria.get(phase):
-            out += ["| | asked | seen |", "|---|---|---|"]
-            out += [f"| {one.status} | {escaped(redact(one.asked))} | {escaped(redact(one.observed))} |"
-                    for one in view.criteria[phase]] + [""]  # fmt: skip
-    return "\n".join([*out, *_card_lines(view, "##")]).rstrip() + "\n"
+            lines = [
+                (one.status, escaped(redact(one.asked)), escaped(redact(one.observed))) for one in view.criteria[phase]
+            ]
+            out += [*table(("", "asked", "seen"), lines), ""]
+    return "\n".join([*out, *_card_lines(view)]).rstrip() + "\n"
 
 
 def scorecard_markdown(view: CampaignView) -> str:
     """scorecard.md: the items alone."""
     head = ["# Scorecard", "", escaped(" ".join(phrase.text for phrase in _decision(view))), ""]
-    return "\n".join([*head, *_card_lines(view, "##")]).rstrip() + "\n"
+    return "\n".join([*head, *_card_lines(view)]).rstrip() + "\n"
 
 
-def _card_lines(view: CampaignView, mark: str) -> list[str]:
-    out = [f"{mark} Scorecard", "", "| | item | state | shown by | why |", "|---|---|---|---|---|"]
+def _card_lines(view: CampaignView) -> list[str]:
+    rows = []
     for line in view.card.ordered:
         link = run_link(view, line.phase)
         by = f"[{line.phase}]({link})" if link and line.state in {"shown", "gap"} else line.phase
-        cells = [weight_of(line), escaped(line.item.text), STATE_WORDS[line.state], by, escaped(redact(line.words))]
-        out.append(f"| {' | '.join(cells)} |")
-    return out
+        rows.append(
+            [weight_of(line), escaped(line.item.text), STATE_WORDS[line.state], by, escaped(redact(line.words))]
+        )
+    return ["## Scorecard", "", *table(("", "item", "state", "shown by", "why"), rows)]
 
 
 def weight_of(line: ScorecardLine) -> str:

@@ -18,7 +18,7 @@ from loadramp.report.curves import floored
 from loadramp.report.document import csv_text
 from loadramp.report.glossary import glossary
 from loadramp.report.html import page
-from loadramp.report.markdown import escaped
+from loadramp.report.markdown import escaped, table
 from loadramp.report.redact import redact
 from loadramp.report.verdict_text import Phrase
 from loadramp.units import NOTHING, latency, percent, plural, sig, times_of
@@ -164,11 +164,11 @@ def tiers_csv(tiers: Tiers) -> str:
 def tiers_markdown(tiers: Tiers) -> str:
     names = columns(tiers)
     lines = ["# loadramp: configurations", "", " ".join(escaped(phrase.text) for phrase in headline(tiers)), ""]
-    lines += ["| configuration | " + " | ".join(_title(name, tiers) for name in names) + " |"]
-    lines += ["|" + "---|" * (len(names) + 1)]
+    rows = []
     for side, figures in zip(tiers.sides, tiers.figures, strict=True):
         cells = [" ".join(part for part in cell_words(name, figures.get(name)) if part) for name in names]
-        lines.append("| " + " | ".join(escaped(cell) for cell in (side.name, *cells)) + " |")
+        rows.append([escaped(cell) for cell in (side.name, *cells)])
+    lines += table(["configuration", *(_title(name, tiers) for name in names)], rows)
     return "\n".join(lines) + "\n"
 
 

@@ -12,8 +12,8 @@ from typing import Literal
 from loadramp.analysis.group_sequential import holm
 from loadramp.analysis.proportions import Proportion, difference, fisher, needed
 from loadramp.comparison.answer_match import AnswerMatch, findings
+from loadramp.comparison.block_spread import LEAST_RATIO, Missing, Noise
 from loadramp.comparison.noninferior import ALPHA, Effect, Looks
-from loadramp.comparison.sample_size import LEAST_RATIO, Missing, Noise
 from loadramp.comparison.table import Canary, Count, NotNegative
 from loadramp.units import multiple, percent, plural, times_of
 

@@ -4,9 +4,9 @@ from pathlib import PurePath
 from typing import Any
 
 from loadramp.analysis.proportions import Proportion, difference, fisher, needed
+from loadramp.comparison.block_spread import Missing
 from loadramp.comparison.noninferior import Effect
 from loadramp.comparison.pairs import Comparison
-from loadramp.comparison.sample_size import Missing
 from loadramp.comparison.text import comparison_sentence, minutes
 from loadramp.record.codec import plain_data
 from loadramp.report.document import csv_text

@@ -11,7 +11,7 @@ import msgspec
 
 from loadramp.analysis.blocks import MEASURES
 from loadramp.comparison.answer_match import AnswerMatch
-from loadramp.comparison.sample_size import Noise
+from loadramp.comparison.block_spread import Noise
 from loadramp.record.run_directory import RunDir, RunDirError
 
 COMPARISON = "comparison.json"

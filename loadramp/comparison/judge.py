@@ -5,6 +5,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 from loadramp.comparison.answer_match import AnswerMatch
+from loadramp.comparison.block_spread import Noise
 from loadramp.comparison.decide import Decision, DecisionRules, decide
 from loadramp.comparison.environment import differences, fingerprint
 from loadramp.comparison.info import ComparisonInfo, Round, read_info
@@ -21,7 +22,6 @@ from loadramp.comparison.pairs import (
     series,
 )
 from loadramp.comparison.power import Offered, prospects
-from loadramp.comparison.sample_size import Noise
 from loadramp.comparison.table import Canary, canary_of
 from loadramp.record.table import Run
 from loadramp.runner.assess import assess

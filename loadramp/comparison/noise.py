@@ -15,10 +15,10 @@ import msgspec
 
 from loadramp.analysis.blocks import words_of
 from loadramp.analysis.proportions import needed
+from loadramp.comparison.block_spread import MOST_BLOCKS, POWER, Noise, pass_probability, uncertainty
 from loadramp.comparison.info import KeptNoise
 from loadramp.comparison.noninferior import Looks
 from loadramp.comparison.pairs import Comparison
-from loadramp.comparison.sample_size import MOST_BLOCKS, POWER, Noise, pass_probability, uncertainty
 from loadramp.comparison.table import Canary
 from loadramp.units import percent, plural, span
 

@@ -15,8 +15,16 @@ import numpy as np
 
 from loadramp.analysis.blocks import CEILING, MEASURES, words_of
 from loadramp.analysis.group_sequential import holm, look_p, look_z, t_of, times_of, z_of
-from loadramp.comparison.sample_size import LEAST_RATIO, Missing, Noise, arms_independent, more_blocks, noise_of
-from loadramp.comparison.standard_error import PairSpread, spread
+from loadramp.comparison.block_spread import (
+    LEAST_RATIO,
+    Missing,
+    Noise,
+    PairSpread,
+    arms_independent,
+    more_blocks,
+    noise_of,
+    spread,
+)
 from loadramp.units import plural
 
 ALPHA = 0.025

@@ -11,11 +11,11 @@ import numpy as np
 
 from loadramp.analysis.blocks import MEASURES, SHIFT_QUANTILES, Block, measure, pair_log
 from loadramp.analysis.proportions import Proportion
+from loadramp.comparison.block_spread import PairSpread, spread
 from loadramp.comparison.decide import Decision, DecisionRules
 from loadramp.comparison.environment import Difference
 from loadramp.comparison.info import ComparisonInfo, Round
 from loadramp.comparison.noninferior import Effect, Looks, PairedSeries, effect, settle
-from loadramp.comparison.standard_error import PairSpread, spread
 from loadramp.record.row import Row
 from loadramp.record.table import Run
 from loadramp.record.types import Estimate

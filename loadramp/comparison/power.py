@@ -9,8 +9,8 @@ from math import ceil, log1p, sqrt
 
 from loadramp.analysis.blocks import MEASURES, QUANTILES, fewest_values
 from loadramp.analysis.proportions import needed
+from loadramp.comparison.block_spread import INTERVAL_Z
 from loadramp.comparison.decide import DecisionRules
-from loadramp.comparison.sample_size import INTERVAL_Z
 from loadramp.units import count, percent, plural
 
 

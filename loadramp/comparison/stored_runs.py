@@ -13,9 +13,9 @@ import numpy as np
 from loadramp.analysis.blocks import MEASURES
 from loadramp.analysis.proportions import Proportion
 from loadramp.analysis.quantiles import t_limit
+from loadramp.comparison.block_spread import PairSpread
 from loadramp.comparison.decide import STEADY, Decision, DecisionRules, decide
 from loadramp.comparison.noninferior import Effect, Looks, PairedSeries, correct, effect, settle
-from loadramp.comparison.standard_error import PairSpread
 from loadramp.record.row import Row
 from loadramp.record.table import Run
 

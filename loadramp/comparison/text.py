@@ -4,10 +4,10 @@ from rich.console import Group
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from loadramp.comparison.block_spread import MOST_BLOCKS, Missing
 from loadramp.comparison.noninferior import Effect
 from loadramp.comparison.pairs import Comparison
-from loadramp.comparison.sample_size import MOST_BLOCKS, Missing
-from loadramp.report.markdown import escaped
+from loadramp.report.markdown import escaped, table
 from loadramp.report.redact import redact
 from loadramp.report.terminal import STYLES
 from loadramp.report.verdict_text import Phrase, Tone
@@ -166,14 +166,10 @@ def comparison_markdown(comparison: Comparison) -> str:
     bold = [f"**{escaped(p.text)}**" if p.tone != "plain" else escaped(p.text) for p in comparison_headline(comparison)]
     lines = ["# loadramp: comparison", "", " ".join(bold), "", f"Verdict: **{comparison.decision.verdict}**" + (
         " (indicative)" if comparison.indicative else "")]  # fmt: skip
-    lines += [
-        "",
-        "| measure | at | baseline | candidate | ratio (95 %) | limit | verdict |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for effect in [effect for effect in comparison.effects if effect.primary]:
-        lines.append("| " + " | ".join(escaped(cell) for cell in (*effect_words(effect), status_words(effect))) + " |")
-    lines += ["", *(f"- {escaped(text)}" for text in facts(comparison))]
+    heads = ("measure", "at", "baseline", "candidate", "ratio (95 %)", "limit", "verdict")
+    primary = [effect for effect in comparison.effects if effect.primary]
+    rows = [[escaped(cell) for cell in (*effect_words(effect), status_words(effect))] for effect in primary]
+    lines += ["", *table(heads, rows), "", *(f"- {escaped(text)}" for text in facts(comparison))]
     return "\n".join(lines) + "\n"
 
 

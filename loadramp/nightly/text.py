@@ -11,7 +11,7 @@ from loadramp.nightly.series import METRICS
 from loadramp.nightly.trend import NightOutcome, Standing
 from loadramp.record.codec import plain_data
 from loadramp.record.types import GateResult
-from loadramp.report.markdown import escaped
+from loadramp.report.markdown import escaped, table
 from loadramp.report.thresholds import MARKS, interval_words, value_words
 from loadramp.report.verdict_text import Tone
 from loadramp.units import NOTHING, capital, latency, percent, plural, sig, signed
@@ -182,7 +182,7 @@ def night_markdown(outcome: NightOutcome, scenario: str) -> str:
         f"**{escaped(headline(outcome)[0])}**",
         "",
     ]
-    lines += ["| metric | this night | interval | baseline | change | |", "|---|---|---|---|---|---|"]
+    rows = []
     for standing in outcome.standings:
         low, high = number(standing.metric, standing.low), number(standing.metric, standing.high)
         between = f"{low} to {high}" if low and high else NOTHING
@@ -191,7 +191,8 @@ def night_markdown(outcome: NightOutcome, scenario: str) -> str:
             METRICS[standing.metric].words, number(standing.metric, standing.value) or NOTHING, between,
             baseline_words(standing), change, standing_words(standing),
         ]  # fmt: skip
-        lines.append("| " + " | ".join(escaped(cell) for cell in cells) + " |")
+        rows.append([escaped(cell) for cell in cells])
+    lines += table(["metric", "this night", "interval", "baseline", "change", ""], rows)
     if outcome.floors:
         lines += ["", *(f"- {MARKS[floor.status]} floor {escaped(minimum_words(floor))}" for floor in outcome.floors)]
     if outcome.open:

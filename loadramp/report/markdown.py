@@ -1,6 +1,7 @@
 """summary.md: the report for a pull request or a chat. Pure; text from outside cannot become a table, link or tag."""
 
 import re
+from collections.abc import Iterable, Sequence
 
 from loadramp.record.table import Run
 from loadramp.report import diagnosis, steptable
@@ -34,6 +35,12 @@ def escaped(text: str) -> str:
     return _SPECIAL.sub(r"\\\1", " ".join(text.split()))
 
 
+def table(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> list[str]:
+    """The lines of a table. Its cells are Markdown: what comes from outside is ``escaped`` before."""
+    rows = ["".join(f"| {cell} " if cell else "| " for cell in row) + "|" for row in (heads, *lines)]
+    return [rows[0], "|" + "---|" * len(heads), *rows[1:]]
+
+
 def _opening(run: Run) -> list[str]:
     bold = [f"**{escaped(p.text)}**" if p.tone != "plain" else escaped(p.text) for p in headline(run)]
     facts = " · ".join(escaped(fact) for fact in subtitle(run))
@@ -41,7 +48,7 @@ def _opening(run: Run) -> list[str]:
 
 
 def _numbers(run: Run) -> list[str]:
-    lines = ["", "| | req/s | 95 % interval | status | why |", "|---|---|---|---|---|"]
+    lines = []
     for name, title, _ in CARDS:
         estimate = run.estimate(name)
         low, high = sig(estimate.low_rps), sig(estimate.high_rps)
@@ -50,8 +57,8 @@ def _numbers(run: Run) -> list[str]:
         if estimate.sustained_rps is not None:
             rate += f" (sustained {sig(estimate.sustained_rps)})"
         status = estimate.status.replace("_", " ")
-        lines.append(f"| {title} | {rate} | {between} | {status} | {escaped(estimate.reason)} |")
-    return lines
+        lines.append([title, rate, between, status, escaped(estimate.reason)])
+    return ["", *table(["", "req/s", "95 % interval", "status", "why"], lines)]
 
 
 def _diagnosis(run: Run) -> list[str]:
@@ -76,14 +83,11 @@ def _steps(run: Run) -> list[str]:
     if not run.rows:
         return []
     shown = steptable.sheet(run.rows[:MOST_ROWS], steptable.columns_of(run.rows, good=bool(run.scenario.slo.limits)))
-    lines = ["", "## Steps", "", "| " + " | ".join(column.label for column in shown.columns) + " |"]
-    lines.append("|" + "---|" * len(shown.columns))
-    for _, cells in shown.lines:
-        texts = [
-            ("~" if cell.rough else "") + escaped(cell.text) + (f" ({cell.note})" if cell.note else "")
-            for cell in cells
-        ]
-        lines.append("| " + " | ".join(texts) + " |")
+    texts = [
+        [("~" if cell.rough else "") + escaped(cell.text) + (f" ({cell.note})" if cell.note else "") for cell in cells]
+        for _, cells in shown.lines
+    ]
+    lines = ["", "## Steps", "", *table([column.label for column in shown.columns], texts)]
     notes = [f"({i}) {escaped(note)}" for i, note in enumerate(shown.notes, start=1)]
     if shown.rough:
         notes.append(f"~: {steptable.ROUGH_WORDS}")

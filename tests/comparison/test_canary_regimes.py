@@ -18,14 +18,13 @@ from benchmarks.offline_engine import simulate
 from loadramp.analysis.blocks import Block, measure
 from loadramp.analysis.proportions import Proportion
 from loadramp.comparison import launch, noise
+from loadramp.comparison.block_spread import Noise, blocks_for, pass_probability, spread, variance_inflation
 from loadramp.comparison.decide import Decision
 from loadramp.comparison.info import COMPARISON, ComparisonInfo, KeptNoise, Round
 from loadramp.comparison.judge import asked_about, asked_of, read, weigh
 from loadramp.comparison.noninferior import Looks
 from loadramp.comparison.pairs import Comparison, Pair
 from loadramp.comparison.preview import canary_parts
-from loadramp.comparison.sample_size import Noise, blocks_for, pass_probability
-from loadramp.comparison.standard_error import spread, variance_inflation
 from loadramp.comparison.table import PRIMARY, Canary, canary_of
 from loadramp.record.run_directory import RunDirError
 from loadramp.record.run_info import RunInfo

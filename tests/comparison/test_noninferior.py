@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from loadramp.analysis.blocks import fewest_values, measure, pair_log
+from loadramp.comparison.block_spread import Missing, Noise, PairSpread, more_blocks, spread
 from loadramp.comparison.noninferior import Effect, Looks, PairedSeries, judge
-from loadramp.comparison.sample_size import Missing, Noise, more_blocks
-from loadramp.comparison.standard_error import PairSpread, spread
 from loadramp.record.table import Table
 from loadramp.record.types import Record
 from loadramp.scenario.scenario import Slo

@@ -15,6 +15,7 @@ from rich.console import Console
 from run_in_memory import ramp_in_memory, scenario_of
 
 from loadramp.comparison.answer_match import AnswerMatch
+from loadramp.comparison.block_spread import Missing
 from loadramp.comparison.charts import block_by_block, curves, forest, shifts
 from loadramp.comparison.configuration_table import (
     sentence,
@@ -31,7 +32,6 @@ from loadramp.comparison.environment import Difference
 from loadramp.comparison.info import ArmInfo
 from loadramp.comparison.page import comparison_html
 from loadramp.comparison.pairs import Comparison, shift
-from loadramp.comparison.sample_size import Missing
 from loadramp.comparison.stored_runs import Side
 from loadramp.comparison.text import (
     comparison_markdown,
