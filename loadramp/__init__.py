@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from loadramp.library.api import run as run
     from loadramp.library.api import run_async as run_async
     from loadramp.library.results import RunResult as RunResult
-    from loadramp.nightly.history import history as history
+    from loadramp.nightly.export import history as history
     from loadramp.registry import CannotMeasure as CannotMeasure
     from loadramp.registry import ScenarioError as ScenarioError
 

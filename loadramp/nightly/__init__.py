@@ -8,6 +8,6 @@ FEATURE = Feature(
     rates="loadramp.nightly.preview:reference_rates",
     commands="loadramp.nightly.commands:commands",
     previews={"nightly": "loadramp.nightly.preview:nightly_parts"},
-    library={"history": "loadramp.nightly.history:history"},
+    library={"history": "loadramp.nightly.export:history"},
     exports={"a history": "loadramp.nightly.export:exported_history"},
 )

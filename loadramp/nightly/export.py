@@ -1,13 +1,16 @@
 """A history of nights, or one judged night, in formats of other programs: CSV, Apache Otava, JUnit, annotations."""
 
+from __future__ import annotations
+
+import io
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import yaml
 
 from loadramp.nightly.alarms import Change
-from loadramp.nightly.history import Entry, History, is_history
+from loadramp.nightly.history import FILE, Entry, History, is_history
 from loadramp.nightly.series import METRICS, Night, all_series, of_series
 from loadramp.nightly.text import (
     alarm_words,
@@ -19,10 +22,14 @@ from loadramp.nightly.text import (
     standing_words,
 )
 from loadramp.nightly.trend import NightOutcome, Standing
+from loadramp.registry import ScenarioError
 from loadramp.report.document import csv_text
 from loadramp.report.exporters.ci import TestCase, commands, suite
 from loadramp.report.exporters.points import Files
 from loadramp.runner.export import no_format
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 ATTRIBUTES = ("version", "client", "gpu", "driver")
 NIGHT_COLUMNS = ("night", "scenario", "kind", "metric", "value", "low", "high", "repeat", "rerun", "run", "exit_code",
@@ -59,6 +66,26 @@ def csv_nights(entries: Sequence[Entry]) -> Files:
         for entry in entries
     )
     return {"history.csv": csv_text(heads, lines)}
+
+
+def history(path: str | Path) -> pd.DataFrame:
+    """``loadramp.history``: the lines of the history in the directory ``path``, oldest first: one a run and metric.
+
+    Columns: ``night`` (UTC time stamp), ``scenario``, ``kind`` (measured, failed, accepted, alarm), ``metric``,
+    ``value`` with ``low`` and ``high`` (95 % interval, in the unit that the metric's name ends in), ``repeat``,
+    ``rerun``, ``run``, ``exit_code``, ``reason``, and a column for each key of the fingerprint.
+
+    Raises:
+        ScenarioError: there is no history.
+        OSError: it cannot be read.
+    """
+    import pandas as pd
+
+    folder = Path(path)
+    if not is_history(folder):
+        raise ScenarioError(f"{folder}: no {FILE} here; expected the directory that `loadramp nightly --history` names")
+    entries, _ = History(folder).read()
+    return pd.read_csv(io.StringIO(str(csv_nights(entries)["history.csv"])), parse_dates=["night"])
 
 
 def otava(entries: Sequence[Entry]) -> Files:

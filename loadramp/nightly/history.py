@@ -4,23 +4,17 @@ A line that a crash tore is skipped, counted and closed off by the next append. 
 it returns.
 """
 
-from __future__ import annotations
-
 import fcntl
-import io
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 
 from loadramp.record.run_directory import naming, replace_whole
 from loadramp.registry import ScenarioError
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 FILE = "history.jsonl"
 SCHEMA = 1
@@ -137,26 +131,3 @@ def as_plain(entry: Entry) -> dict[str, Any]:
     """An entry as JSON data, without what holds its default."""
     built: dict[str, Any] = msgspec.to_builtins(entry)
     return {key: value for key, value in built.items() if key in ALWAYS or value != _DEFAULTS[key]}
-
-
-def history(path: str | Path) -> pd.DataFrame:
-    """``loadramp.history``: the lines of the history in the directory ``path``, oldest first: one a run and metric.
-
-    Columns: ``night`` (UTC time stamp), ``scenario``, ``kind`` (measured, failed, accepted, alarm), ``metric``,
-    ``value`` with ``low`` and ``high`` (95 % interval, in the unit that the metric's name ends in), ``repeat``,
-    ``rerun``, ``run``, ``exit_code``, ``reason``, and a column for each key of the fingerprint.
-
-    Raises:
-        ScenarioError: there is no history.
-        OSError: it cannot be read.
-    """
-    import pandas as pd
-
-    from loadramp.report.exporters.tables import csv_nights
-
-    folder = Path(path)
-    if not is_history(folder):
-        raise ScenarioError(f"{folder}: no {FILE} here; expected the directory that `loadramp nightly --history` names")
-    entries, _ = History(folder).read()
-    text = csv_nights(entries)["history.csv"]
-    return pd.read_csv(io.StringIO(str(text)), parse_dates=["night"])
