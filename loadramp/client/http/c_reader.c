@@ -31,7 +31,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define GATHER_LAYOUT 3
+#define GATHER_LAYOUT 4
 #define LOT_EVENTS 256    /* noted events are due when there are so many */
 #define READ_EVENTS 256   /* a read with more events is not noted */
 #define LOT_READS 32      /* plain reads are due when there are so many */
@@ -43,7 +43,8 @@
 #define STEP_S 1e-3       /* as in poller.py: clocks that move apart so far are not believed for DISTRUST_S */
 #define DISTRUST_S 0.1
 #define TOGETHER_S 2e-5
-#define REST_S 2.5e-4     /* on the beat, when more is there than was read: the loop has a turn before the rest */
+#define NAP_S 1e-3        /* on the beat, after the first read; then twice as long, up to the period */
+#define IDLE_MS 100       /* the thread looks so often whether it is still wanted */
 #define MOST_PARTS 16
 #define SHAPE_BYTES 4096
 #define MOST_TOKENS 10000000 /* as in stream/usage.py */
@@ -79,15 +80,15 @@ struct kept {
 struct gather {
     int32_t due[MOST_READS];        /* sockets with something to give back, or that are not kept here */
     int32_t due_count, several;     /* several: reads of the latest call that held more than one noted event */
-    int32_t beats, empty;           /* so many, and those without a read */
-    int32_t reads, blurred, all;    /* on punctual beats, those of them with several events, on any beat */
+    int32_t beats, reads, blurred, all; /* reads on punctual beats, those of them with several events, on any beat */
     int32_t noted, late;            /* events and late reads that wait in all lots, after gather_count */
     struct lot taken;
     int32_t capacity;
     struct kept **kept;             /* by file descriptor */
     pthread_mutex_t lock;
+    pthread_cond_t handled;
     int beating, running, closed, epoll_fd, told_fd, look_beats;
-    double period_s, late_s, late_beats, offset_s, distrust_until_s;
+    double nap_s, period_s, late_s, late_beats, offset_s, distrust_until_s;
     char data[READ_BYTES];
 };
 
@@ -95,7 +96,7 @@ int gather_layout(void) { return GATHER_LAYOUT; }
 
 struct gather *gather_new(void) {
     struct gather *gather = calloc(1, sizeof *gather);
-    if (gather) pthread_mutex_init(&gather->lock, NULL);
+    if (gather) pthread_mutex_init(&gather->lock, NULL), pthread_cond_init(&gather->handled, NULL);
     return gather;
 }
 
@@ -184,7 +185,7 @@ void gather_count(struct gather *gather) {
 static void free_all(struct gather *gather) {
     for (int fd = 0; fd < gather->capacity; fd++) free(gather->kept[fd]);
     free(gather->kept);
-    pthread_mutex_destroy(&gather->lock);
+    pthread_mutex_destroy(&gather->lock), pthread_cond_destroy(&gather->handled);
     free(gather);
 }
 
@@ -407,35 +408,45 @@ static double offset_now(struct gather *gather, double *now_s) {
     return *now_s < gather->distrust_until_s ? NAN : gather->offset_s;
 }
 
-/* One beat. Whether there is more to read. */
+/* Reads what is there, until something is due. Whether there is more to read. */
 static int read_beat(struct gather *gather, int punctual, double offset_s) {
     int all = 0, count;
     gather->several = 0;
     do all += count = read_ready(gather, gather->epoll_fd, offset_s, gather->late_s, MOST_READS);
     while (count == MOST_READS && !gather->due_count);
-    gather->beats++, gather->empty += !all, gather->all += all;
+    gather->beats++, gather->all += all;
     if (punctual) gather->reads += all, gather->blurred += gather->several;
+    double nap_s = gather->nap_s ? 2 * gather->nap_s : NAP_S;
+    gather->nap_s = !all ? 0 : nap_s < gather->period_s ? nap_s : gather->period_s;
     return count == MOST_READS;
+}
+
+/* Sleeps until due_s; where there was nothing to read, until there is (or some time has passed). */
+static void nap(double due_s, int idle, int epoll_fd) {
+    struct timespec time = {(time_t)due_s, (long)((due_s - (time_t)due_s) * 1e9)};
+    struct epoll_event first;
+    if (idle) epoll_wait(epoll_fd, &first, 1, IDLE_MS);
+    else clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &time, NULL);
 }
 
 static void *beat(void *of) {
     struct gather *gather = of;
-    double due_s = clock_s(CLOCK_MONOTONIC), before_s = due_s, wait_s = gather->period_s;
-    for (;;) {
-        due_s += wait_s;
-        struct timespec time = {(time_t)due_s, (long)((due_s - (time_t)due_s) * 1e9)};
-        clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &time, NULL);
-        pthread_mutex_lock(&gather->lock);
-        if (gather->closed || !gather->beating) break;
-        double now_s, offset_s = offset_now(gather, &now_s);
-        int punctual = now_s - before_s < gather->late_beats * gather->period_s;
-        int more = gather->due_count > 0; /* Python has not yet collected what was due: it has everything for itself */
-        if (!more) more = read_beat(gather, punctual, offset_s), before_s = now_s;
-        if (gather->due_count || gather->beats >= gather->look_beats)
-            if (write(gather->told_fd, &(uint64_t){1}, sizeof(uint64_t)) < 0) errno = 0; /* it was told already */
-        if (due_s < now_s - gather->period_s) due_s = now_s;
-        wait_s = more ? REST_S : gather->period_s;
+    double before_s = 0, now_s;
+    pthread_mutex_lock(&gather->lock);
+    while (gather->beating && !gather->closed) {
+        double nap_s = gather->nap_s, late_s = nap_s + gather->late_beats * gather->period_s;
+        int epoll_fd = gather->epoll_fd, more = 1;
         pthread_mutex_unlock(&gather->lock);
+        nap(clock_s(CLOCK_MONOTONIC) + nap_s, !nap_s, epoll_fd);
+        pthread_mutex_lock(&gather->lock);
+        while (more && gather->beating && !gather->closed) {
+            double offset_s = offset_now(gather, &now_s);
+            more = read_beat(gather, nap_s && now_s - before_s < late_s, offset_s), before_s = now_s;
+            if (gather->due_count || gather->beats >= gather->look_beats)
+                if (write(gather->told_fd, &(uint64_t){1}, sizeof(uint64_t)) < 0) errno = 0; /* it knows already */
+            while (gather->due_count && gather->beating && !gather->closed)
+                pthread_cond_wait(&gather->handled, &gather->lock);
+        }
     }
     int closed = gather->closed;
     gather->running = 0;
@@ -444,19 +455,21 @@ static void *beat(void *of) {
     return NULL;
 }
 
-/* From now on a thread reads every period_s. It writes to told_fd when something is due or look_beats have passed; a
- * beat that comes more than late_beats periods after the one before does not count. 0: there can be no thread. */
+/* From now on a thread reads: at once what comes after a rest, and while something comes every period_s. It writes to
+ * told_fd when something is due or after look_beats, and reads nothing that is due until gather_handled. What it reads
+ * after a rest, or late_beats periods too late, is not counted in `reads`. 0: there can be no thread. */
 int gather_start(struct gather *gather, int epoll_fd, int told_fd, double offset_s, double period_s, double late_s,
                  int look_beats, double late_beats) {
     pthread_mutex_lock(&gather->lock);
     gather->epoll_fd = epoll_fd, gather->told_fd = told_fd, gather->offset_s = offset_s, gather->period_s = period_s;
     gather->late_s = late_s, gather->look_beats = look_beats, gather->late_beats = late_beats;
-    gather->beats = gather->empty = gather->reads = gather->blurred = gather->all = gather->due_count = 0;
+    if (!gather->beating) gather->due_count = 0; /* was of gather_read */
     gather->beating = 1;
     pthread_t thread;
     if (!gather->running && !pthread_create(&thread, NULL, beat, gather)) pthread_detach(thread), gather->running = 1;
     gather->beating = gather->running;
     int running = gather->running;
+    pthread_cond_signal(&gather->handled);
     pthread_mutex_unlock(&gather->lock);
     return running;
 }
@@ -465,6 +478,7 @@ int gather_start(struct gather *gather, int epoll_fd, int told_fd, double offset
 void gather_stop(struct gather *gather) {
     pthread_mutex_lock(&gather->lock);
     gather->beating = 0;
+    pthread_cond_signal(&gather->handled);
     pthread_mutex_unlock(&gather->lock);
 }
 
@@ -472,7 +486,15 @@ void gather_stop(struct gather *gather) {
 void gather_collect(struct gather *gather, int32_t *into) {
     pthread_mutex_lock(&gather->lock);
     memcpy(into, gather, offsetof(struct gather, late) + sizeof gather->late);
-    gather->beats = gather->empty = gather->reads = gather->blurred = gather->all = gather->due_count = 0;
+    gather->beats = gather->reads = gather->blurred = gather->all = 0;
+    pthread_mutex_unlock(&gather->lock);
+}
+
+/* What was due has been looked at. */
+void gather_handled(struct gather *gather) {
+    pthread_mutex_lock(&gather->lock);
+    gather->due_count = 0;
+    pthread_cond_signal(&gather->handled);
     pthread_mutex_unlock(&gather->lock);
 }
 
@@ -480,6 +502,7 @@ void gather_free(struct gather *gather) {
     pthread_mutex_lock(&gather->lock);
     int running = gather->running;
     gather->closed = 1;
+    pthread_cond_signal(&gather->handled);
     pthread_mutex_unlock(&gather->lock);
     if (!running) free_all(gather);
 }

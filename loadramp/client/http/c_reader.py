@@ -22,7 +22,7 @@ LIBRARY = Path(__file__).with_name("_c_reader.so")
 
 TRIES, WORN = 4, 32
 """Of so many events in a row that have another shape each is learned; after WORN of one shape again so many."""
-_LAYOUT, _LOT_READS, _LOT_EVENTS, _DATA_BYTES, _MOST_READS = 3, 32, 512, 16_384 + 65_536, 128
+_LAYOUT, _LOT_READS, _LOT_EVENTS, _DATA_BYTES, _MOST_READS = 4, 32, 512, 16_384 + 65_536, 128
 _HEAD = Struct("=9i")
 _HOLES: dict[Hole, int] = {"end": 0, "text": 1, "string": 2, "number": 3, "count": 4}
 
@@ -41,7 +41,7 @@ class _Lot(ctypes.Structure):
 class _Beats(ctypes.Structure):
     _fields_ = [
         ("due", ctypes.c_int32 * _MOST_READS),
-        *((name, ctypes.c_int32) for name in ("due_count", "several", "beats", "empty", "reads", "blurred", "all")),
+        *((name, ctypes.c_int32) for name in ("due_count", "several", "beats", "reads", "blurred", "all")),
         *((name, ctypes.c_int32) for name in ("noted", "late")),
     ]
 
@@ -57,7 +57,7 @@ class Beat(NamedTuple):
     look_beats: int
     """After so many something is to be collected."""
     late_beats: float
-    """A beat so many periods after the one before was late."""
+    """One that comes so many periods too late says nothing of the streams."""
 
 
 class Beats(NamedTuple):
@@ -66,8 +66,6 @@ class Beats(NamedTuple):
     due: list[int]
     """Sockets that must be looked at."""
     beats: int
-    empty: int
-    """Beats without a read."""
     reads: int
     """On punctual beats."""
     blurred: int
@@ -188,9 +186,13 @@ class CReader:
         self._library.gather_stop(self._at)
 
     def collect(self) -> Beats:
-        """What the beats since the last call have brought."""
+        """What the beats since the last call brought. If something is due, the thread reads on after ``handled``."""
         self._library.gather_collect(self._at, ctypes.byref(into := _Beats()))
-        return Beats(into.due[: into.due_count], into.beats, into.empty, into.reads, into.blurred, into.all)
+        return Beats(into.due[: into.due_count], into.beats, into.reads, into.blurred, into.all)
+
+    def handled(self) -> None:
+        """What was due was looked at."""
+        self._library.gather_handled(self._at)
 
     def waiting(self) -> tuple[int, int]:
         """Events and late reads that are held back now."""
@@ -244,6 +246,7 @@ def load(path: Path = LIBRARY) -> Any:
         ("gather_start", number, [pointer, number, number, *[seconds] * 3, number, seconds]),
         ("gather_stop", None, [pointer]),
         ("gather_collect", None, [pointer, pointer]),
+        ("gather_handled", None, [pointer]),
     ):
         function = getattr(library, name)
         function.restype, function.argtypes = result, arguments

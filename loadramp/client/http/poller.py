@@ -23,20 +23,25 @@ Read = Callable[[float, float | None], None]
 kernel stamps, is ahead of it; None when the wall clock was moved, and stamps with it. Seconds."""
 
 BEAT_S = 0.004
+LEAST_BEAT_S = 0.001
+"""A thread of the reader in C can keep a quicker beat, and does for streams that are too fast for the other."""
 LATE_READ_S = 0.005
 """A read this long after its segment arrived (on the beat: this and a beat) was late: the loop was busy, and everything
 that arrived meanwhile shares one stamp."""
-WAKES, QUICK_S = 64, 0.032
-"""So many wakes within that time start the beat: two a millisecond."""
+WAKES, QUICK_S, THREAD_QUICK_S = 64, 0.032, 0.64
+"""So many wakes within that time start the beat: two a millisecond, or a hundred a second where it is a thread's, which
+wakes the loop for few of its reads."""
 LATE_BEATS = 1.5
-"""A beat that comes more than this many periods after the one before was late."""
+"""A beat that comes more than this many periods after the one before was late: what it reads says nothing of the
+streams."""
 LOOK_BEATS = 32
-"""The beat is judged after so many beats; it stops if more than half of them found nothing."""
+"""The beat is judged after so many beats; a timer's stops if more than half of them found nothing, and a thread's waits
+for the next read by itself."""
 EMPTY_CALM_S = 1.0
 """No beat for this long after one that found too little."""
 BLURRED_RATIO, BLURRED_LOOKS = 0.002, 3
-"""The beat stops when more than this share of the reads was blurred in this many more looks than not: then the streams
-are too fast for a beat, and it was no hiccup."""
+"""The beat stops, or becomes quicker, when more than this share of the reads was blurred in this many more looks than
+not: then the streams are too fast for it, and it was no hiccup."""
 BLURRED_CALM_S = 60.0
 """No beat for this long after that: the reads blurred until then are too few to move a p99."""
 MOST_READS = 128
@@ -95,6 +100,7 @@ class Poller:
     _calm_until_s: float = 0.0
     _since_s: float = 0.0  # of the wakes counted in ``_turns``; of the last beat
     _turns: int = 0
+    _period_s: float = BEAT_S
     _punctual: bool = False
     _empty: int = 0
     _beat_reads: int = 0  # on punctual beats
@@ -174,7 +180,8 @@ class Poller:
         self._turns += 1
         if self._turns >= WAKES:
             now_s = time.monotonic()
-            if now_s - self._since_s < QUICK_S and now_s >= self._calm_until_s:
+            quick_s = QUICK_S if self._open is None or self._open.c_reader is None else THREAD_QUICK_S
+            if now_s - self._since_s < quick_s and now_s >= self._calm_until_s:
                 self._start_beat()
             self._turns, self._since_s = 0, now_s
 
@@ -193,22 +200,26 @@ class Poller:
             return
         with suppress(BlockingIOError):
             os.eventfd_read(open_.told_fd)
-        due, beats, empty, reads, blurred, all_ = open_.c_reader.collect()
-        if self.beating:
-            self._punctual = reads == all_
-            self._turns += beats
-            self._empty += empty
-            self._beat_reads += reads
-            self._blurred += blurred
-            self.reads += all_
-        self._hand_over(open_.loop, due, *self._now())
+        beats = open_.c_reader.collect()
+        self._punctual = beats.reads == beats.all
+        self._turns += beats.beats
+        self._beat_reads += beats.reads
+        self._blurred += beats.blurred
+        self.reads += beats.all
+        try:
+            self._hand_over(open_.loop, beats.due, *self._now())
+        finally:
+            if self._open is open_:
+                open_.c_reader.handled()
         self._judge()
 
     def _judge(self) -> None:
         if self._turns >= LOOK_BEATS and self.beating:
             self._fast = max(0, self._fast + (1 if self._blurred > BLURRED_RATIO * self._beat_reads else -1))
             if self._fast >= BLURRED_LOOKS:
-                self._stop_beat(BLURRED_CALM_S)
+                self._quicken()
+            elif self._period_s < BEAT_S and time.monotonic() >= self._calm_until_s:
+                self._start_beat()
             elif 2 * self._empty > self._turns:
                 self._stop_beat(EMPTY_CALM_S)
             self._turns = self._empty = self._beat_reads = self._blurred = 0
@@ -258,20 +269,29 @@ class Poller:
         self._offset_s = offset_s
         return now_s, None if now_s < self._distrust_until_s else offset_s
 
-    def _start_beat(self) -> None:
+    def _start_beat(self, period_s: float = BEAT_S) -> None:
         open_ = self._open
         if open_ is None:
             return
-        late_s = LATE_READ_S + BEAT_S
+        late_s = LATE_READ_S + period_s
         if open_.c_reader is not None:
-            beat = Beat(BEAT_S, late_s, LOOK_BEATS, LATE_BEATS)
+            beat = Beat(period_s, late_s, LOOK_BEATS, LATE_BEATS - 1.0)
             started = open_.c_reader.start(open_.epoll.fileno(), open_.told_fd, self._offset_s, beat)
         else:
             started = open_.timer.start()
         if started:
-            open_.loop.remove_reader(open_.epoll.fileno())
-            self.beating, self.late_s = True, late_s
+            if not self.beating:
+                open_.loop.remove_reader(open_.epoll.fileno())
+            self.beating, self.late_s, self._period_s = True, late_s, period_s
             self._turns = self._empty = self._beat_reads = self._blurred = self._fast = 0
+
+    def _quicken(self) -> None:
+        """The streams are too fast for this beat: a quicker one, or a thread that sleeps only until something comes."""
+        if self._open is None or self._open.c_reader is None:
+            self._stop_beat(BLURRED_CALM_S)
+        else:
+            self._start_beat(self._period_s / 2 if self._period_s > LEAST_BEAT_S else 0.0)
+            self._calm_until_s = time.monotonic() + BLURRED_CALM_S
 
     def _stop_beat(self, calm_s: float) -> None:
         """Wake for each read again, for at least ``calm_s``."""
@@ -279,8 +299,7 @@ class Poller:
         if open_ is not None:
             if open_.c_reader is not None:
                 open_.c_reader.stop()
-                due = open_.c_reader.collect().due
-                open_.loop.call_soon(self._hand_over, open_.loop, due, *self._now())
+                open_.loop.call_soon(self._told)  # what is due and not collected
             open_.timer.stop()
             open_.loop.add_reader(open_.epoll.fileno(), self._woken)
             self._forget_beat()
