@@ -11,9 +11,10 @@ import numpy as np
 from loadramp.advise.options import TrafficFacts
 from loadramp.analysis.diagnosis.cures import met_version
 from loadramp.analysis.diagnosis.engine_versions import Version
+from loadramp.analysis.quantiles import mean_of_known
 from loadramp.record.prompt_facts import prefix_reuse_unknown
 from loadramp.record.row import Row
-from loadramp.record.table import Floats, Run
+from loadramp.record.table import Run
 from loadramp.record.types import Estimate
 
 
@@ -69,8 +70,8 @@ def demand_of(run: Run) -> Demand:
     rate, no_rate = rate_of(run)
     slo = run.scenario.slo
     return Demand(
-        input_tokens=_mean(given),
-        output_tokens=_mean(made),
+        input_tokens=mean_of_known(given),
+        output_tokens=mean_of_known(made),
         context_p95=p95,
         context_max=int(known.max()) if len(known) else None,
         beyond_p95=int(np.count_nonzero(known > p95)) if p95 else 0,
@@ -223,8 +224,3 @@ def _slo_running(rows: Sequence[Row], itl_s: float | None) -> int | None:
     beyond = [running for running, fine in seen if not fine]
     within = [running for running, fine in seen if fine and (not beyond or running < min(beyond))]
     return int(max(within)) if beyond and within else None
-
-
-def _mean(values: Floats) -> float | None:
-    known = values[~np.isnan(values)]
-    return float(known.mean()) if len(known) else None

@@ -118,6 +118,12 @@ def median_of_known(values: Floats) -> float:
     return float(np.median(known)) if len(known) else 0.0
 
 
+def mean_of_known(values: Floats) -> float | None:
+    """Of those that are not NaN; None without any."""
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else None
+
+
 def needed(q: float, miss: float = 0.025) -> int:
     """Independent values that a quantile with an interval of both sides needs: q**n <= 0.025 (p99: 368, p95: 72)."""
     return ceil(log(miss) / log(max(q, 1.0 - q)))

@@ -11,7 +11,7 @@ import numpy as np
 
 from loadramp.analysis import latency
 from loadramp.analysis.latency import WindowView
-from loadramp.analysis.quantiles import estimate, quantile, quantile_name
+from loadramp.analysis.quantiles import estimate, mean_of_known, quantile, quantile_name
 from loadramp.record.row import ClassFigures
 from loadramp.record.table import Floats, Ints, Table, within
 from loadramp.scenario.scenario import Slo
@@ -110,8 +110,8 @@ def _figures(window: WindowView, slo: Slo, stationary: bool) -> ClassFigures:
         "ok": int(np.count_nonzero(due.ok)),
         "error_ratio": failed / ended if ended else None,
         "arrival_rps": len(due) / window.length_s,
-        "input_tokens_mean": _mean(due.input_tokens),
-        "output_tokens_mean": _mean(due.output_tokens[due.ok]),
+        "input_tokens_mean": mean_of_known(due.input_tokens),
+        "output_tokens_mean": mean_of_known(due.output_tokens[due.ok]),
         "good_ratio": fine / decided if decided else None,
     }
     reasons: dict[str, str] = {}
@@ -124,8 +124,3 @@ def _figures(window: WindowView, slo: Slo, stationary: bool) -> ClassFigures:
             if figure.value is None:
                 reasons[column] = figure.reason
     return {**figures, "reasons": reasons} if reasons else figures
-
-
-def _mean(values: Floats) -> float | None:
-    known = values[~np.isnan(values)]
-    return float(known.mean()) if len(known) else None

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from loadramp.analysis import offered_load
 from loadramp.analysis.diagnosis.diagnose import STALLED_RATIO
-from loadramp.analysis.overload import highest
+from loadramp.analysis.overload import alarmed, highest
 from loadramp.record.row import Row, void_words
 from loadramp.record.table import Run
 from loadramp.registry import data_of
@@ -82,7 +82,7 @@ def usable(row: Row) -> bool:
 
 def quiet_row(row: Row) -> bool:
     """The server kept up: no signal, no deficit, no more errors than allowed."""
-    return usable(row) and not (row.saturated or row.deficit or row.overloaded)
+    return usable(row) and not alarmed(row)
 
 
 def hollow(row: Row) -> bool:

@@ -14,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 from loadramp.client.endpoint import Endpoint
 from loadramp.client.error_text import describe_os_error, describe_tls_error
 from loadramp.client.http.sockets import ConnectFailed, OnBytes, OnClose, Pipe, SocketPipe, SocketTally, TlsPipe
+from loadramp.record.types import NO_FILES
 from loadramp.registry import ScenarioError
 from loadramp.scenario.scenario import Target
 
@@ -152,7 +153,7 @@ def connect_failed(error: OSError, host: str, port: int) -> ConnectFailed:
     if isinstance(error, ConnectionRefusedError):
         return ConnectFailed("connect", f"connection refused by {where}: is the server up, is the port right?")
     if error.errno in {errno.EMFILE, errno.ENFILE}:
-        return ConnectFailed("client", "too many open files: raise the limit (ulimit -n)")
+        return ConnectFailed("client", f"{NO_FILES}: raise the limit (ulimit -n)")
     if error.errno == errno.EADDRNOTAVAIL:
         return ConnectFailed("client", f"no local port left for another connection to {where}")
     return ConnectFailed("connect", f"cannot connect to {where}: {describe_os_error(error)}")
