@@ -273,7 +273,7 @@ def _state_words(tuning: JudgedTuning, line: Line) -> str:
     if found.word == "best" and line.flags in {tied, *close_ones(tuning)}:
         return "not told apart from the best"
     if line.state == "measured" or not line.reason:
-        return line.state
+        return line.state if line.level is not None or not line.reason else f"no number: {line.reason}"
     return f"out: {line.reason}" if line.state == "out" else line.reason
 
 

@@ -92,6 +92,11 @@ def test_the_baseline_is_among_the_measurements_over_time_however_low_it_ranks()
     assert [key.name for key in _course(found, lines_of(found)).key][-1] == "baseline"
 
 
+def test_a_configuration_without_a_number_says_why() -> None:
+    visits = [visit("", 10.0), visit(A, None)]
+    assert table_of(of_visits(RaceRules(Search(tries=(A,))), visits, "time is up"))[1][-1] == "no number: no number"
+
+
 def test_no_difference_is_told_with_how_large_one_may_be() -> None:
     assert sentence(tuning({"": 18.0, A: 18.0})) == (
         "No difference shown larger than 6.3 % between the baseline and --max-num-seqs 256."
