@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import log, sqrt
-from typing import Any
 
 from loadramp.analysis import long_run
 from loadramp.analysis.ceiling import ceiling
@@ -22,7 +21,7 @@ from loadramp.record.types import Estimate
 from loadramp.scenario.scenario import Slo
 from loadramp.units import latency_span, percent
 
-KNEES: dict[str, Callable[..., Any]] = {"ceiling": ceiling}
+KNEES: dict[str, Callable[..., Estimate]] = {"ceiling": ceiling}
 UNKNOWN_LOG_SE = 0.2
 """Of a p99 whose interval could not be had."""
 

@@ -5,7 +5,6 @@ A class is judged as the whole step is: the same windows, the same refusal of a 
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -13,7 +12,7 @@ from loadramp.analysis import latency
 from loadramp.analysis.latency import WindowView
 from loadramp.analysis.quantiles import estimate, mean_of_known, quantile, quantile_name
 from loadramp.record.row import ClassFigures
-from loadramp.record.table import Floats, Ints, Table, within
+from loadramp.record.table import Bools, Floats, Ints, Table, within
 from loadramp.scenario.scenario import Slo
 
 MOST_CLASSES = 24
@@ -96,7 +95,7 @@ def _turns(turn: Ints) -> list[str]:
     return [f"{t}+" if t == LAST_TURN else str(t) for t in np.minimum(turn + 1, LAST_TURN).tolist()]
 
 
-def _part(window: WindowView, keep: np.ndarray[Any, np.dtype[np.bool_]]) -> WindowView:
+def _part(window: WindowView, keep: Bools) -> WindowView:
     return latency.window_view(window.near.select(np.asarray(keep, dtype=np.bool_)), window.window_s, window.now_s)
 
 

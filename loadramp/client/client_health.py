@@ -6,8 +6,8 @@ import resource
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
+from loadramp.client.http.pool import Counts
 from loadramp.record.types import ClientSample
 
 TICK_S = 0.020
@@ -44,7 +44,7 @@ class HealthMonitor:
             gc.callbacks.remove(self._collected)
             self._timer = None
 
-    def sample(self, counts: Any, held: int) -> ClientSample:
+    def sample(self, counts: Counts, held: int) -> ClientSample:
         """What happened since the last sample.
 
         Args:

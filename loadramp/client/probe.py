@@ -1,7 +1,7 @@
 """One request, looked at closely; and the requests before a run that find out what the server takes."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -159,17 +159,19 @@ async def find_accepted_fields(
         fields = left
         record = await send(fields)
     if echoed and record.ok:
-        fields, record = await _one_by_one(send, asked | fields, record)
+        fields, record = await _singly(send, asked | fields, record)
     elif _refuses(record) and fields & OPTIONAL_FIELDS:
         plain = await send(fields - OPTIONAL_FIELDS)
         plain_failed = not plain.ok
         if plain.ok:
-            fields, record = await _one_by_one(send, fields, plain)
+            fields, record = await _singly(send, fields, plain)
     dropped = tuple(f"dropped_{name}" for name in sorted(OPTIONAL_FIELDS - fields))
     return AcceptedFields(fields, (*dropped, *record.warnings), record, plain_failed)
 
 
-async def _one_by_one(send: Callable[[frozenset[str]], Any], fields: frozenset[str], plain: Record) -> Any:
+async def _singly(
+    send: Callable[[frozenset[str]], Awaitable[Record]], fields: frozenset[str], plain: Record
+) -> tuple[frozenset[str], Record]:
     """The largest set that passes when fields are added singly to none of them, and the record of its request."""
     taken, record = fields - OPTIONAL_FIELDS, plain
     for name in ("include_usage", "continuous_usage_stats", "ignore_eos", "min_tokens"):

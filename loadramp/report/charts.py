@@ -9,7 +9,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jinja2
 from markupsafe import Markup
@@ -20,6 +20,9 @@ from loadramp.record.table import Run
 from loadramp.report import row_access as r
 from loadramp.report.json_data import packed, rounded
 from loadramp.units import finite, latency, percent, sig, span_of
+
+if TYPE_CHECKING:
+    from loadramp.report.verdict_text import Phrase
 
 Json = dict[str, Any]
 AXIS_WIDTH = 11
@@ -69,7 +72,9 @@ def render(template: str, **values: Any) -> Markup:
     return Markup(environment().get_template(template).render(**values))  # noqa: S704  # autoescape is on
 
 
-def opening(subtitle: Sequence[str], phrases: Sequence[Any], verdict: str, *, tone: str = "", what: str = "") -> str:
+def opening(
+    subtitle: Sequence[str], phrases: Sequence["Phrase"], verdict: str, *, tone: str = "", what: str = ""
+) -> str:
     """The head of a page.
 
     Args:

@@ -2,14 +2,13 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from markupsafe import Markup
 
 from loadramp.record.row import SHORT_NAMES, ClassFigures, Row
 from loadramp.record.run_info import ColdStart
-from loadramp.record.table import Run
+from loadramp.record.table import Floats, Run
 from loadramp.report import charts as c
 from loadramp.report import row_access as r
 from loadramp.report.charts import Cell
@@ -134,7 +133,7 @@ def _models(run: Run) -> Markup | None:
     return Markup("<h3>Cold starts</h3><p>{}</p>{}").format(words, c.grid(heads, lines))
 
 
-def _ttft_s(run: Run, model: str) -> np.ndarray[Any, np.dtype[np.float64]]:
+def _ttft_s(run: Run, model: str) -> Floats:
     """TTFT from sending of the successes of ``model``, in the order in which they were sent."""
     mine = run.table.select(np.asarray((run.table.model == model) & run.table.ok, dtype=np.bool_))
     return mine.sent_ttft_s[np.argsort(mine.sent_s, kind="stable")]
