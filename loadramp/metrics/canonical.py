@@ -86,13 +86,13 @@ def _read_as(
     before: ModelChoice | None,
     elsewhere: bool,
 ) -> PageReading:
-    points = parse(page, _wanted(dialect)).points if queried is None else queried
+    points = parse(page, _wanted(dialect)) if queried is None else queried
     if not asked.names or dialect == "dcgm":  # a GPU serves whom it serves
         return PageReading(dialect, values_of(points, dialect))
     of_engine = [point for point in points if point.name in _wanted(dialect)]
     around: list[MetricPoint] = []
     if not any(names_in(point.labels) for point in of_engine):  # a router may name models with its own counters only
-        every = parse(page).points if queried is None else queried
+        every = parse(page) if queried is None else queried
         around = [point for point in every if prefixed(point.name, dialect) and names_in(point.labels)]
     choice = choose([*of_engine, *around], asked, before, elsewhere)
     counted, base = select(of_engine, choice, around)

@@ -1,4 +1,4 @@
-"""Reads Prometheus and OpenMetrics text. Pure, and never raises: lines that cannot be read are counted.
+"""Reads Prometheus and OpenMetrics text. Pure, and never raises: lines that cannot be read are left out.
 
 Only the names asked for are parsed: of a vLLM page's 500 lines a scraper wants 60. Why prometheus_client's parser does
 not do it: docs/decisions/0020-our-own-parser-of-metrics-pages.md.
@@ -6,7 +6,6 @@ not do it: docs/decisions/0020-our-own-parser-of-metrics-pages.md.
 
 import re
 from collections.abc import Collection
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 
@@ -16,14 +15,6 @@ class MetricPoint(NamedTuple):
     name: str
     labels: dict[str, str]
     value: float
-
-
-@dataclass(slots=True)
-class Page:
-    """What could be read of a page, in its order, and how many lines could not."""
-
-    points: list[MetricPoint] = field(default_factory=list)
-    bad_lines: int = 0
 
 
 _HEAD = re.compile(r"[ \t]*([^\s{#][^\s{]*)")
@@ -39,13 +30,13 @@ _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPED = {"n": "\n", "\\": "\\", '"': '"'}
 
 
-def parse(page: str, wanted: Collection[str] | None = None) -> Page:
-    """The points of ``page``; with ``wanted`` only those names, and only their bad lines are counted.
+def parse(page: str, wanted: Collection[str] | None = None) -> list[MetricPoint]:
+    """The points of ``page`` in its order; with ``wanted`` only those names.
 
     Takes time stamps, exemplars, escapes, quoted names, CRLF, a torn last line and any garbage. Time stamps and
     exemplars are dropped. A NaN or infinite value is kept: it is the reader's to judge.
     """
-    out = Page()
+    points: list[MetricPoint] = []
     for line in page.split("\n"):
         head = _HEAD.match(line)
         if head is None:
@@ -54,11 +45,9 @@ def parse(page: str, wanted: Collection[str] | None = None) -> Page:
         elif wanted is not None and head[1] not in wanted:
             continue
         point = _point(line.rstrip("\r"))
-        if point is None:
-            out.bad_lines += 1
-        elif wanted is None or point.name in wanted:
-            out.points.append(point)
-    return out
+        if point is not None and (wanted is None or point.name in wanted):
+            points.append(point)
+    return points
 
 
 def names(page: str) -> set[str]:

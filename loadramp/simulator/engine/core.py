@@ -161,7 +161,6 @@ class Engine:
         for request in finished:
             self._done(request, end_s)
         stats.iteration_tokens.observe(self._decodes * self.lane.tokens_each + self._prefill_tokens)
-        stats.busy_s += end_s - self._begin_s
         for key in self._aborts:
             if key in self._requests:
                 self._abort(self._requests[key])

@@ -57,8 +57,6 @@ class Stats:
     drafts: int = 0
     draft_tokens: int = 0
     accepted_tokens: int = 0
-    busy_s: float = 0.0
-    """Engine time spent in steps."""
     ttft_s: Histogram = field(default_factory=lambda: Histogram(_FIRST_TOKEN_S))
     itl_s: Histogram = field(default_factory=lambda: Histogram(_TOKEN_S))
     tpot_s: Histogram = field(default_factory=lambda: Histogram(_TOKEN_S))
