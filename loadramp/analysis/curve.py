@@ -96,7 +96,7 @@ def _latencies(row: Row, window: WindowView, slo: Slo) -> Row:
         families[name], why = latency.statistics(name, data, row.stationary)
         reasons |= why
     of_all, why = latency.everyone(window, row.stationary)
-    row, why_stalls = latency.stalls(row, window)
+    row, why_stalls = latency.stalls(row, window, pooled["gap"])
     row, why_slo = _slo(row, window, pooled, slo)
     reasons |= why | why_stalls | why_slo
     if not row.stationary:

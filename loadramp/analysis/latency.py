@@ -22,7 +22,7 @@ from loadramp.analysis.quantiles import (
     quantile_name,
 )
 from loadramp.record.row import Quantiles, Row, SloStatistic, Statistic, columns_of
-from loadramp.record.table import Bools, Floats, Gaps, Ints, Table, taken, within
+from loadramp.record.table import Bools, Floats, Gaps, Ints, Table, gathered, within
 from loadramp.scenario.scenario import Slo
 from loadramp.units import percent
 
@@ -72,8 +72,12 @@ class WindowView:
     @property
     def arrived(self) -> tuple[Floats, Ints]:
         """Every output event in the window, and its tokens."""
-        inside = within(self.near.event_s, self.window_s)
-        return self.near.event_s[inside], taken(self.near.event_tokens, inside)
+        near = self.near
+        if near.event_choice.any():
+            inside = within(near.event_s, self.window_s)
+            return near.event_s[inside], near.event_tokens[inside]
+        first, size = near.events_in(self.window_s)
+        return gathered(near.event_s, first, size), gathered(near.event_tokens, first, size)
 
     @property
     def length_s(self) -> float:
@@ -155,8 +159,8 @@ def everyone(window: WindowView, stationary: bool) -> tuple[dict[str, Quantiles]
     return out, reasons
 
 
-def stalls(row: Row, window: WindowView) -> tuple[Row, Reasons]:
-    """Share of requests with a gap above max(10 medians, 250 ms), and the longest gaps.
+def stalls(row: Row, window: WindowView, gaps: Values) -> tuple[Row, Reasons]:
+    """Share of requests with a gap above max(10 medians, 250 ms), and the longest gaps. ``gaps``: all of the window.
 
     A preemption is one gap in a request: it hardly shows in pooled percentiles, but it does here.
     """
@@ -165,7 +169,7 @@ def stalls(row: Row, window: WindowView) -> tuple[Row, Reasons]:
     row, reasons = replace(row, longest_gap_p99=statistic_of(figure)), why_null("longest_gap_p99", figure)
     if not len(longest_s):
         return row, reasons | {"stalled_ratio": "no request of this window has two output events"}
-    ratio = float(np.mean(longest_s > stall_limit_s(window.gaps.gap_s)))
+    ratio = float(np.mean(longest_s > stall_limit_s(gaps.ordered)))
     return replace(row, stalled_ratio=ratio, longest_gap_max_s=float(longest_s.max())), reasons
 
 
@@ -275,7 +279,9 @@ def longest(window: WindowView) -> tuple[Floats, Floats]:
     """Longest gap of each request due in the window that has one (so far), and the request's ``due_s``."""
     due, gaps = window.due, window.due_gaps
     longest = np.full(len(due), -1.0)
-    np.maximum.at(longest, gaps.request, gaps.gap_s)
+    if len(gaps.request):
+        first = np.flatnonzero(np.diff(gaps.request, prepend=-1))
+        longest[gaps.request[first]] = np.maximum.reduceat(gaps.gap_s, first)
     keep = (longest >= 0.0) & (due.ok | due.in_flight)
     return longest[keep], due.due_s[keep]
 

@@ -32,9 +32,11 @@ def by_class(window: WindowView, slo: Slo, stationary: bool = True) -> dict[str,
         stationary: False: no intervals were given for the step either.
     """
     near = window.near
-    kinds = {"label": _named(near.label.tolist()), "model": _named(near.model.tolist()), "turn": _turns(near.turn)}
     by_kind: dict[str, dict[str, ClassFigures]] = {}
-    for kind, names in kinds.items():
+    for kind, values in (("label", near.label), ("model", near.model), ("turn", near.turn)):
+        if len(set(values.tolist())) < 2:
+            continue
+        names = _turns(near.turn) if kind == "turn" else _named(values.tolist())
         known = sorted(set(names))
         if len(known) > 1:
             column = np.array(names, dtype=object)

@@ -389,15 +389,25 @@ class Table:
         of = self.token_source != ENDS if of is None else of & (self.token_source != ENDS)
         if self.event_choice.any():
             return self._gaps_of_choices(window_s, of)
-        keep = within(self.event_s, window_s) if window_s != ALL else np.ones(len(self.event_s), dtype=np.bool_)
-        keep[self.begin[:-1][self.events > 0]] = False
-        if not of.all():
-            keep &= np.repeat(of, self.events)
-        kept = np.add.reduceat(keep, self.begin[:-1][self.events > 0], dtype=np.int64) if len(keep) else self.events[:0]
-        at = np.flatnonzero(keep)
-        end_s = self.event_s[at]
-        request = np.repeat(np.flatnonzero(self.events), kept)
-        return Gaps(request, end_s, end_s - self.event_s[at - 1], taken(self.event_tokens, at))
+        first, size = self.events_in(window_s, 1)
+        rows = np.flatnonzero(of & (size > 0))
+        first, size = first[rows], size[rows]
+        end_s, tokens = gathered(self.event_s, first, size), gathered(self.event_tokens, first, size)
+        return Gaps(np.repeat(rows, size), end_s, end_s - gathered(self.event_s, first - 1, size), tokens)
+
+    def events_in(self, window_s: tuple[float, float], skipped: int = 0) -> tuple[Ints, Ints]:
+        """Of each request's events after the first ``skipped`` those that came in the window: where they begin in the
+        columns of events, and how many they are, shape n each. Of one choice alone, whose events ascend."""
+        begin, end = self.begin[:-1], self.begin[1:]
+        first, stop = np.minimum(begin + skipped, end), end.copy()
+        if window_s != ALL:
+            first_s, last_s = self.first_s, self.last_s
+            outside = (last_s < window_s[0]) | (first_s >= window_s[1])
+            stop[outside] = first[outside]
+            for i in np.flatnonzero(~outside & ((first_s < window_s[0]) | (last_s >= window_s[1]))).tolist():
+                low, high = self.event_s[begin[i] : end[i]].searchsorted(window_s).tolist()
+                first[i], stop[i] = max(first[i], begin[i] + low), begin[i] + high
+        return first, np.maximum(stop - first, 0)
 
     def _gaps_of_choices(self, window_s: tuple[float, float], of: Bools) -> Gaps:
         """``gaps`` of interleaved choices: a gap is between events of the same choice."""

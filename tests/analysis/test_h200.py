@@ -102,7 +102,7 @@ def test_limited_by_kv_blocks_p99_itl_stays_flat_while_every_request_stalls() ->
             gaps[60] = 0.4  # preempted once, recomputed
         records.append(answer(i, i * 0.04, i * 0.04 + 0.1, gaps))
     seen = window_view(Table.of(records), window(20.0, 24.0).window_s)
-    pooled, found = families(seen)["itl"], stalls(Row(), seen)[0]
+    pooled, found = families(seen)["itl"], stalls(Row(), seen, families(seen)["gap"])[0]
     assert float(np.quantile(pooled.values, 0.99)) < 0.03
     assert found.longest_gap_p99.value == pytest.approx(0.4)
     assert found.stalled_ratio == pytest.approx(1 / 6, abs=0.01)

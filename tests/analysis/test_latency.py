@@ -45,7 +45,7 @@ def test_md11_one_long_gap_is_seen_in_the_longest_gaps_and_not_in_pooled_p99() -
     records = [answer(i, i * 0.5, i * 0.5 + 0.1, [0.01] * 100) for i in range(100)]
     records[7] = answer(7, 3.5, 3.6, [0.01] * 50 + [2.0] + [0.01] * 49)
     seen = window_view(Table.of(records), (0.0, 60.0))
-    found, _ = stalls(Row(), seen)
+    found, _ = stalls(Row(), seen, families(seen)["gap"])
     pooled = families(seen)["itl"]
     assert len(pooled) == 10_000
     assert float(pooled.ordered[-1]) == pytest.approx(2.0)
@@ -163,6 +163,6 @@ def test_an_empty_window_has_no_numbers_and_says_so() -> None:
     found, reasons = statistics("itl", families(seen)["itl"], stationary=True)
     assert found.p50.value is None
     assert reasons["itl_p50_s"] == "nothing to measure in this window"
-    assert stalls(Row(), seen)[0].stalled_ratio is None
+    assert stalls(Row(), seen, families(seen)["gap"])[0].stalled_ratio is None
     assert per_second(seen)[0] == 0.0
     assert math.isclose(seen.length_s, 10.0)
