@@ -98,7 +98,7 @@ def test_rp08_no_secret_reaches_any_file_or_message(tmp_path: Path) -> None:
     scenario.write_text(QUICK + '[target]\nheaders = { X-Api-Key = "header-secret-99" }\n')
     with keyed_simulator("LOADRAMP_TEST_KEY", KEY) as url:
         for base in (url, url.replace("//", "//user:url-pw-3481@")):
-            code, out, err = loadramp(
+            code, out, err = in_process(
                 "run", str(scenario), "--base-url", base, "--out", str(tmp_path / "out"), "--json",
                 "--api-key-env", "LOADRAMP_TEST_KEY", "--header", "X-Token=option-secret-77", env=environment,
             )  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from run_in_memory import scenario_of
 
 from loadramp.comparison import judge
 from loadramp.comparison.canary_run import CanaryRun, order_of
+from loadramp.comparison.info import COMPARISON
 from loadramp.comparison.switch_command import rollback_of
 from loadramp.comparison.table import Canary, canary_of
 from loadramp.record.run_directory import RunDirError
@@ -41,6 +43,19 @@ def equal(tmp_path_factory: pytest.TempPathFactory, said: list[str]) -> judge.Co
     return compared(scenario_of(SHORT), tmp_path_factory.mktemp("equal"), say=said.append)
 
 
+@pytest.fixture(scope="module")
+def slower(tmp_path_factory: pytest.TempPathFactory) -> judge.Comparison:
+    return compared(scenario_of(SHORT), tmp_path_factory.mktemp("slower"), candidate=SLOWER)
+
+
+def of_the_same_version(found: judge.Comparison, where: Path) -> judge.Comparison:
+    """What a comparison would have come to had both arms been said to serve the same."""
+    told = document(found) | {"same_version": True}
+    copy = Path(shutil.copytree(found.path, where))
+    (copy / COMPARISON).write_text(json.dumps(told))
+    return judge.read(copy)
+
+
 def test_equal_endpoints_pass_at_the_first_look(equal: judge.Comparison, said: list[str]) -> None:
     found = equal
     assert found.decision.verdict == "pass", found.decision
@@ -62,8 +77,8 @@ def test_both_arms_get_the_same_requests_at_the_same_instants(equal: judge.Compa
     assert [step.begin_s for step in equal.baseline.steps] == [step.begin_s for step in equal.candidate.steps]
 
 
-def test_a_slower_engine_fails_at_the_first_look(tmp_path: Path) -> None:
-    found = compared(scenario_of(SHORT), tmp_path, candidate=SLOWER)
+def test_a_slower_engine_fails_at_the_first_look(slower: judge.Comparison) -> None:
+    found = slower
     assert found.decision.verdict == "fail"
     assert len(found.pairs) == 4
     itl = effect(found, "itl_p50")
@@ -302,13 +317,15 @@ def test_a_then_b_is_indicative_and_cannot_pass_by_itself(tmp_path: Path) -> Non
     assert worse.indicative
 
 
-def test_hosts_that_differ_are_exposed_by_the_same_version(tmp_path: Path) -> None:
-    found = compared(scenario_of(SHORT), tmp_path, candidate=SLOWER, info={"same_version": True})
+def test_hosts_that_differ_are_exposed_by_the_same_version(
+    slower: judge.Comparison, equal: judge.Comparison, tmp_path: Path
+) -> None:
+    found = of_the_same_version(slower, tmp_path / "slower")
     assert found.decision.verdict == "fail"
     assert found.decision.reasons[0].startswith("the same version differs")
-    equal = compared(scenario_of(SHORT), tmp_path / "equal", info={"same_version": True})
-    assert equal.decision.verdict == "pass"
-    assert equal.decision.reasons[0] == "the two are equal within 10 % in every primary measure"
+    found = of_the_same_version(equal, tmp_path / "equal")
+    assert found.decision.verdict == "pass"
+    assert found.decision.reasons[0] == "the two are equal within 10 % in every primary measure"
 
 
 def test_a_host_that_fails_is_a_difference_and_two_that_fail_are_none(tmp_path: Path) -> None:
