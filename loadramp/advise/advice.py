@@ -86,7 +86,7 @@ def advise(asked: AdviceOptions, measured: Sequence[Measured], config: Mapping[s
 
 
 def _fit(
-    asked: AdviceOptions, model: Model, gpu: Any, demand: Demand, notes: list[str]
+    asked: AdviceOptions, model: Model, gpu: Gpu, demand: Demand, notes: list[str]
 ) -> tuple[Envelope, Sequence[tuple[int, str]], EnginePlan | None]:
     context = context_of(demand, model.max_context)
     tokens = context[0] if context else min(model.max_context or 4096, 4096)

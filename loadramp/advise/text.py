@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from loadramp.advise.advice import Advice
+from loadramp.advise.demand import Rate
 from loadramp.advise.flags import checkpoint_of, command_of
 from loadramp.advise.memory import BLOCK_TOKENS, Envelope
 from loadramp.advise.model import Model
@@ -230,7 +231,7 @@ def _size_document(choice: SizeOption) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _rate(rate: Any) -> str:
+def _rate(rate: Rate) -> str:
     between = f" ({span_of(rate.low_rps, rate.high_rps)})" if rate.high_rps > rate.low_rps * 1.001 else ""
     return f"{rate.basis}: {sig(rate.low_rps)} req/s{between}"
 

@@ -1,9 +1,11 @@
 """The commands that set one thing against another: parse, call, print. No logic lives here."""
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import click
@@ -24,6 +26,11 @@ from loadramp.commands.options import (
 from loadramp.registry import ScenarioError
 from loadramp.units import plural
 
+if TYPE_CHECKING:
+    from rich.console import Group
+
+    from loadramp.comparison.pairs import Comparison
+
 
 def compare(
     runs: Sequence[str], *, out: Path, overrides: Sequence[str], anyway: bool, as_json: bool, quiet: bool
@@ -40,18 +47,19 @@ def compare(
       loadramp compare reports/20260102-030405-chat \\
           reports/20260103-030405-chat --anyway --json
     """
-    from loadramp.comparison.compare_runs import Tiered
     from loadramp.comparison.compare_runs import compare as compare_runs
     from loadramp.comparison.configuration_table import tiers_document, tiers_table
+    from loadramp.comparison.configurations import Tiers
+    from loadramp.runner.finish import EXIT
 
     found = compare_runs(runs, out, overrides, anyway)
-    if not isinstance(found, Tiered):
+    if not isinstance(found, Tiers):
         return _show(found, as_json)
     if as_json:
-        click.echo(strict_json(tiers_document(found.tiers)))
+        click.echo(strict_json(tiers_document(found)))
     else:
-        _print(tiers_table(found.tiers), found.tiers.path)
-    return found.exit_code
+        _print(tiers_table(found), found.path)
+    return 0 if found.rates else EXIT["inconclusive"]
 
 
 def canary(
@@ -113,8 +121,8 @@ def canary(
         confirm(hosts, lambda: f"Load {' and '.join(hosts)} for up to {plural(round(minutes), 'minute')}?")
     ask = CanaryOptions(base, other, switch_command, swap_command, aa, sys.argv[1:])
     with watching(quiet) as (say, watch):
-        found = asyncio.run(compare_two(read, ask, say, watch))
-    return _show(found, as_json)
+        comparison, exit_code = asyncio.run(compare_two(read, ask, say, watch))
+    return _show(comparison, as_json, exit_code)
 
 
 def serve(jobs: Path, *, host: str, port: int, token_env: str | None, out: Path) -> int:
@@ -152,11 +160,12 @@ def serve(jobs: Path, *, host: str, port: int, token_env: str | None, out: Path)
 def again(path: Path, as_json: bool) -> int:
     """Judge the canary in ``path`` again and write its report again."""
     from loadramp.commands.terminal import try_to_write
-    from loadramp.comparison.launch import judge_comparison, write_derived
+    from loadramp.comparison.judge import read
+    from loadramp.comparison.launch import write_derived
 
-    found = judge_comparison(path)
-    try_to_write(lambda: write_derived(found.comparison))
-    return _show(found, as_json)
+    comparison = read(path)
+    try_to_write(lambda: write_derived(comparison))
+    return _show(comparison, as_json)
 
 
 def _host(url: str) -> str:
@@ -167,18 +176,20 @@ def _host(url: str) -> str:
         return ""
 
 
-def _show(found: Any, as_json: bool) -> int:
+def _show(comparison: Comparison, as_json: bool, exit_code: int | None = None) -> int:
+    """Print a comparison; the exit code is that of its verdict unless something else has come between."""
     from loadramp.comparison.document import comparison_document
     from loadramp.comparison.text import comparison_table
+    from loadramp.runner.finish import EXIT
 
     if as_json:
-        click.echo(strict_json(comparison_document(found.comparison)))
+        click.echo(strict_json(comparison_document(comparison)))
     else:
-        _print(comparison_table(found.comparison), found.comparison.path)
-    return int(found.exit_code)
+        _print(comparison_table(comparison), comparison.path)
+    return EXIT[comparison.decision.verdict] if exit_code is None else exit_code
 
 
-def _print(what: Any, path: str) -> None:
+def _print(what: Group, path: str) -> None:
     from loadramp.commands.terminal import answer
 
     answer(what, f"\nreport: {Path(path) / 'report.html'}")

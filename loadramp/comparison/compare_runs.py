@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -12,8 +12,8 @@ from loadramp.comparison.configurations import Tiers, tiers
 from loadramp.comparison.decide import Decision
 from loadramp.comparison.environment import Difference, differences, fingerprint
 from loadramp.comparison.info import COMPARISON, ArmInfo, ComparisonInfo
-from loadramp.comparison.judge import asked_of
-from loadramp.comparison.launch import Compared, write_comparison, write_derived
+from loadramp.comparison.judge import asked_of, read
+from loadramp.comparison.launch import write_derived
 from loadramp.comparison.pairs import Comparison
 from loadramp.comparison.stored_runs import Side, failures, indicative, judged, matched_rates
 from loadramp.comparison.table import Canary, canary_of
@@ -21,20 +21,11 @@ from loadramp.record.run_directory import RunDir, check_place
 from loadramp.record.table import Run
 from loadramp.registry import ScenarioError
 from loadramp.runner.assess import assess
-from loadramp.runner.finish import EXIT
 from loadramp.runner.scenarios import load, read_run
 from loadramp.units import percent
 
 
-@dataclass(slots=True, frozen=True)
-class Tiered:
-    """A table of more than two configurations, and the exit code it comes to."""
-
-    tiers: Tiers
-    exit_code: int
-
-
-def compare(names: Sequence[str], out: Path, overrides: Sequence[str] = (), anyway: bool = False) -> Compared | Tiered:
+def compare(names: Sequence[str], out: Path, overrides: Sequence[str] = (), anyway: bool = False) -> Comparison | Tiers:
     """Compare stored runs and write the report below ``out``.
 
     Args:
@@ -49,7 +40,9 @@ def compare(names: Sequence[str], out: Path, overrides: Sequence[str] = (), anyw
         OSError: the files cannot be read or written.
     """
     if len(names) == 1 and (Path(names[0]) / COMPARISON).is_file():
-        return write_comparison(Path(names[0]))
+        comparison = read(Path(names[0]))
+        write_derived(comparison)
+        return comparison
     if len(names) < 2:
         raise ScenarioError("compare: two run directories at least, or one of a canary")
     check_place(out)
@@ -81,11 +74,11 @@ def _short(paths: Sequence[Path]) -> str:
     return name if len(paths) == 1 else f"{name} and {len(paths) - 1} more"
 
 
-def _two(base: Side, candidate: Side, canary: Canary, out: Path, anyway: bool) -> Compared:
+def _two(base: Side, candidate: Side, canary: Canary, out: Path, anyway: bool) -> Comparison:
     comparison = comparison_of(base, candidate, canary, anyway)
     comparison.path = str(_directory(out, comparison.info, base).path)
     write_derived(comparison)
-    return Compared(comparison, EXIT[comparison.decision.verdict])
+    return comparison
 
 
 def comparison_of(base: Side, candidate: Side, canary: Canary, anyway: bool = False) -> Comparison:
@@ -115,7 +108,7 @@ def comparison_of(base: Side, candidate: Side, canary: Canary, anyway: bool = Fa
     )
 
 
-def _tiered(sides: Sequence[Side], canary: Canary, out: Path) -> Tiered:
+def _tiered(sides: Sequence[Side], canary: Canary, out: Path) -> Tiers:
     found = tiers(sides, canary.run_sd)
     found.environment = [_environment(sides[0], side) for side in sides]
     found.info = _info(sides[0], sides[1])
@@ -125,7 +118,7 @@ def _tiered(sides: Sequence[Side], canary: Canary, out: Path) -> Tiered:
     rundir.write("tiers.csv", tiers_csv(found))
     rundir.write("summary.md", tiers_markdown(found))
     rundir.write("report.html", tiers_html(found))
-    return Tiered(found, 0 if found.rates else EXIT["inconclusive"])
+    return found
 
 
 def _environment(base: Side, candidate: Side) -> list[Difference]:

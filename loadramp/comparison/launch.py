@@ -56,16 +56,9 @@ class CanaryOptions:
     argv: Sequence[str] = ()
 
 
-@dataclass(slots=True, frozen=True)
-class Compared:
-    """A comparison that was judged, and the exit code it comes to."""
-
-    comparison: Comparison
-    exit_code: int
-
-
-async def canary(scenario: Scenario, ask: CanaryOptions, say: Say, watch: Watch) -> Compared:
-    """Compare two endpoints, judge and report. What was measured is on disk whatever happens.
+async def canary(scenario: Scenario, ask: CanaryOptions, say: Say, watch: Watch) -> tuple[Comparison, int]:
+    """Compare two endpoints, judge and report: the comparison and the exit code. What was measured is on disk whatever
+    happens.
 
     Raises:
         ScenarioError: the scenario or the command line is wrong; nothing was sent.
@@ -131,28 +124,6 @@ def check(scenario: Scenario, ask: CanaryOptions) -> None:
         raise ScenarioError("[canary] ceiling: both must be loaded at once to compare ceilings: design = 'mirrored'")
     if ask.swap_command and canary_of(scenario).blocks < 4:
         raise ScenarioError("[canary] blocks: a swap half-way needs 4 at least")
-
-
-def write_comparison(path: Path) -> Compared:
-    """Judge the comparison in ``path`` anew and write everything derived.
-
-    Raises:
-        RunDirError: it is no comparison.
-        OSError: the files cannot be written.
-    """
-    found = judge_comparison(path)
-    write_derived(found.comparison)
-    return found
-
-
-def judge_comparison(path: Path) -> Compared:
-    """The answer of the comparison in ``path``; nothing is written.
-
-    Raises:
-        RunDirError: it is no comparison.
-    """
-    found = read(path)
-    return Compared(found, EXIT[found.decision.verdict])
 
 
 def write_derived(comparison: Comparison) -> None:
@@ -261,7 +232,7 @@ def _about(
     )
 
 
-async def _through(duel: CanaryRun, scrapers: Sequence[Scraper | None], say: Say) -> Compared:
+async def _through(duel: CanaryRun, scrapers: Sequence[Scraper | None], say: Say) -> tuple[Comparison, int]:
     """Run to the end, let go of everything, judge what there is."""
     failure: Exception | None = None
     with signals(duel.stop, say) as caught:
@@ -274,19 +245,18 @@ async def _through(duel: CanaryRun, scrapers: Sequence[Scraper | None], say: Say
         finally:
             await let_go([arm.fleet for arm in duel.arms], scrapers, hurry=duel.stop.is_set())
     try:
-        found = write_comparison(duel.rundir.path)
+        comparison = read(duel.rundir.path)
+        write_derived(comparison)
     except (OSError, RunDirError) as error:
         if failure is None and isinstance(error, RunDirError):
             raise
         kept = f"what was measured is kept in {duel.rundir.path}"
         raise CannotMeasure(f"{error_message(failure or error)}; {kept}") from error
-    keep_noise(found.comparison, duel.canary, say)
+    keep_noise(comparison, duel.canary, say)
     if failure is not None:
         say(f"stopped: {error_message(failure)}")
-        return Compared(found.comparison, COULD_NOT_MEASURE)
-    if caught:
-        return Compared(found.comparison, 128 + caught[0])
-    return found
+        return comparison, COULD_NOT_MEASURE
+    return comparison, 128 + caught[0] if caught else EXIT[comparison.decision.verdict]
 
 
 def keep_noise(comparison: Comparison, canary: Canary, say: Say) -> None:

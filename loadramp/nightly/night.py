@@ -4,7 +4,7 @@ Rule: what could not be measured is written down and judged as nothing; only mea
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -34,7 +34,7 @@ from loadramp.scenario.scenario import Scenario
 from loadramp.units import agreed, plural
 
 INTERRUPTED = 128
-Ramp = Callable[..., Any]
+Ramp = Callable[..., Awaitable[Finished]]
 
 
 @dataclass(slots=True, frozen=True)

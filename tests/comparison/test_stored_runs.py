@@ -17,12 +17,12 @@ from run_in_memory import ramp_in_memory, scenario_of
 from test_cases_runs import TEN
 from test_report_compare import LADDER
 
-from loadramp.comparison.compare_runs import Tiered, compare, read_side
+from loadramp.comparison.compare_runs import compare, read_side
 from loadramp.comparison.configuration_table import _as_high
-from loadramp.comparison.configurations import ConfigurationFigure
+from loadramp.comparison.configurations import ConfigurationFigure, Tiers
 from loadramp.comparison.decide import DecisionRules
 from loadramp.comparison.judge import asked_of
-from loadramp.comparison.launch import Compared
+from loadramp.comparison.pairs import Comparison
 from loadramp.comparison.stored_runs import Side, failures, indicative, judged, matched_rates, row_rate
 from loadramp.comparison.table import Canary
 from loadramp.record.table import Run
@@ -150,10 +150,10 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 def test_two_directories_give_a_verdict_and_a_report(stored: list[str], tmp_path: Path) -> None:
     found = compare(stored, tmp_path)
-    assert isinstance(found, Compared)
-    assert found.exit_code == 3
-    assert found.comparison.indicative
-    path = Path(found.comparison.path)
+    assert isinstance(found, Comparison)
+    assert found.decision.verdict == "inconclusive"
+    assert found.indicative
+    path = Path(found.path)
     assert json.loads((path / "verdict.json").read_text())["kind"] == "compare"
     assert "Indicative" in (path / "report.html").read_text()
 
@@ -174,25 +174,23 @@ def test_a_different_environment_is_refused_with_the_keys_listed_or_marked(store
         (base / file.name).write_bytes(file.read_bytes())
     (base / "run.json").write_text(json.dumps(info | {"labels": {"gpu": "A"}}))
     refused = compare([str(base), str(other)], tmp_path / "out")
-    assert isinstance(refused, Compared)
-    assert refused.exit_code == 3
-    assert refused.comparison.effects == []
-    assert refused.comparison.decision.reasons == (
-        "different environment: gpu (A and B); --anyway compares all the same",
-    )
+    assert isinstance(refused, Comparison)
+    assert refused.decision.verdict == "inconclusive"
+    assert refused.effects == []
+    assert refused.decision.reasons == ("different environment: gpu (A and B); --anyway compares all the same",)
     marked = compare([str(base), str(other)], tmp_path / "out", anyway=True)
-    assert isinstance(marked, Compared)
-    assert marked.comparison.effects != []
-    assert "Different environment: gpu (A and B)." in marked.comparison.notes
+    assert isinstance(marked, Comparison)
+    assert marked.effects != []
+    assert "Different environment: gpu (A and B)." in marked.notes
 
 
 def test_repeats_are_written_with_commas_and_three_sides_make_a_table(stored: list[str], tmp_path: Path) -> None:
     both, _ = read_side(",".join(stored))
     assert len(both.runs) == 2
     found = compare([*stored, ",".join(stored)], tmp_path)
-    assert isinstance(found, Tiered)
-    assert found.exit_code == 0
-    assert (Path(found.tiers.path) / "tiers.json").exists()
+    assert isinstance(found, Tiers)
+    assert found.rates
+    assert (Path(found.path) / "tiers.json").exists()
 
 
 @pytest.mark.parametrize("names", [[], ["a"], [","], ["a", ","]])
@@ -224,9 +222,8 @@ def test_st03_one_slow_request_of_ten_moves_no_comparison(tmp_path: Path) -> Non
     run = ramp_in_memory(scenario_of(TEN), tmp_path / "a", faults=Faults(slow_requests=1, slow_s=33.0))
     other = ramp_in_memory(scenario_of(TEN), tmp_path / "b")
     found = compare([other.path, run.path], tmp_path / "out")
-    assert isinstance(found, Compared)
-    assert found.comparison.decision.verdict == "inconclusive"
-    assert found.exit_code == 3
+    assert isinstance(found, Comparison)
+    assert found.decision.verdict == "inconclusive"
 
 
 def test_the_rate_of_a_step_that_was_cut_short_is_none() -> None:
