@@ -19,7 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from loadramp.nightly.alarms import Alarm, Rules
+from loadramp.nightly.alarms import Rules
+from loadramp.nightly.history import Alarm
 from loadramp.nightly.series import Night
 from loadramp.nightly.trend import judge_series
 from loadramp.simulator.regimes import REGIMES, RegimePath

@@ -35,6 +35,17 @@ GPU_CELSIUS: Levels = (80, 85)
 GPU_IDLE, GPU_BUSY = 20, 99
 """Per cent of the time with a kernel running."""
 
+PAIRED: dict[str, tuple[str, str, str, Levels, Sequence[str]]] = {
+    "kv_used_ratio": ("KVCache", "KV cache use", "max({})", KV_CACHE,
+                      ("KV cache is filling up", "KV cache is full: preemptions follow")),
+    "waiting": ("Queue", "waiting requests", f"max({of_replica('{}')})", QUEUE,
+                [f"More than {plural(int(most), 'request')} wait at one replica: more comes in than is served"
+                 for most in QUEUE]),
+    "preemptions": ("Preemptions", "preemptions", f"60 * max({of_replica('rate({}[5m])')})", PREEMPTIONS,
+                    [f"More than {plural(int(most), 'preemption')} a minute at one replica" for most in PREEMPTIONS]),
+}  # fmt: skip
+"""Canonical name to how its alerts are called, what is missing without it, the expression, levels and summaries."""
+
 
 @dataclass(slots=True, frozen=True)
 class AlertRule:
@@ -66,7 +77,7 @@ def prometheus_rules(contract: Contract) -> str:
 
 def made_rules(contract: Contract) -> Made:
     """Every rule that can be made, and the names of what is missing for the others."""
-    made = [make(contract) for make in (_latencies, _kv, _queue, _running, _preemptions, _errors, _load, _up, _gpus)]
+    made = [make(contract) for make in (_latencies, _paired, _running, _errors, _load, _up, _gpus)]
     return [rule for one, _ in made for rule in one], [name for _, names in made for name in names]
 
 
@@ -98,22 +109,15 @@ def _latencies(contract: Contract) -> Made:
     return rules, missing
 
 
-def _kv(contract: Contract) -> Made:
-    name = contract.names.get("kv_used_ratio")
-    if name is None:
-        return [], ["KV cache use"]
-    words = ("KV cache is filling up", "KV cache is full: preemptions follow")
-    return _pair("KVCache", f"max({name})", KV_CACHE, words), []
-
-
-def _queue(contract: Contract) -> Made:
-    waiting = contract.names.get("waiting")
-    if waiting is None:
-        return [], ["waiting requests"]
-    words = [
-        f"More than {plural(int(most), 'request')} wait at one replica: more comes in than is served" for most in QUEUE
-    ]
-    return _pair("Queue", f"max({of_replica(waiting)})", QUEUE, words), []
+def _paired(contract: Contract) -> Made:
+    """The KV cache, the queue and preemptions, each of the fullest replica: one number above two levels."""
+    rules, missing = [], []
+    for key, (called, lacking, expr, levels, words) in PAIRED.items():
+        if (series := contract.names.get(key)) is None:
+            missing.append(lacking)
+        else:
+            rules += _pair(called, expr.format(series), levels, words)
+    return rules, missing
 
 
 def _running(contract: Contract) -> Made:
@@ -124,15 +128,6 @@ def _running(contract: Contract) -> Made:
     expr = f"max({of_replica(running)} / {of_replica(most)}) >= 1"
     words = "A replica runs as many requests as it may (max_num_seqs): further ones wait"
     return [AlertRule("LLMRunningAtLimitWarning", expr, "warning", 10, words)], []
-
-
-def _preemptions(contract: Contract) -> Made:
-    name = contract.names.get("preemptions")
-    if name is None:
-        return [], ["preemptions"]
-    a_minute = f"60 * max({of_replica(f'rate({name}[5m])')})"
-    words = [f"More than {plural(int(most), 'preemption')} a minute at one replica" for most in PREEMPTIONS]
-    return _pair("Preemptions", a_minute, PREEMPTIONS, words), []
 
 
 def _errors(contract: Contract) -> Made:

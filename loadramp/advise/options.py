@@ -119,12 +119,8 @@ def asked_of(options: Mapping[str, Any], text: str = "", name: str = "") -> Advi
             raise ScenarioError(f"{name}: {key}: expected a table [{key}]")
         values = bind_options(table, kind, f"{name}: [{key}]")
         own = {field.name: given[field.name] for field in fields(kind) if field.name in given}
-        bound[key] = kind(**values | bind_options(own, kind, f"--{'/--'.join(_flag(n) for n in own)}"))
+        bound[key] = kind(**values | bind_options(own, kind, f"--{'/--'.join(own).replace('_', '-')}"))
     return AdviceOptions(**bound)
-
-
-def _flag(name: str) -> str:
-    return name.replace("_", "-")
 
 
 def config_of(text: str, name: str) -> Mapping[str, Any]:

@@ -8,7 +8,6 @@ from loadramp.advise.advice import Advice
 from loadramp.advise.demand import Rate
 from loadramp.advise.flags import checkpoint_of, command_of
 from loadramp.advise.memory import BLOCK_TOKENS, Envelope
-from loadramp.advise.model import Model
 from loadramp.advise.sizing import MONTH_H, SizeOption, cheapest
 from loadramp.record.codec import plain_data
 from loadramp.report.markdown import escaped, table
@@ -74,7 +73,11 @@ def _memory(advice: Advice) -> TextBlock | None:
             f"{kept}{model.parameters / 1e9:.3g} billion parameters, {model.weights}",
         ),
         ("left for KV cache", _gb(envelope.kv_bytes), f"{envelope.kv_bytes / GIB:.3g} GiB"),
-        ("of it counted on", _gb(envelope.usable_bytes), _reserve(envelope)),
+        (
+            "of it counted on",
+            _gb(envelope.usable_bytes),
+            f"{percent(envelope.reserve_ratio)} kept for activations, graphs and blocks in part use",
+        ),
         ("a token", f"{model.token_bytes(_each(envelope)):,.0f} B", _formula(envelope)),
         ("room for", plural(envelope.tokens, "token"), f"{plural(envelope.blocks, 'block')} of {BLOCK_TOKENS}"),
         *_sequences(advice, envelope),
@@ -236,18 +239,15 @@ def _rate(rate: Rate) -> str:
     return f"{rate.basis}: {sig(rate.low_rps)} req/s{between}"
 
 
-def _reserve(envelope: Envelope) -> str:
-    return f"{percent(envelope.reserve_ratio)} kept for activations, graphs and blocks in part use"
-
-
 def _formula(envelope: Envelope) -> str:
     model, each = envelope.model, _each(envelope)
     layers = model.layers + model.window_layers
     same = model.layer_size == model.window_size == 2 * model.kv_heads * model.head_dim
     if model.latent_dim:
+        index = f" + {plural(model.layers, 'layer')} x {model.index_bytes:g} B to look it up" * bool(model.index_bytes)
         text = (
             f"{plural(layers, 'layer')} x {plural(model.latent_dim, 'latent number')} x "
-            f"{counted(format(each, 'g'), 'byte')}{_index(model)}, on every card"
+            f"{counted(format(each, 'g'), 'byte')}{index}, on every card"
         )
     elif same or (model.layers == 0 and model.window_size == 2 * model.kv_heads * model.head_dim):
         text = (
@@ -261,10 +261,6 @@ def _formula(envelope: Envelope) -> str:
     if not model.window_layers:
         return text
     return f"{text}; {model.far_bytes(each):,.0f} B beyond the first {model.window:,} ({plural(model.layers, 'layer')})"
-
-
-def _index(model: Model) -> str:
-    return f" + {plural(model.layers, 'layer')} x {model.index_bytes:g} B to look it up" if model.index_bytes else ""
 
 
 def _each(envelope: Envelope) -> float:

@@ -228,11 +228,6 @@ def crash(phase: PhaseView, begin_s: float, end_s: float) -> Criterion:
     )
 
 
-def no_restart(phase: PhaseView, begin_s: float, end_s: float) -> Criterion:
-    found = crash(phase, begin_s, end_s)
-    return Criterion("no_restart", "no restart", found.status, found.observed)
-
-
 def memory(grown: Sequence[Drift]) -> Criterion:
     asked = "the server's memory does not grow"
     if not grown:
@@ -310,13 +305,10 @@ def rate_words(estimate: Estimate) -> str:
         return estimate.reason or "below the lowest rate"
     between = f" ({estimate.low_rps:.3g} to {estimate.high_rps:.3g})" if estimate.low_rps and estimate.high_rps else ""
     if estimate.status == "found" and estimate.low_rps is None:
-        between = f" (its lower end is not known{_and_high(estimate)})"
+        most = "" if estimate.high_rps is None else f"; at most {estimate.high_rps:.3g}"
+        between = f" (its lower end is not known{most})"
     soaked = f", {estimate.sustained_rps:.3g} soaked" if estimate.sustained_rps else ""
     return f"{estimate.rate_rps:.3g} req/s{between}{soaked}"
-
-
-def _and_high(estimate: Estimate) -> str:
-    return f"; at most {estimate.high_rps:.3g}" if estimate.high_rps is not None else ""
 
 
 def failed_words(row: Row) -> str:

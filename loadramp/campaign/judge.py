@@ -4,6 +4,7 @@ A phase fails when one criterion fails and passes when all of them pass.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -85,7 +86,7 @@ def sustained(phase: PhaseView, asked: SustainedPhase) -> list[Criterion]:
           for drift in drifts),
         c.memory(grown),
         c.available(availability(phase.health, *window), asked.availability_ratio),
-        c.no_restart(phase, *window),
+        replace(c.crash(phase, *window), code="no_restart", asked="no restart"),
     ]  # fmt: skip
 
 

@@ -136,8 +136,8 @@ def _decision(view: CampaignView) -> list[Phrase]:
 def _figures(view: CampaignView) -> list[Phrase]:
     """What was measured, a sentence a phase."""
     out = []
-    if "ramp" in view.measured and (ceiling := _observed(view, "ramp", "ceiling")):
-        out.append(f"Ceiling: {ceiling}.")
+    if "ramp" in view.measured:
+        out += [f"Ceiling: {one.observed}." for one in view.criteria.get("ramp", ()) if one.code == "ceiling"]
     soak = view.measured.get("sustained")
     if soak is not None and soak.rows:
         rows = [row for row in soak.rows if not row.void] or soak.rows
@@ -152,10 +152,6 @@ def _figures(view: CampaignView) -> list[Phrase]:
         if found is not None:
             out.append(f"After {what} {found.outcome}.")
     return [Phrase(text, minor=True) for text in out]
-
-
-def _observed(view: CampaignView, phase: str, code: str) -> str:
-    return next((criterion.observed for criterion in view.criteria.get(phase, ()) if criterion.code == code), "")
 
 
 def facts(view: CampaignView) -> list[str]:

@@ -174,14 +174,15 @@ class CanaryRun:
         for turn, (number, arm) in enumerate(order_of(self.canary)):
             await self._serve(arm)
             for rate_rps in self.canary.rates:
-                step = Step(0, rate_rps=rate_rps, begin_s=arm_free_s(self._arm(arm)), warmup_s=warmup_s,
-                            measure_s=self.canary.block_s)  # fmt: skip
+                one = self._arm(arm)
+                begin_s = max(one.free_s, one.now_s + one.fleet.lead_s)
+                step = Step(0, rate_rps=rate_rps, begin_s=begin_s, warmup_s=warmup_s, measure_s=self.canary.block_s)
                 self.guard.fails_from_s, self.guard.slow_from_s = step.begin_s, step.window_s[0]
-                await self._arm(arm).offer(step)
+                await one.offer(step)
                 if self.stop.is_set():
                     return
                 self.guard.off()
-                await self._arm(arm).drain()
+                await one.drain()
             if self.baseline.rows and len(self.baseline.rows) == len(self.candidate.rows):
                 self._note_turns(number)
                 if self.canary.design == "abba" and turn % 2 and await self._known(number + 1):
@@ -278,7 +279,3 @@ class CanaryRun:
         """Replace comparison.json."""
         self.info.state = state
         self.info.write(self.rundir)
-
-
-def arm_free_s(arm: Arm) -> float:
-    return max(arm.free_s, arm.now_s + arm.fleet.lead_s)

@@ -6,17 +6,12 @@ or made up for.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from statistics import median
-from typing import Any, Literal
 
-import msgspec
-
-from loadramp.nightly.history import Entry
+from loadramp.nightly.history import Alarm, Direction, Entry
 from loadramp.nightly.series import CONTEXT_KEYS, METRICS, Night
-
-Direction = Literal["worse", "better"]
 
 
 @dataclass(slots=True, frozen=True)
@@ -36,31 +31,6 @@ class Rules:
     nights_after: int = 3
     apart: int = 5
     """Alarms for changes fewer nights apart are one alarm."""
-
-
-@dataclass(slots=True, frozen=True)
-class Alarm:
-    """A level that changed, and did not for one night only. Ratios are of the change: 0.1 is 10 % more."""
-
-    metric: str
-    rule: Literal["page", "ticket"]
-    direction: Direction
-    raised: str
-    """The night on which it was noticed."""
-    since: str
-    """The first night of the new level."""
-    before: float
-    after: float
-    change_ratio: float
-    low_ratio: float
-    high_ratio: float
-    """95 % interval of ``change_ratio``."""
-    changed: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    """What else changed on that night: key of the fingerprint to its value before and after."""
-    change: str = ""
-    """The change that this alarm is part of, by the first night of its first alarm."""
-    joins: bool = False
-    """An earlier night has raised the change, by another metric."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -86,8 +56,7 @@ def direction(metric: str, step: float) -> Direction:
 
 def alarms_of(entries: Sequence[Entry], metric: str) -> list[Alarm]:
     """The alarms that the history holds for a metric, oldest first."""
-    found = [e.alarm for e in entries if e.kind == "alarm" and e.metric == metric and e.alarm]
-    return [msgspec.convert(dict(one), Alarm) for one in found]
+    return [e.alarm for e in entries if e.kind == "alarm" and e.metric == metric and e.alarm]
 
 
 def accepted_nights(entries: Sequence[Entry], metric: str) -> list[str]:
@@ -114,12 +83,6 @@ def open_alarms(known: Sequence[Alarm], nights: Sequence[Night], accepted: Seque
         level = median(since) if since else alarm.after
         left = [alarm for alarm in left if not _made_up(alarm, level, rules)]
     return [alarm for alarm in left if not any(night >= alarm.since for night in accepted)]
-
-
-def plain_alarm(alarm: Alarm) -> dict[str, Any]:
-    """The alarm as the history keeps it."""
-    built: dict[str, Any] = msgspec.to_builtins(alarm)
-    return built
 
 
 def _made_up(worse: Alarm, level: float, rules: Rules) -> bool:

@@ -21,6 +21,34 @@ SCHEMA = 1
 ALWAYS = ("night", "scenario", "kind", "value", "schema")
 
 
+Direction = Literal["worse", "better"]
+
+
+@dataclass(slots=True, frozen=True)
+class Alarm:
+    """A level that changed, and did not for one night only. Ratios are of the change: 0.1 is 10 % more."""
+
+    metric: str
+    rule: Literal["page", "ticket"]
+    direction: Direction
+    raised: str
+    """The night on which it was noticed."""
+    since: str
+    """The first night of the new level."""
+    before: float
+    after: float
+    change_ratio: float
+    low_ratio: float
+    high_ratio: float
+    """95 % interval of ``change_ratio``."""
+    changed: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """What else changed on that night: key of the fingerprint to its value before and after."""
+    change: str = ""
+    """The change that this alarm is part of, by the first night of its first alarm."""
+    joins: bool = False
+    """An earlier night has raised the change, by another metric."""
+
+
 @dataclass(slots=True, frozen=True)
 class Entry:
     """One line of a history of nights: one metric of one run, why a run has none, an accepted level, or an alarm.
@@ -45,7 +73,7 @@ class Entry:
     """Why ``value`` is null, why the run failed, or why the level was accepted."""
     fingerprint: Mapping[str, str] = field(default_factory=dict)
     """What was measured, on what, with what."""
-    alarm: Mapping[str, Any] | None = None
+    alarm: Alarm | None = None
     sets_reference: bool = False
     """This run set the reference rate, so ``value`` is null: the metric is measured from the next run on."""
     schema: int = 1

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from loadramp.nightly.alarms import Alarm, Rules
+from loadramp.nightly.alarms import Rules
 from loadramp.nightly.change_points import SeriesSpread, hampel
+from loadramp.nightly.history import Alarm
 from loadramp.nightly.series import Night
 from loadramp.record.table import Floats
 

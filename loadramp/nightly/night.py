@@ -10,10 +10,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from loadramp.analysis.thresholds import Status
-from loadramp.nightly.alarms import Alarm, Rules, plain_alarm
+from loadramp.nightly.alarms import Rules
 from loadramp.nightly.conditions import digest_of, fingerprint_of
 from loadramp.nightly.export import night_annotations, night_junit
-from loadramp.nightly.history import Entry, History
+from loadramp.nightly.history import Alarm, Entry, History
 from loadramp.nightly.page import build_trend_html
 from loadramp.nightly.series import readings
 from loadramp.nightly.table import nightly_of
@@ -168,7 +168,7 @@ class Measuring:
         fingerprint = next((e.fingerprint for e in reversed(self.entries) if e.kind == "measured"), {})
         return Entry(
             self.night, self.scenario.name, "alarm", alarm.metric, alarm.after, fingerprint=fingerprint,
-            alarm=plain_alarm(alarm),
+            alarm=alarm,
         )  # fmt: skip
 
     def _note(self, entries: list[Entry]) -> None:

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Sequence
 
-from loadramp.nightly.alarms import Alarm, alarms_of
+from loadramp.nightly.alarms import alarms_of
 from loadramp.nightly.charts import KEYS, TrendView, figure
-from loadramp.nightly.history import Entry
+from loadramp.nightly.history import Alarm, Entry
 from loadramp.nightly.series import JUDGED, METRICS, all_series, differences, latest_night, of_series
 from loadramp.nightly.text import (
     KEY_WORDS,

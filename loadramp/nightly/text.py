@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from loadramp.nightly.alarms import Alarm, Change, changes_of
+from loadramp.nightly.alarms import Change, changes_of
+from loadramp.nightly.history import Alarm
 from loadramp.nightly.levels import Level
 from loadramp.nightly.series import METRICS
 from loadramp.nightly.trend import NightOutcome, Standing

@@ -16,7 +16,6 @@ from scipy.special import stdtrit
 from loadramp.analysis.threshold_rules import parse
 from loadramp.analysis.thresholds import OPERATORS, Known, weigh
 from loadramp.nightly.alarms import (
-    Alarm,
     Change,
     Rules,
     accepted_nights,
@@ -29,7 +28,7 @@ from loadramp.nightly.alarms import (
     open_alarms,
 )
 from loadramp.nightly.change_points import SHORTEST, SeriesSpread, Shift, compare, hampel, shifts
-from loadramp.nightly.history import Entry
+from loadramp.nightly.history import Alarm, Entry
 from loadramp.nightly.levels import BaselineLevel, level_begins, spread_before
 from loadramp.nightly.series import (
     JUDGED,

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from loadramp.nightly.alarms import Alarm, plain_alarm
-from loadramp.nightly.history import Entry
+from loadramp.nightly.history import Alarm, Entry
 from loadramp.nightly.series import JUDGED
 from loadramp.nightly.trend import NightOutcome, judge_night
 
@@ -65,7 +64,7 @@ def failed(i: int, reason: str = "http://host: connection refused") -> list[Entr
 def told(outcome: NightOutcome) -> list[Entry]:
     """The lines that the alarms of a night leave."""
     return [
-        Entry(outcome.night, "nightly", "alarm", a.metric, a.after, fingerprint=FINGERPRINT, alarm=plain_alarm(a))
+        Entry(outcome.night, "nightly", "alarm", a.metric, a.after, fingerprint=FINGERPRINT, alarm=a)
         for a in outcome.alarms
     ]
 

@@ -9,9 +9,8 @@ import pytest
 from history_samples import FINGERPRINT, LEVELS, failed, live, measured, night_of, steady, told
 
 from loadramp.analysis.threshold_rules import parse
-from loadramp.nightly.alarms import Alarm
 from loadramp.nightly.change_points import SeriesSpread, compare
-from loadramp.nightly.history import Entry
+from loadramp.nightly.history import Alarm, Entry
 from loadramp.nightly.levels import spread_before
 from loadramp.nightly.series import JUDGED, METRICS, Night, differences, of_series, series
 from loadramp.nightly.text import terminal_lines
@@ -512,10 +511,7 @@ def test_what_is_another_change_fails_another_night() -> None:
 def test_an_alarm_of_an_older_history_is_read() -> None:
     bad = [e for i in (20, 21) for e in exact(i, {"ceiling_rps": 13.5})]
     lines = told(judge_night([*quiet(20), *bad], metrics=["ceiling_rps"]))
-    old = [
-        replace(line, alarm={k: v for k, v in (line.alarm or {}).items() if k not in {"change", "joins"}})
-        for line in lines
-    ]
+    old = [replace(line, alarm=replace(line.alarm, change="", joins=False) if line.alarm else None) for line in lines]
     outcome = judge_night([*quiet(20), *bad, *old], metrics=["ceiling_rps"])
     assert (outcome.alarms, [a.since for a in outcome.open]) == ([], [night_of(20)])
 
