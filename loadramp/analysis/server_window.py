@@ -11,7 +11,7 @@ from statistics import median
 
 import numpy as np
 
-from loadramp.metrics.dialects import fold, is_counter
+from loadramp.metrics.dialects import COUNTERS, fold
 from loadramp.record.row import Row
 from loadramp.record.table import Floats
 from loadramp.record.types import Sample
@@ -65,7 +65,7 @@ def deltas(samples: Sequence[Sample], begin_s: float, end_s: float) -> Deltas:
     values: dict[str, float | None] = {}
     restarted = False
     for scrapes in pages(sorted((s for s in samples if s.values), key=lambda sample: sample.t_s)).values():
-        names = {name for s in scrapes if s.t_s <= end_s + SLACK_S for name in s.values if is_counter(name)}
+        names = COUNTERS & set().union(*(s.values for s in scrapes if s.t_s <= end_s + SLACK_S))
         between = _between(scrapes, begin_s, end_s)
         turned = len({bool(s.unasked) for s in between}) > 1
         again = not turned and _restarted(between)
@@ -125,9 +125,8 @@ def gauges(samples: Sequence[Sample], begin_s: float, end_s: float) -> dict[str,
     before_end = [s for s in samples if s.t_s < end_s]
     shown: dict[str, set[str]] = {}
     for s in before_end:
-        for name in s.values:
-            if not is_counter(name):
-                shown.setdefault(name, set()).add(s.url)
+        for name in s.values.keys() - COUNTERS:
+            shown.setdefault(name, set()).add(s.url)
     inside = sorted((s for s in before_end if s.t_s >= begin_s), key=lambda sample: sample.t_s)
     out = {}
     for name, urls in shown.items():
@@ -207,9 +206,9 @@ def _between(scrapes: Sequence[Sample], begin_s: float, end_s: float) -> Sequenc
 def _restarted(between: Sequence[Sample]) -> bool:
     known: dict[str, float] = {}
     for s in between:
-        for name, value in s.values.items():
-            before = known.get(name, value)
-            if (is_counter(name) and value < before) or (name == "process_start_s" and abs(value - before) > 1.0):
+        for name in s.values.keys() & known.keys():
+            value, before = s.values[name], known[name]
+            if (value < before and name in COUNTERS) or (name == "process_start_s" and abs(value - before) > 1.0):
                 return True
         known.update(s.values)
     return False

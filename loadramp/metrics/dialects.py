@@ -129,10 +129,7 @@ METRICS_PATHS = ("/metrics", "/prometheus/metrics", "/v1/metrics")
 """Where pages are looked for. TensorRT-LLM's ``/metrics`` is JSON, and reading it takes the data from others."""
 
 
-def is_counter(name: str) -> bool:
-    """A canonical name is a counter; a name that is not known is none."""
-    quantity = CANONICAL.get(name)
-    return quantity is not None and quantity.kind == "counter"
+COUNTERS = frozenset(name for name, quantity in CANONICAL.items() if quantity.kind == "counter")
 
 
 def fold(name: str, numbers: Collection[float]) -> float:

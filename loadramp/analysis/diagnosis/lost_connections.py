@@ -11,7 +11,7 @@ import numpy as np
 from loadramp.analysis import server_window
 from loadramp.analysis.diagnosis.symptoms import Case, StepView, indices
 from loadramp.analysis.server_window import engine_pages
-from loadramp.metrics.dialects import is_counter
+from loadramp.metrics.dialects import COUNTERS
 from loadramp.record.table import Bools, Floats, Table
 from loadramp.record.types import Finding, Sample
 from loadramp.units import agreed, percent, plural
@@ -109,7 +109,7 @@ def kept_counting(case: Case) -> bool:
     if not pages or not len(at_s) or silent(case.run.samples) or restarted(case.run.samples):
         return False
     for scrapes in pages:
-        read_s = [s.t_s for s in scrapes if any(is_counter(name) or name == "process_start_s" for name in s.values)]
+        read_s = [s.t_s for s in scrapes if s.values.keys() & (COUNTERS | {"process_start_s"})]
         if not read_s or read_s[0] > at_s[0] or np.mean(at_s <= read_s[-1]) < MOST_BEFORE:
             return False
     return True
