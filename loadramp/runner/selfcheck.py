@@ -41,7 +41,7 @@ SLOPE_TOKENS = (5, 105)
 """Two lengths of answer: the difference of their cost is that of the tokens alone."""
 SLOPE_RPS = 50.0
 LEVEL_TOKENS = 50
-LEVELS_PER_S = (2_500.0, 5_000.0, 10_000.0, 20_000.0, 40_000.0)
+LEVELS_PER_S = (2_500.0, 5_000.0, 10_000.0, 20_000.0, 40_000.0, 60_000.0, 80_000.0)
 """Rates of tokens to try, one after the other, until one is void."""
 WARMUP_S = 1.2
 
@@ -144,7 +144,7 @@ class Bench:
 
 
 async def selfcheck(seconds: float = 4.0, say: Say = lambda _: None) -> ClientCapacity:
-    """Measure this machine; takes about ``10 * seconds`` plus 20.
+    """Measure this machine; takes about ``12 * seconds`` plus 20.
 
     Raises:
         CannotMeasure: the null server or a worker did not start.

@@ -40,7 +40,7 @@ def fed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fed]:
 
 
 def test_text_and_counts_of_a_chat_event_are_its_holes() -> None:
-    shape = shape_of(CHAT)
+    shape = shape_of(CHAT, {})
     assert shape is not None
     assert [hole for _, hole in shape.parts] == ["string", "number", "text", "number", "count", "end"]
     assert shape.parts[0] == (b'\r\ndata: {"id":', "string")
@@ -50,12 +50,12 @@ def test_text_and_counts_of_a_chat_event_are_its_holes() -> None:
 
 
 def test_a_completion_and_a_choice_of_another_number_have_shapes() -> None:
-    shape = shape_of(b'{"choices": [{"index": 3, "text": "a", "finish_reason": null}]}')
+    shape = shape_of(b'{"choices": [{"index": 3, "text": "a", "finish_reason": null}]}', {})
     assert shape is not None
-    assert shape.parts == [
+    assert shape.parts == (
         (b'\r\ndata: {"choices": [{"index": 3, "text": ', "text"),
         (b', "finish_reason": null}]}\n\n\r\n', "end"),
-    ]
+    )
     assert (shape.choice, shape.usage) == (3, None)
 
 
@@ -77,12 +77,24 @@ def test_a_completion_and_a_choice_of_another_number_have_shapes() -> None:
     ],
 )
 def test_an_event_that_says_too_little_of_the_others_has_no_shape(payload: bytes) -> None:
-    assert shape_of(payload) is None
+    assert shape_of(payload, {}) is None
+
+
+def test_a_shape_is_proved_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    known: dict[Any, Any] = {}
+    assert shape_of(chat(b'""'), known) is None  # says nothing of those that have a text
+    first = shape_of(CHAT, known)
+    monkeypatch.setattr("loadramp.client.stream.event_shape.plain_event", None)
+    assert shape_of(chat(b'"b"', b"77"), known) is first is not None
+    monkeypatch.undo()
+    monkeypatch.setattr("loadramp.client.stream.event_shape.KNOWN", 1)
+    assert shape_of(CHAT[:-1] + b',"x":1}', known) is not None
+    assert len(known) == 1
 
 
 @pytest.mark.parametrize("what", NOT_PLAIN)
 def test_what_is_no_plain_event_has_no_shape(what: str) -> None:
-    assert shape_of(NOT_PLAIN[what][6:-2]) is None
+    assert shape_of(NOT_PLAIN[what][6:-2], {}) is None
 
 
 # -- what is noted

@@ -16,7 +16,7 @@ from struct import Struct
 from typing import Any, NamedTuple
 
 from loadramp.client.stream.event_batch import EventBatch
-from loadramp.client.stream.event_shape import Hole, NotedEvents, Shape, shape_of
+from loadramp.client.stream.event_shape import Hole, NotedEvents, Parts, Shape, shape_of
 
 LIBRARY = Path(__file__).with_name("_c_reader.so")
 
@@ -133,8 +133,8 @@ class KeptReads:
     def _learn(self, payload: bytes) -> None:
         """The next events may be as ``payload`` is."""
         self._tries -= 1
-        self._shape = shape_of(payload) if self._tries else None
-        parts = [] if self._shape is None else self._shape.parts
+        self._shape = shape_of(payload, self._reader.shapes) if self._tries else None
+        parts = () if self._shape is None else self._shape.parts
         self._parts = len(parts)
         numbers = array("i", chain.from_iterable((len(literal), _HOLES[hole]) for literal, hole in parts))
         lot = 1 if self._tries else _LOT_READS
@@ -144,10 +144,11 @@ class KeptReads:
 class CReader:
     """Reads the sockets of one epoll. Close it last: ``close`` frees what it holds back."""
 
-    __slots__ = ("_at", "_data", "_events", "_head", "_ints", "_library", "_lot", "_now")
+    __slots__ = ("_at", "_data", "_events", "_head", "_ints", "_library", "_lot", "_now", "shapes")
 
     def __init__(self, library: Any) -> None:
         self._library = library
+        self.shapes: dict[Parts, Shape] = {}
         self._at = library.gather_new()
         if not self._at:
             raise MemoryError

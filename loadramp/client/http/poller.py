@@ -209,7 +209,7 @@ class Poller:
         try:
             self._hand_over(open_.loop, beats.due, *self._now())
         finally:
-            if self._open is open_:
+            if beats.due and self._open is open_:
                 open_.c_reader.handled()
         self._judge()
 

@@ -132,8 +132,7 @@ class SocketPipe:
             if self._kept is not None:
                 self._kept.note(True)
             return
-        self.pull()
-        while self._kept is not None and not self._poller.drop(self._fd):  # more has come since
+        while self._kept is not None and not self._poller.drop(self._fd):  # something waits
             self.pull()
         if self._fd < 0:  # among what waited was the end
             return

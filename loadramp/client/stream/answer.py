@@ -331,7 +331,7 @@ class StreamAnswer:
         if self.whole and len(tokens) == 1 and total:
             source = "usage"  # a whole reply brings all its tokens at once: nothing was spread
         record.event_s = list(self.event_s)
-        record.event_tokens = [] if all(count == 1 for count in tokens) else tokens
+        record.event_tokens = [] if tokens.count(1) == len(tokens) else tokens
         record.event_choice = list(self.choices) if any(self.choices) else []
         record.answer_s = self.answer_s
         record.output_tokens = total or (sum(tokens) or None)

@@ -15,6 +15,8 @@ from loadramp.client.stream.event_batch import PlainEvent, RunningUsage, plain_e
 Hole = Literal["end", "text", "string", "number", "count"]
 MOST_PARTS, SHAPE_BYTES = 16, 4096
 """Limits of the reader in C."""
+KNOWN = 256
+"""So many shapes are known at once."""
 
 _HOLES = re.compile(
     rb'"(content|text|id|obfuscation|created|total_tokens|completion_tokens)": *+'
@@ -31,9 +33,12 @@ _PROBES: dict[Hole, bytes] = {
 }
 
 
+Parts = tuple[tuple[bytes, Hole], ...]
+"""Bytes of a whole chunk behind its size, and what follows them; the last is followed by nothing (``end``)."""
+
+
 class Shape(NamedTuple):
-    parts: list[tuple[bytes, Hole]]
-    """Bytes of a whole chunk behind its size, and what follows them; the last is followed by nothing (``end``)."""
+    parts: Parts
     choice: int
     """Index of the choice that the events belong to."""
     usage: RunningUsage | None
@@ -58,11 +63,19 @@ class NotedEvents:
         return msgspec.json.Decoder(str).decode_lines(self.json_texts)
 
 
-def shape_of(payload: bytes) -> Shape | None:
-    """The shape of the plain event ``payload``; None when it is no plain event, or nothing can be said of others."""
-    event = plain_event(payload)
-    if event is None or b"\n" in payload or b"\r" in payload:
-        return None
+def shape_of(payload: bytes, known: dict[Parts, Shape]) -> Shape | None:
+    """The shape of the plain event ``payload``; None when it is no plain event, or nothing can be said of others.
+    ``known``: the shapes found before, of other streams as well; it is added to."""
+    parts = _parts_of(payload)
+    shape = known.get(parts) or _proved(payload, parts)
+    if shape is not None:
+        if len(known) >= KNOWN:
+            known.clear()
+        known[parts] = shape
+    return shape
+
+
+def _parts_of(payload: bytes) -> Parts:
     parts: list[tuple[bytes, Hole]] = []
     begin, before = 0, b"\r\ndata: "
     for found in _HOLES.finditer(payload):
@@ -72,6 +85,13 @@ def shape_of(payload: bytes) -> Shape | None:
             parts.append((before + payload[begin:at], hole))
             begin, before = end, b""
     parts.append((before + payload[begin:] + b"\n\n\r\n", "end"))
+    return tuple(parts)
+
+
+def _proved(payload: bytes, parts: Parts) -> Shape | None:
+    event = plain_event(payload)
+    if event is None or b"\n" in payload or b"\r" in payload:
+        return None
     kinds = [hole for _, hole in parts]
     fits = len(parts) <= MOST_PARTS and sum(len(literal) for literal, _ in parts) <= SHAPE_BYTES
     if not fits or kinds.count("text") != 1 or kinds.count("count") != (event.usage is not None):
@@ -80,7 +100,7 @@ def shape_of(payload: bytes) -> Shape | None:
     return shape if plain_event(_probe(parts)) == _as_probed(event) else None
 
 
-def _probe(parts: list[tuple[bytes, Hole]]) -> bytes:
+def _probe(parts: Parts) -> bytes:
     whole = b"".join(literal + _PROBES.get(hole, b"") for literal, hole in parts)
     return whole[len(b"\r\ndata: ") : -len(b"\n\n\r\n")]
 

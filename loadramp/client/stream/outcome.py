@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import pairwise
+from operator import sub
 
 from loadramp.client.error_text import status_named
 from loadramp.client.http.reply_parts import describe_status, http_kind
@@ -157,11 +157,11 @@ def _burst(record: Record) -> bool:
     Together: in one read, or closer than 0.2 ms where nearly all the time passed in long gaps beside, or all within
     5 % of the wait for the first. An engine that makes a token every 0.1 ms and pauses once is none of these.
     """
-    gaps = [b - a for instants in _by_choice(record).values() for a, b in pairwise(instants)]
+    gaps = [gap for instants in _by_choice(record).values() for gap in map(sub, instants[1:], instants)]
     if len(gaps) < (1 if "compressed" in record.warnings else 2):
         return False
     half = len(gaps) / 2
-    if sum(gap < BURST_GAP_S for gap in gaps) <= half:
+    if sum(map(BURST_GAP_S.__gt__, gaps)) <= half:
         return False
     within_s = sum(gap for gap in gaps if gap < BURST_GAP_S)
     spaced = max(gaps) > BURST_WAIT_S and within_s < 0.1 * sum(gaps)
