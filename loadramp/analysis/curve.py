@@ -192,16 +192,13 @@ def _lags(row: Row, due: Table) -> Row:
 def _throughput(
     row: Row, step: Step, window: WindowView, table: Table, load: Table, output_tokens_mean: float | None
 ) -> Row:
-    begin_s, end_s = window.window_s
-    length_s = window.length_s
+    end_s, length_s = window.window_s[1], window.length_s
     sent, finished = within(table.sent_s, window.window_s), table.ok & within(table.stream_end_s, window.window_s)
     prompt = window.due.input_tokens
     mean, sd, n = mean_output_tokens(load, step.begin_s, end_s)
     if output_tokens_mean is not None:  # the corpus is known: no error from estimating it
         mean, sd = output_tokens_mean, 0.0
-    at_s, tokens = window.arrived
-    at = np.clip((at_s - begin_s) * (THROUGHPUT_BLOCKS / length_s), 0, THROUGHPUT_BLOCKS - 1).astype(np.int64)
-    blocks = np.bincount(at, weights=tokens, minlength=THROUGHPUT_BLOCKS)
+    blocks = window.arrivals(THROUGHPUT_BLOCKS)
     per_block = length_s / THROUGHPUT_BLOCKS * mean if mean else None
     per_s, peak_per_s = latency.per_second(window)
     return replace(

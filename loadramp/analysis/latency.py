@@ -22,7 +22,7 @@ from loadramp.analysis.quantiles import (
     quantile_name,
 )
 from loadramp.record.row import Quantiles, Row, SloStatistic, Statistic, columns_of
-from loadramp.record.table import Bools, Floats, Gaps, Ints, Table, gathered, within
+from loadramp.record.table import Bools, Floats, Gaps, Table, taken, within
 from loadramp.scenario.scenario import Slo
 from loadramp.units import percent
 
@@ -64,20 +64,15 @@ class WindowView:
         """The same in little memory: it finds its gaps anew whenever they are asked for."""
         return replace(self, _gaps=None)
 
-    @property
-    def due_gaps(self) -> Gaps:
-        """All gaps of the rows of ``due``."""
-        return self.due.gaps()
-
-    @property
-    def arrived(self) -> tuple[Floats, Ints]:
-        """Every output event in the window, and its tokens."""
-        near = self.near
-        if near.event_choice.any():
-            inside = within(near.event_s, self.window_s)
-            return near.event_s[inside], near.event_tokens[inside]
-        first, size = near.events_in(self.window_s)
-        return gathered(near.event_s, first, size), gathered(near.event_tokens, first, size)
+    def arrivals(self, bins: int) -> Floats:
+        """Tokens that came in each of ``bins`` equal parts of the window, shape (bins,)."""
+        out = np.zeros(bins)
+        for _, part in self.near.slices():
+            inside = within(part.event_s, self.window_s)
+            at = (part.event_s[inside] - self.window_s[0]) * (bins / self.length_s)
+            place = np.clip(at, 0, bins - 1).astype(np.int64)
+            out += np.bincount(place, weights=taken(part.event_tokens, inside), minlength=bins)
+        return out
 
     @property
     def length_s(self) -> float:
@@ -181,10 +176,8 @@ def stall_limit_s(gap_s: Floats) -> float:
 def per_second(window: WindowView) -> tuple[float, float]:
     """Output tokens a second: the window's mean and its best second (bins of at least 1 s that fill the window)."""
     bins = max(1, int(window.length_s + 1e-9))
-    at_s, tokens = window.arrived
-    at = np.clip((at_s - window.window_s[0]) * (bins / window.length_s), 0, bins - 1).astype(np.int64)
-    totals = np.bincount(at, weights=tokens, minlength=bins)
-    return float(tokens.sum()) / window.length_s, float(totals.max()) * bins / window.length_s
+    totals = window.arrivals(bins)
+    return float(totals.sum()) / window.length_s, float(totals.max()) * bins / window.length_s
 
 
 def good(window: WindowView, slo: Slo) -> tuple[int, int]:
@@ -213,11 +206,14 @@ def good(window: WindowView, slo: Slo) -> tuple[int, int]:
 
 
 def _itl_within(window: WindowView, limit_s: float, q: float) -> Bools:
-    gaps, n = window.due_gaps, len(window.due)
-    over = (gaps.gap_s > limit_s * gaps.tokens) & (gaps.tokens > 0)
-    total = np.bincount(gaps.request, weights=gaps.tokens, minlength=n)
-    beyond = np.bincount(gaps.request[over], weights=gaps.tokens[over], minlength=n)
-    return np.asarray(beyond <= (1.0 - q) * total + 1e-9)
+    kept = np.ones(len(window.due), dtype=np.bool_)
+    for at, part in window.due.slices():
+        gaps, n = part.gaps(), len(part)
+        over = (gaps.gap_s > limit_s * gaps.tokens) & (gaps.tokens > 0)
+        total = np.bincount(gaps.request, weights=gaps.tokens, minlength=n)
+        beyond = np.bincount(gaps.request[over], weights=gaps.tokens[over], minlength=n)
+        kept[at : at + n] = beyond <= (1.0 - q) * total + 1e-9
+    return kept
 
 
 def without_stream(row: Row) -> Row:
@@ -277,11 +273,13 @@ def _requests(window: WindowView, name: str, carry: float, slower: Slower | None
 
 def longest(window: WindowView) -> tuple[Floats, Floats]:
     """Longest gap of each request due in the window that has one (so far), and the request's ``due_s``."""
-    due, gaps = window.due, window.due_gaps
+    due = window.due
     longest = np.full(len(due), -1.0)
-    if len(gaps.request):
-        first = np.flatnonzero(np.diff(gaps.request, prepend=-1))
-        longest[gaps.request[first]] = np.maximum.reduceat(gaps.gap_s, first)
+    for at, part in due.slices():
+        gaps = part.gaps()
+        if len(gaps.request):
+            first = np.flatnonzero(np.diff(gaps.request, prepend=-1))
+            longest[at + gaps.request[first]] = np.maximum.reduceat(gaps.gap_s, first)
     keep = (longest >= 0.0) & (due.ok | due.in_flight)
     return longest[keep], due.due_s[keep]
 

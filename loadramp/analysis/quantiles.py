@@ -197,11 +197,13 @@ def mean(data: Values, stationary: bool = True) -> QuantileEstimate:
     if not stationary:
         return QuantileEstimate(value, interval_reason=NOT_STATIONARY)
     variance = data.carry * _ratio_variance(sums[used], counts[used], value)
-    squares = np.square(data.values - value)
+    squares = data.values - value
+    np.square(squares, out=squares)
     spread = float(squares.mean())
     if variance <= 0.0 or spread <= 0.0:
         return QuantileEstimate(value, value, value)
-    excess = max(float(np.square(squares / spread).mean()) - 3.0, 0.0)
+    squares /= spread
+    excess = max(float(np.square(squares, out=squares).mean()) - 3.0, 0.0)
     n_eff = min(float(len(data)), spread / variance)
     half = t_limit(1.0 + freedom(int(used.sum()), data.carry, excess / n_eff)) * float(np.sqrt(variance))
     return QuantileEstimate(value, max(value - half, 0.0), value + half)

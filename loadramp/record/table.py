@@ -5,7 +5,7 @@ A ramp of a million tokens is 8 MB here and 32 MB as lists of floats, and every 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import chain
 from operator import attrgetter
@@ -68,6 +68,8 @@ EVENTS = ("event_s", "event_tokens", "event_choice")
 
 ALL = (-np.inf, np.inf)
 """A window without ends."""
+SLICE_EVENTS = 500_000
+"""What is counted for every event takes memory for so many at once."""
 SHORT_RUN = 16
 """Runs of fewer entries than these are gathered one by one."""
 
@@ -250,6 +252,15 @@ class Table:
         follow = len(order) and order[-1] - order[0] == len(order) - 1 and np.all(np.diff(order) == 1)
         rows = slice(order[0], order[-1] + 1) if follow else order  # as most windows are
         return self._part(rows, self.begin[:-1][rows], self.events[rows])
+
+    def slices(self, events: int = SLICE_EVENTS) -> Iterator[tuple[int, Table]]:
+        """The table in parts of about ``events`` events, each with the row that it begins at; nothing is copied."""
+        first, n = 0, len(self)
+        while first < n:
+            goal = self.begin[first] + events
+            last = min(n, max(first + 1, int(np.searchsorted(self.begin, goal, side="right")) - 1))
+            yield first, self.select_rows(np.arange(first, last))
+            first = last
 
     def alive(self, since_s: float, until_s: float) -> Table:
         """The requests that had not ended at ``since_s``. Those due from ``until_s`` on are there without their events,

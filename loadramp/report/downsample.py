@@ -5,14 +5,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from loadramp.record.table import Floats, Ints, Table
+from loadramp.record.table import SLICE_EVENTS, Floats, Ints, Table
 
 LOW_S = 1e-5
 BINS_PER_DECADE = 200
 DECADES = 9
 """Latency bins from 10 µs to 10,000 s, each 1.16 % wide: finer than a pixel of any chart."""
 BINS = BINS_PER_DECADE * DECADES
-SLICE_EVENTS = 500_000
 
 
 def extremes(x: Floats, y: Floats, buckets: int) -> Ints:
@@ -79,18 +78,13 @@ class TokenPoints:
 
 def tokens(table: Table, *, ok_only: bool = False, slice_events: int = SLICE_EVENTS) -> Iterator[TokenPoints]:
     """The token latencies of all requests in slices of about ``slice_events`` events, so that memory stays flat."""
-    first, n = 0, len(table)
-    while first < n:
-        goal = table.begin[first] + slice_events
-        last = min(n, max(first + 1, int(np.searchsorted(table.begin, goal, side="right")) - 1))
-        part = table.select_rows(np.arange(first, last))
+    for _, part in table.slices(slice_events):
         gaps = part.gaps(of=part.ok if ok_only else None)
         end_s, itl_s, weight = gaps.end_s, gaps.gap_s, gaps.tokens
         if weight.strides != (0,) or (weight != 1).any():
             keep = weight > 0
             end_s, itl_s, weight = end_s[keep], itl_s[keep] / weight[keep], weight[keep]
         yield TokenPoints(end_s, itl_s, weight)
-        first = last
 
 
 def counted(at: Ints, weight: Ints, places: int) -> Ints:

@@ -68,7 +68,7 @@ def delivery(run: Run) -> list[Check]:
     waits_s = np.concatenate([np.zeros(0), *(table.sent_ttft_s for table in windows)])
     waits_s = waits_s[~np.isnan(waits_s)]
     wait_s = float(np.median(waits_s)) if len(waits_s) else None
-    share = _share_of_bursts([_bursts(table.gaps(), wait_s) for table in windows])
+    share = _share_of_bursts([_bursts(part.gaps(), wait_s) for window in windows for _, part in window.slices()])
     if share > BURST_SHARE:
         together = f"{percent(share)} of the output events came together with the one before"
         message = f"{together}: something on the way buffers"
