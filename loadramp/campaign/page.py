@@ -110,33 +110,28 @@ def runbook_name(code: str) -> str:
 def soak_section(view: CampaignView) -> str | None:
     """Block p99s and memory over the soak."""
     measured = view.measured.get("sustained")
-    shown = figures.drift_figures(measured) if measured is not None else []
-    if not shown:
-        return None
     words = "Each point is one stretch of the soak; the line is what was tested against chance."
-    return c.section("soak", "Does it drift?", c.figures(*shown), words=words)
+    return c.chart_section("soak", "Does it drift?", figures.drift_figures(measured) if measured else [], words=words)
 
 
 def overload_section(view: CampaignView) -> str | None:
     """What callers met while the load rose and fell."""
     measured = view.measured.get("overload")
-    if measured is None or not measured.rows:
+    if measured is None:
         return None
     marks = [(row.begin_s, f"{sig(row.rate_rps)} req/s") for row in measured.rows]
     words = "What was asked stands above; after the load falls it should soon look as in the first stage."
-    shown = figures.event_figures(measured, marks, words)
-    return c.section("overload", "Overload", c.figures(*shown)) if shown else None
+    return c.chart_section("overload", "Overload", figures.event_figures(measured, marks, words))
 
 
 def chaos_section(view: CampaignView) -> str | None:
     """What callers met when a worker went away."""
     measured = view.measured.get("chaos")
-    if measured is None or not measured.rows:
+    if measured is None:
         return None
     marks = [(measured.strike.begin_s, "command")] if measured.strike is not None else []
     words = "Failed requests stand where they were due. On the shaded ground the health check failed."
-    shown = figures.event_figures(measured, marks, words)
-    return c.section("chaos", "A worker goes away", c.figures(*shown)) if shown else None
+    return c.chart_section("chaos", "A worker goes away", figures.event_figures(measured, marks, words))
 
 
 def conditions_section(view: CampaignView) -> str:

@@ -188,8 +188,8 @@ def tiers_table(tiers: Tiers) -> Group:
 
 def tiers_html(tiers: Tiers) -> str:
     """The page: the table, curves of all, what was changed."""
-    made = [_opening(tiers), _table_section(tiers), *_curves_section(tiers), _changes_section(tiers), glossary(TERMS)]
-    return page("loadramp: configurations", sentence(tiers), made)
+    made = (_opening(tiers), _table_section(tiers), _curves_section(tiers), _changes_section(tiers), glossary(TERMS))
+    return page("loadramp: configurations", sentence(tiers), [text for text in made if text])
 
 
 def cell_words(name: str, figure: ConfigurationFigure | None) -> tuple[str, str]:
@@ -238,7 +238,7 @@ def _table_section(tiers: Tiers) -> str:
     return c.section("tiers", "Configurations", c.grid(heads, lines), words=words)
 
 
-def _curves_section(tiers: Tiers) -> list[str]:
+def _curves_section(tiers: Tiers) -> str | None:
     looks = zip(tiers.sides, cycle(LOOKS), strict=False)
     keys = [Key(side.name, colour, dash=dash, symbol=symbol) for side, (colour, dash, symbol) in looks]
     figures = []
@@ -255,7 +255,7 @@ def _curves_section(tiers: Tiers) -> list[str]:
         if any(v is not None for v in values):
             layout = {"xaxis": c.load_axis(rows), "yaxis": c.value_axis(values)}
             figures.append(c.Figure(words, series, layout, "Further right before it rises is better."))
-    return [c.section("curves", "Latency against load", c.figures(*figures, key=keys))] if figures else []
+    return c.chart_section("curves", "Latency against load", figures, key=keys)
 
 
 def _changes_section(tiers: Tiers) -> str:

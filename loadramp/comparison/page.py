@@ -61,8 +61,7 @@ def subtitle(comparison: Comparison) -> list[str]:
 
 def measures_section(comparison: Comparison) -> str:
     """What the verdict rests on: every primary measure with its ratio, interval and limit."""
-    primary = [effect for effect in comparison.effects if effect.primary]
-    others = [effect for effect in comparison.effects if not effect.primary]
+    primary, others = comparison.primary, [effect for effect in comparison.effects if not effect.primary]
     body = [_grid(primary)] if primary else []
     if others:
         body.append(c.render("fold.html.j2", title="Other measures, which do not decide", body=_grid(others)))
@@ -88,39 +87,26 @@ def _grid(effects: Sequence[Effect]) -> Markup:
 
 def ratios_section(comparison: Comparison) -> str | None:
     """Forest plots: primary measures, then all latencies."""
-    primary = [effect for effect in comparison.effects if effect.primary]
-    others = [
-        effect
-        for effect in comparison.effects
-        if not effect.primary and (effect.rate_rps is not None or effect.metric == "ceiling")
-    ]
-    figures = [
-        figure
-        for effects, title in ((primary, "Primary measures"), (others[:24], "All other measures"))
-        if (figure := pictures.forest(effects, title))
-    ]
-    return c.section("ratios", "How much worse or better", c.figures(*figures)) if figures else None
+    others = [e for e in comparison.effects if not e.primary and (e.rate_rps is not None or e.metric == "ceiling")]
+    shown = (
+        pictures.forest(comparison.primary, "Primary measures"),
+        pictures.forest(others[:24], "All other measures"),
+    )
+    return c.chart_section("ratios", "How much worse or better", shown)
 
 
 def curves_section(comparison: Comparison) -> str | None:
-    figures = pictures.curves(comparison)
-    if not figures:
-        return None
     keys = (pictures.BASE, pictures.CANDIDATE)
-    return c.section("curves", "Latency against load, both", c.figures(*figures, key=keys))
+    return c.chart_section("curves", "Latency against load, both", pictures.curves(comparison), key=keys)
 
 
 def blocks_section(comparison: Comparison) -> str | None:
-    figures = pictures.block_by_block(comparison)
-    return c.section("blocks", "Block by block", c.figures(*figures)) if figures else None
+    return c.chart_section("blocks", "Block by block", pictures.block_by_block(comparison))
 
 
 def shifts_section(comparison: Comparison) -> str | None:
-    figures = pictures.shifts(comparison)
-    if not figures:
-        return None
     words = "A faster median can hide a slower tail: this is the ratio at every quantile, not at one of them."
-    return c.section("shift", "Which part of the distribution moved", c.figures(*figures), words=words)
+    return c.chart_section("shift", "Which part of the distribution moved", pictures.shifts(comparison), words=words)
 
 
 def errors_section(comparison: Comparison) -> str:

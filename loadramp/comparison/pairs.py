@@ -64,6 +64,11 @@ class Comparison:
     def indicative(self) -> bool:
         return self.asked.run_sd > 0.0
 
+    @property
+    def primary(self) -> list[Effect]:
+        """What the verdict rests on."""
+        return [effect for effect in self.effects if effect.primary]
+
 
 def pair(
     round_: Round,

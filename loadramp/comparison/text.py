@@ -60,7 +60,7 @@ def it_takes(comparison: Comparison) -> str:
     decision, asked = comparison.decision, comparison.asked
     stored = comparison.info.kind == "compare"
     if decision.more is None:
-        waiting = [effect for effect in comparison.effects if effect.primary and effect.status in ("open", "worse")]
+        waiting = [effect for effect in comparison.primary if effect.status in ("open", "worse")]
         if stored or comparison.indicative or all(effect.more is not None for effect in waiting):
             return ""
         return (
@@ -76,7 +76,7 @@ def it_takes(comparison: Comparison) -> str:
 
 def asked_blocks(comparison: Comparison) -> int:
     """Blocks that there are at the rate which has the most."""
-    return max((effect.n for effect in comparison.effects if effect.primary), default=0)
+    return max((effect.n for effect in comparison.primary), default=0)
 
 
 def more_words(more: Missing) -> str:
@@ -167,8 +167,7 @@ def comparison_markdown(comparison: Comparison) -> str:
     lines = ["# loadramp: comparison", "", " ".join(bold), "", f"Verdict: **{comparison.decision.verdict}**" + (
         " (indicative)" if comparison.indicative else "")]  # fmt: skip
     heads = ("measure", "at", "baseline", "candidate", "ratio (95 %)", "limit", "verdict")
-    primary = [effect for effect in comparison.effects if effect.primary]
-    rows = [[escaped(cell) for cell in (*effect_words(effect), status_words(effect))] for effect in primary]
+    rows = [[escaped(cell) for cell in (*effect_words(one), status_words(one))] for one in comparison.primary]
     lines += ["", *table(heads, rows), "", *(f"- {escaped(text)}" for text in facts(comparison))]
     return "\n".join(lines) + "\n"
 

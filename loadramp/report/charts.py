@@ -98,6 +98,14 @@ def figures(*shown: Figure, key: Sequence[Key] = (), columns: int = 2) -> Markup
     return render("figures.html.j2", figures=shown, key=key, columns=columns, embed=embed)
 
 
+def chart_section(
+    name: str, title: str, shown: Iterable[Figure | None], *, words: str = "", key: Sequence[Key] = ()
+) -> str | None:
+    """A section of those charts that there are; None without any."""
+    known = [figure for figure in shown if figure is not None]
+    return section(name, title, figures(*known, key=key), words=words) if known else None
+
+
 def embed(value: Any) -> Markup:
     """Strict JSON, packed: nothing in it can break out of a script element."""
     return Markup(packed(json.dumps(plain_data(value), allow_nan=False, separators=(",", ":"))))  # noqa: S704  # no markup
