@@ -32,7 +32,7 @@ from loadramp.tune.race import NextVisit, RaceOver, RaceRules, next_of
 from loadramp.tune.score import UNITS, facts_of, score_of
 from loadramp.tune.server_process import DidNotStartError, ServerProcess, check_commands
 from loadramp.tune.state import TuneState
-from loadramp.tune.steps import foreseen_s, overrides_of, start_rps
+from loadramp.tune.steps import foreseen_s, overrides_of, start_rps, step_s
 from loadramp.tune.table import objective_of, tune_of
 from loadramp.tune.text import of_run_words
 from loadramp.tune.visit import Proposal, Visit
@@ -40,6 +40,7 @@ from loadramp.units import sig, span
 
 INTERRUPTED = (130, 143)
 LOGS = "logs"
+PURPOSES = {"race": "measuring", "return": "the baseline again", "confirm": "confirming"}
 Say = Callable[[str], None]
 
 
@@ -118,8 +119,11 @@ class TuneRun:
 
     def _needs_s(self, action: NextVisit) -> float:
         runs = self.server.flags == action.flags and self.server.exit_code is None
-        visits, rate = self.state.visits, start_rps(self.base, action.flags, self.rules.baseline, self.state.visits)
-        return foreseen_s(self.base, action, visits, start_rps=rate, runs_already=runs)
+        rate = self._start_rps(action)
+        return foreseen_s(self.base, action, self.state.visits, start_rps=rate, runs_already=runs)
+
+    def _start_rps(self, action: NextVisit) -> float:
+        return start_rps(self.base, action.flags, self.rules.baseline, self.state.visits)
 
     def _keep(self, visit: Visit) -> None:
         self.state.visits.append(visit)
@@ -134,7 +138,8 @@ class TuneRun:
         """One visit, and 0; None and the exit code where somebody interrupted it."""
         begin_s = self.spent_s
         bare = Visit(action.flags, action.purpose, action.round, action.rival, begin_s=begin_s)
-        self.say(f"== {action.flags or 'baseline'} ({action.purpose}, round {action.round + 1})")
+        steps = span(step_s(self.base, action.round, self._start_rps(action)))
+        self.say(f"== {action.flags or 'baseline'}: {PURPOSES[action.purpose]}, steps of {steps}")
         start_s = None
         if self.server.flags != action.flags or self.server.exit_code is not None:
             with launch.signals(self.server.stop, self.say) as caught:
