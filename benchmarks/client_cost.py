@@ -22,14 +22,21 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 from stage import machine, metronome, run, sender, together
 
+from loadramp.client.endpoint import endpoint_of
+from loadramp.client.fleet import raise_file_limit
 from loadramp.client.http import c_reader
+from loadramp.client.http.connect import dialer_of
+from loadramp.scenario.scenario import Target
 
 SPREAD_S, MANY_S = 5.0, 20.0
-"""Of the table of many streams: they begin within SPREAD_S (400 requests/s) and last MANY_S."""
+"""Of the table of many streams: they begin within SPREAD_S and last MANY_S."""
+WARM = 1_000_000_000
+"""Numbers of requests that only warm up."""
 
 
 def cpu_s(via: str, url: str, streams: int, tokens: int, itl_s: float) -> tuple[float, float]:
@@ -99,37 +106,63 @@ def peer_us(command: str, rate: int, streams: int, lengths: tuple[int, int], tic
     return (used[1] - used[0]) / (streams * (lengths[1] - lengths[0])) * 1e6, None
 
 
-def many(streams: int, rate: int, tokens: int) -> dict[str, Any]:
-    """How the measuring client fares with ``streams`` side by side."""
-    itl_s = streams / rate
-    from loadramp.client.endpoint import endpoint_of
-    from loadramp.client.measuring_client import dialer_of
-    from loadramp.scenario.scenario import Target
+class Share(NamedTuple):
+    """What one worker of many streams saw."""
 
-    with metronome(50_000, round(itl_s * 1e6)) as server:
-        target = Target(base_url=server.url)
+    cpu: float
+    """Of a core."""
+    ok: int
+    late_reads: int
+    reads: int
+    rss_mb: float
+    seen_s: dict[int, Any]
+    """When each token of a request came, by CLOCK_MONOTONIC."""
 
-        async def main() -> dict[str, Any]:
-            dialer = dialer_of(target, endpoint_of(target, {}))
-            with tempfile.TemporaryFile("wb", buffering=0) as out:
-                send, close, _ = sender("direct", server.url, out, dialer)
-                await together(send, streams, 4, 0.5)
-                late, reads = dialer.tally.late_reads, dialer.tally.poller.reads
-                began, wall = time.process_time(), time.monotonic()
-                records = await together(send, streams, tokens, SPREAD_S, streams)
-                used, wall = time.process_time() - began, time.monotonic() - wall
-                await close()
-            return {
-                "streams": streams,
-                "rate": rate,
-                "cpu": used / wall,
-                "ok": sum(record.ok for record in records),
-                "late": (dialer.tally.late_reads - late) / max(1, dialer.tally.poller.reads - reads),
-                "rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-            }
 
-        found: dict[str, Any] = run(main)
-        return found
+def share(url: str, worker: int, streams: int, tokens: int) -> Share:
+    """``streams`` side by side in this process, which has a core of its own if there are enough."""
+    target = Target(base_url=url)
+    raise_file_limit(None)
+
+    async def main() -> Share:
+        dialer = dialer_of(target, endpoint_of(target, {}))
+        with tempfile.TemporaryFile("wb", buffering=0) as out:
+            send, close, t0_s = sender("direct", url, out, dialer)
+            await together(send, 100, 4, 0.5, WARM + worker * 1000)
+            late, reads = dialer.tally.late_reads, dialer.tally.poller.reads
+            began, wall = time.process_time(), time.monotonic()
+            records = await together(send, streams, tokens, SPREAD_S, worker * streams)
+            used, wall = time.process_time() - began, time.monotonic() - wall
+            await close()
+        late, reads = dialer.tally.late_reads - late, dialer.tally.poller.reads - reads
+        seen_s = {record.seq: np.array(record.event_s) + t0_s for record in records}
+        rss_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        return Share(used / wall, sum(record.ok for record in records), late, reads, rss_mb, seen_s)
+
+    found: Share = run(main, worker)
+    return found
+
+
+def many(streams: int, rate: int, workers: int) -> str:
+    """A row of the table: how ``workers`` fare with ``streams`` side by side."""
+    itl_s, tokens = streams / rate, max(8, round(MANY_S * rate / streams))
+    spawn = multiprocessing.get_context("spawn")
+    with metronome(50_000, round(itl_s * 1e6), log=True) as server, ProcessPoolExecutor(workers, spawn) as pool:
+        asked = [pool.submit(share, server.url, i, streams // workers, tokens) for i in range(workers)]
+        shares = [one.result() for one in asked]
+    sent = np.sort(server.sent, order=["request", "index"])
+    errors = []
+    for seen_s in (seen for one in shares for seen in one.seen_s.items()):
+        begin, end = np.searchsorted(sent["request"], [seen_s[0], seen_s[0] + 1])
+        if end - begin == len(seen_s[1]):
+            errors.append(seen_s[1] - sent["send_ns"][begin:end] / 1e9)
+    p50, p99 = np.quantile(np.concatenate(errors), [0.5, 0.99]) * 1e3
+    late = sum(one.late_reads for one in shares) / max(1, sum(one.reads for one in shares))
+    cpu, rss_mb = max(one.cpu for one in shares), max(one.rss_mb for one in shares)
+    whole = f"{sum(one.ok for one in shares)}/{streams} | {len(errors)}"
+    return (
+        f"| {streams} | {rate} | {workers} | {cpu:.2f} | {whole} | {p50:.3f} | {p99:.3f} | {late:.4f} | {rss_mb:.0f} |"
+    )
 
 
 def main() -> None:
@@ -141,19 +174,20 @@ def main() -> None:
     parser.add_argument("--seconds", default="2,8", help="length of the two answers")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--peer", action="append", default=[], metavar="NAME=COMMAND")
-    parser.add_argument("--many", default="2000:10000,2000:20000", help="STREAMS:RATE of the table of many streams")
+    shapes = "STREAMS:RATE or STREAMS:RATE:WORKERS of the table of many streams"
+    parser.add_argument("--many", default="2000:10000,2000:20000", help=shapes)
     options = parser.parse_args()
     print(machine())
     print("\n| mode | client | tokens/s | CPU us a token | share of a core |\n|---|---|---|---|---|")
     for mode in filter(None, options.modes.split(",")):
         for rate in map(int, filter(None, options.rates.split(","))):
             _rows(options, mode, rate)
-    print("\n| streams | tokens/s | share of a core | answers whole | late reads | peak memory MB |")
-    print("|---|---|---|---|---|---|")
-    for streams, rate in (map(int, pair.split(":")) for pair in options.many.split(",") if pair):
-        seen = many(streams, rate, max(8, round(MANY_S * rate / streams)))
-        row = f"| {streams} | {rate} | {seen['cpu']:.2f} | {seen['ok']}/{streams} | {seen['late']:.4f} "
-        print(f"{row}| {seen['rss_mb']:.0f} |", flush=True)
+    heads = "streams | tokens/s | workers | share of a core | answers whole | with every token | stamp p50 ms"
+    print(f"\n| {heads} | stamp p99 ms | late reads | memory MB |")
+    print("|---|---|---|---|---|---|---|---|---|---|")
+    for each in filter(None, options.many.split(",")):
+        asked = [int(number) for number in each.split(":")]
+        print(many(*asked[:2], *(asked[2:] or [1])), flush=True)
     print(f"\n{machine()} (after), pid {os.getpid()}")
 
 

@@ -117,12 +117,12 @@ def _aiohttp(url: str, out: Any) -> tuple[Send, Callable[[], Awaitable[None]], f
     return send, session.close, t0_s
 
 
-def run(main: Callable[[], Awaitable[Any]]) -> Any:
-    """On uvloop, pinned to the first core (the server has the last), the collector set as in a worker."""
+def run(main: Callable[[], Awaitable[Any]], core: int = 0) -> Any:
+    """On uvloop, pinned to one core (the server has the last), the collector set as in a worker."""
     gc.collect()
     calm_collector()
     before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {min(before)})
+    os.sched_setaffinity(0, {sorted(before)[core % len(before)]})
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(main())  # type: ignore[arg-type]
