@@ -130,7 +130,10 @@ class Worker:
     def snapshot(self) -> list[Record]:
         """The requests in flight, as they are now; their text only where it is asked for."""
         records = self.share.client.snapshot()
-        return records if self.orders.save_text else [replace(record, text=None) for record in records]
+        if not self.orders.save_text:
+            for record in records:
+                record.text = None
+        return records
 
     def sample(self) -> ClientSample:
         return self.vitals.sample(self.share.client.counts, self.share.held)
