@@ -25,7 +25,8 @@ from loadramp.client.cluster_fleet import LEAD_S, PERIOD_S, PINGS, ClusterFleet
 from loadramp.client.endpoint import endpoint_of
 from loadramp.client.fleet import Orders
 from loadramp.client.node_share import NewsOfNode
-from loadramp.record.codec import decode_lines, encode
+from loadramp.record.codec import encode
+from loadramp.record.columns import decode_table
 from loadramp.record.run_directory import RunDir
 from loadramp.record.run_info import RunInfo, ShardInfo, TargetInfo
 from loadramp.record.types import Calibration, Record, Step
@@ -260,7 +261,7 @@ def main() -> None:
     plan_s = cost(lambda: plan_step(scenario(), step), len(plan))
     shares = {n: cost(lambda n=n: [one.prompt for one in plan[n // 2 :: n][:200]], 200) for n in (1, 16, 256)}
     lines = {tokens: encode(record(1, 1.0, tokens, 1, 1)) for tokens in (1, 20, 200)}
-    decode_s = {tokens: cost(lambda one=line: decode_lines([one] * 2000), 2000) for tokens, line in lines.items()}
+    decode_s = {tokens: cost(lambda one=line: decode_table([one] * 2000), 2000) for tokens, line in lines.items()}
     print(f"a token: {token_s * 1e6:.1f} us, a request: {request_s * 1e6:.0f} us")
     print(f"an arrival planned: {plan_s * 1e9:.0f} ns")
     for n, own_s in shares.items():

@@ -89,8 +89,13 @@ def pool(
 
 def by_block(values: Floats, block: Ints, n: int) -> list[Floats]:
     """The values of each of ``n`` blocks, in their order."""
-    small = block.astype(np.uint16) if n <= 1 << 16 else block  # 16 bits: the stable sort is a radix sort
-    return np.split(values[np.argsort(small, kind="stable")], np.cumsum(np.bincount(block, minlength=n))[:-1])
+    return np.split(values[block_order(block, n)], np.cumsum(np.bincount(block, minlength=n))[:-1])
+
+
+def block_order(block: Ints, n: int) -> Ints:
+    """What sorts values by their block, of ``n``, and leaves those of one block as they are."""
+    small = block.astype(np.uint16) if n <= 1 << 16 else block  # of 16 bits the stable sort is a radix sort
+    return np.argsort(small, kind="stable")
 
 
 def blocks_of(at_s: Floats, window_s: tuple[float, float]) -> tuple[Ints, int]:

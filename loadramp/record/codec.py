@@ -134,16 +134,16 @@ def _us(instant_s: float) -> int:
 def plain_data(value: Any) -> Any:
     """``value`` as JSON holds it: dataclasses and numpy unwrapped, sets sorted, NaN and infinity None, other objects as
     text."""
-    if hasattr(value, "__dataclass_fields__"):
-        return plain_data(asdict(value))
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
     if isinstance(value, Mapping):
         return {str(key): plain_data(item) for key, item in value.items()}
-    if isinstance(value, str) or value is None or isinstance(value, bool | int):
-        return value
+    if hasattr(value, "__dataclass_fields__"):
+        return plain_data(asdict(value))
     if hasattr(value, "tolist"):  # of numpy, numbers and arrays
         return plain_data(value.tolist())
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
     if isinstance(value, set | frozenset):
         return [plain_data(item) for item in sorted(value, key=str)]
     return [plain_data(item) for item in value] if isinstance(value, Iterable) else str(value)

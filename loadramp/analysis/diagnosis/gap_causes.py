@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from loadramp.analysis.latency import WindowView
-from loadramp.analysis.quantiles import by_block
+from loadramp.analysis.quantiles import block_order, by_block
 from loadramp.record.table import Bools, Floats, Gaps, Ints, Table
 from loadramp.record.types import ClientSample
 
@@ -22,7 +22,7 @@ EDGE = 0.15
 """Share of a gap left out at each end when asking what others did meanwhile."""
 LONG_PROMPT_TOKENS = 1024
 MOST_RANKED = 50_000
-MANY = 1000
+MANY = 200
 """Values a block."""
 PIECE = 1_000_000
 """Gaps that are placed among first tokens at once."""
@@ -184,7 +184,8 @@ def block_medians(values: Floats, block: Ints, n: int, least: int) -> Floats:
         parts = by_block(values, block, n)
         out[enough] = [np.partition(parts[k], size[k] // 2)[size[k] // 2] for k in np.flatnonzero(enough)]
         return out
-    order = np.lexsort((values, block))
+    order = np.argsort(values)
+    order = order[block_order(block[order], n)]
     out[enough] = values[order[(np.cumsum(size) - size + size // 2)[enough]]]
     return out
 
