@@ -15,7 +15,7 @@ from loadramp.tune.state import TuneState, fresh
 from loadramp.tune.steps import foreseen_s, overrides_of, start_rps
 from loadramp.tune.table import objective_of, tune_of
 from loadramp.tune.text import OBJECTIVES
-from loadramp.units import span
+from loadramp.units import plural, span
 from loadramp.workload.preview import PreviewPart, preview_steps
 
 
@@ -38,6 +38,8 @@ def planned(scenario: Scenario, state: TuneState) -> list[str]:
         lines.append(
             f"about {span(first + last)} to {span(most)}, {span(table.start_s)} for each start of a server included"
         )
+    if state.visits:
+        lines.append(f"of it {plural(len(state.visits), 'measurement')} and {span(state.spent_s)} are done")
     if table.max_hours is not None:
         lines.append(f"nothing begins that would end after {span(table.max_hours * 3600.0)} (max_hours)")
     return lines

@@ -181,6 +181,8 @@ def test_an_interruption_costs_the_measurement_it_falls_into_and_resume_goes_on(
     state = load_state(path)
     assert [one.flags for one in state.visits] == [""]
     assert (state.state, state.ended) == ("stopped", "interrupted")
+    plan = planned(*prepared(scenario, TuneOptions(options(tmp_path), resume=path)))
+    assert any(line.startswith("of it 1 measurement and ") for line in plan)
     again = go(scenario, TuneOptions(options(tmp_path), resume=path))
     assert again.exit_code == 0
     assert again.tuning.found.best == "--parallel 8"
