@@ -98,26 +98,26 @@ def rate_of(run: Run) -> tuple[Rate | None, str]:
     low end is not known is none to size by: its point is the middle of what may be true.
     """
     ceiling, slo = run.estimates.get("ceiling"), run.estimates.get("slo_capacity")
-    found: list[tuple[float, float, str]] = []
+    rates: list[tuple[float, float, str]] = []
     if run.scenario.slo.limits:
         why = _unsized(slo)
         if why or slo is None:
             return None, why
         low, high = _met(slo)
-        found.append((low, high, "service level"))
+        rates.append((low, high, "service level"))
     if ceiling is not None and ceiling.rate_rps is not None and ceiling.status in {"found", "not_found_up_to"}:
         low, high = _limits(ceiling)
         if low > 0.0:
-            found.append((low, high, "ceiling" if ceiling.status == "found" else "highest rate offered"))
-        elif not found:  # the service level is never above the ceiling: its low end would do
+            rates.append((low, high, "ceiling" if ceiling.status == "found" else "highest rate offered"))
+        elif not rates:  # the service level is never above the ceiling: its low end would do
             return None, _open_below("ceiling", ceiling)
         if ceiling.sustained_rps is not None:
-            found.append((ceiling.sustained_rps, high, "sustained in the soak"))
-    if not found:
+            rates.append((ceiling.sustained_rps, high, "sustained in the soak"))
+    if not rates:
         reason = ceiling.reason if ceiling is not None else "no estimate"
         return None, f"this run gives no rate to size by ({reason})"
-    low, high, basis = min(found)
-    return Rate(low, max(low, min(high, *(one[1] for one in found))), basis), ""
+    low, high, basis = min(rates)
+    return Rate(low, max(low, min(high, *(one[1] for one in rates))), basis), ""
 
 
 def prefix_reuse_of(run: Run) -> tuple[float | None, str]:

@@ -102,7 +102,7 @@ def text_of(config: Config) -> Config | None:
 
 
 def _kept(
-    inner: Config, own: Config, sizes: tuple[int, int, int, int], latent: int, given: int | None, notes: list[str]
+    inner: Config, text: Config, sizes: tuple[int, int, int, int], latent: int, given: int | None, notes: list[str]
 ) -> dict[str, Any]:
     """Fields of Model that tell what a token's keys and values take. ``given``: the number of layers that was said."""
     count, heads, kv_heads, head_dim = sizes
@@ -111,8 +111,8 @@ def _kept(
     beside = {
         key: value for key, value in inner.items() if key in UNDERSTOOD and value is not None
     }  # the outer config's
-    own = {"model_type": inner.get("model_type"), **beside, "num_hidden_layers": count, **own}
-    found = layers_of(with_defaults(own), kv_heads, heads)
+    text = {"model_type": inner.get("model_type"), **beside, "num_hidden_layers": count, **text}
+    found = layers_of(with_defaults(text), kv_heads, heads)
     notes += found.notes
     full, windowed = found.count(FULL), found.count(WINDOW)
     numbers = {FULL: 0.0, WINDOW: 0.0}

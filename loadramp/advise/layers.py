@@ -76,8 +76,8 @@ def _window(config: Config, kinds: list[str], notes: list[str]) -> tuple[list[st
     if isinstance(window, list):
         return _windows(window, kinds)
     chunk = config.get("attention_chunk_size") if window is None else None
-    told = window if window is not None else chunk
-    size = told if isinstance(told, int) and not isinstance(told, bool) else 0
+    given = window if window is not None else chunk
+    size = given if isinstance(given, int) and not isinstance(given, bool) else 0
     known = size > 0
     if WINDOW in kinds:
         if known:

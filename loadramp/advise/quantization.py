@@ -156,15 +156,15 @@ def _type(quantization: Config, method: str, bits: int | None) -> str | None:
             8: "fp8" if floating else "int8", 16: "bf16"}.get(bits)  # fmt: skip
 
 
-def _each(quantization: Config, found: str, weights: Config, method: str) -> float:
+def _each(quantization: Config, kind: str, weights: Config, method: str) -> float:
     """Bytes a weight with its share of the scales: one of 8 bits for 32 (MXFP4) or 16 weights (NVFP4), and for
     integers 16 bits and a zero point a group."""
-    if found == "fp4":
+    if kind == "fp4":
         return 0.5 + (1 / 32 if method == "mxfp4" or "mxfp4" in str(quantization).lower() else 1 / 16)
     group = next(
         (quantization[n] for n in ("group_size", "q_group_size") if quantization.get(n)), weights.get("group_size")
     )
-    plain = {"int4": 0.5, "int8": 1.0}.get(found)
+    plain = {"int4": 0.5, "int8": 1.0}.get(kind)
     if plain is None or not isinstance(group, int) or group < 8:
         return 0.0
     return plain + (2.0 + plain) / group

@@ -160,11 +160,11 @@ def card_of(card: Path, *answers: Path | None) -> tuple[list[Item], dict[str, It
     """
     text = text_of(card)
     items = read_items(text, card.name)
-    found = read_answers(text, items, card.name)
+    answers_given = read_answers(text, items, card.name)
     for file in answers:
         if file is not None and (file.exists() or file != card.parent / ANSWERS):
-            found |= read_answers(text_of(file), items, file.name)
-    return items, found
+            answers_given |= read_answers(text_of(file), items, file.name)
+    return items, answers_given
 
 
 def keep_answers(path: Path, answers: Path | None) -> None:

@@ -200,12 +200,12 @@ def headroom(phase: PhaseView, row: Row, check_factor: float, limit: float) -> l
 
 def refusals(phase: PhaseView, over: Row, factor: float, limit: float) -> Criterion:
     """Failures under overload: refusing is right, breaking is not."""
-    found = failures(phase.run.table, over.begin_s, over.window_end_s)
+    failed = failures(phase.run.table, over.begin_s, over.window_end_s)
     asked = f"at {multiple(factor)} the target what fails is refused (429 or 503), not broken"
-    kinds = f" ({', '.join(f'{kind} {n:,}' for kind, n in found.kinds.items())})" if found.kinds else ""
-    observed = f"of {plural(found.requests, 'request')} {found.refused:,} {agreed(found.refused, 'were')} refused, "
-    observed += f"{found.gave_up:,} timed out, {found.broken:,} broke{kinds}"
-    return criterion("refusals", asked, found.broken <= limit * max(found.requests, 1), observed)
+    kinds = f" ({', '.join(f'{kind} {n:,}' for kind, n in failed.kinds.items())})" if failed.kinds else ""
+    observed = f"of {plural(failed.requests, 'request')} {failed.refused:,} {agreed(failed.refused, 'were')} refused, "
+    observed += f"{failed.gave_up:,} timed out, {failed.broken:,} broke{kinds}"
+    return criterion("refusals", asked, failed.broken <= limit * max(failed.requests, 1), observed)
 
 
 def crash(phase: PhaseView, begin_s: float, end_s: float) -> Criterion:

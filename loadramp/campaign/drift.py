@@ -155,21 +155,21 @@ def _judged(
     if len(logs) < max(LEAST_BLOCKS, 0.9 * blocks):
         reason = f"only {len(logs)} of {plural(blocks, 'block')} hold the 100 values that a p99 takes"
         return Drift(metric, words, "inconclusive", reason, block_s=block_s, values=tuple(shown))
-    found = trend(logs, 2.0 * alpha)
-    rise, low, high = (expm1(slope * (found.n - 1)) for slope in (found.slope, found.low, found.high))
+    trended = trend(logs, 2.0 * alpha)
+    rise, low, high = (expm1(slope * (trended.n - 1)) for slope in (trended.slope, trended.low, trended.high))
     sure = f"{percent(1.0 - 2.0 * alpha)} interval"
     between = f"{signed(rise)} over the soak ({sure} {signed(low)} to {signed(high)})"
-    if found.p < alpha and rise > largest_ratio:
+    if trended.p < alpha and rise > largest_ratio:
         status, reason = (
             "fail",
-            f"{words} rises by {between}; by chance so clear a rise comes {found.p:.2g} of the time",
+            f"{words} rises by {between}; by chance so clear a rise comes {trended.p:.2g} of the time",
         )
     elif high > unseen_ratio:
         status, reason = "inconclusive", f"{words}: {between}; a rise of {percent(unseen_ratio)} cannot be ruled out"
     else:
-        what = "a small rise" if found.p < alpha else "no rise beyond chance"
+        what = "a small rise" if trended.p < alpha else "no rise beyond chance"
         status, reason = "pass", f"{words}: {what}, {between}"
-    return Drift(metric, words, status, reason, rise, low, high, found.p, block_s, tuple(shown))  # type: ignore[arg-type]  # literals above
+    return Drift(metric, words, status, reason, rise, low, high, trended.p, block_s, tuple(shown))  # type: ignore[arg-type]  # literals above
 
 
 def memory_growth(samples: Sequence[Sample], window_s: tuple[float, float], *, largest_ratio: float) -> list[Drift]:

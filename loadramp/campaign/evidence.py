@@ -70,37 +70,41 @@ class Minimum:
 def prove(name: str, facts: Facts) -> Evidence:
     """What the campaign says of an item, with too short a test not shown, and nothing settled by a rehearsal or by a
     phase that was interrupted."""
-    found = EVIDENCE[name](facts)
-    if found.proof == "open":
-        return found
+    evidence = EVIDENCE[name](facts)
+    if evidence.proof == "open":
+        return evidence
     if facts.rehearsal:
-        return Evidence("open", f"a rehearsal shows nothing ({found.words})", found.phase)
-    if found.phase in facts.unfinished:
-        return Evidence("open", f"the {found.phase} phase was interrupted ({found.words})", found.phase)
+        return Evidence("open", f"a rehearsal shows nothing ({evidence.words})", evidence.phase)
+    if evidence.phase in facts.unfinished:
+        return Evidence("open", f"the {evidence.phase} phase was interrupted ({evidence.words})", evidence.phase)
     least = LEAST.get(name)
-    if found.proof == "gap" or least is None:
-        return found
-    seconds, requests = facts.lengths.get(least.of or found.phase, (0.0, 0))
+    if evidence.proof == "gap" or least is None:
+        return evidence
+    seconds, requests = facts.lengths.get(least.of or evidence.phase, (0.0, 0))
     short = []
     if seconds < least.seconds - 1.0:
         short.append(f"measured for {span(seconds)} of {span(least.seconds)}")
     if requests < least.requests:
         short.append(f"{requests:,} of {plural(least.requests, 'request')}")
-    return Evidence("open", f"not shown: {', '.join(short)} ({found.words})", found.phase) if short else found
+    return Evidence("open", f"not shown: {', '.join(short)} ({evidence.words})", evidence.phase) if short else evidence
 
 
 def _from(criteria: Sequence[Criterion], phase: str, missing: str) -> Evidence:
     """All pass: shown; one fails: a gap; anything else: open."""
     if not criteria:
         return Evidence("open", missing, phase)
-    failed = [one for one in criteria if one.status == "fail"]
-    unsure = [one for one in criteria if one.status == "inconclusive"]
+    failed = [criterion for criterion in criteria if criterion.status == "fail"]
+    unsure = [criterion for criterion in criteria if criterion.status == "inconclusive"]
     if failed:
-        return Evidence("gap", "; ".join(f"{one.asked}: {one.observed}" for one in failed), phase)
+        return Evidence("gap", "; ".join(f"{criterion.asked}: {criterion.observed}" for criterion in failed), phase)
     if unsure:
         more = f"; and {len(unsure) - 2} more" if len(unsure) > 2 else ""
-        return Evidence("open", "; ".join(f"{one.asked}: {one.observed}" for one in unsure[:2]) + more, phase)
-    return Evidence("shown", "; ".join(one.observed for one in criteria if one.code not in PLAIN), phase)
+        return Evidence(
+            "open", "; ".join(f"{criterion.asked}: {criterion.observed}" for criterion in unsure[:2]) + more, phase
+        )
+    return Evidence(
+        "shown", "; ".join(criterion.observed for criterion in criteria if criterion.code not in PLAIN), phase
+    )
 
 
 def _slo(facts: Facts) -> Evidence:
@@ -119,10 +123,10 @@ def _over(factor: str, least: float, *codes: str) -> Prover:
     """The same of the overload, if it was at least so many times the target."""
 
     def proof(facts: Facts) -> Evidence:
-        found, tried = _by("overload", *codes)(facts), facts.load.get(factor, 0.0)
-        if found.proof == "shown" and tried < least - 1e-9:
+        evidence, tried = _by("overload", *codes)(facts), facts.load.get(factor, 0.0)
+        if evidence.proof == "shown" and tried < least - 1e-9:
             return Evidence("open", f"only {multiple(tried)} the target was tried", "overload")
-        return found
+        return evidence
 
     return proof
 
@@ -189,10 +193,10 @@ def _utilization(facts: Facts) -> Evidence:
     """From the engine's configuration on its metrics page."""
     for phase, measured in facts.measured.items():
         for sample in measured.run.samples:
-            found = sample.values.get("gpu_memory_utilization")
-            if found is not None:
-                within = found <= MOST_UTILIZATION + 1e-9
-                return Evidence("shown" if within else "gap", f"the engine runs with {found:.3g}", phase)
+            utilization = sample.values.get("gpu_memory_utilization")
+            if utilization is not None:
+                within = utilization <= MOST_UTILIZATION + 1e-9
+                return Evidence("shown" if within else "gap", f"the engine runs with {utilization:.3g}", phase)
     return Evidence("open", "the server does not show its gpu_memory_utilization")
 
 

@@ -212,14 +212,14 @@ def lowest_rps(run: Run) -> tuple[float | None, str]:
     what it is in words."""
     ends = []
     for name in ("ceiling", "slo_capacity"):
-        found = run.estimates.get(name)
-        if found is None or found.rate_rps is None or found.status not in {"found", "not_found_up_to"}:
-            if found is not None and found.status == "below_range":
+        estimate = run.estimates.get(name)
+        if estimate is None or estimate.rate_rps is None or estimate.status not in {"found", "not_found_up_to"}:
+            if estimate is not None and estimate.status == "below_range":
                 return None, ""
             continue
-        low_rps = found.rate_rps if found.low_rps is None else found.low_rps
-        held_rps = found.sustained_rps or 0.0  # what a soak has held is not above the ceiling
-        unknown = found.low_rps is None and held_rps < low_rps
+        low_rps = estimate.rate_rps if estimate.low_rps is None else estimate.low_rps
+        held_rps = estimate.sustained_rps or 0.0  # what a soak has held is not above the ceiling
+        unknown = estimate.low_rps is None and held_rps < low_rps
         which = "an estimate whose low end is not known" if unknown else "the low end"
         ends.append((max(low_rps, held_rps), which))
     return min(ends, default=(None, ""))

@@ -98,17 +98,17 @@ def read_items(text: str, name: str) -> list[Item]:
     listed = raw.get("item", [])
     if not isinstance(listed, list) or not listed:
         raise ScenarioError(f"{name}: expected a list of [[item]]")
-    items = [Item(**bind_options(one, Item, f"{name}: [[item]] {i}")) for i, one in enumerate(listed, start=1)]
-    seen: set[str] = set()
+    items = [Item(**bind_options(table, Item, f"{name}: [[item]] {i}")) for i, table in enumerate(listed, start=1)]
+    ids: set[str] = set()
     for item in items:
-        if item.id in seen:
+        if item.id in ids:
             raise ScenarioError(f"{name}: [[item]] id: {item.id!r} comes twice")
         if item.evidence and item.evidence not in EVIDENCE:
             there = ", ".join(sorted(EVIDENCE))
             raise ScenarioError(f"{name}: [[item]] {item.id} evidence: no {item.evidence!r}; there are {there}")
         if item.additional and item.critical:
             raise ScenarioError(f"{name}: [[item]] {item.id} critical: an additional item must have critical = false")
-        seen.add(item.id)
+        ids.add(item.id)
     return items
 
 
@@ -118,10 +118,10 @@ def read_answers(text: str, items: Sequence[Item], name: str) -> dict[str, ItemA
     Raises:
         ScenarioError: an id or key is unknown, or a waiver gives no reason.
     """
-    told = read_tables(text, name=name).get("answers", {})
+    answers = read_tables(text, name=name).get("answers", {})
     known = {item.id for item in items}
-    found = {}
-    for key, table in told.items() if isinstance(told, dict) else []:
+    given = {}
+    for key, table in answers.items() if isinstance(answers, dict) else []:
         if key not in known:
             raise ScenarioError(f"{name}: [answers.{key}]: no such item; there are {', '.join(sorted(known))}")
         if not isinstance(table, dict):
@@ -133,8 +133,8 @@ def read_answers(text: str, items: Sequence[Item], name: str) -> dict[str, ItemA
         if answer.answer == "waived" and (len(reason) < REASON_CHARS or len(reason.split()) < 2):
             asked = f"expected at least two words and {REASON_CHARS} characters; got {reason!r}"
             raise ScenarioError(f"{name}: [answers.{key}] reason: a waiver needs one: {asked}")
-        found[key] = answer
-    return found
+        given[key] = answer
+    return given
 
 
 def score(items: Sequence[Item], answers: Mapping[str, ItemAnswer], facts: Facts) -> Scorecard:

@@ -58,7 +58,7 @@ class CampaignState(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     def phase(self, phase: str) -> PhaseState:
         """What is known of a phase; a fresh one where it has not begun."""
-        return next((found for name, found in self.phases.items() if name == phase), PhaseState())
+        return next((entry for name, entry in self.phases.items() if name == phase), PhaseState())
 
     def document(self) -> dict[str, Any]:
         """As JSON data; phases and state are always in it."""

@@ -150,9 +150,9 @@ def bind_campaign(table: Mapping[str, Any], where: str) -> Campaign:
             raise ScenarioError(f"{place}: expected a table; got {below!r}")
         inner[name] = kind(**bind_options(below, kind, place))
     own = {key: value for key, value in table.items() if key not in _TABLES}
-    found = Campaign(**bind_options(own, Campaign, where), **inner)
-    _suits(found, where)
-    return found
+    campaign = Campaign(**bind_options(own, Campaign, where), **inner)
+    _suits(campaign, where)
+    return campaign
 
 
 def campaign_of(scenario: Scenario) -> Campaign:

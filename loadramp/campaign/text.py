@@ -148,9 +148,9 @@ def _figures(view: CampaignView) -> list[Phrase]:
             f"{plural(sum(row.requests for row in rows), 'request')} failed."
         )
     for phase, what in (("overload", "the overload"), ("chaos", "a worker went away")):
-        found = next((criterion for criterion in view.criteria.get(phase, ()) if criterion.code == "recovery"), None)
-        if found is not None:
-            out.append(f"After {what} {found.outcome}.")
+        recovery = next((criterion for criterion in view.criteria.get(phase, ()) if criterion.code == "recovery"), None)
+        if recovery is not None:
+            out.append(f"After {what} {recovery.outcome}.")
     return [Phrase(text, minor=True) for text in out]
 
 

@@ -52,14 +52,14 @@ def compare(
     from loadramp.comparison.configurations import Tiers
     from loadramp.runner.finish import EXIT
 
-    found = compare_runs(runs, out, overrides, anyway)
-    if not isinstance(found, Tiers):
-        return _show(found, as_json)
+    compared = compare_runs(runs, out, overrides, anyway)
+    if not isinstance(compared, Tiers):
+        return _show(compared, as_json)
     if as_json:
-        click.echo(strict_json(tiers_document(found)))
+        click.echo(strict_json(tiers_document(compared)))
     else:
-        _print(tiers_table(found), found.path)
-    return 0 if found.rates else EXIT["inconclusive"]
+        _print(tiers_table(compared), compared.path)
+    return 0 if compared.rates else EXIT["inconclusive"]
 
 
 def canary(

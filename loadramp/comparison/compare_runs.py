@@ -85,8 +85,8 @@ def comparison_of(base: Side, candidate: Side, canary: Canary, anyway: bool = Fa
     """Two sides, judged; nothing is written. ``anyway``: also where their conditions differ."""
     unsure = indicative(base, candidate)
     asked = replace(asked_of(canary), looks=(), run_sd=canary.run_sd if unsure else 0.0)
-    found = _environment(base, candidate)
-    broken = [one for one in found if one.kind == "condition" and one.certain]
+    differing = _environment(base, candidate)
+    broken = [difference for difference in differing if difference.kind == "condition" and difference.certain]
     rates = matched_rates((base, candidate))
     effects, decision = judged(base, candidate, rates, asked)
     if broken and not anyway:
@@ -103,22 +103,22 @@ def comparison_of(base: Side, candidate: Side, canary: Canary, anyway: bool = Fa
         effects=effects,
         failures=(failures(base, rates), failures(candidate, rates)),
         failures_at={rate: (failures(base, [rate]), failures(candidate, [rate])) for rate in rates},
-        environment=found,
+        environment=differing,
         notes=_notes(base, candidate, rates, canary, broken, unsure),
     )
 
 
 def _tiered(sides: Sequence[Side], canary: Canary, out: Path) -> Tiers:
-    found = tiers(sides, canary.run_sd)
-    found.environment = [_environment(sides[0], side) for side in sides]
-    found.info = _info(sides[0], sides[1])
-    rundir = _directory(out, found.info, sides[0])
-    found.path = str(rundir.path)
-    rundir.write("tiers.json", json.dumps(tiers_document(found), indent=1, allow_nan=False) + "\n")
-    rundir.write("tiers.csv", tiers_csv(found))
-    rundir.write("summary.md", tiers_markdown(found))
-    rundir.write("report.html", tiers_html(found))
-    return found
+    table = tiers(sides, canary.run_sd)
+    table.environment = [_environment(sides[0], side) for side in sides]
+    table.info = _info(sides[0], sides[1])
+    rundir = _directory(out, table.info, sides[0])
+    table.path = str(rundir.path)
+    rundir.write("tiers.json", json.dumps(tiers_document(table), indent=1, allow_nan=False) + "\n")
+    rundir.write("tiers.csv", tiers_csv(table))
+    rundir.write("summary.md", tiers_markdown(table))
+    rundir.write("report.html", tiers_html(table))
+    return table
 
 
 def _environment(base: Side, candidate: Side) -> list[Difference]:
@@ -128,7 +128,7 @@ def _environment(base: Side, candidate: Side) -> list[Difference]:
 
 
 def _listed(differing: Sequence[Difference]) -> str:
-    return ", ".join(f"{one.key} ({one.base} and {one.candidate})" for one in differing)
+    return ", ".join(f"{difference.key} ({difference.base} and {difference.candidate})" for difference in differing)
 
 
 def _info(base: Side, candidate: Side) -> ComparisonInfo:

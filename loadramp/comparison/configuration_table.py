@@ -47,8 +47,8 @@ TERMS = ("ceiling", "knee", "slo", "ttft", "itl", "percentile", "interval", "inf
 
 def columns(tiers: Tiers) -> list[str]:
     """Columns that some configuration has a number or a reason for."""
-    told = [*NUMBERS, "at_once", *METRICS]
-    return [name for name in told if any(_known(figures.get(name)) for figures in tiers.figures)]
+    names = [*NUMBERS, "at_once", *METRICS]
+    return [name for name in names if any(_known(figures.get(name)) for figures in tiers.figures)]
 
 
 def sentence(tiers: Tiers) -> str:

@@ -104,10 +104,10 @@ def _slower(effects: Sequence[Effect], final: bool) -> list[str]:
     """Where slow stretches of the engines leave primary measures open: a step time outside of them that is shown to be
     worse is a difference between the versions, not of how long either was slow. It never lets a candidate pass."""
     shown = ("beyond", "worse") if final else ("beyond",)
-    found = [
+    steady = [
         effect for effect in effects if effect.metric == STEADY and not effect.primary and effect.rate_rps is not None
     ]
-    return [_beyond(one) if one.status == "beyond" else _worse(one) for one in found if one.status in shown]
+    return [_beyond(one) if one.status == "beyond" else _worse(one) for one in steady if one.status in shown]
 
 
 def _differing(primary: Sequence[Effect]) -> tuple[list[str], list[str]]:
@@ -164,12 +164,12 @@ def _unequal(
         return [f"the same version differs: {counts}"], [], 0
     doubts: list[str] = []
     blocks: int | None = 0
-    for whose, one in (("baseline", base), ("candidate", candidate)):
-        if one.lower(alpha) > limit:
-            doubts.append(f"the {whose} itself fails: {one.failed:,} of {plural(one.requests, 'request')}")
+    for whose, share in (("baseline", base), ("candidate", candidate)):
+        if share.lower(alpha) > limit:
+            doubts.append(f"the {whose} itself fails: {share.failed:,} of {plural(share.requests, 'request')}")
             blocks = None
             continue
-        why, more = _unshown(one, whose, limit, block_requests)
+        why, more = _unshown(share, whose, limit, block_requests)
         doubts += why
         blocks = None if blocks is None else max(blocks, more)
     return [], doubts, blocks

@@ -85,11 +85,11 @@ def _load(scenario: Scenario) -> dict[str, Any]:
     raw = scenario.asked
     flat: dict[str, Any] = {}
     for name in _LOAD:
-        found: Any = raw.get(name)
-        if isinstance(found, dict):
-            flat |= {f"{name}.{key}": one for key, one in found.items()}
-        elif found is not None:
-            flat[name] = found
+        table: Any = raw.get(name)
+        if isinstance(table, dict):
+            flat |= {f"{name}.{key}": one for key, one in table.items()}
+        elif table is not None:
+            flat[name] = table
     return flat | {f"target.{key}": raw["target"][key] for key in _TARGET_KEYS if key in raw.get("target", {})}
 
 

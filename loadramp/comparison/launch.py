@@ -143,19 +143,19 @@ def write_derived(comparison: Comparison) -> None:
 async def _reach_both(scenario: Scenario, ask: CanaryOptions, switch: Switch | None, say: Say) -> list[Reached]:
     """Both endpoints ready, with the request fields that both take and the baseline's count of words, so that both get
     the same bytes. Where one machine serves both in turn, each is switched to once before anything is measured."""
-    found = []
+    sides = []
     for name, options in zip(ARMS, (ask.baseline, ask.candidate), strict=True):
         if switch is not None:
             say(f"switching to the {name}")
             await switch(name)
-        found.append(await reach(scenario, options, say))
-    fields = found[0].known.fields & found[1].known.fields
-    for name, side in zip(ARMS, found, strict=True):
+        sides.append(await reach(scenario, options, say))
+    fields = sides[0].known.fields & sides[1].known.fields
+    for name, side in zip(ARMS, sides, strict=True):
         if side.known.fields - fields:
             more = ", ".join(sorted(side.known.fields - fields))
             say(f"note: the {name} takes {more}, the other does not: not asked of either")
-    calibration = found[0].known.calibration
-    return [replace(one, known=replace(one.known, fields=fields, calibration=calibration)) for one in found]
+    calibration = sides[0].known.calibration
+    return [replace(one, known=replace(one.known, fields=fields, calibration=calibration)) for one in sides]
 
 
 async def _answers(
@@ -169,22 +169,22 @@ async def _answers(
     questions = greedy_answers.prompts(wanted)
     texts: dict[str, list[GreedyAnswer]] = {}
     for turn, which in (("baseline", 0), ("again", 0), ("candidate", 1)):
-        one = reached[which]
+        side = reached[which]
         if switch is not None and turn != "again":
             await switch(ARMS[which])
-        requests = SingleRequests(one.scenario.target, one.endpoint, one.known.model, time.monotonic)
+        requests = SingleRequests(side.scenario.target, side.endpoint, side.known.model, time.monotonic)
         tokens = canary_of(scenario).answer_tokens
-        texts[turn] = await greedy_answers.ask(requests, one.known.fields, questions, tokens)
+        texts[turn] = await greedy_answers.ask(requests, side.known.fields, questions, tokens)
     if ask.baseline.save_text:
-        lines = [msgspec.json.encode({"question": q, **{name: own[i].text for name, own in texts.items()}})
+        lines = [msgspec.json.encode({"question": q, **{name: answers[i].text for name, answers in texts.items()}})
                  for i, q in enumerate(questions)]  # fmt: skip
         top.write("answers.jsonl", "".join(line.decode() + "\n" for line in lines))
-    found = same(texts["baseline"], texts["again"], texts["candidate"])
+    match = same(texts["baseline"], texts["again"], texts["candidate"])
     say(
-        f"{found.equal} of {plural(found.prompts, 'answer')} {agreed(found.equal, 'are')} equal; the baseline "
-        f"repeats {found.equal_to_itself} of its own"
+        f"{match.equal} of {plural(match.prompts, 'answer')} {agreed(match.equal, 'are')} equal; the baseline "
+        f"repeats {match.equal_to_itself} of its own"
     )
-    return found
+    return match
 
 
 def _salts(scenario: Scenario) -> tuple[int, int]:

@@ -182,7 +182,7 @@ def shift(pairs: Sequence[Pair], family: str) -> list[tuple[float, float, float,
 
 
 def ceiling_effect(
-    rows: tuple[Sequence[Row], Sequence[Row]], found: tuple[Estimate, Estimate], margin: float
+    rows: tuple[Sequence[Row], Sequence[Row]], estimates: tuple[Estimate, Estimate], margin: float
 ) -> Effect:
     """How much lower the candidate's ceiling is.
 
@@ -192,10 +192,10 @@ def ceiling_effect(
 
     Args:
         rows: the curves of both arms.
-        found: the two estimates.
+        estimates: of both ceilings.
         margin: share by which it may be lower.
     """
-    base, other = found
+    base, other = estimates
     allowed = -log(1.0 - margin)
     one = PairedSeries("ceiling", None, (), (base.rate_rps,), (other.rate_rps,))
     higher = other.status == "not_found_up_to" and (other.rate_rps or 0.0) >= (base.rate_rps or float("inf"))

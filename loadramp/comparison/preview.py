@@ -18,7 +18,7 @@ def canary_parts(scenario: Scenario, _: Callable[[Sequence[str]], Scenario]) -> 
     """The blocks of ``loadramp canary``."""
     canary = canary_of(scenario)
     steps = tuple(foresee_canary(scenario))
-    blocks = list({replace(seen.step, index=0, begin_s=0.0): seen for seen in steps}.values())
+    blocks = list({replace(step.step, index=0, begin_s=0.0): step for step in steps}.values())
     if canary.design == "mirrored":
         how = "both endpoints at once, each with these requests"
         spare = f"A round that a client spoils is offered again, at most {often(canary.blocks // 2)}."

@@ -63,33 +63,35 @@ def effects(base: Side, candidate: Side, rates: Sequence[float], asked: Decision
         if metric == STEADY:
             continue  # rows do not keep it
         for rate in rates:
-            one = PairedSeries(metric, rate, (), _values(base, metric, rate), _values(candidate, metric, rate))
+            series = PairedSeries(metric, rate, (), _values(base, metric, rate), _values(candidate, metric, rate))
             sides = step_of(base, metric, rate), step_of(candidate, metric, rate)
-            out.append(_effect(one, sides, margin, asked, metric in asked.primary))
+            out.append(_effect(series, sides, margin, asked, metric in asked.primary))
     for wanted in (True, False):
         correct(out, wanted)
-    return [settle(one) for one in out]
+    return [settle(series) for series in out]
 
 
 def ceiling_effect(base: Side, candidate: Side, asked: DecisionRules) -> Effect:
     """How much lower the candidate's ceiling is. It decides only where it is asked for."""
-    one = PairedSeries("ceiling", None, (), _numbers(base, "ceiling"), _numbers(candidate, "ceiling"))
+    series = PairedSeries("ceiling", None, (), _numbers(base, "ceiling"), _numbers(candidate, "ceiling"))
     sides = estimate_of(base, "ceiling"), estimate_of(candidate, "ceiling")
-    return settle(_effect(one, sides, -log(1.0 - asked.ceiling_margin), asked, asked.ceiling))
+    return settle(_effect(series, sides, -log(1.0 - asked.ceiling_margin), asked, asked.ceiling))
 
 
 def judged(base: Side, candidate: Side, rates: Sequence[float], asked: DecisionRules) -> tuple[list[Effect], Decision]:
     """Effects and the verdict of two sides."""
     calm = [rate for rate in rates if side_kept_up(base, rate)]
-    found = effects(base, candidate, calm, asked)
-    found.append(ceiling_effect(base, candidate, asked))
+    compared = effects(base, candidate, calm, asked)
+    compared.append(ceiling_effect(base, candidate, asked))
     stopped = "" if rates else "the runs have no rate in common: their steps cannot be matched"
     if rates and not calm:
         stopped = "the baseline keeps up at none of the rates that both have"
     lost = [rate for rate in calm if not side_kept_up(candidate, rate)]
     if lost:
         stopped = f"the candidate does not keep up at {lost[0]:.4g} req/s, where the baseline does"
-    return found, decide(asked, found, (failures(base, rates), failures(candidate, rates)), Looks(), stopped=stopped)
+    return compared, decide(
+        asked, compared, (failures(base, rates), failures(candidate, rates)), Looks(), stopped=stopped
+    )
 
 
 def side_kept_up(side: Side, rate: float) -> bool:
@@ -158,27 +160,27 @@ def welch(mean: float, base: StoredReading, candidate: StoredReading) -> PairSpr
 
 def step_of(side: Side, metric: str, rate: float) -> StoredReading | None:
     """A measure at one rate; None where a run has none."""
-    logs, own = [], []
+    logs, errors = [], []
     for run in side.runs:
         row = _step(run, rate)
         value = None if row is None else row.number(_column(metric))
         if row is None or value is None or not value > 0.0:
             return None
         logs.append(log(value))
-        own.append(_own_se(row, metric))
-    return _reading(logs, own, side.runs[0])
+        errors.append(_own_se(row, metric))
+    return _reading(logs, errors, side.runs[0])
 
 
 def estimate_of(side: Side, name: str) -> StoredReading | None:
     """One of the three numbers; None where a run did not find it."""
-    logs, own = [], []
+    logs, errors = [], []
     for run in side.runs:
-        found = run.estimates.get(name)
-        if found is None or found.status != "found" or not found.rate_rps:
+        estimate = run.estimates.get(name)
+        if estimate is None or estimate.status != "found" or not estimate.rate_rps:
             return None
-        logs.append(log(found.rate_rps))
-        own.append(_width_se(found.low_rps, found.high_rps, _ramps(run)))
-    return _reading(logs, own, side.runs[0])
+        logs.append(log(estimate.rate_rps))
+        errors.append(_width_se(estimate.low_rps, estimate.high_rps, _ramps(run)))
+    return _reading(logs, errors, side.runs[0])
 
 
 def in_flight_of(side: Side) -> StoredReading | None:
@@ -187,19 +189,19 @@ def in_flight_of(side: Side) -> StoredReading | None:
     It is the rate times the mean end-to-end time (Little), and the rate is given: its relative error is that of the
     time.
     """
-    logs, own = [], []
+    logs, errors = [], []
     for run in side.runs:
         quiet = [row for row in run.rows if row_rate(row) is not None and not row.saturated and not row.deficit]
         row = max(quiet, key=lambda row: row.rate_rps or 0.0, default=None)
         if row is None or not row.in_flight_mean:
             return None
         logs.append(log(row.in_flight_mean))
-        own.append(_own_se(row, "e2e_mean"))
-    return _reading(logs, own, side.runs[0])
+        errors.append(_own_se(row, "e2e_mean"))
+    return _reading(logs, errors, side.runs[0])
 
 
-def _reading(logs: Sequence[float], own: Sequence[float | None], run: Run) -> StoredReading:
-    alone = own[0] if len(own) == 1 else None
+def _reading(logs: Sequence[float], errors: Sequence[float | None], run: Run) -> StoredReading:
+    alone = errors[0] if len(errors) == 1 else None
     return StoredReading(float(np.mean(logs)), alone, _ramps(run) - 1.0 if _ramps(run) > 1 else OWN_DF, logs)
 
 
@@ -233,8 +235,10 @@ def _values(side: Side, metric: str, rate: float) -> list[float | None]:
 
 
 def _numbers(side: Side, name: str) -> list[float | None]:
-    found = [run.estimates.get(name) for run in side.runs]
-    return [one.rate_rps if one is not None and one.status == "found" else None for one in found]
+    estimates = [run.estimates.get(name) for run in side.runs]
+    return [
+        estimate.rate_rps if estimate is not None and estimate.status == "found" else None for estimate in estimates
+    ]
 
 
 def _column(metric: str) -> str:
@@ -242,8 +246,8 @@ def _column(metric: str) -> str:
 
 
 def _step(run: Run, rate: float) -> Row | None:
-    own = [row for row in run.rows if (found := row_rate(row)) is not None and _equal(found, rate)]
-    return own[-1] if own else None
+    steps = [row for row in run.rows if (found := row_rate(row)) is not None and _equal(found, rate)]
+    return steps[-1] if steps else None
 
 
 def row_rate(row: Row) -> float | None:

@@ -30,13 +30,13 @@ def import_runs(paths: Sequence[Path], out: Path, *, wanted: str, name: str, slo
         OSError: the directory cannot be written.
     """
     check_place(out)
-    found = [read_levels(text_of(path), str(path), wanted, partial(_beside, path)) for path in paths]
-    levels = sorted((level for _, own in found for level in own), key=_load)
+    read = [read_levels(text_of(path), str(path), wanted, partial(_beside, path)) for path in paths]
+    levels = sorted((level for _, own in read for level in own), key=_load)
     if len({level.users is None for level in levels}) > 1:
         raise ScenarioError("import: some levels have a request rate and others a number of users: import them apart")
     arrivals = {level.arrivals for level in levels}
     records, steps = laid_out(levels)
-    formats = list({form.name: form for form, _ in found}.values())
+    formats = list({form.name: form for form, _ in read}.values())
     run = recorded_run(
         records,
         steps,
@@ -66,10 +66,10 @@ def laid_out(levels: Sequence[RecordedLevel]) -> tuple[list[Record], list[Step]]
     end_s = 0.0
     for index, level in enumerate(levels):
         begin_s = min(record.due_s for record in level.records)
-        own = after(level.records, end_s - begin_s)
-        records += own
-        steps.append(step_of(own, index, rate_rps=level.rate_rps, users=level.users))
-        end_s = PAUSE_S + max(max(record.due_s, record.stream_end_s or 0.0) for record in own)
+        records_of_level = after(level.records, end_s - begin_s)
+        records += records_of_level
+        steps.append(step_of(records_of_level, index, rate_rps=level.rate_rps, users=level.users))
+        end_s = PAUSE_S + max(max(record.due_s, record.stream_end_s or 0.0) for record in records_of_level)
     return records, [replace(step, index=index) for index, step in enumerate(steps)]
 
 

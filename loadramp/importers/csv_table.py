@@ -33,8 +33,10 @@ def csv_levels(document: Json, _: Sequence[Json]) -> list[RecordedLevel]:
     """The columns of docs/import.md; ``token_s`` holds instants with spaces between them."""
     rows = [_plain(row) for row in document]
     levels = []
-    for _, own in groupby(sorted(rows, key=lambda row: str(row.get("step") or "")), key=lambda row: row.get("step")):
-        members = list(own)
+    for _, rows_of_step in groupby(
+        sorted(rows, key=lambda row: str(row.get("step") or "")), key=lambda row: row.get("step")
+    ):
+        members = list(rows_of_step)
         asked = {(row.get("rate_rps"), row.get("users")) for row in members}
         if len(asked) > 1:
             raise ScenarioError(f"step {members[0].get('step')}: several rates in one step: {sorted(map(str, asked))}")

@@ -31,14 +31,16 @@ def acceptable(history: History, metrics: Sequence[str], scenario: str | None) -
         where = f" of the scenario {scenario!r}; it holds {', '.join(names)}" if scenario and names else ""
         raise ScenarioError(f"{history.path}: no measured night to accept{where}")
     latest = measured[-1]
-    own = of_series(entries, latest.scenario)
-    every = all_series(own)
+    entries_of_scenario = of_series(entries, latest.scenario)
+    every = all_series(entries_of_scenario)
     wanted = metrics or [metric for metric in METRICS if metric in every]
     missing = [metric for metric in wanted if metric not in every]
     if missing:
         raise ScenarioError(f"{history.path}: {missing[0]} was measured on no night, so there is no level to accept")
     still = {
-        metric: open_alarms(alarms_of(own, metric), every[metric], accepted_nights(own, metric), Rules())
+        metric: open_alarms(
+            alarms_of(entries_of_scenario, metric), every[metric], accepted_nights(entries_of_scenario, metric), Rules()
+        )
         for metric in wanted
     }
     nights = [(metric, every[metric][-1], still[metric]) for metric in wanted]

@@ -171,4 +171,6 @@ def changes_of(alarms: Sequence[Alarm]) -> list[Change]:
     groups: dict[tuple[Direction, str], list[Alarm]] = {}
     for alarm in alarms:
         groups.setdefault((alarm.direction, alarm.change or alarm.since), []).append(alarm)
-    return [Change(side, since, own, any(alarm.joins for alarm in own)) for (side, since), own in groups.items()]
+    return [
+        Change(side, since, members, any(alarm.joins for alarm in members)) for (side, since), members in groups.items()
+    ]

@@ -123,10 +123,10 @@ def _changes(shown: TrendView, metric: str, nights: Sequence[Night]) -> tuple[li
     known = alarms_of(shown.entries, metric)
     index = {night.night: i for i, night in enumerate(nights)}
     begun = {index[a.since]: a for a in known if a.since in index}
-    found = [at for at in change_points(nights, rules) if all(abs(at - other) > rules.apart for other in begun)]
+    quiet = [at for at in change_points(nights, rules) if all(abs(at - other) > rules.apart for other in begun)]
     shapes = [_upright(nights[at], WORSE if a.direction == "worse" else BETTER) for at, a in begun.items()]
-    shapes += [_upright(nights[at], QUIET) for at in found]
-    edges = sorted({0, *begun, *found, len(nights)})
+    shapes += [_upright(nights[at], QUIET) for at in quiet]
+    edges = sorted({0, *begun, *quiet, len(nights)})
     levels = []
     for begin, end in pairwise(edges):
         level = float(np.median([night.value for night in nights[begin:end]]))
@@ -143,15 +143,15 @@ def _upright(night: Night, key: Key) -> Json:
 
 def _versions(nights: Sequence[Night], y: float) -> Json | None:
     """A mark, with words, on nights whose fingerprint differs from the night before."""
-    found = [(b, diff) for a, b in pairwise(nights) if (diff := differences(a.fingerprint, b.fingerprint))]
-    if not found:
+    marked = [(b, diff) for a, b in pairwise(nights) if (diff := differences(a.fingerprint, b.fingerprint))]
+    if not marked:
         return None
     text = []
-    for one, diff in found:
+    for night, diff in marked:
         changes = [f"{KEY_WORDS.get(key, key)}: {redact(old)} → {redact(new)}" for key, (old, new) in diff.items()]
-        text.append("<br>".join([night_words(one.night), *changes]))
-    marks = c.series(VERSION, [], [y] * len(found)) | {"x": [one.night for one, _ in found]}
-    labels = _labels(nights, found)
+        text.append("<br>".join([night_words(night.night), *changes]))
+    marks = c.series(VERSION, [], [y] * len(marked)) | {"x": [night.night for night, _ in marked]}
+    labels = _labels(nights, marked)
     return marks | {
         "mode": "markers+text",
         "text": labels,
@@ -162,12 +162,12 @@ def _versions(nights: Sequence[Night], y: float) -> Json | None:
     }
 
 
-def _labels(nights: Sequence[Night], found: Sequence[tuple[Night, dict[str, tuple[str, str]]]]) -> list[str]:
+def _labels(nights: Sequence[Night], marked: Sequence[tuple[Night, dict[str, tuple[str, str]]]]) -> list[str]:
     """The new version (or whatever is new) beside a mark, where there is room for it."""
     index = {night.night: i for i, night in enumerate(nights)}
     labels: list[str] = []
     last = -len(nights)
-    for one, diff in found:
+    for one, diff in marked:
         _, new = diff.get("version") or next(iter(diff.values()))
         room = index[one.night] - last >= len(nights) / LABELS
         labels.append(redact(new)[:10] if room else "")

@@ -146,13 +146,13 @@ def _of_level(nights: Sequence[Night], alarm: Alarm, at: str, begins: set[str], 
     """The night accepted is one of the level that the alarm has told."""
     if at <= alarm.raised:
         return True
-    own = next((night for night in nights if night.night == at), None)
-    if own is None:
+    accepted = next((night for night in nights if night.night == at), None)
+    if accepted is None:
         return True
     before = [night for night in nights if night.night < at]
-    level = [night for night in before if night.night >= alarm.since and night.baseline == own.baseline]
+    level = [night for night in before if night.night >= alarm.since and night.baseline == accepted.baseline]
     base = BaselineLevel.of(level, rules, before, sorted(begins))
-    return base is not None and base.beyond(own.log, rules) == 0
+    return base is not None and base.beyond(accepted.log, rules) == 0
 
 
 def _deviation(about: Floats, rules: Rules) -> float:

@@ -241,10 +241,10 @@ def middle(words: Sequence[Status]) -> Status:
 
 def _half(run: Run, ratio: float) -> float | None:
     """The reference rate that a ceiling found leads to, at three digits."""
-    found = run.estimates.get("ceiling")
-    if found is None or found.status != "found" or not found.rate_rps:
+    ceiling = run.estimates.get("ceiling")
+    if ceiling is None or ceiling.status != "found" or not ceiling.rate_rps:
         return None
-    return float(f"{ratio * found.rate_rps:.3g}")
+    return float(f"{ratio * ceiling.rate_rps:.3g}")
 
 
 def _why(run: Run, code: int) -> str:

@@ -47,12 +47,12 @@ def build_trend_html(entries: Sequence[Entry], scenario: str | None = None, outc
 
 def trend_view(entries: Sequence[Entry], scenario: str | None = None, outcome: NightOutcome | None = None) -> TrendView:
     """Cut the scenario's latest series out of a history."""
-    own = of_series(entries, scenario)
-    name = next((entry.scenario for entry in reversed(own) if entry.kind == "measured"), scenario or "")
-    every = all_series(own)
+    entries_of_scenario = of_series(entries, scenario)
+    name = next((entry.scenario for entry in reversed(entries_of_scenario) if entry.kind == "measured"), scenario or "")
+    every = all_series(entries_of_scenario)
     nights = {metric: every[metric][-MOST_NIGHTS:] for metric in METRICS if metric in every}
     others = tuple(sorted({entry.scenario for entry in entries} - {name}))
-    return TrendView(own, outcome or rejudge(own, name), name, nights, others)
+    return TrendView(entries_of_scenario, outcome or rejudge(entries_of_scenario, name), name, nights, others)
 
 
 def rejudge(entries: Sequence[Entry], scenario: str) -> NightOutcome:

@@ -137,24 +137,24 @@ def reference_row(rows: Sequence[Row], reference_rps: float | None) -> tuple[Row
 
 
 def _of_row(row: Row, column: str) -> NightReading:
-    found = row.statistic(column)
-    if not found.value:
+    figure = row.statistic(column)
+    if not figure.value:
         return NightReading(None, reason=row.reasons.get(f"{column}_s") or "not measured")
-    return NightReading(found.value, found.low, found.high)
+    return NightReading(figure.value, figure.low, figure.high)
 
 
 def _of_estimate(run: Run, name: str) -> NightReading:
     """A rate that was found. Below the range counts where it has a rate: a collapse must not look like a gap. What a
     ramp only bounds keeps the bound: not found up to X is at least X."""
-    found = run.estimates.get(name)
-    if found is None:
+    estimate = run.estimates.get(name)
+    if estimate is None:
         return NightReading(None, reason="no estimate was made")
-    if found.status in {"found", "below_range"} and found.rate_rps:
-        return NightReading(found.rate_rps, found.low_rps, found.high_rps)
-    reason = f"{found.status.replace('_', ' ')}: {found.reason}"
-    if found.status == "not_found_up_to":
-        return NightReading(None, found.rate_rps, None, reason)
-    return NightReading(None, found.low_rps, found.high_rps, reason)
+    if estimate.status in {"found", "below_range"} and estimate.rate_rps:
+        return NightReading(estimate.rate_rps, estimate.low_rps, estimate.high_rps)
+    reason = f"{estimate.status.replace('_', ' ')}: {estimate.reason}"
+    if estimate.status == "not_found_up_to":
+        return NightReading(None, estimate.rate_rps, None, reason)
+    return NightReading(None, estimate.low_rps, estimate.high_rps, reason)
 
 
 def all_series(entries: Iterable[Entry]) -> dict[str, list[Night]]:
@@ -164,7 +164,7 @@ def all_series(entries: Iterable[Entry]) -> dict[str, list[Night]]:
         if entry.kind == "measured" and entry.value and entry.value > 0.0:
             by_metric.setdefault(entry.metric, {}).setdefault(entry.night, []).append(entry)
     return {
-        metric: [_night(night, found) for night, found in sorted(by_night.items())]
+        metric: [_night(night, lines) for night, lines in sorted(by_night.items())]
         for metric, by_night in by_metric.items()
     }
 
@@ -201,8 +201,8 @@ def minimum_reading(entries: Iterable[Entry], metric: str, night: str) -> NightR
 
     A number without an interval (what a soak held, tokens a second) is its own limits.
     """
-    own = [e for e in entries if (e.kind, e.metric, e.night) == ("measured", metric, night)]
-    known = [e for e in own if e.value is not None or e.low is not None or e.high is not None]
+    lines = [e for e in entries if (e.kind, e.metric, e.night) == ("measured", metric, night)]
+    known = [e for e in lines if e.value is not None or e.low is not None or e.high is not None]
     if not known:
         return None
     nights = series(known, metric)
@@ -231,15 +231,15 @@ def of_series(entries: Sequence[Entry], scenario: str | None = None) -> list[Ent
 
     Failed runs and accepted levels of the scenario are kept: they name no series.
     """
-    own = [entry for entry in entries if scenario is None or entry.scenario == scenario]
-    measured = [entry for entry in own if entry.kind == "measured"]
+    entries_of_scenario = [entry for entry in entries if scenario is None or entry.scenario == scenario]
+    measured = [entry for entry in entries_of_scenario if entry.kind == "measured"]
     if not measured:
-        return own
+        return entries_of_scenario
     latest = measured[-1]
     key = series_key(latest.fingerprint)
     return [
         entry
-        for entry in own
+        for entry in entries_of_scenario
         if entry.scenario == latest.scenario
         and (entry.kind in {"failed", "accepted"} or series_key(entry.fingerprint) == key)
     ]

@@ -111,12 +111,12 @@ def change_words(change: Change) -> str:
 def level_words(level: Level) -> str:
     """What accepting the level of a metric means: ``p99 ITL: 57 ms ...; closes: worse since ...``."""
     name = capital(METRICS[level.metric].words)
-    told = "; ".join(
+    closed = "; ".join(
         f"{alarm.direction} since {night_words(alarm.since)}, {size_words(alarm)}, "
         f"before {number(alarm.metric, alarm.before)}"
         for alarm in level.open
     )
-    closes = f"; closes: {told}" if told else "; nothing is open"
+    closes = f"; closes: {closed}" if closed else "; nothing is open"
     return f"{name}: {number(level.metric, level.value)} on {night_words(level.night)}{closes}"
 
 

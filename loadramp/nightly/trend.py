@@ -105,28 +105,32 @@ def judge_night(
         floors: absolute limits (``ceiling_rps >= 12``), judged by the lower (or upper) end of the interval.
         rules: the limits.
     """
-    own = of_series(entries, scenario)
-    night = latest_night(own)
+    entries_of_scenario = of_series(entries, scenario)
+    night = latest_night(entries_of_scenario)
     rules = rules or Rules()
     standings, alarms, known_of = [], [], {}
-    every = all_series(own)
+    every = all_series(entries_of_scenario)
     for metric in metrics:
         nights = every.get(metric, [])
-        known_of[metric] = alarms_of(own, metric)
-        alarm, standing = judge_series(nights, night, metric, known_of[metric], accepted_nights(own, metric), rules)
+        known_of[metric] = alarms_of(entries_of_scenario, metric)
+        alarm, standing = judge_series(
+            nights, night, metric, known_of[metric], accepted_nights(entries_of_scenario, metric), rules
+        )
         if standing.state == "missing":
-            lacks = _lacking(own, metric, night)
+            lacks = _lacking(entries_of_scenario, metric, night)
             waits = lacks is not None and lacks.sets_reference
             standing = Standing(metric, "no_baseline" if waits else "missing", reason=_why_missing(lacks))
         standings.append(standing)
         alarms += [alarm] if alarm else []
-    earlier = [alarm for metric in METRICS for alarm in alarms_of(own, metric)]
-    alarms = joined(alarms, earlier, sorted({entry.night for entry in own}), rules)
+    earlier = [alarm for metric in METRICS for alarm in alarms_of(entries_of_scenario, metric)]
+    alarms = joined(alarms, earlier, sorted({entry.night for entry in entries_of_scenario}), rules)
     still_open = []
     for metric in metrics:
         known = [*known_of[metric], *(alarm for alarm in alarms if alarm.metric == metric)]
-        still_open += open_alarms(known, every.get(metric, []), accepted_nights(own, metric), rules)
-    return NightOutcome(night, standings, alarms, still_open, [judge_minimum(own, night, text) for text in floors])
+        still_open += open_alarms(known, every.get(metric, []), accepted_nights(entries_of_scenario, metric), rules)
+    return NightOutcome(
+        night, standings, alarms, still_open, [judge_minimum(entries_of_scenario, night, text) for text in floors]
+    )
 
 
 def judge_series(
@@ -148,13 +152,13 @@ def judge_series(
 def _same_baseline(nights: Sequence[Night], latest: Night, most: int) -> list[Night]:
     """The last ``most`` nights that were measured under the conditions of ``latest``, oldest first."""
     wanted = latest.baseline
-    found: list[Night] = []
+    same: list[Night] = []
     for night in reversed(nights):
         if night.baseline == wanted:
-            found.append(night)
-            if len(found) == most:
+            same.append(night)
+            if len(same) == most:
                 break
-    return found[::-1]
+    return same[::-1]
 
 
 def judge_minimum(entries: Sequence[Entry], night: str, text: str) -> GateResult:
@@ -212,11 +216,11 @@ def _ticket(
         return None
     logs = hampel(np.array([night.log for night in recent]), window=rules.least_nights)
     least = math.log1p(rules.change_ratio)
-    found = shifts(logs, p_limit=rules.p_limit, least=least, window=rules.window, spread=spread)
-    if not found:
+    moved = shifts(logs, p_limit=rules.p_limit, least=least, window=rules.window, spread=spread)
+    if not moved:
         return None
-    begin = found[-2].at if len(found) > 1 else 0
-    last = _at_a_change(recent, logs, begin, found[-1], spread, rules)
+    begin = moved[-2].at if len(moved) > 1 else 0
+    last = _at_a_change(recent, logs, begin, moved[-1], spread, rules)
     if last.at < least_before or len(recent) - last.at < rules.nights_after:
         return None
     before = float(logs[begin : last.at].mean())
