@@ -6,7 +6,7 @@ JOBS   ?= $(shell echo $$(($$($(PYTHON) -c "import os; print(os.cpu_count())") +
 # A file's tests share its runs; the order of files is that of tests/conftest.py.
 SPREAD  = -n $(JOBS) --dist loadfile --no-loadscope-reorder
 BIN     = $(VENV)/bin
-BUILT_FROM = pyproject.toml requirements-dev.txt hatch_build.py loadramp/client/http/c_reader.c
+BUILT_FROM = pyproject.toml requirements-dev.txt hatch_build.py loadramp/client/http/c_reader.c loadramp/client/http/event_bytes.h
 
 # Of `make fuzz`: how many replies, and which.
 N    ?= 1000000

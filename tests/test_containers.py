@@ -32,6 +32,7 @@ BUILD_READS = (
     "hatch_build.py",
     "README.md",
     "loadramp/client/http/c_reader.c",
+    "loadramp/client/http/event_bytes.h",
     "scenarios/demo.toml",
 )
 
