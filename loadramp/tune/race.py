@@ -179,7 +179,7 @@ def next_of(rules: RaceRules, visits: Sequence[Visit]) -> NextVisit | RaceOver:
     if now.going_on and pair is not None:
         built_on = now.settled and pair.winner not in {None, rules.baseline}
         if not now.settled:
-            return _confirm(rules, now, pair)
+            return _confirm(rules, now, visits, pair)
         return (_explore(now) if built_on else None) or RaceOver("the last two were confirmed")
     again = _once_more(rules, visits, now)
     if again is not None:
@@ -193,13 +193,16 @@ def next_of(rules: RaceRules, visits: Sequence[Visit]) -> NextVisit | RaceOver:
         return RaceOver("the last two were confirmed before")
     last = visits[-1].flags
     turned = replace(pair, pair=pair.pair[::-1]) if not pair.visits and last == pair.pair[1] else pair
-    return _confirm(rules, now, turned)  # it begins with the one that runs already, so that no start is wasted
+    return _confirm(rules, now, visits, turned)  # it begins with the one that runs already, so that no start is wasted
 
 
-def _confirm(rules: RaceRules, now: RaceState, pair: Confirmation) -> NextVisit:
-    """The next confirming visit: with the shortest steps where the race has shown a difference that they tell."""
+def _confirm(rules: RaceRules, now: RaceState, visits: Sequence[Visit], pair: Confirmation) -> NextVisit:
+    """The next confirming visit: with the shortest steps that gave a number of both, where the race has shown a
+    difference that they tell."""
     one, other = (now.levels[flags].mean for flags in pair.pair)
-    number = 0 if abs(one - other) > CLEAR and len(pair.visits) < QUAD else rules.rounds - 1
+    known = [[seen.round for seen in visits if seen.flags == flags and seen.value is not None] for flags in pair.pair]
+    shortest = max(min(rounds, default=rules.rounds - 1) for rounds in known)
+    number = shortest if abs(one - other) > CLEAR and len(pair.visits) < QUAD else rules.rounds - 1
     if pair.visits and len(pair.visits) < QUAD:
         number = pair.visits[0].round
     rival = pair.pair[1] if pair.turn == pair.pair[0] else pair.pair[0]

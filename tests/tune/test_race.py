@@ -198,6 +198,11 @@ def test_a_candidate_without_a_number_gets_longer_steps_while_it_runs() -> None:
     assert next_of(rules_of(A, B), [*visits, visit(A, 12.0, number=1)]) == NextVisit(B, "race", 0)
 
 
+def test_a_confirmation_has_no_shorter_steps_than_gave_numbers_of_both() -> None:
+    visits = [visit("", 10.0), visit(A, None), visit(A, 30.0, number=1)]
+    assert next_of(rules_of(A), visits) == NextVisit(A, "confirm", 1, "")
+
+
 def test_two_far_above_the_baseline_are_confirmed_with_one_round_less() -> None:
     truth, unsteady = {"": 10.0, A: 30.0, B: 28.0}, (1.05, 0.95, 1.0, 1.04, 0.96)
     for rules, quads in (
