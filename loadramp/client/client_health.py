@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-import resource
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -33,7 +32,7 @@ class HealthMonitor:
     _timer: asyncio.TimerHandle | None = field(default=None)
 
     def start(self) -> None:
-        self._cpu_s, self._at_s = _cpu_seconds(), self.clock()
+        self._cpu_s, self._at_s = time.process_time(), self.clock()
         gc.callbacks.append(self._collected)
         self._due_s = self.clock()
         self._await_tick()
@@ -51,7 +50,7 @@ class HealthMonitor:
             counts: the client's: ``sent finished tokens in_flight waiting late_reads``, totals so far.
             held: requests kept back so far.
         """
-        now_s, cpu_s = self.clock(), _cpu_seconds()
+        now_s, cpu_s = self.clock(), time.process_time()
         wall_s = max(now_s - self._at_s, 1e-9)
         totals = (counts.sent, counts.finished, counts.tokens, held, counts.late_reads)
         sent, finished, tokens, held, late_reads = (
@@ -93,8 +92,3 @@ class HealthMonitor:
             self._gc_began_s = now_s
         else:
             self._gc_s = max(self._gc_s, now_s - self._gc_began_s)
-
-
-def _cpu_seconds() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
