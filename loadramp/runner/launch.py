@@ -359,8 +359,8 @@ def signals(stop: asyncio.Event, say: Say) -> Iterator[list[int]]:
 
 
 def _versions() -> Mapping[str, str]:
-    ready = {}
+    versions = {}
     for name in LIBRARIES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            ready[name] = importlib.metadata.version(name)
-    return ready
+            versions[name] = importlib.metadata.version(name)
+    return versions
