@@ -263,7 +263,7 @@ def test_the_workers_of_a_lost_node_are_those_of_its_share() -> None:
 def test_a_node_tells_whole_lines_in_words_of_a_limited_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node_share, "MOST_BYTES", 20)
     share = NodeShare()
-    share._folder, share._told = tmp_path, {4: 0, 5: 0}
+    share._folder, share._given = tmp_path, {4: 0, 5: 0}
 
     class Idle:
         dead = (WorkerDeath(1.0, "worker 5 ended with code -9"),)
