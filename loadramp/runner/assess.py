@@ -22,6 +22,9 @@ from loadramp.record.types import Check, ClientSample, Estimate, Sample, Step
 from loadramp.scenario.scenario import Scenario
 from loadramp.workload.schedule import offer_of
 
+Ramps = list[list[Row]]
+Numbers = list[dict[str, Estimate]]
+"""The three numbers of each ramp."""
 SAMPLING_S = 1.5
 """The client tells of itself once a second: a step whose last word is older than this ended early."""
 
@@ -31,22 +34,38 @@ def assess(run: Run) -> Run:
 
     ``run`` is filled in and returned.
     """
+    ramps, each = _measured(run)
+    run.checks = run_checks(run)
+    first = replace(run, rows=ramps[0] if ramps else [])  # why it gives way is asked of one whole ramp
+    run.findings = with_cures(diagnose(first), first)
+    _pool(run, ramps, each)
+    if len(ramps) > 1 and (scatter := not_enough(each)):
+        run.checks.append(Check("repeats_scatter", "note", scatter, "trust the interval over the repeats"))
+    return run
+
+
+def measured(run: Run) -> Run:
+    """``assess`` without the checks and why it gives way: what rules on steps ask for."""
+    _pool(run, *_measured(run))
+    return run
+
+
+def _measured(run: Run) -> tuple[Ramps, Numbers]:
+    """The rows and the three numbers of each ramp; those of all and of the first are filled in."""
     scenario = run.scenario
     ramps = [completed(rows) for rows in by_repeat(_rows(run))]
     each = [three_numbers(scenario, rows) for rows in ramps] or [three_numbers(scenario, [])]
     each = [_spoken_of(estimates, rows) for estimates, rows in zip(each, ramps or [[]], strict=True)]
-    run.rows = every = [row for rows in ramps for row in rows]
+    run.rows = [row for rows in ramps for row in rows]
     run.estimates = {name: _ended_early(run, estimate) for name, estimate in each[0].items()}
-    run.checks = run_checks(run)
-    first = replace(run, rows=ramps[0] if ramps else [])  # why it gives way is asked of one whole ramp
-    run.findings = with_cures(diagnose(first), first)
+    return ramps, each
+
+
+def _pool(run: Run, ramps: Ramps, each: Numbers) -> None:
+    """Several ramps together."""
     if len(ramps) > 1:
-        run.rows, run.repeats = pooled_rows(ramps), each
+        every, run.rows, run.repeats = run.rows, pooled_rows(ramps), each
         run.estimates = _spoken_of(pooled_estimates(each), every)
-        scatter = not_enough(each)
-        if scatter:
-            run.checks.append(Check("repeats_scatter", "note", scatter, "trust the interval over the repeats"))
-    return run
 
 
 def _spoken_of(estimates: Mapping[str, Estimate], rows: Sequence[Row]) -> dict[str, Estimate]:

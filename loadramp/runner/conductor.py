@@ -14,7 +14,7 @@ from loadramp.analysis.thresholds import missed_for_good
 from loadramp.record.row import Row
 from loadramp.record.table import Floats, Run
 from loadramp.record.types import Record, Step, Stop
-from loadramp.runner.assess import assess, count_again
+from loadramp.runner.assess import count_again, measured
 from loadramp.runner.run_session import RunSession
 from loadramp.workload.preview import ahead_s, longest_s, most_extra_s, over_a_cap, times
 from loadramp.workload.schedule import session_sample, turns_of
@@ -139,7 +139,7 @@ class Conductor(RunSession):
         gates = self.scenario.gates
         if not gates.abort:
             return None
-        missed = missed_for_good(assess(self._so_far(snapshot, [])), gates.rules)
+        missed = missed_for_good(measured(self._so_far(snapshot, [])), gates.rules)
         rules = " and ".join(result.rule for result in missed)
         return Stop(f"missed beyond doubt: {rules}", complete=False, cause="missed") if missed else None
 
