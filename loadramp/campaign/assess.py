@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -42,15 +41,7 @@ UNDER_LOAD = ("ramp", "sustained", "overload")
 RULES = "alerts.yml"
 
 
-@dataclass(slots=True, frozen=True)
-class JudgedCampaign:
-    """A campaign that was judged, and the exit code it comes to."""
-
-    view: CampaignView
-    exit_code: int
-
-
-def write_campaign(path: Path, answers: Path | None = None) -> JudgedCampaign:
+def write_campaign(path: Path, answers: Path | None = None) -> CampaignView:
     """Judge the campaign in ``path`` anew and write everything derived.
 
     Args:
@@ -62,12 +53,12 @@ def write_campaign(path: Path, answers: Path | None = None) -> JudgedCampaign:
         OSError: the files cannot be written.
     """
     keep_answers(path, answers)
-    found = judge_campaign(path)
-    write_derived(found.view)
-    return found
+    view = judge_campaign(path)
+    write_derived(view)
+    return view
 
 
-def judge_campaign(path: Path) -> JudgedCampaign:
+def judge_campaign(path: Path) -> CampaignView:
     """The answer of the campaign in ``path``; nothing is written.
 
     Raises:
@@ -84,10 +75,9 @@ def judge_campaign(path: Path) -> JudgedCampaign:
     }
     alerts, rules = alerts_of(base, measured)
     card = score(items, given, facts_of(base, state, measured, criteria, alerts))
-    view = CampaignView(
+    return CampaignView(
         path.name, state, measured, criteria, card, base.source, str(path), in_order(campaign_of(base)), rules
     )
-    return JudgedCampaign(view, exit_code(view))
 
 
 def write_derived(view: CampaignView) -> None:

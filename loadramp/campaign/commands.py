@@ -22,7 +22,7 @@ from loadramp.commands.options import (
 from loadramp.units import plural
 
 if TYPE_CHECKING:
-    from loadramp.campaign.assess import JudgedCampaign
+    from loadramp.campaign.text import CampaignView
     from loadramp.runner.scenarios import Options
 
 
@@ -60,7 +60,7 @@ def campaign(
     if asks(yes, as_json):
         _ask(scenario, job.rehearsed(scenario, chosen) if rehearse else chosen)
     with watching(quiet) as (say, watch):
-        finished = asyncio.run(
+        view, code = asyncio.run(
             job.rehearse(
                 scenario,
                 chosen,
@@ -74,29 +74,28 @@ def campaign(
                 canary=canary,
             )
         )
-    return _show(finished, as_json)
+    return _show(view, code, as_json)
 
 
 def again(path: Path, as_json: bool) -> int:
     """Judge a campaign again from its files."""
-    from loadramp.campaign.assess import judge_campaign, write_derived
+    from loadramp.campaign.assess import exit_code, judge_campaign, write_derived
     from loadramp.commands.terminal import try_to_write
 
-    found = judge_campaign(path)
-    try_to_write(lambda: write_derived(found.view))
-    return _show(found, as_json)
+    view = judge_campaign(path)
+    try_to_write(lambda: write_derived(view))
+    return _show(view, exit_code(view), as_json)
 
 
-def _show(finished: JudgedCampaign, as_json: bool) -> int:
+def _show(view: CampaignView, code: int, as_json: bool) -> int:
     from loadramp.campaign.text import campaign_document, campaign_text
     from loadramp.commands.terminal import answer
 
-    view = finished.view
     if as_json:
         answer(strict_json(campaign_document(view)))
     else:
         answer(campaign_text(view), f"\nreport: {Path(view.path) / 'report.html'}")
-    return finished.exit_code
+    return code
 
 
 def _ask(scenario: Path, chosen: Options) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from loadramp import __version__
 from loadramp.campaign.assess import (
     SCORECARD,
-    JudgedCampaign,
+    exit_code,
     keep_answers,
     model_max_of,
     scorecard_text,
@@ -23,6 +23,7 @@ from loadramp.campaign.health_check import LIMIT_S, Pulse
 from loadramp.campaign.phases import HEALTH, CampaignRun
 from loadramp.campaign.state import CampaignState, begin, read_state, resume, save_state
 from loadramp.campaign.table import Phase, campaign_of, rehearsal_of
+from loadramp.campaign.text import CampaignView
 from loadramp.client.endpoint import Endpoint, endpoint_of
 from loadramp.client.http.connect import tls_context
 from loadramp.client.permission import check_hosts
@@ -57,8 +58,8 @@ async def rehearse(
     argv: Sequence[str] = (),
     rehearsal: bool = False,
     canary: Path | None = None,
-) -> JudgedCampaign:
-    """Begin or resume a campaign, run what is left of it, judge and report.
+) -> tuple[CampaignView, int]:
+    """Begin or resume a campaign, run what is left of it, judge and report: what it shows, and the exit code.
 
     Args:
         scenario_path, options, argv: as of a run.
@@ -101,7 +102,10 @@ async def rehearse(
         say=say,
         state=read_state(path),
     )
-    return _finished(path, await campaign.run(), answers)
+    code = await campaign.run()
+    view = write_campaign(path, answers)
+    judged = exit_code(view)  # an interruption or an endpoint that is gone decides unless something failed before
+    return view, code if code > 1 or (code == 1 and judged != EXIT["fail"]) else judged
 
 
 def rehearsed(scenario_path: Path, options: Options) -> Options:
@@ -112,13 +116,6 @@ def rehearsed(scenario_path: Path, options: Options) -> Options:
     """
     short = rehearsal_of(scenarios.read_scenario(scenario_path, options.overrides))
     return replace(options, overrides=[*short, *options.overrides])
-
-
-def _finished(path: Path, code: int, answers: Path | None) -> JudgedCampaign:
-    """Judged; an interruption or an endpoint that is gone decides the exit code unless something failed before."""
-    finished = write_campaign(path, answers)
-    failed = finished.exit_code == EXIT["fail"]
-    return replace(finished, exit_code=code) if code > 1 or (code == 1 and not failed) else finished
 
 
 def opened(

@@ -15,11 +15,12 @@ from memory_pipe import connect_in_memory
 from run_in_memory import BEGAN_AT
 from simulated_time import run as run_jumping
 
-from loadramp.campaign.assess import SCORECARD, JudgedCampaign, model_max_of, scorecard_text, write_campaign
+from loadramp.campaign.assess import SCORECARD, model_max_of, scorecard_text, write_campaign
 from loadramp.campaign.phases import HEALTH, CampaignRun
 from loadramp.campaign.recovery import HealthSample
 from loadramp.campaign.state import CampaignState, begin, resume
 from loadramp.campaign.table import rehearsal_of
+from loadramp.campaign.text import CampaignView
 from loadramp.client import input_files
 from loadramp.client.endpoint import endpoint_of
 from loadramp.client.fleet import InlineFleet, Orders
@@ -153,7 +154,7 @@ def rehearse_in_memory(
     answers: Path | None = None,
     rehearsal: bool = False,
     **stage: Any,
-) -> tuple[JudgedCampaign, int]:
+) -> tuple[CampaignView, int]:
     """Run a campaign of the scenario ``text``; what it comes to, and the code of its phases."""
 
     async def main() -> int:

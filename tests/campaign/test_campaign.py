@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from campaign_in_memory import rehearse_in_memory
 
-from loadramp.campaign.assess import JudgedCampaign, write_campaign
+from loadramp.campaign.assess import exit_code, write_campaign
 from loadramp.campaign.state import CAMPAIGN as CAMPAIGN_FILE
 from loadramp.campaign.state import read_state, resume
+from loadramp.campaign.text import CampaignView
 from loadramp.record.run_directory import RunDir
 from loadramp.registry import ScenarioError
 from loadramp.simulator.faults import Faults
@@ -64,7 +65,7 @@ KILLED = Faults(crash_kind="process", restart_s=15.0)
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> JudgedCampaign:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> CampaignView:
     """All five phases at 60 % of what the ramp shows, the server killed in the last."""
     text = BASE + "[campaign]\ntarget_ratio = 0.65\n" + CAMPAIGN
     finished, code = rehearse_in_memory(text, tmp_path_factory.mktemp("campaign"), SMALL, KILLED)
@@ -72,16 +73,16 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> JudgedCampaign:
     return finished
 
 
-def criteria(finished: JudgedCampaign, phase: str) -> dict[str, str]:
-    return {one.code: one.status for one in finished.view.criteria[phase]}
+def criteria(finished: CampaignView, phase: str) -> dict[str, str]:
+    return {one.code: one.status for one in finished.criteria[phase]}
 
 
-def states(finished: JudgedCampaign) -> dict[str, str]:
-    return {line.item.id: line.state for line in finished.view.card.lines}
+def states(finished: CampaignView) -> dict[str, str]:
+    return {line.item.id: line.state for line in finished.card.lines}
 
 
-def test_all_five_phases_run_one_after_the_other_and_pass(whole: JudgedCampaign) -> None:
-    told = whole.view
+def test_all_five_phases_run_one_after_the_other_and_pass(whole: CampaignView) -> None:
+    told = whole
     assert [told.phase_verdict(phase) for phase in told.wanted] == ["pass"] * 4 + ["inconclusive"]
     target_rps = told.state.target_rps
     assert 5 < target_rps < 15
@@ -91,30 +92,30 @@ def test_all_five_phases_run_one_after_the_other_and_pass(whole: JudgedCampaign)
     assert told.measured["sustained"].rows[0].window_end_s - told.measured["sustained"].rows[0].window_begin_s == 200
 
 
-def test_a_killed_server_is_felt_and_back_when_it_has_restarted(whole: JudgedCampaign) -> None:
+def test_a_killed_server_is_felt_and_back_when_it_has_restarted(whole: CampaignView) -> None:
     assert criteria(whole, "chaos") == {
         "delivered": "pass", "struck": "pass", "felt": "pass", "recovery": "pass", "nothing_lost": "pass",
         "retried": "inconclusive", "absorbed": "inconclusive",
     }  # fmt: skip
-    seen = whole.view.measured["chaos"]
+    seen = whole.measured["chaos"]
     assert seen.strike is not None
     failed_s = seen.run.table.due_s[seen.run.table.failed]
     assert failed_s.min() >= seen.strike.begin_s - 2.0
     assert failed_s.max() == pytest.approx(seen.strike.begin_s + 15.0, abs=1.0)
-    recovery = next(one for one in whole.view.criteria["chaos"] if one.code == "recovery")
+    recovery = next(one for one in whole.criteria["chaos"] if one.code == "recovery")
     assert recovery.observed.startswith(("after 14 s", "after 15 s", "after 16 s"))
 
 
-def test_the_campaign_fills_the_scorecard_and_asks_for_the_rest(whole: JudgedCampaign) -> None:
+def test_the_campaign_fills_the_scorecard_and_asks_for_the_rest(whole: CampaignView) -> None:
     short = {"slo", "memory", "double_load", "overload_recovery", "chaos_recovery", "nothing_lost", "health",
              "baseline"}  # fmt: skip
     found = states(whole)
     assert {found[item] for item in short} == {"open"}  # a soak of 200 s and an overload of 40 s prove nothing
-    words = {line.item.id: line.words for line in whole.view.card.lines}
+    words = {line.item.id: line.words for line in whole.card.lines}
     assert words["memory"].startswith("not shown: measured for 3.3 min of 60 min")
     assert found["sustained_hour"] == found["max_model_len"] == found["rollback"] == "open"
-    assert (whole.view.verdict, whole.exit_code) == ("open", 3)
-    answers = (Path(whole.view.path) / "answers.toml").read_text()
+    assert (whole.verdict, exit_code(whole)) == ("open", 3)
+    answers = (Path(whole.path) / "answers.toml").read_text()
     assert "[answers.rollback]" in answers
     assert "[answers.max_num_seqs]" not in answers
 
@@ -123,7 +124,7 @@ def test_a_rehearsal_runs_every_phase_and_shows_nothing(tmp_path: Path) -> None:
     text = BASE + "[campaign]\n[campaign.chaos]\nrecovery_s = 45\n"
     finished, code = rehearse_in_memory(text, tmp_path, SMALLER, KILLED, rehearsal=True)
     assert code == 0
-    told = finished.view
+    told = finished
     assert told.missing == []
     lengths = {phase: round(told.measured[phase].rows[0].window_end_s - told.measured[phase].rows[0].window_begin_s)
                for phase in ("baseline", "sustained", "chaos")}  # fmt: skip
@@ -131,7 +132,7 @@ def test_a_rehearsal_runs_every_phase_and_shows_nothing(tmp_path: Path) -> None:
     assert criteria(finished, "overload")["refusals"] == criteria(finished, "chaos")["recovery"] == "pass"
     assert "shown" not in states(finished).values()
     assert "gap" not in states(finished).values()
-    assert (told.verdict, finished.exit_code) == ("open", 3)
+    assert (told.verdict, exit_code(finished)) == ("open", 3)
     sentence = json.loads((Path(told.path) / "verdict.json").read_text())["sentence"]
     assert sentence.startswith("Not decided: this was a rehearsal, too short to prove anything.")
 
@@ -141,40 +142,40 @@ def test_a_rehearsal_whose_ramp_found_nothing_tries_every_phase_all_the_same(tmp
     text = text.replace("ttft_s = 0.5", "ttft_s = 0.001") + '[campaign]\nphases = ["ramp", "sustained"]\n'
     finished, code = rehearse_in_memory(text, tmp_path, SMALL, rehearsal=True)
     assert code == 0
-    assert finished.view.missing == []
-    assert finished.view.state.target_rps == 6
-    assert "a rehearsal tries every phase" in finished.view.state.target_reason
+    assert finished.missing == []
+    assert finished.state.target_rps == 6
+    assert "a rehearsal tries every phase" in finished.state.target_reason
     finished, _ = rehearse_in_memory(text, tmp_path, SMALL)
-    assert finished.view.missing == ["sustained"]
+    assert finished.missing == ["sustained"]
 
 
-def test_answers_make_it_a_go_and_one_no_a_no_go(whole: JudgedCampaign, tmp_path: Path) -> None:
+def test_answers_make_it_a_go_and_one_no_a_no_go(whole: CampaignView, tmp_path: Path) -> None:
     answers = tmp_path / "mine.toml"
-    text = (Path(whole.view.path) / "answers.toml").read_text().replace('answer = ""', 'answer = "yes"')
+    text = (Path(whole.path) / "answers.toml").read_text().replace('answer = ""', 'answer = "yes"')
     answers.write_text(text)
     path = tmp_path / "campaign"
-    shutil.copytree(whole.view.path, path)
+    shutil.copytree(whole.path, path)
     gone = write_campaign(path, answers)
-    assert (gone.view.verdict, gone.exit_code) == ("go", 0)
-    assert write_campaign(path).view.verdict == "go"  # the answers are kept
+    assert (gone.verdict, exit_code(gone)) == ("go", 0)
+    assert write_campaign(path).verdict == "go"  # the answers are kept
     answers.write_text(text.replace('[answers.on_call]\nanswer = "yes"', '[answers.on_call]\nanswer = "no"'))
     stopped = write_campaign(path, answers)
-    assert (stopped.view.verdict, stopped.exit_code) == ("no-go", 99)
+    assert (stopped.verdict, exit_code(stopped)) == ("no-go", 99)
     assert (
         "No go: 1 critical item not met: there is an on-call rotation"
         in json.loads((path / "verdict.json").read_text())["sentence"]
     )
 
 
-def test_the_directory_holds_runs_that_stand_alone_and_reports_of_all(whole: JudgedCampaign) -> None:
-    path = Path(whole.view.path)
+def test_the_directory_holds_runs_that_stand_alone_and_reports_of_all(whole: CampaignView) -> None:
+    path = Path(whole.path)
     state = read_state(path)
     assert [phase.state for phase in state.phases.values()] == ["done"] * 5
     for phase in state.phases.values():
         assert (path / phase.run / "run.json").is_file()
         assert len((path / phase.run / "health.jsonl").read_text().splitlines()) > 10
     again = write_campaign(path)
-    assert again.view.card == whole.view.card
+    assert again.card == whole.card
     for name in ("report.html", "summary.md", "scorecard.md", "scorecard.toml", "scenario.toml"):
         assert (path / name).stat().st_size > 200
     document = json.loads((path / "verdict.json").read_text())
@@ -188,7 +189,7 @@ def test_an_endless_queue_does_not_recover_in_time_and_that_is_no_go(tmp_path: P
     assert code == 0
     assert criteria(finished, "overload")["refusals"] == "pass"
     assert criteria(finished, "overload")["recovery"] == "fail"
-    assert (finished.view.verdict, finished.exit_code) == ("no-go", 99)
+    assert (finished.verdict, exit_code(finished)) == ("no-go", 99)
 
 
 def test_a_ramp_is_never_written_down_as_done_without_the_target_that_it_found(
@@ -214,7 +215,7 @@ def test_a_ramp_is_never_written_down_as_done_without_the_target_that_it_found(
 def test_a_kill_at_any_moment_leaves_a_state_to_go_on_from(tmp_path: Path) -> None:
     text = BASE + '[campaign]\nphases = ["baseline", "sustained"]\ntarget_rps = 3\n' + CAMPAIGN
     finished, _ = rehearse_in_memory(text.replace("measure_s = 200", "measure_s = 30"), tmp_path, SMALL)
-    path = Path(finished.view.path)
+    path = Path(finished.path)
     state = json.loads((path / "campaign.json").read_text())
     sustained = state["phases"]["sustained"]
     killed = {
@@ -228,7 +229,7 @@ def test_a_kill_at_any_moment_leaves_a_state_to_go_on_from(tmp_path: Path) -> No
         again, code = rehearse_in_memory(
             text.replace("measure_s = 200", "measure_s = 30"), tmp_path, SMALL, resumed=path, sent=sent
         )
-        assert (code, sent, again.view.missing) == (0, ["sustained"], [])
+        assert (code, sent, again.missing) == (0, ["sustained"], [])
     assert read_state(path).phases["sustained"].attempts == [sustained["run"]]
 
 
@@ -237,15 +238,15 @@ def test_an_interrupted_phase_is_repeated_and_the_ones_before_are_not(tmp_path: 
     text = text.replace("measure_s = 200", "measure_s = 30")
     finished, code = rehearse_in_memory(text, tmp_path, SMALL, stop_in="sustained")
     assert code == 130
-    state = read_state(Path(finished.view.path))
+    state = read_state(Path(finished.path))
     assert {phase: told.state for phase, told in state.phases.items()} == {
         "baseline": "done",
         "sustained": "stopped",
     }
-    assert finished.view.missing == ["sustained"]
+    assert finished.missing == ["sustained"]
     first = state.phases["sustained"].run
     sent: list[str] = []
-    path = Path(finished.view.path)
+    path = Path(finished.path)
     with pytest.raises(ScenarioError, match="was begun with another scenario"):
         resume(path, text + "\n", [])
     with pytest.raises(ScenarioError, match="was begun with no --set"):
@@ -256,15 +257,15 @@ def test_an_interrupted_phase_is_repeated_and_the_ones_before_are_not(tmp_path: 
     assert told.state == "done"
     assert told.attempts == [first]
     assert told.run != first
-    assert finished.view.missing == []
+    assert finished.missing == []
 
 
 def test_without_a_command_chaos_is_left_out_and_stays_open(tmp_path: Path) -> None:
     text = BASE + '[campaign]\nphases = ["chaos"]\ntarget_rps = 6\n'
     finished, _ = rehearse_in_memory(text, tmp_path, SMALL, command=None)
-    assert finished.view.phase_verdict("chaos") == "not run"
-    assert finished.view.missing == ["chaos"]
-    assert finished.exit_code == 3
+    assert finished.phase_verdict("chaos") == "not run"
+    assert finished.missing == ["chaos"]
+    assert exit_code(finished) == 3
 
 
 def test_a_command_that_fails_is_told_and_proves_nothing(tmp_path: Path) -> None:
@@ -282,7 +283,7 @@ def test_a_leak_and_a_slowing_engine_are_found_in_the_soak(tmp_path: Path) -> No
     finished, _ = rehearse_in_memory(text, tmp_path, SMALL, faults)
     found = criteria(finished, "sustained")
     assert (found["memory"], found["drift_itl"]) == ("fail", "fail")
-    assert finished.exit_code == 99
+    assert exit_code(finished) == 99
 
 
 def test_what_is_no_campaign_is_refused(tmp_path: Path) -> None:
