@@ -91,7 +91,7 @@ static void learn(struct kept *kept, const char *json, const char *end) {
         kept->part[part] = (struct part){used - begin, hole}, begin = used, json = to;
         if (hole == END) break;
     }
-    kept->parts = texts == 1 && part < MOST_PARTS ? part + 1 : 0;
+    kept->parts = kept->learnt = texts == 1 && part < MOST_PARTS ? part + 1 : 0;
 }
 
 /* What is taken must be the reads since it was taken last, in order, and only the last of them may be other than plain. */

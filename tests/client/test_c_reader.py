@@ -523,7 +523,7 @@ def test_without_it_sockets_are_read_one_by_one(monkeypatch: pytest.MonkeyPatch,
 def test_another_version_of_it_is_not_used(tmp_path: Path) -> None:
     other = tmp_path / "c_reader.c"
     shutil.copy(SOURCE.with_name("event_bytes.h"), tmp_path)
-    other.write_text(SOURCE.read_text().replace("#define GATHER_LAYOUT 4", "#define GATHER_LAYOUT 3"))
+    other.write_text(SOURCE.read_text().replace("#define GATHER_LAYOUT 5", "#define GATHER_LAYOUT 4"))
     assert compiled(other, tmp_path / "other.so") == ""
     assert load(tmp_path / "other.so") is None
     assert compiled(SOURCE, tmp_path / "same.so") == ""

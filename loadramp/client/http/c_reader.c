@@ -33,7 +33,7 @@
 
 #include "event_bytes.h"
 
-#define GATHER_LAYOUT 4
+#define GATHER_LAYOUT 5
 #define LOT_EVENTS 256    /* noted events are due when there are so many */
 #define READ_EVENTS 256   /* a read with more events is not noted */
 #define LOT_READS 32      /* plain reads are due when there are so many */
@@ -71,7 +71,7 @@ struct lot {
 };
 
 struct kept {
-    int32_t parts;                  /* of the shape; 0: nothing is noted now */
+    int32_t parts, learnt;          /* of the shape, 0 where nothing is noted now; of the latest one */
     int32_t most_events, most_reads; /* so many are a lot */
     struct part part[MOST_PARTS];
     char shape[SHAPE_BYTES];
@@ -117,7 +117,7 @@ int gather_keep(struct gather *gather, int fd) {
     struct kept *kept = kept_of(gather, fd);
     if (!kept && fd < gather->capacity && (kept = gather->kept[fd] = malloc(sizeof *kept))) {
         memset(&kept->lot, 0, offsetof(struct lot, starts));
-        kept->parts = 0, kept->most_reads = 1;
+        kept->parts = kept->learnt = 0, kept->most_reads = 1;
         kept->most_events = 1 + fd * 37 % LOT_EVENTS; /* streams of one step must not all be due in the same one */
     }
     pthread_mutex_unlock(&gather->lock);
@@ -157,19 +157,19 @@ void gather_learn(struct gather *gather, int fd, int most_reads, int parts, cons
     pthread_mutex_lock(&gather->lock);
     struct kept *kept = kept_of(gather, fd);
     if (kept) {
-        kept->parts = 0, kept->most_reads = most_reads;
+        kept->parts = 0, kept->learnt = parts, kept->most_reads = most_reads;
         memcpy(kept->part, part, parts * sizeof *part);
         memcpy(kept->shape, shape, length);
     }
     pthread_mutex_unlock(&gather->lock);
 }
 
-/* Events of the shape, which has so many parts, may be noted from now on (0: no longer), as every read before was
- * parsed: so not if another has come since. */
-void gather_note(struct gather *gather, int fd, int parts) {
+/* Events of the shape may be noted from now on, as every read that was taken is parsed and the next is sure to begin
+ * with a chunk and an event: so not if another read has come since. */
+void gather_note(struct gather *gather, int fd, int sure) {
     pthread_mutex_lock(&gather->lock);
     struct kept *kept = kept_of(gather, fd);
-    if (kept) kept->parts = kept->lot.reads ? 0 : parts;
+    if (kept) kept->parts = sure && !kept->lot.reads ? kept->learnt : 0;
     pthread_mutex_unlock(&gather->lock);
 }
 

@@ -22,7 +22,7 @@ LIBRARY = Path(__file__).with_name("_c_reader.so")
 
 TRIES, WORN = 4, 32
 """Of so many events in a row that have another shape each is learned; after WORN of one shape again so many."""
-_LAYOUT, _LOT_READS, _LOT_EVENTS, _DATA_BYTES, _MOST_READS = 4, 32, 512, 16_384 + 65_536, 128
+_LAYOUT, _LOT_READS, _LOT_EVENTS, _DATA_BYTES, _MOST_READS = 5, 32, 512, 16_384 + 65_536, 128
 _HEAD = Struct("=9i")
 _HOLES: dict[Hole, int] = {"end": 0, "text": 1, "string": 2, "number": 3, "count": 4}
 
@@ -96,12 +96,11 @@ class Taken(NamedTuple):
 class KeptReads:
     """The reads of one socket that are held back."""
 
-    __slots__ = ("_fd", "_parts", "_reader", "_shape", "_tries")
+    __slots__ = ("_fd", "_reader", "_shape", "_tries")
 
     def __init__(self, reader: CReader, fd: int) -> None:
         self._reader, self._fd = reader, fd
         self._shape: Shape | None = None
-        self._parts = 0
         self._tries = TRIES
 
     def take(self) -> Taken:
@@ -128,14 +127,13 @@ class KeptReads:
     def note(self, sure: bool) -> None:
         """Whether the next read is sure to begin with a chunk and an event, so that events may be noted: all reads that
         were taken were parsed."""
-        self._reader.note(self._fd, self._parts if sure else 0)
+        self._reader.note(self._fd, sure)
 
     def _learn(self, payload: bytes) -> None:
         """The next events may be as ``payload`` is."""
         self._tries -= 1
         self._shape = shape_of(payload, self._reader.shapes) if self._tries else None
         parts = () if self._shape is None else self._shape.parts
-        self._parts = len(parts)
         numbers = array("i", chain.from_iterable((len(literal), _HOLES[hole]) for literal, hole in parts))
         lot = 1 if self._tries else _LOT_READS
         self._reader.learn(self._fd, lot, numbers.tobytes(), b"".join(literal for literal, _ in parts))
@@ -221,8 +219,8 @@ class CReader:
     def learn(self, fd: int, most_reads: int, parts: bytes, literals: bytes) -> None:
         self._library.gather_learn(self._at, fd, most_reads, len(parts) // 8, parts, len(literals), literals)
 
-    def note(self, fd: int, parts: int) -> None:
-        self._library.gather_note(self._at, fd, parts)
+    def note(self, fd: int, sure: bool) -> None:
+        self._library.gather_note(self._at, fd, sure)
 
 
 def load(path: Path = LIBRARY) -> Any:
