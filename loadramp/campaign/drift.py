@@ -91,12 +91,10 @@ def trend(values: Floats, miss: float = 0.05) -> Trend:
     return Trend(n, p, slope, low, high, rho)
 
 
-def p99_drift(
-    table: Table, window_s: tuple[float, float], *, largest_ratio: float, unseen_ratio: float, alpha: float = ALPHA
-) -> list[Drift]:
+def p99_drift(table: Table, window_s: tuple[float, float], *, largest_ratio: float, unseen_ratio: float) -> list[Drift]:
     """p99 TTFT and p99 ITL of a soak.
 
-    fail: a rise that is shown (p below the metric's share of ``alpha``) and above ``largest_ratio``. inconclusive: no
+    fail: a rise that is shown (p below the metric's share of ALPHA) and above ``largest_ratio``. inconclusive: no
     such rise, but one of ``unseen_ratio`` is within the interval, or there are too few blocks. pass otherwise.
 
     Args:
@@ -109,7 +107,7 @@ def p99_drift(
     shown = block_p99s(table, window_s, blocks) if blocks >= LEAST_BLOCKS else {}
     return [
         _judged(metric, words, shown.get(metric, []), window_s, blocks, largest_ratio, unseen_ratio,
-                alpha / len(METRICS))
+                ALPHA / len(METRICS))
         for metric, words in METRICS.items()
     ]  # fmt: skip
 

@@ -56,7 +56,9 @@ def scorecard_section(view: CampaignView) -> str:
         "A critical item that is missing means no go; an open one, not yet. Evidence of the campaign wins over an "
         "answer; a waiver over both. answers.toml beside this file asks for what is open."
     )
-    return c.section("scorecard", "Scorecard", c.render("scorecard.html.j2", lines=lines), words=words)
+    return c.section(
+        "scorecard", "Scorecard", c.render("loadramp.campaign:scorecard.html.j2", lines=lines), words=words
+    )
 
 
 def phases_section(view: CampaignView) -> str:
@@ -69,7 +71,7 @@ def phases_section(view: CampaignView) -> str:
         }
         for phase in view.wanted
     ]  # fmt: skip
-    return c.section("phases", "Phases", c.render("campaign_phases.html.j2", phases=phases))
+    return c.section("phases", "Phases", c.render("loadramp.campaign:phases.html.j2", phases=phases))
 
 
 def _criterion(criterion: Criterion) -> dict[str, Any]:
@@ -96,7 +98,7 @@ def why_section(view: CampaignView) -> str | None:
     shown = list(dict.fromkeys(book for book in books if book is not None))
     if not findings and not shown:
         return None
-    body = c.render("campaign_why.html.j2", findings=list(findings.values()), runbooks=shown)
+    body = c.render("loadramp.campaign:why.html.j2", findings=list(findings.values()), runbooks=shown)
     words = "From the diagnosis of each phase; its report has the evidence and all cures. Runbooks are for the night."
     return c.section("why", "Why, and what to do", body, words=words)
 

@@ -5,11 +5,11 @@ more; what it means is judged anew from the files whenever a report is made (``a
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 import msgspec
 
@@ -169,10 +169,7 @@ class _Beside:
     phase: Phase
     base: Scenario
 
-    def __call__(self, ramping: Conductor, endpoint: Endpoint) -> Coroutine[Any, Any, None]:
-        return self._go(ramping, endpoint)
-
-    async def _go(self, ramping: Conductor, endpoint: Endpoint) -> None:
+    async def __call__(self, ramping: Conductor, endpoint: Endpoint) -> None:
         self.campaign.began(self.phase, ramping.rundir.path.name)
         pulse = self.campaign.pulse(ramping, endpoint)
         try:

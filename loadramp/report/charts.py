@@ -9,6 +9,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 import jinja2
@@ -59,7 +60,7 @@ class Figure:
 def environment() -> jinja2.Environment:
     """The templates; everything that is put into them is escaped unless it says it is markup."""
     return jinja2.Environment(
-        loader=jinja2.PackageLoader("loadramp.report"),
+        loader=jinja2.FunctionLoader(_template),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -67,8 +68,14 @@ def environment() -> jinja2.Environment:
     )
 
 
+def _template(name: str) -> str:
+    """The text of a template: of this package, or of that which stands before a colon."""
+    package, _, file = name.rpartition(":")
+    return resources.files(package or "loadramp.report").joinpath("templates", file).read_text("utf-8")
+
+
 def render(template: str, **values: Any) -> Markup:
-    """The template's text. What it was given is escaped in it."""
+    """The template's text; a feature's own is written ``package:file``. What it was given is escaped in it."""
     return Markup(environment().get_template(template).render(**values))  # noqa: S704  # autoescape is on
 
 
