@@ -54,16 +54,16 @@ def judge_gates(run: Run, rules: Sequence[str], when_unsure: Unsure = "inconclus
     Raises:
         ScenarioError: a rule is none, or names what does not exist.
     """
-    return [settle(judge_one(run, parse(text)), when_unsure) for text in rules]
+    return [settle(judge_rule(run, parse(text)), when_unsure) for text in rules]
 
 
 def missed_for_good(run: Run, rules: Sequence[str]) -> list[GateResult]:
     """Rules on steps (``@``) that fail whatever further steps will show: the whole interval is beyond the limit."""
     on_steps = [rule for text in rules if (rule := parse(text)).place is not None]
-    return [result for rule in on_steps if (result := judge_one(run, rule)).status == "fail"]
+    return [result for rule in on_steps if (result := judge_rule(run, rule)).status == "fail"]
 
 
-def judge_one(run: Run, rule: ThresholdRule) -> GateResult:
+def judge_rule(run: Run, rule: ThresholdRule) -> GateResult:
     """One rule: of several steps the worst decides, failing before open before the closest to the limit."""
     known = _subjects(run, rule)
     results = [weigh(rule, known) for known in known]

@@ -75,8 +75,8 @@ class _Store:
     def add(self, part: NDArray[Any]) -> None:
         self._parts.append(part)
         if self.file and (self.file.tell() or joined(self._parts).strides != (0,)):  # alike so far: no room is taken
-            for one in self._parts:
-                self.file.write(np.ascontiguousarray(one).data)
+            for kept in self._parts:
+                self.file.write(np.ascontiguousarray(kept).data)
             self._parts = [part[:0]]
 
     def in_order(self, first: Ints, size: Ints) -> NDArray[Any]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import exp, sqrt
 
-from loadramp.analysis.thresholds import judge_one, matches
+from loadramp.analysis.thresholds import judge_rule, matches
 from loadramp.record.row import Row
 from loadramp.record.table import Run
 from loadramp.record.types import Estimate
@@ -114,7 +114,7 @@ def _missed(run: Run, limit: str, found: Score) -> str:
         rows = [row for row in run.rows if rule.place is None or matches(row, rule.place)]
     else:
         rows = [row for row in run.rows if (row.rate_rps or 0.0) <= found.value]
-    result = judge_one(replace(run, rows=rows), rule)
+    result = judge_rule(replace(run, rows=rows), rule)
     return f"misses {limit}: {result.value:.4g}" if result.status == "fail" and result.value is not None else ""
 
 

@@ -16,7 +16,7 @@ from loadramp.analysis.error_classes import class_of
 from loadramp.analysis.load_errors import fails_too_often, load_error_ratio, over_length, request_errors
 from loadramp.analysis.slo_capacity import slo_capacity
 from loadramp.analysis.threshold_rules import parse
-from loadramp.analysis.thresholds import judge_one
+from loadramp.analysis.thresholds import judge_rule
 from loadramp.client.fleet import FleetError
 from loadramp.record.row import Row
 from loadramp.record.run_info import OverLength, RunInfo
@@ -285,7 +285,7 @@ def test_failures_of_both_kinds_are_told_apart() -> None:
     assert "2 of them for reasons that do not depend on load" in verdict_sentence(run)
     (check,) = request_errors(run)
     assert check.message.startswith("2 of 100 requests, 2 %, failed for reasons that do not depend on load (2 longer")
-    known = judge_one(run, parse("error_ratio < 0.005"))
+    known = judge_rule(run, parse("error_ratio < 0.005"))
     assert (known.value, known.status) == (0.03, "fail")
 
 
