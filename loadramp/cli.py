@@ -259,7 +259,7 @@ def selfcheck(*, seconds: float, as_json: bool, quiet: bool) -> int:
         result = asyncio.run(client_capacity.selfcheck(seconds, say))
     click.echo(strict_json(asdict(result)) if as_json else result.words())
     try:
-        client_capacity.keep(result, client_capacity.stored_path())
+        client_capacity.LAST.keep(result)
     except (OSError, RuntimeError) as error:  # RuntimeError: nobody has a home here
         click.echo(f"not kept for later runs: {error}", err=True)
     return 0

@@ -25,7 +25,7 @@ from loadramp.comparison.canary_run import CanaryRun, Switch
 from loadramp.comparison.document import comparison_csv, comparison_document
 from loadramp.comparison.info import ArmInfo, ComparisonInfo
 from loadramp.comparison.judge import ARMS, outlook, read
-from loadramp.comparison.noise import keep, noise_of, stored, stored_path
+from loadramp.comparison.noise import LAST, noise_of
 from loadramp.comparison.page import comparison_html
 from loadramp.comparison.pairs import Comparison
 from loadramp.comparison.switch_command import switch_of
@@ -227,7 +227,7 @@ def _about(
         switch_command=redact(ask.switch_command) or None,
         swap_command=redact(ask.swap_command) or None,
         same_version=ask.same_version,
-        noise=stored() if canary_of(scenario).design != "a_then_b" else None,
+        noise=LAST.read() if canary_of(scenario).design != "a_then_b" else None,
         answers=answers,
     )
 
@@ -265,7 +265,7 @@ def keep_noise(comparison: Comparison, canary: Canary, say: Say) -> None:
     if noise is None:
         return
     try:
-        keep(noise, stored_path())
+        LAST.keep(noise)
     except (OSError, RuntimeError) as error:  # RuntimeError: nobody has a home here
         say(f"note: the noise is not kept for later plans: {error}")
 

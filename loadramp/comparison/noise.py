@@ -3,15 +3,10 @@
 As with ``selfcheck`` only the last result is kept, for the user; it holds no address and nothing of what was asked.
 """
 
-import json
-import os
 from bisect import bisect_left
 from dataclasses import replace
 from datetime import UTC, datetime
 from math import ceil, exp, log1p, sqrt
-from pathlib import Path
-
-import msgspec
 
 from loadramp.analysis.blocks import words_of
 from loadramp.analysis.proportions import needed
@@ -20,15 +15,15 @@ from loadramp.comparison.info import KeptNoise
 from loadramp.comparison.noninferior import Looks
 from loadramp.comparison.pairs import Comparison
 from loadramp.comparison.table import Canary
+from loadramp.record.kept import Kept
 from loadramp.units import percent, plural, span
 
 LEAST_BLOCKS = 4
 """Fewer say too little of how far blocks scatter."""
 
 
-def stored_path() -> Path:
-    """Where the noise of the last comparison of the same version is kept."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "loadramp" / "same-version.json"
+LAST = Kept("same-version.json", KeptNoise)
+"""The noise of the last comparison of the same version."""
 
 
 def noise_of(comparison: Comparison, measured_at: datetime, block_s: float) -> KeptNoise | None:
@@ -41,20 +36,6 @@ def noise_of(comparison: Comparison, measured_at: datetime, block_s: float) -> K
     if not comparison.asked.same_version or not rows:
         return None
     return KeptNoise(measured_at.astimezone(UTC).isoformat(timespec="seconds"), block_s, tuple(rows))
-
-
-def keep(noise: KeptNoise, path: Path) -> None:
-    """Put ``noise`` in place of what was kept before. Raises OSError."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(msgspec.to_builtins(noise), indent=1) + "\n")
-
-
-def stored(path: Path | None = None) -> KeptNoise | None:
-    """What was kept; None where there is nothing, or nothing that can be read."""
-    try:
-        return msgspec.json.decode((path or stored_path()).read_bytes(), type=KeptNoise)
-    except (OSError, msgspec.MsgspecError, UnicodeError, RuntimeError):  # RuntimeError: nobody has a home here
-        return None
 
 
 def earlier(canary: Canary, kept: KeptNoise | None) -> list[Noise]:

@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from loadramp.comparison.judge import outlook
-from loadramp.comparison.noise import expected
-from loadramp.comparison.noise import stored as stored_noise
+from loadramp.comparison.noise import LAST, expected
 from loadramp.comparison.table import asked_warmup_s, block_rates, canary_of, climb_rates, order_of, turn_warmup_s
 from loadramp.record.types import Step
 from loadramp.runner.preview import offered_notes, with_offered
@@ -33,7 +32,7 @@ def canary_parts(scenario: Scenario, _: Callable[[Sequence[str]], Scenario]) -> 
     if canary.answers:
         notes.append(f"Before it {plural(canary.answers, 'question', 'are')} asked, the baseline twice.")
     notes += [*offered_notes(scenario, with_offered(scenario, blocks)), *outlook(scenario)]
-    noise = stored_noise() if canary.design != "a_then_b" else None
+    noise = LAST.read() if canary.design != "a_then_b" else None
     notes += [words for words in [expected(canary, noise) if noise else ""] if words]
     return [PreviewPart(f"canary: {how}", steps, tuple(notes))]
 

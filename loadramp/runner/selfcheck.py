@@ -5,18 +5,15 @@ still passes the rules that make a step void. The last result is kept for the ma
 """
 
 import asyncio
-import json
-import os
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
-import msgspec
 import numpy as np
 
 from loadramp import __version__
@@ -28,6 +25,7 @@ from loadramp.client.http import c_reader
 from loadramp.client.request_body import OPTIONAL_FIELDS
 from loadramp.client.workers import LocalFleet
 from loadramp.record.codec import decode_lines
+from loadramp.record.kept import Kept
 from loadramp.record.row import Void, void_lines
 from loadramp.record.run_directory import host
 from loadramp.record.run_info import HostInfo
@@ -181,21 +179,13 @@ async def selfcheck(seconds: float = 4.0, say: Say = lambda _: None) -> ClientCa
     )
 
 
-def stored_path() -> Path:
-    """Where the last result is kept."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "loadramp" / "selfcheck.json"
+LAST = Kept("selfcheck.json", ClientCapacity)
 
 
-def keep(result: ClientCapacity, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(asdict(result), indent=1) + "\n")
-
-
-def stored(path: Path | None = None) -> ClientCapacity | None:
+def stored() -> ClientCapacity | None:
     """The last result, when it is of this machine and this version; None otherwise."""
-    try:
-        kept = msgspec.json.decode((path or stored_path()).read_bytes(), type=ClientCapacity)
-    except (OSError, ValueError, RuntimeError):  # RuntimeError: nobody has a home here
+    kept = LAST.read()
+    if kept is None:
         return None
     here, there = host(), kept.host
     same = (there.machine, there.cpu, there.cores) == (here.machine, here.cpu, here.cores)

@@ -251,7 +251,7 @@ def test_what_a_comparison_of_the_same_version_showed_is_kept_for_plan(
     assert told is not None
     assert {row.metric for row in told.noise} == set(PRIMARY)
     assert told.noise[0].sd == pytest.approx(np.std(d, ddof=1), rel=0.3)
-    noise.keep(told, noise.stored_path())
+    noise.LAST.keep(told)
     scenario = load("[canary]\nrates = [16]\n", "x.toml")
     (part,) = canary_parts(scenario, lambda _: scenario)
     assert any(note.startswith("At noise like that of the last") for note in part.notes)
@@ -262,10 +262,14 @@ def test_what_a_comparison_of_the_same_version_showed_is_kept_for_plan(
 @pytest.mark.parametrize(
     "text", ["", "{}", "[]", '{"noise": 3, "block_s": 60}', json.dumps(to_builtins(kept(block_s=0)))]
 )
-def test_what_was_kept_and_cannot_be_read_is_nothing(text: str, tmp_path: Path) -> None:
-    (tmp_path / "x.json").write_text(text)
-    assert noise.stored(tmp_path / "x.json") is None
-    assert noise.stored(tmp_path / "none.json") is None
+def test_what_was_kept_and_cannot_be_read_is_nothing(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert noise.LAST.read() is None
+    noise.LAST.path.parent.mkdir()
+    noise.LAST.path.write_text(text)
+    assert noise.LAST.read() is None
 
 
 def test_an_aa_comparison_of_two_servers_tells_its_noise_and_one_of_versions_does_not(tmp_path: Path) -> None:
@@ -301,12 +305,12 @@ def test_a_comparison_of_the_same_version_leaves_its_noise_for_plan_and_for_the_
     assert not path.exists()  # two versions tell nothing of the noise of one
     launch.keep_noise(same, canary, said.append)
     told = json.loads(path.read_text())
-    assert noise.stored() == convert(told, KeptNoise)
+    assert noise.LAST.read() == convert(told, KeptNoise)
     assert told["block_s"] == 10.0
     assert {row["metric"] for row in told["noise"]} == set(PRIMARY)
     assert {(row["rate_rps"], row["blocks"]) for row in told["noise"]} == {(8.0, 5)}
     assert "http" not in path.read_text()
-    assert asked_about(canary, ComparisonInfo(noise=noise.stored())).noise[0].blocks == 5
+    assert asked_about(canary, ComparisonInfo(noise=noise.LAST.read())).noise[0].blocks == 5
     (part,) = canary_parts(scenario, lambda _: scenario)
     assert any(note.startswith("At noise like that of the last comparison of the same version") for note in part.notes)
     assert said == []

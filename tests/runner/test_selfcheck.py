@@ -84,19 +84,19 @@ def capacity(**known: Any) -> ClientCapacity:
     return ClientCapacity(**plain | known)
 
 
-def test_a_result_of_another_machine_or_version_is_not_taken(tmp_path: Path) -> None:
-    path = tmp_path / "kept.json"
-    selfcheck.keep(known := capacity(), path)
-    assert selfcheck.stored(path) == known
-    selfcheck.keep(capacity(loadramp="0.0"), path)
-    assert selfcheck.stored(path) is None
-    selfcheck.keep(capacity(host=replace(host(), cores=1000)), path)
-    assert selfcheck.stored(path) is None
-    path.write_text("{torn")
-    assert selfcheck.stored(path) is None
-    path.write_text("{}")
-    assert selfcheck.stored(path) is None
-    assert selfcheck.stored(tmp_path / "none.json") is None
+def test_a_result_of_another_machine_or_version_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert selfcheck.stored() is None
+    selfcheck.LAST.keep(known := capacity())
+    assert selfcheck.stored() == known
+    selfcheck.LAST.keep(capacity(loadramp="0.0"))
+    assert selfcheck.stored() is None
+    selfcheck.LAST.keep(capacity(host=replace(host(), cores=1000)))
+    assert selfcheck.stored() is None
+    selfcheck.LAST.path.write_text("{torn")
+    assert selfcheck.stored() is None
+    selfcheck.LAST.path.write_text("{}")
+    assert selfcheck.stored() is None
 
 
 def test_the_words_say_what_one_worker_takes() -> None:
