@@ -134,6 +134,9 @@ class ClusterFleet:
         self._check()
         return [record for news in each if news for record in news.in_flight]
 
+    async def in_flight(self) -> int:
+        return len(await self.snapshot())
+
     def samples(self) -> list[ClientSample]:
         """What the workers measured of themselves since the last call."""
         self._check()

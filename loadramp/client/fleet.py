@@ -64,6 +64,9 @@ class Fleet(Protocol):
     async def snapshot(self) -> list[Record]:
         """The requests in flight, as they are now."""
 
+    async def in_flight(self) -> int:
+        """How many those are: no copy of a thousand answers to learn whether one is left."""
+
     def samples(self) -> list[ClientSample]:
         """What the workers measured of themselves since the last call."""
 
@@ -204,6 +207,10 @@ class InlineFleet:
         """The requests in flight, as they are now."""
         self._check()
         return self._running.snapshot()
+
+    async def in_flight(self) -> int:
+        self._check()
+        return self._running.share.client.counts.in_flight
 
     def samples(self) -> list[ClientSample]:
         """What the workers measured of themselves since the last call."""

@@ -85,6 +85,9 @@ class LocalFleet:
         answers = await self._ask("snapshot")
         return [record for lines in answers if lines for record in decode_lines(lines.splitlines()).records]
 
+    async def in_flight(self) -> int:
+        return sum(number or 0 for number in await self._ask("in_flight"))
+
     def samples(self) -> list[ClientSample]:
         """What the workers measured of themselves since the last call."""
         self._check()
@@ -254,6 +257,8 @@ async def _work(pipe: Connection, orders: Orders, path: Path, index: int, of: in
                 worker.share.begin(*args)
             elif verb == "snapshot":
                 pipe.send(("snapshot", b"".join(line_of(record) for record in worker.snapshot())))
+            elif verb == "in_flight":
+                pipe.send(("in_flight", worker.share.client.counts.in_flight))
             elif verb == "finish":
                 await worker.share.finish(*args)
                 pipe.send(("finish", None))

@@ -206,7 +206,7 @@ class RunSession:
         await self.fleet.begin(step, self._next_seq)
         while self.now_s < step.end_s - EPSILON_S and not self.stop.is_set():
             await self._pause(0.5)
-            if self.now_s > step.begin_s and not await self.fleet.snapshot():
+            if self.now_s > step.begin_s and not await self.fleet.in_flight():
                 break
             self.collect()
             self._show(step)

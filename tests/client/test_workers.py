@@ -137,6 +137,9 @@ def test_workers_say_how_they_fare_and_cost_nothing_idle(sim: str, tmp_path: Pat
     seen = []
 
     async def look(fleet: LocalFleet, step: Step) -> None:
+        await until(fleet, step.begin_s)
+        while not await fleet.in_flight():
+            pass
         await until(fleet, step.end_s + 1.5)
         seen.extend(fleet.samples())
 
