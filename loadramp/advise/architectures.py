@@ -96,7 +96,7 @@ UNDERSTOOD = frozenset(
      "num_key_value_heads_per_layer", "num_attention_heads_per_layer", "num_kv_heads", "num_query_heads",
      "num_key_value_heads", "attn_config", "attention_k_eq_v"}
 )  # fmt: skip
-"""Keys that are read here or in shapes.py, and rank below the one that told."""
+"""Keys that layer_kinds.py and layers.py read; they rank below the one that tells of the layers."""
 
 
 class UnclearError(ScenarioError):

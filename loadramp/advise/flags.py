@@ -1,7 +1,7 @@
 """The command that starts the engine, with a reason for every flag. Pure.
 
 Rule: only flags that exist: those of vLLM 0.32's help and of SGLang's server arguments; a test holds them against both.
-versions.py says which of them an older vLLM does not have.
+analysis/diagnosis/engine_versions.py says which of them an older vLLM does not have.
 """
 
 import shlex

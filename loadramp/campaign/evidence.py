@@ -1,7 +1,7 @@
 """What a campaign proves of the items that a launch needs. Pure: phases in, shown, gap or open out.
 
-A proof is a function ``f(facts) -> Shown`` in EVIDENCE; LEAST is how long it must have lasted. Rule: what was shortened
-or not seen is open, never shown.
+A proof is a function ``f(facts) -> Evidence`` in EVIDENCE; LEAST is how long it must have lasted. Rule: what was
+shortened or not seen is open, never shown.
 """
 
 from collections.abc import Callable, Mapping, Sequence
