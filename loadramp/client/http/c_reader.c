@@ -22,6 +22,7 @@
 #include <errno.h>
 #include <math.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -324,16 +325,16 @@ static double offset_now(struct gather *gather, double *now_s) {
     return *now_s < gather->distrust_until_s ? NAN : gather->offset_s;
 }
 
-/* Reads what is there, until something is due. Whether there is more to read. */
-static int read_beat(struct gather *gather, int punctual, double offset_s) {
+/* Reads what is there after a nap, until something is due. Whether there is more to read. */
+static int read_beat(struct gather *gather, double nap_s, int punctual, double offset_s) {
     int all = 0, count;
     gather->several = 0;
-    do all += count = read_ready(gather, gather->epoll_fd, offset_s, gather->late_s, MOST_READS);
+    do all += count = read_ready(gather, gather->epoll_fd, offset_s, gather->late_s + nap_s, MOST_READS);
     while (count == MOST_READS && !gather->due_count);
     gather->beats++, gather->all += all;
     if (punctual) gather->reads += all, gather->blurred += gather->several;
-    double nap_s = gather->nap_s ? 2 * gather->nap_s : NAP_S;
-    gather->nap_s = !all ? 0 : nap_s < gather->period_s ? nap_s : gather->period_s;
+    double next_s = nap_s ? 2 * nap_s : NAP_S;
+    gather->nap_s = !all ? 0 : next_s < gather->period_s ? next_s : gather->period_s;
     return count == MOST_READS;
 }
 
@@ -357,7 +358,7 @@ static void *beat(void *of) {
         pthread_mutex_lock(&gather->lock);
         while (more && gather->beating && !gather->closed) {
             double offset_s = offset_now(gather, &now_s);
-            more = read_beat(gather, nap_s && now_s - before_s < late_s, offset_s), before_s = now_s;
+            more = read_beat(gather, nap_s, nap_s && now_s - before_s < late_s, offset_s), before_s = now_s;
             if (gather->due_count || gather->beats >= gather->look_beats)
                 if (write(gather->told_fd, &(uint64_t){1}, sizeof(uint64_t)) < 0) errno = 0; /* it knows already */
             while (gather->due_count && gather->beating && !gather->closed)
@@ -382,7 +383,11 @@ int gather_start(struct gather *gather, int epoll_fd, int told_fd, double offset
     if (!gather->beating) gather->due_count = 0; /* was of gather_read */
     gather->beating = 1;
     pthread_t thread;
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are for the threads of Python */
     if (!gather->running && !pthread_create(&thread, NULL, beat, gather)) pthread_detach(thread), gather->running = 1;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
     gather->beating = gather->running;
     int running = gather->running;
     pthread_cond_signal(&gather->handled);

@@ -53,7 +53,7 @@ class _Reader(ctypes.Structure):
 class Beat(NamedTuple):
     period_s: float
     late_s: float
-    """A read this long after its data was late."""
+    """A read this much later after its data than the thread has napped was late."""
     look_beats: int
     """After so many something is to be collected."""
     late_beats: float

@@ -273,16 +273,15 @@ class Poller:
         open_ = self._open
         if open_ is None:
             return
-        late_s = LATE_READ_S + period_s
         if open_.c_reader is not None:
-            beat = Beat(period_s, late_s, LOOK_BEATS, LATE_BEATS - 1.0)
+            beat = Beat(period_s, LATE_READ_S, LOOK_BEATS, LATE_BEATS - 1.0)
             started = open_.c_reader.start(open_.epoll.fileno(), open_.told_fd, self._offset_s, beat)
         else:
             started = open_.timer.start()
         if started:
             if not self.beating:
                 open_.loop.remove_reader(open_.epoll.fileno())
-            self.beating, self.late_s, self._period_s = True, late_s, period_s
+            self.beating, self.late_s, self._period_s = True, LATE_READ_S + period_s, period_s
             self._turns = self._empty = self._beat_reads = self._blurred = self._fast = 0
 
     def _quicken(self) -> None:
