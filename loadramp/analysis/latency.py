@@ -21,8 +21,9 @@ from loadramp.analysis.quantiles import (
     pool,
     quantile_name,
 )
+from loadramp.record.event_columns import taken
 from loadramp.record.row import Quantiles, Row, SloStatistic, Statistic, columns_of
-from loadramp.record.table import Bools, Floats, Gaps, Table, taken, within
+from loadramp.record.table import Bools, Floats, Gaps, Table, within
 from loadramp.scenario.scenario import Slo
 from loadramp.units import percent
 

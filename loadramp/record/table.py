@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from loadramp.record.event_columns import EVENTS, every, gathered, joined
 from loadramp.record.row import Row
 from loadramp.record.run_info import RunInfo
 from loadramp.record.types import (
@@ -63,51 +64,10 @@ def within(instants_s: Floats, window_s: tuple[float, float]) -> Bools:
     return np.asarray((instants_s >= window_s[0]) & (instants_s < window_s[1]))
 
 
-EVENTS = ("event_s", "event_tokens", "event_choice")
-"""The columns with one entry an event. In most runs the last two hold one value, in the memory of one entry."""
-
 ALL = (-np.inf, np.inf)
 """A window without ends."""
 SLICE_EVENTS = 500_000
 """What is counted for every event takes memory for so many at once."""
-SHORT_RUN = 16
-"""Runs of fewer entries than these are gathered one by one."""
-
-
-def every(value: int, n: int) -> Ints:
-    """``value`` n times, in the memory of one."""
-    return np.broadcast_to(np.int64(value), n)
-
-
-def taken(column: NDArray[Any], keep: Bools | Ints) -> NDArray[Any]:
-    """``column[keep]``; what is alike everywhere stays in the memory of one."""
-    if column.strides != (0,) or not len(column):
-        return np.asarray(column[keep])
-    return every(int(column[0]), int(np.count_nonzero(keep)) if keep.dtype == np.bool_ else len(keep))
-
-
-def gathered(column: NDArray[Any], first: Ints, size: Ints) -> NDArray[Any]:
-    """``size[i]`` entries from ``first[i]`` on, for every i in turn; not copied where they follow one another."""
-    n = int(size.sum())
-    if column.strides == (0,) and len(column):
-        return every(int(column[0]), n)
-    first, size = first[size > 0], size[size > 0]
-    apart = np.flatnonzero(first[1:] != first[:-1] + size[:-1]) + 1
-    begin, end = first[np.append(0, apart)] if n else first, np.append((first + size)[apart - 1], (first + size)[-1:])
-    if len(begin) == 1:
-        return column[begin[0] : end[0]]
-    if len(begin) * SHORT_RUN < n:
-        return np.concatenate([column[a:b] for a, b in zip(begin.tolist(), end.tolist(), strict=True)])
-    return np.asarray(column[np.arange(n) + np.repeat(first - (np.cumsum(size) - size), size)])
-
-
-def joined(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    """``np.concatenate(parts)``; what is alike everywhere stays in the memory of one."""
-    parts = [part for part in parts if len(part)] or parts[:1]
-    values = {value for part in parts for value in part[:1].tolist()}
-    if len(values) == 1 and all(part.strides == (0,) for part in parts):
-        return every(values.pop(), sum(map(len, parts)))
-    return np.concatenate(parts)
 
 
 @dataclass(slots=True, frozen=True)

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadramp.record.columns import decode_table
-from loadramp.record.table import EVENTS, Ints, Table, every, gathered, joined
+from loadramp.record.event_columns import EVENTS, every, gathered, joined
+from loadramp.record.table import Ints, Table
 
 BATCH_BYTES = 2_000_000
 """Of records that are lines at once."""

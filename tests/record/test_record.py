@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from loadramp.record.codec import decode, decode_lines, encode
 from loadramp.record.columns import decode_table
+from loadramp.record.event_columns import every, gathered
 from loadramp.record.run_directory import RecordTail, RunDir, RunDirError, check_place, read, safe_name
 from loadramp.record.run_info import RunInfo, read_info
-from loadramp.record.table import Table, every, gathered
+from loadramp.record.table import Table
 from loadramp.record.types import ClientSample, Record, Step
 from loadramp.record.whole_run import read_records
 from loadramp.registry import ScenarioError, error_message
