@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
 from itertools import accumulate
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 import numpy as np
@@ -27,10 +27,22 @@ _PLAIN = [
     if f.name not in {*TIMES, "due_s", "event_s", "event_tokens", "event_choice", "warnings"}
 ]
 _LISTS = ("event_tokens", "event_choice", "warnings")
+_HINTS = get_type_hints(Record)
+
+
+def _written(name: str) -> Any:
+    """What a line may hold in a field: of words any, as later versions may know more."""
+    hint = _HINTS[name]
+    kinds = [hint, *get_args(hint)]
+    if str in kinds or any(get_origin(kind) is Literal for kind in kinds):
+        return str | None
+    return hint if hint in {bool, int} else int | float | None
+
+
 _Line = msgspec.defstruct(
     "_Line",
     [("due_s", int), *((name, int | None, None) for name in TIMES), ("event_s", list[int], []),
-     *((name, Any) if default is MISSING else (name, Any, default) for name, default in _PLAIN),
+     *((name, _written(name)) if default is MISSING else (name, _written(name), default) for name, default in _PLAIN),
      *((name, list[str] if name == "warnings" else list[int], []) for name in _LISTS)],
     rename={"due_s": "due_us", **TIMES, "event_s": "event_us"}, kw_only=True, forbid_unknown_fields=True,
 )  # fmt: skip

@@ -106,12 +106,16 @@ def test_a_batch_skips_the_lines_that_are_no_records() -> None:
         {**whole, "event_us": 7},
         {**whole, "event_us": [1, 2]},  # of which event_tokens names three
         {**whole, "due_us": "10"},
+        {**whole, "seq": None},
+        {**whole, "status": 3},
+        {**whole, "prompt_tokens": "many"},
+        {**whole, "of_tomorrow": 1},
     ]
     lines = [encode(RECORD), *(json.dumps(one).encode() for one in wrong), b"{", b"\n", encode(RECORD)]
     table, skipped = decode_table(lines)
     decoded = decode_lines(lines)
     assert table.seq.tolist() == [record.seq for record in decoded.records] == [RECORD.seq, RECORD.seq]
-    assert skipped == decoded.skipped == 7
+    assert skipped == decoded.skipped == 11
 
 
 def test_columns_hold_what_the_records_hold() -> None:
