@@ -5,7 +5,6 @@ Rule: what was not seen is inconclusive; an interval that straddles its limit is
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 import msgspec
 
@@ -13,6 +12,7 @@ from loadramp.analysis import offered_load
 from loadramp.analysis.overload import signs_of
 from loadramp.analysis.proportions import Proportion, needed
 from loadramp.analysis.quantiles import quantile_name
+from loadramp.analysis.thresholds import Status
 from loadramp.campaign.drift import Drift
 from loadramp.campaign.recovery import Availability, HealthSample, availability, failures, recovery_s, usual_ttft_s
 from loadramp.campaign.table import hold_s
@@ -21,8 +21,6 @@ from loadramp.record.table import Run
 from loadramp.record.types import Estimate
 from loadramp.scenario.scenario import Slo
 from loadramp.units import agreed, latency, latency_span, multiple, percent, plural
-
-Status = Literal["pass", "fail", "inconclusive"]
 
 
 @dataclass(slots=True, frozen=True)

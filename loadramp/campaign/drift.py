@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import asin, expm1, log, pi, sqrt
-from typing import Literal
 
 import numpy as np
 from scipy.special import ndtr, ndtri
@@ -17,6 +16,7 @@ from loadramp.analysis import latency
 from loadramp.analysis.blocks import FLOOR_S, fewest_values
 from loadramp.analysis.quantiles import quantile
 from loadramp.analysis.saturation import rising
+from loadramp.analysis.thresholds import Status
 from loadramp.record.table import Floats, Table, within
 from loadramp.record.types import Sample
 from loadramp.units import percent, plural, signed
@@ -32,8 +32,6 @@ MEMORY = {"process_memory_bytes": "memory of the server's process", "gpu_memory_
 MEMORY_BLOCKS = 12
 MEMORY_SKIP = 1.0 / 6.0
 """The first part of a soak, in which caches fill."""
-
-Status = Literal["pass", "fail", "inconclusive"]
 
 
 @dataclass(slots=True, frozen=True)
@@ -157,17 +155,16 @@ def _judged(
     rise, low, high = (expm1(slope * (trended.n - 1)) for slope in (trended.slope, trended.low, trended.high))
     sure = f"{percent(1.0 - 2.0 * alpha)} interval"
     between = f"{signed(rise)} over the soak ({sure} {signed(low)} to {signed(high)})"
+    status: Status
     if trended.p < alpha and rise > largest_ratio:
-        status, reason = (
-            "fail",
-            f"{words} rises by {between}; by chance so clear a rise comes {trended.p:.2g} of the time",
-        )
+        status = "fail"
+        reason = f"{words} rises by {between}; by chance so clear a rise comes {trended.p:.2g} of the time"
     elif high > unseen_ratio:
         status, reason = "inconclusive", f"{words}: {between}; a rise of {percent(unseen_ratio)} cannot be ruled out"
     else:
         what = "a small rise" if trended.p < alpha else "no rise beyond chance"
         status, reason = "pass", f"{words}: {what}, {between}"
-    return Drift(metric, words, status, reason, rise, low, high, trended.p, block_s, tuple(shown))  # type: ignore[arg-type]  # literals above
+    return Drift(metric, words, status, reason, rise, low, high, trended.p, block_s, tuple(shown))
 
 
 def memory_growth(samples: Sequence[Sample], window_s: tuple[float, float], *, largest_ratio: float) -> list[Drift]:
@@ -199,6 +196,7 @@ def _grown(
     first, last = float(np.median(medians[:3])), float(np.median(medians[-3:]))
     grown = last / first - 1.0
     p = rising(np.array(medians))
+    status: Status
     observed = f"{words}: {signed(grown)} from {first / 1e9:.3g} to {last / 1e9:.3g} GB"
     if grown <= largest_ratio:
         status, reason = "pass", observed
@@ -206,7 +204,7 @@ def _grown(
         status, reason = "fail", f"{observed}, and it goes on growing"
     else:
         status, reason = "inconclusive", f"{observed}, but not steadily: soak longer to see whether it stays"
-    return Drift(name, words, status, reason, grown, None, None, p, block_s, tuple(medians))  # type: ignore[arg-type]  # literals above
+    return Drift(name, words, status, reason, grown, None, None, p, block_s, tuple(medians))
 
 
 def _correlation(rest: Floats) -> float:

@@ -12,6 +12,7 @@ from loadramp.record.codec import plain_data
 from loadramp.record.run_info import TargetInfo
 from loadramp.report.markdown import escaped, table
 from loadramp.report.redact import redact
+from loadramp.report.thresholds import MARKS
 from loadramp.report.verdict_text import Phrase
 from loadramp.units import percent, plural, sig, span
 
@@ -291,5 +292,4 @@ def campaign_text(view: CampaignView) -> str:
     return "\n".join(out)
 
 
-MARKS = {"pass": "✓", "fail": "✗", "inconclusive": "?"}
 CARD_MARKS = {"shown": "✓", "said": "✓", "waived": "~", "gap": "✗", "open": "?"}

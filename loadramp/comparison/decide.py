@@ -7,10 +7,10 @@ would take. Nothing measured, errors on either side and NaN never pass; nor do t
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log
-from typing import Literal
 
 from loadramp.analysis.group_sequential import holm
 from loadramp.analysis.proportions import Proportion, difference, fisher, needed
+from loadramp.analysis.thresholds import Status
 from loadramp.comparison.answer_match import AnswerMatch, findings
 from loadramp.comparison.block_spread import LEAST_RATIO, Missing, Noise
 from loadramp.comparison.noninferior import ALPHA, Effect, Looks
@@ -18,7 +18,6 @@ from loadramp.comparison.table import Canary, Count, NotNegative
 from loadramp.units import multiple, percent, plural, times_of
 
 STEADY = "step_time"
-Verdict = Literal["pass", "fail", "inconclusive"]
 
 
 @dataclass(slots=True, frozen=True)
@@ -39,7 +38,7 @@ class DecisionRules(Canary):
 class Decision:
     """The verdict and why. ``more``: pairs of blocks that would probably settle it, None: unknown or settled."""
 
-    verdict: Verdict
+    verdict: Status
     reasons: tuple[str, ...]
     more: Missing | None = None
 

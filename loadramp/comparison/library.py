@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from markupsafe import escape
 
+from loadramp.analysis.thresholds import Status
 from loadramp.comparison.compare_runs import comparison_of, read_side
 from loadramp.comparison.document import comparison_document
 from loadramp.comparison.page import comparison_html
@@ -27,7 +28,7 @@ class ComparisonResult:
     comparison: Comparison
 
     @property
-    def verdict(self) -> Literal["pass", "inconclusive", "fail"]:
+    def verdict(self) -> Status:
         """``pass``: shown to be no worse than allowed; ``fail``: shown to be worse; else ``inconclusive``."""
         return self.comparison.decision.verdict
 
