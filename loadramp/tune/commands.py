@@ -94,7 +94,8 @@ def again(path: Path, as_json: bool) -> int:
 
 def _show(found: Any, as_json: bool) -> int:
     from loadramp.commands.terminal import answer
-    from loadramp.tune.text import cautions, sentence, tuning_document, tuning_table
+    from loadramp.tune.configurations import tuning_table
+    from loadramp.tune.text import cautions, sentence, tuning_document
 
     tuning = found.tuning
     if as_json:

@@ -12,8 +12,9 @@ from loadramp.report.glossary import glossary
 from loadramp.report.html import page
 from loadramp.report.redact import redact
 from loadramp.report.verdict_text import Phrase
+from loadramp.tune.configurations import HEADS, table_of
 from loadramp.tune.flags import apart
-from loadramp.tune.text import HEADS, OBJECTIVES, JudgedTuning, Line, cautions, lines_of, sentence, table_of
+from loadramp.tune.text import OBJECTIVES, JudgedTuning, Line, cautions, lines_of, sentence
 from loadramp.units import NOTHING, plural, sig, span
 
 TERMS = ("ceiling", "knee", "slo", "ttft", "itl", "percentile", "interval")

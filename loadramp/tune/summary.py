@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from loadramp.tune.text import HEADS, JudgedTuning, cautions, sentence, table_of
+from loadramp.tune.configurations import HEADS, table_of
+from loadramp.tune.text import JudgedTuning, cautions, sentence
 from loadramp.units import plural, span
 
 

@@ -1,4 +1,4 @@
-"""A tuning in words: sentence, table, JSON document. Pure."""
+"""A tuning in words: sentence, JSON document. Pure."""
 
 from __future__ import annotations
 
@@ -8,22 +8,18 @@ from math import exp
 from shlex import quote
 from typing import Any
 
-from rich.table import Table as RichTable
-
 from loadramp.record.codec import plain_data
 from loadramp.tune.effects import FlagEffect, alone, reasons
-from loadramp.tune.flags import FLAGS, PORT, apart, command_of
+from loadramp.tune.flags import FLAGS, PORT, command_of
 from loadramp.tune.noise import ObjectiveLevel, better, drift_of
 from loadramp.tune.race import RaceRules
-from loadramp.tune.score import TOKENS, UNITS
+from loadramp.tune.score import UNITS
 from loadramp.tune.state import TuneState
 from loadramp.tune.verdict import TuneVerdict
 from loadramp.tune.visit import Visit
-from loadramp.units import NOTHING, latency, percent, sig, signed, span, span_of
+from loadramp.units import NOTHING, percent, sig, signed, span_of
 
 SCHEMA = "loadramp.tune/1"
-FLAG_WIDTH = 26
-"""Columns of a terminal for flags: one is seldom broken, and the other columns have room."""
 OTHER = 1.5
 """A baseline that lies so many times above or below the run of ``--from`` is not what that measured."""
 NAMED = 2
@@ -108,23 +104,31 @@ def sentence(tuning: JudgedTuning) -> str:
     if found.word == "not_measurable":
         return f"The baseline could not be measured: {found.why or 'no number was found'}."
     best, level = _name(tuning, found.best), found.level
-    shown = f"{OBJECTIVES[tuning.state.objective]} {_value(tuning, level)}" if level else ""
+    shown = f"{OBJECTIVES[tuning.state.objective]} {value_words(tuning, level)}" if level else ""
     if found.word == "undecided":
         more = f", {_by_how_much(tuning)}" if found.over_baseline else ""
         return f"Undecided ({found.why}). So far the best is {best}: {shown}{more}, not confirmed."
-    early = f" It ended early: {found.why}." if found.why else ""
+    now = found.now
+    unknown = dict.fromkeys(one.flags for one in tuning.state.visits if one.flags not in {*now.levels, *now.out})
+    early = f" No number was found of {_some(list(unknown))}." if unknown else ""
+    early += f" It ended early: {found.why}." if found.why else ""
     if found.word == "no_difference":
         between = f"between {best} and {_name(tuning, found.rival)}"
         return f"No difference shown larger than {percent(found.tie, 2)} {between}.{early}"
     if found.over_baseline is None:
         return f"No candidate is better than the baseline: {shown}.{early}"
     close = close_ones(tuning)
-    named = [*close[:NAMED], f"{len(close) - NAMED} more"] if len(close) > NAMED else close
-    also = f" Not told apart from it by the race: {', '.join(named)}." if close else ""
+    also = f" Not told apart from it by the race: {_some(close)}." if close else ""
     if found.tie is None or found.rival is None:
         return f"The best is {best}: {shown}, {_by_how_much(tuning)}.{also}{early}"
     other = f"{found.rival} is not shown to differ from it (at most {percent(found.tie, 2)})"
     return f"{best}: {shown}, {_by_how_much(tuning)}. {other}.{also}{early}"
+
+
+def _some(flags: Sequence[str]) -> str:
+    """The first NAMED of them, and how many more."""
+    named = [*flags[:NAMED], f"{len(flags) - NAMED} more"] if len(flags) > NAMED else flags
+    return ", ".join(named)
 
 
 def close_ones(tuning: JudgedTuning) -> list[str]:
@@ -150,7 +154,8 @@ def _name(tuning: JudgedTuning, flags: str | None) -> str:
     return "the baseline" if flags == tuning.rules.baseline else flags
 
 
-def _value(tuning: JudgedTuning, level: ObjectiveLevel | None) -> str:
+def value_words(tuning: JudgedTuning, level: ObjectiveLevel | None) -> str:
+    """A level with its unit and interval."""
     if level is None:
         return NOTHING
     value, low, high = level.values(tuning.rules.sign)
@@ -233,69 +238,15 @@ def candidate_of(tuning: JudgedTuning, line: Line) -> dict[str, Any]:
     run_dir = f"{tuning.path}/{last.run}" if last.run else None
     return {
         **_objective(tuning, line.flags, line.level), "state": line.state, "reason": line.reason, "run_dir": run_dir,
-        "visits": len(line.visits), "start_s": _start_s(line), "exit_code": last.exit_code,
+        "visits": len(line.visits), "start_s": start_s_of(line), "exit_code": last.exit_code,
         "log_tail": list(last.log_tail), **{f"{name}": value for name, value in last.facts.items()},
     }  # fmt: skip
 
 
-def _start_s(line: Line) -> float | None:
+def start_s_of(line: Line) -> float | None:
+    """Mean time that a start of the server took."""
     starts = [one.start_s for one in line.visits if one.start_s is not None]
     return sum(starts) / len(starts) if starts else None
-
-
-HEADS = ("Flags", "Rank", "Objective", "Ceiling", "p99 ITL knee", "SLO capacity", "TTFT p99", "ITL p99", "KV cache",
-         "Preemptions", "Start", "Cost of 1M", "Measured", "State")  # fmt: skip
-
-
-def table_of(tuning: JudgedTuning) -> list[list[str]]:
-    """The configurations' table, a line each, in the order of HEADS."""
-    rows = []
-    for rank, line in enumerate(lines_of(tuning), 1):
-        facts = line.last.facts
-        shown = apart(tuning.rules.baseline, line.flags) if line.flags != tuning.rules.baseline else "baseline"
-        rows.append([
-            shown, str(rank) if line.level else NOTHING, _value(tuning, line.level),
-            *(sig(facts.get(name)) or NOTHING for name in ("ceiling_rps", "p99_itl_knee_rps", "slo_capacity_rps")),
-            latency(facts.get("ttft_p99_s")) or NOTHING, latency(facts.get("itl_p99_s")) or NOTHING,
-            percent(facts.get("kv_used_ratio_max"), 2) or NOTHING, sig(facts.get("preemptions")) or NOTHING,
-            span(_start_s(line)) or NOTHING, sig(_cost(tuning, line)) or NOTHING, str(len(line.visits)),
-            _state_words(tuning, line),
-        ])  # fmt: skip
-    return rows
-
-
-def _state_words(tuning: JudgedTuning, line: Line) -> str:
-    """``best``, ``out: shown to be below the best``; what failed says so itself."""
-    found = tuning.found
-    if found.word == "best" and line.flags == found.best:
-        return "best"
-    tied = found.rival if found.tie is not None else None
-    if found.word == "best" and line.flags in {tied, *close_ones(tuning)}:
-        return "not told apart from the best"
-    if line.state == "measured" or not line.reason:
-        return line.state if line.level is not None or not line.reason else f"no number: {line.reason}"
-    return f"out: {line.reason}" if line.state == "out" else line.reason
-
-
-def _cost(tuning: JudgedTuning, line: Line) -> float | None:
-    """Of a million output tokens at what the configuration sustains; None without a price."""
-    rate_rps = line.last.facts.get("slo_capacity_rps") or line.last.facts.get("ceiling_rps")
-    tokens = line.last.facts.get("output_tokens_mean")
-    if tuning.state.price_per_hour is None or not rate_rps or not tokens:
-        return None
-    return tuning.state.price_per_hour / 3600.0 / (rate_rps * tokens) * TOKENS
-
-
-def tuning_table(tuning: JudgedTuning) -> RichTable:
-    """The table for a terminal."""
-    table = RichTable(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-    rows = table_of(tuning)
-    widest = max((len(row[0]) for row in rows), default=0)
-    for head in ("Flags", "Rank", "Objective", "Measured", "State"):
-        table.add_column(head, overflow="fold", width=min(widest, FLAG_WIDTH) if head == "Flags" else None)
-    for row in rows:
-        table.add_row(row[0], row[1], row[2], row[12], row[13])
-    return table
 
 
 def _quoted(word: str) -> str:

@@ -10,6 +10,7 @@ from visits import on_a_gpu, played, visit
 
 from loadramp.tune.as_csv import configurations_csv, tuning_csv
 from loadramp.tune.candidates import Search
+from loadramp.tune.configurations import table_of
 from loadramp.tune.page import _course, tuning_html
 from loadramp.tune.race import RaceRules
 from loadramp.tune.state import TuneState
@@ -20,7 +21,6 @@ from loadramp.tune.text import (
     drift_words,
     lines_of,
     sentence,
-    table_of,
     tuning_document,
 )
 from loadramp.tune.verdict import verdict_of
@@ -95,6 +95,14 @@ def test_the_baseline_is_among_the_measurements_over_time_however_low_it_ranks()
 def test_a_configuration_without_a_number_says_why() -> None:
     visits = [visit("", 10.0), visit(A, None)]
     assert table_of(of_visits(RaceRules(Search(tries=(A,))), visits, "time is up"))[1][-1] == "no number: no number"
+
+
+def test_a_candidate_without_a_number_is_named_in_the_answer() -> None:
+    rules = RaceRules(Search(tries=(A, B)), rounds=1)
+    visits = [visit("", 18.0), visit(A, 54.0), visit(B, None), visit(B, None)]
+    turns = (("", 18.0), (A, 54.0), (A, 54.0), ("", 18.0))
+    visits += [visit(flags, value, "confirm", rival="" if flags else A) for flags, value in turns]
+    assert sentence(of_visits(rules, visits)).endswith(f"(2.7 to 3.34). No number was found of {B}.")
 
 
 def test_no_difference_is_told_with_how_large_one_may_be() -> None:

@@ -1,0 +1,66 @@
+"""The table of a tuning's configurations. Pure."""
+
+from __future__ import annotations
+
+from rich.table import Table as RichTable
+
+from loadramp.tune.flags import apart
+from loadramp.tune.score import TOKENS
+from loadramp.tune.text import JudgedTuning, Line, close_ones, lines_of, start_s_of, value_words
+from loadramp.units import NOTHING, latency, percent, sig, span
+
+FLAG_WIDTH = 26
+"""Columns of a terminal for flags: one is seldom broken, and the other columns have room."""
+HEADS = ("Flags", "Rank", "Objective", "Ceiling", "p99 ITL knee", "SLO capacity", "TTFT p99", "ITL p99", "KV cache",
+         "Preemptions", "Start", "Cost of 1M", "Measured", "State")  # fmt: skip
+
+
+def table_of(tuning: JudgedTuning) -> list[list[str]]:
+    """The configurations' table, a line each, in the order of HEADS."""
+    rows = []
+    for rank, line in enumerate(lines_of(tuning), 1):
+        facts = line.last.facts
+        shown = apart(tuning.rules.baseline, line.flags) if line.flags != tuning.rules.baseline else "baseline"
+        rows.append([
+            shown, str(rank) if line.level else NOTHING, value_words(tuning, line.level),
+            *(sig(facts.get(name)) or NOTHING for name in ("ceiling_rps", "p99_itl_knee_rps", "slo_capacity_rps")),
+            latency(facts.get("ttft_p99_s")) or NOTHING, latency(facts.get("itl_p99_s")) or NOTHING,
+            percent(facts.get("kv_used_ratio_max"), 2) or NOTHING, sig(facts.get("preemptions")) or NOTHING,
+            span(start_s_of(line)) or NOTHING, sig(_cost(tuning, line)) or NOTHING, str(len(line.visits)),
+            _state_words(tuning, line),
+        ])  # fmt: skip
+    return rows
+
+
+def _state_words(tuning: JudgedTuning, line: Line) -> str:
+    """``best``, ``out: shown to be below the best``; what failed says so itself."""
+    found = tuning.found
+    if found.word == "best" and line.flags == found.best:
+        return "best"
+    tied = found.rival if found.tie is not None else None
+    if found.word == "best" and line.flags in {tied, *close_ones(tuning)}:
+        return "not told apart from the best"
+    if line.state == "measured" or not line.reason:
+        return line.state if line.level is not None or not line.reason else f"no number: {line.reason}"
+    return f"out: {line.reason}" if line.state == "out" else line.reason
+
+
+def _cost(tuning: JudgedTuning, line: Line) -> float | None:
+    """Of a million output tokens at what the configuration sustains; None without a price."""
+    rate_rps = line.last.facts.get("slo_capacity_rps") or line.last.facts.get("ceiling_rps")
+    tokens = line.last.facts.get("output_tokens_mean")
+    if tuning.state.price_per_hour is None or not rate_rps or not tokens:
+        return None
+    return tuning.state.price_per_hour / 3600.0 / (rate_rps * tokens) * TOKENS
+
+
+def tuning_table(tuning: JudgedTuning) -> RichTable:
+    """The table for a terminal."""
+    table = RichTable(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    rows = table_of(tuning)
+    widest = max((len(row[0]) for row in rows), default=0)
+    for head in ("Flags", "Rank", "Objective", "Measured", "State"):
+        table.add_column(head, overflow="fold", width=min(widest, FLAG_WIDTH) if head == "Flags" else None)
+    for row in rows:
+        table.add_row(row[0], row[1], row[2], row[12], row[13])
+    return table
