@@ -1,4 +1,5 @@
 import json
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -211,3 +212,14 @@ def test_a_void_step_says_why() -> None:
     row = fold(window(60.0, 10.0), Table.of(late), client=[ClientSample(1.0)])
     assert row.void
     assert "left late" in void_words(row.void)
+
+
+def test_a_step_takes_less_than_100_bytes_of_memory_for_each_token() -> None:
+    """Bytes are counted, not time: the largest step decides how large a run can be judged."""
+    answers = [answer(i, i * 0.2, i * 0.2 + 0.1, [0.018 + 1e-4 * (k % 7) for k in range(1000)]) for i in range(100)]
+    table = Table.of(answers)
+    tracemalloc.start()
+    fold(window(60.0, 5.0), table, slo=Slo(itl_s=0.1))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 100 * len(table.event_s)
