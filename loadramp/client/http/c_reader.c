@@ -40,7 +40,8 @@
 #define LOT_READS 32      /* plain reads are due when there are so many */
 #define LOT_BYTES 16384   /* from here on a lot is due, however few its events are */
 #define READ_BYTES 65536
-#define MOST_READS 128    /* in one call: what else is due must not wait for a whole engine step */
+#define MOST_READS 128    /* in one call, */
+#define MOST_DUE 32       /* and so many that Python must look at: other tasks must not wait for a whole engine step */
 #define FORESIGHT_S 5e-5  /* a stamp may be so much ahead of the clock that was read after it */
 #define STEP_S 1e-3       /* as in poller.py: clocks that move apart so far are not believed for DISTRUST_S */
 #define DISTRUST_S 0.1
@@ -89,7 +90,7 @@ struct gather {
     struct kept **kept;             /* by file descriptor */
     pthread_mutex_t lock;
     pthread_cond_t handled;
-    int beating, running, closed, epoll_fd, told_fd, look_beats;
+    int beating, running, closed, more, epoll_fd, told_fd, look_beats;
     double nap_s, period_s, late_s, late_beats, offset_s, distrust_until_s;
     char data[READ_BYTES];
 };
@@ -284,16 +285,19 @@ static int read_once(struct gather *gather, struct kept *kept, int fd, double of
     return is_due(kept);
 }
 
-/* Reads what is ready of all sockets. Returns how many had something; gather->due says which are to be looked at. */
+/* Reads what is ready of some sockets. Returns how many had something; gather->due says which are to be looked at, and
+ * gather->more whether others may have something. */
 static int read_ready(struct gather *gather, int epoll_fd, double offset_s, double late_s, int most) {
     struct epoll_event ready[MOST_READS];
     int count = epoll_wait(epoll_fd, ready, most, 0);
-    for (int i = 0; i < count; i++) {
-        int fd = ready[i].data.fd;
+    int done = 0;
+    for (; done < count && gather->due_count < MOST_DUE; done++) {
+        int fd = ready[done].data.fd;
         struct kept *kept = kept_of(gather, fd);
         if (!kept || read_once(gather, kept, fd, offset_s, late_s)) gather->due[gather->due_count++] = fd;
     }
-    return count > 0 ? count : 0;
+    gather->more = done < count || count == most;
+    return done;
 }
 
 /* Reads by turns of epoll until nothing is there or something is due. offset_s: how far the wall clock is ahead of
@@ -327,15 +331,15 @@ static double offset_now(struct gather *gather, double *now_s) {
 
 /* Reads what is there after a nap, until something is due. Whether there is more to read. */
 static int read_beat(struct gather *gather, double nap_s, int punctual, double offset_s) {
-    int all = 0, count;
+    int all = 0;
     gather->several = 0;
-    do all += count = read_ready(gather, gather->epoll_fd, offset_s, gather->late_s + nap_s, MOST_READS);
-    while (count == MOST_READS && !gather->due_count);
+    do all += read_ready(gather, gather->epoll_fd, offset_s, gather->late_s + nap_s, MOST_READS);
+    while (gather->more && !gather->due_count);
     gather->beats++, gather->all += all;
     if (punctual) gather->reads += all, gather->blurred += gather->several;
     double next_s = nap_s ? 2 * nap_s : NAP_S;
     gather->nap_s = !all ? 0 : next_s < gather->period_s ? next_s : gather->period_s;
-    return count == MOST_READS;
+    return gather->more;
 }
 
 /* Sleeps until due_s; where there was nothing to read, until there is (or some time has passed). */

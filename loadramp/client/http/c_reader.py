@@ -1,5 +1,5 @@
 """The optional reader in C (c_reader.c), as Python sees it: batches of reads of one socket. Without it a token costs
-some 40 % more, and everything else is the same.
+about twice as much, and everything else is the same.
 
 It is compiled at installation where there is a compiler (hatch_build.py) and called through ctypes, so one file serves
 every version of Python.
