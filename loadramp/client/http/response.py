@@ -250,7 +250,7 @@ class ResponseReader:
         outcome = Outcome(
             self._status,
             self._fault,
-            self._refusal_words() or self._location(),
+            (self._refusal_words() or self._location()) if self._refuses else "",
             self._headers.get(b"content-type", b"").decode("latin-1"),
             self._inflate is not None,
         )
