@@ -218,6 +218,20 @@ def test_a_chunk_of_another_size_than_it_says_is_not_noted(fed: Fed) -> None:
 
 
 @buildable
+def test_a_shape_is_learnt_of_a_read_of_several_events(fed: Fed) -> None:
+    kept = fed.keep()
+    event = framed(C("a"))
+    assert fed.read(event * 3, 1.0)
+    assert kept.take().other == event * 3
+    kept.note(True)
+    fed.read(event * 3, 2.0)
+    found = kept.take().noted
+    fed.drop()
+    assert found is not None
+    assert found.texts() == ["a"] * 3
+
+
+@buildable
 def test_a_lot_is_due_when_it_is_full_and_the_first_one_earlier(fed: Fed) -> None:
     kept = fed.keep()
     event = framed(C("a"))

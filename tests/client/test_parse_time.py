@@ -51,7 +51,8 @@ def parsed(*took_s: float, events: int = 4) -> Record:
         ((0.0009,) * 6, 0.0, None),
         ((0.0, 0.02, 0.031), 0.051, 0.2),
         ((0.0, 0.6, 0.0009, 0.1), 0.7, 0.1),
-        ((0.0, 0.0, 0.0, 0.0, 0.2), 0.2, 1.0),
+        ((0.0, 0.0, 0.0, 0.0, 0.2), 0.2, 0.4),
+        ((0.0, 0.0, 0.0, 0.0, 0.0, 0.2), 0.2, 1.0),
     ],
 )
 def test_parsing_beyond_50_ms_is_measured(took_s: tuple[float, ...], parse_s: float, doubtful_s: float | None) -> None:

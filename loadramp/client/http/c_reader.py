@@ -15,7 +15,7 @@ from pathlib import Path
 from struct import Struct
 from typing import Any, NamedTuple
 
-from loadramp.client.stream.event_batch import EventBatch
+from loadramp.client.stream.event_batch import EventBatch, first_payload
 from loadramp.client.stream.event_shape import Hole, NotedEvents, Parts, Shape, shape_of
 
 LIBRARY = Path(__file__).with_name("_c_reader.so")
@@ -120,8 +120,8 @@ class KeptReads:
         other, other_s = b"", 0.0
         if plain < reads:
             other, other_s = self._reader.data(text + middle, used), lot.stamps_s[plain]
-        if batch is not None and self._tries:
-            self._learn(batch.payloads()[-1])
+        if self._tries and (batch is not None or (other and self._shape is None)):  # not of each answer's end
+            self._learn(first_payload(other) if batch is None else batch.payloads()[-1])
         return Taken(noted, batch, other, other_s, bool(kernel), late, bool(over), error)
 
     def note(self, sure: bool) -> None:
@@ -129,8 +129,10 @@ class KeptReads:
         were taken were parsed."""
         self._reader.note(self._fd, sure)
 
-    def _learn(self, payload: bytes) -> None:
+    def _learn(self, payload: bytes | None) -> None:
         """The next events may be as ``payload`` is."""
+        if payload is None:
+            return
         self._tries -= 1
         self._shape = shape_of(payload, self._reader.shapes) if self._tries else None
         parts = () if self._shape is None else self._shape.parts

@@ -106,13 +106,14 @@ class ResponseReader:
     def feed(self, data: bytes, t_s: float) -> bool:
         """Bytes that arrived at ``t_s``. True when they have been parsed: something may have changed.
 
-        Parsing waits while only whole events of a running stream come in: nothing else can end a stream or be its
-        first output. A finish reason may be in the batch; ``digest`` brings it out.
+        Parsing waits while only single whole events of a running stream come in: nothing else can end a stream or be
+        its first output. A finish reason may be in the batch; ``digest`` brings it out.
         """
         held = self._held
         held.append(data)
         self._held_s.append(t_s)
-        if self._eager or len(held) >= self._batch_reads or not data.endswith(_EVENT_ENDS) or len(data) > BATCH_BYTES:
+        waits = data.endswith(_EVENT_ENDS) and len(data) <= BATCH_BYTES and data.count(b"\ndata:") < 2
+        if self._eager or len(held) >= self._batch_reads or not waits:
             self.digest()
             return True
         return False

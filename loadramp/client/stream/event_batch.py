@@ -80,6 +80,12 @@ class PlainEvent(msgspec.Struct, gc=False):
 _decoder = msgspec.json.Decoder(PlainEvent)
 
 
+def first_payload(read: bytes) -> bytes | None:
+    """The JSON of the event with which ``read`` begins, where that is a whole chunk."""
+    found = _CHUNK.match(read)
+    return found[2] if found is not None and int(found[1], 16) == len(found[2]) + _AROUND_EVENT else None
+
+
 def plain_events(reads: Sequence[bytes]) -> list[PlainEvent] | None:
     """The event of each of ``reads`` (the first starts a chunk); None when any of them is something else."""
     found = _CHUNK.findall(b"".join(reads))
