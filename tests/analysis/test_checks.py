@@ -227,6 +227,18 @@ def test_a_server_that_restarted_and_one_without_metrics() -> None:
     assert "no_server_metrics" in codes(run_of(good()))
 
 
+def test_metrics_that_ended_before_the_ramp_did() -> None:
+    values = {"waiting": 0.0}
+    pages = {"http://a/metrics": 54.0, "http://b/metrics": 20.0}
+    samples = [Sample(t_s, url, values) for url, end_s in pages.items() for t_s in (1.0, end_s)]
+    late = Sample(60.0, "http://b/metrics", error="timeout")
+    check = found(run_of(rows=[row(2.0, window_end_s=60.0)], samples=[*samples, late]), "metrics_ended")
+    assert check.level == "warn"
+    assert check.message == ("the metrics page http://b/metrics was last read at 20 s, 40 s before the last step ended")
+    quick = run_of(rows=[row(2.0, window_end_s=35.0)], samples=samples)
+    assert "metrics_ended" not in codes(quick)
+
+
 def test_an_endpoint_slower_on_the_way_down() -> None:
     run = run_of(rows=[row(4.0, itl_p99_s=0.02), row(4.0, role="down", itl_p99_s=0.05)])
     assert "2.5 times what it was on the way up" in found(run, "hysteresis").message

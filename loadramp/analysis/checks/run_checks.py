@@ -28,6 +28,8 @@ from loadramp.units import left_out_words, multiple, percent, plural, sig, span,
 
 __all__ = ["CHECKS", "NAMES_STEP", "run_checks", "void_reasons"]
 
+METRICS_GAP_S = 15.0
+"""A metrics page that was not read for so long at the end of the last step has ended: a busy server's may be slow."""
 _ORDER = {"void": 0, "warn": 1, "note": 2}
 
 
@@ -239,7 +241,7 @@ def recovery(run: Run) -> list[Check]:
 
 
 def server(run: Run) -> list[Check]:
-    """No metrics, or a server that restarted."""
+    """No metrics, metrics that ended before the ramp did, or a server that restarted."""
     out = [
         Check("server_restarted", "warn", f"{_at(row)}: a server restarted", "see its log; run again", row.step)
         for row in run.rows
@@ -248,7 +250,25 @@ def server(run: Run) -> list[Check]:
     if run.rows and not any(sample.values for sample in run.samples):
         advice = "[metrics] url = ... adds its queue, KV use and preemptions"
         out.append(Check("no_server_metrics", "note", "the server's metrics were not seen", advice))
-    return out
+    return out + _ended_metrics(run)
+
+
+def _ended_metrics(run: Run) -> list[Check]:
+    """Pages that were read at first, but not at the end of the last step."""
+    end_s = max((row.window_end_s for row in run.rows), default=0.0)
+    last_s: dict[str, float] = {}
+    for sample in run.samples:
+        if sample.values:
+            last_s[sample.url] = max(sample.t_s, last_s.get(sample.url, 0.0))
+    advice = (
+        "steps from then on are judged without its queue, KV use and preemptions: see whether the page still answers"
+    )
+    return [
+        Check("metrics_ended", "warn", f"the metrics page {url or 'of the server'} was last read at {read_s:.0f} s, "
+              f"{end_s - read_s:.0f} s before the last step ended", advice)
+        for url, read_s in sorted(last_s.items())
+        if end_s - read_s > METRICS_GAP_S
+    ]  # fmt: skip
 
 
 def whose_metrics(run: Run) -> list[Check]:
