@@ -12,7 +12,7 @@ BUILT_FROM = pyproject.toml requirements-dev.txt hatch_build.py loadramp/client/
 N    ?= 1000000
 SEED ?= 1
 
-.PHONY: demo demo-tune test lint types unit docs slow browser real ray fuzz lowest lock bench clean
+.PHONY: demo demo-tune test lint types unit docs long slow browser real ray fuzz lowest lock bench clean
 
 demo: $(VENV)/.runtime
 	$(BIN)/loadramp demo
@@ -37,6 +37,10 @@ unit: $(VENV)/.dev $(VENV)/.compiled
 # The documents as a site: `python3 -m http.server -d build/site` shows it.
 docs: $(VENV)/.dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+# Whole runs: as many seconds as all other tests together.
+long: $(VENV)/.dev
+	$(BIN)/python -m pytest $(SPREAD) -m long
 
 slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -m slow --timeout 1200

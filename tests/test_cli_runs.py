@@ -179,6 +179,7 @@ def lines_of(out: Path, name: str) -> list[bytes]:
     ]
 
 
+@pytest.mark.long
 def test_records_that_the_disk_does_not_take_end_the_run_and_what_it_took_is_judged(
     sim: str, quick: Path, tmp_path: Path
 ) -> None:
@@ -198,6 +199,7 @@ def test_records_that_the_disk_does_not_take_end_the_run_and_what_it_took_is_jud
     assert (run_dir / "report.html").is_file()
 
 
+@pytest.mark.long
 def test_a_report_that_the_disk_does_not_take_is_named_and_the_answer_is_there(
     sim: str, quick: Path, tmp_path: Path
 ) -> None:
@@ -211,6 +213,7 @@ def test_a_report_that_the_disk_does_not_take_is_named_and_the_answer_is_there(
     assert not [path.name for path in run_dir.iterdir() if path.name.startswith(".")]
 
 
+@pytest.mark.long
 def test_a_directory_removed_during_the_run_takes_no_answer(sim: str, quick: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "loadramp", "run", str(quick), "--base-url", sim, "--out", str(tmp_path / "out"),
                "--set", "ramp.rates=[20,20,20,20,20,20,20,20]", "--json"]  # fmt: skip
@@ -260,6 +263,7 @@ def test_a_report_of_a_read_only_directory_prints_the_table(
     assert f"not written: {run_dir}/run.json: Read-only file system" in err
 
 
+@pytest.mark.long
 def test_a_reader_that_leaves_and_a_narrow_terminal_take_nothing_from_the_answer(done: Done, tmp_path: Path) -> None:
     run_dir = done.copy(tmp_path)
     told = in_process("report", str(run_dir), env={"COLUMNS": "40"})
@@ -274,6 +278,7 @@ def test_a_reader_that_leaves_and_a_narrow_terminal_take_nothing_from_the_answer
     assert (left.returncode, left.stderr) == (told[0], "")
 
 
+@pytest.mark.long
 def test_a_short_ramp_and_a_probe_against_a_real_llama_cpp_server(tmp_path: Path, quick: Path) -> None:
     model = tmp_path / "tiny.gguf"
     write_model(model)

@@ -112,6 +112,7 @@ def test_the_short_commands_of_the_tasks_run(desk: Path, sim: str) -> None:
         assert out or "--output" in words
 
 
+@pytest.mark.long
 def test_the_python_of_the_tasks_runs_and_prints_what_it_says(desk: Path) -> None:
     ran = 0
     for page in (page for page in PAGES if page.stem in TASKS):

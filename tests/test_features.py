@@ -51,6 +51,7 @@ def run(env: dict[str, str], *arguments: str, cwd: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("feature", FEATURES)
 def test_without_a_feature_its_commands_are_gone_and_the_others_stay(feature: str, tmp_path: Path) -> None:
     env = without((feature,), tmp_path)
@@ -76,6 +77,7 @@ def run_in_copy(env: dict[str, str], tmp_path: Path, *paths: str) -> None:
     assert done.returncode == 0, done.stdout[-2000:]
 
 
+@pytest.mark.long
 def test_quick_tests_of_the_core_pass_without_any_feature(tmp_path: Path) -> None:
     quick = ("record", "analysis/test_ceiling.py", "report/test_report_downsample.py")
     run_in_copy(without(tuple(FEATURES), tmp_path), tmp_path, *quick)

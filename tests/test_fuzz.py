@@ -87,6 +87,7 @@ def test_a_reader_that_depends_on_the_cuts_is_found(monkeypatch: pytest.MonkeyPa
     assert any(faults_of(one, None) for one in made)
 
 
+@pytest.mark.long
 def test_make_fuzz_starts_as_the_makefile_says() -> None:
     makefile = (ROOT / "Makefile").read_text()
     line = next(line for line in makefile.splitlines() if "tests/fuzz.py" in line)

@@ -70,6 +70,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return where / "bin" / "loadramp"
 
 
+@pytest.mark.long
 def test_the_wheel_holds_every_scenario_with_its_files(wheel: Path) -> None:
     held = {Path(name).name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("loadramp/scenarios/")}
     assert held == {path.name for path in (ROOT / "scenarios").iterdir()}
@@ -93,6 +94,7 @@ def test_a_wheel_without_a_compiler_is_for_every_machine(source: Path, tmp_path:
     assert not [name for name in zipfile.ZipFile(path).namelist() if name.endswith(".so")]
 
 
+@pytest.mark.long
 def test_the_source_distribution_builds_a_wheel(source: Path, tmp_path: Path) -> None:
     packed = run([sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", tmp_path], source)
     assert packed.returncode == 0, packed.stderr
@@ -108,6 +110,7 @@ def test_the_wheel_says_for_which_machine_its_reader_is(wheel: Path) -> None:
     assert wheel.name.endswith("-py3-none-linux_x86_64.whl")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["chat.toml", "trace-replay"])
 def test_plan_finds_a_shipped_scenario_by_its_name(installed: Path, tmp_path: Path, name: str) -> None:
     done = run([installed, "plan", name, "--set", "ramp.measure_s=10", "--json"], tmp_path)

@@ -264,6 +264,7 @@ def test_an_xid_error_that_appears_is_certain_and_one_that_was_there_is_possible
     ]  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "status", "said", "code"),
     [

@@ -73,6 +73,7 @@ def test_a_proxy_that_buffers_is_named_and_gaps_are_not_laid_at_the_engines_door
     assert [finding.code for finding in run.findings] == ["proxy_buffering"]
 
 
+@pytest.mark.long
 def test_streams_that_freeze_one_by_one_at_any_load_are_not_the_kv_cache(tmp_path: Path) -> None:
     run = ladder(tmp_path, [4, 6, 8], SMALL, Faults(stall_ratio=0.15, stall_s=0.6))
     assert first(run) == ("stream_stall", "likely")

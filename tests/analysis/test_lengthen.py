@@ -26,6 +26,7 @@ def lengths(run: Run) -> list[float]:
     return [step.measure_s or 0.0 for step in run.steps if step.measured]
 
 
+@pytest.mark.long
 def test_on_an_unstable_engine_the_overloaded_step_goes_on_and_its_report_agrees(tmp_path: Path) -> None:
     run = ramp_in_memory(scenario_of(CLIMB), tmp_path, UNSTABLE)
     *quiet, last = lengths(run)
@@ -67,6 +68,7 @@ def test_a_step_grows_by_half_up_to_its_longest() -> None:
     assert lengthen.endured(1e9, 60.0, 60.0, None)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("text", "further_s"),
     [

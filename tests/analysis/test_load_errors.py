@@ -203,6 +203,7 @@ LADDER = SHORT + "kind = 'ladder'\nrates = [4, 8, 12]\n"
 CLIMB = SHORT + "kind = 'ceiling'\nstart_rps = 8\nmax_rps = 64\nsoak_s = 12\n"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("text", [LADDER, CLIMB], ids=["ladder", "ceiling"])
 @pytest.mark.parametrize(
     "faults",
@@ -228,6 +229,7 @@ def test_the_judgement_while_a_run_goes_on_and_the_final_one_agree(tmp_path: Pat
     assert last.ceiling_rps == pytest.approx(run.rows[len([r for r in early if r.role == "step"]) - 1].ceiling_rps)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("status", [400, 403, 404, 413, 422])
 def test_refusals_whatever_the_load_do_not_end_a_ramp(tmp_path: Path, status: int) -> None:
     run, _ = ramp(tmp_path, LADDER, Faults(error_ratio=0.3, error_status=status))
@@ -289,6 +291,7 @@ def test_failures_of_both_kinds_are_told_apart() -> None:
     assert (known.value, known.status) == (0.03, "fail")
 
 
+@pytest.mark.long
 def test_a_ramp_that_failures_ended_says_so_in_the_sentence_though_a_soak_held(tmp_path: Path) -> None:
     def overload(ramping: Conductor, service: Any) -> Any:
         async def switch() -> None:

@@ -41,6 +41,7 @@ def truth(run: Run) -> dict[str, float]:
     return out
 
 
+@pytest.mark.long
 def test_the_capture_is_what_it_was(run: Run, truth: dict[str, float]) -> None:
     assert len(run.table) == 12_816
     assert 1000 * truth["itl_p50"] == pytest.approx(16.5, abs=0.1)
@@ -92,6 +93,7 @@ def test_wide_intervals_are_printed(run: Run) -> None:
     assert max(reach) < 4.0
 
 
+@pytest.mark.long
 def test_no_interval_is_too_wide_to_be_printed(run: Run) -> None:
     """Withheld ones would leave the steps whose scatter is underestimated. Every other step eight times as slow."""
     rows = [

@@ -37,6 +37,7 @@ def test_a_step_that_is_sure_at_once_is_no_longer_than_usual(tmp_path: Path) -> 
     assert all(row.requests > 200 for row in run.rows)
 
 
+@pytest.mark.long
 def test_a_step_that_is_never_sure_ends_at_its_longest(tmp_path: Path) -> None:
     run = ramp_in_memory(scenario_of(CALM + 'until_sure = 0.0001\nsure_of = "ttft_p95"\n'), tmp_path)
     assert [step.measure_s for step in run.steps if step.measured] == [pytest.approx(60.0)] * 2

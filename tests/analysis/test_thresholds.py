@@ -220,6 +220,7 @@ def ramped(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return ramp_in_memory(scenario_of(LADDER), tmp_path_factory.mktemp("ladder"))
 
 
+@pytest.mark.long
 def test_a_percentile_of_the_whole_run_pools_every_value_and_averages_nothing(ramped: Run) -> None:
     result = judge(ramped, "p95(ttft_s) < 1")
     windows = [(r.window_begin_s, r.window_end_s) for r in ramped.rows]

@@ -66,6 +66,7 @@ def test_without_its_metrics_it_is_likely() -> None:
     assert "autoscaler_moved" not in [one.code for one in run.findings]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("regimes", [CAPTURED, DOUBLING], ids=["captured", "doubling"])
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_simulated_engines_with_slow_stretches_are_unstable(regimes: Regimes, seed: int) -> None:
@@ -76,6 +77,7 @@ def test_simulated_engines_with_slow_stretches_are_unstable(regimes: Regimes, se
     assert "autoscaler_moved" not in [one.code for one in run.findings]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "rates"),
     [("small", [2, 6, 10]), ("h200-8b", [4, 16, 32]), ("h100-8b", [4, 16, 30]), ("weak-draft", [2, 4])],

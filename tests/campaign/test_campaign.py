@@ -81,6 +81,7 @@ def states(finished: CampaignView) -> dict[str, str]:
     return {line.item.id: line.state for line in finished.card.lines}
 
 
+@pytest.mark.long
 def test_all_five_phases_run_one_after_the_other_and_pass(whole: CampaignView) -> None:
     told = whole
     assert [told.phase_verdict(phase) for phase in told.wanted] == ["pass"] * 4 + ["inconclusive"]
@@ -120,6 +121,7 @@ def test_the_campaign_fills_the_scorecard_and_asks_for_the_rest(whole: CampaignV
     assert "[answers.max_num_seqs]" not in answers
 
 
+@pytest.mark.long
 def test_a_rehearsal_runs_every_phase_and_shows_nothing(tmp_path: Path) -> None:
     text = BASE + "[campaign]\n[campaign.chaos]\nrecovery_s = 45\n"
     finished, code = rehearse_in_memory(text, tmp_path, SMALLER, KILLED, rehearsal=True)
@@ -137,6 +139,7 @@ def test_a_rehearsal_runs_every_phase_and_shows_nothing(tmp_path: Path) -> None:
     assert sentence.startswith("Not decided: this was a rehearsal, too short to prove anything.")
 
 
+@pytest.mark.long
 def test_a_rehearsal_whose_ramp_found_nothing_tries_every_phase_all_the_same(tmp_path: Path) -> None:
     text = BASE.replace("start_rps = 4", "kind = 'ladder'\nrates = [6, 7]").replace("soak_s = 15\n", "")
     text = text.replace("ttft_s = 0.5", "ttft_s = 0.001") + '[campaign]\nphases = ["ramp", "sustained"]\n'
@@ -182,6 +185,7 @@ def test_the_directory_holds_runs_that_stand_alone_and_reports_of_all(whole: Cam
     assert [phase["verdict"] for phase in document["phases"]] == ["pass"] * 4 + ["inconclusive"]
 
 
+@pytest.mark.long
 def test_an_endless_queue_does_not_recover_in_time_and_that_is_no_go(tmp_path: Path) -> None:
     short = "[campaign.overload]\nmeasure_s = 21\nstage_s = 21\nwarmup_s = 1\nrecovery_s = 10\n"
     text = BASE + '[campaign]\nphases = ["overload"]\ntarget_rps = 13\n' + short
@@ -192,6 +196,7 @@ def test_an_endless_queue_does_not_recover_in_time_and_that_is_no_go(tmp_path: P
     assert (finished.verdict, exit_code(finished)) == ("no-go", 99)
 
 
+@pytest.mark.long
 def test_a_ramp_is_never_written_down_as_done_without_the_target_that_it_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -276,6 +281,7 @@ def test_a_command_that_fails_is_told_and_proves_nothing(tmp_path: Path) -> None
     assert states(finished)["chaos_recovery"] == "open"
 
 
+@pytest.mark.long
 def test_a_leak_and_a_slowing_engine_are_found_in_the_soak(tmp_path: Path) -> None:
     slower = tuple((20.0 + 10.0 * k, 1.0 / (1.0 + 0.03 * k)) for k in range(20))
     faults = Faults(leak_bytes_per_s=1e6, speeds=slower)

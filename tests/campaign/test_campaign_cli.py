@@ -120,6 +120,7 @@ def test_a_server_killed_in_mid_load_is_felt_and_recovers_and_the_campaign_can_b
     assert "was begun with no --set" in stderr
 
 
+@pytest.mark.long
 def test_ctrl_c_ends_the_phase_and_keeps_what_was_measured(server: tuple[str, str], tmp_path: Path) -> None:
     url, _ = server
     scenario = tmp_path / "quick.toml"

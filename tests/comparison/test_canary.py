@@ -87,6 +87,7 @@ def test_a_slower_engine_fails_at_the_first_look(slower: judge.Comparison) -> No
     assert effect(found, "output_tokens_per_s").status == "within"  # the same load, and it keeps up
 
 
+@pytest.mark.long
 def test_a_slower_first_token_alone_is_found(tmp_path: Path) -> None:
     found = compared(scenario_of(SHORT), tmp_path, candidate=replace(SMALL, frontend_s=SMALL.frontend_s + 0.02))
     assert found.decision.verdict == "fail"
@@ -102,6 +103,7 @@ def test_a_candidate_that_fails_is_stopped_at_once(tmp_path: Path) -> None:
     assert document(found)["rollback"].startswith("stopped at once")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("status", [400, 413])
 def test_requests_that_both_refuse_whatever_the_load_are_no_reason_to_stop_at_once(tmp_path: Path, status: int) -> None:
     refusing = Faults(error_ratio=0.2, error_status=status)
@@ -126,6 +128,7 @@ def test_failures_of_the_warm_up_stop_it_before_a_block_is_measured(tmp_path: Pa
     assert found.candidate.steps[-1].end_s < 20.0
 
 
+@pytest.mark.long
 def test_a_slow_warm_up_is_no_reason_to_stop(tmp_path: Path) -> None:
     cold = Faults(speeds=((0.0, 0.1), (3.0, 1.0)))
     text = SHORT.replace("settle_s = 3", "settle_s = 10").replace("ttft_s = 0.5", "ttft_s = 0.2\nquantile = 0.9")
@@ -155,6 +158,7 @@ def test_a_candidate_far_beyond_the_slo_is_stopped_at_once(tmp_path: Path) -> No
     assert len(found.pairs) < 4
 
 
+@pytest.mark.long
 def test_two_that_are_both_beyond_the_slo_are_compared_to_the_end(tmp_path: Path) -> None:
     text = SHORT.replace("ttft_s = 0.5", "ttft_s = 0.01\nquantile = 0.9")
     found = compared(scenario_of(text), tmp_path)
@@ -171,6 +175,7 @@ def test_a_candidate_that_dies_is_a_fail(tmp_path: Path) -> None:
     assert found.baseline.steps[-1].end_s < 60.0
 
 
+@pytest.mark.long
 def test_what_the_client_could_not_send_is_no_fault_of_the_candidate_and_proves_nothing(tmp_path: Path) -> None:
     found = compared(scenario_of(SHORT.replace("tail_s = 2", "tail_s = 2\nmax_in_flight = 1")), tmp_path)
     assert found.decision.verdict == "inconclusive"
@@ -190,6 +195,7 @@ def test_an_interrupted_comparison_does_not_pass_and_keeps_what_it_has(tmp_path:
     assert document(found)["state"] == "stopped"
 
 
+@pytest.mark.long
 def test_too_few_requests_for_the_error_rate_are_named(tmp_path: Path) -> None:
     text = SHORT.replace("error_ratio = 0.02", "error_ratio = 0.001")
     found = compared(scenario_of(text), tmp_path)
@@ -199,6 +205,7 @@ def test_too_few_requests_for_the_error_rate_are_named(tmp_path: Path) -> None:
     assert found.decision.more_blocks is not None and 25 < found.decision.more_blocks < 40
 
 
+@pytest.mark.long
 def test_several_rates_are_each_judged_and_shown_together(tmp_path: Path) -> None:
     text = SHORT.replace("rates = [8]", "rates = [6, 10]\nwarmup_s = 2").replace(
         "blocks = 8\nlooks = [4]", "blocks = 3"
@@ -227,6 +234,7 @@ EIGHT_SEATS = replace(SMALL, max_num_seqs=8, t0_s=2 * SMALL.t0_s)
 """About 18 of these requests a second."""
 
 
+@pytest.mark.long
 def test_a_lower_ceiling_is_found_by_climbing_together(tmp_path: Path) -> None:
     small = EIGHT_SEATS
     found = compared(scenario_of(CLIMB), tmp_path, candidate=replace(small, max_num_seqs=5), baseline=small)
@@ -239,6 +247,7 @@ def test_a_lower_ceiling_is_found_by_climbing_together(tmp_path: Path) -> None:
     assert rates[:4] == [8.0, 8.0, 8.0, 8.0] and rates[-1] > 30
 
 
+@pytest.mark.long
 def test_equal_ceilings_pass(tmp_path: Path) -> None:
     found = compared(scenario_of(CLIMB), tmp_path, candidate=EIGHT_SEATS, baseline=EIGHT_SEATS)
     assert effect(found, "ceiling").status == "within"
@@ -248,6 +257,7 @@ def test_equal_ceilings_pass(tmp_path: Path) -> None:
 ABBA = SHORT.replace("looks = [4]", "looks = [4]\ndesign = 'abba'\nwarmup_s = 2")
 
 
+@pytest.mark.long
 def test_one_machine_in_turn_replays_each_segment_to_both(tmp_path: Path) -> None:
     turns: list[str] = []
 
@@ -306,6 +316,7 @@ def test_a_switch_that_fails_ends_it_without_a_verdict(tmp_path: Path) -> None:
     assert found.pairs == []
 
 
+@pytest.mark.long
 def test_a_then_b_is_indicative_and_cannot_pass_by_itself(tmp_path: Path) -> None:
     text = SHORT.replace("looks = [4]", "design = 'a_then_b'\nwarmup_s = 2").replace("blocks = 8", "blocks = 4")
     same = compared(scenario_of(text), tmp_path / "same")
@@ -341,6 +352,7 @@ def test_a_host_that_fails_is_a_difference_and_two_that_fail_are_none(tmp_path: 
     assert document(found)["stopped"].startswith("stopped at once (baseline): ")
 
 
+@pytest.mark.long
 def test_failures_that_no_guard_sees_still_keep_the_same_version_from_passing(tmp_path: Path) -> None:
     text = SHORT.replace("error_ratio = 0.02", "error_ratio = 0.02\nrollback_error_ratio = 0.5")
     wrong = None, Faults(error_ratio=0.2)
@@ -349,6 +361,7 @@ def test_failures_that_no_guard_sees_still_keep_the_same_version_from_passing(tm
     assert any("requests of the candidate failed, 0 of" in reason for reason in found.decision.reasons)
 
 
+@pytest.mark.long
 def test_a_swap_half_way_cancels_what_the_hosts_differ(tmp_path: Path) -> None:
     """The candidate's host is 20 % slower whatever it serves: with a swap the versions are equal."""
     swaps: list[str] = []

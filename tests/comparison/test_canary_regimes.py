@@ -107,6 +107,7 @@ def test_equal_versions_on_engines_with_regimes_do_not_fail_and_say_what_it_take
     assert np.mean([wanted / 1.5 < n < wanted * 1.5 for n in asked]) > 0.6
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["captured", "neighbour", "slow_drift"])
 def test_identical_engines_that_are_slow_at_times_do_not_fail_each_other(kind: str) -> None:
     """A neighbour that comes for a minute fills whole blocks of one arm; the real engine's stretches fill parts."""
@@ -193,6 +194,7 @@ def test_plan_expects_the_blocks_that_the_noise_asks_for() -> None:
     assert noise.expected(CANARY, kept(0.1, blocks=80)).endswith("are expected to pass after 15 blocks, 15 min.")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sd", [0.05, 0.08, 0.15])
 def test_equal_versions_pass_by_then_as_often_as_is_expected(sd: float) -> None:
     """An early look needs far stronger evidence: at 5 % not one of 40 passed after the 5 blocks once foretold."""
@@ -272,6 +274,7 @@ def test_what_was_kept_and_cannot_be_read_is_nothing(
     assert noise.LAST.read() is None
 
 
+@pytest.mark.long
 def test_an_aa_comparison_of_two_servers_tells_its_noise_and_one_of_versions_does_not(tmp_path: Path) -> None:
     slow = replace(PROFILES["small"], regimes=REGIMES["captured"])
     scenario = scenario_of(SHORT.replace("looks = [4]", "looks = []").replace("blocks = 8", "blocks = 5"))
@@ -292,6 +295,7 @@ def test_an_aa_comparison_of_two_servers_tells_its_noise_and_one_of_versions_doe
         read_with(Path(same.path), {"block_s": 60.0})
 
 
+@pytest.mark.long
 def test_a_comparison_of_the_same_version_leaves_its_noise_for_plan_and_for_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

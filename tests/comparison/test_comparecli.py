@@ -109,6 +109,7 @@ def sent_in(run: Path, numbers: set[int]) -> list[tuple[int, int]]:
     )
 
 
+@pytest.mark.long
 def test_one_machine_is_switched_by_a_command_without_a_shell(
     pair: tuple[str, str], quick: Path, tmp_path: Path
 ) -> None:
@@ -173,6 +174,7 @@ def test_a_candidate_that_is_not_there_is_exit_code_1(pair: tuple[str, str], qui
     assert "127.0.0.1:9" in err
 
 
+@pytest.mark.long
 def test_stored_runs_are_compared(pair: tuple[str, str], quick: Path, tmp_path: Path) -> None:
     runs = []
     for i in range(2):
@@ -196,6 +198,7 @@ def test_stored_runs_are_compared(pair: tuple[str, str], quick: Path, tmp_path: 
     assert (code, "two run directories" in err) == (2, True)
 
 
+@pytest.mark.long
 def test_the_server_runs_a_real_canary(pair: tuple[str, str], quick: Path, tmp_path: Path) -> None:
     jobs = tmp_path / "jobs.toml"
     jobs.write_text(f'[jobs.chat]\nscenario = "{quick}"\nbaseline = "{pair[0]}"\ncandidate = "{pair[1]}"\n')
@@ -218,6 +221,7 @@ def test_the_server_runs_a_real_canary(pair: tuple[str, str], quick: Path, tmp_p
     assert server.returncode == 0
 
 
+@pytest.mark.long
 def test_a_canary_asks_before_it_loads_another_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(terminal, "asks", lambda yes, as_json: not yes and not as_json)
     asked = CliRunner().invoke(

@@ -208,6 +208,7 @@ def test_earlier_noise_counts_for_its_own_measure_and_rate_and_never_for_the_ver
     assert [replace(one, more=None) for one in found] == [replace(one, more=None) for one in alone]
 
 
+@pytest.mark.long
 def test_equal_arms_are_rarely_called_worse_and_an_arm_at_the_margin_rarely_passes() -> None:
     rng = np.random.default_rng(7)
     plan = (5, 10, 15)

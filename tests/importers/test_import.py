@@ -19,6 +19,7 @@ DATA = Path(__file__).parents[1] / "data" / "imports"
 VLLM = [DATA / f"vllm-bench-rate{rate}.json" for rate in (1, 3, 6)]
 
 
+@pytest.mark.long
 def test_a_real_vllm_bench_sweep_is_a_run_with_a_ceiling(tmp_path: Path) -> None:
     files = map(str, VLLM)
     code, out, _ = in_process(

@@ -56,6 +56,7 @@ def test_every_cell_of_the_notebook_runs_and_it_draws_two_charts(monkeypatch: py
     assert shown[-1] == "shown"
 
 
+@pytest.mark.long
 def test_a_script_without_a_guard_ramps_once_with_processes_of_its_own(tmp_path: Path) -> None:
     script = tmp_path / "ramp.py"
     short = {"ramp.kind": "ladder", "ramp.rates": [4], "ramp.warmup_s": 0.5, "ramp.measure_s": 1.5}

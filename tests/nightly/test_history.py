@@ -58,6 +58,7 @@ def write_many(path: str, scenario: str) -> None:
         History(Path(path)).append([Entry(night_of(i), scenario, metric="m" * 200, value=1.0) for _ in range(3)])
 
 
+@pytest.mark.long
 def test_two_programs_that_append_do_not_tear_each_other_s_lines(tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
     writers = [context.Process(target=write_many, args=(str(tmp_path), name)) for name in ("a", "b")]

@@ -434,6 +434,7 @@ def here(*arguments: str) -> int:
     return int(left.value.code or 0)
 
 
+@pytest.mark.long
 def test_a_night_on_real_sockets(sim: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     scenario, history = tmp_path / "quick.toml", tmp_path / "history"
     scenario.write_text(QUICK)

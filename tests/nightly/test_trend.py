@@ -276,6 +276,7 @@ CHANGES = {
 DOWN = (50, 51, 240)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("nights", [220, pytest.param(365, marks=pytest.mark.slow)])
 def test_a_year_of_nights_with_four_changes_in_it(nights: int) -> None:
     """A release that costs 12 %, its fix, a tail that grows by itself, a release that is better; three nights down.
@@ -311,6 +312,7 @@ def test_a_year_of_nights_with_four_changes_in_it(nights: int) -> None:
     assert [a.metric for a in judge_night(entries).open] == (["ref_itl_p99_s"] if nights > 280 else [])
 
 
+@pytest.mark.long
 def test_quiet_nights_raise_hardly_an_alarm() -> None:
     """800 nights of a metric, 2.4 % from night to night; benchmarks/trend.py says how rare alarms are meant to be."""
     alarms = [a for seed in range(2) for a in live(

@@ -416,6 +416,7 @@ def test_rp02_a_million_requests_of_two_hundred_tokens_stay_below_three_megabyte
     assert len(build_html(big(1_000_000)).encode()) < MOST_BYTES
 
 
+@pytest.mark.long
 def test_a_ramp_of_two_hundred_steps_with_thousands_of_findings_stays_below_three_megabytes() -> None:
     columns = {
         k: v

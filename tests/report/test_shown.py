@@ -164,6 +164,7 @@ def test_answers_that_come_whole_have_no_first_token_and_say_so(tmp_path: Path) 
     assert "stream = false" in (Path(run.path) / "summary.md").read_text()
 
 
+@pytest.mark.long
 def test_overload_of_answers_that_come_whole_is_found_still(tmp_path: Path) -> None:
     text = SHORT.replace("output_tokens = 12", "output_tokens = 60").replace("[4, 8]", "[4, 60]")
     run = ramp_in_memory(scenario_of(text + WHOLE), tmp_path)

@@ -46,6 +46,7 @@ def test_a_rule_missed_beyond_doubt_ends_the_ramp_with_exit_code_99(tmp_path: Pa
     assert finished.run.gates[0].status == "fail"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "rule", ["p50(ttft_s) < 10 s @ rate = 8", "p99(ttft_s) < 1 ms @ rate = 99", "ceiling_rps > 900"]
 )

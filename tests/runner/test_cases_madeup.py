@@ -66,6 +66,7 @@ def measured() -> Run:
     return ladder(PROFILES["small"], [2, 4], blocks=some_hits)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("text", "info"), MADE_UP)
 def test_made_up_prompts_say_nothing_about_prefix_caching(text: str, info: dict[str, Any]) -> None:
     scenario = load(text, overrides=info.get("overrides", []))

@@ -35,6 +35,7 @@ tail_s = 2
 """
 
 
+@pytest.mark.long
 def test_rt08_requests_before_the_first_step_are_capped_and_in_no_row(tmp_path: Path) -> None:
     """The case caps a warm-up of its own; here it is load like any other, so the same limit holds for it."""
     ramp = "settle_s = 1\nsettle_requests = 100\nmax_in_flight = 32\nkind = 'ladder'\nrates = [20]\n"
@@ -58,6 +59,7 @@ def test_cf08_slow_first_requests_are_in_no_row(tmp_path: Path) -> None:
     assert run.rows[0].of("ttft").p99.value < 0.2
 
 
+@pytest.mark.long
 def test_cf08_without_a_warm_up_the_first_step_has_them_in_it_and_that_is_said(tmp_path: Path) -> None:
     slow = Faults(slow_requests=20, slow_s=8.0)
     shape = SHAPE.replace("warmup_s = 5", "warmup_s = 0")
@@ -98,6 +100,7 @@ tail_s = 0
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("busy_s", [0.0, 0.012])
 def test_rt06_the_gaps_of_500_streams_are_the_servers_or_the_step_is_void(tmp_path: Path, busy_s: float) -> None:
     """The case: 50 tokens a second each, exactly timed. A loop that stands still for 12 ms of every 39 is named."""
@@ -175,6 +178,7 @@ def test_ds06_no_step_of_a_ramp_is_served_from_the_cache(tmp_path: Path) -> None
     assert third == pytest.approx(first, rel=0.05)
 
 
+@pytest.mark.long
 def test_st07_steps_measure_the_same_in_any_order(tmp_path: Path) -> None:
     """Prompts of 512 tokens: one that was seen before would be answered in half the time."""
     shape = SHAPE.replace("input_tokens = 64", "input_tokens = 512")

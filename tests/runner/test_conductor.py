@@ -68,6 +68,7 @@ def test_the_same_seed_gives_the_same_run_to_the_bit(tmp_path: Path) -> None:
     assert len(first.table) > 200
 
 
+@pytest.mark.long
 def test_load_is_carried_from_step_to_step_and_requests_belong_to_the_step_they_were_due_in(tmp_path: Path) -> None:
     run = ramp_in_memory(scenario_of(SHORT + "kind = 'ladder'\nrates = [10, 10, 10]\n"), tmp_path)
     measured = [step for step in run.steps if step.measured]
@@ -100,6 +101,7 @@ def test_an_interrupted_run_keeps_what_it_measured(tmp_path: Path) -> None:
     assert run.steps[-1].end_s == pytest.approx(40.0, abs=0.1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("cap", "ending"),
     [("max_requests = 300", "max_requests = 300"), ("max_minutes = 1", "max_minutes = 1")],
@@ -128,6 +130,7 @@ def test_too_many_errors_end_the_ramp(tmp_path: Path) -> None:
     assert run.info.state == "stopped"
 
 
+@pytest.mark.long
 def test_a_server_that_dies_in_mid_ramp_ends_it_early_and_keeps_the_steps_before(tmp_path: Path) -> None:
     text = SHORT.replace("measure_s = 20", "measure_s = 100") + "kind = 'ladder'\nrates = [8, 8]\n"
 
@@ -211,6 +214,7 @@ def ramp_with_slow_leaving(text: str, tmp_path: Path, late_s: float) -> tuple[Ru
     return run, seen[0].rows
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("late_s", [0.005, 0.09, 0.15, 0.9])
 def test_a_step_of_five_seconds_is_void_while_the_run_goes_on_as_it_is_in_the_report(
     tmp_path: Path, late_s: float

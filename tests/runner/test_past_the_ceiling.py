@@ -49,6 +49,7 @@ def offered(run: Run) -> list[tuple[str, float]]:
     return [(row.role, round(row.rate_rps or 0.0, 2)) for row in run.rows]
 
 
+@pytest.mark.long
 def test_the_first_step_whose_queue_grows_and_that_serves_clearly_less_ends_the_doubling(tmp_path: Path) -> None:
     """8 req/s are due and 6.9 served, 0.86 of them: that no more than 0.85 were missing let the ramp go on to 16."""
     run = ramp(tmp_path, arrivals="constant")
@@ -67,6 +68,7 @@ def test_the_first_step_whose_queue_grows_and_that_serves_clearly_less_ends_the_
     )
 
 
+@pytest.mark.long
 def test_connections_refused_far_above_the_ceiling_do_not_take_it_away(tmp_path: Path) -> None:
     """The step at 14 req/s opens more connections than the server takes, and goes on to serve as much as at 7."""
     run = ramp(tmp_path, most_connections(250), start=1.75)
@@ -82,6 +84,7 @@ def test_connections_refused_far_above_the_ceiling_do_not_take_it_away(tmp_path:
     assert "broke down" not in said
 
 
+@pytest.mark.long
 def test_a_client_without_descriptors_is_void_and_not_the_servers_ceiling(tmp_path: Path) -> None:
     """Its first error came when 14 streams were open: at 2 req/s, a third of what the server can do."""
     run = ramp(tmp_path, most_connections(14, "client", NO_FILES), start=1)
@@ -91,6 +94,7 @@ def test_a_client_without_descriptors_is_void_and_not_the_servers_ceiling(tmp_pa
     assert "raise max_in_flight, or where it is not set the limit on open files (ulimit -n)" in verdict_sentence(run)
 
 
+@pytest.mark.long
 def test_between_an_alarm_and_a_rate_that_the_client_cannot_deliver_one_more_rate_is_tried(tmp_path: Path) -> None:
     run = ramp(tmp_path, start=1.75, more="max_in_flight = 400")
     assert offered(run)[:6] == [
@@ -101,6 +105,7 @@ def test_between_an_alarm_and_a_rate_that_the_client_cannot_deliver_one_more_rat
     assert run.estimates["ceiling"].rate_rps == pytest.approx(CEILING_RPS, rel=0.05)
 
 
+@pytest.mark.long
 def test_a_limiter_that_lets_bursts_pass_does_not_leave_the_burst_as_the_ceiling(tmp_path: Path) -> None:
     """4 req/s pass, and 200 at once before that: the step at 8 req/s is served by the burst, the soaks are not."""
     run = ramp(tmp_path, rate_limit(4.0, 200), soak=120, faults=Faults(error_status=429))
@@ -131,6 +136,7 @@ def test_a_dead_replica_is_no_ceiling_below_the_lowest_rate(tmp_path: Path) -> N
     assert "Start lower" not in said
 
 
+@pytest.mark.long
 def test_a_replica_that_joins_in_mid_step_raises_the_ceiling(tmp_path: Path) -> None:
     """From the middle of the step at 8 req/s on there are two: its queue is worked off, and 16 overload both."""
     run = ramp(tmp_path, balanced(ENGINE, from_s=180.0), metrics=False, soak=0)

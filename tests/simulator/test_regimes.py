@@ -122,6 +122,7 @@ def test_regimes_that_are_off_change_no_bit() -> None:
     assert plain.event_s.tolist() == off.event_s.tolist() == switched.event_s.tolist()
 
 
+@pytest.mark.long
 def test_the_captured_engine_was_slow_a_third_of_the_time_and_so_is_the_simulated_one() -> None:
     assert slow_share(captured()) == pytest.approx(0.345, abs=0.005)
     shares, levels = [], []
@@ -135,6 +136,7 @@ def test_the_captured_engine_was_slow_a_third_of_the_time_and_so_is_the_simulate
     assert np.mean(levels) == pytest.approx(real, rel=0.35)  # blocks of 26.5 s
 
 
+@pytest.mark.long
 def test_mirrored_pairs_scatter_as_much_as_two_real_engines_did() -> None:
     d = []
     for seed in (11, 12):

@@ -118,6 +118,7 @@ def test_ds06_prompts_are_unique_within_a_step_and_between_steps() -> None:
     assert not first & second
 
 
+@pytest.mark.long
 def test_dx03_every_process_plans_the_same_bytes() -> None:
     code = (
         "import hashlib, test_schedule as t\n"

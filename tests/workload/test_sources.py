@@ -314,6 +314,7 @@ EVERY = (
 )
 
 
+@pytest.mark.long
 def test_dx03_two_processes_choose_the_same_rows_whatever_their_hash_seed() -> None:
     code = (
         "import hashlib, test_sources as t\n"
