@@ -81,7 +81,6 @@ def states(finished: CampaignView) -> dict[str, str]:
     return {line.item.id: line.state for line in finished.card.lines}
 
 
-@pytest.mark.long
 def test_all_five_phases_run_one_after_the_other_and_pass(whole: CampaignView) -> None:
     told = whole
     assert [told.phase_verdict(phase) for phase in told.wanted] == ["pass"] * 4 + ["inconclusive"]
