@@ -20,7 +20,7 @@ from loadramp.client.http import c_reader
 from loadramp.simulator.practise import simulator
 
 # The same examples on every machine, however slow it is; `make fuzz` looks for new ones.
-settings.register_profile("suite", deadline=None, derandomize=True, max_examples=60)
+settings.register_profile("suite", deadline=None, derandomize=True)
 settings.load_profile("suite")
 # Kept bytecode spares each of the many interpreters that the tests start from compiling the package again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

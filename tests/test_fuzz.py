@@ -32,7 +32,16 @@ def fed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fed | None]:
     one.close()
 
 
-@pytest.mark.parametrize(("seed", "replies"), [(0, 750), (1, 750), pytest.param(2, 20_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("seed", "replies"),
+    [
+        (0, 750),
+        (1, 750),
+        pytest.param(2, 750, marks=pytest.mark.long),
+        pytest.param(3, 750, marks=pytest.mark.long),
+        pytest.param(2, 20_000, marks=pytest.mark.slow),
+    ],
+)
 def test_a_reply_changed_at_random_makes_one_record_however_it_came(seed: int, replies: int, fed: Fed | None) -> None:
     for number in range(replies):
         one = mutated(seed, number, CORPUS)
