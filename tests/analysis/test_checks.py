@@ -237,6 +237,9 @@ def test_metrics_that_ended_before_the_ramp_did() -> None:
     assert check.message == ("the metrics page http://b/metrics was last read at 20 s, 40 s before the last step ended")
     quick = run_of(rows=[row(2.0, window_end_s=35.0)], samples=samples)
     assert "metrics_ended" not in codes(quick)
+    rare = run_of(rows=[row(2.0, window_end_s=60.0)], samples=samples)
+    rare.scenario = load("[metrics]\nperiod_s = 10.0")
+    assert "metrics_ended" not in codes(rare)
 
 
 def test_an_endpoint_slower_on_the_way_down() -> None:

@@ -28,8 +28,9 @@ from loadramp.units import left_out_words, multiple, percent, plural, sig, span,
 
 __all__ = ["CHECKS", "NAMES_STEP", "run_checks", "void_reasons"]
 
-METRICS_GAP_S = 15.0
-"""A metrics page that was not read for so long at the end of the last step has ended: a busy server's may be slow."""
+METRICS_GAP_S, METRICS_GAPS = 15.0, 5.0
+"""A metrics page has ended that was not read for so long, and so many periods of the scraper, at the end of the last
+step. Shorter gaps are those of a busy server."""
 _ORDER = {"void": 0, "warn": 1, "note": 2}
 
 
@@ -260,14 +261,13 @@ def _ended_metrics(run: Run) -> list[Check]:
     for sample in run.samples:
         if sample.values:
             last_s[sample.url] = max(sample.t_s, last_s.get(sample.url, 0.0))
-    advice = (
-        "steps from then on are judged without its queue, KV use and preemptions: see whether the page still answers"
-    )
+    gap_s = max(METRICS_GAP_S, METRICS_GAPS * run.scenario.metrics.period_s)
+    advice = "steps from then on are judged without what it shows: it is gone, or answers too slowly under load"
     return [
         Check("metrics_ended", "warn", f"the metrics page {url or 'of the server'} was last read at {read_s:.0f} s, "
               f"{end_s - read_s:.0f} s before the last step ended", advice)
         for url, read_s in sorted(last_s.items())
-        if end_s - read_s > METRICS_GAP_S
+        if end_s - read_s > gap_s
     ]  # fmt: skip
 
 
