@@ -22,6 +22,7 @@ from typing import Any
 
 from loadramp.client.client_failure import line_of
 from loadramp.client.fleet import LEAD_S, FleetError, Orders, Worker, raise_file_limit
+from loadramp.one_thread import one_thread
 from loadramp.record.codec import decode_lines
 from loadramp.record.run_info import ClockOffset, WorkerDeath
 from loadramp.record.types import ClientSample, Record, Step
@@ -66,7 +67,7 @@ class LocalFleet:
             ours, theirs = context.Pipe()
             args = (theirs, orders, self.paths(index), index, of)
             process = context.Process(target=_main, args=args, name=f"loadramp-worker-{index}", daemon=True)
-            with _without_main():
+            with _without_main(), one_thread():
                 process.start()
             theirs.close()
             hand = _Hand(index, process, ours, self)

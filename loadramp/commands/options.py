@@ -1,10 +1,14 @@
-"""What commands have in common: their options, and how a function becomes one. Knows click and nothing else."""
+"""What commands have in common: their options, and how a function becomes one."""
 
 from collections.abc import Callable
+from functools import wraps
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import click
+
+from loadramp.one_thread import one_thread
 
 EPILOG = (
     "Exit codes: 0 passed, or measured with no gate set; 1 could not measure; 2 usage or scenario error; "
@@ -95,8 +99,17 @@ def run_options() -> list[click.Parameter]:
 
 
 def command(function: Callable[..., int], *params: click.Parameter) -> click.Command:
+    """The function as a command. Its process loads numpy and scipy before all else, and with them one thread each."""
+
+    @wraps(function)
+    def run(**options: Any) -> int:
+        with one_thread():
+            for library in ("numpy", "scipy.special"):
+                import_module(library)
+        return function(**options)
+
     name = function.__name__.replace("_", "-")
-    return click.Command(name, callback=function, params=list(params), help=function.__doc__, epilog=EPILOG)
+    return click.Command(name, callback=run, params=list(params), help=function.__doc__, epilog=EPILOG)
 
 
 def strict_json(document: object) -> str:

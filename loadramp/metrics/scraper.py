@@ -21,6 +21,7 @@ from loadramp.metrics.dialects import METRICS_PATHS
 from loadramp.metrics.fetch import FetchFailed, address_of, fetch_once
 from loadramp.metrics.model_series import ModelSelection
 from loadramp.metrics.scrape_process import STOP
+from loadramp.one_thread import one_thread
 from loadramp.record.codec import decode_each
 from loadramp.record.run_info import MetricsInfo
 from loadramp.record.sanitize import clean_all
@@ -102,14 +103,15 @@ class Scraper:
         """Start the process; its first scrape comes some 0.3 s later. Orders go by pipe: no key in its arguments."""
         self._offset = self._out_path.stat().st_size if self._out_path.exists() else 0
         path = os.pathsep.join(filter(None, (_PACKAGE_PARENT, os.environ.get("PYTHONPATH", ""))))
-        self._child = subprocess.Popen(
-            [sys.executable, "-P", "-m", "loadramp.metrics.scrape_process"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": path},
-            start_new_session=True,  # Ctrl-C in the terminal is the conductor's to handle
-        )
+        with one_thread():
+            self._child = subprocess.Popen(
+                [sys.executable, "-P", "-m", "loadramp.metrics.scrape_process"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env={**os.environ, "PYTHONPATH": path},
+                start_new_session=True,  # Ctrl-C in the terminal is the conductor's to handle
+            )
         assert self._child.stdout is not None
         os.set_blocking(self._child.stdout.fileno(), False)
         self._send(json.dumps(self._orders).encode() + b"\n")

@@ -183,7 +183,7 @@ def errors_section(run: Run) -> str | None:
         return None
     by_row = [(row, row.errors) for row in run.rows]
     kinds = sorted(
-        {kind for _, errors in by_row for kind in errors}, key=lambda k: -sum(f.get(k, 0) for _, f in by_row)
+        {kind for _, errors in by_row for kind in errors}, key=lambda k: (-sum(f.get(k, 0) for _, f in by_row), k)
     )
     if not kinds:
         total = sum(row.requests for row in run.rows)
