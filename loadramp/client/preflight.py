@@ -24,6 +24,7 @@ from loadramp.client.readiness import (
     wait_until_ready,
 )
 from loadramp.client.request_body import OPTIONAL_FIELDS, unforced
+from loadramp.record.run_info import Fact
 from loadramp.record.sanitize import clean
 from loadramp.record.types import LENGTH_NOT_FORCED, Calibration, ErrorKind, Prompt, Record
 from loadramp.registry import ScenarioError
@@ -62,7 +63,7 @@ class EndpointFacts:
     """The optional request fields that the server takes."""
     warnings: tuple[str, ...]
     calibration: Calibration
-    identity: dict[str, Any]
+    identity: dict[str, Fact]
     """What the server says it is; what it does not say is left out."""
     models: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
     """For each model that the scenario names: time to first token of its first request and of its second, seconds."""
@@ -259,9 +260,9 @@ def _calibrated(basis: Calibration, short: int | None, long: int | None) -> Cali
 
 async def _identity(
     target: Target, endpoint: Endpoint, model: str, cards: Sequence[Mapping[str, Any]]
-) -> dict[str, Any]:
+) -> dict[str, Fact]:
     """What the server says it is (header, version), and what it says of ``model``. Whatever is missing is left out."""
-    facts: dict[str, Any] = {}
+    facts: dict[str, Fact] = {}
     async with control_client(target, endpoint) as http:
         reply = await call(http, f"{endpoint.server}/version")
     facts["server"] = _short(reply.headers.get("server"))
@@ -277,7 +278,7 @@ def shown(endpoint: Endpoint, text: str) -> str:
     return clean(endpoint.redact(text))
 
 
-def facts_of(model: str, cards: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def facts_of(model: str, cards: Sequence[Mapping[str, Any]]) -> dict[str, Fact]:
     """``max_model_len`` and ``engine`` (who owns it) from the cards whose id is ``model``, never from another's.
 
     A list may have several cards of one id (a gateway over several servers): what they do not agree on is unknown.
@@ -296,7 +297,7 @@ def _with_context(card: Mapping[str, Any]) -> Mapping[str, Any]:
     return {"max_model_len": meta.get("n_ctx"), **card} if isinstance(meta, dict) else card
 
 
-def _short(value: Any) -> str | int | None:
+def _short(value: Any) -> Fact:
     """A short text, or a whole number that JSON carries everywhere; None for anything else that a server says."""
     if isinstance(value, str):
         return clean(value)[:FACT_CHARS]

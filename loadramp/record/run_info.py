@@ -59,6 +59,22 @@ class HostInfo:
 
 
 @dataclass(slots=True, frozen=True)
+class SelfcheckInfo:
+    """The last result of ``loadramp selfcheck``, in short; None: not known, or no limit was met."""
+
+    measured_at: str | None = None
+    cpu_per_token_s: float | None = None
+    reader: str | None = None
+    """How sockets are read: ``c`` or ``python``."""
+    most_tokens_per_s: float | None = None
+    most_streams: int | None = None
+    limit: str | None = None
+    lag_p99_s_at_10_rps: float | None = None
+    lag_p99_s_at_100_rps: float | None = None
+    lag_p99_s_at_1000_rps: float | None = None
+
+
+@dataclass(slots=True, frozen=True)
 class InputFile:
     """A file that the prompts or arrivals come from: what was read of it, and what was not."""
 
@@ -191,7 +207,7 @@ class RunInfo:
     arrivals: str | None = None
     """The kind of ``[arrivals]``."""
     host: HostInfo | None = None
-    selfcheck: Mapping[str, Any] | UnsetType | None = UNSET
+    selfcheck: SelfcheckInfo | UnsetType | None = UNSET
     """The last result of ``loadramp selfcheck`` on the machine that sends; None: it was never run there."""
     versions: Mapping[str, str] | None = None
     metrics: MetricsInfo | None = None

@@ -58,7 +58,8 @@ def of_endpoint(endpoint: Endpoint, known: EndpointFacts, page: tuple[str, str] 
     """What is known of the server, and what it cannot tell."""
     identity = known.identity
     engine = identity.get("engine") or identity.get("server") or "an engine that does not name itself"
-    length = f", up to {plural(identity['max_model_len'], 'token')}" if identity.get("max_model_len") else ""
+    most = identity.get("max_model_len")
+    length = f", up to {plural(most, 'token')}" if isinstance(most, int) and most else ""
     version = f" {identity['version']}" if identity.get("version") else ""
     lines = [DoctorLine("ok", "endpoint", f"{endpoint.url} serves {known.model} ({engine}{version}{length})")]
     warnings = [WARNING_WORDS[warning] for warning in known.warnings if warning in WARNING_WORDS]

@@ -3,6 +3,7 @@
 import json
 from dataclasses import dataclass
 
+from loadramp.record.run_info import Fact
 from loadramp.runner.first_look import first_look
 from loadramp.runner.scenarios import Options, load
 
@@ -21,7 +22,7 @@ class FactsForScenario:
 
     url: str
     model: str
-    engine: str | None = None
+    engine: Fact = None
     max_model_len: int | None = None
     metrics_url: str | None = None
     token_s: float | None = None

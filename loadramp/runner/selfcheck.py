@@ -28,7 +28,7 @@ from loadramp.record.codec import decode_lines
 from loadramp.record.kept import Kept
 from loadramp.record.row import Void, void_lines
 from loadramp.record.run_directory import host
-from loadramp.record.run_info import HostInfo
+from loadramp.record.run_info import HostInfo, SelfcheckInfo
 from loadramp.record.table import Table
 from loadramp.record.types import Calibration, ClientSample, Step
 from loadramp.runner.scenarios import load
@@ -192,14 +192,14 @@ def stored() -> ClientCapacity | None:
     return kept if same and kept.loadramp == __version__ else None
 
 
-def noted() -> dict[str, str | float | None] | None:
+def noted() -> SelfcheckInfo | None:
     """What run.json says of this machine as a client: the last result in short; None when there is none."""
     known = stored()
     if known is None:
         return None
-    kept = ("measured_at", "cpu_per_token_s", "most_tokens_per_s", "most_streams", "limit")
     lags = {f"lag_p99_s_at_{level.rate_rps:.0f}_rps": level.lag_p99_s for level in known.pacing}
-    return {key: getattr(known, key) for key in kept} | lags
+    most, streams = known.most_tokens_per_s, known.most_streams
+    return SelfcheckInfo(known.measured_at, known.cpu_per_token_s, known.reader, most, streams, known.limit, **lags)
 
 
 @asynccontextmanager

@@ -16,7 +16,7 @@ from loadramp.record.codec import decode, decode_lines, encode
 from loadramp.record.columns import decode_table
 from loadramp.record.event_columns import every, gathered
 from loadramp.record.run_directory import RecordTail, RunDir, RunDirError, check_place, read, safe_name
-from loadramp.record.run_info import RunInfo, read_info
+from loadramp.record.run_info import RunInfo, SelfcheckInfo, read_info
 from loadramp.record.table import Table
 from loadramp.record.types import ClientSample, Record, Step
 from loadramp.record.whole_run import read_records
@@ -369,3 +369,15 @@ def test_what_another_version_wrote_of_a_run_is_read_and_kept() -> None:
     assert read_info({"target": {"of_tomorrow": 1}, "steps": [{"index": 0, "of_tomorrow": 1}]}).steps == [Step(0)]
     with pytest.raises(msgspec.ValidationError, match="workers"):
         read_info({"workers": "two"})
+
+
+def test_what_an_earlier_version_noted_of_the_client_is_read() -> None:
+    """It did not note which reader was in use, and knew the same lags."""
+    noted = {
+        "measured_at": "2026-01-01T00:00:00+00:00", "cpu_per_token_s": 1.2e-5, "most_tokens_per_s": 20204.5,
+        "most_streams": 416, "limit": None, "lag_p99_s_at_10_rps": 0.001, "lag_p99_s_at_1000_rps": None,
+    }  # fmt: skip
+    known = read_info({"selfcheck": noted}).selfcheck
+    assert isinstance(known, SelfcheckInfo)
+    assert (known.cpu_per_token_s, known.most_streams, known.lag_p99_s_at_10_rps) == (1.2e-5, 416, 0.001)
+    assert (known.reader, known.limit, known.lag_p99_s_at_100_rps) == (None, None, None)

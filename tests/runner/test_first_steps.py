@@ -107,6 +107,12 @@ def test_a_server_without_metrics_and_with_refused_fields_is_described() -> None
     assert "refuses ignore_eos" in found[1].message
 
 
+def test_a_context_length_given_as_text_is_left_out() -> None:
+    known = EndpointFacts("m", frozenset(), (), Calibration(), {"engine": "vllm", "max_model_len": "8192"})
+    line = of_endpoint(endpoint_of(Target(base_url="http://gpu-7.example:8000"), {}), known, None)[0]
+    assert line.message == "http://gpu-7.example:8000/v1 serves m (vllm)"
+
+
 def test_the_page_puts_what_to_fix_first() -> None:
     text = page_text([DoctorLine("ok", "client", "2 cores"), DoctorLine("fix", "client", "busy", "stop it")])
     assert text.splitlines()[1:4] == ["client:", "  fix   busy", "        stop it"]
