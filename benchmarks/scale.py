@@ -21,10 +21,10 @@ import numpy as np
 from simulated_time import run as run_jumping
 
 from loadramp import __version__
-from loadramp.client.cluster_fleet import LEAD_S, PERIOD_S, PINGS, ClusterFleet
+from loadramp.client.cluster_fleet import LEAD_S, PERIOD_S, PINGS, ClusterFleet, Verb
 from loadramp.client.endpoint import endpoint_of
 from loadramp.client.fleet import Orders
-from loadramp.client.node_share import NewsOfNode
+from loadramp.client.node_share import NewsOfNode, NodeShare
 from loadramp.record.codec import encode
 from loadramp.record.columns import decode_table
 from loadramp.record.run_directory import RunDir
@@ -177,13 +177,13 @@ class DistantNode:
     call_s: float
     workers: int = 1
 
-    async def call(self, verb: str, *args: Any) -> Any:
+    async def call(self, verb: Verb[..., Any], *args: Any) -> Any:
         async with self.conductor:
             await asyncio.sleep(self.call_s)
         await asyncio.sleep(0.0005 * float(self.rng.lognormal(0.0, 0.5)))
-        if verb == "hello":
+        if verb is NodeShare.hello:
             return __version__, asyncio.get_running_loop().time()
-        return NewsOfNode() if verb in ("news", "snapshot") else None
+        return NewsOfNode() if verb in (NodeShare.news, NodeShare.snapshot) else None
 
     def drop(self) -> None:
         """Nothing runs there."""

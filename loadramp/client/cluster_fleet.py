@@ -12,11 +12,11 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from loadramp import __version__
 from loadramp.client.fleet import FleetError, Orders
-from loadramp.client.node_share import NewsOfNode
+from loadramp.client.node_share import NewsOfNode, NodeShare
 from loadramp.record.run_directory import naming
 from loadramp.record.run_info import ClockOffset, WorkerDeath
 from loadramp.record.types import ClientSample, Record, Step
@@ -32,6 +32,9 @@ SILENT_S = 30.0
 START_S = 120.0
 """For a node to begin: a process of its own, its imports, its workers."""
 CLOSE_S = 15.0
+P = ParamSpec("P")
+T = TypeVar("T")
+Verb = Callable[Concatenate[NodeShare, P], Awaitable[T]]
 
 
 class NodeLost(Exception):  # noqa: N818 (says what is the case)
@@ -49,8 +52,8 @@ class Node(Protocol):
     def workers(self) -> int:
         """How many processes send from it."""
 
-    def call(self, verb: str, *args: Any) -> Awaitable[Any]:
-        """The method ``verb`` of its ``NodeShare``. Raises NodeLost, and what the method raises."""
+    def call(self, verb: Verb[P, T], *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
+        """A method of its ``NodeShare``. Raises NodeLost, and what the method raises."""
 
     def drop(self) -> None:
         """End what runs there."""
@@ -101,36 +104,28 @@ class ClusterFleet:
         """Compare the clocks, and wait until every node has its workers ready."""
         nodes = self.cluster.connect()
         self._hands = [_NodeHand(node, shard, ClockOffset(node.name)) for shard, node in enumerate(nodes)]
-        await self._each("hello", limit_s=START_S)  # until then a node is busy with its own start
+        await self._each(START_S, NodeShare.hello)  # until then a node is busy with its own start
         for hand in self._hands:  # one after the other: they would be in one another's way
             hand.clock = await self._compared(hand)
-        self.workers, shards = sum(node.workers for node in nodes), len(nodes)
-        await asyncio.gather(
-            *(
-                self._ask(
-                    hand,
-                    "start",
-                    replace(self.orders, t0_s=self.orders.t0_s + hand.clock.offset_s),
-                    hand.node.workers,
-                    hand.shard,
-                    shards,
-                    limit_s=START_S,
-                )
-                for hand in self._hands
-            )
-        )
+        self.workers = sum(node.workers for node in nodes)
+
+        async def begun(hand: _NodeHand) -> None:
+            orders = replace(self.orders, t0_s=self.orders.t0_s + hand.clock.offset_s)
+            await self._ask(hand, START_S, NodeShare.start, orders, hand.node.workers, hand.shard, len(nodes))
+
+        await asyncio.gather(*map(begun, self._hands))
         if self.dead:
             raise FleetError(f"{self.dead[0].reason}, before it could start")
         self.clocks = [hand.clock for hand in self._hands]
         self._listening = asyncio.get_running_loop().create_task(self._listen())
 
     async def begin(self, step: Step, first_seq: int) -> None:
-        await self._each("begin", step, first_seq)
+        await self._each(SILENT_S, NodeShare.begin, step, first_seq)
         self._check()
 
     async def snapshot(self) -> list[Record]:
         """The requests in flight on all nodes, as they are now."""
-        each = await asyncio.gather(*(self._news(hand, "snapshot") for hand in self._hands))
+        each = await asyncio.gather(*(self._news(hand, NodeShare.snapshot) for hand in self._hands))
         self._check()
         return [record for news in each if news for record in news.in_flight]
 
@@ -146,7 +141,7 @@ class ClusterFleet:
     async def finish(self, deadline_s: float) -> None:
         """Start nothing more; wait until ``deadline_s`` of the run's time, then cut what is still in flight."""
         left_s = max(0.0, deadline_s - self._now_s())
-        await self._each("finish", deadline_s, limit_s=left_s + SILENT_S)
+        await self._each(left_s + SILENT_S, NodeShare.finish, deadline_s)
         await asyncio.gather(*(self._news(hand) for hand in self._hands))
         for hand in self._alive():
             again = await self._compared(hand)
@@ -161,7 +156,7 @@ class ClusterFleet:
                 self._listening.cancel()
                 await asyncio.wait([self._listening])
                 await asyncio.gather(*(self._news(hand) for hand in self._alive()))
-            await self._each("close", limit_s=CLOSE_S)
+            await self._each(CLOSE_S, NodeShare.close)
         for hand in self._hands:
             hand.node.drop()
         self.cluster.close()
@@ -172,16 +167,18 @@ class ClusterFleet:
     def _alive(self) -> list[_NodeHand]:
         return [hand for hand in self._hands if not hand.lost]
 
-    async def _each(self, verb: str, *args: Any, limit_s: float = SILENT_S) -> None:
-        await asyncio.gather(*(self._ask(hand, verb, *args, limit_s=limit_s) for hand in self._hands))
+    async def _each(self, limit_s: float, verb: Verb[P, T], *args: P.args, **kwargs: P.kwargs) -> None:
+        await asyncio.gather(*(self._ask(hand, limit_s, verb, *args, **kwargs) for hand in self._hands))
 
-    async def _ask(self, hand: _NodeHand, verb: str, *args: Any, limit_s: float = SILENT_S) -> Any:
+    async def _ask(
+        self, hand: _NodeHand, limit_s: float, verb: Verb[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> T | None:
         """The node's answer; None when it is lost."""
         if hand.lost:
             return None
         try:
             async with asyncio.timeout(limit_s):
-                answer = await hand.node.call(verb, *args)
+                answer = await hand.node.call(verb, *args, **kwargs)
         except NodeLost as error:
             self._lose(hand, str(error))
         except TimeoutError:
@@ -211,7 +208,7 @@ class ClusterFleet:
         best = ClockOffset(hand.node.name, 0.0, float("inf"))
         for _ in range(PINGS):
             sent_s = self.clock()
-            answer = await self._ask(hand, "hello")
+            answer = await self._ask(hand, SILENT_S, NodeShare.hello)
             received_s = self.clock()
             if answer is None:
                 break
@@ -232,10 +229,10 @@ class ClusterFleet:
             except (FleetError, OSError) as error:
                 self._failure = error_message(error)
 
-    async def _news(self, hand: _NodeHand, verb: str = "news") -> NewsOfNode | None:
+    async def _news(self, hand: _NodeHand, verb: Verb[[], NewsOfNode] = NodeShare.news) -> NewsOfNode | None:
         """Take in what a node has to report."""
         async with hand.turn:
-            first: NewsOfNode | None = await self._ask(hand, verb)
+            first = await self._ask(hand, SILENT_S, verb)
             news = first
             while news is not None:
                 for worker, lines in news.lines.items():
@@ -245,7 +242,7 @@ class ClusterFleet:
                 self._samples += news.samples
                 for death in news.dead:
                     self.dead.append(replace(death, reason=f"{hand.node.name}: {death.reason}"))
-                news = await self._ask(hand, "news") if news.more else None
+                news = await self._ask(hand, SILENT_S, NodeShare.news) if news.more else None
         return first
 
     def _check(self) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from loadramp.client.cluster_fleet import Node, NodeLost
+from loadramp.client.cluster_fleet import Node, NodeLost, P, T, Verb
 from loadramp.client.fleet import FleetError
 from loadramp.client.node_share import NodeShare
 from loadramp.registry import ScenarioError
@@ -32,16 +32,17 @@ class RayNode:
     workers: int
     actor: Any
 
-    async def call(self, verb: str, *args: Any) -> Any:
-        """The answer of the actor's method ``verb``."""
+    async def call(self, verb: Verb[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """The answer of a method of the actor."""
         import ray
 
         try:
-            return await getattr(self.actor, verb).remote(*args)
+            answer: T = await getattr(self.actor, verb.__name__).remote(*args, **kwargs)
         except ray.exceptions.RayTaskError as error:
             raise FleetError(f"{self.name}: {error.cause}") from None
         except ray.exceptions.RayError as error:
             raise NodeLost(_in_short(error)) from None
+        return answer
 
     def drop(self) -> None:
         import ray

@@ -13,12 +13,13 @@ import multiprocessing
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from loadramp.client.client_failure import line_of
 from loadramp.client.fleet import LEAD_S, FleetError, Orders, Worker, raise_file_limit
@@ -30,6 +31,35 @@ from loadramp.registry import CannotMeasure, ScenarioError
 
 ORPHAN_S = 5.0
 """After SIGTERM a worker waits so long for its parent's word, then ends by itself."""
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Verb = Callable[Concatenate[Worker, P], Awaitable[T]]
+Command = tuple[Callable[..., Awaitable[object]], tuple[object, ...], dict[str, object]] | None
+"""One of the functions below, which the pipe carries by its name, and its arguments; None: leave."""
+Word = ClientSample | tuple[str, object] | str
+"""Of a worker: how it fares, what the function of that name returned, or why it can do no more."""
+
+
+async def _ready(worker: Worker) -> None:
+    """Answered once the worker's loop is running."""
+
+
+async def _begin(worker: Worker, step: Step, first_seq: int) -> None:
+    worker.share.begin(step, first_seq)
+
+
+async def _snapshot(worker: Worker) -> bytes:
+    return b"".join(line_of(record) for record in worker.snapshot())
+
+
+async def _in_flight(worker: Worker) -> int:
+    return worker.share.client.counts.in_flight
+
+
+async def _finish(worker: Worker, deadline_s: float) -> None:
+    await worker.share.finish(deadline_s)
 
 
 @dataclass(slots=True)
@@ -73,21 +103,22 @@ class LocalFleet:
             hand = _Hand(index, process, ours, self)
             self._hands.append(hand)
             hand.listen()
-        await asyncio.gather(*(hand.expect("ready") for hand in self._hands))
+            hand.tell((_ready, (), {}))
+        await asyncio.gather(*(hand.expect(_ready) for hand in self._hands))
         self._check()
         if self.dead:
             raise FleetError(f"{self.dead[0].reason} before it could start")
 
     async def begin(self, step: Step, first_seq: int) -> None:
-        self._tell("begin", step, first_seq)
+        self._tell(_begin, step, first_seq)
 
     async def snapshot(self) -> list[Record]:
         """The requests in flight in all workers, as they are now."""
-        answers = await self._ask("snapshot")
+        answers = await self._ask(_snapshot)
         return [record for lines in answers if lines for record in decode_lines(lines.splitlines()).records]
 
     async def in_flight(self) -> int:
-        return sum(number or 0 for number in await self._ask("in_flight"))
+        return sum(number or 0 for number in await self._ask(_in_flight))
 
     def samples(self) -> list[ClientSample]:
         """What the workers measured of themselves since the last call."""
@@ -96,22 +127,24 @@ class LocalFleet:
         return taken
 
     async def finish(self, deadline_s: float) -> None:
-        await self._ask("finish", deadline_s)
+        await self._ask(_finish, deadline_s)
 
     async def close(self) -> None:
         """Let the workers go; one that does not leave by itself is ended."""
         self.closing = True
-        self._tell("close")
+        for hand in self._hands:
+            hand.tell(None)
         await asyncio.gather(*(asyncio.to_thread(hand.process.join, 10.0) for hand in self._hands))
         for hand in self._hands:
             hand.close()
 
-    def _tell(self, verb: str, *args: Any) -> None:
+    def _tell(self, verb: Verb[P, T], *args: P.args, **kwargs: P.kwargs) -> None:
         for hand in self._hands:
-            hand.tell(verb, *args)
+            hand.tell((verb, args, kwargs))
 
-    async def _ask(self, verb: str, *args: Any) -> list[Any]:
-        self._tell(verb, *args)
+    async def _ask(self, verb: Verb[P, T], *args: P.args, **kwargs: P.kwargs) -> list[T | None]:
+        """The answers of all workers; None of one that is gone."""
+        self._tell(verb, *args, **kwargs)
         answers = await asyncio.gather(*(hand.expect(verb) for hand in self._hands))
         self._check()
         return answers
@@ -139,8 +172,8 @@ class _Hand:
     """The parent's end of one worker."""
 
     index: int
-    process: Any
-    pipe: Connection
+    process: SpawnProcess
+    pipe: Connection[Command, Word]
     fleet: LocalFleet
     failure: str = ""
     gone: bool = False
@@ -149,20 +182,21 @@ class _Hand:
     def listen(self) -> None:
         asyncio.get_running_loop().add_reader(self.pipe.fileno(), self._heard)
 
-    def tell(self, verb: str, *args: Any) -> None:
+    def tell(self, command: Command) -> None:
         if self.gone:
             return
         try:
-            self.pipe.send((verb, *args))
+            self.pipe.send(command)
         except OSError:
             self._lost()
 
-    async def expect(self, verb: str) -> Any:
+    async def expect(self, verb: Callable[..., Awaitable[T]]) -> T | None:
         """The worker's answer to ``verb``; None when it is gone."""
         if self.gone:
             return None
-        future = self._waiting.setdefault(verb, asyncio.get_running_loop().create_future())
-        return await future
+        future = self._waiting.setdefault(verb.__name__, asyncio.get_running_loop().create_future())
+        answer: T | None = await future
+        return answer
 
     def close(self) -> None:
         if not self.gone:
@@ -175,13 +209,13 @@ class _Hand:
     def _heard(self) -> None:
         try:
             while self.pipe.poll():
-                verb, payload = self.pipe.recv()
-                if verb == "sample":
-                    self.fleet._samples.append(payload)
-                elif verb == "failed":
-                    self.failure = payload
-                elif verb in self._waiting:
-                    self._waiting.pop(verb).set_result(payload)
+                word = self.pipe.recv()
+                if isinstance(word, ClientSample):
+                    self.fleet._samples.append(word)
+                elif isinstance(word, str):
+                    self.failure = word
+                elif word[0] in self._waiting:
+                    self._waiting.pop(word[0]).set_result(word[1])
         except (EOFError, OSError):
             self._lost()
 
@@ -202,7 +236,7 @@ class _Hand:
         self._waiting.clear()
 
 
-def _main(pipe: Connection, orders: Orders, path: Path, index: int, of: int) -> None:
+def _main(pipe: Connection[Word, Command], orders: Orders, path: Path, index: int, of: int) -> None:
     """What a worker process runs."""
     for number in (signal.SIGINT, signal.SIGHUP):  # these reach the whole terminal; the parent decides what they mean
         signal.signal(number, signal.SIG_IGN)
@@ -210,7 +244,7 @@ def _main(pipe: Connection, orders: Orders, path: Path, index: int, of: int) -> 
         _run(pipe, orders, path, index, of)
     except (OSError, CannotMeasure, ScenarioError) as error:
         with contextlib.suppress(OSError):
-            pipe.send(("failed", f"worker {index}: {error}"))
+            pipe.send(f"worker {index}: {error}")
 
 
 def calm_collector() -> None:
@@ -220,7 +254,7 @@ def calm_collector() -> None:
     gc.set_threshold(50_000, 20, 100)
 
 
-def _run(pipe: Connection, orders: Orders, path: Path, index: int, of: int) -> None:
+def _run(pipe: Connection[Word, Command], orders: Orders, path: Path, index: int, of: int) -> None:
     most = orders.scenario.pace.max_in_flight
     raise_file_limit(None if most is None else -(-most // of))
     calm_collector()
@@ -232,9 +266,9 @@ def _run(pipe: Connection, orders: Orders, path: Path, index: int, of: int) -> N
         uvloop.run(_work(pipe, orders, path, index, of))
 
 
-async def _work(pipe: Connection, orders: Orders, path: Path, index: int, of: int) -> None:
+async def _work(pipe: Connection[Word, Command], orders: Orders, path: Path, index: int, of: int) -> None:
     loop = asyncio.get_running_loop()
-    commands: asyncio.Queue[tuple[Any, ...]] = asyncio.Queue()
+    commands: asyncio.Queue[Command] = asyncio.Queue()
 
     def heard() -> None:
         try:
@@ -242,37 +276,26 @@ async def _work(pipe: Connection, orders: Orders, path: Path, index: int, of: in
                 commands.put_nowait(pipe.recv())
         except (EOFError, OSError):  # the parent is gone: nobody reads what we would measure
             loop.remove_reader(pipe.fileno())
-            commands.put_nowait(("close",))
+            commands.put_nowait(None)
 
     worker = Worker(orders, path, index, of, time.monotonic)
     worker.vitals.start()
     loop.add_reader(pipe.fileno(), heard)
     # a service manager sends SIGTERM to all processes of a run: the parent ends them in its own time, if it can
-    loop.add_signal_handler(signal.SIGTERM, lambda: loop.call_later(ORPHAN_S, commands.put_nowait, ("close",)))
+    loop.add_signal_handler(signal.SIGTERM, lambda: loop.call_later(ORPHAN_S, commands.put_nowait, None))
     ticking = loop.create_task(_tick(pipe, worker))
-    pipe.send(("ready", None))
     try:
-        while True:
-            verb, *args = await commands.get()
-            if verb == "begin":
-                worker.share.begin(*args)
-            elif verb == "snapshot":
-                pipe.send(("snapshot", b"".join(line_of(record) for record in worker.snapshot())))
-            elif verb == "in_flight":
-                pipe.send(("in_flight", worker.share.client.counts.in_flight))
-            elif verb == "finish":
-                await worker.share.finish(*args)
-                pipe.send(("finish", None))
-            else:
-                break
+        while command := await commands.get():
+            verb, args, kwargs = command
+            pipe.send((verb.__name__, await verb(worker, *args, **kwargs)))
     finally:
         ticking.cancel()
         await worker.close()
 
 
-async def _tick(pipe: Connection, worker: Worker) -> None:
+async def _tick(pipe: Connection[Word, Command], worker: Worker) -> None:
     """Say each second how the worker fares, until it cannot work any more."""
     while not worker.failure:
         await asyncio.sleep(1.0)
-        pipe.send(("sample", worker.sample()))
-    pipe.send(("failed", worker.failure))
+        pipe.send(worker.sample())
+    pipe.send(worker.failure)

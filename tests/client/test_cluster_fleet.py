@@ -18,7 +18,7 @@ from run_in_memory import BEGAN_AT, scenario_of
 from simulated_time import run as run_jumping
 
 from loadramp.client import cluster_fleet, node_share
-from loadramp.client.cluster_fleet import ClusterFleet, Node, NodeLost
+from loadramp.client.cluster_fleet import ClusterFleet, Node, NodeLost, Verb
 from loadramp.client.endpoint import endpoint_of
 from loadramp.client.fleet import Fleet, FleetError, InlineFleet, Orders
 from loadramp.client.http.sockets import OnBytes, OnClose
@@ -89,17 +89,17 @@ class MemoryNode:
         """What arrives is stamped by this node's clock."""
         return await straight(self.service)(lambda data, at_s: on_bytes(data, at_s + self.ahead_s), on_close)
 
-    async def call(self, verb: str, *args: Any) -> Any:
+    async def call(self, verb: Verb[..., Any], *args: Any) -> Any:
         await asyncio.sleep(THERE_S)
         if self.silent:
             await asyncio.sleep(1e6)
         if self.lost:
             raise NodeLost(self.lost)
-        answer = await getattr(self.share, verb)(*args)
+        answer = await verb(self.share, *args)
         await asyncio.sleep(BACK_S)
         if self.lost:
             raise NodeLost(self.lost)
-        return (self.version, answer[1]) if verb == "hello" and self.version else answer
+        return (self.version, answer[1]) if verb is NodeShare.hello and self.version else answer
 
     async def die(self, why: str) -> None:
         self.lost = why
