@@ -16,7 +16,7 @@ from loadramp.client.client import Client
 from loadramp.client.client_failure import client_error_record, describe_exception
 from loadramp.client.measuring_client import record_of
 from loadramp.client.timer import Timer
-from loadramp.record.types import NO_ROOM, Arrival, Calibration, Record, Step
+from loadramp.record.types import Arrival, Calibration, Record, Step, no_room
 from loadramp.scenario.scenario import Scenario
 from loadramp.workload.placeholders import FIRST_TURN
 from loadramp.workload.prompts.content import Content, content_of, next_content
@@ -200,7 +200,7 @@ class Sender:
         if late_s > GIVE_UP_S:
             self.write(self._not_sent(ask.arrival, f"not sent: the client was {late_s:.1f} s late"))
         elif most is not None and len(self._sending) >= -(-most // self.of):
-            self.write(self._not_sent(ask.arrival, f"not sent: {most} {NO_ROOM}, or the limit on open files)"))
+            self.write(self._not_sent(ask.arrival, no_room(most)))
         else:
             self._keep(self._sending, self._send(ask))
 

@@ -21,8 +21,6 @@ from loadramp.record.run_info import RunInfo
 from loadramp.record.types import (
     ENDS,
     LENGTH_NOT_FORCED,
-    NO_FILES,
-    NO_ROOM,
     Check,
     ClientSample,
     Estimate,
@@ -31,6 +29,7 @@ from loadramp.record.types import (
     Record,
     Sample,
     Step,
+    says_no_room,
 )
 from loadramp.scenario.scenario import Scenario
 
@@ -269,8 +268,7 @@ class Table:
     @property
     def out_of_room(self) -> bool:
         """Some requests were not sent because no more may be in flight: no file to open, or ``max_in_flight``."""
-        details = [str(detail).lower() for detail in set(self.error_detail[self.error == "client"].tolist())]
-        return any(words in detail for detail in details for words in (NO_FILES, NO_ROOM))
+        return any(map(says_no_room, set(self.error_detail[self.error == "client"].tolist())))
 
     @property
     def input_tokens(self) -> Floats:

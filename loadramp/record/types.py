@@ -162,10 +162,20 @@ class Calibration:
         return max(1, round(new_tokens / self.tokens_per_word))
 
 
-NO_FILES, NO_ROOM = "too many open files", "requests in flight (max_in_flight"
-"""In the ``error_detail`` of requests that were not sent because no more can be in flight."""
+NO_FILES = "too many open files"
+"""In the ``error_detail`` of a request for which no socket could be opened."""
 LENGTH_NOT_FORCED = "length_not_forced"
 """Warning of a record whose answer has a form of its own (a format, a grammar, tools), so that it ends by itself."""
+
+
+def no_room(most: int) -> str:
+    """The ``error_detail`` of a request that was not sent because ``most`` others were in flight."""
+    return f"not sent: {most} requests in flight (max_in_flight, or the limit on open files)"
+
+
+def says_no_room(detail: str) -> bool:
+    """Whether an ``error_detail`` says that no more requests could be in flight: ``no_room`` or ``NO_FILES``."""
+    return NO_FILES in detail.lower() or "requests in flight (max_in_flight" in detail
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ from records_and_rows import answer, failure, window
 from loadramp.analysis.checks.validity import anderson_darling, lag_by_s, loop_lag_p99_s, void_reasons, workers_needed
 from loadramp.record.row import void_lines
 from loadramp.record.table import Table
-from loadramp.record.types import ClientSample, Record, Step
+from loadramp.record.types import ClientSample, Record, Step, no_room, says_no_room
 
 
 def why_void(*args: Any, **more: Any) -> list[str]:
@@ -208,6 +208,13 @@ def test_requests_that_found_no_room_are_not_cured_by_workers() -> None:
     assert "planned requests were not sent" in words
     assert "raise max_in_flight, or where it is not set the limit on open files (ulimit -n)" in words
     assert "workers" not in words
+
+
+def test_what_the_client_writes_where_it_has_no_room_is_read_as_that() -> None:
+    assert no_room(936) == "not sent: 936 requests in flight (max_in_flight, or the limit on open files)"
+    assert says_no_room(no_room(936))
+    assert says_no_room("OSError: [Errno 24] Too many open files")
+    assert not says_no_room("not sent: the client was 31.0 s late")
 
 
 def test_one_request_held_back_is_said_in_the_singular() -> None:
