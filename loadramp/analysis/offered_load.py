@@ -108,9 +108,14 @@ def more(row: Row) -> bool:
     return bool(row.rate_rps) and load_of(row) > (1.0 + MATERIAL_RATIO) * asked(row)
 
 
+def differs(row: Row) -> bool:
+    """Clearly something else was offered than asked. False in a closed loop."""
+    return less(row) or more(row)
+
+
 def at(row: Row) -> str:
     """``8 req/s``; ``5.2 req/s (8 asked)`` where clearly something else was offered than asked."""
-    asked = f" ({row.rate_rps:.3g} asked)" if less(row) or more(row) else ""
+    asked = f" ({row.rate_rps:.3g} asked)" if differs(row) else ""
     return f"{load_of(row):.3g} req/s{asked}"
 
 

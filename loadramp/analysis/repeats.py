@@ -122,7 +122,7 @@ def pooled_rows(groups: Sequence[Sequence[Row]]) -> list[Row]:
     are what most repeats say. Instants are those of the first repeat, ``windows`` holds the measured window of each.
     Void rows and steps that were cut short are left out unless there are no others.
     """
-    keys: dict[Any, list[Row]] = {}
+    keys: dict[tuple[str, float | None], list[Row]] = {}
     for group in groups:
         soaks = count()
         for row in group:

@@ -270,9 +270,13 @@ class Row:
         return cures(self.void)
 
     def reason(self, column: str) -> str:
-        """Why ``column`` is null; empty where that is not known."""
+        """Why ``column`` is null, in words."""
         of_value = f"{column.removesuffix('_low_s').removesuffix('_high_s')}_s"
-        return self.reasons.get(column) or self.reasons.get(of_value) or ""
+        if why := self.reasons.get(column) or self.reasons.get(of_value):
+            return why
+        if self.void:
+            return f"void: {void_words(self.void)}"
+        return "not measured" if self.requests else "no request was due in this window"
 
 
 NOTHING, UNKNOWN = Quantiles(), Statistic()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import jinja2
 from markupsafe import Markup
 
+from loadramp.analysis import offered_load
 from loadramp.record.codec import plain_data
 from loadramp.record.row import Row
 from loadramp.record.table import Run
@@ -191,7 +192,7 @@ def load_axis(rows: Sequence[Row], also: Iterable[float | None] = (), *, log: bo
     asked = sorted({v for v in (row.axis_load for row in rows) if v})
     ends = sorted({v for v in (*asked, *(finite(v) for v in also)) if v})
     title = "users" if r.closed_loop(rows) else "asked rate, req/s"
-    if any(r.load_differs(row) for row in rows):
+    if any(offered_load.differs(row) for row in rows):
         title = "rate, req/s (as offered where that is not what was asked)"
     if not ends:
         return {"title": {"text": title}}

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from loadramp.analysis import offered_load
 from loadramp.analysis.diagnosis.diagnose import STALLED_RATIO
 from loadramp.analysis.overload import alarmed, highest
-from loadramp.record.row import Row, void_words
+from loadramp.record.row import Row
 from loadramp.record.table import Run
 from loadramp.registry import data_of
 from loadramp.units import percent, sig
@@ -15,24 +15,10 @@ WORDS: dict[str, dict[str, str]] = data_of(__package__, "words.toml")
 ERROR_WORDS = WORDS["errors"]
 
 
-def reason(row: Row, column: str) -> str:
-    """Why ``column`` of ``row`` is null, in words."""
-    if why := row.reason(column):
-        return why
-    if row.void:
-        return f"void: {void_words(row.void)}"
-    return "not measured" if row.requests else "no request was due in this window"
-
-
 def delivered(run: Run) -> list[Row]:
     """The steps that are not void: what failed in a void one may be the client's doing, so it counts nowhere. All of
     them where every one is void: then there is nothing else to tell."""
     return [row for row in run.rows if not row.void] or run.rows
-
-
-def load_differs(row: Row) -> bool:
-    """Clearly less or more was offered than asked."""
-    return offered_load.less(row) or offered_load.more(row)
 
 
 def closed_loop(rows: Sequence[Row]) -> bool:
@@ -108,7 +94,7 @@ def state_words(row: Row) -> str:
         return "delivers too little"
     if not (row.settled and row.stationary):
         return "not settled"
-    return f"keeps up with {sig(row.axis_load)} req/s" if load_differs(row) else "keeps up"
+    return f"keeps up with {sig(row.axis_load)} req/s" if offered_load.differs(row) else "keeps up"
 
 
 def split_climb(run: Run) -> tuple[list[Row], list[Row]]:

@@ -225,7 +225,7 @@ def _all_columns(run: Run) -> Markup:
 
 def _raw(row: Row, name: str, column: object) -> str:
     value = plain_data(column)
-    return f"– {r.reason(row, name)}" if value is None else _words(value)
+    return f"– {row.reason(name)}" if value is None else _words(value)
 
 
 def _words(value: Any) -> str:

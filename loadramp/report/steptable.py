@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from loadramp.analysis import offered_load
 from loadramp.record.row import SHORT_NAMES, Row
 from loadramp.report import row_access as r
 from loadramp.units import NOTHING, count, latency, latency_span, percent, sig
@@ -75,7 +76,7 @@ def _cell(row: Row, column: Column, notes: list[str]) -> StepCell:
     if text:
         rough = column.rough is not None and column.rough(row)
         return StepCell(text, column.small(row) if column.small else "", rough=rough)
-    why = r.reason(row, column.key)
+    why = row.reason(column.key)
     if why not in notes:
         notes.append(why)
     return StepCell(NOTHING, note=notes.index(why) + 1)
@@ -89,7 +90,7 @@ def columns_of(rows: Sequence[Row], *, good: bool) -> list[Column]:
     closed = r.closed_loop(rows)
     out = [
         Column("Users" if closed else "Asked req/s", "users" if closed else "rate_rps", _asked),
-        *([_OFFERED] if any(r.load_differs(row) for row in rows) else []),
+        *([_OFFERED] if any(offered_load.differs(row) for row in rows) else []),
         Column("Requests", "requests", lambda row: count(row.requests)),
         Column("Failed", "errors", _failed),
         *([_MALFORMED] if any(row.malformed_answers for row in rows) else []),

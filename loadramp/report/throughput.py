@@ -237,6 +237,6 @@ def _with_failures(rows: Sequence[Row]) -> Markup:
         texts = [r.label(row), f"{failed:,}", percent(row.error_ratio) or NOTHING]
         for metric in ("ttft", "e2e"):
             columns = (f"{metric}_p99_s", f"all_{metric}_p99_s")
-            texts += [latency(row.number(column)) or r.reason(row, column) for column in columns]
+            texts += [latency(row.number(column)) or row.reason(column) for column in columns]
         lines.append(texts)
     return c.grid(heads, lines)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from math import log
 from typing import Literal
 
+from loadramp.analysis import offered_load
 from loadramp.analysis.checks import unfinished
 from loadramp.analysis.diagnosis.queueing import PREEMPTED_RATIO
 from loadramp.analysis.load_errors import load_error_ratio
@@ -194,7 +195,9 @@ def _not_found(run: Run, estimate: Estimate) -> Phrase:
     up_to = sig(estimate.rate_rps) or (sig(steps[-1].axis_load) if steps else "")
     top = steps[-1].axis_load if steps else None
     asked = (
-        f" ({sig(steps[-1].load)} asked)" if steps and r.load_differs(steps[-1]) and top == estimate.rate_rps else ""
+        f" ({sig(steps[-1].load)} asked)"
+        if steps and offered_load.differs(steps[-1]) and top == estimate.rate_rps
+        else ""
     )
     every = "every whole step" if any(row.partial for row in run.rows) else "every step"
     every += " that the client could deliver" * any(row.void for row in run.rows)
@@ -205,7 +208,7 @@ def _not_found(run: Run, estimate: Estimate) -> Phrase:
         signs = signs_of(alarm)
         kept = f"at {r.label(alarm)} {signs}, and {served} req/s were served, but no step confirmed an overload"
     text = f"No ceiling found up to {up_to} req/s{asked}: {kept}."
-    itl_s = steps[-1].number("itl_p99_s") if steps else None
+    itl_s = steps[-1].of("itl").p99.value if steps else None
     text += (
         f" p99 ITL is {latency(itl_s)} {'there' if alarm is None else f'at {up_to} req/s'}."
         if itl_s is not None
@@ -274,7 +277,7 @@ def gives_way(run: Run) -> str:
     over, steps = r.broke(run), r.kept_up(run)
     if over is None:
         return ""
-    before_s = steps[-1].number("itl_p99_s") if steps else None
+    before_s = steps[-1].of("itl").p99.value if steps else None
     at_s = over.of("itl").p99.value
     starved = _kv_words(over)
     if knee is not None and knee.status == "found" and knee.rate_rps is not None:
@@ -357,10 +360,7 @@ def _soak_overloaded(run: Run) -> str:
 
 def soak_words(run: Run, rate_rps: float) -> str:
     soaks = [row for row in r.of_role(run, "soak") if abs((row.axis_load or 0.0) - rate_rps) <= 0.02 * rate_rps]
-    if not soaks:
-        return ""
-    begin_s, end_s = soaks[-1].number("window_begin_s"), soaks[-1].number("window_end_s")
-    return "" if begin_s is None or end_s is None else f" (soaked {span(end_s - begin_s)})"
+    return f" (soaked {span(soaks[-1].length_s)})" if soaks else ""
 
 
 def interval_words(run: Run, estimate: Estimate) -> str:
