@@ -90,12 +90,12 @@ def _fit(
 ) -> tuple[Envelope, Sequence[tuple[int, str]], EnginePlan | None]:
     context = context_of(demand, model.max_context)
     tokens = context[0] if context else min(model.max_context or 4096, 4096)
-    one = Envelope(model, gpu, 1, asked.engine.utilization, asked.engine.reserve, asked.engine.kv_dtype)
+    single = Envelope(model, gpu, 1, asked.engine.utilization, asked.engine.reserve, asked.engine.kv_dtype)
     refused: Sequence[tuple[int, str]] = ()
     if asked.engine.tensor_parallel is not None:
-        envelope = replace(one, gpus=asked.engine.tensor_parallel)
+        envelope = replace(single, gpus=asked.engine.tensor_parallel)
     else:
-        envelope, refused = smallest_group(one, tokens, round(demand.in_flight or 1), asked.gpu.max_gpus)
+        envelope, refused = smallest_group(single, tokens, round(demand.in_flight or 1), asked.gpu.max_gpus)
     if envelope.sequences(tokens) < 1:
         short = (
             "the weights do not fit"
@@ -155,18 +155,18 @@ def _choices(
     Raises:
         ScenarioError: there is nothing else to advise on, and no rate to size by.
     """
-    demands = [(one.name, one.demand) for one in measured]
+    demands = [(run.name, run.demand) for run in measured]
     if len(demands) < 2:
         demands = [(measured[0].name if measured else "given", demand)]
     gpus, prices = (_each(values, len(demands), what) for values, what in
                     ((asked.load.gpus, "--gpus"), (asked.load.price, "--price")))  # fmt: skip
     out, missing = list[SizeOption](), list[str]()
-    for i, (name, one) in enumerate(demands):
+    for i, (name, wanted) in enumerate(demands):
         each = gpus[i] if gpus else (envelope.gpus if envelope and len(demands) == 1 else 1)
-        if one.rate is None:
-            missing.append(f"{name}: {one.rate_reason}" if measured else one.rate_reason)
+        if wanted.rate is None:
+            missing.append(f"{name}: {wanted.rate_reason}" if measured else wanted.rate_reason)
             continue
-        out.append(SizeOption(name, size_of(one, load, int(each), prices[i] if prices else None)))
+        out.append(SizeOption(name, size_of(wanted, load, int(each), prices[i] if prices else None)))
     if missing and envelope is None:
         raise ScenarioError("; ".join(missing))
     return out, missing

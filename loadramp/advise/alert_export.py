@@ -50,14 +50,14 @@ def contract_of(
     run: Run, engine: str | None = None, replicas: int = 1, selector: str = "", gpu_selector: str | None = None
 ) -> Contract:
     """What the run's scenario promises and what the run has shown; see ``alert_text``."""
-    own, gpu_own = _matchers(selector, "--selector"), _matchers(gpu_selector or "", "--gpu-selector")
-    shared = {k: v for k, v in own.items() if k not in {*OF_MODEL, "job", "instance", "pod", "container", "service"}}
+    labels, gpu_own = _matchers(selector, "--selector"), _matchers(gpu_selector or "", "--gpu-selector")
+    shared = {k: v for k, v in labels.items() if k not in {*OF_MODEL, "job", "instance", "pod", "container", "service"}}
     gpu_matchers = shared if gpu_selector is None else gpu_own
     chosen = engine or run.info.dialect or ""
     if chosen not in DIALECTS or chosen == "dcgm":
         known = ", ".join(sorted(set(DIALECTS) - {"dcgm"}))
-        seen = any(sample.values for sample in run.samples)
-        why = "the run does not say whose metrics it saw" if seen else "the run saw no metrics"
+        saw = any(sample.values for sample in run.samples)
+        why = "the run does not say whose metrics it saw" if saw else "the run saw no metrics"
         problem = f"no engine {chosen!r}" if chosen else f"{why}, so whose names to use is not known"
         raise ScenarioError(f"{problem}: give --engine, one of {known}")
     capacity_rps, low_rps, missed = _capacity(run)
@@ -65,23 +65,23 @@ def contract_of(
     return Contract(
         scenario=safe_name(run.info.name or "llm"),
         engine=chosen,
-        names={name: matched(one, _joined(own)) for name, one in names_of_engine(chosen).items()},
+        names={name: matched(series, _joined(labels)) for name, series in names_of_engine(chosen).items()},
         slo=run.scenario.slo,
         capacity_rps=capacity_rps,
         capacity_low_rps=low_rps,
         missed=missed,
         in_flight=[(rate, n) for rate, n in in_flight if rate and n],
         replicas=replicas,
-        target=_joined({k: v for k, v in own.items() if k not in OF_MODEL}),
+        target=_joined({k: v for k, v in labels.items() if k not in OF_MODEL}),
         gpu=_gpu_names(run, _joined(gpu_matchers), asked=gpu_selector is not None),
     )
 
 
 def _gpu_names(run: Run, matchers: str, *, asked: bool) -> dict[str, str]:
     """What the GPU exporter shows: what the run has seen of it, or all where its matchers are given."""
-    seen = {name for sample in run.samples for name in sample.values}
+    shown = {name for sample in run.samples for name in sample.values}
     every = names_of_engine("dcgm")
-    return {name: matched(one, matchers) for name, one in every.items() if asked or name in seen}
+    return {name: matched(series, matchers) for name, series in every.items() if asked or name in shown}
 
 
 def _matchers(text: str, option: str) -> dict[str, str]:
@@ -95,7 +95,7 @@ def _matchers(text: str, option: str) -> dict[str, str]:
         return {}
     if not re.fullmatch(rf"{MATCHER}(\s*,\s*{MATCHER})*", plain):
         raise ScenarioError(f'{option} {text}: expected matchers such as namespace="prod",job="vllm",model_name="m"')
-    return {re.split(r"\s*[=!]", one[0])[0]: one[0] for one in re.finditer(MATCHER, plain)}
+    return {re.split(r"\s*[=!]", matcher[0])[0]: matcher[0] for matcher in re.finditer(MATCHER, plain)}
 
 
 def _joined(matchers: Mapping[str, str]) -> str:
@@ -117,8 +117,8 @@ def _capacity(run: Run) -> tuple[float | None, float | None, str]:
         pairs.append((held or ceiling.rate_rps, held or ceiling.low_rps or ceiling.rate_rps))
     if slo and slo.status == "found":
         pairs.append((slo.rate_rps, slo.low_rps or slo.rate_rps))
-    found, lows = ([rate for rate in side if rate] for side in zip(*pairs, strict=True)) if pairs else ([], [])
-    return min(found, default=None), min(lows, default=None), ""
+    rates, lows = ([rate for rate in side if rate] for side in zip(*pairs, strict=True)) if pairs else ([], [])
+    return min(rates, default=None), min(lows, default=None), ""
 
 
 def names_of_engine(engine: str) -> dict[str, str]:

@@ -78,7 +78,7 @@ def prometheus_rules(contract: Contract) -> str:
 def made_rules(contract: Contract) -> Made:
     """Every rule that can be made, and the names of what is missing for the others."""
     made = [make(contract) for make in (_latencies, _paired, _running, _errors, _load, _up, _gpus)]
-    return [rule for one, _ in made for rule in one], [name for _, names in made for name in names]
+    return [rule for rules, _ in made for rule in rules], [name for _, names in made for name in names]
 
 
 def yaml_text(value: Mapping[str, Any], comment: str) -> str:

@@ -62,8 +62,8 @@ def matched(name: str, matchers: str) -> str:
     """``name`` with further matchers: ``a{b="c"}`` and ``d="e"`` become ``a{b="c",d="e"}``."""
     if not matchers:
         return name
-    plain, brace, own = name.partition("{")
-    return f"{plain}{{{own.removesuffix('}')},{matchers}}}" if brace else f"{plain}{{{matchers}}}"
+    plain, brace, inner = name.partition("{")
+    return f"{plain}{{{inner.removesuffix('}')},{matchers}}}" if brace else f"{plain}{{{matchers}}}"
 
 
 def gpu_memory(contract: Contract) -> str | None:

@@ -117,7 +117,7 @@ def rate_of(run: Run) -> tuple[Rate | None, str]:
         reason = ceiling.reason if ceiling is not None else "no estimate"
         return None, f"this run gives no rate to size by ({reason})"
     low, high, basis = min(rates)
-    return Rate(low, max(low, min(high, *(one[1] for one in rates))), basis), ""
+    return Rate(low, max(low, min(high, *(entry[1] for entry in rates))), basis), ""
 
 
 def prefix_reuse_of(run: Run) -> tuple[float | None, str]:
@@ -148,14 +148,14 @@ def overruled(demand: Demand, traffic: TrafficFacts) -> Demand:
     context_tokens, rate_rps = traffic.context_tokens, traffic.replica_rps
     if context_tokens is None and demand.context_p95 is None and traffic.input_tokens and traffic.output_tokens:
         context_tokens = int(np.ceil(traffic.input_tokens + traffic.output_tokens))
-    said: dict[str, Any] = {
+    given: dict[str, Any] = {
         "input_tokens": traffic.input_tokens, "output_tokens": traffic.output_tokens,
         "context_p95": context_tokens, "context_max": context_tokens,
         "requests": None if context_tokens is None else 0,
         "reuse_ratio": traffic.prefix_reuse, "in_flight": traffic.concurrency,
         "rate": None if rate_rps is None else Rate(rate_rps, rate_rps, "given"),
     }  # fmt: skip
-    return replace(demand, **{key: value for key, value in said.items() if value is not None})
+    return replace(demand, **{key: value for key, value in given.items() if value is not None})
 
 
 def comparable(runs: Sequence[Run]) -> list[str]:
@@ -216,11 +216,11 @@ def _slo_running(rows: Sequence[Row], itl_s: float | None) -> int | None:
     """Largest batch of a step whose p99 ITL was within the limit, if a step with a larger batch was beyond it."""
     if itl_s is None:
         return None
-    seen = [
+    batches = [
         (row.running_max, p99_s <= itl_s)
         for row in rows
         if row.running_max and (p99_s := row.of("itl").p99.value) is not None and not row.void
     ]
-    beyond = [running for running, fine in seen if not fine]
-    within = [running for running, fine in seen if fine and (not beyond or running < min(beyond))]
+    beyond = [running for running, fine in batches if not fine]
+    within = [running for running, fine in batches if fine and (not beyond or running < min(beyond))]
     return int(max(within)) if beyond and within else None

@@ -69,18 +69,18 @@ def context_of(demand: Demand, most: int | None) -> tuple[int, str] | None:
         return None
     cap = _up(demand.context_p95, CONTEXT_STEP)
     longest = demand.context_max or demand.context_p95
-    said = f"95 of 100 requests have at most {plural(demand.context_p95, 'token')}, input and output together"
+    why = f"95 of 100 requests have at most {plural(demand.context_p95, 'token')}, input and output together"
     if not demand.requests:
-        said = f"requests have {plural(demand.context_p95, 'token')}, as given; longer ones would be refused"
+        why = f"requests have {plural(demand.context_p95, 'token')}, as given; longer ones would be refused"
     if longest > cap and longest <= LONGEST_FACTOR * cap:
         cap = _up(longest, CONTEXT_STEP)
-        said += f"; the longest, {longest:,}, is not much longer"
+        why += f"; the longest, {longest:,}, is not much longer"
     elif longest > cap:
         beyond = f"{demand.beyond_p95:,} of {demand.requests:,} were longer"
-        said += f"; {beyond} (up to {longest:,}): what is beyond the cap is refused, so raise it to serve them"
+        why += f"; {beyond} (up to {longest:,}): what is beyond the cap is refused, so raise it to serve them"
     if most is not None and cap > most:
-        return most, f"{said}; the model itself ends at {most:,}"
-    return cap, said
+        return most, f"{why}; the model itself ends at {most:,}"
+    return cap, why
 
 
 def sequences_of(envelope: Envelope, demand: Demand, context_tokens: int) -> tuple[int, str]:
@@ -113,16 +113,16 @@ def sequences_of(envelope: Envelope, demand: Demand, context_tokens: int) -> tup
 def _usual(demand: Demand) -> tuple[int, str]:
     """Sequences at once by what was seen at once, and why."""
     low, high = USUAL_SEQUENCES
-    seen = [value for value in (demand.in_flight, demand.largest_batch) if value is not None]
-    if not seen:
+    peaks = [value for value in (demand.in_flight, demand.largest_batch) if value is not None]
+    if not peaks:
         return high, f"{low} to {high} is usual, more risks running out of memory"
-    need = _up(max(seen), 8)
+    need = _up(max(peaks), 8)
     if need <= low:
-        return low, f"{low} to {high} is usual, and at most {_whole(max(seen))} were seen at once"
+        return low, f"{low} to {high} is usual, and at most {_whole(max(peaks))} were seen at once"
     if need <= high:
-        return need, f"{_whole(max(seen))} were seen at once, within the usual {low} to {high}"
+        return need, f"{_whole(max(peaks))} were seen at once, within the usual {low} to {high}"
     most = min(need, MOST_SEQUENCES)
-    return most, f"{_whole(max(seen))} were seen at once, more than the usual {low} to {high}: watch the GPU's memory"
+    return most, f"{_whole(max(peaks))} were seen at once, more than the usual {low} to {high}: watch the GPU's memory"
 
 
 def vllm_flags(plan: EnginePlan, demand: Demand) -> list[Flag]:

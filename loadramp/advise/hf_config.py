@@ -38,7 +38,7 @@ def read_config(config: Config, facts: Mapping[str, Any] | None = None) -> dict[
     """
     if not isinstance(config, Mapping):
         raise ScenarioError("config.json: expected an object, as Hugging Face models have it")
-    said, notes = facts or {}, list[str]()
+    given, notes = facts or {}, list[str]()
     text = text_of(config)
     if text is not None:
         notes.append("a model of several kinds of input: its text part is counted, give --parameters for all of it")
@@ -52,8 +52,8 @@ def read_config(config: Config, facts: Mapping[str, Any] | None = None) -> dict[
     head_dim = _head_dim(inner, hidden, heads)
     kv_heads = _kv_heads(inner, heads)
     latent = whole(inner, "kv_lora_rank", 0) + whole(inner, "qk_rope_head_dim", 0) if inner.get("kv_lora_rank") else 0
-    shape = _kept(inner, text or config, (count, heads, kv_heads, head_dim), latent, said.get("layers"), notes)
-    stored = _stored(config, inner, said.get("weights"))
+    shape = _kept(inner, text or config, (count, heads, kv_heads, head_dim), latent, given.get("layers"), notes)
+    stored = _stored(config, inner, given.get("weights"))
     notes += stored.notes
     kv_heads = int(shape["kv_heads"])
     parts = None if text is not None else parts_of(inner, count, hidden, heads, kv_heads, head_dim)
@@ -77,17 +77,18 @@ def _stored(config: Config, inner: Config, weights: str | None) -> Stored:
     if weights is None:
         return stored_as(config, inner)
     try:
-        found = stored_as(config, inner)
+        stored = stored_as(config, inner)
     except ScenarioError:  # a method that is not known: what was said holds
         return Stored(weights, method="unknown")
-    if not found.method:
+    if not stored.method:
         return Stored(weights)
-    if found.weights != weights:
+    if stored.weights != weights:
         raise ScenarioError(
-            f"--weights {weights}: config.json is that of a checkpoint quantized to {found.weights} ({found.method}), "
-            "which engines serve as it is: leave --weights out, or give the config of another checkpoint"
+            f"--weights {weights}: config.json is that of a checkpoint quantized to {stored.weights} "
+            f"({stored.method}), which engines serve as it is: leave --weights out, or give the config of another "
+            "checkpoint"
         )
-    return found
+    return stored
 
 
 def text_of(config: Config) -> Config | None:
@@ -112,18 +113,18 @@ def _kept(
         key: value for key, value in inner.items() if key in UNDERSTOOD and value is not None
     }  # the outer config's
     text = {"model_type": inner.get("model_type"), **beside, "num_hidden_layers": count, **text}
-    found = layers_of(with_defaults(text), kv_heads, heads)
-    notes += found.notes
-    full, windowed = found.count(FULL), found.count(WINDOW)
+    layers = layers_of(with_defaults(text), kv_heads, heads)
+    notes += layers.notes
+    full, windowed = layers.count(FULL), layers.count(WINDOW)
     numbers = {FULL: 0.0, WINDOW: 0.0}
     value_dim = whole(inner, "v_head_dim", head_dim) if not latent else head_dim
     if not latent:
-        for kind, many in zip(found.kinds, found.kv_heads, strict=True):
+        for kind, many in zip(layers.kinds, layers.kv_heads, strict=True):
             if kind != NONE:
                 numbers[kind] += _numbers(inner, kind, many, (head_dim, value_dim))
-    held = [many for kind, many in zip(found.kinds, found.kv_heads, strict=True) if kind != NONE]
+    held = [many for kind, many in zip(layers.kinds, layers.kv_heads, strict=True) if kind != NONE]
     return {
-        "layers": full, "window_layers": windowed, "window": found.window, "kv_heads": min(held),
+        "layers": full, "window_layers": windowed, "window": layers.window, "kv_heads": min(held),
         "layer_numbers": numbers[FULL] / full if full else 0.0,
         "window_numbers": numbers[WINDOW] / windowed if windowed else 0.0,
     }  # fmt: skip
@@ -180,7 +181,7 @@ def _kv_heads(config: Config, heads: int) -> int:
 def _first(config: Config, names: Sequence[str]) -> int:
     """The first of ``names`` that is told, the least of a list; the error names the first of all."""
     listed = next((config[name] for name in names if isinstance(config.get(name), list) and config[name]), None)
-    if listed is not None and all(isinstance(one, int) for one in listed):
+    if listed is not None and all(isinstance(value, int) for value in listed):
         return int(min(listed))
     return whole(config, next((name for name in names if config.get(name) is not None), names[0]))
 

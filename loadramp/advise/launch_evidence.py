@@ -66,5 +66,5 @@ def model_max_of(text: str, name: str) -> int | None:
     Raises:
         ScenarioError: it is no such config.
     """
-    found = read_config(config_of(text, name))["max_context"]
-    return int(found) if found else None
+    longest = read_config(config_of(text, name))["max_context"]
+    return int(longest) if longest else None

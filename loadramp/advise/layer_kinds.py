@@ -34,9 +34,9 @@ from loadramp.units import plural
 def kinds_of(config: Config, count: int) -> tuple[set[str], list[str]]:
     """(keys that told it, the kind of each layer). All are FULL where no key tells of kinds."""
     for reader in (_blocks, _listed, _lettered, _numbered, _indexed, _kimi, _periodic, _interval, _flash):
-        found = reader(config, count)
-        if found is not None:
-            return found
+        kinds = reader(config, count)
+        if kinds is not None:
+            return kinds
     return set(), [FULL] * count
 
 
@@ -48,9 +48,9 @@ def _blocks(config: Config, count: int) -> Found:
     blocks = config.get("block_configs")
     if not blocks:
         return None
-    if not isinstance(blocks, list) or len(blocks) < count or not all(isinstance(one, Mapping) for one in blocks):
+    if not isinstance(blocks, list) or len(blocks) < count or not all(isinstance(block, Mapping) for block in blocks):
         raise unclear("block_configs", f"expected an object for each of the {plural(count, 'layer')}")
-    return {"block_configs"}, [_block(one) for one in blocks[:count]]
+    return {"block_configs"}, [_block(block) for block in blocks[:count]]
 
 
 def _block(block: Config) -> str:
@@ -78,7 +78,7 @@ def _listed(config: Config, count: int) -> Found:
             kinds = kinds[:count]
         elif len(kinds) != count:
             raise unclear(name, f"tells of {plural(len(kinds), 'layer')}, num_hidden_layers of {count}")
-        return {name}, [_kind(str(one), name) for one in kinds]
+        return {name}, [_kind(str(word), name) for word in kinds]
     return None
 
 
@@ -123,9 +123,9 @@ def _numbered(config: Config, count: int) -> Found:
         numbers = config.get(name)
         if not isinstance(numbers, list) or not numbers:
             continue
-        if len(numbers) < count or any(one not in meaning for one in numbers):
+        if len(numbers) < count or any(number not in meaning for number in numbers):
             raise unclear(name, f"expected 0 or 1 for each of the {plural(count, 'layer')}")
-        return {name}, [meaning[one] for one in numbers[:count]]
+        return {name}, [meaning[number] for number in numbers[:count]]
     return None
 
 
@@ -138,7 +138,7 @@ def _indexed(config: Config, count: int) -> Found:
 
 def _at(places: Sequence[Any], count: int, first: int, name: str) -> list[str]:
     """FULL at ``places``, which count from ``first``."""
-    if any(isinstance(one, bool) or not isinstance(one, int) or not first <= one < count + first for one in places):
+    if any(isinstance(i, bool) or not isinstance(i, int) or not first <= i < count + first for i in places):
         raise unclear(name, f"expected layers from {first} to {count - 1 + first}; got {list(places)!r}")
     return [FULL if i + first in places else NONE for i in range(count)]
 
@@ -226,7 +226,7 @@ def _for_each(value: Any, count: int) -> bool:
     """A list with one word or small number a layer, not all of them alike."""
     if not isinstance(value, list) or len(value) != count or count < 4:
         return False
-    if not all(isinstance(one, (str, int)) or one is None for one in value):
+    if not all(isinstance(item, (str, int)) or item is None for item in value):
         return False
     return 1 < len(Counter(map(str, value))) <= 4
 

@@ -35,7 +35,7 @@ class Layers:
     notes: Sequence[str]
 
     def count(self, kind: str) -> int:
-        return sum(one == kind for one in self.kinds)
+        return sum(each == kind for each in self.kinds)
 
 
 def layers_of(config: Config, kv_heads: int, heads: int) -> Layers:
@@ -82,7 +82,7 @@ def _window(config: Config, kinds: list[str], notes: list[str]) -> tuple[list[st
     if WINDOW in kinds:
         if known:
             return kinds, size
-        lengths = {_length(one) for one in config.get("block_configs") or []} - {None}
+        lengths = {_length(block) for block in config.get("block_configs") or []} - {None}
         if len(lengths) == 1:
             return kinds, int(next(iter(lengths)) or 0)
         notes.append("layers with a window whose size is not told count as whole")
@@ -102,10 +102,10 @@ def _window(config: Config, kinds: list[str], notes: list[str]) -> tuple[list[st
 
 def _windows(sizes: list[Any], kinds: list[str]) -> tuple[list[str], int]:
     """A window for each layer, null where there is none; the largest stands for all."""
-    if len(sizes) != len(kinds) or not all(one is None or isinstance(one, int) for one in sizes):
+    if len(sizes) != len(kinds) or not all(size is None or isinstance(size, int) for size in sizes):
         raise unclear("sliding_window", f"expected a number or null for each of the {plural(len(kinds), 'layer')}")
     out = [NONE if kind == NONE else WINDOW if size else FULL for kind, size in zip(kinds, sizes, strict=True)]
-    return out, max((int(one) for one in sizes if one), default=0)
+    return out, max((int(size) for size in sizes if size), default=0)
 
 
 def _length(block: Any) -> int | None:
@@ -136,18 +136,18 @@ def _shared(config: Config, kinds: list[str], notes: list[str]) -> list[str]:
     """Layers that read the keys and values of an earlier one keep none of their own."""
     count = len(kinds)
     last = config.get("num_kv_shared_layers")
-    own = list(kinds)
+    kept = list(kinds)
     if isinstance(last, int) and 0 < last < count:
-        own = [*kinds[: count - last], *[NONE] * last]
+        kept = [*kinds[: count - last], *[NONE] * last]
     elif config.get("use_cla") and config.get("cla_share_factor"):
         every = step_of(config, "cla_share_factor")
-        own = [kind if i % every == 0 else NONE for i, kind in enumerate(kinds)]
+        kept = [kind if i % every == 0 else NONE for i, kind in enumerate(kinds)]
     if isinstance(config.get("cross_attention_layers"), list):
-        own = [NONE if i in config["cross_attention_layers"] else kind for i, kind in enumerate(own)]
-    gone = sum(a != b for a, b in zip(own, kinds, strict=True))
+        kept = [NONE if i in config["cross_attention_layers"] else kind for i, kind in enumerate(kept)]
+    gone = sum(a != b for a, b in zip(kept, kinds, strict=True))
     if gone:
         notes.append(f"{gone} of {plural(count, 'layer')} use keys and values of others (shared, or of another input)")
-    return own
+    return kept
 
 
 def _kv_heads(config: Config, kinds: Sequence[str], kv_heads: int, heads: int) -> list[int]:
@@ -168,7 +168,7 @@ def kv_list(config: Config) -> tuple[str, list[int]] | None:
     """KV heads told layer by layer, and the key that tells them (DeciLM, OpenELM)."""
     for name in ("num_key_value_heads_per_layer", "num_key_value_heads", "num_kv_heads"):
         values = config.get(name)
-        if isinstance(values, list) and values and all(isinstance(one, int) and one > 0 for one in values):
+        if isinstance(values, list) and values and all(isinstance(value, int) and value > 0 for value in values):
             return name, values
     return None
 
@@ -176,9 +176,9 @@ def kv_list(config: Config) -> tuple[str, list[int]] | None:
 def _block_heads(block: Config, kv_heads: int, heads: int) -> int:
     attention = block.get("attention")
     source = attention if isinstance(attention, Mapping) else block
-    group, own = source.get("n_heads_in_group"), source.get("num_key_value_heads")
-    if isinstance(own, int) and own > 0:
-        return own
+    group, kv = source.get("n_heads_in_group"), source.get("num_key_value_heads")
+    if isinstance(kv, int) and kv > 0:
+        return kv
     if isinstance(group, int) and group > 0:
         return max(1, heads // group)
     return kv_heads

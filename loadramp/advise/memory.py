@@ -109,17 +109,17 @@ def smallest_group(
         if not envelope.model.divides(gpus):
             refused.append((gpus, "the heads cannot be divided so"))
             continue
-        one = replace(envelope, gpus=gpus)
-        room, near = one.sequences(context_tokens), near_miss(one, context_tokens)
+        group = replace(envelope, gpus=gpus)
+        room, near = group.sequences(context_tokens), near_miss(group, context_tokens)
         if room >= max(1, sequences):
-            return one, refused
-        if one.kv_bytes <= 0:
-            short = -one.kv_bytes / 1e9
+            return group, refused
+        if group.kv_bytes <= 0:
+            short = -group.kv_bytes / 1e9
             refused.append((gpus, f"the weights alone take {short:.3g} GB more than each card gives"))
         else:
             asked = f"{plural(max(1, sequences), 'sequence')} of {plural(context_tokens, 'token')}"
             refused.append((gpus, f"room for {room} of the {asked}"))
-        best = one if room >= 1 else best
+        best = group if room >= 1 else best
     if best is not None:
         return best, refused
     last = refused[-1] if refused else (most_gpus, "no such size")

@@ -118,8 +118,8 @@ def asked_of(options: Mapping[str, Any], text: str = "", name: str = "") -> Advi
         if not isinstance(table, dict):
             raise ScenarioError(f"{name}: {key}: expected a table [{key}]")
         values = bind_options(table, kind, f"{name}: [{key}]")
-        own = {field.name: given[field.name] for field in fields(kind) if field.name in given}
-        bound[key] = kind(**values | bind_options(own, kind, f"--{'/--'.join(own).replace('_', '-')}"))
+        of_table = {field.name: given[field.name] for field in fields(kind) if field.name in given}
+        bound[key] = kind(**values | bind_options(of_table, kind, f"--{'/--'.join(of_table).replace('_', '-')}"))
     return AdviceOptions(**bound)
 
 
@@ -130,9 +130,9 @@ def config_of(text: str, name: str) -> Mapping[str, Any]:
         ScenarioError: not JSON, or no object.
     """
     try:
-        found = json.loads(text)
+        config = json.loads(text)
     except ValueError as error:
         raise ScenarioError(f"{name}: not JSON: {error}") from None
-    if not isinstance(found, dict):
-        raise ScenarioError(f"{name}: expected an object, as Hugging Face models have it; got {type(found).__name__}")
-    return found
+    if not isinstance(config, dict):
+        raise ScenarioError(f"{name}: expected an object, as Hugging Face models have it; got {type(config).__name__}")
+    return config

@@ -98,17 +98,17 @@ def _quantized(quantization: Config) -> Stored:
     method = str(quantization.get("quant_method") or quantization.get("format") or "unnamed").lower()
     weights = _weights(quantization)
     bits = _bits(quantization, weights)
-    found = _type(quantization, method, bits)
-    if found is None:
+    kind = _type(quantization, method, bits)
+    if kind is None:
         raise ScenarioError(f"config.json: quantization_config of method {method!r}: give --weights fp8 or int4")
-    left = tuple(str(one) for key in KEPT for one in _list(quantization.get(key)))
+    left = tuple(str(name) for key in KEPT for name in _list(quantization.get(key)))
     only = ("experts",) if method == "mxfp4" else _targets(quantization)
     notes = [f"quantized ({method}): embeddings and head count 16 bit"]
     if only == ("experts",):
         notes.append("only the experts are quantized; attention, too, counts 16 bit")
     elif left:
         notes.append("so does what the checkpoint leaves unquantized")
-    return Stored(found, _each(quantization, found, weights, method), left, only, ("; ".join(notes),), method)
+    return Stored(kind, _each(quantization, kind, weights, method), left, only, ("; ".join(notes),), method)
 
 
 def _list(value: Any) -> list[Any]:
@@ -118,9 +118,9 @@ def _list(value: Any) -> list[Any]:
 def _weights(quantization: Config) -> Config:
     """The first group's description of its weights (compressed-tensors)."""
     groups = quantization.get("config_groups")
-    found = [group.get("weights") for group in groups.values() if isinstance(group, Mapping)] \
+    described = [group.get("weights") for group in groups.values() if isinstance(group, Mapping)] \
         if isinstance(groups, Mapping) else []  # fmt: skip
-    return next((one for one in found if isinstance(one, Mapping)), {})
+    return next((entry for entry in described if isinstance(entry, Mapping)), {})
 
 
 def _targets(quantization: Config) -> tuple[str, ...]:
@@ -129,20 +129,20 @@ def _targets(quantization: Config) -> tuple[str, ...]:
     if not isinstance(groups, Mapping):
         return ()
     named = tuple(
-        str(one) for group in groups.values() if isinstance(group, Mapping) for one in _list(group.get("targets"))
+        str(target) for group in groups.values() if isinstance(group, Mapping) for target in _list(group.get("targets"))
     )
-    return () if any(one in {"Linear", "FusedMoE"} for one in named) else named
+    return () if any(target in {"Linear", "FusedMoE"} for target in named) else named
 
 
 def _bits(quantization: Config, weights: Config) -> int | None:
-    found = next(
+    bits = next(
         (quantization[n] for n in ("bits", "w_bit", "weight_bits", "nbits") if quantization.get(n)),
         weights.get("num_bits"),
     )
-    if found is None and str(quantization.get("quant_method", "")).lower() == "bitsandbytes":
+    if bits is None and str(quantization.get("quant_method", "")).lower() == "bitsandbytes":
         four = quantization.get("load_in_4bit") or quantization.get("_load_in_4bit")
         return 4 if four else 8
-    return int(found) if isinstance(found, (int, float)) and found else None
+    return int(bits) if isinstance(bits, (int, float)) and bits else None
 
 
 def _type(quantization: Config, method: str, bits: int | None) -> str | None:

@@ -50,9 +50,9 @@ def advice_markdown(advice: Advice) -> str:
 
 def blocks(advice: Advice) -> list[TextBlock]:
     """Everything that is said, in reading order."""
-    found = [_memory(advice), *_commands(advice), _size(advice), _comparison(advice), _unsized(advice)]
+    parts = [_memory(advice), *_commands(advice), _size(advice), _comparison(advice), _unsized(advice)]
     notes = [("", "", note) for note in advice.notes]
-    return [block for block in (*found, TextBlock("Notes", notes) if notes else None) if block is not None]
+    return [block for block in (*parts, TextBlock("Notes", notes) if notes else None) if block is not None]
 
 
 def _memory(advice: Advice) -> TextBlock | None:
@@ -154,7 +154,7 @@ def _costs(choice: SizeOption) -> list[tuple[str, str, str]]:
     for name, tokens in (("output", size.output_tokens), ("input and output", _both(choice))):
         busy, fleet = size.busy_cost(tokens), size.fleet_cost(tokens)
         if busy is not None:
-            best, worst = (_money(one) for one in busy)
+            best, worst = (_money(cost) for cost in busy)
             whose = "by a replica at the rate above"
             between = worst if best == worst else f"{best} to {worst}"
             lines.append(
@@ -216,7 +216,7 @@ def advice_document(advice: Advice) -> dict[str, Any]:
     }  # fmt: skip
     if len(advice.choices) > 1:
         best, rivals = cheapest(advice.choices)
-        as_good = [one.name for one in (*(best if len(best) > 1 else ()), *rivals)]
+        as_good = [choice.name for choice in (*(best if len(best) > 1 else ()), *rivals)]
         document["cheapest"] = {"name": best[0].name if len(best) == 1 else None, "as_good": as_good}
     checked: dict[str, Any] = plain_data(document)
     return checked

@@ -68,10 +68,10 @@ def judge_campaign(path: Path) -> CampaignView:
     base = scenarios.read_scenario(path / "scenario.toml", state.overrides)
     items, given = card_of(path / SCORECARD, path / ANSWERS)
     measured: dict[str, PhaseView] = {
-        phase: found for phase in PHASES if (found := read_phase(path, state, phase, base)) is not None
+        phase: view for phase in PHASES if (view := read_phase(path, state, phase, base)) is not None
     }
     criteria: dict[str, Sequence[Criterion]] = {
-        phase: criteria_of(phase, found, base) for phase, found in measured.items()
+        phase: criteria_of(phase, view, base) for phase, view in measured.items()
     }
     alerts, rules = alerts_of(base, measured)
     card = score(items, given, facts_of(base, state, measured, criteria, alerts))
@@ -168,8 +168,8 @@ def keep_answers(path: Path, answers: Path | None) -> None:
     if answers is None or answers.resolve() == (path / ANSWERS).resolve():
         return
     given = read_answers(text_of(answers), items, answers.name)
-    own = path / ANSWERS
-    before = read_answers(text_of(own), items, own.name) if own.exists() else {}
+    kept = path / ANSWERS
+    before = read_answers(text_of(kept), items, kept.name) if kept.exists() else {}
     blank = [ScorecardLine(item, "open", "") for item in items if item.id not in before | given]
     RunDir(path).write(ANSWERS, questionnaire(blank) + answers_text(before | given))
 
@@ -184,8 +184,8 @@ def model_max_of(base: Scenario) -> int | None:
     if not named:
         return None
     read = evidence_of("model_max")
-    found: int | None = read(text_of(Path(base.folder) / named), named) if read else None
-    return found
+    longest: int | None = read(text_of(Path(base.folder) / named), named) if read else None
+    return longest
 
 
 def alerts_of(base: Scenario, phases: Mapping[str, PhaseView]) -> tuple[Alerts | None, str]:
@@ -234,7 +234,7 @@ def facts_of(
 
 def lengths_of(phases: Mapping[str, PhaseView]) -> dict[str, tuple[float, int]]:
     """Measured seconds and requests of each phase; of the overload, of its stages above the target."""
-    rows = {phase: list(found.rows) for phase, found in phases.items()}
+    rows = {phase: list(view.rows) for phase, view in phases.items()}
     over = rows.pop("overload", [])
     rows |= {"check": over[1:2], "overload": over[2:3]}
     return {

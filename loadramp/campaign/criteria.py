@@ -160,14 +160,14 @@ def slo_met(phase: PhaseView, rows: Sequence[Row], prefix: str = "") -> list[Cri
     out = []
     for metric, limit_s in phase.slo.limits.items():
         each = [_within(phase, row, metric, limit_s, prefix) for row in rows]
-        out.append(min(each, key=lambda one: order.index(one.status)))
+        out.append(min(each, key=lambda judged: order.index(judged.status)))
     return out
 
 
 def _within(phase: PhaseView, row: Row, metric: str, limit_s: float, prefix: str) -> Criterion:
     """By the interval; where the step was too short for one, by none of the requests being beyond the limit."""
-    found = row.slo[metric]
-    value, low, high = found.figure.value, found.figure.low, found.figure.high
+    measured = row.slo[metric]
+    value, low, high = measured.figure.value, measured.figure.low, measured.figure.high
     asked = f"{prefix}{quantile_name(phase.slo.quantile)} {SHORT_NAMES[metric]} within {latency(limit_s)}"
     code = f"slo_{metric}"
     if value is None:
@@ -181,7 +181,7 @@ def _within(phase: PhaseView, row: Row, metric: str, limit_s: float, prefix: str
     if not row.stationary:
         return Criterion(code, asked, "inconclusive", f"{observed}, but the queue grew: longer would have been worse")
     n = int(row.number(f"{metric}_n") or 0)
-    if metric != "itl" and found.over_ratio == 0.0 and Proportion(0, n).upper() <= 1.0 - phase.slo.quantile:
+    if metric != "itl" and measured.over_ratio == 0.0 and Proportion(0, n).upper() <= 1.0 - phase.slo.quantile:
         return Criterion(code, asked, "pass", f"{observed}, none of {n:,} beyond the limit")
     return Criterion(code, asked, "inconclusive", f"{observed}, but the step was too short for an interval")
 
@@ -231,7 +231,7 @@ def memory(grown: Sequence[Drift]) -> Criterion:
     if not grown:
         observed = "no page shows memory: name an exporter of the process or of DCGM in [metrics] urls"
         return Criterion("memory", asked, "inconclusive", observed)
-    worst = min(grown, key=lambda one: ("fail", "inconclusive", "pass").index(one.status))
+    worst = min(grown, key=lambda drift: ("fail", "inconclusive", "pass").index(drift.status))
     return Criterion("memory", asked, worst.status, worst.reason)
 
 

@@ -125,9 +125,9 @@ def block_p99s(table: Table, window_s: tuple[float, float], blocks: int) -> dict
     out: dict[str, list[float | None]] = {metric: [] for metric in METRICS}
     done_s = table.done_s
     for begin_s, end_s in pairwise(edges.tolist()):
-        seen = latency.window_view(table.select((table.due_s < end_s) & (done_s >= begin_s)), (begin_s, end_s))
-        ttft_s = seen.due.ttft_s[seen.due.ok]
-        for metric, values in (("ttft", ttft_s[~np.isnan(ttft_s)]), ("itl", seen.gaps.itl()[0])):
+        window = latency.window_view(table.select((table.due_s < end_s) & (done_s >= begin_s)), (begin_s, end_s))
+        ttft_s = window.due.ttft_s[window.due.ok]
+        for metric, values in (("ttft", ttft_s[~np.isnan(ttft_s)]), ("itl", window.gaps.itl()[0])):
             enough = len(values) >= fewest_values(0.99)
             out[metric].append(max(quantile(np.sort(values), 0.99), FLOOR_S) if enough else None)
     return out
@@ -178,9 +178,9 @@ def memory_growth(samples: Sequence[Sample], window_s: tuple[float, float], *, l
     out = []
     for url in dict.fromkeys(s.url for s in inside):
         for name, words in MEMORY.items():
-            own = [(s.t_s, s.values[name]) for s in inside if s.url == url and name in s.values]
-            if own:
-                at_s, values = (np.array(column, dtype=np.float64) for column in zip(*own, strict=True))
+            points = [(s.t_s, s.values[name]) for s in inside if s.url == url and name in s.values]
+            if points:
+                at_s, values = (np.array(column, dtype=np.float64) for column in zip(*points, strict=True))
                 out.append(_grown(name, f"{words} ({url})", at_s, values, (begin_s, window_s[1]), largest_ratio))
     return out
 

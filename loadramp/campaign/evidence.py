@@ -155,7 +155,7 @@ def _batch(facts: Facts) -> Evidence:
     full = [(phase, row) for phase, row in rows if _stood(row)]
     if not full:
         return Evidence("open", "the batch limit was never reached: nothing waited for long")
-    phase, row = max(full, key=lambda one: one[1].running_max or 0.0)
+    phase, row = max(full, key=lambda entry: entry[1].running_max or 0.0)
     preempted = (row.preemptions or 0.0) / max(row.requests, 1)
     observed = (
         f"{plural(round(row.running_max or 0.0), 'request')} ran at once while up to {row.waiting_max:.0f} waited"

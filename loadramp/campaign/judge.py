@@ -53,8 +53,8 @@ def ramp(phase: PhaseView, *, asked_rps: float | None) -> list[Criterion]:
     ceiling = phase.run.estimates.get("ceiling") or Estimate("not_measurable")
     slo = phase.run.estimates.get("slo_capacity")
     undelivered = c.reached(phase.rows)
-    found = ceiling.status == "found" or (ceiling.status == "not_found_up_to" and not undelivered)
-    out = [*undelivered, Criterion("ceiling", CEILING, "pass" if found else "inconclusive", c.rate_words(ceiling))]
+    known = ceiling.status == "found" or (ceiling.status == "not_found_up_to" and not undelivered)
+    out = [*undelivered, Criterion("ceiling", CEILING, "pass" if known else "inconclusive", c.rate_words(ceiling))]
     if asked_rps is not None:
         out.append(c.above("capacity", "the ceiling", ceiling, asked_rps))
         if slo is not None and phase.slo.limits:
@@ -225,7 +225,7 @@ def _went(page: Sequence[Sample], begin_s: float, end_s: float) -> bool:
     """It could not be read, or its counters began anew."""
     after = [check for check in page if begin_s <= check.t_s <= max(end_s, begin_s + LEAST_S)]
     before = _last(page, begin_s, "requests_done")
-    return any(one.error or one.values.get("requests_done", before) < before for one in after)
+    return any(check.error or check.values.get("requests_done", before) < before for check in after)
 
 
 def _last(page: Sequence[Sample], until_s: float, name: str) -> float:

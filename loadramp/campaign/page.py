@@ -67,7 +67,7 @@ def phases_section(view: CampaignView) -> str:
         {
             "name": phase, "title": TITLES[phase], "verdict": view.phase_verdict(phase),
             "tone": TONES.get(view.phase_verdict(phase), ""), "link": run_link(view, phase),
-            "words": phase_words(view, phase), "criteria": [_criterion(one) for one in view.criteria.get(phase, ())],
+            "words": phase_words(view, phase), "criteria": list(map(_criterion, view.criteria.get(phase, ()))),
         }
         for phase in view.wanted
     ]  # fmt: skip

@@ -101,19 +101,19 @@ class Harm:
 
 def availability(health: Sequence[HealthSample], begin_s: float, end_s: float) -> Availability:
     """The checks sent in ``[begin_s, end_s)``."""
-    inside = sorted((check for check in health if begin_s <= check.t_s < end_s), key=lambda one: one.t_s)
+    inside = sorted((check for check in health if begin_s <= check.t_s < end_s), key=lambda check: check.t_s)
     outages: list[Outage] = []
-    for before, one in pairwise([HealthSample(begin_s, True), *inside]):
-        if one.ok:
+    for before, check in pairwise([HealthSample(begin_s, True), *inside]):
+        if check.ok:
             if not before.ok:
                 last = outages[-1]
-                outages[-1] = Outage(last.begin_s, one.t_s, last.error, last.checks)
+                outages[-1] = Outage(last.begin_s, check.t_s, last.error, last.checks)
         elif before.ok:
-            outages.append(Outage(one.t_s, one.t_s + one.took_s, one.error or "", 1))
+            outages.append(Outage(check.t_s, check.t_s + check.took_s, check.error or "", 1))
         else:
             last = outages[-1]
-            error = one.error or "" if last.error == "timeout" else last.error
-            outages[-1] = Outage(last.begin_s, one.t_s + one.took_s, error, last.checks + 1)
+            error = check.error or "" if last.error == "timeout" else last.error
+            outages[-1] = Outage(last.begin_s, check.t_s + check.took_s, error, last.checks + 1)
     return Availability(len(inside), sum(check.ok for check in inside), tuple(outages))
 
 

@@ -148,8 +148,8 @@ def questionnaire(lines: Sequence[ScorecardLine]) -> str:
     for line in lines:
         if line.state == "open":
             ask = line.item.question or line.item.text
-            seen = [f"# seen: {line.words}"] if line.item.evidence and line.words else []
-            out += ["", f"# {ask}", *seen, f"[answers.{line.item.id}]", 'answer = ""', 'reason = ""']
+            shown = [f"# seen: {line.words}"] if line.item.evidence and line.words else []
+            out += ["", f"# {ask}", *shown, f"[answers.{line.item.id}]", 'answer = ""', 'reason = ""']
     return "\n".join(out) + "\n"
 
 

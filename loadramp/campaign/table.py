@@ -149,8 +149,8 @@ def bind_campaign(table: Mapping[str, Any], where: str) -> Campaign:
         if not isinstance(below, dict):
             raise ScenarioError(f"{place}: expected a table; got {below!r}")
         inner[name] = kind(**bind_options(below, kind, place))
-    own = {key: value for key, value in table.items() if key not in _TABLES}
-    campaign = Campaign(**bind_options(own, Campaign, where), **inner)
+    plain = {key: value for key, value in table.items() if key not in _TABLES}
+    campaign = Campaign(**bind_options(plain, Campaign, where), **inner)
     _suits(campaign, where)
     return campaign
 
@@ -189,8 +189,8 @@ def rehearsal_of(scenario: Scenario) -> list[str]:
     }
     out = []
     for (phase, key), seconds in REHEARSED_S.items():
-        own = getattr(getattr(campaign, phase), key)
-        out.append(f"campaign.{phase}.{key}={min(own, max(seconds, least.get((phase, key), 0.0))):g}")
+        asked_s = getattr(getattr(campaign, phase), key)
+        out.append(f"campaign.{phase}.{key}={min(asked_s, max(seconds, least.get((phase, key), 0.0))):g}")
     measure_s = scenario.pace.measure_s
     out.append(f"ramp.measure_s={min(measure_s or REHEARSED_STEP_S, REHEARSED_STEP_S):g}")
     if ramp.kind == "ceiling":

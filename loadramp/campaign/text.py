@@ -62,8 +62,8 @@ class CampaignView:
         """pass, fail, inconclusive; ``not run`` where it has none."""
         if phase not in self.measured:
             return "not run"
-        found = verdict_of(self.criteria[phase])
-        return found if self.state.phase(phase).state == "done" or found == "fail" else "inconclusive"
+        verdict = verdict_of(self.criteria[phase])
+        return verdict if self.state.phase(phase).state == "done" or verdict == "fail" else "inconclusive"
 
     @property
     def missing(self) -> list[str]:
@@ -122,9 +122,9 @@ def _decision(view: CampaignView) -> list[Phrase]:
         return [*out, Phrase(f"{settled}.", minor=True)]
     opened = card.count("open", True)
     if view.state.rehearsal:
-        said = "Not decided: this was a rehearsal, too short to prove anything."
+        words = "Not decided: this was a rehearsal, too short to prove anything."
         cut = [Phrase(f"Not finished: {', '.join(view.missing)}.", "warn")] if view.missing else []
-        return [Phrase(said, "warn"), *cut, Phrase(f"{settled} by answers or waivers.", minor=True)]
+        return [Phrase(words, "warn"), *cut, Phrase(f"{settled} by answers or waivers.", minor=True)]
     why = [plural(opened, "critical item") + " open"] if opened else []
     why += [f"the {', '.join(view.missing)} phase not finished"] if view.missing else []
     why += ["every load test waived"] if card.untested else []
@@ -138,7 +138,7 @@ def _figures(view: CampaignView) -> list[Phrase]:
     """What was measured, a sentence a phase."""
     out = []
     if "ramp" in view.measured:
-        out += [f"Ceiling: {one.observed}." for one in view.criteria.get("ramp", ()) if one.code == "ceiling"]
+        out += [f"Ceiling: {c.observed}." for c in view.criteria.get("ramp", ()) if c.code == "ceiling"]
     soak = view.measured.get("sustained")
     if soak is not None and soak.rows:
         rows = [row for row in soak.rows if not row.void] or soak.rows
@@ -162,7 +162,7 @@ def facts(view: CampaignView) -> list[str]:
     listed = [view.state.name, target.model, target.base_url, view.state.began_at]
     aimed = target_rps(view)
     listed.append(f"target {sig(aimed)} req/s" if aimed else "")
-    return [redact(str(one)) for one in listed if one]
+    return [redact(str(fact)) for fact in listed if fact]
 
 
 def target_rps(view: CampaignView) -> float | None:
@@ -209,9 +209,7 @@ def campaign_markdown(view: CampaignView) -> str:
         where = f" ([report]({link}))" if link else ""
         out += [f"## {TITLES[phase]}: {view.phase_verdict(phase)}{where}", "", escaped(phase_words(view, phase)), ""]
         if view.criteria.get(phase):
-            lines = [
-                (one.status, escaped(redact(one.asked)), escaped(redact(one.observed))) for one in view.criteria[phase]
-            ]
+            lines = [(c.status, escaped(redact(c.asked)), escaped(redact(c.observed))) for c in view.criteria[phase]]
             out += [*table(("", "asked", "seen"), lines), ""]
     return "\n".join([*out, *_card_lines(view)]).rstrip() + "\n"
 
@@ -249,8 +247,8 @@ def campaign_document(view: CampaignView) -> dict[str, Any]:
             {"phase": phase, "verdict": view.phase_verdict(phase),
              "run": view.state.phase(phase).run or None, "state": view.state.phase(phase).state or "not run",
              "availability": _there(view.measured.get(phase)),
-             "criteria": [{"code": one.code, "asked": one.asked, "status": one.status, "said": one.observed}
-                          for one in view.criteria.get(phase, ())]}
+             "criteria": [{"code": c.code, "asked": c.asked, "status": c.status, "said": c.observed}
+                          for c in view.criteria.get(phase, ())]}
             for phase in view.wanted
         ],
         "scorecard": {"verdict": view.card.verdict, "items": [_item(line) for line in view.card.lines]},

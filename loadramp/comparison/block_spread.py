@@ -63,11 +63,11 @@ class PairSpread:
     def widened(self, run_sd: float) -> PairSpread:
         """With a spread from run to run that one run of each cannot show: variance 2 run_sd^2 more, known, not
         estimated; the degrees of freedom by Satterthwaite."""
-        own, extra = self.se**2, 2.0 * run_sd**2
+        within, extra = self.se**2, 2.0 * run_sd**2
         if extra == 0.0:
             return self
-        df = inf if own == 0.0 else (own + extra) ** 2 / (own**2 / self.df)
-        return replace(self, se=sqrt(own + extra), df=df)
+        df = inf if within == 0.0 else (within + extra) ** 2 / (within**2 / self.df)
+        return replace(self, se=sqrt(within + extra), df=df)
 
 
 def spread(worse_log: Sequence[float], group: Sequence[int] = ()) -> PairSpread | None:
@@ -86,7 +86,7 @@ def spread(worse_log: Sequence[float], group: Sequence[int] = ()) -> PairSpread 
         return None
     df = float(len(d) - len(parts))
     away = [part - part.mean() for part in parts]
-    variance = sum(float(np.square(one).sum()) for one in away) / df
+    variance = sum(float(np.square(part).sum()) for part in away) / df
     inflation = variance_inflation(away)
     if inflation > 1.0:
         variance /= max(1.0 - (inflation - 1.0) * len(parts) / df, LEAST_UNBIASED)
@@ -106,11 +106,11 @@ def variance_inflation(parts: Sequence[Floats]) -> float:
     Args:
         parts: residuals in their order, one array for each stretch of time.
     """
-    squares = sum(float(np.square(one).sum()) for one in parts)
+    squares = sum(float(np.square(part).sum()) for part in parts)
     n = sum(map(len, parts))
     if squares <= 0.0 or n < LEAST_BLOCKS:
         return 1.0
-    r = sum(float((one[1:] * one[:-1]).sum()) for one in parts) / squares
+    r = sum(float((part[1:] * part[:-1]).sum()) for part in parts) / squares
     if r <= 1.0 / sqrt(n):
         return 1.0
     r = min(r + (1.0 + 3.0 * r) / n, MOST_CORRELATED)
@@ -146,7 +146,7 @@ class Missing:
     def most(each: Iterable[Missing]) -> Missing:
         """What the measure in most need of them takes."""
         known = list(each)
-        return Missing(*(max(getattr(one, name) for one in known) for name in ("blocks", "low", "high")))
+        return Missing(*(max(getattr(missing, name) for missing in known) for name in ("blocks", "low", "high")))
 
 
 def more_blocks(spread: PairSpread, margin: float, earlier: Noise | None = None) -> Missing | None:
@@ -207,10 +207,10 @@ def noise_of(base: Floats, candidate: Floats) -> float | None:
     parts = (
         _residuals(base, candidate) if arms_independent(base, candidate) else [_away(np.log(candidate) - np.log(base))]
     )
-    whole = sum(float(np.square(one).sum()) for one in parts)
+    whole = sum(float(np.square(part).sum()) for part in parts)
     if whole <= 0.0:
         return 0.0
-    r = sum(float((one[1:] * one[:-1]).sum()) for one in parts) / whole
+    r = sum(float((part[1:] * part[:-1]).sum()) for part in parts) / whole
     r = min(max(r + 0.5 * (1.0 + 3.0 * r) / n, 0.0), MOST_FORESEEN)
     return sqrt(whole / (n - 1) * (1.0 + r) / (1.0 - r))
 
@@ -218,7 +218,7 @@ def noise_of(base: Floats, candidate: Floats) -> float | None:
 def arms_independent(base: Floats, candidate: Floats) -> bool:
     """The two arms have little in common over the blocks: what makes one slow does not touch the other."""
     away = _residuals(base, candidate)
-    squares = [float(np.square(one).sum()) for one in away]
+    squares = [float(np.square(part).sum()) for part in away]
     return min(squares) > 0.0 and float((away[0] * away[1]).sum()) < INDEPENDENT * sqrt(squares[0] * squares[1])
 
 

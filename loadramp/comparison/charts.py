@@ -44,8 +44,8 @@ def forest(effects: Sequence[Effect], title: str) -> Figure | None:
         if v
     ]
     n = len(shown)
-    traces = [_whiskered(one, n - 1 - i) for i, one in enumerate(shown)]
-    limits = [_tick(one.allowed_ratio, n - 1 - i) for i, one in enumerate(shown)]
+    traces = [_whiskered(effect, n - 1 - i) for i, effect in enumerate(shown)]
+    limits = [_tick(effect.allowed_ratio, n - 1 - i) for i, effect in enumerate(shown)]
     return Figure(
         title=title,
         data=traces,

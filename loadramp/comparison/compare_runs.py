@@ -86,7 +86,7 @@ def comparison_of(base: Side, candidate: Side, canary: Canary, anyway: bool = Fa
     unsure = indicative(base, candidate)
     asked = replace(asked_of(canary), looks=(), run_sd=canary.run_sd if unsure else 0.0)
     differing = _environment(base, candidate)
-    broken = [difference for difference in differing if difference.kind == "condition" and difference.certain]
+    broken = [difference for difference in differing if difference.breaks]
     rates = matched_rates((base, candidate))
     effects, decision = judged(base, candidate, rates, asked)
     if broken and not anyway:

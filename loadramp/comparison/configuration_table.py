@@ -54,7 +54,7 @@ def columns(tiers: Tiers) -> list[str]:
 def sentence(tiers: Tiers) -> str:
     """What the best configuration bought, in one sentence."""
     numbered = [(figures["ceiling"], side.name) for figures, side in zip(tiers.figures, tiers.sides, strict=True)]
-    known = [(one.value, one, name) for one, name in numbered if one.value is not None]
+    known = [(figure.value, figure, name) for figure, name in numbered if figure.value is not None]
     if not known:
         return f"{plural(len(tiers.sides), 'configuration')}; none of them has a ceiling that was found."
     value, best, name = max(known, key=lambda item: item[0])
@@ -64,7 +64,7 @@ def sentence(tiers: Tiers) -> str:
             f"that of {name}, {sig(best.value)} req/s."
         )
     if best.ratio is None:
-        near = [other for _, one, other in known if other != name and _as_high(one)]
+        near = [other for _, figure, other in known if other != name and _as_high(figure)]
         if near:
             others = f"{' and '.join(near)} as much within {'its interval' if len(near) == 1 else 'their intervals'}"
             return f"No ceiling is shown to be the highest: {name} has {sig(best.value)} req/s, and {others}."
@@ -137,11 +137,7 @@ def tiers_document(tiers: Tiers) -> dict[str, Any]:
                         for name, figure in figures.items()
                     },
                     "changed": {difference.key: [difference.base, difference.candidate] for difference in changed},
-                    "other_conditions": [
-                        difference.key
-                        for difference in changed
-                        if difference.kind == "condition" and difference.certain
-                    ],
+                    "other_conditions": [difference.key for difference in changed if difference.breaks],
                 }
                 for side, figures, changed in zip(tiers.sides, tiers.figures, tiers.environment, strict=True)
             ],
@@ -246,12 +242,12 @@ def _curves_section(tiers: Tiers) -> str | None:
         column, words = f"{metric}_{q}", f"{q} {metric.upper()}"
         series, values, rows = [], [], []
         for key, side in zip(keys, tiers.sides, strict=True):
-            own = [row for row in r.rising_rows(side.runs[0]) if not row.void]
-            y = floored(row.number(f"{column}_s") for row in own)
-            text = [f"{side.name}, {r.label(row)}<br>{words} {latency(v)}" for row, v in zip(own, y, strict=True)]
-            series.append(c.series(key, [row.axis_load for row in own], y, text=text, connectgaps=True))
+            usable = [row for row in r.rising_rows(side.runs[0]) if not row.void]
+            y = floored(row.number(f"{column}_s") for row in usable)
+            text = [f"{side.name}, {r.label(row)}<br>{words} {latency(v)}" for row, v in zip(usable, y, strict=True)]
+            series.append(c.series(key, [row.axis_load for row in usable], y, text=text, connectgaps=True))
             values += y
-            rows += own
+            rows += usable
         if any(v is not None for v in values):
             layout = {"xaxis": c.load_axis(rows), "yaxis": c.value_axis(values)}
             figures.append(c.Figure(words, series, layout, "Further right before it rises is better."))
@@ -260,7 +256,7 @@ def _curves_section(tiers: Tiers) -> str | None:
 
 def _changes_section(tiers: Tiers) -> str:
     lines = [
-        [Cell(redact(text), "hot" if text == "condition" and difference.certain else "")
+        [Cell(redact(text), "hot" if text == "condition" and difference.breaks else "")
          for text in (side.name, difference.key, KINDS[difference.kind], difference.base, difference.candidate)]
         for side, changed in zip(tiers.sides, tiers.environment, strict=True)
         for difference in changed

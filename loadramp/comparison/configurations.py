@@ -57,8 +57,8 @@ class Tiers:
     def broken(self) -> list[tuple[str, list[Difference]]]:
         """Configurations measured under other conditions than the first: (name, what differs)."""
         sides = zip(self.sides, self.environment, strict=False)
-        each = [(side.name, [one for one in found if one.kind == "condition" and one.certain]) for side, found in sides]
-        return [(name, found) for name, found in each if found]
+        each = ((side.name, [difference for difference in changed if difference.breaks]) for side, changed in sides)
+        return [(name, differing) for name, differing in each if differing]
 
 
 def tiers(sides: Sequence[Side], run_sd: float) -> Tiers:
@@ -75,9 +75,9 @@ def _tier(side: Side, first: Side, rate: float | None, run_sd: float) -> dict[st
     """The three numbers, the requests at once (mean in flight of the highest step that kept up), latencies."""
     out = {}
     for name in NUMBERS:
-        found = side.runs[0].estimates.get(name)
-        why = "" if found is None or found.status == "found" else found.status.replace("_", " ")
-        why += f" {found.rate_rps:.3g}" if why and found is not None and found.rate_rps else ""
+        estimate = side.runs[0].estimates.get(name)
+        why = "" if estimate is None or estimate.status == "found" else estimate.status.replace("_", " ")
+        why += f" {estimate.rate_rps:.3g}" if why and estimate is not None and estimate.rate_rps else ""
         out[name] = _figure(estimate_of(side, name), estimate_of(first, name), run_sd, why)
     for metric in METRICS if rate is not None else ():
         assert rate is not None
@@ -95,8 +95,8 @@ def _figure(
     if first is None or reading.logs == first.logs:
         return ConfigurationFigure(value)
     ratio = exp(reading.log_mean - first.log_mean)
-    found = spread_between(first, reading, 1, run_sd)
-    if found is None:
+    spread = spread_between(first, reading, 1, run_sd)
+    if spread is None:
         return ConfigurationFigure(value, ratio)
-    half = t_of(Z, found.df) * found.se
-    return ConfigurationFigure(value, ratio, exp(found.mean - half), exp(found.mean + half))
+    half = t_of(Z, spread.df) * spread.se
+    return ConfigurationFigure(value, ratio, exp(spread.mean - half), exp(spread.mean + half))

@@ -103,10 +103,12 @@ def _slower(effects: Sequence[Effect], final: bool) -> list[str]:
     """Where slow stretches of the engines leave primary measures open: a step time outside of them that is shown to be
     worse is a difference between the versions, not of how long either was slow. It never lets a candidate pass."""
     shown = ("beyond", "worse") if final else ("beyond",)
-    steady = [
-        effect for effect in effects if effect.metric == STEADY and not effect.primary and effect.rate_rps is not None
+    steady = [effect for effect in effects if effect.metric == STEADY and not effect.primary and effect.status in shown]
+    return [
+        _beyond(effect) if effect.status == "beyond" else _worse(effect)
+        for effect in steady
+        if effect.rate_rps is not None
     ]
-    return [_beyond(one) if one.status == "beyond" else _worse(one) for one in steady if one.status in shown]
 
 
 def _differing(primary: Sequence[Effect]) -> tuple[list[str], list[str]]:
@@ -116,9 +118,7 @@ def _differing(primary: Sequence[Effect]) -> tuple[list[str], list[str]]:
         [2.0 * min(effect.p or 0.0, effect.p_other or 0.0, 0.5) for effect in primary if effect.p is not None]
     )
     known = [effect for effect in primary if effect.p is not None]
-    differ = [
-        one for one, p in zip(known, either, strict=True) if p <= ALPHA and abs(one.mean or 0.0) > log(LEAST_RATIO)
-    ]
+    differ = [e for e, p in zip(known, either, strict=True) if p <= ALPHA and abs(e.mean or 0.0) > log(LEAST_RATIO)]
     loose = [
         effect for effect in primary if effect.status != "within" or effect.low is None or effect.low < -effect.margin
     ]
@@ -240,7 +240,7 @@ def _open(effect: Effect) -> str:
 
 
 def _passed(primary: Sequence[Effect], asked: DecisionRules) -> str:
-    worst = max(primary, key=lambda one: (one.high or 0.0) / one.margin)
+    worst = max(primary, key=lambda effect: (effect.high or 0.0) / effect.margin)
     return (
         f"no primary measure is worse by {percent(asked.latency_margin)}: the least certain, {worst.words}, is at "
         f"{'most' if worst.worse > 0 else 'least'} {multiple(worst.worst_ratio or 1.0)} the baseline's"

@@ -117,17 +117,17 @@ def comparison_csv(comparison: Comparison) -> str:
 
 
 def _answers(comparison: Comparison) -> dict[str, Any] | None:
-    seen = comparison.info.answers
-    if seen is None:
+    match = comparison.info.answers
+    if match is None:
         return None
-    sure = Proportion(seen.equal, seen.prompts)
+    sure = Proportion(match.equal, match.prompts)
     return {
-        "prompts": seen.prompts,
-        "match_ratio": seen.match_ratio,
+        "prompts": match.prompts,
+        "match_ratio": match.match_ratio,
         "match_ci": [sure.lower(0.025), sure.upper(0.025)],
-        "baseline_repeats_itself_ratio": seen.itself_ratio,
-        "diverged_at_token": sorted(seen.diverged_at),
-        "broken_baseline": seen.broken_base,
-        "broken_candidate": seen.broken_candidate,
+        "baseline_repeats_itself_ratio": match.itself_ratio,
+        "diverged_at_token": sorted(match.diverged_at),
+        "broken_baseline": match.broken_base,
+        "broken_candidate": match.broken_candidate,
         "min_match_ratio": comparison.asked.min_match_ratio,
     }

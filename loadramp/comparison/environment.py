@@ -35,9 +35,9 @@ class Difference:
     candidate: str
 
     @property
-    def certain(self) -> bool:
-        """Both sides tell."""
-        return UNKNOWN not in (self.base, self.candidate)
+    def breaks(self) -> bool:
+        """A condition of which both sides tell, and not the same."""
+        return self.kind == "condition" and UNKNOWN not in (self.base, self.candidate)
 
 
 def fingerprint(run: Run) -> dict[str, tuple[Kind, str]]:
@@ -66,12 +66,12 @@ def fingerprint(run: Run) -> dict[str, tuple[Kind, str]]:
 
 def differences(base: Mapping[str, tuple[Kind, str]], candidate: Mapping[str, tuple[Kind, str]]) -> list[Difference]:
     """Keys whose values differ, conditions first."""
-    found = [
+    differing = [
         Difference(key, (base.get(key) or candidate[key])[0], _value(base, key), _value(candidate, key))
         for key in dict.fromkeys([*base, *candidate])
         if _value(base, key) != _value(candidate, key)
     ]
-    return sorted(found, key=lambda one: ("condition", "subject", "noted").index(one.kind))
+    return sorted(differing, key=lambda difference: ("condition", "subject", "noted").index(difference.kind))
 
 
 def _value(known: Mapping[str, tuple[Kind, str]], key: str) -> str:
@@ -87,7 +87,7 @@ def _load(scenario: Scenario) -> dict[str, Any]:
     for name in _LOAD:
         table: Any = raw.get(name)
         if isinstance(table, dict):
-            flat |= {f"{name}.{key}": one for key, one in table.items()}
+            flat |= {f"{name}.{key}": value for key, value in table.items()}
         elif table is not None:
             flat[name] = table
     return flat | {f"target.{key}": raw["target"][key] for key in _TARGET_KEYS if key in raw.get("target", {})}

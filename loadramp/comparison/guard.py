@@ -118,19 +118,19 @@ class Guard:
 
 def too_many_failures(table: Table, error_ratio: float, since_s: float = 0.0) -> str:
     """Words when the share of failures since ``since_s`` is above ``error_ratio`` with confidence 0.999, else empty."""
-    seen = failures_of(table.select(table.due_s >= since_s))
-    if seen.failed < LEAST_FAILED or seen.lower(ALPHA) <= error_ratio:
+    share = failures_of(table.select(table.due_s >= since_s))
+    if share.failed < LEAST_FAILED or share.lower(ALPHA) <= error_ratio:
         return ""
     return (
-        f"{seen.failed:,} of {plural(seen.requests, 'request')} failed: the error rate is above {percent(error_ratio)} "
-        f"(at least {percent(seen.lower(ALPHA))})"
+        f"{share.failed:,} of {plural(share.requests, 'request')} failed: the error rate is above "
+        f"{percent(error_ratio)} (at least {percent(share.lower(ALPHA))})"
     )
 
 
 def one_fails_more(base: Table, candidate: Table, since_s: float = 0.0) -> bool:
     """Whether the shares of failures since ``since_s`` differ (Fisher's test both ways, confidence 0.999)."""
-    one, other = (failures_of(table.select(table.due_s >= since_s)) for table in (base, candidate))
-    return 2.0 * min(fisher(one, other), fisher(other, one)) <= ALPHA
+    share, other = (failures_of(table.select(table.due_s >= since_s)) for table in (base, candidate))
+    return 2.0 * min(fisher(share, other), fisher(other, share)) <= ALPHA
 
 
 def far_beyond_slo(

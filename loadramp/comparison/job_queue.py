@@ -60,8 +60,8 @@ class JobQueue:
     def latest(self, name: str, key: str = "") -> JobOutcome | None:
         """The last run of ``name``, or the one with that key."""
         with self._lock:
-            own = [outcome for outcome in self.outcomes if outcome.job == name and (not key or outcome.key == key)]
-            return own[-1] if own else None
+            runs = [outcome for outcome in self.outcomes if outcome.job == name and (not key or outcome.key == key)]
+            return runs[-1] if runs else None
 
     def close(self) -> None:
         """End what is running, gently first, and wait for it."""

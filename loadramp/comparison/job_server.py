@@ -244,7 +244,7 @@ class JobServer(ThreadingHTTPServer):
         does, the new one."""
         with self._lock:
             full = len(self._open) >= MOST_CONNECTIONS
-            oldest = next((one for one, waits in self._open.items() if waits), None)
+            oldest = next((connection for connection, waits in self._open.items() if waits), None)
             if full and oldest is not None:
                 del self._open[oldest]
             if not full or oldest is not None:

@@ -147,8 +147,8 @@ def contrast(info: ComparisonInfo, baseline: Run, candidate: Run, scenario: Scen
     ceiling = None
     if asked.ceiling and info.climb_from is not None:
         arms = [climb_of(run, info.climb_from) for run in (baseline, candidate)]
-        found = arms[0].estimates["ceiling"], arms[1].estimates["ceiling"]
-        ceiling = ceiling_effect((arms[0].rows, arms[1].rows), found, asked.ceiling_margin)
+        ceilings = arms[0].estimates["ceiling"], arms[1].estimates["ceiling"]
+        ceiling = ceiling_effect((arms[0].rows, arms[1].rows), ceilings, asked.ceiling_margin)
     stopped = info.stopped or ""
     if asked.ceiling and ceiling is None and not stopped:
         stopped = "the ceilings were not compared: it ended before the climb"

@@ -155,7 +155,7 @@ async def _reach_both(scenario: Scenario, ask: CanaryOptions, switch: Switch | N
             more = ", ".join(sorted(side.known.fields - fields))
             say(f"note: the {name} takes {more}, the other does not: not asked of either")
     calibration = sides[0].known.calibration
-    return [replace(one, known=replace(one.known, fields=fields, calibration=calibration)) for one in sides]
+    return [replace(side, known=replace(side.known, fields=fields, calibration=calibration)) for side in sides]
 
 
 async def _answers(

@@ -55,7 +55,7 @@ def expected(canary: Canary, kept: KeptNoise) -> str:
     """
     noisiest = max(
         (entry for entry in kept.noise if entry.metric in canary.primary),
-        key=lambda one: one.sd,
+        key=lambda entry: entry.sd,
         default=None,
     )
     if noisiest is None:

@@ -161,13 +161,13 @@ def judge(
     """
     effects = []
     earlier = {(entry.metric, entry.rate_rps): entry for entry in noise}
-    for one in series:
-        found, why = _usable(one)
-        if found is not None and run_sd:
-            found = found.widened(run_sd)
-        deciding = one.metric in primary and not one.overall
-        known = earlier.get((one.metric, one.rate_rps or 0.0))
-        effects.append(effect(one, found, looks, log(1.0 + margin), deciding, why, known))
+    for paired in series:
+        spread, why = _usable(paired)
+        if spread is not None and run_sd:
+            spread = spread.widened(run_sd)
+        deciding = paired.metric in primary and not paired.overall
+        known = earlier.get((paired.metric, paired.rate_rps or 0.0))
+        effects.append(effect(paired, spread, looks, log(1.0 + margin), deciding, why, known))
     for wanted in (True, False):
         correct(effects, wanted)
     return [settle(effect) for effect in effects]
@@ -208,31 +208,31 @@ def _usable(series: PairedSeries) -> tuple[PairSpread | None, str]:
     """The spread of the pairs, and why they are not enough to pass."""
     keep = [i for i, d in enumerate(series.worse_log) if d is not None]
     group = [series.group[i] for i in keep] if series.group else ()
-    found = spread([d for d in series.worse_log if d is not None], group)
-    if found is not None and not group and len(series.base) == len(series.worse_log):
+    known = spread([d for d in series.worse_log if d is not None], group)
+    if known is not None and not group and len(series.base) == len(series.worse_log):
         sides = [np.array([float(side[i] or 0.0) for i in keep]) for side in (series.base, series.candidate)]
         noise = noise_of(sides[0], sides[1])
-        least = noise / sqrt(found.n) if noise is not None and arms_independent(sides[0], sides[1]) else 0.0
-        found = replace(found, noise=noise, se=max(found.se, least))
+        least = noise / sqrt(known.n) if noise is not None and arms_independent(sides[0], sides[1]) else 0.0
+        known = replace(known, noise=noise, se=max(known.se, least))
     total = len(series.worse_log)
     candidate, base = series.one_sided if series.base else (0, 0)
     words = words_of(series.metric)
     if total == 0:
-        return found, "no block was measured"
+        return known, "no block was measured"
     if candidate or base:
         side, blocks = ("candidate", candidate) if candidate else ("baseline", base)
-        return found, f"the {side} has no {words} in {blocks} of {plural(total, 'block')}{_because(series.reason)}"
-    if found is None:
+        return known, f"the {side} has no {words} in {blocks} of {plural(total, 'block')}{_because(series.reason)}"
+    if known is None:
         few = f"{len(keep)} of {plural(total, 'block')} have one" if len(keep) < total else f"{total} block is too few"
-        return found, f"no {words} to compare: {few}{_because(series.reason)}"
+        return known, f"no {words} to compare: {few}{_because(series.reason)}"
     if 2 * len(keep) < total:
-        return found, f"only {len(keep)} of {plural(total, 'block')} have a {words}{_because(series.reason)}"
-    return found, ""
+        return known, f"only {len(keep)} of {plural(total, 'block')} have a {words}{_because(series.reason)}"
+    return known, ""
 
 
 def correct(effects: list[Effect], primary: bool) -> None:
     """Put Holm's p values in place of those of the primary measures, or of the others."""
-    where = [i for i, one in enumerate(effects) if one.primary is primary and one.p is not None]
+    where = [i for i, effect in enumerate(effects) if effect.primary is primary and effect.p is not None]
     for i, p in zip(where, holm([effects[i].p or 0.0 for i in where]), strict=True):
         effects[i] = replace(effects[i], p=p)
 

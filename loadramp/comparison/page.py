@@ -146,23 +146,23 @@ def _errors_by_rate(comparison: Comparison) -> Markup:
 
 def answers_section(comparison: Comparison) -> str | None:
     """Same answers? Counts and positions, never text."""
-    seen = comparison.info.answers
-    if seen is None:
+    match = comparison.info.answers
+    if match is None:
         return None
     heads = ["", "Equal to the baseline's", "Broken", "Of which"]
     rows = (
-        ("baseline, asked again", seen.equal_to_itself, seen.broken_base),
-        ("candidate", seen.equal, seen.broken_candidate),
+        ("baseline, asked again", match.equal_to_itself, match.broken_base),
+        ("candidate", match.equal, match.broken_candidate),
     )
     lines = [
-        [name, f"{equal} of {seen.prompts}", count(sum(kinds.values())),
+        [name, f"{equal} of {match.prompts}", count(sum(kinds.values())),
          ", ".join(f"{n} {kind}" for kind, n in sorted(kinds.items())) or NOTHING]
         for name, equal, kinds in rows
     ]  # fmt: skip
-    at = sorted(seen.diverged_at)
-    sure = Proportion(seen.equal, seen.prompts)
+    at = sorted(match.diverged_at)
+    sure = Proportion(match.equal, match.prompts)
     words = (
-        f"The same questions at temperature 0, one at a time. Equal: {percent(seen.match_ratio)} "
+        f"The same questions at temperature 0, one at a time. Equal: {percent(match.match_ratio)} "
         f"({percent(sure.lower(0.025))} to {percent(sure.upper(0.025))})."
     )
     if at:
@@ -176,9 +176,9 @@ def environment_section(comparison: Comparison) -> str:
     """What is different between the two, and how the comparison was done."""
     heads = ["Key", "Kind", "Baseline", "Candidate"]
     lines: list[c.Line] = [
-        [one.key, Cell(KINDS[one.kind], "hot" if one.kind == "condition" else ""), redact(one.base),
-         redact(one.candidate)]
-        for one in comparison.environment
+        [difference.key, Cell(KINDS[difference.kind], "hot" if difference.kind == "condition" else ""),
+         redact(difference.base), redact(difference.candidate)]
+        for difference in comparison.environment
     ]  # fmt: skip
     body = [c.grid(heads, lines)] if lines else []
     body.append(c.render("notes.html.j2", notes=comparison.notes))

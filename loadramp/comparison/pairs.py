@@ -111,10 +111,10 @@ def series(pairs: Sequence[Pair]) -> list[PairedSeries]:
     rates = list(dict.fromkeys(pair.round.rate_rps for pair in usable))
     out = []
     for metric in MEASURES:
-        own = [_series(metric, rate, [pair for pair in usable if pair.round.rate_rps == rate]) for rate in rates]
-        if len(own) > 1:
-            out.append(_overall(metric, own))
-        out += own
+        by_rate = [_series(metric, rate, [pair for pair in usable if pair.round.rate_rps == rate]) for rate in rates]
+        if len(by_rate) > 1:
+            out.append(_overall(metric, by_rate))
+        out += by_rate
     return out
 
 
@@ -135,10 +135,10 @@ def _series(metric: str, rate_rps: float, pairs: Sequence[Pair]) -> PairedSeries
 
 
 def _overall(metric: str, by_rate: Sequence[PairedSeries]) -> PairedSeries:
-    rounds = min(len(one.worse_log) for one in by_rate)
+    rounds = min(len(rate_series.worse_log) for rate_series in by_rate)
     means = []
     for i in range(rounds):
-        logs = [d for one in by_rate if (d := one.worse_log[i]) is not None]
+        logs = [d for rate_series in by_rate if (d := rate_series.worse_log[i]) is not None]
         means.append(float(np.mean(logs)) if len(logs) == len(by_rate) else None)
     return PairedSeries(metric, None, means, reason=by_rate[0].reason, group=by_rate[0].group[:rounds], overall=True)
 
@@ -173,11 +173,11 @@ def shift(pairs: Sequence[Pair], family: str) -> list[tuple[float, float, float,
             for pair in pairs
             if pair.usable and (b := pair.baseline.shift[family][i]) and (c := pair.candidate.shift[family][i])
         ]
-        found = spread(logs)
-        if found is not None:
-            both = effect(PairedSeries(f"{family}_p50", None, logs), found, Looks(), 1.0, False)
+        paired = spread(logs)
+        if paired is not None:
+            both = effect(PairedSeries(f"{family}_p50", None, logs), paired, Looks(), 1.0, False)
             assert both.low is not None and both.high is not None
-            out.append((q, exp(found.mean), exp(both.low), exp(both.high)))
+            out.append((q, exp(paired.mean), exp(both.low), exp(both.high)))
     return out
 
 
@@ -197,16 +197,16 @@ def ceiling_effect(
     """
     base, other = estimates
     allowed = -log(1.0 - margin)
-    one = PairedSeries("ceiling", None, (), (base.rate_rps,), (other.rate_rps,))
+    ceilings = PairedSeries("ceiling", None, (), (base.rate_rps,), (other.rate_rps,))
     higher = other.status == "not_found_up_to" and (other.rate_rps or 0.0) >= (base.rate_rps or float("inf"))
     if base.status == "found" and higher:
-        bare = effect(one, None, Looks(), allowed, True, other.reason)
+        bare = effect(ceilings, None, Looks(), allowed, True, other.reason)
         return replace(bare, status="within", reason=f"at least as high: {other.reason}")
     if base.status != "found" or other.status != "found":
         side, estimate = ("candidate", other) if base.status == "found" else ("baseline", base)
-        return effect(one, None, Looks(), allowed, True, f"the {side}'s ceiling was not found: {estimate.reason}")
+        return effect(ceilings, None, Looks(), allowed, True, f"the {side}'s ceiling was not found: {estimate.reason}")
     tenths = spread([log(b / c) for b, c in _overloaded_tenths(*rows)])
-    return settle(effect(one, tenths or _independent(base, other), Looks(), allowed, True))
+    return settle(effect(ceilings, tenths or _independent(base, other), Looks(), allowed, True))
 
 
 def _independent(base: Estimate, other: Estimate) -> PairSpread | None:

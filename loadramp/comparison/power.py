@@ -32,12 +32,12 @@ def prospects(asked: DecisionRules, offered: Sequence[Offered], limits: bool = T
         offered: a block at each rate.
         limits: the scenario sets latency limits, without which there are no good requests.
     """
-    found = [_carries(metric, offered) for metric in asked.primary]
+    doubts = [_carries(metric, offered) for metric in asked.primary]
     if "good_rps" in asked.primary and not limits:
-        found.append("It cannot pass: good_rps is primary, and the scenario sets no [slo] limit.")
-    found.append(_one_run(asked))
-    found.append(_failures(asked, sum(offer.requests for offer in offered)))
-    return [words for words in found if words]
+        doubts.append("It cannot pass: good_rps is primary, and the scenario sets no [slo] limit.")
+    doubts.append(_one_run(asked))
+    doubts.append(_failures(asked, sum(offer.requests for offer in offered)))
+    return [words for words in doubts if words]
 
 
 def _one_run(asked: DecisionRules) -> str:

@@ -129,11 +129,11 @@ def _effect(
     if base is None or candidate is None:
         side = "baseline" if base is None else "candidate"
         return effect(series, None, Looks(), margin, primary, f"the {side} has no such number here")
-    found = spread_between(
+    spread = spread_between(
         base, candidate, -1 if series.metric == "ceiling" else MEASURES[series.metric].worse, asked.run_sd
     )
-    why = "" if found else "neither an interval nor a second run: nothing says how sure it is"
-    return effect(series, found, Looks(), margin, primary, why)
+    why = "" if spread else "neither an interval nor a second run: nothing says how sure it is"
+    return effect(series, spread, Looks(), margin, primary, why)
 
 
 def spread_between(base: StoredReading, candidate: StoredReading, worse: int, run_sd: float) -> PairSpread | None:
@@ -142,7 +142,7 @@ def spread_between(base: StoredReading, candidate: StoredReading, worse: int, ru
     mean = worse * (candidate.log_mean - base.log_mean)
     df = len(base.logs) + len(candidate.logs) - 2
     if df > 0:
-        squares = sum(float(np.square(np.asarray(one.logs) - one.log_mean).sum()) for one in (base, candidate))
+        squares = sum(float(np.square(np.asarray(each.logs) - each.log_mean).sum()) for each in (base, candidate))
         sd = sqrt(squares / df)
         return PairSpread(mean, sd * sqrt(1.0 / len(base.logs) + 1.0 / len(candidate.logs)), float(df), df + 2, sd)
     if base.own_se is None or candidate.own_se is None:
@@ -152,7 +152,7 @@ def spread_between(base: StoredReading, candidate: StoredReading, worse: int, ru
 
 def welch(mean: float, base: StoredReading, candidate: StoredReading) -> PairSpread:
     """A difference whose two sides know their own errors; degrees of freedom by Welch and Satterthwaite."""
-    parts = [((one.own_se or 0.0) ** 2, one.own_df) for one in (base, candidate)]
+    parts = [((each.own_se or 0.0) ** 2, each.own_df) for each in (base, candidate)]
     variance = sum(part for part, _ in parts)
     weight = sum(part**2 / df for part, df in parts)
     return PairSpread(mean, sqrt(variance), variance**2 / weight if weight else OWN_DF, 2)
@@ -246,7 +246,7 @@ def _column(metric: str) -> str:
 
 
 def _step(run: Run, rate: float) -> Row | None:
-    steps = [row for row in run.rows if (found := row_rate(row)) is not None and _equal(found, rate)]
+    steps = [row for row in run.rows if (row_rps := row_rate(row)) is not None and _equal(row_rps, rate)]
     return steps[-1] if steps else None
 
 

@@ -91,8 +91,8 @@ def rollback_of(path: Path) -> Rollback:
     if not back:
         return Rollback(name)
     until = [*(switched.begin_s for switched in back[1:]), float("inf")]
-    served = [run.table.due_in((one.begin_s, end_s)) for one, end_s in zip(back, until, strict=True)]
-    first = [_first_end_s(table) - one.begin_s for one, table in zip(back, served, strict=True)]
+    served = [run.table.due_in((switched.begin_s, end_s)) for switched, end_s in zip(back, until, strict=True)]
+    first = [_first_end_s(table) - switched.begin_s for switched, table in zip(back, served, strict=True)]
     since = [step for step in run.steps if step.measured and step.begin_s >= back[0].begin_s]
     after = [run.table.due_in(step.window_s) for step in since]
     return Rollback(

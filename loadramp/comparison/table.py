@@ -92,11 +92,11 @@ def canary_of(scenario: Scenario) -> Canary:
 
 def block_rates(canary: Canary, number: int, before_rps: float | None) -> list[tuple[float, bool]]:
     """(rate, whether it needs a warm-up) of each block of a mirrored round; ``before_rps`` is the rate before it."""
-    found = []
+    rates = []
     for rate_rps in canary.rates:
-        found.append((rate_rps, before_rps != rate_rps or (number == 0 and canary.warmup_s is not None)))
+        rates.append((rate_rps, before_rps != rate_rps or (number == 0 and canary.warmup_s is not None)))
         before_rps = rate_rps
-    return found
+    return rates
 
 
 def climb_rates(canary: Canary) -> list[float]:

@@ -167,7 +167,7 @@ def comparison_markdown(comparison: Comparison) -> str:
     lines = ["# loadramp: comparison", "", " ".join(bold), "", f"Verdict: **{comparison.decision.verdict}**" + (
         " (indicative)" if comparison.indicative else "")]  # fmt: skip
     heads = ("measure", "at", "baseline", "candidate", "ratio (95 %)", "limit", "verdict")
-    rows = [[escaped(cell) for cell in (*effect_words(one), status_words(one))] for one in comparison.primary]
+    rows = [[escaped(cell) for cell in (*effect_words(effect), status_words(effect))] for effect in comparison.primary]
     lines += ["", *table(heads, rows), "", *(f"- {escaped(text)}" for text in facts(comparison))]
     return "\n".join(lines) + "\n"
 
@@ -180,11 +180,11 @@ def facts(comparison: Comparison) -> list[str]:
         f"{candidate.requests:,} (at most {percent(candidate.upper())}, allowed "
         f"{percent(comparison.asked.error_ratio)})"
     ]
-    seen = comparison.info.answers
-    if seen is not None:
+    match = comparison.info.answers
+    if match is not None:
         out.append(
-            f"answers: {seen.equal} of {seen.prompts} equal; the baseline repeats {seen.equal_to_itself} of its own; "
-            f"broken: baseline {sum(seen.broken_base.values())}, candidate {sum(seen.broken_candidate.values())}"
+            f"answers: {match.equal} of {match.prompts} equal; the baseline repeats {match.equal_to_itself} of its own"
+            f"; broken: baseline {sum(match.broken_base.values())}, candidate {sum(match.broken_candidate.values())}"
         )
     if comparison.environment:
         changed = ", ".join(

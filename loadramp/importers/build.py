@@ -31,7 +31,7 @@ def import_runs(paths: Sequence[Path], out: Path, *, wanted: str, name: str, slo
     """
     check_place(out)
     read = [read_levels(text_of(path), str(path), wanted, partial(_beside, path)) for path in paths]
-    levels = sorted((level for _, own in read for level in own), key=_load)
+    levels = sorted((level for _, of_file in read for level in of_file), key=_load)
     if len({level.users is None for level in levels}) > 1:
         raise ScenarioError("import: some levels have a request rate and others a number of users: import them apart")
     arrivals = {level.arrivals for level in levels}
@@ -47,7 +47,7 @@ def import_runs(paths: Sequence[Path], out: Path, *, wanted: str, name: str, slo
     )
     began_at = datetime.now(UTC)
     rundir = RunDir.create(out, run.scenario.name, run.scenario.source, began_at)
-    put(rundir.records_path(0), b"".join(encode(record) for record in sorted(records, key=lambda one: one.seq)))
+    put(rundir.records_path(0), b"".join(encode(record) for record in sorted(records, key=lambda record: record.seq)))
     rundir.save_info(replace(run.info, began_at=began_at.isoformat(timespec="seconds")))
     rundir.let_go()
     return finish.write_report(rundir.path)
@@ -55,8 +55,8 @@ def import_runs(paths: Sequence[Path], out: Path, *, wanted: str, name: str, slo
 
 def _beside(path: Path, pattern: str) -> list[str]:
     """The texts of the files beside ``path``, in order of the numbers in their names."""
-    found = sorted(path.parent.glob(pattern), key=lambda one: (len(one.name), one.name))
-    return [text_of(one) for one in found]
+    files = sorted(path.parent.glob(pattern), key=lambda file: (len(file.name), file.name))
+    return [text_of(file) for file in files]
 
 
 def laid_out(levels: Sequence[RecordedLevel]) -> tuple[list[Record], list[Step]]:
@@ -76,8 +76,8 @@ def laid_out(levels: Sequence[RecordedLevel]) -> tuple[list[Record], list[Step]]
 def _load(level: RecordedLevel) -> tuple[float, float]:
     """What orders levels: what was asked, else how fast the requests came."""
     due_s = [record.due_s for record in level.records]
-    seen = len(due_s) / max(max(due_s) - min(due_s), 1e-9)
-    return float(level.rate_rps or level.users or seen), min(due_s)
+    observed_rps = len(due_s) / max(max(due_s) - min(due_s), 1e-9)
+    return float(level.rate_rps or level.users or observed_rps), min(due_s)
 
 
 def _imported(formats: Sequence[ResultFormat], paths: Sequence[Path], requests: int) -> ImportedInfo:

@@ -121,8 +121,8 @@ def _guidellm_level(benchmark: Json) -> RecordedLevel:
     )
     kind, rate = str(strategy.get("type_") or strategy.get("kind") or ""), strategy.get("rate")
     planned = kind in {"constant", "poisson", "trace"}
-    records = [_guidellm_record(one, None, planned) for one in requests.get("successful") or ()]
-    records += [_guidellm_record(one, _guidellm_error(one), planned) for one in requests.get("errored") or ()]
+    records = [_guidellm_record(done, None, planned) for done in requests.get("successful") or ()]
+    records += [_guidellm_record(failed, _guidellm_error(failed), planned) for failed in requests.get("errored") or ()]
     if kind in {"constant", "poisson"} and rate:
         return RecordedLevel(records, float(rate), None, f'kind = "{kind}"')
     streams = strategy.get("streams") or strategy.get("max_concurrency") if kind == "concurrent" else None
@@ -182,7 +182,7 @@ def _aiperf_record(line: Json, origin_ns: int) -> Record:
     def seconds(name: str) -> Any:
         value = metrics.get(name, {}).get("value")
         scale = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3}.get(metrics.get(name, {}).get("unit", ""), 1.0)
-        return [one * scale for one in value] if isinstance(value, list) else None if value is None else value * scale
+        return [v * scale for v in value] if isinstance(value, list) else None if value is None else value * scale
 
     ttft_s, gaps_s, e2e_s = (
         seconds(name) for name in ("time_to_first_token", "inter_chunk_latency", "request_latency")
@@ -215,7 +215,7 @@ def _is_inference_perf(document: Json) -> bool:
 def _inference_perf(document: Json, stages: Sequence[Json]) -> list[RecordedLevel]:
     """``per_request_lifecycle_metrics.json``. It does not say to which stage a request belongs: the summaries of the
     stages beside it give their sizes, and stages follow one another. Without them it is one level."""
-    records = [_inference_perf_record(one) for one in sorted(document, key=lambda one: float(one["start_time"]))]
+    records = [_inference_perf_record(item) for item in sorted(document, key=lambda item: float(item["start_time"]))]
     loads = [stage["load_summary"] for stage in stages]
     if sum(load["count"] for load in loads) != len(records):
         return [RecordedLevel(records)]
@@ -236,7 +236,7 @@ def _inference_perf_record(request: Json) -> Record:
     info, error = request.get("info") or {}, request.get("error")
     answer = info.get("response_metrics") or {}
     times = [float(at_s) for at_s in answer.get("output_token_times") or answer.get("chunk_times") or ()]
-    events = [(at_s, len(list(own))) for at_s, own in groupby(times)]  # tokens of a chunk share its instant
+    events = [(at_s, len(list(chunk))) for at_s, chunk in groupby(times)]  # tokens of a chunk share its instant
     usage = answer.get("server_usage") or {}
     counted = len(events) < len(times) and usage.get("completion_tokens") != len(events)  # else the server knows better
     return record_of(

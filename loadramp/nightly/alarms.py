@@ -73,7 +73,7 @@ def open_alarms(known: Sequence[Alarm], nights: Sequence[Night], accepted: Seque
         accepted: nights from which on a level was accepted.
         rules: the limits.
     """
-    ordered = sorted(known, key=lambda one: (one.since, one.raised))
+    ordered = sorted(known, key=lambda alarm: (alarm.since, alarm.raised))
     left: list[Alarm] = []
     for alarm, later in zip_longest(ordered, ordered[1:]):
         if alarm.direction == "worse":
@@ -116,7 +116,7 @@ def _further(alarm: Alarm, other: Alarm, rules: Rules) -> bool:
 def ends_a_better_spell(alarm: Alarm, known: Sequence[Alarm], nights: Sequence[Night], rules: Rules) -> bool:
     """A change for the worse that only ends what a few nights, at most ``apart``, had better: the level is the one of
     before them. What passes so soon was no lasting change, so its end is none either."""
-    last = max(known, key=lambda one: one.since, default=None)
+    last = max(known, key=lambda alarm: alarm.since, default=None)
     if last is None or alarm.direction == "better" or last.direction == "worse":
         return False
     better = math.log(last.after / last.before)
@@ -139,7 +139,7 @@ def joined(alarms: Sequence[Alarm], earlier: Sequence[Alarm], nights: Sequence[s
     """
     index = {night: i for i, night in enumerate(nights)}
     placed: dict[str, Alarm] = {}
-    for alarm in sorted(alarms, key=lambda one: one.since):
+    for alarm in sorted(alarms, key=lambda alarm: alarm.since):
         same = _same_change(alarm, earlier, index, rules)
         also = None if same else _same_change(alarm, list(placed.values()), index, rules)
         leader = same or also
@@ -162,8 +162,8 @@ def _same_change(alarm: Alarm, others: Sequence[Alarm], index: Mapping[str, int]
 
 def _same_cause(alarm: Alarm, other: Alarm) -> bool:
     """Nothing changed on the alarm's first night that did not change on the other's."""
-    theirs, own = ({k: v for k, v in one.changed.items() if k not in CONTEXT_KEYS} for one in (other, alarm))
-    return alarm.since == other.since or not own or own == theirs
+    theirs, mine = ({k: v for k, v in raised.changed.items() if k not in CONTEXT_KEYS} for raised in (other, alarm))
+    return alarm.since == other.since or not mine or mine == theirs
 
 
 def changes_of(alarms: Sequence[Alarm]) -> list[Change]:

@@ -127,8 +127,8 @@ def compare(before: Floats, after: Floats, at: int = 0, spread: SeriesSpread = U
     freedom = m + k - 2 + spread.freedom
     if freedom < 1:
         return Shift(at, step, -np.inf, np.inf, 1.0)
-    own = float(np.square(before - before.mean()).sum() + np.square(after - after.mean()).sum())
-    squares = own + spread.squares
+    within = float(np.square(before - before.mean()).sum() + np.square(after - after.mean()).sum())
+    squares = within + spread.squares
     se = max(sqrt(squares / freedom * (spread.of_mean(m) + spread.of_mean(k))), TINY)
     half = float(stdtrit(freedom, 0.975)) * se
     return Shift(at, step, step - half, step + half, 2.0 * float(stdtr(freedom, -abs(step) / se)))
@@ -150,12 +150,12 @@ def _kept(
     left = list(points)
     while left:
         edges = [0, *left, len(values)]
-        found = [
+        moved = [
             compare(values[max(edges[i], at - window) : at], values[at : min(edges[i + 2], at + window)], at, spread)
             for i, at in enumerate(left)
         ]
-        weak = [shift for shift in found if shift.p > p_limit or abs(shift.step) < least]
+        weak = [shift for shift in moved if shift.p > p_limit or abs(shift.step) < least]
         if not weak:
-            return found
+            return moved
         left.remove(max(weak, key=lambda shift: shift.p).at)
     return []

@@ -167,11 +167,11 @@ def _labels(nights: Sequence[Night], marked: Sequence[tuple[Night, dict[str, tup
     index = {night.night: i for i, night in enumerate(nights)}
     labels: list[str] = []
     last = -len(nights)
-    for one, diff in marked:
+    for night, diff in marked:
         _, new = diff.get("version") or next(iter(diff.values()))
-        room = index[one.night] - last >= len(nights) / LABELS
+        room = index[night.night] - last >= len(nights) / LABELS
         labels.append(redact(new)[:10] if room else "")
-        last = index[one.night] if room else last
+        last = index[night.night] if room else last
     return labels
 
 
@@ -189,6 +189,6 @@ def _story(shown: TrendView, metric: str, nights: Sequence[Night]) -> str:
     alarms = alarms_of(shown.entries, metric)
     if alarms:
         return alarm_words(alarms[-1])
-    low, high = min(nights, key=lambda one: one.value), max(nights, key=lambda one: one.value)
+    low, high = min(nights, key=lambda night: night.value), max(nights, key=lambda night: night.value)
     span = f"{number(metric, low.value)} and {number(metric, high.value)}"
     return f"Between {span} in {plural(len(nights), 'night')}, without an alarm."

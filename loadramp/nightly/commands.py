@@ -135,15 +135,15 @@ def accept(history: Path, *, metric: Sequence[str], scenario: str | None, reason
     from loadramp.units import plural
 
     _read(history)
-    found = acceptable(History(history), metric, scenario)
-    say(f"{found.scenario}, night of {night_words(found.night)}:")
-    for level in found.levels:
+    latest = acceptable(History(history), metric, scenario)
+    say(f"{latest.scenario}, night of {night_words(latest.night)}:")
+    for level in latest.levels:
         say(f"  {level_words(level)}")
     if asks(yes, as_json=False):
-        levels = "this level" if len(found.levels) == 1 else f"these {plural(len(found.levels), 'level')}"
+        levels = "this level" if len(latest.levels) == 1 else f"these {plural(len(latest.levels), 'level')}"
         click.confirm(f"Accept {levels} from now on?", default=False, abort=True, err=True)
     entry = write_down(History(history), metric, reason, scenario)
-    what = ", ".join(metric) or f"every metric ({', '.join(level.metric for level in found.levels)})"
+    what = ", ".join(metric) or f"every metric ({', '.join(level.metric for level in latest.levels)})"
     click.echo(f"accepted {what} of {entry.scenario} as of {night_words(entry.night)}")
     return 0
 
@@ -151,14 +151,14 @@ def accept(history: Path, *, metric: Sequence[str], scenario: str | None, reason
 def commands() -> list[click.Command]:
     """The commands of this module, for the group in cli.py."""
     history = click.Argument(["history"], type=PATH)
-    one = option("--scenario", "Scenario to use, if the history has several.", metavar="NAME")
+    of_several = option("--scenario", "Scenario to use, if the history has several.", metavar="NAME")
     output = option("--output -o", "File to write. Default: trend.html in the history.", type=PATH)
     return [
         command(
             nightly, scenario_argument(), *_nightly_options(), *target_options(), *scenario_options(), *output_options()
         ),
-        command(trend, history, one, output, *output_options()),
-        command(accept, history, *_accept_options(), one),
+        command(trend, history, of_several, output, *output_options()),
+        command(accept, history, *_accept_options(), of_several),
     ]
 
 

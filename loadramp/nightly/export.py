@@ -129,10 +129,10 @@ def night_junit(outcome: NightOutcome, scenario: str) -> str:
 
     A metric that joins a change which an earlier night has told passes, as that night has failed.
     """
-    found = [_case(standing, outcome) for standing in outcome.standings]
+    cases = [_case(standing, outcome) for standing in outcome.standings]
     status: dict[str, Literal["pass", "fail", "error"]] = {"pass": "pass", "fail": "fail", "inconclusive": "error"}
-    found += [TestCase(f"floor {floor.rule}", status[floor.status], minimum_words(floor)) for floor in outcome.floors]
-    return suite(scenario, found, {"scenario": scenario, "began_at": outcome.night}, 0.0, headline(outcome)[0])
+    cases += [TestCase(f"floor {floor.rule}", status[floor.status], minimum_words(floor)) for floor in outcome.floors]
+    return suite(scenario, cases, {"scenario": scenario, "began_at": outcome.night}, 0.0, headline(outcome)[0])
 
 
 def night_annotations(outcome: NightOutcome, scenario: str) -> str:

@@ -104,7 +104,7 @@ def level_begins(nights: Sequence[Night], known: Sequence[Alarm], accepted: Sequ
     begins = {alarm.since for alarm in known}
     settled: set[str] = set()
     for at in sorted(set(accepted)):
-        latest = max((one for one in known if one.raised <= at), key=lambda one: one.since, default=None)
+        latest = max((alarm for alarm in known if alarm.raised <= at), key=lambda alarm: alarm.since, default=None)
         if latest is None or latest.since in settled or not _of_level(nights, latest, at, begins, rules):
             begins.add(at)
         if latest is not None:
@@ -164,15 +164,15 @@ def _residuals(nights: Sequence[Night], begins: Sequence[str], rules: Rules) -> 
 
     Each is enlarged by sqrt(n / (n - 1)): n nights lie closer to their own median than to the level.
     """
-    found: list[Floats] = []
+    residuals: list[Floats] = []
     for logs in _groups(nights, begins):
         n = len(logs)
         if n < LEAST_OF_GROUP:
             continue
-        found.append((logs - np.median(logs)) * math.sqrt(n / (n - 1.0)))
-        if sum(map(len, found)) >= rules.most_nights:
+        residuals.append((logs - np.median(logs)) * math.sqrt(n / (n - 1.0)))
+        if sum(map(len, residuals)) >= rules.most_nights:
             break
-    return np.concatenate([np.empty(0), *found])[: rules.most_nights], len(found)
+    return np.concatenate([np.empty(0), *residuals])[: rules.most_nights], len(residuals)
 
 
 def _groups(nights: Sequence[Night], begins: Sequence[str]) -> list[Floats]:

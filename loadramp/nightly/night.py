@@ -146,10 +146,10 @@ class Measuring:
         fingerprint = fingerprint_of(run, self._digest(), labels, reference_rps)
         return [
             Entry(
-                self.night, self.scenario.name, "measured", metric, one.value, one.low, one.high, repeat, rerun,
-                run.path, code, one.reason, fingerprint, sets_reference=one.sets_reference,
+                self.night, self.scenario.name, "measured", metric, reading.value, reading.low, reading.high, repeat,
+                rerun, run.path, code, reading.reason, fingerprint, sets_reference=reading.sets_reference,
             )
-            for metric, one in readings(run, reference_rps, set_now=known_rps is None).items()
+            for metric, reading in readings(run, reference_rps, set_now=known_rps is None).items()
         ]  # fmt: skip
 
     def _failed(self, repeat: int, rerun: bool, reason: str, code: int, path: str = "") -> Entry:
@@ -201,10 +201,10 @@ def reference_first(
 
     ``ramp`` does not see these steps.
     """
-    own = 2 if rows and rows[0].void else 1
-    if len(rows) < own:
+    reference_steps = 2 if rows and rows[0].void else 1
+    if len(rows) < reference_steps:
         return Step(len(rows), rate_rps=rate_rps, measure_s=measure_s)
-    proposed: Step | Stop = ramp(rows[own:])
+    proposed: Step | Stop = ramp(rows[reference_steps:])
     return proposed
 
 

@@ -146,13 +146,13 @@ def metrics_section(shown: TrendView) -> str | None:
 
 def conditions_section(shown: TrendView) -> str | None:
     """When what was measured on what: one line for each change of the fingerprint."""
-    seen: dict[str, dict[str, str]] = {}
+    fingerprints: dict[str, dict[str, str]] = {}
     for entry in shown.entries:
         if entry.kind == "measured":
-            seen.setdefault(entry.night, dict(entry.fingerprint))
+            fingerprints.setdefault(entry.night, dict(entry.fingerprint))
     lines: list[c.Line] = []
     before: dict[str, str] = {}
-    for night, fingerprint in sorted(seen.items()):
+    for night, fingerprint in sorted(fingerprints.items()):
         diff = differences(before, fingerprint)
         if diff:
             changed = [f"{KEY_WORDS.get(key, key)} {new}" for key, (_, new) in diff.items()]

@@ -217,12 +217,12 @@ def minimum_reading(entries: Iterable[Entry], metric: str, night: str) -> NightR
 
 def _middle(entries: Sequence[Entry], name: Literal["value", "low", "high"]) -> float | None:
     """The median of what is known. Of limits: of all, one that is not known being endless; None where that is it."""
-    found = [getattr(e, name) for e in entries]
+    numbers = [getattr(e, name) for e in entries]
     if name == "value":
-        known = [value for value in found if value is not None]
+        known = [value for value in numbers if value is not None]
         return float(median(known)) if known else None
     endless = -math.inf if name == "low" else math.inf
-    middle = median([endless if limit is None else limit for limit in found])
+    middle = median([endless if limit is None else limit for limit in numbers])
     return float(middle) if math.isfinite(middle) else None
 
 

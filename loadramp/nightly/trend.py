@@ -167,14 +167,14 @@ def judge_minimum(entries: Sequence[Entry], night: str, text: str) -> GateResult
     Where that end is not known it is open, unless the value itself is beyond the limit.
     """
     rule = parse(text, METRICS)
-    one = minimum_reading(entries, rule.name, night)
-    if one is None:
+    known = minimum_reading(entries, rule.name, night)
+    if known is None:
         return weigh(rule, Known(None, None, None, _why_missing(_lacking(entries, rule.name, night))))
-    result = weigh(rule, Known(one.value, one.low, one.high, one.reason if one.value is None else ""))
-    if result.status == "pass" or one.value is None:
+    result = weigh(rule, Known(known.value, known.low, known.high, known.reason if known.value is None else ""))
+    if result.status == "pass" or known.value is None:
         return result
-    end, side = (one.high, "upper") if rule.upper else (one.low, "lower")
-    if end is None and OPERATORS[rule.op](one.value, rule.limit):
+    end, side = (known.high, "upper") if rule.upper else (known.low, "lower")
+    if end is None and OPERATORS[rule.op](known.value, rule.limit):
         reason = f"the {side} end of its interval counts, and is not known"
         return replace(result, status="inconclusive", reason=reason)
     return replace(result, status="fail", reason=f"the {side} end of its interval counts")

@@ -15,9 +15,9 @@ def configurations_csv(tuning: JudgedTuning) -> str:
 
 def tuning_csv(tuning: JudgedTuning) -> str:
     """tune.csv: every visit, in order."""
-    names = list(dict.fromkeys(name for one in tuning.state.visits for name in one.facts))
+    names = list(dict.fromkeys(name for visit in tuning.state.visits for name in visit.facts))
     heads = ["flags", "purpose", "round", "state", "value", "low", "high", "begin_s", "took_s", "start_s", "exit_code",
              "run", "reason"]  # fmt: skip
-    rows = [[*(getattr(one, head) for head in heads), *(one.facts.get(name) for name in names)]
-            for one in tuning.state.visits]  # fmt: skip
+    rows = [[*(getattr(visit, head) for head in heads), *(visit.facts.get(name) for name in names)]
+            for visit in tuning.state.visits]  # fmt: skip
     return csv_text([*heads, *names], rows)

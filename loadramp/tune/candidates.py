@@ -44,13 +44,13 @@ def grid_of(baseline: str, tries: Sequence[str]) -> list[str]:
     values: dict[tuple[str, ...], list[str]] = {}
     for flags in tries:
         values.setdefault(tuple(knobs_of(flags)), [""]).append(flags)
-    found = []
+    combined = []
     for chosen in product(*values.values()):
         flags = tidy(baseline)
         for more in chosen:
             flags = merged(flags, more)
-        found.append(flags)
-    return [flags for flags in dict.fromkeys(found) if flags != tidy(baseline)]
+        combined.append(flags)
+    return [flags for flags in dict.fromkeys(combined) if flags != tidy(baseline)]
 
 
 def descend(
@@ -65,14 +65,14 @@ def descend(
         leader: the configuration that others are derived from; None: none is known well enough yet.
     """
     baseline = tidy(search.baseline)
-    tried = {one.flags for one in visits}
+    tried = {visit.flags for visit in visits}
     out = Descent()
     if search.grid:
         wanted = grid_of(search.baseline, search.tries)
         return _capped(out, [flags for flags in wanted if flags not in tried], tried, baseline, search.most)
     singles, not_tried = _singles(search, visits, baseline)
     out.left += not_tried
-    first = [flags for one in singles if (flags := merged(baseline, one)) != baseline]
+    first = [flags for solo in singles if (flags := merged(baseline, solo)) != baseline]
     fresh = [flags for flags in dict.fromkeys(first) if flags not in tried]
     if fresh:
         return _capped(out, fresh, tried, baseline, search.most)
@@ -91,16 +91,17 @@ def _capped(out: Descent, fresh: list[str], tried: set[str], baseline: str, most
 def _singles(search: Search, visits: Sequence[Visit], baseline: str) -> tuple[list[str], list[tuple[str, str]]]:
     """What is tried on its own, in order, and what is not with why."""
     if search.tries:
-        others, left = _usable(search.cures, search.skip)
-        return [*(tidy(one) for one in search.tries), *others], left
-    own = next((one.cures for one in visits if one.flags == baseline and one.cures), ())
-    return _usable([*search.cures, *own], search.skip)
+        others, left = usable(search.cures, search.skip)
+        return [*(tidy(flags) for flags in search.tries), *others], left
+    cures = next((visit.cures for visit in visits if visit.flags == baseline and visit.cures), ())
+    return usable([*search.cures, *cures], search.skip)
 
 
-def _usable(cures: Sequence[Proposal], skip: Sequence[str]) -> tuple[list[str], list[tuple[str, str]]]:
-    wanted = [one.flags for one in cures if one.flags and one.cure not in skip]
-    left = [(one.flags or one.cure, "[tune] skip") for one in cures if one.cure in skip]
-    left += [(one.cure, one.not_tried) for one in cures if not one.flags and one.cure not in skip]
+def usable(cures: Sequence[Proposal], skip: Sequence[str]) -> tuple[list[str], list[tuple[str, str]]]:
+    """The flags of ``cures``, each once, and what is not tried with why."""
+    wanted = [cure.flags for cure in cures if cure.flags and cure.cure not in skip]
+    left = [(cure.flags or cure.cure, "[tune] skip") for cure in cures if cure.cure in skip]
+    left += [(cure.cure, cure.not_tried) for cure in cures if not cure.flags and cure.cure not in skip]
     return list(dict.fromkeys(wanted)), list(dict.fromkeys(left))
 
 
@@ -116,23 +117,23 @@ def _together(
     base = levels.get(baseline)
     if base is None:
         return []
-    tried = {one.flags for one in visits}
-    known = [(levels[flags], one) for one in singles if (flags := merged(baseline, one)) in levels]
+    tried = {visit.flags for visit in visits}
+    known = [(levels[flags], solo) for solo in singles if (flags := merged(baseline, solo)) in levels]
     fit = sorted((each for each in known if not better(base, each[0])), key=lambda each: -each[0].mean)
     at_once = baseline
-    for _, one in reversed(fit):  # of two values of a flag the better one stays
-        at_once = merged(at_once, one)
-    good = [one for level, one in fit if not any(better(other, level) for other, more in fit if _clash(one, more))]
-    together = [flags for one in good if len(_own(baseline, flags := merged(at_once, one))) > 1]
+    for _, solo in reversed(fit):  # of two values of a flag the better one stays
+        at_once = merged(at_once, solo)
+    good = [solo for level, solo in fit if not any(better(other, level) for other, more in fit if _clash(solo, more))]
+    together = [flags for solo in good if len(_own(baseline, flags := merged(at_once, solo))) > 1]
     if fresh := [flags for flags in dict.fromkeys(together) if flags not in tried]:
         return fresh
     if leader is None or leader == baseline:
         return []
-    wanted = [merged(leader, one) for one in [*(one for _, one in fit), *_cures_of(search, visits, leader)]]
+    wanted = [merged(leader, solo) for solo in [*(solo for _, solo in fit), *_cures_of(search, visits, leader)]]
     mine = knobs_of(apart(baseline, leader))
-    helped = {one for level, one in known if better(level, base)}
+    helped = {solo for level, solo in known if better(level, base)}
     spare = [name for name, words in mine.items() if len(mine) > 1 and text_of({name: words}) not in helped]
-    wanted += [merged(baseline, text_of({own: mine[own] for own in mine if own != name})) for name in spare]
+    wanted += [merged(baseline, text_of({other: mine[other] for other in mine if other != name})) for name in spare]
     return [flags for flags in dict.fromkeys(wanted) if flags not in tried]
 
 
@@ -142,9 +143,9 @@ def simpler(flags: str, baseline: str, others: Sequence[str]) -> list[str]:
     return [other for other in others if _own(baseline, other) < mine]
 
 
-def _clash(one: str, other: str) -> bool:
+def _clash(flags: str, other: str) -> bool:
     """Both set the same flag."""
-    return not set(knobs_of(one)).isdisjoint(knobs_of(other))
+    return not set(knobs_of(flags)).isdisjoint(knobs_of(other))
 
 
 def _own(baseline: str, flags: str) -> set[tuple[str, ...]]:
@@ -155,5 +156,5 @@ def _cures_of(search: Search, visits: Sequence[Visit], flags: str) -> list[str]:
     """The cures of the latest run of a configuration, where cures are what is tried."""
     if search.tries:
         return []
-    latest = next((one.cures for one in reversed(visits) if one.flags == flags and one.cures), ())
-    return _usable(latest, search.skip)[0]
+    latest = next((visit.cures for visit in reversed(visits) if visit.flags == flags and visit.cures), ())
+    return usable(latest, search.skip)[0]

@@ -10,7 +10,7 @@ TAIL_LINES, LINE_CHARS = 12, 300
 SIGNALS = {6: "abort", 7: "bus error", 9: "killed", 11: "segmentation fault", 15: "terminated"}
 _CALM = re.compile(r"\b(INFO|DEBUG|WARNING)\b")
 """A server that runs well names NCCL, memory and missing files, too."""
-_CAUSES = [(one["name"], re.compile("|".join(one["says"]))) for one in data_of(__package__, "causes.toml")["cause"]]
+_CAUSES = [(c["name"], re.compile("|".join(c["says"]))) for c in data_of(__package__, "causes.toml")["cause"]]
 
 
 def cause_of(log: str, exit_code: int | None) -> str:

@@ -34,11 +34,11 @@ def table_of(tuning: JudgedTuning) -> list[list[str]]:
 
 def _state_words(tuning: JudgedTuning, line: Line) -> str:
     """``best``, ``out: shown to be below the best``; what failed says so itself."""
-    found = tuning.found
-    if found.word == "best" and line.flags == found.best:
+    verdict = tuning.verdict
+    if verdict.word == "best" and line.flags == verdict.best:
         return "best"
-    tied = found.rival if found.tie is not None else None
-    if found.word == "best" and line.flags in {tied, *close_ones(tuning)}:
+    tied = verdict.rival if verdict.tie is not None else None
+    if verdict.word == "best" and line.flags in {tied, *close_ones(tuning)}:
         return "not told apart from the best"
     if line.state == "measured" or not line.reason:
         return line.state if line.level is not None or not line.reason else f"no number: {line.reason}"

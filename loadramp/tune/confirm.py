@@ -41,11 +41,11 @@ class Confirmation:
 
 def pairs_of(visits: Sequence[Visit]) -> list[Pair]:
     """The pairs that were confirmed or are being, in order; the first of each is the one that was measured first."""
-    found: dict[frozenset[str], Pair] = {}
-    for one in visits:
-        if one.purpose == "confirm" and one.rival is not None:
-            found.setdefault(frozenset((one.flags, one.rival)), (one.flags, one.rival))
-    return list(found.values())
+    pairs: dict[frozenset[str], Pair] = {}
+    for visit in visits:
+        if visit.purpose == "confirm" and visit.rival is not None:
+            pairs.setdefault(frozenset((visit.flags, visit.rival)), (visit.flags, visit.rival))
+    return list(pairs.values())
 
 
 def present(visits: Sequence[Visit]) -> Pair | None:
@@ -69,20 +69,20 @@ def weigh(
         rounds: of four, at most.
         same_ratio: a difference within it is as good as none.
     """
-    pair = next((one for one in pairs_of(visits) if set(one) == set(pair)), pair)
-    each = [one for one in visits if one.purpose == "confirm" and one.flags in pair and one.rival in pair]
+    pair = next((listed for listed in pairs_of(visits) if set(listed) == set(pair)), pair)
+    each = [visit for visit in visits if visit.purpose == "confirm" and visit.flags in pair and visit.rival in pair]
     begun = Confirmation(pair, each)
     if not each or len(each) % QUAD:
         return begun
-    couples = [_in_order(one, other, pair[0]) for one, other in zip(each[::2], each[1::2], strict=True)]
-    known = [two for two in couples if all(one.log(sign) is not None for one in two)]
+    couples = [_in_order(visit, other, pair[0]) for visit, other in zip(each[::2], each[1::2], strict=True)]
+    known = [two for two in couples if all(visit.log(sign) is not None for visit in two)]
     look = min(len(known) // 2, rounds)
     ratio = confirmed(known, sign, noise, look, rounds) if look else None
     far = as_log(same_ratio)
-    told = ratio is not None and (ratio.low > 0.0 or ratio.high < 0.0 or (ratio.low > -far and ratio.high < far))
-    settled = told or look >= rounds or len(each) >= QUAD * (rounds + SPARE)
+    decided = ratio is not None and (ratio.low > 0.0 or ratio.high < 0.0 or (ratio.low > -far and ratio.high < far))
+    settled = decided or look >= rounds or len(each) >= QUAD * (rounds + SPARE)
     return Confirmation(pair, each, ratio, settled)
 
 
-def _in_order(one: Visit, other: Visit, first: str) -> tuple[Visit, Visit]:
-    return (one, other) if one.flags == first else (other, one)
+def _in_order(visit: Visit, other: Visit, first: str) -> tuple[Visit, Visit]:
+    return (visit, other) if visit.flags == first else (other, visit)

@@ -36,12 +36,12 @@ class FlagEffect:
 
 def alone(baseline: str, levels: Mapping[str, ObjectiveLevel], visits: Sequence[Visit]) -> list[FlagEffect]:
     """Each configuration that differs from the baseline in one flag, in the order of the first visit."""
-    found = []
-    for flags in dict.fromkeys(one.flags for one in visits):
+    effects = []
+    for flags in dict.fromkeys(visit.flags for visit in visits):
         more = apart(baseline, flags)
         if len(knobs_of(more)) == 1:
-            found.append(_effect(more, baseline, flags, levels, visits))
-    return found
+            effects.append(_effect(more, baseline, flags, levels, visits))
+    return effects
 
 
 def reasons(
@@ -54,7 +54,7 @@ def reasons(
 ) -> list[tuple[str, str]]:
     """(flag, why it is in ``best``) for each that the baseline has not: what it did, against the same without it where
     that was measured, else on its own; and the finding that it is a cure of."""
-    found = []
+    out = []
     mine = knobs_of(apart(baseline, best))
     for name, words in mine.items():
         flag = shlex.join(words)
@@ -63,20 +63,20 @@ def reasons(
         if effect.ratio is None:
             effect = _effect(flag, baseline, merged(baseline, flag), levels, visits)
         where = "on its own" if effect.on == baseline else f"on top of {apart(baseline, effect.on)}:"
-        why = next((f"; {one.why}" for one in _every(visits, cures) if one.flags == flag and one.why), "")
-        found.append((flag, f"{where} {effect.words(sign)}{why}"))
-    return found
+        why = next((f"; {cure.why}" for cure in _every(visits, cures) if cure.flags == flag and cure.why), "")
+        out.append((flag, f"{where} {effect.words(sign)}{why}"))
+    return out
 
 
 def _every(visits: Sequence[Visit], cures: Sequence[Proposal]) -> list[Proposal]:
-    return [*cures, *(cure for one in visits for cure in one.cures)]
+    return [*cures, *(cure for visit in visits for cure in visit.cures)]
 
 
 def _effect(
     flag: str, base: str, flags: str, levels: Mapping[str, ObjectiveLevel], visits: Sequence[Visit]
 ) -> FlagEffect:
-    one, other = levels.get(flags), levels.get(base)
-    if one is None or other is None:
+    level, other = levels.get(flags), levels.get(base)
+    if level is None or other is None:
         why = next((visit.reason for visit in visits if visit.flags == flags and visit.reason), "")
         return FlagEffect(flag, base, None, why)
-    return FlagEffect(flag, base, ratio_of(one, other))
+    return FlagEffect(flag, base, ratio_of(level, other))

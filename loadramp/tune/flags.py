@@ -40,17 +40,17 @@ def knobs_of(flags: str, option: str = "--try") -> Mapping[str, Sequence[str]]:
     Raises:
         ScenarioError: it does not begin with a flag.
     """
-    found: dict[str, list[str]] = {}
+    knobs: dict[str, list[str]] = {}
     name = ""
     for word in words_of(flags, option):
         if word.startswith("-") and not _is_number(word):
             name = _name(word)
-            found[name] = [word]
+            knobs[name] = [word]
         elif not name:
             raise ScenarioError(f"{option} {flags!r}: expected flags, such as '--max-num-seqs 128'")
         else:
-            found[name].append(word)
-    return found
+            knobs[name].append(word)
+    return knobs
 
 
 def text_of(knobs: Mapping[str, Sequence[str]]) -> str:
@@ -81,22 +81,22 @@ def command_of(template: str, flags: str, port: int) -> list[str]:
     Raises:
         ScenarioError: the template cannot be split into words.
     """
-    own = words_of(flags, "--try")
+    flag_words = words_of(flags, "--try")
     out: list[str] = []
     for word in words_of(template, "--server"):
         if word == FLAGS:
-            out += own
+            out += flag_words
         else:
-            out.append(word.replace(PORT, str(port)).replace(FLAGS, shlex.join(own)))
-    return out if FLAGS in template else [*out, *own]
+            out.append(word.replace(PORT, str(port)).replace(FLAGS, shlex.join(flag_words)))
+    return out if FLAGS in template else [*out, *flag_words]
 
 
 def has_already(template: str, flags: str) -> bool:
     """The command sets all ``flags`` to these values, whatever is filled in."""
     words = [word for word in words_of(template, "--server") if word != FLAGS]
     first = next((k for k, word in enumerate(words) if word.startswith("-")), len(words))
-    own = knobs_of(shlex.join(words[first:]))
-    return all(own.get(name) == said for name, said in knobs_of(flags).items())
+    knobs = knobs_of(shlex.join(words[first:]))
+    return all(knobs.get(name) == wanted for name, wanted in knobs_of(flags).items())
 
 
 def of_cure(cure: Cure) -> tuple[str, str]:
@@ -117,8 +117,8 @@ def slug(flags: str) -> str:
 
 def _name(word: str) -> str:
     name = word.partition("=")[0]
-    if found := _NEGATED.fullmatch(name):
-        return f"--{found[1]}"
+    if negated := _NEGATED.fullmatch(name):
+        return f"--{negated[1]}"
     return f"--{name.removeprefix('--enable-')}" if name.startswith("--enable-") else name
 
 

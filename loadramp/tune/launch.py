@@ -220,14 +220,14 @@ class TuneRun:
 def proposals_of(run: Run, server: str) -> list[Proposal]:
     """The cures of a run's findings in their order, each once, as flags where they are any and ``server``, the command,
     has them not yet."""
-    found: dict[str, Proposal] = {}
+    listed: dict[str, Proposal] = {}
     for finding in run.findings:
         for cure in finding.cures:
             flags, why_not = of_cure(cure)
             if flags and has_already(server, flags):
                 flags, why_not = "", "the command has it already"
-            found.setdefault(flags or cure.name, Proposal(flags, cure.name, f"{finding.code}: {cure.when}", why_not))
-    return list(found.values())
+            listed.setdefault(flags or cure.name, Proposal(flags, cure.name, f"{finding.code}: {cure.when}", why_not))
+    return list(listed.values())
 
 
 def prepared(scenario_path: Path, ask: TuneOptions) -> tuple[Scenario, TuneState]:

@@ -87,13 +87,13 @@ def noise_of(visits: Sequence[Visit], sign: int, assumed_sd: float) -> VisitNois
     """Pooled over the configurations that were measured more than once, with what is known before there are any."""
     squares, replicates = 0.0, 0
     for each in by_flags(visits).values():
-        logs = [value for one in each if (value := one.log(sign)) is not None]
+        logs = [value for visit in each if (value := visit.log(sign)) is not None]
         mean = sum(logs) / len(logs) if logs else 0.0
         squares += sum((value - mean) ** 2 for value in logs)
         replicates += max(0, len(logs) - 1)
     weight, prior_sd = LEAST_DF, assumed_sd
     if replicates < PRIOR_DF:
-        stated = [min(one.stated_se, MOST_STATED) for one in visits if not isinf(one.stated_se)]
+        stated = [min(visit.stated_se, MOST_STATED) for visit in visits if not isinf(visit.stated_se)]
         weight, prior_sd = PRIOR_DF - replicates, max([assumed_sd, *stated])
     df = float(weight + replicates)
     return VisitNoise(sqrt((weight * prior_sd**2 + squares) / df), df)
@@ -102,30 +102,30 @@ def noise_of(visits: Sequence[Visit], sign: int, assumed_sd: float) -> VisitNois
 def levels_of(visits: Sequence[Visit], sign: int, noise: VisitNoise) -> dict[str, ObjectiveLevel]:
     """Of each configuration that was measured, in the order of the first visit: the mean of its visits, which are taken
     to scatter as all do, or as they do themselves where that is more."""
-    found = {}
+    levels = {}
     for flags, each in by_flags(visits).items():
-        known = [(value, isinf(one.stated_se)) for one in each if (value := one.log(sign)) is not None]
+        known = [(value, isinf(visit.stated_se)) for visit in each if (value := visit.log(sign)) is not None]
         if known:
             n = len(known)
             mean = sum(value for value, _ in known) / n
-            own = sqrt(sum((value - mean) ** 2 for value, _ in known) / (n - 1)) if n > 1 else 0.0
-            se = max(noise.sd, own) / sqrt(n)
-            found[flags] = ObjectiveLevel(mean, se, noise.df, n, any(bound for _, bound in known))
-    return found
+            own_sd = sqrt(sum((value - mean) ** 2 for value, _ in known) / (n - 1)) if n > 1 else 0.0
+            se = max(noise.sd, own_sd) / sqrt(n)
+            levels[flags] = ObjectiveLevel(mean, se, noise.df, n, any(bound for _, bound in known))
+    return levels
 
 
-def ratio_of(one: ObjectiveLevel, other: ObjectiveLevel) -> LogRatio:
+def ratio_of(level: ObjectiveLevel, other: ObjectiveLevel) -> LogRatio:
     """Between two levels, looked at once."""
-    se = sqrt(one.se**2 + other.se**2)
-    half = inf if one.open or other.open else t_of(Z, min(one.df, other.df)) * se
-    return LogRatio(one.mean - other.mean, half)
+    se = sqrt(level.se**2 + other.se**2)
+    half = inf if level.open or other.open else t_of(Z, min(level.df, other.df)) * se
+    return LogRatio(level.mean - other.mean, half)
 
 
-def better(one: ObjectiveLevel, other: ObjectiveLevel) -> bool:
+def better(level: ObjectiveLevel, other: ObjectiveLevel) -> bool:
     """Shown to be better; of a level without an upper end its lower one counts."""
-    if one.open:
-        return one.low > other.high
-    return ratio_of(one, other).low > 0.0
+    if level.open:
+        return level.low > other.high
+    return ratio_of(level, other).low > 0.0
 
 
 def confirmed(
@@ -164,20 +164,20 @@ def rounds_needed(ratio: LogRatio, noise: VisitNoise, far: float) -> int:
 def drift_of(visits: Sequence[Visit], baseline: str) -> tuple[float, float] | None:
     """The baseline's first and last objective where they differ by more than both of their runs state (95 %) and by
     more than LEAST_DRIFT: the host does not stay as it is. None: nothing of that kind was seen."""
-    own = [one for one in visits if one.flags == baseline and one.log(1) is not None]
-    if len(own) < 2:
+    of_baseline = [visit for visit in visits if visit.flags == baseline and visit.log(1) is not None]
+    if len(of_baseline) < 2:
         return None
-    first, last = own[0].log(1) or 0.0, own[-1].log(1) or 0.0
-    far = Z * sqrt(own[0].stated_se ** 2 + own[-1].stated_se ** 2)
+    first, last = of_baseline[0].log(1) or 0.0, of_baseline[-1].log(1) or 0.0
+    far = Z * sqrt(of_baseline[0].stated_se ** 2 + of_baseline[-1].stated_se ** 2)
     return (exp(first), exp(last)) if abs(last - first) > max(far, LEAST_DRIFT) else None
 
 
 def by_flags(visits: Sequence[Visit]) -> Mapping[str, list[Visit]]:
     """Visits of each configuration, in the order of the first."""
-    found: dict[str, list[Visit]] = {}
-    for one in visits:
-        found.setdefault(one.flags, []).append(one)
-    return found
+    groups: dict[str, list[Visit]] = {}
+    for visit in visits:
+        groups.setdefault(visit.flags, []).append(visit)
+    return groups
 
 
 def largest_change(ratio: LogRatio) -> float:

@@ -26,8 +26,8 @@ class Tuned:
 
 def judge_tuning(path: Path, state: TuneState, rules: RaceRules, server: str | None = None) -> Tuned:
     """The answer of what ``state`` holds; nothing is written. ``server``: the command where it may be shown whole."""
-    found = verdict_of(rules, state.visits, state.ended)
-    return Tuned(JudgedTuning(str(path), state, rules, found, server or state.server), EXIT_CODES[found.word])
+    verdict = verdict_of(rules, state.visits, state.ended)
+    return Tuned(JudgedTuning(str(path), state, rules, verdict, server or state.server), EXIT_CODES[verdict.word])
 
 
 def read_tuning(path: Path) -> Tuned:

@@ -34,7 +34,8 @@ def tuning_html(tuning: JudgedTuning) -> str:
 
 
 def _opening(tuning: JudgedTuning) -> str:
-    phrases = [Phrase(redact(sentence(tuning)), "plain" if tuning.found.word in {"best", "no_difference"} else "warn")]
+    word = tuning.verdict.word
+    phrases = [Phrase(redact(sentence(tuning)), "plain" if word in {"best", "no_difference"} else "warn")]
     phrases += [Phrase(words, "warn", minor=True) for words in cautions(tuning)]
     facts = [
         OBJECTIVES[tuning.state.objective],
@@ -42,8 +43,7 @@ def _opening(tuning: JudgedTuning) -> str:
         f"{plural(len(tuning.state.visits), 'measurement')} in {span(tuning.state.spent_s)}",
         tuning.state.began_at,
     ]
-    chip = CHIPS[tuning.found.word]
-    return c.opening([one for one in facts if one], phrases, chip)
+    return c.opening([fact for fact in facts if fact], phrases, CHIPS[word])
 
 
 def _table(tuning: JudgedTuning) -> str:
@@ -54,7 +54,7 @@ def _table(tuning: JudgedTuning) -> str:
     words = (
         f"Ranked by {OBJECTIVES[tuning.state.objective]}, with 95 % intervals that count how far measurements of one "
         "configuration lie apart. Latencies are those of its highest step that kept up."
-        + (" The value at the top rests on the confirming measurements alone." if tuning.found.rival else "")
+        + (" The value at the top rests on the confirming measurements alone." if tuning.verdict.rival else "")
     )
     return c.section("configurations", "Configurations", c.grid([HEADS[k] for k in used], lines), words=words)
 
@@ -69,7 +69,7 @@ def _charts(tuning: JudgedTuning) -> str | None:
 def _ranks(tuning: JudgedTuning, lines: list[Line]) -> Figure:
     """The objective of each configuration with its interval, the best first."""
     levels = [line.level.values(tuning.rules.sign) for line in lines if line.level is not None]
-    value, low, high = ([one[k] for one in levels] for k in range(3))
+    value, low, high = ([triple[k] for triple in levels] for k in range(3))
     places = [float(k) for k in range(1, len(lines) + 1)]
     text = [f"{_short(tuning, line)}<br>{sig(v)} {tuning.unit}" for line, v in zip(lines, value, strict=True)]
     dots = c.series(LEVEL, places, value, text=text, mode="markers")
@@ -89,11 +89,11 @@ def _course(tuning: JudgedTuning, lines: list[Line]) -> Figure:
     others = [line for line in lines if line.flags != tuning.rules.baseline][: len(LOOKS) - 1]
     shown = [line for line in lines if line in others or line.flags == tuning.rules.baseline]
     for line, (colour, symbol) in zip(shown, cycle(LOOKS), strict=False):
-        own = [one for one in line.visits if one.value is not None and one.state == "measured"]
+        measured = [visit for visit in line.visits if visit.value is not None and visit.state == "measured"]
         key = Key(_short(tuning, line), colour, symbol=symbol)
-        y = [one.value for one in own]
-        text = [f"{key.name}<br>{sig(one.value)} {tuning.unit}<br>{one.purpose}" for one in own]
-        series.append(c.series(key, [one.begin_s / 60.0 for one in own], y, text=text))
+        y = [visit.value for visit in measured]
+        text = [f"{key.name}<br>{sig(visit.value)} {tuning.unit}<br>{visit.purpose}" for visit in measured]
+        series.append(c.series(key, [visit.begin_s / 60.0 for visit in measured], y, text=text))
         keys.append(key)
         values += y
     layout = {
@@ -111,9 +111,9 @@ def _effects(tuning: JudgedTuning) -> str | None:
     if not tuning.effects:
         return None
     lines = []
-    for one in tuning.effects:
-        ratio = "–" if one.ratio is None else f"{exp(tuning.rules.sign * one.ratio.mean):.3g}"
-        lines.append([one.flag, ratio, redact(one.words(tuning.rules.sign))])
+    for effect in tuning.effects:
+        ratio = "–" if effect.ratio is None else f"{exp(tuning.rules.sign * effect.ratio.mean):.3g}"
+        lines.append([effect.flag, ratio, redact(effect.words(tuning.rules.sign))])
     words = "Each flag alone on top of the baseline, as a multiple of the baseline's objective."
     return c.section("flags", "What each flag did on its own", c.grid(("Flag", "Times", "Shown"), lines), words=words)
 
@@ -127,7 +127,7 @@ def _command(tuning: JudgedTuning) -> str | None:
 
 
 def _left(tuning: JudgedTuning) -> str | None:
-    left = tuning.found.now.descent.left
+    left = tuning.verdict.now.descent.left
     if not left:
         return None
     return c.section(
@@ -137,15 +137,15 @@ def _left(tuning: JudgedTuning) -> str | None:
 
 def _failures(tuning: JudgedTuning) -> str | None:
     """The last lines of the log of each configuration that failed."""
-    failed = [one for one in tuning.state.visits if one.failed]
+    failed = [visit for visit in tuning.state.visits if visit.failed]
     if not failed:
         return None
     facts = [
         (
-            one.flags or "baseline",
-            redact("\n".join([one.reason, *(line for line in one.log_tail[-4:] if line not in one.reason)])),
+            visit.flags or "baseline",
+            redact("\n".join([visit.reason, *(line for line in visit.log_tail[-4:] if line not in visit.reason)])),
         )
-        for one in failed
+        for visit in failed
     ]
     body = c.render("conditions.html.j2", facts=facts, scenario="", cut=False, path="")
     return c.section(

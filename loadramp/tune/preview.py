@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from loadramp.client import input_files
 from loadramp.runner.preview import with_offered
 from loadramp.scenario.scenario import Scenario
-from loadramp.tune.candidates import descend, grid_of
+from loadramp.tune.candidates import descend, grid_of, usable
 from loadramp.tune.confirm import QUAD
 from loadramp.tune.flags import merged
 from loadramp.tune.race import NextVisit, RaceRules
@@ -51,7 +51,7 @@ def first_candidates(rules: RaceRules, state: TuneState) -> tuple[list[str], lis
     if search.grid:
         return grid_of(search.baseline, search.tries), []
     known = [merged(rules.baseline, flags) for flags in search.tries]
-    known += [merged(rules.baseline, one.flags) for one in search.cures if one.flags and one.cure not in search.skip]
+    known += [merged(rules.baseline, flags) for flags in usable(search.cures, search.skip)[0]]
     known = [flags for flags in dict.fromkeys(known) if flags != rules.baseline]
     left = descend(search, state.visits, {}).left
     more = ["then all of them that do not hurt, and what differs from the best in one flag"]

@@ -100,15 +100,15 @@ class RaceState:
 def standing(rules: RaceRules, visits: Sequence[Visit]) -> RaceState:
     """How the race stands after ``visits``."""
     noise = noise_of(visits, rules.sign, rules.visit_sd)
-    levels = levels_of([one for one in visits if not one.failed], rules.sign, noise)
-    found = RaceState(noise, levels, _outs(rules, visits))
-    found.best = next(iter(found.alive), None)
+    levels = levels_of([visit for visit in visits if not visit.failed], rules.sign, noise)
+    now = RaceState(noise, levels, _outs(rules, visits))
+    now.best = next(iter(now.alive), None)
     pair = present(visits)
-    found.going_on, pair = pair is not None, pair or pair_of(rules, found)
+    now.going_on, pair = pair is not None, pair or pair_of(rules, now)
     if pair is not None:
-        found.confirmation = confirmation_of(rules, pair, visits, noise)
-    found.descent = descend(rules.search, visits, levels, _leader(rules, found))
-    return found
+        now.confirmation = confirmation_of(rules, pair, visits, noise)
+    now.descent = descend(rules.search, visits, levels, _leader(rules, now))
+    return now
 
 
 def _leader(rules: RaceRules, now: RaceState) -> str | None:
@@ -132,8 +132,9 @@ def confirmation_of(rules: RaceRules, pair: Pair, visits: Sequence[Visit], noise
 def spared(rules: RaceRules, pair: Pair, visits: Sequence[Visit]) -> int:
     """Rounds of four that ``pair`` does without: 1 where both were shown to be better than the baseline before it was
     confirmed. Which of them is named then matters less, and the looks at it stay those that were planned."""
-    began = (k for k, one in enumerate(visits) if one.purpose == "confirm" and {one.flags, one.rival} == set(pair))
-    before = [one for one in visits[: next(began, len(visits))] if not one.failed]
+    two = set(pair)
+    began = (k for k, visit in enumerate(visits) if visit.purpose == "confirm" and {visit.flags, visit.rival} == two)
+    before = [visit for visit in visits[: next(began, len(visits))] if not visit.failed]
     levels = levels_of(before, rules.sign, noise_of(before, rules.sign, rules.visit_sd))
     base, both = levels.get(rules.baseline), [levels[flags] for flags in pair if flags in levels]
     return int(base is not None and len(both) == 2 and all(better(level, base) for level in both))
@@ -142,19 +143,20 @@ def spared(rules: RaceRules, pair: Pair, visits: Sequence[Visit]) -> int:
 def _outs(rules: RaceRules, visits: Sequence[Visit]) -> dict[str, str]:
     """Configuration to why it is out: one that failed, and all that the visits up to any moment put out, which stay so:
     what is measured later of others brings nobody back. One that failed puts nobody out."""
-    out = {one.flags: one.reason or one.state for one in visits if one.failed}
-    serving = [one for one in visits if one.flags not in out]
+    out = {visit.flags: visit.reason or visit.state for visit in visits if visit.failed}
+    serving = [visit for visit in visits if visit.flags not in out]
     for k in range(1, len(serving) + 1):
-        seen = serving[:k]
-        levels = levels_of(seen, rules.sign, noise_of(seen, rules.sign, rules.visit_sd))
+        so_far = serving[:k]
+        levels = levels_of(so_far, rules.sign, noise_of(so_far, rules.sign, rules.visit_sd))
         alive = {flags: level for flags, level in levels.items() if flags not in out}
         if not alive:
             continue
         top = max(alive.values(), key=lambda level: level.mean)
         out |= {flags: "shown to be below the best" for flags, level in alive.items() if level.high < top.low}
-        for one in seen:
-            if one.value is None and one.high is not None and one.flags not in levels and _above(rules, one.high, top):
-                out.setdefault(one.flags, f"below {one.high:.3g}: {one.reason}")
+        for visit in so_far:
+            bound = visit.high if visit.value is None and visit.flags not in levels else None
+            if bound is not None and _above(rules, bound, top):
+                out.setdefault(visit.flags, f"below {bound:.3g}: {visit.reason}")
     return out
 
 
@@ -170,8 +172,8 @@ def _above(rules: RaceRules, bound: float, top: ObjectiveLevel) -> bool:
 
 def next_of(rules: RaceRules, visits: Sequence[Visit]) -> NextVisit | RaceOver:
     """The next visit, or why there is none."""
-    own = [one for one in visits if one.flags == rules.baseline]
-    first = _baseline_first(rules, own)
+    of_baseline = [visit for visit in visits if visit.flags == rules.baseline]
+    first = _baseline_first(rules, of_baseline)
     if first is not None:
         return first
     now = standing(rules, visits)
@@ -184,7 +186,7 @@ def next_of(rules: RaceRules, visits: Sequence[Visit]) -> NextVisit | RaceOver:
     again = _once_more(rules, visits, now)
     if again is not None:
         return again
-    wanted = _explore(now) or _longer(rules, visits, now) or _baseline_again(rules, own, now)
+    wanted = _explore(now) or _longer(rules, visits, now) or _baseline_again(rules, of_baseline, now)
     if wanted is not None:
         return NextVisit(rules.baseline, "return", wanted.round) if _return_due(rules, visits) else wanted
     if pair is None:
@@ -199,24 +201,25 @@ def next_of(rules: RaceRules, visits: Sequence[Visit]) -> NextVisit | RaceOver:
 def _confirm(rules: RaceRules, now: RaceState, visits: Sequence[Visit], pair: Confirmation) -> NextVisit:
     """The next confirming visit: with the shortest steps that gave a number of both, where the race has shown a
     difference that they tell."""
-    one, other = (now.levels[flags].mean for flags in pair.pair)
-    known = [[seen.round for seen in visits if seen.flags == flags and seen.value is not None] for flags in pair.pair]
-    shortest = max(min(rounds, default=rules.rounds - 1) for rounds in known)
-    number = shortest if abs(one - other) > CLEAR and len(pair.visits) < QUAD else rules.rounds - 1
+    first, second = (now.levels[flags].mean for flags in pair.pair)
+    known = [visit for visit in visits if visit.value is not None]
+    rounds = ([visit.round for visit in known if visit.flags == flags] for flags in pair.pair)
+    shortest = max(min(each, default=rules.rounds - 1) for each in rounds)
+    number = shortest if abs(first - second) > CLEAR and len(pair.visits) < QUAD else rules.rounds - 1
     if pair.visits and len(pair.visits) < QUAD:
         number = pair.visits[0].round
     rival = pair.pair[1] if pair.turn == pair.pair[0] else pair.pair[0]
     return NextVisit(pair.turn, "confirm", number, rival)
 
 
-def _baseline_first(rules: RaceRules, own: Sequence[Visit]) -> NextVisit | RaceOver | None:
+def _baseline_first(rules: RaceRules, of_baseline: Sequence[Visit]) -> NextVisit | RaceOver | None:
     """The baseline until there is a number of it, with longer steps each time."""
-    if any(one.state == "measured" for one in own):
+    if any(visit.state == "measured" for visit in of_baseline):
         return None
-    if any(one.failed for one in own):
+    if any(visit.failed for visit in of_baseline):
         return RaceOver("the baseline could not be measured")
-    if len(own) < max(TRIES, rules.rounds):
-        return NextVisit(rules.baseline, "race", min(len(own), rules.rounds - 1))
+    if len(of_baseline) < max(TRIES, rules.rounds):
+        return NextVisit(rules.baseline, "race", min(len(of_baseline), rules.rounds - 1))
     return RaceOver("the baseline could not be measured, not with the longest steps either")
 
 
@@ -226,8 +229,8 @@ def _explore(now: RaceState) -> NextVisit | None:
 
 def _once_more(rules: RaceRules, visits: Sequence[Visit], now: RaceState) -> NextVisit | None:
     """A configuration without a number, with longer steps; it runs already."""
-    for flags in [one.flags for one in visits if one.flags not in now.levels and one.flags not in now.out]:
-        times = sum(one.flags == flags for one in visits)
+    for flags in [visit.flags for visit in visits if visit.flags not in now.levels and visit.flags not in now.out]:
+        times = sum(visit.flags == flags for visit in visits)
         if times < max(TRIES, rules.rounds):
             return NextVisit(flags, "race", min(times, rules.rounds - 1))
     return None
@@ -235,7 +238,7 @@ def _once_more(rules: RaceRules, visits: Sequence[Visit], now: RaceState) -> Nex
 
 def _longer(rules: RaceRules, visits: Sequence[Visit], now: RaceState) -> NextVisit | None:
     """The leader and the next within its reach with longer steps, fewer with each round."""
-    done = {(one.flags, one.round) for one in visits}
+    done = {(visit.flags, visit.round) for visit in visits}
     for number in range(1, rules.rounds):
         racing = now.within_reach[: rules.racing(number)]
         for flags in racing if len(racing) > 1 else ():
@@ -244,19 +247,19 @@ def _longer(rules: RaceRules, visits: Sequence[Visit], now: RaceState) -> NextVi
     return None
 
 
-def _baseline_again(rules: RaceRules, own: Sequence[Visit], now: RaceState) -> NextVisit | None:
+def _baseline_again(rules: RaceRules, of_baseline: Sequence[Visit], now: RaceState) -> NextVisit | None:
     """The baseline, until it was measured TRIES times, where it is not one of the last two: the answer is a ratio to
     it, and one visit does not show its scatter."""
     pair = now.confirmation
-    if pair is None or pair.settled or rules.baseline in pair.pair or len(own) >= TRIES:
+    if pair is None or pair.settled or rules.baseline in pair.pair or len(of_baseline) >= TRIES:
         return None
-    return NextVisit(rules.baseline, "return", min(len(own), rules.rounds - 1))
+    return NextVisit(rules.baseline, "return", min(len(of_baseline), rules.rounds - 1))
 
 
 def _return_due(rules: RaceRules, visits: Sequence[Visit]) -> bool:
-    last = max(k for k, one in enumerate(visits) if one.flags == rules.baseline)
-    before = {one.flags for one in visits[:last]}
-    return len({one.flags for one in visits[last:]} - before - {rules.baseline}) >= rules.return_every
+    last = max(k for k, visit in enumerate(visits) if visit.flags == rules.baseline)
+    before = {visit.flags for visit in visits[:last]}
+    return len({visit.flags for visit in visits[last:]} - before - {rules.baseline}) >= rules.return_every
 
 
 def pair_of(rules: RaceRules, now: RaceState) -> Pair | None:

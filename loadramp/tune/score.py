@@ -38,20 +38,20 @@ class Score:
 def score_of(run: Run, objective: Objective, table: Tune, final: bool = True) -> Score:
     """The objective of a run that was judged, within the limit where there is one; ``final``: no longer steps are to
     come, so that a ceiling of steps that were too short is better than none."""
-    found = _goodput(run) if objective == "goodput" else _capacity(run, objective, bool(table.limit))
-    if objective == "ceiling" and found.value is not None and not final:
-        found = Score(reason=why) if (why := not_yet(run.estimates["ceiling"], run.rows)) else found
-    if table.limit and (missed := _missed(run, table.limit, found)):
+    score = _goodput(run) if objective == "goodput" else _capacity(run, objective, bool(table.limit))
+    if objective == "ceiling" and score.value is not None and not final:
+        score = Score(reason=why) if (why := not_yet(run.estimates["ceiling"], run.rows)) else score
+    if table.limit and (missed := _missed(run, table.limit, score)):
         return Score(reason=missed)
-    return _cost(run, found, table.price_per_hour or 0.0) if objective == "cost" else found
+    return _cost(run, score, table.price_per_hour or 0.0) if objective == "cost" else score
 
 
-def not_yet(found: Estimate, rows: Sequence[Row]) -> str:
+def not_yet(ceiling: Estimate, rows: Sequence[Row]) -> str:
     """Why a ceiling of these rows is no number yet: no step was quiet, or the batch was still filling up in the
     overloaded one. Then the server's own queue is empty, or requests run longer (Little: those that run over those that
     are served a second) than the step has lasted. Empty: it is one, or the server does not say how many run."""
-    if found.status == "below_range":
-        return found.reason
+    if ceiling.status == "below_range":
+        return ceiling.reason
     row = max((row for row in rows if row.saturated), key=lambda row: row.rate_rps or 0.0, default=None)
     if row is None or not row.running_max or row.throughput_rps <= 0.0:
         return ""
@@ -73,16 +73,16 @@ def _capacity(run: Run, objective: Objective, limited: bool) -> Score:
     return ceiling
 
 
-def _of(run: Run, found: Estimate) -> Score:
-    if found.status == "not_found_up_to" and run.info.state == "stopped":
-        return Score(reason=run.info.ending or found.reason)  # the ramp ended before its question was answered
-    if found.status == "not_found_up_to":
-        return Score(found.rate_rps, found.rate_rps, None, found.reason)
-    if found.rate_rps is None or found.status not in {"found", "below_range"}:
-        return Score(None, None, found.high_rps if found.status == "below_range" else None, found.reason)
-    high = found.rate_rps if found.high_rps is None else found.high_rps
-    low = found.rate_rps**2 / high if found.low_rps is None else found.low_rps  # as far away as the other end
-    return Score(found.rate_rps, min(low, found.rate_rps), max(high, found.rate_rps), found.reason)
+def _of(run: Run, estimate: Estimate) -> Score:
+    if estimate.status == "not_found_up_to" and run.info.state == "stopped":
+        return Score(reason=run.info.ending or estimate.reason)  # the ramp ended before its question was answered
+    if estimate.status == "not_found_up_to":
+        return Score(estimate.rate_rps, estimate.rate_rps, None, estimate.reason)
+    if estimate.rate_rps is None or estimate.status not in {"found", "below_range"}:
+        return Score(None, None, estimate.high_rps if estimate.status == "below_range" else None, estimate.reason)
+    high = estimate.rate_rps if estimate.high_rps is None else estimate.high_rps
+    low = estimate.rate_rps**2 / high if estimate.low_rps is None else estimate.low_rps  # as far away as the other end
+    return Score(estimate.rate_rps, min(low, estimate.rate_rps), max(high, estimate.rate_rps), estimate.reason)
 
 
 def _goodput(run: Run) -> Score:
@@ -95,25 +95,25 @@ def _goodput(run: Run) -> Score:
     return Score(best.good_rps, best.good_rps / half, best.good_rps * half)
 
 
-def _cost(run: Run, found: Score, price_per_hour: float) -> Score:
+def _cost(run: Run, score: Score, price_per_hour: float) -> Score:
     """Price of TOKENS output tokens at the rate that was found."""
-    tokens = best_row(run, found.value).output_tokens_mean if run.rows else None
-    if found.value is None or not tokens:
-        return replace(found, value=None, low=None, high=None)
+    tokens = best_row(run, score.value).output_tokens_mean if run.rows else None
+    if score.value is None or not tokens:
+        return replace(score, value=None, low=None, high=None)
     each = price_per_hour / 3600.0 * TOKENS / tokens
-    low = each / found.high if found.high else None
-    return Score(each / found.value, low, each / (found.low or found.value), found.reason)
+    low = each / score.high if score.high else None
+    return Score(each / score.value, low, each / (score.low or score.value), score.reason)
 
 
-def _missed(run: Run, limit: str, found: Score) -> str:
+def _missed(run: Run, limit: str, score: Score) -> str:
     """Why a limit on something else than a latency does not hold at the rates up to the objective; "": it does."""
     rule = rule_of(limit)
     if rule.aggregate and rule.upper and rule.place is None:
         return ""  # part of the service level that was measured
-    if rule.place is not None or found.value is None:
+    if rule.place is not None or score.value is None:
         rows = [row for row in run.rows if rule.place is None or matches(row, rule.place)]
     else:
-        rows = [row for row in run.rows if (row.rate_rps or 0.0) <= found.value]
+        rows = [row for row in run.rows if (row.rate_rps or 0.0) <= score.value]
     result = judge_rule(replace(run, rows=rows), rule)
     return f"misses {limit}: {result.value:.4g}" if result.status == "fail" and result.value is not None else ""
 
@@ -133,15 +133,15 @@ def facts_of(run: Run, rate_rps: float | None) -> dict[str, float]:
     if not run.rows:
         return {}
     row = best_row(run, rate_rps)
-    found: dict[str, float | None] = {name: row.number(name) for name in FACTS}
-    found["running_max"] = max((one.running_max for one in run.rows if one.running_max is not None), default=None)
-    found["kv_used_ratio_max"] = max((r.kv_used_ratio_max for r in run.rows if r.kv_used_ratio_max is not None),
+    facts: dict[str, float | None] = {name: row.number(name) for name in FACTS}
+    facts["running_max"] = max((r.running_max for r in run.rows if r.running_max is not None), default=None)
+    facts["kv_used_ratio_max"] = max((r.kv_used_ratio_max for r in run.rows if r.kv_used_ratio_max is not None),
                                      default=None)  # fmt: skip
-    preemptions = [one.preemptions for one in run.rows if one.preemptions is not None]
-    found["preemptions"] = sum(preemptions) if preemptions else None
+    preemptions = [r.preemptions for r in run.rows if r.preemptions is not None]
+    facts["preemptions"] = sum(preemptions) if preemptions else None
     for stem in ("ttft_p50", "ttft_p99", "itl_p50", "itl_p99"):
-        found[f"{stem}_s"] = row.statistic(stem).value
+        facts[f"{stem}_s"] = row.statistic(stem).value
     for name in ("ceiling", "p99_itl_knee", "slo_capacity"):
-        one = run.estimates.get(name)
-        found[f"{name}_rps"] = one.rate_rps if one is not None and one.status in {"found", "below_range"} else None
-    return {name: float(value) for name, value in found.items() if value is not None}
+        estimate = run.estimates.get(name)
+        facts[f"{name}_rps"] = estimate.rate_rps if estimate and estimate.status in {"found", "below_range"} else None
+    return {name: float(value) for name, value in facts.items() if value is not None}

@@ -183,8 +183,8 @@ class ServerProcess:
                 code, log = self.exit_code, self.log_text()
                 raise DidNotStartError(failure_words("did not start", log, code), code, log)
         finally:
-            for one in (answer, ended, stop):
-                one.cancel()
+            for task in (answer, ended, stop):
+                task.cancel()
             await asyncio.wait({answer, ended, stop})
 
     async def _answers(self, scenario: Scenario, endpoint: Endpoint) -> None:

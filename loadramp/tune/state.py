@@ -83,8 +83,8 @@ def save(path: Path, state: TuneState, answer: Mapping[str, Any] | None = None) 
     Raises:
         OSError: the disk; names the file.
     """
-    told = {"answer": answer} if answer is not None else {}
-    document = {"schema": SCHEMA, **plain_data(state), **told}
+    extra = {"answer": answer} if answer is not None else {}
+    document = {"schema": SCHEMA, **plain_data(state), **extra}
     RunDir(path).write(TUNE, json.dumps(document, indent=1, allow_nan=False) + "\n")
 
 
@@ -116,13 +116,13 @@ def resumed(path: Path, source: str, overrides: Sequence[str]) -> TuneState:
     if (path / "scenario.toml").read_bytes().decode() != source:
         raise ScenarioError(f"{path}: was begun with another scenario (scenario.toml in it is the one)")
     if _lasting(overrides) != _lasting(state.overrides):
-        before = " ".join(f"--set {one}" for one in state.overrides) or "no --set"
+        before = " ".join(f"--set {override}" for override in state.overrides) or "no --set"
         raise ScenarioError(f"{path}: was begun with {before}; give the same again")
-    if not any(one.state == "measured" for one in state.visits):
+    if not any(visit.state == "measured" for visit in state.visits):
         state.visits.clear()  # only the baseline was tried, in vain: what kept it may be gone
     return state
 
 
 def _lasting(overrides: Sequence[str]) -> list[str]:
     """Those that may not change: all but how long it may take."""
-    return [one for one in overrides if not one.startswith("tune.max_hours=")]
+    return [override for override in overrides if not override.startswith("tune.max_hours=")]

@@ -39,8 +39,8 @@ def start_rps(scenario: Scenario, flags: str, baseline: str, visits: Sequence[Vi
         return known
     for name in ("start_rps", "rates"):
         if name in options_of(scenario.ramp.function):
-            told = scenario.ramp.option(name)
-            return float(told[0] if name == "rates" else told)
+            start = scenario.ramp.option(name)
+            return float(start[0] if name == "rates" else start)
     return 1.0
 
 
@@ -50,16 +50,20 @@ def known_start(visits: Sequence[Visit], flags: str, baseline: str, objective: O
 
 
 def _known(visits: Sequence[Visit], flags: str, objective: Objective) -> float | None:
-    own = [one for one in visits if one.flags == flags and not one.failed]
-    for one in reversed(own):
-        within, ceiling = one.facts.get("slo_capacity_rps"), one.facts.get("ceiling_rps")
+    measured = [visit for visit in visits if visit.flags == flags and not visit.failed]
+    for visit in reversed(measured):
+        within, ceiling = visit.facts.get("slo_capacity_rps"), visit.facts.get("ceiling_rps")
         if objective == "slo_capacity" and within:
             return BELOW_SLO * within
         if ceiling:
             return (BELOW if objective == "ceiling" else BELOW_SLO) * ceiling
-        if one.value is None and one.high and objective == "slo_capacity":
-            return BELOW_SLO * one.high
+        if visit.value is None and visit.high and objective == "slo_capacity":
+            return BELOW_SLO * visit.high
     return None
+
+
+def _ceiling_known(visits: Sequence[Visit], flags: str) -> bool:
+    return any(visit.flags == flags and visit.facts.get("ceiling_rps") for visit in visits)
 
 
 def overrides_of(
@@ -77,7 +81,7 @@ def overrides_of(
     pace, table, objective = scenario.pace, tune_of(scenario), objective_of(scenario)
     start = start_rps(scenario, action.flags, baseline, visits)
     measure_s = step_s(scenario, action.round, start)
-    known = any(one.flags == action.flags and one.facts.get("ceiling_rps") for one in visits)
+    known = _ceiling_known(visits, action.flags)
     ramp = {
         "kind": "ceiling", "start_rps": start, "factor": FINE_FACTOR if known and objective != "ceiling" else FACTOR,
         "soak_s": 0.0, "measure_s": measure_s, "longest_s": 0.0, "warmup_s": pace.warmup_s,
@@ -95,24 +99,22 @@ def overrides_of(
 def step_s(scenario: Scenario, number: int, rate_rps: float) -> float:
     """Measured seconds of a step: as ``[tune] step_s`` says, longer where a service level's quantile needs it."""
     asked = tune_of(scenario).step_s
-    own = asked[min(number, len(asked) - 1)]
+    length_s = asked[min(number, len(asked) - 1)]
     if objective_of(scenario) not in {"slo_capacity", "goodput"} and not tune_of(scenario).limit:
-        return own
+        return length_s
     least_s = 1.2 * needed(scenario.slo.quantile) / rate_rps
-    return max(own, min(least_s, LONGEST_STEP_S))
+    return max(length_s, min(least_s, LONGEST_STEP_S))
 
 
 def foreseen_s(
     scenario: Scenario, action: NextVisit, visits: Sequence[Visit], *, start_rps: float, runs_already: bool
 ) -> float:
     """How long a visit will take: as those before it, else as long as its steps with the usual start of a server."""
-    starts = [one.start_s for one in visits if one.start_s is not None]
+    starts = [visit.start_s for visit in visits if visit.start_s is not None]
     start_s = 0.0 if runs_already else max(starts, default=tune_of(scenario).start_s) + USUAL_STOP_S
     pace = scenario.pace
     warmup_s = SHORTEST_WARMUP_S if pace.warmup_s is None else pace.warmup_s
-    steps = STEPS if any(one.flags == action.flags and one.facts.get("ceiling_rps") for one in visits) else STEPS + 1
-    if not visits:
-        steps = FIRST_STEPS
+    steps = FIRST_STEPS if not visits else STEPS if _ceiling_known(visits, action.flags) else STEPS + 1
     settle_s = max(min(pace.settle_s, SETTLE_S), min(pace.settle_requests, SETTLE_REQUESTS) / start_rps)
     tail_s = 5.0 if pace.tail_s is None else pace.tail_s
     return start_s + settle_s + steps * (warmup_s + step_s(scenario, action.round, start_rps)) + tail_s + DRAIN_S

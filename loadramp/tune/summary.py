@@ -27,11 +27,11 @@ def tuning_markdown(tuning: JudgedTuning) -> str:
     out += [cells(row) for row in table_of(tuning)]
     if tuning.effects:
         out += ["", "What each flag did on its own:", ""]
-        out += [f"- `{one.flag}`: {one.words(tuning.rules.sign)}" for one in tuning.effects]
+        out += [f"- `{effect.flag}`: {effect.words(tuning.rules.sign)}" for effect in tuning.effects]
     if tuning.command:
         out += ["", "```", tuning.command, "```", "", *(f"- `{flag}`: {why}" for flag, why in tuning.reasons)]
-    if tuning.found.now.descent.left:
-        out += ["", "Not tried:", "", *(f"- `{flags}`: {why}" for flags, why in tuning.found.now.descent.left)]
+    if tuning.verdict.now.descent.left:
+        out += ["", "Not tried:", "", *(f"- `{flags}`: {why}" for flags, why in tuning.verdict.now.descent.left)]
     return "\n".join(
         [*out, "", f"{plural(len(tuning.state.visits), 'measurement')}, {span(tuning.state.spent_s)}.", ""]
     )

@@ -64,14 +64,14 @@ def bind_tune(table: Mapping[str, Any], where: str) -> Tune:
     Raises:
         ScenarioError: a key is unknown, a value does not fit, or a limit is no threshold.
     """
-    found = Tune(**bind_options(table, Tune, where))
-    if list(found.step_s) != sorted(found.step_s):
+    tune = Tune(**bind_options(table, Tune, where))
+    if list(tune.step_s) != sorted(tune.step_s):
         raise ScenarioError(f"{where} step_s: each round must be at least as long as the one before it")
-    if found.objective == "cost" and found.price_per_hour is None:
+    if tune.objective == "cost" and tune.price_per_hour is None:
         raise ScenarioError(f"{where} price_per_hour: needed for objective = 'cost'")
-    if found.limit:
-        rule_of(found.limit)
-    return found
+    if tune.limit:
+        rule_of(tune.limit)
+    return tune
 
 
 def tune_of(scenario: Scenario) -> Tune:
@@ -87,7 +87,7 @@ def rule_of(limit: str) -> ThresholdRule:
         ScenarioError: it is none.
     """
     try:
-        return parse_rule(_AS_PEOPLE_WRITE.sub(lambda found: f"{found[1].lower()}({found[2].lower()}_s)", limit))
+        return parse_rule(_AS_PEOPLE_WRITE.sub(lambda match: f"{match[1].lower()}({match[2].lower()}_s)", limit))
     except ScenarioError as error:
         raise ScenarioError(f"[tune] limit: {error}") from None
 

@@ -38,7 +38,7 @@ class JudgedTuning:
     path: str
     state: TuneState
     rules: RaceRules
-    found: TuneVerdict
+    verdict: TuneVerdict
     server: str = ""
 
     @property
@@ -48,7 +48,7 @@ class JudgedTuning:
     @property
     def command(self) -> str:
         """The command line of the best configuration; its flags alone where others start the server."""
-        best = self.found.best
+        best = self.verdict.best
         if best is None:
             return ""
         if not self.server:
@@ -58,12 +58,12 @@ class JudgedTuning:
     @property
     def effects(self) -> list[FlagEffect]:
         """What each flag did on its own."""
-        return alone(self.rules.baseline, self.found.now.levels, self.state.visits)
+        return alone(self.rules.baseline, self.verdict.now.levels, self.state.visits)
 
     @property
     def reasons(self) -> list[tuple[str, str]]:
         """(flag of the best configuration, why it is there)."""
-        best, levels = self.found.best, self.found.now.levels
+        best, levels = self.verdict.best, self.verdict.now.levels
         if best is None:
             return []
         return reasons(best, self.rules.baseline, levels, self.state.visits, self.state.cures, self.rules.sign)
@@ -82,46 +82,46 @@ class Line:
     @property
     def last(self) -> Visit:
         """The visit whose facts are shown: the last one that was measured, else the last."""
-        return next((one for one in reversed(self.visits) if one.state == "measured"), self.visits[-1])
+        return next((visit for visit in reversed(self.visits) if visit.state == "measured"), self.visits[-1])
 
 
 def lines_of(tuning: JudgedTuning) -> list[Line]:
     """All configurations: measured ones by rank, then those without a number."""
-    found = []
-    for flags in dict.fromkeys(one.flags for one in tuning.state.visits):
-        own = [one for one in tuning.state.visits if one.flags == flags]
-        failed = next((one for one in own if one.failed), None)
-        out = tuning.found.now.out.get(flags, "")
+    lines = []
+    for flags in dict.fromkeys(visit.flags for visit in tuning.state.visits):
+        visits = [visit for visit in tuning.state.visits if visit.flags == flags]
+        failed = next((visit for visit in visits if visit.failed), None)
+        out = tuning.verdict.now.out.get(flags, "")
         state = failed.state if failed else "out" if out else "measured"
-        reason = failed.reason if failed else out or ("" if flags in tuning.found.now.levels else own[-1].reason)
-        found.append(Line(flags, state, reason, tuning.found.now.levels.get(flags), own))
-    return sorted(found, key=lambda line: (line.level is None, -line.level.mean if line.level else 0.0))
+        reason = failed.reason if failed else out or ("" if flags in tuning.verdict.now.levels else visits[-1].reason)
+        lines.append(Line(flags, state, reason, tuning.verdict.now.levels.get(flags), visits))
+    return sorted(lines, key=lambda line: (line.level is None, -line.level.mean if line.level else 0.0))
 
 
 def sentence(tuning: JudgedTuning) -> str:
     """The answer in a sentence or two."""
-    found = tuning.found
-    if found.word == "not_measurable":
-        return f"The baseline could not be measured: {found.why or 'no number was found'}."
-    best, level = _name(tuning, found.best), found.level
+    verdict = tuning.verdict
+    if verdict.word == "not_measurable":
+        return f"The baseline could not be measured: {verdict.why or 'no number was found'}."
+    best, level = _name(tuning, verdict.best), verdict.level
     shown = f"{OBJECTIVES[tuning.state.objective]} {value_words(tuning, level)}" if level else ""
-    if found.word == "undecided":
-        more = f", {_by_how_much(tuning)}" if found.over_baseline else ""
-        return f"Undecided ({found.why}). So far the best is {best}: {shown}{more}, not confirmed."
-    now = found.now
-    unknown = dict.fromkeys(one.flags for one in tuning.state.visits if one.flags not in {*now.levels, *now.out})
+    if verdict.word == "undecided":
+        more = f", {_by_how_much(tuning)}" if verdict.over_baseline else ""
+        return f"Undecided ({verdict.why}). So far the best is {best}: {shown}{more}, not confirmed."
+    now = verdict.now
+    unknown = dict.fromkeys(visit.flags for visit in tuning.state.visits if visit.flags not in {*now.levels, *now.out})
     early = f" No number was found of {_some(list(unknown))}." if unknown else ""
-    early += f" It ended early: {found.why}." if found.why else ""
-    if found.word == "no_difference":
-        between = f"between {best} and {_name(tuning, found.rival)}"
-        return f"No difference shown larger than {percent(found.tie, 2)} {between}.{early}"
-    if found.over_baseline is None:
+    early += f" It ended early: {verdict.why}." if verdict.why else ""
+    if verdict.word == "no_difference":
+        between = f"between {best} and {_name(tuning, verdict.rival)}"
+        return f"No difference shown larger than {percent(verdict.tie, 2)} {between}.{early}"
+    if verdict.over_baseline is None:
         return f"No candidate is better than the baseline: {shown}.{early}"
     close = close_ones(tuning)
     also = f" Not told apart from it by the race: {_some(close)}." if close else ""
-    if found.tie is None or found.rival is None:
+    if verdict.tie is None or verdict.rival is None:
         return f"The best is {best}: {shown}, {_by_how_much(tuning)}.{also}{early}"
-    other = f"{found.rival} is not shown to differ from it (at most {percent(found.tie, 2)})"
+    other = f"{verdict.rival} is not shown to differ from it (at most {percent(verdict.tie, 2)})"
     return f"{best}: {shown}, {_by_how_much(tuning)}. {other}.{also}{early}"
 
 
@@ -133,18 +133,18 @@ def _some(flags: Sequence[str]) -> str:
 
 def close_ones(tuning: JudgedTuning) -> list[str]:
     """What the race has not shown to be below the best, the best and its rival left out."""
-    now, two = tuning.found.now, {tuning.found.best, tuning.found.rival}
-    best = now.levels.get(tuning.found.best or "")
+    now, two = tuning.verdict.now, {tuning.verdict.best, tuning.verdict.rival}
+    best = now.levels.get(tuning.verdict.best or "")
     others = [flags for flags in now.alive if flags not in two]
     return [flags for flags in others if best is not None and not better(best, now.levels[flags])]
 
 
 def _by_how_much(tuning: JudgedTuning) -> str:
-    ratio = tuning.found.over_baseline
+    ratio = tuning.verdict.over_baseline
     assert ratio is not None
     sign = tuning.rules.sign
     mean, ends = exp(sign * ratio.mean), sorted((exp(sign * ratio.low), exp(sign * ratio.high)))
-    how = "" if tuning.found.confirmed else ", by the race alone"
+    how = "" if tuning.verdict.confirmed else ", by the race alone"
     return f"{sig(mean)} times the baseline's ({sig(ends[0])} to {sig(ends[1])}{how})"
 
 
@@ -164,28 +164,28 @@ def value_words(tuning: JudgedTuning, level: ObjectiveLevel | None) -> str:
 
 def of_run_words(state: TuneState, value: float | None) -> str:
     """That the baseline, which has ``value``, is not what the run of ``--from`` measured; empty where it may be."""
-    told = state.of_run_value
-    if told is None or value is None or 1.0 / OTHER <= value / told <= OTHER:
+    earlier = state.of_run_value
+    if earlier is None or value is None or 1.0 / OTHER <= value / earlier <= OTHER:
         return ""
     return (
         f"The {OBJECTIVES[state.objective]} of the baseline is {sig(value)} {UNITS[state.objective]}, that of "
-        f"{state.of_run} {sig(told)}: other flags, another load or another machine. Its cures may not fit; --baseline "
-        "takes the flags that its server ran with."
+        f"{state.of_run} {sig(earlier)}: other flags, another load or another machine. Its cures may not fit; "
+        "--baseline takes the flags that its server ran with."
     )
 
 
 def cautions(tuning: JudgedTuning) -> list[str]:
     """What to know beside the answer."""
-    own = next((one.value for one in tuning.state.visits if one.flags == tuning.rules.baseline), None)
-    return [words for words in (of_run_words(tuning.state, own), drift_words(tuning)) if words]
+    baseline = next((visit.value for visit in tuning.state.visits if visit.flags == tuning.rules.baseline), None)
+    return [words for words in (of_run_words(tuning.state, baseline), drift_words(tuning)) if words]
 
 
 def drift_words(tuning: JudgedTuning) -> str:
     """What the returns to the baseline show of the host; empty where it stayed as it was."""
-    found = drift_of(tuning.state.visits, tuning.rules.baseline)
-    if found is None:
+    drift = drift_of(tuning.state.visits, tuning.rules.baseline)
+    if drift is None:
         return ""
-    first, last = found
+    first, last = drift
     change = signed(last / first - 1.0, 2)
     return (
         f"The baseline moved from {sig(first)} to {sig(last)} {tuning.unit} ({change}) between its first and its last "
@@ -196,30 +196,30 @@ def drift_words(tuning: JudgedTuning) -> str:
 
 def tuning_document(tuning: JudgedTuning) -> dict[str, Any]:
     """What ``--json`` prints."""
-    found = tuning.found
-    ratio, sign = found.over_baseline, tuning.rules.sign
+    verdict = tuning.verdict
+    ratio, sign = verdict.over_baseline, tuning.rules.sign
     over = {}
     if ratio is not None:
         ends = sorted((exp(sign * ratio.low), exp(sign * ratio.high)))
         over = {"ratio": exp(sign * ratio.mean), "ratio_low": ends[0], "ratio_high": ends[1],
-                "confirmed": found.confirmed}  # fmt: skip
+                "confirmed": verdict.confirmed}  # fmt: skip
     document = {
         "schema": SCHEMA,
         "tune_dir": tuning.path,
-        "verdict": found.word,
+        "verdict": verdict.word,
         "sentence": sentence(tuning),
         "objective": tuning.state.objective,
         "unit": tuning.unit,
-        "best": None if found.best is None else {**_objective(tuning, found.best, found.level), **over},
-        "baseline": _objective(tuning, tuning.rules.baseline, found.baseline),
-        "no_difference_above_ratio": found.tie,
+        "best": None if verdict.best is None else {**_objective(tuning, verdict.best, verdict.level), **over},
+        "baseline": _objective(tuning, tuning.rules.baseline, verdict.baseline),
+        "no_difference_above_ratio": verdict.tie,
         "not_told_apart": close_ones(tuning),
         "candidates": [candidate_of(tuning, line) for line in lines_of(tuning) if line.flags != tuning.rules.baseline],
-        "not_tried": [{"flags": flags, "reason": why} for flags, why in found.now.descent.left],
-        "flags_alone": [{"flags": one.flag, "effect": one.words(sign)} for one in tuning.effects],
+        "not_tried": [{"flags": flags, "reason": why} for flags, why in verdict.now.descent.left],
+        "flags_alone": [{"flags": effect.flag, "effect": effect.words(sign)} for effect in tuning.effects],
         "command": tuning.command,
         "reasons": [{"flags": flag, "reason": why} for flag, why in tuning.reasons],
-        "reason": found.why,
+        "reason": verdict.why,
         "drift": drift_words(tuning),
         "spent_s": tuning.state.spent_s,
     }
@@ -245,7 +245,7 @@ def candidate_of(tuning: JudgedTuning, line: Line) -> dict[str, Any]:
 
 def start_s_of(line: Line) -> float | None:
     """Mean time that a start of the server took."""
-    starts = [one.start_s for one in line.visits if one.start_s is not None]
+    starts = [visit.start_s for visit in line.visits if visit.start_s is not None]
     return sum(starts) / len(starts) if starts else None
 
 

@@ -49,16 +49,16 @@ def verdict_of(rules: RaceRules, visits: Sequence[Visit], ended: str = "") -> Tu
     now = standing(rules, visits)
     base = now.levels.get(rules.baseline)
     if base is None:
-        why = next((one.reason for one in reversed(visits) if one.flags == rules.baseline), ended)
+        why = next((visit.reason for visit in reversed(visits) if visit.flags == rules.baseline), ended)
         return TuneVerdict("not_measurable", now, why=why or ended)
     if now.confirmation is not None and now.settled:
         return _settled(rules, now, visits, now.confirmation, base, ended)
     pairs = [confirmation_of(rules, pair, visits, now.noise) for pair in reversed(pairs_of(visits))]
-    no_answer = {None, rules.baseline, *(one.flags for one in visits if one.failed)}
-    before = next((one for one in pairs if one.winner not in no_answer), None)
+    no_answer = {None, rules.baseline, *(visit.flags for visit in visits if visit.failed)}
+    before = next((confirmation for confirmation in pairs if confirmation.winner not in no_answer), None)
     if before is not None:  # it ended while something was built on that
         return _settled(rules, now, visits, before, base, ended)
-    unknown = {one.flags for one in visits} - {*now.levels, *now.out}
+    unknown = {visit.flags for visit in visits} - {*now.levels, *now.out}
     if unknown and not ended:
         ended = f"no number was found of {', '.join(sorted(unknown))}"
     return _early(rules, now, base, ended)

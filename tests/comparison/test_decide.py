@@ -382,7 +382,7 @@ def test_a_byte_order_mark_is_no_difference() -> None:
 
 def test_what_a_side_does_not_tell_is_not_certain() -> None:
     base, other = fingerprint_of({"labels": {"gpu": "A"}}), fingerprint_of({}, "[prompts]\nkind = 'fixed'\n")
-    told = {one.key: (one.base, one.candidate, one.certain) for one in differences(base, other)}
+    told = {one.key: (one.base, one.candidate, one.breaks) for one in differences(base, other)}
     assert told["gpu"] == ("A", "unknown", False)
     assert told["prompts.input_tokens"] == ("9", "default", True)
     assert differences(base, base) == []

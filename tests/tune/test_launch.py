@@ -126,7 +126,7 @@ def test_flags_of_sglang_and_of_llama_server_are_tuned_alike(scenario: Path, tmp
     ask = TuneOptions(options(tmp_path, "tune.most_candidates=3"), SERVER, tries=tries)
     found = go(scenario, ask)
     assert found.exit_code == 0
-    assert found.tuning.found.best == "--max-running-requests 8"
+    assert found.tuning.verdict.best == "--max-running-requests 8"
     document = json.loads((Path(found.tuning.path) / "tune.json").read_text())["answer"]
     assert document["verdict"] == "best"
     assert (document["best"]["flags"], document["best"]["objective"]) == ("--max-running-requests 8", pytest.approx(40))
@@ -151,7 +151,7 @@ def test_without_candidates_the_cures_of_each_better_run_lead_on(
         [Cure("more_sequences", "", "", f"--max-running-requests {4 * count}")] if count < 16 else []
     )
     found = go(scenario, TuneOptions(options(tmp_path), SERVER))
-    assert found.tuning.found.best == "--max-running-requests 16"
+    assert found.tuning.verdict.best == "--max-running-requests 16"
     assert [label for label, _ in stand_in.ramps][:3] == [
         "flags=baseline", "flags=--max-running-requests 4", "flags=--max-running-requests 16",
     ]  # fmt: skip
@@ -185,7 +185,7 @@ def test_an_interruption_costs_the_measurement_it_falls_into_and_resume_goes_on(
     assert any(line.startswith("of it 1 measurement and ") for line in plan)
     again = go(scenario, TuneOptions(options(tmp_path), resume=path))
     assert again.exit_code == 0
-    assert again.tuning.found.best == "--parallel 8"
+    assert again.tuning.verdict.best == "--parallel 8"
     assert [one.flags for one in load_state(path).visits][:2] == ["", "--parallel 8"]
 
 
@@ -292,7 +292,7 @@ def test_a_server_that_dies_in_mid_ramp_is_a_result(
     died = next(one for one in found.tuning.state.visits if one.flags)
     assert (died.state, died.exit_code, died.run) == ("died", 1, "run")
     assert died.reason.startswith("died: out of memory (exit code 1)")
-    assert (found.exit_code, found.tuning.found.best) == (0, "")
+    assert (found.exit_code, found.tuning.verdict.best) == (0, "")
 
 
 def test_a_server_of_others_is_switched_with_the_flags(scenario: Path, tmp_path: Path, stand_in: StandIn) -> None:
@@ -313,7 +313,7 @@ def test_a_server_of_others_is_switched_with_the_flags(scenario: Path, tmp_path:
         found = go(scenario, TuneOptions(asked, "", switch, tries=["--parallel 8"]))
     finally:
         os.kill(int(running.read_text()), signal.SIGKILL)
-    assert (found.exit_code, found.tuning.found.best, found.tuning.command) == (0, "--parallel 8", "--parallel 8")
+    assert (found.exit_code, found.tuning.verdict.best, found.tuning.command) == (0, "--parallel 8", "--parallel 8")
 
 
 def test_ctrl_c_while_a_server_starts_ends_it_and_saves(scenario: Path, tmp_path: Path) -> None:

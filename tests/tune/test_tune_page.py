@@ -61,7 +61,7 @@ def test_what_the_race_did_not_tell_apart_is_named_too() -> None:
     rules, more = RaceRules(Search(tries=(A, B, C))), f"{B} {A}"
     visits = played(rules, {**BEST, more: 51.0, C: 30.0})
     found = of_visits(rules, visits)
-    assert found.found.rival is not None
+    assert found.verdict.rival is not None
     assert sentence(found).endswith(f"Not told apart from it by the race: {B}.")
     assert tuning_document(found)["not_told_apart"] == [B]
     assert next(row for row in table_of(found) if row[0] == B)[-1] == "not told apart from the best"
@@ -204,5 +204,5 @@ def test_a_cost_is_told_as_one() -> None:
     assert sentence(found).startswith(
         "The best is --max-num-seqs 256: cost 1 per million output tokens (0.96-1.04), 0.333 times"
     )
-    assert found.found.over_baseline is not None
-    assert found.found.over_baseline.mean == pytest.approx(1.0986, abs=1e-4)
+    assert found.verdict.over_baseline is not None
+    assert found.verdict.over_baseline.mean == pytest.approx(1.0986, abs=1e-4)
