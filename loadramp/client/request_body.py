@@ -22,6 +22,7 @@ _CONSTRAINTS = (
     "guided_json", "guided_regex", "guided_choice", "guided_grammar", "guided_decoding",
 )  # fmt: skip
 """Fields of the engines that say what an answer must look like, beside ``response_format`` and tools."""
+_SHAPING = frozenset({*_CONSTRAINTS, "tools", "functions", "text", "response_format", "nvext"})
 
 _encoder = msgspec.json.Encoder()
 
@@ -118,11 +119,13 @@ def most_tokens(target: Target, prompt: Prompt) -> int | None:
 
 
 def shaped(body: Mapping[str, Any]) -> bool:
-    """The body fields ``own`` give the answer a form: a format, a grammar, or tools that it may call.
+    """The fields of ``body`` give the answer a form: a format, a grammar, or tools that it may call.
 
     Such an answer ends where its form is complete. Forced to go on, an engine makes white space, breaks the form,
     refuses the request or hangs.
     """
+    if _SHAPING.isdisjoint(body):  # nearly always
+        return False
     if body.get("tools") and body.get("tool_choice") != "none":
         return True
     if body.get("functions") and body.get("function_call") != "none":

@@ -8,6 +8,7 @@ Sessions: the schedule starts them; each later turn is due when the answer befor
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from asyncio_throttle.throttler import Throttler
@@ -281,11 +282,11 @@ class Sender:
     def _keep(self, tasks: set[asyncio.Task[None]], coroutine: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(coroutine)
         tasks.add(task)
-        task.add_done_callback(tasks.discard)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(partial(self._ended, tasks))
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _ended(self, tasks: set[asyncio.Task[None]], task: asyncio.Task[None]) -> None:
         """A pacer or a user that broke must end the run: half the load under the whole one's name is a wrong number."""
+        tasks.discard(task)
         error = None if task.cancelled() else task.exception()
         if error is not None:
             self.failure = self.failure or f"{type(error).__name__}: {error}"

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import chain
 from operator import sub
 
 from loadramp.client.error_text import status_named
@@ -157,7 +158,7 @@ def _burst(record: Record) -> bool:
     Together: in one read, or closer than 0.2 ms where nearly all the time passed in long gaps beside, or all within
     5 % of the wait for the first. An engine that makes a token every 0.1 ms and pauses once is none of these.
     """
-    gaps = [gap for instants in _by_choice(record).values() for gap in map(sub, instants[1:], instants)]
+    gaps = list(chain.from_iterable(map(sub, instants[1:], instants) for instants in _by_choice(record).values()))
     if len(gaps) < (1 if "compressed" in record.warnings else 2):
         return False
     half = len(gaps) / 2
