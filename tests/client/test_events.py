@@ -19,8 +19,10 @@ from loadramp.client.error_text import (
     error_of,
 )
 from loadramp.client.http.response import ResponseReader
+from loadramp.client.stream import answer
 from loadramp.client.stream.answer import StreamAnswer
 from loadramp.client.stream.events import Event, Output, event_of_sdk, finishes, outputs, read_event, usage_of
+from loadramp.client.stream.known_event import known_event
 from loadramp.client.stream.outcome import RequestedOutput
 from loadramp.record.codec import decode, encode
 from loadramp.record.types import Record
@@ -121,19 +123,69 @@ CHUNKS = st.fixed_dictionaries(
 )
 
 
-@given(st.lists(CHUNKS, max_size=6))
-@settings(max_examples=150)
-def test_the_short_way_for_plain_events_comes_to_the_same(chunks: list[dict[str, Any]]) -> None:
+KNOWN_CHUNKS = st.fixed_dictionaries(
+    {
+        "choices": st.lists(
+            st.fixed_dictionaries(
+                {"index": st.sampled_from([0, 0, 0, 1])},
+                optional={
+                    "delta": st.fixed_dictionaries(
+                        {},
+                        optional={
+                            "role": st.sampled_from([None, "assistant"]),
+                            "content": st.none() | st.text(max_size=3),
+                            "tool_calls": st.sampled_from([None, []]),
+                            "reasoning": st.none() | st.just("hm"),
+                        },
+                    ),
+                    "text": st.none() | st.text(max_size=3),
+                    "finish_reason": st.sampled_from([None, "stop", "length", "abort"]),
+                    "stop_reason": st.sampled_from([None, 2, "end"]),
+                    "logprobs": st.none(),
+                },
+            ),
+            max_size=1,
+        )
+    },
+    optional={
+        "object": st.sampled_from(["chat.completion.chunk", "text_completion", "response", "error"]),
+        "usage": COUNTS,
+        "model": st.just("m"),
+        "error": st.none() | st.just({"message": "no"}),
+    },
+)
+
+
+@given(st.lists(CHUNKS | KNOWN_CHUNKS, max_size=6), st.booleans())
+@settings(max_examples=300)
+def test_the_short_ways_come_to_the_same(chunks: list[dict[str, Any]], bare: bool) -> None:
     def record() -> Record:
         exchange = ResponseReader(Record(0, 0, 0.0, sent_s=0.0), RequestedOutput(save_text=True))
         for at, one in enumerate(chunks):
-            exchange.feed((HEAD if at == 0 else b"") + framed(event(one)), float(at))
+            data = event(one).removeprefix(b"data: ") if bare else event(one)
+            exchange.feed((HEAD if at == 0 else b"") + framed(data), float(at))
         exchange.closed(None, "", 9.0)
         return exchange.finish()
 
     short = record()
-    with patch.object(StreamAnswer, "_plain", return_value=False):
+    with patch.object(StreamAnswer, "_plain", return_value=False), patch.object(answer, "known_event", lambda _: None):
         assert record() == short
+
+
+def test_the_first_and_the_last_events_of_vllm_hide_nothing() -> None:
+    start = '{"id":"c","object":"chat.completion.chunk","created":1795813271,"model":"tiny",'
+    events = [
+        start
+        + '"choices":[{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}],'
+        '"usage":{"prompt_tokens":19,"total_tokens":19,"completion_tokens":0},"prompt_token_ids":null}',
+        start + '"choices":[{"index":0,"delta":{"content":"ls"},"logprobs":null,"finish_reason":"length",'
+        '"stop_reason":null,"token_ids":null}],"usage":{"prompt_tokens":19,"total_tokens":35,"completion_tokens":16}}',
+        start + '"choices":[],"usage":{"prompt_tokens":19,"total_tokens":35,"completion_tokens":16},'
+        '"system_fingerprint":"vllm-0.32.0"}',
+    ]
+    assert all(known_event(one.encode()) is not None for one in events)
+    hidden = ('"timings":{}}', '"x_groq":{}}', '"error":{}}', '"status":"failed"}')
+    assert not any(known_event(events[2].removesuffix("}").encode() + b"," + more.encode()) for more in hidden)
 
 
 @pytest.mark.parametrize("payload", [b"", b"17", b"[]", b'"x"', b"null", b"{", b"\xff", b"[" * 100_000, b"{'a': 1}"])

@@ -20,6 +20,7 @@ from loadramp.client.stream.events import (
     read_event,
     usage_of,
 )
+from loadramp.client.stream.known_event import KnownEvent, known_event
 from loadramp.client.stream.sse import SseEvent, SseParser, is_done
 from loadramp.client.stream.token_counts import UNKNOWN, tokens_of
 from loadramp.client.stream.usage import MOST_TOKENS, Usage
@@ -135,6 +136,11 @@ class StreamAnswer:
             plain = plain_event(payload)
             if plain is not None and self._plain(plain, t_s):
                 return
+        if self.done_s is None and self._sse.bare is False and not name:
+            known = known_event(payload)
+            if known is not None:
+                self._known(known, t_s)
+                return
         parsed = read_event(payload)
         if self.done_s is not None:
             self._behind(parsed, payload)
@@ -199,16 +205,32 @@ class StreamAnswer:
             if self.save_text and text:
                 self._text.setdefault(choice, []).append(text)
         for choice, reason in ends:
-            self.finish_reason = reason
-            self._open.discard(choice)
-            self._closed.add(choice)
-            if not self._open:
-                self.finished_s = t_s
+            self._finish(choice, reason, t_s)
         error = error_of(event, name)
         if error is not None and self.error is None:
             self.error = error
         if not choices and isinstance(event.message, str):
             self._odd = self._odd or event.message.encode("utf-8", "replace")[:_ODD_BYTES]
+
+    def _known(self, event: KnownEvent, t_s: float) -> None:
+        """What ``event`` does, for one in which nothing can hide."""
+        self.last_s, self._lone = t_s, -1
+        running = UNKNOWN if event.usage is None else self._count(event.usage, event)
+        for choice in event.choices:
+            text = choice.output
+            if text:
+                self._take_plain([t_s], [choice.index], [len(text)], [running])
+                if self.save_text:
+                    self._text.setdefault(choice.index, []).append(text)
+            if choice.finish_reason is not None:
+                self._finish(choice.index, choice.finish_reason, t_s)
+
+    def _finish(self, choice: int, reason: str, t_s: float) -> None:
+        self.finish_reason = reason
+        self._open.discard(choice)
+        self._closed.add(choice)
+        if not self._open:
+            self.finished_s = t_s
 
     def _resume(self, choices: set[int]) -> None:
         """Output of ``choices`` has come."""
@@ -301,7 +323,7 @@ class StreamAnswer:
         if self.answer_s is None:
             self.answer_s = stamps[0]
 
-    def _count(self, usage: Usage, event: Event) -> int:
+    def _count(self, usage: Usage, event: Event | KnownEvent) -> int:
         """Keep the last usable figures; returns the completion tokens so far where this event says them of its one
         choice, else ``UNKNOWN``."""
         choices = event.choices or ()
