@@ -55,7 +55,7 @@ def ceiling(rows: Sequence[Row], *, deficit_ratio: Ratio = 0.85) -> Estimate:
 
 def _too_much(row: Row) -> bool:
     """The failures of the lowest step are of its load: a queue grew, or much was refused as too many requests (429)."""
-    return bool(row.deficit and (row.saturated or _mostly(row, "http_429")))
+    return row.deficit and (row.saturated or _mostly(row, "http_429"))
 
 
 def _mostly(row: Row, kind: str) -> bool:
@@ -224,7 +224,7 @@ def _gone(climbed: Climb, worst: Row, quiet: Row, sustained_rps: float | None) -
     words = f"{_failed(worst)} at {at(worst)}: it broke down or went away; quiet up to {at(quiet)}"
     alarm = next((row for row in climbed.above if row is not worst and row.saturated), None)
     if alarm is not None and load_of(alarm) < high:
-        words += f"; at {at(alarm)} {_signs(alarm)}, and {float(alarm.throughput_rps):.3g} req/s were served"
+        words += f"; at {at(alarm)} {_signs(alarm)}, and {alarm.throughput_rps:.3g} req/s were served"
     return Estimate("inconclusive", None, low, high, "ceiling", words, sustained_rps=sustained_rps)
 
 

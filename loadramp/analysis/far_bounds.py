@@ -39,7 +39,7 @@ def upper_bound(row: Row, family: str, stat: str, ceiling: Estimate | None) -> f
     if value is None or row.requests < FEW or not may_bound(family, stat, ratio):
         return None
     if family in OF_STEPS:
-        return STEPS_FACTOR * float(value)
+        return STEPS_FACTOR * value
     if stat == "p50":
-        return None if p95 is None else max(MEDIAN_FACTOR * float(value), TAIL_OF_MEDIAN * float(p95))
-    return None if p99 is None else max(QUEUE_FACTOR * float(value), TAIL_FACTOR * float(p99))
+        return None if p95 is None else max(MEDIAN_FACTOR * value, TAIL_OF_MEDIAN * p95)
+    return None if p99 is None else max(QUEUE_FACTOR * value, TAIL_FACTOR * p99)

@@ -114,7 +114,7 @@ def gives(stem: str, ratio: float, soak_s: float = 0.0, slower: float = 1.0) -> 
 def _near(row: Row, top_rps: float) -> bool:
     """Too near the ceiling for any interval."""
     ratio = load_of(row) / top_rps
-    return bool(ratio > NEAR_RATIO and not (_soak_s(row) >= SOAK_S and ratio <= SOAK_RATIO))
+    return ratio > NEAR_RATIO and not (_soak_s(row) >= SOAK_S and ratio <= SOAK_RATIO)
 
 
 def _soak_s(row: Row) -> float:

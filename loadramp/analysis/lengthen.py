@@ -31,7 +31,7 @@ def concerns(row: Row) -> bool:
     """Whether the ceiling, or that it is sustained, rests on the step: a soak, or a step at or above the ceiling."""
     if row.void or failing(row) or not counts(row):
         return False
-    return row.role == "soak" or bool(row.saturated or row.deficit)
+    return row.role == "soak" or row.saturated or row.deficit
 
 
 def has_regimes(run: Run) -> bool:

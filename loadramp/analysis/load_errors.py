@@ -1,7 +1,7 @@
 """Which failures of a step count as evidence about load. Pure.
 
-Rule: a request that would fail on an idle server too (``said.class_of``) is a failure and no part of the load: load is
-judged by the other requests, while the run goes on and at its end.
+Rule: a request that would fail on an idle server too (``error_classes.class_of``) is a failure and no part of the load:
+load is judged by the other requests, while the run goes on and at its end.
 """
 
 from collections import Counter
@@ -38,8 +38,7 @@ def load_error_ratio(row: Row) -> float | None:
     """Share of the requests that were a load and have ended that failed; None: none has ended."""
     apart = row.load_independent_errors
     if not apart:
-        known = row.error_ratio
-        return None if known is None else float(known)
+        return row.error_ratio
     ended = row.ended - apart
     return (row.failed - apart) / ended if ended > 0 else None
 

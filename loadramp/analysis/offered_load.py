@@ -79,7 +79,7 @@ def load_of_step(row: Row, due_s: Floats, *, share: float = 1.0, gap_cv: float |
             return float(row.rate_rps)
         cv = 0.0
     length_s = row.length_s
-    came_rps = load_rps(float(row.rate_rps), len(due_s), length_s, share=share, gap_cv=cv)
+    came_rps = load_rps(row.rate_rps, len(due_s), length_s, share=share, gap_cv=cv)
     return came_rps * load_requests(row) / len(due_s) if lightened(row) else came_rps
 
 

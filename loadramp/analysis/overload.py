@@ -95,12 +95,12 @@ def failing(row: Row) -> bool:
     """More errors that may depend on load than the scenario allows (column ``overloaded``), or than it does by default
     where that is absent."""
     marked = row.overloaded
-    return bool(marked) if marked is not None else (load_error_ratio(row) or 0.0) > ERROR_RATIO
+    return marked if marked is not None else (load_error_ratio(row) or 0.0) > ERROR_RATIO
 
 
 def alarmed(row: Row) -> bool:
     """Any sign of overload: the opposite of quiet."""
-    return bool(row.saturated or row.deficit or failing(row))
+    return row.saturated or row.deficit or failing(row)
 
 
 def unreachable(row: Row) -> bool:
@@ -117,4 +117,4 @@ def went_away(row: Row, quiet: Row) -> bool:
         return False
     tenths = np.array(row.throughput_blocks, dtype=np.float64)
     stopped = tenths.min() < HALTED_RATIO * np.median(tenths)
-    return not row.ok or bool(stopped) or float(row.throughput_rps) < LESS_RATIO * load_arrival_rps(quiet)
+    return not row.ok or bool(stopped) or row.throughput_rps < LESS_RATIO * load_arrival_rps(quiet)

@@ -185,7 +185,7 @@ def growth_series(samples: Sequence[Sample], name: str) -> tuple[Floats, Floats]
     for sample in sorted(samples, key=lambda s: s.t_s):
         if name not in sample.values:
             continue
-        total = float(sample.values[name])
+        total = sample.values[name]
         if sample.url in before:
             at.append(sample.t_s)
             grown.append(max(0.0, total - before[sample.url]))

@@ -70,7 +70,7 @@ def slo_capacity(rows: Sequence[Row], slo: Slo) -> Estimate:
         _share("error_ratio", climbed, [load_error_ratio(row) for row in climbed.rows], slo.error_ratio, requests)
     )
     if slo.good_ratio is not None:
-        decided = [int(row.good_n) - row.load_independent_errors for row in climbed.rows]
+        decided = [row.good_n - row.load_independent_errors for row in climbed.rows]
         bad = [_not_good(row, n) for row, n in zip(climbed.rows, decided, strict=True)]
         lines.append(_share("good_ratio", climbed, bad, 1.0 - slo.good_ratio, decided))
     if slo.malformed_ratio is not None:
@@ -176,7 +176,7 @@ def _not_good(row: Row, decided: int) -> float | None:
     """Share of ``decided`` requests that were not good."""
     if row.good_ratio is None or decided <= 0:
         return None
-    return max(0.0, 1.0 - float(row.good_ratio) * row.good_n / decided)
+    return max(0.0, 1.0 - row.good_ratio * row.good_n / decided)
 
 
 def _share(
@@ -186,7 +186,7 @@ def _share(
 
     Args:
         name: of the limit.
-        found: the rows.
+        climbed: the rows.
         shares: one a row; None: not known.
         limit: the largest share allowed.
         counts: how many requests each share is of.

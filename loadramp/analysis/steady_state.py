@@ -36,7 +36,7 @@ def fill_up_s(e2e_s: Floats) -> float:
 def warmup_s(e2e_s: Floats, measure_s: float, factor: float = 2.0) -> float:
     """Warm-up of a step: clip(2 t95, 10 s, 0.4 of the whole step), the whole being warm-up plus ``measure_s``."""
     longest_s = measure_s * 2.0 / 3.0
-    return float(min(max(factor * fill_up_s(e2e_s), SHORTEST_WARMUP_S), longest_s))
+    return min(max(factor * fill_up_s(e2e_s), SHORTEST_WARMUP_S), longest_s)
 
 
 def tail_s(e2e_s: Floats) -> float:

@@ -88,7 +88,7 @@ def decoding(window: WindowView) -> Decoding:
 def pace_of(window: WindowView, width_s: float, least_gaps: int = 8, plain: Decoding | None = None) -> StepTimes | None:
     """The pace in blocks of ``width_s``; None when less than a third of the blocks has ``least_gaps`` plain gaps.
 
-    ``plain``: ``decoding(seen)``, if it is known.
+    ``plain``: ``decoding(window)``, if it is known.
     """
     begin_s, end_s = window.window_s
     n = int((end_s - begin_s) / width_s)

@@ -141,7 +141,7 @@ def _subjects(run: Run, rule: ThresholdRule) -> list[Known]:
 def matches(row: Row, place: Place) -> bool:
     """The row is one of the steps that ``place`` speaks of."""
     if place.field == "soak":
-        return bool(row.role == "soak")
+        return row.role == "soak"
     value = {"rate": row.rate_rps, "users": row.users, "step": row.step}[place.field]
     if value is None:
         return False

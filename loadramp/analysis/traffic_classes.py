@@ -27,7 +27,7 @@ def by_class(window: WindowView, slo: Slo, stationary: bool = True) -> dict[str,
     """``label``, ``model`` and ``turn`` to name to figures; a kind of which there is only one name is left out.
 
     Args:
-        seen: the step's window.
+        window: the step's.
         slo: what a good answer is.
         stationary: False: no intervals were given for the step either.
     """

@@ -55,7 +55,7 @@ def subtitle(run: Run) -> list[str]:
     facts.append(f"{plural(n, 'request')}, {counted(count(float(run.table.event_tokens.sum())), 'token')}" if n else "")
     if run.steps:
         facts.append(span(max(step.end_s for step in run.steps)))
-    return [redact(str(fact)) for fact in facts if fact]
+    return [redact(fact) for fact in facts if fact]
 
 
 def numbers_section(run: Run) -> str:
@@ -165,13 +165,12 @@ def evidence_section(run: Run) -> str | None:
 
 
 def _evidence_line(row: Row, names: list[str]) -> list[str | Cell]:
-    fired, quiet = row.signals, "no" if row.signals is not None else NOTHING
     signals = [
-        Cell("● fired", "hot", _figures(row, name)) if name in fired else Cell(quiet, "dim", _figures(row, name))
+        Cell("● fired", "hot", _figures(row, name)) if name in row.signals else Cell("no", "dim", _figures(row, name))
         for name in names
     ]
     due, delivered = row.arrival_rps or row.rate_rps, row.throughput_rps
-    share = percent(delivered / due) if due and delivered is not None else NOTHING
+    share = percent(delivered / due) if due else NOTHING
     slope, se = row.p99_itl_elasticity, row.p99_itl_elasticity_se
     slope_text = NOTHING if slope is None else sig(slope, 2) + ("" if se is None else f" ± {sig(1.96 * se, 2)}")
     return [
@@ -185,11 +184,7 @@ def _evidence_line(row: Row, names: list[str]) -> list[str | Cell]:
 
 def _figures(row: Row, name: str) -> str:
     """What a signal looked at, where the row tells."""
-    evidence = row.evidence
-    limits = evidence.get(name) if isinstance(evidence, Mapping) else None
-    if not isinstance(limits, Mapping):
-        return ""
-    figures = {key: sig(value, 2) for key, value in limits.items() if key != "p"}
+    figures = {key: sig(value, 2) for key, value in row.evidence.get(name, {}).items() if key != "p"}
     words = ("{first} to {last}, limit {limit}", "{last}, limit {limit}", "rise {rise}, limit {limit}", "times {ratio}")
     for template in words:
         with suppress(KeyError):

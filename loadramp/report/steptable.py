@@ -145,8 +145,7 @@ def _latency_column(metric: str, q: str) -> Column:
 
 def _asked(row: Row) -> str:
     asked = sig(row.load)
-    role = row.role or "step"
-    text = f"{asked} {role}" if asked and role != "step" else asked
+    text = f"{asked} {row.role}" if asked and row.role != "step" else asked
     return f"{text} (partial)" if row.partial else text
 
 

@@ -101,7 +101,7 @@ class Conductor(RunSession):
     async def _go_on(self, row: Row, snapshot: Sequence[Record], before: Sequence[Row]) -> Row:
         """Offer more of the step that has just ended, as long as it is too short for an engine whose step time has
         regimes. Returns its row as it is then."""
-        usual_s, regimes, k = float(self.steps[-1].measure_s or 0.0), False, 0
+        usual_s, regimes, k = self.steps[-1].measure_s or 0.0, False, 0
         while (more_s := self._more_s(row, snapshot, usual_s)) and not lengthen.is_long_enough([*before, row]):
             regimes = regimes or lengthen.has_regimes(self._so_far(snapshot, [*before, row]))
             k, step = k + 1, self.steps[-1]

@@ -104,7 +104,7 @@ def of_client() -> list[DoctorLine]:
     """What this machine can do, as far as it is known."""
     here = host()
     lines = [DoctorLine("ok", "client", f"{plural(here.cores or 1, 'core')}, {here.cpu or here.machine}")]
-    busy = float(here.load_1m or 0.0) / max(here.cores or 1, 1)
+    busy = (here.load_1m or 0.0) / max(here.cores or 1, 1)
     if busy > BUSY_RATIO:
         advice = "stop other programs, or send from another machine: a late client makes the server look slow"
         message = f"the load average of the last minute is {sig(here.load_1m)} on {plural(here.cores or 1, 'core')}"

@@ -72,7 +72,7 @@ def outside_s(row: Row) -> float | None:
     None without the server's, and in steps that were not stationary: there the two means are of different requests.
     """
     client, server = row.of("sent_ttft").mean.value, row.server_ttft_mean_s
-    return None if client is None or server is None or not row.stationary else float(client) - float(server)
+    return None if client is None or server is None or not row.stationary else client - server
 
 
 def server_counts(run: Run) -> list[Check]:

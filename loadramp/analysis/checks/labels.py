@@ -42,12 +42,12 @@ def claims(labels: Mapping[str, str]) -> dict[str, tuple[str, str]]:
     """Fact to (the label's or flag's own name, its value). A label of its own wins over a flag within another one."""
     pairs: dict[str, tuple[str, str]] = {}
     for text in labels.values():
-        for flag, value in _FLAG.findall(str(text)):
+        for flag, value in _FLAG.findall(text):
             if value and _fact(flag) in (*NUMBERS, *WORDS):
                 pairs[_fact(flag)] = (f"--{flag}", value.strip("\"'"))
     for name, text in labels.items():
-        if _fact(name) in (*NUMBERS, *WORDS) and str(text).strip():
-            pairs[_fact(name)] = (name, str(text).strip())
+        if _fact(name) in (*NUMBERS, *WORDS) and text.strip():
+            pairs[_fact(name)] = (name, text.strip())
     return pairs
 
 

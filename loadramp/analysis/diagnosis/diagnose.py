@@ -237,7 +237,7 @@ def diagnose(run: Run) -> list[Finding]:
 
 
 def _by_load(case: Case, findings: Sequence[Finding]) -> list[Finding]:
-    """``found`` with its limits in order of the lowest load that shows them; the others keep their places."""
+    """``findings`` with their limits in order of the lowest load that shows them; the others keep their places."""
     load = {step.index: step.load for step in case.steps}
     limits = iter(
         sorted(
@@ -262,7 +262,7 @@ def stalls(case: Case) -> Finding | None:
 
 
 def _stalled(step: StepView) -> float:
-    return float(step.row.stalled_ratio or 0.0)
+    return step.row.stalled_ratio or 0.0
 
 
 def _doubted(run: Run, finding: Finding) -> Finding:

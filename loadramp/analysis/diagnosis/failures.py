@@ -176,7 +176,7 @@ def _died(case: Case, steps: Iterable[StepView]) -> list[str]:
     ends = np.sort(broken.stream_end_s[~np.isnan(broken.stream_end_s)])
     if len(ends):
         flight = float(in_flight_at(table, ends[:1] - 0.05)[0])
-        before = max((float(step.row.in_flight_max) for step in case.steps if step.row.window_end_s < ends[0]),
+        before = max((step.row.in_flight_max for step in case.steps if step.row.window_end_s < ends[0]),
                      default=0.0)  # fmt: skip
         most = ", more than ever before in this run" if flight > before else ""
         out.append(f"{plural(round(flight), 'request', 'were')} in flight when the first of them failed{most}")

@@ -116,7 +116,7 @@ def attribute(
     computed; else the engine's.
 
     Args:
-        seen: the window.
+        window: whose gaps.
         client: samples of the client's loop, of the whole run or of the window.
         jitter_s: of the quietest step.
         longest_prefill_s: how long before its first token a long prompt may be in prefill; None: since it was sent.

@@ -28,7 +28,7 @@ def kv_steps(case: Case) -> list[StepView]:
 def counted(step: StepView) -> bool:
     """The server counted at least 2 preemptions, of more than 2 % of the requests."""
     n = step.row.preemptions
-    return bool(n is not None and n >= 2 and n > PREEMPTED_RATIO * step.row.requests)
+    return n is not None and n >= 2 and n > PREEMPTED_RATIO * step.row.requests
 
 
 def few_counted(step: StepView, case: Case) -> bool:
@@ -36,7 +36,7 @@ def few_counted(step: StepView, case: Case) -> bool:
     n = step.row.preemptions
     if not n or counted(step):
         return False
-    return bool((n >= 2 and n > PREEMPTED_PER_MINUTE * step.minutes) or streams_freeze(step, case))
+    return (n >= 2 and n > PREEMPTED_PER_MINUTE * step.minutes) or streams_freeze(step, case)
 
 
 def streams_freeze(step: StepView, case: Case) -> bool:
@@ -172,7 +172,7 @@ def _at_limit(step: StepView) -> bool:
     """The batch stood still while requests waited for it."""
     mean, most = step.row.running_mean, step.row.running_max
     if mean is not None and most:
-        return bool(mean >= 0.9 * most and (step.row.waiting_max or 0.0) >= WAITING)
+        return mean >= 0.9 * most and (step.row.waiting_max or 0.0) >= WAITING
     return step.plateau
 
 

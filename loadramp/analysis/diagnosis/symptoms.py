@@ -48,7 +48,7 @@ class StepView:
     bursty: float
     """Share of output events that came together with the one before."""
     failed: Counter[str]
-    """Failed requests by class (``said.WORDS``) or error kind."""
+    """Failed requests by class (``error_classes.WORDS``) or error kind."""
     pace: StepTimes | None
     """In blocks of half a second; None where ``gaps`` is."""
     jump: Jump | None
@@ -75,7 +75,7 @@ class StepView:
     def running_mean(self) -> float:
         """Requests in the batch: as the server says, else as the client sees streams under way."""
         counted = self.row.running_mean
-        return float(counted) if counted is not None else float(self.running.mean())
+        return counted if counted is not None else float(self.running.mean())
 
     @property
     def plateau(self) -> bool:

@@ -82,7 +82,7 @@ def _length(tokens: list[float]) -> dict[str, Any] | None:
 
 
 def _aggregate(run: Run, row: Row) -> dict[str, Any]:
-    failed, pending = row.failed, int(row.pending or 0)
+    failed, pending = row.failed, row.pending
     latency = {
         "time_to_first_token": _statistics(row, "ttft", "s"),
         "time_per_output_token": _statistics(row, "tpot", "s/token"),

@@ -209,21 +209,21 @@ class Engine:
         p = self.profile
         while self.waiting and budget > 0 and self.running < p.max_num_seqs:
             request = self.waiting[0]
-            shared, idle, own = (
+            shared, idle, private = (
                 kv_ownership.matched(self.pool, request, p.block_tokens) if p.prefix_cache else (0, 0, 0)
             )
-            cached = (shared + own) * p.block_tokens
+            cached = (shared + private) * p.block_tokens
             chunk = request.target - cached
             if chunk > budget:
                 if p.chunked_prefill:
                     chunk = budget
                 elif self._prefill_tokens:
                     return  # whole prompts only: it goes into the next step, alone if it is longer than the budget
-            blocks = self._blocks_of(cached + chunk) - shared - own
-            if blocks + idle + own + self._spare() > self.pool.available:
+            blocks = self._blocks_of(cached + chunk) - shared - private
+            if blocks + idle + private + self._spare() > self.pool.available:
                 return
             self.waiting.popleft()
-            self._seat(request, now_s, shared, own)
+            self._seat(request, now_s, shared, private)
             self._compute(request, chunk, blocks)
             self.prefilling.append(request)
             budget -= chunk
@@ -233,9 +233,9 @@ class Engine:
         other out for ever."""
         return 0 if self.profile.chunked_prefill or not self.running else self.profile.kv_blocks // 100
 
-    def _seat(self, request: Request, now_s: float, shared: int, own: int) -> None:
+    def _seat(self, request: Request, now_s: float, shared: int, private: int) -> None:
         """Admit ``request`` with what the prefix cache has of it."""
-        kv_ownership.take(self.pool, request, shared, own, self.profile.block_tokens)
+        kv_ownership.take(self.pool, request, shared, private, self.profile.block_tokens)
         if request.scheduled_s is None:
             request.scheduled_s = now_s
             request.cached_tokens = request.computed

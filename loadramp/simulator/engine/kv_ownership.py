@@ -12,23 +12,23 @@ def matched(pool: KvPool, request: Request, block_tokens: int) -> tuple[int, int
     limit = (request.target - 1) // block_tokens
     shareable = _shareable(request, block_tokens)
     shared, idle = pool.match(request.blocks, min(limit, shareable)) if shareable else (0, 0)
-    own = 0
+    private = 0
     if request.preemptions and shared == shareable:
-        own = min(pool.resting(_own(request)), limit - shared)
-    return shared, idle, own
+        private = min(pool.resting(_private_name(request)), limit - shared)
+    return shared, idle, private
 
 
-def take(pool: KvPool, request: Request, shared: int, own: int, block_tokens: int) -> None:
+def take(pool: KvPool, request: Request, shared: int, private: int, block_tokens: int) -> None:
     """Hold what was found; the request has that much computed."""
     for key in request.blocks[:shared]:
         pool.hold(key)
     request.held = list(request.blocks[:shared])
-    if own:
-        pool.reclaim(_own(request), own)
+    if private:
+        pool.reclaim(_private_name(request), private)
     elif request.preemptions:
-        pool.forget(_own(request))
-    request.own_blocks = own
-    request.computed = (shared + own) * block_tokens
+        pool.forget(_private_name(request))
+    request.own_blocks = private
+    request.computed = (shared + private) * block_tokens
 
 
 def extend(pool: KvPool, request: Request, tokens: int, blocks: int, block_tokens: int) -> None:
@@ -63,13 +63,13 @@ def retire(pool: KvPool, request: Request, block_tokens: int) -> None:
 def abandon(pool: KvPool, request: Request) -> None:
     """It is given up, running or waiting: blocks free, its own content forgotten."""
     _release(pool, request, 0)
-    pool.forget(_own(request))
+    pool.forget(_private_name(request))
 
 
 def _release(pool: KvPool, request: Request, keep: int) -> None:
     """Give all blocks back, remembering the content of ``keep`` private ones for when it comes back."""
     pool.free(request.own_blocks - keep)
-    pool.rest(_own(request), keep)
+    pool.rest(_private_name(request), keep)
     pool.drop(request.held)
     request.own_blocks = 0
     request.held = []
@@ -80,6 +80,6 @@ def _shareable(request: Request, block_tokens: int) -> int:
     return min(len(request.blocks), request.prompt_tokens // block_tokens)
 
 
-def _own(request: Request) -> Hashable:
+def _private_name(request: Request) -> Hashable:
     """The name under which a pushed-out request's private content is remembered."""
     return ("own", request.id)

@@ -90,10 +90,10 @@ def shared_prefix(
     common = np.rint(inputs * reuse_ratio).astype(np.int64)
     base = draw.base(share)
     prompts = []
-    for g, shared, tokens, out, own in zip(
+    for g, shared, tokens, out, seed in zip(
         group.tolist(), common.tolist(), inputs.tolist(), outputs.tolist(), draw.seeds(), strict=True
     ):
-        segments = ((base + g, shared), (own, tokens - shared))
+        segments = ((base + g, shared), (seed, tokens - shared))
         kept = tuple(segment for segment in segments if segment[1])
         prompts.append(Prompt(input_tokens=tokens, output_tokens=out, segments=kept))
     return prompts
