@@ -1,7 +1,7 @@
 """The loop that owns two arms: the same load to both at once, or in turn, block by block, until it is known.
 
-What stops it early is decided here; all of it is decided again from the files (``judge.contrast``)
-when a report is made.
+What stops it early is decided here; all of it is decided again from the files (``judge.contrast``) when a report is
+made.
 """
 
 import asyncio
@@ -10,17 +10,26 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
+from loadramp.analysis import steady_state
 from loadramp.analysis.overload import climb
-from loadramp.comparison.arm import Arm
 from loadramp.comparison.decide import Decision, DecisionRules
 from loadramp.comparison.guard import Guard
 from loadramp.comparison.info import ComparisonInfo, Look, Round, Switched
 from loadramp.comparison.judge import asked_about, paired, weigh
 from loadramp.comparison.pairs import Pair, blocks_done
-from loadramp.comparison.table import Canary, block_rates, canary_of, climb_rates, order_of, turn_warmup_s
+from loadramp.comparison.table import (
+    Canary,
+    asked_warmup_s,
+    block_rates,
+    canary_of,
+    climb_rates,
+    order_of,
+    turn_warmup_s,
+)
 from loadramp.record.run_directory import RunDir
 from loadramp.record.types import Step, Stop
 from loadramp.registry import CannotMeasure
+from loadramp.runner.run_session import RunSession
 from loadramp.scenario.scenario import Scenario
 from loadramp.units import plural
 
@@ -36,8 +45,8 @@ class CanaryRun:
 
     scenario: Scenario
     rundir: RunDir
-    baseline: Arm
-    candidate: Arm
+    baseline: RunSession
+    candidate: RunSession
     info: ComparisonInfo
     say: Callable[[str], None] = lambda _: None
     switch: Switch | None = None
@@ -58,7 +67,7 @@ class CanaryRun:
         return self.baseline.stop
 
     @property
-    def arms(self) -> tuple[Arm, Arm]:
+    def arms(self) -> tuple[RunSession, RunSession]:
         return self.baseline, self.candidate
 
     @property
@@ -119,7 +128,9 @@ class CanaryRun:
 
     async def _settle_both(self) -> None:
         begin_s = self.guard.fails_from_s = self._free_s()
-        await self._both(arm.settle(self.canary.rates[0], begin_s) for arm in self.arms)
+        step = self.baseline.settle_step(Step(0, rate_rps=self.canary.rates[0], begin_s=begin_s))
+        if step.measure_s:
+            await self._both(arm.offer(step) for arm in self.arms)
         self.guard.slow_from_s = self.baseline.now_s
 
     async def _round(self, number: int) -> bool:
@@ -163,7 +174,7 @@ class CanaryRun:
             await self._both(arm.offer(step) for arm in self.arms)
             self.say(f"climb: {rate_rps:.4g} req/s")
             climbs = [climb([row for row in arm.rows if row.step >= first]) for arm in self.arms]
-            if all(one.overloaded is not None for one in climbs) or any(arm.fails for arm in self.arms):
+            if all(reached.overloaded is not None for reached in climbs) or any(arm.no_success() for arm in self.arms):
                 return
 
     # -- one after the other --------------------------------------------------------------------------------------
@@ -171,18 +182,17 @@ class CanaryRun:
     async def _in_turn(self) -> None:
         """One machine: segment by segment, each replayed to both versions, in the order of the design."""
         warmup_s = turn_warmup_s(self.scenario)
-        for turn, (number, arm) in enumerate(order_of(self.canary)):
-            await self._serve(arm)
+        for turn, (number, name) in enumerate(order_of(self.canary)):
+            await self._serve(name)
+            arm = self.baseline if name == "baseline" else self.candidate
             for rate_rps in self.canary.rates:
-                one = self._arm(arm)
-                begin_s = max(one.free_s, one.now_s + one.fleet.lead_s)
-                step = Step(0, rate_rps=rate_rps, begin_s=begin_s, warmup_s=warmup_s, measure_s=self.canary.block_s)
+                step = Step(0, rate_rps=rate_rps, begin_s=arm.free_s, warmup_s=warmup_s, measure_s=self.canary.block_s)
                 self.guard.fails_from_s, self.guard.slow_from_s = step.begin_s, step.window_s[0]
-                await one.offer(step)
+                await arm.offer(step)
                 if self.stop.is_set():
                     return
                 self.guard.off()
-                await one.drain()
+                await arm.drain()
             if self.baseline.rows and len(self.baseline.rows) == len(self.candidate.rows):
                 self._note_turns(number)
                 if self.canary.design == "abba" and turn % 2 and await self._known(number + 1):
@@ -196,9 +206,6 @@ class CanaryRun:
                 command_s = await self.switch(arm)
                 self.info.switches.append(Switched(arm, begin_s, self.baseline.now_s, command_s))
             self._serving = arm
-
-    def _arm(self, name: str) -> Arm:
-        return self.baseline if name == "baseline" else self.candidate
 
     def _note_turns(self, number: int) -> None:
         """Pair the blocks of both arms by their order: the n-th of one replays the n-th of the other."""
@@ -234,8 +241,7 @@ class CanaryRun:
 
     async def _wait_for_answers(self) -> None:
         """Go on with the same load, unmeasured, for as long as requests take."""
-        tail_s = self.scenario.pace.tail_s
-        tail_s = max(arm.tail_s() for arm in self.arms) if tail_s is None else tail_s
+        tail_s = max(arm.tail_s() for arm in self.arms)
         if tail_s > 0:
             last = self.baseline.steps[-1]
             step = replace(last, role="tail", begin_s=self._free_s(), warmup_s=0.0, measure_s=tail_s)
@@ -243,7 +249,7 @@ class CanaryRun:
 
     async def _look(self) -> tuple[Decision, int]:
         """What the blocks so far come to, and how many of them can be used."""
-        runs = [await arm.so_far() for arm in self.arms]
+        runs = [arm.so_far(await arm.snapshot(), arm.rows) for arm in self.arms]
         pairs = paired(self.info.rounds, runs[0], runs[1], self.scenario, self._pairs)
         self._pairs |= {i: pair for i, pair in enumerate(pairs) if pair.settled}
         return weigh(self.asked, pairs, final=False, answers=self.info.answers)[2], blocks_done(pairs)
@@ -252,7 +258,7 @@ class CanaryRun:
 
     async def _both(self, work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
         """Do both, wait for both; an error of one ends the other, and is raised when it has ended."""
-        results = await asyncio.gather(*(self._or_stop(one) for one in work), return_exceptions=True)
+        results = await asyncio.gather(*(self._or_stop(each) for each in work), return_exceptions=True)
         for result in results:
             if isinstance(result, BaseException):
                 raise result
@@ -273,7 +279,9 @@ class CanaryRun:
         return max(arm.free_s for arm in self.arms)
 
     def _warmup_s(self, measure_s: float | None = None) -> float:
-        return max(arm.warmup_s(measure_s or self.canary.block_s) for arm in self.arms)
+        """Warm-up of a block after a change: as asked, else from the requests seen so far."""
+        asked, measure_s = asked_warmup_s(self.scenario), measure_s or self.canary.block_s
+        return max(steady_state.warmup_s(arm.e2e_s(), measure_s) for arm in self.arms) if asked is None else asked
 
     def save(self, state: Literal["running", "complete", "stopped"]) -> None:
         """Replace comparison.json."""

@@ -16,12 +16,12 @@ from loadramp.analysis.blocks import failures_of, fewest_values
 from loadramp.analysis.error_classes import load_independent
 from loadramp.analysis.proportions import fisher
 from loadramp.analysis.quantiles import quantile, quantile_name
-from loadramp.comparison.arm import Arm
 from loadramp.comparison.info import ComparisonInfo
 from loadramp.comparison.table import canary_of
 from loadramp.record.row import SHORT_NAMES
 from loadramp.record.table import Floats, Table
 from loadramp.registry import CannotMeasure
+from loadramp.runner.run_session import RunSession
 from loadramp.scenario.scenario import Scenario
 from loadramp.units import latency, multiple, percent, plural, span
 
@@ -38,8 +38,8 @@ class Guard:
     """Watches what is told to it: it is off until ``fails_from_s`` is set."""
 
     scenario: Scenario
-    baseline: Arm
-    candidate: Arm
+    baseline: RunSession
+    candidate: RunSession
     info: ComparisonInfo
     """It knows whether both serve the same, and whether the hosts were swapped."""
     say: Callable[[str], None]
@@ -58,6 +58,8 @@ class Guard:
                 await asyncio.sleep(GUARD_S)
                 if self.fails_from_s is None:
                     continue
+                self.baseline.collect()
+                self.candidate.collect()
                 if self.info.same_version:
                     self._compare(self.fails_from_s)
                 else:
@@ -85,7 +87,7 @@ class Guard:
         for name, arm in (("baseline", self.baseline), ("candidate", self.candidate)):
             reason = self._failing(arm, fails_from_s)
             if reason:
-                tables = [arm.requests(since_s=fails_from_s) for arm in (self.baseline, self.candidate)]
+                tables = [arm.table(since_s=fails_from_s) for arm in (self.baseline, self.candidate)]
                 differ = one_fails_more(tables[0], tables[1], fails_from_s)
                 self._end("rollback" if differ else "stopped", f"stopped at once ({name}): {reason}", reason)
                 return
@@ -95,23 +97,23 @@ class Guard:
         self.say(reason)
         self.baseline.stop.set()
 
-    def _alike(self, base: Arm, candidate: Arm, since_s: float) -> bool:
+    def _alike(self, base: RunSession, candidate: RunSession, since_s: float) -> bool:
         """Neither fails too often but for failures that do not depend on load, and of these neither has more: it is the
         requests that are wrong, and both say so. They still count when the two are compared."""
-        tables = [arm.requests(since_s=since_s) for arm in (base, candidate)]
+        tables = [arm.table(since_s=since_s) for arm in (base, candidate)]
         limit = canary_of(self.scenario).rollback_error_ratio
         of_load = [table.select(~load_independent(table)) for table in tables]
         if any(too_many_failures(table, limit, since_s) for table in of_load):
             return False
         return any(bool(table.ok.any()) for table in tables) and not one_fails_more(tables[0], tables[1], since_s)
 
-    def _failing(self, arm: Arm, since_s: float) -> str:
+    def _failing(self, arm: RunSession, since_s: float) -> str:
         limit = canary_of(self.scenario).rollback_error_ratio
-        return too_many_failures(arm.requests(since_s=since_s), limit, since_s)
+        return too_many_failures(arm.table(since_s=since_s), limit, since_s)
 
-    async def _crawling(self, arm: Arm, since_s: float) -> str:
+    async def _crawling(self, arm: RunSession, since_s: float) -> str:
         slo = self.scenario.slo
-        table = arm.requests(await arm.fleet.snapshot(), since_s)
+        table = arm.table(await arm.snapshot(), since_s)
         factor = canary_of(self.scenario).rollback_slo_factor
         return far_beyond_slo(table, arm.now_s, slo.limits, slo.quantile, factor, since_s)
 

@@ -20,7 +20,6 @@ from loadramp.client.probe import SingleRequests
 from loadramp.comparison import greedy_answers
 from loadramp.comparison.answer_match import AnswerMatch, GreedyAnswer
 from loadramp.comparison.answer_match import compare as same
-from loadramp.comparison.arm import Arm
 from loadramp.comparison.canary_run import CanaryRun, Switch
 from loadramp.comparison.document import comparison_csv, comparison_document
 from loadramp.comparison.info import ArmInfo, ComparisonInfo
@@ -38,6 +37,7 @@ from loadramp.registry import CannotMeasure, ScenarioError, error_message
 from loadramp.report.progress import Progress, Watch
 from loadramp.runner.finish import COULD_NOT_MEASURE, EXIT
 from loadramp.runner.launch import Reached, Say, fleet_of, info_of, let_go, reach, scraper_of, signals
+from loadramp.runner.run_session import RunSession
 from loadramp.runner.scenarios import Options
 from loadramp.scenario.scenario import Scenario
 from loadramp.units import agreed, plural
@@ -80,7 +80,7 @@ async def canary(scenario: Scenario, ask: CanaryOptions, say: Say, watch: Watch)
     salts = _salts(scenario)
     t0_s = time.monotonic()
     stop = asyncio.Event()
-    arms: list[Arm] = []
+    arms: list[RunSession] = []
     scrapers: list[Scraper | None] = []
     for name, side, salt in zip(ARMS, reached, salts, strict=True):
         rundir = _arm_dir(top, name, side.scenario.source)
@@ -91,7 +91,9 @@ async def canary(scenario: Scenario, ask: CanaryOptions, say: Say, watch: Watch)
         shown = watch if name == "candidate" else _unwatched
         samples: Callable[[], list[Sample]] = scraper.read if scraper else list
         arms.append(
-            Arm(side.scenario, rundir, fleet, time.monotonic, t0_s, info, samples, watch=shown, stop=stop, salt=salt)
+            RunSession(
+                side.scenario, rundir, fleet, time.monotonic, t0_s, info, samples, watch=shown, stop=stop, salt=salt
+            )
         )
     about = _about(scenario, ask, reached, began_at, answers)
     swap = switch_of(ask.swap_command, scenario, ask.baseline, ask.candidate, say)

@@ -12,7 +12,7 @@ import numpy as np
 from loadramp.analysis import lengthen, steady_state
 from loadramp.analysis.thresholds import missed_for_good
 from loadramp.record.row import Row
-from loadramp.record.table import Floats, Run
+from loadramp.record.table import Floats
 from loadramp.record.types import Record, Step, Stop
 from loadramp.runner.assess import count_again, measured
 from loadramp.runner.run_session import RunSession
@@ -103,7 +103,7 @@ class Conductor(RunSession):
         regimes. Returns its row as it is then."""
         usual_s, regimes, k = self.steps[-1].measure_s or 0.0, False, 0
         while (more_s := self._more_s(row, snapshot, usual_s)) and not lengthen.is_long_enough([*before, row]):
-            regimes = regimes or lengthen.has_regimes(self._so_far(snapshot, [*before, row]))
+            regimes = regimes or lengthen.has_regimes(self.so_far(snapshot, [*before, row]))
             k, step = k + 1, self.steps[-1]
             part = replace(step, index=step.index + CONTINUED * k, begin_s=self.free_s, warmup_s=0.0,
                            measure_s=more_s)  # fmt: skip
@@ -130,16 +130,12 @@ class Conductor(RunSession):
         endured = lengthen.endured(waiting_s, measured_s, more_s, limit_s)
         return more_s if endured and lengthen.endured(len(snapshot), measured_s, more_s, most) else 0.0
 
-    def _so_far(self, snapshot: Sequence[Record], rows: list[Row]) -> Run:
-        """What is known of one ramp, as its report would see it."""
-        return replace(self.from_memory(), table=self.table(snapshot), rows=rows)
-
     def _missed(self, snapshot: Sequence[Record]) -> Stop | None:
         """Why the ramp ends where a threshold is missed beyond doubt, judged as the report will judge it."""
         gates = self.scenario.gates
         if not gates.abort:
             return None
-        missed = missed_for_good(measured(self._so_far(snapshot, [])), gates.rules)
+        missed = missed_for_good(measured(self.so_far(snapshot)), gates.rules)
         rules = " and ".join(result.rule for result in missed)
         return Stop(f"missed beyond doubt: {rules}", complete=False, cause="missed") if missed else None
 

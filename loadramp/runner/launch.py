@@ -268,7 +268,7 @@ def _reported(ramping: Conductor, failure: Exception | None) -> tuple[Finished, 
     if failure is not None and not (path / "run.json").is_file():
         if not ramping.rows:
             raise CannotMeasure(f"{error_message(failure)}; nothing was measured") from failure
-        return judge_run(ramping.from_memory()), failure
+        return judge_run(ramping.so_far()), failure
     finished = judge(path, ramping.scenario)
     try:
         write(finished.run)

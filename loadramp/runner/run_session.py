@@ -1,6 +1,6 @@
 """A run as it goes on: sends one step after the other, takes in what comes of them, folds rows, and keeps run.json.
 
-Which step comes next is for others to say: ``Conductor`` asks a ramp, an arm of a canary is told.
+Which step comes next is for others to say: ``Conductor`` asks a ramp, a canary tells both of its arms.
 """
 
 import asyncio
@@ -84,14 +84,15 @@ class RunSession:
     def __post_init__(self) -> None:
         self._tail = RecordTail(self.rundir)
 
-    def from_memory(self) -> Run:
-        """What was measured until now, from memory: for when the directory is gone."""
-        table = Table.concat(self._tables)
+    def so_far(self, snapshot: Sequence[Record] = (), rows: Sequence[Row] = ()) -> Run:
+        """What was measured until now, from memory: as a report would see it, with the requests of ``snapshot``."""
+        table = self.table(snapshot)
         return Run(
             info=replace(self.info),
             scenario=self.scenario,
             steps=list(self.steps),
             table=table.select_rows(table.due_s.argsort(kind="stable")),
+            rows=list(rows),
             samples=list(self._server),
             client=list(self._client),
             path=str(self.rundir.path),
@@ -115,6 +116,13 @@ class RunSession:
                 self.steps[-1] = ended_at(self.steps[-1], self.now_s)
             self.save("stopped" if self.stop.is_set() or not ending.complete else "complete", ending)
 
+    async def end(self, ending: Stop) -> None:
+        """Let requests finish, and close the run."""
+        try:
+            await self.finish()
+        finally:
+            self.save("complete" if ending.complete else "stopped", ending)
+
     async def finish(self) -> None:
         """Keep offering the last rate while the last step's requests finish, then let go."""
         now_s = self.now_s
@@ -122,10 +130,7 @@ class RunSession:
         if self.stop.is_set():
             await self.fleet.finish(now_s + min(STOP_WAIT_S, longest_s))
         else:
-            last = self.steps[-1]
-            tail_s = self.scenario.pace.tail_s
-            if tail_s is None:
-                tail_s = steady_state.tail_s(self.e2e_s())
+            last, tail_s = self.steps[-1], self.tail_s()
             self.ahead_s = self.ahead_s and (0.0, 0.0)
             if tail_s > 0 and last.measured and not self.no_success():
                 await self.send(replace(last, index=len(self.steps), role="tail", begin_s=self.free_s,
@@ -163,9 +168,18 @@ class RunSession:
                 look_s = begin_s + precision.next_look_s(self.now_s - begin_s)
         if self.now_s < step.end_s - EPSILON_S:
             step = self.steps[-1] = ended_at(step, self.now_s)
-        snapshot = await self.fleet.snapshot()
-        self.collect()
-        return snapshot
+        return await self.snapshot()
+
+    async def offer(self, step: Step) -> Row | None:
+        """Send a step whose times are filled in; its row where it is one that is measured."""
+        snapshot = await self.send(replace(step, index=len(self.steps)))
+        step = self.steps[-1]
+        if not step.measured:
+            return None
+        before = [row for row in self.rows if row.rate_rps == step.rate_rps][:1]  # what its queue is scaled with
+        self.rows.append(self.row_of(step, snapshot, before))
+        self.save("running")
+        return self.rows[-1]
 
     def _first_look_s(self, step: Step) -> float:
         """When a step may first be found sure: at its usual length. Never where nothing is asked, and no soak."""
@@ -176,7 +190,7 @@ class RunSession:
 
     async def _sure(self, step: Step, before: Sequence[Row]) -> bool:
         """Whether the interval that was asked for is narrow enough by now."""
-        snapshot, pace = await self.fleet.snapshot(), self.scenario.pace
+        snapshot, pace = await self.snapshot(), self.scenario.pace
         row, now_s = self.row_of(step, snapshot, before), self.now_s
         window = window_view(self.table(snapshot, since_s=step.begin_s), (step.window_s[0], now_s), now_s)
         ratio, quantile = pace.until_sure or 0.0, self.scenario.slo.quantile
@@ -249,6 +263,12 @@ class RunSession:
         known = set(recent.seq.tolist())
         return Table.concat([recent, Table.of([record for record in snapshot if record.seq not in known])])
 
+    async def snapshot(self) -> list[Record]:
+        """The requests in flight, with what has ended by then taken in."""
+        in_flight = await self.fleet.snapshot()
+        self.collect()
+        return in_flight
+
     def collect(self) -> None:
         """Take in what the workers and the scraper have written since the last look."""
         ended = self._tail.read()
@@ -299,6 +319,11 @@ class RunSession:
         self._tables = [Table.concat(self._tables)] if self._tables else []
         latest = table.e2e_s[table.ok]
         return latest[-500:]
+
+    def tail_s(self) -> float:
+        """How long the last rate goes on while requests end: as asked, else for as long as they take."""
+        asked = self.scenario.pace.tail_s
+        return steady_state.tail_s(self.e2e_s()) if asked is None else asked
 
     def _show(self, step: Step) -> None:
         latest = list({sample.worker: sample for sample in self._client[-64:]}.values())

@@ -18,7 +18,6 @@ from loadramp.client.fleet import InlineFleet, Orders
 from loadramp.client.http.sockets import ConnectFailed
 from loadramp.client.request_body import OPTIONAL_FIELDS
 from loadramp.comparison import judge
-from loadramp.comparison.arm import Arm
 from loadramp.comparison.canary_run import CanaryRun, Switch
 from loadramp.comparison.info import COMPARISON, ComparisonInfo
 from loadramp.comparison.pairs import Comparison
@@ -26,6 +25,7 @@ from loadramp.record.run_directory import RunDir
 from loadramp.record.run_info import RunInfo, TargetInfo
 from loadramp.record.types import Calibration
 from loadramp.registry import CannotMeasure
+from loadramp.runner.run_session import RunSession
 from loadramp.scenario.scenario import Scenario
 from loadramp.simulator.faults import Faults
 from loadramp.simulator.profiles import PROFILES, EngineProfile
@@ -112,7 +112,7 @@ def compared(
     return judge.read(top.path)
 
 
-def _arm(scenario: Scenario, top: RunDir, name: str, service: Service, t0_s: float, stop: asyncio.Event) -> Arm:
+def _arm(scenario: Scenario, top: RunDir, name: str, service: Service, t0_s: float, stop: asyncio.Event) -> RunSession:
     loop = asyncio.get_running_loop()
     path = top.path / name
     path.mkdir()
@@ -122,7 +122,7 @@ def _arm(scenario: Scenario, top: RunDir, name: str, service: Service, t0_s: flo
     orders = Orders(ready, endpoint_of(ready.target, {}), "sim", OPTIONAL_FIELDS, Calibration(), 1, t0_s)
     connect = connect_in_memory(service, refused=ConnectFailed)
     fleet = InlineFleet(orders, rundir.records_path, loop.time, connect, precise=False)
-    return Arm(ready, rundir, fleet, loop.time, t0_s, RunInfo(target=TargetInfo(model="sim")), stop=stop)
+    return RunSession(ready, rundir, fleet, loop.time, t0_s, RunInfo(target=TargetInfo(model="sim")), stop=stop)
 
 
 def document(found: Comparison) -> dict[str, Any]:
