@@ -36,7 +36,7 @@ class MemoryPipe:
             self._open = False
             self._later(self._server.lost)
 
-    def keep(self, on_lot: object) -> None:
+    def keep(self, on_lot: object, like: bytes = b"") -> None:
         """Nothing is kept back: to wake up costs nothing here."""
 
     def pull(self) -> None:

@@ -228,7 +228,7 @@ class _MemoryPipe:
         if self._next is not None:
             self._next.cancel()
 
-    def keep(self, on_lot: object) -> None:
+    def keep(self, on_lot: object, like: bytes = b"") -> None:
         pass
 
     def pull(self) -> None:

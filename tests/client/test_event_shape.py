@@ -232,6 +232,19 @@ def test_a_shape_is_learnt_of_a_read_of_several_events(fed: Fed) -> None:
 
 
 @buildable
+def test_an_event_that_was_read_before_gives_the_shape_of_the_first_that_is_kept(fed: Fed) -> None:
+    kept = fed.keep()
+    kept.learn(CHAT)
+    kept.note(True)
+    fed.read(framed(b"data: " + chat(b'"a"') + b"\n\n"), 1.0)
+    taken = kept.take()
+    fed.drop()
+    assert taken.batch is None
+    assert taken.noted is not None
+    assert taken.noted.texts() == ["a"]
+
+
+@buildable
 def test_a_lot_is_due_when_it_is_full_and_the_first_one_earlier(fed: Fed) -> None:
     kept = fed.keep()
     event = framed(C("a"))

@@ -121,7 +121,9 @@ class KeptReads:
         if plain < reads:
             other, other_s = self._reader.data(text + middle, used), lot.stamps_s[plain]
         if self._tries and (batch is not None or (other and self._shape is None)):  # not of each answer's end
-            self._learn(first_payload(other) if batch is None else batch.payloads()[-1])
+            payload = first_payload(other) if batch is None else batch.payloads()[-1]
+            if payload is not None:
+                self.learn(payload)
         return Taken(noted, batch, other, other_s, bool(kernel), late, bool(over), error)
 
     def note(self, sure: bool) -> None:
@@ -129,10 +131,8 @@ class KeptReads:
         were taken were parsed."""
         self._reader.note(self._fd, sure)
 
-    def _learn(self, payload: bytes | None) -> None:
+    def learn(self, payload: bytes) -> None:
         """The next events may be as ``payload`` is."""
-        if payload is None:
-            return
         self._tries -= 1
         self._shape = shape_of(payload, self._reader.shapes) if self._tries else None
         parts = () if self._shape is None else self._shape.parts

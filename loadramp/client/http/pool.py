@@ -222,7 +222,7 @@ class ActiveRequest:
             self._check()  # sets the timer to the short wait for the response's end
         connection = self.connection
         if connection is not None and connection.pipe is not None:
-            connection.pipe.keep(connection.on_batch if self.reader.patient else None)
+            connection.pipe.keep(connection.on_batch if self.reader.patient else None, self.reader.answer.like)
 
     def pull(self) -> None:
         """Take what the connection holds back; the end may be among it."""

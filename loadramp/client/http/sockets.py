@@ -48,10 +48,11 @@ class Pipe(Protocol):
     def close(self) -> None:
         """Let go of it; no callback is called any more."""
 
-    def keep(self, on_batch: OnBatch | None) -> None:
+    def keep(self, on_batch: OnBatch | None, like: bytes = b"") -> None:
         """Allow reads of whole events to wait until there is a batch of them. None: no longer, and what waits is handed
-        over. Call it again after all that came was parsed and a whole event was the last of it: only then events may be
-        noted without being parsed. A pipe may ignore this."""
+        over. Call it when all that came was parsed and a whole event was the last of it, and again each time this is
+        so: only then events may be noted without being parsed. ``like``: the JSON of an event as the next ones may be.
+        A pipe may ignore this."""
 
     def pull(self) -> None:
         """Hand over what waits."""
@@ -127,7 +128,7 @@ class SocketPipe:
             self._fd, self._kept = -1, None
             self._sock.close()
 
-    def keep(self, on_batch: OnBatch | None) -> None:
+    def keep(self, on_batch: OnBatch | None, like: bytes = b"") -> None:
         if self._fd < 0 or on_batch == self._on_batch:
             if self._kept is not None:
                 self._kept.note(True)
@@ -138,6 +139,9 @@ class SocketPipe:
             return
         self._on_batch = on_batch
         self._kept = None if on_batch is None else self._poller.keep(self._fd)
+        if self._kept is not None and like:
+            self._kept.learn(like)
+            self._kept.note(True)
 
     def pull(self) -> None:
         if self._kept is None:
@@ -280,7 +284,7 @@ class TlsPipe:
         if self._inner is not None:
             self._inner.close()
 
-    def keep(self, on_batch: OnBatch | None) -> None:
+    def keep(self, on_batch: OnBatch | None, like: bytes = b"") -> None:
         """Data is encrypted when it is read, so none can be held back."""
 
     def pull(self) -> None:

@@ -58,6 +58,8 @@ class StreamAnswer:
     """The reply was one JSON document, not a stream."""
     implausible_usage: bool = False
     """The server sent token counts that cannot be right; known once ``fill`` was called."""
+    like: bytes = b""
+    """The latest event that added text, where it was read by itself: those that follow may be as it is."""
     quiet_bytes: int = 0
     """What has come in whole reads since one that completed an event: no less than this is waiting for its end."""
     _characters: int = 0
@@ -135,11 +137,13 @@ class StreamAnswer:
         if self.last_s is not None and self.done_s is None:
             plain = plain_event(payload)
             if plain is not None and self._plain(plain, t_s):
+                self.like = payload
                 return
         if self.done_s is None and self._sse.bare is False and not name:
             known = known_event(payload)
             if known is not None:
                 self._known(known, t_s)
+                self.like = payload
                 return
         parsed = read_event(payload)
         if self.done_s is not None:
