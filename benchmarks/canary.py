@@ -20,7 +20,7 @@ from engine_population import Lengths
 from offline_engine import Offline
 from scipy import stats
 
-from loadramp.analysis.blocks import measure
+from loadramp.comparison.blocks import measure
 from loadramp.comparison.info import Round
 from loadramp.comparison.judge import asked_of, weigh
 from loadramp.comparison.pairs import Pair

@@ -14,9 +14,9 @@ from multiprocessing import Pool
 
 import numpy as np
 
-from loadramp.analysis.blocks import Block
 from loadramp.analysis.proportions import Proportion
 from loadramp.comparison import noninferior
+from loadramp.comparison.blocks import Block
 from loadramp.comparison.info import Round
 from loadramp.comparison.judge import asked_of, weigh
 from loadramp.comparison.pairs import Pair

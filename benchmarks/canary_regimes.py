@@ -21,10 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 from offline_engine import simulate
 
-from loadramp.analysis.blocks import Block, measure
 from loadramp.analysis.proportions import Proportion
 from loadramp.comparison import block_spread
 from loadramp.comparison.block_spread import Missing
+from loadramp.comparison.blocks import Block, measure
 from loadramp.comparison.decide import Decision
 from loadramp.comparison.info import Round
 from loadramp.comparison.judge import asked_of, weigh

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from offline_engine import simulate
 
 from loadramp.analysis import latency
-from loadramp.analysis.blocks import measure
 from loadramp.analysis.step_time import StepTimes, pace_of, stretches
+from loadramp.comparison.blocks import measure
 from loadramp.record.table import Table
 from loadramp.runner.scenarios import read_run
 from loadramp.simulator.profiles import PROFILES, EngineProfile

@@ -17,6 +17,8 @@ from loadramp.units import latency, plural
 
 BLOCK_S = 5.0
 MIN_BLOCKS = 6
+FLOOR_S = 1e-5
+"""A latency below it is taken as this: two tokens in one read are no time apart, and zero has no logarithm."""
 NOT_STATIONARY = "not stationary: no interval"
 Unit = Literal["requests", "tokens", "gaps"]
 
@@ -132,6 +134,11 @@ def mean_of_known(values: Floats) -> float | None:
 def needed(q: float, miss: float = 0.025) -> int:
     """Independent values that a quantile with an interval of both sides needs: q**n <= 0.025 (p99: 368, p95: 72)."""
     return ceil(log(miss) / log(max(q, 1.0 - q)))
+
+
+def fewest_values(q: float) -> int:
+    """Values that a quantile without an interval needs to be called that: 1 / (1 - q), so 100 for p99, 20 for p95."""
+    return max(3, ceil(1.0 / (1.0 - q) - 1e-9))
 
 
 def quantile_name(q: float) -> str:

@@ -13,8 +13,7 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from loadramp.analysis import latency
-from loadramp.analysis.blocks import FLOOR_S, fewest_values
-from loadramp.analysis.quantiles import quantile
+from loadramp.analysis.quantiles import FLOOR_S, fewest_values, quantile
 from loadramp.analysis.saturation import rising
 from loadramp.analysis.thresholds import Status
 from loadramp.record.table import Floats, Table, within

@@ -6,9 +6,9 @@ The baseline is always the dashed line with hollow points, the candidate the sol
 import math
 from collections.abc import Sequence
 
-from loadramp.analysis.blocks import MEASURES
+from loadramp.comparison.blocks import MEASURES
 from loadramp.comparison.noninferior import Effect
-from loadramp.comparison.pairs import Comparison, Pair, shift
+from loadramp.comparison.pairs import Comparison, Pair, QuantileShift
 from loadramp.record.row import LONG_NAMES, SHORT_NAMES, Row
 from loadramp.record.table import Run
 from loadramp.report import charts as c
@@ -182,10 +182,10 @@ def _curve(metric: str, arms: Sequence[tuple[Key, list[Row]]]) -> Figure | None:
 
 def shifts(comparison: Comparison) -> list[Figure]:
     """Candidate / baseline at each quantile, with the interval over blocks as a band."""
-    return [figure for family in SHORT_NAMES if (figure := _shift(family, shift(comparison.pairs, family)))]
+    return [figure for family, points in comparison.shifts.items() if (figure := _shift(family, points))]
 
 
-def _shift(family: str, points: Sequence[tuple[float, float, float, float]]) -> Figure | None:
+def _shift(family: str, points: Sequence[QuantileShift]) -> Figure | None:
     if len(points) < 3:
         return None
     x = [q for q, *_ in points]
@@ -221,7 +221,7 @@ def _shift(family: str, points: Sequence[tuple[float, float, float, float]]) -> 
     )
 
 
-def _shift_words(points: Sequence[tuple[float, float, float, float]]) -> str:
+def _shift_words(points: Sequence[QuantileShift]) -> str:
     """One plain sentence about where the two differ."""
     sure = [(q, v) for q, v, low, high in points if low > 1.0 or high < 1.0]
     if not sure:

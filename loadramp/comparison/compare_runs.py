@@ -20,7 +20,7 @@ from loadramp.comparison.table import Canary, canary_of
 from loadramp.record.run_directory import RunDir, check_place
 from loadramp.record.table import Run
 from loadramp.registry import ScenarioError
-from loadramp.runner.assess import assess
+from loadramp.runner.assess import measured
 from loadramp.runner.scenarios import load, read_run
 from loadramp.units import percent
 
@@ -66,7 +66,7 @@ def _read(path: Path, overrides: Sequence[str]) -> tuple[Run, Canary]:
     run, _ = read_run(path)
     known = run.scenario
     run.scenario = load(known.source, str(path / "scenario.toml"), [*known.overrides, *overrides])
-    return assess(run), canary_of(run.scenario)
+    return measured(run), canary_of(run.scenario)
 
 
 def _short(paths: Sequence[Path]) -> str:

@@ -12,10 +12,10 @@ from typing import Literal
 
 import numpy as np
 
-from loadramp.analysis.blocks import failures_of, fewest_values
 from loadramp.analysis.error_classes import load_independent
 from loadramp.analysis.proportions import fisher
-from loadramp.analysis.quantiles import quantile, quantile_name
+from loadramp.analysis.quantiles import fewest_values, quantile, quantile_name
+from loadramp.comparison.blocks import failures_of
 from loadramp.comparison.info import ComparisonInfo
 from loadramp.comparison.table import canary_of
 from loadramp.record.row import SHORT_NAMES

@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from loadramp.analysis.blocks import MEASURES
 from loadramp.comparison.answer_match import AnswerMatch
 from loadramp.comparison.block_spread import Noise
+from loadramp.comparison.blocks import MEASURES
 from loadramp.record.run_directory import RunDir, RunDirError
 
 COMPARISON = "comparison.json"

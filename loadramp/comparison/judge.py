@@ -20,11 +20,13 @@ from loadramp.comparison.pairs import (
     failures_at,
     pair,
     series,
+    shift,
 )
 from loadramp.comparison.power import Offered, prospects
 from loadramp.comparison.table import Canary, canary_of
+from loadramp.record.row import SHORT_NAMES
 from loadramp.record.table import Run
-from loadramp.runner.assess import assess
+from loadramp.runner.assess import measured
 from loadramp.runner.scenarios import load, read_run
 from loadramp.scenario.scenario import Scenario
 from loadramp.units import agreed, percent, plural
@@ -136,7 +138,7 @@ def read(path: Path) -> Comparison:
     info = read_info(path)
     text = (path / "scenario.toml").read_bytes().decode()
     scenario = load(text, str(path / "scenario.toml"), info.overrides)
-    baseline, candidate = (assess(read_run(path / arm, scenario)[0]) for arm in ARMS)
+    baseline, candidate = (measured(read_run(path / arm, scenario)[0]) for arm in ARMS)
     return contrast(info, baseline, candidate, scenario, str(path))
 
 
@@ -168,6 +170,7 @@ def contrast(info: ComparisonInfo, baseline: Run, candidate: Run, scenario: Scen
         failures_at=failures_at(pairs),
         environment=differences(prints[0], prints[1]),
         looks=looks,
+        shifts={family: shift(pairs, family) for family in SHORT_NAMES},
         notes=notes(canary_of(scenario), pairs, info),
         path=path,
     )
@@ -176,7 +179,7 @@ def contrast(info: ComparisonInfo, baseline: Run, candidate: Run, scenario: Scen
 def climb_of(run: Run, first_step: int) -> Run:
     """The part of an arm that climbed to its ceiling, judged by itself."""
     steps = [step for step in run.steps if step.index >= first_step]
-    return assess(replace(run, steps=steps, rows=[], estimates={}, checks=[]))
+    return measured(replace(run, steps=steps, rows=[], estimates={}, checks=[]))
 
 
 def notes(canary: Canary, pairs: Sequence[Pair], info: ComparisonInfo) -> list[str]:

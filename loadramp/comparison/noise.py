@@ -8,9 +8,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from math import ceil, exp, log1p, sqrt
 
-from loadramp.analysis.blocks import words_of
 from loadramp.analysis.proportions import needed
 from loadramp.comparison.block_spread import MOST_BLOCKS, POWER, Noise, pass_probability, uncertainty
+from loadramp.comparison.blocks import words_of
 from loadramp.comparison.info import KeptNoise
 from loadramp.comparison.noninferior import Looks
 from loadramp.comparison.pairs import Comparison

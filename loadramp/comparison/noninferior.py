@@ -13,7 +13,6 @@ from typing import Literal
 
 import numpy as np
 
-from loadramp.analysis.blocks import CEILING, MEASURES, words_of
 from loadramp.analysis.group_sequential import holm, look_p, look_z, t_of, times_of, z_of
 from loadramp.comparison.block_spread import (
     LEAST_RATIO,
@@ -25,6 +24,7 @@ from loadramp.comparison.block_spread import (
     noise_of,
     spread,
 )
+from loadramp.comparison.blocks import CEILING, MEASURES, words_of
 from loadramp.units import plural
 
 ALPHA = 0.025

@@ -9,9 +9,9 @@ from math import exp, hypot, log
 
 import numpy as np
 
-from loadramp.analysis.blocks import MEASURES, SHIFT_QUANTILES, Block, measure, pair_log
 from loadramp.analysis.proportions import Proportion
 from loadramp.comparison.block_spread import PairSpread, spread
+from loadramp.comparison.blocks import MEASURES, SHIFT_QUANTILES, Block, measure, pair_log
 from loadramp.comparison.decide import Decision, DecisionRules
 from loadramp.comparison.environment import Difference
 from loadramp.comparison.info import ComparisonInfo, Round
@@ -20,6 +20,9 @@ from loadramp.record.row import Row
 from loadramp.record.table import Run
 from loadramp.record.types import Estimate
 from loadramp.scenario.scenario import Slo
+
+QuantileShift = tuple[float, float, float, float]
+"""(q, ratio, low, high): candidate / baseline at a quantile."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -57,6 +60,8 @@ class Comparison:
     """By rate, req/s."""
     environment: list[Difference] = field(default_factory=list)
     looks: Looks = field(default_factory=Looks)
+    shifts: Mapping[str, Sequence[QuantileShift]] = field(default_factory=dict)
+    """By latency; empty where there are no pairs."""
     notes: list[str] = field(default_factory=list)
     path: str = ""
 
@@ -164,8 +169,8 @@ def failures_at(pairs: Sequence[Pair]) -> dict[float, tuple[Proportion, Proporti
     return {rate: failures([pair for pair in pairs if pair.round.rate_rps == rate]) for rate in rates}
 
 
-def shift(pairs: Sequence[Pair], family: str) -> list[tuple[float, float, float, float]]:
-    """(q, ratio, low, high): candidate / baseline at each quantile, 95 % over the paired blocks of all rates."""
+def shift(pairs: Sequence[Pair], family: str) -> list[QuantileShift]:
+    """What happens to each quantile, with 95 % intervals over the paired blocks of all rates."""
     out = []
     for i, q in enumerate(SHIFT_QUANTILES):
         logs = [

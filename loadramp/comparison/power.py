@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, log1p, sqrt
 
-from loadramp.analysis.blocks import MEASURES, QUANTILES, fewest_values
 from loadramp.analysis.proportions import needed
+from loadramp.analysis.quantiles import fewest_values
 from loadramp.comparison.block_spread import INTERVAL_Z
+from loadramp.comparison.blocks import MEASURES, QUANTILES
 from loadramp.comparison.decide import DecisionRules
 from loadramp.units import count, percent, plural
 

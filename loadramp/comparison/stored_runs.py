@@ -10,10 +10,10 @@ from math import log, sqrt
 
 import numpy as np
 
-from loadramp.analysis.blocks import MEASURES
 from loadramp.analysis.proportions import Proportion
 from loadramp.analysis.quantiles import t_limit
 from loadramp.comparison.block_spread import PairSpread
+from loadramp.comparison.blocks import MEASURES
 from loadramp.comparison.decide import STEADY, Decision, DecisionRules, decide
 from loadramp.comparison.noninferior import Effect, Looks, PairedSeries, correct, effect, settle
 from loadramp.record.row import Row

@@ -15,10 +15,10 @@ from run_in_memory import scenario_of
 from scipy.special import stdtrit
 
 from benchmarks.offline_engine import simulate
-from loadramp.analysis.blocks import Block, measure
 from loadramp.analysis.proportions import Proportion
 from loadramp.comparison import launch, noise
 from loadramp.comparison.block_spread import Noise, blocks_for, pass_probability, spread, variance_inflation
+from loadramp.comparison.blocks import Block, measure
 from loadramp.comparison.decide import Decision
 from loadramp.comparison.info import COMPARISON, ComparisonInfo, KeptNoise, Round
 from loadramp.comparison.judge import asked_about, asked_of, read, weigh

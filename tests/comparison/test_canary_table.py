@@ -5,7 +5,7 @@ from typing import get_args
 import pytest
 from run_in_memory import scenario_of
 
-from loadramp.analysis.blocks import MEASURES
+from loadramp.comparison.blocks import MEASURES
 from loadramp.comparison.table import PRIMARY, Canary, Metric, canary_of
 from loadramp.registry import ScenarioError
 

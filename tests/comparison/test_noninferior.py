@@ -6,8 +6,9 @@ from math import exp, inf, log, sqrt
 import numpy as np
 import pytest
 
-from loadramp.analysis.blocks import fewest_values, measure, pair_log
+from loadramp.analysis.quantiles import fewest_values
 from loadramp.comparison.block_spread import Missing, Noise, PairSpread, more_blocks, spread
+from loadramp.comparison.blocks import failures_of, measure, pair_log
 from loadramp.comparison.noninferior import Effect, Looks, PairedSeries, judge
 from loadramp.record.table import Table
 from loadramp.record.types import Record
@@ -263,3 +264,9 @@ def test_failed_and_unfinished_requests_are_counted_apart() -> None:
     some[9].status = "in_flight"
     block = measure(Table.of(some), (0.0, 20.0))
     assert (block.failures.failed, block.failures.requests, block.pending) == (1, 9, 1)
+
+
+def test_a_request_that_the_client_cut_off_is_no_failure_and_has_not_ended() -> None:
+    ends = [("ok", None), ("error", "reset"), ("unfinished", None)]
+    table = Table.of([Record(i, 0, 0.0, stream_end_s=1.0, status=s, error=e) for i, (s, e) in enumerate(ends)])
+    assert (failures_of(table).failed, failures_of(table).requests) == (1, 2)

@@ -5,20 +5,18 @@ A block has no interval of its own: the spread over blocks is the uncertainty. W
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import ceil, log
+from math import log
 
 import numpy as np
 
 from loadramp.analysis import latency
 from loadramp.analysis.proportions import Proportion
-from loadramp.analysis.quantiles import Values, quantile
+from loadramp.analysis.quantiles import FLOOR_S, Values, fewest_values, quantile
 from loadramp.analysis.step_time import steady_s
 from loadramp.record.row import SHORT_NAMES
 from loadramp.record.table import Floats, Table
 from loadramp.scenario.scenario import Slo
 
-FLOOR_S = 1e-5
-"""A latency below it is taken as this: two tokens in one read are no time apart, and zero has no logarithm."""
 QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 SHIFT_QUANTILES = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99)
 
@@ -113,11 +111,6 @@ def failures_of(due: Table) -> Proportion:
     return Proportion(
         int(np.count_nonzero(due.failed & ~of_client)), int(np.count_nonzero(~due.in_flight & ~of_client))
     )
-
-
-def fewest_values(q: float) -> int:
-    """Values that a block's quantile needs to be called that: 1 / (1 - q), so 100 for p99, 20 for p95."""
-    return max(3, ceil(1.0 / (1.0 - q) - 1e-9))
 
 
 def pair_log(metric: str, base: float | None, candidate: float | None, length_s: float = 60.0) -> float | None:
