@@ -10,13 +10,14 @@ from __future__ import annotations
 import ctypes
 import math
 from array import array
+from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from struct import Struct
 from typing import Any, NamedTuple
 
 from loadramp.client.stream.event_batch import EventBatch, first_payload
-from loadramp.client.stream.event_shape import Hole, NotedEvents, Parts, Shape, shape_of
+from loadramp.client.stream.event_shape import KNOWN, Hole, NotedEvents, Parts, Shape, shape_of
 
 LIBRARY = Path(__file__).with_name("_c_reader.so")
 
@@ -136,9 +137,14 @@ class KeptReads:
         self._tries -= 1
         self._shape = shape_of(payload, self._reader.shapes) if self._tries else None
         parts = () if self._shape is None else self._shape.parts
-        numbers = array("i", chain.from_iterable((len(literal), _HOLES[hole]) for literal, hole in parts))
-        lot = 1 if self._tries else _LOT_READS
-        self._reader.learn(self._fd, lot, numbers.tobytes(), b"".join(literal for literal, _ in parts))
+        self._reader.learn(self._fd, 1 if self._tries else _LOT_READS, *_packed(parts))
+
+
+@lru_cache(maxsize=KNOWN)
+def _packed(parts: Parts) -> tuple[bytes, bytes]:
+    """The array of ``struct part``, and the bytes of all parts."""
+    numbers = array("i", chain.from_iterable((len(literal), _HOLES[hole]) for literal, hole in parts))
+    return numbers.tobytes(), b"".join(literal for literal, _ in parts)
 
 
 class CReader:

@@ -29,6 +29,8 @@ from loadramp.record.sanitize import encodable
 from loadramp.record.types import Record
 
 _ODD_BYTES = 2000
+_ENDS = b'"finish_reason":"'
+"""An event with it in it is seldom plain, and to find that out by the parser takes as long as reading it."""
 
 
 @dataclass(slots=True)
@@ -134,7 +136,7 @@ class StreamAnswer:
                 return
             if not payload and not names_failure(name):
                 return
-        if self.last_s is not None and self.done_s is None:
+        if self.last_s is not None and self.done_s is None and _ENDS not in payload:
             plain = plain_event(payload)
             if plain is not None and self._plain(plain, t_s):
                 self.like = payload

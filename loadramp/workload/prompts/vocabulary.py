@@ -6,7 +6,6 @@ measured before a run (``Calibration``) and the server's own count is checked du
 
 import hashlib
 from collections.abc import Iterable
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +32,7 @@ WORDS: tuple[str, ...] = tuple(
 assert len(WORDS) >= 256, len(WORDS)
 _ONE_BYTE = WORDS[:256]
 _NO_UTF8 = b"\xff"
+_LATEST: dict[int, tuple[tuple[str, ...], NDArray[np.bytes_]]] = {}
 
 
 TAG_WORDS = 4
@@ -51,9 +51,16 @@ def render(segments: Iterable[tuple[int, int]], calibration: Calibration, *, who
     return text[1:].decode("utf-8", "surrogatepass")
 
 
-@lru_cache(maxsize=8)
 def _rows(words: tuple[str, ...]) -> NDArray[np.bytes_]:
     """Each word behind a space, all of one width: joining 500 words one by one takes five times as long."""
+    known = _LATEST.get(id(words))  # by identity: to hash 256 words takes as long as the rest
+    if known is None or known[0] is not words:
+        _LATEST.clear()
+        known = _LATEST[id(words)] = words, _rows_of(words)
+    return known[1]
+
+
+def _rows_of(words: tuple[str, ...]) -> NDArray[np.bytes_]:
     rows = [b" " + word.encode("utf-8", "surrogatepass") for word in words]
     width = max(map(len, rows))
     return np.array([row.ljust(width, _NO_UTF8) for row in rows])
