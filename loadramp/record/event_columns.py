@@ -38,9 +38,35 @@ def gathered(column: NDArray[Any], first: Ints, size: Ints) -> NDArray[Any]:
     begin, end = first[np.append(0, apart)] if n else first, np.append((first + size)[apart - 1], (first + size)[-1:])
     if len(begin) == 1:
         return column[begin[0] : end[0]]
+    if _close(begin, end, n):
+        return np.asarray(column[begin[0] : end[-1]][_kept(begin, end)])
     if len(begin) * SHORT_RUN < n:
         return np.concatenate([column[a:b] for a, b in zip(begin.tolist(), end.tolist(), strict=True)])
     return np.asarray(column[np.arange(n) + np.repeat(first - (np.cumsum(size) - size), size)])
+
+
+def stepped(column: NDArray[Any], first: Ints, size: Ints) -> tuple[NDArray[Any], NDArray[Any]]:
+    """``gathered(column, first, size)``, and how much larger each entry is than the one before it in ``column``."""
+    end = first + size
+    if not _close(first, end, int(size.sum())):
+        later = gathered(column, first, size)
+        return later, later - gathered(column, first - 1, size)
+    keep, span = _kept(first, end), column[first[0] - 1 : end[-1]]
+    return span[1:][keep], np.diff(span)[keep]
+
+
+def _close(begin: Ints, end: Ints, n: int) -> bool:
+    """Whether the runs, ``n`` entries in all, ascend and are most of what they span."""
+    return n > 0 and 2 * n > end[-1] - begin[0] and bool((begin[1:] >= end[:-1]).all())
+
+
+def _kept(begin: Ints, end: Ints) -> NDArray[np.bool_]:
+    """Which entries from ``begin[0]`` to ``end[-1]`` lie in one of the runs, which ascend."""
+    keep = np.ones(end[-1] - begin[0], dtype=np.bool_)
+    between = begin[1:] - end[:-1]
+    before = end[:-1] - begin[0] - (np.cumsum(between) - between)
+    keep[np.repeat(before, between) + np.arange(between.sum())] = False
+    return keep
 
 
 def joined(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loadramp.record.event_columns import EVENTS, every, gathered, joined
+from loadramp.record.event_columns import EVENTS, every, gathered, joined, stepped
 from loadramp.record.row import Row
 from loadramp.record.run_info import RunInfo
 from loadramp.record.types import (
@@ -158,7 +158,9 @@ class Table:
             return np.array(list(map(attrgetter(name), records)), dtype=np.int64)
 
         def words(name: str) -> Strings:  # few differ: each is there once
-            return np.array([intern(getattr(r, name) or "") for r in records], dtype=object)
+            values = list(map(attrgetter(name), records))
+            once = {value: intern(value or "") for value in set(values)}
+            return np.array([once[value] for value in values], dtype=object)
 
         def events(name: str, default: int) -> Ints:
             if not any(map(attrgetter(name), records)):
@@ -361,8 +363,8 @@ class Table:
         first, size = self.events_in(window_s, 1)
         rows = np.flatnonzero(of & (size > 0))
         first, size = first[rows], size[rows]
-        end_s, tokens = gathered(self.event_s, first, size), gathered(self.event_tokens, first, size)
-        return Gaps(np.repeat(rows, size), end_s, end_s - gathered(self.event_s, first - 1, size), tokens)
+        end_s, gap_s = stepped(self.event_s, first, size)
+        return Gaps(np.repeat(rows, size), end_s, gap_s, gathered(self.event_tokens, first, size))
 
     def events_in(self, window_s: tuple[float, float], skipped: int = 0) -> tuple[Ints, Ints]:
         """Of each request's events after the first ``skipped`` those that came in the window: where they begin in the

@@ -33,9 +33,10 @@ def packed(text: str) -> str:
     """``text``, compressed, in printable ASCII without quotes, ``<`` and backslash."""
     squeezer = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS, 9)
     data = squeezer.compress(text.encode()) + squeezer.flush()
-    bits = np.unpackbits(np.frombuffer(data, dtype=np.uint8))
-    padded = np.concatenate((bits, np.zeros(-len(bits) % BITS, dtype=np.uint8))).reshape(-1, BITS)
-    numbers = padded @ (1 << np.arange(BITS - 1, -1, -1))
+    held = np.frombuffer(data + bytes(BITS), dtype=np.uint8).astype(np.int32)
+    at = np.arange(-(-len(data) * 8 // BITS)) * BITS  # the first bit of each number; it ends two bytes on at most
+    three = held[at >> 3] << 16 | held[(at >> 3) + 1] << 8 | held[(at >> 3) + 2]
+    numbers = three >> (24 - BITS - (at & 7)) & (1 << BITS) - 1
     letters = np.frombuffer(ALPHABET, dtype=np.uint8)
     pairs = np.stack((letters[numbers // 91], letters[numbers % 91]), axis=1)
     return f"{len(data)}:{pairs.tobytes().decode('ascii')}"

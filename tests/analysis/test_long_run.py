@@ -200,6 +200,12 @@ def test_intervals_speak_of_the_long_run_where_several_slow_stretches_came_and_w
     assert interval_of([changed(often, saturated=True)]) == "these_minutes"  # it fills up, which is no regime
 
 
+def test_what_is_usual_is_the_lower_quartile_of_the_blocks_around() -> None:
+    blocks = StepTimes(0.0, 1.0, np.array([1.0, 2.0, 3.0, 4.0, 5.0]), np.ones(5, dtype=np.bool_))
+    assert blocks.usual_s(2.0).tolist() == [1.5, 1.75, 2.0, 2.75, 3.5]
+    assert blocks.usual_s(5.0).tolist() == [2.0] * 5
+
+
 def pace(seconds: float, *slow_s: tuple[float, float]) -> StepTimes:
     at = np.arange(0.0, seconds, 0.5)
     slow = np.any([(a <= at) & (at < b) for a, b in slow_s], axis=0)

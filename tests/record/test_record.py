@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from loadramp.record.codec import decode, decode_lines, encode
 from loadramp.record.columns import decode_table
-from loadramp.record.event_columns import every, gathered
+from loadramp.record.event_columns import every, gathered, stepped
 from loadramp.record.run_directory import RecordTail, RunDir, RunDirError, check_place, read, safe_name
 from loadramp.record.run_info import RunInfo, SelfcheckInfo, read_info
 from loadramp.record.table import Table
@@ -197,6 +197,12 @@ def test_entries_are_gathered_however_long_their_runs_are(sizes: list[int], data
     expected = [entry for i in order for entry in range(first[i], first[i] + size[i])]
     assert gathered(column, first[order], size[order]).tolist() == expected
     assert gathered(every(3, len(column)), first[order], size[order]).tolist() == [3] * len(expected)
+    some = np.array(sorted({i for i in order if size[i] and first[i]}), dtype=np.int64)
+    entries = np.array([entry for i in some for entry in range(first[i], first[i] + size[i])], dtype=np.int64)
+    assert gathered(column, first[some], size[some]).tolist() == entries.tolist()
+    square, steps = stepped(column**2, first[some], size[some])
+    assert square.tolist() == (entries**2).tolist()
+    assert steps.tolist() == (2 * entries - 1).tolist()
 
 
 def new_dir(tmp_path: Path, name: str = "demo") -> RunDir:
