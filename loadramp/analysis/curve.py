@@ -198,9 +198,9 @@ def _throughput(
     mean, sd, n = mean_output_tokens(load, step.begin_s, end_s)
     if output_tokens_mean is not None:  # the corpus is known: no error from estimating it
         mean, sd = output_tokens_mean, 0.0
-    blocks = window.arrivals(THROUGHPUT_BLOCKS)
+    seconds = max(1, int(length_s + 1e-9))
+    blocks, by_second = window.arrivals(THROUGHPUT_BLOCKS, seconds)
     per_block = length_s / THROUGHPUT_BLOCKS * mean if mean else None
-    per_s, peak_per_s = latency.per_second(window)
     return replace(
         row,
         arrival_rps=len(window.due) / length_s,
@@ -213,8 +213,8 @@ def _throughput(
         output_tokens_sd=sd,
         output_tokens_n=n,
         input_tokens_per_s=float(np.nansum(prompt)) / length_s,
-        output_tokens_per_s=per_s,
-        peak_output_tokens_per_s=peak_per_s,
+        output_tokens_per_s=float(by_second.sum()) / length_s,
+        peak_output_tokens_per_s=float(by_second.max()) * seconds / length_s,  # bins of a second that fill the window
     )
 
 

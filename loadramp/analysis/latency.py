@@ -21,7 +21,7 @@ from loadramp.analysis.quantiles import (
     pool,
     quantile_name,
 )
-from loadramp.record.event_columns import taken
+from loadramp.record.event_columns import narrow, runs, taken, totals
 from loadramp.record.row import Quantiles, Row, SloStatistic, Statistic, columns_of
 from loadramp.record.table import Bools, Floats, Gaps, Table, within
 from loadramp.scenario.scenario import Slo
@@ -65,14 +65,15 @@ class WindowView:
         """The same in little memory: it finds its gaps anew whenever they are asked for."""
         return replace(self, _gaps=None)
 
-    def arrivals(self, bins: int) -> Floats:
-        """Tokens that came in each of ``bins`` equal parts of the window, shape (bins,)."""
-        out = np.zeros(bins)
+    def arrivals(self, *bins: int) -> list[Floats]:
+        """Tokens that came in each of so many equal parts of the window, shape (bins,)."""
+        out = [np.zeros(n) for n in bins]
         for _, part in self.near.slices():
             inside = within(part.event_s, self.window_s)
-            at = (part.event_s[inside] - self.window_s[0]) * (bins / self.length_s)
-            place = np.clip(at, 0, bins - 1).astype(np.int64)
-            out += np.bincount(place, weights=taken(part.event_tokens, inside), minlength=bins)
+            since_s, tokens = part.event_s[inside] - self.window_s[0], taken(part.event_tokens, inside)
+            for i, n in enumerate(bins):
+                at = since_s * (n / self.length_s)
+                out[i] += totals(np.clip(at, 0, n - 1, out=at).astype(np.int64), tokens, n)
         return out
 
     @property
@@ -109,7 +110,7 @@ def families(window: WindowView, slower: Slower | None = None) -> dict[str, Valu
     gaps = window.gaps
     if slower is not None:
         gaps = replace(gaps, gap_s=gaps.gap_s / slower(gaps.end_s - gaps.gap_s, gaps.end_s))
-    requests = int(np.count_nonzero(np.bincount(gaps.request))) if len(gaps.request) else 0
+    requests = len(runs(gaps.request))
     out["gap"] = pool(gaps.gap_s, gaps.end_s, window.window_s, "gaps", requests, carry=carry)
     if len(gaps.tokens) == 0 or bool((gaps.tokens == 1).all()):
         plain = out["gap"]
@@ -174,13 +175,6 @@ def stall_limit_s(gap_s: Floats) -> float:
     return max(10.0 * float(np.median(gap_s)), 0.25) if len(gap_s) else 0.25
 
 
-def per_second(window: WindowView) -> tuple[float, float]:
-    """Output tokens a second: the window's mean and its best second (bins of at least 1 s that fill the window)."""
-    bins = max(1, int(window.length_s + 1e-9))
-    totals = window.arrivals(bins)
-    return float(totals.sum()) / window.length_s, float(totals.max()) * bins / window.length_s
-
-
 def good(window: WindowView, slo: Slo) -> tuple[int, int]:
     """Requests within every limit, and requests decided.
 
@@ -209,11 +203,11 @@ def good(window: WindowView, slo: Slo) -> tuple[int, int]:
 def _itl_within(window: WindowView, limit_s: float, q: float) -> Bools:
     kept = np.ones(len(window.due), dtype=np.bool_)
     for at, part in window.due.slices():
-        gaps, n = part.gaps(), len(part)
-        over = (gaps.gap_s > limit_s * gaps.tokens) & (gaps.tokens > 0)
-        total = np.bincount(gaps.request, weights=gaps.tokens, minlength=n)
-        beyond = np.bincount(gaps.request[over], weights=gaps.tokens[over], minlength=n)
-        kept[at : at + n] = beyond <= (1.0 - q) * total + 1e-9
+        gaps = part.gaps()
+        first, k = runs(gaps.request), narrow(gaps.tokens)
+        over = (gaps.gap_s > limit_s * k) & (k > 0)
+        beyond, total = (np.add.reduceat(tokens, first, dtype=np.float64) for tokens in (over * k, gaps.tokens))
+        kept[at + gaps.request[first]] = beyond <= (1.0 - q) * total + 1e-9
     return kept
 
 
@@ -278,9 +272,8 @@ def longest(window: WindowView) -> tuple[Floats, Floats]:
     longest = np.full(len(due), -1.0)
     for at, part in due.slices():
         gaps = part.gaps()
-        if len(gaps.request):
-            first = np.flatnonzero(np.diff(gaps.request, prepend=-1))
-            longest[at + gaps.request[first]] = np.maximum.reduceat(gaps.gap_s, first)
+        first = runs(gaps.request)
+        longest[at + gaps.request[first]] = np.maximum.reduceat(gaps.gap_s, first)
     keep = (longest >= 0.0) & (due.ok | due.in_flight)
     return longest[keep], due.due_s[keep]
 

@@ -88,7 +88,7 @@ def measure(
     values["step_time"] = steady_s(window)
     if values["step_time"] is None:
         reasons["step_time"] = "too few tokens to tell the engine's pace"
-    arrived = float(window.arrivals(1)[0])
+    arrived = float(window.arrivals(1)[0][0])
     values["output_tokens_per_s"] = arrived / window.length_s if arrived else None
     if not arrived:
         reasons["output_tokens_per_s"] = "no token arrived"

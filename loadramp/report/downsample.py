@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from loadramp.record.event_columns import narrow, totals
 from loadramp.record.table import SLICE_EVENTS, Floats, Ints, Table
 
 LOW_S = 1e-5
@@ -81,7 +82,7 @@ def tokens(table: Table, *, ok_only: bool = False, slice_events: int = SLICE_EVE
     for _, part in table.slices(slice_events):
         gaps = part.gaps(of=part.ok if ok_only else None)
         end_s, itl_s, weight = gaps.end_s, gaps.gap_s, gaps.tokens
-        if weight.strides != (0,) or (weight != 1).any():
+        if (narrow(weight) != 1).any():
             keep = weight > 0
             end_s, itl_s, weight = end_s[keep], itl_s[keep] / weight[keep], weight[keep]
         yield TokenPoints(end_s, itl_s, weight)
@@ -89,8 +90,7 @@ def tokens(table: Table, *, ok_only: bool = False, slice_events: int = SLICE_EVE
 
 def counted(at: Ints, weight: Ints, places: int) -> Ints:
     """How much of ``weight`` (shape n) falls to each of ``places``; ``at``: to which."""
-    weights = None if (weight == 1).all() else weight
-    return np.bincount(at, weights=weights, minlength=places).astype(np.int64)
+    return totals(at, weight, places).astype(np.int64)
 
 
 def tail(counts: Ints, points: int = 80) -> tuple[Floats, Floats]:

@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 from records_and_rows import answer, failure, unfinished
 
-from loadramp.analysis.latency import everyone, families, good, per_second, stalls, statistics, window_view
+from loadramp.analysis.curve import fold
+from loadramp.analysis.latency import everyone, families, good, stalls, statistics, window_view
 from loadramp.record.row import Row
 from loadramp.record.table import Table
+from loadramp.record.types import Step
 from loadramp.scenario.scenario import Slo
 
 
@@ -58,11 +60,11 @@ def test_md11_one_long_gap_is_seen_in_the_longest_gaps_and_not_in_pooled_p99() -
 
 def test_md15_the_peak_counts_tokens_and_is_never_below_the_mean() -> None:
     one = answer(0, 0.0, 0.05, [0.1] * 29, event_tokens=[4] * 30)
-    mean_per_s, peak_per_s = per_second(window_view(Table.of([one]), (0.0, 5.0)))
-    assert peak_per_s == pytest.approx(40.0)
-    assert mean_per_s == pytest.approx(24.0)
-    short = per_second(window_view(Table.of([answer(0, 0.0, 0.05, [0.1] * 3)]), (0.0, 0.5)))
-    assert short[1] == short[0] == pytest.approx(8.0)
+    row = fold(Step(0, rate_rps=1.0, measure_s=5.0), Table.of([one]))
+    assert row.peak_output_tokens_per_s == pytest.approx(40.0)
+    assert row.output_tokens_per_s == pytest.approx(24.0)
+    short = fold(Step(0, rate_rps=1.0, measure_s=0.5), Table.of([answer(0, 0.0, 0.05, [0.1] * 3)]))
+    assert short.peak_output_tokens_per_s == short.output_tokens_per_s == pytest.approx(8.0)
 
 
 def test_md17_gaps_are_between_events_of_the_same_choice() -> None:
@@ -118,7 +120,7 @@ def test_tokens_of_a_request_that_failed_later_make_no_latency_but_count_as_thro
     broken.event_s = [0.1, 0.2, 0.3]
     seen = window_view(Table.of([broken]), (0.0, 1.0))
     assert len(seen.gaps.gap_s) == 0
-    assert seen.arrivals(1).tolist() == [3.0]
+    assert seen.arrivals(1)[0].tolist() == [3.0]
 
 
 @pytest.mark.parametrize(
@@ -164,5 +166,5 @@ def test_an_empty_window_has_no_numbers_and_says_so() -> None:
     assert found.p50.value is None
     assert reasons["itl_p50_s"] == "nothing to measure in this window"
     assert stalls(Row(), seen, families(seen)["gap"])[0].stalled_ratio is None
-    assert per_second(seen)[0] == 0.0
+    assert seen.arrivals(1)[0].tolist() == [0.0]
     assert math.isclose(seen.length_s, 10.0)

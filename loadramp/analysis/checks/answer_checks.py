@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from loadramp.record.event_columns import runs
 from loadramp.record.prompt_facts import always_new
 from loadramp.record.table import Floats, Gaps, Run, Table, within
 from loadramp.record.types import Check
@@ -47,14 +48,14 @@ def _bursts(gaps: Gaps, wait_s: float | None) -> tuple[int, int, int, int]:
     """How many gaps there are, and how many of them are shorter than 0.2 ms; how many streams, and how many of them
     were held back."""
     together = gaps.gap_s < TOGETHER_S
-    events = np.bincount(gaps.request)
-    close = np.bincount(gaps.request[together], minlength=len(events))
+    first = runs(gaps.request)
+    events, close = np.diff(first, append=len(together)), np.add.reduceat(together, first, dtype=np.int64)
     some = close > BURST_SHARE / 2.0 * events
-    counts = len(gaps.gap_s), int(np.count_nonzero(together)), int(np.count_nonzero(events))
+    counts = len(gaps.gap_s), int(np.count_nonzero(together)), len(events)
     if not some.any():
         return *counts, 0
     weights = (gaps.gap_s == 0.0, gaps.gap_s, np.where(together, gaps.gap_s, 0.0))
-    zero, total_s, within_s = (np.bincount(gaps.request, weights=weight) for weight in weights)
+    zero, total_s, within_s = (np.bincount(gaps.request, weight)[gaps.request[first]] for weight in weights)
     apart = events - close
     whole = (apart == 0) & (zero > events / 2.0) & (total_s < (np.inf if wait_s is None else 0.05 * wait_s))
     spaced = (apart > 0) & (total_s >= SPACING_S * apart) & (within_s < WITHIN_RATIO * total_s)

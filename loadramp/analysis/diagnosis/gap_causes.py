@@ -24,8 +24,8 @@ LONG_PROMPT_TOKENS = 1024
 MOST_RANKED = 50_000
 MANY = 200
 """Values a block."""
-PIECE = 1_000_000
-"""Gaps that are placed among first tokens at once."""
+PIECE = 250_000
+"""Gaps that are placed among first tokens at once: in memory that is used again, and little of it."""
 CELLS = 8
 """Cells of time for each instant that many others are placed among."""
 SAME_READ_S = 0.0002
@@ -149,14 +149,8 @@ def attribute(
 
 def undisturbed(window: WindowView, median_s: float) -> Bools:
     """Gaps of the window in which no other request's first token came: plain decoding."""
-    first_s, gaps = np.sort(window.near.first_s[~np.isnan(window.near.first_s)]), window.gaps
-    out = np.empty(len(gaps.gap_s), dtype=np.bool_)
-    for at in range(0, len(out), PIECE):  # a long step has more gaps than fit into memory five times over
-        rows = slice(at, at + PIECE)
-        some = Gaps(gaps.request[rows], gaps.end_s[rows], gaps.gap_s[rows], gaps.tokens[rows])
-        begin, end = _inside(first_s, some, _reach_s(median_s))
-        out[rows] = begin == end
-    return out
+    first_s = np.sort(window.near.first_s[~np.isnan(window.near.first_s)])
+    return ~_holds(first_s, window.gaps, _reach_s(median_s))
 
 
 def mixing(window: WindowView, attribution: Attribution) -> Mixing:
@@ -165,14 +159,15 @@ def mixing(window: WindowView, attribution: Attribution) -> Mixing:
     known = ~np.isnan(near.first_s)
     order = np.argsort(near.first_s[known])
     tokens = np.concatenate(([0.0], np.cumsum(np.nan_to_num(near.input_tokens[known][order]))))
-    begin, end = _inside(near.first_s[known][order], gaps, _reach_s(attribution.median_s))
-    landed = end > begin
+    first_s, reach_s = near.first_s[known][order], _reach_s(attribution.median_s)
+    landed = _holds(first_s, gaps, reach_s)
     long = gaps.gap_s > attribution.threshold_s
     with_, without = int(np.count_nonzero(landed)), int(np.count_nonzero(~landed))
     hit, miss = int(np.count_nonzero(long & landed)), int(np.count_nonzero(long & ~landed))
     lift = (hit / with_) / ((miss + 0.5) / (without + 1.0)) if with_ else 0.0  # half a gap: none is not never
     picked = slice(None, None, max(1, len(gaps.gap_s) // MOST_RANKED))
-    return Mixing(lift, _spearman(gaps.gap_s[picked], (tokens[end] - tokens[begin])[picked]))
+    begin, end = _inside(first_s, Gaps(*(getattr(gaps, name)[picked] for name in Gaps.__slots__)), reach_s)
+    return Mixing(lift, _spearman(gaps.gap_s[picked], tokens[end] - tokens[begin]))
 
 
 def block_medians(values: Floats, block: Ints, n: int, least: int) -> Floats:
@@ -262,6 +257,17 @@ def _inside(instants_s: Floats, gaps: Gaps, reach_s: float) -> tuple[Ints, Ints]
     begin = _placed(instants_s, gaps.end_s - gaps.gap_s + reach_s)
     end = _placed(instants_s, gaps.end_s + reach_s)
     return begin, np.maximum(begin, end)
+
+
+def _holds(instants_s: Floats, gaps: Gaps, reach_s: float) -> Bools:
+    """Whether any of the ascending instants lies in each gap, as ``_inside`` has it: the first one after its begin."""
+    after_s = np.append(instants_s, np.inf)
+    out = np.empty(len(gaps.gap_s), dtype=np.bool_)
+    for at in range(0, len(out), PIECE):
+        end_s, gap_s = gaps.end_s[at : at + PIECE], gaps.gap_s[at : at + PIECE]
+        next_s = after_s[_placed(instants_s, end_s - gap_s + reach_s)]
+        np.less_equal(next_s, end_s + reach_s, out=out[at : at + PIECE])
+    return out
 
 
 def _placed(instants_s: Floats, at_s: Floats) -> Ints:
