@@ -12,6 +12,8 @@ from typing import Any, Literal
 
 from msgspec import UNSET, UnsetType
 
+from loadramp.units import plural
+
 Role = Literal["settle", "step", "soak", "drain", "down", "tail"]
 """What a step is for. ``settle`` (discarded warm-up before the first step), ``drain`` and ``tail`` are load
 that is offered and recorded but never measured; the others become rows of the curve."""
@@ -170,12 +172,12 @@ LENGTH_NOT_FORCED = "length_not_forced"
 
 def no_room(most: int) -> str:
     """The ``error_detail`` of a request that was not sent because ``most`` others were in flight."""
-    return f"not sent: {most} requests in flight (max_in_flight, or the limit on open files)"
+    return f"not sent: {plural(most, 'request')} in flight (max_in_flight, or the limit on open files)"
 
 
 def says_no_room(detail: str) -> bool:
     """Whether an ``error_detail`` says that no more requests could be in flight: ``no_room`` or ``NO_FILES``."""
-    return NO_FILES in detail.lower() or "requests in flight (max_in_flight" in detail
+    return NO_FILES in detail.lower() or "in flight (max_in_flight" in detail
 
 
 @dataclass(slots=True)

@@ -212,7 +212,8 @@ def test_requests_that_found_no_room_are_not_cured_by_workers() -> None:
 
 def test_what_the_client_writes_where_it_has_no_room_is_read_as_that() -> None:
     assert no_room(936) == "not sent: 936 requests in flight (max_in_flight, or the limit on open files)"
-    assert says_no_room(no_room(936))
+    assert no_room(1) == "not sent: 1 request in flight (max_in_flight, or the limit on open files)"
+    assert says_no_room(no_room(936)) and says_no_room(no_room(1))
     assert says_no_room("OSError: [Errno 24] Too many open files")
     assert not says_no_room("not sent: the client was 31.0 s late")
 
