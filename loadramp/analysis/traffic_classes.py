@@ -106,22 +106,24 @@ def _figures(window: WindowView, slo: Slo, stationary: bool) -> ClassFigures:
     failed = int(np.count_nonzero(due.failed))
     ended = len(due) - int(np.count_nonzero(due.in_flight))
     fine, decided = latency.good(window, slo)
-    figures: dict[str, float | None] = {
-        "requests": len(due),
-        "ok": int(np.count_nonzero(due.ok)),
-        "error_ratio": failed / ended if ended else None,
-        "arrival_rps": len(due) / window.length_s,
-        "input_tokens_mean": mean_of_known(due.input_tokens),
-        "output_tokens_mean": mean_of_known(due.output_tokens[due.ok]),
-        "good_ratio": fine / decided if decided else None,
-    }
+    latencies: dict[str, float | None] = {}
     reasons: dict[str, str] = {}
     pooled = latency.families(window)
     for name, quantiles in FIGURES:
         for level in quantiles:
             column = f"{name}_{quantile_name(level)}_s"
             figure = estimate(pooled[name], level, stationary)
-            figures[column] = figure.value
+            latencies[column] = figure.value
             if figure.value is None:
                 reasons[column] = figure.reason
-    return {**figures, "reasons": reasons} if reasons else figures
+    return ClassFigures(
+        requests=len(due),
+        ok=int(np.count_nonzero(due.ok)),
+        error_ratio=failed / ended if ended else None,
+        arrival_rps=len(due) / window.length_s,
+        input_tokens_mean=mean_of_known(due.input_tokens),
+        output_tokens_mean=mean_of_known(due.output_tokens[due.ok]),
+        good_ratio=fine / decided if decided else None,
+        latency=latencies,
+        reasons=reasons,
+    )

@@ -6,7 +6,7 @@ Rule: a null has its reason beside it, under the name of its column.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from loadramp.record.types import Role
@@ -22,8 +22,6 @@ LONG_NAMES = {
     "e2e": "end-to-end time",
 }
 """What people call the latencies that limits and reports speak of."""
-ClassFigures = Mapping[str, float | Mapping[str, str] | None]
-"""What one class of traffic showed, by column (docs/format.md); its ``reasons`` by column too."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -69,6 +67,23 @@ class SloStatistic:
 
     figure: Statistic = Statistic()
     over_ratio: float | None = None
+
+
+@dataclass(slots=True, frozen=True)
+class ClassFigures:
+    """What the requests of one class of traffic showed."""
+
+    requests: int
+    ok: int = 0
+    error_ratio: float | None = None
+    arrival_rps: float = 0.0
+    input_tokens_mean: float | None = None
+    output_tokens_mean: float | None = None
+    good_ratio: float | None = None
+    latency: Mapping[str, float | None] = field(default_factory=dict)
+    """By column (``ttft_p50_s``)."""
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    """Why a latency is null, by its column."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -326,16 +341,30 @@ def _slo_columns(row: Row) -> dict[str, Any]:
     return out
 
 
+def _class_columns(row: Row) -> dict[str, Any]:
+    """Nothing where all requests were of one class."""
+    if row.classes is None:
+        return {}
+    return {"classes": {kind: {n: _flat(f) for n, f in named.items()} for kind, named in row.classes.items()}}
+
+
+def _flat(figures: ClassFigures) -> dict[str, Any]:
+    scalars = asdict(figures)
+    latency, reasons = scalars.pop("latency"), scalars.pop("reasons")
+    return {**scalars, **latency, **({"reasons": reasons} if reasons else {})}
+
+
 def _interval(stem: str, figure: Statistic) -> dict[str, float | None]:
     return {f"{stem}{suffix}": getattr(figure, part) for suffix, part in _PARTS.items()}
 
 
 _PARTS = {"_s": "value", "_low_s": "low", "_high_s": "high"}
-OPTIONAL = frozenset({"classes", "sessions", "longest_gap_max_s", "window_intervals", "repeats", "windows"})
+OPTIONAL = frozenset({"sessions", "longest_gap_max_s", "window_intervals", "repeats", "windows"})
 _FLATTENED: dict[str, Callable[[Row], dict[str, Any]]] = {
     "latency": _latency_columns,
     "longest_gap_p99": lambda row: _interval("longest_gap_p99", row.longest_gap_p99),
     "slo": _slo_columns,
+    "classes": _class_columns,
     "void": lambda row: {"void": bool(row.void)},
     "reasons": lambda row: {"reasons": {**row.reasons, **({"void": void_words(row.void)} if row.void else {})}},
 }

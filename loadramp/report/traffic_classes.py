@@ -13,7 +13,7 @@ from loadramp.report import charts as c
 from loadramp.report import row_access as r
 from loadramp.report.charts import Cell
 from loadramp.report.redact import redact
-from loadramp.units import NOTHING, count, finite, latency, percent, sig
+from loadramp.units import NOTHING, count, latency, percent, sig
 
 KINDS = {"label": "class", "model": "model", "turn": "turn"}
 LATENCIES = tuple((name, SHORT_NAMES[name]) for name in ("ttft", "itl", "e2e"))
@@ -22,6 +22,7 @@ LOOKS = (
     ("--slo", "triangle-up", "dashdot"), ("--knee", "x", "longdash"), ("--sky", "star", "longdashdot"),
 )  # fmt: skip
 """Colour, marker and dash of a class: any two differ in all three."""
+NONE = ClassFigures(0)
 
 
 def classes_section(run: Run) -> str | None:
@@ -57,7 +58,7 @@ def _curves(run: Run, kind: str, title: str) -> Markup:
         return Markup("")
     sizes: Counter[str] = Counter()
     for row in steps:
-        sizes.update({name: int(finite(f.get("requests")) or 0) for name, f in _classes(row, kind).items()})
+        sizes.update({name: figures.requests for name, figures in _classes(row, kind).items()})
     names = sorted(name for name, _ in sizes.most_common(len(LOOKS)))
     keys = [
         c.Key(redact(name), colour, symbol=symbol, dash=dash)
@@ -65,7 +66,9 @@ def _curves(run: Run, kind: str, title: str) -> Markup:
     ]
     figures = []
     for metric, words in LATENCIES[:2]:
-        lines = [[finite(_classes(row, kind).get(name, {}).get(f"{metric}_p50_s")) for row in steps] for name in names]
+        lines = [
+            [_classes(row, kind).get(name, NONE).latency.get(f"{metric}_p50_s") for row in steps] for name in names
+        ]
         data = [
             c.over_load(key, steps, y, [f"{key.name}: {latency(v) or NOTHING}" for v in y])
             for key, y in zip(keys, lines, strict=True)
@@ -83,15 +86,13 @@ def _line(load: str, name: str, figures: ClassFigures, good: bool) -> list[Cell]
     texts = [
         load,
         redact(name),
-        count(finite(figures.get("requests"))),
-        percent(finite(figures.get("error_ratio"))),
-        f"{count(finite(figures.get('input_tokens_mean'))) or NOTHING}, "
-        f"{count(finite(figures.get('output_tokens_mean'))) or NOTHING}",
+        count(figures.requests),
+        percent(figures.error_ratio),
+        f"{count(figures.input_tokens_mean) or NOTHING}, {count(figures.output_tokens_mean) or NOTHING}",
     ]
-    texts += [latency(finite(figures.get(f"{key}_{q}_s"))) for key, _ in LATENCIES for q in ("p50", "p99")]
-    texts += [percent(finite(figures.get("good_ratio")))] if good else []
-    failed = finite(figures.get("error_ratio")) or 0.0
-    return _cells(texts, tone="hot" if failed > 0.01 else "")
+    texts += [latency(figures.latency.get(f"{key}_{q}_s")) for key, _ in LATENCIES for q in ("p50", "p99")]
+    texts += [percent(figures.good_ratio)] if good else []
+    return _cells(texts, tone="hot" if (figures.error_ratio or 0.0) > 0.01 else "")
 
 
 def _sessions(run: Run) -> Markup | None:
@@ -103,11 +104,9 @@ def _sessions(run: Run) -> Markup | None:
     heads += ["p50 duration", "p90 duration", "p50 without pauses"]
     lines = []
     for row, sessions in steps:
-        texts = [r.label(row), *(count(finite(sessions.get(key))) for key in ("started", "ended", "broken", "open"))]
-        texts.append(sig(finite(sessions.get("turns_mean")), 2))
-        texts += [
-            latency(finite(sessions.get(f"{key}_s"))) for key in ("duration_p50", "duration_p90", "answering_p50")
-        ]
+        texts = [r.label(row), *(count(sessions.get(key)) for key in ("started", "ended", "broken", "open"))]
+        texts.append(sig(sessions.get("turns_mean"), 2))
+        texts += [latency(sessions.get(f"{key}_s")) for key in ("duration_p50", "duration_p90", "answering_p50")]
         lines.append(_cells(texts))
     words = (
         "Sessions that began in the step. The first turn that fails breaks a session; an open one had turns to come."
@@ -127,8 +126,7 @@ def _models(run: Run) -> Markup | None:
         early = before.get(name, ColdStart())
         ttft_s = _ttft_s(run, name)
         shown = [ttft_s[0], float(np.median(ttft_s))] if len(ttft_s) else [None, None]
-        values = [finite(early.first_ttft_s), finite(early.second_ttft_s)]
-        lines.append(_cells([redact(name), *map(latency, [*values, *shown])]))
+        lines.append(_cells([redact(name), *map(latency, [early.first_ttft_s, early.second_ttft_s, *shown])]))
     words = "A first answer far slower than the second: an adapter had to be loaded."
     return Markup("<h3>Cold starts</h3><p>{}</p>{}").format(words, c.grid(heads, lines))
 

@@ -12,6 +12,7 @@ from loadramp.analysis.curve import fold
 from loadramp.analysis.latency import window_view
 from loadramp.analysis.offered_load import offered
 from loadramp.analysis.traffic_classes import MOST_CLASSES, by_class
+from loadramp.record.row import ClassFigures, columns_of
 from loadramp.record.run_info import ColdStart
 from loadramp.record.table import Table
 from loadramp.record.types import Record, Step
@@ -43,19 +44,19 @@ def test_each_class_has_the_latencies_of_its_own_requests() -> None:
     found = by_class(window_view(table(), (0.0, 100.0)), Slo(ttft_s=0.3))
     assert found.keys() == {"label"}
     chat, document = found["label"]["chat"], found["label"]["document"]
-    assert (chat["requests"], document["requests"]) == (750, 250)
-    assert (chat["ttft_p50_s"], document["ttft_p50_s"]) == pytest.approx((0.1, 0.5))
-    assert (chat["input_tokens_mean"], document["input_tokens_mean"]) == (100.0, 400.0)
-    assert (chat["good_ratio"], document["good_ratio"]) == (1.0, 0.0)
-    assert chat["arrival_rps"] == pytest.approx(7.5)
-    assert chat["itl_p99_s"] == pytest.approx(0.02)
+    assert (chat.requests, document.requests) == (750, 250)
+    assert (chat.latency["ttft_p50_s"], document.latency["ttft_p50_s"]) == pytest.approx((0.1, 0.5))
+    assert (chat.input_tokens_mean, document.input_tokens_mean) == (100.0, 400.0)
+    assert (chat.good_ratio, document.good_ratio) == (1.0, 0.0)
+    assert chat.arrival_rps == pytest.approx(7.5)
+    assert chat.latency["itl_p99_s"] == pytest.approx(0.02)
 
 
 def test_a_percentile_that_a_class_cannot_carry_is_refused_for_that_class_alone() -> None:
     found = by_class(window_view(table(), (0.0, 100.0)), Slo())["label"]
-    assert found["chat"]["ttft_p99_s"] == pytest.approx(0.1)
-    assert found["document"]["ttft_p99_s"] is None
-    assert "250 requests cannot carry a p99" in found["document"]["reasons"]["ttft_p99_s"]
+    assert found["chat"].latency["ttft_p99_s"] == pytest.approx(0.1)
+    assert found["document"].latency["ttft_p99_s"] is None
+    assert "250 requests cannot carry a p99" in found["document"].reasons["ttft_p99_s"]
 
 
 def test_one_class_is_no_class() -> None:
@@ -64,6 +65,12 @@ def test_one_class_is_no_class() -> None:
     assert rows.sessions is None
     with_classes = fold(STEP, table())
     assert with_classes.classes is not None and with_classes.classes["label"].keys() == {"chat", "document"}
+    written = columns_of(with_classes)["classes"]["label"]["document"]
+    assert list(written) == [
+        "requests", "ok", "error_ratio", "arrival_rps", "input_tokens_mean", "output_tokens_mean", "good_ratio",
+        "ttft_p50_s", "ttft_p99_s", "itl_p50_s", "itl_p99_s", "e2e_p50_s", "e2e_p99_s", "reasons",
+    ]  # fmt: skip
+    assert "classes" not in columns_of(rows)
 
 
 def test_unnamed_requests_and_many_names_are_told_apart() -> None:
@@ -73,8 +80,8 @@ def test_unnamed_requests_and_many_names_are_told_apart() -> None:
     )
     models = found["model"]
     assert len(models) == MOST_CLASSES + 1
-    assert models["(none)"]["requests"] == 500
-    assert sum(figures["requests"] for figures in models.values()) == 1000
+    assert models["(none)"].requests == 500
+    assert sum(figures.requests for figures in models.values()) == 1000
     assert "(others)" in models
 
 
@@ -99,13 +106,14 @@ def test_failed_requests_of_a_class_are_counted_in_it() -> None:
     for record in records[1::20]:
         record.status, record.error, record.event_s = "error", "http_5xx", []
     found = by_class(window_view(Table.of(records), (0.0, 100.0)), Slo())["label"]
-    assert (found["a"]["error_ratio"], found["b"]["error_ratio"]) == (0.0, 0.1)
+    assert (found["a"].error_ratio, found["b"].error_ratio) == (0.0, 0.1)
 
 
 def test_each_class_has_a_curve_of_its_own() -> None:
     def step(i: int, rate_rps: float) -> Any:
-        slow = {"requests": 40, "ttft_p50_s": 0.2 * rate_rps, "itl_p50_s": 0.02}
-        return row(i, rate_rps, classes={"label": {"chat": slow, "document": slow | {"ttft_p50_s": None}}})
+        slow = ClassFigures(40, latency={"ttft_p50_s": 0.2 * rate_rps, "itl_p50_s": 0.02})
+        without = ClassFigures(40, latency={"ttft_p50_s": None, "itl_p50_s": 0.02})
+        return row(i, rate_rps, classes={"label": {"chat": slow, "document": without}})
 
     page = classes_section(served(rows=[step(0, 1.0), step(1, 2.0)]))
     assert page is not None
@@ -115,7 +123,7 @@ def test_each_class_has_a_curve_of_its_own() -> None:
 
 
 def test_as_many_turns_as_there_are_looks_have_a_line_and_a_marker_each_in_the_key() -> None:
-    slow = {"requests": 40, "ttft_p50_s": 0.2, "itl_p50_s": 0.02}
+    slow = ClassFigures(40, latency={"ttft_p50_s": 0.2, "itl_p50_s": 0.02})
     turns = {str(turn): slow for turn in range(1, 7)}
     rows = [row(i, rate_rps, classes={"turn": turns}) for i, rate_rps in enumerate((1.0, 2.0))]
     page = str(classes_section(served(rows=rows)))
@@ -125,8 +133,7 @@ def test_as_many_turns_as_there_are_looks_have_a_line_and_a_marker_each_in_the_k
 
 
 def test_the_report_shows_classes_sessions_and_cold_starts() -> None:
-    figures = {"requests": 90, "error_ratio": 0.02, "ttft_p50_s": 0.25, "input_tokens_mean": 400.0,
-               "output_tokens_mean": 20.0, "good_ratio": 0.5}  # fmt: skip
+    figures = ClassFigures(90, 88, 0.02, 0.75, 400.0, 20.0, 0.5, {"ttft_p50_s": 0.25})
     told = {"started": 12, "ended": 9, "broken": 1, "open": 2, "turns_mean": 3.5, "duration_p50_s": 41.0,
             "duration_p90_s": 90.0, "answering_p50_s": 11.0}  # fmt: skip
     run = served(rows=[row(0, 4.0, classes={"model": {"<legal>": figures}}, sessions=told)])

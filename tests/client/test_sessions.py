@@ -198,8 +198,8 @@ def test_a_ramp_of_sessions_offers_the_rate_and_judges_turns_and_sessions(tmp_pa
         assert not row.void
         assert row.lag_p99_s < 1e-6
         turns = row.classes["turn"]
-        assert [turns[name]["requests"] for name in "123"] == pytest.approx([row.requests / 3] * 3, rel=0.1)
-        assert turns["1"]["input_tokens_mean"] < turns["2"]["input_tokens_mean"] < turns["3"]["input_tokens_mean"]
+        assert [turns[name].requests for name in "123"] == pytest.approx([row.requests / 3] * 3, rel=0.1)
+        assert turns["1"].input_tokens_mean < turns["2"].input_tokens_mean < turns["3"].input_tokens_mean
         told = row.sessions
         assert told["started"] == told["ended"] == pytest.approx(rate_rps / 3 * 40, abs=2)
         assert (told["broken"], told["open"], told["turns_mean"]) == (0, 0, 3.0)

@@ -108,7 +108,7 @@ def test_adapters_get_rows_of_their_own_and_their_loading_stops_everybody(tmp_pa
     enough = ramp_in_memory(scenario_of(text), tmp_path / "enough", replace(profile, max_adapters=3))
     assert labels(few, "model") == {"a", "b", "c"}
     for name in "abc":
-        slow, quick = (run.rows[0].classes["model"][name]["ttft_p50_s"] for run in (few, enough))
+        slow, quick = (run.rows[0].classes["model"][name].latency["ttft_p50_s"] for run in (few, enough))
         assert slow > quick + 0.2
     assert few.rows[0].of("itl").p99.value > 10 * enough.rows[0].of("itl").p99.value
 
