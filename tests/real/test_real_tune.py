@@ -32,8 +32,8 @@ settle_requests = 5
 [tune]
 objective = "ceiling"
 baseline = "--max-num-seqs 2"
-candidates = ["--max-num-seqs 16", "--no-such-flag 1", "--max-model-len 100000000"]
-step_s = [20]
+candidates = ["--max-num-seqs 32", "--no-such-flag 1", "--max-model-len 100000000"]
+step_s = [30]
 confirmations = 2
 start_timeout_s = 300
 """
@@ -45,7 +45,7 @@ def test_tune_finds_its_way_up_and_tells_what_does_not_start(tmp_path: Path) -> 
     scenario.write_text(TUNE)
     document = tune(scenario, tmp_path)
     assert document["verdict"] == "best"
-    assert document["best"]["flags"] == "--max-num-seqs 16"
+    assert document["best"]["flags"] == "--max-num-seqs 32"
     assert document["best"]["confirmed"]
     assert document["best"]["ratio_low"] > 1.5
     states = {one["flags"]: one for one in document["candidates"]}
