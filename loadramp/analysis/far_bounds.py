@@ -34,7 +34,7 @@ def upper_bound(row: Row, family: str, stat: str, ceiling: Estimate | None) -> f
         ceiling: of the run; None where there is none.
     """
     value, p95, p99 = (row.statistic(f"{family}_{name}").value for name in (stat, "p95", "p99"))
-    top_rps = ceiling.rate_rps if ceiling is not None and ceiling.status in {"found", "below_range"} else None
+    top_rps = ceiling.known_rps if ceiling is not None else None
     ratio = load_of(row) / top_rps if top_rps is not None and row.rate_rps is not None else 0.0
     if value is None or row.requests < FEW or not may_bound(family, stat, ratio):
         return None

@@ -43,7 +43,7 @@ def hold_back(rows: Sequence[Row], ceiling: Estimate) -> list[Row]:
     Of ``WAITS`` it is the ceiling of the engine's slow times that counts. So it is of mean and tails of ``OF_STEPS``
     where an overload made them longer than the interval says. A long soak keeps those of ``SOAK_KEEPS``.
     """
-    top_rps = _top_rps(ceiling)
+    top_rps = ceiling.known_rps
     if top_rps is None:
         return list(rows)
     slower, full = slow_times_factor(rows), _when_full(rows, top_rps)
@@ -120,7 +120,3 @@ def _near(row: Row, top_rps: float) -> bool:
 def _soak_s(row: Row) -> float:
     """Measured seconds of a soak, of another step 0."""
     return float(round(row.length_s, 6)) if row.role == "soak" else 0.0
-
-
-def _top_rps(ceiling: Estimate) -> float | None:
-    return ceiling.rate_rps if ceiling.status in {"found", "below_range"} else None

@@ -139,7 +139,7 @@ def _pool(rows: Sequence[Row]) -> Row:
     pooled = {
         column.name: _pool_column(column.name, [getattr(row, column.name) for row in usable]) for column in fields(Row)
     }
-    pooled |= {"repeats": len(usable), "windows": [(row.window_begin_s, row.window_end_s) for row in usable]}
+    pooled |= {"repeats": len(usable), "windows": [row.window_s for row in usable]}
     return _latencies(replace(usable[0], **pooled), usable)
 
 

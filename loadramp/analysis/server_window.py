@@ -82,7 +82,7 @@ def with_server(row: Row, samples: Sequence[Sample]) -> Row:
 
     A ratio comes from the counters where the engine has them, else from its gauge of the same name.
     """
-    begin_s, end_s = row.window_begin_s, row.window_end_s
+    begin_s, end_s = row.window_s
     if not any(begin_s <= s.t_s < end_s and s.values for s in samples):
         return row
     near = [s for s in samples if begin_s - NEAR_S <= s.t_s <= end_s + NEAR_S]

@@ -81,8 +81,8 @@ def slo_capacity(rows: Sequence[Row], slo: Slo) -> Estimate:
     lowest_rps = load_of(climbed.rows[0])
     crossings = [_since(cross(line), line, lowest_rps) for line in lines if len(line.rates)]
     top = ceiling(rows)
-    if top.status in {"found", "below_range"} and top.rate_rps is not None:
-        crossings.append(Crossing("ceiling", top.rate_rps, top.low_rps, top.high_rps, top.status == "below_range"))
+    if top.known_rps is not None:
+        crossings.append(Crossing("ceiling", top.known_rps, top.low_rps, top.high_rps, top.status == "below_range"))
     unknown = [metric for metric in limits if metric not in {line.name for line in lines}]
     return _answer(crossings, unknown, climbed, limits, quantile)
 

@@ -111,8 +111,7 @@ def overload(phase: PhaseView, asked: OverloadPhase) -> list[Criterion]:
     fall_s = rows[3].begin_s
     backlog = int(in_flight_at(phase.run.table, np.array([fall_s]))[0])
     words = f"{plural(backlog, 'request', 'were')} in flight when it fell"
-    window = (before.window_begin_s, before.window_end_s)
-    return [*out, c.recovered(phase, as_before, window, fall_s, end_s, asked.recovery_s, words)]
+    return [*out, c.recovered(phase, as_before, before.window_s, fall_s, end_s, asked.recovery_s, words)]
 
 
 def chaos(phase: PhaseView, *, recovery_limit_s: float) -> list[Criterion]:

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 
@@ -27,24 +27,19 @@ class DatedReply:
     date_s: float
 
 
-async def server_clock(
-    target: Target,
-    endpoint: Endpoint,
-    wall: Callable[[], float] = time.time,
-    sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
-) -> ClockOffset | None:
+async def server_clock(target: Target, endpoint: Endpoint) -> ClockOffset | None:
     """The offset of the endpoint's clock; None where its replies have no Date, or Dates that contradict one another."""
     replies: list[DatedReply] = []
     async with control_client(target, endpoint) as http:
         for _ in range(CALLS):
-            sent_s = wall()
+            sent_s = time.time()
             reply = await call(http, endpoint.address("health"))
-            received_s = wall()
+            received_s = time.time()
             date_s = seconds_of(reply.headers.get("date", ""))
             if date_s is None:
                 return None
             replies.append(DatedReply(sent_s, received_s, date_s))
-            await sleep(BETWEEN_S)
+            await asyncio.sleep(BETWEEN_S)
     return offset_of(replies, endpoint.shown("health"))
 
 

@@ -149,7 +149,7 @@ def _of_estimate(run: Run, name: str) -> NightReading:
     estimate = run.estimates.get(name)
     if estimate is None:
         return NightReading(None, reason="no estimate was made")
-    if estimate.status in {"found", "below_range"} and estimate.rate_rps:
+    if estimate.known_rps:
         return NightReading(estimate.rate_rps, estimate.low_rps, estimate.high_rps)
     reason = f"{estimate.status.replace('_', ' ')}: {estimate.reason}"
     if estimate.status == "not_found_up_to":

@@ -193,6 +193,11 @@ class Row:
     windows: Sequence[tuple[float, float]] | None = None
 
     @property
+    def window_s(self) -> tuple[float, float]:
+        """The measured window (begin, end)."""
+        return self.window_begin_s, self.window_end_s
+
+    @property
     def length_s(self) -> float:
         """Measured seconds."""
         return self.window_end_s - self.window_begin_s
@@ -200,7 +205,7 @@ class Row:
     @property
     def measured_windows(self) -> Sequence[tuple[float, float]]:
         """The measured window; of a row of several repeats, that of each that counts."""
-        return self.windows or ((self.window_begin_s, self.window_end_s),)
+        return self.windows or (self.window_s,)
 
     @property
     def ended(self) -> int:

@@ -308,6 +308,11 @@ class Estimate:
     interval_of: IntervalOf | None = None
     """What the interval speaks of; None where there is none."""
 
+    @property
+    def known_rps(self) -> float | None:
+        """The rate where the ramp reached it, be it with its lowest step; None otherwise."""
+        return self.rate_rps if self.status in {"found", "below_range"} else None
+
 
 @dataclass(slots=True, frozen=True)
 class Check:

@@ -102,7 +102,7 @@ def _rows(run: Run) -> list[Row]:
     rows = [row for ramp in ramps.values() for row in ramp]
 
     def look_at(i: int) -> WindowView:
-        window_s = (rows[i].window_begin_s, rows[i].window_end_s)
+        window_s = rows[i].window_s
         return window_view(run.table.alive(measured[i].begin_s, measured[i].end_s), window_s)
 
     return regimes.widen(rows, look_at, scenario.slo.quantile)

@@ -143,5 +143,5 @@ def facts_of(run: Run, rate_rps: float | None) -> dict[str, float]:
         facts[f"{stem}_s"] = row.statistic(stem).value
     for name in ("ceiling", "p99_itl_knee", "slo_capacity"):
         estimate = run.estimates.get(name)
-        facts[f"{name}_rps"] = estimate.rate_rps if estimate and estimate.status in {"found", "below_range"} else None
+        facts[f"{name}_rps"] = estimate.known_rps if estimate else None
     return {name: float(value) for name, value in facts.items() if value is not None}

@@ -212,13 +212,12 @@ ANSWER_CHECKS: dict[str, Callable[[Run], list[Check]]] = {
 def _windows(run: Run) -> list[Table]:
     """Successes of each measured window."""
     ok = run.table.ok
-    windows = [(row.window_begin_s, row.window_end_s) for row in run.rows]
-    return [run.table.select(ok & within(run.table.due_s, window_s)) for window_s in windows]
+    return [run.table.select(ok & within(run.table.due_s, row.window_s)) for row in run.rows]
 
 
 def _measured(run: Run) -> Table:
     """Successes of the measured windows, without their events."""
-    due = run.table.without_events().due_in(*((row.window_begin_s, row.window_end_s) for row in run.rows))
+    due = run.table.without_events().due_in(*(row.window_s for row in run.rows))
     return due.select(due.ok)
 
 

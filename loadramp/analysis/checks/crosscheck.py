@@ -48,7 +48,7 @@ def compare(row: Row, table: Table, samples: Sequence[Sample]) -> list[CountComp
     Tolerance: 2 % of the count, two requests' worth, and what arrives in the time by which scrapes may be off. Empty
     without a scrape near both ends, after a restart, or with less than 5 s between the scrapes.
     """
-    span = _scraped(samples, row.window_begin_s, row.window_end_s)
+    span = _scraped(samples, *row.window_s)
     if span is None:
         return []
     begin_s, end_s, slack_s = span

@@ -81,7 +81,7 @@ def errors(run: Run) -> list[Check]:
         message = f"{_at(row)}: {percent(load_error_ratio(row) or 0.0)} of the requests failed ({_kinds(row)})"
         advice = "percentiles are of successes only; read the all_* columns beside them"
         out.append(Check("errors", "warn", message, advice, row.step))
-        due = run.table.due_in((row.window_begin_s, row.window_end_s))
+        due = run.table.due_in(row.window_s)
         failed_s = (due.done_s - due.due_s)[due.failed]
         median_s = row.of("e2e").p50.value
         if len(failed_s) and median_s and float(sorted(failed_s)[len(failed_s) // 2]) < 0.1 * median_s:
@@ -228,7 +228,7 @@ def recovery(run: Run) -> list[Check]:
         (step for step in reversed(run.steps) if first and step.role == "step" and step.index < first.index), None
     )
     usual = next((row for row in run.rows if first and row.role == "step" and row.rate_rps == first.rate_rps), None)
-    if first is None or top is None or usual is None or usual.in_flight_mean is None:
+    if first is None or top is None or usual is None:
         return []
     took_s = recovery_s(run.table, top.end_s, first.end_s, usual.in_flight_mean)
     at = f"{top.rate_rps:.3g} req/s"

@@ -122,7 +122,7 @@ def case_of(run: Run) -> Case:
     jitter_s = longest_s = None
     steps: list[StepView] = []
     for row in usable:
-        window = latency.window_view(_alive(run.table, row), (row.window_begin_s, row.window_end_s))
+        window = latency.window_view(_alive(run.table, row), row.window_s)
         if not steps:
             longest_s = gap_causes.longest_prefill_s(window.due)
         if jitter_s is None and len(window.gaps.gap_s):
