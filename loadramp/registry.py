@@ -9,6 +9,7 @@ import inspect
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 Common = TypeVar("Common")
@@ -135,10 +136,12 @@ def _short(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
-def options_of(function: Callable[..., Any]) -> dict[str, tuple[Any, Any]]:
+@cache
+def options_of(function: Callable[..., Any]) -> Mapping[str, tuple[Any, Any]]:
     """The keys a table may carry for ``function``: keyword-only parameters, or all fields of a dataclass.
 
-    Returns name -> (annotation, default); the default is ``inspect.Parameter.empty`` where the key must be given.
+    Returns name -> (annotation, default); the default is ``inspect.Parameter.empty`` where the key must be given. Kept:
+    to evaluate annotations is all but what it takes to read a scenario.
     """
     hints = get_type_hints(function.__init__ if inspect.isclass(function) else function, include_extras=True)
     fields_of_class = inspect.isclass(function)
@@ -221,7 +224,7 @@ def bind_with(
     returns: Returns | None = None,
 ) -> tuple[Choice, Common]:
     """The same for a table that may have the fields of the dataclass ``common``, too: its Choice, and these fields."""
-    shared = options_of(common)
+    shared = inspect.signature(common).parameters
     choice = bind(table, registry, where, default_kind, returns, shared)
     return choice, common(**bind_options({key: table[key] for key in table if key in shared}, common, where))
 
