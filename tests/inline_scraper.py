@@ -2,12 +2,36 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
+
+import msgspec
 
 from loadramp.metrics.fetch import FetchFailed
 from loadramp.metrics.scrape_process import PageSet, WatchedPage, follow
 from loadramp.metrics.scraper import labels_of
+from loadramp.record.run_directory import RunDir
 from loadramp.record.types import Sample
+
+
+@dataclass(slots=True)
+class InlineScraper:
+    """What ``scrape_inline`` scraped: on disk, and for the run to take."""
+
+    rundir: RunDir
+    samples: list[Sample] = field(default_factory=list)
+
+    def note(self, sample: Sample) -> None:
+        with self.rundir.server_path.open("ab") as file:
+            file.write(msgspec.json.encode(sample) + b"\n")
+        self.samples.append(sample)
+
+    def read(self) -> list[Sample]:
+        taken, self.samples = self.samples, []
+        return taken
+
+    async def stop(self, limit_s: float) -> None:
+        """Its task is cancelled."""
 
 
 async def scrape_inline(

@@ -9,8 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import msgspec
-from inline_scraper import scrape_inline
+from inline_scraper import InlineScraper, scrape_inline
 from memory_pipe import Connect
 from middleboxes import straight
 from simulated_time import run as run_jumping
@@ -22,7 +21,7 @@ from loadramp.client.request_body import OPTIONAL_FIELDS
 from loadramp.record.run_directory import RunDir
 from loadramp.record.run_info import RunInfo
 from loadramp.record.table import Run
-from loadramp.record.types import Calibration, Sample
+from loadramp.record.types import Calibration
 from loadramp.report.progress import Watch
 from loadramp.runner.assess import assess
 from loadramp.runner.conductor import Conductor
@@ -82,20 +81,14 @@ def ramp_in_memory(
         orders = Orders(ready, endpoint_of(target, {}), "sim", OPTIONAL_FIELDS, Calibration(), 1, loop.time())
         connect = world(service) if world else straight(service)
         fleet = InlineFleet(orders, rundir.records_path, loop.time, connect, precise=False)
-        samples: list[Sample] = []
-        ramping = Conductor(
-            ready, rundir, fleet, loop.time, orders.t0_s, RunInfo(), lambda: _taken(samples), watch, repeats=repeats
-        )
+        scraper = InlineScraper(rundir)
+        ramping = Conductor(ready, rundir, fleet, loop.time, orders.t0_s, RunInfo(), scraper, watch, repeats=repeats)
 
         async def page(_: str) -> str:
             return metrics_page(service.engine, "sim", service.epoch_s + service.started_s)
 
         urls = ["http://sim/metrics"] if metrics else []
-        tasks = [
-            asyncio.ensure_future(
-                scrape_inline(page, urls, 1.0, loop.time, orders.t0_s, lambda s: _note(rundir, samples, s))
-            )
-        ]
+        tasks = [asyncio.ensure_future(scrape_inline(page, urls, 1.0, loop.time, orders.t0_s, scraper.note))]
         if stop_at_s is not None:
             loop.call_later(stop_at_s, ramping.stop.set)
         beside = meddle(ramping, service) if meddle else None
@@ -114,15 +107,3 @@ def ramp_in_memory(
     found, skipped = read_run(rundir.path, scenario)
     assert skipped == 0
     return assess(found)
-
-
-def _taken(samples: list[Sample]) -> list[Sample]:
-    taken = samples[:]
-    samples.clear()
-    return taken
-
-
-def _note(rundir: RunDir, samples: list[Sample], sample: Sample) -> None:
-    with rundir.server_path.open("ab") as file:
-        file.write(msgspec.json.encode(sample) + b"\n")
-    samples.append(sample)

@@ -41,7 +41,7 @@ the seconds that the command took, where there is one; it is ready then."""
 
 @dataclass(slots=True)
 class CanaryRun:
-    """Both arms as they go on. ``stop`` is shared by the arms and ends it early."""
+    """Both arms as they go on. ``stop`` is that of both, and ends them early."""
 
     scenario: Scenario
     rundir: RunDir
@@ -56,6 +56,7 @@ class CanaryRun:
     _serving: str = ""
 
     def __post_init__(self) -> None:
+        self.candidate.stop = self.baseline.stop
         self.guard = Guard(self.scenario, self.baseline, self.candidate, self.info, self.say)
 
     @property

@@ -3,7 +3,6 @@
 Everything for people goes to ``say``; the answer is the exit code.
 """
 
-import asyncio
 import json
 import secrets
 import time
@@ -15,7 +14,8 @@ from pathlib import Path
 import msgspec
 
 from loadramp import __version__
-from loadramp.client.fleet import FleetError, worker_count
+from loadramp.client import input_files
+from loadramp.client.fleet import worker_count
 from loadramp.client.probe import SingleRequests
 from loadramp.comparison import greedy_answers
 from loadramp.comparison.answer_match import AnswerMatch, GreedyAnswer
@@ -30,13 +30,11 @@ from loadramp.comparison.pairs import Comparison
 from loadramp.comparison.switch_command import switch_of
 from loadramp.comparison.table import Canary, canary_of
 from loadramp.comparison.text import comparison_markdown
-from loadramp.metrics.scraper import Scraper
 from loadramp.record.run_directory import RunDir, RunDirError, check_place, put
-from loadramp.record.types import Sample
 from loadramp.registry import CannotMeasure, ScenarioError, error_message
 from loadramp.report.progress import Progress, Watch
 from loadramp.runner.finish import COULD_NOT_MEASURE, EXIT
-from loadramp.runner.launch import Reached, Say, fleet_of, info_of, let_go, reach, scraper_of, signals
+from loadramp.runner.launch import Reached, Say, info_of, reach, sent, session_of
 from loadramp.runner.run_session import RunSession
 from loadramp.runner.scenarios import Options
 from loadramp.scenario.scenario import Scenario
@@ -67,37 +65,32 @@ async def canary(scenario: Scenario, ask: CanaryOptions, say: Say, watch: Watch)
     """
     check(scenario, ask)
     check_place(ask.baseline.out)
-    scenario = _sharing(scenario)
+    scenario = input_files.ready(_sharing(scenario))
     began_at = datetime.now(UTC)
-    switch = switch_of(ask.switch_command, scenario, ask.baseline, ask.candidate, say)
-    reached = await _reach_both(scenario, ask, switch, say)
-    for note in outlook(reached[0].scenario, bool(ask.swap_command)):
+    for note in outlook(scenario, bool(ask.swap_command)):
         say(f"note: {note}")
-    redact = [side.endpoint.redact for side in reached]
-    top = RunDir.create(ask.baseline.out, f"{scenario.name}-canary", redact[0](redact[1](scenario.source)), began_at)
+    switch = switch_of(ask.switch_command, scenario, ask.baseline, ask.candidate, say)
+    swap = switch_of(ask.swap_command, scenario, ask.baseline, ask.candidate, say)
+    reached = await _reach_both(scenario, ask, switch, say)
+
+    def redact(text: str) -> str:
+        return reached[0].endpoint.redact(reached[1].endpoint.redact(text))
+
+    top = RunDir.create(ask.baseline.out, f"{scenario.name}-canary", redact(scenario.source), began_at)
     say(f"writing {top.path}")
     answers = await _answers(reached, scenario, top, ask, switch, say)
-    salts = _salts(scenario)
+    about = _about(scenario, ask, reached, began_at, answers, redact)
     t0_s = time.monotonic()
-    stop = asyncio.Event()
     arms: list[RunSession] = []
-    scrapers: list[Scraper | None] = []
-    for name, side, salt in zip(ARMS, reached, salts, strict=True):
+    for name, side, salt in zip(ARMS, reached, _salts(scenario), strict=True):
         rundir = _arm_dir(top, name, side.scenario.source)
-        info = info_of(side, salt=salt, argv=[redact[0](redact[1](word)) for word in ask.argv], began_at=began_at)
-        fleet = fleet_of(side, rundir, salt=salt, t0_s=t0_s, save_text=ask.baseline.save_text)
-        scraper = await scraper_of(side.scenario, side.endpoint, rundir, t0_s, info, say, side.asked)
-        scrapers.append(scraper)
+        info = info_of(side, salt=salt, argv=about.argv, began_at=began_at)
         shown = watch if name == "candidate" else _unwatched
-        samples: Callable[[], list[Sample]] = scraper.read if scraper else list
-        arms.append(
-            RunSession(
-                side.scenario, rundir, fleet, time.monotonic, t0_s, info, samples, watch=shown, stop=stop, salt=salt
-            )
-        )
-    about = _about(scenario, ask, reached, began_at, answers)
-    swap = switch_of(ask.swap_command, scenario, ask.baseline, ask.candidate, say)
-    return await _through(CanaryRun(scenario, top, arms[0], arms[1], about, say, switch, swap), scrapers, say)
+        text = ask.baseline.save_text
+        arms.append(await session_of(RunSession, side, rundir, info, say, shown, save_text=text, t0_s=t0_s))
+    duel = CanaryRun(scenario, top, arms[0], arms[1], about, say, switch, swap)
+    caught, failure = await sent(arms, duel.run, say)
+    return _judged(duel, caught, failure, say)
 
 
 def _sharing(scenario: Scenario) -> Scenario:
@@ -209,12 +202,9 @@ def _about(
     reached: Sequence[Reached],
     began_at: datetime,
     answers: AnswerMatch | None,
+    redact: Callable[[str], str],
 ) -> ComparisonInfo:
     """What comparison.json says before anything was measured. Holds no secret."""
-
-    def redact(text: str) -> str:
-        return reached[0].endpoint.redact(reached[1].endpoint.redact(text))
-
     baseline, candidate = (ArmInfo(side.endpoint.url, redact(side.known.model)) for side in reached)
     return ComparisonInfo(
         name=scenario.name,
@@ -234,18 +224,8 @@ def _about(
     )
 
 
-async def _through(duel: CanaryRun, scrapers: Sequence[Scraper | None], say: Say) -> tuple[Comparison, int]:
-    """Run to the end, let go of everything, judge what there is."""
-    failure: Exception | None = None
-    with signals(duel.stop, say) as caught:
-        try:
-            for arm in duel.arms:
-                await arm.fleet.start()
-            await duel.run()
-        except (FleetError, CannotMeasure, OSError) as error:
-            failure = error
-        finally:
-            await let_go([arm.fleet for arm in duel.arms], scrapers, hurry=duel.stop.is_set())
+def _judged(duel: CanaryRun, caught: Sequence[int], failure: Exception | None, say: Say) -> tuple[Comparison, int]:
+    """Judge what there is, and write the report."""
     try:
         comparison = read(duel.rundir.path)
         write_derived(comparison)

@@ -15,13 +15,13 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from loadramp import __version__
 from loadramp.client import input_files
 from loadramp.client.cluster_fleet import ClusterFleet
 from loadramp.client.endpoint import Endpoint, endpoint_of
-from loadramp.client.fleet import Fleet, FleetError, InlineFleet, Orders, raise_file_limit, worker_count
+from loadramp.client.fleet import Fleet, InlineFleet, Orders, raise_file_limit, worker_count
 from loadramp.client.permission import check_hosts
 from loadramp.client.preflight import EndpointFacts, examine_endpoint, shown
 from loadramp.client.ray_cluster import RayCluster
@@ -31,7 +31,6 @@ from loadramp.metrics.model_series import ModelSelection, asked_of
 from loadramp.metrics.scraper import LAST_SCRAPE_S, Scraper, find_metrics
 from loadramp.record.run_directory import RunDir, check_place, host
 from loadramp.record.run_info import ColdStart, OverLength, RunInfo, TargetInfo
-from loadramp.record.types import Sample
 from loadramp.registry import CannotMeasure, ScenarioError, error_message
 from loadramp.report.progress import Watch
 from loadramp.runner.conductor import Conductor
@@ -39,7 +38,7 @@ from loadramp.runner.finish import COULD_NOT_MEASURE, Finished, judge, judge_run
 from loadramp.runner.gate_check import check_rules
 from loadramp.runner.model_lengths import lengths
 from loadramp.runner.run_session import RunSession
-from loadramp.runner.scenarios import Options, with_target
+from loadramp.runner.scenarios import Options, Shard, with_target
 from loadramp.runner.selfcheck import noted
 from loadramp.scenario.scenario import FleetOptions, Scenario
 from loadramp.workload.preview import most_users
@@ -52,6 +51,7 @@ LIBRARIES = ("httptools", "uvloop", "msgspec", "numpy", "scipy", "httpx", "opena
 HURRIED_SCRAPE_S = 0.7
 
 Say = Callable[[str], None]
+Session = TypeVar("Session", bound=RunSession)
 Beside = Callable[[Conductor, Endpoint], Coroutine[Any, Any, None]]
 """Something that goes on beside a run: health checks, a fault on purpose."""
 
@@ -77,21 +77,16 @@ async def ramp(
     """
     check_place(options.out)
     reached = await reach(scenario, options, say)
-    scenario, endpoint = reached.scenario, reached.endpoint
+    scenario = reached.scenario
     salt = secrets.randbits(60) if salt is None else salt
     began_at = datetime.now(UTC)
     rundir = RunDir.create(options.out, scenario.name, scenario.source, began_at)
     say(f"writing {rundir.path}")
     info = info_of(reached, salt=salt, argv=argv, began_at=began_at)
     info.quick = options.quick or None
-    t0_s = time.monotonic()
-    fleet = fleet_of(reached, rundir, salt=salt, t0_s=t0_s, save_text=options.save_text)
-    scraper = await scraper_of(scenario, endpoint, rundir, t0_s, info, say, reached.asked)
-    samples: Callable[[], list[Sample]] = scraper.read if scraper else list
-    ramping = Conductor(
-        scenario, rundir, fleet, time.monotonic, t0_s, info, samples, watch, salt=salt, repeats=options.repeats
-    )
-    return await _through(ramping, scraper, say, beside and beside(ramping, endpoint))
+    ramping = await session_of(Conductor, reached, rundir, info, say, watch, save_text=options.save_text)
+    ramping.repeats = options.repeats
+    return await _through(ramping, say, beside and beside(ramping, reached.endpoint))
 
 
 @dataclass(slots=True, frozen=True)
@@ -143,10 +138,38 @@ async def reach(scenario: Scenario, options: Options, say: Say) -> Reached:
     return Reached(scenario.without(endpoint.redact), endpoint, known, workers, too_long)
 
 
-def fleet_of(
-    reached: Reached, rundir: RunDir, *, salt: int, t0_s: float, save_text: bool, shard: int = 0, shards: int = 1
+async def session_of(
+    kind: type[Session],
+    reached: Reached,
+    rundir: RunDir,
+    info: RunInfo,
+    say: Say,
+    watch: Watch,
+    *,
+    save_text: bool,
+    t0_s: float | None = None,
+    shard: Shard | None = None,
+) -> Session:
+    """A run of an endpoint that was reached: its fleet is not started yet, its scraper is.
+
+    Args:
+        kind: a kind of session.
+        t0_s: when it begins, by CLOCK_MONOTONIC; None: now.
+        shard: which share of the load it sends; None: all of it. The first one reads the server's metrics for all.
+    """
+    t0_s = time.monotonic() if t0_s is None else t0_s
+    index, of = (shard.index, shard.of) if shard else (0, 1)
+    fleet = _fleet_of(reached, rundir, info.prompt_salt or 0, t0_s, save_text, index, of)
+    scenario, scraper = reached.scenario, None
+    if not index:
+        scraper = await scraper_of(scenario, reached.endpoint, rundir, t0_s, info, say, reached.asked)
+    return kind(scenario, rundir, fleet, time.monotonic, t0_s, info, scraper, watch)
+
+
+def _fleet_of(
+    reached: Reached, rundir: RunDir, salt: int, t0_s: float, save_text: bool, shard: int, shards: int
 ) -> Fleet:
-    """What sends a run's load, or share ``shard`` of ``shards`` of it, not started yet."""
+    """What sends share ``shard`` of ``shards`` of a run's load."""
     scenario, known = reached.scenario, reached.known
     local = scenario.fleet.kind == "local"
     read = input_files.without_files(scenario) if local else scenario
@@ -216,11 +239,9 @@ def with_room(scenario: Scenario, workers: int) -> Scenario:
     return replace(scenario, pace=replace(scenario.pace, max_in_flight=most))
 
 
-async def _through(
-    ramping: Conductor, scraper: Scraper | None, say: Say, beside: Coroutine[Any, Any, None] | None = None
-) -> Finished:
+async def _through(ramping: Conductor, say: Say, beside: Coroutine[Any, Any, None] | None = None) -> Finished:
     """Run to the end, let go of everything, judge what there is."""
-    caught, failure = await sent(ramping, ramping.run, scraper, say, beside)
+    caught, failure = await sent([ramping], ramping.run, say, beside)
     finished, failure = _reported(ramping, failure)
     ramping.rundir.let_go()
     if failure is not None:
@@ -236,20 +257,24 @@ async def _through(
 
 
 async def sent(
-    session: RunSession,
+    sessions: Sequence[RunSession],
     run: Callable[[], Awaitable[None]],
-    scraper: Scraper | None,
     say: Say,
     beside: Coroutine[Any, Any, None] | None = None,
 ) -> tuple[list[int], Exception | None]:
-    """Start the fleet, ``run``, and let go of everything. Returns the signals that came, and what went wrong."""
+    """Start the fleets, ``run``, and let go of everything. Returns the signals that came, and what went wrong.
+
+    One ``stop`` ends all sessions.
+    """
     failure: Exception | None = None
     task = asyncio.ensure_future(beside) if beside is not None else None
-    with signals(session.stop, say) as caught:
+    stop = sessions[0].stop
+    with signals(stop, say) as caught:
         try:
-            await session.fleet.start()
+            for session in sessions:
+                await session.fleet.start()
             await run()
-        except (FleetError, OSError) as error:
+        except (CannotMeasure, OSError) as error:
             failure = error
         finally:
             if task is not None:
@@ -257,7 +282,7 @@ async def sent(
                 await asyncio.wait([task])
                 if not task.cancelled() and task.exception() is not None:
                     say(f"beside the load: {task.exception()}")
-            await let_go([session.fleet], [scraper], hurry=session.stop.is_set())
+            await _let_go(sessions, hurry=stop.is_set())
     return caught, failure
 
 
@@ -320,10 +345,11 @@ async def scraper_of(
     return scraper
 
 
-async def let_go(fleets: Sequence[Fleet], scrapers: Sequence[Scraper | None], hurry: bool) -> None:
+async def _let_go(sessions: Sequence[RunSession], hurry: bool) -> None:
     """End workers and scrapers, all at once. ``hurry``: somebody waits, so no scraper gets long for a last page."""
     limit_s = HURRIED_SCRAPE_S if hurry else LAST_SCRAPE_S
-    endings = [fleet.close() for fleet in fleets] + [scraper.stop(limit_s) for scraper in scrapers if scraper]
+    endings = [session.fleet.close() for session in sessions]
+    endings += [session.scraper.stop(limit_s) for session in sessions if session.scraper]
     for result in await asyncio.gather(*endings, return_exceptions=True):
         if isinstance(result, BaseException):
             raise result

@@ -9,6 +9,7 @@ from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from typing import Protocol
 
 import numpy as np
 
@@ -39,6 +40,16 @@ DEAD_REQUESTS = 20
 HISTORY_S = 40
 
 
+class Scrapes(Protocol):
+    """Reads the server's metrics beside a run."""
+
+    def read(self) -> list[Sample]:
+        """The samples since the last call."""
+
+    async def stop(self, limit_s: float) -> None:
+        """Take a last one and end, within about ``limit_s``."""
+
+
 @dataclass(slots=True)
 class RunSession:
     """One run as it goes on. ``info`` becomes run.json; ``stop`` is set to end it early."""
@@ -49,11 +60,10 @@ class RunSession:
     clock: Callable[[], float]
     t0_s: float
     info: RunInfo
-    samples: Callable[[], list[Sample]] = list
-    """New samples of the server's metrics since the last call."""
+    scraper: Scrapes | None = None
+    """None: the server's metrics are not known."""
     watch: Watch = lambda _: None
     stop: asyncio.Event = field(default_factory=asyncio.Event)
-    salt: int = 0
     repeats: int = 1
     """How many whole ramps, one after the other."""
     steps: list[Step] = field(default_factory=list)
@@ -278,7 +288,7 @@ class RunSession:
         self._client += fresh
         if fresh:
             self.rundir.append_client(fresh)
-        self._server += self.samples()
+        self._server += self.scraper.read() if self.scraper else []
         self._deaths += self.fleet.dead[len(self._deaths) :]
 
     def _count(self, ended: Table) -> None:

@@ -17,11 +17,11 @@ from loadramp.client.fleet import FleetError
 from loadramp.client.server_clock import server_clock
 from loadramp.record.run_directory import RunDir, check_place
 from loadramp.record.run_info import ShardInfo
-from loadramp.record.types import Sample, Step, Stop
+from loadramp.record.types import Step, Stop
 from loadramp.registry import ScenarioError, error_message
 from loadramp.report.progress import Watch
 from loadramp.runner.finish import COULD_NOT_MEASURE
-from loadramp.runner.launch import Say, fleet_of, info_of, reach, scraper_of, sent
+from loadramp.runner.launch import Say, info_of, reach, sent, session_of
 from loadramp.runner.run_session import EPSILON_S, RunSession
 from loadramp.runner.scenarios import LATEST_S, Options, Shard
 from loadramp.scenario.scenario import Scenario
@@ -140,18 +140,12 @@ async def run_shard(
     info = info_of(reached, salt=salt, argv=argv, began_at=datetime.fromtimestamp(shard.start_s, UTC))
     info.shard = ShardInfo(shard.index, shard.of, shard.start_at, clock, host=info.host)
     t0_s = time.monotonic() + (shard.start_s - time.time())
-    fleet = fleet_of(
-        reached, rundir, salt=salt, t0_s=t0_s, save_text=options.save_text, shard=shard.index, shards=shard.of
+    session = await session_of(
+        ShardRun, reached, rundir, info, say, watch, save_text=options.save_text, t0_s=t0_s, shard=shard
     )
-    # one of them is enough for the server's metrics
-    scraper = await scraper_of(scenario, endpoint, rundir, t0_s, info, say, reached.asked) if not shard.index else None
-    samples: Callable[[], list[Sample]] = scraper.read if scraper else list
-    session = ShardRun(
-        scenario, rundir, fleet, time.monotonic, t0_s, info, samples, watch,
-        salt=salt, agreed=steps, start_s=shard.start_s,
-    )  # fmt: skip
+    session.agreed, session.start_s = steps, shard.start_s
     say(f"writing {rundir.path}")
-    caught, failure = await sent(session, session.run, scraper, say)
+    caught, failure = await sent([session], session.run, say)
     rundir.let_go()
     if failure is not None:
         say(f"stopped: {error_message(failure)}")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from inline_scraper import scrape_inline
+from inline_scraper import InlineScraper, scrape_inline
 from memory_pipe import connect_in_memory
 from run_in_memory import BEGAN_AT
 from simulated_time import run as run_jumping
@@ -28,7 +28,7 @@ from loadramp.client.http.sockets import ConnectFailed
 from loadramp.client.request_body import OPTIONAL_FIELDS
 from loadramp.record.run_directory import RunDir
 from loadramp.record.run_info import MetricsInfo, RunInfo, TargetInfo
-from loadramp.record.types import Calibration, Sample
+from loadramp.record.types import Calibration
 from loadramp.runner.assess import assess
 from loadramp.runner.conductor import Conductor
 from loadramp.runner.finish import Finished
@@ -98,14 +98,14 @@ class Stage:
         orders = Orders(ready, endpoint, "sim", OPTIONAL_FIELDS, Calibration(), 1, loop.time())
         connect = connect_in_memory(self.service, refused=ConnectFailed)
         fleet = InlineFleet(orders, rundir.records_path, loop.time, connect, precise=False)
-        samples: list[Sample] = []
         about = TargetInfo(model="sim", max_model_len=self.service.profile.max_model_len)
         info = RunInfo(scenario.name, overrides=list(scenario.overrides), slo=scenario.slo, target=about,
                        metrics=MetricsInfo("vllm"))  # fmt: skip
-        ramping = Conductor(ready, rundir, fleet, loop.time, orders.t0_s, info, lambda: _taken(samples))
+        scraper = InlineScraper(rundir)
+        ramping = Conductor(ready, rundir, fleet, loop.time, orders.t0_s, info, scraper)
         tasks = [
             asyncio.ensure_future(beside(ramping, endpoint)),
-            asyncio.ensure_future(self._scrape(ramping, samples)),
+            asyncio.ensure_future(self._scrape(ramping, scraper)),
         ]
         if phase == self.stop_in:
             loop.call_later(20.0, ramping.stop.set)
@@ -121,7 +121,7 @@ class Stage:
         assert skipped == 0
         return Finished(assess(run), 130 if phase == self.stop_in else 0)
 
-    async def _scrape(self, ramping: Conductor, samples: list[Sample]) -> None:
+    async def _scrape(self, ramping: Conductor, scraper: InlineScraper) -> None:
         service = self.service
 
         async def page(_: str) -> str:
@@ -129,12 +129,7 @@ class Stage:
                 raise ConnectionRefusedError
             return metrics_page(service.engine, "sim", service.epoch_s + service.started_s, service.memory_bytes())
 
-        def note(sample: Sample) -> None:
-            with ramping.rundir.server_path.open("ab") as file:
-                file.write(msgspec.json.encode(sample) + b"\n")
-            samples.append(sample)
-
-        await scrape_inline(page, ["http://sim/metrics"], 1.0, ramping.clock, ramping.t0_s, note)
+        await scrape_inline(page, ["http://sim/metrics"], 1.0, ramping.clock, ramping.t0_s, scraper.note)
 
     async def strike(self) -> tuple[int | None, str]:
         assert self.command is not None
@@ -182,9 +177,3 @@ def rehearse_in_memory(
     places: list[Path] = []
     code = run_jumping(main())
     return write_campaign(places[0], answers), code
-
-
-def _taken(samples: list[Sample]) -> list[Sample]:
-    taken = samples[:]
-    samples.clear()
-    return taken

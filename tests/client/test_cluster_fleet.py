@@ -140,7 +140,7 @@ def ramped(
         task = asyncio.ensure_future(meddle(nodes)) if meddle else None
         try:
             await fleet.start()
-            await Conductor(ready, rundir, fleet, loop.time, orders.t0_s, RunInfo(), salt=7).run()
+            await Conductor(ready, rundir, fleet, loop.time, orders.t0_s, RunInfo()).run()
         finally:
             await fleet.close()
             service.close()

@@ -87,10 +87,7 @@ def compared(
         t0_s = loop.time()
         profiles = zip((3, 4), (baseline, candidate), faults, strict=True)
         services = [Service(profile, faults=wrong, seed=seed) for seed, profile, wrong in profiles]
-        stop = asyncio.Event()
-        arms = [
-            _arm(scenario, top, name, service, t0_s, stop) for name, service in zip(judge.ARMS, services, strict=True)
-        ]
+        arms = [_arm(scenario, top, name, service, t0_s) for name, service in zip(judge.ARMS, services, strict=True)]
         about = ComparisonInfo(name=scenario.name, swap_command="swap" if swap else None, **(info or {}))
         duel = CanaryRun(scenario, top, arms[0], arms[1], about, say,
                          switch(services) if switch else None, swap(services) if swap else None)  # fmt: skip
@@ -112,7 +109,7 @@ def compared(
     return judge.read(top.path)
 
 
-def _arm(scenario: Scenario, top: RunDir, name: str, service: Service, t0_s: float, stop: asyncio.Event) -> RunSession:
+def _arm(scenario: Scenario, top: RunDir, name: str, service: Service, t0_s: float) -> RunSession:
     loop = asyncio.get_running_loop()
     path = top.path / name
     path.mkdir()
@@ -122,7 +119,7 @@ def _arm(scenario: Scenario, top: RunDir, name: str, service: Service, t0_s: flo
     orders = Orders(ready, endpoint_of(ready.target, {}), "sim", OPTIONAL_FIELDS, Calibration(), 1, t0_s)
     connect = connect_in_memory(service, refused=ConnectFailed)
     fleet = InlineFleet(orders, rundir.records_path, loop.time, connect, precise=False)
-    return RunSession(ready, rundir, fleet, loop.time, t0_s, RunInfo(target=TargetInfo(model="sim")), stop=stop)
+    return RunSession(ready, rundir, fleet, loop.time, t0_s, RunInfo(target=TargetInfo(model="sim")))
 
 
 def document(found: Comparison) -> dict[str, Any]:

@@ -94,7 +94,7 @@ def shards_in_memory(
         )  # fmt: skip
         session = ShardRun(
             ready, rundir, fleet, loop.time, orders.t0_s, info,
-            salt=7, agreed=agreed_steps(scenario), start_s=START_S, wall=lambda: START_S - orders.t0_s + loop.time(),
+            agreed=agreed_steps(scenario), start_s=START_S, wall=lambda: START_S - orders.t0_s + loop.time(),
         )  # fmt: skip
         await fleet.start()
         beside = meddle(index, session)
