@@ -101,8 +101,8 @@ def parse_line(line: bytes, events: int | None = None) -> Any:
         raw: Any = _decoder.decode(line)
     except msgspec.DecodeError as error:
         raise ValueError(f"not a record: {error}") from None
-    n = len(raw.event_s) if events is None else events
-    if any(values and len(values) != n for values in (raw.event_tokens, raw.event_choice)):
+    tokens, choice, n = raw.event_tokens, raw.event_choice, len(raw.event_s) if events is None else events
+    if (tokens and len(tokens) != n) or (choice and len(choice) != n):
         raise ValueError("not a record: event_tokens or event_choice has another length than event_us")
     return raw
 

@@ -152,7 +152,10 @@ class Table:
         begin = np.concatenate(([0], np.cumsum(counts, dtype=np.int64))).astype(np.int64)
 
         def floats(name: str) -> Floats:  # None becomes NaN
-            return np.array(list(map(attrgetter(name), records)), dtype=np.float64)
+            values = list(map(attrgetter(name), records))
+            if values.count(None) == len(values):
+                return np.full(len(values), np.nan)
+            return np.array(values, dtype=np.float64)
 
         def ints(name: str) -> Ints:
             return np.array(list(map(attrgetter(name), records)), dtype=np.int64)
