@@ -11,7 +11,7 @@ from loadramp.analysis.checks.validity import void_reasons
 from loadramp.analysis.error_classes import load_independent
 from loadramp.analysis.latency import WindowView
 from loadramp.analysis.load_errors import known_independent, load_error_ratio
-from loadramp.analysis.quantiles import NOT_STATIONARY, Values, estimate, median_of_known, quantile, quantile_name
+from loadramp.analysis.quantiles import NOT_STATIONARY, Values, estimate, mean, median_of_known, quantile, quantile_name
 from loadramp.analysis.throughput import falls_behind
 from loadramp.record.row import Quantiles, Row, SloStatistic, Statistic
 from loadramp.record.table import Floats, Table, within
@@ -92,8 +92,10 @@ def _latencies(row: Row, window: WindowView, slo: Slo) -> Row:
     pooled = latency.families(window)
     families: dict[str, Quantiles] = {}
     reasons: latency.Reasons = {}
+    of_gaps = mean(pooled["gap"], row.stationary)
     for name, data in pooled.items():
-        families[name], why = latency.statistics(name, data, row.stationary)
+        known = of_gaps if data.values is pooled["gap"].values else None  # most events bring one token
+        families[name], why = latency.statistics(name, data, row.stationary, known)
         reasons |= why
     of_all, why = latency.everyone(window, row.stationary)
     row, why_stalls = latency.stalls(row, window, pooled["gap"])
@@ -280,7 +282,7 @@ def _slo(row: Row, window: WindowView, pooled: Mapping[str, Values], slo: Slo) -
         data = pooled[metric]
         measured = estimate(data, slo.quantile, row.stationary)
         figure = Statistic(measured.value, measured.low, measured.high, measured.log_se)
-        kept[metric] = SloStatistic(figure, float(np.mean(data.values > limit_s)) if len(data) else None)
+        kept[metric] = SloStatistic(figure, np.count_nonzero(data.values > limit_s) / len(data) if len(data) else None)
         if measured.value is None:
             reasons[f"slo_{metric}_s"] = f"{quantile_name(slo.quantile)}: {measured.reason}"
     good_ratio = fine / decided if decided else None

@@ -121,10 +121,12 @@ def families(window: WindowView, slower: Slower | None = None) -> dict[str, Valu
     return out
 
 
-def statistics(name: str, data: Values, stationary: bool) -> tuple[Quantiles, Reasons]:
-    """The statistics of one family, and the reasons of nulls."""
+def statistics(
+    name: str, data: Values, stationary: bool, of_mean: QuantileEstimate | None = None
+) -> tuple[Quantiles, Reasons]:
+    """The statistics of one family, and the reasons of nulls. ``of_mean``: its mean, if it is known."""
     figures = [estimate(data, q, stationary) for q in QUANTILES]
-    of_mean = mean(data, stationary)
+    of_mean = mean(data, stationary) if of_mean is None else of_mean
     reasons = why_null(f"{name}_mean", of_mean)
     for q, figure in zip(QUANTILES, figures, strict=True):
         reasons |= why_null(f"{name}_{quantile_name(q)}", figure)

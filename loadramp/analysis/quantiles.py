@@ -10,6 +10,7 @@ from math import ceil, log
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import betaincinv, stdtrit
 
 from loadramp.record.table import Bools, Floats, Ints
@@ -21,6 +22,7 @@ FLOOR_S = 1e-5
 """A latency below it is taken as this: two tokens in one read are no time apart, and zero has no logarithm."""
 NOT_STATIONARY = "not stationary: no interval"
 Unit = Literal["requests", "tokens", "gaps"]
+Blocks = NDArray[np.uint16] | NDArray[np.int64]
 
 
 @dataclass(slots=True, frozen=True)
@@ -53,7 +55,7 @@ class Values:
     values: Floats
     ordered: Floats
     by_block: Sequence[Floats]
-    block: Ints
+    block: Blocks
     blocks: int
     unit: Unit
     requests: int
@@ -89,23 +91,29 @@ def pool(
     return Values(values, np.sort(values), parts, block, blocks, unit, count, cut, carry)
 
 
-def by_block(values: Floats, block: Ints, n: int) -> list[Floats]:
+def by_block(values: Floats, block: Blocks, n: int) -> list[Floats]:
     """The values of each of ``n`` blocks, in their order."""
     return np.split(values[block_order(block, n)], np.cumsum(np.bincount(block, minlength=n))[:-1])
 
 
-def block_order(block: Ints, n: int) -> Ints:
+def block_order(block: Blocks, n: int) -> Ints:
     """What sorts values by their block, of ``n``, and leaves those of one block as they are."""
-    small = block.astype(np.uint16) if n <= 1 << 16 else block  # of 16 bits the stable sort is a radix sort
-    return np.argsort(small, kind="stable")
+    return np.argsort(block.astype(np.uint16, copy=False) if _small(n) else block, kind="stable")
 
 
-def blocks_of(at_s: Floats, window_s: tuple[float, float]) -> tuple[Ints, int]:
+def blocks_of(at_s: Floats, window_s: tuple[float, float]) -> tuple[Blocks, int]:
     """Block of each instant and how many blocks there are: equal, about BLOCK_S long, at least 6."""
     begin_s, end_s = window_s
     count = max(MIN_BLOCKS, int((end_s - begin_s) / BLOCK_S + 1e-9))
     scale = count / max(end_s - begin_s, 1e-9)
-    return np.clip((at_s - begin_s) * scale, 0, count - 1).astype(np.int64), count
+    at = (at_s - begin_s) * scale
+    np.clip(at, 0, count - 1, out=at)
+    return (at.astype(np.uint16) if _small(count) else at.astype(np.int64)), count
+
+
+def _small(blocks: int) -> bool:
+    """Their numbers fit into 16 bits, which a stable sort puts in order by radix."""
+    return blocks <= 1 << 16
 
 
 def quantile(ordered: Floats, q: float) -> float:

@@ -6,11 +6,10 @@ silent.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
-from statistics import median
 
 import numpy as np
 
+from loadramp.analysis.quantiles import median_of_known
 from loadramp.metrics.dialects import COUNTERS, fold
 from loadramp.record.row import Row
 from loadramp.record.table import Floats
@@ -195,7 +194,7 @@ def growth_series(samples: Sequence[Sample], name: str) -> tuple[Floats, Floats]
 
 def _between(scrapes: Sequence[Sample], begin_s: float, end_s: float) -> Sequence[Sample]:
     """From the scrape nearest ``begin_s`` to that nearest ``end_s``; none when one of them is too far off."""
-    spacing_s = median([b.t_s - a.t_s for a, b in pairwise(scrapes)]) if len(scrapes) > 1 else 0.0
+    spacing_s = median_of_known(np.diff([scrape.t_s for scrape in scrapes]))
     allowed_s = max(SLACK_S, 1.5 * spacing_s)
     first = min(range(len(scrapes)), key=lambda i: abs(scrapes[i].t_s - begin_s))
     last = min(range(len(scrapes)), key=lambda i: abs(scrapes[i].t_s - end_s))

@@ -80,12 +80,13 @@ class Stretch:
         return self.pace_s / self.usual_s
 
 
-def decoding(window: WindowView) -> Decoding:
-    """The gaps of plain decoding in the window, and when they ended."""
+def decoding(window: WindowView, median_s: float | None = None) -> Decoding:
+    """The gaps of plain decoding in the window, and when they ended. ``median_s``: of all gaps, if it is known."""
     gaps = window.gaps
     if len(gaps.gap_s) == 0:
         return gaps.gap_s, gaps.end_s
-    plain = np.flatnonzero(gap_causes.undisturbed(window, float(np.median(gaps.gap_s))) & (gaps.gap_s > 0.0))
+    median_s = float(np.median(gaps.gap_s)) if median_s is None else median_s
+    plain = np.flatnonzero(gap_causes.undisturbed(window, median_s) & (gaps.gap_s > 0.0))
     return gaps.gap_s[plain], gaps.end_s[plain]
 
 

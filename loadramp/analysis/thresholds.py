@@ -241,7 +241,7 @@ def joined(parts: Sequence[Values]) -> Values:
         values=values,
         ordered=np.sort(values),
         by_block=[block for part in parts for block in part.by_block],
-        block=np.concatenate([part.block + at for part, at in zip(parts, offsets, strict=False)]),
+        block=np.concatenate([part.block.astype(np.int64) + at for part, at in zip(parts, offsets, strict=False)]),
         blocks=int(offsets[-1]),
         unit=parts[0].unit,
         requests=sum(part.requests for part in parts),

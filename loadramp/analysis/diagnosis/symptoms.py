@@ -153,7 +153,7 @@ def _step(
     if bursty <= BURST_SHARE:
         gaps = gap_causes.attribute(window, client, jitter_s=jitter_s, longest_prefill_s=longest_s)
     if gaps is not None:
-        plain = decoding(window)
+        plain = decoding(window, gaps.median_s)
         pace, jump = pace_of(window, BLOCK_S, plain=plain), jump_of(window, plain)
     return StepView(row, window.without_gaps(), gaps, _running(window), bursty, classes(window.due), pace, jump)
 
