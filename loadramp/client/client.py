@@ -1,12 +1,13 @@
 """What sends one request and times its answer: what a worker and a probe need of it, and the kinds there are."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Protocol
 
 from loadramp.client.comparison_clients import HttpxClient, OpenaiClient
 from loadramp.client.http.pool import Counts
 from loadramp.client.measuring_client import MeasuringClient
 from loadramp.record.types import Arrival, Record
+from loadramp.workload.prompts.content import Content
 
 
 class Client(Protocol):
@@ -16,7 +17,7 @@ class Client(Protocol):
     def counts(self) -> Counts:
         """How the client fares, over its whole life; cheap to read."""
 
-    def prepare(self, arrival: Arrival, content: str | Sequence[Mapping[str, object]]) -> bytes:
+    def prepare(self, arrival: Arrival, content: Content) -> bytes:
         """The request, built before it is due. Raises ScenarioError for a body that cannot be measured."""
 
     async def send(self, arrival: Arrival, request: bytes) -> Record:

@@ -1,9 +1,8 @@
 """What the comparison clients share: the methods of the measuring client, its counts and its time-outs."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from loadramp.client.client_failure import client_error_record, describe_exception
 from loadramp.client.endpoint import Endpoint
@@ -18,6 +17,7 @@ from loadramp.client.stream.outcome import CUT_OFF, Outcome, conclude, requested
 from loadramp.record.types import Arrival, ErrorKind, Record
 from loadramp.registry import ScenarioError
 from loadramp.scenario.scenario import Target
+from loadramp.workload.prompts.content import Content
 
 
 @dataclass(slots=True)
@@ -65,7 +65,7 @@ class ComparisonClient:
         self._run = int(t0_s * 1e3)
         self._active: dict[int, ComparedRequest] = {}
 
-    def prepare(self, arrival: Arrival, content: str | Sequence[Mapping[str, Any]]) -> bytes:
+    def prepare(self, arrival: Arrival, content: Content) -> bytes:
         """The request's JSON body; the library writes the rest. Raises ScenarioError as ``request_body`` does."""
         return self._builder.body(arrival, content)
 

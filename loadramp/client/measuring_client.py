@@ -5,9 +5,8 @@ turns out to have died before the server can have seen the request.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from loadramp.client.endpoint import Endpoint
 from loadramp.client.error_text import describe_os_error
@@ -19,6 +18,7 @@ from loadramp.client.request_body import OPTIONAL_FIELDS, RequestBuilder, most_t
 from loadramp.client.stream.outcome import CUT_OFF, requested_output
 from loadramp.record.types import LENGTH_NOT_FORCED, Arrival, Record
 from loadramp.scenario.scenario import Target
+from loadramp.workload.prompts.content import Content
 
 
 class MeasuringClient:
@@ -77,7 +77,7 @@ class MeasuringClient:
         """Seconds since the run began."""
         return self._clock() - self._t0_s
 
-    def prepare(self, arrival: Arrival, content: str | Sequence[Mapping[str, Any]]) -> bytes:
+    def prepare(self, arrival: Arrival, content: Content) -> bytes:
         """The whole HTTP request. Raises ScenarioError for a body that cannot be measured."""
         body = self._builder.body(arrival, content)
         headers = "".join(f"\r\n{name}: {value}" for name, value in self._builder.headers(arrival).items())

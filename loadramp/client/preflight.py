@@ -30,7 +30,7 @@ from loadramp.record.types import LENGTH_NOT_FORCED, Calibration, ErrorKind, Pro
 from loadramp.registry import ScenarioError
 from loadramp.scenario.scenario import Target
 from loadramp.units import latency
-from loadramp.workload.prompts.content import content_of
+from loadramp.workload.prompts.content import Content, content_of
 
 Say = Callable[[str], None]
 Sleep = Callable[[float], Awaitable[Any]]
@@ -104,7 +104,7 @@ async def examine_endpoint(
         say(f"note: {_guessed(model, models)}")
     texts = _texts(basis)
 
-    async def ask(prompt: Any, name: str = model, fields: frozenset[str] = OPTIONAL_FIELDS) -> AcceptedFields:
+    async def ask(prompt: Content, name: str = model, fields: frozenset[str] = OPTIONAL_FIELDS) -> AcceptedFields:
         requests = SingleRequests(target, endpoint, name, time.monotonic)
         once = partial(find_accepted_fields, requests, prompt, fields=fields)
         return await with_retries(once, target.ready_timeout_s, lambda text: say(endpoint.redact(text)), sleep)
@@ -165,7 +165,7 @@ def _base(target: Target, listed: tuple[str, ...], models: Sequence[str]) -> str
     return next((name for name in listed if name not in models), models[0])
 
 
-def _texts(basis: Calibration) -> list[Any]:
+def _texts(basis: Calibration) -> list[Content]:
     """A short and a long prompt, as requests will write them."""
     return [
         content_of(Prompt(segments=((secrets.randbits(60), words),)), replace(basis, tokens_per_word=1.0))

@@ -13,6 +13,7 @@ from loadramp.client.request_body import OPTIONAL_FIELDS
 from loadramp.record.types import Arrival, Prompt, Record
 from loadramp.scenario.scenario import Target
 from loadramp.workload.placeholders import NO_SESSION, filled
+from loadramp.workload.prompts.content import Content
 
 PREFLIGHT_TOKENS = 16
 PREFLIGHT_PROMPT = "Tell me in a few plain words what a queue in front of a busy counter does to those who wait in it."
@@ -39,7 +40,7 @@ class SingleRequests:
 
     async def send(
         self,
-        prompt: str | list[Any],
+        prompt: Content,
         output_tokens: int | None,
         fields: frozenset[str] = OPTIONAL_FIELDS,
         body: Mapping[str, Any] | None = None,
@@ -136,7 +137,7 @@ class AcceptedFields:
 
 async def find_accepted_fields(
     requests: SingleRequests,
-    prompt: str | list[Any] = PREFLIGHT_PROMPT,
+    prompt: Content = PREFLIGHT_PROMPT,
     *,
     output_tokens: int = PREFLIGHT_TOKENS,
     fields: frozenset[str] = OPTIONAL_FIELDS,

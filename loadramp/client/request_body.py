@@ -1,6 +1,6 @@
 """The body of a request to chat, completions or responses. Pure: what is asked, never how it is sent."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,6 +12,7 @@ from loadramp.registry import ScenarioError
 from loadramp.scenario.scenario import Target
 from loadramp.units import plural
 from loadramp.workload import placeholders
+from loadramp.workload.prompts.content import Content
 
 OPTIONAL_FIELDS: frozenset[str] = frozenset({"include_usage", "continuous_usage_stats", "ignore_eos", "min_tokens"})
 """Request fields that help to measure or to hold the length, and that a strict server may refuse (``preflight``)."""
@@ -30,7 +31,7 @@ _encoder = msgspec.json.Encoder()
 def request_body(
     target: Target,
     model: str,
-    prompt: str | Sequence[Any],
+    prompt: Content,
     output_tokens: int | None,
     *,
     force_length: bool = True,
@@ -88,7 +89,7 @@ class RequestBuilder:
     def __post_init__(self) -> None:
         self._marked = placeholders.used_in(self.target.body)
 
-    def body(self, arrival: Arrival, content: str | Sequence[Mapping[str, Any]]) -> bytes:
+    def body(self, arrival: Arrival, content: Content) -> bytes:
         """The JSON body of ``arrival``'s request. Raises ScenarioError as ``request_body`` does."""
         prompt, target = arrival.prompt, self.target
         if self._marked:
@@ -164,7 +165,7 @@ def _limit_name(api: str, body: Mapping[str, Any], fields: frozenset[str]) -> st
     return modern if modern in fields or modern in body else "max_tokens"
 
 
-def _asked(api: str, prompt: str | Sequence[Any]) -> dict[str, Any]:
+def _asked(api: str, prompt: Content) -> dict[str, Any]:
     if api == "completions":
         if isinstance(prompt, str) or all(isinstance(token, int) for token in prompt):
             return {"prompt": prompt}  # text, or token ids
