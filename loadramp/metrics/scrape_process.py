@@ -7,15 +7,13 @@ the terminal's signals do not reach it, and no page can disturb the load.
 
 import asyncio
 import contextlib
-import json
 import os
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
 
 import msgspec
 
@@ -62,6 +60,42 @@ def sibling(url: str) -> str | None:
     if not trimmed.endswith("/metrics") or trimmed.endswith("/prometheus/metrics"):
         return None
     return trimmed.removesuffix("/metrics") + "/prometheus/metrics" + slash + rest
+
+
+@dataclass(slots=True, frozen=True)
+class PageOrder:
+    """An address to scrape. ``dialect``: where it is known."""
+
+    url: str
+    label: str
+    headers: Mapping[str, str]
+    dialect: str | None
+
+
+@dataclass(slots=True, frozen=True)
+class ScrapeOrders:
+    """What the process is told, in a line of JSON."""
+
+    pages: Sequence[PageOrder]
+    asked: ModelSelection
+    path: str
+    t0_s: float
+    """CLOCK_MONOTONIC at which the run began."""
+    period_s: float
+    ca_file: str
+    insecure: bool
+    parent: int
+    """The id of the process that this one outlives by a second at most."""
+
+
+@dataclass(slots=True, frozen=True)
+class PageNews:
+    """What the process has learned of a page, in a line of JSON: its dialect, and which models count there."""
+
+    label: str
+    dialect: str | None
+    left_out: Sequence[str]
+    unasked: Sequence[str]
 
 
 @dataclass(slots=True)
@@ -185,11 +219,11 @@ async def follow(
 
 
 def _report(page: WatchedPage) -> None:
-    """Write a line of JSON for the parent: the page's label, its dialect, and which models count."""
+    """Tell the parent."""
     choice = page.choice or ModelChoice()
-    news = [page.label, page.dialect, choice.left_out, choice.unasked]
+    news = PageNews(page.label, page.dialect, choice.left_out, choice.unasked)
     with contextlib.suppress(OSError):  # the parent is gone, which ``_stop_ordered`` will notice
-        os.write(sys.stdout.fileno(), json.dumps(news).encode() + b"\n")
+        os.write(sys.stdout.fileno(), msgspec.json.encode(news) + b"\n")
 
 
 def _append(descriptor: int, broken: asyncio.Event, sample: Sample) -> None:
@@ -204,30 +238,24 @@ def _append(descriptor: int, broken: asyncio.Event, sample: Sample) -> None:
         broken.set()
 
 
-async def obey(orders: Mapping[str, Any]) -> int:
-    """Watch every address until stdin says stop or the parent is gone; returns the exit code.
-
-    Args:
-        orders: ``pages`` (each url, label, headers, dialect), ``asked`` (the fields of ModelSelection), ``path``,
-            ``t0_s`` (CLOCK_MONOTONIC at which the run began), ``period_s``, ``ca_file``, ``insecure``, ``parent`` (the
-            id of the process that this one outlives by a second at most).
-    """
+async def obey(orders: ScrapeOrders) -> int:
+    """Watch every address until stdin says stop or the parent is gone; returns the exit code."""
     context = None
-    if any(page["url"].startswith("https") for page in orders["pages"]):
-        context = tls_context(orders["ca_file"], orders["insecure"])
+    if any(page.url.startswith("https") for page in orders.pages):
+        context = tls_context(orders.ca_file, orders.insecure)
     broken, stopping = asyncio.Event(), asyncio.Event()
-    append = partial(_append, os.open(orders["path"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644), broken)
-    pages = PageSet(ModelSelection(**orders["asked"]), len(orders["pages"]))
+    append = partial(_append, os.open(orders.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644), broken)
+    pages = PageSet(orders.asked, len(orders.pages))
     followers = [
         asyncio.create_task(
             follow(
-                WatchedPage(order["url"], order["label"], Fetcher(order["headers"], context).get, order["dialect"]),
-                pages, orders["period_s"], lambda: time.monotonic() - orders["t0_s"], stopping, append, _report,
+                WatchedPage(order.url, order.label, Fetcher(order.headers, context).get, order.dialect),
+                pages, orders.period_s, lambda: time.monotonic() - orders.t0_s, stopping, append, _report,
             )
         )
-        for order in orders["pages"]
+        for order in orders.pages
     ]  # fmt: skip
-    stopped = await _stop_ordered(orders["parent"], broken)
+    stopped = await _stop_ordered(orders.parent, broken)
     stopping.set()
     if followers:
         await asyncio.wait(followers, timeout=2.0 if stopped else 0.0)
@@ -252,7 +280,7 @@ def main() -> None:
         sys.exit(2)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when this ends
     os.nice(5)  # the client that measures comes first
-    code = asyncio.new_event_loop().run_until_complete(obey(json.loads(line)))
+    code = asyncio.new_event_loop().run_until_complete(obey(msgspec.json.decode(line, type=ScrapeOrders)))
     os._exit(code)  # without waiting for a name that is still being resolved
 
 

@@ -5,22 +5,22 @@ The load's event loop does no more for it than read a file.
 
 import asyncio
 import contextlib
-import json
 import os
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from urllib.parse import quote, urlsplit, urlunsplit
+
+import msgspec
 
 from loadramp.client.http.connect import tls_context
 from loadramp.metrics.canonical import query_url, read_for
 from loadramp.metrics.dialects import METRICS_PATHS
 from loadramp.metrics.fetch import FetchFailed, address_of, fetch_once
 from loadramp.metrics.model_series import ModelSelection
-from loadramp.metrics.scrape_process import STOP
+from loadramp.metrics.scrape_process import STOP, PageNews, PageOrder, ScrapeOrders
 from loadramp.one_thread import one_thread
 from loadramp.record.codec import decode_each
 from loadramp.record.run_info import MetricsInfo
@@ -41,7 +41,7 @@ class Scraper:
     says of it, as soon as read() has learned it.
     """
 
-    __slots__ = ("_child", "_choices", "_dialects", "_offset", "_orders", "_out_path", "_partial", "_say", "info")
+    __slots__ = ("_child", "_dialects", "_news", "_offset", "_orders", "_out_path", "_partial", "_say", "info")
 
     def __init__(
         self,
@@ -79,20 +79,13 @@ class Scraper:
         self._dialects = {label: (dialects or {}).get(url) for url, label in zip(urls, labels, strict=True)}
         self.info = MetricsInfo()
         self._say = say
-        self._choices: dict[str, tuple[list[str], list[str]]] = {}
-        pages = [
-            {
-                "url": full_url(url),
-                "label": label,
-                "headers": dict(headers or {}) if headers_host in {None, address_of(url).host} else {},
-                "dialect": self._dialects[label],
-            }
-            for url, label in zip(urls, labels, strict=True)
-        ]
-        self._orders = {
-            "pages": pages, "path": str(out_path), "t0_s": t0_s, "period_s": period_s, "ca_file": ca_file,
-            "insecure": insecure, "asked": asdict(asked), "parent": os.getpid(),
-        }  # fmt: skip
+        self._news: dict[str, PageNews] = {}
+        pages = []
+        for url, label in zip(urls, labels, strict=True):
+            sent = headers if headers_host in {None, address_of(url).host} else None
+            pages.append(PageOrder(full_url(url), label, sent or {}, self._dialects[label]))
+        path, parent = str(out_path), os.getpid()
+        self._orders = ScrapeOrders(pages, asked, path, t0_s, period_s, ca_file, insecure, parent)
         self._out_path = out_path
         self._offset = 0
         self._partial = b""
@@ -114,7 +107,7 @@ class Scraper:
             )
         assert self._child.stdout is not None
         os.set_blocking(self._child.stdout.fileno(), False)
-        self._send(json.dumps(self._orders).encode() + b"\n")
+        self._send(msgspec.json.encode(self._orders) + b"\n")
 
     def read(self) -> list[Sample]:
         """The samples that came since the last call, oldest first. Costs a few microseconds; never waits."""
@@ -168,9 +161,8 @@ class Scraper:
             return
         *lines, self._partial = self._partial.split(b"\n")
         for line in lines:
-            label, dialect, left_out, unasked = clean_all(json.loads(line))
-            self._dialects[label] = dialect
-            self._choices[label] = (left_out, unasked)
+            news = msgspec.convert(clean_all(msgspec.json.decode(line)), PageNews)
+            self._dialects[news.label], self._news[news.label] = news.dialect, news
         if lines:
             self._note()
 
@@ -179,8 +171,8 @@ class Scraper:
         engines = [dialect for dialect in self._dialects.values() if dialect and dialect != "dcgm"]
         if engines:
             self.info.dialect = engines[0]
-        for i, name in enumerate(("left_out", "unasked")):
-            models = list(dict.fromkeys(model for choice in self._choices.values() for model in choice[i]))
+        for name in ("left_out", "unasked"):
+            models = list(dict.fromkeys(model for news in self._news.values() for model in getattr(news, name)))
             if models != (getattr(self.info, name) or []):
                 setattr(self.info, name, models)
                 if models:
