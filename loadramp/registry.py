@@ -76,9 +76,9 @@ class Feature:
     tables: Mapping[str, str] = field(default_factory=dict)
     """Its tables of a scenario: name to ``f(table, where)``, which binds one or raises ScenarioError."""
     check: str = ""
-    """``f(scenario)``: raises ScenarioError where a table cannot be judged by."""
+    """``f(scenario)``, which has one of the tables: raises ScenarioError where it cannot be judged by."""
     rates: str = ""
-    """``f(scenario)``: requests a second that its command offers beside the steps of the ramp."""
+    """``f(scenario)``, which has one of the tables: requests a second that its command offers beside its ramp."""
     commands: str = ""
     """``f() -> list[click.Command]``."""
     previews: Mapping[str, str] = field(default_factory=dict)

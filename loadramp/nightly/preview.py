@@ -29,7 +29,7 @@ def check_nightly(scenario: Scenario) -> None:
 
 def reference_rates(scenario: Scenario) -> list[float]:
     """The rate that every run offers beside the steps of the ramp, where it is known before."""
-    rate_rps = nightly_of(scenario).reference_rps if "nightly" in scenario.tables else None
+    rate_rps = nightly_of(scenario).reference_rps
     return [] if rate_rps is None else [rate_rps]
 
 

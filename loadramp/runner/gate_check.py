@@ -35,7 +35,7 @@ def check_rules(scenario: Scenario) -> None:
     if scenario.gates.abort and not any(rule.place for rule in rules):
         raise ScenarioError("[gates] abort: no rule is on a step (@ rate = 8), so none can be missed before the end")
     for feature in FEATURES.values():
-        if feature.check:
+        if feature.check and feature.tables.keys() & scenario.asked.keys():
             reach(feature.check)(scenario)
 
 

@@ -85,7 +85,8 @@ def _of_ramp(scenario: Scenario, length_of: LengthOf | None = None) -> tuple[dic
     files = _files(full)
     document = preview_document(full, steps, profile, files)
     too_long = overlong(full, length_of or lengths(full))
-    beside = [rate for feature in FEATURES.values() if feature.rates for rate in reach(feature.rates)(full)]
+    asked = [feature for feature in FEATURES.values() if feature.rates and feature.tables.keys() & full.asked.keys()]
+    beside = [rate for feature in asked for rate in reach(feature.rates)(full)]
     notes = [*longer_steps_note(full), *offered_notes(full, steps), *unpassable(full, steps, beside)]
     if too_long is not None:
         document["over_length"] = {
