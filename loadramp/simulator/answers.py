@@ -7,6 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 FINGERPRINT = "loadramp-sim"
+ENGINE_DEAD = "EngineCore encountered an issue. See stack trace (above) for the root cause."
 DONE = b"data: [DONE]\n\n"
 KEEPALIVE = b": keep-alive\n\n"
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from loadramp.simulator.answers import error_document
+from loadramp.simulator.answers import ENGINE_DEAD, error_document
 from loadramp.simulator.generation import FAULT_WORDS, Generation
 from loadramp.simulator.metrics_page import metrics_page
 from loadramp.simulator.request_parser import WrongRequestError, prompt_of, read_ask
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 VERSION = "0.0.0+loadramp-sim"
 _GET = {"/health", "/ping", "/version", "/v1/models", "/metrics"}
 _POST = {"/v1/chat/completions", "/v1/completions", "/tokenize"}
-_DEAD = "EngineCore encountered an issue. See stack trace (above) for the root cause."
 
 
 def answer(connection: ServerConnection, request: HttpRequest) -> None:
@@ -50,7 +49,7 @@ def _post(connection: ServerConnection, request: HttpRequest, path: str) -> None
         text = "1 validation error:\n  Unsupported Media Type: Only 'application/json' is allowed"
         connection.respond(400, WrongRequestError(400, text, "Bad Request").body)
     elif service.state != "up":
-        connection.respond(500, error_document(500, _DEAD))
+        connection.respond(500, error_document(500, ENGINE_DEAD))
     elif path == "/tokenize":
         _tokenize(connection, request)
     else:

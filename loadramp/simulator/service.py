@@ -11,6 +11,7 @@ from typing import Literal
 
 import numpy as np
 
+from loadramp.simulator.answers import ENGINE_DEAD
 from loadramp.simulator.engine import Engine, RefusedError
 from loadramp.simulator.faults import Fate, Faults
 from loadramp.simulator.http import ServerConnection
@@ -18,7 +19,6 @@ from loadramp.simulator.job import GenerationJob
 from loadramp.simulator.profiles import EngineProfile
 from loadramp.simulator.regimes import REGIMES
 
-ENGINE_DEAD = "EngineCore encountered an issue. See stack trace (above) for the root cause."
 ENGINE_BUSY = (
     "The engine is currently busy and cannot accept new requests. Please try again later or on a different instance."
 )

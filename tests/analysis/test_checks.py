@@ -6,7 +6,8 @@ import pytest
 from curve_rows import changed
 from records_and_rows import answer, failure, one_server, overload, row, window
 
-from loadramp.analysis.checks.run_checks import CHECKS, run_checks, void_reasons
+from loadramp.analysis.checks.run_checks import CHECKS, run_checks
+from loadramp.analysis.checks.validity import void_reasons
 from loadramp.analysis.curve import fold
 from loadramp.analysis.diagnosis.diagnose import diagnose
 from loadramp.analysis.itl_knee import completed, estimate

@@ -13,7 +13,7 @@ from loadramp.analysis.checks import clocks, unfinished
 from loadramp.analysis.checks.answer_checks import ANSWER_CHECKS
 from loadramp.analysis.checks.crosscheck import CROSS_CHECKS
 from loadramp.analysis.checks.labels import contradictions
-from loadramp.analysis.checks.validity import COMFORTABLE_RATIO, cpu_ratio, void_reasons, workers_needed
+from loadramp.analysis.checks.validity import COMFORTABLE_RATIO, cpu_ratio, workers_needed
 from loadramp.analysis.latency import NOT_STREAMED
 from loadramp.analysis.load_errors import load_error_ratio, over_length, request_errors
 from loadramp.analysis.offered_load import at, offered
@@ -25,8 +25,6 @@ from loadramp.record.table import Run
 from loadramp.record.types import Check
 from loadramp.scenario.scenario import SHORTEST_MEASURE_S
 from loadramp.units import left_out_words, multiple, percent, plural, sig, span, unasked_words
-
-__all__ = ["CHECKS", "NAMES_STEP", "run_checks", "void_reasons"]
 
 METRICS_GAP_S, METRICS_GAPS = 15.0, 5.0
 """A metrics page has ended that was not read for so long, and so many periods of the scraper, at the end of the last
