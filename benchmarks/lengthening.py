@@ -24,7 +24,7 @@ import numpy as np
 from engine_population import capacity_rps, mean_speed
 from ramp_bench import Bench, engine_of
 
-from loadramp.analysis import lengthen, long_run, precision, steady_state
+from loadramp.analysis import lengthen, long_run, steady_state
 from loadramp.analysis.ceiling import ceiling
 from loadramp.analysis.curve import fold
 from loadramp.analysis.repeats import pooled_estimates
@@ -101,10 +101,10 @@ def by_default(of: Recorded, rows: list[Row]) -> float:
 
 
 def until_sure(_: Recorded, rows: list[Row]) -> float:
-    reached, measured_s = precision.reach(long_run.with_scatter(rows)[-1], "throughput"), _length_s(rows[-1])
+    reached, measured_s = lengthen.reach(long_run.with_scatter(rows)[-1], "throughput"), _length_s(rows[-1])
     if reached is not None and reached <= UNTIL_SURE:
         return 0.0
-    return max(0.0, min(precision.next_look_s(measured_s), LONGEST_S) - measured_s)
+    return max(0.0, min(lengthen.next_look_s(measured_s), LONGEST_S) - measured_s)
 
 
 def climb(of: Recorded, goes_on: GoesOn, true: float) -> Climbed:

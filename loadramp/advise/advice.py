@@ -11,7 +11,7 @@ from loadramp.advise.memory import Envelope, near_miss, smallest_group
 from loadramp.advise.model import Model, model_of
 from loadramp.advise.options import AdviceOptions
 from loadramp.advise.sizing import Load, SizeOption, load_of, size_of
-from loadramp.analysis.diagnosis.engine_versions import Version, version_of
+from loadramp.analysis.diagnosis.remedies import Version, version_of
 from loadramp.registry import ScenarioError
 from loadramp.units import plural
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from loadramp.advise.options import TrafficFacts
 from loadramp.analysis.diagnosis.cures import met_version
-from loadramp.analysis.diagnosis.engine_versions import Version
+from loadramp.analysis.diagnosis.remedies import Version
 from loadramp.analysis.quantiles import mean_of_known
 from loadramp.record.prompt_facts import prefix_reuse_unknown
 from loadramp.record.row import Row

@@ -1,7 +1,7 @@
 """The command that starts the engine, with a reason for every flag. Pure.
 
 Rule: only flags that exist: those of vLLM 0.32's help and of SGLang's server arguments; a test holds them against both.
-analysis/diagnosis/engine_versions.py says which of them an older vLLM does not have.
+analysis/diagnosis/remedies.py says which of them an older vLLM does not have.
 """
 
 import shlex
@@ -13,7 +13,7 @@ from loadramp.advise.demand import Demand
 from loadramp.advise.gpus import NO_FP8, NO_FP8_KV
 from loadramp.advise.memory import Envelope
 from loadramp.advise.model import Model
-from loadramp.analysis.diagnosis.engine_versions import Version, has_flag, since
+from loadramp.analysis.diagnosis.remedies import SINCE, Version, has_flag
 from loadramp.units import percent, plural
 
 REUSE_RATIO = 0.35
@@ -264,9 +264,9 @@ def _queue(plan: EnginePlan, demand: Demand, name: str, *, running_too: bool) ->
     value = waiting + plan.sequences if running_too else waiting
     counted = f" beside {plan.sequences} that run" if running_too else ""
     if running_too and not has_flag(name, plan.vllm):
-        return [Flag(name, "", f"{since(name, plan.vllm)}: limit the queue at the gateway", set=False)]
+        return [Flag(name, "", f"{_since(name, plan.vllm)}: limit the queue at the gateway", set=False)]
     why = f"{waiting} waiting{counted} are what {demand.rate.low_rps:.3g} req/s work off within {demand.ttft_s:g} s"
-    needs = f" ({since(name, None)})" if running_too and plan.vllm is None else ""
+    needs = f" ({_since(name, None)})" if running_too and plan.vllm is None else ""
     return [Flag(name, str(value), f"{why}; more would wait in vain, and are refused at once instead{needs}")]
 
 
@@ -276,3 +276,11 @@ def _whole(value: float) -> str:
 
 def _up(value: float, step: int) -> int:
     return int(-(-value // step) * step)
+
+
+def _since(name: str, version: Version | None) -> str:
+    """From which version on there is the flag, in words."""
+    first = ".".join(str(part) for part in SINCE[name])
+    if version is None:
+        return f"vLLM {first} or newer"
+    return f"vLLM {version[0]}.{version[1]} has no such flag, {first} is the first that has"

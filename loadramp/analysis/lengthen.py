@@ -1,4 +1,5 @@
-"""Does a step near the ceiling go on? Where the engine's own step time has regimes, a minute is too short. Pure.
+"""When is a step long enough? One goes on until its interval is narrow, where that is asked; one near the ceiling where
+the engine's step time has regimes. Pure.
 
 Rule: the evidence is that of the finding ``engine_unstable``, so that what was done while the run went on is what its
 report says. On an engine that keeps its pace no step is any longer. docs/method.md, "Longer steps or more ramps".
@@ -6,14 +7,15 @@ report says. On an engine that keeps its pace no step is any longer. docs/method
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import inf
+from math import exp, inf
 
-from loadramp.analysis import long_run
+from loadramp.analysis import long_run, regimes
 from loadramp.analysis.diagnosis.symptoms import case_of
 from loadramp.analysis.diagnosis.unstable_engine import comparable_steps, unstable
+from loadramp.analysis.latency import WindowView
 from loadramp.analysis.offered_load import at
 from loadramp.analysis.overload import counts, failing
-from loadramp.analysis.precision import reach
+from loadramp.analysis.throughput import read
 from loadramp.record.row import Row
 from loadramp.record.table import Run
 from loadramp.record.types import Check
@@ -25,6 +27,9 @@ GROWTH = 1.5
 """A step is looked at again when it is so many times as long: few looks, which cost an interval little."""
 PATIENCE = 0.8
 """An overloaded step goes on only while its queue will stay within this share of what the client endures."""
+FIRST_PAUSE_S = 10.0
+PAUSE_RATIO = 0.15
+"""A step is looked at again when it is so much longer, and ten seconds at least: few looks spoil no interval."""
 
 
 def concerns(row: Row) -> bool:
@@ -74,3 +79,35 @@ def check(run: Run) -> list[Check]:
     )
     message = f"the engine's step time is unstable, so that steps near the ceiling went on: {which}"
     return [Check("lengthened", "note", message, "[ramp] longest_s limits them; 0: none goes on")]
+
+
+def next_look_s(measured_s: float) -> float:
+    """At how many measured seconds to look again after ``measured_s``."""
+    return measured_s + max(FIRST_PAUSE_S, PAUSE_RATIO * measured_s)
+
+
+def reach(row: Row, measure: str) -> float | None:
+    """How far the 95 % interval of ``measure`` reaches from its value, as a ratio of it; None without both ends.
+
+    Args:
+        row: with the intervals of the long run.
+        measure: a latency (``itl_p95``), or ``throughput``, on which the ceiling rests.
+    """
+    if measure == "throughput":
+        half = read(row, None).log_half
+        return exp(half) - 1.0 if half > 0.0 else None
+    figure = row.statistic(measure)
+    value, low, high = figure.value, figure.low, figure.high
+    return max(high / value, value / low) - 1.0 if value and low and high else None
+
+
+def is_sure(rows: Sequence[Row], window: WindowView, slo_quantile: float, measure: str, ratio: float) -> bool:
+    """Whether the interval of the last of ``rows`` reaches no further than ``ratio``.
+
+    An overloaded step has no latency that more time would settle: there is nothing to wait for.
+    """
+    if rows[-1].saturated and measure != "throughput":
+        return True
+    widened = regimes.widen(long_run.with_scatter(rows), lambda _: window, slo_quantile, only=len(rows) - 1)
+    reached = reach(widened[-1], measure)
+    return reached is not None and reached <= ratio

@@ -15,7 +15,7 @@ from loadramp.record.types import Record, Step
 from loadramp.registry import ScenarioError
 from loadramp.runner import finish
 from loadramp.runner.finish import Finished
-from loadramp.runner.recorded import after, recorded_run, step_of
+from loadramp.runner.recorded import recorded_run, step_of
 from loadramp.runner.scenarios import text_of
 
 PAUSE_S = 60.0
@@ -66,7 +66,7 @@ def laid_out(levels: Sequence[RecordedLevel]) -> tuple[list[Record], list[Step]]
     end_s = 0.0
     for index, level in enumerate(levels):
         begin_s = min(record.due_s for record in level.records)
-        records_of_level = after(level.records, end_s - begin_s)
+        records_of_level = _after(level.records, end_s - begin_s)
         records += records_of_level
         steps.append(step_of(records_of_level, index, rate_rps=level.rate_rps, users=level.users))
         end_s = PAUSE_S + max(max(record.due_s, record.stream_end_s or 0.0) for record in records_of_level)
@@ -89,3 +89,22 @@ def _imported(formats: Sequence[ResultFormat], paths: Sequence[Path], requests: 
 def _target(levels: Sequence[RecordedLevel]) -> TargetInfo:
     models = {level.model for level in levels if level.model}
     return TargetInfo(model=models.pop() if len(models) == 1 else None)
+
+
+def _after(records: Sequence[Record], shift_s: float) -> list[Record]:
+    """``records`` as if all of it had happened ``shift_s`` later."""
+
+    def later(value: float | None) -> float | None:
+        return None if value is None else value + shift_s
+
+    return [
+        replace(
+            record,
+            due_s=record.due_s + shift_s,
+            sent_s=later(record.sent_s),
+            first_byte_s=later(record.first_byte_s),
+            stream_end_s=later(record.stream_end_s),
+            event_s=[at_s + shift_s for at_s in record.event_s],
+        )
+        for record in records
+    ]

@@ -202,22 +202,3 @@ def windows(records: Sequence[Record], window_s: float) -> list[Step]:
             (number, count) for number, count in enumerate(counts[:full]) if count >= FEWEST
         )
     ]
-
-
-def after(records: Sequence[Record], shift_s: float) -> list[Record]:
-    """``records`` as if all of it had happened ``shift_s`` later."""
-
-    def later(value: float | None) -> float | None:
-        return None if value is None else value + shift_s
-
-    return [
-        replace(
-            record,
-            due_s=record.due_s + shift_s,
-            sent_s=later(record.sent_s),
-            first_byte_s=later(record.first_byte_s),
-            stream_end_s=later(record.stream_end_s),
-            event_s=[at_s + shift_s for at_s in record.event_s],
-        )
-        for record in records
-    ]

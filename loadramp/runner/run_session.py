@@ -13,7 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
-from loadramp.analysis import precision, steady_state
+from loadramp.analysis import lengthen, steady_state
 from loadramp.analysis.error_classes import WORDS, class_of
 from loadramp.analysis.latency import window_view
 from loadramp.client.fleet import Fleet, FleetError
@@ -175,7 +175,7 @@ class RunSession:
                     step = self._shortened(step)
                     break
                 begin_s = step.window_s[0]
-                look_s = begin_s + precision.next_look_s(self.now_s - begin_s)
+                look_s = begin_s + lengthen.next_look_s(self.now_s - begin_s)
         if self.now_s < step.end_s - EPSILON_S:
             step = self.steps[-1] = ended_at(step, self.now_s)
         return await self.snapshot()
@@ -204,7 +204,7 @@ class RunSession:
         row, now_s = self.row_of(step, snapshot, before), self.now_s
         window = window_view(self.table(snapshot, since_s=step.begin_s), (step.window_s[0], now_s), now_s)
         ratio, quantile = pace.until_sure or 0.0, self.scenario.slo.quantile
-        return precision.is_sure([*before, row], window, quantile, pace.sure_of, ratio)
+        return lengthen.is_sure([*before, row], window, quantile, pace.sure_of, ratio)
 
     def _shortened(self, step: Step) -> Step:
         """The step as it is when it ends now because it is sure: whole, not cut short."""

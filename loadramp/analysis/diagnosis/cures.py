@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from loadramp.analysis.diagnosis.engine_versions import Version, has_flag, version_of
-from loadramp.analysis.diagnosis.remedies import ENGINES, REMEDIES
+from loadramp.analysis.diagnosis.remedies import ENGINES, REMEDIES, Version, has_flag, version_of
 from loadramp.record.table import Run
 from loadramp.record.types import Cure, Finding
 from loadramp.registry import ScenarioError

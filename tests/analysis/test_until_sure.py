@@ -6,7 +6,7 @@ import pytest
 from curve_rows import row_of
 from run_in_memory import ramp_in_memory, scenario_of
 
-from loadramp.analysis.precision import next_look_s, reach
+from loadramp.analysis.lengthen import next_look_s, reach
 from loadramp.registry import ScenarioError
 from loadramp.runner.preview import of_scenario
 
