@@ -25,6 +25,7 @@ from loadramp.record.types import Calibration
 from loadramp.report.progress import Watch
 from loadramp.runner.assess import assess
 from loadramp.runner.conductor import Conductor
+from loadramp.runner.run_session import conclude
 from loadramp.runner.scenarios import load, read_run
 from loadramp.scenario.scenario import Scenario
 from loadramp.simulator.faults import Faults
@@ -96,7 +97,7 @@ def ramp_in_memory(
             tasks.append(asyncio.ensure_future(beside))
         await fleet.start()
         try:
-            await ramping.run()
+            await conclude([ramping], ramping.run)
         finally:
             for task in tasks:
                 task.cancel()

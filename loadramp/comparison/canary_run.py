@@ -5,7 +5,6 @@ made.
 """
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
@@ -29,7 +28,7 @@ from loadramp.comparison.table import (
 from loadramp.record.run_directory import RunDir
 from loadramp.record.types import Step, Stop
 from loadramp.registry import CannotMeasure
-from loadramp.runner.run_session import RunSession
+from loadramp.runner.run_session import RunSession, together
 from loadramp.scenario.scenario import Scenario
 from loadramp.units import plural
 
@@ -75,8 +74,8 @@ class CanaryRun:
     def asked(self) -> DecisionRules:
         return asked_about(self.canary, self.info)
 
-    async def run(self) -> None:
-        """Compare to the end. What was measured is on disk whatever ends this.
+    async def run(self) -> Stop:
+        """Compare to the end; why it ended.
 
         Raises:
             FleetError: the load could not be sent any more.
@@ -86,14 +85,12 @@ class CanaryRun:
         guard = asyncio.ensure_future(self.guard.watch())
         ending = Stop("interrupted", complete=False)
         try:
-            if self.canary.design == "mirrored":
-                await self._mirrored()
-            else:
-                await self._in_turn()
+            await (self._mirrored() if self.canary.design == "mirrored" else self._in_turn())
             if reason := self.info.rollback or self.info.stopped:
                 ending = Stop(reason, complete=False)
             elif not self.stop.is_set():
                 ending = Stop("compared")
+            return ending
         except CannotMeasure as error:
             self.info.stopped = str(error)
             raise
@@ -103,8 +100,6 @@ class CanaryRun:
                 self.stop.set()
                 if not (self.info.rollback or self.info.stopped):
                     self.info.stopped = ending.reason
-            with contextlib.suppress(CannotMeasure):
-                await self._both(arm.end(ending) for arm in self.arms)
             self.save("complete" if ending.complete or self.info.rollback else "stopped")
 
     # -- both at once ---------------------------------------------------------------------------------------------
@@ -259,11 +254,7 @@ class CanaryRun:
 
     async def _both(self, work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
         """Do both, wait for both; an error of one ends the other, and is raised when it has ended."""
-        results = await asyncio.gather(*(self._or_stop(each) for each in work), return_exceptions=True)
-        for result in results:
-            if isinstance(result, BaseException):
-                raise result
-        return [result for result in results if not isinstance(result, BaseException)]
+        return await together(self._or_stop(each) for each in work)
 
     async def _or_stop(self, work: Coroutine[Any, Any, T]) -> T:
         done = False

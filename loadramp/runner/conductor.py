@@ -30,15 +30,12 @@ class Conductor(RunSession):
     _further_s: float = 0.0
     """By how much steps of this ramp may still go on."""
 
-    async def run(self) -> None:
-        """Ramp to the end. What was measured is on disk whatever ends this.
+    async def run(self) -> Stop:
+        """Ramp to the end; why it ended.
 
         Raises:
             FleetError: the load could not be sent any more.
         """
-        await self.conclude(self._climb)
-
-    async def _climb(self) -> Stop:
         proposal = self.scenario.ramp([])
         if isinstance(proposal, Step) and self.scenario.pace.settle_s + self.scenario.pace.settle_requests > 0:
             self.ahead_s = self._left_s([])
@@ -50,7 +47,6 @@ class Conductor(RunSession):
             endings.append(await self._ramp(repeat))
             if self.stop.is_set() or endings[-1].cause:
                 break
-        await self.finish()
         return next((stop for stop in endings if not stop.complete), endings[-1])
 
     async def _ramp(self, repeat: int) -> Stop:

@@ -31,13 +31,14 @@ from loadramp.metrics.model_series import ModelSelection, asked_of
 from loadramp.metrics.scraper import LAST_SCRAPE_S, Scraper, find_metrics
 from loadramp.record.run_directory import RunDir, check_place, host
 from loadramp.record.run_info import ColdStart, OverLength, RunInfo, TargetInfo
+from loadramp.record.types import Stop
 from loadramp.registry import CannotMeasure, ScenarioError, error_message
 from loadramp.report.progress import Watch
 from loadramp.runner.conductor import Conductor
 from loadramp.runner.finish import COULD_NOT_MEASURE, Finished, judge, judge_run, write
 from loadramp.runner.gate_check import check_rules
 from loadramp.runner.model_lengths import lengths
-from loadramp.runner.run_session import RunSession
+from loadramp.runner.run_session import RunSession, conclude, together
 from loadramp.runner.scenarios import Options, Shard, with_target
 from loadramp.runner.selfcheck import noted
 from loadramp.scenario.scenario import FleetOptions, Scenario
@@ -258,11 +259,11 @@ async def _through(ramping: Conductor, say: Say, beside: Coroutine[Any, Any, Non
 
 async def sent(
     sessions: Sequence[RunSession],
-    run: Callable[[], Awaitable[None]],
+    run: Callable[[], Awaitable[Stop]],
     say: Say,
     beside: Coroutine[Any, Any, None] | None = None,
 ) -> tuple[list[int], Exception | None]:
-    """Start the fleets, ``run``, and let go of everything. Returns the signals that came, and what went wrong.
+    """Start the fleets, ``conclude``, and let go of everything. Returns the signals that came, and what went wrong.
 
     One ``stop`` ends all sessions.
     """
@@ -273,7 +274,7 @@ async def sent(
         try:
             for session in sessions:
                 await session.fleet.start()
-            await run()
+            await conclude(sessions, run)
         except (CannotMeasure, OSError) as error:
             failure = error
         finally:
@@ -350,9 +351,7 @@ async def _let_go(sessions: Sequence[RunSession], hurry: bool) -> None:
     limit_s = HURRIED_SCRAPE_S if hurry else LAST_SCRAPE_S
     endings = [session.fleet.close() for session in sessions]
     endings += [session.scraper.stop(limit_s) for session in sessions if session.scraper]
-    for result in await asyncio.gather(*endings, return_exceptions=True):
-        if isinstance(result, BaseException):
-            raise result
+    await together(endings)
 
 
 @contextlib.contextmanager

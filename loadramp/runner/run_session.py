@@ -6,10 +6,10 @@ Which step comes next is for others to say: ``Conductor`` asks a ramp, a canary 
 import asyncio
 import contextlib
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -38,6 +38,7 @@ STOP_WAIT_S = 0.1
 DEAD_REQUESTS = 20
 """So many requests in a row without a success, over at least ``[ramp] give_up_s``: nobody is answering any more."""
 HISTORY_S = 40
+T = TypeVar("T")
 
 
 class Scrapes(Protocol):
@@ -108,30 +109,11 @@ class RunSession:
             path=str(self.rundir.path),
         )
 
-    async def conclude(self, sending: Callable[[], Awaitable[Stop]]) -> None:
-        """Await ``sending``, which says why it ended. What was measured is on disk whatever ends it.
-
-        Raises:
-            FleetError: the load could not be sent any more.
-        """
-        self.save("running")
-        ending: Stop = Stop("interrupted", complete=False)
-        try:
-            ending = await sending()
-        except (FleetError, OSError) as error:
-            ending = Stop(error_message(error), complete=False)
-            raise
-        finally:
-            if self.steps and self.now_s < self.steps[-1].end_s - EPSILON_S:  # an error ended it
-                self.steps[-1] = ended_at(self.steps[-1], self.now_s)
-            self.save("stopped" if self.stop.is_set() or not ending.complete else "complete", ending)
-
-    async def end(self, ending: Stop) -> None:
-        """Let requests finish, and close the run."""
-        try:
-            await self.finish()
-        finally:
-            self.save("complete" if ending.complete else "stopped", ending)
+    def end(self, ending: Stop) -> None:
+        """Close the run; a step that an error has ended was cut short."""
+        if self.steps and self.now_s < self.steps[-1].end_s - EPSILON_S:
+            self.steps[-1] = ended_at(self.steps[-1], self.now_s)
+        self.save("stopped" if self.stop.is_set() or not ending.complete else "complete", ending)
 
     async def finish(self) -> None:
         """Keep offering the last rate while the last step's requests finish, then let go."""
@@ -379,3 +361,34 @@ class RunSession:
     def now_s(self) -> float:
         """Seconds since the run began."""
         return self.clock() - self.t0_s
+
+
+async def conclude(sessions: Sequence[RunSession], run: Callable[[], Awaitable[Stop]]) -> None:
+    """Await ``run``, which sends for all ``sessions`` and says why it ended, then their last requests. What was
+    measured is on disk whatever ends this.
+
+    Raises:
+        FleetError: the load could not be sent any more.
+        CannotMeasure: ``run`` could not go on.
+    """
+    for session in sessions:
+        session.save("running")
+    ending = Stop("interrupted", complete=False)
+    try:
+        ending = await run()
+        await together(session.finish() for session in sessions)
+    except (FleetError, OSError) as error:
+        ending = Stop(error_message(error), complete=False)
+        raise
+    finally:
+        for session in sessions:
+            session.end(ending)
+
+
+async def together(work: Iterable[Awaitable[T]]) -> list[T]:
+    """Await all of it at once; the first error is raised when all have ended."""
+    results = await asyncio.gather(*work, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return [result for result in results if not isinstance(result, BaseException)]

@@ -45,15 +45,12 @@ class ShardRun(RunSession):
     start_s: float = 0.0
     wall: Callable[[], float] = time.time
 
-    async def run(self) -> None:
-        """Wait for the plan's begin, and follow it to the end. What was sent is on disk whatever ends this.
+    async def run(self) -> Stop:
+        """Wait for the plan's begin, and follow it to the end; why it ended.
 
         Raises:
             FleetError: the load could not be sent any more, or the begin was missed.
         """
-        await self.conclude(self._follow)
-
-    async def _follow(self) -> Stop:
         if self.now_s > LATEST_S:
             raise FleetError(f"--start-at: this shard was ready {self.now_s:.1f} s after it; start it earlier")
         if self.now_s < -EPSILON_S:
@@ -71,7 +68,6 @@ class ShardRun(RunSession):
             if given_up := self.no_success():
                 ending = given_up
                 break
-        await self.finish()
         return Stop("interrupted", complete=False) if self.stop.is_set() else ending
 
     def _note_begin(self, step: Step) -> None:

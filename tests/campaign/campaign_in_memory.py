@@ -33,6 +33,7 @@ from loadramp.runner.assess import assess
 from loadramp.runner.conductor import Conductor
 from loadramp.runner.finish import Finished
 from loadramp.runner.launch import Beside
+from loadramp.runner.run_session import conclude
 from loadramp.runner.scenarios import load, read_run
 from loadramp.scenario.scenario import Scenario
 from loadramp.simulator.faults import Faults
@@ -111,7 +112,7 @@ class Stage:
             loop.call_later(20.0, ramping.stop.set)
         await fleet.start()
         try:
-            await ramping.run()
+            await conclude([ramping], ramping.run)
         finally:
             for task in tasks:
                 task.cancel()

@@ -33,6 +33,7 @@ from loadramp.registry import ScenarioError
 from loadramp.runner.assess import assess
 from loadramp.runner.conductor import Conductor
 from loadramp.runner.launch import check_fleet
+from loadramp.runner.run_session import conclude
 from loadramp.runner.scenarios import read_run
 from loadramp.scenario.scenario import FleetOptions
 from loadramp.simulator.profiles import PROFILES
@@ -140,7 +141,8 @@ def ramped(
         task = asyncio.ensure_future(meddle(nodes)) if meddle else None
         try:
             await fleet.start()
-            await Conductor(ready, rundir, fleet, loop.time, orders.t0_s, RunInfo()).run()
+            ramping = Conductor(ready, rundir, fleet, loop.time, orders.t0_s, RunInfo())
+            await conclude([ramping], ramping.run)
         finally:
             await fleet.close()
             service.close()

@@ -25,7 +25,7 @@ from loadramp.record.run_directory import RunDir
 from loadramp.record.run_info import RunInfo, TargetInfo
 from loadramp.record.types import Calibration
 from loadramp.registry import CannotMeasure
-from loadramp.runner.run_session import RunSession
+from loadramp.runner.run_session import RunSession, conclude
 from loadramp.scenario.scenario import Scenario
 from loadramp.simulator.faults import Faults
 from loadramp.simulator.profiles import PROFILES, EngineProfile
@@ -95,7 +95,7 @@ def compared(
         for arm in arms:
             await arm.fleet.start()
         try:
-            await duel.run()
+            await conclude(duel.arms, duel.run)
         except CannotMeasure:
             pass  # the comparison on disk says so
         finally:

@@ -30,6 +30,7 @@ from loadramp.record.run_info import ClockOffset, RunInfo, ShardInfo, TargetInfo
 from loadramp.record.types import Calibration, Record, Step
 from loadramp.registry import ScenarioError
 from loadramp.runner.merge import merge_shards
+from loadramp.runner.run_session import conclude
 from loadramp.runner.scenarios import Shard, shard_of
 from loadramp.runner.shard_run import ShardRun, salt_of
 from loadramp.scenario.scenario import Scenario
@@ -100,7 +101,7 @@ def shards_in_memory(
         beside = meddle(index, session)
         task = asyncio.ensure_future(beside) if beside is not None else None
         try:
-            await session.run()
+            await conclude([session], session.run)
         finally:
             await fleet.close()
             rundir.let_go()
