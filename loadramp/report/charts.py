@@ -107,11 +107,17 @@ def figures(*shown: Figure, key: Sequence[Key] = (), columns: int = 2) -> Markup
 
 
 def chart_section(
-    name: str, title: str, shown: Iterable[Figure | None], *, words: str = "", key: Sequence[Key] = ()
+    name: str,
+    title: str,
+    shown: Iterable[Figure | None],
+    *,
+    words: str | Markup = "",
+    key: Sequence[Key] = (),
+    columns: int = 2,
 ) -> str | None:
     """A section of those charts that there are; None without any."""
     known = [figure for figure in shown if figure is not None]
-    return section(name, title, figures(*known, key=key), words=words) if known else None
+    return section(name, title, figures(*known, key=key, columns=columns), words=words) if known else None
 
 
 def embed(value: Any) -> Markup:

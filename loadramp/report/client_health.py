@@ -15,11 +15,8 @@ from loadramp.units import latency, percent
 
 def client_section(run: Run) -> str | None:
     """Was the client itself on time: how late requests were sent, how late its loop was, how busy its processors."""
-    panels = [panel for panel in (_lag_panel(run), _health_panel(run)) if panel]
-    if not panels:
-        return None
     words = "A load generator that is late measures itself. A step in which the client was late is void and never used."
-    return c.section("client", "The client", c.figures(*panels), words=words)
+    return c.chart_section("client", "The client", (_lag_panel(run), _health_panel(run)), words=words)
 
 
 def _lag_panel(run: Run) -> Figure | None:

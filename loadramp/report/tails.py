@@ -33,14 +33,12 @@ def tails_section(run: Run) -> str | None:
         return None
     ttft, itl = first_token_counts(run.table, chosen), token_counts(run.table, chosen)
     key = [_step_key(i, row) for i, (_, row) in enumerate(chosen)]
-    panels = [p for p in (_tail_panel("ttft", ttft, key), _tail_panel("itl", itl, key)) if p]
-    if not panels:
-        return None
+    panels = (_tail_panel("ttft", ttft, key), _tail_panel("itl", itl, key))
     words = Markup(
         "How to read this: at a time on the x axis, the height of the line is the share of {} that took longer. p99 is "
         "where a line crosses 1 %. Successful requests of the measured windows."
     ).format(term("ccdf", "first tokens, or tokens,"))
-    return c.section("tails", "Tails", c.figures(*panels, key=key), words=words)
+    return c.chart_section("tails", "Tails", panels, words=words, key=key)
 
 
 def _step_key(place: int, row: Row) -> Key:
@@ -123,15 +121,14 @@ def _tail_panel(metric: str, counts: Ints, keys: Sequence[Key]) -> Figure | None
 
 def waterfall_section(run: Run) -> str | None:
     """The slowest requests and two ordinary ones, token by token."""
-    panels = []
-    steps = r.kept_up(run)
-    over = r.broke(run)
-    for row, what in ((steps[-1] if steps else None, "highest step that kept up"), (over, "overloaded step")):
-        step = next((s for s in run.steps if row is not None and s.index == row.step), None)
-        if row is not None and step is not None and (panel := _waterfall(run.table, step, f"{r.label(row)}, {what}")):
-            panels.append(panel)
-    if not panels:
-        return None
+    shown = [(row, "highest step that kept up") for row in r.kept_up(run)[-1:]]
+    shown += [(row, "overloaded step") for row in (r.broke(run),) if row is not None]
+    by_index = {step.index: step for step in run.steps}
+    panels = [
+        _waterfall(run.table, by_index[row.step], f"{r.label(row)}, {what}")
+        for row, what in shown
+        if row.step in by_index
+    ]
     words = Markup(
         "One line a request, from the moment it was due. Orange: waiting for the first token. Ticks: tokens. Red: {}: "
         "no token for much longer than usual. The two lowest lines are ordinary requests, for comparison."
@@ -141,7 +138,7 @@ def waterfall_section(run: Run) -> str | None:
         Key("token", "--p50", "dot", symbol="line-ns"),
         Key("stall", "--p99", "line"),
     ]
-    return c.section("slowest", "Slowest requests", c.figures(*panels, key=key), words=words)
+    return c.chart_section("slowest", "Slowest requests", panels, words=words, key=key)
 
 
 def _waterfall(table: Table, step: Step, title: str) -> Figure | None:

@@ -25,12 +25,11 @@ def throughput_section(run: Run) -> str | None:
     steps = _delivered(run)
     if not steps:
         return None
-    panels = [p for metric in ("ttft", "itl") if (p := _tradeoff(steps, metric))]
-    panels += [p for p in (achieved_figure(run), good_figure(run)) if p]
+    panels = (_tradeoff(steps, "ttft"), _tradeoff(steps, "itl"), achieved_figure(run), good_figure(run))
     missing = "" if any(row.good_ratio is not None for row in steps) and run.scenario.slo.limits else (
         "No service level was set, so there is no goodput to show."
     )  # fmt: skip
-    return c.section("throughput", "Throughput and goodput", c.figures(*panels), words=missing)
+    return c.chart_section("throughput", "Throughput and goodput", panels, words=missing)
 
 
 def _delivered(run: Run) -> list[Row]:

@@ -34,8 +34,7 @@ class Lane:
 
 def timeline_section(run: Run) -> str | None:
     """The strips of ``timeline_figure``."""
-    figure = timeline_figure(run)
-    return c.section("timeline", "Over time", c.figures(figure, columns=1)) if figure else None
+    return c.chart_section("timeline", "Over time", [timeline_figure(run)], columns=1)
 
 
 def timeline_figure(run: Run) -> Figure | None:
