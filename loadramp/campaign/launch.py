@@ -5,7 +5,7 @@ import os
 import shlex
 import ssl
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -34,7 +34,7 @@ from loadramp.report.progress import Watch
 from loadramp.runner import launch, scenarios
 from loadramp.runner.conductor import Conductor
 from loadramp.runner.finish import EXIT, Finished
-from loadramp.runner.launch import Beside
+from loadramp.runner.launch import Beside, Say
 from loadramp.runner.scenarios import Options
 from loadramp.runner.user_command import run_to_its_end
 from loadramp.scenario.scenario import Scenario
@@ -43,7 +43,6 @@ SAID_CHARS = 300
 TAIL_BYTES = 4096
 NO_HEALTH = ("http 404", "http 405", "http 501")
 """Not a health check at all: the list of models is asked instead."""
-Say = Callable[[str], None]
 
 
 async def rehearse(

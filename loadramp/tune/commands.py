@@ -1,10 +1,12 @@
 """The command that finds the best flags: parse, call, print. No logic lives here."""
 
+from __future__ import annotations
+
 import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,6 +22,9 @@ from loadramp.commands.options import (
     strict_json,
     target_options,
 )
+
+if TYPE_CHECKING:
+    from loadramp.tune.text import JudgedTuning
 
 
 def tune(
@@ -69,8 +74,8 @@ def tune(
     if asks(yes, as_json):
         click.confirm("Begin?", default=True, abort=True, err=True)
     with watching(quiet) as (speak, watch):
-        found = asyncio.run(job.tune(scenario, ask, speak, watch))
-    return _show(found, as_json)
+        tuning, code = asyncio.run(job.tune(scenario, ask, speak, watch))
+    return _show(tuning, code, as_json)
 
 
 TABLE_OPTIONS = ("baseline", "objective", "limit", "max_hours", "price_per_hour")
@@ -87,24 +92,29 @@ def again(path: Path, as_json: bool) -> int:
     from loadramp.commands.terminal import try_to_write
     from loadramp.tune.outcome import read_tuning, write_derived
 
-    found = read_tuning(path)
-    try_to_write(lambda: write_derived(found))
-    return _show(found, as_json)
+    tuning = read_tuning(path)
+    try_to_write(lambda: write_derived(tuning))
+    return _show(tuning, tuning.exit_code, as_json)
 
 
-def _show(found: Any, as_json: bool) -> int:
+def _show(tuning: JudgedTuning, code: int, as_json: bool) -> int:
     from loadramp.commands.terminal import answer
     from loadramp.tune.configurations import tuning_table
     from loadramp.tune.text import cautions, sentence, tuning_document
 
-    tuning = found.tuning
     if as_json:
         answer(strict_json(tuning_document(tuning)))
     else:
-        said = [sentence(tuning), *cautions(tuning)]
         last = [f"\n{tuning.command}"] if tuning.command else []
-        answer(*said, "", tuning_table(tuning), *last, f"\nreport: {Path(tuning.path) / 'tune.html'}")
-    return int(found.exit_code)
+        answer(
+            sentence(tuning),
+            *cautions(tuning),
+            "",
+            tuning_table(tuning),
+            *last,
+            f"\nreport: {Path(tuning.path) / 'tune.html'}",
+        )
+    return code
 
 
 def commands() -> list[click.Command]:

@@ -25,5 +25,5 @@ def exported_tuning(source: Path | None, form: str) -> Files | None:
         return None
     if form not in FORMATS:
         raise no_format(form, "a tuning", FORMATS)
-    tuning = read_tuning(source).tuning
+    tuning = read_tuning(source)
     return {"configurations.csv": configurations_csv(tuning), "measurements.csv": tuning_csv(tuning)}

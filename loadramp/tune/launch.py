@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,26 +22,26 @@ from loadramp.report.progress import Watch
 from loadramp.runner import launch, scenarios
 from loadramp.runner.conductor import Conductor
 from loadramp.runner.finish import judge
+from loadramp.runner.launch import Say
 from loadramp.runner.scenarios import Options
 from loadramp.scenario.scenario import Scenario
 from loadramp.tune import state as states
 from loadramp.tune.causes import tail_of
 from loadramp.tune.flags import HIDDEN, has_already, of_cure, slug, without_secrets
-from loadramp.tune.outcome import Tuned, write_tuning
+from loadramp.tune.outcome import write_tuning
 from loadramp.tune.race import NextVisit, RaceOver, RaceRules, next_of
 from loadramp.tune.score import UNITS, facts_of, score_of
 from loadramp.tune.server_process import DidNotStartError, ServerProcess, check_commands
 from loadramp.tune.state import TuneState
 from loadramp.tune.steps import foreseen_s, overrides_of, start_rps, step_s
 from loadramp.tune.table import objective_of, tune_of
-from loadramp.tune.text import of_run_words
+from loadramp.tune.text import JudgedTuning, of_run_words
 from loadramp.tune.visit import Proposal, Visit
 from loadramp.units import sig, span
 
 INTERRUPTED = (130, 143)
 LOGS = "logs"
 PURPOSES = {"race": "measuring", "return": "the baseline again", "confirm": "confirming"}
-Say = Callable[[str], None]
 
 
 @dataclass(slots=True, frozen=True)
@@ -259,8 +259,9 @@ def prepared(scenario_path: Path, ask: TuneOptions) -> tuple[Scenario, TuneState
     return base, state
 
 
-async def tune(scenario_path: Path, ask: TuneOptions, say: Say, watch: Watch) -> Tuned:
-    """Begin or resume a tuning, measure, judge and report. What was measured is on disk whatever happens.
+async def tune(scenario_path: Path, ask: TuneOptions, say: Say, watch: Watch) -> tuple[JudgedTuning, int]:
+    """Begin or resume a tuning, measure, judge and report: the answer and the exit code. What was measured is on disk
+    whatever happens.
 
     Raises:
         ScenarioError: before anything was started.
@@ -286,5 +287,5 @@ async def tune(scenario_path: Path, ask: TuneOptions, say: Say, watch: Watch) ->
     )  # fmt: skip
     running = TuneRun(path, scenario_path, options, base, rules, state, process, say, watch, before_s=state.spent_s)
     code = await running.run()
-    found = write_tuning(path, state, rules, server)
-    return replace(found, exit_code=code) if code else found
+    tuning = write_tuning(path, state, rules, server)
+    return tuning, code or tuning.exit_code

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from loadramp.record.run_directory import RunDir
@@ -13,24 +12,16 @@ from loadramp.tune.race import RaceRules
 from loadramp.tune.state import TuneState, load_state, save
 from loadramp.tune.summary import tuning_markdown
 from loadramp.tune.text import JudgedTuning, tuning_document
-from loadramp.tune.verdict import EXIT_CODES, verdict_of
+from loadramp.tune.verdict import verdict_of
 
 
-@dataclass(slots=True, frozen=True)
-class Tuned:
-    """A tuning that was judged, and the exit code it comes to."""
-
-    tuning: JudgedTuning
-    exit_code: int
-
-
-def judge_tuning(path: Path, state: TuneState, rules: RaceRules, server: str | None = None) -> Tuned:
+def judge_tuning(path: Path, state: TuneState, rules: RaceRules, server: str | None = None) -> JudgedTuning:
     """The answer of what ``state`` holds; nothing is written. ``server``: the command where it may be shown whole."""
     verdict = verdict_of(rules, state.visits, state.ended)
-    return Tuned(JudgedTuning(str(path), state, rules, verdict, server or state.server), EXIT_CODES[verdict.word])
+    return JudgedTuning(str(path), state, rules, verdict, server or state.server)
 
 
-def read_tuning(path: Path) -> Tuned:
+def read_tuning(path: Path) -> JudgedTuning:
     """The tuning in ``path``, judged anew.
 
     Raises:
@@ -41,13 +32,12 @@ def read_tuning(path: Path) -> Tuned:
     return judge_tuning(path, state, state.rules(scenario))
 
 
-def write_derived(found: Tuned) -> None:
+def write_derived(tuning: JudgedTuning) -> None:
     """Write everything derived of a tuning.
 
     Raises:
         OSError: the files cannot be written.
     """
-    tuning = found.tuning
     rundir = RunDir(Path(tuning.path))
     save(rundir.path, tuning.state, tuning_document(tuning))
     rundir.write("tune.csv", tuning_csv(tuning))
@@ -55,7 +45,7 @@ def write_derived(found: Tuned) -> None:
     rundir.write("tune.html", tuning_html(tuning))
 
 
-def write_tuning(path: Path, state: TuneState, rules: RaceRules, server: str) -> Tuned:
+def write_tuning(path: Path, state: TuneState, rules: RaceRules, server: str) -> JudgedTuning:
     """Judge and write. The command in files has no secrets; that in the answer is the one that was given."""
     write_derived(judge_tuning(path, state, rules))
     return judge_tuning(path, state, rules, server)

@@ -9,11 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -22,6 +21,8 @@ from loadramp.client.endpoint import Endpoint, endpoint_of
 from loadramp.client.preflight import trial_of
 from loadramp.client.readiness import wait_until_ready
 from loadramp.registry import CannotMeasure, ScenarioError
+from loadramp.runner.launch import Say
+from loadramp.runner.user_command import run_to_its_end
 from loadramp.scenario.scenario import Scenario
 from loadramp.tune import guard
 from loadramp.tune.causes import failure_words
@@ -32,7 +33,6 @@ FLAGS_VARIABLE = "LOADRAMP_FLAGS"
 TAIL_BYTES = 65_536
 KILLED_S = 10.0
 """After a server was killed, its guard has so long to say so."""
-Say = Callable[[str], None]
 
 
 class DidNotStartError(CannotMeasure):
@@ -150,20 +150,11 @@ class ServerProcess:
         words = [word.replace(FLAGS, flags) for word in words_of(self.switch, "--switch-command")]
         self.say(f"switching: {' '.join(words)}")
         try:
-            process = await asyncio.create_subprocess_exec(
-                *words, env={**os.environ, FLAGS_VARIABLE: flags}, stdin=asyncio.subprocess.DEVNULL, stdout=2,
-                start_new_session=True,
-            )  # fmt: skip
+            code = await run_to_its_end(words, self.start_timeout_s, {FLAGS_VARIABLE: flags})
         except OSError as error:
             raise ScenarioError(f"--switch-command {words[0]}: {error.strerror or error}") from None
-        try:
-            code = await asyncio.wait_for(process.wait(), self.start_timeout_s)
-        except TimeoutError:
-            raise DidNotStartError(f"{words[0]}: not finished within {self.start_timeout_s:g} s") from None
-        finally:
-            if process.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
+        if code is None:
+            raise DidNotStartError(f"{words[0]}: not finished within {self.start_timeout_s:g} s")
         if code:
             raise DidNotStartError(f"{words[0]}: exit code {code}", code)
 

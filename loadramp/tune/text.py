@@ -15,7 +15,7 @@ from loadramp.tune.noise import ObjectiveLevel, better, drift_of
 from loadramp.tune.race import RaceRules
 from loadramp.tune.score import UNITS
 from loadramp.tune.state import TuneState
-from loadramp.tune.verdict import TuneVerdict
+from loadramp.tune.verdict import EXIT_CODES, TuneVerdict
 from loadramp.tune.visit import Visit
 from loadramp.units import NOTHING, percent, sig, signed, span_of
 
@@ -40,6 +40,10 @@ class JudgedTuning:
     rules: RaceRules
     verdict: TuneVerdict
     server: str = ""
+
+    @property
+    def exit_code(self) -> int:
+        return EXIT_CODES[self.verdict.word]
 
     @property
     def unit(self) -> str:

@@ -124,10 +124,10 @@ def go(scenario: Path, ask: TuneOptions) -> Any:
 def test_flags_of_sglang_and_of_llama_server_are_tuned_alike(scenario: Path, tmp_path: Path, stand_in: StandIn) -> None:
     tries = ["--max-running-requests 8", "--parallel 2", "--bogus 1"]
     ask = TuneOptions(options(tmp_path, "tune.most_candidates=3"), SERVER, tries=tries)
-    found = go(scenario, ask)
-    assert found.exit_code == 0
-    assert found.tuning.verdict.best == "--max-running-requests 8"
-    document = json.loads((Path(found.tuning.path) / "tune.json").read_text())["answer"]
+    found, code = go(scenario, ask)
+    assert code == 0
+    assert found.verdict.best == "--max-running-requests 8"
+    document = json.loads((Path(found.path) / "tune.json").read_text())["answer"]
     assert document["verdict"] == "best"
     assert (document["best"]["flags"], document["best"]["objective"]) == ("--max-running-requests 8", pytest.approx(40))
     states = {one["flags"]: one["state"] for one in document["candidates"]}
@@ -150,8 +150,8 @@ def test_without_candidates_the_cures_of_each_better_run_lead_on(
     stand_in.cures = lambda count: (
         [Cure("more_sequences", "", "", f"--max-running-requests {4 * count}")] if count < 16 else []
     )
-    found = go(scenario, TuneOptions(options(tmp_path), SERVER))
-    assert found.tuning.verdict.best == "--max-running-requests 16"
+    found, _ = go(scenario, TuneOptions(options(tmp_path), SERVER))
+    assert found.verdict.best == "--max-running-requests 16"
     assert [label for label, _ in stand_in.ramps][:3] == [
         "flags=baseline", "flags=--max-running-requests 4", "flags=--max-running-requests 16",
     ]  # fmt: skip
@@ -175,30 +175,30 @@ def test_an_interruption_costs_the_measurement_it_falls_into_and_resume_goes_on(
 ) -> None:
     stand_in.exit_codes = [0, 130]
     ask = TuneOptions(options(tmp_path), SERVER, tries=["--parallel 8"])
-    found = go(scenario, ask)
-    assert found.exit_code == 130
-    path = Path(found.tuning.path)
+    found, code = go(scenario, ask)
+    assert code == 130
+    path = Path(found.path)
     state = load_state(path)
     assert [one.flags for one in state.visits] == [""]
     assert (state.state, state.ended) == ("stopped", "interrupted")
     plan = planned(*prepared(scenario, TuneOptions(options(tmp_path), resume=path)))
     assert any(line.startswith("of it 1 measurement and ") for line in plan)
-    again = go(scenario, TuneOptions(options(tmp_path), resume=path))
-    assert again.exit_code == 0
-    assert again.tuning.verdict.best == "--parallel 8"
+    again, again_code = go(scenario, TuneOptions(options(tmp_path), resume=path))
+    assert again_code == 0
+    assert again.verdict.best == "--parallel 8"
     assert [one.flags for one in load_state(path).visits][:2] == ["", "--parallel 8"]
 
 
 def test_nothing_begins_that_would_end_after_the_budget(scenario: Path, tmp_path: Path, stand_in: StandIn) -> None:
-    found = go(scenario, TuneOptions(options(tmp_path, "tune.max_hours=0.001"), SERVER, tries=["--parallel 8"]))
-    assert found.exit_code == 1
+    found, code = go(scenario, TuneOptions(options(tmp_path, "tune.max_hours=0.001"), SERVER, tries=["--parallel 8"]))
+    assert code == 1
     assert stand_in.ramps == []
-    assert "max_hours are left" in found.tuning.state.ended
+    assert "max_hours are left" in found.state.ended
 
 
 def test_a_tuning_is_resumed_only_as_it_was_begun(scenario: Path, tmp_path: Path, stand_in: StandIn) -> None:
-    found = go(scenario, TuneOptions(options(tmp_path, "tune.max_hours=0.001"), SERVER, tries=["--parallel 8"]))
-    path = Path(found.tuning.path)
+    found, _ = go(scenario, TuneOptions(options(tmp_path, "tune.max_hours=0.001"), SERVER, tries=["--parallel 8"]))
+    path = Path(found.path)
     with pytest.raises(ScenarioError, match=r"was begun with --set tune\.max_hours=0\.001; give the same again"):
         go(scenario, TuneOptions(options(tmp_path, "ramp.start_rps=2"), resume=path))
     with pytest.raises(ScenarioError, match=r"no tune\.json here"):
@@ -217,20 +217,20 @@ def test_the_plan_is_shown_and_nothing_is_started(scenario: Path, tmp_path: Path
 
 @pytest.mark.usefixtures("no_server")
 def test_a_directory_that_is_a_tuning_is_judged_again(scenario: Path, tmp_path: Path, stand_in: StandIn) -> None:
-    found = go(scenario, TuneOptions(options(tmp_path), SERVER, tries=["--parallel 8"]))
-    code, out, _ = in_process("report", found.tuning.path)
+    found, code = go(scenario, TuneOptions(options(tmp_path), SERVER, tries=["--parallel 8"]))
+    code, out, _ = in_process("report", found.path)
     assert code == 0
     assert "The best is --parallel 8: ceiling 40 req/s" in " ".join(out.split())
 
 
 @pytest.mark.usefixtures("no_server")
 def test_a_tuning_is_exported_as_csv(scenario: Path, tmp_path: Path, stand_in: StandIn) -> None:
-    found = go(scenario, TuneOptions(options(tmp_path), SERVER, tries=["--parallel 8"]))
-    code, out, _ = in_process("export", found.tuning.path, "--format", "csv", "--output", str(tmp_path / "csv"))
+    found, code = go(scenario, TuneOptions(options(tmp_path), SERVER, tries=["--parallel 8"]))
+    code, out, _ = in_process("export", found.path, "--format", "csv", "--output", str(tmp_path / "csv"))
     assert code == 0, out
     first = (tmp_path / "csv" / "configurations.csv").read_text().splitlines()[1]
     assert first.startswith("'--parallel 8,40.")
-    assert len((tmp_path / "csv" / "measurements.csv").read_text().splitlines()) == 1 + len(found.tuning.state.visits)
+    assert len((tmp_path / "csv" / "measurements.csv").read_text().splitlines()) == 1 + len(found.state.visits)
 
 
 def test_the_cures_of_a_stored_run_are_the_candidates_in_their_order(
@@ -288,11 +288,11 @@ def test_a_server_that_dies_in_mid_ramp_is_a_result(
         return Finished(Run(RunInfo(state="stopped"), asked, [], Table.of([])), 3)
 
     monkeypatch.setattr(launch.launch, "ramp", ramp)
-    found = go(scenario, TuneOptions(options(tmp_path), SERVER, tries=["--dies-after 1.5"]))
-    died = next(one for one in found.tuning.state.visits if one.flags)
+    found, code = go(scenario, TuneOptions(options(tmp_path), SERVER, tries=["--dies-after 1.5"]))
+    died = next(one for one in found.state.visits if one.flags)
     assert (died.state, died.exit_code, died.run) == ("died", 1, "run")
     assert died.reason.startswith("died: out of memory (exit code 1)")
-    assert (found.exit_code, found.tuning.verdict.best) == (0, "")
+    assert (code, found.verdict.best) == (0, "")
 
 
 def test_a_server_of_others_is_switched_with_the_flags(scenario: Path, tmp_path: Path, stand_in: StandIn) -> None:
@@ -310,10 +310,10 @@ def test_a_server_of_others_is_switched_with_the_flags(scenario: Path, tmp_path:
     asked = Options(out=tmp_path / "out", base_url=f"http://127.0.0.1:{port}")
     try:
         switch = f'"{sys.executable}" "{script}" "{{flags}}"'
-        found = go(scenario, TuneOptions(asked, "", switch, tries=["--parallel 8"]))
+        found, code = go(scenario, TuneOptions(asked, "", switch, tries=["--parallel 8"]))
     finally:
         os.kill(int(running.read_text()), signal.SIGKILL)
-    assert (found.exit_code, found.tuning.verdict.best, found.tuning.command) == (0, "--parallel 8", "--parallel 8")
+    assert (code, found.verdict.best, found.command) == (0, "--parallel 8", "--parallel 8")
 
 
 def test_ctrl_c_while_a_server_starts_ends_it_and_saves(scenario: Path, tmp_path: Path) -> None:
