@@ -1,13 +1,25 @@
-"""The table of a tuning's configurations. Pure."""
+"""A tuning in tables: for a terminal, as summary.md, as CSV. Pure."""
 
 from __future__ import annotations
 
 from rich.table import Table as RichTable
 
+from loadramp.report.document import csv_text
+from loadramp.report.markdown import escaped, table
 from loadramp.tune.flags import apart
 from loadramp.tune.score import TOKENS
-from loadramp.tune.text import JudgedTuning, Line, close_ones, lines_of, start_s_of, value_words
-from loadramp.units import NOTHING, latency, percent, sig, span
+from loadramp.tune.text import (
+    JudgedTuning,
+    Line,
+    candidate_of,
+    cautions,
+    close_ones,
+    lines_of,
+    sentence,
+    start_s_of,
+    value_words,
+)
+from loadramp.units import NOTHING, latency, percent, plural, sig, span
 
 FLAG_WIDTH = 26
 """Columns of a terminal for flags: one is seldom broken, and the other columns have room."""
@@ -56,11 +68,44 @@ def _cost(tuning: JudgedTuning, line: Line) -> float | None:
 
 def tuning_table(tuning: JudgedTuning) -> RichTable:
     """The table for a terminal."""
-    table = RichTable(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    drawn = RichTable(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     rows = table_of(tuning)
     widest = max((len(row[0]) for row in rows), default=0)
     for head in ("Flags", "Rank", "Objective", "Measured", "State"):
-        table.add_column(head, overflow="fold", width=min(widest, FLAG_WIDTH) if head == "Flags" else None)
+        drawn.add_column(head, overflow="fold", width=min(widest, FLAG_WIDTH) if head == "Flags" else None)
     for row in rows:
-        table.add_row(row[0], row[1], row[2], row[12], row[13])
-    return table
+        drawn.add_row(row[0], row[1], row[2], row[12], row[13])
+    return drawn
+
+
+def tuning_markdown(tuning: JudgedTuning) -> str:
+    """summary.md."""
+    out = [f"# Tuning of {tuning.state.name}", "", sentence(tuning), ""]
+    out += [line for words in cautions(tuning) for line in (words, "")]
+    out += table(HEADS, [[escaped(cell) for cell in row] for row in table_of(tuning)])
+    if tuning.effects:
+        out += ["", "What each flag did on its own:", ""]
+        out += [f"- `{effect.flag}`: {effect.words(tuning.rules.sign)}" for effect in tuning.effects]
+    if tuning.command:
+        out += ["", "```", tuning.command, "```", "", *(f"- `{flag}`: {why}" for flag, why in tuning.reasons)]
+    if left := tuning.verdict.now.descent.left:
+        out += ["", "Not tried:", "", *(f"- `{flags}`: {why}" for flags, why in left)]
+    took = f"{plural(len(tuning.state.visits), 'measurement')}, {span(tuning.state.spent_s)}."
+    return "\n".join([*out, "", took, ""])
+
+
+def configurations_csv(tuning: JudgedTuning) -> str:
+    """configurations.csv: one line a configuration, the best first."""
+    rows = [candidate_of(tuning, line) for line in lines_of(tuning)]
+    heads = list(dict.fromkeys(name for row in rows for name in row if name != "log_tail"))
+    return csv_text(heads, [[row.get(name) for name in heads] for row in rows])
+
+
+def tuning_csv(tuning: JudgedTuning) -> str:
+    """tune.csv: every visit, in order."""
+    names = list(dict.fromkeys(name for visit in tuning.state.visits for name in visit.facts))
+    heads = ["flags", "purpose", "round", "state", "value", "low", "high", "begin_s", "took_s", "start_s", "exit_code",
+             "run", "reason"]  # fmt: skip
+    rows = [[*(getattr(visit, head) for head in heads), *(visit.facts.get(name) for name in names)]
+            for visit in tuning.state.visits]  # fmt: skip
+    return csv_text([*heads, *names], rows)

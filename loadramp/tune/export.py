@@ -4,7 +4,7 @@ from pathlib import Path
 
 from loadramp.report.exporters.points import Files
 from loadramp.runner.export import no_format
-from loadramp.tune.as_csv import configurations_csv, tuning_csv
+from loadramp.tune.configurations import configurations_csv, tuning_csv
 from loadramp.tune.outcome import read_tuning
 from loadramp.tune.state import TUNE
 

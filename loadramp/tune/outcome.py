@@ -6,11 +6,10 @@ from pathlib import Path
 
 from loadramp.record.run_directory import RunDir
 from loadramp.runner.scenarios import load
-from loadramp.tune.as_csv import tuning_csv
+from loadramp.tune.configurations import tuning_csv, tuning_markdown
 from loadramp.tune.page import tuning_html
 from loadramp.tune.race import RaceRules
 from loadramp.tune.state import TuneState, load_state, save
-from loadramp.tune.summary import tuning_markdown
 from loadramp.tune.text import JudgedTuning, tuning_document
 from loadramp.tune.verdict import verdict_of
 

@@ -8,13 +8,11 @@ from io import StringIO
 import pytest
 from visits import on_a_gpu, played, visit
 
-from loadramp.tune.as_csv import configurations_csv, tuning_csv
 from loadramp.tune.candidates import Search
-from loadramp.tune.configurations import table_of
+from loadramp.tune.configurations import configurations_csv, table_of, tuning_csv, tuning_markdown
 from loadramp.tune.page import _course, tuning_html
 from loadramp.tune.race import RaceRules
 from loadramp.tune.state import TuneState
-from loadramp.tune.summary import tuning_markdown
 from loadramp.tune.text import (
     JudgedTuning,
     cautions,
