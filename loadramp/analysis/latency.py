@@ -21,7 +21,7 @@ from loadramp.analysis.quantiles import (
     pool,
     quantile_name,
 )
-from loadramp.record.event_columns import narrow, runs, taken, totals
+from loadramp.record.event_columns import narrow, runs, taken
 from loadramp.record.row import Quantiles, Row, SloStatistic, Statistic, columns_of
 from loadramp.record.table import Bools, Floats, Gaps, Table, within
 from loadramp.scenario.scenario import Slo
@@ -73,7 +73,9 @@ class WindowView:
             since_s, tokens = part.event_s[inside] - self.window_s[0], taken(part.event_tokens, inside)
             for i, n in enumerate(bins):
                 at = since_s * (n / self.length_s)
-                out[i] += totals(np.clip(at, 0, n - 1, out=at).astype(np.int64), tokens, n)
+                place = np.clip(at, 0, n - 1, out=at).astype(np.int64)
+                first = runs(place)
+                out[i] += np.bincount(place[first], np.add.reduceat(tokens, first, dtype=np.float64), n)
         return out
 
     @property

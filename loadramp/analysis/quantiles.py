@@ -93,7 +93,8 @@ def pool(
 
 def by_block(values: Floats, block: Blocks, n: int) -> list[Floats]:
     """The values of each of ``n`` blocks, in their order."""
-    return np.split(values[block_order(block, n)], np.cumsum(np.bincount(block, minlength=n))[:-1])
+    order = block_order(block, n)
+    return np.split(values[order], np.searchsorted(block[order], np.arange(1, n, dtype=block.dtype)))
 
 
 def block_order(block: Blocks, n: int) -> Ints:

@@ -38,13 +38,6 @@ def runs(column: Ints) -> Ints:
     return np.flatnonzero(np.append(True, column[1:] != column[:-1])[: len(column)])
 
 
-def totals(place: Ints, amount: Ints, n: int) -> NDArray[np.float64]:
-    """How much of ``amount`` falls to each of ``n`` places; ``place``: to which, shape of ``amount``."""
-    alike = amount.strides == (0,) and len(amount)
-    counted = np.bincount(place, None if alike else amount, n)
-    return np.asarray(counted * amount[0] if alike else counted, dtype=np.float64)
-
-
 def gathered(column: NDArray[Any], first: Ints, size: Ints) -> NDArray[Any]:
     """``size[i]`` entries from ``first[i]`` on, for every i in turn; not copied where they follow one another."""
     n = int(size.sum())

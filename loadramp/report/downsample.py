@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from loadramp.record.event_columns import narrow, totals
+from loadramp.record.event_columns import narrow
 from loadramp.record.table import SLICE_EVENTS, Floats, Ints, Table
 
 LOW_S = 1e-5
@@ -90,7 +90,8 @@ def tokens(table: Table, *, ok_only: bool = False, slice_events: int = SLICE_EVE
 
 def counted(at: Ints, weight: Ints, places: int) -> Ints:
     """How much of ``weight`` (shape n) falls to each of ``places``; ``at``: to which."""
-    return totals(at, weight, places).astype(np.int64)
+    weights = None if (narrow(weight) == 1).all() else weight
+    return np.bincount(at, weights=weights, minlength=places).astype(np.int64)
 
 
 def tail(counts: Ints, points: int = 80) -> tuple[Floats, Floats]:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from markupsafe import Markup
 
+from loadramp.record.event_columns import taken
 from loadramp.record.row import LONG_NAMES, SHORT_NAMES, Row
 from loadramp.record.table import Floats, Ints, Run, Table, within
 from loadramp.record.types import Step
@@ -71,16 +72,15 @@ def first_token_counts(table: Table, chosen: Sequence[tuple[Step, Row]]) -> Ints
 
 def token_counts(table: Table, chosen: Sequence[tuple[Step, Row]]) -> Ints:
     """ITL of successes by the window in which the token arrived, shape (steps, BINS)."""
-    counts = np.zeros(len(chosen) * d.BINS, dtype=np.int64)
-    order = sorted(range(len(chosen)), key=lambda i: chosen[i][0].window_s[0])
-    begin_s = np.array([chosen[i][0].window_s[0] for i in order])
-    end_s = np.array([chosen[i][0].window_s[1] for i in order])
+    counts = np.zeros((len(chosen), d.BINS), dtype=np.int64)
     for part in d.tokens(table, ok_only=True):
-        place = np.searchsorted(begin_s, part.end_s, side="right") - 1
-        inside = (place >= 0) & (part.end_s < end_s[place])
-        at = np.asarray(order)[place[inside]] * d.BINS + d.bin_of(part.itl_s[inside])
-        counts += d.counted(at, part.weight[inside], len(counts))
-    return counts.reshape(len(chosen), d.BINS)
+        first_s, last_s = part.end_s.min(initial=np.inf), part.end_s.max(initial=-np.inf)
+        for i, (step, _) in enumerate(chosen):
+            begin_s, end_s = step.window_s
+            if first_s < end_s and last_s >= begin_s:
+                inside = within(part.end_s, step.window_s)
+                counts[i] += d.counted(d.bin_of(part.itl_s[inside]), taken(part.weight, inside), d.BINS)
+    return counts
 
 
 def _tail_panel(metric: str, counts: Ints, keys: Sequence[Key]) -> Figure | None:

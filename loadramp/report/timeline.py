@@ -228,8 +228,11 @@ def token_counts(table: Table, end_s: float) -> Ints:
     """Tokens by time and latency, shape (HEAT_COLUMNS, BINS); all requests, read in slices."""
     counts = np.zeros(HEAT_COLUMNS * d.BINS, dtype=np.int64)
     for part in d.tokens(table):
-        column = np.clip((part.end_s * (HEAT_COLUMNS / end_s)).astype(np.int64), 0, HEAT_COLUMNS - 1)
-        counts += d.counted(column * d.BINS + d.bin_of(part.itl_s), part.weight, len(counts))
+        at = np.clip(part.end_s * (HEAT_COLUMNS / end_s), 0, HEAT_COLUMNS - 1).astype(np.int64) * d.BINS
+        first = int(at.min(initial=len(counts)))  # requests of one time: they fill few columns
+        at += d.bin_of(part.itl_s) - first
+        here = d.counted(at, part.weight, 0)
+        counts[first : first + len(here)] += here
     return counts.reshape(HEAT_COLUMNS, d.BINS)
 
 
