@@ -21,6 +21,7 @@ _SECRET_NAME = re.compile(r"key|token|secret|pass|auth|sig|cookie|cred|session|c
 SHORTEST = 4
 """Of what stands beside a placeholder in a secret header: less is no secret, and would be found everywhere."""
 _LONG = 12  # a header or query value this long is taken for a secret whatever its name
+LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 _PLAIN_HEADERS = {"accept", "accept-encoding", "accept-language", "content-type", "user-agent", "host", "x-request-id"}
 
 

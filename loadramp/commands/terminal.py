@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 LEAST_WIDTH = 80
 LOG_PERIOD_S = 10.0
 BAR_CHARS = 24
-LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
 def say(words: str) -> None:
@@ -82,6 +81,8 @@ def confirm(hosts: Iterable[str], question: Callable[[], str]) -> None:
     Raises:
         click.Abort: the answer was no.
     """
+    from loadramp.client.endpoint import LOOPBACK
+
     if not LOOPBACK.issuperset(hosts):
         click.confirm(question(), default=True, abort=True, err=True)
 

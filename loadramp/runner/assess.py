@@ -102,8 +102,7 @@ def _rows(run: Run) -> list[Row]:
     rows = [row for ramp in ramps.values() for row in ramp]
 
     def look_at(i: int) -> WindowView:
-        window_s = rows[i].window_s
-        return window_view(run.table.alive(measured[i].begin_s, measured[i].end_s), window_s)
+        return window_view(run.table.alive(measured[i].begin_s, measured[i].end_s), rows[i].window_s)
 
     return regimes.widen(rows, look_at, scenario.slo.quantile)
 
@@ -142,7 +141,7 @@ def row_of(
         gap_cv=offer.gap_cv,
         streamed=streamed,
     )
-    return replace(row, repeat=step.repeat, overloaded=_overloaded(scenario, row, _due_in(row, table)))
+    return replace(row, repeat=step.repeat, overloaded=_overloaded(scenario, row, table.due_in(row.window_s)))
 
 
 def with_ceiling(scenario: Scenario, before: Sequence[Row], row: Row) -> list[Row]:
@@ -182,12 +181,8 @@ def last_word_s(run: Run) -> float:
 
 def count_again(scenario: Scenario, row: Row, table: Table) -> Row:
     """The row with its counts brought up to what has become of its requests since; ``table`` holds all of them."""
-    due = _due_in(row, table)
+    due = table.due_in(row.window_s)
     return replace(counts(row, due), overloaded=_overloaded(scenario, row, due))
-
-
-def _due_in(row: Row, table: Table) -> Table:
-    return table.due_in((row.window_begin_s, row.window_end_s))
 
 
 def _overloaded(scenario: Scenario, row: Row, due: Table) -> bool:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from loadramp.client.endpoint import Endpoint
+from loadramp.client.endpoint import LOOPBACK, Endpoint
 from loadramp.client.fleet import FleetError, raise_file_limit
 from loadramp.client.preflight import WARNING_WORDS, EndpointFacts
 from loadramp.client.readiness import Unreachable
@@ -18,7 +18,6 @@ from loadramp.runner.first_look import first_look
 from loadramp.runner.scenarios import Options
 from loadramp.units import latency, percent, plural, sig
 
-LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 TOGETHER_S, TOGETHER_RATIO = 0.0005, 0.3
 """Events closer than this came together; more of them than this share: something holds the stream back."""
 BUSY_RATIO = 0.25
