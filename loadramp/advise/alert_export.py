@@ -11,7 +11,7 @@ from loadramp.metrics.dialects import DIALECTS, Source, spellings
 from loadramp.record.run_directory import safe_name
 from loadramp.record.table import Run
 from loadramp.registry import ScenarioError
-from loadramp.report.row_access import kept_up
+from loadramp.report.rows import kept_up
 from loadramp.runner.finish import judge
 from loadramp.units import percent
 

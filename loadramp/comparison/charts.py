@@ -12,7 +12,7 @@ from loadramp.comparison.pairs import Comparison, Pair, QuantileShift
 from loadramp.record.row import LONG_NAMES, SHORT_NAMES, Row
 from loadramp.record.table import Run
 from loadramp.report import charts as c
-from loadramp.report import row_access as r
+from loadramp.report import rows as r
 from loadramp.report.charts import Figure, Json, Key
 from loadramp.report.curves import floored
 from loadramp.report.json_data import rounded

@@ -12,7 +12,7 @@ from loadramp.comparison.page import KINDS
 from loadramp.comparison.text import times
 from loadramp.record.codec import plain_data
 from loadramp.report import charts as c
-from loadramp.report import row_access as r
+from loadramp.report import rows as r
 from loadramp.report.charts import Cell, Key
 from loadramp.report.curves import floored
 from loadramp.report.document import csv_text

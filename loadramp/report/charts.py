@@ -19,7 +19,7 @@ from loadramp.analysis import offered_load
 from loadramp.record.codec import plain_data
 from loadramp.record.row import Row
 from loadramp.record.table import Run
-from loadramp.report import row_access as r
+from loadramp.report import rows as r
 from loadramp.report.json_data import packed, rounded
 from loadramp.units import finite, latency, percent, sig, span_of
 

@@ -7,7 +7,7 @@ import numpy as np
 from loadramp.record.table import Floats, Run
 from loadramp.record.types import ClientSample
 from loadramp.report import charts as c
-from loadramp.report import row_access as r
+from loadramp.report import rows as r
 from loadramp.report.charts import Figure, Key
 from loadramp.report.timeline import line
 from loadramp.units import latency, percent

@@ -8,7 +8,7 @@ from loadramp.analysis.quantiles import quantile_name
 from loadramp.record.row import LONG_NAMES, SHORT_NAMES, Row
 from loadramp.record.table import Run
 from loadramp.report import charts as c
-from loadramp.report import row_access as r
+from loadramp.report import rows as r
 from loadramp.report.charts import Figure, Json, Key, term
 from loadramp.units import count, counted, latency
 

@@ -9,7 +9,7 @@ from loadramp.analysis.diagnosis.remedies import runbook_of
 from loadramp.record.table import Run
 from loadramp.record.types import Finding
 from loadramp.report import charts as c
-from loadramp.report import row_access as r
+from loadramp.report import rows as r
 
 TITLES: dict[str, str] = r.WORDS["causes"]
 TONES = {"certain": "bad", "likely": "warn", "possible": "plain"}

@@ -14,7 +14,7 @@ from loadramp.record.row import Row, columns_of
 from loadramp.record.table import Run
 from loadramp.record.types import Check, CheckLevel
 from loadramp.report import charts as c
-from loadramp.report import row_access as r
+from loadramp.report import rows as r
 from loadramp.report import steptable, verdict_text
 from loadramp.report.charts import Cell
 from loadramp.report.client_health import client_section

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from loadramp.analysis import offered_load
 from loadramp.record.row import SHORT_NAMES, Row
-from loadramp.report import row_access as r
+from loadramp.report import rows as r
 from loadramp.units import NOTHING, count, latency, latency_span, percent, sig
 
 

@@ -11,7 +11,7 @@ from loadramp.record.table import Floats, Ints, Run, Table, within
 from loadramp.record.types import Step
 from loadramp.report import charts as c
 from loadramp.report import downsample as d
-from loadramp.report import row_access as r
+from loadramp.report import rows as r
 from loadramp.report.charts import Figure, Json, Key, term
 from loadramp.report.json_data import rounded
 from loadramp.units import count, latency, percent

@@ -6,7 +6,7 @@ from loadramp.analysis.thresholds import overall
 from loadramp.record.table import Run
 from loadramp.record.types import GateResult, Verdict
 from loadramp.report import charts as c
-from loadramp.report import row_access as r
+from loadramp.report import rows as r
 from loadramp.report.charts import Cell
 from loadramp.report.redact import redact
 from loadramp.units import NOTHING, latency, percent, sig

@@ -10,7 +10,7 @@ from markupsafe import Markup
 from loadramp.record.row import SHORT_NAMES, Row
 from loadramp.record.table import Run
 from loadramp.report import charts as c
-from loadramp.report import row_access as r
+from loadramp.report import rows as r
 from loadramp.report.charts import Figure, Json, Key, term
 from loadramp.report.curves import P50, P99, floored, hover
 from loadramp.report.json_data import rounded

@@ -10,7 +10,7 @@ from loadramp.record.row import SHORT_NAMES, ClassFigures, Row
 from loadramp.record.run_info import ColdStart
 from loadramp.record.table import Floats, Run
 from loadramp.report import charts as c
-from loadramp.report import row_access as r
+from loadramp.report import rows as r
 from loadramp.report.charts import Cell
 from loadramp.report.redact import redact
 from loadramp.units import NOTHING, count, latency, percent, sig

@@ -17,7 +17,7 @@ from loadramp.analysis.quantiles import quantile_name
 from loadramp.record.row import SHORT_NAMES, Row, void_words
 from loadramp.record.table import Run
 from loadramp.record.types import Estimate, Verdict
-from loadramp.report import row_access as r
+from loadramp.report import rows as r
 from loadramp.units import count, counted, latency, percent, plural, sig, span, span_of
 
 Tone = Literal["plain", "warn", "bad"]

@@ -25,7 +25,7 @@ from loadramp.record.run_info import RunInfo, read_info
 from loadramp.record.table import Run, Table
 from loadramp.record.types import Step, Stop
 from loadramp.registry import Choice
-from loadramp.report import row_access as r
+from loadramp.report import rows as r
 from loadramp.report.sections import steps_section
 from loadramp.report.verdict_text import verdict_sentence
 from loadramp.runner.preview import of_scenario

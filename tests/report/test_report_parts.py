@@ -10,7 +10,7 @@ from report_runs import row, served, served_rows
 
 from loadramp.analysis.server_window import gauge_series, growth_series
 from loadramp.record.types import Sample
-from loadramp.report import charts, row_access, throughput
+from loadramp.report import charts, rows, throughput
 from loadramp.report.redact import redact
 
 
@@ -100,21 +100,21 @@ def test_columns_that_are_no_numbers_are_no_numbers() -> None:
 
 
 def test_a_step_says_what_it_showed() -> None:
-    assert row_access.state_words(row(0, 1.0)) == "keeps up"
-    assert row_access.state_words(row(0, 1.0, settled=False)) == "not settled"
-    assert row_access.state_words(row(0, 1.0, saturated=True)) == "alarm, still delivers"
-    assert row_access.state_words(row(0, 1.0, deficit=True)) == "delivers too little"
-    assert row_access.state_words(row(0, 1.0, overloaded=True, ok=300)) == "too many errors"
-    assert row_access.state_words(row(0, 1.0, void=True)) == "void"
-    assert row_access.state_words(row(0, 1.0, ok=0, errors={"reset": 400})) == "all failed"
-    assert row_access.state_words(row(0, 1.0, ok=0)) == "nothing finished"
+    assert rows.state_words(row(0, 1.0)) == "keeps up"
+    assert rows.state_words(row(0, 1.0, settled=False)) == "not settled"
+    assert rows.state_words(row(0, 1.0, saturated=True)) == "alarm, still delivers"
+    assert rows.state_words(row(0, 1.0, deficit=True)) == "delivers too little"
+    assert rows.state_words(row(0, 1.0, overloaded=True, ok=300)) == "too many errors"
+    assert rows.state_words(row(0, 1.0, void=True)) == "void"
+    assert rows.state_words(row(0, 1.0, ok=0, errors={"reset": 400})) == "all failed"
+    assert rows.state_words(row(0, 1.0, ok=0)) == "nothing finished"
 
 
 def test_the_climb_ends_above_the_highest_step_that_kept_up() -> None:
     made = served_rows()
     made[1] = changed(made[1], saturated=True)
     run = served(rows=made)
-    assert [r.load for r in row_access.kept_up(run)] == [2.0, 8.0, 12.0]
-    over = row_access.broke(run)
+    assert [r.load for r in rows.kept_up(run)] == [2.0, 8.0, 12.0]
+    over = rows.broke(run)
     assert over is not None
     assert over.load == 28.0

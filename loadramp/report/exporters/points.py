@@ -8,7 +8,7 @@ from typing import Any, Literal
 from loadramp.record.codec import plain_data
 from loadramp.record.row import Row
 from loadramp.record.table import Run
-from loadramp.report import row_access as r
+from loadramp.report import rows as r
 
 Files = dict[str, str | bytes]
 """File name to content."""

@@ -1,4 +1,4 @@
-"""What every part of the report asks of a run's rows. Pure; a column that is missing is one that is null."""
+"""Which rows of a run the parts of the report show, and what they call them. Pure."""
 
 from collections.abc import Sequence
 
