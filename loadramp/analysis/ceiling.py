@@ -77,7 +77,8 @@ def _fails_at_once(row: Row) -> str:
 def _nothing(rows: Sequence[Row]) -> str:
     """Why no row is usable."""
     if any(row.void for row in rows):
-        return "the client could deliver no step"
+        missing = any(row.no_record for row in rows)
+        return "no step has all its records" if missing else "the client could deliver no step"
     if any(load_requests(row) > 0 for row in rows):
         return "the first step was cut short"
     if any(row.requests for row in rows):

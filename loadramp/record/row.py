@@ -86,6 +86,10 @@ class ClassFigures:
     """Why a latency is null, by its column."""
 
 
+NO_RECORD = "no_record"
+"""The rule of a step that is void because its records are not all there, which says nothing of the client."""
+
+
 @dataclass(slots=True, frozen=True)
 class Void:
     """Why a step shows the client and not the server, and what to do about it."""
@@ -283,6 +287,11 @@ class Row:
     def void_what(self) -> str:
         """What made the step void; empty: nothing."""
         return "; ".join(dict.fromkeys(rule.what for rule in self.void))
+
+    @property
+    def no_record(self) -> bool:
+        """Void because records of its requests are missing, not because the client could not deliver it."""
+        return any(rule.rule == NO_RECORD for rule in self.void)
 
     @property
     def void_cure(self) -> str:

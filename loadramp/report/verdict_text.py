@@ -169,6 +169,8 @@ def _main(run: Run) -> Phrase:
     """What the ramp found, by the status of the ceiling."""
     if all(row.void for row in run.rows):
         why = next((words for row in run.rows if (words := void_words(row.void))), "see the checks below").rstrip(".")
+        if any(row.no_record for row in run.rows):
+            return Phrase(f"No verdict: the run's files are not whole ({why}).", "bad")
         if run.findings and run.findings[0].code != "client_limited":
             return Phrase(f"No verdict: requests failed, and no step can be used ({why}).", "bad")
         return Phrase(f"No verdict: the client, not the server, was the limit in every step ({why}).", "bad")
@@ -200,7 +202,8 @@ def _not_found(run: Run, estimate: Estimate) -> Phrase:
         else ""
     )
     every = "every whole step" if any(row.partial for row in run.rows) else "every step"
-    every += " that the client could deliver" * any(row.void for row in run.rows)
+    if void := [row for row in run.rows if row.void]:
+        every += " whose records are there" if void[-1].no_record else " that the client could deliver"
     alarm = next((row for row in above if row.saturated and not row.partial), None)
     kept = f"the server kept up with {every}, so its limit lies higher"
     if alarm is not None:

@@ -6,8 +6,9 @@ from dataclasses import replace
 import numpy as np
 
 from loadramp.analysis import long_run, regimes
+from loadramp.analysis.checks import unfinished
 from loadramp.analysis.checks.run_checks import run_checks
-from loadramp.analysis.checks.validity import RESTART
+from loadramp.analysis.checks.validity import RESTART, SENT_RATIO
 from loadramp.analysis.curve import counts, fold
 from loadramp.analysis.diagnosis.cures import with_cures
 from loadramp.analysis.diagnosis.diagnose import diagnose
@@ -15,7 +16,7 @@ from loadramp.analysis.itl_knee import completed, estimate
 from loadramp.analysis.latency import WindowView, window_view
 from loadramp.analysis.load_errors import fails_too_often
 from loadramp.analysis.repeats import by_repeat, not_enough, pooled_estimates, pooled_rows
-from loadramp.record.row import Measure, Row, Void
+from loadramp.record.row import NO_RECORD, Measure, Row, Void
 from loadramp.record.run_info import WorkerDeath
 from loadramp.record.table import Run, Table
 from loadramp.record.types import Check, ClientSample, Estimate, Sample, Step
@@ -92,12 +93,15 @@ def _rows(run: Run) -> list[Row]:
     ramps: dict[int, list[Row]] = {}
     measured: list[Step] = []
     run.steps = as_it_went(run)
+    shortfalls = [] if unfinished.how_it_ended(run) else unfinished.shortfalls(run)
     for step in run.steps:
         if step.measured and step.measure_s:
             before = ramps.get(step.repeat, [])
             alive = run.table.alive(step.begin_s, step.end_s)
             row = row_of(scenario, step, alive, before, run.samples, run.client)
-            ramps[step.repeat] = with_ceiling(scenario, before, with_deaths(row, run.info.dead_workers))
+            row = with_deaths(row, run.info.dead_workers)
+            gone = unfinished.without_record(shortfalls, row.window_begin_s, row.window_end_s)
+            ramps[step.repeat] = with_ceiling(scenario, before, with_missing(row, gone))
             measured.append(step)
     rows = [row for ramp in ramps.values() for row in ramp]
 
@@ -196,6 +200,15 @@ def with_deaths(row: Row, deaths: Sequence[WorkerDeath]) -> Row:
         return row
     cure = "" if row.void else RESTART
     return replace(row, void=(*(Void(reason, cure) for reason in reasons), *row.void))
+
+
+def with_missing(row: Row, number: int) -> Row:
+    """A step of whose requests ``number`` were sent and have no record: void, but for a few."""
+    sent = row.requests + number
+    if row.void or number <= max(1.0, (1.0 - SENT_RATIO) * sent):
+        return row
+    what = f"at least {number:,} of the requests that were sent have no record"
+    return replace(row, void=(Void(what, unfinished.WHOLE, NO_RECORD),))
 
 
 def three_numbers(scenario: Scenario, rows: Sequence[Row]) -> dict[str, Estimate]:

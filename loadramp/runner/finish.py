@@ -61,13 +61,13 @@ def judge(
 
 def judge_run(run: Run, skipped: int = 0, rules: Sequence[str] = (), when_unsure: Unsure | None = None) -> Finished:
     """The answer of ``run``, ``skipped`` lines of whose files could not be read; thresholds as for ``judge``."""
-    run.info.verdict = None
+    run.info.verdict, run.info.skipped_lines = None, skipped
     run.info.slo = run.scenario.slo  # the scenario tells the limits; run.json only repeats them
     assess(run)
     gates = run.scenario.gates
     run.gates = judge_gates(run, rules or gates.rules, when_unsure or gates.when_unsure)
     word = with_gates(verdict(run), run)
-    run.info.verdict, run.info.skipped_lines = word, skipped
+    run.info.verdict = word
     return Finished(run, exit_code(run, word))
 
 

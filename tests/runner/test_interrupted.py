@@ -13,10 +13,11 @@ from run_in_memory import ramp_in_memory, scenario_of
 from loadramp.analysis.checks import unfinished as cutoff
 from loadramp.analysis.thresholds import judge_gates
 from loadramp.record.codec import decode, encode
-from loadramp.record.run_info import RunInfo
+from loadramp.record.run_info import RunInfo, WorkerDeath
 from loadramp.record.table import Run, Table
-from loadramp.record.types import ClientSample, Record
+from loadramp.record.types import ClientSample, Record, Step
 from loadramp.report.verdict_text import verdict_sentence
+from loadramp.runner.finish import judge_run
 from loadramp.runner.launch import signals
 from loadramp.runner.scenarios import load
 from loadramp.simulator.faults import Faults
@@ -152,3 +153,39 @@ def test_of_a_run_that_may_go_on_nothing_is_lost() -> None:
     assert cutoff.lost(killed_run()) == 0
     assert cutoff.how_it_ended(killed_run()) == "killed, or still going on"
     assert cutoff.how_it_ended(replace(killed_run(), info=RunInfo(state="complete"))) == ""
+
+
+def whole_run(known: int, **more: Any) -> Run:
+    """A step of 10 s in which 100 requests were sent, as the client said each second, and ``known`` left a record."""
+    client = [ClientSample(1.0 + i, 0, sent=10) for i in range(10)]
+    ended = [
+        Record(i, 0, 0.1 * i, worker=0, sent_s=0.1 * i, stream_end_s=0.1 * i + 0.5, status="ok") for i in range(known)
+    ]
+    step = Step(0, rate_rps=10.0, begin_s=0.0, warmup_s=0.0, measure_s=10.0)
+    info = RunInfo(state="complete", steps=[step], **more)
+    return Run(info, load(""), [step], Table.of(ended), client=client)
+
+
+def test_a_step_whose_records_are_not_all_there_is_void_and_not_the_clients_limit() -> None:
+    run = judge_run(whole_run(60)).run
+    assert run.rows[0].void_what == "at least 40 of the requests that were sent have no record"
+    assert run.info.verdict == "void"
+    assert verdict_sentence(run).startswith("No verdict: the run's files are not whole (at least 40 of the requests")
+    assert [check.code for check in run.checks if check.level == "void"] == ["records_missing"]
+    assert "client_limited" not in [finding.code for finding in run.findings]
+    assert run.estimate("ceiling").reason == "no step has all its records"
+
+
+def test_a_run_with_all_its_records_and_one_of_which_a_line_was_torn() -> None:
+    assert not judge_run(whole_run(100)).run.rows[0].void
+    run = judge_run(whole_run(99), skipped=1).run
+    assert not run.rows[0].void  # one of a hundred does not bend a step
+    warnings = {check.code: check.message for check in run.checks if check.level == "warn"}
+    assert warnings["records_missing"] == "1 request that the client sent has no record"
+    assert warnings["unread_lines"] == "1 line of the run's files could not be read and was left out"
+
+
+def test_records_that_a_dead_worker_or_a_killed_client_left_behind_are_said_once() -> None:
+    dead = judge_run(whole_run(60, dead_workers=[WorkerDeath(6.0, "worker 0 ended")])).run
+    assert dead.rows[0].void[0].what == "worker 0 ended"
+    assert not [check for check in dead.checks if check.code == "records_missing"]

@@ -39,9 +39,15 @@ def run_checks(run: Run) -> list[Check]:
 
 
 def client_limited(run: Run) -> list[Check]:
-    """Steps that the client could not deliver."""
+    """Steps that the client could not deliver, or whose records are not all there."""
     return [
-        Check("client_limited", "void", f"{_at(row)} is void: {row.void_what}", row.void_cure, row.step)
+        Check(
+            "records_missing" if row.no_record else "client_limited",
+            "void",
+            f"{_at(row)} is void: {row.void_what}",
+            row.void_cure,
+            row.step,
+        )
         for row in run.rows
         if row.void
     ]
@@ -321,6 +327,8 @@ CHECKS: dict[str, Callable[[Run], list[Check]]] = {
     "all_failed": all_failed,
     "errors": errors,
     "cut_off": unfinished.check,
+    "records_missing": unfinished.records_missing,
+    "unread_lines": unfinished.unread_lines,
     "request_errors": request_errors,
     "over_length": over_length,
     "few_samples": few_samples,
@@ -350,8 +358,8 @@ CHECKS: dict[str, Callable[[Run], list[Check]]] = {
 
 
 NAMES_STEP = frozenset({
-    "client_limited", "client_busy", "all_failed", "errors", "fast_failures", "partial_step", "began_with_backlog",
-    "not_settled", "lone_alarm", "soak_failed", "recovery", "server_restarted", "offered",
+    "client_limited", "records_missing", "client_busy", "all_failed", "errors", "fast_failures", "partial_step",
+    "began_with_backlog", "not_settled", "lone_alarm", "soak_failed", "recovery", "server_restarted", "offered",
 })  # fmt: skip
 """Codes of checks whose message says which step it is about; a report adds the step to the others."""
 

@@ -59,7 +59,7 @@ FLOOD_RATIO = 0.1
 def client_limited(case: Case) -> Finding | None:
     """The client could not deliver a step, or its own loop made the gaps."""
     steps = case.where(lambda step: step.gaps is not None and step.gaps.share(CLIENT) > CLIENT_SHARE and _matters(step))
-    void = [row for row in case.void if not _flood_of_failures(row)]
+    void = [row for row in case.void if not (row.no_record or _flood_of_failures(row))]
     if not void and not steps:
         return None
     evidence = _voids(case, void)
