@@ -10,6 +10,17 @@ FINGERPRINT = "loadramp-sim"
 ENGINE_DEAD = "EngineCore encountered an issue. See stack trace (above) for the root cause."
 DONE = b"data: [DONE]\n\n"
 KEEPALIVE = b": keep-alive\n\n"
+_CHUNK = {
+    "chat": ('[{"index":0,"delta":{"content":"', '"},"logprobs":null,"finish_reason":', ',"token_ids":null}]'),
+    "completions": (
+        '[{"index":0,"text":"',
+        '","logprobs":null,"finish_reason":',
+        ',"stop_reason":null,"prompt_token_ids":null,"token_ids":null}]',
+    ),
+}
+"""What stands before the text of a chunk, between it and the reason of the end, and behind that."""
+_LAST = {"chat": ',"stop_reason":null,"token_ids":null}]'}
+"""The same of the last chunk, where it differs."""
 
 
 @dataclass(slots=True)
@@ -53,16 +64,14 @@ class WireAnswer:
     def text(self, tokens: int, last: bool, continuous_usage: bool) -> bytes:
         """The chunk of the next ``tokens`` tokens."""
         text = self.words[self.sent] if tokens == 1 else " ".join(self.words[self.sent : self.sent + tokens])
-        text = text if self.sent == 0 else f" {text}"
+        space = " " if self.sent else ""
         self.sent += tokens
-        usage = f',"usage":{self._usage(details=False)}' if continuous_usage else ""
+        before, behind, ending = _CHUNK[self.api]
+        if last:
+            ending = _LAST.get(self.api, ending)
         reason = f'"{self.finish}"' if last else "null"
-        if self.api == "completions":
-            choice = f'{{"index":0,"text":"{text}","logprobs":null,"finish_reason":{reason},"stop_reason":null'
-            return self._event(f'[{choice},"prompt_token_ids":null,"token_ids":null}}]{usage}')
-        stop = ',"stop_reason":null' if last else ""
-        choice = f'{{"index":0,"delta":{{"content":"{text}"}},"logprobs":null,"finish_reason":{reason}{stop}'
-        return self._event(f'[{choice},"token_ids":null}}]{usage}')
+        usage = f',"usage":{self._usage(details=False)}' if continuous_usage else ""
+        return f"{self._head}{before}{space}{text}{behind}{reason}{ending}{usage}}}\n\n".encode()
 
     def usage(self) -> bytes:
         """The last chunk before the end marker: no choice, all counts."""

@@ -120,7 +120,9 @@ def _written(heads: Sequence[str], numbers: Iterable[float]) -> str:
     return "".join([f"{head}{_number(number)}\n" for head, number in zip(heads, numbers, strict=True)])
 
 
+@lru_cache(maxsize=4096)
 def _number(number: float) -> str:
+    """As prometheus_client writes it. Most numbers of a page are those of the page before."""
     return str(floatToGoString(number))  # type: ignore[no-untyped-call]
 
 
