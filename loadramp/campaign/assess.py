@@ -1,6 +1,5 @@
 """What a campaign's directory says: phases seen and judged, the scorecard settled, everything derived written anew."""
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -89,7 +88,7 @@ def write_derived(view: CampaignView) -> None:
     rundir = RunDir(Path(view.path))
     if not (rundir.path / ANSWERS).exists() and view.card.count("open"):
         rundir.write(ANSWERS, questionnaire(view.card.lines))
-    rundir.write("verdict.json", json.dumps(campaign_document(view), indent=1, allow_nan=False) + "\n")
+    rundir.write_json("verdict.json", campaign_document(view))
     rundir.write("summary.md", campaign_markdown(view))
     rundir.write("scorecard.md", scorecard_markdown(view))
     rundir.write("report.html", build_campaign_html(view))

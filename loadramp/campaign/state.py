@@ -3,7 +3,6 @@
 It is written after every phase. What is not known holds its default, and is not written.
 """
 
-import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,12 +11,12 @@ from typing import Any, Literal
 import msgspec
 
 from loadramp.campaign.table import Phase
+from loadramp.record import state_file
 from loadramp.record.preparation import Rollback
 from loadramp.record.run_directory import RunDir, safe_name
-from loadramp.registry import ScenarioError
+from loadramp.record.state_file import check_same, write_state
 
 CAMPAIGN = "campaign.json"
-SCHEMA = 1
 
 
 class PhaseState(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -82,8 +81,7 @@ def begin(out: Path, state: CampaignState, source: str) -> Path:
 
 def save_state(path: Path, state: CampaignState) -> None:
     """Replace campaign.json in ``path``."""
-    document = {"schema": SCHEMA, **state.document()}
-    RunDir(path).write(CAMPAIGN, json.dumps(document, indent=1, allow_nan=False) + "\n")
+    write_state(path, CAMPAIGN, state.document())
 
 
 def resume(path: Path, source: str, overrides: Sequence[str]) -> CampaignState:
@@ -93,12 +91,7 @@ def resume(path: Path, source: str, overrides: Sequence[str]) -> CampaignState:
         ScenarioError: it is none, or its scenario was another one.
     """
     state = read_state(path)
-    stored = (path / "scenario.toml").read_bytes().decode()
-    if stored != source:
-        raise ScenarioError(f"{path}: was begun with another scenario (scenario.toml in it is the one)")
-    if list(overrides) != state.overrides:
-        before = " ".join(f"--set {override}" for override in state.overrides) or "no --set"
-        raise ScenarioError(f"{path}: was begun with {before}; give the same again")
+    check_same(path, source, overrides, state.overrides)
     return state
 
 
@@ -106,18 +99,6 @@ def read_state(path: Path) -> CampaignState:
     """campaign.json.
 
     Raises:
-        ScenarioError: there is none, or it is of another schema.
+        RunDirError: there is none, or it is of another schema.
     """
-    file = path / CAMPAIGN
-    if not file.is_file():
-        raise ScenarioError(f"{path}: no {CAMPAIGN} here: it is no campaign")
-    try:
-        document = json.loads(file.read_bytes())
-    except ValueError as error:
-        raise ScenarioError(f"{file}: not JSON: {error}") from None
-    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
-        raise ScenarioError(f"{file}: not of a schema that this version reads")
-    try:
-        return msgspec.convert(document, CampaignState)
-    except msgspec.ValidationError as error:
-        raise ScenarioError(f"{file}: not of a schema that this version reads: {error}") from None
+    return state_file.read_state(path, CAMPAIGN, CampaignState, "campaign")

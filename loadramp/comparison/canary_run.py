@@ -278,4 +278,4 @@ class CanaryRun:
     def save(self, state: Literal["running", "complete", "stopped"]) -> None:
         """Replace comparison.json."""
         self.info.state = state
-        self.info.write(self.rundir)
+        self.info.write(self.rundir.path)

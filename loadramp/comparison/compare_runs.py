@@ -1,6 +1,5 @@
 """What ``loadramp compare`` does: reads stored runs, refuses what cannot be compared, judges, writes."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -114,7 +113,7 @@ def _tiered(sides: Sequence[Side], canary: Canary, out: Path) -> Tiers:
     table.info = _info(sides[0], sides[1])
     rundir = _directory(out, table.info, sides[0])
     table.path = str(rundir.path)
-    rundir.write("tiers.json", json.dumps(tiers_document(table), indent=1, allow_nan=False) + "\n")
+    rundir.write_json("tiers.json", tiers_document(table))
     rundir.write("tiers.csv", tiers_csv(table))
     rundir.write("summary.md", tiers_markdown(table))
     rundir.write("report.html", tiers_html(table))

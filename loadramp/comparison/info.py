@@ -3,7 +3,6 @@
 What is not known holds its default, and is not written.
 """
 
-import json
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -12,10 +11,9 @@ import msgspec
 from loadramp.comparison.answer_match import AnswerMatch
 from loadramp.comparison.block_spread import Noise
 from loadramp.comparison.blocks import MEASURES
-from loadramp.record.run_directory import RunDir, RunDirError
+from loadramp.record.state_file import read_state, write_state
 
 COMPARISON = "comparison.json"
-SCHEMA = 1
 
 
 class KeptNoise(msgspec.Struct, frozen=True):
@@ -105,10 +103,9 @@ class ComparisonInfo(msgspec.Struct, kw_only=True, omit_defaults=True):
         document: dict[str, Any] = msgspec.to_builtins(self)
         return document
 
-    def write(self, rundir: RunDir) -> None:
-        """Replace comparison.json."""
-        document = {"schema": SCHEMA, **self.document()}
-        rundir.write(COMPARISON, json.dumps(document, indent=1, allow_nan=False) + "\n")
+    def write(self, path: Path) -> None:
+        """Replace comparison.json in ``path``."""
+        write_state(path, COMPARISON, self.document())
 
 
 def read_info(path: Path) -> ComparisonInfo:
@@ -118,13 +115,4 @@ def read_info(path: Path) -> ComparisonInfo:
         RunDirError: it is not there, or is not of this schema.
         OSError: it cannot be read.
     """
-    try:
-        document = json.loads((path / COMPARISON).read_bytes())
-        schema = document.get("schema")
-        if schema == SCHEMA:
-            return msgspec.convert(document, ComparisonInfo)
-    except FileNotFoundError:
-        raise RunDirError(f"{path}: no {COMPARISON} here") from None
-    except (ValueError, LookupError, TypeError, AttributeError, msgspec.ValidationError) as error:
-        raise RunDirError(f"{path / COMPARISON}: not a comparison: {error}") from None
-    raise RunDirError(f"{path / COMPARISON}: schema {schema!r}; this version reads {SCHEMA}")
+    return read_state(path, COMPARISON, ComparisonInfo, "comparison")

@@ -3,7 +3,6 @@
 Everything for people goes to ``say``; the answer is the exit code.
 """
 
-import json
 import secrets
 import time
 from collections.abc import Callable, Sequence
@@ -128,8 +127,7 @@ def write_derived(comparison: Comparison) -> None:
         OSError: the files cannot be written.
     """
     rundir = RunDir(Path(comparison.path))
-    document = comparison_document(comparison)
-    rundir.write("verdict.json", json.dumps(document, indent=1, allow_nan=False) + "\n")
+    rundir.write_json("verdict.json", comparison_document(comparison))
     rundir.write("comparison.csv", comparison_csv(comparison))
     rundir.write("summary.md", comparison_markdown(comparison))
     rundir.write("report.html", comparison_html(comparison))

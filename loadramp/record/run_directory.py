@@ -12,10 +12,11 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -129,9 +130,13 @@ class RunDir:
         """
         return replace_whole(self.path, name, text)
 
+    def write_json(self, name: str, document: Mapping[str, Any]) -> None:
+        """The same of a JSON document."""
+        self.write(name, json.dumps(document, indent=1, allow_nan=False) + "\n")
+
     def save_info(self, info: RunInfo) -> None:
         """Replace ``run.json``."""
-        self.write("run.json", json.dumps({"schema": SCHEMA, **info.document()}, indent=1, allow_nan=False) + "\n")
+        self.write_json("run.json", {"schema": SCHEMA, **info.document()})
 
 
 @dataclass(slots=True)

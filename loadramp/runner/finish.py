@@ -1,6 +1,5 @@
 """From what a run left on disk to its answer: judged anew, everything derived written, the exit code. Raw is truth."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -80,7 +79,7 @@ def write(run: Run) -> None:
     rundir = RunDir(Path(run.path))
     rundir.save_info(replace(run.info, estimates=run.estimates, checks=run.checks))
     rundir.write("curve.csv", curve_csv(run))
-    rundir.write("verdict.json", json.dumps(verdict_document(run), indent=1, allow_nan=False) + "\n")
+    rundir.write_json("verdict.json", verdict_document(run))
     rundir.write("summary.md", summary_markdown(run))
     rundir.write("report.html", build_html(run))
 

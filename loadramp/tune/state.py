@@ -3,19 +3,16 @@ that an interruption falls into."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from loadramp import __version__
 from loadramp.record.codec import plain_data
 from loadramp.record.run_directory import RunDir, safe_name
-from loadramp.registry import ScenarioError
+from loadramp.record.state_file import check_same, read_state, write_state
 from loadramp.scenario.scenario import Scenario
 from loadramp.tune.candidates import Search
 from loadramp.tune.race import RaceRules
@@ -23,7 +20,6 @@ from loadramp.tune.table import Objective, objective_of, tune_of
 from loadramp.tune.visit import Proposal, Visit
 
 TUNE = "tune.json"
-SCHEMA = 1
 RUNNING = "it still runs, or was killed"
 
 
@@ -84,26 +80,16 @@ def save(path: Path, state: TuneState, answer: Mapping[str, Any] | None = None) 
         OSError: the disk; names the file.
     """
     extra = {"answer": answer} if answer is not None else {}
-    document = {"schema": SCHEMA, **plain_data(state), **extra}
-    RunDir(path).write(TUNE, json.dumps(document, indent=1, allow_nan=False) + "\n")
+    write_state(path, TUNE, plain_data(state) | extra)
 
 
 def load_state(path: Path) -> TuneState:
     """The state of the tuning in ``path``.
 
     Raises:
-        ScenarioError: there is none, or it is of another schema.
+        RunDirError: there is none, or it is of another schema.
     """
-    try:
-        document = json.loads((path / TUNE).read_bytes())
-        if document.pop("schema", None) != SCHEMA:
-            raise ScenarioError(f"{path / TUNE}: not of a schema that this version reads")
-        document.pop("answer", None)
-        return msgspec.convert(document, TuneState)
-    except FileNotFoundError:
-        raise ScenarioError(f"{path}: no {TUNE} here: it is no tuning") from None
-    except (ValueError, AttributeError, msgspec.ValidationError) as error:
-        raise ScenarioError(f"{path / TUNE}: cannot be read: {error}") from None
+    return read_state(path, TUNE, TuneState, "tuning")
 
 
 def resumed(path: Path, source: str, overrides: Sequence[str]) -> TuneState:
@@ -113,16 +99,7 @@ def resumed(path: Path, source: str, overrides: Sequence[str]) -> TuneState:
         ScenarioError: it is none, or was begun with another scenario or other overrides.
     """
     state = load_state(path)
-    if (path / "scenario.toml").read_bytes().decode() != source:
-        raise ScenarioError(f"{path}: was begun with another scenario (scenario.toml in it is the one)")
-    if _lasting(overrides) != _lasting(state.overrides):
-        before = " ".join(f"--set {override}" for override in state.overrides) or "no --set"
-        raise ScenarioError(f"{path}: was begun with {before}; give the same again")
+    check_same(path, source, overrides, state.overrides, "tune.max_hours")
     if not any(visit.state == "measured" for visit in state.visits):
         state.visits.clear()  # only the baseline was tried, in vain: what kept it may be gone
     return state
-
-
-def _lasting(overrides: Sequence[str]) -> list[str]:
-    """Those that may not change: all but how long it may take."""
-    return [override for override in overrides if not override.startswith("tune.max_hours=")]

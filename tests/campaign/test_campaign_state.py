@@ -51,7 +51,7 @@ def test_what_was_written_is_read_again_and_what_is_not_known_is_not_written(tmp
         ({"phases": {"warmup": {}}}, "Invalid enum value 'warmup'"),
         ({"phases": {"ramp": {"state": "over"}}}, "Invalid enum value 'over'"),
         ({"overrides": None}, r"Expected `array`.*\$\.overrides"),
-        ({"schema": 2}, "not of a schema that this version reads"),
+        ({"schema": 2}, "schema 2; this version reads 1"),
     ],
 )
 def test_what_does_not_fit_is_named(change: dict[str, Any], words: str, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from loadramp.comparison.answer_match import AnswerMatch
 from loadramp.comparison.info import COMPARISON, ArmInfo, ComparisonInfo, Look, Round, Switched, read_info
-from loadramp.record.run_directory import RunDir, RunDirError
+from loadramp.record.run_directory import RunDirError
 
 WITH_NULLS: dict[str, Any] = {
     "schema": 1, "name": "chat", "kind": "canary", "design": "abba", "began_at": "2026-01-02T03:04:05+00:00",
@@ -43,7 +43,7 @@ def test_a_file_of_an_earlier_version_is_read(tmp_path: Path) -> None:
 
 def test_what_was_written_is_read_again_and_what_is_not_known_is_not_written(tmp_path: Path) -> None:
     info = ComparisonInfo(name="chat", looks=[Look(5, "pass")], rollback="stopped at once", swapped_at_s=60.0)
-    info.write(RunDir(tmp_path))
+    info.write(tmp_path)
     assert read_info(tmp_path) == info
     assert json.loads((tmp_path / COMPARISON).read_text()) == {
         "schema": 1, "name": "chat", "looks": [{"blocks": 5, "verdict": "pass"}], "rollback": "stopped at once",
