@@ -124,7 +124,7 @@ class Dealt:
         if self._pipe is not None:
             self._pipe.close()
 
-    def keep(self, on_lot: object) -> None:
+    def keep(self, on_lot: object, like: bytes = b"") -> None:
         """Nothing is kept back."""
 
     def pull(self) -> None:
