@@ -149,9 +149,14 @@ def totals(samples: Sequence[Sample], window_s: tuple[float, float]) -> Floats:
 
 
 def trend(x: Floats, y: Floats) -> tuple[float, float]:
-    """Least-squares slope and the one-sided p value of its being above zero (Student's t, n - 2 degrees)."""
+    """Least-squares slope and the one-sided p value of its being above zero (Student's t, n - 2 degrees).
+
+    (0, 1) where all of ``x`` are alike: what was looked at for no time shows no trend.
+    """
     centred = x - x.mean()
     spread = float(np.square(centred).sum())
+    if spread == 0.0:
+        return 0.0, 1.0
     slope = float((centred * y).sum()) / spread
     rest = y - y.mean() - slope * centred
     degrees = len(x) - 2

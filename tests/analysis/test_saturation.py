@@ -116,3 +116,8 @@ def test_kendalls_p_value_is_exact() -> None:
     assert rising(np.array([1.0, 0.0, 2.0])) == pytest.approx(3 / 6)
     assert rising(np.arange(10.0)[::-1]) == 1.0
     assert rising(np.ones(10)) == 1.0
+
+
+def test_what_was_looked_at_for_no_time_shows_no_trend() -> None:
+    assert trend(np.full(10, 15.1), np.arange(10.0)) == (0.0, 1.0)
+    assert trend(np.arange(10.0), np.arange(10.0)) == (1.0, 0.0)

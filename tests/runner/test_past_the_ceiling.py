@@ -142,3 +142,11 @@ def test_a_replica_that_joins_in_mid_step_raises_the_ceiling(tmp_path: Path) -> 
     run = ramp(tmp_path, balanced(ENGINE, from_s=180.0), metrics=False, soak=0)
     assert offered(run)[-1] == ("step", 16)
     assert run.estimates["ceiling"].rate_rps == pytest.approx(2 * CEILING_RPS, rel=0.05)
+
+
+def test_an_endpoint_that_is_gone_before_a_step_is_measured_ends_the_ramp(tmp_path: Path) -> None:
+    """After 20 failures in the warm-up the step has no measured part to make a row of."""
+    run = ramp(tmp_path, most_connections(0), start=10, more="warmup_s = 30\ngive_up_s = 10")
+    assert (run.info.stop_cause, run.info.state, run.rows) == ("gone", "stopped", [])
+    assert run.info.ending == "the endpoint stopped answering"
+    assert (run.steps[-1].measure_s, run.steps[-1].partial) == (0.0, True)
