@@ -209,9 +209,12 @@ class Gates:
     """End the ramp once a rule on a step (``@``) is missed beyond doubt."""
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True, frozen=True, eq=False)
 class Scenario:
-    """How to ramp. ``source`` is the text that was read, byte for byte; ``overrides`` what ``--set`` changed."""
+    """How to ramp. ``source`` is the text that was read, byte for byte; ``overrides`` what ``--set`` changed.
+
+    One is equal to itself alone: what takes long to find out of it can be kept.
+    """
 
     name: str
     seed: int

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -228,8 +229,12 @@ def lack_of_rows(scenario: Scenario, step: Step, first_seq: int) -> str:
     return ""
 
 
+@lru_cache(maxsize=4)
 def turns_of(scenario: Scenario) -> float:
-    """Mean turns of a session, 1 where prompts open none; of a sample, the same in every process, where it varies."""
+    """Mean turns of a session, 1 where prompts open none; of a sample, the same in every process, where it varies.
+
+    Kept: it is asked several times for each step, and the sample takes 10 ms.
+    """
     if not any("turns" in options_of(choice.function) for _, choice in tables_of(scenario.prompts)):
         return 1.0
     sample = scenario.prompts(_draw_of(scenario, SAMPLE))  # not dressed: that adds no turns, and takes half the time
