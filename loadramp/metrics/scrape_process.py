@@ -17,7 +17,6 @@ from functools import partial
 
 import msgspec
 
-from loadramp.client.http.connect import tls_context
 from loadramp.metrics.canonical import PageReading, read_for, why_not
 from loadramp.metrics.fetch import Fetcher, FetchFailed
 from loadramp.metrics.model_series import ModelChoice, ModelSelection
@@ -242,6 +241,8 @@ async def obey(orders: ScrapeOrders) -> int:
     """Watch every address until stdin says stop or the parent is gone; returns the exit code."""
     context = None
     if any(page.url.startswith("https") for page in orders.pages):
+        from loadramp.client.http.connect import tls_context  # with numpy, which nothing else here needs
+
         context = tls_context(orders.ca_file, orders.insecure)
     broken, stopping = asyncio.Event(), asyncio.Event()
     append = partial(_append, os.open(orders.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644), broken)
