@@ -245,7 +245,7 @@ def _load(
         saturation.queue(load, rate_rps, base_s),
         saturation.backlog(load, rate_rps, arrivals),
         saturation.ttft_trend(table, window_s),
-        saturation.server_queue(samples, window_s),
+        saturation.server_queue(samples, window_s, load.third(2)),
     ]
     if step.users is not None:  # closed loop: the number in flight is set, not suffered
         signs = [sign for sign in signs if sign.name != "backlog"]

@@ -102,14 +102,18 @@ def ttft_trend(table: Table, window_s: tuple[float, float]) -> Sign:
     return Sign("ttft_trend", p < SIGNIFICANT and ratio > 2.0, {"p": p, "ratio": ratio})
 
 
-def server_queue(samples: Sequence[Sample], window_s: tuple[float, float]) -> Sign:
-    """The server's own waiting queue in the last third is above max(5, 0.1 running)."""
+def server_queue(samples: Sequence[Sample], window_s: tuple[float, float], own: float) -> Sign:
+    """S4: the server's own waiting queue in the last third is above max(5, 0.1 running).
+
+    ``own`` is this client's queue of the last third. Below one request, what waits there is somebody else's: the page
+    is of another server or model, or the requests of this client do not wait behind it.
+    """
     rows = totals(samples, window_s)
     late = rows[:, 0] >= window_s[0] + (window_s[1] - window_s[0]) * 2.0 / 3.0
     if len(rows) < 3 or not late.any():
         return Sign("server_queue", False, {})
     last, limit = float(rows[late, 1].mean()), max(5.0, 0.1 * float(rows[:, 2].mean()))
-    return Sign("server_queue", last > limit, {"last": last, "limit": limit})
+    return Sign("server_queue", last > limit and own >= 1.0, {"last": last, "limit": limit})
 
 
 def deficit(throughput_rps: float, rate_rps: float, length_s: float, gap_cv: float = 1.0) -> bool:

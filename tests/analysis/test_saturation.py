@@ -64,18 +64,18 @@ def test_the_servers_own_queue_during_the_real_step_of_20_on_64_sequences_is_sat
     seen = [(79.9, 16, 0), (82.1, 46, 0), (84.2, 64, 2), (86.4, 63, 13), (88.5, 64, 26), (90.7, 64, 56), (92.9, 63, 60),
             (95.1, 64, 58), (97.2, 64, 50), (99.4, 64, 54)]  # fmt: skip
     samples = [Sample(t_s, "a", {"running": running, "waiting": waiting}) for t_s, running, waiting in seen]
-    assert server_queue(samples, (79.0, 99.5)).fired
+    assert server_queue(samples, (79.0, 99.5), 54.0).fired
     # ... and at 12 req/s it is not
     seen = [(30.4, 26, 0), (32.6, 50, 0), (34.7, 35, 0), (36.9, 40, 0), (39.0, 37, 0), (41.2, 54, 0), (43.3, 64, 3)]
     samples = [Sample(t_s, "a", {"running": running, "waiting": waiting}) for t_s, running, waiting in seen]
-    assert not server_queue(samples, (28.0, 45.0)).fired
-    assert server_queue([], (0.0, 60.0)).figures == {}
+    assert not server_queue(samples, (28.0, 45.0), 3.0).fired
+    assert server_queue([], (0.0, 60.0), 9.0).figures == {}
 
 
 def test_queues_of_several_servers_add_up() -> None:
     samples = [Sample(t, url, {"running": 10.0, "waiting": 4.0}) for t in range(60) for url in ("a", "b")]
     assert saturation.totals(samples, WINDOW)[:, 1].tolist() == [8.0] * 59
-    assert server_queue(samples, WINDOW).fired  # 8 > 5, though neither alone is
+    assert server_queue(samples, WINDOW, 8.0).fired  # 8 > 5, though neither alone is
 
 
 def test_st05_steps_above_capacity_are_flagged_and_those_well_below_are_not() -> None:
@@ -121,3 +121,13 @@ def test_kendalls_p_value_is_exact() -> None:
 def test_what_was_looked_at_for_no_time_shows_no_trend() -> None:
     assert trend(np.full(10, 15.1), np.arange(10.0)) == (0.0, 1.0)
     assert trend(np.arange(10.0), np.arange(10.0)) == (1.0, 0.0)
+
+
+def test_a_servers_queue_in_which_none_of_the_clients_own_requests_wait_is_not_theirs() -> None:
+    # the metrics page of another server: 50 wait there all the time, while each of ours has its first token in 40 ms
+    samples = [Sample(float(t_s), "a", {"running": 3.0, "waiting": 50.0}) for t_s in range(60)]
+    quick = Table.of(one_server(np.arange(0.0, 60.0, 0.23).tolist(), 0.04))
+    own = saturation.occupancy(quick, WINDOW).third(2)
+    assert own < 0.5
+    assert not server_queue(samples, WINDOW, own).fired
+    assert server_queue(samples, WINDOW, 50.0).fired
