@@ -8,12 +8,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 
 from loadramp.registry import ScenarioError, bind_options
-from loadramp.scenario.scenario import read_tables
-
-Positive = Annotated[float, Meta(gt=0)]
-NotNegative = Annotated[float, Meta(ge=0)]
-Count = Annotated[int, Meta(ge=1)]
-Ratio = Annotated[float, Meta(ge=0, le=1)]
+from loadramp.scenario.scenario import Count, NotNegative, Positive, Ratio, read_tables
 
 
 @dataclass(slots=True, frozen=True)

@@ -3,7 +3,6 @@
 Rule: evidence wins over an answer, a waiver over both but never in silence; what is neither shown nor answered is open.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -11,7 +10,7 @@ from typing import Literal
 from loadramp.campaign.evidence import EVIDENCE, Facts, prove
 from loadramp.campaign.prepared import Evidence
 from loadramp.registry import ScenarioError, bind_options
-from loadramp.scenario.scenario import read_tables
+from loadramp.scenario.scenario import read_tables, toml_value
 
 State = Literal["shown", "said", "waived", "gap", "open"]
 Verdict = Literal["go", "no-go", "open"]
@@ -157,10 +156,8 @@ def answers_text(answers: Mapping[str, ItemAnswer]) -> str:
     """Answers as the TOML that ``read_answers`` reads."""
     out = []
     for name, answer in answers.items():
-        reason = json.dumps(answer.reason, ensure_ascii=False).replace("\x7f", "\\u007f")
-        out.append(
-            f'\n[answers.{json.dumps(name, ensure_ascii=False)}]\nanswer = "{answer.answer}"\nreason = {reason}\n'
-        )
+        reason = toml_value(answer.reason)
+        out.append(f'\n[answers.{toml_value(name)}]\nanswer = "{answer.answer}"\nreason = {reason}\n')
     return "".join(out)
 
 

@@ -3,7 +3,6 @@
 A phase is the scenario with another ``[ramp]``: the overrides that make it one are those that ``--set`` would take.
 """
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,12 +11,8 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 
 from loadramp.registry import ScenarioError, bind_options
-from loadramp.scenario.scenario import RampOptions, Scenario
+from loadramp.scenario.scenario import Count, NotNegative, Positive, RampOptions, Ratio, Scenario, toml_value
 
-Positive = Annotated[float, Meta(gt=0)]
-NotNegative = Annotated[float, Meta(ge=0)]
-Ratio = Annotated[float, Meta(ge=0, le=1)]
-Count = Annotated[int, Meta(ge=1)]
 Phase = Literal["baseline", "ramp", "sustained", "overload", "chaos"]
 PHASES: tuple[Phase, ...] = ("baseline", "ramp", "sustained", "overload", "chaos")
 
@@ -247,13 +242,12 @@ def overrides_of(phase: Phase, campaign: Campaign, pace: RampOptions, name: str,
         name: of the scenario.
         target_rps: None only for phases that do not need it.
     """
-    named = f"name={_toml(f'{name}-{phase}')}"
+    named = f"name={toml_value(f'{name}-{phase}')}"
     if phase == "ramp":
         return [named]
     keys = {"settle_s": pace.settle_s, "settle_requests": pace.settle_requests, "tail_s": pace.tail_s,
             "max_in_flight": pace.max_in_flight, **_ramp(phase, campaign, target_rps)}  # fmt: skip
-    text = ", ".join(f"{key} = {_toml(value)}" for key, value in keys.items() if value is not None)
-    return [named, f"ramp={{{text}}}", "gates={}"]
+    return [named, f"ramp={toml_value(keys)}", "gates={}"]
 
 
 def _ramp(phase: Phase, campaign: Campaign, target_rps: float | None) -> dict[str, Any]:
@@ -279,11 +273,3 @@ def _ramp(phase: Phase, campaign: Campaign, target_rps: float | None) -> dict[st
     chaos, measure_s = campaign.chaos, _chaos_s(campaign.chaos, target_rps)
     return {"kind": "ladder", "rates": [target_rps], "warmup_s": chaos.warmup_s, "measure_s": measure_s,
             "max_error_ratio": 1.0, "give_up_s": chaos.recovery_s + chaos.timeout_s + measure_s}  # fmt: skip
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, str):
-        return json.dumps(value)
-    if isinstance(value, list):
-        return f"[{', '.join(_toml(one) for one in value)}]"
-    return repr(float(value)) if isinstance(value, float) else repr(value)

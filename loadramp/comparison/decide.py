@@ -14,7 +14,8 @@ from loadramp.analysis.thresholds import Status
 from loadramp.comparison.answer_match import AnswerMatch, findings
 from loadramp.comparison.block_spread import LEAST_RATIO, Missing, Noise
 from loadramp.comparison.noninferior import ALPHA, Effect, Looks
-from loadramp.comparison.table import Canary, Count, NotNegative
+from loadramp.comparison.table import Canary
+from loadramp.scenario.scenario import Count, NotNegative
 from loadramp.units import multiple, percent, plural, times_of
 
 STEADY = "step_time"

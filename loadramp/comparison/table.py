@@ -7,14 +7,9 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 
 from loadramp.registry import bind_options
-from loadramp.scenario.scenario import SHORTEST_WARMUP_S, Scenario
+from loadramp.scenario.scenario import SHORTEST_WARMUP_S, Count, NotNegative, Positive, Ratio, Scenario
 
-Rate = Annotated[float, Meta(gt=0)]
-Positive = Annotated[float, Meta(gt=0)]
-NotNegative = Annotated[float, Meta(ge=0)]
 Margin = Annotated[float, Meta(gt=0, lt=1)]
-Share = Annotated[float, Meta(ge=0, le=1)]
-Count = Annotated[int, Meta(ge=1)]
 
 Design = Literal["mirrored", "abba", "a_then_b"]
 Metric = Literal[
@@ -34,7 +29,7 @@ class Canary:
     design: Design = "mirrored"
     """``mirrored``: the same request to both at the same instant. ``abba``: one machine, blocks in turn, each segment
     replayed. ``a_then_b``: all of one, then all of the other; only ever indicative."""
-    rates: Annotated[Sequence[Rate], Meta(min_length=1)] = (8.0,)
+    rates: Annotated[Sequence[Positive], Meta(min_length=1)] = (8.0,)
     """Requests a second; each round of blocks offers all of them."""
     block_s: Annotated[float, Meta(ge=1)] = 60.0
     blocks: Annotated[int, Meta(ge=2, le=200)] = 20
@@ -53,7 +48,7 @@ class Canary:
     """Also climb, both at once, until both are overloaded, and compare the ceilings."""
     ceiling_margin: Margin = 0.1
     """How much lower the ceiling may be."""
-    ceiling_max_rps: Rate = 1024.0
+    ceiling_max_rps: Positive = 1024.0
     rollback_error_ratio: Margin = 0.01
     """More failures than that, shown beyond doubt, end it at once: fail."""
     rollback_slo_factor: Positive = 2.0
@@ -63,7 +58,7 @@ class Canary:
     answers: Annotated[int, Meta(ge=0, le=256)] = 0
     """Greedy prompts whose answers are compared before the load. 0: none."""
     answer_tokens: Count = 64
-    min_match_ratio: Share = 0.5
+    min_match_ratio: Ratio = 0.5
     """Fewer equal answers than that (beyond what the baseline gives twice) cannot pass."""
     switch_timeout_s: Positive = 600.0
     """Longest time that a switch command may take, and that the endpoint may need to be ready after it."""

@@ -11,6 +11,7 @@ from loadramp.library.results import RunResult
 from loadramp.runner import finish, launch, scenarios
 from loadramp.runner.recorded import recorded_run
 from loadramp.runner.scenarios import Options
+from loadramp.scenario.scenario import toml_value
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -74,10 +75,9 @@ async def run_async(
     **options: Any,
 ) -> RunResult:
     """``run`` for use within an event loop. Cancelling it ends the load and keeps what was measured on disk."""
-    settings = (
-        [f"{key}={_toml(value)}" for key, value in overrides.items()] if isinstance(overrides, Mapping) else overrides
-    )
-    chosen = Options(base_url=base_url, overrides=tuple(settings), out=Path(out), **options)
+    if isinstance(overrides, Mapping):
+        overrides = [f"{key}={toml_value(value)}" for key, value in overrides.items()]
+    chosen = Options(base_url=base_url, overrides=tuple(overrides), out=Path(out), **options)
     read_scenario = scenarios.read_scenario(Path(scenario), chosen.overrides)
     finished: Finished = await launch.ramp(read_scenario, chosen, say, lambda _: None)
     return RunResult(finished)
@@ -111,21 +111,6 @@ def judge(
     records = records_of(frame)
     run_ = recorded_run(records, steps_of(frame, records, window_s), name=name, slo=slo)
     return RunResult(finish.judge_run(run_))
-
-
-def _toml(value: Any) -> str:
-    """A Python value in TOML's syntax."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        import json
-
-        return json.dumps(value)
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_toml, value))}]"
-    if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{key} = {_toml(item)}' for key, item in value.items())}}}"
-    return repr(value)
 
 
 def _in_a_thread(work: Callable[[], RunResult]) -> RunResult:

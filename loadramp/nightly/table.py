@@ -7,11 +7,9 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from loadramp.registry import bind_options
-from loadramp.scenario.scenario import Scenario
+from loadramp.scenario.scenario import Count, Positive, Scenario
 
-Positive = Annotated[float, Meta(gt=0)]
 Share = Annotated[float, Meta(gt=0, lt=1)]
-Count = Annotated[int, Meta(ge=1)]
 
 
 @dataclass(slots=True, frozen=True)

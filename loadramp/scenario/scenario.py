@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -358,6 +359,17 @@ def split_override(override: str) -> tuple[list[str], str]:
     if not equals or not all(keys):
         raise ScenarioError(f"--set {override}: expected table.key=value")
     return keys, value
+
+
+def toml_value(value: Any) -> str:
+    """A value in TOML's syntax, as ``--set`` takes it; keys of a table that hold None are left out."""
+    if isinstance(value, str | bool):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(toml_value, value))}]"
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{key} = {toml_value(each)}' for key, each in value.items() if each is not None)}}}"
+    return repr(float(value)) if isinstance(value, float) else repr(value)
 
 
 def _apply_override(raw: dict[str, Any], override: str) -> None:

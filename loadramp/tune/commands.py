@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -83,8 +82,10 @@ TABLE_OPTIONS = ("baseline", "objective", "limit", "max_hours", "price_per_hour"
 
 def _overrides(options: dict[str, Any]) -> list[str]:
     """Options that are keys of ``[tune]``, as ``--set`` takes them; they are taken out of ``options``."""
+    from loadramp.scenario.scenario import toml_value
+
     given = {name: options.pop(name) for name in TABLE_OPTIONS}
-    return [f"tune.{name}={json.dumps(value)}" for name, value in given.items() if value is not None]
+    return [f"tune.{name}={toml_value(value)}" for name, value in given.items() if value is not None]
 
 
 def again(path: Path, as_json: bool) -> int:

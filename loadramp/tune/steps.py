@@ -5,13 +5,11 @@ It is the scenario's climb with other numbers: it doubles on until it is overloa
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from typing import Any
 
 from loadramp.analysis.quantiles import needed
 from loadramp.registry import options_of
-from loadramp.scenario.scenario import SHORTEST_WARMUP_S, Scenario
+from loadramp.scenario.scenario import SHORTEST_WARMUP_S, Scenario, toml_value
 from loadramp.tune.flags import slug
 from loadramp.tune.race import NextVisit
 from loadramp.tune.table import Objective, objective_of, slo_with_limit, tune_of
@@ -91,9 +89,9 @@ def overrides_of(
     }  # fmt: skip
     if "max_rps" in scenario.ramp.options and scenario.ramp.kind == "ceiling":
         ramp["max_rps"] = scenario.ramp.option("max_rps")
-    text = ", ".join(f"{key} = {_toml(value)}" for key, value in ramp.items() if value is not None)
     limits = [f"{key}={value!r}" for key, value in slo_with_limit(scenario.slo, table.limit).items()]
-    return [f"name={_toml(f'{scenario.name}-{slug(action.flags)}')}", f"ramp={{{text}}}", "gates={}", *limits]
+    name = toml_value(f"{scenario.name}-{slug(action.flags)}")
+    return [f"name={name}", f"ramp={toml_value(ramp)}", "gates={}", *limits]
 
 
 def step_s(scenario: Scenario, number: int, rate_rps: float) -> float:
@@ -118,7 +116,3 @@ def foreseen_s(
     settle_s = max(min(pace.settle_s, SETTLE_S), min(pace.settle_requests, SETTLE_REQUESTS) / start_rps)
     tail_s = 5.0 if pace.tail_s is None else pace.tail_s
     return start_s + settle_s + steps * (warmup_s + step_s(scenario, action.round, start_rps)) + tail_s + DRAIN_S
-
-
-def _toml(value: Any) -> str:
-    return json.dumps(value) if isinstance(value, str | bool) else repr(value)

@@ -12,10 +12,8 @@ from msgspec import Meta
 from loadramp.analysis.threshold_rules import ThresholdRule
 from loadramp.analysis.threshold_rules import parse as parse_rule
 from loadramp.registry import ScenarioError, bind_options
-from loadramp.scenario.scenario import Scenario, Slo
+from loadramp.scenario.scenario import Count, Positive, Scenario, Slo
 
-Positive = Annotated[float, Meta(gt=0)]
-Count = Annotated[int, Meta(ge=1)]
 Objective = Literal["slo_capacity", "ceiling", "goodput", "cost"]
 _AS_PEOPLE_WRITE = re.compile(r"(mean|p50|p90|p95|p99)\s+(ttft|itl|tpot|e2e)\b", re.IGNORECASE)
 

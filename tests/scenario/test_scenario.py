@@ -1,5 +1,6 @@
 """Scenarios: defaults, overrides, and errors that name file, table, key and what is allowed."""
 
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ from scipy.special import pdtrc
 
 from loadramp.registry import ScenarioError
 from loadramp.runner.scenarios import load
-from loadramp.scenario.scenario import Scenario
+from loadramp.scenario.scenario import Scenario, toml_value
 
 ROOT = Path(__file__).parents[2]
 
@@ -158,3 +159,12 @@ def test_a_step_lasts_60_s_or_until_300_requests_are_due_almost_surely_at_most_3
 def test_300_requests_are_due_in_99_of_100_such_windows() -> None:
     expected = read("").pace.length_s(3.0) * 3.0
     assert pdtrc(299, expected) == pytest.approx(0.99, abs=0.0005)
+
+
+@pytest.mark.parametrize("value", ["a\x7f \u20ac \U0001f642\n", True, 3, 0.5, [1.0, "b"], {"a": {"b": [False]}}])
+def test_a_value_in_toml_s_syntax_is_read_back(value: object) -> None:
+    assert tomllib.loads(f"v = {toml_value(value)}") == {"v": value}
+
+
+def test_a_key_without_a_value_is_left_out_of_a_table() -> None:
+    assert toml_value({"a": 1, "b": None}) == "{a = 1}"
