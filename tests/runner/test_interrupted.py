@@ -78,6 +78,13 @@ def test_an_interrupted_run_counts_no_failure_and_says_how_many_were_cut_off(tmp
     assert check.message.startswith(f"{n} requests had not been answered to the end when the client ended the run")
 
 
+@pytest.mark.parametrize(("stop_at_s", "rows"), [(10.0, 0), (60.0, 1)])
+def test_a_step_that_is_interrupted_in_its_warm_up_has_no_row(tmp_path: Path, stop_at_s: float, rows: int) -> None:
+    run = ramp_in_memory(scenario_of(LONG.replace("warmup_s = 1", "warmup_s = 30")), tmp_path, stop_at_s=stop_at_s)
+    assert (run.info.state, run.info.ending, len(run.rows)) == ("stopped", "interrupted", rows)
+    assert (run.steps[-1].measure_s, run.steps[-1].partial) == (0.0, True)
+
+
 def test_no_threshold_fails_on_what_was_cut_off(tmp_path: Path) -> None:
     thresholds = '[gates]\nrules = ["error_ratio < 0.001", "good_ratio > 0.9"]\n'
     scenario = scenario_of(LONG + thresholds)
