@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
@@ -29,6 +30,8 @@ from loadramp.record.run_info import ClockOffset, WorkerDeath
 from loadramp.record.types import ClientSample, Record, Step
 from loadramp.registry import CannotMeasure, ScenarioError
 
+TERMINAL = (signal.SIGINT, signal.SIGHUP)
+"""These reach every process of a terminal; the parent decides what they mean."""
 ORPHAN_S = 5.0
 """After SIGTERM a worker waits so long for its parent's word, then ends by itself."""
 
@@ -97,8 +100,9 @@ class LocalFleet:
             ours, theirs = context.Pipe()
             args = (theirs, orders, self.paths(index), index, of)
             process = context.Process(target=_main, args=args, name=f"loadramp-worker-{index}", daemon=True)
-            with _without_main(), one_thread():
+            with _without_main(), one_thread(), _signals_held():
                 process.start()
+            await asyncio.sleep(0)  # many take long to start: an interruption is heard meanwhile
             theirs.close()
             hand = _Hand(index, process, ours, self)
             self._hands.append(hand)
@@ -165,6 +169,21 @@ def _without_main() -> Iterator[None]:
         yield
     finally:
         sys.modules["__main__"] = main
+
+
+@contextlib.contextmanager
+def _signals_held() -> Iterator[None]:
+    """A process that is started meanwhile gets no signal of the terminal before it has said what to do with it: Ctrl-C
+    would end it while it still imports."""
+    if sys.platform == "win32":
+        yield
+        return
+    resource_tracker.ensure_running()  # its own start, within that of the first process, lets signals through again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, TERMINAL)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @dataclass(slots=True)
@@ -238,8 +257,10 @@ class _Hand:
 
 def _main(pipe: Connection[Word, Command], orders: Orders, path: Path, index: int, of: int) -> None:
     """What a worker process runs."""
-    for number in (signal.SIGINT, signal.SIGHUP):  # these reach the whole terminal; the parent decides what they mean
+    for number in TERMINAL:
         signal.signal(number, signal.SIG_IGN)
+    if sys.platform != "win32":
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, TERMINAL)
     try:
         _run(pipe, orders, path, index, of)
     except (OSError, CannotMeasure, ScenarioError) as error:

@@ -123,6 +123,28 @@ def test_signals_that_reach_the_workers_too_are_left_to_their_parent(sim: str, t
     assert sum(r.ok and r.due_s < step.end_s for r in records_of(tmp_path)[0]) == planned
 
 
+def test_signals_of_the_terminal_do_not_end_workers_that_still_start(sim: str, tmp_path: Path) -> None:
+    async def main() -> tuple[int, list[int | None]]:
+        target = replace(SCENARIO.target, base_url=sim)
+        orders = Orders(
+            replace(SCENARIO, target=target), endpoint_of(target, {}), "sim", OPTIONAL_FIELDS, Calibration(), 7,
+            time.monotonic(),
+        )  # fmt: skip
+        fleet = LocalFleet(orders, lambda i: tmp_path / f"records-{i}.jsonl", 3)
+        starting = asyncio.create_task(fleet.start())
+        started = 0
+        while not starting.done():
+            await asyncio.sleep(0)  # it is heard between one start and the next
+            for hand in fleet._hands[started:]:
+                os.kill(hand.process.pid or 0, signal.SIGINT)
+            started = max(started, len(fleet._hands))
+        await starting
+        await fleet.close()
+        return started, [hand.process.exitcode for hand in fleet._hands]
+
+    assert asyncio.run(main()) == (3, [0, 0, 0])
+
+
 def test_a_full_disk_stops_the_run_with_its_reason(sim: str) -> None:
     with pytest.raises(FleetError, match=r"/dev/full: No space left on device"):
         asyncio.run(offered(sim, lambda _: Path("/dev/full"), 1))
