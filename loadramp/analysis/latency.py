@@ -61,9 +61,9 @@ class WindowView:
         ``near``."""
         return self._gaps or self.near.gaps(self.window_s, self.near.ok | self.near.in_flight)
 
-    def without_gaps(self) -> WindowView:
-        """The same in little memory: it finds its gaps anew whenever they are asked for."""
-        return replace(self, _gaps=None)
+    def ends(self) -> WindowView:
+        """The same in little memory: its requests with their first and last events alone, and without gaps."""
+        return replace(self, due=self.due.ends(), near=self.near.ends(), _gaps=None)
 
     def arrivals(self, *bins: int) -> list[Floats]:
         """Tokens that came in each of so many equal parts of the window, shape (bins,)."""

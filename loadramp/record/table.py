@@ -203,6 +203,15 @@ class Table:
         """The requests alone: as if no event had come."""
         return replace(self, begin=np.zeros_like(self.begin), **{name: getattr(self, name)[:0] for name in EVENTS})
 
+    def ends(self) -> Table:
+        """The requests with their first and last event alone, which is all that is known of their tokens then."""
+        size = np.minimum(self.events, 2)
+        begin = np.concatenate(([0], np.cumsum(size)))
+        at = np.repeat(self.begin[:-1], size)
+        at[begin[1:][size == 2] - 1] = self.begin[1:][size == 2] - 1
+        columns = {name: gathered(getattr(self, name), at, np.ones_like(at)) for name in EVENTS}
+        return replace(self, begin=begin, token_source=np.full(len(self), ENDS, dtype=object), **columns)
+
     def due_in(self, *windows_s: tuple[float, float]) -> Table:
         """The requests due in any of the windows."""
         return self.select(np.any([within(self.due_s, window_s) for window_s in windows_s], axis=0))

@@ -94,11 +94,14 @@ def _rows(run: Run) -> list[Row]:
     measured: list[Step] = []
     run.steps = as_it_went(run)
     shortfalls = [] if unfinished.how_it_ended(run) else unfinished.shortfalls(run)
+
+    def alive(step: Step) -> Table:
+        return run.table.alive(step.begin_s, step.end_s)
+
     for step in run.steps:
         if step.measured and step.measure_s:
             before = ramps.get(step.repeat, [])
-            alive = run.table.alive(step.begin_s, step.end_s)
-            row = row_of(scenario, step, alive, before, run.samples, run.client)
+            row = row_of(scenario, step, alive(step), before, run.samples, run.client)
             row = with_deaths(row, run.info.dead_workers)
             gone = unfinished.without_record(shortfalls, row.window_begin_s, row.window_end_s)
             ramps[step.repeat] = with_ceiling(scenario, before, with_missing(row, gone))
@@ -106,7 +109,7 @@ def _rows(run: Run) -> list[Row]:
     rows = [row for ramp in ramps.values() for row in ramp]
 
     def look_at(i: int) -> WindowView:
-        return window_view(run.table.alive(measured[i].begin_s, measured[i].end_s), rows[i].window_s)
+        return window_view(alive(measured[i]), rows[i].window_s)
 
     return regimes.widen(rows, look_at, scenario.slo.quantile)
 

@@ -189,6 +189,21 @@ def test_a_window_of_a_run_is_cut_out_without_the_events_after_it() -> None:
     assert np.shares_memory(table.alive(4.5, 8.0).event_s, table.event_s)
 
 
+def test_the_ends_of_requests_are_their_first_and_last_events_without_gaps() -> None:
+    table = Table.of([
+        Record(0, 0, 0.0, status="ok", event_s=[0.1, 0.2, 0.3], event_tokens=[1, 2, 3]),
+        Record(1, 0, 1.0, status="ok", event_s=[1.5]),
+        Record(2, 0, 2.0, status="error"),
+        Record(3, 0, 3.0, status="ok", event_s=[3.1, 3.4]),
+    ])  # fmt: skip
+    ends = table.ends()
+    assert ends.events.tolist() == [2, 1, 0, 2]
+    assert ends.event_s.tolist() == [0.1, 0.3, 1.5, 3.1, 3.4]
+    assert ends.event_tokens.tolist() == [1, 3, 1, 1, 1]
+    assert np.array_equal(ends.last_s, table.last_s, equal_nan=True)
+    assert len(ends.gaps().gap_s) == 0
+
+
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=8), st.data())
 def test_entries_are_gathered_however_long_their_runs_are(sizes: list[int], data: st.DataObject) -> None:
     order = data.draw(st.lists(st.integers(0, len(sizes) - 1), max_size=12))

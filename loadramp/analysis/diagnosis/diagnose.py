@@ -98,7 +98,8 @@ def proxy_buffering(case: Case) -> Finding | None:
     if not steps:
         return None
     step, lowest = steps[0], case.lowest
-    apart = step.window.gaps.gap_s[step.window.gaps.gap_s >= 0.0002]
+    gap_s = step.look().gaps.gap_s
+    apart = gap_s[gap_s >= 0.0002]
     evidence = [f"{percent(step.bursty)} of the output events {step.at} came together with the one before"]
     if len(apart):
         evidence.append(f"the bursts are {latency(float(sorted(apart)[len(apart) // 2]))} apart")
@@ -283,7 +284,7 @@ def healthy(case: Case) -> Finding | None:
         return None
     if case.quiet is None and case.climb:
         return None
-    gaps = sum(len(step.window.gaps.gap_s) for step in case.steps)
+    gaps = sum(step.gaps_seen for step in case.steps)
     whole = [step for step in case.climb or case.steps if counts(step.row)]
     if not whole:
         return None

@@ -6,6 +6,7 @@ Rule: a step that the client could not deliver is never looked at.
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import log
 
 import numpy as np
@@ -42,7 +43,12 @@ class StepView:
 
     row: Row
     window: WindowView
+    """Without gaps, of which a long run has more than fit into memory."""
+    look: Callable[[], WindowView]
+    """The window with its gaps, looked at again."""
     gaps: Attribution | None
+    gaps_seen: int
+    """How many there are in all."""
     running: Floats
     """Requests that have a first token and no end, once a second."""
     bursty: float
@@ -86,7 +92,7 @@ class StepView:
 
     def mixing(self) -> Mixing:
         """How its gaps follow prefills."""
-        return gap_causes.mixing(self.window, self.gaps) if self.gaps is not None else Mixing(0.0, 0.0)
+        return gap_causes.mixing(self.look(), self.gaps) if self.gaps is not None else Mixing(0.0, 0.0)
 
 
 @dataclass(slots=True, frozen=True)
@@ -122,12 +128,14 @@ def case_of(run: Run) -> Case:
     jitter_s = longest_s = None
     steps: list[StepView] = []
     for row in usable:
-        window = latency.window_view(_alive(run.table, row), row.window_s)
+        look = partial(_look, run.table, row)
+        window = look()
         if not steps:
             longest_s = gap_causes.longest_prefill_s(window.due)
         if jitter_s is None and len(window.gaps.gap_s):
             jitter_s = gap_causes.jitter_s(window.gaps)
-        steps.append(_step(row, window, run.client, jitter_s or 0.0, longest_s))
+        steps.append(_step(row, window, look, run.client, jitter_s or 0.0, longest_s))
+        del window  # before there is another one
     climb = [step for step in steps if step.row.role == "step"]
     top = highest(climb, lambda step: not alarmed(step.row) and counts(step.row))
     above = [step for step in climb[top + 1 :] if counts(step.row)]
@@ -145,9 +153,14 @@ def case_of(run: Run) -> Case:
 
 
 def _step(
-    row: Row, window: WindowView, client: Sequence[ClientSample], jitter_s: float, longest_s: float | None
+    row: Row,
+    window: WindowView,
+    look: Callable[[], WindowView],
+    client: Sequence[ClientSample],
+    jitter_s: float,
+    longest_s: float | None,
 ) -> StepView:
-    """All that is asked of every gap of the window, which are let go: a long run has many."""
+    """All that is asked of every gap of the window, which ``look`` gives again."""
     bursty = burst_share(window.gaps, row.of("sent_ttft").p50.value)
     gaps = pace = jump = None
     if bursty <= BURST_SHARE:
@@ -155,7 +168,18 @@ def _step(
     if gaps is not None:
         plain = decoding(window, gaps.median_s)
         pace, jump = pace_of(window, BLOCK_S, plain=plain), jump_of(window, plain)
-    return StepView(row, window.without_gaps(), gaps, _running(window), bursty, classes(window.due), pace, jump)
+    return StepView(
+        row=row,
+        window=window.ends(),
+        look=look,
+        gaps=gaps,
+        gaps_seen=len(window.gaps.gap_s),
+        running=_running(window),
+        bursty=bursty,
+        failed=classes(window.due),
+        pace=pace,
+        jump=jump,
+    )
 
 
 def flat(below: StepView, above: StepView, stem: str = "itl_p50") -> bool | None:
@@ -182,8 +206,9 @@ def _made_up_for(void: Row, usable: Sequence[Row]) -> bool:
     return any(row.rate_rps == void.rate_rps and row.users == void.users for row in usable)
 
 
-def _alive(table: Table, row: Row) -> Table:
-    return table.select((table.due_s < row.window_end_s) & (table.done_s >= row.window_begin_s))
+def _look(table: Table, row: Row) -> WindowView:
+    alive = (table.due_s < row.window_end_s) & (table.done_s >= row.window_begin_s)
+    return latency.window_view(table.select(alive), row.window_s)
 
 
 def _running(window: WindowView) -> Floats:
