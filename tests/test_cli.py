@@ -18,7 +18,7 @@ from loadramp.cli import cli, main
 def test_an_unreachable_server_is_one_clear_line(quick: Path, tmp_path: Path) -> None:
     url = f"http://127.0.0.1:{free_port()}"
     began_s = time.monotonic()
-    code, out, err = loadramp(
+    code, out, err = in_process(
         "run", str(quick), "--base-url", url, "--set", "target.ready_timeout_s=0.5", "--out", str(tmp_path)
     )
     assert code == 1
@@ -212,6 +212,15 @@ def test_help_is_quick_and_names_every_command() -> None:
 
 
 def test_a_ramp_begins_without_what_it_does_not_need() -> None:
-    heavy = "{'pandas', 'openai', 'plotly', 'scipy.stats', 'scipy.optimize', 'loadramp.simulator.server'}"
-    look = [sys.executable, "-c", f"import sys, loadramp.runner.launch; print({heavy} & set(sys.modules))"]
-    assert subprocess.run(look, capture_output=True, text=True).stdout.strip() == "set()"
+    """The process that reads metrics pages without numpy; the one that conducts without what only features need."""
+    heavy = "{'pandas', 'openai', 'plotly', 'yaml', 'scipy.stats', 'scipy.optimize', 'loadramp.simulator.server'}"
+    look = f"""
+import sys, loadramp.metrics.scrape_process
+print('numpy' in sys.modules)
+import loadramp.runner.launch
+from loadramp.runner.gate_check import check_rules
+from loadramp.runner.scenarios import load
+check_rules(load(''))
+print({heavy} & set(sys.modules))
+"""
+    assert subprocess.run([sys.executable, "-c", look], capture_output=True, text=True).stdout == "False\nset()\n"

@@ -39,7 +39,7 @@ class Done:
 def done(sim: str, tmp_path_factory: pytest.TempPathFactory) -> Done:
     where = tmp_path_factory.mktemp("done")
     (where / "quick.toml").write_text(QUICK)
-    return Done(*loadramp("run", str(where / "quick.toml"), "--base-url", sim, "--out", str(where / "r"), "--json"))
+    return Done(*in_process("run", str(where / "quick.toml"), "--base-url", sim, "--out", str(where / "r"), "--json"))
 
 
 def test_a_run_leaves_a_report_and_prints_one_json_document(done: Done) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import loadramp
+from command_line import in_process, loadramp
 
 from loadramp.campaign.table import REHEARSED_S, campaign_of, longest_s, rehearsal_of
 from loadramp.cli import cli
@@ -144,7 +144,7 @@ def test_a_directory_that_is_no_canary_is_refused_before_anything_is_sent(tmp_pa
     scenario = tmp_path / "quick.toml"
     scenario.write_text(QUICK)
     words = ("campaign", str(scenario), "--base-url", "http://127.0.0.1:9", "--out", str(tmp_path / "out"), "--quiet")
-    code, _, stderr = loadramp(*words, "--canary", str(tmp_path))
+    code, _, stderr = in_process(*words, "--canary", str(tmp_path))
     assert code == 2
     assert "no comparison.json here: it is no canary" in " ".join(stderr.split())
     assert not (tmp_path / "out").exists()
