@@ -5,11 +5,10 @@ from dataclasses import replace
 
 from loadramp.campaign.table import Phase, campaign_of, in_order, longest_s, overrides_of
 from loadramp.client import input_files
-from loadramp.report.preview import ramp_notes
-from loadramp.runner.preview import offered_notes, with_offered
+from loadramp.runner.preview import ramp_part
 from loadramp.scenario.scenario import Scenario
 from loadramp.units import percent, span
-from loadramp.workload.preview import PreviewPart, longer_steps_note, preview_steps
+from loadramp.workload.preview import PreviewPart
 
 
 def campaign_parts(_: Scenario, read: Callable[[Sequence[str]], Scenario]) -> list[PreviewPart]:
@@ -27,9 +26,4 @@ def _phase(read: Callable[[Sequence[str]], Scenario], base: Scenario, phase: Pha
         notes.insert(0, f"{length}, at {share} of what the ramp finds.")
         return PreviewPart(f"campaign: {phase}", (), tuple(notes))
     full = input_files.ready(read(overrides_of(phase, campaign, base.pace, base.name, target_rps)))
-    steps = with_offered(full, list(preview_steps(full)))
-    return PreviewPart(
-        f"campaign: {phase}",
-        tuple(steps),
-        (*ramp_notes(full), *longer_steps_note(full), *offered_notes(full, steps), *notes),
-    )
+    return ramp_part(f"campaign: {phase}", full, *notes)

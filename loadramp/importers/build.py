@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from loadramp.importers.formats import ResultFormat, read_levels
-from loadramp.importers.levels import RecordedLevel, total
+from loadramp.importers.levels import RecordedLevel
 from loadramp.record.codec import encode
 from loadramp.record.run_directory import RunDir, check_place, put
 from loadramp.record.run_info import ImportedInfo, RunInfo, TargetInfo
@@ -43,7 +43,7 @@ def import_runs(paths: Sequence[Path], out: Path, *, wanted: str, name: str, slo
         name=name or paths[0].stem,
         slo=slo,
         arrivals=arrivals.pop() if len(arrivals) == 1 else RecordedLevel([]).arrivals,
-        info=RunInfo(imported=_imported(formats, paths, total(levels)), target=_target(levels)),
+        info=RunInfo(imported=_imported(formats, paths, len(records)), target=_target(levels)),
     )
     began_at = datetime.now(UTC)
     rundir = RunDir.create(out, run.scenario.name, run.scenario.source, began_at)

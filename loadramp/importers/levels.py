@@ -1,6 +1,5 @@
 """A level of load as every format is read into it."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from loadramp.record.types import Record
@@ -16,8 +15,3 @@ class RecordedLevel:
     arrivals: str = 'kind = "replay"'
     """The ``[arrivals]`` table, in TOML."""
     model: str = ""
-
-
-def total(levels: Sequence[RecordedLevel]) -> int:
-    """Requests of all levels."""
-    return sum(len(level.records) for level in levels)

@@ -7,11 +7,10 @@ from loadramp.nightly.night import with_reference
 from loadramp.nightly.series import METRICS
 from loadramp.nightly.table import nightly_of
 from loadramp.registry import ScenarioError
-from loadramp.report.preview import ramp_notes
-from loadramp.runner.preview import offered_notes, with_offered
+from loadramp.runner.preview import ramp_part
 from loadramp.scenario.scenario import Scenario
 from loadramp.units import percent, plural
-from loadramp.workload.preview import PreviewPart, longer_steps_note, preview_steps
+from loadramp.workload.preview import PreviewPart
 
 
 def check_nightly(scenario: Scenario) -> None:
@@ -42,9 +41,6 @@ def nightly_parts(scenario: Scenario, _: Callable[[Sequence[str]], Scenario] | N
         f"Once a ceiling is known, a step at {percent(settings.reference_ratio)} of the first one found comes before "
         "these, in every run."
     ]  # fmt: skip
-    steps = with_offered(full, list(preview_steps(full)))
-    notes += [*ramp_notes(full), *longer_steps_note(full), *offered_notes(full, steps)]
-    if settings.rerun:
-        notes.append("A night that looks bad is measured twice.")
+    rerun = ["A night that looks bad is measured twice."] if settings.rerun else []
     title = f"nightly: {plural(settings.repeats, 'run')} of these steps"
-    return [PreviewPart(title, tuple(steps), tuple(notes), settings.repeats)]
+    return [ramp_part(title, full, *rerun, before=notes, runs=settings.repeats)]

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
+from loadramp.nightly.series import JUDGED
 from loadramp.registry import bind_options
 from loadramp.scenario.scenario import Count, Positive, Scenario
 
@@ -23,7 +24,7 @@ class Nightly:
     reference_ratio: Share = 0.5
     reference_s: Positive | None = None
     """Measured part of the step at that rate; None: as long as other steps."""
-    metrics: Sequence[str] = ("ceiling_rps", "ref_itl_p50_s", "ref_itl_p99_s", "ref_ttft_p50_s")
+    metrics: Sequence[str] = JUDGED
     """Those that may raise an alarm; all are recorded and shown."""
     floors: Sequence[str] = ()
     """Absolute limits, as ``ceiling_rps >= 12``, judged from the first night on."""

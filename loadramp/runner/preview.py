@@ -20,13 +20,14 @@ from loadramp.report.preview import (
     preview_table,
     profile_document,
     profile_lines,
+    ramp_notes,
 )
 from loadramp.runner.gate_check import check_rules, unpassable
 from loadramp.runner.model_lengths import asked_lengths, lengths
 from loadramp.runner.scenarios import Options, read_run, read_scenario, with_target
 from loadramp.scenario.scenario import Scenario
 from loadramp.units import plural
-from loadramp.workload.preview import PreviewStep, longer_steps_note, offered_rates, preview_steps
+from loadramp.workload.preview import PreviewPart, PreviewStep, longer_steps_note, offered_rates, preview_steps
 from loadramp.workload.profile import LengthOf, overlong, profile_of_plan, profile_of_run
 from loadramp.workload.schedule import offer_of, turns_of
 
@@ -80,7 +81,7 @@ def foreseen(scenario: Scenario) -> Answer:
 def _of_ramp(scenario: Scenario, length_of: LengthOf | None = None) -> tuple[dict[str, Any], str, list[str]]:
     """The same, and what it says of thresholds that cannot pass."""
     full = input_files.ready(scenario)
-    steps = with_offered(full, list(preview_steps(full)))
+    steps = planned_steps(full)
     profile = profile_of_plan(full, [planned.step for planned in steps])
     files = _files(full)
     document = preview_document(full, steps, profile, files)
@@ -107,6 +108,18 @@ def _files(scenario: Scenario) -> list[str]:
         *input_files.bad_rows(scenario),
         *input_files.not_followed(scenario, scenario.target.model),
     ]
+
+
+def planned_steps(scenario: Scenario) -> list[PreviewStep]:
+    """The steps of a scenario with its files read."""
+    return with_offered(scenario, list(preview_steps(scenario)))
+
+
+def ramp_part(title: str, scenario: Scenario, *after: str, before: Sequence[str] = (), runs: int = 1) -> PreviewPart:
+    """The steps of a scenario with its files read, and what is to be said of them, after and before other notes."""
+    steps = planned_steps(scenario)
+    notes = [*ramp_notes(scenario), *longer_steps_note(scenario), *offered_notes(scenario, steps)]
+    return PreviewPart(title, tuple(steps), (*before, *notes, *after), runs)
 
 
 def with_offered(scenario: Scenario, steps: Sequence[PreviewStep]) -> list[PreviewStep]:

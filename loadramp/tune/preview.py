@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from loadramp.client import input_files
-from loadramp.runner.preview import with_offered
+from loadramp.runner.preview import planned_steps
 from loadramp.scenario.scenario import Scenario
 from loadramp.tune.candidates import descend, grid_of, usable
 from loadramp.tune.confirm import QUAD
@@ -16,7 +16,7 @@ from loadramp.tune.steps import foreseen_s, overrides_of, start_rps
 from loadramp.tune.table import objective_of, tune_of
 from loadramp.tune.text import OBJECTIVES
 from loadramp.units import plural, span
-from loadramp.workload.preview import PreviewPart, preview_steps
+from loadramp.workload.preview import PreviewPart
 
 
 def planned(scenario: Scenario, state: TuneState) -> list[str]:
@@ -72,6 +72,6 @@ def tune_parts(scenario: Scenario, read: Callable[[Sequence[str]], Scenario]) ->
     rules = state.rules(scenario)
     first = NextVisit(rules.baseline, "race", 0)
     full = input_files.ready(read(overrides_of(scenario, first, rules.baseline, [], None)))
-    steps = with_offered(full, list(preview_steps(full)))
+    steps = planned_steps(full)
     lines = tuple(f"{line[:1].upper()}{line[1:]}." for line in planned(scenario, state))
     return [PreviewPart("tune: the climb of the baseline, the first of many", tuple(steps), lines)]
