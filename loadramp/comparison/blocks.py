@@ -59,6 +59,7 @@ class Block:
     shift: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
     """Quantiles at SHIFT_QUANTILES by family, seconds."""
     pending: int = 0
+    length_s: float = 60.0
 
 
 def measure(
@@ -102,6 +103,7 @@ def measure(
         failures_of(window.due),
         {name: _shift(families[name]) for name in SHORT_NAMES} if shift else {},
         int(np.count_nonzero(window.due.in_flight & ~window.due.unfinished)),
+        window.length_s,
     )
 
 
@@ -113,8 +115,9 @@ def failures_of(due: Table) -> Proportion:
     )
 
 
-def pair_log(metric: str, base: float | None, candidate: float | None, length_s: float = 60.0) -> float | None:
-    """How much worse the candidate's block is: ln of the ratio, positive is worse; None where a side has no number.
+def pair_log(metric: str, base: float | None, candidate: float | None, length_s: float) -> float | None:
+    """How much worse the candidate's block of ``length_s`` is: ln of the ratio, positive is worse; None where a side
+    has no number.
 
     Good requests are counts: half a request is added to both sides, so that none at all is a large ratio, not infinity.
     """

@@ -131,7 +131,7 @@ def _series(metric: str, rate_rps: float, pairs: Sequence[Pair]) -> PairedSeries
     return PairedSeries(
         metric,
         rate_rps,
-        [pair_log(metric, b, c) for b, c in zip(base, candidate, strict=True)],
+        [pair_log(metric, b, c, pair.baseline.length_s) for b, c, pair in zip(base, candidate, pairs, strict=True)],
         base,
         candidate,
         reasons[0] if reasons else "",

@@ -9,7 +9,9 @@ import pytest
 from loadramp.analysis.quantiles import fewest_values
 from loadramp.comparison.block_spread import Missing, Noise, PairSpread, more_blocks, spread
 from loadramp.comparison.blocks import failures_of, measure, pair_log
+from loadramp.comparison.info import Round
 from loadramp.comparison.noninferior import Effect, Looks, PairedSeries, judge
+from loadramp.comparison.pairs import Pair, series
 from loadramp.record.table import Table
 from loadramp.record.types import Record
 from loadramp.scenario.scenario import Slo
@@ -85,21 +87,21 @@ def test_equal_blocks_have_no_spread_and_pass() -> None:
 )
 def test_no_data_never_passes(base: list[float | None], candidate: list[float | None], words: str) -> None:
     """CR-03: what is missing on one side is missing, not equal."""
-    d = [pair_log("itl_p99", b, c) for b, c in zip(base, candidate, strict=True)]
+    d = [pair_log("itl_p99", b, c, 60.0) for b, c in zip(base, candidate, strict=True)]
     seen = one(d, base=base, candidate=candidate, reason="why")
     assert (seen.status, seen.reason) == ("no_data", words)
 
 
 @pytest.mark.parametrize("bad", [float("nan"), inf, None])
 def test_nan_and_infinity_are_no_data(bad: float | None) -> None:
-    assert pair_log("itl_p99", 0.02, bad) is None
-    assert pair_log("itl_p99", bad, 0.02) is None
-    assert pair_log("output_tokens_per_s", 0.0, 100.0) is None
+    assert pair_log("itl_p99", 0.02, bad, 60.0) is None
+    assert pair_log("itl_p99", bad, 0.02, 60.0) is None
+    assert pair_log("output_tokens_per_s", 0.0, 100.0, 60.0) is None
 
 
 def test_zero_latency_and_zero_good_requests_have_a_floor() -> None:
-    assert pair_log("itl_p50", 0.0, 0.0) == 0.0
-    assert pair_log("itl_p50", 1e-5, 0.0) == 0.0
+    assert pair_log("itl_p50", 0.0, 0.0, 60.0) == 0.0
+    assert pair_log("itl_p50", 1e-5, 0.0, 60.0) == 0.0
     d = pair_log("good_rps", 8.0, 0.0, 60.0)
     assert d is not None and d == pytest.approx(log(480.5 / 0.5))
 
@@ -250,6 +252,13 @@ def test_a_block_measures_what_its_values_can_carry() -> None:
     assert block.values["good_rps"] == 0.0
     assert (block.failures.failed, block.failures.requests, block.pending) == (0, 40, 0)
     assert [fewest_values(q) for q in (0.5, 0.95, 0.99)] == [3, 20, 100]
+
+
+def test_half_a_good_request_is_half_a_one_in_blocks_of_any_length() -> None:
+    good = measure(Table.of(requests(40)), (0.0, 20.0), Slo(ttft_s=0.2))
+    bad = measure(Table.of(requests(40)), (0.0, 20.0), Slo(ttft_s=0.05))
+    (compared,) = [one for one in series([Pair(Round(0, 2.0, 0, 0), good, bad)]) if one.metric == "good_rps"]
+    assert compared.worse_log == [pytest.approx(log(40.5 / 0.5))]
 
 
 def test_an_empty_block_has_no_numbers_and_says_so() -> None:
