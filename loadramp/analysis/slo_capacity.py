@@ -64,7 +64,45 @@ def slo_capacity(rows: Sequence[Row], slo: Slo) -> Estimate:
     climbed = climb(rows)
     if not climbed.rows:
         return _none("not_measurable", "no open-loop step could be used")
-    lines = [line for metric, limit_s in limits.items() if (line := _latency(climbed, metric, limit_s, quantile))]
+    lines = _lines(climbed, slo)
+    lowest_rps = load_of(climbed.rows[0])
+    crossings = [_since(cross(line), line, lowest_rps) for line in lines if len(line.rates)]
+    top = ceiling(rows)
+    if top.known_rps is not None:
+        crossings.append(Crossing("ceiling", top.known_rps, top.low_rps, top.high_rps, top.status == "below_range"))
+    unknown = [metric for metric in limits if metric not in {line.name for line in lines}]
+    estimate = _answer(crossings, unknown, climbed, limits, quantile)
+    if missed := missed_below(rows, slo, estimate):
+        return replace(estimate, reason=f"{estimate.reason}; missed all the same at {rates_words(missed)}")
+    return estimate
+
+
+def missed_below(rows: Sequence[Row], slo: Slo, estimate: Estimate) -> list[float]:
+    """Rates (req/s) below the ``slo_capacity`` found, at which a limit was missed beyond doubt all the same: the whole
+    interval lies above it. As higher rates meet the limit, it is not the rate that missed it."""
+    climbed = climb(rows)
+    if estimate.rate_rps is None or not climbed.rows:
+        return []
+    top_rps = estimate.low_rps if estimate.low_rps is not None else estimate.rate_rps
+    return sorted(
+        {
+            float(rate)
+            for line in _lines(climbed, slo)
+            for rate, low in zip(line.rates, line.lows, strict=True)
+            if rate < top_rps and low > line.limit
+        }
+    )
+
+
+def rates_words(rates: Sequence[float]) -> str:
+    """``4, 8 req/s``."""
+    return f"{', '.join(f'{rate:.3g}' for rate in rates)} req/s"
+
+
+def _lines(climbed: Climb, slo: Slo) -> list[LimitCurve]:
+    """Each limit along the ramp; a latency whose quantile no row carries is left out."""
+    known = (_latency(climbed, metric, limit_s, slo.quantile) for metric, limit_s in slo.limits.items())
+    lines = [line for line in known if line is not None]
     requests = [load_requests(row) for row in climbed.rows]
     lines.append(
         _share("error_ratio", climbed, [load_error_ratio(row) for row in climbed.rows], slo.error_ratio, requests)
@@ -78,13 +116,7 @@ def slo_capacity(rows: Sequence[Row], slo: Slo) -> Estimate:
         lines.append(
             _share("malformed_ratio", climbed, shares, slo.malformed_ratio, [row.requests for row in climbed.rows])
         )
-    lowest_rps = load_of(climbed.rows[0])
-    crossings = [_since(cross(line), line, lowest_rps) for line in lines if len(line.rates)]
-    top = ceiling(rows)
-    if top.known_rps is not None:
-        crossings.append(Crossing("ceiling", top.known_rps, top.low_rps, top.high_rps, top.status == "below_range"))
-    unknown = [metric for metric in limits if metric not in {line.name for line in lines}]
-    return _answer(crossings, unknown, climbed, limits, quantile)
+    return lines
 
 
 def isotonic(values: Floats, weights: Floats) -> Floats:

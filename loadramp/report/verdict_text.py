@@ -14,6 +14,7 @@ from loadramp.analysis.diagnosis.queueing import PREEMPTED_RATIO
 from loadramp.analysis.load_errors import load_error_ratio
 from loadramp.analysis.overload import shows_overload, signs_of
 from loadramp.analysis.quantiles import quantile_name
+from loadramp.analysis.slo_capacity import missed_below, rates_words
 from loadramp.record.row import SHORT_NAMES, Row, void_words
 from loadramp.record.table import Run
 from loadramp.record.types import Estimate, Verdict
@@ -131,9 +132,14 @@ def slo(run: Run) -> Phrase | None:
         return None
     binds = f"; {limit_words(estimate.limit)} gives way first" if estimate.limit else ""
     rate, band = sig(estimate.rate_rps), _band(estimate)
+    missed = missed_below(run.rows, run.scenario.slo, estimate)
+    but = f". It was missed at {rates_words(missed)} all the same, for another reason than the rate" if missed else ""
     if estimate.status == "found" and rate:
-        return Phrase(f"The service level ({wanted}) holds up to {rate} req/s{band}{binds}.", minor=True)
+        tone: Tone = "warn" if missed else "plain"
+        return Phrase(f"The service level ({wanted}) holds up to {rate} req/s{band}{binds}{but}.", tone, minor=True)
     if estimate.status == "not_found_up_to" and rate:
+        if missed:
+            return Phrase(f"The service level ({wanted}) held at {rate} req/s{but}.", "warn", minor=True)
         return Phrase(f"The service level ({wanted}) held at every rate up to {rate} req/s.", minor=True)
     if estimate.status == "below_range":
         return Phrase(f"The service level ({wanted}) is missed already at the lowest rate{binds}.", "bad", minor=True)

@@ -3,7 +3,7 @@ import pytest
 from curve_rows import changed
 from records_and_rows import overload, row
 
-from loadramp.analysis.slo_capacity import isotonic, slo_capacity
+from loadramp.analysis.slo_capacity import isotonic, missed_below, slo_capacity
 from loadramp.record.row import Row
 from loadramp.scenario.scenario import Slo
 
@@ -37,6 +37,16 @@ def test_noise_that_breaks_the_order_is_pooled_before_the_limit_is_crossed() -> 
     found = slo_capacity(curve([0.1, 0.22, 0.1, 0.4]), Slo(ttft_s=0.2))
     assert found.rate_rps is not None
     assert found.rate_rps > 4.0  # one bad step at 2 req/s (ST-09) does not make 2 the capacity
+
+
+def test_a_lower_rate_that_missed_a_limit_beyond_doubt_is_named_beside_the_capacity() -> None:
+    rows = curve([0.1, 0.3, 0.1, 0.1])  # for a while the server was slow, whatever the rate
+    held = slo_capacity(rows, Slo(ttft_s=0.2))
+    assert (held.status, held.rate_rps) == ("not_found_up_to", 8.0)
+    assert held.reason == "every limit is met up to 8 req/s; missed all the same at 2 req/s"
+    assert missed_below(rows, Slo(ttft_s=0.2), held) == [2.0]
+    doubtful = curve([0.1, 0.21, 0.1, 0.1])  # its interval begins below the limit
+    assert missed_below(doubtful, Slo(ttft_s=0.2), slo_capacity(doubtful, Slo(ttft_s=0.2))) == []
 
 
 def test_the_limit_that_binds_is_the_first_one_reached() -> None:

@@ -1,5 +1,6 @@
 """The sentence that opens every form of the report: one test for each thing it may have to say."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from report_runs import SCENARIO, estimates, latencies, row, served, served_rows
 from loadramp.record.table import Run, Table
 from loadramp.record.types import Check, Estimate, Record
 from loadramp.report import verdict, verdict_sentence
-from loadramp.report.verdict_text import Phrase, headline
+from loadramp.report.verdict_text import Phrase, headline, slo
 from loadramp.runner.scenarios import load
 
 SLO = " The service level (p99 TTFT ≤ 1 s, p99 ITL ≤ 60 ms) holds up to 12.4 req/s (11-13.9); TTFT gives way first."
@@ -195,6 +196,17 @@ def test_a_closed_loop_speaks_of_users() -> None:
 def test_each_status_of_the_service_level_has_its_words(estimate: Estimate, text: str) -> None:
     phrase = next(p for p in headline(served(estimates=estimates(slo_capacity=estimate))) if "service level" in p.text)
     assert phrase.text == f"The service level (p99 TTFT ≤ 1 s, p99 ITL ≤ 60 ms) {text}" or phrase.text.endswith(text)
+
+
+def test_a_lower_rate_that_missed_the_service_level_is_not_among_those_at_which_it_held() -> None:
+    slow = [changed(row, slo_itl_s=0.2, slo_itl_low_s=0.15, slo_itl_high_s=0.3) for row in served().rows[:1]]
+    run = served(estimates=estimates(slo_capacity=Estimate("not_found_up_to", 12.0, 12.0)))
+    phrase = slo(replace(run, rows=[*slow, *run.rows[1:]]))
+    assert phrase is not None
+    assert phrase.tone == "warn"
+    assert phrase.text.endswith(
+        f"held at 12 req/s. It was missed at {slow[0].rate_rps:g} req/s all the same, for another reason than the rate."
+    )
 
 
 def test_missing_the_service_level_at_the_lowest_rate_fails_the_run() -> None:
