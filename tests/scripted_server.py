@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-import selectors
 import socket
 import ssl
 import struct
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
+
+from simulated_time import run as jump
 
 from loadramp.client.endpoint import endpoint_of
 from loadramp.client.http.response import ResponseReader
@@ -25,7 +26,6 @@ from loadramp.client.stream.outcome import RequestedOutput
 from loadramp.record.types import Arrival, Prompt, Record
 from loadramp.scenario.scenario import Target
 
-T = TypeVar("T")
 Act = tuple[float, bytes | Literal["close", "reset"]]
 """(milliseconds, what): bytes to send, the end of the connection, or its reset."""
 
@@ -34,38 +34,6 @@ UNTIL_CLOSE = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection
 LAST = b"0\r\n\r\n"
 DONE = b"data: [DONE]\n\n"
 BASE_URL = "http://127.0.0.1:8000"
-
-
-# -- time that jumps
-
-
-class _Jump(selectors.DefaultSelector):
-    """Never waits: where a selector would sleep, the loop's clock moves on."""
-
-    now_s = 0.0
-
-    def select(self, timeout: float | None = None) -> list[Any]:
-        ready = super().select(0)
-        if not ready and timeout is None:
-            raise RuntimeError("something waits that can never happen")
-        if not ready and timeout:
-            self.now_s += timeout
-        return ready
-
-
-class JumpingLoop(asyncio.SelectorEventLoop):
-    def __init__(self) -> None:
-        self._jump = _Jump()
-        super().__init__(self._jump)
-
-    def time(self) -> float:
-        return self._jump.now_s
-
-
-def jump(main: Coroutine[Any, Any, T]) -> T:
-    """Run ``main`` on a loop whose time jumps."""
-    with asyncio.Runner(loop_factory=JumpingLoop) as runner:
-        return runner.run(main)
 
 
 # -- events in the notation of the cases

@@ -7,7 +7,6 @@ The same program sees the same instants.
 from __future__ import annotations
 
 import asyncio
-import selectors
 from collections import deque
 from collections.abc import Callable, Coroutine
 from contextvars import Context
@@ -23,7 +22,7 @@ class DeadlockError(RuntimeError):
     """Nothing is scheduled and nothing is ready: the program waits for something that can never happen."""
 
 
-class JumpingLoop(asyncio.SelectorEventLoop):
+class JumpingLoop(asyncio.BaseEventLoop):
     """An asyncio loop whose time stands still while callbacks run and jumps when all of them wait.
 
     Whole runs make hundreds of thousands of callbacks: what asyncio does besides for each of them (looks at sockets,
@@ -41,7 +40,7 @@ class JumpingLoop(asyncio.SelectorEventLoop):
         self._timer_cancelled_count: int
         self._clock_resolution: float
         self._stopping: bool
-        super().__init__(selectors.SelectSelector())
+        super().__init__()
 
     def time(self) -> float:
         """Simulated seconds."""
@@ -86,6 +85,9 @@ class JumpingLoop(asyncio.SelectorEventLoop):
             handle = ready.popleft()
             if not handle._cancelled:
                 handle._run()
+
+    def _write_to_self(self) -> None:
+        """Nothing sleeps that would have to be woken (by Ctrl-C)."""
 
     def _stuck(self) -> DeadlockError:
         waiting = sorted(task.get_coro().__qualname__ for task in asyncio.all_tasks(self))  # type: ignore[union-attr]
