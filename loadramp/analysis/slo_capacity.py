@@ -46,6 +46,8 @@ class Crossing:
     high: float | None
     below: bool = False
     beyond: bool = False
+    doubtful: bool = False
+    """``below``, but the interval of the lowest rate's value reaches down to the limit."""
     known_from_rps: float = 0.0
     """Below that rate no step carries the quantile."""
 
@@ -140,7 +142,7 @@ def cross(line: LimitCurve) -> Crossing:
     """
     rate, below, beyond = _reach(line.rates, line.values, line.weights, line.limit)
     low, low_below, _ = _reach(line.rates, line.highs, line.weights, line.limit)
-    high, _, high_beyond = _reach(line.rates, line.lows, line.weights, line.limit)
+    high, surely_below, high_beyond = _reach(line.rates, line.lows, line.weights, line.limit)
     return Crossing(
         line.name,
         rate,
@@ -148,6 +150,7 @@ def cross(line: LimitCurve) -> Crossing:
         None if high_beyond else _bent(line.rates, max(high, rate)),
         below,
         beyond,
+        doubtful=below and not surely_below,
     )
 
 
@@ -239,11 +242,15 @@ def _answer(
     crossings: Sequence[Crossing], unknown: Sequence[str], climbed: Climb, limits: Mapping[str, float], q: float
 ) -> Estimate:
     missed = [crossing for crossing in crossings if crossing.below]
-    first = min(
-        (crossing for crossing in missed if not crossing.known_from_rps),
-        key=lambda crossing: crossing.rate,
-        default=None,
-    )
+    lowest = [crossing for crossing in missed if not crossing.known_from_rps]
+    first = min(lowest, key=lambda crossing: (crossing.doubtful, crossing.rate), default=None)
+    if first is not None and first.doubtful:
+        words_ = (
+            f"{_limit(first.name, limits, q)} is missed at the lowest rate, but not beyond doubt: longer steps "
+            "([ramp] measure_s or min_requests), or start lower"
+        )
+        high_rps = min((c.high for c in crossings if c.high is not None), default=None)
+        return Estimate("inconclusive", None, None, high_rps, "slo_capacity", words_, limit=first.name)
     if first is not None:
         words_ = f"{_limit(first.name, limits, q)} is missed at the lowest rate already: start lower"
         return Estimate("below_range", None, None, first.rate, "slo_capacity", words_, limit=first.name)

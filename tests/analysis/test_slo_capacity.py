@@ -65,6 +65,21 @@ def test_met_everywhere_missed_everywhere_and_nothing_asked() -> None:
     assert slo_capacity([], Slo(ttft_s=1.0)).status == "not_measurable"
 
 
+def test_a_limit_missed_at_the_lowest_rate_within_what_chance_explains_fails_nothing() -> None:
+    one_of_24 = [row(4.0, slo_ttft_s=0.1, requests=24, ok=23, error_ratio=1 / 24)]
+    found = slo_capacity(one_of_24, Slo(ttft_s=1.0, error_ratio=0.01))  # 0.1 to 21 % of the requests fail
+    assert (found.status, found.rate_rps, found.limit) == ("inconclusive", None, "error_ratio")
+    assert found.reason == (
+        "the error ratio is missed at the lowest rate, but not beyond doubt: longer steps ([ramp] measure_s or "
+        "min_requests), or start lower"
+    )
+    ten = [row(4.0, slo_ttft_s=0.1, requests=24, ok=14, error_ratio=10 / 24)]
+    assert slo_capacity(ten, Slo(ttft_s=1.0, error_ratio=0.01)).status == "below_range"  # 22 % at least
+    near = curve([0.105, 0.2])  # 0.0945 to 0.1155
+    assert slo_capacity(near, Slo(ttft_s=0.1)).status == "inconclusive"
+    assert slo_capacity(near, Slo(ttft_s=0.09)).status == "below_range"
+
+
 def unknown(rows: list[Row], *at: int) -> list[Row]:
     nothing = {"slo_ttft_s": None, "slo_ttft_low_s": None, "slo_ttft_high_s": None, "ttft_p99_s": None}
     return [changed(r, **nothing) if i in at else r for i, r in enumerate(rows)]
