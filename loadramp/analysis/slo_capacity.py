@@ -17,9 +17,12 @@ from loadramp.analysis.overload import Climb, climb
 from loadramp.analysis.quantiles import needed, quantile_name
 from loadramp.record.row import SHORT_NAMES, Row
 from loadramp.record.table import Floats
-from loadramp.record.types import Estimate, EstimateStatus
+from loadramp.record.types import EVENTS, Estimate, EstimateStatus
 from loadramp.scenario.scenario import Slo
 from loadramp.units import plural
+
+BY_TOKEN = frozenset({"itl", "tpot"})
+"""Limits on times for each token. Where events count as tokens, they are at most what was measured."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -243,12 +246,13 @@ def _answer(
 ) -> Estimate:
     missed = [crossing for crossing in crossings if crossing.below]
     lowest = [crossing for crossing in missed if not crossing.known_from_rps]
-    first = min(lowest, key=lambda crossing: (crossing.doubtful, crossing.rate), default=None)
-    if first is not None and first.doubtful:
-        words_ = (
-            f"{_limit(first.name, limits, q)} is missed at the lowest rate, but not beyond doubt: longer steps "
-            "([ramp] measure_s or min_requests), or start lower"
-        )
+    guessed = BY_TOKEN if climbed.rows[0].token_source == EVENTS else frozenset()
+    first = min(lowest, key=lambda c: (c.doubtful or c.name in guessed, c.rate), default=None)
+    if first is not None and (first.doubtful or first.name in guessed):
+        why = "longer steps ([ramp] measure_s or min_requests), or start lower"
+        if first.name in guessed:
+            why = "the server sends no usage, and an event may carry several tokens"
+        words_ = f"{_limit(first.name, limits, q)} is missed at the lowest rate, but not beyond doubt: {why}"
         high_rps = min((c.high for c in crossings if c.high is not None), default=None)
         return Estimate("inconclusive", None, None, high_rps, "slo_capacity", words_, limit=first.name)
     if first is not None:

@@ -33,6 +33,7 @@ events, final usage spread over the events in proportion to their text, or (no u
 ``ends``: another tool kept only the first and the last token; no gap between tokens is known."""
 
 ENDS: TokenSource = "ends"
+EVENTS: TokenSource = "events"
 
 EstimateStatus = Literal["found", "not_found_up_to", "below_range", "inconclusive", "not_measurable"]
 IntervalOf = Literal["long_run", "these_minutes"]

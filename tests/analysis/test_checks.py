@@ -134,6 +134,8 @@ def test_ds07_answers_shorter_than_asked() -> None:
     records = good(asked_output_tokens=60)
     assert "18.3 % of the output tokens asked for" in found(run_of(records), "output_length").message
     assert "output_length" not in codes(run_of(good(asked_output_tokens=11)))
+    # events of several tokens each, whose number the server does not tell
+    assert "output_length" not in codes(run_of(good(asked_output_tokens=60, token_source="events")))
 
 
 def test_ds02_prompts_that_are_not_as_long_as_planned() -> None:

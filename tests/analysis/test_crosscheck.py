@@ -64,6 +64,14 @@ def test_a_mismatch_names_both_numbers_the_tolerance_and_what_to_do() -> None:
     assert "not every replica is scraped" in server_counts(fewer)[0].advice
 
 
+def test_tokens_that_only_the_server_counts_are_compared_with_nothing() -> None:
+    events = [window(token_source="events")]
+    run = Run(RunInfo(), load(""), [], requests(), [page(float(t), 1.2) for t in range(70)], rows=events)
+    assert [check.message.split(", ")[0] for check in server_counts(run)] == [
+        "the server counted 480 finished requests"
+    ]
+
+
 def test_two_replicas_are_added_up() -> None:
     samples = [page(float(t), 0.5, url) for t in range(70) for url in "ab"]
     assert all(one.agrees for one in compare(window(), requests(), samples))

@@ -80,6 +80,19 @@ def test_a_limit_missed_at_the_lowest_rate_within_what_chance_explains_fails_not
     assert slo_capacity(near, Slo(ttft_s=0.09)).status == "below_range"
 
 
+def test_a_limit_for_each_token_is_not_missed_where_events_count_as_tokens() -> None:
+    times = {"slo_itl_s": 0.112, "slo_itl_low_s": 0.11, "slo_itl_high_s": 0.114}  # of events with five tokens each
+    rows = [row(4.0, slo_ttft_s=0.1, token_source="events", **times)]
+    found = slo_capacity(rows, Slo(itl_s=0.1))
+    assert (found.status, found.limit) == ("inconclusive", "itl")
+    assert found.reason == (
+        "p99 ITL of 0.1 s is missed at the lowest rate, but not beyond doubt: the server sends no usage, and an event "
+        "may carry several tokens"
+    )
+    assert slo_capacity(rows, Slo(itl_s=0.2)).status == "not_found_up_to"  # tokens come no slower than their events
+    assert slo_capacity([changed(rows[0], token_source="usage")], Slo(itl_s=0.1)).status == "below_range"
+
+
 def unknown(rows: list[Row], *at: int) -> list[Row]:
     nothing = {"slo_ttft_s": None, "slo_ttft_low_s": None, "slo_ttft_high_s": None, "ttft_p99_s": None}
     return [changed(r, **nothing) if i in at else r for i, r in enumerate(rows)]

@@ -8,7 +8,7 @@ import numpy as np
 from loadramp.record.event_columns import runs
 from loadramp.record.prompt_facts import always_new
 from loadramp.record.table import Floats, Gaps, Run, Table, within
-from loadramp.record.types import Check
+from loadramp.record.types import EVENTS, Check
 from loadramp.units import agreed, counted, percent, plural
 
 BURST_SHARE = 0.2
@@ -99,7 +99,8 @@ def output_length(run: Run) -> list[Check]:
             "their length was not forced"
         )
         out.append(Check("length_not_forced", "note", message, "what they cost is what such answers cost, no more"))
-    forced = measured.select(~measured.length_free)
+    counted = measured.token_source != EVENTS  # an event may carry several tokens: that is not a short answer
+    forced = measured.select(~measured.length_free & counted)
     share = _ratio(forced, forced.output_tokens, forced.asked_output_tokens)
     if share is None or share >= 0.95:
         return out
