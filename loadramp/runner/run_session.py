@@ -16,14 +16,14 @@ import numpy as np
 from loadramp.analysis import lengthen, steady_state
 from loadramp.analysis.error_classes import WORDS, class_of
 from loadramp.analysis.latency import window_view
-from loadramp.client.fleet import Fleet, FleetError
+from loadramp.client.fleet import Fleet
 from loadramp.client.sender import HOLD_S
 from loadramp.record.row import Row
 from loadramp.record.run_directory import RecordTail, RunDir
 from loadramp.record.run_info import RunInfo, WorkerDeath
 from loadramp.record.table import Floats, Run, Table
 from loadramp.record.types import GONE, REFUSED, ClientSample, Record, Sample, Step, Stop
-from loadramp.registry import error_message
+from loadramp.registry import CannotMeasure, error_message
 from loadramp.report.progress import LATEST, Progress, Watch
 from loadramp.runner.assess import ended_at, row_of, with_ceiling, with_deaths
 from loadramp.scenario.scenario import Scenario
@@ -377,7 +377,7 @@ async def conclude(sessions: Sequence[RunSession], run: Callable[[], Awaitable[S
     try:
         ending = await run()
         await together(session.finish() for session in sessions)
-    except (FleetError, OSError) as error:
+    except (CannotMeasure, OSError) as error:
         ending = Stop(error_message(error), complete=False)
         raise
     finally:

@@ -314,6 +314,8 @@ def test_a_switch_that_fails_ends_it_without_a_verdict(tmp_path: Path) -> None:
     assert found.decision.verdict == "inconclusive"
     assert found.decision.reasons[0] == "the switch command failed: exit code 7"
     assert found.pairs == []
+    arm = json.loads((Path(found.path) / "baseline" / "run.json").read_text())
+    assert (arm["state"], arm["ending"]) == ("stopped", "the switch command failed: exit code 7")
 
 
 @pytest.mark.long
