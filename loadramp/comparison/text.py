@@ -174,12 +174,7 @@ def comparison_markdown(comparison: Comparison) -> str:
 
 def facts(comparison: Comparison) -> list[str]:
     """Errors, answers, what differs, and how it was done: one line each."""
-    base, candidate = comparison.failures
-    out = [
-        f"failed requests: baseline {base.failed:,} of {base.requests:,}, candidate {candidate.failed:,} of "
-        f"{candidate.requests:,} (at most {percent(candidate.upper())}, allowed "
-        f"{percent(comparison.asked.error_ratio)})"
-    ]
+    out = [_failures(comparison)]
     match = comparison.info.answers
     if match is not None:
         out.append(
@@ -193,6 +188,18 @@ def facts(comparison: Comparison) -> list[str]:
         )
         out.append(redact(f"different: {changed}"))
     return [*out, *comparison.notes]
+
+
+def _failures(comparison: Comparison) -> str:
+    """What failed of the requests that are compared; what stopped a canary at once may lie outside of them."""
+    base, candidate = comparison.failures
+    if not base.requests or not candidate.requests:
+        return "failed requests: none were compared"
+    return (
+        f"failed requests among those compared: baseline {base.failed:,} of {base.requests:,}, candidate "
+        f"{candidate.failed:,} of {candidate.requests:,} (at most {percent(candidate.upper())}, allowed "
+        f"{percent(comparison.asked.error_ratio)})"
+    )
 
 
 def comparison_table(comparison: Comparison) -> Group:

@@ -14,6 +14,7 @@ from msgspec.structs import replace as changed
 from rich.console import Console
 from run_in_memory import ramp_in_memory, scenario_of
 
+from loadramp.analysis.proportions import Proportion
 from loadramp.comparison.answer_match import AnswerMatch
 from loadramp.comparison.block_spread import Missing
 from loadramp.comparison.charts import block_by_block, curves, forest, shifts
@@ -326,3 +327,12 @@ def test_configurations_without_a_common_rate_say_so(configurations: list[Side])
     found.environment = [[], []]
     assert found.rates == []
     assert "no rate in common" in tiers_markdown(found)
+
+
+def test_failures_are_said_to_be_of_what_is_compared_and_none_of_nothing(found: Comparison) -> None:
+    shares = (Proportion(0, 26), Proportion(1, 26))  # 18 of 47 failed in all, which stopped it at once
+    said = comparison_markdown(replace(found, failures=shares))
+    assert "failed requests among those compared: baseline 0 of 26, candidate 1 of 26 (at most 17 %" in said
+    assert "failed requests: none were compared" in comparison_markdown(
+        replace(found, failures=(Proportion(), Proportion()))
+    )
