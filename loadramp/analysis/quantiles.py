@@ -93,7 +93,8 @@ def pool(
 
 def by_block(values: Floats, block: Blocks, n: int) -> list[Floats]:
     """The values of each of ``n`` blocks, in their order."""
-    order = block_order(block, n)
+    block = block.astype(np.uint16, copy=False) if _small(n) else block
+    order = np.argsort(block, kind="stable")
     return np.split(values[order], np.searchsorted(block[order], np.arange(1, n, dtype=block.dtype)))
 
 
