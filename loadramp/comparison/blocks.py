@@ -3,8 +3,8 @@
 A block has no interval of its own: the spread over blocks is the uncertainty. What too few values carry is None.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import log
 
 import numpy as np
@@ -15,6 +15,7 @@ from loadramp.analysis.quantiles import FLOOR_S, Values, fewest_values, quantile
 from loadramp.analysis.step_time import steady_s
 from loadramp.record.row import SHORT_NAMES
 from loadramp.record.table import Floats, Table
+from loadramp.record.types import EVENTS
 from loadramp.scenario.scenario import Slo
 
 QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
@@ -43,6 +44,12 @@ MEASURES: dict[str, Measure] = {
     "good_rps": Measure("good requests a second", -1),
 }  # fmt: skip
 CEILING = Measure("ceiling", -1)
+OF_TOKENS = frozenset({
+    "step_time", "output_tokens_per_s", *(name for name, one in MEASURES.items() if one.family in {"itl", "tpot"}),
+})  # fmt: skip
+"""Measures that depend on how many tokens an event carries."""
+COUNTED_OTHERWISE = "one side sends no usage, so its events count as tokens, and an event may carry several"
+"""Why these compare nothing then."""
 
 
 def words_of(metric: str) -> str:
@@ -105,6 +112,17 @@ def measure(
         int(np.count_nonzero(window.due.in_flight & ~window.due.unfinished)),
         window.length_s,
     )
+
+
+def counted_alike(sources: Iterable[str | None]) -> bool:
+    """Whether both sides, or neither, say how many tokens an event carries; None: a side that answered nothing."""
+    return len({source == EVENTS for source in sources if source}) < 2
+
+
+def without_tokens(block: Block) -> Block:
+    """The block without its measures of tokens."""
+    values, reasons = dict.fromkeys(OF_TOKENS), dict.fromkeys(OF_TOKENS, COUNTED_OTHERWISE)
+    return replace(block, values={**block.values, **values}, reasons={**block.reasons, **reasons})
 
 
 def failures_of(due: Table) -> Proportion:

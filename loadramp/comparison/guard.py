@@ -20,6 +20,7 @@ from loadramp.comparison.info import ComparisonInfo
 from loadramp.comparison.table import canary_of
 from loadramp.record.row import SHORT_NAMES
 from loadramp.record.table import Floats, Table
+from loadramp.record.types import EVENTS
 from loadramp.registry import CannotMeasure
 from loadramp.runner.run_session import RunSession
 from loadramp.scenario.scenario import Scenario
@@ -114,8 +115,11 @@ class Guard:
     async def _crawling(self, arm: RunSession, since_s: float) -> str:
         slo = self.scenario.slo
         table = arm.table(await arm.snapshot(), since_s)
+        limits = slo.limits
+        if bool((table.token_source == EVENTS).any()):  # how slow its tokens are is not known
+            limits = {name: limit_s for name, limit_s in limits.items() if name not in {"itl", "tpot"}}
         factor = canary_of(self.scenario).rollback_slo_factor
-        return far_beyond_slo(table, arm.now_s, slo.limits, slo.quantile, factor, since_s)
+        return far_beyond_slo(table, arm.now_s, limits, slo.quantile, factor, since_s)
 
 
 def too_many_failures(table: Table, error_ratio: float, since_s: float = 0.0) -> str:

@@ -11,7 +11,15 @@ import numpy as np
 
 from loadramp.analysis.proportions import Proportion
 from loadramp.comparison.block_spread import PairSpread, spread
-from loadramp.comparison.blocks import MEASURES, SHIFT_QUANTILES, Block, measure, pair_log
+from loadramp.comparison.blocks import (
+    MEASURES,
+    SHIFT_QUANTILES,
+    Block,
+    counted_alike,
+    measure,
+    pair_log,
+    without_tokens,
+)
 from loadramp.comparison.decide import Decision, DecisionRules
 from loadramp.comparison.environment import Difference
 from loadramp.comparison.info import ComparisonInfo, Round
@@ -82,7 +90,7 @@ def pair(
     slo: Slo = Slo(),  # noqa: B008 (frozen)
 ) -> Pair:
     """Measure one round. A block that a client could not deliver, or that was cut short, spoils its pair."""
-    sides = []
+    sides, sources = [], []
     whys: tuple[str, ...] = ()
     for words, run, index in (
         ("baseline", baseline, round_.baseline_step),
@@ -94,6 +102,9 @@ def pair(
         sides.append(measure(near, step.window_s, slo))
         row = next((row for row in run.rows if row.step == index), None)
         whys = whys or _spoilt(words, row)
+        sources.append(row.token_source if row else None)
+    if not counted_alike(sources):
+        sides = [without_tokens(side) for side in sides]
     base, other = sides[::-1] if round_.swapped else sides
     return Pair(round_, base, other, whys)
 

@@ -13,7 +13,7 @@ import numpy as np
 from loadramp.analysis.proportions import Proportion
 from loadramp.analysis.quantiles import t_limit
 from loadramp.comparison.block_spread import PairSpread
-from loadramp.comparison.blocks import MEASURES
+from loadramp.comparison.blocks import COUNTED_OTHERWISE, MEASURES, OF_TOKENS, counted_alike
 from loadramp.comparison.decide import STEADY, Decision, DecisionRules, decide
 from loadramp.comparison.noninferior import Effect, Looks, PairedSeries, correct, effect, settle
 from loadramp.record.row import Row
@@ -65,7 +65,9 @@ def effects(base: Side, candidate: Side, rates: Sequence[float], asked: Decision
         for rate in rates:
             series = PairedSeries(metric, rate, (), _values(base, metric, rate), _values(candidate, metric, rate))
             sides = step_of(base, metric, rate), step_of(candidate, metric, rate)
-            out.append(_effect(series, sides, margin, asked, metric in asked.primary))
+            rows = [_step(run, rate) for side in (base, candidate) for run in side.runs]
+            alike = counted_alike(row.token_source for row in rows if row)
+            out.append(_effect(series, sides, margin, asked, metric in asked.primary, alike))
     for wanted in (True, False):
         correct(out, wanted)
     return [settle(series) for series in out]
@@ -124,8 +126,12 @@ def _effect(
     margin: float,
     asked: DecisionRules,
     primary: bool,
+    alike: bool = True,
 ) -> Effect:
+    """``alike``: both sides count tokens in the same way."""
     base, candidate = sides
+    if series.metric in OF_TOKENS and not alike:
+        return effect(series, None, Looks(), margin, primary, COUNTED_OTHERWISE)
     if base is None or candidate is None:
         side = "baseline" if base is None else "candidate"
         return effect(series, None, Looks(), margin, primary, f"the {side} has no such number here")

@@ -15,6 +15,7 @@ from canary_in_memory import SHORT, SLOWER, compared, document
 from run_in_memory import scenario_of
 
 from loadramp.comparison import judge
+from loadramp.comparison.blocks import COUNTED_OTHERWISE
 from loadramp.comparison.canary_run import CanaryRun, order_of
 from loadramp.comparison.info import COMPARISON
 from loadramp.comparison.switch_command import rollback_of
@@ -93,6 +94,18 @@ def test_a_slower_first_token_alone_is_found(tmp_path: Path) -> None:
     assert found.decision.verdict == "fail"
     assert effect(found, "ttft_p50").status == "beyond"
     assert effect(found, "itl_p50").status == "within"
+
+
+def test_tokens_that_only_one_side_counts_are_compared_with_nothing(tmp_path: Path) -> None:
+    """The same engine, but five tokens an event and no usage: its ITL is five times as long, as if it were slower."""
+    events = Faults(tokens_per_event=5, no_usage=True)
+    found = compared(scenario_of(SHORT), tmp_path, faults=(None, events))
+    assert found.decision.verdict == "inconclusive"
+    itl = effect(found, "itl_p50")
+    assert itl.status == "no_data"
+    assert COUNTED_OTHERWISE in itl.reason
+    assert effect(found, "output_tokens_per_s").status == "no_data"
+    assert effect(found, "ttft_p50").status != "no_data"
 
 
 def test_a_candidate_that_fails_is_stopped_at_once(tmp_path: Path) -> None:

@@ -59,6 +59,16 @@ def side(*runs: Run) -> Side:
     return Side("x", runs)
 
 
+def test_stored_runs_of_which_one_counts_events_as_tokens_are_not_compared_by_them() -> None:
+    base, events = side(run_of(0.022, token_source="usage")), side(run_of(0.110, token_source="events"))
+    effects, decision = judged(base, events, [8.0], ASKED)
+    itl = next(one for one in effects if one.metric == "itl_p99")
+    assert itl.reason.startswith("one side sends no usage")
+    assert decision.verdict == "inconclusive"
+    both = side(run_of(0.022, token_source="events"))
+    assert judged(both, events, [8.0], replace(ASKED, run_sd=0.05))[1].verdict == "fail"
+
+
 def test_one_run_of_each_cannot_pass_and_can_fail() -> None:
     asked = replace(ASKED, run_sd=0.05)
     base = side(run_of(0.040))
