@@ -46,8 +46,13 @@ class Choice:
     """Checks what a function from outside returns."""
 
     def option(self, name: str) -> Any:
-        """The value of an option: as the table gives it, else the function's own default. KeyError: it takes none."""
-        return self.options[name] if name in self.options else options_of(self.function)[name][1]
+        """The value of an option: as the table gives it, else the function's own default, else that of a choice which
+        this one goes on with. KeyError: none takes it."""
+        if name in self.options:
+            return self.options[name]
+        own = options_of(self.function)
+        further = next((value for value in self.options.values() if isinstance(value, Choice)), None)
+        return own[name][1] if name in own or further is None else further.option(name)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """What the function returns.

@@ -25,7 +25,7 @@ from loadramp.commands import terminal as screen
 from loadramp.nightly.accept import accept
 from loadramp.nightly.conditions import digest_of, fingerprint_of
 from loadramp.nightly.history import History
-from loadramp.nightly.night import Measuring, middle, reference_first
+from loadramp.nightly.night import Measuring, middle, reference_first, with_reference
 from loadramp.nightly.series import METRICS, readings, reference_row
 from loadramp.nightly.trend import judge_night
 from loadramp.record.row import Void
@@ -36,6 +36,7 @@ from loadramp.runner.finish import Finished
 from loadramp.runner.scenarios import Options
 from loadramp.scenario.scenario import Scenario
 from loadramp.simulator.practise import simulator
+from loadramp.workload.preview import most_extra_s
 from loadramp.workload.ramps import ladder
 
 TEXT = """
@@ -479,3 +480,11 @@ def test_a_night_on_real_sockets(sim: str, tmp_path: Path, capsys: pytest.Captur
 def test_a_reference_step_that_was_cut_short_is_none() -> None:
     part = records_and_rows.row(16.0, partial=True, window_end_s=12.0, step=2)
     assert reference_row([part], 16.0) == (None, "the step at the reference rate was cut short")
+
+
+def test_a_night_that_climbs_knows_how_long_its_steps_may_become() -> None:
+    climbs = scenario_of('[prompts]\nkind = "fixed"\n[ramp]\nkind = "ceiling"\nstart_rps = 4\nsoak_s = 0\n')
+
+    assert most_extra_s(with_reference(climbs, 2.0)) == most_extra_s(climbs) > 100.0
+    with pytest.raises(KeyError):
+        with_reference(climbs, 2.0).ramp.option("no_such_key")
