@@ -18,7 +18,7 @@ from loadramp.analysis.quantiles import QuantileEstimate, Values, estimate, mean
 from loadramp.analysis.threshold_rules import ESTIMATES, SHARES, Place, ThresholdRule, parse
 from loadramp.record.row import Row, void_words
 from loadramp.record.table import Run
-from loadramp.record.types import Estimate, GateResult
+from loadramp.record.types import EVENTS, Estimate, GateResult
 from loadramp.units import percent, plural
 
 Status = Literal["pass", "fail", "inconclusive"]
@@ -134,7 +134,11 @@ def _subjects(run: Run, rule: ThresholdRule) -> list[Known]:
         return [Known(None, None, None, "every step is void")]
     if rule.aggregate:
         whole = [row for row in usable if not row.partial]
-        return [_pooled(run, whole, rule) if whole else Known(None, None, None, "every step was cut short")]
+        return [
+            _by_events(whole, rule, _pooled(run, whole, rule))
+            if whole
+            else Known(None, None, None, "every step was cut short")
+        ]
     return [_share(usable, rule) if rule.name in SHARES else _count(usable, rule.name)]
 
 
@@ -154,12 +158,21 @@ def matches(row: Row, place: Place) -> bool:
 def _of_row(row: Row, rule: ThresholdRule, ceiling: Estimate | None) -> Known:
     if row.void:
         return Known(None, None, None, f"void: {void_words(row.void)}", row.step)
-    known = _bounded(row, rule, _measured(row, rule), ceiling)
+    known = _by_events([row], rule, _bounded(row, rule, _measured(row, rule), ceiling))
     held_against = _not_shown(row, rule, weigh(rule, known).status)
     if held_against:
         measured = f"; there it was {known.value:.4g}" if known.value is not None else ""
         return Known(None, None, None, held_against + measured, row.step)
     return known
+
+
+def _by_events(rows: Sequence[Row], rule: ThresholdRule, known: Known) -> Known:
+    """Where events count as tokens, a time for each token is at most what was measured."""
+    if known.value is None or rule.name not in {"itl_s", "tpot_s"}:
+        return known
+    if all(row.token_source != EVENTS for row in rows):
+        return known
+    return replace(known, low=0.0, reason="the server sends no usage, and an event may carry several tokens")
 
 
 def _bounded(row: Row, rule: ThresholdRule, known: Known, ceiling: Estimate | None) -> Known:
