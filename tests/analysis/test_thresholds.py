@@ -61,6 +61,17 @@ def test_the_interval_decides(rule: str, status: str) -> None:
     assert (result.reason == "the interval 0.09 to 0.11 holds the limit") == (status == "inconclusive")
 
 
+def test_a_time_for_each_token_is_not_missed_where_events_count_as_tokens() -> None:
+    times = {"itl_p99_s": 0.112, "itl_p99_low_s": 0.11, "itl_p99_high_s": 0.114}  # of events with five tokens each
+    run = run_of(step(0, 4.0, token_source="events", **times))
+    result = judge(run, "p99(itl_s) < 0.1 @ rate <= 4")
+    assert (result.status, result.value) == ("inconclusive", 0.112)
+    assert result.reason == "the server sends no usage, and an event may carry several tokens"
+    assert judge(run, "p99(itl_s) < 0.12 @ rate <= 4").status == "pass"  # tokens come no slower than their events
+    counted = run_of(step(0, 4.0, token_source="usage", **times))
+    assert judge(counted, "p99(itl_s) < 0.1 @ rate <= 4").status == "fail"
+
+
 def test_the_worst_step_decides_and_is_named() -> None:
     run = run_of(step(0, 4.0), step(1, 8.0, ttft_p99_s=0.5, ttft_p99_low_s=0.45, ttft_p99_high_s=0.55), step(2, 16.0))
     assert (judge(run, "p99(ttft_s) < 0.3 @ rate <= 16").status, judge(run, "p99(ttft_s) < 0.3 @ rate <= 16").step) == (
