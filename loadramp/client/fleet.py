@@ -20,7 +20,7 @@ from loadramp.client.input_files import with_files
 from loadramp.client.sender import Sender
 from loadramp.record.run_info import ClockOffset, WorkerDeath
 from loadramp.record.types import Calibration, ClientSample, Record, Step
-from loadramp.registry import CannotMeasure
+from loadramp.registry import CannotMeasure, ScenarioError
 from loadramp.scenario.scenario import Scenario
 from loadramp.units import plural
 from loadramp.workload.schedule import turns_of
@@ -28,6 +28,8 @@ from loadramp.workload.schedule import turns_of
 MOST_STREAMS = 20_000
 LEAD_S = 0.05
 """How long before its begin a step is announced to workers on this host."""
+MOST_PER_CORE = 16
+"""Worker processes: more only take each other's time, and a slip of the keyboard stops the machine."""
 SPARE_FILES = 64
 """Open files that are no sockets to the endpoint."""
 
@@ -270,5 +272,15 @@ def raise_file_limit(streams: int | None, lower: str = "max_in_flight") -> int:
 
 
 def worker_count(asked: int | str) -> int:
-    """``"auto"``: half of this machine's cores, between 1 and 8. The server under test must not live on the others."""
-    return asked if isinstance(asked, int) else max(1, min(8, len(os.sched_getaffinity(0)) // 2))
+    """``"auto"``: half of this machine's cores, between 1 and 8. The server under test must not live on the others.
+
+    Raises:
+        ScenarioError: more than MOST_PER_CORE for each core were asked for.
+    """
+    cores = len(os.sched_getaffinity(0))
+    if not isinstance(asked, int):
+        return max(1, min(8, cores // 2))
+    if asked > MOST_PER_CORE * cores:
+        most = f"at most {MOST_PER_CORE * cores} ({MOST_PER_CORE} for each core)"
+        raise ScenarioError(f"[fleet] workers: {asked:,} processes on {plural(cores, 'core')}; {most}")
+    return asked

@@ -294,6 +294,16 @@ def test_failures_are_sorted_by_what_the_server_says(kind: str, status: int | No
     assert said == "" or not any(said in words for finding in run.findings for words in finding.evidence)
 
 
+def test_a_few_refusals_are_no_certain_limit() -> None:
+    run = ladder(SMALL, [4, 8])
+    refused = np.flatnonzero(run.table.step == 1)
+    for name, value in {"status": "error", "error": "http_5xx", "error_detail": "", "http_status": 503}.items():
+        getattr(run.table, name)[refused[100:103]] = value
+    (finding,) = [finding for finding in diagnose(assess(run)) if finding.code == "admission_failure"]
+    assert finding.confidence == "possible"
+    assert finding.evidence[-1] == "so few refusals do not show that more than 1 % are refused"
+
+
 def test_timeouts_of_an_overloaded_step_are_its_queues() -> None:
     run = ladder(replace(SMALL, max_num_seqs=16), [4, 48])
     late = np.flatnonzero(run.table.step == 1)[::10]

@@ -22,6 +22,7 @@ from loadramp.client.request_body import OPTIONAL_FIELDS
 from loadramp.client.workers import LocalFleet
 from loadramp.record.codec import decode_lines
 from loadramp.record.types import Calibration, Record, Step
+from loadramp.registry import ScenarioError
 from loadramp.runner.launch import with_room
 from loadramp.simulator.practise import simulator
 from loadramp.workload.preview import most_users
@@ -190,6 +191,9 @@ def test_the_number_of_workers_is_asked_or_half_the_cores(monkeypatch: pytest.Mo
     for cores, expected in ((1, 1), (2, 1), (8, 4), (64, 8)):
         monkeypatch.setattr("os.sched_getaffinity", lambda _, n=cores: set(range(n)))
         assert worker_count("auto") == expected
+    assert worker_count(1024) == 1024
+    with pytest.raises(ScenarioError, match=r"\[fleet\] workers: 1,025 processes on 64 cores; at most 1024 \(16 for"):
+        worker_count(1025)
 
 
 @pytest.mark.parametrize(

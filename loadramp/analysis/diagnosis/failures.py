@@ -18,6 +18,7 @@ from loadramp.analysis.diagnosis.lost_connections import (
 )
 from loadramp.analysis.diagnosis.symptoms import Case, StepView, indices
 from loadramp.analysis.error_classes import OF_THE_REQUEST, WORDS, classes
+from loadramp.analysis.proportions import Proportion
 from loadramp.analysis.saturation import in_flight_at
 from loadramp.record.types import Confidence, Finding
 from loadramp.units import agreed, percent, plural
@@ -109,7 +110,8 @@ def hardware_fault(case: Case) -> Finding | None:
 
 
 def admission_failure(case: Case) -> Finding | None:
-    """More than 1 % of a step's requests were refused as too busy."""
+    """More than 1 % of a step's requests were refused as too busy; certain where so few requests show that (exact
+    one-sided limit at 5 %)."""
     steps = case.where(lambda step: refused(step) > MOST_RATIO * step.row.requests)
     if not steps:
         return None
@@ -122,10 +124,13 @@ def admission_failure(case: Case) -> Finding | None:
     ]
     if lowest is not None and refused(lowest) > 0.5 * share * lowest.row.requests:
         evidence.append(f"as many {lowest.at}, the lowest load: a quota rather than a lack of room")
+    shown = Proportion(refused(worst), worst.row.requests).lower() > MOST_RATIO
+    if not shown:
+        evidence.append(f"so few refusals do not show that more than {percent(MOST_RATIO)} are refused")
     rejected = max((step.row.requests_rejected or 0.0 for step in steps), default=0.0)
     if rejected:
         evidence.append(f"the server itself counted {plural(round(rejected), 'rejection')}")
-    return Finding("admission_failure", "certain", tuple(evidence), indices(steps))
+    return Finding("admission_failure", "certain" if shown else "possible", tuple(evidence), indices(steps))
 
 
 def refused(step: StepView) -> int:
