@@ -22,7 +22,8 @@ from loadramp.scenario.scenario import Slo
 from loadramp.units import plural
 
 BY_TOKEN = frozenset({"itl", "tpot"})
-"""Limits on times for each token. Where events count as tokens, they are at most what was measured."""
+"""Limits on times for each token. Where events count as tokens, the times are shorter than those measured, unless many
+tokens come after the long gaps only, as through a buffer."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -84,7 +85,7 @@ def slo_capacity(rows: Sequence[Row], slo: Slo) -> Estimate:
 
 def missed_below(rows: Sequence[Row], slo: Slo, estimate: Estimate) -> list[float]:
     """Rates (req/s) below the ``slo_capacity`` found, at which a limit was missed beyond doubt all the same: the whole
-    interval lies above it. As higher rates meet the limit, it is not the rate that missed it."""
+    interval lies above it. As higher rates meet the limit, the rate does not explain it."""
     climbed = climb(rows)
     if estimate.rate_rps is None or not climbed.rows:
         return []

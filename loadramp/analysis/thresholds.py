@@ -167,7 +167,7 @@ def _of_row(row: Row, rule: ThresholdRule, ceiling: Estimate | None) -> Known:
 
 
 def _by_events(rows: Sequence[Row], rule: ThresholdRule, known: Known) -> Known:
-    """Where events count as tokens, a time for each token is at most what was measured."""
+    """Where events count as tokens, a time for each token may be much shorter than was measured."""
     if known.value is None or rule.name not in {"itl_s", "tpot_s"}:
         return known
     if all(row.token_source != EVENTS for row in rows):

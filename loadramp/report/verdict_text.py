@@ -133,7 +133,7 @@ def slo(run: Run) -> Phrase | None:
     binds = f"; {limit_words(estimate.limit)} gives way first" if estimate.limit else ""
     rate, band = sig(estimate.rate_rps), _band(estimate)
     missed = missed_below(run.rows, run.scenario.slo, estimate)
-    but = f". It was missed at {rates_words(missed)} all the same, for another reason than the rate" if missed else ""
+    but = f". It was missed at {rates_words(missed)} all the same, which the rate does not explain" if missed else ""
     if estimate.status == "found" and rate:
         tone: Tone = "warn" if missed else "plain"
         return Phrase(f"The service level ({wanted}) holds up to {rate} req/s{band}{binds}{but}.", tone, minor=True)

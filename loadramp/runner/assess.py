@@ -104,7 +104,7 @@ def _rows(run: Run) -> list[Row]:
             row = row_of(scenario, step, alive(step), before, run.samples, run.client)
             row = with_deaths(row, run.info.dead_workers)
             gone = unfinished.without_record(shortfalls, row.window_begin_s, row.window_end_s)
-            ramps[step.repeat] = with_ceiling(scenario, before, with_missing(row, gone))
+            ramps[step.repeat] = with_ceiling(scenario, before, with_missing(row, gone, run.info.dead_workers))
             measured.append(step)
     rows = [row for ramp in ramps.values() for row in ramp]
 
@@ -205,12 +205,15 @@ def with_deaths(row: Row, deaths: Sequence[WorkerDeath]) -> Row:
     return replace(row, void=(*(Void(reason, cure) for reason in reasons), *row.void))
 
 
-def with_missing(row: Row, number: int) -> Row:
-    """A step of whose requests ``number`` were sent and have no record: void, but for a few."""
+def with_missing(row: Row, number: int, deaths: Sequence[WorkerDeath]) -> Row:
+    """A step of whose requests ``number`` were sent and have no record: void, but for a few. Where a worker has died
+    they may have been under way in it, and the run's files are whole."""
     sent = row.requests + number
     if row.void or number <= max(1.0, (1.0 - SENT_RATIO) * sent):
         return row
     what = f"at least {number:,} of the requests that were sent have no record"
+    if deaths:
+        return replace(row, void=(Void(f"{what}: {deaths[0].reason}", RESTART),))
     return replace(row, void=(Void(what, unfinished.WHOLE, NO_RECORD),))
 
 

@@ -205,7 +205,7 @@ def test_a_lower_rate_that_missed_the_service_level_is_not_among_those_at_which_
     assert phrase is not None
     assert phrase.tone == "warn"
     assert phrase.text.endswith(
-        f"held at 12 req/s. It was missed at {slow[0].rate_rps:g} req/s all the same, for another reason than the rate."
+        f"held at 12 req/s. It was missed at {slow[0].rate_rps:g} req/s all the same, which the rate does not explain."
     )
 
 

@@ -196,3 +196,7 @@ def test_records_that_a_dead_worker_or_a_killed_client_left_behind_are_said_once
     dead = judge_run(whole_run(60, dead_workers=[WorkerDeath(6.0, "worker 0 ended")])).run
     assert dead.rows[0].void[0].what == "worker 0 ended"
     assert not [check for check in dead.checks if check.code == "records_missing"]
+    later = judge_run(whole_run(90, dead_workers=[WorkerDeath(11.0, "worker 0 ended")])).run
+    lost = "at least 10 of the requests that were sent have no record: worker 0 ended"
+    assert later.rows[0].void_what == lost
+    assert not later.rows[0].no_record
