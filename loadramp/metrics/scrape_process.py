@@ -24,6 +24,8 @@ from loadramp.record.sanitize import clean
 from loadramp.record.types import Sample
 
 STOP = b"stop\n"
+CANNOT_WRITE = 3
+"""The exit code when a sample could not be written; 1 is that of a Python that fails."""
 BACK_OFF_S = 10.0
 _PATIENCE = 3
 """After so many failures in a row a page is fetched only every BACK_OFF_S."""
@@ -260,7 +262,7 @@ async def obey(orders: ScrapeOrders) -> int:
     stopping.set()
     if followers:
         await asyncio.wait(followers, timeout=2.0 if stopped else 0.0)
-    return 1 if broken.is_set() else 0
+    return CANNOT_WRITE if broken.is_set() else 0
 
 
 async def _stop_ordered(parent: int, broken: asyncio.Event) -> bool:

@@ -20,7 +20,7 @@ from loadramp.metrics.canonical import query_url, read_for
 from loadramp.metrics.dialects import METRICS_PATHS
 from loadramp.metrics.fetch import FetchFailed, address_of, fetch_once
 from loadramp.metrics.model_series import ModelSelection
-from loadramp.metrics.scrape_process import STOP, PageNews, PageOrder, ScrapeOrders
+from loadramp.metrics.scrape_process import CANNOT_WRITE, STOP, PageNews, PageOrder, ScrapeOrders
 from loadramp.one_thread import one_thread
 from loadramp.record.codec import decode_each
 from loadramp.record.run_info import MetricsInfo
@@ -41,7 +41,7 @@ class Scraper:
     says of it, as soon as read() has learned it.
     """
 
-    __slots__ = ("_child", "_dialects", "_news", "_offset", "_orders", "_out_path", "_partial", "_say", "info")
+    __slots__ = ("_child", "_dialects", "_news", "_offset", "_orders", "_out_path", "_partial", "_say", "_told", "info")
 
     def __init__(
         self,
@@ -70,7 +70,8 @@ class Scraper:
             dialects: what is known already, url to dialect.
             ca_file, insecure: a PEM file of authorities ("": the system's); do not check certificates.
             asked: the models that requests ask for; of a page that names them only their series count.
-            say: called with a note of which models' series do not count, or count although nobody asked for them.
+            say: called with a note of which models' series do not count, or count although nobody asked for them, and
+                with why the process has ended, if it has done so by itself.
 
         Raises:
             FetchFailed: one of ``urls`` is no http address.
@@ -90,6 +91,7 @@ class Scraper:
         self._offset = 0
         self._partial = b""
         self._child: subprocess.Popen[bytes] | None = None
+        self._told = False
         self._note()
 
     def start(self) -> None:
@@ -111,6 +113,7 @@ class Scraper:
 
     def read(self) -> list[Sample]:
         """The samples that came since the last call, oldest first. Costs a few microseconds; never waits."""
+        self._notice()
         try:
             with self._out_path.open("rb") as file:
                 file.seek(self._offset)
@@ -126,6 +129,8 @@ class Scraper:
         """Make a last scrape and end the process, within about ``limit_s``. read() then has the rest."""
         if self._child is None:
             return
+        self._notice()
+        self._told = True
         self._send(STOP)
         with contextlib.suppress(subprocess.TimeoutExpired):
             await asyncio.to_thread(self._child.wait, limit_s)
@@ -135,6 +140,7 @@ class Scraper:
         """End the process now, if it still lives."""
         if self._child is None:
             return
+        self._told = True
         if self._child.poll() is None:
             self._child.kill()
         self._child.wait()
@@ -144,11 +150,13 @@ class Scraper:
                 with contextlib.suppress(OSError):
                     pipe.close()
 
-    @property
-    def problem(self) -> str | None:
-        """What is wrong when the process has ended by itself; None while all is well."""
-        code = None if self._child is None else self._child.poll()
-        return None if code in {None, 0} else f"the metrics scraper ended early (exit code {code})"
+    def _notice(self) -> None:
+        """Say and note, once, that the process has ended although nobody told it to."""
+        code = None if self._child is None or self._told else self._child.poll()
+        if code is None or self.info.problem is not None:
+            return
+        self.info.problem = f"the process that reads the server's metrics {_how_ended(code)}"
+        self._say(f"warning: {self.info.problem}; the run goes on without the server's own numbers")
 
     def _read_news(self) -> None:
         """Learn which dialect each address speaks, and which models count. Never waits."""
@@ -180,9 +188,15 @@ class Scraper:
 
     def _send(self, line: bytes) -> None:
         if self._child is not None and self._child.stdin is not None:
-            with contextlib.suppress(OSError):  # the process is gone: ``problem`` says so
+            with contextlib.suppress(OSError):  # the process is gone, which ``_notice`` says
                 self._child.stdin.write(line)
                 self._child.stdin.flush()
+
+
+def _how_ended(code: int) -> str:
+    if code < 0:
+        return f"was killed (signal {-code})"
+    return "could not write server.jsonl" if code == CANNOT_WRITE else f"ended by itself (exit code {code})"
 
 
 def full_url(url: str) -> str:

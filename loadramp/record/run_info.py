@@ -45,6 +45,8 @@ class MetricsInfo:
     """Models whose numbers do not count, since nobody asked for them."""
     unasked: list[str] | None = None
     """Models whose numbers count although nobody asked for them: the pages have no other."""
+    problem: str | None = None
+    """Why the process that reads the pages ended before the run did."""
 
 
 @dataclass(slots=True, frozen=True)

@@ -9,7 +9,7 @@ from math import log
 from typing import Literal
 
 from loadramp.analysis import offered_load
-from loadramp.analysis.checks import unfinished
+from loadramp.analysis.checks import server_metrics, unfinished
 from loadramp.analysis.diagnosis.queueing import PREEMPTED_RATIO
 from loadramp.analysis.load_errors import load_error_ratio
 from loadramp.analysis.overload import shows_overload, signs_of
@@ -54,9 +54,9 @@ def headline(run: Run) -> list[Phrase]:
     requests, failures_n = _totals(run)
     if failed and failures_n == requests:
         return [phrase for phrase in (failed, stopped(run)) if phrase]
-    parts: list[Phrase | None] = [_main(run), failed, slo(run), stopped(run)]
+    parts: list[Phrase | None] = [_main(run), failed, slo(run), stopped(run), _client_alone(run)]
     if failed and failed.tone == "bad":
-        parts = [failed, _main(run), slo(run), stopped(run)]
+        parts[:2] = [failed, _main(run)]
     return [phrase for phrase in parts if phrase]
 
 
@@ -169,6 +169,16 @@ def stopped(run: Run) -> Phrase | None:
     lost = f"; {unfinished_words}" if (unfinished_words := unfinished.words(run)) else ""
     rests = f"this rests on {plural(done, 'finished step')}{short}{lost}"
     return Phrase(f"Stopped early{f' ({why})' if why else ''}: {rests}.", "warn", minor=True)
+
+
+def _client_alone(run: Run) -> Phrase | None:
+    """That the server's own numbers are lost, and what rests on the client's alone."""
+    why = server_metrics.lost(run)
+    return (
+        Phrase(f"The server's own numbers are lost ({why}): {server_metrics.ALONE}.", "warn", minor=True)
+        if why
+        else None
+    )
 
 
 def _main(run: Run) -> Phrase:

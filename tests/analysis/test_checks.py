@@ -12,7 +12,7 @@ from loadramp.analysis.curve import fold
 from loadramp.analysis.diagnosis.diagnose import diagnose
 from loadramp.analysis.itl_knee import completed, estimate
 from loadramp.record.row import Row, Void
-from loadramp.record.run_info import RunInfo, WorkerDeath
+from loadramp.record.run_info import MetricsInfo, RunInfo, WorkerDeath
 from loadramp.record.table import Run, Table
 from loadramp.record.types import Calibration, Check, ClientSample, Record, Sample, Step
 from loadramp.runner.assess import with_deaths
@@ -61,7 +61,7 @@ def test_checks_are_ordered_by_gravity_and_each_has_words() -> None:
 def test_an_empty_run_has_no_findings_and_no_crash() -> None:
     empty = Run(info=RunInfo(), scenario=load(""), steps=[], table=Table.of([]))
     assert run_checks(empty) == []
-    assert set(CHECKS) >= {"client_limited", "errors", "knee_at_edge", "server"}
+    assert set(CHECKS) >= {"client_limited", "errors", "knee_at_edge", "metrics_missing"}
     assert void_reasons(window(1.0), Table.of([]), []) == []
 
 
@@ -243,6 +243,42 @@ def test_metrics_that_ended_before_the_ramp_did() -> None:
     rare = run_of(rows=[row(2.0, window_end_s=60.0)], samples=samples)
     rare.scenario = load("[metrics]\nperiod_s = 10.0")
     assert "metrics_ended" not in codes(rare)
+
+
+def test_metrics_that_were_on_and_left_nothing_are_lost() -> None:
+    run = run_of(good())
+    run.info.metrics = MetricsInfo("vllm")
+    check = found(run, "metrics_lost")
+    assert (check.level, check.message) == (
+        "warn", "the server's own numbers are lost: server.jsonl is missing or empty",
+    )  # fmt: skip
+    assert check.advice == (
+        "the ceiling, the knee and every cause rest on what the client saw alone; "
+        "take a whole copy of the run directory"
+    )
+    assert "no_server_metrics" not in codes(run)
+    run.info.metrics.problem = "the process that reads the server's metrics was killed (signal 9)"
+    assert found(run, "metrics_lost").message.endswith(
+        "lost: the process that reads the server's metrics was killed (signal 9)"
+    )
+
+
+def test_a_page_that_could_not_be_read_at_any_time_is_named_with_the_reason() -> None:
+    samples = [Sample(float(t), "http://a/metrics", error="HTTP 404") for t in range(3)]
+    check = found(run_of(good(), samples=samples), "no_server_metrics")
+    assert check.level == "warn"
+    assert check.message == "the server's metrics could not be read at any time (http://a/metrics: HTTP 404)"
+
+
+def test_metrics_that_nobody_read_any_more_are_not_blamed_on_the_page() -> None:
+    samples = [Sample(t_s, "http://a/metrics", {"waiting": 0.0}) for t_s in (1.0, 20.0)]
+    run = run_of(rows=[row(2.0, window_end_s=60.0)], samples=samples)
+    run.info.metrics = MetricsInfo("vllm", problem="the process that reads the server's metrics was killed (signal 9)")
+    assert found(run, "metrics_ended").message == (
+        "the server's metrics were last read at 20 s of 60 s: the process that reads the server's metrics was killed "
+        "(signal 9)"
+    )
+    assert "it is gone" not in found(run, "metrics_ended").advice
 
 
 def test_an_endpoint_slower_on_the_way_down() -> None:

@@ -363,7 +363,7 @@ def wait_for(scraper: Scraper, count: int) -> list[Sample]:
         if len(found) >= count:
             return found
         time.sleep(0.005)
-    raise AssertionError(f"{len(found)} samples came, {count} were awaited; {scraper.problem}")
+    raise AssertionError(f"{len(found)} samples came, {count} were awaited; {scraper.info.problem}")
 
 
 def scraping(urls: list[str], out: Path, **options: object) -> Scraper:
@@ -380,7 +380,7 @@ def test_replicas_are_scraped_side_by_side_and_once_more_at_the_end(server: Serv
     before = len(server.asked)
     asyncio.run(scraper.stop())
     rest = scraper.read()
-    assert scraper.problem is None
+    assert scraper.info.problem is None
     assert {s.url for s in rest} == {f"{server.base}/a/metrics", f"{server.base}/b/metrics"}
     assert len(server.asked) >= before + 2
     assert decode_each(out.read_bytes().splitlines(), Sample)[0] == found + rest
@@ -505,7 +505,7 @@ def test_ctrl_c_in_the_terminal_does_not_reach_the_scraper(server: Server, tmp_p
     os.kill(child.pid, signal.SIGINT)
     wait_for(scraper, 2)
     asyncio.run(scraper.stop())
-    assert scraper.problem is None
+    assert scraper.info.problem is None
 
 
 ORPHAN = """
@@ -554,19 +554,49 @@ def _state(pid: int) -> str:
 def test_a_full_disk_ends_the_scraper_and_is_told(server: Server) -> None:
     server.answers["/metrics"] = [answer(VLLM)]
     scraper = scraping([f"{server.base}/metrics"], Path("/dev/full"))
-    for _ in range(2000):
-        if scraper.problem is not None:
-            break
-        time.sleep(0.005)
-    assert scraper.problem == "the metrics scraper ended early (exit code 1)"
+    awaited_problem(scraper)
+    assert scraper.info.problem == "the process that reads the server's metrics could not write server.jsonl"
     scraper.kill()
+
+
+def awaited_problem(scraper: Scraper) -> None:
+    """Look until the end of the process has been noticed; read() would do so too, but never ends with /dev/full."""
+    for _ in range(2000):
+        if scraper.info.problem is not None:
+            return
+        scraper._notice()
+        time.sleep(0.005)
+
+
+def test_that_the_process_was_killed_is_said_once_and_noted(server: Server, tmp_path: Path) -> None:
+    server.answers["/metrics"] = [answer(VLLM)]
+    said: list[str] = []
+    scraper = scraping([f"{server.base}/metrics"], tmp_path / "server.jsonl", say=said.append)
+    wait_for(scraper, 1)
+    assert scraper._child is not None
+    os.kill(scraper._child.pid, signal.SIGKILL)
+    awaited_problem(scraper)
+    scraper.read()
+    asyncio.run(scraper.stop())
+    assert scraper.info.problem == "the process that reads the server's metrics was killed (signal 9)"
+    assert said == [
+        "warning: the process that reads the server's metrics was killed (signal 9); the run goes on without the "
+        "server's own numbers"
+    ]
+
+
+def test_a_process_that_is_ended_with_the_run_is_no_problem(server: Server, tmp_path: Path) -> None:
+    scraper = scraping([f"{server.base}/metrics"], tmp_path / "server.jsonl")
+    scraper.kill()
+    scraper.read()
+    assert scraper.info.problem is None
 
 
 def test_a_scraper_that_was_never_started_can_be_read_and_stopped(tmp_path: Path) -> None:
     scraper = Scraper(["http://127.0.0.1:1/metrics"], tmp_path / "server.jsonl", t0_s=0.0)
     assert scraper.read() == []
     asyncio.run(scraper.stop())
-    assert scraper.problem is None
+    assert scraper.info.problem is None
 
 
 def test_what_was_in_the_file_before_and_half_a_line_are_not_handed_over(tmp_path: Path) -> None:

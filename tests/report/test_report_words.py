@@ -7,6 +7,7 @@ import pytest
 from curve_rows import changed
 from report_runs import SCENARIO, estimates, latencies, row, served, served_rows
 
+from loadramp.record.run_info import MetricsInfo
 from loadramp.record.table import Run, Table
 from loadramp.record.types import Check, Estimate, Record
 from loadramp.report import verdict, verdict_sentence
@@ -237,3 +238,14 @@ def test_p99_itl_that_grows_slowly_is_not_said_to_stay() -> None:
 def test_the_service_level_follows_an_override() -> None:
     run = served(scenario=load(SCENARIO, overrides=["slo.ttft_s=0.5", "slo.quantile=0.95", "ramp.start_rps=2"]))
     assert "The service level (p95 TTFT ≤ 500 ms, p95 ITL ≤ 60 ms)" in verdict_sentence(run)
+
+
+def test_metrics_that_are_lost_leave_the_client_alone_and_the_headline_says_so() -> None:
+    run = without_slo(samples=[])
+    run.info.metrics = MetricsInfo("vllm")
+    assert verdict_sentence(run).endswith(
+        "The server's own numbers are lost (server.jsonl is missing or empty): the ceiling, the knee and every cause "
+        "rest on what the client saw alone."
+    )
+    run.info.metrics = None
+    assert "lost" not in verdict_sentence(run)

@@ -13,6 +13,7 @@ from loadramp.analysis.checks import clocks, unfinished
 from loadramp.analysis.checks.answer_checks import ANSWER_CHECKS
 from loadramp.analysis.checks.crosscheck import CROSS_CHECKS
 from loadramp.analysis.checks.labels import contradictions
+from loadramp.analysis.checks.server_metrics import SERVER_METRICS_CHECKS
 from loadramp.analysis.checks.validity import COMFORTABLE_RATIO, cpu_ratio, workers_needed
 from loadramp.analysis.latency import NOT_STREAMED
 from loadramp.analysis.load_errors import load_error_ratio, over_length, request_errors
@@ -20,15 +21,11 @@ from loadramp.analysis.offered_load import at, offered
 from loadramp.analysis.overload import alarmed, climb, failing, signs_of
 from loadramp.analysis.steady_state import hysteresis, recovery_s
 from loadramp.record.row import SHORT_NAMES, Row
-from loadramp.record.run_info import MetricsInfo
 from loadramp.record.table import Run
 from loadramp.record.types import Check
 from loadramp.scenario.scenario import SHORTEST_MEASURE_S
-from loadramp.units import left_out_words, multiple, percent, plural, sig, span, unasked_words
+from loadramp.units import multiple, percent, plural, sig, span
 
-METRICS_GAP_S, METRICS_GAPS = 15.0, 5.0
-"""A metrics page has ended that was not read for so long, and so many periods of the scraper, at the end of the last
-step. Shorter gaps are those of a busy server."""
 _ORDER = {"void": 0, "warn": 1, "note": 2}
 
 
@@ -245,56 +242,13 @@ def recovery(run: Run) -> list[Check]:
     return [Check("recovery", "note", message, "", first.index)]
 
 
-def server(run: Run) -> list[Check]:
-    """No metrics, metrics that ended before the ramp did, or a server that restarted."""
-    out = [
+def restarted(run: Run) -> list[Check]:
+    """Steps in which a server's counters began anew."""
+    return [
         Check("server_restarted", "warn", f"{_at(row)}: a server restarted", "see its log; run again", row.step)
         for row in run.rows
         if row.server_restarted
     ]
-    if run.rows and not any(sample.values for sample in run.samples):
-        advice = "[metrics] url = ... adds its queue, KV use and preemptions"
-        out.append(Check("no_server_metrics", "note", "the server's metrics were not seen", advice))
-    return out + _ended_metrics(run)
-
-
-def _ended_metrics(run: Run) -> list[Check]:
-    """Pages that were read at first, but not at the end of the last step."""
-    end_s = max((row.window_end_s for row in run.rows), default=0.0)
-    last_s: dict[str, float] = {}
-    for sample in run.samples:
-        if sample.values:
-            last_s[sample.url] = max(sample.t_s, last_s.get(sample.url, 0.0))
-    gap_s = max(METRICS_GAP_S, METRICS_GAPS * run.scenario.metrics.period_s)
-    advice = "steps from then on are judged without what it shows: it is gone, or answers too slowly under load"
-    return [
-        Check("metrics_ended", "warn", f"the metrics page {url or 'of the server'} was last read at {read_s:.0f} s, "
-              f"{end_s - read_s:.0f} s before the last step ended", advice)
-        for url, read_s in sorted(last_s.items())
-        if end_s - read_s > gap_s
-    ]  # fmt: skip
-
-
-def whose_metrics(run: Run) -> list[Check]:
-    """Metrics pages that show models which nobody asked for, whether or not their numbers could be kept out."""
-    metrics = run.info.metrics or MetricsInfo()
-    left_out, unasked = metrics.left_out or [], metrics.unasked or []
-    out = []
-    if left_out:
-        out.append(
-            Check(
-                "other_models",
-                "note",
-                left_out_words(left_out),
-                "the metrics page shows several models; only those that requests ask for count",
-            )
-        )
-    if unasked:
-        message = f"the server's metrics: {unasked_words(unasked)}"
-        advice = "if it is an alias, all is well" if len(unasked) == 1 else "queue and KV cache may be another model's"
-        advice += "; else ask for the model by the name that the page has, or scrape its own server ([metrics] url)"
-        out.append(Check("unasked_models", "note" if len(unasked) == 1 else "warn", message, advice))
-    return out
 
 
 def quick(run: Run) -> list[Check]:
@@ -341,8 +295,7 @@ CHECKS: dict[str, Callable[[Run], list[Check]]] = {
     "soak": soak,
     "hysteresis": down,
     "recovery": recovery,
-    "server": server,
-    "whose_metrics": whose_metrics,
+    "server_restarted": restarted,
     "offered": offered,
     "partial": partial,
     "malformed": malformed,
@@ -352,6 +305,7 @@ CHECKS: dict[str, Callable[[Run], list[Check]]] = {
     "pace_regimes": regimes.check,
     "lengthened": lengthen.check,
     "clocks": clocks.check,
+    **SERVER_METRICS_CHECKS,
     **CROSS_CHECKS,
     **ANSWER_CHECKS,
 }
