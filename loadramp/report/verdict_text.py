@@ -221,7 +221,9 @@ def _not_found(run: Run, estimate: Estimate) -> Phrase:
     if void := [row for row in run.rows if row.void]:
         every += " whose records are there" if void[-1].no_record else " that the client could deliver"
     alarm = next((row for row in above if row.saturated and not row.partial), None)
-    kept = f"the server kept up with {every}, so its limit lies higher"
+    mute = next((row for row in void if row.failed and not row.ok), None)
+    higher = f"; at {r.label(mute)} nothing was answered" if mute is not None else ", so its limit lies higher"
+    kept = f"the server kept up with {every}{higher}"
     if alarm is not None:
         served = sig(alarm.throughput_rps)
         signs = signs_of(alarm)

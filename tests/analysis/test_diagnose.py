@@ -5,10 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from curve_rows import changed
-from records_and_rows import H200_RATES, h200
+from records_and_rows import H200_RATES, failure, h200, window
 from simulated_ramps import codes, found, ladder
 
 from benchmarks.engine_population import Lengths
+from loadramp.analysis.curve import fold
 from loadramp.analysis.diagnosis.cures import with_cures
 from loadramp.analysis.diagnosis.diagnose import diagnose
 from loadramp.analysis.error_classes import classes
@@ -230,6 +231,23 @@ def test_void_steps_are_counted_together_though_their_figures_and_units_differ()
     voids = [(Void(what, rule=rule),) for what, rule in lagged]
     run.rows = [changed(row, void=void) for row, void in zip(run.rows, voids, strict=True)]
     assert diagnose(run)[0].evidence == ("3 of 3 steps are void: lagged: p99 810 ms", "1 of them: 9 late reads")
+
+
+@pytest.mark.parametrize(
+    ("kind", "rule", "code"),
+    [
+        ("connect", "cpu", "errors"),
+        ("timeout_first", "late", "errors"),
+        ("timeout_first", "cpu", "client_limited"),  # a client without CPU may let a time limit run out
+        ("client", "late", "client_limited"),
+    ],
+)
+def test_void_steps_without_one_answer_are_told_by_their_failures(kind: str, rule: str, code: str) -> None:
+    records = [failure(i, i * 0.1, 61.0, kind=kind) for i in range(600)]
+    step = window(60.0, 10.0)
+    rows = [replace(fold(step, Table.of(records)), void=(Void("the client was busy", rule=rule),))]
+    run = Run(info=RunInfo(), scenario=load(""), steps=[step], table=Table.of(records), rows=rows)
+    assert [finding.code for finding in diagnose(run)] == [code]
 
 
 def test_a_void_step_that_was_delivered_when_it_was_offered_again_is_no_limit() -> None:

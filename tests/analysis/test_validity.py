@@ -77,6 +77,34 @@ def test_a_refused_connection_is_the_servers_doing() -> None:
     assert why_void(window(60.0), Table.of(records), []) == []
 
 
+BUSY = {"loop_lag_s": 0.2, "cpu_ratio": 0.95}
+
+
+@pytest.mark.parametrize("kind", ["connect", "reset", "http_5xx", "http_4xx", "truncated"])
+def test_a_step_of_which_the_server_failed_every_request_is_no_fault_of_a_slow_client(kind: str) -> None:
+    every = [failure(i, i * 0.3, 0.1, kind=kind) for i in range(200)]
+    assert why_void(window(60.0), Table.of(every), healthy(**BUSY)) == []
+    one_answered = [answer(0, 0.0, 0.2, [0.02] * 5), *every[1:]]
+    assert why_void(window(60.0), Table.of(one_answered), healthy(**BUSY)) != []
+
+
+def test_failures_that_a_slow_client_can_make_void_the_step_even_where_nothing_succeeded() -> None:
+    client = [failure(i, i * 0.3, 0.1, kind="client") for i in range(200)]
+    assert why_void(window(60.0), Table.of(client), healthy(**BUSY)) != []
+    soon = [failure(i, i * 0.25, 1.9, kind="timeout_first") for i in range(200)]  # the loop lagged for up to 0.2 s
+    assert why_void(window(60.0), Table.of(soon), healthy(**BUSY)) != []
+    late = [failure(i, i * 0.25, 2.1, kind="timeout_first") for i in range(200)]
+    assert why_void(window(60.0), Table.of(late), healthy(**BUSY)) == []
+
+
+def test_few_failures_or_such_as_come_after_the_step_do_not_speak_for_the_client() -> None:
+    four = [failure(i, i * 0.3, 0.1) for i in range(4)]
+    assert why_void(window(60.0), Table.of(four), healthy(**BUSY)) != []
+    assert why_void(window(60.0), Table.of([*four, failure(4, 1.2, 0.1)]), healthy(**BUSY)) == []
+    after = [failure(i, i * 0.3, 61.0) for i in range(200)]
+    assert why_void(window(60.0), Table.of(after), healthy(**BUSY)) != []
+
+
 def test_rt06_the_loop_lag_allowed_is_5_ms_or_a_quarter_of_the_median_itl() -> None:
     assert why_void(window(60.0), table(), healthy(loop_lag_s=0.0051)) != []
     assert why_void(window(60.0), table(), healthy(loop_lag_s=0.0049)) == []

@@ -249,3 +249,12 @@ def test_metrics_that_are_lost_leave_the_client_alone_and_the_headline_says_so()
     )
     run.info.metrics = None
     assert "lost" not in verdict_sentence(run)
+
+
+def test_a_void_step_without_one_answer_says_nothing_of_a_higher_limit() -> None:
+    rows = served_rows()[:4]
+    rows[3] = changed(rows[3], void=True, reasons={"void": "requests left late"}, ok=0, errors={"connect": 400})
+    found = ceiling("not_found_up_to", 8.0, 8.0, None)
+    sentence = verdict_sentence(without_slo(rows=rows, estimates=found))
+    assert "kept up with every step that the client could deliver; at 12 req/s nothing was answered." in sentence
+    assert "lies higher" not in sentence

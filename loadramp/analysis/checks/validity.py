@@ -30,6 +30,10 @@ PARSED_RATIO = 0.01
 PARSING = "ask for shorter or streamed answers, or see what the server sends (loadramp probe)"
 MORE_ROOM = "raise max_in_flight, or where it is not set the limit on open files (ulimit -n)"
 RESTART = "see the worker's log, start the run again"
+LEAST_FAILED = 5
+"""All of five failed: more than half of all requests do (exact one-sided limit at 5 %: 55 %)."""
+LAGS_A_LIMIT = 10.0
+"""A time limit so many times the loop's lag ran out because of the server."""
 TICKS = 50
 """Ticks of the loop-lag ticker in one client sample (20 ms)."""
 
@@ -53,6 +57,8 @@ def void_reasons(
     begin_s, end_s = step.window_s
     due = table.due_in(step.window_s)
     inside = [s for s in client if begin_s <= s.t_s <= end_s]
+    if all_failed_at_the_server(due, inside, end_s):
+        return []
     ttft_p50_s = median_of_known(due.ttft_s) if ttft_p50_s is None else ttft_p50_s
     if itl_p50_s is None:
         itl_p50_s = median_of_known(due.gaps().gap_s)
@@ -69,6 +75,19 @@ def void_reasons(
         "silent": (_dead(inside, begin_s, end_s), RESTART),
     }
     return [Void(what, cure, rule) for rule, (what, cure) in judged.items() if what]
+
+
+def all_failed_at_the_server(due: Table, samples: Sequence[ClientSample], end_s: float) -> bool:
+    """Nothing was answered by ``end_s``, and most requests had failed of what no slow client makes: refused, broken
+    off, an error of the server, or a time limit far above the loop's lag. That the server failed them holds however
+    late they left; there are no latencies that the client could have bent."""
+    if np.any(due.first_s[due.ok | due.in_flight] <= end_s) or np.any(due.ok & (due.done_s <= end_s)):
+        return False
+    lag_s = max((s.loop_lag_s for s in samples), default=0.0)
+    timed_out = np.char.startswith(due.error.astype(str), "timeout")
+    by_client = (due.error.astype(str) == "client") | (timed_out & (due.done_s - due.due_s < LAGS_A_LIMIT * lag_s))
+    failed = int(np.count_nonzero(due.failed & (due.done_s <= end_s) & ~by_client))
+    return failed >= max(LEAST_FAILED, len(due) / 2)
 
 
 def workers_needed(samples: Sequence[ClientSample]) -> int:

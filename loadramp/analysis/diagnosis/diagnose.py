@@ -54,6 +54,8 @@ STALLED_RATIO = 0.02
 """Of the requests: where more of them stalled than this, nobody is told that nothing gave way."""
 FLOOD_RATIO = 0.1
 """Failures above this share of the requests set the pace of a closed loop."""
+NOTHING_RATIO = 0.5
+"""Where nothing succeeded and more than this share of the requests failed, the server failed them."""
 
 
 def client_limited(case: Case) -> Finding | None:
@@ -69,9 +71,13 @@ def client_limited(case: Case) -> Finding | None:
 
 
 def _flood_of_failures(row: Row) -> bool:
-    """A closed loop with many failures: how fast it sent is the failures' doing, and no limit of the client's."""
-    failed = sum(n for kind, n in row.errors.items() if kind != "client")
-    return bool(row.users) and failed > FLOOD_RATIO * row.requests
+    """A closed loop with many failures: how fast it sent is the failures' doing, and no limit of the client's. Or a
+    step without one answer, most of whose requests failed in the end: the server failed them, late or not."""
+    slow = any(void.rule in ("loop_lag", "cpu") for void in row.void)  # and may have let time limits run out
+    failed = sum(n for kind, n in row.errors.items() if kind != "client" and not (slow and kind.startswith("timeout")))
+    if row.users:
+        return failed > FLOOD_RATIO * row.requests
+    return not row.ok and failed > NOTHING_RATIO * row.requests
 
 
 def _failures_alone(run: Run) -> list[Finding]:
@@ -224,8 +230,7 @@ def diagnose(run: Run) -> list[Finding]:
     """Findings of a judged run (rows, estimates and checks filled in); without cures, which are ``advise``'s.
 
     Of several limits the one that shows at the lowest load comes first. Those that are merely possible, or by the way,
-    come last. Where no step is left to judge by, only what made them
-    void is said: the client, or, in a closed loop, the failures.
+    come last. Where no step is left to judge by, only what made them void is said: the client, or the failures.
     """
     case = case_of(run)
     if not case.steps:

@@ -141,12 +141,13 @@ def refused(step: StepView) -> int:
 
 
 def errors(case: Case) -> Finding | None:
-    """More than 1 % failures that no other rule explains; time-outs of an overloaded step are its queue's."""
+    """More than 1 % failures that no other rule explains; time-outs of an overloaded step are its queue's, if it
+    answered anything."""
     answered = any(step.row.ok for step in case.steps)
     down = ("dead", "gateway", "broken") if answered else ()  # of what never answered nobody can say that it went down
 
     def unexplained(step: StepView) -> Counter[str]:
-        explained = ("memory", "hardware", "full", *down, *(("late",) if step.row.saturated else ()))
+        explained = ("memory", "hardware", "full", *down, *(("late",) if step.row.saturated and step.row.ok else ()))
         return Counter({name: n for name, n in step.failed.items() if name not in explained})
 
     steps = case.where(lambda step: sum(unexplained(step).values()) - refused(step) > MOST_RATIO * step.row.requests)
