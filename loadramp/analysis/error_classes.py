@@ -56,8 +56,8 @@ def load_independent(table: Table) -> Bools:
 def class_of(kind: str, detail: str, status: float | None = None) -> tuple[str, bool]:
     """The class of a failure, and whether it depends on load. Where that is not known it does.
 
-    It does not: a status in the 4xx other than 408, 425, 429 and 499, or 501 and 505; words about the request itself.
-    Words about load come before any status.
+    It does not: a status in the 4xx other than 408, 425, 429 and 499, or 501 and 505; a redirect, unless its address
+    speaks of load (a waiting room); words about the request itself. Words about load come before any status.
 
     Args:
         kind: the record's error kind.
@@ -69,6 +69,8 @@ def class_of(kind: str, detail: str, status: float | None = None) -> tuple[str, 
     if kind not in _ANSWERED:
         return server or _KINDS.get(kind, kind), True
     code = int(status) if status is not None and status >= 400 else None
+    if status is not None and 300 <= status < 400 and not server:
+        return ("full", True) if any(word in lower for word in _BUSY) else ("redirected", False)
     if server or code in _PASSING:
         return server or _PASSING[code or 0], True
     if code is not None and code > 500 and code not in _NEVER:

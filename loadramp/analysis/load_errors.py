@@ -19,6 +19,8 @@ CURES = {
     "filtered": "use prompts that the filter lets through, or switch the filter off for the test",
     "unknown": "compare --model and --base-url with what the server lists",
     "denied": "check the key (--api-key-env) and what it permits",
+    "redirected": "a login or a gateway on the way, most likely: send what it asks for (--api-key-env, --header; has a "
+    "session or a key run out?), or, if the endpoint has moved, name that address (--base-url)",
     "invalid": "read error_detail in records-*.jsonl, and correct [prompts] or the body in [target]",
 }
 
@@ -70,12 +72,16 @@ def request_errors(run: Run) -> list[Check]:
     if not rows:
         return []
     counts: Counter[str] = Counter()
+    addresses: Counter[str] = Counter()
     for row in rows:
         due = run.table.due_in(*(row.measured_windows))
         counts.update({name: n for name, n in classes(due).items() if name in OF_THE_REQUEST})
+        redirected = due.failed & (due.failure_status >= 300) & (due.failure_status < 400)
+        addresses.update(due.error_detail[redirected].tolist())
     failed = sum(row.load_independent_errors for row in run.rows if not row.void)
     of = sum(row.ended for row in run.rows if not row.void)
     kinds = ", ".join(f"{n:,} {WORDS[name]}" for name, n in counts.most_common())
+    kinds += "".join(f"; {detail}" for detail, _ in addresses.most_common(1) if detail)
     message = (
         f"{failed:,} of {plural(of, 'request')}, {percent(failed / of)}, failed for reasons that do not depend on load "
         f"({kinds}): they count as failures, and no ceiling or SLO capacity rests on them"

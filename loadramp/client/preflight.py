@@ -239,6 +239,11 @@ def _way_out(target: Target, endpoint: Endpoint, first: AcceptedFields) -> str:
     record = first.record
     if record.http_status in {401, 403}:
         return f"; {describe_key(target, endpoint)}"
+    if 300 <= (record.http_status or 0) < 400:
+        return (
+            "; a login or a gateway, most likely: send what it asks for (--api-key-env, --header), or, if the endpoint "
+            "has moved, name that address (--base-url)"
+        )
     if not target.force_length or (record.http_status or 0) < 400 or record.http_status in {404, 408, 425, 429}:
         return ""
     if first.plain_failed:

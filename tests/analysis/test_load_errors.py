@@ -62,6 +62,8 @@ tail_s = 1
         ("http_4xx", 403, "HTTP 403: You exceeded your quota, check your billing (insufficient_quota)", "denied"),
         ("http_4xx", 400, "HTTP 400 Bad Request: The response was filtered (content_filter)", "filtered"),
         ("http_4xx", 418, "", "invalid"),
+        ("http_4xx", 302, "HTTP 302 Found: redirect to https://sso.example/login", "redirected"),
+        ("http_4xx", 307, "", "redirected"),
         ("http_5xx", 500, "HTTP 500: Requested tokens (5000) exceed context window of 4096", "long"),
         ("http_5xx", 501, "HTTP 501 Not Implemented", "invalid"),
         ("in_band", 400, "maximum context length is 4096 tokens (BadRequestError, 400)", "long"),
@@ -90,6 +92,7 @@ def test_what_fails_on_an_idle_server_too_does_not_depend_on_load(
         ("http_4xx", 400, "HTTP 400 Bad Request: request queue is full", "full"),
         ("http_4xx", 403, "HTTP 403 Forbidden: Quota exceeded for requests per minute (rateLimitExceeded)", "full"),
         ("http_4xx", 400, "HTTP 400 Bad Request: CUDA out of memory", "memory"),
+        ("http_4xx", 302, "HTTP 302 Found: redirect to https://example/waiting-room", "full"),
         ("http_5xx", 500, "HTTP 500 Internal Server Error", "http_5xx"),
         ("http_5xx", 503, "HTTP 503: no channel for this model (model_not_found)", "full"),
         ("in_band", 500, "boom (InternalServerError, 500)", "in_band"),
@@ -133,6 +136,19 @@ def test_two_over_long_prompts_are_errors_and_make_no_ceiling() -> None:
     assert not steps[1].overloaded
     found = ceiling(steps)
     assert (found.status, found.rate_rps) == ("not_found_up_to", 20.0)
+
+
+def test_a_redirect_is_named_with_its_address_and_what_to_do() -> None:
+    login = {"status": 302, "detail": "HTTP 302 Found: redirect to https://sso.example/login"}
+    records = [refusal(i, i / 10.0, **login) for i in range(100)]
+    step = window(10.0, 10.0)
+    run = Run(RunInfo(), load(""), [step], Table.of(records), rows=[step_of(100, 100, **login)])
+    (check,) = request_errors(run)
+    assert check.message.startswith(
+        "100 of 100 requests, 100 %, failed for reasons that do not depend on load (100 redirected to another address; "
+        "HTTP 302 Found: redirect to https://sso.example/login)"
+    )
+    assert check.advice.startswith("a login or a gateway on the way, most likely: send what it asks for")
 
 
 def test_the_same_number_of_refusals_as_too_busy_ends_the_climb() -> None:

@@ -320,7 +320,23 @@ def test_er07_a_huge_refusal_is_cut_short() -> None:
 def test_er07_a_redirect_is_a_failure_that_names_the_address() -> None:
     record = record_of(reply(b"", "307 Temporary Redirect", Location="https://elsewhere/v1"))
     assert failed(record) == ("error", "http_4xx")
-    assert "https://elsewhere/v1" in (record.error_detail or "")
+    assert record.error_detail == "HTTP 307 Temporary Redirect: redirect to https://elsewhere/v1"
+
+
+@pytest.mark.parametrize(
+    ("location", "shown"),
+    [
+        ("https://sso.example/login?state=s3cret&nonce=1#x", "https://sso.example/login"),
+        ("//user:s3cret@sso.example/a", "//sso.example/a"),
+        ("/login?next=%2Fv1%2Fchat", "/login"),
+    ],
+)
+def test_er07_a_login_that_a_gateway_redirects_to_is_named_though_the_reply_has_a_body(
+    location: str, shown: str
+) -> None:
+    record = record_of(reply(b"<html><h1>302 Found</h1></html>", "302 Found", Location=location))
+    assert record.error_detail == f"HTTP 302 Found: redirect to {shown}"
+    assert class_of(record.error or "", record.error_detail, record.http_status) == ("redirected", False)
 
 
 @pytest.mark.parametrize(

@@ -140,6 +140,17 @@ def test_a_model_that_is_not_there_has_nothing_to_do_with_the_fields() -> None:
     assert str(error.value).endswith("a first request failed: http_4xx: HTTP 404 Not Found: no such model")
 
 
+def test_a_first_request_that_a_login_answers_says_so_and_what_to_do() -> None:
+    login = reply(b"<html>302 Found</html>", "302 Found", Location="https://sso.example/login?state=1")
+    with pytest.raises(Unreachable) as error:
+        surveyed(server_of(HEALTHY, ONE, login))
+    assert str(error.value).endswith(
+        "a first request failed: http_4xx: HTTP 302 Found: redirect to https://sso.example/login; a login or a "
+        "gateway, most likely: send what it asks for (--api-key-env, --header), or, if the endpoint has moved, name "
+        "that address (--base-url)"
+    )
+
+
 def test_of_a_traceback_the_last_line_is_what_a_server_said() -> None:
     assert (
         describe_error_body(_traceback(["x"], {}).encode())

@@ -109,6 +109,12 @@ def is_text(body: bytes | bytearray) -> bool:
     return True
 
 
+def without_query(address: str) -> str:
+    """``address`` without user, password, query and fragment."""
+    plain = re.split("[?#]", address, maxsplit=1)[0]
+    return re.sub("^([a-zA-Z][a-zA-Z0-9+.-]*:)?//[^/]*@", r"\1//", plain)
+
+
 def http_kind(status: int) -> ErrorKind:
     if status == 429:
         return "http_429"

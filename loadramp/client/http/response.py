@@ -12,7 +12,7 @@ import httptools
 
 from loadramp.client.error_text import describe_error_body
 from loadramp.client.http.limits import BEYOND, limit_passed, most_events, shorten, size_words, unlooked_bytes
-from loadramp.client.http.reply_parts import INFLATED, Inflate, codings_of, is_text, retry_after_s
+from loadramp.client.http.reply_parts import INFLATED, Inflate, codings_of, is_text, retry_after_s, without_query
 from loadramp.client.stream.answer import StreamAnswer
 from loadramp.client.stream.event_batch import EventBatch, PlainEvent, events_of, plain_events
 from loadramp.client.stream.event_shape import NotedEvents
@@ -251,7 +251,7 @@ class ResponseReader:
         outcome = Outcome(
             self._status,
             self._fault,
-            (self._refusal_words() or self._location()) if self._refuses else "",
+            (self._location() or self._refusal_words()) if self._refuses else "",
             self._headers.get(b"content-type", b"").decode("latin-1"),
             self._inflate is not None,
         )
@@ -276,8 +276,9 @@ class ResponseReader:
         return describe_error_body(bytes(self._error_body))
 
     def _location(self) -> str:
-        target = self._headers.get(b"location", b"").decode("latin-1")
-        return f"redirect to {target}: name that address instead" if target else ""
+        """Where a redirect leads, without its query: a login's holds what is nobody's business."""
+        target = self._headers.get(b"location", b"").decode("latin-1") if (self._status or 0) < 400 else ""
+        return f"redirect to {without_query(target)}" if target else ""
 
     def _fill(self, record: Record) -> None:
         self.answer.fill(record)
