@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
+from itertools import combinations
 from pathlib import Path
 
 from loadramp.importers.formats import ResultFormat, read_levels
@@ -16,7 +17,7 @@ from loadramp.registry import ScenarioError
 from loadramp.runner import finish
 from loadramp.runner.finish import Finished
 from loadramp.runner.recorded import recorded_run, step_of
-from loadramp.runner.scenarios import text_of
+from loadramp.workload.prompts.lines import utf8
 
 PAUSE_S = 60.0
 """Between the last token of one level and the first request of the next: levels do not reach into one another."""
@@ -30,7 +31,10 @@ def import_runs(paths: Sequence[Path], out: Path, *, wanted: str, name: str, slo
         OSError: the directory cannot be written.
     """
     check_place(out)
-    read = [read_levels(text_of(path), str(path), wanted, partial(_beside, path)) for path in paths]
+    texts = {path: _text(path) for path in paths}
+    if same := next(((a, b) for a, b in combinations(paths, 2) if texts[a] == texts[b]), None):
+        raise ScenarioError(f"{same[1]}: the same results as {same[0]}: each level counts once")
+    read = [read_levels(text, str(path), wanted, partial(_beside, path)) for path, text in texts.items()]
     levels = sorted((level for _, of_file in read for level in of_file), key=_load)
     if len({level.users is None for level in levels}) > 1:
         raise ScenarioError("import: some levels have a request rate and others a number of users: import them apart")
@@ -56,7 +60,15 @@ def import_runs(paths: Sequence[Path], out: Path, *, wanted: str, name: str, slo
 def _beside(path: Path, pattern: str) -> list[str]:
     """The texts of the files beside ``path``, in order of the numbers in their names."""
     files = sorted(path.parent.glob(pattern), key=lambda file: (len(file.name), file.name))
-    return [text_of(file) for file in files]
+    return [_text(file) for file in files]
+
+
+def _text(path: Path) -> str:
+    """A file's text, in any encoding of Unicode."""
+    try:
+        return b"".join(utf8([path.read_bytes()])).decode()
+    except UnicodeDecodeError as error:
+        raise ScenarioError(f"{path}: not text: {error}") from None
 
 
 def laid_out(levels: Sequence[RecordedLevel]) -> tuple[list[Record], list[Step]]:

@@ -15,7 +15,7 @@ from loadramp.importers.csv_table import csv_levels, csv_rows
 from loadramp.importers.levels import RecordedLevel
 from loadramp.record.types import Record
 from loadramp.registry import ScenarioError
-from loadramp.runner.recorded import record_of
+from loadramp.runner.recorded import check_load, record_of
 
 Json = Any
 
@@ -50,15 +50,36 @@ def read_levels(
                 continue
             others = [form.parse(other) for other in beside(form.beside)] if form.beside else []
             levels = [level for level in form.read(document, others) if level.records]
+            for level in levels:
+                check_load(level.rate_rps, level.users)
+        except ScenarioError as error:
+            raise ScenarioError(f"{name}: {error}") from None
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-            if wanted == "auto" and isinstance(error, ValueError) and not isinstance(error, ScenarioError):
+            if wanted == "auto" and isinstance(error, ValueError):
                 continue  # not even its syntax
             raise ScenarioError(f"{name}: not a result of {form.name}: {type(error).__name__}: {error}") from None
         if not levels:
             raise ScenarioError(f"{name}: a result of {form.name} that holds no request")
         return form, levels
     known = ", ".join(form.name for form in chosen)
-    raise ScenarioError(f"{name}: no format that is known; expected detailed results of {known}")
+    raise ScenarioError(f"{name}: {_broken(text)}no format that is known; expected detailed results of {known}")
+
+
+def _broken(text: str) -> str:
+    """Where a text that begins as JSON is none, as if it was cut off."""
+    if text.lstrip()[:1] not in ("{", "["):
+        return ""
+    try:
+        json.loads(text)
+    except json.JSONDecodeError as whole:
+        if whole.msg != "Extra data":
+            return f"line {whole.lineno}: no JSON from here on ({whole.msg}; was it cut off?): "
+    for number, line in enumerate(text.splitlines(), 1):
+        try:
+            json.loads(line or "0")
+        except json.JSONDecodeError as error:
+            return f"line {number}: no JSON ({error.msg}; was it cut off?): "
+    return ""
 
 
 # -- vllm bench serve ----------------------------------------------------------------------------------------------
@@ -80,7 +101,8 @@ def _vllm(document: Json, _: Sequence[Json]) -> list[RecordedLevel]:
     records = []
     for i in range(n):
         sent_s, error = float(starts[i]), errors[i] or None
-        events = [] if error else list(accumulate([sent_s + document["ttfts"][i], *document["itls"][i]]))
+        first_s = document["ttfts"][i]  # 0: no token came
+        events = list(accumulate([sent_s + first_s, *document["itls"][i]])) if first_s and not error else []
         records.append(
             record_of(
                 sent_s - float(waits[i]),
@@ -92,10 +114,11 @@ def _vllm(document: Json, _: Sequence[Json]) -> list[RecordedLevel]:
             )
         )
     rate = document.get("request_rate")
-    open_loop = isinstance(rate, int | float) and rate != float("inf")
+    open_loop = isinstance(rate, int | float) and rate != float("inf")  # json reads Infinity
     users = document.get("max_concurrency")
-    burstiness = float(document.get("burstiness") or 1.0)
-    arrivals = 'kind = "poisson"' if burstiness == 1.0 else f'kind = "gamma"\ncv = {burstiness**-0.5:.6g}'
+    burstiness = float(document.get("burstiness") or 1.0)  # infinite: even gaps
+    arrivals = f'kind = "gamma"\ncv = {burstiness**-0.5:.6g}' if burstiness < float("inf") else 'kind = "constant"'
+    arrivals = 'kind = "poisson"' if burstiness == 1.0 else arrivals
     model = str(document.get("model_id") or "")
     if open_loop:
         return [RecordedLevel(records, float(rate), None, arrivals, model)]

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from loadramp.record.types import Record, Step
 from loadramp.registry import ScenarioError, hint
-from loadramp.runner.recorded import FEWEST, record_of, step_of, windows
+from loadramp.runner.recorded import FEWEST, LATEST_S, LONGEST_S, check_load, record_of, step_of, windows
+from loadramp.units import plural
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 INSTANTS = ("due_s", "sent_s", "first_token_s", "last_token_s", "end_s")
 COLUMNS = (*INSTANTS, "token_s", "event_tokens", "output_tokens", "prompt_tokens", "http_status", "label", "model",
            "error", "step", "rate_rps", "users")  # fmt: skip
+MOST_WINDOWS = 100_000
 
 
 def records_of(frame: pd.DataFrame) -> list[Record]:
@@ -30,18 +32,28 @@ def records_of(frame: pd.DataFrame) -> list[Record]:
     if unknown := [name for name in frame.columns if name not in COLUMNS]:
         near = hint(str(unknown[0]), COLUMNS)
         raise ScenarioError(f"judge: {unknown[0]}: no such column{near}; there are {', '.join(COLUMNS)}")
+    if not frame.columns.is_unique:
+        raise ScenarioError(f"judge: {frame.columns[frame.columns.duplicated()][0]}: two columns of this name")
+    if "step" not in frame.columns and (asked := {"rate_rps", "users"} & set(frame.columns)):
+        raise ScenarioError(
+            f"judge: {asked.pop()}: needs a column step, which says which requests were asked for at it"
+        )
     if not {"due_s", "sent_s"} & set(frame.columns):
         raise ScenarioError("judge: expected a column due_s or sent_s: when each request was to be sent, or was")
     try:
         known = {name: _seconds(frame[name]) for name in INSTANTS if name in frame.columns}
         due_s = known["due_s"] if "due_s" in known else known["sent_s"]
+        if "sent_s" in known:
+            due_s = due_s.fillna(known["sent_s"])
         if due_s.isna().any():
-            raise ScenarioError("judge: due_s: a request without an instant cannot be judged")
+            raise ScenarioError("due_s: a request without an instant cannot be judged")
         origin_s = float(due_s.min())
         plain = pd.DataFrame({**{str(name): frame[name] for name in frame.columns}, **known, "due_s": due_s})
-        return [_record(row, origin_s) for row in plain.to_dict("records")]
+        return [
+            _record_at(place, row, origin_s) for place, row in zip(frame.index, plain.to_dict("records"), strict=True)
+        ]
     except (TypeError, ValueError) as error:
-        raise error if isinstance(error, ScenarioError) else ScenarioError(f"judge: {error}") from None
+        raise ScenarioError(f"judge: {error}") from None
 
 
 def steps_of(frame: pd.DataFrame, records: Sequence[Record], window_s: float) -> list[Step]:
@@ -51,10 +63,18 @@ def steps_of(frame: pd.DataFrame, records: Sequence[Record], window_s: float) ->
         ScenarioError: a step has two rates, or lies within another one.
     """
     if "step" not in frame.columns:
+        if not 0.0 < window_s < LONGEST_S:
+            raise ScenarioError(f"judge: window_s: expected seconds above 0; got {window_s:g}")
+        if len(records) and max(record.due_s for record in records) / window_s > MOST_WINDOWS:
+            raise ScenarioError(f"judge: window_s: {window_s:g} s cut the log into more than {MOST_WINDOWS:,} windows")
         cut = windows(records, window_s)
         if records and not cut:
             raise ScenarioError(f"judge: no window of {window_s:g} s has {FEWEST} requests; choose a longer window_s")
         return cut
+    if none := int(frame["step"].isna().sum()):
+        raise ScenarioError(
+            f"judge: step: {plural(none, 'row')} without one; each request belongs to one level of load"
+        )
     members: dict[Any, list[int]] = {}
     for place, step in enumerate(frame["step"]):
         members.setdefault(step, []).append(place)
@@ -62,6 +82,7 @@ def steps_of(frame: pd.DataFrame, records: Sequence[Record], window_s: float) ->
     for step, places in members.items():
         asked = {name: _only(frame[name].iloc[places], name, step) for name in ("rate_rps", "users") if name in frame}
         users = asked.get("users")
+        check_load(asked.get("rate_rps"), users)
         of_step = [records[place] for place in places]
         steps.append(step_of(of_step, 0, rate_rps=asked.get("rate_rps"), users=None if users is None else int(users)))
     steps.sort(key=lambda step: step.begin_s)
@@ -85,7 +106,22 @@ def _seconds(column: pd.Series[Any]) -> pd.Series[float]:
     if pd.api.types.is_datetime64_any_dtype(column):
         at = column.dt.tz_localize("UTC") if column.dt.tz is None else column
         return (at - pd.Timestamp(0, tz="UTC")).dt.total_seconds()
-    return column.astype("float64")
+    if pd.api.types.is_timedelta64_dtype(column):
+        column = column.dt.total_seconds()
+    try:
+        seconds = column.astype("float64")
+    except (TypeError, ValueError) as error:
+        raise ScenarioError(f"{column.name}: expected seconds or time stamps: {error}") from None
+    if (seconds.abs() >= LATEST_S).any():
+        raise ScenarioError(f"{column.name}: expected seconds or time stamps; got {seconds.abs().max():g}")
+    return seconds
+
+
+def _record_at(place: Any, row: Mapping[Any, Any], origin_s: float) -> Record:
+    try:
+        return _record(row, origin_s)
+    except (TypeError, ValueError) as error:
+        raise ScenarioError(f"row {place}: {error}; instants count from the first request") from None
 
 
 def _record(row: Mapping[Any, Any], origin_s: float) -> Record:
@@ -99,11 +135,14 @@ def _record(row: Mapping[Any, Any], origin_s: float) -> Record:
 
     def count(name: str) -> int | None:
         value = number(name)
+        if value is not None and not value.is_integer():
+            raise ValueError(f"{name}: expected a whole number; got {value}")
         return None if value is None else int(value)
 
     def word(name: str) -> str | None:
         value = row.get(name)
-        return str(value) if isinstance(value, str) and value else None
+        missing = value is None or value != value or value is False or value == 0  # noqa: PLR0124 (NaN)
+        return None if missing else str(value) or None
 
     tokens = row.get("token_s")
     events = [] if tokens is None or isinstance(tokens, float) else [float(at_s) - origin_s for at_s in tokens]

@@ -1,11 +1,11 @@
 """A commented scenario for an endpoint: what it serves decides lengths and time-outs."""
 
-import json
 from dataclasses import dataclass
 
 from loadramp.record.run_info import Fact
 from loadramp.runner.first_look import first_look
 from loadramp.runner.scenarios import Options, load
+from loadramp.scenario.scenario import toml_value
 
 INPUT_TOKENS, OUTPUT_TOKENS = 512, 128
 """Of a chat with a short system prompt, where the model takes that much."""
@@ -78,18 +78,18 @@ def scenario_text(facts: FactsForScenario, name: str) -> str:
     replicas = f"# Found at the endpoint ({facts.engine}); several replicas: urls = [...]"
     missing = "# None was found. Name it, or causes and the server's own queue stay unknown."
     metrics = (
-        f"{replicas}\nurl = {json.dumps(facts.metrics_url)}"
+        f"{replicas}\nurl = {toml_value(facts.metrics_url)}"
         if facts.metrics_url
         else f'{missing}\n# url = "http://host:9090/metrics"'
     )
     text = f"""\
-# How much can {json.dumps(facts.model)} at {facts.url} take? Made by `loadramp init`; every key is in docs/scenario.md.
-name = {json.dumps(name)}
+# How much can {toml_value(facts.model)} at {facts.url} take? Made by `loadramp init`; every key is in docs/scenario.md.
+name = {toml_value(name)}
 seed = 1
 
 [target]
-base_url = {json.dumps(facts.url)}
-model = {json.dumps(facts.model)}
+base_url = {toml_value(facts.url)}
+model = {toml_value(facts.model)}
 # The key is read from this environment variable and never written anywhere.
 api_key_env = "OPENAI_API_KEY"
 

@@ -1,10 +1,10 @@
 """A run made of records that another tool, or a log, has written: the same judgement for them as for our own."""
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from math import ceil
+from itertools import pairwise
+from math import inf
 from typing import get_args
 
 import numpy as np
@@ -15,6 +15,8 @@ from loadramp.record.table import Run, Table
 from loadramp.record.types import ENDS, ErrorKind, Record, RecordStatus, Step, TokenSource
 from loadramp.registry import ScenarioError
 from loadramp.runner.scenarios import load
+from loadramp.scenario.scenario import toml_value
+from loadramp.units import plural
 
 FILL_UP_RATIO = 1 / 3
 """At most this share of a step is its warm-up."""
@@ -35,6 +37,11 @@ CODE = re.compile(r"\b(?:http|status|code)\D{0,12}([45]\d\d)\b")
 """A status code in words: a number alone may be a time or a count."""
 FEWEST = 20
 """Requests that a window needs to be a step."""
+SLACK_S = 0.01
+"""By so much may instants be out of order: timers fire early, and logs round."""
+LATEST_S, LONGEST_S = 1e11, 7 * 86_400.0
+"""Seconds since 1970 are below the first until the year 5138, milliseconds are not. No level of load lasts longer than
+the second; instants of two clocks are further apart."""
 
 
 def recorded_run(
@@ -57,11 +64,24 @@ def recorded_run(
         info: what else run.json says.
 
     Raises:
-        ScenarioError: nothing to judge, or a key of ``slo`` that cannot be.
+        ScenarioError: nothing to judge, a key of ``slo`` that cannot be, or a level that lasts longer than any.
     """
     if not records or not steps:
         raise ScenarioError(f"{name}: no requests, so nothing can be judged")
-    if (slo or {}).get("itl_s") is not None and all(record.token_source in {None, ENDS} for record in records):
+    for step in steps:
+        if (step.measure_s or 0.0) > LONGEST_S:
+            days = f"{(step.measure_s or 0.0) / 86_400:,.0f} days"
+            raise ScenarioError(
+                f"{name}: one level of load lasts {days}: expected at most 7, in seconds of one clock; a column step "
+                "tells levels apart"
+            )
+    streamed = _streamed(records, name)
+    limits = {key for key in ("ttft_s", "itl_s", "tpot_s") if (slo or {}).get(key) is not None}
+    if limits and not streamed:
+        raise ScenarioError(
+            f"{name}: {', '.join(sorted(limits))} cannot be judged: only the end of each answer is known"
+        )
+    if "itl_s" in limits and all(record.token_source in {None, ENDS} for record in records):
         raise ScenarioError(
             f"{name}: itl_s cannot be judged: only the first and the last token of each answer are known"
         )
@@ -70,7 +90,7 @@ def recorded_run(
     for seq, record in enumerate(ordered):
         record.seq = seq
         record.step = max(0, int(np.searchsorted(begins, record.due_s, "right")) - 1)
-    scenario = load(scenario_text(name, steps, slo or {}, arrivals), f"{name}: scenario")
+    scenario = load(scenario_text(name, steps, slo or {}, arrivals, streamed=streamed), f"{name}: scenario")
     known = replace(
         info or RunInfo(),
         name=name,
@@ -84,6 +104,29 @@ def recorded_run(
         steps=list(steps),
     )
     return Run(known, scenario, list(steps), Table.of(ordered))
+
+
+def _streamed(records: Sequence[Record], name: str) -> bool:
+    """Whether tokens of any answer are known; else the ends of answers become their one event, as in an answer that
+    comes whole.
+
+    Raises:
+        ScenarioError: nothing is known of any answer.
+    """
+    if any(record.event_s for record in records):
+        if lost := sum(record.status == "empty" and (record.output_tokens or 0) > 0 for record in records):
+            raise ScenarioError(
+                f"{name}: {plural(lost, 'request')} of {len(records)} with output_tokens, but without the instant of "
+                "a first token, which others have: whether it failed is not known"
+            )
+        return True
+    whole = [record for record in records if record.status == "empty" and record.stream_end_s is not None]
+    for record in whole:
+        record.event_s, record.first_byte_s = [record.stream_end_s or 0.0], record.stream_end_s
+        record.status, record.error, record.token_source = "ok", None, ENDS
+    if not whole and all(record.status == "empty" for record in records):
+        raise ScenarioError(f"{name}: no answer has an instant: expected token_s, first_token_s, last_token_s or end_s")
+    return not whole
 
 
 def record_of(
@@ -112,10 +155,27 @@ def record_of(
         first_s, last_s: first and last output event.
         end_s: when the stream ended; None: with its last event.
         output_tokens, prompt_tokens: as the server or the tool counted them.
-        error: one of our kinds, or any other words; None: it succeeded.
+        error: one of our kinds, or any other words; None: it succeeded, unless ``http_status`` is 400 or more.
         http_status, label, model: as far as they are known.
+
+    Raises:
+        ScenarioError: instants or counts that no request can have.
     """
+    if first_s is None:
+        end_s, last_s = (last_s if end_s is None else end_s), None
     events, counts = list(token_s), list(event_tokens)
+    sent_or_due_s = due_s if sent_s is None else sent_s
+    _check_instants(
+        ("due_s", "sent_s", "first_token_s", "last_token_s", *["token_s"] * len(events), "end_s"),
+        (due_s, sent_or_due_s, *((None, None) if events else (first_s, last_s)), *events, end_s),
+    )
+    if counts and (len(counts) != len(events) or min(counts) < 0):
+        raise ScenarioError(f"request due at {due_s}: event_tokens: expected a number from 0 on for each of token_s")
+    amounts = {"output_tokens": output_tokens, "prompt_tokens": prompt_tokens, "http_status": http_status}
+    if wrong := next((name for name, n in amounts.items() if n is not None and n < 0), None):
+        raise ScenarioError(f"request due at {due_s}: {wrong}: expected a number from 0 on; got {amounts[wrong]}")
+    if error is None and (http_status or 0) >= 400:
+        error = f"HTTP {http_status}"
     source: TokenSource = "events" if output_tokens is None else "usage"
     if counts:
         source = "continuous"
@@ -130,11 +190,11 @@ def record_of(
         seq=0,
         step=0,
         due_s=due_s,
-        sent_s=due_s if sent_s is None else sent_s,
+        sent_s=sent_or_due_s,
         first_byte_s=events[0] if events else None,
         event_s=events,
         event_tokens=counts,
-        stream_end_s=end_s if end_s is not None else events[-1] if events else due_s,
+        stream_end_s=max((at_s for at_s in (end_s, *events[-1:]) if at_s is not None), default=None),
         status=status,
         error="empty" if status == "empty" else kind,
         error_detail=error if error != kind else None,
@@ -145,6 +205,23 @@ def record_of(
         label=label,
         model=model,
     )
+
+
+def _check_instants(names: Sequence[str], instants: Sequence[float | None]) -> None:
+    """The instants of one request are seconds of one clock, each of them no earlier than the one before.
+
+    Raises:
+        ScenarioError: they are not.
+    """
+    known = [(name, at_s) for name, at_s in zip(names, instants, strict=True) if at_s is not None]
+    request = f"request due at {known[0][1]}"
+    for (before, before_s), (name, at_s) in pairwise([known[0], *known]):
+        if not abs(at_s) < LATEST_S:  # NaN, too
+            raise ScenarioError(f"{request}: {name}: expected seconds; got {at_s}")
+        if at_s < before_s - SLACK_S:
+            raise ScenarioError(
+                f"{request}: {name} ({at_s}) lies before {before} ({before_s}): expected seconds of one clock"
+            )
 
 
 def kind_of(error: str, http_status: int | None = None) -> ErrorKind | None:
@@ -159,14 +236,17 @@ def kind_of(error: str, http_status: int | None = None) -> ErrorKind | None:
     return next((kind for signs, kind in SIGNS if any(sign in words for sign in signs)), None)
 
 
-def scenario_text(name: str, steps: Sequence[Step], slo: Mapping[str, float], arrivals: str) -> str:
+def scenario_text(
+    name: str, steps: Sequence[Step], slo: Mapping[str, float], arrivals: str, *, streamed: bool = True
+) -> str:
     """The scenario that would have offered the steps, as TOML."""
     rates = [step.rate_rps for step in steps if step.rate_rps is not None]
     users = [step.users for step in steps if step.users is not None]
     ramp = f'kind = "users"\nusers = {users}' if users else f'kind = "ladder"\nrates = {rates}'
     limits = "".join(f"{key} = {float(value)}\n" for key, value in slo.items())
+    whole = "" if streamed else "[target]\nstream = false\n\n"
     return (
-        f"name = {json.dumps(name)}\n\n[slo]\n{limits}\n[arrivals]\n{arrivals}\n\n[ramp]\n{ramp}\n\n"
+        f"name = {toml_value(name)}\n\n{whole}[slo]\n{limits}\n[arrivals]\n{arrivals}\n\n[ramp]\n{ramp}\n\n"
         "[metrics]\nenabled = false\n"
     )
 
@@ -183,22 +263,37 @@ def step_of(records: Sequence[Record], index: int, *, rate_rps: float | None = N
     e2e_s = [record.e2e_s for record in records if record.e2e_s is not None]
     warmup_s = min(float(np.quantile(e2e_s, 0.9)), FILL_UP_RATIO * length_s) if e2e_s else 0.0
     if rate_rps is None and users is None:
-        rate_rps = (len(due_s) - 1) / length_s if length_s > 0.0 else float(len(due_s))
+        if len(due_s) == 1:
+            raise ScenarioError("a level of one request has no rate: expected more requests, or rate_rps")
+        rate_rps = (len(due_s) - 1) / length_s
     return Step(index, "step", rate_rps, users, begin_s, warmup_s, length_s - warmup_s)
+
+
+def check_load(rate_rps: float | None, users: float | None) -> None:
+    """Raises ScenarioError for a load that nobody can ask for."""
+    if rate_rps is not None and users is not None:
+        raise ScenarioError(f"rate_rps = {rate_rps:g} and users = {users:g} of one level: expected one of them")
+    if rate_rps is not None and not 0.0 < rate_rps < inf:
+        raise ScenarioError(f"rate_rps: expected a number above 0; got {rate_rps:g}")
+    if users is not None and not (users >= 1 and float(users).is_integer()):
+        raise ScenarioError(f"users: expected a whole number from 1 on; got {users:g}")
 
 
 def windows(records: Sequence[Record], window_s: float) -> list[Step]:
     """Equal windows of a log as steps, each with the rate that was seen in it. Windows with fewer than ``FEWEST``
-    requests are none; a last one that is not full is left out."""
+    requests are none. What is left at the end is a window if it has half the length, else part of the last one."""
     if not records:
         return []
     due_s = np.sort([record.due_s for record in records])
-    begin_s = float(due_s[0])
-    counts = np.histogram(due_s, begin_s + window_s * np.arange(ceil((due_s[-1] - begin_s) / window_s) + 1))[0]
-    full = int((due_s[-1] - begin_s) // window_s)
+    begin_s, length_s = float(due_s[0]), float(due_s[-1] - due_s[0]) + TICK_S
+    whole = int(length_s // window_s)
+    if length_s - whole * window_s >= window_s / 2 or not whole:
+        whole += 1
+    begins_s = begin_s + window_s * np.arange(whole)
+    ends_s = np.append(begins_s[1:], begin_s + length_s)
+    counts = np.diff(np.searchsorted(due_s, np.append(begins_s, ends_s[-1])))
     return [
-        Step(place, "step", float(count / window_s), None, begin_s + number * window_s, 0.0, window_s)
-        for place, (number, count) in enumerate(
-            (number, count) for number, count in enumerate(counts[:full]) if count >= FEWEST
-        )
+        Step(place, "step", float(counts[i] / span_s), None, float(begins_s[i]), 0.0, span_s)
+        for place, i in enumerate(np.flatnonzero(counts >= FEWEST))
+        if (span_s := float(ends_s[i] - begins_s[i]))
     ]

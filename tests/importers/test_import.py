@@ -169,7 +169,7 @@ def test_each_profiling_phase_of_aiperf_is_a_level_and_a_warm_up_is_none() -> No
         for more in (
             {"benchmark_phase": "warmup", "profiling_index": None},
             {"profiling_index": 0, "credit_issued_ns": 1759813207532000000},
-            {"profiling_index": 1, "request_start_ns": 1759813217532000000},
+            {"profiling_index": 1, "request_start_ns": 1759813217532000000, "request_end_ns": 1759813217838000000},
         )
     ]
     _, levels = read_levels("\n".join(map(json.dumps, lines)), "profile_export.jsonl")
@@ -248,12 +248,91 @@ def test_csv_has_the_columns_of_the_page() -> None:
         ('{"benchmarks": [{}]}', "guidellm", "not a result of guidellm: KeyError: 'requests'"),
         ("a,b\n1,2\n", "csv", "no column due_s or sent_s"),
         ("due_s,colour\n1,red\n", "csv", "colour: no such column"),
-        ("due_s\nsoon\n", "csv", "could not convert"),
+        ("due_s\nsoon\n", "csv", "result.json: line 2: due_s: expected a number; got 'soon'"),
+        ("due_s,end_s\n1,2,3\n", "auto", "line 2: expected 2 cells, as in the header; got 3"),
+        ("sent_s,due_s\n,\n1,1\n3,\nnan,\n", "auto", "line 5: no due_s and no sent_s"),
+        ("due_s,sent_s\n9.0,1.0\n", "auto", r"line 2: request due at 9.0: sent_s \(1.0\) lies before due_s"),
+        ("due_s,first_token_s\n1700000000,0.1\n", "auto", r"first_token_s \(0.1\) lies before sent_s"),
+        ("due_s,first_token_s,last_token_s\n1,3,2\n", "auto", r"last_token_s \(2.0\) lies before first_token_s"),
+        ("due_s,token_s\n1,1.1 1.3 1.2\n", "auto", r"token_s \(1.2\) lies before token_s \(1.3\)"),
+        ("due_s\n1.7e12\n", "auto", "due_s: expected seconds; got 1700000000000.0"),
+        ("due_s,output_tokens\n1,-2\n", "auto", "output_tokens: expected a number from 0 on; got -2"),
+        ("due_s,output_tokens\n1,2.5\n", "auto", "output_tokens: expected a whole number; got '2.5'"),
+        ("due_s,rate_rps,users\n1,2,3\n", "auto", "rate_rps = 2 and users = 3 of one level"),
+        ("due_s,rate_rps\n1,0\n", "auto", "rate_rps: expected a number above 0; got 0"),
+        ("due_s,due_s\n1,2\n", "auto", "due_s: two columns of this name"),
+        ('{"ttfts": [0.1', "auto", "result.json: line 1: no JSON from here on"),
+        ('{"metadata": {}}\n{"metadata"', "auto", "result.json: line 2: no JSON"),
     ],
 )
 def test_what_is_no_result_is_one_error_that_names_the_file(text: str, wanted: str, said: str) -> None:
     with pytest.raises(ScenarioError, match=said):
         read_levels(text, "result.json", wanted)
+
+
+def test_a_cell_without_a_value_is_one_however_the_program_wrote_it() -> None:
+    head = "due_s; first_token_s;last_token_s;output_tokens;error;label\n"
+    text = f"{head}1;1.1;1.2;10.0;None;a\n2;2.1;2.2;NaN;nan;b\n3;null;;;timeout;c\n"
+    (level,) = read_levels(text, "log.csv")[1]
+    assert [record.status for record in level.records] == ["ok", "ok", "error"]
+    assert [record.output_tokens for record in level.records] == [10, None, None]
+    assert [record.label for record in level.records] == ["a", "b", "c"]
+
+
+def test_a_status_that_refuses_is_a_failure_also_without_words() -> None:
+    (level,) = read_levels("due_s,first_token_s,http_status\n1,1.1,200\n2,2.1,503\n3,3.1,429\n", "log.csv")[1]
+    assert [(record.status, record.error) for record in level.records] == [
+        ("ok", None), ("error", "http_5xx"), ("error", "http_429"),
+    ]  # fmt: skip
+
+
+def test_a_success_of_vllm_bench_without_a_token_is_an_empty_answer() -> None:
+    document = {"ttfts": [0.1, 0.0], "itls": [[], []], "start_times": [1.0, 2.0], "errors": ["", ""],
+                "output_lens": [1, 0], "input_lens": [8, 8], "request_rate": 2.0, "burstiness": "inf"}  # fmt: skip
+    (level,) = read_levels(json.dumps(document), "v.json")[1]
+    assert [record.status for record in level.records] == ["ok", "empty"]
+    assert level.arrivals == 'kind = "constant"'
+
+
+def imported(tmp_path: Path, text: str, *options: str, encoding: str = "utf-8") -> tuple[int, str, str]:
+    (tmp_path / "log.csv").write_text(text, encoding=encoding)
+    return in_process("import", str(tmp_path / "log.csv"), "--out", str(tmp_path), *options)
+
+
+def test_of_answers_with_an_end_alone_the_end_to_end_time_is_judged(tmp_path: Path) -> None:
+    rows = [f"{i / 4},{i / 4 + 0.5},{'timeout' if i % 50 == 7 else ''}\n" for i in range(100)]
+    text = "sent_s,end_s,error\n" + "".join(rows)
+    code, out, _ = imported(tmp_path, text, "--json", "--name", "gateway 🚀", encoding="utf-16")
+    assert code == 3  # 2 of 100 failed at the only rate
+    row = json.loads(out)["steps"][0]
+    assert row["errors"] == {"timeout_total": 2}
+    assert (row["ttft_p50_s"], row["e2e_p50_s"]) == (None, pytest.approx(0.5))
+    assert loadramp.read(json.loads(out)["run_dir"]).scenario.name == "gateway 🚀"
+    code, _, err = imported(tmp_path, text, "--slo", "ttft_s=1")
+    assert code == 2
+    assert "ttft_s cannot be judged: only the end of each answer is known" in err
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("sent_s\n1\n2\n", "no answer has an instant: expected token_s, first_token_s, last_token_s or end_s"),
+        ("sent_s,end_s\n1,2\n", "a level of one request has no rate"),
+        ("sent_s,end_s\n1,2\n1700000000,1700000001\n", "one level of load lasts 19,676 days"),
+        ("sent_s,first_token_s,output_tokens\n1,2,3\n2,,3\n3,,\n", "1 request of 3 with output_tokens, but without"),
+    ],
+)
+def test_what_cannot_be_judged_makes_no_run(tmp_path: Path, text: str, said: str) -> None:
+    code, _, err = imported(tmp_path, text)
+    assert code == 2
+    assert said in err
+    assert [path.name for path in tmp_path.iterdir()] == ["log.csv"]
+
+
+def test_results_that_are_given_twice_count_once(tmp_path: Path) -> None:
+    code, _, err = in_process("import", str(VLLM[0]), str(VLLM[1]), str(VLLM[0]), "--out", str(tmp_path))
+    assert code == 2
+    assert f"{VLLM[0]}: the same results as" in err
 
 
 def test_levels_of_different_kinds_are_not_mixed(tmp_path: Path) -> None:

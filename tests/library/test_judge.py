@@ -95,6 +95,21 @@ def test_failures_are_counted_by_kind() -> None:
     assert judged.to_dict()["steps"][0]["errors"] == {"http_429": 1, "reset": 1, "timeout_idle": 1, "incomplete": 1}
 
 
+def test_the_end_of_a_log_is_judged_too() -> None:
+    import pandas as pd
+
+    due_s = [i / 4 for i in range(400)]  # 99.75 s: one window and 0.66 of one
+    error: list[object] = [None] * 300 + [503] * 100
+    frame = pd.DataFrame({"due_s": due_s, "first_token_s": [at_s + 0.1 for at_s in due_s], "error": error})
+    judged = loadramp.judge(frame)
+    assert judged.steps.requests.tolist() == [240, 160]
+    assert judged.steps.window_end_s.tolist() == pytest.approx([60.0, 99.75], abs=1e-3)
+    assert len(judged.requests[judged.requests.status != "ok"]) == 100
+    assert loadramp.judge(frame[:340]).steps.requests.tolist() == [340]  # 24.75 s more are part of the first window
+    with pytest.raises(loadramp.ScenarioError, match="window_s: expected seconds above 0; got 0"):
+        loadramp.judge(frame, window_s=0.0)
+
+
 def test_time_stamps_are_read_as_instants() -> None:
     import pandas as pd
 
@@ -110,7 +125,17 @@ def test_time_stamps_are_read_as_instants() -> None:
         ({"due": [1.0]}, "judge: due: no such column"),
         ({"output_tokens": [1]}, "expected a column due_s or sent_s"),
         ({"due_s": [1.0, None]}, "due_s: a request without an instant"),
-        ({"due_s": ["soon"]}, "could not convert"),
+        ({"due_s": ["soon"]}, "judge: due_s: expected seconds or time stamps: could not convert"),
+        ({"due_s": [1.7e12, 1.7e12]}, "due_s: expected seconds or time stamps; got 1.7e"),
+        ({"due_s": [1.0, 2.0], "first_token_s": [0.5, 2.5]}, r"row 0: .*first_token_s \(-0.5\) lies before sent_s"),
+        ({"due_s": [1.0], "output_tokens": [2.5]}, "row 0: output_tokens: expected a whole number; got 2.5"),
+        ({"due_s": [1.0], "token_s": [[1.0, 2.0]], "event_tokens": [[1]]}, "event_tokens: expected a number from 0 on"),
+        ({"due_s": [1.0, 2.0], "rate_rps": [1.0, 1.0]}, "rate_rps: needs a column step"),
+        ({"due_s": [1.0, 2.0], "step": [0, None]}, "step: 1 row without one"),
+        (
+            {"due_s": [1.0, 2.0], "step": [0, 0], "users": [2.5, 2.5]},
+            "users: expected a whole number from 1 on; got 2.5",
+        ),
         ({"due_s": [0.0, 9.0, 5.0, 20.0], "step": [0, 0, 1, 1]}, "two steps overlap"),
         ({"due_s": [0.0, 9.0], "step": [0, 0], "rate_rps": [1.0, 2.0]}, "step 0 has several"),
         ({"due_s": []}, "no requests"),
