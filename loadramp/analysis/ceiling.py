@@ -188,7 +188,7 @@ def _lower(row: Row, climbed: Climb, rows: Sequence[Row], mean: float | None, fi
     """The ceiling where a step or a soak was overloaded far below what higher rates served: parts of the endpoint are
     full before others, or a limit lets bursts pass. No rate at which it is overloaded is sustained."""
     reading = read(row, mean)
-    served = min(reading.rate_rps, load_arrival_rps(row) * (1.0 - (load_error_ratio(row) or 0.0)))
+    served = min(reading.rate_rps, _succeeding_rps(row))
     kept = [load_of(row) for row in usable(rows, ("step", "soak", "down")) if not alarmed(row)]
     held = max((rate for rate in kept if rate <= served), default=None)
     what = _failed(row) if failing(row) else _signs(row)
@@ -231,11 +231,16 @@ def _gone(climbed: Climb, worst: Row, quiet: Row, sustained_rps: float | None) -
 
 def _only_errors(worst: Row, quiet: Row | None, sustained_rps: float | None) -> Estimate:
     """Errors without a lack of throughput: the rate at which requests succeeded is the best there is to say."""
-    succeeded = load_arrival_rps(worst) * (1.0 - (load_error_ratio(worst) or 0.0))
     low, high = load_of(quiet) if quiet else None, load_of(worst)
     words = f"{_failed(worst)} at {at(worst)}; " + (f"quiet up to {at(quiet)}" if quiet else "no quiet step")
-    rate_rps = min(max(succeeded, low or 0.0), high)
+    rate_rps = min(max(_succeeding_rps(worst), low or 0.0), high)
     return Estimate("found", rate_rps, low, high, "ceiling", words, sustained_rps=sustained_rps)
+
+
+def _succeeding_rps(row: Row) -> float:
+    """Arrivals that were a load, less those that failed: what is still under way has not."""
+    failed = row.failed - row.load_independent_errors
+    return load_arrival_rps(row) * (1.0 - failed / load_requests(row))
 
 
 def _not_overloaded(climbed: Climb) -> Estimate:

@@ -9,6 +9,7 @@ from collections import Counter
 import numpy as np
 
 from loadramp.analysis.error_classes import OF_THE_REQUEST, WORDS, classes, load_independent
+from loadramp.analysis.proportions import Proportion
 from loadramp.record.row import Row
 from loadramp.record.table import Bools, Run, Table
 from loadramp.record.types import Check
@@ -50,20 +51,22 @@ def known_independent(due: Table, end_s: float) -> Bools:
     return np.asarray(load_independent(due) & (due.done_s <= end_s), dtype=np.bool_)
 
 
-def fails_too_often(due: Table, end_s: float, max_error_ratio: float) -> bool:
-    """More failures that may depend on load than ``max_error_ratio``: of what had ended when the step did, by which a
-    ramp may have ended, or of all that has ended since.
+def fails_too_often(due: Table, max_error_ratio: float) -> bool:
+    """More failures that may depend on load than ``max_error_ratio``, beyond what chance explains.
+
+    Requests in flight, or cut off, count as requests: a refusal is there at once, answers beside it take their time.
 
     Args:
         due: the requests of the step.
-        end_s: the end of its window.
         max_error_ratio: of the scenario.
     """
     load = due.select(~load_independent(due))
-    return any(
-        bool(ended.any()) and int(np.count_nonzero(load.failed & ended)) > max_error_ratio * np.count_nonzero(ended)
-        for ended in (load.done_s <= end_s, ~load.in_flight)
-    )
+    return too_many(int(np.count_nonzero(load.failed)), len(load), max_error_ratio)
+
+
+def too_many(failed: int, requests: int, limit: float) -> bool:
+    """The share of failures is above ``limit``: so is its exact one-sided limit at 5 %."""
+    return failed > limit * requests and Proportion(failed, requests).lower() > limit
 
 
 def request_errors(run: Run) -> list[Check]:

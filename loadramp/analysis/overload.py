@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from loadramp.analysis.load_errors import load_arrival_rps, load_error_ratio, load_requests
+from loadramp.analysis.load_errors import load_arrival_rps, load_requests, too_many
 from loadramp.analysis.offered_load import load_of
 from loadramp.record.row import Row
 from loadramp.scenario.scenario import ERROR_RATIO
@@ -94,8 +94,9 @@ def shows_overload(row: Row) -> bool:
 def failing(row: Row) -> bool:
     """More errors that may depend on load than the scenario allows (column ``overloaded``), or than it does by default
     where that is absent."""
-    marked = row.overloaded
-    return marked if marked is not None else (load_error_ratio(row) or 0.0) > ERROR_RATIO
+    if row.overloaded is not None:
+        return row.overloaded
+    return too_many(row.failed - row.load_independent_errors, load_requests(row), ERROR_RATIO)
 
 
 def alarmed(row: Row) -> bool:

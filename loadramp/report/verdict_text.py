@@ -11,7 +11,7 @@ from typing import Literal
 from loadramp.analysis import offered_load
 from loadramp.analysis.checks import server_metrics, unfinished
 from loadramp.analysis.diagnosis.queueing import PREEMPTED_RATIO
-from loadramp.analysis.load_errors import load_error_ratio
+from loadramp.analysis.load_errors import load_error_ratio, too_many
 from loadramp.analysis.overload import shows_overload, signs_of
 from loadramp.analysis.quantiles import quantile_name
 from loadramp.analysis.slo_capacity import missed_below, rates_words
@@ -90,7 +90,8 @@ def _void_above(run: Run, rate_rps: float | None) -> bool:
 
 
 def failures(run: Run) -> Phrase | None:
-    """How many requests failed and of what, red above 1 %. Void steps are in no count of failures."""
+    """How many requests failed and of what, red where that is more than 1 % beyond doubt. Void steps are in no count
+    of failures."""
     requests, failed = _totals(run)
     if not failed:
         return None
@@ -103,7 +104,8 @@ def failures(run: Run) -> Phrase | None:
             kinds[str(kind)] = kinds.get(str(kind), 0) + 1
     of_what = ", ".join(f"{r.ERROR_WORDS.get(k, k)} {n:,}" for k, n in sorted(kinds.items(), key=lambda i: -i[1])[:4])
     ratio = failed / requests if requests else 1.0
-    tone: Tone = "bad" if ratio > min(run.scenario.slo.error_ratio, BAD_ERROR_RATIO) else "warn"
+    bad = too_many(failed, requests, min(run.scenario.slo.error_ratio, BAD_ERROR_RATIO))
+    tone: Tone = "bad" if bad else "warn"
     void = len(run.rows) - len(r.delivered(run))
     without = (f", without {plural(void, 'void step')}" if void else "") + _apart_from_load(run, failed)
     if failed == requests:

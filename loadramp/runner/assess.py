@@ -148,7 +148,7 @@ def row_of(
         gap_cv=offer.gap_cv,
         streamed=streamed,
     )
-    return replace(row, repeat=step.repeat, overloaded=_overloaded(scenario, row, table.due_in(row.window_s)))
+    return replace(row, repeat=step.repeat, overloaded=_overloaded(scenario, table.due_in(row.window_s)))
 
 
 def with_ceiling(scenario: Scenario, before: Sequence[Row], row: Row) -> list[Row]:
@@ -189,11 +189,11 @@ def last_word_s(run: Run) -> float:
 def count_again(scenario: Scenario, row: Row, table: Table) -> Row:
     """The row with its counts brought up to what has become of its requests since; ``table`` holds all of them."""
     due = table.due_in(row.window_s)
-    return replace(counts(row, due), overloaded=_overloaded(scenario, row, due))
+    return replace(counts(row, due), overloaded=_overloaded(scenario, due))
 
 
-def _overloaded(scenario: Scenario, row: Row, due: Table) -> bool:
-    return fails_too_often(due, row.window_end_s, scenario.pace.max_error_ratio)
+def _overloaded(scenario: Scenario, due: Table) -> bool:
+    return fails_too_often(due, scenario.pace.max_error_ratio)
 
 
 def with_deaths(row: Row, deaths: Sequence[WorkerDeath]) -> Row:

@@ -1,8 +1,8 @@
 """Ramps: the rows so far to the next step, or why to stop. Pure.
 
 A ramp is a function ``f(rows, *, options) -> Step | Stop``. It reads the rows of the measured steps, in order (columns
-``saturated``, ``deficit``, ``void`` and ``overloaded``: more errors than ``max_error_ratio``), and leaves the times of
-the step it proposes to the conductor unless it has a reason to set them.
+``saturated``, ``deficit``, ``void`` and ``overloaded``: more errors than ``max_error_ratio``, beyond doubt), and leaves
+the times of the step it proposes to the conductor unless it has a reason to set them.
 """
 
 from collections.abc import Callable, Sequence

@@ -258,3 +258,12 @@ def test_a_void_step_without_one_answer_says_nothing_of_a_higher_limit() -> None
     sentence = verdict_sentence(without_slo(rows=rows, estimates=found))
     assert "kept up with every step that the client could deliver; at 12 req/s nothing was answered." in sentence
     assert "lies higher" not in sentence
+
+
+@pytest.mark.parametrize(("failed", "tone"), [(1, "warn"), (2, "bad")])
+def test_one_failure_in_24_requests_does_not_open_the_headline_in_red(failed: int, tone: str) -> None:
+    rows = [changed(served_rows()[0], requests=24, ok=24 - failed, errors={"http_5xx": failed})]
+    run = without_slo(rows=rows, estimates=ceiling("not_found_up_to", 2.0, 2.0, None))
+    phrases = headline(run)
+    (phrase,) = [one for one in phrases if f"{failed} of 24 requests failed" in one.text]
+    assert (phrase.tone, phrases.index(phrase)) == (tone, 0 if tone == "bad" else 1)
