@@ -15,8 +15,9 @@ from loadramp.analysis.quantiles import NOT_STATIONARY, Values, estimate, mean, 
 from loadramp.analysis.throughput import falls_behind
 from loadramp.record.row import Quantiles, Row, SloStatistic, Statistic
 from loadramp.record.table import Floats, Table, within
-from loadramp.record.types import ENDS, ClientSample, Sample, Step
+from loadramp.record.types import ENDS, EVENTS, ClientSample, Sample, Step
 from loadramp.scenario.scenario import Slo
+from loadramp.units import percent
 
 THROUGHPUT_BLOCKS = 10
 
@@ -275,18 +276,23 @@ def _load(
 
 
 def _slo(row: Row, window: WindowView, pooled: Mapping[str, Values], slo: Slo) -> tuple[Row, latency.Reasons]:
-    fine, decided = latency.good(window, slo)
+    fine, decided, unknown = latency.good(window, slo)
     reasons: latency.Reasons = {} if decided else {"good_ratio": "no request of this window has ended"}
+    if unknown:
+        between = f"between {percent(fine / decided)} and {percent((fine + unknown) / decided)} are good"
+        reasons = dict.fromkeys(("good_ratio", "good_rps"), f"{latency.BY_EVENTS}: {between}")
     kept: dict[str, SloStatistic] = {}
     for metric, limit_s in slo.limits.items():
-        data = pooled[metric]
+        by_events = metric == "itl" and bool((window.near.token_source == EVENTS).any())
+        data = latency.itl_at_worst(window, limit_s) if by_events else pooled[metric]
         measured = estimate(data, slo.quantile, row.stationary)
         figure = Statistic(measured.value, measured.low, measured.high, measured.log_se)
         kept[metric] = SloStatistic(figure, np.count_nonzero(data.values > limit_s) / len(data) if len(data) else None)
         if measured.value is None:
             reasons[f"slo_{metric}_s"] = f"{quantile_name(slo.quantile)}: {measured.reason}"
-    good_ratio = fine / decided if decided else None
-    return replace(row, good_ratio=good_ratio, good_rps=fine / window.length_s, good_n=decided, slo=kept), reasons
+    good_ratio = fine / decided if decided and not unknown else None
+    good_rps = None if unknown else fine / window.length_s
+    return replace(row, good_ratio=good_ratio, good_rps=good_rps, good_n=decided, slo=kept), reasons
 
 
 def _sd(values: Floats) -> float:

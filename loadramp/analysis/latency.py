@@ -24,6 +24,7 @@ from loadramp.analysis.quantiles import (
 from loadramp.record.event_columns import narrow, runs, taken
 from loadramp.record.row import Quantiles, Row, SloStatistic, Statistic, columns_of
 from loadramp.record.table import Bools, Floats, Gaps, Table, within
+from loadramp.record.types import EVENTS
 from loadramp.scenario.scenario import Slo
 from loadramp.units import percent
 
@@ -35,6 +36,10 @@ NOT_STREAMED = "[target] stream = false: answers come whole, so tokens have no t
 OF_GAPS = ("itl", "gap")
 """Latencies that need the instant of every token."""
 NO_GAPS = "only the first and the last token of each answer are known"
+BY_TOKEN = frozenset({"itl", "tpot"})
+"""Times for each token. Where events count as tokens, those measured are upper bounds: of TPOT as it is, of a quantile
+of ITL by ``at_worst``."""
+BY_EVENTS = "the server sends no usage, and an event may carry several tokens"
 Window = tuple[float, float]
 Reasons = dict[str, str]
 """Name of a column to why it is null."""
@@ -179,8 +184,30 @@ def stall_limit_s(gap_s: Floats) -> float:
     return max(10.0 * float(np.median(gap_s)), 0.25) if len(gap_s) else 0.25
 
 
-def good(window: WindowView, slo: Slo) -> tuple[int, int]:
-    """Requests within every limit, and requests decided.
+def at_worst(gaps: Gaps, unknown: Bools, limit_s: float) -> Gaps:
+    """Gaps whose events brought as many tokens as could all be slower than ``limit_s``: ``ceil(gap / limit) - 1``, at
+    least 1. The share of tokens beyond the limit is at most what they say, whatever the events carry.
+
+    Args:
+        gaps: of any requests.
+        unknown: whose events count as tokens, since nobody says how many each brought; by their ``gaps.request``.
+        limit_s: above 0.
+    """
+    of = unknown[gaps.request]
+    most = np.maximum(np.ceil(gaps.gap_s / limit_s - 1e-9) - 1.0, 1.0).astype(np.int64)
+    return replace(gaps, tokens=np.where(of, most, gaps.tokens)) if of.any() else gaps
+
+
+def itl_at_worst(window: WindowView, limit_s: float) -> Values:
+    """The inter-token latencies of ``at_worst``, put into time blocks."""
+    gaps = at_worst(window.gaps, window.near.token_source == EVENTS, limit_s)
+    itl_s, at_s = gaps.itl()
+    return pool(itl_s, at_s, window.window_s, "tokens", len(runs(gaps.request)), carry=carried(window))
+
+
+def good(window: WindowView, slo: Slo) -> tuple[int, int, int]:
+    """Requests within every limit, requests decided, and of these how many may be within: the times of their tokens are
+    not known (``BY_EVENTS``).
 
     A request is good when it succeeded, its TTFT, TPOT and end-to-end time are within their limits, and at most
     ``1 - quantile`` of its own inter-token latencies exceed theirs. One still in flight is decided only when it is too
@@ -188,26 +215,26 @@ def good(window: WindowView, slo: Slo) -> tuple[int, int]:
     """
     due = window.due
     measured = {"ttft": due.ttft_s, "e2e": due.e2e_s, "tpot": due.tpot_s}
-    fine = due.ok.copy()
+    fine, may_be, unknown = due.ok.copy(), due.ok.copy(), due.token_source == EVENTS
     late = np.zeros(len(due), dtype=np.bool_)
     age_s = window.now_s - due.due_s
     for metric, limit_s in slo.limits.items():
-        if metric == "itl":
-            fine &= _itl_within(window, limit_s, slo.quantile)
-            continue
-        fine &= ~(measured[metric] > limit_s)
+        itl = metric == "itl"
+        within_limit = _itl_within(window, limit_s, slo.quantile) if itl else ~(measured[metric] > limit_s)
+        fine &= within_limit
+        may_be &= within_limit | unknown if metric in BY_TOKEN else within_limit
         if metric == "e2e":
             late |= age_s > limit_s
         elif metric == "ttft":
             late |= np.where(np.isnan(due.ttft_s), age_s, due.ttft_s) > limit_s
     decided = ~due.in_flight | late
-    return int(np.count_nonzero(fine)), int(np.count_nonzero(decided))
+    return int(np.count_nonzero(fine)), int(np.count_nonzero(decided)), int(np.count_nonzero(may_be & ~fine))
 
 
 def _itl_within(window: WindowView, limit_s: float, q: float) -> Bools:
     kept = np.ones(len(window.due), dtype=np.bool_)
     for at, part in window.due.slices():
-        gaps = part.gaps()
+        gaps = at_worst(part.gaps(), part.token_source == EVENTS, limit_s)
         first, k = runs(gaps.request), narrow(gaps.tokens)
         over = (gaps.gap_s > limit_s * k) & (k > 0)
         beyond, total = (np.add.reduceat(tokens, first, dtype=np.float64) for tokens in (over * k, gaps.tokens))

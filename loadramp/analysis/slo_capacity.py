@@ -11,6 +11,7 @@ import numpy as np
 from scipy.special import betaincinv
 
 from loadramp.analysis.ceiling import ceiling
+from loadramp.analysis.latency import BY_EVENTS, BY_TOKEN
 from loadramp.analysis.load_errors import load_error_ratio, load_requests
 from loadramp.analysis.offered_load import load_of
 from loadramp.analysis.overload import Climb, climb
@@ -20,10 +21,6 @@ from loadramp.record.table import Floats
 from loadramp.record.types import EVENTS, Estimate, EstimateStatus
 from loadramp.scenario.scenario import Slo
 from loadramp.units import plural
-
-BY_TOKEN = frozenset({"itl", "tpot"})
-"""Limits on times for each token. Where events count as tokens, the times are shorter than those measured, unless many
-tokens come after the long gaps only, as through a buffer."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -77,6 +74,8 @@ def slo_capacity(rows: Sequence[Row], slo: Slo) -> Estimate:
     if top.known_rps is not None:
         crossings.append(Crossing("ceiling", top.known_rps, top.low_rps, top.high_rps, top.status == "below_range"))
     unknown = [metric for metric in limits if metric not in {line.name for line in lines}]
+    if slo.good_ratio is not None and (why := _why_unknown(climbed.rows)):
+        return _none("inconclusive", f"the share of good requests is not known: {why}")
     estimate = _answer(crossings, unknown, climbed, limits, quantile)
     if missed := missed_below(rows, slo, estimate):
         return replace(estimate, reason=f"{estimate.reason}; missed all the same at {rates_words(missed)}")
@@ -94,10 +93,23 @@ def missed_below(rows: Sequence[Row], slo: Slo, estimate: Estimate) -> list[floa
         {
             float(rate)
             for line in _lines(climbed, slo)
+            if line.name not in _guessed(climbed.rows)
             for rate, low in zip(line.rates, line.lows, strict=True)
             if rate < top_rps and low > line.limit
         }
     )
+
+
+def _guessed(rows: Sequence[Row]) -> frozenset[str]:
+    """Limits whose values are upper bounds: they show that a limit is met, not that it is missed."""
+    return BY_TOKEN if any(row.token_source == EVENTS for row in rows) else frozenset()
+
+
+def _why_unknown(rows: Sequence[Row]) -> str:
+    """Why the share of good requests is known of no row that decided any; empty where it is known of one."""
+    decided = [row for row in rows if row.good_n]
+    whys = [row.reasons.get("good_ratio", "") for row in decided if row.good_ratio is None]
+    return whys[0] if whys and len(whys) == len(decided) else ""
 
 
 def rates_words(rates: Sequence[float]) -> str:
@@ -199,7 +211,9 @@ def _latency(climbed: Climb, metric: str, limit_s: float, q: float) -> LimitCurv
 
 def _value(row: Row, metric: str, q: float) -> float | None:
     value = row.statistic(f"slo_{metric}").value
-    return value if value is not None else row.statistic(f"{metric}_{quantile_name(q)}").value
+    if value is not None or (metric == "itl" and row.token_source == EVENTS):  # by events it is no upper bound
+        return value
+    return row.statistic(f"{metric}_{quantile_name(q)}").value
 
 
 def _spread(row: Row, metric: str) -> float:
@@ -247,20 +261,22 @@ def _answer(
 ) -> Estimate:
     missed = [crossing for crossing in crossings if crossing.below]
     lowest = [crossing for crossing in missed if not crossing.known_from_rps]
-    guessed = BY_TOKEN if climbed.rows[0].token_source == EVENTS else frozenset()
+    guessed = _guessed(climbed.rows)
     first = min(lowest, key=lambda c: (c.doubtful or c.name in guessed, c.rate), default=None)
     if first is not None and (first.doubtful or first.name in guessed):
         why = "longer steps ([ramp] measure_s or min_requests), or start lower"
         if first.name in guessed:
-            why = "the server sends no usage, and an event may carry several tokens"
+            why = BY_EVENTS
         words_ = f"{_limit(first.name, limits, q)} is missed at the lowest rate, but not beyond doubt: {why}"
         high_rps = min((c.high for c in crossings if c.high is not None), default=None)
         return Estimate("inconclusive", None, None, high_rps, "slo_capacity", words_, limit=first.name)
     if first is not None:
         words_ = f"{_limit(first.name, limits, q)} is missed at the lowest rate already: start lower"
         return Estimate("below_range", None, None, first.rate, "slo_capacity", words_, limit=first.name)
+    if any(crossing.name not in guessed for crossing in missed):
+        return _unseen([crossing for crossing in crossings if crossing.name not in guessed], limits, q)
     if missed:
-        return _unseen(crossings, limits, q)
+        return _none("inconclusive", f"whether {_limit(missed[0].name, limits, q)} is met is not known: {BY_EVENTS}")
     if unknown:
         return _unknown(unknown, climbed, q)
     first = min(
@@ -276,6 +292,12 @@ def _answer(
         if top < load_of(climbed.rows[-1]):
             words_ += f"; no step above it has the {plural(needed(q), 'request')} for {_limit(shown.name, limits, q)}"
         return Estimate("not_found_up_to", top, top, None, "slo_capacity", words_)
+    if first.name in guessed:
+        certain = [c.high for c in crossings if c.name not in guessed and not c.beyond and c.high is not None]
+        met = f"{_limit(first.name, limits, q)} is met up to {first.rate:.3g} req/s"
+        words_ = f"{met}; above that it is not known: {BY_EVENTS}"
+        return Estimate("inconclusive", None, first.low, min(certain, default=None), "slo_capacity", words_,
+                        limit=first.name)  # fmt: skip
     lows = [crossing.low for crossing in crossings if not crossing.beyond]
     if shown is not None and shown.rate < first.rate:
         lows.append(shown.rate)  # that limit may be passed anywhere above
@@ -314,6 +336,8 @@ def _unknown(unknown: Sequence[str], climbed: Climb, q: float) -> Estimate:
 
 def _clearly_over(row: Row, metric: str, q: float) -> bool:
     """The share of values beyond the limit exceeds 1 - q with 97.5 % confidence."""
+    if metric in _guessed([row]):
+        return False
     share, n = row.slo[metric].over_ratio if metric in row.slo else None, row.requests
     if not share:
         return False

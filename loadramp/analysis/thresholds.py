@@ -5,7 +5,7 @@ Intervals are the ones that the report prints; shares (errors, good requests) ge
 
 import math
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -14,6 +14,7 @@ from scipy.special import betaincinv
 
 from loadramp.analysis import latency, offered_load
 from loadramp.analysis.far_bounds import upper_bound
+from loadramp.analysis.latency import WindowView
 from loadramp.analysis.quantiles import QuantileEstimate, Values, estimate, mean
 from loadramp.analysis.threshold_rules import ESTIMATES, SHARES, Place, ThresholdRule, parse
 from loadramp.record.row import Row, void_words
@@ -128,14 +129,14 @@ def _subjects(run: Run, rule: ThresholdRule) -> list[Known]:
         where = rule.text.partition("@")[2].strip()
         return [Known(None, None, None, f"no step at {where}" if where else "no step was measured")]
     if rule.place is not None:
-        return [_of_row(row, rule, run.estimates.get("ceiling")) for row in rows]
+        return [_of_row(run, row, rule) for row in rows]
     usable = [row for row in rows if not row.void]
     if not usable:
         return [Known(None, None, None, "every step is void")]
     if rule.aggregate:
         whole = [row for row in usable if not row.partial]
         return [
-            _by_events(whole, rule, _pooled(run, whole, rule))
+            _by_events(run, whole, rule, _pooled(run, whole, rule))
             if whole
             else Known(None, None, None, "every step was cut short")
         ]
@@ -155,10 +156,10 @@ def matches(row: Row, place: Place) -> bool:
     )
 
 
-def _of_row(row: Row, rule: ThresholdRule, ceiling: Estimate | None) -> Known:
+def _of_row(run: Run, row: Row, rule: ThresholdRule) -> Known:
     if row.void:
         return Known(None, None, None, f"void: {void_words(row.void)}", row.step)
-    known = _by_events([row], rule, _bounded(row, rule, _measured(row, rule), ceiling))
+    known = _by_events(run, [row], rule, _bounded(row, rule, _measured(row, rule), run.estimates.get("ceiling")))
     held_against = _not_shown(row, rule, weigh(rule, known).status)
     if held_against:
         measured = f"; there it was {known.value:.4g}" if known.value is not None else ""
@@ -166,13 +167,21 @@ def _of_row(row: Row, rule: ThresholdRule, ceiling: Estimate | None) -> Known:
     return known
 
 
-def _by_events(rows: Sequence[Row], rule: ThresholdRule, known: Known) -> Known:
-    """Where events count as tokens, a time for each token may be much shorter than was measured."""
-    if known.value is None or rule.name not in {"itl_s", "tpot_s"}:
+def _by_events(run: Run, rows: Sequence[Row], rule: ThresholdRule, known: Known) -> Known:
+    """Where events count as tokens, a time for each token may be much shorter than was measured; and a quantile of ITL
+    longer, where most tokens come after the long gaps."""
+    if known.value is None or rule.name.removesuffix("_s") not in latency.BY_TOKEN:
         return known
     if all(row.token_source != EVENTS for row in rows):
         return known
-    return replace(known, low=0.0, reason="the server sends no usage, and an event may carry several tokens")
+    high = known.high
+    if rule.name == "itl_s" and rule.aggregate != "mean" and high is not None and rule.limit > 0.0:
+        worst = estimate(
+            joined([latency.itl_at_worst(window, rule.limit) for window in _windows(run, rows)]),
+            float(rule.aggregate[1:]) / 100.0,
+        )
+        high = max(high, (worst.value or math.inf) * high / known.value, worst.high or 0.0)
+    return replace(known, low=0.0, high=high, reason=latency.BY_EVENTS)
 
 
 def _bounded(row: Row, rule: ThresholdRule, known: Known, ceiling: Estimate | None) -> Known:
@@ -230,17 +239,18 @@ def _pooled(run: Run, rows: Sequence[Row], rule: ThresholdRule) -> Known:
 
     What one of the steps withholds they withhold together: where anything is, a step was near the ceiling or beyond.
     """
-    parts: list[Values] = []
-    for window_s in (window_s for row in rows for window_s in row.measured_windows):
-        window = latency.window_view(run.table.select(run.table.done_s >= window_s[0]), window_s)
-        parts.append(latency.families(window)[rule.name.removesuffix("_s")])
-    data = joined(parts)
+    data = joined([latency.families(window)[rule.name.removesuffix("_s")] for window in _windows(run, rows)])
     figure = mean(data) if rule.aggregate == "mean" else estimate(data, float(rule.aggregate[1:]) / 100.0)
     state, why = _state(rows), figure.reason or figure.interval_reason
     if state != "steady":
         what = "whose queue still grew" if state == "growing" else "too near the ceiling for an interval"
         why = f"the run holds steps {what}: name the rates it is meant for, @ rate <= ..."
     return _latency(figure, state, why, None)
+
+
+def _windows(run: Run, rows: Sequence[Row]) -> Iterator[WindowView]:
+    for window_s in (window_s for row in rows for window_s in row.measured_windows):
+        yield latency.window_view(run.table.select(run.table.done_s >= window_s[0]), window_s)
 
 
 def joined(parts: Sequence[Values]) -> Values:
@@ -270,6 +280,9 @@ def _share(rows: Sequence[Row], rule: ThresholdRule) -> Known:
         n = sum(row.ended for row in rows)
         k = sum(_faults(row, rule.name) for row in rows)
     else:
+        unknown = next((row for row in rows if row.good_n and row.good_ratio is None), None)
+        if unknown is not None:
+            return Known(None, None, None, unknown.reasons.get("good_ratio", "not known"), step)
         n = sum(row.good_n for row in rows)
         k = sum(round((row.good_ratio or 0.0) * row.good_n) for row in rows)
     if n == 0:

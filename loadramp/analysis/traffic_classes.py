@@ -105,9 +105,9 @@ def _figures(window: WindowView, slo: Slo, stationary: bool) -> ClassFigures:
     due = window.due
     failed = int(np.count_nonzero(due.failed))
     ended = len(due) - int(np.count_nonzero(due.in_flight))
-    fine, decided = latency.good(window, slo)
+    fine, decided, unknown = latency.good(window, slo)
     latencies: dict[str, float | None] = {}
-    reasons: dict[str, str] = {}
+    reasons: dict[str, str] = {"good_ratio": latency.BY_EVENTS} if unknown else {}
     pooled = latency.families(window)
     for name, quantiles in FIGURES:
         for level in quantiles:
@@ -123,7 +123,7 @@ def _figures(window: WindowView, slo: Slo, stationary: bool) -> ClassFigures:
         arrival_rps=len(due) / window.length_s,
         input_tokens_mean=mean_of_known(due.input_tokens),
         output_tokens_mean=mean_of_known(due.output_tokens[due.ok]),
-        good_ratio=fine / decided if decided else None,
+        good_ratio=fine / decided if decided and not unknown else None,
         latency=latencies,
         reasons=reasons,
     )

@@ -101,7 +101,10 @@ def measure(
     if not arrived:
         reasons["output_tokens_per_s"] = "no token arrived"
     if slo.limits:
-        values["good_rps"] = latency.good(window, slo)[0] / window.length_s
+        fine, _, unknown = latency.good(window, slo)
+        values["good_rps"] = None if unknown else fine / window.length_s
+        if unknown:
+            reasons["good_rps"] = latency.BY_EVENTS
     else:
         values["good_rps"], reasons["good_rps"] = None, "the scenario sets no [slo] limit"
     return Block(

@@ -178,7 +178,7 @@ class Row:
     pace_degrees: float | None = None
     prefill_share: float | None = None
     good_ratio: float | None = None
-    good_rps: float = 0.0
+    good_rps: float | None = 0.0
     good_n: int = 0
     slo: Mapping[str, SloStatistic] = field(default_factory=dict)
     """By metric of the SLO."""

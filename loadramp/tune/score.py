@@ -87,10 +87,12 @@ def _of(run: Run, estimate: Estimate) -> Score:
 
 def _goodput(run: Run) -> Score:
     """The most good requests a second of any step; its interval is that of a Poisson count."""
-    rows = [row for row in run.rows if not row.void and not row.partial and row.good_rps > 0.0]
-    if not rows:
+    rows = [row for row in run.rows if not row.void and not row.partial]
+    if unknown := [row for row in rows if row.good_rps is None]:
+        return Score(reason=unknown[0].reasons.get("good_rps", "good requests are not known"))
+    best = max(rows, key=lambda row: row.number("good_rps") or 0.0, default=None)
+    if best is None or not best.good_rps:
         return Score(reason="no step had a good request")
-    best = max(rows, key=lambda row: row.good_rps)
     half = exp(1.96 / sqrt(best.good_rps * max(best.length_s, 1.0)))
     return Score(best.good_rps, best.good_rps / half, best.good_rps * half)
 

@@ -2,7 +2,7 @@ import math
 
 import numpy as np
 import pytest
-from records_and_rows import answer, failure, unfinished
+from records_and_rows import answer, failure, unfinished, window
 
 from loadramp.analysis.curve import fold
 from loadramp.analysis.latency import everyone, families, good, stalls, statistics, window_view
@@ -144,20 +144,64 @@ def test_a_good_request_succeeds_within_every_limit(limits: dict[str, float], ex
     ]
     assert good(
         window_view(Table.of(records), (0.0, 10.0)), Slo(**{f"{name}_s": limit for name, limit in limits.items()})
-    ) == (expected, 4)
+    ) == (expected, 4, 0)
 
 
 def test_one_slow_token_in_two_hundred_is_within_an_itl_limit_at_p99() -> None:
     one = answer(0, 0.0, 0.1, [0.01] * 199 + [0.5])
     seen = window_view(Table.of([one]), (0.0, 10.0))
-    assert good(seen, Slo(itl_s=0.05)) == (1, 1)
-    assert good(seen, Slo(itl_s=0.05, quantile=0.999)) == (0, 1)
+    assert good(seen, Slo(itl_s=0.05)) == (1, 1, 0)
+    assert good(seen, Slo(itl_s=0.05, quantile=0.999)) == (0, 1, 0)
+
+
+BURSTS = [1.0, *[0.0] * 49] * 4  # a buffer that lets 50 events pass once a second
+BATCHED = [0.1] * 200
+
+
+@pytest.mark.parametrize(
+    ("gaps_s", "limit_s", "expected"),
+    [
+        (BURSTS, 0.1, (0, 1, 1)),  # 9 tokens may have come with the first event of each: 9 of 58 are above 100 ms
+        (BURSTS, 1.01, (1, 1, 0)),
+        (BATCHED, 0.03, (0, 1, 1)),  # with 5 tokens each 20 ms a token, with 3 tokens each 33 ms
+        (BATCHED, 0.101, (1, 1, 0)),
+        ([0.01] * 199 + [0.5], 0.05, (0, 1, 1)),  # 9 of 208
+        ([0.01] * 900 + [0.5], 0.05, (1, 1, 0)),  # 9 of 909: 0.99 %
+        ([0.01] * 199 + [0.09], 0.05, (1, 1, 0)),  # less than two limits: it is one token, or more that are faster
+    ],
+)
+def test_where_events_count_as_tokens_a_request_is_good_only_whatever_they_carry(
+    gaps_s: list[float], limit_s: float, expected: tuple[int, int, int]
+) -> None:
+    one = answer(0, 0.0, 0.1, gaps_s, token_source="events", output_tokens=None)
+    seen = window_view(Table.of([one]), (0.0, 60.0))
+    assert good(seen, Slo(itl_s=limit_s)) == expected
+
+
+def test_tpot_by_events_is_at_most_what_it_says() -> None:
+    one = answer(0, 0.0, 0.1, [0.1] * 10, token_source="events")
+    seen = window_view(Table.of([one]), (0.0, 60.0))
+    assert good(seen, Slo(tpot_s=0.11)) == (1, 1, 0)
+    assert good(seen, Slo(tpot_s=0.09)) == (0, 1, 1)
+    assert good(seen, Slo(tpot_s=0.09, e2e_s=1.0)) == (0, 1, 0)  # too late whatever the tokens
+
+
+def test_good_requests_are_no_number_where_it_depends_on_what_events_carry() -> None:
+    records = [answer(i, i * 0.1, i * 0.1 + 0.1, [0.1] * 10, token_source="events") for i in range(600)]
+    found = fold(window(60.0, 10.0), Table.of(records), slo=Slo(itl_s=0.03))
+    assert (found.good_ratio, found.good_rps, found.good_n) == (None, None, 600)
+    assert found.reasons["good_ratio"] == (
+        "the server sends no usage, and an event may carry several tokens: between 0 % and 100 % are good"
+    )
+    assert found.statistic("slo_itl").value == pytest.approx(0.1 / 3)
+    known = fold(window(60.0, 10.0), Table.of(records), slo=Slo(itl_s=0.101))
+    assert (known.good_ratio, known.good_rps) == (1.0, 10.0)
 
 
 def test_a_request_in_flight_is_undecided_until_it_is_too_late() -> None:
     seen = window_view(Table.of([unfinished(0, 0.0), unfinished(1, 9.0)]), (0.0, 10.0), now_s=10.0)
-    assert good(seen, Slo(ttft_s=2.0)) == (0, 1)
-    assert good(seen, Slo()) == (0, 0)
+    assert good(seen, Slo(ttft_s=2.0)) == (0, 1, 0)
+    assert good(seen, Slo()) == (0, 0, 0)
 
 
 def test_an_empty_window_has_no_numbers_and_says_so() -> None:

@@ -93,6 +93,28 @@ def test_a_limit_for_each_token_is_not_missed_where_events_count_as_tokens() -> 
     assert slo_capacity([changed(rows[0], token_source="usage")], Slo(itl_s=0.1)).status == "below_range"
 
 
+def test_a_limit_for_each_token_that_is_crossed_by_events_is_met_below_and_open_above() -> None:
+    rows = [
+        changed(r, slo_itl_s=v, slo_itl_low_s=v, slo_itl_high_s=v, token_source="events")
+        for r, v in zip(curve([0.1, 0.1, 0.1, 0.1]), [0.01, 0.02, 0.04, 0.08], strict=True)
+    ]
+    found = slo_capacity(rows, Slo(itl_s=0.04, ttft_s=1.0))
+    assert (found.status, found.rate_rps, found.limit) == ("inconclusive", None, "itl")
+    assert (found.low_rps, found.high_rps) == (4.0, None)
+    assert found.reason == (
+        "p99 ITL of 0.04 s is met up to 4 req/s; above that it is not known: the server sends no usage, and an event "
+        "may carry several tokens"
+    )
+    fast = [changed(r, slo_itl_s=None, slo_itl_low_s=None, slo_itl_high_s=None, itl_p99_s=0.001) for r in rows]
+    assert slo_capacity(fast, Slo(itl_s=0.04)).status == "inconclusive"  # a quantile of events bounds nothing
+
+
+def test_a_share_of_good_requests_that_no_step_knows_is_open() -> None:
+    rows = [changed(r, good_ratio=None, good_n=60, reasons={"good_ratio": "why"}) for r in curve([0.1, 0.1])]
+    found = slo_capacity(rows, Slo(ttft_s=1.0, good_ratio=0.9))
+    assert (found.status, found.reason) == ("inconclusive", "the share of good requests is not known: why")
+
+
 def unknown(rows: list[Row], *at: int) -> list[Row]:
     nothing = {"slo_ttft_s": None, "slo_ttft_low_s": None, "slo_ttft_high_s": None, "ttft_p99_s": None}
     return [changed(r, **nothing) if i in at else r for i, r in enumerate(rows)]

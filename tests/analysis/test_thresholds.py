@@ -61,15 +61,43 @@ def test_the_interval_decides(rule: str, status: str) -> None:
     assert (result.reason == "the interval 0.09 to 0.11 holds the limit") == (status == "inconclusive")
 
 
+def by_events(gaps_s: list[float], **times: float) -> Run:
+    """A step of 240 answers with these gaps, of which nobody says how many tokens each event brought."""
+    records = [answer(i, i * 0.25, i * 0.25 + 0.1, gaps_s, token_source="events") for i in range(240)]
+    run = run_of(step(0, 4.0, token_source="events", **times))
+    run.table = Table.of(records)
+    return run
+
+
 def test_a_time_for_each_token_is_not_missed_where_events_count_as_tokens() -> None:
     times = {"itl_p99_s": 0.112, "itl_p99_low_s": 0.11, "itl_p99_high_s": 0.114}  # of events with five tokens each
-    run = run_of(step(0, 4.0, token_source="events", **times))
+    run = by_events([0.112] * 20, **times)
     result = judge(run, "p99(itl_s) < 0.1 @ rate <= 4")
     assert (result.status, result.value) == ("inconclusive", 0.112)
     assert result.reason == "the server sends no usage, and an event may carry several tokens"
-    assert judge(run, "p99(itl_s) < 0.12 @ rate <= 4").status == "pass"  # tokens come no slower than their events
+    assert judge(run, "p99(itl_s) < 0.12 @ rate <= 4").status == "pass"
     counted = run_of(step(0, 4.0, token_source="usage", **times))
     assert judge(counted, "p99(itl_s) < 0.1 @ rate <= 4").status == "fail"
+
+
+def test_a_buffer_that_releases_many_events_at_once_passes_no_limit_on_tokens() -> None:
+    times = {"itl_p99_s": 0.001, "itl_p99_low_s": 0.001, "itl_p99_high_s": 0.001}
+    run = by_events([1.0, *[0.001] * 199], **times)  # 1 event in 200, but perhaps 9 tokens in 208 beyond 100 ms
+    result = judge(run, "p99(itl_s) < 0.1 @ rate <= 4")
+    assert (result.status, result.value) == ("inconclusive", 0.001)
+    assert judge(run, "p99(itl_s) < 1.1 @ rate <= 4").status == "pass"
+    pooled = judge(run, "p99(itl_s) < 0.1")
+    assert (pooled.status, pooled.reason) == (
+        "inconclusive", "the server sends no usage, and an event may carry several tokens",
+    )  # fmt: skip
+
+
+def test_a_share_of_good_requests_that_is_not_known_is_open() -> None:
+    why = "an event may carry several tokens: between 0 % and 100 % are good"
+    run = run_of(step(0, 4.0, good_ratio=None, good_rps=None, good_n=240, reasons={"good_ratio": why}))
+    for rule in ("good_ratio >= 0.9", "good_ratio < 0.9"):
+        assert (judge(run, rule).status, judge(run, rule).reason) == ("inconclusive", why)
+    assert judge(run, "good_rps > 1").status == "inconclusive"
 
 
 def test_the_worst_step_decides_and_is_named() -> None:
