@@ -133,12 +133,15 @@ def _errors(
     base, candidate = shares
     limit, alpha = asked.error_ratio, ALPHA / len(looks.times)
     counts = _failed(candidate, "candidate")
+    more_than_base = fisher(base, candidate)
+    if base.lower(alpha) > limit and candidate.lower(alpha) > limit and more_than_base >= alpha:
+        of_base = f"{base.failed:,} of {base.requests:,} of the baseline"
+        return [], [f"both fail, and the candidate is not shown to fail more: {counts}, {of_base}"], None
     if candidate.requests and candidate.failed == candidate.requests:
         return [f"all {plural(candidate.requests, 'request')} of the candidate failed"], [], 0
     if candidate.lower(alpha) > limit:
         return [f"{counts}, at least {percent(candidate.lower(alpha))}; allowed {percent(limit)}"], [], 0
     shown = candidate.upper() < limit
-    more_than_base = fisher(base, candidate)
     if not shown and more_than_base < alpha:
         apart = difference(base, candidate)
         points = f", {percent(apart[1])} to {percent(apart[2])} more" if apart else ""

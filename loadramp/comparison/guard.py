@@ -73,6 +73,10 @@ class Guard:
         reason = self._failing(candidate, fails_from_s)
         if reason and self._alike(base, candidate, fails_from_s):
             reason = ""
+        elif reason and not self._more(base, candidate, fails_from_s):
+            if self._failing(base, fails_from_s):
+                self._end("stopped", f"both fail, and the candidate is not shown to fail more: {reason}", reason)
+            return  # or the baseline is not yet known to: more requests will tell
         if not reason and slow_from_s is not None:
             reason = await self._crawling(candidate, slow_from_s)
             if reason and await self._crawling(base, slow_from_s):
@@ -107,6 +111,14 @@ class Guard:
         if any(too_many_failures(table, limit, since_s) for table in of_load):
             return False
         return any(bool(table.ok.any()) for table in tables) and not one_fails_more(tables[0], tables[1], since_s)
+
+    def _more(self, base: RunSession, candidate: RunSession, since_s: float) -> bool:
+        """Whether the candidate fails more than a baseline that fails too often as well, as far as can be seen."""
+        tables = [arm.table(since_s=since_s) for arm in (base, candidate)]
+        share = failures_of(tables[0].select(tables[0].due_s >= since_s))
+        limit = canary_of(self.scenario).rollback_error_ratio
+        fine = share.failed < LEAST_FAILED or share.failed <= limit * share.requests
+        return fine or one_fails_more(tables[0], tables[1], since_s)
 
     def _failing(self, arm: RunSession, since_s: float) -> str:
         limit = canary_of(self.scenario).rollback_error_ratio

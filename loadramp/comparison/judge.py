@@ -2,7 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
+from math import log
 from pathlib import Path
+
+import numpy as np
 
 from loadramp.comparison.answer_match import AnswerMatch
 from loadramp.comparison.block_spread import Noise
@@ -29,10 +32,14 @@ from loadramp.record.table import Run
 from loadramp.runner.assess import measured
 from loadramp.runner.scenarios import load, read_run
 from loadramp.scenario.scenario import Scenario
-from loadramp.units import agreed, percent, plural
+from loadramp.units import agreed, count, percent, plural
 from loadramp.workload.schedule import session_sample
 
 ARMS = ("baseline", "candidate")
+OWN = ("process_start_s", "e2e_s_sum", "ttft_s_sum", "itl_s_sum")
+"""Figures of a metrics page that two servers do not share."""
+ONE_SERVER_RATIO = 1.5
+UNLIKE_RATIO = 0.05
 
 
 def asked_of(
@@ -157,6 +164,8 @@ def contrast(info: ComparisonInfo, baseline: Run, candidate: Run, scenario: Scen
     effects, looks, decision = weigh(
         asked, pairs, final=True, rollback=info.rollback or "", stopped=stopped, answers=info.answers, ceiling=ceiling
     )
+    if asked.design == "mirrored" and (one := one_server(baseline, candidate)):
+        decision = Decision("inconclusive", (one,))
     prints = [fingerprint(run) for run in (baseline, candidate)]
     return Comparison(
         info=info,
@@ -171,9 +180,50 @@ def contrast(info: ComparisonInfo, baseline: Run, candidate: Run, scenario: Scen
         environment=differences(prints[0], prints[1]),
         looks=looks,
         shifts={family: shift(pairs, family) for family in SHORT_NAMES},
-        notes=notes(canary_of(scenario), pairs, info),
+        notes=[*notes(canary_of(scenario), pairs, info), *unlike_prompts(baseline, candidate)],
         path=path,
     )
+
+
+def one_server(baseline: Run, candidate: Run) -> str:
+    """Words where one server has answered for both arms: a sum of seconds on its page, or the instant at which its
+    process began, is the same to the last digit in both, and it counted more requests than either arm has sent."""
+    pages = []
+    for run in (baseline, candidate):
+        samples = [sample.values for sample in run.samples if "requests_done" in sample.values]
+        pages.append({(k, v) for page in samples for k, v in page.items() if k in OWN and v > 0.0})
+        grown = samples[-1]["requests_done"] - samples[0]["requests_done"] if samples else 0.0
+        if grown < ONE_SERVER_RATIO * max(1, len(run.table)):
+            return ""
+    if not pages[0] & pages[1]:
+        return ""
+    return (
+        "both addresses lead to one server: its metrics page is the same in both arms, and counts the requests of "
+        "both; so nothing was compared"
+    )
+
+
+def unlike_prompts(baseline: Run, candidate: Run) -> list[str]:
+    """What the same requests were to the two servers, where that alone makes latencies differ."""
+    both = baseline.table.seq[baseline.table.ok], candidate.table.seq[candidate.table.ok]
+    tables = [run.table.select(run.table.ok & np.isin(run.table.seq, np.intersect1d(*both)))
+              for run in (baseline, candidate)]  # fmt: skip
+    prompts = [float(table.prompt_tokens.mean()) if len(table) else np.nan for table in tables]
+    out: list[str] = []
+    if not min(prompts) > 0.0:  # a side does not tell
+        return out
+    if abs(log(prompts[1] / prompts[0])) > UNLIKE_RATIO:
+        out.append(
+            f"The same prompts are {count(prompts[0])} tokens each to the baseline and {count(prompts[1])} to the "
+            "candidate: another tokenizer or chat template; latencies include the difference."
+        )
+    reused = [float(table.cached_tokens.mean()) / tokens for table, tokens in zip(tables, prompts, strict=True)]
+    if abs(reused[1] - reused[0]) > UNLIKE_RATIO:
+        out.append(
+            f"{percent(reused[0])} of the prompt tokens came from a prefix cache at the baseline, {percent(reused[1])} "
+            "at the candidate: TTFT may tell how warm the caches were, not which version is faster."
+        )
+    return out
 
 
 def climb_of(run: Run, first_step: int) -> Run:

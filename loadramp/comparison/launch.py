@@ -14,6 +14,7 @@ import msgspec
 
 from loadramp import __version__
 from loadramp.client import input_files
+from loadramp.client.endpoint import endpoint_of
 from loadramp.client.fleet import worker_count
 from loadramp.client.probe import SingleRequests
 from loadramp.comparison import greedy_answers
@@ -35,7 +36,7 @@ from loadramp.report.progress import Progress, Watch
 from loadramp.runner.finish import COULD_NOT_MEASURE, EXIT
 from loadramp.runner.launch import Reached, Say, info_of, reach, sent, session_of
 from loadramp.runner.run_session import RunSession
-from loadramp.runner.scenarios import Options
+from loadramp.runner.scenarios import Options, with_target
 from loadramp.scenario.scenario import Scenario
 from loadramp.units import agreed, plural
 
@@ -68,8 +69,8 @@ async def canary(scenario: Scenario, ask: CanaryOptions, say: Say, watch: Watch)
     began_at = datetime.now(UTC)
     for note in outlook(scenario, bool(ask.swap_command)):
         say(f"note: {note}")
-    switch = switch_of(ask.switch_command, scenario, ask.baseline, ask.candidate, say)
-    swap = switch_of(ask.swap_command, scenario, ask.baseline, ask.candidate, say)
+    switch = switch_of("--switch-command", ask.switch_command, scenario, ask.baseline, ask.candidate, say)
+    swap = switch_of("--swap-command", ask.swap_command, scenario, ask.baseline, ask.candidate, say)
     reached = await _reach_both(scenario, ask, switch, say)
 
     def redact(text: str) -> str:
@@ -106,7 +107,9 @@ def check(scenario: Scenario, ask: CanaryOptions) -> None:
         raise ScenarioError("[fleet] kind: a canary sends from one machine; expected 'local', got 'ray'")
     if not ask.baseline.base_url or not ask.candidate.base_url:
         raise ScenarioError("--baseline and --candidate: both URLs are needed")
-    if ask.baseline.base_url == ask.candidate.base_url and not (design != "mirrored" and ask.switch_command):
+    targets = [with_target(scenario, options).target for options in (ask.baseline, ask.candidate)]
+    same = endpoint_of(targets[0]) == endpoint_of(targets[1]) and targets[0].model == targets[1].model
+    if same and not (design != "mirrored" and ask.switch_command):
         raise ScenarioError(
             "--candidate: the same URL as --baseline; one machine needs [canary] design = 'abba' and --switch-command"
         )

@@ -28,7 +28,9 @@ from loadramp.workload.prompts.source import models_of
 ARM_VARIABLE = "LOADRAMP_ARM"
 
 
-def switch_of(line: str, scenario: Scenario, baseline: Options, candidate: Options, say: Say) -> Switch | None:
+def switch_of(
+    option: str, line: str, scenario: Scenario, baseline: Options, candidate: Options, say: Say
+) -> Switch | None:
     """``line`` as something that can be awaited with the name of an arm and returns the seconds that the command
     took; None for an empty line.
 
@@ -43,7 +45,7 @@ def switch_of(line: str, scenario: Scenario, baseline: Options, candidate: Optio
     try:
         words = shlex.split(line)
     except ValueError as error:
-        raise ScenarioError(f"--switch-command or --swap-command: {error}: {line}") from None
+        raise ScenarioError(f"{option}: {error}: {line}") from None
     most_s = canary_of(scenario).switch_timeout_s
 
     async def run(arm: str) -> float:
@@ -51,12 +53,12 @@ def switch_of(line: str, scenario: Scenario, baseline: Options, candidate: Optio
         try:
             code = await run_to_its_end([word.replace("{arm}", arm) for word in words], most_s, {ARM_VARIABLE: arm})
         except OSError as error:
-            raise CannotMeasure(f"{words[0]}: {error.strerror or error}") from None
+            raise CannotMeasure(f"{option}: {words[0]}: {error.strerror or error}") from None
         took_s = time.monotonic() - begun_s
         if code is None:
-            raise CannotMeasure(f"{words[0]}: not finished within {most_s:g} s ([canary] switch_timeout_s)")
+            raise CannotMeasure(f"{option}: {words[0]}: not finished within {most_s:g} s ([canary] switch_timeout_s)")
         if code != 0:
-            raise CannotMeasure(f"{words[0]} {arm}: exit code {code} after {took_s:.1f} s")
+            raise CannotMeasure(f"{option}: {words[0]} ({arm}): exit code {code} after {took_s:.1f} s")
         for name in (arm,) if arm in ARMS else ARMS:
             await _ready(scenario, baseline if name == "baseline" else candidate, most_s, say)
         return took_s

@@ -21,6 +21,7 @@ from loadramp.comparison.info import COMPARISON
 from loadramp.comparison.switch_command import rollback_of
 from loadramp.comparison.table import Canary, canary_of
 from loadramp.record.run_directory import RunDirError
+from loadramp.record.types import Sample
 from loadramp.registry import CannotMeasure, ScenarioError
 from loadramp.simulator.faults import Faults
 from loadramp.simulator.profiles import PROFILES
@@ -159,6 +160,43 @@ def test_a_failing_baseline_never_lets_the_candidate_pass(tmp_path: Path) -> Non
     found = compared(scenario_of(SHORT), tmp_path, faults=(Faults(error_ratio=0.3), None))
     assert found.decision.verdict == "inconclusive"
     assert "the baseline cannot be compared with" in found.decision.reasons[0]
+
+
+@pytest.mark.parametrize(("baseline", "candidate"), [(0.3, 0.3), (0.25, 0.35)])
+def test_two_that_both_fail_tell_nothing_of_the_candidate(tmp_path: Path, baseline: float, candidate: float) -> None:
+    wrong = Faults(error_ratio=baseline), Faults(error_ratio=candidate)
+    found = compared(scenario_of(SHORT), tmp_path, faults=wrong)
+    assert found.decision.verdict == "inconclusive"
+    assert found.decision.reasons[0].startswith("both fail, and the candidate is not shown to fail more: ")
+    assert found.baseline.steps[-1].end_s < 30.0
+
+
+def test_a_candidate_that_fails_far_more_than_a_failing_baseline_is_worse(tmp_path: Path) -> None:
+    found = compared(scenario_of(SHORT), tmp_path, faults=(Faults(error_ratio=0.1), Faults(error_ratio=0.9)))
+    assert found.decision.verdict == "fail"
+    assert found.decision.reasons[0].startswith("stopped at once")
+
+
+def test_two_addresses_of_one_server_compare_nothing(equal: judge.Comparison) -> None:
+    assert judge.one_server(equal.baseline, equal.candidate) == ""  # equal twins, each with its own requests
+    n = len(equal.baseline.table)
+    at = [Sample(0.0, "a", values={"requests_done": 10.0, "process_start_s": 1795980103.4}),
+          Sample(90.0, "a", values={"requests_done": 10.0 + 2 * n, "process_start_s": 1795980103.4})]  # fmt: skip
+    baseline, candidate = (replace(run, samples=at) for run in (equal.baseline, equal.candidate))
+    assert judge.one_server(baseline, candidate).startswith("both addresses lead to one server")
+    found = judge.contrast(equal.info, baseline, candidate, equal.baseline.scenario, "")
+    assert found.decision.verdict == "inconclusive"
+    other = [replace(sample, values={**sample.values, "process_start_s": 1795980103.5}) for sample in at]
+    assert judge.one_server(baseline, replace(candidate, samples=other)) == ""  # others use both servers
+
+
+def test_prompts_that_are_longer_to_one_side_and_warm_caches_are_noted(equal: judge.Comparison) -> None:
+    assert judge.unlike_prompts(equal.baseline, equal.candidate) == []
+    table = equal.candidate.table
+    longer = replace(table, prompt_tokens=table.prompt_tokens + 300.0, cached_tokens=table.prompt_tokens)
+    said = judge.unlike_prompts(equal.baseline, replace(equal.candidate, table=longer))
+    assert said[0].startswith("The same prompts are 60 tokens each to the baseline and 360 to the candidate")
+    assert said[1].startswith("0 % of the prompt tokens came from a prefix cache at the baseline, 16.7 % at")
 
 
 def test_a_candidate_far_beyond_the_slo_is_stopped_at_once(tmp_path: Path) -> None:

@@ -152,6 +152,7 @@ TWO = ["--baseline", "http://127.0.0.1:1", "--candidate", "http://127.0.0.1:2"]
     ("arguments", "words"),
     [
         (["--baseline", "http://127.0.0.1:1", "--candidate", "http://127.0.0.1:1"], "the same URL"),
+        (["--baseline", "http://127.0.0.1:1", "--candidate", "HTTP://127.0.0.1:1/v1/"], "the same URL"),
         ([*TWO, "--switch-command", "x"], "--switch-command"),
         ([*TWO, "--switch-command", "'", "--set", "canary.design=abba"], "No closing quotation"),
         (["--baseline", "http://127.0.0.1:1"], "--candidate"),

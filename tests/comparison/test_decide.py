@@ -86,6 +86,17 @@ def test_too_few_requests_cannot_show_the_error_rate() -> None:
             "inconclusive",
             "the baseline itself fails: 60 of 9,600 requests",
         ),
+        (
+            (Proportion(24, 4800), Proportion(30, 4800)),
+            "inconclusive",
+            "not shown to fail more: 30 of 4,800 requests of the candidate failed, 24 of 4,800 of the baseline",
+        ),
+        (
+            (Proportion(20, 20), Proportion(20, 20)),
+            "inconclusive",
+            "both fail, and the candidate is not shown to fail more",
+        ),
+        ((Proportion(24, 4800), Proportion(60, 4800)), "fail", "at least 0.955 %; allowed 0.1 %"),
     ],
 )
 def test_errors_on_either_side_never_pass(shares: tuple[Proportion, Proportion], verdict: str, words: str) -> None:
