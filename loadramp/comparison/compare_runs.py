@@ -45,19 +45,34 @@ def compare(names: Sequence[str], out: Path, overrides: Sequence[str] = (), anyw
     if len(names) < 2:
         raise ScenarioError("compare: two run directories at least, or one of a canary")
     check_place(out)
-    sides = [read_side(name, overrides) for name in names]
+    sides = [read_side(paths_of(name), overrides) for name in names]
     canary = sides[0][1]
     if len(sides) > 2:
         return _tiered([side for side, _ in sides], canary, out)
     return _two(sides[0][0], sides[1][0], canary, out, anyway)
 
 
-def read_side(name: str, overrides: Sequence[str] = ()) -> tuple[Side, Canary]:
-    """The runs called ``a,b,c``, judged anew, and the ``[canary]`` table of the first."""
-    paths = [Path(part) for part in name.split(",") if part]
+def paths_of(name: str) -> list[Path]:
+    """The directories called ``a,b,c``; the one of that very name, if there is one."""
+    return [Path(name)] if Path(name).is_dir() else [Path(part) for part in name.split(",") if part]
+
+
+def read_side(paths: Sequence[Path], overrides: Sequence[str] = ()) -> tuple[Side, Canary]:
+    """The runs in ``paths``, judged anew, and the ``[canary]`` table of the first.
+
+    Raises:
+        RunDirError, ScenarioError: one is no run, or there twice: a repeat that is none would pass for certainty.
+    """
     if not paths:
         raise ScenarioError("compare: an empty name of a run directory")
     read = [_read(path, overrides) for path in paths]
+    seen: dict[object, Path] = {}
+    for path, (run, _) in zip(paths, read, strict=True):
+        salt = run.info.prompt_salt  # drawn anew for each run, so a copy of a directory is known as well
+        itself = (salt, run.info.began_at) if salt is not None else path.resolve()
+        if itself in seen:
+            raise ScenarioError(f"compare: {path} is the same run as {seen[itself]}: it repeats nothing")
+        seen[itself] = path
     return Side(_short(paths), [run for run, _ in read]), read[0][1]
 
 

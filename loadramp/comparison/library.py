@@ -72,9 +72,9 @@ def compare(
         ScenarioError: a directory is no run, or an override cannot be.
         OSError: a file cannot be read.
     """
-    base, canary = read_side(_joined(baseline), overrides)
-    return ComparisonResult(comparison_of(base, read_side(_joined(candidate), overrides)[0], canary, anyway))
+    base, canary = read_side(_paths(baseline), overrides)
+    return ComparisonResult(comparison_of(base, read_side(_paths(candidate), overrides)[0], canary, anyway))
 
 
-def _joined(paths: Paths) -> str:
-    return ",".join(map(str, [paths] if isinstance(paths, str | Path) else paths))
+def _paths(given: Paths) -> list[Path]:
+    return [Path(path) for path in ([given] if isinstance(given, str | Path) else given)]

@@ -7,6 +7,7 @@ side has several runs (or a run several ramps), else assumed, and then the compa
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log, sqrt
+from pathlib import PurePath
 
 import numpy as np
 
@@ -85,7 +86,7 @@ def judged(base: Side, candidate: Side, rates: Sequence[float], asked: DecisionR
     calm = [rate for rate in rates if side_kept_up(base, rate)]
     compared = effects(base, candidate, calm, asked)
     compared.append(ceiling_effect(base, candidate, asked))
-    stopped = "" if rates else "the runs have no rate in common: their steps cannot be matched"
+    stopped = "" if rates else _no_rates((base, candidate))
     if rates and not calm:
         stopped = "the baseline keeps up at none of the rates that both have"
     lost = [rate for rate in calm if not side_kept_up(candidate, rate)]
@@ -94,6 +95,17 @@ def judged(base: Side, candidate: Side, rates: Sequence[float], asked: DecisionR
     return compared, decide(
         asked, compared, (failures(base, rates), failures(candidate, rates)), Looks(), stopped=stopped
     )
+
+
+def _no_rates(sides: Sequence[Side]) -> str:
+    """Why no steps can be set side by side."""
+    runs = [run for side in sides for run in side.runs]
+    for run in runs:
+        usable = [rate for row in run.rows if (rate := row_rate(row)) is not None]
+        if run.rows and not usable:
+            name = PurePath(run.path).name or "a run"
+            return f"no step of {name} can be used: each is void, was cut short, or asked for no rate"
+    return "the runs have no rate in common at which each has a step that can be used: their steps cannot be matched"
 
 
 def side_kept_up(side: Side, rate: float) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from math import exp, log, sqrt
 from pathlib import Path
@@ -17,7 +18,7 @@ from run_in_memory import ramp_in_memory, scenario_of
 from test_cases_runs import TEN
 from test_report_compare import LADDER
 
-from loadramp.comparison.compare_runs import compare, read_side
+from loadramp.comparison.compare_runs import compare, paths_of, read_side
 from loadramp.comparison.configuration_table import _as_high
 from loadramp.comparison.configurations import ConfigurationFigure, Tiers
 from loadramp.comparison.decide import DecisionRules
@@ -139,6 +140,12 @@ def test_no_common_rate_is_inconclusive() -> None:
     assert (decision.verdict, "no rate in common" in decision.reasons[0]) == ("inconclusive", True)
 
 
+def test_a_side_without_a_step_to_use_is_named() -> None:
+    spoilt = replace(run_of(0.04, void=True), path="reports/third")
+    decision = judged(side(run_of(0.04)), side(spoilt), [], ASKED)[1]
+    assert decision.reasons[0] == "no step of third can be used: each is void, was cut short, or asked for no rate"
+
+
 def test_a_measure_without_an_interval_does_not_pass() -> None:
     blind = run_of(0.04, itl_p99_low_s=None, itl_p99_high_s=None)
     decision = judged(side(run_of(0.04)), side(blind), [8.0], ASKED)[1]
@@ -195,12 +202,26 @@ def test_a_different_environment_is_refused_with_the_keys_listed_or_marked(store
 
 
 def test_repeats_are_written_with_commas_and_three_sides_make_a_table(stored: list[str], tmp_path: Path) -> None:
-    both, _ = read_side(",".join(stored))
+    both, _ = read_side(paths_of(",".join(stored)))
     assert len(both.runs) == 2
     found = compare([*stored, ",".join(stored)], tmp_path)
     assert isinstance(found, Tiers)
     assert found.rates
     assert (Path(found.path) / "tiers.json").exists()
+
+
+def test_a_run_does_not_repeat_itself(stored: list[str], tmp_path: Path) -> None:
+    first, copy = tmp_path / "first", tmp_path / "copy, of one"
+    shutil.copytree(stored[0], first)
+    info = json.loads((first / "run.json").read_text()) | {"prompt_salt": 621515963939822636}
+    (first / "run.json").write_text(json.dumps(info))
+    shutil.copytree(first, copy)
+    with pytest.raises(ScenarioError, match="is the same run as"):
+        compare([f"{stored[0]},{stored[0]}", stored[1]], tmp_path)
+    with pytest.raises(ScenarioError, match="copy, of one is the same run as"):
+        read_side([first, copy])
+    found, _ = read_side(paths_of(str(copy)))  # a name with a comma that is there is one
+    assert len(found.runs) == 1
 
 
 @pytest.mark.parametrize("names", [[], ["a"], [","], ["a", ","]])
