@@ -116,6 +116,26 @@ def with_server(row: Row, samples: Sequence[Sample]) -> Row:
     )
 
 
+def without_server(row: Row) -> Row:
+    """The row with nothing of what ``with_server`` adds."""
+    return replace(
+        row,
+        waiting_max=None,
+        running_max=None,
+        kv_used_ratio_max=None,
+        running_mean=None,
+        kv_used_ratio_mean=None,
+        prefix_hit_ratio=None,
+        spec_accept_ratio=None,
+        server_queue_mean_s=None,
+        server_ttft_mean_s=None,
+        server_itl_mean_s=None,
+        preemptions=None,
+        requests_rejected=None,
+        server_restarted=None,
+    )
+
+
 def gauges(samples: Sequence[Sample], begin_s: float, end_s: float) -> dict[str, Gauge]:
     """Every gauge over ``[begin_s, end_s)``; one that a replica showed before but not in the window is left out.
 

@@ -302,7 +302,8 @@ def gives_way(run: Run) -> str:
         return ""
     before_s = steps[-1].of("itl").p99.value if steps else None
     at_s = over.of("itl").p99.value
-    starved = _kv_words(over)
+    doubted = any(f.code in ("kv_eviction", "kv_full") and f.confidence == "possible" for f in run.findings)
+    starved = "" if doubted else _kv_words(over)
     if knee is not None and knee.status == "found" and knee.rate_rps is not None:
         if knee.cause == "prefill_mixing":
             return (

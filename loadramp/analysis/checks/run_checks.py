@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from loadramp.analysis import lengthen, regimes
+from loadramp.analysis import lengthen, page_ties, regimes
 from loadramp.analysis.checks import clocks, unfinished
 from loadramp.analysis.checks.answer_checks import ANSWER_CHECKS
 from loadramp.analysis.checks.crosscheck import CROSS_CHECKS
@@ -306,6 +306,7 @@ CHECKS: dict[str, Callable[[Run], list[Check]]] = {
     "lengthened": lengthen.check,
     "clocks": clocks.check,
     **SERVER_METRICS_CHECKS,
+    "metrics_untied": page_ties.check,
     **CROSS_CHECKS,
     **ANSWER_CHECKS,
 }

@@ -6,7 +6,7 @@ docs/diagnosis.md, docs/method.md.
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -36,6 +36,7 @@ from loadramp.analysis.diagnosis.queueing import (
 from loadramp.analysis.diagnosis.symptoms import Case, StepView, case_of, indices
 from loadramp.analysis.diagnosis.unstable_engine import engine_unstable
 from loadramp.analysis.overload import counts
+from loadramp.analysis.page_ties import client_only, untied
 from loadramp.record.row import Row
 from loadramp.record.table import Run
 from loadramp.record.types import Confidence, Finding
@@ -232,11 +233,14 @@ def diagnose(run: Run) -> list[Finding]:
     Of several limits the one that shows at the lowest load comes first. Those that are merely possible, or by the way,
     come last. Where no step is left to judge by, only what made them void is said: the client, or the failures.
     """
-    case = case_of(run)
+    doubt = untied(run)
+    case = case_of(run if doubt is None else client_only(run))
     if not case.steps:
         alone = client_limited(case)
         return [*_failures_alone(run), *([alone] if alone else [])]
     findings = [_doubted(run, finding) for rule in RULES if (finding := rule(case))]
+    if doubt is not None:
+        findings += _merely_possible(run, {finding.code for finding in findings}, doubt.why)
     sure = [finding for finding in findings if finding.confidence != "possible" and finding.code not in BY_THE_WAY]
     clear = [] if sure or case.over else [finding for finding in [stalls(case) or healthy(case)] if finding]
     return [*_by_load(case, sure), *clear, *(finding for finding in findings if finding not in sure)]
@@ -269,6 +273,18 @@ def stalls(case: Case) -> Finding | None:
 
 def _stalled(step: StepView) -> float:
     return step.row.stalled_ratio or 0.0
+
+
+def _merely_possible(run: Run, known: Collection[str], why: str) -> list[Finding]:
+    """What only pages show that nothing ties to the load."""
+    case = case_of(run)
+    found = [finding for rule in RULES if (finding := rule(case))]
+    words = f"nothing ties the metrics page to the load that was sent: {why}"
+    return [
+        replace(finding, confidence="possible", evidence=(*finding.evidence, words))
+        for finding in found
+        if finding.code in FROM_METRICS | {"server_down", "autoscaler_moved"} and finding.code not in known
+    ]
 
 
 def _doubted(run: Run, finding: Finding) -> Finding:
